@@ -1,0 +1,56 @@
+"""`workshop …`: thin commands over the package. Each module here holds one `command`, loaded when it is called."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+import click
+
+import workshop
+from workshop.errors import WorkshopError
+
+# name -> (module under workshop.cli, help). The help stands here so that `workshop --help` imports nothing else.
+COMMANDS = {
+    "doctor": "What this machine or cluster has, lacks, and the remedy for each lack.",
+    "lab": "JupyterLab on the course, with a server behind it.",
+    "serve": "Start vLLM and say where it is.",
+    "servers": "List the servers that are known here.",
+    "stop": "Stop a server.",
+    "plan": "Predict memory, parallelism and speed of a model on GPUs.",
+    "reconcile": "Compare the plan with what vLLM's own log says.",
+    "fresh": "Get a fresh copy of one notebook, keeping yours.",
+}
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are imported only when they run."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        if name not in COMMANDS:
+            return None
+        return importlib.import_module(f"workshop.cli.{name.replace('-', '_')}").command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(workshop.__version__, package_name=None, prog_name="workshop")
+def group() -> None:
+    """Distributed LLM inference with vLLM: plan → launch → use → reconcile → learn."""
+
+
+def main() -> None:
+    """Run the command line: errors of ours become one sentence and an exit code, never a traceback."""
+    try:
+        group.main(standalone_mode=True)
+    except WorkshopError as error:
+        click.secho(f"✗ {error.message}", fg="red", err=True)
+        if error.remedy:
+            click.echo(f"→ {error.remedy}", err=True)
+        sys.exit(error.exit_code)

@@ -1,0 +1,29 @@
+"""The one visual language of widgets, plots and slides. Pure: strings and numbers only.
+
+Colours are Okabe and Ito's (2008), which people with any common colour blindness can tell apart; text and
+backgrounds are JupyterLab's own CSS variables, so that light and dark themes both read well.
+"""
+
+from __future__ import annotations
+
+BLUE, ORANGE, GREEN, VERMILLION = "#0072B2", "#E69F00", "#009E73", "#D55E00"
+SKY, PURPLE, YELLOW, GREY = "#56B4E9", "#CC79A7", "#F0E442", "#8C8C8C"
+
+# What a colour means, everywhere in the course.
+WEIGHTS, KV_CACHE, OVERHEAD, FREE = BLUE, ORANGE, PURPLE, "var(--jp-layout-color3, #e0e0e0)"
+GOOD, BAD, NOTE = GREEN, VERMILLION, SKY
+CYCLE = (BLUE, ORANGE, GREEN, PURPLE, SKY, VERMILLION, YELLOW, GREY)
+
+TEXT = "var(--jp-ui-font-color1, #1f2328)"
+MUTED = "var(--jp-ui-font-color2, #59636e)"
+PANEL = "var(--jp-layout-color1, #ffffff)"
+LINE = "var(--jp-border-color2, #d0d7de)"
+FONT = "var(--jp-ui-font-family, system-ui, sans-serif)"
+MONO = "var(--jp-code-font-family, ui-monospace, monospace)"
+
+
+def panel(body: str, *, label: str = "") -> str:
+    """Wrap widget HTML in the course's panel; `label` is what a screen reader says of it."""
+    aria = f' role="img" aria-label="{label}"' if label else ""
+    return (f'<div class="workshop"{aria} style="font-family:{FONT};color:{TEXT};line-height:1.45;'
+            f'font-size:14px;max-width:860px">{body}</div>')
