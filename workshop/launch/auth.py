@@ -1,0 +1,58 @@
+"""The guard in front of vLLM: every path but /health needs the key.
+
+vLLM's own `--api-key` guards only some paths (0.32.0 answers `POST /invocations`, `/tokenize` and `/metrics`
+without it), so `workshop serve` puts this ASGI middleware in front of all of them. The key is read once from the
+server's record, a file that only its owner may read: it is in no argument, no environment and no log.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+import os
+
+OPEN_PATHS = frozenset({"/health"})   # what load balancers and probes ask, and tells nothing but "alive"
+RECORD_VARIABLE = "WORKSHOP_RECORD"
+
+
+class RequireKey:
+    """ASGI middleware (`--middleware workshop.launch.auth.RequireKey`): 401 without `Authorization: Bearer KEY`."""
+
+    def __init__(self, app):
+        self.app = app
+        with open(os.environ[RECORD_VARIABLE], encoding="utf-8") as file:
+            self._key = json.load(file)["api_key"].encode()
+        if not self._key:
+            raise ValueError("the server's record holds no key: refusing to serve unguarded")
+
+    async def __call__(self, scope, receive, send):
+        """Pass on what has the key, `/health`, and the server's own lifespan messages; refuse the rest."""
+        if scope["type"] == "lifespan" or self._open(scope) or self._authorised(scope):
+            await self.app(scope, receive, send)
+        elif scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": 1008, "reason": "key required"})
+        else:
+            await self._refuse(send)
+
+    @staticmethod
+    def _open(scope) -> bool:
+        path = scope.get("path", "")
+        return scope["type"] == "http" and path.removeprefix(scope.get("root_path", "")) in OPEN_PATHS
+
+    def _authorised(self, scope) -> bool:
+        given = [value for name, value in scope.get("headers", ()) if name.lower() == b"authorization"]
+        if len(given) != 1:
+            return False
+        scheme, _, token = given[0].partition(b" ")
+        return scheme.lower() == b"bearer" and hmac.compare_digest(token.strip(), self._key)
+
+    @staticmethod
+    async def _refuse(send) -> None:
+        body = json.dumps({"error": {
+            "message": "This server needs its key: send it as 'Authorization: Bearer KEY'. "
+                       "workshop.connect() does so by itself.",
+            "type": "invalid_api_key", "code": 401}}).encode()
+        headers = [(b"content-type", b"application/json"), (b"www-authenticate", b"Bearer"),
+                   (b"content-length", str(len(body)).encode())]
+        await send({"type": "http.response.start", "status": 401, "headers": headers})
+        await send({"type": "http.response.body", "body": body})

@@ -1,0 +1,53 @@
+"""Where the workshop keeps what it must remember: $WORKSHOP_HOME, by default ~/.workshop."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import tempfile
+from pathlib import Path
+
+from workshop.errors import WorkshopError
+
+
+def home() -> Path:
+    """Return the folder of this user's records, logs and progress (not created)."""
+    return Path(os.environ.get("WORKSHOP_HOME") or "~/.workshop").expanduser()
+
+
+def private_folder(*parts: str) -> Path:
+    """Return home()/parts, created if need be, closed to other users (mode 0700)."""
+    folder = home().joinpath(*parts)
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise cannot_write(folder, error) from None
+    return folder
+
+
+def write_private(path: Path, text: str, mode: int = 0o600) -> None:
+    """Write a whole file or nothing: a reader never sees half a record, whatever dies in between."""
+    temporary = None
+    try:
+        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        os.fchmod(descriptor, mode)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+        os.replace(temporary, path)
+    except OSError as error:
+        if temporary:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+        raise cannot_write(path, error) from None
+
+
+def cannot_write(path: Path, error: OSError) -> WorkshopError:
+    """Turn an OSError of a write into one sentence and a remedy."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return WorkshopError(
+            f"No space is left to write {path} ({error.strerror}).",
+            "Free some space or quota there, or set WORKSHOP_HOME to a folder on another disk.")
+    return WorkshopError(
+        f"Cannot write {path} ({error.strerror}).",
+        "Set WORKSHOP_HOME to a folder that you may write, for example on your project's disk.")
