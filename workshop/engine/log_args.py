@@ -1,0 +1,60 @@
+"""The arguments in a vLLM log: the "non-default args" dict, 0.6's Namespace(…) and the engine's config line. Pure."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from typing import Any
+
+OPEN, CLOSE = "([{<", ")]}>"
+
+
+def parse_arguments(text: str) -> dict[str, Any]:
+    """Parse `{'a': 1, …}`, `Namespace(a=1, …)` or `a=1, b='x', …` into a dict.
+
+    Values that Python can read become Python values; others (`torch.bfloat16`, `<Enum: 3>`) stay strings.
+    A line that was cut gives what could be read. Duplicate keys: the last one.
+    """
+    text = text.strip()
+    if text.startswith("Namespace("):
+        text = text[len("Namespace(") :].removesuffix(")")
+    separator = "="
+    if text.startswith("{"):
+        text, separator = text[1:].removesuffix("}"), ":"
+    result = {}
+    for part in _split(text, ","):
+        pieces = list(_split(part, separator, times=1))
+        if len(pieces) == 2 and (key := pieces[0].strip().strip("'\"")):
+            result[key] = _value(pieces[1].strip())
+    return result
+
+
+def _value(text: str) -> Any:
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return text
+
+
+def _split(text: str, separator: str, times: int = -1) -> Iterator[str]:
+    """Split at separators that stand outside quotes and brackets."""
+    depth, quote, start, index = 0, "", 0, 0
+    while index < len(text):
+        char = text[index]
+        if quote:
+            if char == "\\":
+                index += 1
+            elif char == quote:
+                quote = ""
+        elif char in "'\"":
+            quote = char
+        elif char in OPEN:
+            depth += 1
+        elif char in CLOSE:
+            depth = max(0, depth - 1)
+        elif char == separator and depth == 0 and times:
+            yield text[start:index]
+            start, times = index + 1, times - 1
+        index += 1
+    if text[start:].strip():
+        yield text[start:]

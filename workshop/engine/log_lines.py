@@ -1,0 +1,82 @@
+"""One line of a vLLM log, without what terminals, srun, Ray and containers put around it. Pure.
+
+vLLM writes `LEVEL MM-DD HH:MM:SS [file.py:123] message` (since 0.8; before, `file.py:123] message`), with the
+process in front where there are several: `(Worker_TP0 pid=5831) INFO …`. A log has no year.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[@-Z\\-_]")
+# What other programs put in front: srun --label "3: ", docker compose "vllm-1  | ", kubectl --prefix and its time.
+RANK_LABEL = re.compile(r"^\s{0,4}(?P<label>\d{1,5}): ?(?=\S|$)")
+WRAPPERS = re.compile(
+    r"^(?:\[pod/[^\]]+\]\s+|[\w.-]{1,64}\s+\|\s|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:?\d\d)\s+(?:std(?:out|err) F )?)"
+)
+# "(Worker_TP0 pid=5831)", Ray's "(RayWorkerWrapper pid=7, ip=10.0.0.2)", 0.8's "(VllmWorker rank=1 pid=7)".
+PROCESS = re.compile(
+    r"^\((?P<name>[A-Za-z_][\w.:-]*)?(?:\(\w+\))?\s?(?:rank=(?P<rank>\d+)\s)?pid=(?P<pid>\d+)(?:, ip=(?P<ip>[^)\s]+))?\)[ \t]?"
+)
+HEADER = re.compile(
+    r"^(?P<level>DEBUG|INFO|WARNING|ERROR|CRITICAL) (?P<time>\d\d-\d\d \d\d:\d\d:\d\d)(?:[.,]\d+)? "
+    r"\[?(?P<source>[\w.<>/-]+:\d+)\](?: |$)"
+)
+RAY_REPEATED = re.compile(r"\s*\[repeated \d+x across cluster\].*$")
+SECRET = re.compile(r"""((?:api_key|api-key|hf_token|token)['"]?\s*[=:]\s*\[?)(['"])(?!None)[^'"]{4,}\2""")
+LINE_BREAK = re.compile(r"[\r\n]")
+MAX_LINE_CHARS = 200_000  # a config line has about 6,000; more is no log line, and is cut so that memory stays flat
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line, taken apart.
+
+    level and time are None where the line is not vLLM's own (a traceback without prefix, uvicorn, NCCL);
+    time is "MM-DD HH:MM:SS". process is "Worker_TP0", "EngineCore", "3:EngineCore" under srun --label, or "".
+    """
+
+    text: str
+    level: str | None = None
+    time: str | None = None
+    source: str = ""
+    process: str = ""
+
+
+def parse_line(raw: str) -> Line:
+    """Take one line (without its line break) apart; never fails."""
+    text = ANSI.sub("", raw[:MAX_LINE_CHARS]).rstrip()
+    text = WRAPPERS.sub("", text, count=1)
+    label = ""
+    if match := RANK_LABEL.match(text):
+        label, text = match["label"], text[match.end() :]
+    process = ""
+    # Several processes that write at the same moment leave several prefixes on one line: the last one counts.
+    while match := PROCESS.match(text):
+        process, text = _process_name(match), text[match.end() :]
+    process = f"{label}:{process}" if label else process
+    text = RAY_REPEATED.sub("", SECRET.sub(r"\1\2***\2", text))
+    match = HEADER.match(text)
+    if not match:
+        return Line(text=text, process=process)
+    return Line(text[match.end() :], match["level"], match["time"], match["source"], process)
+
+
+def _process_name(match: re.Match[str]) -> str:
+    """Name a process so that ranks stay apart: Ray's and old workers share one name and differ by pid."""
+    name = match["name"] or "process"
+    if match["rank"]:
+        return f"{name}_{match['rank']}"
+    if match["ip"]:
+        return f"{name} {match['ip']}/{match['pid']}"
+    return f"{name} {match['pid']}" if name in ("VllmWorkerProcess", "RayWorkerWrapper", "process") else name
+
+
+def seconds_between(start: str, end: str) -> float:
+    """Return seconds from start to end, both "MM-DD HH:MM:SS"; across New Year as well."""
+    first, last = (datetime.strptime(f"2000-{stamp}", "%Y-%m-%d %H:%M:%S") for stamp in (start, end))
+    if last - first < timedelta(days=-180):
+        last += timedelta(days=366)
+    return (last - first).total_seconds()

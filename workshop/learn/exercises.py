@@ -1,0 +1,151 @@
+"""Checks for the exercises: quiet when unanswered, kind when wrong, and they remember what is done.
+
+A set of exercises is a module of `workshop.learn.exercise_sets` (one a notebook) with a dict EXERCISES.
+With WORKSHOP_STRICT=1, as in the tests, a wrong answer raises.
+"""
+
+from __future__ import annotations
+
+import html
+import importlib
+import json
+import math
+import os
+import pkgutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+
+from workshop.errors import BadInput, WorkshopError
+from workshop.launch.home import home, private_folder, write_private
+from workshop.learn import exercise_sets
+from workshop.learn.widgets import style
+
+Test = Callable[[object], str | None]
+
+
+@dataclass(frozen=True)
+class Exercise:
+    """One exercise.
+
+    Args:
+        title: what it asks, in a few words.
+        test: takes the answer; returns None if it is right, else one kind sentence about what is off.
+        hints: shown one after the other, the last one nearly gives the answer away.
+    """
+
+    title: str
+    test: Test
+    hints: tuple[str, ...] = ()
+
+
+def close_to(expected: float, *, rel: float = 0.01, unit: str = "", near_misses: dict[float, str] | None = None) -> Test:
+    """Return a test for a number; `near_misses` maps typical wrong numbers to what went wrong."""
+    def test(answer: object) -> str | None:
+        if isinstance(answer, bool) or not isinstance(answer, int | float) or not math.isfinite(answer):
+            return f"{answer!r} is not a number{f' of {unit}' if unit else ''}"
+        if math.isclose(answer, expected, rel_tol=rel):
+            return None
+        for wrong, why in (near_misses or {}).items():
+            if math.isclose(answer, wrong, rel_tol=rel):
+                return why
+        size = "large" if answer > expected else "small"
+        return f"{answer:,.6g} {unit} is too {size}".replace("  ", " ")
+    return test
+
+
+@cache
+def all_exercises() -> dict[str, Exercise]:
+    """Return every exercise of the course by its key, in the order of the notebooks."""
+    found: dict[str, Exercise] = {}
+    for module in sorted(pkgutil.iter_modules(exercise_sets.__path__), key=lambda module: module.name):
+        found.update(importlib.import_module(f"{exercise_sets.__name__}.{module.name}").EXERCISES)
+    return found
+
+
+def progress() -> dict[str, dict]:
+    """Return what was tried and done: {key: {"tries": int, "done": bool}}; it lasts between sessions."""
+    try:
+        stored = json.loads((home() / "progress.json").read_text(encoding="utf-8"))
+        return stored if isinstance(stored, dict) else {}
+    except (OSError, ValueError):
+        return {}
+
+
+def _remember(key: str, right: bool) -> str:
+    """Keep the outcome; return a note if that was impossible (a full quota must not stop a learner)."""
+    stored = progress()
+    entry = stored.setdefault(key, {"tries": 0, "done": False})
+    entry["tries"] += 1
+    entry["done"] = entry["done"] or right
+    try:
+        private_folder()
+        write_private(home() / "progress.json", json.dumps(stored, indent=1) + "\n")
+    except WorkshopError as error:
+        return f"Your progress could not be kept: {error}"
+    return ""
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a check says; notebooks show it as HTML, terminals as text."""
+
+    key: str
+    state: str      # unanswered, right, wrong
+    message: str
+    note: str = ""
+
+    def __bool__(self) -> bool:
+        return self.state == "right"
+
+    def __repr__(self) -> str:
+        sign = {"right": "✓", "wrong": "✗", "unanswered": "…"}[self.state]
+        return f"{sign} {all_exercises()[self.key].title}{f': {self.message}' if self.message else ''}"
+
+    def _repr_html_(self) -> str:
+        colour = {"right": style.GOOD, "wrong": style.BAD, "unanswered": style.MUTED}[self.state]
+        parts = [f'<div style="border-left:4px solid {colour};padding:4px 12px;margin:4px 0">'
+                 f'<b class="workshop-check" data-state="{self.state}">{html.escape(repr(self))}</b>']
+        hints = all_exercises()[self.key].hints if self.state != "right" else ()
+        parts += [f'<details style="margin-top:4px"><summary style="cursor:pointer">Hint {number} of {len(hints)}'
+                  f"</summary>{html.escape(hint)}</details>" for number, hint in enumerate(hints, 1)]
+        if self.note:
+            parts.append(f'<div style="color:{style.MUTED}">{html.escape(self.note)}</div>')
+        return style.panel("".join([*parts, "</div>", progress_bar(self.key)]))
+
+
+def progress_bar(key: str) -> str:
+    """Return the HTML of how far this notebook's exercises are done (keys are `notebook.exercise`)."""
+    mine = [name for name in all_exercises() if name.split(".")[0] == key.split(".")[0]]
+    stored = progress()
+    done = sum(bool(stored.get(name, {}).get("done")) for name in mine)
+    dots = "".join(
+        f'<span title="{html.escape(all_exercises()[name].title)}" style="display:inline-block;width:22px;height:8px;'
+        f'border-radius:4px;margin-right:4px;background:{_colour(stored.get(name))}"></span>' for name in mine)
+    return (f'<div role="img" aria-label="{done} of {len(mine)} exercises of this notebook done" '
+            f'style="font-size:12px;color:{style.MUTED};margin-top:2px">{dots} {done} of {len(mine)}</div>')
+
+
+def _colour(entry: dict | None) -> str:
+    return style.GOOD if entry and entry.get("done") else style.FREE
+
+
+def check(key: str, answer: object) -> Result:
+    """Check an answer; `...` stands for "not answered yet".
+
+    Raises:
+        BadInput: there is no such exercise.
+        AssertionError: the answer is wrong and WORKSHOP_STRICT=1.
+    """
+    if key not in all_exercises():
+        raise BadInput(f"There is no exercise {key!r}.", f"There are: {', '.join(all_exercises())}.")
+    if answer is ...:
+        return Result(key, "unanswered", "replace the ... above with your answer, then run the cell again")
+    try:
+        message = all_exercises()[key].test(answer)
+    except Exception as error:   # whatever a learner's answer does must not look like a fault of theirs
+        message = f"the check could not use {answer!r} ({type(error).__name__}: {error})"
+    if message and os.environ.get("WORKSHOP_STRICT") == "1":
+        raise AssertionError(f"{key}: {message}")
+    note = _remember(key, message is None)
+    return Result(key, "right" if message is None else "wrong", message or "", note)

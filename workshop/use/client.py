@@ -1,0 +1,206 @@
+"""A thin client over the official `openai` package that finds the server by its record, not by an address.
+
+    from workshop import connect
+    llm = connect()
+    llm.complete("San Francisco is a", max_tokens=20, temperature=0, top_k=5).choices[0].text
+"""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import inspect
+import os
+from collections.abc import Iterable, Mapping
+
+import httpx
+import openai
+
+from workshop.errors import BadInput, WorkshopError
+from workshop.launch import records
+from workshop.launch.records import ServerRecord
+
+CONNECT_TIMEOUT_S = 5.0
+START = "Start one: `workshop serve --background`, or run the panel of notebook 00_start."
+
+
+class Client:
+    """One server, ready for requests.
+
+    Attributes:
+        openai: the official client, for everything that this one does not wrap.
+        model: the name that requests give.
+        url: ends in /v1.
+    """
+
+    def __init__(self, record: ServerRecord, *, timeout_s: float = 600.0):
+        self.record, self.url, self.model = record, record.url.rstrip("/"), record.model
+        self.openai = openai.OpenAI(
+            base_url=self.url, api_key=record.api_key or "none", max_retries=0,
+            timeout=httpx.Timeout(timeout_s, connect=CONNECT_TIMEOUT_S))
+
+    def __repr__(self) -> str:
+        return f"Client(model={self.model!r}, url={self.url!r})"
+
+    def complete(self, prompt: str | list, **sampling):
+        """Return the completion of a prompt (an `openai` Completion, with vLLM's extra fields kept).
+
+        Args:
+            prompt: a string, a list of strings, or token ids.
+            **sampling: vLLM's sampling parameters by their own names (max_tokens, min_tokens, temperature,
+                top_k, top_p, min_p, frequency_penalty, logprobs, prompt_logprobs, seed, n, stream, …).
+
+        Raises:
+            BadInput: the name of a parameter, or its value, is not one that the server takes.
+            WorkshopError: the server does not answer.
+        """
+        return self._request(self.openai.completions.create, "CompletionRequest", sampling, prompt=prompt)
+
+    def chat(self, messages: str | list[dict], **sampling):
+        """Return the answer to a conversation (an `openai` ChatCompletion); a string is one user message."""
+        if isinstance(messages, str):
+            messages = [{"role": "user", "content": messages}]
+        return self._request(self.openai.chat.completions.create, "ChatCompletionRequest", sampling,
+                             messages=messages)
+
+    def _request(self, create, schema: str, sampling: dict, **content):
+        known = _parameters(create)
+        direct = {name: value for name, value in sampling.items() if name in known}
+        extra = {name: value for name, value in sampling.items() if name not in known}
+        self._refuse_unknown(extra, known, schema)
+        body = {**extra, **dict(direct.pop("extra_body", None) or {})}
+        try:
+            return create(model=self.model, **content, **direct, extra_body=body or None)
+        except openai.OpenAIError as error:
+            raise self.explain(error) from None
+
+    def _refuse_unknown(self, names: Iterable[str], known: frozenset[str], schema: str) -> None:
+        """vLLM ignores a field that it does not know: `temprature=0` must not pass in silence."""
+        for name in names:
+            accepted = self._schema(schema)
+            if accepted and name not in accepted:
+                near = difflib.get_close_matches(name, [*accepted, *known], n=1)
+                raise BadInput(f"This server knows no sampling parameter {name!r}.",
+                               f"Did you mean {near[0]!r}?" if near else
+                               "The names are those of vLLM's SamplingParams.")
+
+    @functools.lru_cache(maxsize=4)   # noqa: B019 (one client a notebook)
+    def _schema(self, name: str) -> frozenset[str]:
+        """Return the request fields that the server itself publishes ('' if it publishes none)."""
+        try:
+            schemas = self.get("/openapi.json")["components"]["schemas"]
+            return frozenset(schemas[name]["properties"])
+        except (KeyError, ValueError, WorkshopError):
+            return frozenset()
+
+    def get(self, path: str) -> Mapping:
+        """GET a path of the server, beside /v1 (`/metrics`, `/openapi.json`), as parsed JSON."""
+        try:
+            answer = httpx.get(self.root + path, headers=self.headers, timeout=CONNECT_TIMEOUT_S)
+            answer.raise_for_status()
+            return answer.json()
+        except httpx.HTTPError as error:
+            raise WorkshopError(f"{self.root}{path} did not answer: {error}.", START) from None
+
+    @property
+    def root(self) -> str:
+        """The address without /v1."""
+        return self.url.removesuffix("/v1")
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """What every request must carry: the key."""
+        return {"Authorization": f"Bearer {self.record.api_key}"}
+
+    def explain(self, error: openai.OpenAIError) -> WorkshopError:
+        """Turn an error of the `openai` package into one sentence and a remedy."""
+        if isinstance(error, openai.APITimeoutError):
+            return WorkshopError(f"{self.url} did not finish in time.",
+                                 "Ask for fewer tokens, or look at the server: `workshop servers`.")
+        if isinstance(error, openai.APIConnectionError):
+            return self._gone()
+        if isinstance(error, openai.AuthenticationError):
+            return WorkshopError(f"{self.url} does not accept this key.",
+                                 "Set WORKSHOP_API_KEY to the server's key, or use its record: connect().")
+        if isinstance(error, openai.APIStatusError):
+            body = error.body if isinstance(error.body, dict) else {}
+            said = str(body.get("message") or error.message).strip().splitlines()[0].rstrip(".")
+            if error.status_code < 500:
+                return BadInput(f"The server refused the request ({error.status_code}): {said}.")
+            return self._gone(said)
+        return WorkshopError(str(error))
+
+    def _gone(self, said: str = "") -> WorkshopError:
+        """Say why the server is away, as far as its record knows."""
+        current = records.read(self.record.name) if self.record.where == "local" else None
+        if current is not None and current.state == "failed":
+            return WorkshopError(f"The server {current.name!r} has failed: {current.reason}.",
+                                 f"Its own words are in {current.log}. {START}")
+        detail = f" ({said})" if said else ""
+        return WorkshopError(f"The server at {self.url} does not answer{detail}.", START)
+
+
+@functools.cache
+def _parameters(create) -> frozenset[str]:
+    transport = {"self", "prompt", "messages", "model"}
+    return frozenset(inspect.signature(create.__func__ if hasattr(create, "__func__") else create).parameters) - transport
+
+
+def connect(name: str | None = None) -> Client:
+    """Return a client of the running server, having checked that it answers with the model that it should.
+
+    Looks for WORKSHOP_URL (with WORKSHOP_API_KEY), else this user's own server, else one shared with the class
+    in $WORKSHOP_SHARED.
+
+    Raises:
+        WorkshopError: there is none, it is still starting, it failed (and why), or several are there.
+    """
+    url = os.environ.get("WORKSHOP_URL")
+    record = _from_environment(url) if url and name is None else choose(name)
+    client = Client(record)
+    served = _served_models(client)
+    if record.model and record.model not in served:
+        raise WorkshopError(
+            f"{client.url} serves {', '.join(served) or 'nothing'}, not {record.model}: another server took that port.",
+            f"`workshop servers` shows what is known; `workshop stop {record.name}` forgets this one.")
+    client.model = record.model or served[0]
+    return client
+
+
+def _from_environment(url: str) -> ServerRecord:
+    url = url.rstrip("/")
+    if not url.startswith(("http://", "https://")):
+        raise BadInput(f"WORKSHOP_URL is {url!r}, which is no address.", "Use http://HOST:PORT/v1.")
+    return ServerRecord(name="WORKSHOP_URL", url=url if url.endswith("/v1") else f"{url}/v1", model="",
+                        api_key=os.environ.get("WORKSHOP_API_KEY", ""), where="given", state="ready")
+
+
+def choose(name: str | None = None) -> ServerRecord:
+    """Return the record of the one server that is ready (the one called `name`, if given), or say why not."""
+    for found in (records.own(), records.shared()):
+        named = [record for record in found if name in (None, record.name)]
+        ready = [record for record in named if record.state == "ready"]
+        if len(ready) == 1:
+            return ready[0]
+        if ready:
+            names = ", ".join(record.name for record in ready)
+            raise WorkshopError(f"Several servers are running: {names}.", f"Choose one: connect({ready[0].name!r}).")
+        if named:
+            raise _not_ready(named[-1])
+    which = f" called {name!r}" if name else ""
+    raise WorkshopError(f"No server{which} is known here.", START)
+
+
+def _not_ready(record: ServerRecord) -> WorkshopError:
+    if record.state == "starting":
+        return WorkshopError(f"The server {record.name!r} is still starting.",
+                             "Wait until `workshop servers` says ready, then connect() again.")
+    return WorkshopError(f"The server {record.name!r} has failed: {record.reason}.",
+                         f"{START} Its own words are in {record.log}.")
+
+
+def _served_models(client: Client) -> list[str]:
+    try:
+        return [model.id for model in client.openai.with_options(timeout=CONNECT_TIMEOUT_S).models.list()]
+    except openai.OpenAIError as error:
+        raise client.explain(error) from None
