@@ -1,0 +1,57 @@
+"""What a vLLM log says: version, arguments, weights, KV cache, graphs, throughput, and the first real error.
+
+Pure: the standard library only. `read(path)` for a whole log; `Reader` for one that is still being written.
+Formats: vLLM 0.6 to 0.32, GPU and CPU, several ranks, with or without srun's, Ray's and containers' prefixes.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from workshop.engine.log_facts import EngineLog, RankFacts, Throughput
+from workshop.engine.log_failures import Failure
+from workshop.engine.log_reader import STAGES, Event, Reader
+from workshop.errors import BadInput
+
+__all__ = ["STAGES", "EngineLog", "Event", "Failure", "RankFacts", "Reader", "Throughput", "parse", "read"]
+
+CHUNK_CHARS = 1 << 20
+EXPECTED = "A vLLM log has lines such as `INFO 11-20 10:02:25 [model.py:733] Resolved architecture: …`."
+
+
+def read(path: str | Path) -> EngineLog:
+    """Read a log file; compressed ones are not read.
+
+    Raises:
+        BadInput: there is no such file, it is a folder, it is not text, or it is not a vLLM log.
+    """
+    path = Path(path)
+    if not path.exists():
+        raise BadInput(f"There is no log file {path}.", "Give the path of the file that vLLM's output went to.")
+    if path.is_dir():
+        raise BadInput(f"{path} is a folder, not a log file.", "Give one file in it.")
+    reader = Reader()
+    try:
+        with path.open(encoding="utf-8", errors="replace", newline="") as file:
+            while chunk := file.read(CHUNK_CHARS):
+                if "\0" in chunk:
+                    raise BadInput(f"{path} is not a text file.", EXPECTED)
+                reader.feed(chunk)
+    except OSError as error:
+        raise BadInput(f"{path} cannot be read: {error.strerror}.", "Give a file that you may read.") from error
+    return _finish(reader, str(path))
+
+
+def parse(text: str, name: str = "the text") -> EngineLog:
+    """Like `read`, for the text of a log; `name` stands in the error message."""
+    reader = Reader()
+    reader.feed(text)
+    return _finish(reader, name)
+
+
+def _finish(reader: Reader, name: str) -> EngineLog:
+    reader.close()
+    if not reader.recognised:
+        found = f"its first line is {reader.first_line[:80]!r}" if reader.first_line else "it is empty"
+        raise BadInput(f"{name} is not a vLLM log: {found}.", EXPECTED)
+    return reader.log

@@ -1,0 +1,326 @@
+"""What can be read out of a vLLM log, and the patterns that find it. Pure.
+
+Each rule is (a literal that must occur, a pattern, what to do with the match): the literal makes a line
+that matches nothing cost about two microseconds. Messages: vLLM 0.6.4 to 0.32, from their sources.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from workshop.engine.log_args import parse_arguments
+from workshop.engine.log_failures import Failure
+from workshop.engine.log_lines import Line, seconds_between
+
+DEFAULT_BLOCK_SIZE = 16  # tokens; vLLM's default on GPUs in every version read here
+KNOWN_VERSIONS = ((0, 6), (0, 32))  # the formats that were checked, first and last
+
+
+@dataclass
+class RankFacts:
+    """What one worker said of itself; None where it said nothing."""
+
+    weights_gib: float | None = None
+    weights_s: float | None = None
+    available_kv_gib: float | None = None
+    cuda_graph_gib: float | None = None
+    cuda_graph_s: float | None = None
+    compile_s: float | None = None
+
+
+@dataclass(frozen=True)
+class Throughput:
+    """One line of the engine's statistics (every 10 s by default). KV cache usage and hit rate in percent."""
+
+    time: str | None
+    engine: int
+    prompt_tokens_per_s: float
+    generation_tokens_per_s: float
+    running: int
+    waiting: int
+    kv_cache_percent: float
+    prefix_hit_percent: float | None
+
+
+@dataclass
+class EngineLog:
+    """Everything that a log says; None, empty or False where it is silent.
+
+    args holds what was given ("non-default args"; 0.6's Namespace lists every argument), config the engine's
+    own settings. GiB and seconds are a rank's largest, but available_kv_gib is the smallest, since it decides.
+    """
+
+    version: str | None = None
+    known_version: bool = True
+    args: dict[str, Any] = field(default_factory=dict)
+    config: dict[str, Any] = field(default_factory=dict)
+    model: str | None = None
+    architecture: str | None = None
+    dtype: str | None = None
+    quantization: str | None = None
+    kv_cache_dtype: str | None = None
+    load_format: str | None = None
+    tensor_parallel_size: int | None = None
+    pipeline_parallel_size: int | None = None
+    data_parallel_size: int | None = None
+    max_model_len: int | None = None
+    max_num_batched_tokens: int | None = None
+    max_num_seqs: int | None = None
+    gpu_memory_utilization: float | None = None
+    block_size: int | None = None
+    enforce_eager: bool | None = None
+    platform: str | None = None
+    gpu: str | None = None
+    attention_backend: str | None = None
+    model_runner: str | None = None
+    ranks: dict[str, RankFacts] = field(default_factory=dict)
+    shards_loaded: int = 0
+    shards_total: int = 0
+    checkpoint_gib: float | None = None
+    weights_load_s: float | None = None
+    requested_kv_gib: float | None = None
+    kv_cache_tokens: int | None = None
+    gpu_blocks: int | None = None
+    cpu_blocks: int | None = None
+    max_concurrency: float | None = None
+    cuda_graph_estimate_gib: float | None = None
+    profile: dict[str, float] = field(default_factory=dict)
+    init_engine_s: float | None = None
+    compile_total_s: float | None = None
+    engine_ready: bool = False
+    ready: bool = False
+    ready_s: float | None = None
+    url: str | None = None
+    routes: list[str] = field(default_factory=list)
+    throughput: list[Throughput] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    started: str | None = None
+    last: str | None = None
+    stopped: bool = False
+    error: Failure | None = None
+    notes: list[str] = field(default_factory=list)
+
+    def _over_ranks(self, name: str, choose: Callable) -> float | None:
+        values = [value for rank in self.ranks.values() if (value := getattr(rank, name)) is not None]
+        return choose(values) if values else None
+
+    @property
+    def weights_gib(self) -> float | None:
+        """Weights of the heaviest rank, GiB."""
+        return self._over_ranks("weights_gib", max)
+
+    @property
+    def weights_s(self) -> float | None:
+        """Seconds that the slowest rank took to load its weights."""
+        return self._over_ranks("weights_s", max)
+
+    @property
+    def available_kv_gib(self) -> float | None:
+        """Memory for the KV cache on the tightest rank, GiB."""
+        return self._over_ranks("available_kv_gib", min)
+
+    @property
+    def cuda_graph_gib(self) -> float | None:
+        """CUDA graphs of the rank with the largest, GiB."""
+        return self._over_ranks("cuda_graph_gib", max)
+
+    @property
+    def cuda_graph_s(self) -> float | None:
+        """Seconds that capturing took on the slowest rank."""
+        return self._over_ranks("cuda_graph_s", max)
+
+    @property
+    def compile_s(self) -> float | None:
+        """Seconds of torch.compile on the slowest rank."""
+        return self._over_ranks("compile_s", max)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain data for JSON; the argument lists as they are, the rest by name."""
+        names = ("weights_gib", "weights_s", "available_kv_gib", "cuda_graph_gib", "cuda_graph_s", "compile_s")
+        return asdict(self) | {name: getattr(self, name) for name in names}
+
+
+Match = re.Match[str]
+Apply = Callable[[EngineLog, Match, Line], None]
+
+
+def _number(text: str) -> int:
+    return int(text.replace(",", "").replace("_", ""))
+
+
+def _set(name: str, convert: Callable[[str], Any] = str, group: int | str = 1, keep: bool = False) -> Apply:
+    def apply(log: EngineLog, match: Match, line: Line) -> None:
+        if not (keep and getattr(log, name) is not None):
+            setattr(log, name, convert(match[group]))
+
+    return apply
+
+
+def _rank(log: EngineLog, line: Line) -> RankFacts:
+    return log.ranks.setdefault(line.process, RankFacts())
+
+
+def _set_version(log: EngineLog, match: Match, line: Line) -> None:
+    log.version = log.version or match[1]
+    numbers = tuple(int(part) for part in re.findall(r"\d+", log.version)[:2])
+    log.known_version = KNOWN_VERSIONS[0] <= numbers <= KNOWN_VERSIONS[1]
+    note = f"vLLM {log.version} is not one of the versions whose log format was checked (0.6 to 0.32)."
+    if not log.known_version and note not in log.notes:
+        log.notes.append(note)
+
+
+ARGUMENTS = (
+    ("model", "model"), ("dtype", "dtype"), ("quantization", "quantization"), ("kv_cache_dtype", "kv_cache_dtype"),
+    ("load_format", "load_format"), ("tensor_parallel_size", "tensor_parallel_size"),
+    ("pipeline_parallel_size", "pipeline_parallel_size"), ("data_parallel_size", "data_parallel_size"),
+    ("max_model_len", "max_model_len"), ("max_seq_len", "max_model_len"), ("enforce_eager", "enforce_eager"),
+    ("max_num_batched_tokens", "max_num_batched_tokens"), ("max_num_seqs", "max_num_seqs"),
+    ("gpu_memory_utilization", "gpu_memory_utilization"), ("block_size", "block_size"),
+)  # fmt: skip
+
+
+def _take(log: EngineLog, values: dict[str, Any]) -> None:
+    for key, name in ARGUMENTS:
+        value = values.get(key)
+        if value is None or (name in ("dtype", "quantization", "load_format") and value in ("auto", "None")):
+            continue
+        setattr(log, name, value.removeprefix("torch.") if isinstance(value, str) else value)
+
+
+def _set_args(log: EngineLog, match: Match, line: Line) -> None:
+    log.args = parse_arguments(match[1])
+    if tag := log.args.get("model_tag"):
+        log.args.setdefault("model", tag)
+    _take(log, log.args)
+
+
+def _set_config(log: EngineLog, match: Match, line: Line) -> None:
+    config = parse_arguments(match[1])
+    if not log.config:
+        log.config = config
+        _take(log, config)
+        device = str(config.get("device_config") or "")
+        if device:
+            log.platform = "cpu" if "cpu" in device else "gpu"
+
+
+def _weights(log: EngineLog, match: Match, line: Line) -> None:
+    rank = _rank(log, line)
+    rank.weights_gib = float(match[1])
+    rank.weights_s = float(match[2]) if match[2] else rank.weights_s
+
+
+def _per_rank(name: str) -> Apply:
+    return lambda log, match, line: setattr(_rank(log, line), name, float(match[1]))
+
+
+def _graphs(log: EngineLog, match: Match, line: Line) -> None:
+    rank = _rank(log, line)
+    rank.cuda_graph_s = float(match[1])
+    rank.cuda_graph_gib = float(match[2]) if match[2] else rank.cuda_graph_gib
+
+
+def _kv_tokens(log: EngineLog, match: Match, line: Line) -> None:
+    log.kv_cache_tokens = _number(match[2])
+    log.platform = log.platform or ("cpu" if match[1] == "CPU" else "gpu")
+
+
+def _blocks(log: EngineLog, match: Match, line: Line) -> None:
+    log.gpu_blocks, log.cpu_blocks = int(match[1]), int(match[2])
+    log.kv_cache_tokens = log.gpu_blocks * (log.block_size or DEFAULT_BLOCK_SIZE)
+
+
+def _concurrency(log: EngineLog, match: Match, line: Line) -> None:
+    log.max_concurrency = float(match[2])
+    log.max_model_len = log.max_model_len or _number(match[1])
+
+
+def _throughput(log: EngineLog, match: Match, line: Line) -> None:
+    hit = match["hit"]
+    log.throughput.append(
+        Throughput(
+            line.time, int(match["engine"] or 0), float(match["prompt"]), float(match["generation"]),
+            int(match["running"]), int(match["waiting"]), float(match["kv"]), float(hit) if hit else None,
+        )
+    )  # fmt: skip
+
+
+def _init_engine(log: EngineLog, match: Match, line: Line) -> None:
+    log.init_engine_s = float(match[1])
+    log.engine_ready = True
+
+
+def _ready(log: EngineLog, match: Match, line: Line) -> None:
+    log.ready = log.engine_ready = True
+
+
+def _route(log: EngineLog, match: Match, line: Line) -> None:
+    methods = match[2].replace(" ", "")
+    route = f"{methods} {match[1]}"
+    if route not in log.routes:
+        log.routes.append(route)
+
+
+def _profile_0_6(log: EngineLog, match: Match, line: Line) -> None:
+    log.profile |= {name: float(value) for name, value in re.findall(r"(\w+)=([\d.]+)", match[1])}
+
+
+NUMBER, FLOAT = r"([\d,_]+)", r"([\d.]+)"
+RULES: tuple[tuple[str, re.Pattern[str], Apply], ...] = tuple(
+    (literal, re.compile(pattern), apply)
+    for literal, pattern, apply in (
+        ("version", r"vLLM API server version (\d[\w.+]*)", _set_version),
+        ("version", r"[█▀▄].* version (\d[\w.+]*)", _set_version),
+        ("engine (v", r"Initializing an? (?:V\d )?LLM engine \(v(\d[\w.+]*)\)", _set_version),
+        ("args: ", r"args: (\{.*|Namespace\(.*)", _set_args),
+        ("with config: ", r"engine \(v[^)]*\) with config: (.*)", _set_config),
+        ("Resolved architecture", r"Resolved architecture: (\w+)", _set("architecture")),
+        ("max model len", r"Using max model len " + NUMBER, _set("max_model_len", _number)),
+        ("max_num_batched_tokens=", r"max_num_batched_tokens=(\d+)", _set("max_num_batched_tokens", int)),
+        ("attention backend", r"Using (\w+) attention backend", _set("attention_backend")),
+        ("backend.", r"Using ([\w ]+?) backend( on V1 engine)?\.$", _set("attention_backend", keep=True)),
+        ("Model Runner", r"Using (V\d) Model Runner", _set("model_runner")),
+        ("device_name=", r"device_name=([\w-]+)", _set("gpu", lambda name: name.replace("_", " "))),
+        ("Checkpoint size", r"Checkpoint size: " + FLOAT + " GiB", _set("checkpoint_gib", float)),
+        ("Loading weights took", r"Loading weights took " + FLOAT, _set("weights_load_s", float)),
+        ("oading took", r"Model loading took " + FLOAT + r" Gi?B(?: memory)?(?: and " + FLOAT + " seconds)?", _weights),
+        ("weights took", r"Loading model weights took " + FLOAT + " GB()", _weights),
+        ("Available KV", r"Available KV cache memory: " + FLOAT, _per_rank("available_kv_gib")),
+        ("Explicitly set", r"Explicitly set \(" + FLOAT + r"/[\d.]+\) GiB for KV", _set("requested_kv_gib", float)),
+        ("KV cache size", r"(GPU|CPU|[A-Z]+) KV cache size: " + NUMBER + " tokens", _kv_tokens),
+        (" blocks: ", r"# \w+ blocks: (\d+), # CPU blocks: (\d+)", _blocks),
+        ("Maximum concurrency", r"Maximum concurrency for " + NUMBER + r" tokens per request: " + FLOAT, _concurrency),
+        ("Memory profiling results", r"Memory profiling results: (.*)", _profile_0_6),
+        ("torch.compile took", r"torch\.compile (?:took|takes) " + FLOAT + " s", _per_rank("compile_s")),
+        ("Estimated CUDA graph", r"Estimated CUDA graph memory: " + FLOAT, _set("cuda_graph_estimate_gib", float)),
+        ("Graph capturing", r"Graph capturing finished in (\d+) secs(?:, took " + FLOAT + ")?", _graphs),
+        ("init engine", r"init engine \(.*\) took " + FLOAT, _init_engine),
+        ("Starting vLLM", r"Starting vLLM (?:API )?server(?: \d+)? on (\S+)", _set("url")),
+        ("Route: ", r"Route: (\S+), Methods: (.+)", _route),
+        ("Application startup complete", r"Application startup complete", _ready),
+        ("throughput: ", r"(?:Engine (?P<engine>\d+): )?Avg prompt throughput: (?P<prompt>[\d.]+) tokens/s, Avg "
+         r"generation throughput: (?P<generation>[\d.]+) tokens/s, Running: (?P<running>\d+) reqs.*?"
+         r"(?:Waiting|Pending): (?P<waiting>\d+) reqs.*?KV cache usage: (?P<kv>[\d.]+)%"
+         r"(?:.*?[Pp]refix cache hit rate: (?:GPU: )?(?P<hit>[\d.]+)%)?", _throughput),
+    )
+)  # fmt: skip
+
+
+def apply_line(log: EngineLog, line: Line) -> bool:
+    """Take what a line says into the log; True if it said anything that is known."""
+    found = False
+    for literal, pattern, apply in RULES:
+        if literal in line.text and (match := pattern.search(line.text)):
+            apply(log, match, line)
+            found = True
+    if line.time:
+        log.started = log.started or line.time
+        log.last = line.time
+    if log.ready and log.ready_s is None and log.started:
+        log.ready_s = seconds_between(log.started, log.last)
+    if line.level == "WARNING" and line.text not in log.warnings:
+        log.warnings.append(line.text)
+    return found

@@ -1,0 +1,190 @@
+"""Read a log while it is being written: events, and how far a start has come. Pure."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from workshop.engine.log_facts import EngineLog, apply_line
+from workshop.engine.log_failures import KNOWN, SYMPTOM, UNEXPLAINED, Failure, diagnose
+from workshop.engine.log_lines import LINE_BREAK, MAX_LINE_CHARS, Line, parse_line
+
+# A start, in its order, and the share of it that is done when the stage begins. The shares are those of real
+# starts (8B, 70B and 405B on H200, a tiny model on a CPU); loading a big checkpoint takes longer, and says so.
+STAGES: dict[str, float] = {
+    "starting": 0.0,
+    "configuring": 0.08,
+    "loading weights": 0.20,
+    "compiling": 0.55,
+    "profiling": 0.70,
+    "capturing graphs": 0.80,
+    "starting API server": 0.92,
+    "ready": 1.0,
+}
+ORDER = list(STAGES)
+SHARDS = re.compile(r"Loading (?P<kind>\w+) checkpoint shards:.*?\| (?P<done>\d+)/(?P<total>\d+) \[")
+GRAPHS = re.compile(r"Capturing CUDA graphs?(?: shapes)?(?: \((?P<kind>[^)]*)\))?:.*?\| (?P<done>\d+)/(?P<total>\d+) \[")
+# (a literal that must occur, the stage that it begins, what to say; {} is the line's own text)
+MARKS: tuple[tuple[str, str, str], ...] = (
+    ("vLLM API server version", "configuring", "reading the arguments"),
+    ("non-default args", "configuring", "reading the arguments"),
+    ("Resolved architecture", "configuring", "{}"),
+    ("LLM engine (v", "configuring", "starting the engine"),
+    ("rank 0 in world size", "configuring", "connecting the workers"),
+    ("Starting to load model", "loading weights", "loading the weights"),
+    ("Loading model from scratch", "loading weights", "loading the weights"),
+    ("Loading weights took", "loading weights", "{}"),
+    ("Model loading took", "loading weights", "{}"),
+    ("Loading model weights took", "loading weights", "{}"),
+    ("for vLLM's torch.compile", "compiling", "compiling the model"),
+    ("Compiling a graph", "compiling", "{}"),
+    ("Cache the graph of", "compiling", "compiling the model"),
+    ("torch.compile took", "profiling", "measuring the memory that a full batch needs"),
+    ("Initial profiling", "profiling", "{}"),
+    ("Available KV cache memory", "profiling", "{}"),
+    ("KV cache size:", "profiling", "{}"),
+    (" blocks: ", "profiling", "{}"),
+    ("Profiling CUDA graph memory", "profiling", "{}"),
+    ("Capturing the model for CUDA graphs", "capturing graphs", "capturing CUDA graphs"),
+    ("Registering", "capturing graphs", "capturing CUDA graphs"),
+    ("Graph capturing finished", "capturing graphs", "{}"),
+    ("init engine", "starting API server", "the engine is ready, starting the API server"),
+    ("Starting vLLM", "starting API server", "starting the API server"),
+    ("Application startup complete", "ready", "ready"),
+)
+EXCEPTION = re.compile(r"^(?P<type>(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit))(?:: (?P<text>.*))?$")
+SHUTDOWN = re.compile(r"\[shutdown\] API server: shutdown triggered|^INFO: +Shutting down|trigger received signal=SIG")
+VLLM_WORDS = ("vllm", "vLLM", "EngineCore")
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something new: kind is "stage", "progress", "fact", "warning", "error" or "ready"."""
+
+    kind: str
+    stage: str
+    fraction: float
+    message: str
+    line: str = ""
+
+
+class Reader:
+    """Feed it a log piece by piece, cut anywhere; what it knows is the same as from the whole.
+
+    stage: one of STAGES; fraction: 0 to 1, never falls; message: a short line for people; error: None or the
+    first real Failure; log: what was read so far.
+    """
+
+    def __init__(self) -> None:
+        self.log = EngineLog()
+        self.stage, self.fraction, self.message = "starting", 0.0, "starting"
+        self.recognised = False
+        self.first_line = ""
+        self._rest = ""
+        self._stopping = False
+
+    @property
+    def error(self) -> Failure | None:
+        """The first real error, as far as it is known yet: a later line may explain it better."""
+        return self.log.error
+
+    @property
+    def ready(self) -> bool:
+        """Whether the API server has said that it is up."""
+        return self.log.ready
+
+    def feed(self, text: str) -> list[Event]:
+        """Read more of the log; return what is new. Progress bars (carriage returns) are read as they come."""
+        *lines, self._rest = LINE_BREAK.split(self._rest + text)
+        events = [event for raw in lines if raw.strip() for event in self._line(parse_line(raw))]
+        if len(self._rest) > MAX_LINE_CHARS:
+            self._rest = self._rest[:MAX_LINE_CHARS]
+        self._progress(self._rest)  # a bar ends its line only when the next one is drawn
+        return events
+
+    def close(self) -> list[Event]:
+        """Read what is left without a line break: the log has ended."""
+        return self.feed("\n") if self._rest else []
+
+    def _line(self, line: Line) -> list[Event]:
+        self.first_line = self.first_line or line.text
+        before = (self.stage, self.fraction, self.log.error)
+        known = apply_line(self.log, line)
+        self.recognised = self.recognised or known or (bool(line.level) and self._is_vllm(line))
+        if SHUTDOWN.search(line.text):
+            self._stopping = self.log.stopped = True
+        self._mark(line.text)
+        self._progress(line.text)
+        self._failure(line)
+        return list(self._events(line, before, known))
+
+    def _is_vllm(self, line: Line) -> bool:
+        return ".py:" in line.source
+
+    def _events(self, line: Line, before: tuple, known: bool):
+        stage, fraction, error = before
+        if self.log.error is not error:
+            yield self._event("error", line, self.log.error.what)
+        elif self.stage != stage:
+            yield self._event("ready" if self.stage == "ready" else "stage", line)
+        elif self.fraction != fraction:
+            yield self._event("progress", line)
+        elif line.level == "WARNING":
+            yield self._event("warning", line, line.text)
+        elif known:
+            yield self._event("fact", line, line.text)
+
+    def _event(self, kind: str, line: Line, message: str = "") -> Event:
+        return Event(kind, self.stage, self.fraction, message or self.message, line.text)
+
+    def _mark(self, text: str) -> None:
+        for literal, stage, words in MARKS:
+            if literal in text:
+                self._advance(stage, 0.0, words.replace("{}", text[:120]))
+                return
+
+    def _progress(self, text: str) -> None:
+        if "it/s]" not in text and "s/it]" not in text and "?, ?" not in text:
+            return
+        if match := SHARDS.search(text):
+            done, total = int(match["done"]), int(match["total"])
+            self.log.shards_loaded = max(self.log.shards_loaded, done)
+            self.log.shards_total = max(self.log.shards_total, total)
+            self._advance("loading weights", done / max(1, total), f"loading weights: {done} of {total} shards")
+        elif match := GRAPHS.search(text):
+            done, total = int(match["done"]), int(match["total"])
+            self._advance("capturing graphs", done / max(1, total), f"capturing CUDA graphs: {done} of {total}")
+
+    def _advance(self, stage: str, share: float, message: str) -> None:
+        """Move on, never back: several ranks say the same at different moments."""
+        place = ORDER.index(stage)
+        if place < ORDER.index(self.stage):
+            return
+        end = STAGES[ORDER[place + 1]] if place + 1 < len(ORDER) else 1.0
+        begin = STAGES[stage]
+        fraction = begin + (end - begin) * min(1.0, share)
+        if stage != self.stage or fraction >= self.fraction:
+            self.message = message
+        self.stage, self.fraction = stage, max(self.fraction, fraction)
+
+    def _failure(self, line: Line) -> None:
+        """Keep the error that explains most; of those that explain as much, the first."""
+        if self._stopping and self.log.error is None:
+            return
+        found = diagnose(line.text) or self._unexplained(line)
+        if found is None or (self.log.ready and found.rank == UNEXPLAINED):
+            return
+        if self.log.error is None or found.rank > self.log.error.rank:
+            self.log.error = found
+
+    def _unexplained(self, line: Line) -> Failure | None:
+        match = EXCEPTION.match(line.text)
+        if not match:
+            return None
+        said = (match["text"] or match["type"]).strip()
+        return Failure(f"vLLM stopped with {match['type']}: {said[:300]}",
+                       "Search vLLM's issues for this message; the traceback above it says where it came from.",
+                       line.text[:500], "unexplained", UNEXPLAINED)  # fmt: skip
+
+
+__all__ = ["KNOWN", "STAGES", "SYMPTOM", "Event", "Reader"]
