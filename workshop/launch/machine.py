@@ -1,0 +1,135 @@
+"""What this machine has: processors, memory, disk, GPUs, as far as this session may use them."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import socket
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+GIB = 2**30
+CGROUP = Path("/sys/fs/cgroup")
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """One GPU as its driver reports it."""
+
+    name: str
+    memory_bytes: int
+    free_bytes: int
+
+
+def cpus() -> float:
+    """Return the processors that this session may use: its affinity, cut by a cgroup's quota."""
+    count = float(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
+    quota = _cgroup_text("cpu.max").split()
+    if len(quota) == 2 and quota[0] != "max":
+        count = min(count, int(quota[0]) / int(quota[1]))
+    return count
+
+
+def memory_limit_bytes() -> int:
+    """Return the memory that this session may use in all: the machine's, cut by a cgroup (SLURM, container)."""
+    total = psutil.virtual_memory().total
+    limit = _cgroup_text("memory.max")
+    return min(total, int(limit)) if limit.isdigit() else total
+
+
+def memory_available_bytes() -> int:
+    """Return what is left of memory_limit_bytes()."""
+    free = psutil.virtual_memory().available
+    limit, used = _cgroup_text("memory.max"), _cgroup_text("memory.current")
+    if limit.isdigit() and used.isdigit():
+        free = min(free, int(limit) - int(used) + _reclaimable_bytes())
+    return max(0, free)
+
+
+def _reclaimable_bytes() -> int:
+    """File pages count as used in a cgroup, and are given back when memory is asked for."""
+    lines = dict(line.split() for line in _cgroup_text("memory.stat").splitlines() if len(line.split()) == 2)
+    return int(lines.get("inactive_file", 0)) + int(lines.get("active_file", 0))
+
+
+def _cgroup_text(name: str) -> str:
+    """Return a file of this process's cgroup (version 2), or '' where there is none."""
+    try:
+        own = Path("/proc/self/cgroup").read_text().split("::", 1)[-1].strip().lstrip("/")
+    except OSError:
+        return ""
+    folder = CGROUP / own
+    while True:   # a limit may stand on any level above: the nearest that has one counts
+        try:
+            text = (folder / name).read_text().strip()
+            if not text.startswith("max"):
+                return text
+        except OSError:
+            pass
+        if folder == CGROUP or CGROUP not in folder.parents:
+            return ""
+        folder = folder.parent
+
+
+def disk_free_bytes(path: Path) -> int:
+    """Return the free space where `path` is, or will be."""
+    while not path.exists():
+        path = path.parent
+    return shutil.disk_usage(path).free
+
+
+def gpus() -> list[Gpu]:
+    """Return the NVIDIA GPUs that the driver shows to this session."""
+    if not shutil.which("nvidia-smi"):
+        return []
+    query = ["nvidia-smi", "--query-gpu=name,memory.total,memory.free", "--format=csv,noheader,nounits"]
+    try:
+        lines = subprocess.run(query, capture_output=True, text=True, timeout=20, check=True).stdout.splitlines()
+    except (OSError, subprocess.SubprocessError):
+        return []
+    rows = [[part.strip() for part in line.split(",")] for line in lines if line.count(",") == 2]
+    return [Gpu(name, int(total) * 2**20, int(free) * 2**20) for name, total, free in rows
+            if total.isdigit() and free.isdigit()]
+
+
+def runs_cpu_wheels() -> bool:
+    """Return whether vLLM's CPU wheels exist for this system: Linux on x86-64 or aarch64."""
+    return platform.system() == "Linux" and platform.machine() in ("x86_64", "aarch64", "AMD64", "arm64")
+
+
+def reachable_address(host: str) -> str:
+    """Return the address under which others reach a server bound to `host` (all interfaces: the routed one)."""
+    if host not in ("0.0.0.0", "::", ""):
+        return host
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("198.51.100.1", 9))   # a documentation address: sends nothing, asks the routing table
+            return probe.getsockname()[0]
+        except OSError:
+            return socket.gethostname()
+
+
+def port_is_free(host: str, port: int) -> bool:
+    """Return whether a server could listen on host:port now."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+            return True
+        except OSError:
+            return False
+
+
+def free_port(host: str, first: int = 8000, tries: int = 20) -> int:
+    """Return a free port: the first of `tries` from `first`, else any that the system gives."""
+    for port in range(first, first + tries):
+        if port_is_free(host, port):
+            return port
+    with socket.socket() as probe:
+        probe.bind((host, 0))
+        return probe.getsockname()[1]
