@@ -1,0 +1,27 @@
+# Every target is one or two commands; `make help` lists them.
+PYTHON ?= python3
+VENV   ?= $(or $(WORKSHOP_VENV),.venv)
+BIN    := $(VENV)/bin
+
+.PHONY: help workshop test bench lock
+.DEFAULT_GOAL := help
+
+help:       ## this list
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):[^#]*## (.*)/  make \1\t\2/' | expand -t 18
+	@echo "  LOCAL=no: without the local server (no torch); WORKSHOP_URL=…: use that server; PYTHON=…: another Python"
+
+workshop:   ## set everything up, start a server, open JupyterLab on the first notebook (Ctrl-C ends both)
+	@$(PYTHON) workshop/install.py
+	@$(BIN)/workshop lab
+
+test:       ## set up and run every test that this machine can run
+	@$(PYTHON) workshop/install.py dev
+	@$(BIN)/python -m pytest
+
+bench:      ## measure what the README says (about 10 minutes)
+	@$(PYTHON) workshop/install.py dev
+	@$(BIN)/python benchmarks/start.py
+
+lock:       ## renew the locked versions (needs the network)
+	@$(PYTHON) workshop/install.py dev && $(BIN)/python -m pip install --quiet uv
+	@$(BIN)/python locks/renew.py
