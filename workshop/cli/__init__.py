@@ -10,7 +10,7 @@ import click
 import workshop
 from workshop.errors import WorkshopError
 
-# name -> (module under workshop.cli, help). The help stands here so that `workshop --help` imports nothing else.
+# name (a module under workshop.cli) -> help. The help stands here so that `workshop --help` imports nothing else.
 COMMANDS = {
     "doctor": "What this machine or cluster has, lacks, and the remedy for each lack.",
     "lab": "JupyterLab on the course, with a server behind it.",
@@ -20,6 +20,7 @@ COMMANDS = {
     "plan": "Predict memory, parallelism and speed of a model on GPUs.",
     "reconcile": "Compare the plan with what vLLM's own log says.",
     "fresh": "Get a fresh copy of one notebook, keeping yours.",
+    "kernel": "Let another environment's JupyterLab find the course's kernel.",
 }
 
 

@@ -50,7 +50,7 @@ class Progress:
 Report = Callable[[Progress], None]
 
 
-class _Stopped(Exception):
+class Stopped(BaseException):
     """A signal asked the watcher to end."""
 
 
@@ -63,7 +63,7 @@ def run(launch: Launch, report: Report = lambda progress: None,
     """
     record = _new_record(launch)
     records.write(record)
-    with _stop_signals():
+    with stop_signals():
         process = None
         try:
             process = _spawn(launch)
@@ -76,7 +76,7 @@ def run(launch: Launch, report: Report = lambda progress: None,
             on_ready(record)
             watch.until_end()
             records.remove(launch.name)
-        except _Stopped:
+        except Stopped:
             end(process)
             records.remove(launch.name)
         except WorkshopError as error:
@@ -96,12 +96,12 @@ def _new_record(launch: Launch) -> ServerRecord:
 
 
 @contextlib.contextmanager
-def _stop_signals():
-    """Turn the signals that end a session into _Stopped, once: a second Ctrl-C must not leave half of it running."""
+def stop_signals():
+    """Turn the signals that end a session into Stopped, once: a second Ctrl-C must not leave half of it running."""
     def stop(number, frame):
         for again in previous:
             signal.signal(again, signal.SIG_IGN)
-        raise _Stopped
+        raise Stopped
     previous = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     for number in previous:
         signal.signal(number, stop)
@@ -121,13 +121,13 @@ def _spawn(launch: Launch) -> subprocess.Popen:
         raise cannot_write(launch.log, error) from None
     try:
         return subprocess.Popen(launch.argv, env=launch.env, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                                start_new_session=True, preexec_fn=_end_with_parent)
+                                start_new_session=True, preexec_fn=end_with_parent)
     finally:
         os.close(log)
 
 
-def _end_with_parent() -> None:
-    """Ask Linux to send SIGTERM to this process when its parent dies, by kill -9 too."""
+def end_with_parent() -> None:
+    """In a new process, before its program: ask Linux for a SIGTERM when the parent dies, by kill -9 too."""
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(1, signal.SIGTERM)   # PR_SET_PDEATHSIG
 
@@ -137,7 +137,7 @@ class _Watch:
 
     def __init__(self, launch: Launch, process: subprocess.Popen):
         self.launch, self.process, self.reader = launch, process, Reader()
-        self._log = launch.log.open(encoding="utf-8", errors="replace", newline="")  # noqa: SIM115 (as long as we watch)
+        self._log = launch.log.open(encoding="utf-8", errors="replace", newline="")
 
     def until_ready(self, record: ServerRecord, report: Report) -> None:
         """Return when the server answers a completion with its model."""
@@ -215,8 +215,11 @@ def _kill_session(leader: int) -> None:
                 process.kill()
 
 
-def start(launch: Launch, report: Report = lambda progress: None) -> ServerRecord:
-    """Start a server that outlives this process; return its record when it answers.
+def start(launch: Launch, report: Report = lambda progress: None, *, with_parent: bool = False) -> ServerRecord:
+    """Start a server in processes of its own; return its record when it answers.
+
+    It outlives this process, or, with_parent, ends with it however it ends (call it from the main thread then:
+    for Linux the thread that starts a process is its parent).
 
     Raises:
         WorkshopError: it did not become ready; the reason is also in its record.
@@ -226,7 +229,7 @@ def start(launch: Launch, report: Report = lambda progress: None) -> ServerRecor
     command = [sys.executable, "-m", "workshop.launch.supervise"]
     with words.open("wb") as errors:
         watcher = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=errors,
-                                   start_new_session=True)
+                                   start_new_session=True, preexec_fn=end_with_parent if with_parent else None)
     spec = {**vars(launch), "log": str(launch.log)}
     watcher.stdin.write(json.dumps(spec).encode())
     watcher.stdin.close()

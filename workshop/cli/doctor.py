@@ -1,0 +1,31 @@
+"""`workshop doctor`: what is there, what is lacking, what to do."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict
+
+import click
+
+
+@click.command
+@click.option("--json", "as_json", is_flag=True, help='{"ok": bool, "checks": [{"name", "state", "found", "remedy"}]}')
+def command(as_json: bool) -> None:
+    """Examine this machine or cluster. Exit code 0 if nothing that the course needs is lacking."""
+    from workshop.launch import doctor
+
+    checks = doctor.examine()
+    if as_json:
+        click.echo(json.dumps({"ok": doctor.well(checks), "checks": [asdict(check) for check in checks]}, indent=1))
+    else:
+        signs = {doctor.OK: ("✓", "green"), doctor.NOTE: ("·", "yellow"), doctor.LACK: ("✗", "red")}
+        for check in checks:
+            sign, colour = signs[check.state]
+            click.secho(f"{sign} {check.name:<18}", fg=colour, nl=False)
+            click.echo(check.found)
+            if check.remedy and check.state != doctor.OK:
+                click.echo(f"{'':20}→ {check.remedy}")
+        lacks = sum(check.state == doctor.LACK for check in checks)
+        click.echo(f"\n{lacks} lacking: see the ✗ above." if lacks else "\nEverything that the course needs is here.")
+    sys.exit(0 if doctor.well(checks) else 1)

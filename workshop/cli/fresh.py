@@ -1,0 +1,15 @@
+"""`workshop fresh NOTEBOOK`: start one notebook again."""
+
+from __future__ import annotations
+
+import click
+
+
+@click.command
+@click.argument("notebook")
+def command(notebook: str) -> None:
+    """Put a fresh copy of NOTEBOOK (01_memory) in place; yours is kept beside it."""
+    from workshop.launch import course
+
+    copy, kept = course.fresh(notebook)
+    click.echo(f"✓ {copy} is fresh." + (f" Yours is kept as {kept.name}." if kept else ""))

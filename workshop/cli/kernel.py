@@ -1,0 +1,19 @@
+"""`workshop kernel install`: for JupyterLabs of other environments."""
+
+from __future__ import annotations
+
+import click
+
+
+@click.group
+def command() -> None:
+    """The course's kernel, for a JupyterLab of another environment (OpenOnDemand)."""
+
+
+@command.command
+def install() -> None:
+    """Let your other JupyterLabs find the course's kernel, and show its widgets. No administrator needed."""
+    from workshop.launch import kernel
+
+    for line in kernel.install():
+        click.echo(f"✓ {line}")

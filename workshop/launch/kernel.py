@@ -1,0 +1,74 @@
+"""Make the course's kernel and its widgets known to a JupyterLab that runs from another environment (OpenOnDemand)."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+
+from workshop.errors import WorkshopError
+from workshop.launch.home import cannot_write
+
+NAME, TITLE = "vllm-workshop", "vLLM workshop"
+MANAGER = Path("labextensions/@jupyter-widgets/jupyterlab-manager")
+
+
+def user_data_folder() -> Path:
+    """Return Jupyter's data folder of this user, which every JupyterLab of theirs reads."""
+    from jupyter_core.paths import jupyter_data_dir
+
+    return Path(jupyter_data_dir())
+
+
+def user_widget_manager() -> Path:
+    """Return where the widgets' JupyterLab extension is for all JupyterLabs of this user."""
+    return user_data_folder() / MANAGER
+
+
+def widget_manager_folders() -> list[Path]:
+    """Return the places, of this environment and this user, where the widgets' extension is installed."""
+    places = (Path(sys.prefix) / "share" / "jupyter" / MANAGER, user_widget_manager())
+    return [place for place in places if (place / "package.json").exists()]
+
+
+def serving_prefix() -> str:
+    """Return the environment of the JupyterLab that this kernel or terminal runs under ('' if under none)."""
+    try:
+        parents = psutil.Process().parents()
+    except psutil.Error:
+        return ""
+    for parent in parents:
+        try:
+            words = parent.cmdline()
+        except psutil.Error:
+            continue
+        if any("jupyter" in Path(word).name for word in words[:3]):
+            return str(Path(words[0]).parent.parent) if words[0].startswith("/") else ""
+    return ""
+
+
+def install() -> list[str]:
+    """Install the kernel and the widgets' extension for this user, no administrator needed; return what was done."""
+    command = [sys.executable, "-m", "ipykernel", "install", "--user", "--name", NAME, "--display-name", TITLE]
+    for variable in ("WORKSHOP_HOME", "WORKSHOP_SHARED"):
+        if os.environ.get(variable):      # an OnDemand session does not read the shell's settings
+            command += ["--env", variable, os.environ[variable]]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        raise WorkshopError(f"The kernel could not be installed: {(done.stderr.strip().splitlines() or ['?'])[-1]}",
+                            f"Is there space, and may you write {user_data_folder()}?")
+    said = [f"Kernel {TITLE!r} is in {user_data_folder() / 'kernels' / NAME}."]
+    source = Path(sys.prefix) / "share" / "jupyter" / MANAGER
+    if not (source / "package.json").exists():
+        raise WorkshopError(f"This environment has no widgets' extension in {source}.",
+                            "Install ipywidgets: make workshop")
+    target = user_widget_manager()
+    try:
+        shutil.copytree(source, target, dirs_exist_ok=True)
+    except OSError as error:
+        raise cannot_write(target, error) from None
+    return [*said, f"Widgets' extension is in {target}.", "Reload JupyterLab, then choose the kernel at the top right."]

@@ -1,0 +1,144 @@
+"""JupyterLab on the learner's copy of the course, with a server behind it; both end together."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from workshop.errors import WorkshopError
+from workshop.launch import course, local, machine, records, supervise
+from workshop.launch.vllm_main import installed
+
+FIRST = "00_start.ipynb"
+JUPYTER_WAIT_S = 120.0
+
+
+@dataclass
+class Lab:
+    """A running JupyterLab."""
+
+    process: subprocess.Popen
+    url: str
+
+
+def start_jupyter(folder: Path, port: int | None = None, host: str = "127.0.0.1") -> Lab:
+    """Start JupyterLab on the folder; the token is in its environment, not on its command line."""
+    if port is not None and not machine.port_is_free(host, port):
+        raise WorkshopError(f"Port {port} is taken.", "Give JupyterLab another --port, or none.")
+    port = port or machine.free_port(host, 8888)
+    token = secrets.token_hex(16)
+    command = [sys.executable, "-m", "jupyterlab", "--no-browser", f"--ServerApp.ip={host}",
+               f"--ServerApp.port={port}", "--ServerApp.port_retries=0", f"--ServerApp.root_dir={folder}",
+               f"--LabApp.default_url=/lab/tree/{FIRST}", "--LabApp.news_url=None",
+               "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate"]
+    if hasattr(os, "geteuid") and os.geteuid() == 0:
+        command.append("--allow-root")
+    supervise.private_folder("logs")
+    with (records.home() / "logs" / "jupyterlab.log").open("wb") as log:
+        process = subprocess.Popen(
+            command, env={**os.environ, "JUPYTER_TOKEN": token}, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+            start_new_session=True, preexec_fn=supervise.end_with_parent if os.name == "posix" else None)
+    return Lab(process, f"http://{host}:{port}/lab/tree/{FIRST}?token={token}")
+
+
+def wait_for_jupyter(lab: Lab) -> None:
+    """Return when JupyterLab answers; raise with its last words if it ends instead."""
+    deadline = time.monotonic() + JUPYTER_WAIT_S
+    status = lab.url.replace(f"lab/tree/{FIRST}", "api/status")
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    while time.monotonic() < deadline:
+        if lab.process.poll() is not None:
+            break
+        with contextlib.suppress(urllib.error.URLError, OSError), opener.open(status, timeout=2):
+            return
+        time.sleep(0.1)
+    log = records.home() / "logs" / "jupyterlab.log"
+    last = (log.read_text(errors="replace").strip().splitlines() or ["no word"])[-1]
+    raise WorkshopError(f"JupyterLab did not start: {last[:200]}", f"Its own words are in {log}.")
+
+
+def find_or_start_server(report: supervise.Report) -> tuple[str, str | None]:
+    """Return a sentence on the server that the notebooks will find, and the name of the one that was started here."""
+    if url := os.environ.get("WORKSHOP_URL"):
+        return f"Notebooks use the server that WORKSHOP_URL names: {url}", None
+    known = [record for record in [*records.own(), *records.shared()] if record.state == "ready"]
+    if known:
+        return f"Notebooks use the server {known[0].name!r} at {known[0].url}", None
+    if not installed()[0]:
+        return ("No local server here (vLLM is not installed): set WORKSHOP_URL and WORKSHOP_API_KEY, or\n"
+                "WORKSHOP_SHARED, to use one elsewhere. Everything that needs no server works."), None
+    stale = records.read(local.TEACHING_MODEL)
+    if stale is not None and stale.state == "failed":
+        records.remove(stale.name)
+    record = supervise.start(local.prepare(), report, with_parent=True)
+    return f"The server {record.name!r} answers at {record.url}", record.name
+
+
+def run(*, port: int | None = None, host: str = "127.0.0.1", server: bool = True, browser: bool = True,
+        report: supervise.Report = lambda progress: None, say: Callable[[str], None] = print) -> None:
+    """Run the lab until a signal ends it; then nothing that it started is left.
+
+    Raises:
+        WorkshopError: JupyterLab does not start. A server that does not is only said: the course goes on without.
+    """
+    began = records.now()
+    folder, held = course.copy_notebooks()
+    lab = None
+    with supervise.stop_signals():
+        try:
+            lab = start_jupyter(folder, port, host)
+            if server:
+                say(_server_sentence(report))
+            wait_for_jupyter(lab)
+            say(_ready_sentence(lab, folder, held))
+            if browser and has_display():
+                import webbrowser
+
+                webbrowser.open(lab.url)
+            lab.process.wait()
+        except supervise.Stopped:
+            say("\nStopping …")
+        finally:
+            _end(lab, began, say)
+
+
+def _server_sentence(report: supervise.Report) -> str:
+    try:
+        return f"✓ {find_or_start_server(report)[0]}"
+    except WorkshopError as error:
+        return f"✗ No server: {error.message}\n→ {error.remedy}\n  The notebooks open all the same."
+
+
+def _ready_sentence(lab: Lab, folder: Path, held: list[str]) -> str:
+    lines = [f"✓ JupyterLab is open on your copy of the notebooks ({folder}):", "", f"    {lab.url}", ""]
+    if held:
+        lines.append(f"  There is a newer {', '.join(held)}; yours is kept. Get the new one: workshop fresh {held[0]}")
+    return "\n".join([*lines, "  Ctrl-C ends JupyterLab and the server."])
+
+
+def _end(lab: Lab | None, began: str, say: Callable[[str], None]) -> None:
+    """End JupyterLab with its kernels, and every local server that was started since, by us or from a notebook."""
+    if lab is not None:
+        lab.process.send_signal(signal.SIGTERM)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            lab.process.wait(supervise.STOP_GRACE_S)
+        supervise.end(lab.process)
+    for record in records.own():
+        if record.where == "local" and record.started >= began:
+            with contextlib.suppress(WorkshopError):
+                say(supervise.stop(record.name))
+
+
+def has_display() -> bool:
+    """Return whether a browser could show up here."""
+    return sys.platform in ("darwin", "win32") or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
