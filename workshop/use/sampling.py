@@ -1,0 +1,260 @@
+"""From one position's logprobs to the distribution that vLLM samples from, step by step and in vLLM's order.
+
+    min_tokens → repetition → frequency → presence → temperature → min_p → top_k → top_p
+
+Source: vLLM 0.32, v1/sample/sampler.py, ops/penalties.py, ops/topk_topp_sampler.py and
+logits_processor/builtin.py. Pure: standard library only. Scores are natural logarithms.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Collection, Hashable, Iterable, Mapping
+from dataclasses import dataclass
+
+from workshop.errors import BadInput
+from workshop.use.sampling_settings import LOWEST_TEMPERATURE, Settings
+
+Token = Hashable   # a token's id or its text, as the caller likes
+MINUS_INFINITY_SENT = -9999.0   # JSON has no infinity: vLLM's server sends this for a probability of zero
+WHOLE = 1e-4   # probabilities that sum to 1 within this are the whole vocabulary (float32 rounding)
+
+
+@dataclass(frozen=True)
+class Step:
+    """What is left after one parameter has had its say.
+
+    Attributes:
+        name: the parameter, or "model" for what came in.
+        probabilities: token → probability among the tokens listed; tokens of probability zero are left out.
+        removed: how many listed tokens this step took away.
+        outside: share of the probability that is not in the list (0 if the whole vocabulary is). Exact at
+            temperature 1, at most this below 1, at least this above 1; `distribution.unseen` has strict bounds.
+    """
+
+    name: str
+    probabilities: dict[Token, float]
+    removed: int = 0
+    outside: float = 0.0
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """The whole way from the model's distribution to the sampled one.
+
+    Attributes:
+        steps: "model" first, then each parameter that is switched on, in vLLM's order.
+        border: tokens of exactly equal score of which top_p keeps only some. Which of them vLLM keeps depends
+            on where its sort happens to place equals; here it is those listed first.
+    """
+
+    steps: tuple[Step, ...]
+    border: tuple[Token, ...] = ()
+
+    @property
+    def probabilities(self) -> dict[Token, float]:
+        """What is sampled from: token → probability, summing to 1."""
+        return self.steps[-1].probabilities
+
+    def step(self, name: str) -> Step | None:
+        """Return one step by its parameter; None if that parameter is switched off."""
+        return next((step for step in self.steps if step.name == name), None)
+
+
+def next_token_probabilities(
+        logprobs: Mapping[Token, float] | None = None, *, temperature: float = 1.0, top_k: int = 0,
+        top_p: float = 1.0, min_p: float = 0.0, frequency_penalty: float = 0.0, presence_penalty: float = 0.0,
+        repetition_penalty: float = 1.0, min_tokens: int = 0, output_tokens: Iterable[Token] = (),
+        prompt_tokens: Iterable[Token] = (), stop_tokens: Collection[Token] = (),
+        logits: Mapping[Token, float] | None = None) -> dict[Token, float]:
+    """Return the distribution that vLLM samples the next token from.
+
+    Of a truncated list (the top 20, say) it is the distribution among the tokens listed;
+    `workshop.use.distribution.unseen` says how much that leaves out.
+
+    Args:
+        logprobs: token → the model's own logprob (vLLM's default, `raw_logprobs`).
+        output_tokens: what has been generated so far, repeats included: frequency and presence count only these.
+        prompt_tokens: what repetition_penalty counts besides.
+        stop_tokens: what min_tokens forbids (the end-of-text token and `stop_token_ids`).
+        logits: token → logit of the whole vocabulary, used instead of `logprobs`. A logprob is a logit minus a
+            constant; every other step ignores that constant, but repetition_penalty divides by it.
+
+    Returns:
+        Token → probability, summing to 1, without the tokens of probability zero.
+
+    Raises:
+        BadInput (a ValueError): a value that vLLM refuses; no tokens; repetition_penalty without logits.
+    """
+    settings = Settings(temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, min_tokens=min_tokens,
+                        frequency_penalty=frequency_penalty, presence_penalty=presence_penalty,
+                        repetition_penalty=repetition_penalty)
+    return pipeline(logprobs, settings, output_tokens=output_tokens, prompt_tokens=prompt_tokens,
+                    stop_tokens=stop_tokens, logits=logits).probabilities
+
+
+def pipeline(logprobs: Mapping[Token, float] | None, settings: Settings, *, output_tokens: Iterable[Token] = (),
+             prompt_tokens: Iterable[Token] = (), stop_tokens: Collection[Token] = (),
+             logits: Mapping[Token, float] | None = None, model: Step | None = None,
+             ceiling: float | None = None) -> Pipeline:
+    """Return the distribution after every step; arguments as for `next_token_probabilities`, and
+
+    Args:
+        model: the first step, if it is known already (a slider that moves does not change it).
+        ceiling: of a truncated list: no token outside it has a higher logprob. Default: the lowest one listed.
+    """
+    scores = _scores(logprobs, logits, settings)
+    model = model or model_step(scores, truncated=logits is None)
+    if ceiling is None:
+        ceiling = min((x for x in scores.values() if x > -math.inf), default=0.0)
+    hidden = _Hidden(model.outside, ceiling)
+    steps = [model]
+    output = list(output_tokens)
+    if len(output) < settings.min_tokens and stop_tokens:
+        removed = _forbid(scores, stop_tokens)
+        steps.append(Step("min_tokens", _softmax(scores), removed, hidden.share(scores)))
+    for name, active, change in (
+            ("repetition_penalty", settings.repetition_penalty != 1,
+             lambda: _repetition(scores, {*prompt_tokens, *output}, settings.repetition_penalty)),
+            ("frequency_penalty", settings.frequency_penalty != 0,
+             lambda: _subtract(scores, {t: settings.frequency_penalty * n for t, n in Counter(output).items()})),
+            ("presence_penalty", settings.presence_penalty != 0,
+             lambda: _subtract(scores, dict.fromkeys(output, settings.presence_penalty)))):
+        if active:
+            change()
+            steps.append(Step(name, _softmax(scores), 0, hidden.share(scores)))
+    return _choose(scores, settings, steps, hidden)
+
+
+def model_step(logprobs: Mapping[Token, float], *, truncated: bool = True) -> Step:
+    """Return the model's own distribution; `truncated`: what the logprobs leave of 1 lies outside the list."""
+    truncated = truncated and max(logprobs.values()) <= 0   # scores above 0 are no logprobs: no mass to compare
+    mass = math.fsum(map(math.exp, logprobs.values())) if truncated else 1.0
+    return Step("model", _softmax(logprobs), 0, 1.0 - mass if mass < 1.0 - WHOLE else 0.0)
+
+
+def _choose(scores: dict[Token, float], settings: Settings, steps: list[Step], hidden: _Hidden) -> Pipeline:
+    """Temperature and what is cut off after it: min_p, top_k, top_p. The scores are final here."""
+    if settings.greedy:   # min_p, top_k and top_p have nothing left to do
+        best = max(scores, key=scores.__getitem__)   # the first of equals, as argmax takes it
+        return Pipeline((*steps, Step("temperature", {best: 1.0}, len(steps[-1].probabilities) - 1)))
+    temperature = max(settings.temperature, LOWEST_TEMPERATURE)
+    if temperature != 1:
+        steps.append(Step("temperature", _softmax(scores, temperature), 0, hidden.share(scores, temperature)))
+    border: tuple[Token, ...] = ()
+    if settings.min_p > 0:
+        kept = steps[-1].probabilities
+        highest = max(kept.values())
+        survivors = {token: p for token, p in kept.items() if p >= settings.min_p * highest}
+        _narrow(steps, "min_p", survivors, none_outside=hidden.ratio(scores, temperature) < settings.min_p)
+    if settings.top_k > 0 and (settings.top_k < len(scores) or hidden.mass):
+        survivors = _top_k(steps[-1].probabilities, settings.top_k)
+        _narrow(steps, "top_k", survivors, none_outside=settings.top_k <= len(steps[-1].probabilities))
+    if settings.top_p < 1:
+        survivors, border = _top_p(steps[-1].probabilities, settings.top_p / (1 - steps[-1].outside))
+        _narrow(steps, "top_p", survivors, none_outside=settings.top_p <= 1 - steps[-1].outside)
+    return Pipeline(tuple(steps), border)
+
+
+def _narrow(steps: list[Step], name: str, survivors: dict[Token, float], *, none_outside: bool) -> None:
+    """Append a step that takes tokens away: what is left shares their probability in proportion."""
+    before = steps[-1]
+    total = math.fsum(survivors.values())
+    removed = len(before.probabilities) - len(survivors)
+    kept = {token: p / total for token, p in survivors.items()} if removed else before.probabilities
+    steps.append(Step(name, kept, removed, 0.0 if none_outside else before.outside))
+
+
+def _top_k(kept: dict[Token, float], k: int) -> dict[Token, float]:
+    """Keep the k most probable, and all that tie with the last of them (vLLM compares with the k-th score)."""
+    if k >= len(kept):
+        return kept
+    threshold = sorted(kept.values(), reverse=True)[k - 1]
+    return {token: p for token, p in kept.items() if p >= threshold}
+
+
+def _top_p(kept: dict[Token, float], enough: float) -> tuple[dict[Token, float], tuple[Token, ...]]:
+    """Keep the smallest set whose mass is `enough`, always at least one token; and say who tied at its border."""
+    mass, threshold, room = 0.0, math.inf, 0   # room: how many tokens of exactly the threshold's probability fit
+    for p in sorted(kept.values(), reverse=True):
+        if mass >= enough and room:
+            break
+        room = room + 1 if p == threshold else 1
+        mass, threshold = mass + p, p
+    tied = [token for token, p in kept.items() if p == threshold]
+    dropped = set(tied[room:])
+    survivors = {token: p for token, p in kept.items() if p >= threshold and token not in dropped}
+    return survivors, tuple(tied) if dropped else ()
+
+
+@dataclass(frozen=True)
+class _Hidden:
+    """The tokens outside a truncated list, as if each were as probable as it can be: the ceiling."""
+
+    mass: float
+    ceiling: float
+
+    def share(self, scores: Mapping[Token, float], temperature: float = 1.0) -> float:
+        """Return their share of the probability at this temperature."""
+        if not self.mass:
+            return 0.0
+        highest = max(scores.values())
+        seen = math.fsum(math.exp((x - highest) / temperature) for x in scores.values())
+        outside = self.mass * math.exp((self.ceiling - highest) / temperature - self.ceiling)
+        return outside / (outside + seen)
+
+    def ratio(self, scores: Mapping[Token, float], temperature: float) -> float:
+        """Return how probable one of them is at most, relative to the most probable token listed."""
+        return math.exp(min(0.0, self.ceiling - max(scores.values())) / temperature)
+
+
+def _scores(logprobs: Mapping | None, logits: Mapping | None, settings: Settings) -> dict[Token, float]:
+    """Return a copy of the scores to work on, with what the server sends for minus infinity put right."""
+    if settings.repetition_penalty != 1 and logits is None:
+        raise BadInput("repetition_penalty divides logits, and logprobs no longer are logits.",
+                       "Pass logits=…, or leave it at 1; frequency_penalty needs no logits.")
+    source = logprobs if logits is None else logits
+    if not source:
+        raise BadInput("There are no tokens to choose from.", "Pass a mapping of tokens to logprobs.")
+    scores = dict(source)
+    try:
+        wrong = [token for token, score in scores.items() if not score < math.inf]   # NaN is not below either
+    except TypeError:
+        wrong = [token for token, score in scores.items() if not isinstance(score, int | float)]
+    if wrong:
+        raise BadInput(f"The score of {wrong[0]!r} is {scores[wrong[0]]!r}, which no logprob is.",
+                       "Logprobs are 0 or negative, logits any finite number; minus infinity means never.")
+    if min(scores.values()) <= MINUS_INFINITY_SENT:
+        scores = {token: -math.inf if x <= MINUS_INFINITY_SENT else x for token, x in scores.items()}
+    return scores
+
+
+def _softmax(scores: Mapping[Token, float], temperature: float = 1.0) -> dict[Token, float]:
+    """Return exp(score / temperature), normalised; zeros left out."""
+    highest = max(scores.values())
+    if highest == -math.inf:
+        raise BadInput("No token is left to choose from.", "min_tokens forbids all that are listed: list more.")
+    exp = math.exp
+    weights = [exp((x - highest) / temperature) for x in scores.values()]
+    total = math.fsum(weights)
+    return {token: w / total for token, w in zip(scores, weights, strict=True) if w}
+
+
+def _forbid(scores: dict[Token, float], stop_tokens: Collection[Token]) -> int:
+    gone = [token for token in stop_tokens if scores.get(token, -math.inf) > -math.inf]
+    scores.update(dict.fromkeys(gone, -math.inf))
+    return len(gone)
+
+
+def _repetition(scores: dict[Token, float], seen: Iterable[Token], penalty: float) -> None:
+    """Once for a token seen, however often: divide a positive logit, multiply a negative one."""
+    for token in seen:
+        if token in scores:
+            scores[token] = scores[token] / penalty if scores[token] > 0 else scores[token] * penalty
+
+
+def _subtract(scores: dict[Token, float], amounts: Mapping[Token, float]) -> None:
+    for token, amount in amounts.items():
+        if token in scores:
+            scores[token] -= amount
