@@ -7,8 +7,9 @@ that matches nothing cost about two microseconds. Messages: vLLM 0.6.4 to 0.32, 
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from workshop.engine.log_args import parse_arguments
@@ -185,9 +186,11 @@ ARGUMENTS = (
 def _take(log: EngineLog, values: dict[str, Any]) -> None:
     for key, name in ARGUMENTS:
         value = values.get(key)
-        if value is None or (name in ("dtype", "quantization", "load_format") and value in ("auto", "None")):
+        if value is None or (name in ("dtype", "quantization", "load_format") and value in ("auto", "None", "LoadFormat.AUTO")):
             continue
-        setattr(log, name, value.removeprefix("torch.") if isinstance(value, str) else value)
+        if isinstance(value, str):
+            value = value.removeprefix("torch.").removeprefix("LoadFormat.")
+        setattr(log, name, value.lower() if name == "load_format" else value)
 
 
 def _set_args(log: EngineLog, match: Match, line: Line) -> None:
@@ -224,7 +227,8 @@ def _graphs(log: EngineLog, match: Match, line: Line) -> None:
 
 
 def _kv_tokens(log: EngineLog, match: Match, line: Line) -> None:
-    log.kv_cache_tokens = _number(match[2])
+    # Several engines or stages print one line each: what all of them can hold is what counts.
+    log.kv_cache_tokens = min(_number(match[2]), log.kv_cache_tokens or sys.maxsize)
     log.platform = log.platform or ("cpu" if match[1] == "CPU" else "gpu")
 
 
@@ -234,7 +238,7 @@ def _blocks(log: EngineLog, match: Match, line: Line) -> None:
 
 
 def _concurrency(log: EngineLog, match: Match, line: Line) -> None:
-    log.max_concurrency = float(match[2])
+    log.max_concurrency = min(float(match[2]), log.max_concurrency or float("inf"))
     log.max_model_len = log.max_model_len or _number(match[1])
 
 
@@ -246,6 +250,12 @@ def _throughput(log: EngineLog, match: Match, line: Line) -> None:
             int(match["running"]), int(match["waiting"]), float(match["kv"]), float(hit) if hit else None,
         )
     )  # fmt: skip
+
+
+def _hit_rate(log: EngineLog, match: Match, line: Line) -> None:
+    """0.6 to 0.8 say the prefix cache's hit rate on a line of its own."""
+    if log.throughput and log.throughput[-1].prefix_hit_percent is None:
+        log.throughput[-1] = replace(log.throughput[-1], prefix_hit_percent=float(match[1]))
 
 
 def _init_engine(log: EngineLog, match: Match, line: Line) -> None:
@@ -264,8 +274,35 @@ def _route(log: EngineLog, match: Match, line: Line) -> None:
         log.routes.append(route)
 
 
-def _profile_0_6(log: EngineLog, match: Match, line: Line) -> None:
-    log.profile |= {name: float(value) for name, value in re.findall(r"(\w+)=([\d.]+)", match[1])}
+def _profile_pairs(log: EngineLog, match: Match, line: Line) -> None:
+    """0.6.4 and 0.6.5: `Memory profiling results: …, total_gpu_memory=79.11GiB, …, kv_cache_size=…`."""
+    found = {name: float(value.rstrip(".")) for name, value in re.findall(r"(\w+)=([\d.]+)GiB", match[1])}
+    log.profile |= {f"{name}_gib": value for name, value in found.items()}
+    if "kv_cache_size" in found:
+        _rank(log, line).available_kv_gib = found["kv_cache_size"]
+
+
+def _profile_total(log: EngineLog, match: Match, line: Line) -> None:
+    log.profile |= {"total_gpu_memory_gib": float(match[1])}
+    log.gpu_memory_utilization = log.gpu_memory_utilization or float(match[2])
+
+
+def _profile_parts(log: EngineLog, match: Match, line: Line) -> None:
+    """0.6.6 to 0.8: `model weights take …GiB; non_torch_memory takes …; …`."""
+    names = ("model_weights_gib", "non_torch_memory_gib", "peak_activation_gib", "kv_cache_size_gib")
+    log.profile |= {name: float(value) for name, value in zip(names, match.groups(), strict=True)}
+    _rank(log, line).available_kv_gib = float(match[4])
+
+
+def _profile_startup(log: EngineLog, match: Match, line: Line) -> None:
+    """Since 0.10, where a limit was set in bytes or the logging is verbose."""
+    names = ("free_at_start_gib", "total_gpu_memory_gib", "consumed_gib", "peak_activation_gib", "cuda_graphs_gib")
+    log.profile |= {name: float(value) for name, value in zip(names, match.groups(), strict=True)}
+
+
+def _auto_set(log: EngineLog, match: Match, line: Line) -> None:
+    log.requested_kv_gib = float(match[1])
+    log.profile |= {"total_host_memory_gib": float(match[2])}
 
 
 NUMBER, FLOAT = r"([\d,_]+)", r"([\d.]+)"
@@ -289,11 +326,19 @@ RULES: tuple[tuple[str, re.Pattern[str], Apply], ...] = tuple(
         ("oading took", r"Model loading took " + FLOAT + r" Gi?B(?: memory)?(?: and " + FLOAT + " seconds)?", _weights),
         ("weights took", r"Loading model weights took " + FLOAT + " GB()", _weights),
         ("Available KV", r"Available KV cache memory: " + FLOAT, _per_rank("available_kv_gib")),
-        ("Explicitly set", r"Explicitly set \(" + FLOAT + r"/[\d.]+\) GiB for KV", _set("requested_kv_gib", float)),
+        ("for KV cache", r"(?:Explicitly|Auto) set \(" + FLOAT + "/" + FLOAT + r"\) GiB for KV cache", _auto_set),
+        ("VLLM_CPU_KVCACHE_SPACE", r"is not set, using " + FLOAT + " by default", _set("requested_kv_gib", float)),
+        ("block size to", r"[Ss]etting (?:attention|kv cache) block size to (\d+)", _set("block_size", int)),
         ("KV cache size", r"(GPU|CPU|[A-Z]+) KV cache size: " + NUMBER + " tokens", _kv_tokens),
         (" blocks: ", r"# \w+ blocks: (\d+), # CPU blocks: (\d+)", _blocks),
         ("Maximum concurrency", r"Maximum concurrency for " + NUMBER + r" tokens per request: " + FLOAT, _concurrency),
-        ("Memory profiling results", r"Memory profiling results: (.*)", _profile_0_6),
+        ("Memory profiling results", r"Memory profiling results: (.*)", _profile_pairs),
+        ("total_gpu_memory (", r"total_gpu_memory \(" + FLOAT + r"GiB\) x gpu_memory_utilization \(" + FLOAT, _profile_total),
+        ("model weights take", r"model weights take " + FLOAT + r"GiB; non_torch_memory takes (-?[\d.]+)GiB; PyTorch "
+         r"activation peak memory takes " + FLOAT + r"GiB; the rest of the memory reserved for KV Cache is (-?[\d.]+)GiB",
+         _profile_parts),
+        ("Free memory on device", r"Free memory on device \(" + FLOAT + "/" + FLOAT + r" GiB\) on startup\. .*Actual usage is "
+         + FLOAT + r" GiB .*?" + FLOAT + r" GiB for peak activation, and " + FLOAT, _profile_startup),
         ("torch.compile took", r"torch\.compile (?:took|takes) " + FLOAT + " s", _per_rank("compile_s")),
         ("Estimated CUDA graph", r"Estimated CUDA graph memory: " + FLOAT, _set("cuda_graph_estimate_gib", float)),
         ("Graph capturing", r"Graph capturing finished in (\d+) secs(?:, took " + FLOAT + ")?", _graphs),
@@ -301,6 +346,7 @@ RULES: tuple[tuple[str, re.Pattern[str], Apply], ...] = tuple(
         ("Starting vLLM", r"Starting vLLM (?:API )?server(?: \d+)? on (\S+)", _set("url")),
         ("Route: ", r"Route: (\S+), Methods: (.+)", _route),
         ("Application startup complete", r"Application startup complete", _ready),
+        ("Prefix cache hit", r"^Prefix cache hit rate: GPU: " + FLOAT, _hit_rate),
         ("throughput: ", r"(?:Engine (?P<engine>\d+): )?Avg prompt throughput: (?P<prompt>[\d.]+) tokens/s, Avg "
          r"generation throughput: (?P<generation>[\d.]+) tokens/s, Running: (?P<running>\d+) reqs.*?"
          r"(?:Waiting|Pending): (?P<waiting>\d+) reqs.*?KV cache usage: (?P<kv>[\d.]+)%"

@@ -22,8 +22,8 @@ STAGES: dict[str, float] = {
     "ready": 1.0,
 }
 ORDER = list(STAGES)
-SHARDS = re.compile(r"Loading (?P<kind>\w+) checkpoint shards:.*?\| (?P<done>\d+)/(?P<total>\d+) \[")
-GRAPHS = re.compile(r"Capturing CUDA graphs?(?: shapes)?(?: \((?P<kind>[^)]*)\))?:.*?\| (?P<done>\d+)/(?P<total>\d+) \[")
+SHARDS = re.compile(r"(?:Loading|Multi-thread loading) [\w ]*(?:shards|Streamer|loader):.*?\| (?P<done>\d+)/(?P<total>\d+) \[")
+GRAPHS = re.compile(r"Capturing [\w -]*CUDA graphs?(?: shapes)?(?: \([^)]*\))?:.*?\| (?P<done>\d+)/(?P<total>\d+) \[")
 # (a literal that must occur, the stage that it begins, what to say; {} is the line's own text)
 MARKS: tuple[tuple[str, str, str], ...] = (
     ("vLLM API server version", "configuring", "reading the arguments"),
@@ -52,9 +52,16 @@ MARKS: tuple[tuple[str, str, str], ...] = (
     ("Starting vLLM", "starting API server", "starting the API server"),
     ("Application startup complete", "ready", "ready"),
 )
-EXCEPTION = re.compile(r"^(?P<type>(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit))(?:: (?P<text>.*))?$")
 SHUTDOWN = re.compile(r"\[shutdown\] API server: shutdown triggered|^INFO: +Shutting down|trigger received signal=SIG")
-VLLM_WORDS = ("vllm", "vLLM", "EngineCore")
+# pydantic puts what is wrong on the next line: "1 validation error for ModelConfig", then "  Value error, …".
+EXCEPTION = re.compile(
+    r"^(?P<type>(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit)|  Value error)(?:[:,] (?P<text>.*))?$"
+)
+VALIDATION = re.compile(r"^\S*ValidationError: \d+ validation error")
+USAGE = re.compile(r"\{chat,complete,serve,")  # argparse's usage line of vLLM's command
+SERVER = re.compile(r"vLLM API server version|'model_tag'|Starting vLLM (?:API )?server|\bvllm serve\b")
+HARMLESS = ("DEBUG", "INFO", "WARNING")
+CODE = re.compile(r'^ {4,}|^ {2}File "')  # a traceback's frames quote source code, error messages and all
 
 
 @dataclass(frozen=True)
@@ -78,10 +85,10 @@ class Reader:
     def __init__(self) -> None:
         self.log = EngineLog()
         self.stage, self.fraction, self.message = "starting", 0.0, "starting"
-        self.recognised = False
+        self.recognised = self.mentions_vllm = False
         self.first_line = ""
         self._rest = ""
-        self._stopping = False
+        self._stopping = self._server = False
 
     @property
     def error(self) -> Failure | None:
@@ -108,22 +115,34 @@ class Reader:
 
     def _line(self, line: Line) -> list[Event]:
         self.first_line = self.first_line or line.text
-        before = (self.stage, self.fraction, self.log.error)
+        before = (self.stage, self.fraction, self.log.error, self._running)
         known = apply_line(self.log, line)
-        self.recognised = self.recognised or known or (bool(line.level) and self._is_vllm(line))
+        self.mentions_vllm = self.mentions_vllm or "vllm" in line.text.lower() or USAGE.search(line.text) is not None
+        self.recognised = self.recognised or (line.level is not None and ".py:" in line.source)
+        self._server = self._server or line.process.endswith("APIServer") or SERVER.search(line.text) is not None
         if SHUTDOWN.search(line.text):
             self._stopping = self.log.stopped = True
         self._mark(line.text)
         self._progress(line.text)
         self._failure(line)
+        if self._running and not before[3]:
+            self._forgive()
         return list(self._events(line, before, known))
 
-    def _is_vllm(self, line: Line) -> bool:
-        return ".py:" in line.source
+    @property
+    def _running(self) -> bool:
+        """Whether the start is over: the server is up or, offline, the engine is."""
+        return self.log.ready or (self.log.engine_ready and not self._server)
+
+    def _forgive(self) -> None:
+        """What looked like an error before did not keep the engine from starting (a look-up that was tried again)."""
+        if self.log.error is not None:
+            self.log.notes.append(f"{self.log.error.what} The start went on all the same.")
+            self.log.error = None
 
     def _events(self, line: Line, before: tuple, known: bool):
-        stage, fraction, error = before
-        if self.log.error is not error:
+        stage, fraction, error, _ = before
+        if self.log.error is not error and self.log.error is not None:
             yield self._event("error", line, self.log.error.what)
         elif self.stage != stage:
             yield self._event("ready" if self.stage == "ready" else "stage", line)
@@ -169,20 +188,22 @@ class Reader:
 
     def _failure(self, line: Line) -> None:
         """Keep the error that explains most; of those that explain as much, the first."""
-        if self._stopping and self.log.error is None:
+        quiet = line.level in HARMLESS and "exited unexpectedly" not in line.text
+        if quiet or CODE.match(line.text) or (self._stopping and self.log.error is None):
             return
         found = diagnose(line.text) or self._unexplained(line)
-        if found is None or (self.log.ready and found.rank == UNEXPLAINED):
+        # A server that runs answers bad requests with errors as well: only some end it.
+        if found is None or (self._running and not found.fatal):
             return
         if self.log.error is None or found.rank > self.log.error.rank:
             self.log.error = found
 
     def _unexplained(self, line: Line) -> Failure | None:
         match = EXCEPTION.match(line.text)
-        if not match:
+        if not match or VALIDATION.match(line.text) or match["type"].endswith(("KeyboardInterrupt", "SystemExit")):
             return None
         said = (match["text"] or match["type"]).strip()
-        return Failure(f"vLLM stopped with {match['type']}: {said[:300]}",
+        return Failure(f"vLLM stopped with {match['type'].strip()}: {said[:300]}",
                        "Search vLLM's issues for this message; the traceback above it says where it came from.",
                        line.text[:500], "unexplained", UNEXPLAINED)  # fmt: skip
 

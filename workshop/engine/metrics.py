@@ -1,0 +1,233 @@
+"""What a running vLLM says at /metrics: a snapshot, and the rates between two of them.
+
+Names changed between versions (gpu_cache_usage_perc became kv_cache_usage_perc in 0.10); both are read, and what
+a version does not have is None.
+"""
+
+from __future__ import annotations
+
+import time as clock
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from workshop.errors import BadInput, WorkshopError
+
+PREFIX = "vllm:"
+# what it is called here -> what versions of vLLM call it, newest first
+NAMES: dict[str, tuple[str, ...]] = {
+    "requests_running": ("num_requests_running",),
+    "requests_waiting": ("num_requests_waiting",),
+    "kv_cache_usage": ("kv_cache_usage_perc", "gpu_cache_usage_perc"),
+    "prompt_tokens_total": ("prompt_tokens_total",),
+    "generation_tokens_total": ("generation_tokens_total",),
+    "preemptions_total": ("num_preemptions_total",),
+    "prefix_queries_total": ("prefix_cache_queries_total", "gpu_prefix_cache_queries_total"),
+    "prefix_hits_total": ("prefix_cache_hits_total", "gpu_prefix_cache_hits_total"),
+    "requests_total": ("request_success_total",),
+}
+HISTOGRAMS: dict[str, tuple[str, ...]] = {
+    "ttft": ("time_to_first_token_seconds",),
+    "tpot": ("request_time_per_output_token_seconds", "time_per_output_token_seconds"),
+    "itl": ("inter_token_latency_seconds", "time_per_output_token_seconds"),
+    "e2el": ("e2e_request_latency_seconds",),
+    "queue": ("request_queue_time_seconds",),
+}
+COUNTERS = ("prompt_tokens_total", "generation_tokens_total", "preemptions_total", "requests_total")
+
+
+@dataclass(frozen=True)
+class Histogram:
+    """A Prometheus histogram in seconds: buckets are (upper bound, observations up to it)."""
+
+    count: float = 0.0
+    sum_s: float = 0.0
+    buckets: tuple[tuple[float, float], ...] = ()
+
+    @property
+    def mean_s(self) -> float | None:
+        """Mean in seconds; None without observations."""
+        return self.sum_s / self.count if self.count > 0 else None
+
+    def quantile_s(self, q: float) -> float | None:
+        """Return the q-quantile (0 to 1) in seconds, as Prometheus does: linear within its bucket.
+
+        The answer is no better than the bucket is wide; beyond the last finite bound it is that bound.
+        """
+        if not 0 <= q <= 1:
+            raise BadInput(f"A quantile of {q} does not exist.", "Give a number from 0 to 1, such as 0.5 or 0.99.")
+        if self.count <= 0 or not self.buckets:
+            return None
+        rank = q * self.count
+        for (low, below), (high, until) in pairwise([(0.0, 0.0), *self.buckets]):
+            if until >= rank and until > below:
+                return low if high == float("inf") else low + (high - low) * (rank - below) / (until - below)
+        return next((bound for bound, _ in reversed(self.buckets) if bound != float("inf")), None)
+
+    def since(self, before: Histogram) -> Histogram:
+        """Return what was observed after `before`; all of it where the server was restarted in between."""
+        if before.count > self.count or len(before.buckets) != len(self.buckets):
+            return self
+        buckets = tuple((bound, now - then) for (bound, now), (_, then) in zip(self.buckets, before.buckets, strict=True))
+        return Histogram(self.count - before.count, self.sum_s - before.sum_s, buckets)
+
+
+@dataclass(frozen=True)
+class Metrics:
+    """One look at /metrics. Several engines (data parallel): requests and tokens are sums, kv_cache_usage is the fullest's.
+
+    kv_cache_usage: 0 to 1. ttft, tpot, itl, e2el, queue: as `vllm bench serve` names them. time: seconds, of one clock.
+    """
+
+    time: float
+    model: str | None = None
+    engines: int = 1
+    requests_running: int | None = None
+    requests_waiting: int | None = None
+    kv_cache_usage: float | None = None
+    prompt_tokens_total: float | None = None
+    generation_tokens_total: float | None = None
+    preemptions_total: float | None = None
+    prefix_queries_total: float | None = None
+    prefix_hits_total: float | None = None
+    requests_total: float | None = None
+    ttft: Histogram = field(default_factory=Histogram)
+    tpot: Histogram = field(default_factory=Histogram)
+    itl: Histogram = field(default_factory=Histogram)
+    e2el: Histogram = field(default_factory=Histogram)
+    queue: Histogram = field(default_factory=Histogram)
+    num_blocks: int | None = None
+    block_size: int | None = None
+
+    @property
+    def kv_cache_tokens(self) -> int | None:
+        """Tokens that the KV cache of one engine holds, where the version says so."""
+        return self.num_blocks * self.block_size if self.num_blocks and self.block_size else None
+
+
+@dataclass(frozen=True)
+class Rates:
+    """What happened between two looks; means are of the requests that ended in between, in seconds."""
+
+    seconds: float
+    prompt_tokens_per_s: float
+    generation_tokens_per_s: float
+    requests_per_s: float
+    preemptions_per_s: float
+    ttft_mean_s: float | None
+    tpot_mean_s: float | None
+    e2el_mean_s: float | None
+    restarted: bool = False
+
+
+def parse(text: str, time: float | None = None) -> Metrics:
+    """Read a /metrics page.
+
+    Raises:
+        BadInput: it is no Prometheus text, or not vLLM's.
+    """
+    samples = _samples(text)
+    if not any(name.startswith(PREFIX) for name in samples):
+        raise BadInput("This is not vLLM's /metrics page: no metric on it begins with 'vllm:'.",
+                       "Ask the server itself: http://HOST:PORT/metrics.")  # fmt: skip
+    labels = [label for entries in samples.values() for label, _ in entries]
+    engines = {label["engine"] for label in labels if "engine" in label}
+    values = {name: _value(samples, names, name == "kv_cache_usage") for name, names in NAMES.items()}
+    for name in ("requests_running", "requests_waiting"):
+        values[name] = None if values[name] is None else int(values[name])
+    return Metrics(
+        time=clock.time() if time is None else time,
+        model=next((label["model_name"] for label in labels if "model_name" in label), None),
+        engines=max(1, len(engines)),
+        **values,
+        **{name: _histogram(samples, names) for name, names in HISTOGRAMS.items()},
+        **_cache_config(samples),
+    )
+
+
+def fetch(url: str, api_key: str | None = None, timeout_s: float = 5.0) -> Metrics:
+    """Ask a server: `url` is its address with or without /v1 or /metrics.
+
+    Raises:
+        WorkshopError: it does not answer, refuses the key, or answers with something else.
+    """
+    import httpx  # here, so that parsing alone needs no HTTP client
+
+    address = metrics_url(url)
+    headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
+    try:
+        answer = httpx.get(address, headers=headers, timeout=timeout_s)
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        raise WorkshopError(f"{address} does not answer: {error or type(error).__name__}.",
+                            "Is the server running? `workshop servers` lists those known here.") from error  # fmt: skip
+    if answer.status_code in (401, 403):
+        raise WorkshopError(f"{address} refuses the key.", "Set WORKSHOP_API_KEY to the server's key.")
+    if answer.status_code != 200:
+        raise WorkshopError(f"{address} answered {answer.status_code}.", "Is this a vLLM server?")
+    return parse(answer.text)
+
+
+def metrics_url(url: str) -> str:
+    """Return where a server's metrics are: /metrics stands beside /v1, not under it."""
+    base = url.rstrip("/").removesuffix("/metrics").removesuffix("/v1").rstrip("/")
+    return f"{base if '://' in base else 'http://' + base}/metrics"
+
+
+def rates(before: Metrics, after: Metrics) -> Rates:
+    """Return the rates between two looks at one server.
+
+    Raises:
+        BadInput: `after` is not later than `before`.
+    """
+    seconds = after.time - before.time
+    if seconds <= 0:
+        raise BadInput(f"The second look is {-seconds:g} s before the first.", "Give them in their order.")
+    grown = {name: (getattr(after, name) or 0.0) - (getattr(before, name) or 0.0) for name in COUNTERS}
+    restarted = any(value < 0 for value in grown.values())
+    if restarted:  # counters begin at zero again: what they show now came after the restart
+        grown = {name: getattr(after, name) or 0.0 for name in COUNTERS}
+    return Rates(
+        seconds, *(grown[name] / seconds for name in ("prompt_tokens_total", "generation_tokens_total")),
+        grown["requests_total"] / seconds, grown["preemptions_total"] / seconds,
+        *(getattr(after, name).since(getattr(before, name)).mean_s for name in ("ttft", "tpot", "e2el")), restarted,
+    )  # fmt: skip
+
+
+Samples = dict[str, list[tuple[dict[str, str], float]]]
+
+
+def _samples(text: str) -> Samples:
+    from prometheus_client.parser import text_string_to_metric_families
+
+    result: Samples = {}
+    try:
+        for family in text_string_to_metric_families(text):
+            for sample in family.samples:
+                result.setdefault(sample.name, []).append((sample.labels, sample.value))
+    except (ValueError, KeyError, IndexError) as error:
+        raise BadInput(f"This is not a /metrics page: {error}.", "Ask the server itself: http://HOST:PORT/metrics.") from error
+    return result
+
+
+def _first(samples: Samples, names: Iterable[str], suffix: str = "") -> list[tuple[dict[str, str], float]]:
+    return next((found for name in names if (found := samples.get(f"{PREFIX}{name}{suffix}"))), [])
+
+
+def _value(samples: Samples, names: tuple[str, ...], largest: bool) -> float | None:
+    values = [value for _, value in _first(samples, names)]
+    return None if not values else max(values) if largest else sum(values)
+
+
+def _histogram(samples: Samples, names: tuple[str, ...]) -> Histogram:
+    buckets: dict[float, float] = {}
+    for labels, value in _first(samples, names, "_bucket"):
+        bound = float(labels["le"])
+        buckets[bound] = buckets.get(bound, 0.0) + value
+    count, total = (sum(value for _, value in _first(samples, names, end)) for end in ("_count", "_sum"))
+    return Histogram(count, total, tuple(sorted(buckets.items())))
+
+
+def _cache_config(samples: Samples) -> dict[str, int | None]:
+    info = next((labels for labels, _ in _first(samples, ("cache_config_info",))), {})
+    numbers = {key: info.get(name, "") for key, name in (("num_blocks", "num_gpu_blocks"), ("block_size", "block_size"))}
+    return {key: int(value) if value.isdigit() else None for key, value in numbers.items()}
