@@ -5,7 +5,8 @@ what the tests need). They are installed with `--no-deps`, so what stands in LEF
 
 - torch is installed on its own, before the rest, in its CPU build (see workshop/install.py);
 - torchvision, torchaudio, torchcodec: their usual builds are CUDA ones, and fail to import beside a CPU torch.
-  A text model needs none of them.
+  A text model needs none of them;
+- triton (1 GB) compiles kernels for GPUs, and vLLM on the CPU does without; opencv is for pictures and videos.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).parent
-LEFT_OUT = ("torch", "torchvision", "torchaudio", "torchcodec")
+LEFT_OUT = ("torch", "torchvision", "torchaudio", "torchcodec", "triton", "opencv-python-headless")
 SETS = {"dev": ("--extra", "local", "--extra", "dev"), "local": ("--extra", "local"), "base": ()}
 # The package itself is installed with --no-build-isolation: what builds it is locked as well.
 BUILD = "hatchling\neditables\n"

@@ -23,7 +23,7 @@ STAMP = os.path.join(VENV, "workshop-installed.json")
 LOG = os.path.join(VENV, "install.log")
 OLDEST = (3, 11)
 SETS = ("base", "local", "dev")
-DISK_NEEDED_GB = {"base": 1.5, "local": 5.0, "dev": 5.5}   # installed, and what pip unpacks meanwhile
+DISK_NEEDED_GB = {"base": 1.5, "local": 4.0, "dev": 4.5}   # installed, and what pip unpacks meanwhile
 TORCH_INDEX = "https://download.pytorch.org/whl/cpu"
 # What pip says -> what it means, and the remedy. The first that is found counts.
 FAILURES = (

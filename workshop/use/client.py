@@ -155,8 +155,7 @@ def connect(name: str | None = None) -> Client:
     Raises:
         WorkshopError: there is none, it is still starting, it failed (and why), or several are there.
     """
-    url = os.environ.get("WORKSHOP_URL")
-    record = _from_environment(url) if url and name is None else choose(name)
+    record = find(name)
     client = Client(record)
     served = _served_models(client)
     if record.model and record.model not in served:
@@ -165,6 +164,12 @@ def connect(name: str | None = None) -> Client:
             f"`workshop servers` shows what is known; `workshop stop {record.name}` forgets this one.")
     client.model = record.model or served[0]
     return client
+
+
+def find(name: str | None = None) -> ServerRecord:
+    """Return the record that `connect` uses, without asking the server; raises as `connect` does."""
+    url = os.environ.get("WORKSHOP_URL")
+    return _from_environment(url) if url and name is None else choose(name)
 
 
 def _from_environment(url: str) -> ServerRecord:
