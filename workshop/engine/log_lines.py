@@ -14,11 +14,13 @@ ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|
 # What other programs put in front: srun --label "3: ", docker compose "vllm-1  | ", kubectl --prefix and its time.
 RANK_LABEL = re.compile(r"^\s{0,4}(?P<label>\d{1,5}): ?(?=\S|$)")
 WRAPPERS = re.compile(
-    r"^(?:\[pod/[^\]]+\]\s+|[\w.-]{1,64}\s+\|\s|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:?\d\d)\s+(?:std(?:out|err) F )?)"
+    r"^(?:\[pod/[^\]]+\]\s+|[\w.-]{1,64}\s+\|\s|"
+    r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:?\d\d)\s+(?:std(?:out|err) F )?)"
 )
 # "(Worker_TP0 pid=5831)", Ray's "(RayWorkerWrapper pid=7, ip=10.0.0.2)", 0.8's "(VllmWorker rank=1 pid=7)".
 PROCESS = re.compile(
-    r"^\((?P<name>[A-Za-z_][\w.:-]*)?(?:\(\w+\))?\s?(?:rank=(?P<rank>\d+)\s)?pid=(?P<pid>\d+)(?:, ip=(?P<ip>[^)\s]+))?\)[ \t]?"
+    r"^\((?P<name>[A-Za-z_][\w.:-]*)?(?:\(\w+\))?\s?(?:rank=(?P<rank>\d+)\s)?pid=(?P<pid>\d+)"
+    r"(?:, ip=(?P<ip>[^)\s]+))?\)[ \t]?"
 )
 HEADER = re.compile(
     r"^(?P<level>DEBUG|INFO|WARNING|ERROR|CRITICAL) (?P<time>\d\d-\d\d \d\d:\d\d:\d\d)(?:[.,]\d+)? "

@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from workshop.engine.log_facts import EngineLog, apply_line
-from workshop.engine.log_failures import KNOWN, SYMPTOM, UNEXPLAINED, Failure, diagnose
+from workshop.engine.log_facts import EngineLog
+from workshop.engine.log_failures import UNEXPLAINED, Failure
+from workshop.engine.log_known import diagnose
 from workshop.engine.log_lines import LINE_BREAK, MAX_LINE_CHARS, Line, parse_line
+from workshop.engine.log_rules import apply_line
 
 # A start, in its order, and the share of it that is done when the stage begins. The shares are those of real
 # starts (8B, 70B and 405B on H200, a tiny model on a CPU); loading a big checkpoint takes longer, and says so.
@@ -22,8 +24,9 @@ STAGES: dict[str, float] = {
     "ready": 1.0,
 }
 ORDER = list(STAGES)
-SHARDS = re.compile(r"(?:Loading|Multi-thread loading) [\w ]*(?:shards|Streamer|loader):.*?\| (?P<done>\d+)/(?P<total>\d+) \[")
-GRAPHS = re.compile(r"Capturing [\w -]*CUDA graphs?(?: shapes)?(?: \([^)]*\))?:.*?\| (?P<done>\d+)/(?P<total>\d+) \[")
+BAR = r":.*?\| (?P<done>\d+)/(?P<total>\d+) \["
+SHARDS = re.compile(r"(?:Loading|Multi-thread loading) [\w ]*(?:shards|Streamer|loader)" + BAR)
+GRAPHS = re.compile(r"Capturing [\w -]*CUDA graphs?(?: shapes)?(?: \([^)]*\))?" + BAR)
 # (a literal that must occur, the stage that it begins, what to say; {} is the line's own text)
 MARKS: tuple[tuple[str, str, str], ...] = (
     ("vLLM API server version", "configuring", "reading the arguments"),
@@ -206,6 +209,3 @@ class Reader:
         return Failure(f"vLLM stopped with {match['type'].strip()}: {said[:300]}",
                        "Search vLLM's issues for this message; the traceback above it says where it came from.",
                        line.text[:500], "unexplained", UNEXPLAINED)  # fmt: skip
-
-
-__all__ = ["KNOWN", "STAGES", "SYMPTOM", "Event", "Reader"]

@@ -14,6 +14,7 @@ from itertools import pairwise
 from workshop.errors import BadInput, WorkshopError
 
 PREFIX = "vllm:"
+ASK = "Ask the server itself: http://HOST:PORT/metrics."
 # what it is called here -> what versions of vLLM call it, newest first
 NAMES: dict[str, tuple[str, ...]] = {
     "requests_running": ("num_requests_running",),
@@ -68,15 +69,16 @@ class Histogram:
         """Return what was observed after `before`; all of it where the server was restarted in between."""
         if before.count > self.count or len(before.buckets) != len(self.buckets):
             return self
-        buckets = tuple((bound, now - then) for (bound, now), (_, then) in zip(self.buckets, before.buckets, strict=True))
+        both = zip(self.buckets, before.buckets, strict=True)
+        buckets = tuple((bound, now - then) for (bound, now), (_, then) in both)
         return Histogram(self.count - before.count, self.sum_s - before.sum_s, buckets)
 
 
 @dataclass(frozen=True)
 class Metrics:
-    """One look at /metrics. Several engines (data parallel): requests and tokens are sums, kv_cache_usage is the fullest's.
+    """One look at /metrics. Of several engines (data parallel), kv_cache_usage is the fullest's, the rest are sums.
 
-    kv_cache_usage: 0 to 1. ttft, tpot, itl, e2el, queue: as `vllm bench serve` names them. time: seconds, of one clock.
+    kv_cache_usage: 0 to 1. ttft, tpot, itl, e2el: as `vllm bench serve` names them. time: seconds, of one clock.
     """
 
     time: float
@@ -128,8 +130,7 @@ def parse(text: str, time: float | None = None) -> Metrics:
     """
     samples = _samples(text)
     if not any(name.startswith(PREFIX) for name in samples):
-        raise BadInput("This is not vLLM's /metrics page: no metric on it begins with 'vllm:'.",
-                       "Ask the server itself: http://HOST:PORT/metrics.")  # fmt: skip
+        raise BadInput("This is not vLLM's /metrics page: no metric on it begins with 'vllm:'.", ASK)
     labels = [label for entries in samples.values() for label, _ in entries]
     engines = {label["engine"] for label in labels if "engine" in label}
     values = {name: _value(samples, names, name == "kv_cache_usage") for name, names in NAMES.items()}
@@ -205,7 +206,7 @@ def _samples(text: str) -> Samples:
             for sample in family.samples:
                 result.setdefault(sample.name, []).append((sample.labels, sample.value))
     except (ValueError, KeyError, IndexError) as error:
-        raise BadInput(f"This is not a /metrics page: {error}.", "Ask the server itself: http://HOST:PORT/metrics.") from error
+        raise BadInput(f"This is not a /metrics page: {error}.", ASK) from error
     return result
 
 
@@ -229,5 +230,6 @@ def _histogram(samples: Samples, names: tuple[str, ...]) -> Histogram:
 
 def _cache_config(samples: Samples) -> dict[str, int | None]:
     info = next((labels for labels, _ in _first(samples, ("cache_config_info",))), {})
-    numbers = {key: info.get(name, "") for key, name in (("num_blocks", "num_gpu_blocks"), ("block_size", "block_size"))}
+    names = {"num_blocks": "num_gpu_blocks", "block_size": "block_size"}
+    numbers = {key: info.get(name, "") for key, name in names.items()}
     return {key: int(value) if value.isdigit() else None for key, value in numbers.items()}

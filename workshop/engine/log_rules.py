@@ -1,0 +1,251 @@
+"""The patterns that find facts in vLLM's log lines, and what they do with them. Pure.
+
+Each rule is (a literal that must occur, a pattern, what to do with the match): the literal makes a line
+that matches nothing cost about two microseconds. Messages: vLLM 0.6.4 to 0.32, from their sources.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from workshop.engine.log_args import parse_arguments
+from workshop.engine.log_facts import EngineLog, RankFacts, Throughput
+from workshop.engine.log_lines import Line, seconds_between
+
+DEFAULT_BLOCK_SIZE = 16  # tokens; vLLM's default on GPUs in every version read here
+KNOWN_VERSIONS = ((0, 6), (0, 32))  # the formats that were checked, first and last
+
+Match = re.Match[str]
+Apply = Callable[[EngineLog, Match, Line], None]
+
+
+def _number(text: str) -> int:
+    return int(text.replace(",", "").replace("_", ""))
+
+
+def _set(name: str, convert: Callable[[str], Any] = str, group: int | str = 1, keep: bool = False) -> Apply:
+    def apply(log: EngineLog, match: Match, line: Line) -> None:
+        if not (keep and getattr(log, name) is not None):
+            setattr(log, name, convert(match[group]))
+
+    return apply
+
+
+def _rank(log: EngineLog, line: Line) -> RankFacts:
+    return log.ranks.setdefault(line.process, RankFacts())
+
+
+def _set_version(log: EngineLog, match: Match, line: Line) -> None:
+    log.version = log.version or match[1]
+    numbers = tuple(int(part) for part in re.findall(r"\d+", log.version)[:2])
+    log.known_version = KNOWN_VERSIONS[0] <= numbers <= KNOWN_VERSIONS[1]
+    note = f"vLLM {log.version} is not one of the versions whose log format was checked (0.6 to 0.32)."
+    if not log.known_version and note not in log.notes:
+        log.notes.append(note)
+
+
+ARGUMENTS = (
+    ("model", "model"), ("dtype", "dtype"), ("quantization", "quantization"), ("kv_cache_dtype", "kv_cache_dtype"),
+    ("load_format", "load_format"), ("tensor_parallel_size", "tensor_parallel_size"),
+    ("pipeline_parallel_size", "pipeline_parallel_size"), ("data_parallel_size", "data_parallel_size"),
+    ("max_model_len", "max_model_len"), ("max_seq_len", "max_model_len"), ("enforce_eager", "enforce_eager"),
+    ("max_num_batched_tokens", "max_num_batched_tokens"), ("max_num_seqs", "max_num_seqs"),
+    ("gpu_memory_utilization", "gpu_memory_utilization"), ("block_size", "block_size"),
+)  # fmt: skip
+
+
+UNDECIDED = ("auto", "None", "LoadFormat.AUTO")
+
+
+def _take(log: EngineLog, values: dict[str, Any]) -> None:
+    for key, name in ARGUMENTS:
+        value = values.get(key)
+        if value is None or (name in ("dtype", "quantization", "load_format") and value in UNDECIDED):
+            continue
+        if isinstance(value, str):
+            value = value.removeprefix("torch.").removeprefix("LoadFormat.")
+        setattr(log, name, value.lower() if name == "load_format" else value)
+
+
+def _set_args(log: EngineLog, match: Match, line: Line) -> None:
+    log.args = parse_arguments(match[1])
+    if tag := log.args.get("model_tag"):
+        log.args.setdefault("model", tag)
+    _take(log, log.args)
+
+
+def _set_config(log: EngineLog, match: Match, line: Line) -> None:
+    config = parse_arguments(match[1])
+    if not log.config:
+        log.config = config
+        _take(log, config)
+        device = str(config.get("device_config") or "")
+        if device:
+            log.platform = "cpu" if "cpu" in device else "gpu"
+
+
+def _weights(log: EngineLog, match: Match, line: Line) -> None:
+    rank = _rank(log, line)
+    rank.weights_gib = float(match[1])
+    rank.weights_s = float(match[2]) if match[2] else rank.weights_s
+
+
+def _per_rank(name: str) -> Apply:
+    return lambda log, match, line: setattr(_rank(log, line), name, float(match[1]))
+
+
+def _graphs(log: EngineLog, match: Match, line: Line) -> None:
+    rank = _rank(log, line)
+    rank.cuda_graph_s = float(match[1])
+    rank.cuda_graph_gib = float(match[2]) if match[2] else rank.cuda_graph_gib
+
+
+def _kv_tokens(log: EngineLog, match: Match, line: Line) -> None:
+    # Several engines or stages print one line each: what all of them can hold is what counts.
+    log.kv_cache_tokens = min(_number(match[2]), log.kv_cache_tokens or sys.maxsize)
+    log.platform = log.platform or ("cpu" if match[1] == "CPU" else "gpu")
+
+
+def _blocks(log: EngineLog, match: Match, line: Line) -> None:
+    log.gpu_blocks, log.cpu_blocks = int(match[1]), int(match[2])
+    log.kv_cache_tokens = log.gpu_blocks * (log.block_size or DEFAULT_BLOCK_SIZE)
+
+
+def _concurrency(log: EngineLog, match: Match, line: Line) -> None:
+    log.max_concurrency = min(float(match[2]), log.max_concurrency or float("inf"))
+    log.max_model_len = log.max_model_len or _number(match[1])
+
+
+def _throughput(log: EngineLog, match: Match, line: Line) -> None:
+    hit = match["hit"]
+    log.throughput.append(
+        Throughput(
+            line.time, int(match["engine"] or 0), float(match["prompt"]), float(match["generation"]),
+            int(match["running"]), int(match["waiting"]), float(match["kv"]), float(hit) if hit else None,
+        )
+    )  # fmt: skip
+
+
+def _hit_rate(log: EngineLog, match: Match, line: Line) -> None:
+    """0.6 to 0.8 say the prefix cache's hit rate on a line of its own."""
+    if log.throughput and log.throughput[-1].prefix_hit_percent is None:
+        log.throughput[-1] = replace(log.throughput[-1], prefix_hit_percent=float(match[1]))
+
+
+def _init_engine(log: EngineLog, match: Match, line: Line) -> None:
+    log.init_engine_s = float(match[1])
+    log.engine_ready = True
+
+
+def _ready(log: EngineLog, match: Match, line: Line) -> None:
+    log.ready = log.engine_ready = True
+
+
+def _route(log: EngineLog, match: Match, line: Line) -> None:
+    methods = match[2].replace(" ", "")
+    route = f"{methods} {match[1]}"
+    if route not in log.routes:
+        log.routes.append(route)
+
+
+def _profile_pairs(log: EngineLog, match: Match, line: Line) -> None:
+    """0.6.4 and 0.6.5: `Memory profiling results: …, total_gpu_memory=79.11GiB, …, kv_cache_size=…`."""
+    found = {name: float(value.rstrip(".")) for name, value in re.findall(r"(\w+)=([\d.]+)GiB", match[1])}
+    log.profile |= {f"{name}_gib": value for name, value in found.items()}
+    if "kv_cache_size" in found:
+        _rank(log, line).available_kv_gib = found["kv_cache_size"]
+
+
+def _profile_total(log: EngineLog, match: Match, line: Line) -> None:
+    log.profile |= {"total_gpu_memory_gib": float(match[1])}
+    log.gpu_memory_utilization = log.gpu_memory_utilization or float(match[2])
+
+
+def _profile_parts(log: EngineLog, match: Match, line: Line) -> None:
+    """0.6.6 to 0.8: `model weights take …GiB; non_torch_memory takes …; …`."""
+    names = ("model_weights_gib", "non_torch_memory_gib", "peak_activation_gib", "kv_cache_size_gib")
+    log.profile |= {name: float(value) for name, value in zip(names, match.groups(), strict=True)}
+    _rank(log, line).available_kv_gib = float(match[4])
+
+
+def _profile_startup(log: EngineLog, match: Match, line: Line) -> None:
+    """Since 0.10, where a limit was set in bytes or the logging is verbose."""
+    names = ("free_at_start_gib", "total_gpu_memory_gib", "consumed_gib", "peak_activation_gib", "cuda_graphs_gib")
+    log.profile |= {name: float(value) for name, value in zip(names, match.groups(), strict=True)}
+
+
+def _auto_set(log: EngineLog, match: Match, line: Line) -> None:
+    log.requested_kv_gib = float(match[1])
+    log.profile |= {"total_host_memory_gib": float(match[2])}
+
+
+NUMBER, FLOAT = r"([\d,_]+)", r"([\d.]+)"
+RULES: tuple[tuple[str, re.Pattern[str], Apply], ...] = tuple(
+    (literal, re.compile(pattern), apply)
+    for literal, pattern, apply in (
+        ("version", r"vLLM API server version (\d[\w.+]*)", _set_version),
+        ("version", r"[█▀▄].* version (\d[\w.+]*)", _set_version),
+        ("engine (v", r"Initializing an? (?:V\d )?LLM engine \(v(\d[\w.+]*)\)", _set_version),
+        ("args: ", r"args: (\{.*|Namespace\(.*)", _set_args),
+        ("with config: ", r"engine \(v[^)]*\) with config: (.*)", _set_config),
+        ("Resolved architecture", r"Resolved architecture: (\w+)", _set("architecture")),
+        ("max model len", r"Using max model len " + NUMBER, _set("max_model_len", _number)),
+        ("max_num_batched_tokens=", r"max_num_batched_tokens=(\d+)", _set("max_num_batched_tokens", int)),
+        ("attention backend", r"Using (\w+) attention backend", _set("attention_backend")),
+        ("backend.", r"Using ([\w ]+?) backend( on V1 engine)?\.$", _set("attention_backend", keep=True)),
+        ("Model Runner", r"Using (V\d) Model Runner", _set("model_runner")),
+        ("device_name=", r"device_name=([\w-]+)", _set("gpu", lambda name: name.replace("_", " "))),
+        ("Checkpoint size", r"Checkpoint size: " + FLOAT + " GiB", _set("checkpoint_gib", float)),
+        ("Loading weights took", r"Loading weights took " + FLOAT, _set("weights_load_s", float)),
+        ("oading took", r"Model loading took " + FLOAT + r" Gi?B(?: memory)?(?: and " + FLOAT + " seconds)?", _weights),
+        ("weights took", r"Loading model weights took " + FLOAT + " GB()", _weights),
+        ("Available KV", r"Available KV cache memory: " + FLOAT, _per_rank("available_kv_gib")),
+        ("for KV cache", r"(?:Explicitly|Auto) set \(" + FLOAT + "/" + FLOAT + r"\) GiB for KV cache", _auto_set),
+        ("VLLM_CPU_KVCACHE_SPACE", r"is not set, using " + FLOAT + " by default", _set("requested_kv_gib", float)),
+        ("block size to", r"[Ss]etting (?:attention|kv cache) block size to (\d+)", _set("block_size", int)),
+        ("KV cache size", r"(GPU|CPU|[A-Z]+) KV cache size: " + NUMBER + " tokens", _kv_tokens),
+        (" blocks: ", r"# \w+ blocks: (\d+), # CPU blocks: (\d+)", _blocks),
+        ("Maximum concurrency", r"Maximum concurrency for " + NUMBER + r" tokens per request: " + FLOAT, _concurrency),
+        ("Memory profiling results", r"Memory profiling results: (.*)", _profile_pairs),
+        ("total_gpu_memory (", r"total_gpu_memory \(" + FLOAT + r"GiB\) x gpu_memory_utilization \(" + FLOAT,
+         _profile_total),
+        ("model weights take", r"model weights take " + FLOAT + r"GiB; non_torch_memory takes (-?[\d.]+)GiB; "
+         r"PyTorch activation peak memory takes " + FLOAT + r"GiB; the rest of the memory reserved for KV Cache is "
+         r"(-?[\d.]+)GiB", _profile_parts),
+        ("Free memory on device", r"Free memory on device \(" + FLOAT + "/" + FLOAT + r" GiB\) on startup\. .*Actual "
+         r"usage is " + FLOAT + r" GiB .*?" + FLOAT + r" GiB for peak activation, and " + FLOAT, _profile_startup),
+        ("torch.compile took", r"torch\.compile (?:took|takes) " + FLOAT + " s", _per_rank("compile_s")),
+        ("Estimated CUDA graph", r"Estimated CUDA graph memory: " + FLOAT, _set("cuda_graph_estimate_gib", float)),
+        ("Graph capturing", r"Graph capturing finished in (\d+) secs(?:, took " + FLOAT + ")?", _graphs),
+        ("init engine", r"init engine \(.*\) took " + FLOAT, _init_engine),
+        ("Starting vLLM", r"Starting vLLM (?:API )?server(?: \d+)? on (\S+)", _set("url")),
+        ("Route: ", r"Route: (\S+), Methods: (.+)", _route),
+        ("Application startup complete", r"Application startup complete", _ready),
+        ("Prefix cache hit", r"^Prefix cache hit rate: GPU: " + FLOAT, _hit_rate),
+        ("throughput: ", r"(?:Engine (?P<engine>\d+): )?Avg prompt throughput: (?P<prompt>[\d.]+) tokens/s, Avg "
+         r"generation throughput: (?P<generation>[\d.]+) tokens/s, Running: (?P<running>\d+) reqs.*?"
+         r"(?:Waiting|Pending): (?P<waiting>\d+) reqs.*?KV cache usage: (?P<kv>[\d.]+)%"
+         r"(?:.*?[Pp]refix cache hit rate: (?:GPU: )?(?P<hit>[\d.]+)%)?", _throughput),
+    )
+)  # fmt: skip
+
+
+def apply_line(log: EngineLog, line: Line) -> bool:
+    """Take what a line says into the log; True if it said anything that is known."""
+    found = False
+    for literal, pattern, apply in RULES:
+        if literal in line.text and (match := pattern.search(line.text)):
+            apply(log, match, line)
+            found = True
+    if line.time:
+        log.started = log.started or line.time
+        log.last = line.time
+    if log.ready and log.ready_s is None and log.started:
+        log.ready_s = seconds_between(log.started, log.last)
+    if line.level == "WARNING" and line.text not in log.warnings:
+        log.warnings.append(line.text)
+    return found
