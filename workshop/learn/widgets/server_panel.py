@@ -9,7 +9,7 @@ from pathlib import Path
 import ipywidgets as widgets
 
 from workshop.errors import WorkshopError
-from workshop.launch import local, records, supervise
+from workshop.launch import local, supervise
 from workshop.launch.records import ServerRecord
 from workshop.learn.widgets import style
 from workshop.use import client

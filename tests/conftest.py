@@ -1,0 +1,67 @@
+"""Fixtures of the whole suite: a private $WORKSHOP_HOME, and one live server that all `live` tests share."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from needs import lacking  # noqa: E402
+
+for variable in ("WORKSHOP_URL", "WORKSHOP_API_KEY", "WORKSHOP_SHARED", "WORKSHOP_NOTEBOOKS"):
+    os.environ.pop(variable, None)     # the tests bring their own
+
+
+@pytest.fixture
+def workshop_home(tmp_path, monkeypatch) -> Path:
+    """An empty $WORKSHOP_HOME for one test."""
+    monkeypatch.setenv("WORKSHOP_HOME", str(tmp_path / "home"))
+    return tmp_path / "home"
+
+
+@pytest.fixture(scope="session")
+def live_home(tmp_path_factory) -> Path:
+    """The $WORKSHOP_HOME in which the shared server has its record."""
+    return tmp_path_factory.mktemp("live") / "home"
+
+
+@pytest.fixture(scope="session")
+def server(live_home):
+    """The record of one vLLM server with the teaching model, started once for the run and stopped at its end."""
+    from workshop.launch import local, records, supervise
+    from workshop.launch.vllm_main import installed
+
+    if not installed()[0]:
+        lacking("vLLM is not installed: make test installs it on Linux")
+    before = os.environ.get("WORKSHOP_HOME")
+    os.environ["WORKSHOP_HOME"] = str(live_home)
+    try:
+        record = supervise.start(local.prepare())
+        yield record
+        if records.path_of(record.name).exists():
+            supervise.stop(record.name)
+    finally:
+        if before is None:
+            os.environ.pop("WORKSHOP_HOME", None)
+        else:
+            os.environ["WORKSHOP_HOME"] = before
+
+
+@pytest.fixture
+def client(server, live_home, monkeypatch):
+    """A client of the shared server, found as a learner finds it."""
+    import workshop
+
+    monkeypatch.setenv("WORKSHOP_HOME", str(live_home))
+    return workshop.connect()
+
+
+def pytest_collection_modifyitems(items) -> None:
+    """Run quick tests first, then those on the shared server, then those that start servers of their own."""
+    def weight(item) -> int:
+        marks = {mark.name for mark in item.iter_markers()}
+        return 3 if "slurm" in marks else 2 if "browser" in marks or "starts" in marks else 1 if "live" in marks else 0
+    items.sort(key=weight)
