@@ -154,8 +154,8 @@ def _servers() -> Iterator[Check]:
         yield Check(f"Server {record.name}", OK, f"{record.model} at {record.url}")
     if not ready:
         can = bool(installed()[0])
-        yield Check("Server", NOTE if can else LACK, "none is running",
-                    "workshop serve --background" if can else "To use one elsewhere set WORKSHOP_URL, WORKSHOP_API_KEY.")
+        remedy = "workshop serve --background" if can else "Set WORKSHOP_URL and WORKSHOP_API_KEY to use one elsewhere."
+        yield Check("Server", NOTE if can else LACK, "none is running", remedy)
 
 
 def _server_answers(url: str) -> Check:

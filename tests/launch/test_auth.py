@@ -1,0 +1,76 @@
+"""The guard: nothing but /health without the key, whatever the shape of the request."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+
+from workshop.launch import auth
+
+
+@pytest.fixture
+def guard(tmp_path, monkeypatch):
+    record = tmp_path / "record.json"
+    record.write_text(json.dumps({"api_key": "right"}))
+    monkeypatch.setenv(auth.RECORD_VARIABLE, str(record))
+
+    async def app(scope, receive, send):
+        await send({"type": "passed"})
+
+    return auth.RequireKey(app)
+
+
+def ask(guard, path="/v1/models", *, kind="http", headers=(), method="GET", root_path=""):
+    sent = []
+
+    async def send(message):
+        sent.append(message)
+
+    scope = {"type": kind, "path": path, "method": method, "root_path": root_path,
+             "headers": [(name.encode(), value.encode()) for name, value in headers]}
+    asyncio.run(guard(scope, None, send))
+    return sent
+
+
+def passed(sent) -> bool:
+    return sent == [{"type": "passed"}]
+
+
+@pytest.mark.parametrize("headers", [
+    [("authorization", "Bearer right")], [("Authorization", "bearer right")], [("authorization", "Bearer  right ")]])
+def test_the_key_opens(guard, headers):
+    assert passed(ask(guard, headers=headers))
+
+
+@pytest.mark.parametrize("headers", [
+    [], [("authorization", "")], [("authorization", "Bearer")], [("authorization", "Bearer wrong")],
+    [("authorization", "Bearer rightx")], [("authorization", "Basic right")], [("authorization", "right")],
+    [("x-api-key", "right")], [("authorization", "Bearer wrong"), ("authorization", "Bearer right")]])
+def test_anything_else_is_refused_and_says_how(guard, headers):
+    start, body = ask(guard, headers=headers)
+    assert start["status"] == 401
+    assert "Bearer" in json.loads(body["body"])["error"]["message"]
+
+
+@pytest.mark.parametrize("path", ["/metrics", "/tokenize", "/invocations", "/health/", "/healthx", "//health",
+                                  "/v1/health", "/HEALTH", "/health/../metrics", ""])
+def test_only_health_is_open(guard, path):
+    assert ask(guard, path)[0]["status"] == 401
+    assert passed(ask(guard, "/health"))
+    assert passed(ask(guard, "/proxy/health", root_path="/proxy"))
+
+
+@pytest.mark.parametrize("path", ["/v1/realtime", "/health"])
+def test_websockets_are_guarded_too(guard, path):
+    assert ask(guard, path, kind="websocket")[0]["type"] == "websocket.close"
+    assert passed(ask(guard, path, kind="websocket", headers=[("authorization", "Bearer right")]))
+
+
+def test_an_empty_key_serves_nobody(tmp_path, monkeypatch):
+    record = tmp_path / "record.json"
+    record.write_text(json.dumps({"api_key": ""}))
+    monkeypatch.setenv(auth.RECORD_VARIABLE, str(record))
+    with pytest.raises(ValueError, match="unguarded"):
+        auth.RequireKey(None)

@@ -1,0 +1,127 @@
+"""What `workshop serve` decides before anything starts."""
+
+from __future__ import annotations
+
+import json
+import socket
+
+import pytest
+from needs import lacking
+
+from workshop.errors import BadInput, WorkshopError
+from workshop.launch import local, machine, records
+from workshop.launch.records import ServerRecord
+from workshop.launch.vllm_main import installed
+
+
+@pytest.fixture(autouse=True)
+def with_vllm(workshop_home):
+    if not installed()[0]:
+        lacking("vLLM is not installed: make test installs it on Linux")
+
+
+def prepare(*args, **options):
+    return local.prepare(*args, **options)
+
+
+def test_the_teaching_model_is_the_default_and_only_this_machine_is_let_in():
+    launch = prepare()
+    assert launch.served == launch.name == "teaching-model"
+    assert launch.host == "127.0.0.1" and launch.url.startswith("http://127.0.0.1:") and launch.url.endswith("/v1")
+    assert launch.env["HF_HUB_OFFLINE"] == "1"
+
+
+def test_the_guard_comes_last_so_that_it_is_outermost():
+    launch = prepare(vllm_args=("--middleware", "other.Class"))
+    assert launch.argv[-2:] == ["--middleware", "workshop.launch.auth.RequireKey"]
+
+
+def test_flags_that_are_given_win_over_defaults():
+    launch = prepare(vllm_args=("--max-logprobs", "5", "--kv_cache_memory_bytes=99", "--no-enforce-eager"))
+    assert launch.argv.count("--max-logprobs") == 1
+    assert "--kv-cache-memory-bytes" not in launch.argv and "--enforce-eager" not in launch.argv
+
+
+def test_a_pipeline_on_the_cpu_does_without_enforce_eager():
+    if local.engine_device() == "gpu":
+        pytest.skip("this machine has a GPU")
+    launch = prepare(vllm_args=("-pp", "2"))
+    assert "--enforce-eager" not in launch.argv and "--compilation-config" in launch.argv
+    assert launch.env["VLLM_CPU_OMP_THREADS_BIND"] == "nobind"
+
+
+@pytest.mark.parametrize(("args", "flags"), [
+    (("--a", "1", "--b=2", "--c"), {"a": "1", "b": "2", "c": ""}),
+    (("--tensor_parallel_size", "2"), {"tensor-parallel-size": "2"}),
+    (("-tp", "2", "--seed", "-1"), {"tensor-parallel-size": "2", "seed": "-1"}),
+    (("--x", "1", "2"), {"x": "1"})])
+def test_flags_are_read_in_every_spelling(args, flags):
+    assert local.flags_of(args) == flags
+
+
+def test_a_key_on_the_command_line_is_refused():
+    with pytest.raises(BadInput, match="shows the key"):
+        prepare(vllm_args=("--api-key", "x"))
+
+
+@pytest.mark.parametrize(("model", "says"), [
+    ("/no/such/folder", "no folder"), ("./nothing", "no folder"), ("nonsense", "no folder"), ("a/b/c", "no folder")])
+def test_a_model_that_is_not_there_is_named(model, says):
+    with pytest.raises(BadInput, match=says):
+        prepare(model)
+
+
+def test_a_folder_without_config_is_no_model(tmp_path):
+    with pytest.raises(BadInput, match=r"config\.json"):
+        prepare(str(tmp_path))
+    (tmp_path / "weights.safetensors").write_text("")
+    with pytest.raises(BadInput, match="a model is a folder"):
+        prepare(str(tmp_path / "weights.safetensors"))
+
+
+def test_a_hub_id_is_served_under_its_short_name():
+    launch = prepare("meta-llama/Llama-3.2-1B")
+    assert launch.served == "Llama-3.2-1B"
+    assert launch.env.get("HF_HUB_OFFLINE") != "1" or "HF_HUB_OFFLINE" in __import__("os").environ
+
+
+def test_a_taken_port_is_refused_at_once():
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        holder.listen()
+        with pytest.raises(WorkshopError, match="is taken"):
+            prepare(port=holder.getsockname()[1])
+
+
+@pytest.mark.parametrize("port", [0, -1, 70000])
+def test_a_number_that_is_no_port_is_refused(port):
+    with pytest.raises(BadInput, match="no port"):
+        prepare(port=port)
+
+
+def test_a_second_server_of_the_same_name_is_refused(workshop_home):
+    import os
+
+    records.write(ServerRecord("teaching-model", "http://127.0.0.1:1/v1", "m", "k", host=socket.gethostname(),
+                               pid=os.getpid(), boot_id=records.boot_id(), state="ready", started=records.now()))
+    with pytest.raises(WorkshopError, match="is ready at"):
+        prepare()
+    assert prepare(name="second").name == "second"
+
+
+@pytest.mark.parametrize("value", ["0", "two", "-1"])
+def test_a_number_of_ranks_must_be_one(value):
+    with pytest.raises(BadInput, match="number of ranks"):
+        prepare(vllm_args=(f"--pipeline-parallel-size={value}",))
+
+
+def test_a_full_disk_is_told_before_the_start(monkeypatch):
+    monkeypatch.setattr(machine, "disk_free_bytes", lambda path: 1000)
+    with pytest.raises(WorkshopError, match="too little for a log"):
+        prepare()
+
+
+def test_no_key_is_in_command_or_environment(monkeypatch):
+    monkeypatch.setenv("WORKSHOP_API_KEY", "of another server")
+    launch = prepare()
+    assert "of another server" not in json.dumps([launch.argv, launch.env])
