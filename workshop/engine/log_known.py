@@ -51,7 +51,8 @@ MEMORY = (
     known(
         "host-memory-too-small",
         r"Available memory on node (?P<node>\S+) \((?P<free>[\d.]+)/(?P<total>[\d.]+) GiB\) on "
-        r"(?P<when>startup|kv cache allocation) is less than (?:desired CPU memory utilization \([\d.]+, |requested memory for kv \()"
+        r"(?P<when>startup|kv cache allocation) is less than "
+        r"(?:desired CPU memory utilization \([\d.]+, |requested memory for kv \()"
         r"(?P<want>[\d.]+) GiB",
         "This machine has {free} GiB free, and vLLM was told to take {want} GiB.",
         "Lower VLLM_CPU_KVCACHE_SPACE (GiB) or --kv-cache-memory-bytes, or end other programs.",
@@ -217,7 +218,8 @@ SYMPTOMS = (
     known(
         "engine-core-died",
         r"Engine core initialization failed|EngineDeadError|EngineCore encountered an issue|EngineCore failed to start|"
-        r"Engine core proc(?:ess)? \S+ died unexpectedly|EngineCore encountered a fatal|Engine process failed to start|Engine loop is not running|engine core exited unexpectedly",
+        r"Engine core proc(?:ess)? \S+ died unexpectedly|EngineCore encountered a fatal|"
+        r"Engine process failed to start|Engine loop is not running|engine core exited unexpectedly",
         "The engine process ended, and the API server with it.",
         "Look further up in the log for the first error; if there is none, the process was killed, most often "
         "because the host ran out of memory.",

@@ -108,7 +108,8 @@ MODEL = (
     known(
         "no-tokenizer",
         r"Can't load (?:the )?tokenizer for|Couldn't instantiate the backend tokenizer|"
-        r"Tokenizer class \S+ does not exist|does not appear to have a file named tokenizer|Unable to load vocabulary|not a string.*tokenizer",
+        r"Tokenizer class \S+ does not exist|does not appear to have a file named tokenizer|"
+        r"Unable to load vocabulary|not a string.*tokenizer",
         "The tokenizer cannot be loaded: its files are not in the model folder, or incomplete.",
         "Fetch tokenizer.json and tokenizer_config.json as well, or give --tokenizer.",
     ),
