@@ -1,0 +1,246 @@
+"""What a server says about each token's probability, as tidy rows: completions, chat, and the prompt.
+
+    rows(llm.complete("San Francisco is a", max_tokens=5, logprobs=3, prompt_logprobs=3))
+
+A response is what the `openai` package returns, or its JSON as a dict. Pure: standard library only.
+Source: vLLM 0.32, entrypoints/openai/completion/serving.py and chat_completion/serving.py.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from workshop.errors import BadInput
+from workshop.use.sampling import MINUS_INFINITY_SENT, Token, pipeline
+from workshop.use.sampling_settings import Settings
+
+TOKEN_ID = "token_id:"   # what `return_tokens_as_token_ids` puts in place of the text
+NOT_ASKED = "This response has no logprobs."
+HOW_TO_ASK = "Ask for them: logprobs=5 (chat: logprobs=True, top_logprobs=5), prompt_logprobs=5 for the prompt."
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """One token that could have stood at a position. `rank` 1 is the most probable; None if not known."""
+
+    token: str
+    logprob: float
+    token_id: int | None = None
+    rank: int | None = None
+
+    @property
+    def probability(self) -> float:
+        """exp(logprob)."""
+        return math.exp(self.logprob)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One token of the prompt or of the completion.
+
+    Attributes:
+        part: "prompt" or "completion".
+        position: counted from 0 within its part.
+        token: its text. Not every token is text: a piece of an emoji shows as "�" or as nothing.
+        logprob: natural logarithm of the model's probability; None for a token that nothing stood before.
+        rank: 1 if it was the most probable. None if all that is known is that it was below the alternatives.
+        alternatives: the most probable tokens first; the row's own token is one of them.
+    """
+
+    part: str
+    position: int
+    token: str
+    logprob: float | None
+    token_id: int | None = None
+    rank: int | None = None
+    alternatives: tuple[Alternative, ...] = ()
+
+    @property
+    def probability(self) -> float | None:
+        """exp(logprob); None where there is no logprob."""
+        return None if self.logprob is None else math.exp(self.logprob)
+
+    @property
+    def surprise_bits(self) -> float | None:
+        """-log2 of the probability: 0 for a certainty, 1 for a coin toss, 13 for one token of 8,192."""
+        return None if self.logprob is None else -self.logprob / math.log(2) + 0.0
+
+    @property
+    def most_probable(self) -> Alternative | None:
+        """The alternative that greedy sampling would have taken; None if there are no alternatives."""
+        return max(self.alternatives, key=lambda one: one.logprob, default=None)
+
+
+def rows(response: object, *, choice: int = 0, k: int | None = None) -> list[Row]:
+    """Return the tokens of a response, prompt first (if it has prompt_logprobs), then the completion.
+
+    Args:
+        choice: which of the `n` answers.
+        k: what `logprobs=` was. A completion does not say; ranks need it, and without it it is inferred, as far
+            as that goes (a token that comes last in every list may be the k-th, or from further down).
+
+    Raises:
+        BadInput: the response has no logprobs, or no such choice.
+    """
+    data = _plain(response)
+    choices = data.get("choices") or []
+    if not 0 <= choice < len(choices):
+        raise BadInput(f"The response has {len(choices)} choices, and none with the number {choice}.",
+                       "Choices are counted from 0; n=… asks for more.")
+    one = choices[choice]
+    prompt = data.get("prompt_logprobs") or one.get("prompt_logprobs")   # chat: beside the choices
+    ids = one.get("prompt_token_ids") or data.get("prompt_token_ids")
+    found = _prompt_rows(prompt, ids) if prompt else []
+    logprobs = one.get("logprobs")
+    if logprobs and logprobs.get("content") is not None:
+        found += _chat_rows(logprobs["content"], one.get("token_ids"))
+    elif logprobs and logprobs.get("tokens") is not None:
+        found += _completion_rows(logprobs, one.get("token_ids"), k)
+    if not found:
+        raise BadInput(NOT_ASKED, HOW_TO_ASK)
+    return found
+
+
+def next_token_logprobs(response: object, *, choice: int = 0, position: int = 0) -> dict[Token, float]:
+    """Return token → logprob of one generated position, as `sampling` takes it.
+
+    Tokens are ids if the request said `return_tokens_as_token_ids=True`, as it should: tokens that decode to the
+    same text (the pieces of emojis) share one key otherwise, and all but one are lost.
+    """
+    found = [row for row in rows(response, choice=choice) if row.part == "completion"]
+    if not 0 <= position < len(found):
+        raise BadInput(f"There are logprobs of {len(found)} generated tokens, and none with the number {position}.",
+                       HOW_TO_ASK)
+    return {one.token if one.token_id is None else one.token_id: one.logprob for one in found[position].alternatives}
+
+
+def perplexity(tokens: Iterable[Row]) -> float:
+    """Return exp of the mean surprise: among how many equally likely tokens the model was choosing, on average.
+
+    Tokens without a logprob (the first of a prompt) do not count.
+
+    Raises:
+        BadInput: no token has a logprob.
+    """
+    logprobs = [row.logprob for row in tokens if row.logprob is not None]
+    if not logprobs:
+        raise BadInput("No token has a logprob, so there is no perplexity.", HOW_TO_ASK)
+    mean = -math.fsum(logprobs) / len(logprobs)
+    return math.exp(mean) if mean < 700 else math.inf
+
+
+def total_logprob(tokens: Iterable[Row]) -> float:
+    """Return the logprob of the whole text: the sum over its tokens."""
+    return math.fsum(row.logprob for row in tokens if row.logprob is not None)
+
+
+def processed(row: Row, settings: Settings, *, output_tokens: Iterable[str] = ()) -> dict[str, float]:
+    """Return text → logprob after the sampling parameters, computed from the alternatives of a row.
+
+    The server itself sends one kind only (`--logprobs-mode`, raw by default). Tokens that cannot be sampled are
+    -inf. Of a truncated list, the mass that it does not show is estimated as in `sampling.Step.outside`.
+    """
+    logprobs = {one.token: one.logprob for one in row.alternatives}
+    ranked = [one.logprob for one in row.alternatives if one.rank is not None]
+    result = pipeline(logprobs, settings, output_tokens=output_tokens, ceiling=min(ranked, default=None))
+    visible = 1.0 - result.steps[-1].outside
+    return {token: math.log(result.probabilities[token] * visible) if token in result.probabilities else -math.inf
+            for token in logprobs}
+
+
+def tidy(tokens: Iterable[Row]) -> list[dict]:
+    """Return one dict for each token and alternative: `chosen` marks the token that stands in the text."""
+    table = []
+    for row in tokens:
+        own = Alternative(row.token, row.logprob, row.token_id, row.rank)
+        for one in row.alternatives or (own,):
+            chosen = one.token == row.token and one.token_id == row.token_id
+            known = one.logprob is not None
+            table.append({
+                "part": row.part, "position": row.position, "token": one.token, "token_id": one.token_id,
+                "logprob": one.logprob, "probability": math.exp(one.logprob) if known else None,
+                "surprise_bits": -one.logprob / math.log(2) + 0.0 if known else None, "rank": one.rank,
+                "chosen": chosen})
+    return table
+
+
+def _prompt_rows(positions: Sequence[Mapping | None], ids: Sequence[int] | None) -> list[Row]:
+    """`{"24661": {"logprob": …, "rank": 284, "decoded_token": "San"}, …}` a position; the prompt's own token first."""
+    found = []
+    for number, position in enumerate(positions):
+        if not position:   # nothing stood before the first token
+            token_id = ids[number] if ids else None
+            found.append(Row("prompt", number, "", None, token_id))
+            continue
+        listed = [Alternative(entry.get("decoded_token") or "", _finite(entry["logprob"]), int(key), entry.get("rank"))
+                  for key, entry in position.items()]
+        own = next((one for one in listed if ids and one.token_id == ids[number]), listed[0])
+        found.append(Row("prompt", number, own.token, own.logprob, own.token_id, own.rank, _ranked(listed)))
+    return found
+
+
+def _completion_rows(logprobs: Mapping, ids: Sequence[int] | None, k: int | None) -> list[Row]:
+    """`{"tokens": […], "token_logprobs": […], "top_logprobs": [{text: logprob}, …]}`; k alternatives and the chosen."""
+    tops = logprobs.get("top_logprobs") or [None] * len(logprobs["tokens"])
+    # Of two tokens with the same text, which share a key, the chosen one counts.
+    listed = [{**(top or {}), text: logprob} for text, logprob, top in
+              zip(logprobs["tokens"], logprobs["token_logprobs"], tops, strict=True)]
+    if k is None:   # k entries where the chosen token is among the top k, k + 1 where it is not
+        k = max((len(top) for top, text in zip(listed, logprobs["tokens"], strict=True)
+                 if len(top) > 1 and None not in top.values() and min(top, key=top.__getitem__) != text),
+                default=min(map(len, listed), default=1) - 1)
+    return [_generated(number, text, logprobs["token_logprobs"][number], list(listed[number].items()), ids, k)
+            for number, text in enumerate(logprobs["tokens"])]
+
+
+def _chat_rows(content: Sequence[Mapping], ids: Sequence[int] | None) -> list[Row]:
+    """`[{"token": …, "logprob": …, "top_logprobs": [{"token": …, "logprob": …}, …]}, …]`; just k alternatives."""
+    found = []
+    for number, one in enumerate(content):
+        listed = [(other["token"], other["logprob"]) for other in one.get("top_logprobs") or ()]
+        k = len(listed)
+        if (one["token"], one["logprob"]) not in listed:
+            listed.append((one["token"], one["logprob"]))
+        found.append(_generated(number, one["token"], one["logprob"], listed, ids, k))
+    return found
+
+
+def _generated(number: int, text: str, logprob: float | None, listed: list[tuple[str, float]],
+               ids: Sequence[int] | None, k: int) -> Row:
+    """One generated token; ranks are counted, save that of a token from further down than the top k go."""
+    token_id = ids[number] if ids else _id_of(text)
+    if logprob is None:   # an echoed prompt's first token
+        return Row("completion", number, text, None, token_id)
+    above: dict[float, int] = {}   # how many are more probable; the list may be a whole vocabulary
+    for index, (_, value) in enumerate(sorted(listed, key=lambda one: -one[1])):
+        above.setdefault(value, index)
+    alternatives = _ranked(
+        Alternative(token, _finite(value), token_id if (token, value) == (text, logprob) else _id_of(token),
+                    above[value] + 1 if above[value] < k else None) for token, value in listed)
+    rank = above[logprob] + 1
+    return Row("completion", number, text, _finite(logprob), token_id, rank if rank <= k else None, alternatives)
+
+
+def _ranked(listed: Iterable[Alternative]) -> tuple[Alternative, ...]:
+    return tuple(sorted(listed, key=lambda one: -one.logprob))
+
+
+def _id_of(text: str) -> int | None:
+    digits = text.removeprefix(TOKEN_ID)
+    return int(digits) if digits != text and digits.isdigit() else None
+
+
+def _finite(logprob: float) -> float:
+    """JSON has no infinity: the server sends -9999 for a probability of zero."""
+    return -math.inf if logprob <= MINUS_INFINITY_SENT else logprob
+
+
+def _plain(response: object) -> Mapping:
+    if isinstance(response, Mapping):
+        return response
+    dump = getattr(response, "model_dump", None)
+    if dump is None:
+        raise BadInput(f"{type(response).__name__} is no response of a server.", HOW_TO_ASK)
+    return dump()
