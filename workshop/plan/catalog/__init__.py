@@ -1,0 +1,71 @@
+"""The catalogue: models by the facts of their config.json, and GPUs, each with its source."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from functools import lru_cache
+from pathlib import Path
+
+from workshop.errors import BadInput
+from workshop.plan.catalog.config import ModelConfig
+from workshop.plan.catalog.gpus import GPU, list_gpus, load_gpu
+from workshop.plan.catalog.read import from_dict, read_file
+
+__all__ = ["GPU", "ModelConfig", "list_gpus", "list_models", "load_gpu", "load_model"]
+
+HERE = Path(__file__).parent
+
+
+@lru_cache(maxsize=1)
+def _entries() -> dict[str, dict]:
+    return json.loads((HERE / "models.json").read_text(encoding="utf-8"))["models"]
+
+
+@lru_cache(maxsize=1)
+def _names() -> dict[str, str]:
+    """Every accepted spelling, in lower case, to the catalogue name."""
+    names = {}
+    for name, entry in _entries().items():
+        for alias in (name, *entry.get("aliases", ()), *entry.get("hub_ids", ())):
+            names[alias.lower()] = name
+    return names
+
+
+def list_models() -> list[str]:
+    """Return the catalogue's model names."""
+    return list(_entries())
+
+
+@lru_cache(maxsize=256)
+def _catalogued(name: str) -> ModelConfig:
+    from dataclasses import replace
+
+    entry = _entries()[name]
+    config = from_dict(entry["config"], name=name, where=f"the catalogue's {name}")
+    return replace(config, published_parameters=entry.get("parameters"), source=entry.get("source", ""),
+                   hub_ids=tuple(entry.get("hub_ids", ())))
+
+
+def load_model(name_or_path: str | Path | ModelConfig) -> ModelConfig:
+    """Return a model by its catalogue name, its Hub id (of models known here), or a folder or file with config.json.
+
+    Raises:
+        BadInput: no such name (the nearest are offered) or folder, or a config.json that is cut, wrong, or of an
+            architecture that is not known.
+    """
+    if isinstance(name_or_path, ModelConfig):
+        return name_or_path
+    if isinstance(name_or_path, str) and not name_or_path.strip():
+        raise BadInput("The model's name is empty.", f"Choose from: {', '.join(list_models())}.")
+    known = _names().get(str(name_or_path).lower())
+    if known:
+        return _catalogued(known)
+    path = Path(name_or_path).expanduser()
+    if path.exists():
+        return read_file(path)
+    near = difflib.get_close_matches(str(name_or_path).lower(), _names(), 3, cutoff=0.5)
+    near_names = list(dict.fromkeys(_names()[n] for n in near))
+    hint = f"Nearest: {', '.join(near_names)}. " if near_names else ""
+    raise BadInput(f"The model {str(name_or_path)!r} is not in the catalogue, and no folder or file of that name exists.",
+                   f"{hint}Give a catalogue name (workshop plan --list-models) or a folder with a config.json.")

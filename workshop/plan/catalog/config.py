@@ -1,0 +1,155 @@
+"""What the planner keeps of a model's config.json: shapes by their config.json names, nothing guessed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+DTYPE_BYTES = {
+    "float64": 8, "float32": 4, "float": 4, "float16": 2, "half": 2, "bfloat16": 2,
+    "fp8": 1, "fp8_e4m3": 1, "fp8_e5m2": 1, "float8_e4m3fn": 1, "int8": 1, "uint8": 1,
+}
+
+
+@dataclass(frozen=True)
+class Moe:
+    """Mixture of experts. Sizes are of one expert; `layers` are the indices of the layers that have experts."""
+
+    num_experts: int
+    experts_per_token: int
+    intermediate_size: int
+    shared_intermediate_size: int      # 0: no shared expert
+    layers: frozenset[int]
+    shared_gate: bool = False          # Qwen2-MoE weighs its shared expert with a gate of its own
+    router_bias: bool = False          # gpt-oss: Linear bias; DeepSeek V3: e_score_correction_bias
+
+
+@dataclass(frozen=True)
+class Mla:
+    """Multi-head latent attention: one latent of kv_lora_rank + qk_rope_head_dim a token and layer."""
+
+    kv_lora_rank: int
+    q_lora_rank: int | None
+    qk_nope_head_dim: int
+    qk_rope_head_dim: int
+    v_head_dim: int
+
+
+@dataclass(frozen=True)
+class Mamba:
+    """State-space layers of a hybrid model: a state of fixed size a request instead of a KV cache."""
+
+    layers: frozenset[int]
+    d_state: int
+    d_conv: int
+    expand: int
+    dt_rank: int
+
+
+@dataclass(frozen=True)
+class Quantization:
+    """How the Linear weights are stored.
+
+    Attributes:
+        method: vLLM's name: fp8, awq, gptq, compressed-tensors, mxfp4, …
+        weight_bits: bits of one stored weight.
+        group_size: inputs that share one scale along a row; 0: one scale a row; -1: one a tensor.
+        block: (rows, columns) that share one scale; None unless the checkpoint is block-wise FP8.
+        zero_points: a packed zero point beside every scale (AWQ).
+        ignore: module name patterns that stay in 16 bit; they may be full names, suffixes or `re:` patterns.
+        static_activations: activations use scales from the checkpoint.
+        experts_only: only expert weights are quantised (gpt-oss).
+        online: the checkpoint is 16 bit, and vLLM quantises it while loading.
+        kv_cache_dtype: what the checkpoint wants for the KV cache, or "auto".
+    """
+
+    method: str
+    weight_bits: int
+    group_size: int = -1
+    block: tuple[int, int] | None = None
+    zero_points: bool = False
+    ignore: tuple[str, ...] = ()
+    static_activations: bool = False
+    activation_bits: int = 16
+    experts_only: bool = False
+    online: bool = False
+    kv_cache_dtype: str = "auto"
+
+
+@dataclass(frozen=True)
+class Traits:
+    """What the architecture fixes and config.json does not say; see catalog/families.py for each family."""
+
+    gated_mlp: bool = True             # SiLU/GELU gate: two up projections
+    qkv_bias: bool = False
+    o_bias: bool = False
+    mlp_bias: bool = False
+    norms: int = 2                     # norm vectors of hidden_size a layer
+    norm_bias: bool = False            # LayerNorm has a bias, RMSNorm has none
+    qk_norm: str = ""                  # "": none; "head": one vector of head_dim each; "full": the whole width
+    final_norm: bool = True
+    learned_positions: int = 0         # rows of a learned position table
+    lm_head_bias: bool = False
+    parallel_block: bool = False       # attention and MLP read the same input (Falcon, Phi-2)
+    rope: bool = True
+    alibi: bool = False
+    sinks: bool = False                # one learned attention sink a head (gpt-oss)
+    embedding_scaled: bool = False     # Gemma multiplies the embeddings
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """A model by the facts of its config.json (names as there). Sizes are counts of elements."""
+
+    name: str
+    architecture: str
+    model_type: str
+    hidden_size: int
+    num_hidden_layers: int
+    num_attention_heads: int
+    num_key_value_heads: int
+    head_dim: int
+    intermediate_size: int
+    vocab_size: int
+    max_position_embeddings: int
+    dtype: str = "bfloat16"
+    tie_word_embeddings: bool = False
+    rotary_dim: int = 0
+    rope_tables: tuple[tuple[int, int], ...] = ()    # (positions, rotary_dim) of each cos/sin table
+    layer_windows: tuple[int | None, ...] = ()       # sliding window of each layer; None: full attention
+    layer_chunks: tuple[int | None, ...] = ()        # Llama 4: attention inside chunks of so many tokens
+    traits: Traits = field(default_factory=Traits)
+    moe: Moe | None = None
+    mla: Mla | None = None
+    mamba: Mamba | None = None
+    quantization: Quantization | None = None
+    multimodal: bool = False                         # only the text model is planned
+    published_parameters: int | None = None
+    hub_ids: tuple[str, ...] = ()
+    source: str = ""
+    raw: Mapping = field(default_factory=dict, repr=False, compare=False)
+
+    @property
+    def attention_layers(self) -> tuple[int, ...]:
+        """Indices of the layers that keep a KV cache."""
+        skip = self.mamba.layers if self.mamba else frozenset()
+        return tuple(i for i in range(self.num_hidden_layers) if i not in skip)
+
+    @property
+    def kind(self) -> str:
+        """The attention in the field's words: MHA, MQA, GQA or MLA."""
+        if self.mla:
+            return "MLA"
+        if self.num_key_value_heads == self.num_attention_heads:
+            return "MHA"
+        return "MQA" if self.num_key_value_heads == 1 else "GQA"
+
+    @property
+    def sliding(self) -> bool:
+        return any(w is not None for w in self.layer_windows)
+
+    def with_quantization(self, quantization: Quantization | None) -> ModelConfig:
+        return replace(self, quantization=quantization)
+
+    def with_dtype(self, dtype: str) -> ModelConfig:
+        return replace(self, dtype=dtype)

@@ -1,0 +1,82 @@
+"""GPUs: memory as the driver reports it and as the engine sees it, bandwidth, FLOP/s and links, each with a source."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from workshop.errors import BadInput
+
+GIB, MIB = 1 << 30, 1 << 20
+
+
+@dataclass(frozen=True)
+class GPU:
+    """One GPU. The engine sees less memory than the driver reports: the driver keeps page tables and ECC for itself.
+
+    Attributes:
+        marketing_gb: what the vendor writes on the box, in 10**9 bytes.
+        driver_mib: what nvidia-smi or rocm-smi reports.
+        engine_bytes: total of cudaMemGetInfo, which vLLM multiplies by gpu_memory_utilization.
+        bandwidth_gb_s: peak memory bandwidth, 10**9 bytes a second.
+        bf16_tflops, fp8_tflops: dense matrix peak; 0: the GPU has no such units (fp16 is taken for bf16 on a T4).
+        link_gb_s: GPU to GPU inside a node, one direction, 10**9 bytes a second.
+        link: NVLink, PCIe, Infinity Fabric.
+    """
+
+    name: str
+    title: str
+    marketing_gb: int
+    driver_mib: int
+    engine_bytes: int
+    bandwidth_gb_s: float
+    bf16_tflops: float
+    fp8_tflops: float
+    link: str
+    link_gb_s: float
+    compute_capability: str
+    source: str
+    aliases: tuple[str, ...] = ()
+
+    @property
+    def engine_gib(self) -> float:
+        return self.engine_bytes / GIB
+
+    @property
+    def hopper_or_newer(self) -> bool:
+        major = self.compute_capability.split(".")[0]
+        return major.isdigit() and int(major) >= 9
+
+
+@lru_cache(maxsize=1)
+def _gpus() -> dict[str, GPU]:
+    entries = json.loads((Path(__file__).parent / "gpus.json").read_text(encoding="utf-8"))["gpus"]
+    return {name: GPU(name=name, **{**entry, "aliases": tuple(entry.get("aliases", ()))})
+            for name, entry in entries.items()}
+
+
+@lru_cache(maxsize=1)
+def _names() -> dict[str, str]:
+    return {alias.lower(): name for name, gpu in _gpus().items() for alias in (name, gpu.title, *gpu.aliases)}
+
+
+def list_gpus() -> list[str]:
+    """Return the catalogue's GPU names."""
+    return list(_gpus())
+
+
+def load_gpu(name: str | GPU) -> GPU:
+    """Return a GPU by name. Raises BadInput with the nearest names for one that is not in the catalogue."""
+    if isinstance(name, GPU):
+        return name
+    names = _names()
+    key = str(name).strip().lower().removeprefix("nvidia ").replace(" ", "-")
+    for spelling in (str(name).strip().lower(), key):
+        if spelling in names:
+            return _gpus()[names[spelling]]
+    near = list(dict.fromkeys(names[n] for n in difflib.get_close_matches(key, names, 3, cutoff=0.5)))
+    hint = f"Nearest: {', '.join(near)}. " if near else ""
+    raise BadInput(f"The GPU {str(name)!r} is not in the catalogue.", f"{hint}Known: {', '.join(_gpus())}.")

@@ -1,0 +1,195 @@
+"""config.json to ModelConfig: checked field by field, an unknown architecture refused by name."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+from workshop.errors import BadInput
+from workshop.plan.catalog import quantization as quant
+from workshop.plan.catalog.config import DTYPE_BYTES, ModelConfig
+from workshop.plan.catalog.families import FAMILIES, NESTED
+from workshop.plan.catalog.fields import Fields
+
+
+def read_file(path: Path) -> ModelConfig:
+    """Read a config.json, or the one in a folder. Raises BadInput for a file that is missing, cut or wrong."""
+    file = path / "config.json" if path.is_dir() else path
+    if not file.is_file():
+        raise BadInput(f"{path} holds no config.json.", "Give a folder with a Hugging Face config.json, or the file.")
+    try:
+        raw = json.loads(file.read_text(encoding="utf-8"))
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise BadInput(f"{file} is not whole JSON: {error}.", "Copy or download the file again.") from None
+    if not isinstance(raw, dict):
+        raise BadInput(f"{file} holds a {type(raw).__name__}, not an object of fields.", "Give a model's config.json.")
+    name = file.parent.name if file.name == "config.json" else file.stem
+    return from_dict(raw, name=name or str(file), where=str(file))
+
+
+def from_dict(raw: Mapping, *, name: str, where: str = "config.json") -> ModelConfig:
+    """Turn the fields of a config.json into a ModelConfig.
+
+    Raises:
+        BadInput: names the field that is missing or impossible, or the architecture that is not known.
+    """
+    architecture = _architecture(raw, where)
+    reader, types = FAMILIES[architecture]
+    _check_model_type(raw, architecture, types, where)
+    multimodal = architecture in NESTED
+    f = Fields({**_text_config(raw, where), **_outer(raw)} if multimodal else raw, where)
+    f.layers = f.positive("num_hidden_layers", "n_layer")
+    f.int("num_hidden_layers", f.layers, least=1)
+    facts = reader(f)
+    return _build(f, facts, architecture, name, multimodal, raw)
+
+
+def _architecture(raw: Mapping, where: str) -> str:
+    names = raw.get("architectures")
+    if not names:
+        model_type = raw.get("model_type")
+        found = next((a for a, (_, types) in FAMILIES.items() if model_type in types), None)
+        if found:
+            return found
+        if model_type is None:
+            raise BadInput(f"{where}: architectures is missing, and so is model_type.",
+                           "Give the config.json as the model's authors published it.")
+        names = [str(model_type)]
+    if not isinstance(names, list) or not isinstance(names[0], str):
+        raise BadInput(f"{where}: architectures is {names!r}, not a list of names.", "Give the published config.json.")
+    if names[0] not in FAMILIES:
+        near = difflib.get_close_matches(names[0], FAMILIES, 1)
+        hint = f"Nearest: {near[0]}. " if near else ""
+        raise BadInput(f"{where}: the architecture {names[0]} is not known, and sizes are not guessed.",
+                       f"{hint}Known: {', '.join(FAMILIES)}.")
+    return names[0]
+
+
+def _check_model_type(raw: Mapping, architecture: str, types: tuple[str, ...], where: str) -> None:
+    model_type = raw.get("model_type")
+    if model_type is None or model_type in types:
+        return
+    other = next((a for a, (_, t) in FAMILIES.items() if model_type in t), None)
+    if other:   # e.g. Llama in architectures, mixtral in model_type: one of the two is wrong
+        raise BadInput(f"{where}: architectures says {architecture}, but model_type {model_type!r} belongs to {other}.",
+                       "Give the config.json as the model's authors published it.")
+
+
+def _text_config(raw: Mapping, where: str) -> Mapping:
+    text = raw.get("text_config")
+    if not isinstance(text, dict):
+        raise BadInput(f"{where}: text_config is missing.", "Give the config.json as the model's authors published it.")
+    return text
+
+
+def _outer(raw: Mapping) -> dict:
+    """Fields that a multimodal config keeps outside its text_config."""
+    return {k: raw[k] for k in ("quantization_config", "torch_dtype", "dtype") if raw.get(k) is not None}
+
+
+def _build(f: Fields, facts: dict, architecture: str, name: str, multimodal: bool, raw: Mapping) -> ModelConfig:
+    hidden = facts.get("hidden") or f.positive("hidden_size", "n_embed")
+    heads = f.positive("num_attention_heads", "n_head", default=facts.get("heads"))
+    kv = facts["kv_heads"] if "kv_heads" in facts and not f.has("num_key_value_heads") else None
+    kv = kv or f.positive("num_key_value_heads", default=facts.get("kv_heads", heads))
+    if facts.get("mla"):
+        kv = heads
+    if kv > heads or heads % kv:
+        f.refuse("num_key_value_heads", f"is {kv}, which does not divide num_attention_heads {heads}")
+    head_dim = _head_dim(f, facts, hidden, heads)
+    traits = facts["traits"]
+    positions = f.positive("max_position_embeddings", "n_positions", "max_sequence_length",
+                           default=facts.get("positions"))
+    rotary = facts.get("rotary_dim") or int(head_dim * _partial_rotary(f, facts))
+    tables = _rope_tables(f, facts, positions, rotary) if traits.rope else ()
+    quantized = f.raw.get("quantization_config") or f.raw.get("compression_config")
+    return ModelConfig(
+        name=name, architecture=architecture, model_type=str(raw.get("model_type", "")), hidden_size=hidden,
+        num_hidden_layers=f.layers, num_attention_heads=heads, num_key_value_heads=kv, head_dim=head_dim,
+        intermediate_size=facts.get("intermediate") or f.positive("intermediate_size"),
+        vocab_size=f.positive("vocab_size", default=facts.get("vocab")), dtype=_dtype(f, architecture),
+        max_position_embeddings=_longest(f, positions, architecture),
+        tie_word_embeddings=f.flag("tie_word_embeddings", facts.get("tie", False)), rotary_dim=rotary,
+        rope_tables=tables, layer_windows=_windows(f, facts), layer_chunks=facts.get("chunks", ()), traits=traits,
+        moe=facts.get("moe"), mla=facts.get("mla"), mamba=facts.get("mamba"), multimodal=multimodal, raw=raw,
+        quantization=quant.from_config(quantized, f.where) if quantized else None)
+
+
+def _head_dim(f: Fields, facts: dict, hidden: int, heads: int) -> int:
+    if f.has("head_dim") and not facts.get("mla"):
+        return f.int("head_dim", least=1)
+    if facts.get("head_dim"):
+        return facts["head_dim"]
+    if hidden % heads:
+        f.refuse("num_attention_heads", f"is {heads}, which does not divide hidden_size {hidden}")
+    return hidden // heads
+
+
+def _windows(f: Fields, facts: dict) -> tuple[int | None, ...]:
+    if "windows" in facts:
+        return facts["windows"]
+    window = facts.get("window")
+    if window is None:
+        return ()
+    if types := f.layer_windows(window):
+        return types
+    if f.has("max_window_layers"):       # Qwen: the first layers see everything
+        full = f.int("max_window_layers")
+        return tuple(None if i < full else window for i in range(f.layers))
+    return (window,) * f.layers
+
+
+def _dtype(f: Fields, architecture: str) -> str:
+    value = f.raw.get("torch_dtype") or f.raw.get("dtype") or "float16"
+    value = str(value).removeprefix("torch.")
+    if value not in DTYPE_BYTES:
+        f.refuse("torch_dtype", f"is {value!r}, not one of {', '.join(DTYPE_BYTES)}")
+    # vLLM's --dtype auto runs 32-bit checkpoints in 16 bit (vllm/config/model.py, 0.25.1): bfloat16 on GPUs that have it.
+    return "bfloat16" if value in ("float32", "float", "float64") else value
+
+
+def _rope(f: Fields) -> Mapping:
+    rope = f.raw.get("rope_parameters") or f.raw.get("rope_scaling") or {}
+    return rope if isinstance(rope, Mapping) else {}
+
+
+def _partial_rotary(f: Fields, facts: dict) -> float:
+    given = _rope(f).get("partial_rotary_factor", f.raw.get("partial_rotary_factor"))
+    value = float(given) if given is not None else facts.get("partial_rotary", 1.0)
+    if not 0 < value <= 1:
+        f.refuse("partial_rotary_factor", f"is {value}, and must be above 0 and at most 1")
+    return value
+
+
+def _rope_tables(f: Fields, facts: dict, positions: int, rotary: int) -> tuple[tuple[int, int], ...]:
+    """(positions, rotary_dim) of each cos/sin table that vLLM keeps on the GPU (layers share them).
+
+    YaRN builds its table for original · factor positions; LongRoPE keeps a short and a long one (vLLM
+    rotary_embedding/*.py, 0.25.1).
+    """
+    rope = _rope(f)
+    kind = rope.get("rope_type") or rope.get("type")
+    original = rope.get("original_max_position_embeddings") or f.raw.get("original_max_position_embeddings")
+    if kind in ("yarn", "deepseek_yarn") and original and rope.get("factor"):
+        positions = int(original * rope["factor"])
+    elif kind in ("longrope", "su") and original:
+        positions = positions + int(original)
+    elif kind in ("linear", "dynamic", "ntk") and rope.get("factor"):
+        positions = int(positions * rope["factor"])
+    return ((positions, rotary),) * facts.get("rope_tables", 1)
+
+
+def _longest(f: Fields, positions: int, architecture: str) -> int:
+    """The context that vLLM derives: rope scaling multiplies it, except where the config already has (0.25.1)."""
+    rope = _rope(f)
+    kind = rope.get("rope_type") or rope.get("type")
+    if not kind or architecture.startswith("Gemma3"):
+        return positions
+    original = rope.get("original_max_position_embeddings") or f.raw.get("original_max_position_embeddings")
+    if kind in ("yarn", "deepseek_yarn") and original:
+        return int(original * (rope.get("factor") or 1))
+    if kind in ("linear", "dynamic", "ntk") and rope.get("factor"):
+        return int(positions * rope["factor"])
+    return positions

@@ -1,0 +1,175 @@
+"""The KV cache as vLLM lays it out: bytes a token, pages, groups of layers, blocks, tokens and concurrency.
+
+Source: vLLM 0.25.1, v1/kv_cache_interface.py and v1/core/kv_cache_utils.py (unchanged in the parts used up to 0.32.0).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from workshop.errors import BadInput
+from workshop.plan.catalog.config import DTYPE_BYTES, ModelConfig
+
+BLOCK_SIZE = 16         # vllm/config/cache.py, DEFAULT_BLOCK_SIZE; FlashAttention and its MLA variant keep it
+KV_CACHE_DTYPES = {"auto": 0, "bfloat16": 2, "float16": 2, "fp8": 1, "fp8_e4m3": 1, "fp8_e5m2": 1}
+
+
+def kv_dtype_bytes(m: ModelConfig, kv_cache_dtype: str = "auto") -> int:
+    """Return the bytes of one cached element. Raises BadInput for a dtype that is not one of KV_CACHE_DTYPES."""
+    if kv_cache_dtype not in KV_CACHE_DTYPES:
+        raise BadInput(f"kv_cache_dtype {kv_cache_dtype!r} is not known.",
+                       f"Choose from: {', '.join(KV_CACHE_DTYPES)}.")
+    if kv_cache_dtype == "auto" and m.quantization and m.quantization.kv_cache_dtype != "auto":
+        return KV_CACHE_DTYPES[m.quantization.kv_cache_dtype]
+    return KV_CACHE_DTYPES[kv_cache_dtype] or DTYPE_BYTES[m.dtype]
+
+
+def layer_token_elements(m: ModelConfig, kv_heads: int | None = None) -> int:
+    """Elements that one attention layer keeps of one token: K and V of every KV head, or MLA's one latent."""
+    if m.mla:
+        return m.mla.kv_lora_rank + m.mla.qk_rope_head_dim
+    return 2 * (kv_heads or m.num_key_value_heads) * m.head_dim
+
+
+def kv_cache_bytes_per_token(m: ModelConfig, kv_cache_dtype: str = "auto") -> int:
+    """Return the KV-cache bytes that one token needs, summed over all layers.
+
+    Each layer stores K and V of shape [num_key_value_heads, head_dim]; MLA stores one latent of kv_lora_rank +
+    qk_rope_head_dim instead; Mamba layers store nothing a token. Whole model: not divided by tensor_parallel_size,
+    and sliding-window layers count as long as the token is inside their window.
+
+    Raises:
+        BadInput (a ValueError): kv_cache_dtype is not one of KV_CACHE_DTYPES.
+    Source: PagedAttention (arXiv 2309.06180); vLLM 0.25.1 v1/kv_cache_interface.py.
+    """
+    return len(m.attention_layers) * layer_token_elements(m) * kv_dtype_bytes(m, kv_cache_dtype)
+
+
+def kv_bytes_for_context(m: ModelConfig, tokens: int, kv_cache_dtype: str = "auto") -> tuple[int, int]:
+    """Return (least, most) bytes that `tokens` of context need, over all layers.
+
+    Least: every sliding-window layer keeps only its window. Most: the whole context in every layer, which is what an
+    engine without a hybrid KV-cache manager keeps. Equal for models without sliding windows.
+    """
+    each = layer_token_elements(m) * kv_dtype_bytes(m, kv_cache_dtype)
+    windows = m.layer_windows or (None,) * m.num_hidden_layers
+    chunks = m.layer_chunks or (None,) * m.num_hidden_layers
+    least = sum(min(tokens, windows[i] or chunks[i] or tokens) for i in m.attention_layers)
+    return least * each, len(m.attention_layers) * tokens * each
+
+
+def mamba_state_bytes(m: ModelConfig, tp: int) -> int:
+    """Bytes of one request's state in one Mamba layer on one rank: convolution window and SSM state, in 16 bit."""
+    inner = m.mamba.expand * m.hidden_size // tp
+    return 2 * inner * (m.mamba.d_conv - 1 + m.mamba.d_state)
+
+
+@dataclass(frozen=True)
+class Group:
+    """Layers that share one block table. page_bytes: one block of one layer; blocks_per_request at max_model_len."""
+
+    kind: str                    # full, sliding, chunked, mamba
+    layers: tuple[int, ...]
+    block_size: int
+    page_bytes: int
+    blocks_per_request: int
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How the layers share the pool. Source: kv_cache_utils.get_kv_cache_groups."""
+
+    groups: tuple[Group, ...]
+    block_size: int
+
+
+def _cdiv(a: int, b: int) -> int:
+    return -(-a // b)
+
+
+@lru_cache(maxsize=512)
+def layout(m: ModelConfig, tp: int, kv_cache_dtype: str, max_model_len: int, max_num_batched_tokens: int) -> Layout:
+    """Return the groups of layers that vLLM makes for the whole model at this tensor parallel size."""
+    kv_heads = max(1, m.num_key_value_heads // tp)
+    token_bytes = layer_token_elements(m, kv_heads) * kv_dtype_bytes(m, kv_cache_dtype)
+    block = BLOCK_SIZE
+    if m.mamba:   # the attention page must hold a Mamba state: platforms/interface.py, _align_hybrid_block_size
+        block = BLOCK_SIZE * _cdiv(mamba_state_bytes(m, tp), BLOCK_SIZE * token_bytes)
+    page = block * token_bytes
+
+    def blocks(kind: str, size: int) -> int:
+        if kind == "mamba":
+            return 1
+        if kind == "sliding":
+            return _cdiv(min(size - 1 + max_num_batched_tokens, max_model_len), block) + 1
+        if kind == "chunked":
+            return _cdiv(min(size + max_num_batched_tokens, max_model_len), block)
+        return _cdiv(max_model_len, block)
+
+    kinds = _layers_by_attention(m)
+    if len(kinds) == 1:
+        (kind, size), layers = next(iter(kinds.items()))
+        return Layout((Group(kind, tuple(layers), block, page, blocks(kind, size)),), block)
+    group_size = _group_size([len(v) for v in kinds.values()])
+    groups = []
+    for (kind, size), layers in kinds.items():
+        parts = _cdiv(len(layers), group_size)
+        groups += [Group(kind, tuple(layers[i::parts]), block, page, blocks(kind, size)) for i in range(parts)]
+    return Layout(tuple(groups), block)
+
+
+def _layers_by_attention(m: ModelConfig) -> dict[tuple[str, int], list[int]]:
+    kinds: dict[tuple[str, int], list[int]] = {}
+    for i in range(m.num_hidden_layers):
+        if m.mamba and i in m.mamba.layers:
+            key = ("mamba", 0)
+        elif m.layer_windows and m.layer_windows[i]:
+            key = ("sliding", m.layer_windows[i])
+        elif m.layer_chunks and m.layer_chunks[i]:
+            key = ("chunked", m.layer_chunks[i])
+        else:
+            key = ("full", 0)
+        kinds.setdefault(key, []).append(i)
+    return kinds
+
+
+def _group_size(counts: Sequence[int]) -> int:
+    """Layers a group: the rarest kind's count, unless the kinds are about equally many."""
+    least, most = min(counts), max(counts)
+    return most if most < least * 1.5 else least
+
+
+def pool_bytes_per_block(lay: Layout, layers: Iterable[int]) -> int:
+    """Bytes of one block on a rank that holds `layers`: the longest group's layers share as many tensors."""
+    mine = set(layers)
+    deepest = max((sum(1 for i in g.layers if i in mine) for g in lay.groups), default=0)
+    return deepest * lay.groups[0].page_bytes
+
+
+def blocks_per_request(lay: Layout) -> int:
+    """Blocks that one request of max_model_len can hold at most, over all groups."""
+    return sum(g.blocks_per_request for g in lay.groups)
+
+
+@dataclass(frozen=True)
+class Capacity:
+    """What vLLM prints: blocks in the pool, "GPU KV cache size" in tokens, and "Maximum concurrency"."""
+
+    blocks: int
+    tokens: int
+    max_concurrency: float
+
+
+def capacity(lay: Layout, layers_of_ranks: Sequence[Sequence[int]], available_bytes: Sequence[int],
+             max_model_len: int) -> Capacity:
+    """Return the capacity when each pipeline rank has `available_bytes`: the tightest rank decides the blocks.
+
+    tokens = concurrency × max_model_len, cut to a whole number, as v1/core/kv_cache_utils.get_kv_cache_capacity does.
+    """
+    blocks = min(max(0, avail) // pool_bytes_per_block(lay, layers)
+                 for layers, avail in zip(layers_of_ranks, available_bytes, strict=True)
+                 if pool_bytes_per_block(lay, layers))
+    concurrency = blocks / blocks_per_request(lay)
+    return Capacity(blocks, int(concurrency * max_model_len), concurrency)

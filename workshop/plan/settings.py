@@ -1,0 +1,114 @@
+"""Engine settings: the defaults of each vLLM version that the planner has formulas for, and the checks of values.
+
+Source: vllm/engine/arg_utils.py get_batch_defaults, vllm/config/cache.py, vllm/config/vllm.py (capture sizes), both tags.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from workshop.errors import BadInput
+from workshop.plan.catalog.config import DTYPE_BYTES, ModelConfig
+from workshop.plan.catalog.gpus import GIB, GPU
+from workshop.plan.kv_cache import KV_CACHE_DTYPES
+
+VERSIONS = ("0.25.1", "0.32.0")
+DEFAULT_VERSION = "0.25.1"              # what the `gpu` extra pins
+USAGES = ("llm", "serve")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What vLLM runs with. Sizes in tokens or requests; gpu_memory_utilization is a share of what the engine sees."""
+
+    vllm_version: str = DEFAULT_VERSION
+    usage: str = "llm"
+    dtype: str = "auto"
+    kv_cache_dtype: str = "auto"
+    max_model_len: int = 0
+    gpu_memory_utilization: float = 0.92
+    max_num_batched_tokens: int = 0
+    max_num_seqs: int = 0
+    enforce_eager: bool = False
+
+    @property
+    def largest_graph(self) -> int:
+        """Largest batch with a CUDA graph: 512 at most, and no more than twice max_num_seqs (config/vllm.py)."""
+        return 0 if self.enforce_eager else min(self.max_num_seqs * 2, 512)
+
+    @property
+    def graph_sizes(self) -> list[int]:
+        """Batch sizes that get a CUDA graph: 1, 2, 4, then steps of 8 up to 256, then of 16."""
+        top = min(self.largest_graph, self.max_num_batched_tokens)
+        sizes = [s for s in (1, 2, 4) if s <= top] + list(range(8, min(top + 1, 256), 8))
+        return sizes + list(range(256, top + 1, 16))
+
+
+def batch_defaults(gpu: GPU, usage: str, version: str) -> tuple[int, int]:
+    """Return (max_num_batched_tokens, max_num_seqs) that vLLM takes on this GPU when neither is given."""
+    memory = gpu.engine_bytes
+    if version == "0.32.0" and memory >= 160 * GIB:
+        return 16384, 1024
+    if memory >= 70 * GIB and "a100" not in gpu.title.lower():
+        return (16384 if usage == "llm" else 8192), 1024
+    return (8192 if usage == "llm" else 2048), 256
+
+
+def _whole(name: str, value: object, least: int, most: int, remedy: str) -> None:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise BadInput(f"{name} is {value!r}, not a whole number.", remedy)
+    if not least <= value <= most:
+        raise BadInput(f"{name} is {value}, and must be between {least} and {most}.", remedy)
+
+
+def resolve(model: ModelConfig, gpu: GPU, *, vllm_version: str | None = None, usage: str = "llm", dtype: str = "auto",
+            kv_cache_dtype: str = "auto", max_model_len: int | None = None,
+            gpu_memory_utilization: float | None = None, max_num_batched_tokens: int | None = None,
+            max_num_seqs: int | None = None, enforce_eager: bool = False) -> Settings:
+    """Return the settings with vLLM's defaults filled in.
+
+    Raises:
+        BadInput: a version without formulas, an unknown dtype, or a number out of range; the choices are named.
+    """
+    version = (vllm_version or DEFAULT_VERSION).removeprefix("v")
+    if version not in VERSIONS:
+        raise BadInput(f"There are no formulas for vLLM {vllm_version}.", f"Choose from: {', '.join(VERSIONS)}.")
+    if usage not in USAGES:
+        raise BadInput(f"usage {usage!r} is not known.", "Choose llm (the LLM class) or serve (vllm serve).")
+    if dtype != "auto" and dtype not in ("bfloat16", "float16", "half", "float32", "float"):
+        raise BadInput(f"dtype {dtype!r} is not known.", "Choose from: auto, bfloat16, float16, float32.")
+    if kv_cache_dtype not in KV_CACHE_DTYPES:
+        raise BadInput(f"kv_cache_dtype {kv_cache_dtype!r} is not known.",
+                       f"Choose from: {', '.join(KV_CACHE_DTYPES)}.")
+    longest = model.max_position_embeddings
+    if max_model_len is not None:
+        _whole("max_model_len", max_model_len, 1, 1 << 31, f"{model.name} reads up to {longest} tokens.")
+        if max_model_len > longest:
+            raise BadInput(f"max_model_len {max_model_len} is beyond the {longest} tokens that {model.name} reads.",
+                           f"Give at most {longest}.")
+    share = 0.92 if gpu_memory_utilization is None else gpu_memory_utilization
+    if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 < share <= 1:
+        raise BadInput(f"gpu_memory_utilization is {share!r}, and must be above 0 and at most 1.",
+                       "vLLM's default is 0.92.")
+    tokens, seqs = batch_defaults(gpu, usage, version)
+    if max_num_batched_tokens is not None:
+        _whole("max_num_batched_tokens", max_num_batched_tokens, 1, 1 << 24, f"vLLM's default here is {tokens}.")
+    if max_num_seqs is not None:
+        _whole("max_num_seqs", max_num_seqs, 1, 1 << 20, f"vLLM's default here is {seqs}.")
+    seqs = max_num_seqs or seqs
+    length = max_model_len or longest
+    tokens = max_num_batched_tokens or min(seqs * length, tokens)
+    if seqs > tokens and max_num_seqs is not None:
+        raise BadInput(f"max_num_seqs {seqs} is more than max_num_batched_tokens {tokens}.",
+                       "Every running request needs one token a step: lower max_num_seqs.")
+    return Settings(version, usage, dtype, kv_cache_dtype, length, float(share), tokens, min(seqs, tokens),
+                    bool(enforce_eager))
+
+
+def apply_dtype(model: ModelConfig, dtype: str) -> ModelConfig:
+    """Return the model in the dtype that vLLM runs it in."""
+    if dtype == "auto":
+        return model
+    name = {"half": "float16", "float": "float32"}.get(dtype, dtype)
+    assert name in DTYPE_BYTES
+    return replace(model, dtype=name)

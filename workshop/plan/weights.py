@@ -1,0 +1,260 @@
+"""Every weight of a model: its shape, how tensor parallelism splits it, and the bytes it takes when quantised.
+
+The layers are listed as vLLM builds them (fused qkv_proj and gate_up_proj, experts as w13 and w2), in the order in
+which it creates them. Source: vLLM 0.25.1, model_executor/models/*.py and layers/linear.py.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import math
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+
+from workshop.plan.catalog.config import DTYPE_BYTES, ModelConfig, Quantization
+
+VOCAB_PADDING = 64      # vocab_parallel_embedding.py, DEFAULT_VOCAB_PADDING_SIZE
+
+
+@dataclass(frozen=True)
+class Weight:
+    """One tensor of shape [copies, rows, cols]; split names how a tensor-parallel rank gets its share.
+
+    split: column (rows / TP), row (cols / TP), qkv (query rows / TP, KV rows / min(TP, KV heads)), vocab (padded rows
+    / TP), vector (rows / TP, no cols), replicated.
+    """
+
+    name: str
+    rows: int
+    cols: int = 1
+    split: str = "replicated"
+    copies: int = 1                 # experts
+    quantizable: bool = False
+    bias: bool = False
+    kv_heads: int = 0               # for qkv
+    kv_rows: int = 0                # rows of K and V together, for qkv
+    bytes_each: int = 0             # 0: the model's dtype
+    shards: int = 1                 # logical parts with a scale each (q, k, v; gate, up)
+
+    def elements(self) -> int:
+        """Elements in the checkpoint: neither padded nor replicated."""
+        return self.copies * self.rows * self.cols + (self.rows if self.bias else 0)
+
+    def shape_on_rank(self, tp: int) -> tuple[int, int]:
+        """Rows and columns of one copy on one of `tp` ranks."""
+        if self.split == "qkv":
+            kv = self.kv_rows // min(tp, self.kv_heads)
+            return (self.rows - self.kv_rows) // tp + kv, self.cols
+        if self.split == "vocab":
+            return -(-self.rows // VOCAB_PADDING) * VOCAB_PADDING // tp, self.cols
+        if self.split in ("column", "vector"):
+            return -(-self.rows // tp), self.cols
+        if self.split == "row":
+            return self.rows, -(-self.cols // tp)
+        return self.rows, self.cols
+
+    def bias_on_rank(self, tp: int) -> int:
+        return (self.rows if self.split == "row" else self.shape_on_rank(tp)[0]) if self.bias else 0
+
+
+def _attention(m: ModelConfig) -> list[Weight]:
+    t, h, d = m.traits, m.hidden_size, m.head_dim
+    q, kv = m.num_attention_heads * d, 2 * m.num_key_value_heads * d
+    out = [Weight("self_attn.qkv_proj", q + kv, h, "qkv", quantizable=True, bias=t.qkv_bias, shards=3,
+                  kv_heads=m.num_key_value_heads, kv_rows=kv),
+           Weight("self_attn.o_proj", h, q, "row", quantizable=True, bias=t.o_bias)]
+    if t.qk_norm == "head":
+        out += [Weight("self_attn.q_norm", d), Weight("self_attn.k_norm", d)]
+    elif t.qk_norm == "full":
+        out += [Weight("self_attn.q_norm", q), Weight("self_attn.k_norm", kv // 2)]
+    if t.sinks:
+        out.append(Weight("self_attn.sinks", m.num_attention_heads, split="vector"))
+    return out
+
+
+def _mla(m: ModelConfig) -> list[Weight]:
+    a, n, h = m.mla, m.num_attention_heads, m.hidden_size
+    qk = a.qk_nope_head_dim + a.qk_rope_head_dim
+    latent = a.kv_lora_rank + a.qk_rope_head_dim
+    if a.q_lora_rank:
+        out = [Weight("self_attn.fused_qkv_a_proj", a.q_lora_rank + latent, h, quantizable=True, shards=2),
+               Weight("self_attn.q_a_layernorm", a.q_lora_rank),
+               Weight("self_attn.q_b_proj", n * qk, a.q_lora_rank, "column", quantizable=True)]
+    else:
+        out = [Weight("self_attn.q_proj", n * qk, h, "column", quantizable=True),
+               Weight("self_attn.kv_a_proj_with_mqa", latent, h, quantizable=True)]
+    return [*out, Weight("self_attn.kv_a_layernorm", a.kv_lora_rank),
+            Weight("self_attn.kv_b_proj", n * (a.qk_nope_head_dim + a.v_head_dim), a.kv_lora_rank, "column",
+                   quantizable=True),
+            Weight("self_attn.o_proj", h, n * a.v_head_dim, "row", quantizable=True)]
+
+
+def _mamba(m: ModelConfig) -> list[Weight]:
+    s, h = m.mamba, m.hidden_size
+    inner = s.expand * h
+    return [Weight("mamba.conv1d", inner, s.d_conv, "column", bias=True),
+            Weight("mamba.in_proj", 2 * inner, h, "column", quantizable=True, shards=2),
+            Weight("mamba.x_proj", s.dt_rank + 2 * s.d_state, inner, "row"),
+            Weight("mamba.dt_proj", inner, s.dt_rank, "column", bias=True),
+            Weight("mamba.A", inner, s.d_state, "column", bytes_each=4), Weight("mamba.D", inner, split="vector"),
+            Weight("mamba.out_proj", h, inner, "row", quantizable=True),
+            Weight("mamba.dt_layernorm", s.dt_rank), Weight("mamba.b_layernorm", s.d_state),
+            Weight("mamba.c_layernorm", s.d_state)]
+
+
+def _dense_mlp(m: ModelConfig, width: int, prefix: str = "mlp") -> list[Weight]:
+    h, t = m.hidden_size, m.traits
+    if t.gated_mlp:
+        return [Weight(f"{prefix}.gate_up_proj", 2 * width, h, "column", quantizable=True, bias=t.mlp_bias, shards=2),
+                Weight(f"{prefix}.down_proj", h, width, "row", quantizable=True, bias=t.mlp_bias)]
+    return [Weight(f"{prefix}.up_proj", width, h, "column", quantizable=True, bias=t.mlp_bias),
+            Weight(f"{prefix}.down_proj", h, width, "row", quantizable=True, bias=t.mlp_bias)]
+
+
+def _moe_mlp(m: ModelConfig) -> list[Weight]:
+    h, e = m.hidden_size, m.moe
+    out = [Weight("mlp.gate", e.num_experts, h, bias=e.router_bias)]
+    out += [Weight("mlp.experts.w13", 2 * e.intermediate_size, h, "column", copies=e.num_experts, quantizable=True,
+                   shards=2),
+            Weight("mlp.experts.w2", h, e.intermediate_size, "row", copies=e.num_experts, quantizable=True)]
+    if m.traits.mlp_bias:    # gpt-oss: a bias for every expert
+        out += [Weight("mlp.experts.w13_bias", 2 * e.intermediate_size, 1, "column", copies=e.num_experts),
+                Weight("mlp.experts.w2_bias", h, 1, copies=e.num_experts)]
+    if e.shared_intermediate_size:
+        out += _dense_mlp(m, e.shared_intermediate_size, "mlp.shared_experts")
+    if e.shared_gate:
+        out.append(Weight("mlp.shared_expert_gate", 1, h))
+    return out
+
+
+@lru_cache(maxsize=4096)
+def layer_weights(m: ModelConfig, index: int) -> tuple[Weight, ...]:
+    """Return the weights of decoder layer `index`."""
+    if m.mamba and index in m.mamba.layers:
+        mixer = _mamba(m)
+    else:
+        mixer = _mla(m) if m.mla else _attention(m)
+    mlp = _moe_mlp(m) if m.moe and index in m.moe.layers else _dense_mlp(m, m.intermediate_size)
+    norms = [Weight(f"norm{i}", m.hidden_size, bias=m.traits.norm_bias) for i in range(m.traits.norms)]
+    return tuple(mixer + mlp + norms)
+
+
+def layer_kind(m: ModelConfig, index: int) -> tuple[bool, bool]:
+    """(is Mamba, has experts): layers of one kind have the same weights."""
+    return bool(m.mamba and index in m.mamba.layers), bool(m.moe and index in m.moe.layers)
+
+
+def layers_by_kind(m: ModelConfig, indices: range) -> list[tuple[int, int]]:
+    """Return (an index of each kind, how many of that kind) among `indices`."""
+    seen: dict[tuple[bool, bool], list[int]] = {}
+    if not m.mamba and not m.moe:
+        return [(indices.start, len(indices))] if len(indices) else []
+    for i in indices:
+        seen.setdefault(layer_kind(m, i), [i, 0])[1] += 1
+    return [(first, count) for first, count in seen.values()]
+
+
+def embedding_weights(m: ModelConfig) -> list[Weight]:
+    """The input table, and learned positions where the family has them."""
+    out = [Weight("embed_tokens", m.vocab_size, m.hidden_size, "vocab")]
+    if m.traits.learned_positions:
+        out.append(Weight("embed_positions", m.traits.learned_positions, m.hidden_size))
+    return out
+
+
+def head_weights(m: ModelConfig) -> list[Weight]:
+    """Final norm and lm_head; a tied lm_head takes nothing of its own."""
+    out = []
+    if m.traits.final_norm:
+        out.append(Weight("norm", m.hidden_size, bias=m.traits.norm_bias))
+    if m.mamba and not m.traits.final_norm:
+        out.append(Weight("final_layernorm", m.hidden_size))
+    if not m.tie_word_embeddings:
+        out.append(Weight("lm_head", m.vocab_size, m.hidden_size, "vocab", bias=m.traits.lm_head_bias))
+    return out
+
+
+@lru_cache(maxsize=1024)
+def parameters(m: ModelConfig) -> int:
+    """Return the number of parameters, as published: tied embeddings once, no padding, no quantisation scales."""
+    total = sum(w.elements() for w in (*embedding_weights(m), *head_weights(m)))
+    for index, count in layers_by_kind(m, range(m.num_hidden_layers)):
+        total += count * sum(w.elements() for w in layer_weights(m, index))
+    return total
+
+
+@lru_cache(maxsize=1024)
+def active_parameters(m: ModelConfig) -> int:
+    """Return the parameters that one token uses: the chosen experts instead of all."""
+    if not m.moe:
+        return parameters(m)
+    idle = m.moe.num_experts - m.moe.experts_per_token
+    each = 3 * m.moe.intermediate_size * m.hidden_size
+    if m.traits.mlp_bias:
+        each += 2 * m.moe.intermediate_size + m.hidden_size
+    return parameters(m) - len(m.moe.layers) * idle * each
+
+
+# Fused modules of vLLM and the names that checkpoints (and their ignore lists) use for the parts.
+PARTS = {
+    "self_attn.qkv_proj": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
+    "mlp.gate_up_proj": ("mlp.gate_proj", "mlp.up_proj"),
+    "self_attn.fused_qkv_a_proj": ("self_attn.q_a_proj", "self_attn.kv_a_proj_with_mqa"),
+    "mlp.shared_experts.gate_up_proj": ("mlp.shared_experts.gate_proj", "mlp.shared_experts.up_proj"),
+}
+
+
+@lru_cache(maxsize=8192)
+def ignored(pattern_set: tuple[str, ...], layer: int, name: str) -> bool:
+    """True where the quantisation config leaves the module in 16 bit: by full name, suffix, glob or `re:` pattern."""
+    names = [f"model.layers.{layer}.{n}" for n in (name, *PARTS.get(name, ()))]
+    if name == "lm_head":
+        names = ["lm_head", "model.lm_head"]
+    for pattern in pattern_set:
+        if pattern.startswith("re:"):
+            if any(re.match(pattern[3:], n) for n in names):
+                return True
+        elif any(n == pattern or n.endswith("." + pattern) or n.startswith(pattern + ".")
+                 or fnmatch.fnmatch(n, pattern) for n in names):
+            return True
+    return False
+
+
+def is_quantized(m: ModelConfig, w: Weight, layer: int) -> bool:
+    """True where this weight is stored in the quantisation's bits."""
+    q = m.quantization
+    if q is None or not w.quantizable or (q.experts_only and not w.name.startswith("mlp.experts")):
+        return False
+    return not (q.ignore and ignored(q.ignore, layer, w.name))
+
+
+def tensor_bytes(m: ModelConfig, w: Weight, layer: int, tp: int) -> list[int]:
+    """Return the bytes of each tensor that vLLM allocates for this weight on one rank: weight, scales, bias."""
+    rows, cols = w.shape_on_rank(tp)
+    each = w.bytes_each or DTYPE_BYTES[m.dtype]
+    out = []
+    if is_quantized(m, w, layer):
+        out += _quantized_bytes(m.quantization, w, rows, cols, DTYPE_BYTES[m.dtype])
+    else:
+        out.append(w.copies * rows * cols * each)
+    if w.bias:
+        out.append(w.bias_on_rank(tp) * DTYPE_BYTES[m.dtype])
+    return out
+
+
+def _quantized_bytes(q: Quantization, w: Weight, rows: int, cols: int, scale_bytes: int) -> list[int]:
+    """Weight bytes and scale bytes of [copies, rows, cols] in this quantisation's layout."""
+    out = [math.ceil(w.copies * rows * cols * q.weight_bits / 8)]
+    if q.block:
+        blocks = -(-rows // q.block[0]) * -(-cols // q.block[1])
+        return [*out, w.copies * blocks * 4]
+    if q.group_size > 0:
+        groups = rows * -(-cols // q.group_size)
+        per_scale = 1 if q.method in ("mxfp4", "modelopt_fp4") else scale_bytes
+        out.append(w.copies * groups * per_scale)
+        if q.zero_points:
+            out.append(math.ceil(w.copies * groups * q.weight_bits / 8))
+        return out
+    scales = rows if q.group_size == 0 else w.shards
+    return [*out, w.copies * scales * 4]
