@@ -37,3 +37,4 @@ def test_notebook_is_as_the_house_writes_them(notebook):
     for cell in code:
         if "solution" in cell["metadata"].get("tags", []):
             assert cell["metadata"].get("jupyter", {}).get("source_hidden"), "solutions are collapsed"
+            assert "".join(cell["source"]).startswith("# Solution"), "the collapsed cell shows its first line"

@@ -20,6 +20,7 @@ from workshop.launch import course, local, machine, records, supervise
 from workshop.launch.vllm_main import installed
 
 FIRST = "00_start.ipynb"
+SETTINGS = Path(__file__).parent / "jupyter_settings"   # defaults: no question about news, all cells rendered
 JUPYTER_WAIT_S = 120.0
 
 
@@ -39,8 +40,8 @@ def start_jupyter(folder: Path, port: int | None = None, host: str = "127.0.0.1"
     token = secrets.token_hex(16)
     command = [sys.executable, "-m", "jupyterlab", "--no-browser", f"--ServerApp.ip={host}",
                f"--ServerApp.port={port}", "--ServerApp.port_retries=0", f"--ServerApp.root_dir={folder}",
-               f"--LabApp.default_url=/lab/tree/{FIRST}", "--LabApp.news_url=None",
-               "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate"]
+               f"--LabApp.default_url=/lab/tree/{FIRST}", f"--LabApp.app_settings_dir={SETTINGS}",
+               "--LabApp.news_url=None", "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate"]
     if hasattr(os, "geteuid") and os.geteuid() == 0:
         command.append("--allow-root")
     supervise.private_folder("logs")
