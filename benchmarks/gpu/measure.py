@@ -98,7 +98,8 @@ def collect(job: dict, out: Path, seconds: float) -> dict:
 def start(job: dict, out: Path, gpus: list[int]) -> subprocess.Popen:
     env = {**os.environ, **ENVIRONMENT, "CUDA_VISIBLE_DEVICES": ",".join(map(str, gpus)),
            "WORKSHOP_MEASURE_OUT": str(out / job["name"]), "WORKSHOP_MEASURE_TRACE": "1" if job.get("trace") else "0",
-           "PYTHONPATH": f"{HERE}:{os.environ.get('PYTHONPATH', '')}", "VLLM_CACHE_ROOT": str(out / "cache" / job["name"])}
+           "PYTHONPATH": f"{HERE}:{os.environ.get('PYTHONPATH', '')}",
+           "VLLM_CACHE_ROOT": str(out / "cache" / job["name"])}
     with open(out / f"{job['name']}.log", "wb") as log:
         return subprocess.Popen([sys.executable, __file__, "--one", json.dumps(job), str(out)], stdout=log, stderr=log,
                                 env=env, start_new_session=True)

@@ -14,7 +14,9 @@ import os
 import torch
 from vllm.v1.worker.gpu_worker import Worker
 
-_original = Worker.determine_available_memory
+_original, _original_load = Worker.determine_available_memory, Worker.load_model
+_TRACE = os.environ.get("WORKSHOP_MEASURE_TRACE") == "1"
+_loaded: dict = {}
 
 
 def _memory() -> dict:
@@ -31,7 +33,7 @@ def _where(frames: list[dict]) -> list[str]:
     out = []
     for frame in frames:
         name = frame["filename"]
-        if "torch/_" in name and "_inductor" not in name or "contextlib" in name:
+        if ("torch/_" in name and "_inductor" not in name) or "contextlib" in name:
             continue
         line = linecache.getline(name, frame["line"]).strip()
         out.append(f"{'/'.join(name.split('/')[-2:])}:{frame['line']} {frame['name']} | {line}"[:230])
@@ -62,16 +64,34 @@ def _peak(events: list[dict]) -> dict:
                                        for e in big if e["size"] >= 1 << 20]}
 
 
+def _load_model(self: Worker, **kwargs) -> None:
+    """Load as always; afterwards list the live blocks by size, what was asked for, and the code that asked."""
+    if _TRACE:
+        torch.cuda.memory._record_memory_history("all", context="alloc", stacks="python", max_entries=1)
+    _loaded["before"] = _memory()
+    _original_load(self, **kwargs)
+    _loaded["after"] = _memory()
+    if _TRACE:
+        counts: dict = {}
+        for segment in torch.cuda.memory._snapshot()["segments"]:
+            for block in segment["blocks"]:
+                if block["state"] == "active_allocated" and block["size"] >= 1 << 20:
+                    where = (_where(block.get("frames", [])) or ["?"])[:2]
+                    key = (block["size"], block["requested_size"], *where)
+                    counts[key] = counts.get(key, 0) + 1
+        torch.cuda.memory._record_memory_history(None)
+        _loaded["blocks"] = [[*k, n] for k, n in sorted(counts.items(), key=lambda kv: -kv[0][0])][:60]
+
+
 def _determine_available_memory(self: Worker) -> int:
     report = {"rank": self.rank, "before": _memory()}
-    trace = os.environ.get("WORKSHOP_MEASURE_TRACE") == "1"
     profile_run = self.model_runner.profile_run
 
     def wrapped() -> None:
-        if trace:
+        if _TRACE:
             torch.cuda.memory._record_memory_history("all", context="alloc", stacks="python", max_entries=400_000)
         profile_run()
-        if trace:
+        if _TRACE:
             snapshot = torch.cuda.memory._snapshot()
             torch.cuda.memory._record_memory_history(None)
             report["peak"] = _peak(snapshot["device_traces"][torch.cuda.current_device()])
@@ -87,7 +107,7 @@ def _determine_available_memory(self: Worker) -> int:
         "activation_peak": getattr(self, "peak_activation_memory", None),
         "non_torch": getattr(self, "non_torch_memory", None),
         "cudagraph_estimate": getattr(self, "cudagraph_memory_estimate", None), "available": available,
-        "after": _memory(),
+        "after": _memory(), "load": _loaded,
     }
     with open(f"{os.environ['WORKSHOP_MEASURE_OUT']}.rank{self.rank}.json", "w") as f:
         json.dump(report, f)
@@ -95,6 +115,7 @@ def _determine_available_memory(self: Worker) -> int:
 
 
 Worker.determine_available_memory = _determine_available_memory
+Worker.load_model = _load_model
 
 
 class MemoryReport:
