@@ -41,14 +41,19 @@ class Table:
                          for row in [self.head, *self.rows])
 
     def _repr_html_(self) -> str:
-        cell = f"padding:3px 14px 3px 0;text-align:left;vertical-align:top;border-bottom:1px solid {style.LINE}"
+        cell = ("padding:3px 14px 3px 4px;text-align:left;vertical-align:top;overflow-wrap:anywhere;"
+                f"border-bottom:1px solid {style.LINE}")
         head = "".join(f'<th style="{cell};color:{style.MUTED}">{html.escape(name)}</th>' for name in self.head)
         body = "".join(
-            "<tr>" + "".join(f'<td style="{cell}{f";color:{colour};font-weight:600" if not number else ""}">'
+            "<tr>" + "".join(f'<td style="{cell}{_lead(colour) if not number else ""}">'
                              f"{html.escape(text)}</td>" for number, text in enumerate(row)) + "</tr>"
             for row, colour in zip(self.rows, self._colours, strict=True))
         return style.panel(f'<table style="border-collapse:collapse"><thead><tr>{head}</tr></thead>'
                            f"<tbody>{body}</tbody></table>")
+
+
+def _lead(colour: str) -> str:
+    return f";color:{colour};font-weight:600;white-space:nowrap"
 
 
 def doctor() -> Table:
@@ -80,4 +85,4 @@ def _short(value: object) -> str:
     if isinstance(value, Mapping):
         return "counts"
     text = repr(value)
-    return text if len(text) <= 80 else f"{text[:77]}…"
+    return text if len(text) <= 120 else f"{text[:117]}…"

@@ -1,0 +1,121 @@
+"""Real servers, started as a user starts them, and every way in which they end."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+from needs import lacking
+
+import workshop
+from workshop.errors import WorkshopError
+from workshop.launch import records
+from workshop.launch.vllm_main import installed
+
+pytestmark = pytest.mark.starts
+CLI = [sys.executable, "-m", "workshop"]
+READY_S = 240
+
+
+@pytest.fixture(autouse=True)
+def own_home(workshop_home):
+    if not installed()[0]:
+        lacking("vLLM is not installed: make test installs it on Linux")
+    yield
+    for record in records.own():
+        subprocess.run([*CLI, "stop", record.name], check=False, capture_output=True)
+
+
+def session_of(pid: int) -> list[psutil.Process]:
+    """The living processes of the session that `pid` led."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if os.getsid(process.pid) == pid and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+        except (ProcessLookupError, psutil.Error):
+            continue
+    return found
+
+
+def wait_until(true, seconds: float, what: str) -> None:
+    deadline = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.1)
+
+
+def engine_core(pid: int) -> psutil.Process:
+    return next(child for child in psutil.Process(pid).children() if "EngineCore" in " ".join(child.cmdline()))
+
+
+def test_background_answers_and_a_killed_engine_is_explained():
+    done = subprocess.run([*CLI, "serve", "--background", "--name", "mine"], capture_output=True, text=True,
+                          timeout=READY_S)
+    assert done.returncode == 0, done.stderr
+    assert "answers at" in done.stdout and "100% ready" in done.stderr
+    record = records.read("mine")
+    assert record.state == "ready" and record.vllm_version == installed()[1]
+    assert stat.S_IMODE(records.path_of("mine").stat().st_mode) == 0o600
+    client = workshop.connect()
+    assert client.complete("San Francisco is a", max_tokens=4, top_k=1).usage.completion_tokens == 4
+    listed = json.loads(subprocess.run([*CLI, "servers", "--json"], capture_output=True, text=True).stdout)
+    assert [each["name"] for each in listed] == ["mine"] and "api_key" not in listed[0]
+    again = subprocess.run([*CLI, "serve", "--name", "mine"], capture_output=True, text=True, timeout=30)
+    assert again.returncode == 1 and "is ready at" in again.stderr
+
+    engine_core(record.pid).kill()
+    wait_until(lambda: records.read("mine").state == "failed", 30, "the record must say that the engine is gone")
+    began = time.monotonic()
+    with pytest.raises(WorkshopError, match="has failed"):
+        client.complete("San Francisco is a", max_tokens=4)
+    with pytest.raises(WorkshopError, match="has failed"):
+        workshop.connect()
+    assert time.monotonic() - began < 10, "nobody is left hanging"
+    wait_until(lambda: not session_of(record.pid), 30, "nothing is left running")
+
+
+def test_ctrl_c_in_the_foreground_leaves_nothing():
+    process = subprocess.Popen([*CLI, "serve", "--name", "front"], stdout=subprocess.PIPE, text=True,
+                               start_new_session=True)
+    wait_until(lambda: process.poll() is not None or getattr(records.read("front"), "state", "") == "ready", READY_S,
+               "the server must become ready")
+    pid = records.read("front").pid
+    process.send_signal(signal.SIGINT)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 0 and "front is stopped" in output
+    assert not records.path_of("front").exists() and not session_of(pid)
+
+
+def test_a_killed_watcher_takes_the_engine_with_it():
+    process = subprocess.Popen([*CLI, "serve", "--name", "orphan"], stdout=subprocess.DEVNULL,
+                               stderr=subprocess.DEVNULL, start_new_session=True)
+    wait_until(lambda: getattr(records.read("orphan"), "pid", None), 30, "the engine must start")
+    pid = records.read("orphan").pid
+    wait_until(lambda: len(session_of(pid)) > 1, READY_S, "the engine has processes of its own")
+    process.kill()
+    process.wait()
+    wait_until(lambda: not session_of(pid), 60, "the engine ends with its watcher")
+    assert records.read("orphan").state == "failed"
+
+
+@pytest.mark.parametrize(("config", "says"), [
+    ("{", r"config\.json"), ('{"architectures": ["NoSuchModel"], "model_type": "llama"}', "NoSuchModel|not supported")])
+def test_a_model_that_vllm_refuses_is_one_sentence_and_a_remedy(tmp_path, config, says):
+    import re
+
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "config.json").write_text(config)
+    done = subprocess.run([*CLI, "serve", str(tmp_path / "model"), "--background"], capture_output=True, text=True,
+                          timeout=READY_S)
+    assert done.returncode == 1
+    assert re.search(says, done.stderr) and "→" in done.stderr and "Traceback" not in done.stderr
+    record = records.read("model")
+    assert record.state == "failed" and record.reason and not session_of(record.pid)

@@ -1,0 +1,191 @@
+"""Where the explorer's distributions come from: a server (completions, or chat where there is nothing else)."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+import httpx
+
+from workshop.errors import BadInput, WorkshopError
+from workshop.use import logprobs, refusals
+from workshop.use.sampling import Token
+from workshop.use.sampling_settings import Settings
+
+if TYPE_CHECKING:
+    from workshop.use.client import Client
+
+MOST_LISTED = 8192    # of a larger vocabulary the rest is bounded, not listed: JSON of 128,256 takes seconds
+PATIENCE_S = 30.0     # a widget must not hold the kernel longer
+END = re.compile(r"<\|(end_of_text|endoftext|eot_id|eom_id|im_end|end)\|>|</s>|<eos>|<end_of_turn>|<EOS_TOKEN>")
+EMPTY = BadInput("The prompt is empty.", "Type at least one character: a model continues what stands there.")
+
+
+@dataclass(frozen=True)
+class Position:
+    """The model's distribution after some text.
+
+    Attributes:
+        logprobs: token → logprob, most probable first.
+        ceiling: no token outside the list has a higher logprob; None if the list is the whole vocabulary.
+        prompt: the prompt's tokens, where the server says them.
+    """
+
+    logprobs: dict[Token, float]
+    ceiling: float | None = None
+    prompt: tuple[Token, ...] = ()
+
+
+@dataclass(frozen=True)
+class Completion:
+    """One completion, as text and token by token."""
+
+    text: str
+    tokens: tuple[str, ...]
+    ended: bool = False
+
+
+class Source(Protocol):
+    """What the explorer asks of a server or a recording."""
+
+    live: bool
+    prompts: tuple[str, ...]   # the only ones there are; () if any will do
+
+    def describe(self) -> str:
+        """Say in a few words what this is."""
+    def position(self, prompt: str, output: tuple[Token, ...]) -> Position:
+        """Return the distribution after the prompt and what was generated."""
+    def text(self, tokens: tuple[Token, ...]) -> str:
+        """Return the text of some tokens."""
+    def complete(self, prompt: str, output: tuple[Token, ...], settings: Settings, *, n: int, seed: int,
+                 max_tokens: int) -> list[Completion]:
+        """Return n completions; one if the settings are greedy."""
+
+
+class ServerSource:
+    """A vLLM server; of others what speaks the same protocol."""
+
+    live, prompts = True, ()
+
+    def __init__(self, llm: Client):
+        self.llm, self.listed, self.chat = llm, MOST_LISTED, False
+        self._positions: dict[tuple, Position] = {}
+        self._texts: dict[tuple[Token, ...], str] = {}
+        self._asks_ids = True
+
+    def describe(self) -> str:
+        """Say which model, and how much of its vocabulary is listed."""
+        name = self.llm.model.rstrip("/").split("/")[-1]
+        way = ", through chat: the server has no completions" if self.chat else ""
+        if self.listed < MOST_LISTED:
+            return (f"{name} on your server{way}; it lists the {self.listed} most probable tokens "
+                    f"(its --max-logprobs)")
+        return f"{name} on your server{way}"
+
+    def position(self, prompt: str, output: tuple[Token, ...] = ()) -> Position:
+        """Ask for one token with as many logprobs as there are; remembered, so that stepping back is free."""
+        if not prompt:
+            raise EMPTY
+        key = (prompt, output)
+        if key not in self._positions:
+            if len(self._positions) > 200:
+                self._positions.clear()
+            self._positions[key] = self._ask(prompt, output)
+        return self._positions[key]
+
+    def _ask(self, prompt: str, output: tuple[Token, ...]) -> Position:
+        while True:
+            try:
+                response = self._one_token(prompt, output)
+            except WorkshopError as error:
+                if not self._adapt(error):
+                    raise
+                continue
+            found = logprobs.next_token_logprobs(response)
+            row = next(row for row in logprobs.rows(response, k=self.listed) if row.part == "completion")
+            ranked = [one.logprob for one in row.alternatives if one.rank is not None]
+            whole = math.fsum(map(math.exp, found.values())) > 1 - 1e-4
+            data = response.model_dump()
+            ids = data["choices"][0].get("prompt_token_ids") or data.get("prompt_token_ids") or ()
+            prompt_ids = tuple(ids)[:len(ids) - len(output)]
+            return Position(dict(sorted(found.items(), key=lambda item: -item[1])),
+                            None if whole else min(ranked, default=0.0), prompt_ids)
+
+    def _one_token(self, prompt: str, output: tuple[Token, ...]):
+        ids = {"return_token_ids": True, "return_tokens_as_token_ids": True} if self._asks_ids else {}
+        if self.chat:
+            return self.llm.chat(**self._messages(prompt, output), max_tokens=1, temperature=0, logprobs=True,
+                                 top_logprobs=self.listed, timeout=PATIENCE_S, **ids)
+        return self.llm.complete(self._context(prompt, output), max_tokens=1, temperature=0, logprobs=self.listed,
+                                 timeout=PATIENCE_S, **ids)
+
+    def _adapt(self, error: WorkshopError) -> bool:
+        """Ask for what this server can do; False if there is nothing left to give up."""
+        limit = refusals.logprobs_limit(error.message)
+        if limit is not None and limit < self.listed:
+            self.listed = limit
+        elif "no sampling parameter" in error.message and self._asks_ids:
+            self._asks_ids = False
+        elif not self.chat and _no_such_path(error):
+            self.chat = True
+        else:
+            return False
+        return True
+
+    def _context(self, prompt: str, output: tuple[Token, ...]) -> str | list[int]:
+        """Return the prompt as token ids once something was generated: text would be cut into other tokens."""
+        known = self._positions.get((prompt, ()))
+        if not output:
+            return prompt
+        if known and known.prompt and all(isinstance(token, int) for token in output):
+            return [*known.prompt, *output]
+        return prompt + self.text(output)
+
+    def _messages(self, prompt: str, output: tuple[Token, ...]) -> dict:
+        messages = [{"role": "user", "content": prompt}]
+        if not output:
+            return {"messages": messages}
+        messages.append({"role": "assistant", "content": self.text(output)})
+        return {"messages": messages, "continue_final_message": True, "add_generation_prompt": False}
+
+    def text(self, tokens: tuple[Token, ...]) -> str:
+        """Return the text of tokens, asked of the server once for each."""
+        if not tokens or isinstance(tokens[0], str):
+            return "".join(map(str, tokens))
+        if tokens not in self._texts:
+            try:
+                answer = httpx.post(f"{self.llm.root}/detokenize", headers=self.llm.headers, timeout=PATIENCE_S,
+                                    json={"model": self.llm.model, "tokens": list(tokens)})
+                self._texts[tokens] = answer.raise_for_status().json()["prompt"]
+            except (httpx.HTTPError, KeyError, ValueError):
+                return "".join(f"⟨{token}⟩" for token in tokens)   # not remembered: it may come back
+        return self._texts[tokens]
+
+    def complete(self, prompt: str, output: tuple[Token, ...], settings: Settings, *, n: int, seed: int,
+                 max_tokens: int) -> list[Completion]:
+        """Return n completions with one seed; one if the settings are greedy."""
+        if not prompt:
+            raise EMPTY
+        self.position(prompt, ())   # learns the prompt's ids, and whether there is chat only
+        request = {**settings.request(), "n": 1 if settings.greedy else n, "seed": seed, "max_tokens": max_tokens,
+                   "timeout": 4 * PATIENCE_S}
+        if self.chat:
+            response = self.llm.chat(**self._messages(prompt, output), logprobs=True, top_logprobs=0, **request)
+        else:
+            response = self.llm.complete(self._context(prompt, output), logprobs=0, **request)
+        return [_completion(response, choice) for choice in range(len(response.choices))]
+
+
+def _completion(response: object, choice: int) -> Completion:
+    one = response.choices[choice]
+    tokens = tuple(row.token for row in logprobs.rows(response, choice=choice) if row.part == "completion")
+    text = one.text if hasattr(one, "text") else one.message.content   # pieces of an emoji are whole only here
+    return Completion(text or "", tokens, one.finish_reason == "stop")
+
+
+def _no_such_path(error: WorkshopError) -> bool:
+    """A server without completions answers 404 or 405; one without that model says so, and that is another fault."""
+    status = getattr(error.__context__, "status_code", None)
+    return status in (404, 405, 501) and "does not exist" not in error.message

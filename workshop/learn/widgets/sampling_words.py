@@ -1,0 +1,135 @@
+"""The explorer in words: what each slider does at its present value, and how a token is written. Pure."""
+
+from __future__ import annotations
+
+import html
+import math
+
+from workshop.use.sampling import Pipeline
+from workshop.use.sampling_settings import LOWEST_TEMPERATURE, Settings
+
+USUAL = {
+    "temperature": "Usual: 0 for facts and code, 0.7 for talk, 1 for variety.",
+    "top_k": "Usual: off, or 20 to 50.",
+    "top_p": "Usual: 0.9 to 0.95.",
+    "min_p": "Usual: 0.02 to 0.1, often instead of top_p.",
+    "frequency_penalty": "Usual: 0 to 0.5; more makes odd texts.",
+    "presence_penalty": "Usual: 0 to 0.5.",
+}
+
+
+def percent(p: float) -> str:
+    """Return a probability as people read it: 31 %, 4.2 %, 0.03 %, < 0.01 %."""
+    if p >= 0.9995:
+        return "100 %"
+    if p >= 0.0995:
+        return f"{100 * p:.0f} %"
+    if p >= 0.00995:
+        return f"{100 * p:.1f} %"
+    if p >= 0.000095:
+        return f"{100 * p:.2f} %"
+    return "< 0.01 %" if p > 0 else "0 %"
+
+
+def token_label(text: str) -> str:
+    """Return how a token is shown: spaces and line ends visible, and what is no text said in words."""
+    if text == "":
+        return "(no text)"
+    if "�" in text:
+        return text.replace("�", "▯") + " (part of a character)"
+    shown = text.replace("\n", "⏎").replace("\t", "⇥").replace("\r", "␍")
+    return "·" * (len(shown) - len(shown.lstrip(" "))) + shown.lstrip(" ") if shown.strip(" ") else "·" * len(shown)
+
+
+def spoken(text: str) -> str:
+    """Return a token for a screen reader and for HTML attributes."""
+    return html.escape(text.replace("\n", " line end ").strip() or "space", quote=True)
+
+
+def words(settings: Settings, result: Pipeline, *, generated: int) -> dict[str, str]:
+    """Return one sentence a parameter: what it does just now, to these tokens.
+
+    Args:
+        result: the pipeline at these settings.
+        generated: how many tokens were generated so far; the penalties count these.
+    """
+    return {
+        "temperature": _temperature(settings.temperature),
+        "top_k": _top_k(settings, result),
+        "top_p": _top_p(settings, result),
+        "min_p": _min_p(settings, result),
+        "frequency_penalty": _penalty(settings.frequency_penalty, generated, "each time a token has been generated"),
+        "presence_penalty": _penalty(settings.presence_penalty, generated, "once for each token generated"),
+    }
+
+
+def _temperature(value: float) -> str:
+    if value == 0:
+        return "Greedy: always the most probable token. The seed and the sliders below do nothing."
+    if value == 1:
+        return "The model's own probabilities, unchanged."
+    power = 1 / max(value, LOWEST_TEMPERATURE)
+    odds = 2.0 ** power
+    lead = f"{odds:,.0f}:1" if odds >= 10 else f"{odds:.2g}:1"
+    if odds > 1e6:
+        lead = "more than a million to one"
+    how = "Sharper" if value < 1 else "Flatter"
+    return f"{how}: where the model says 2:1 between two tokens, it is now {lead}."
+
+
+def _top_k(settings: Settings, result: Pipeline) -> str:
+    step, k = result.step("top_k"), settings.top_k
+    if settings.greedy:
+        return "Nothing to do: greedy takes one token anyway."
+    if k <= 0:
+        return "Off: any token may come."
+    if step is None or step.removed == 0:
+        return f"No more than {k:,} tokens were left anyway: it removes nothing."
+    left = len(step.probabilities)
+    ties = f", {left - k} more because they tie with the last" if left > k else ""
+    held = _held(result, "top_k")
+    return f"Only the {k:,} most probable may come{ties}; they held {percent(held)}."
+
+
+def _top_p(settings: Settings, result: Pipeline) -> str:
+    step = result.step("top_p")
+    if settings.greedy:
+        return "Nothing to do: greedy takes one token anyway."
+    if step is None:
+        return "Off: the whole tail may come."
+    left = len(step.probabilities)
+    tokens = "1 token" if left == 1 else f"{left:,} tokens"
+    if step.outside:
+        return f"The smallest set that holds {percent(settings.top_p)}: more tokens than the {left:,} listed here."
+    if step.removed == 0:
+        return f"All {tokens} that were left are needed to hold {percent(settings.top_p)}: it removes nothing."
+    return f"The smallest set that holds {percent(settings.top_p)}: here {tokens}."
+
+
+def _min_p(settings: Settings, result: Pipeline) -> str:
+    step = result.step("min_p")
+    if settings.greedy:
+        return "Nothing to do: greedy takes one token anyway."
+    if step is None:
+        return "Off: no token is too improbable."
+    before = result.steps[result.steps.index(step) - 1]
+    floor = settings.min_p * max(before.probabilities.values()) * (1 - before.outside)
+    return (f"Removes what is less than {percent(settings.min_p)} as probable as the best: "
+            f"below {percent(floor)}, {step.removed:,} tokens.")
+
+
+def _penalty(value: float, generated: int, when: str) -> str:
+    if value == 0:
+        return "Off: repeating costs nothing."
+    effect = math.exp(-value)
+    change = f"its odds × {effect:.2g}" if effect < 10 else f"its odds × {effect:.1f}"
+    way = "lowers" if value > 0 else "raises"
+    waiting = " Nothing has been generated yet, so it does nothing." if generated == 0 else ""
+    return f"{when[0].upper()}{when[1:]}, this {way} its logit by {abs(value):g}: {change}.{waiting}"
+
+
+def _held(result: Pipeline, name: str) -> float:
+    """Return what the tokens that survived a step held before it."""
+    number = next(index for index, step in enumerate(result.steps) if step.name == name)
+    before, after = result.steps[number - 1], result.steps[number]
+    return math.fsum(before.probabilities[token] for token in after.probabilities) * (1 - before.outside)
