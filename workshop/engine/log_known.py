@@ -233,8 +233,12 @@ TABLE: tuple[Known, ...] = (*MODEL, *CONFIGURATION, *MEMORY, *MACHINE, *SYMPTOMS
 ANY = re.compile("|".join(f"(?:{re.sub(r'[?]P<[a-z]+>', '?:', row.pattern.pattern)})" for row in TABLE))
 
 
+LOOKED_AT_CHARS = 2000  # the message is at the front; some patterns cost the square of the length
+
+
 def diagnose(text: str) -> Failure | None:
     """Return what a line means, if it is one of the known failures."""
+    text = text[:LOOKED_AT_CHARS]
     if not ANY.search(text):
         return None
     for row in TABLE:

@@ -1,0 +1,209 @@
+"""Facts read out of real logs. Every number here is printed in the log that is named, so it can be looked up."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from workshop.engine import log
+from workshop.errors import BadInput
+
+LOGS = Path(log.__file__).parents[1] / "data" / "logs"
+SEEDS_0_6_4 = (
+    "INFO 12-08 09:28:05 api_server.py:585] vLLM API server version 0.6.4.post1\n"
+    "INFO 12-08 09:28:05 api_server.py:586] args: Namespace(subparser='serve', "
+    "model_tag='unsloth/Llama-3.3-70B-Instruct', api_key=None, middleware=[], "
+    "model='unsloth/Llama-3.3-70B-Instruct', config_format=<ConfigFormat.AUTO: 'auto'>, dtype='auto', "
+    "max_model_len=None, tensor_parallel_size=2, pipeline_parallel_size=1, block_size=16, "
+    "gpu_memory_utilization=0.9, max_num_batched_tokens=None, max_num_seqs=256, "
+    "dispatch_function=<function serve at 0x7fc3b956dc60>)\n"
+)
+# The message formats of vLLM 0.6.6's sources, with the figures that a user of an MI300X published
+# (Llama 3.1 70B, FP8, --gpu-memory-utilization 0.98, --max-model-len 32768).
+START_0_6 = (
+    "INFO 12-25 13:59:01 llm_engine.py:234] Initializing an LLM engine (v0.6.6.post1) with config: "
+    "model='meta-llama/Llama-3.1-70B-Instruct', dtype=torch.bfloat16, max_seq_len=32768, "
+    "load_format=LoadFormat.AUTO, tensor_parallel_size=1, pipeline_parallel_size=1, quantization=fp8, "
+    "enforce_eager=False, kv_cache_dtype=auto, device_config=cuda, chunked_prefill_enabled=False)\n"
+    "INFO 12-25 13:59:02 selector.py:120] Using Flash Attention backend.\n"
+    "INFO 12-25 14:00:09 model_runner.py:1094] Loading model weights took 67.6979 GB\n"
+    "INFO 12-25 14:00:28 worker.py:265] Memory profiling results: duration=18.41 seconds, "
+    "total_gpu_memory=191.98GiB, initial_memory_usage=71.40GiB, peak_torch_memory=86.79GiB, "
+    "memory_usage_post_profile=73.77GiB, non_torch_memory=6.07GiB, kv_cache_size=95.28GiB, "
+    "gpu_memory_utilization=0.98.\n"
+    "INFO 12-25 14:00:28 gpu_executor.py:76] # GPU blocks: 19513, # CPU blocks: 819\n"
+    "INFO 12-25 14:00:28 gpu_executor.py:80] Maximum concurrency for 32768 tokens per request: 9.53x\n"
+    "INFO 12-25 14:00:51 model_runner.py:1535] Graph capturing finished in 31 secs, took 0.36 GiB\n"
+    "INFO 12-25 14:01:01 metrics.py:449] Avg prompt throughput: 12.5 tokens/s, Avg generation throughput: "
+    "45.0 tokens/s, Running: 3 reqs, Swapped: 0 reqs, Pending: 1 reqs, GPU KV cache usage: 2.1%, "
+    "CPU KV cache usage: 0.0%.\n"
+    "INFO 12-25 14:01:01 metrics.py:465] Prefix cache hit rate: GPU: 12.50%, CPU: 0.00%\n"
+)
+# (log, weights GiB, available KV GiB, KV tokens, max concurrency, CUDA graphs GiB), as the logs print them
+H200 = [
+    ("llama-3.1-8b_tp1_h200", 15.0, 111.61, 914304, 6.98, 0.99),
+    ("mistral-7b_tp1_h200", 13.5, 113.12, 1481492, 45.21, 0.99),
+    ("deepseek-v2-lite_tp1_h200", 29.32, 97.42, 3362896, 102.63, 1.20),
+    ("qwen3-30b-a3b_tp1_h200", 56.88, 67.65, 738864, 18.04, 0.80),
+    ("llama-3.1-70b_tp4_h200", 32.89, 93.79, 1229264, 9.38, 1.22),
+    ("llama-3.1-405b-fp8_tp4_h200", 95.54, 29.28, 243696, 14.87, 3.15),
+]
+
+
+@pytest.mark.parametrize(("name", "weights", "available", "tokens", "concurrency", "graphs"), H200)
+def test_h200_logs_give_the_numbers_that_they_print(name, weights, available, tokens, concurrency, graphs):
+    read = log.read(LOGS / f"{name}.log")
+    assert (read.version, read.platform, read.known_version) == ("0.25.1", "gpu", True)
+    assert (read.weights_gib, read.available_kv_gib, read.cuda_graph_gib) == (weights, available, graphs)
+    assert (read.kv_cache_tokens, read.max_concurrency) == (tokens, concurrency)
+    assert read.max_num_batched_tokens == 16384
+    assert read.engine_ready and not read.ready and read.error is None
+
+
+def test_405b_log_tells_four_ranks_apart():
+    read = log.read(LOGS / "llama-3.1-405b-fp8_tp4_h200.log")
+    assert sorted(read.ranks) == ["Worker_TP0", "Worker_TP1", "Worker_TP2", "Worker_TP3"]
+    assert {rank.weights_gib for rank in read.ranks.values()} == {95.54}
+    assert read.weights_s == 7.583006  # the slowest: "95.54 GiB and 7.583006 seconds"
+    assert (read.tensor_parallel_size, read.quantization, read.dtype) == (4, "fp8", "bfloat16")
+    assert (read.architecture, read.attention_backend, read.model_runner) == ("LlamaForCausalLM", "FLASH_ATTN", "V2")
+    assert (read.compile_s, read.cuda_graph_s, read.init_engine_s) == (92.67, 20, 131.37)
+
+
+def test_the_gpu_is_found_where_a_moe_kernel_names_it():
+    assert log.read(LOGS / "qwen3-30b-a3b_tp1_h200.log").gpu == "NVIDIA H200"
+    assert log.read(LOGS / "llama-3.1-8b_tp1_h200.log").gpu is None
+
+
+def test_cpu_server_log_from_start_to_stop():
+    read = log.read(LOGS / "tiny_cpu_server.log")
+    assert (read.version, read.platform, read.max_model_len) == ("0.32.0", "cpu", 1024)
+    assert (read.kv_cache_tokens, read.max_concurrency, read.requested_kv_gib) == (524288, 512.0, 1.0)
+    assert (read.shards_loaded, read.shards_total, read.enforce_eager) == (1, 1, True)
+    assert read.ready and read.ready_s == 16.0  # 10:02:25 to 10:02:41
+    assert read.url == "http://127.0.0.1:8131"
+    assert len(read.routes) == 35 and "POST /v1/completions" in read.routes
+    assert read.stopped and read.error is None  # EngineDeadError after the shutdown is no failure
+    assert any("libtcmalloc" in warning for warning in read.warnings)
+
+
+def test_tensor_and_pipeline_parallel_hold_twice_the_tokens_of_one_rank_on_a_cpu():
+    """1 GiB a rank; a token of the tiny model needs 2·4·2·64·2 B = 2,048 B, and half of it on each of two ranks."""
+    for name, sizes in (("cpu_tp2", (2, 1)), ("cpu_pp2", (1, 2))):
+        read = log.read(LOGS / f"{name}.log")
+        assert (read.tensor_parallel_size, read.pipeline_parallel_size) == sizes
+        assert read.kv_cache_tokens == 2**30 // 1024
+
+
+def test_throughput_lines_of_a_cpu_under_load():
+    read = log.read(LOGS / "cpu_under_load.log")
+    first = read.throughput[0]  # 11-20 11:43:43
+    assert (first.prompt_tokens_per_s, first.generation_tokens_per_s) == (51.5, 530.7)
+    assert (first.running, first.waiting, first.kv_cache_percent, first.prefix_hit_percent) == (8, 0, 25.4, 0.0)
+    assert read.throughput[-1].running == 0
+    assert read.kv_cache_tokens == 8192 and read.args["kv_cache_memory_bytes"] == 16777216
+
+
+def test_namespace_line_of_0_6_4_gives_every_argument():
+    read = log.parse(SEEDS_0_6_4)
+    assert (read.version, read.model) == ("0.6.4.post1", "unsloth/Llama-3.3-70B-Instruct")
+    assert (read.tensor_parallel_size, read.block_size, read.max_num_seqs) == (2, 16, 256)
+    assert read.gpu_memory_utilization == 0.9 and read.max_num_batched_tokens is None
+    assert read.args["config_format"] == "<ConfigFormat.AUTO: 'auto'>" and read.args["middleware"] == []
+
+
+def test_blocks_of_0_6_become_tokens():
+    read = log.parse(START_0_6)
+    assert (read.gpu_blocks, read.cpu_blocks, read.kv_cache_tokens) == (19513, 819, 19513 * 16)
+    assert (read.weights_gib, read.available_kv_gib, read.max_concurrency) == (67.6979, 95.28, 9.53)
+    assert read.profile["total_gpu_memory_gib"] == 191.98
+    assert (read.attention_backend, read.max_model_len, read.quantization) == ("Flash Attention", 32768, "fp8")
+    assert read.load_format is None  # LoadFormat.AUTO says nothing
+    line = read.throughput[0]
+    assert (line.running, line.waiting, line.kv_cache_percent, line.prefix_hit_percent) == (3, 1, 2.1, 12.5)
+
+
+def test_profile_sentence_of_0_7_is_read_on_every_rank():
+    """The wording of 0.6.6 to 0.8; figures published for InternVL3 78B on 8 L40S."""
+    parts = ("worker.py:241] the current vLLM instance can use total_gpu_memory (44.39GiB) x gpu_memory_utilization (0.92) "
+             "= 40.84GiB",
+             "worker.py:241] model weights take 21.67GiB; non_torch_memory takes 0.36GiB; PyTorch activation peak memory "
+             "takes 15.73GiB; the rest of the memory reserved for KV Cache is 3.09GiB.")  # fmt: skip
+    text = "".join(f"{who}INFO 07-23 20:49:31 {part}\n" for who in ("(VllmWorkerProcess pid=532) ", "") for part in parts)
+    read = log.parse(text)
+    assert sorted(read.ranks) == ["", "VllmWorkerProcess 532"]
+    assert read.available_kv_gib == 3.09 and read.gpu_memory_utilization == 0.92
+    assert read.profile["total_gpu_memory_gib"] == 44.39 and read.profile["peak_activation_gib"] == 15.73
+
+
+PREFIXES = {
+    "srun --label": lambda line: f"0: {line}",
+    "docker compose": lambda line: f"vllm-1  | {line}",
+    "kubectl logs --timestamps": lambda line: f"2026-11-20T09:49:44.123456789Z {line}",
+    "colours": lambda line: re.sub(r"^(INFO|WARNING|ERROR)", "\x1b[32m\\1\x1b[0m", line),
+    "carriage returns": lambda line: f"{line}\r",
+}
+
+
+@pytest.mark.parametrize("wrapped", PREFIXES.values(), ids=PREFIXES)
+def test_what_other_programs_put_around_a_line_changes_nothing(wrapped):
+    text = (LOGS / "llama-3.1-405b-fp8_tp4_h200.log").read_text()
+    plain, read = log.parse(text), log.parse("\n".join(wrapped(line) for line in text.splitlines()))
+    names = [name.removeprefix("0:") for name in read.ranks]
+    assert names == list(plain.ranks)
+    assert read.kv_cache_tokens == 243696 and read.available_kv_gib == 29.28 and read.cuda_graph_gib == 3.15
+
+
+def test_ray_workers_are_told_apart_by_node_and_pid():
+    line = "\x1b[36m(RayWorkerWrapper pid={}, ip=10.0.0.{})\x1b[0m INFO 12-25 14:00:09 model_runner.py:1094] Loading model weights took {} GB"
+    read = log.parse("\n".join(line.format(pid, ip, gib) for pid, ip, gib in ((7, 2, 40.5), (7, 3, 41.5), (8, 2, 40.5)))
+                     + " \x1b[32m [repeated 3x across cluster]\x1b[0m (Ray deduplicates logs by default.)")  # fmt: skip
+    assert len(read.ranks) == 3 and read.weights_gib == 41.5
+
+
+def test_an_unknown_version_is_read_and_said():
+    text = (LOGS / "llama-3.1-8b_tp1_h200.log").read_text().replace("v0.25.1", "v0.99.0")
+    read = log.parse(text)
+    assert not read.known_version and "0.99.0" in read.notes[0]
+    assert read.kv_cache_tokens == 914304
+
+
+def test_keys_never_come_out_of_a_log():
+    text = SEEDS_0_6_4.replace("api_key=None", "api_key='sk-very-secret'")
+    dictionary = ("(APIServer pid=1) INFO 11-20 10:02:25 [api_utils.py:286] non-default args: "
+                  "{'api_key': ['sk-very-secret'], 'model': 'm', 'max_model_len': 8}\n")  # fmt: skip
+    for written in (text, dictionary):
+        assert "very-secret" not in json.dumps(log.parse(written).as_dict())
+
+
+@pytest.mark.parametrize(("content", "says"), [
+    ("", "empty"),
+    ("Mon Nov 20 kernel: something else\n", "something else"),
+    ("INFO:     Application startup complete.\n", "Application startup"),
+    ("2026-11-20 10:00:00,000 INFO my.module: vllm is mentioned here\n", "mentioned"),
+])  # fmt: skip
+def test_a_file_that_is_no_vllm_log_is_refused_by_name(tmp_path, content, says):
+    path = tmp_path / "other.log"
+    path.write_text(content)
+    with pytest.raises(BadInput, match=r"other\.log is not a vLLM log") as refused:
+        log.read(path)
+    assert says in refused.value.message and "INFO 11-20" in refused.value.remedy
+
+
+def test_a_folder_a_missing_file_and_a_binary_are_refused(tmp_path):
+    (tmp_path / "model.bin").write_bytes(b"\0\1\2\3" * 100)
+    for path, says in ((tmp_path, "is a folder"), (tmp_path / "none.log", "no log file"), (tmp_path / "model.bin", "not a text")):
+        with pytest.raises(BadInput, match=says):
+            log.read(path)
+
+
+def test_as_dict_is_json_and_the_index_names_every_log():
+    index = json.loads((LOGS / "index.json").read_text())["logs"]
+    files = {str(path.relative_to(LOGS)) for path in LOGS.rglob("*.log")}
+    assert files == set(index)
+    for name in files:
+        assert json.dumps(log.read(LOGS / name).as_dict())
+        assert {"hardware", "vllm_version", "command", "date", "source"} <= set(index[name])

@@ -1,0 +1,123 @@
+"""A real /metrics page (vLLM 0.32.0, cpu_under_load.log's server) during and after eight clients' requests."""
+
+from __future__ import annotations
+
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from workshop.engine import metrics
+from workshop.errors import BadInput, WorkshopError
+
+DATA = Path(__file__).parent / "data"
+DURING = (DATA / "metrics_0.32.0_during.txt").read_text()
+AFTER = (DATA / "metrics_0.32.0_after.txt").read_text()
+
+
+def test_a_real_page_gives_the_numbers_that_it_prints():
+    read = metrics.parse(DURING, time=0.0)
+    assert (read.model, read.requests_running, read.requests_waiting) == ("tiny-llama", 8, 0)
+    assert read.kv_cache_usage == pytest.approx(0.38095238)
+    assert (read.prompt_tokens_total, read.generation_tokens_total, read.requests_total) == (752, 9389, 24)
+    assert read.kv_cache_tokens == 8192  # as the server's log says: "CPU KV cache size: 8,192 tokens"
+    assert (read.ttft.count, read.e2el.count) == (32, 24)
+    assert read.ttft.mean_s == pytest.approx(5.463074207 / 32)
+
+
+def test_rates_are_what_grew_between_two_looks():
+    before, after = metrics.parse(DURING, time=100.0), metrics.parse(AFTER, time=130.0)
+    rates = metrics.rates(before, after)
+    assert rates.generation_tokens_per_s == pytest.approx((24000 - 9389) / 30)
+    assert rates.prompt_tokens_per_s == pytest.approx((1880 - 752) / 30)
+    assert rates.requests_per_s == pytest.approx((80 - 24) / 30)
+    assert not rates.restarted and 1 < rates.e2el_mean_s < 10
+
+
+def test_a_restarted_server_begins_at_zero_again():
+    rates = metrics.rates(metrics.parse(AFTER, time=0.0), metrics.parse(DURING, time=10.0))
+    assert rates.restarted and rates.generation_tokens_per_s == pytest.approx(938.9)
+    with pytest.raises(BadInput, match="before the first"):
+        metrics.rates(metrics.parse(AFTER, time=1.0), metrics.parse(AFTER, time=0.0))
+
+
+def test_names_of_older_versions_are_read():
+    """0.6 to 0.9: gpu_cache_usage_perc, time_per_output_token_seconds, no engine label."""
+    page = ('vllm:gpu_cache_usage_perc{model_name="m"} 0.25\nvllm:num_requests_running{model_name="m"} 3.0\n'
+            'vllm:time_per_output_token_seconds_bucket{le="0.1",model_name="m"} 4.0\n'
+            'vllm:time_per_output_token_seconds_bucket{le="+Inf",model_name="m"} 4.0\n'
+            'vllm:time_per_output_token_seconds_count{model_name="m"} 4.0\n'
+            'vllm:time_per_output_token_seconds_sum{model_name="m"} 0.2\n')  # fmt: skip
+    read = metrics.parse(page)
+    assert (read.kv_cache_usage, read.requests_running, read.itl.mean_s) == (0.25, 3, 0.05)
+    assert read.requests_waiting is None and read.ttft.mean_s is None and read.kv_cache_tokens is None
+
+
+def test_two_engines_are_summed_and_the_fullest_counts():
+    page = "".join(f'vllm:num_requests_running{{engine="{i}"}} {i + 1}\nvllm:kv_cache_usage_perc{{engine="{i}"}} 0.{i + 1}\n'
+                   for i in range(2))  # fmt: skip
+    read = metrics.parse(page)
+    assert (read.engines, read.requests_running, read.kv_cache_usage) == (2, 3, 0.2)
+
+
+def test_quantiles_lie_in_their_bucket():
+    ttft = metrics.parse(AFTER).ttft
+    buckets = [(0.0, 0.0), *ttft.buckets]
+    for q in (0.1, 0.5, 0.9, 0.99):
+        value = ttft.quantile_s(q)
+        bounds = [(low, high) for (low, _), (high, until) in zip(buckets, buckets[1:], strict=False) if until >= q * ttft.count]
+        assert bounds[0][0] <= value <= bounds[0][1]
+    with pytest.raises(BadInput):
+        ttft.quantile_s(1.5)
+
+
+@given(counts=st.lists(st.integers(0, 100), min_size=1, max_size=8), q=st.floats(0, 1), r=st.floats(0, 1))
+def test_a_higher_quantile_is_never_smaller(counts, q, r):
+    total, buckets = 0, []
+    for place, count in enumerate(counts):
+        total += count
+        buckets.append((float(place + 1), float(total)))
+    histogram = metrics.Histogram(total, 1.0, (*buckets, (float("inf"), float(total))))
+    low, high = sorted((q, r))
+    if total:
+        assert histogram.quantile_s(low) <= histogram.quantile_s(high)
+    else:
+        assert histogram.quantile_s(low) is None
+
+
+@pytest.mark.parametrize("page", ["", "<html>Not Found</html>", "process_open_fds 32.0\n", "vllm:x{le=} }{ 1\n"])
+def test_other_pages_are_refused(page):
+    with pytest.raises(BadInput, match="/metrics"):
+        metrics.parse(page)
+
+
+class Page(BaseHTTPRequestHandler):
+    def do_GET(self):
+        allowed = self.headers.get("Authorization") == "Bearer k"
+        self.send_response(404 if self.path != "/metrics" else 200 if allowed else 401)
+        self.end_headers()
+        self.wfile.write(AFTER.encode() if allowed else b"")
+
+    def log_message(self, *args):
+        pass
+
+
+def test_fetch_asks_beside_v1_and_with_the_key():
+    server = HTTPServer(("127.0.0.1", 0), Page)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        url = f"http://127.0.0.1:{server.server_port}"
+        for address in (url, f"{url}/v1", f"{url}/metrics", f"127.0.0.1:{server.server_port}/v1/"):
+            assert metrics.fetch(address, "k").generation_tokens_total == 24000
+        with pytest.raises(WorkshopError, match="refuses the key"):
+            metrics.fetch(url)
+        with pytest.raises(WorkshopError, match="answered 404"):
+            metrics.fetch(f"{url}/x", "k")
+    finally:
+        server.shutdown()
+        server.server_close()
+    with pytest.raises(WorkshopError, match="does not answer"):
+        metrics.fetch(url, timeout_s=0.5)
