@@ -92,8 +92,8 @@ def bars_html(drawn: Bars) -> str:
     """Return the picture, with its numbers as text for those who cannot see it."""
     said = ", ".join(f"{spoken(row.label)} {percent(row.sampled)}" for row in drawn.rows[:6] if row.sampled)
     two = drawn.others.pinned is not None
-    body = [_legend(two), '<div style="display:grid;grid-template-columns:minmax(84px,150px) 1fr 60px;'
-            'column-gap:10px;align-items:center">', _axis(drawn.axis)]
+    body = [_legend(two), '<div style="display:grid;grid-template-columns:minmax(76px,140px) 1fr 58px;'
+            'column-gap:8px;align-items:center">', _axis(drawn.axis)]
     body += [_row(row, drawn.axis) for row in drawn.rows]
     if drawn.others.model > 5e-5 or drawn.others.sampled > 5e-5:
         body.append(_row(drawn.others, drawn.axis, muted=True))
@@ -106,15 +106,19 @@ def _legend(two: bool) -> str:
     def key(box: str, text: str) -> str:
         return (f'<span style="display:inline-flex;align-items:center;gap:6px;margin-right:16px">'
                 f'<span style="width:22px;height:9px;border-radius:3px;{box}"></span>{text}</span>')
-    keys = [key(f"box-sizing:border-box;border:1px solid {style.GREY}", "the model's probability"),
+    keys = [key(f"box-sizing:border-box;border:1px solid {style.MUTED}", "the model's probability"),
             key(f"background:{style.BLUE}", "what is sampled")]
     if two:
         keys.append(key(f"background:{style.ORANGE}", "with the pinned settings"))
     return f'<div style="font-size:12px;color:{style.MUTED};margin-bottom:2px">{"".join(keys)}</div>'
 
 
+def _count(number: float) -> str:
+    return f"{number:,.1f}" if number < 9.95 else f"{number:,.0f}"
+
+
 def _axis(end: float) -> str:
-    marks = "".join(f'<span style="position:absolute;left:{100 * part:.0f}%;transform:translateX(-{100 * part:.0f}%)">'
+    marks = "".join(f'<span style="position:absolute;left:{100 * part:.0f}%;transform:translateX(-{100 * part:.0f}%);white-space:nowrap">'
                     f"{percent(end * part) if part else '0'}</span>" for part in (0, 0.5, 1))
     return (f'<span></span><div style="position:relative;height:15px;font-size:11px;color:{style.MUTED}">{marks}</div>'
             f"<span></span>")
@@ -136,8 +140,7 @@ def _row(row: Bar, axis: float, *, muted: bool = False) -> str:
 def _track(row: Bar, axis: float, muted: bool) -> str:
     """The model's bar as an outline, the sampled one filled inside it, the pinned one thin below."""
     fill = style.GREY if muted else style.BLUE
-    parts = [f'<div style="position:absolute;inset:0 auto 0 0;width:{_width(row.model, axis)};box-sizing:border-box;'
-             f'border:1px solid {style.GREY};border-left:none;border-radius:0 3px 3px 0"></div>']
+    parts = []
     height = "60%" if row.pinned is not None else "100%"
     if row.sampled > 0:
         parts.append(f'<div style="position:absolute;left:0;top:0;height:{height};width:{_width(row.sampled, axis)};'
@@ -145,6 +148,9 @@ def _track(row: Bar, axis: float, muted: bool) -> str:
     if row.pinned:
         parts.append(f'<div style="position:absolute;left:0;bottom:0;height:34%;width:{_width(row.pinned, axis)};'
                      f'background:{style.ORANGE};border-radius:0 3px 3px 0"></div>')
+    parts.append(f'<div style="position:absolute;inset:-1px auto -1px 0;width:{_width(row.model, axis)};'
+                 f'box-sizing:border-box;border:1px solid {style.MUTED};border-left:none;'
+                 f'border-radius:0 3px 3px 0"></div>')
     if row.sampled > axis:
         parts.append('<div style="position:absolute;right:4px;top:-2px;color:#fff;font-size:12px" '
                      'title="longer than the axis">▶</div>')
@@ -172,7 +178,7 @@ def _foot(drawn: Bars) -> str:
     chain = arrow.join(link(name, left) for name, left in drawn.chain)
     before, after = drawn.bits
     notes = [f"Tokens left: {chain}",
-             f"Uncertainty: {before:.1f} → {after:.1f} bits, as much as {2 ** after:,.3g} equally likely tokens."]
+             f"Uncertainty: {before:.1f} → {after:.1f} bits, as much as {_count(2 ** after)} equally likely tokens."]
     if drawn.outside:
         notes.append(f"{percent(drawn.outside)} of the model's probability lies on tokens that are not listed.")
     if drawn.border:
