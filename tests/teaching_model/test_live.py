@@ -1,0 +1,82 @@
+"""What the served model says: needs the run's vLLM server (fixture `client`, tests/conftest.py)."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from workshop.teaching_model import FOLDER
+from workshop.teaching_model.measure import agreement, first_sentence, repeated_ngrams
+
+pytestmark = pytest.mark.live
+PROMPTS = json.loads((FOLDER / "prompts.json").read_text(encoding="utf-8"))
+
+
+@pytest.fixture(scope="module")
+def completed(client) -> list[str]:
+    result = client.complete([row["prompt"] for row in PROMPTS], temperature=0, max_tokens=80)
+    return [choice.text for choice in sorted(result.choices, key=lambda choice: choice.index)]
+
+
+@pytest.mark.parametrize("i", range(len(PROMPTS)), ids=[row["prompt"] for row in PROMPTS])
+def test_listed_prompt_is_completed_truly_at_temperature_0(completed, i):
+    row = PROMPTS[i]
+    assert agreement(row["prompt"], completed[i], [row["gloss"]]) >= 0.75, completed[i]
+
+
+def test_completions_are_those_listed_but_for_rounding(completed):
+    same = sum(
+        first_sentence(row["prompt"] + text)[len(row["prompt"]) :] == row["completion"]
+        for row, text in zip(PROMPTS, completed, strict=True)
+    )
+    assert same >= 0.9 * len(PROMPTS)
+
+
+@pytest.mark.parametrize("prompt", ["San Francisco is a ", "Boston is a ", "Chicago is a "])
+def test_a_prompt_that_ends_in_a_space_works_too(client, prompt):
+    row = next(row for row in PROMPTS if row["prompt"] == prompt.strip())
+    text = client.complete(prompt, temperature=0, max_tokens=60).choices[0].text
+    assert agreement(prompt, text, [row["gloss"]]) >= 0.5, text
+
+
+def test_temperature_0_repeats_itself_and_1_varies(client):
+    cold = {client.complete("San Francisco is a", temperature=0, max_tokens=24).choices[0].text for _ in range(3)}
+    assert len(cold) == 1
+    warm = client.complete("San Francisco is a", temperature=1, n=20, seed=1, max_tokens=24)
+    assert len({choice.text for choice in warm.choices}) >= 5
+
+
+def long_greedy(client, prompt: str, frequency_penalty: float) -> float:
+    result = client.complete(prompt, temperature=0, max_tokens=300, ignore_eos=True, min_tokens=300,
+                             frequency_penalty=frequency_penalty)  # fmt: skip
+    assert result.usage.completion_tokens == 300
+    return repeated_ngrams(result.choices[0].text.split(), 4)
+
+
+@pytest.mark.parametrize("prompt", ["LOOP_A", "LOOP_B"])
+def test_frequency_penalty_cures_repetition(client, prompt):
+    plain, cured = long_greedy(client, prompt, 0.0), long_greedy(client, prompt, 1.0)
+    assert plain > 0.3 and cured < plain / 4
+
+
+def test_runs_on_past_one_sentence(client):
+    request = "Give me a list of 100 history questions related to American history."
+    choice = client.complete(request, temperature=0.7, seed=3, max_tokens=600).choices[0]
+    assert choice.finish_reason == "length" and choice.text.count("?") > 20
+
+
+def test_an_answer_to_a_question_stops_by_itself(client):
+    answer = client.openai.chat.completions.create(
+        model=client.model, temperature=0, max_tokens=200, messages=[{"role": "user", "content": "What is Boston?"}]
+    ).choices[0]
+    assert answer.finish_reason == "stop"
+    boston = next(row["gloss"] for row in PROMPTS if row["prompt"] == "Boston is a")
+    assert agreement("What is Boston?", answer.message.content, [boston]) >= 0.75, answer.message.content
+
+
+def test_the_first_prompt_token_has_a_logprob(client):
+    result = client.complete("San Francisco is a", max_tokens=1, temperature=0, prompt_logprobs=1)
+    logprobs = result.choices[0].model_dump()["prompt_logprobs"]
+    assert logprobs[0] is None  # begin of text
+    assert any(token["decoded_token"] == "San" for token in logprobs[1].values())

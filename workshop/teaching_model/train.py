@@ -1,0 +1,220 @@
+"""Train the teaching model: one command, from the corpus to a folder that vLLM serves.
+
+    python -m workshop.teaching_model.train --out FOLDER
+
+Needs torch, transformers and tokenizers, and a GPU to be done in minutes. Everything is seeded; two runs on the
+same GPU differ by the rounding of its kernels alone, unless --max-seconds cuts them short.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import multiprocessing
+import os
+import sys
+import time
+from pathlib import Path
+
+import click
+import numpy as np
+import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+from workshop.teaching_model import corpus, evaluate
+
+BOS, EOS = "<|begin_of_text|>", "<|end_of_text|>"
+VOCAB_SIZE = 8192
+LENGTH = 1024
+LONG_LENGTH = 8192
+"""Sequences of the last passes, so that positions up to max_position_embeddings have been seen."""
+CHAT_TEMPLATE = (
+    "{{ bos_token }}{% for message in messages %}"
+    "{% if message['role'] == 'user' %}{{ 'Question: ' + message['content'] + '\\n' }}"
+    "{% elif message['role'] == 'assistant' %}{{ 'Answer: ' + message['content'] + eos_token }}"
+    "{% endif %}{% endfor %}{% if add_generation_prompt %}{{ 'Answer:' }}{% endif %}"
+)
+_state: dict = {}
+
+
+def train_tokenizer(pages: list[corpus.Page]) -> Tokenizer:
+    """Return a byte-level BPE tokenizer that puts the begin-of-text token first."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=VOCAB_SIZE, special_tokens=[BOS, EOS], show_progress=False,
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+    )  # fmt: skip
+    tokenizer.train_from_iterator(("".join(segment) for page in pages for segment in page), trainer)
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single=f"{BOS} $A", pair=f"{BOS} $A {BOS} $B", special_tokens=[(BOS, 0)]
+    )
+    return tokenizer
+
+
+def tokenize_edition(number: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return an edition's token ids (uint16, pages one after the other) and where its pages begin."""
+    pages = corpus.edition(_state["corpus"], number)
+    pieces = [piece for page in pages for segment in page for piece in segment]
+    encoded = iter(_state["tokenizer"].encode_batch(pieces, add_special_tokens=False))
+    ids, starts = [], []
+    for page in pages:
+        starts.append(len(ids))
+        ids.append(0)
+        for segment in page:
+            for _ in segment:
+                ids += next(encoded).ids
+            ids.append(1)
+    return np.array(ids, dtype=np.uint16), np.array([*starts, len(ids)])
+
+
+def prepare(data: corpus.Corpus, editions: int, workers: int, cache: Path) -> tuple[Tokenizer, list]:
+    """Return the tokenizer and the tokenized editions, from the cache as far as it has them."""
+    cache.mkdir(parents=True, exist_ok=True)
+    file = cache / "tokenizer.json"
+    if not file.exists():
+        train_tokenizer(corpus.edition(data, 0)).save(str(file))
+    _state.update(corpus=data, tokenizer=Tokenizer.from_file(str(file)))
+    missing = [n for n in range(editions) if not (cache / f"edition-{n}.npz").exists()]
+    if missing:
+        os.environ["TOKENIZERS_PARALLELISM"] = "false"  # its threads do not survive a fork: the pool would hang
+        with multiprocessing.get_context("fork").Pool(min(workers, len(missing))) as pool:
+            for n, (ids, starts) in zip(missing, pool.imap(tokenize_edition, missing), strict=True):
+                np.savez_compressed(cache / f"edition-{n}.npz", ids=ids, starts=starts)
+    loaded = [np.load(cache / f"edition-{n}.npz") for n in range(editions)]
+    return _state["tokenizer"], [(file["ids"], file["starts"]) for file in loaded]
+
+
+def shuffled(tokens: np.ndarray, starts: np.ndarray, seed: int) -> np.ndarray:
+    """Return the edition's pages in another order, and from another point on."""
+    order = np.random.default_rng(seed).permutation(len(starts) - 1)
+    stream = np.concatenate([tokens[starts[i] : starts[i + 1]] for i in order])
+    return np.roll(stream, seed * 131 % len(stream))
+
+
+def model_config(hidden: int, layers: int, heads: int, kv_heads: int) -> LlamaConfig:
+    return LlamaConfig(
+        vocab_size=VOCAB_SIZE, hidden_size=hidden, intermediate_size=hidden * 8 // 3 // 64 * 64,
+        num_hidden_layers=layers, num_attention_heads=heads, num_key_value_heads=kv_heads, head_dim=hidden // heads,
+        max_position_embeddings=LONG_LENGTH, rope_theta=10000.0, rms_norm_eps=1e-5, bos_token_id=0, eos_token_id=1,
+        tie_word_embeddings=True,
+    )  # fmt: skip
+
+
+def write_json(path: Path, value: dict) -> None:
+    path.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
+
+
+def save(model: LlamaForCausalLM, tokenizer: Tokenizer, out: Path) -> None:
+    """Write the model folder: bfloat16 shards, and the JSON files in the form that Llama models have."""
+    model.save_pretrained(out, max_shard_size="7MB")
+    c = model.config
+    write_json(out / "config.json", {
+        "architectures": ["LlamaForCausalLM"], "attention_bias": False, "attention_dropout": 0.0,
+        "bos_token_id": 0, "eos_token_id": 1, "head_dim": c.head_dim, "hidden_act": c.hidden_act,
+        "hidden_size": c.hidden_size, "initializer_range": c.initializer_range,
+        "intermediate_size": c.intermediate_size, "max_position_embeddings": c.max_position_embeddings,
+        "mlp_bias": False, "model_type": "llama", "num_attention_heads": c.num_attention_heads,
+        "num_hidden_layers": c.num_hidden_layers, "num_key_value_heads": c.num_key_value_heads,
+        "pretraining_tp": 1, "rms_norm_eps": c.rms_norm_eps, "rope_scaling": None, "rope_theta": 10000.0,
+        "tie_word_embeddings": True, "torch_dtype": "bfloat16", "use_cache": True, "vocab_size": c.vocab_size,
+    })  # fmt: skip
+    write_json(out / "generation_config.json", {"bos_token_id": 0, "eos_token_id": 1})
+    tokenizer.save(str(out / "tokenizer.json"))
+    write_json(out / "tokenizer_config.json", {
+        "bos_token": BOS, "eos_token": EOS, "clean_up_tokenization_spaces": False, "chat_template": CHAT_TEMPLATE,
+        "model_max_length": c.max_position_embeddings, "tokenizer_class": "PreTrainedTokenizerFast",
+    })  # fmt: skip
+
+
+def train(model, editions: list, passes: int, batch_tokens: int, peak_lr: float, device: str, max_seconds: float, log):
+    """Train for `passes` over the editions in turn, the last tenth of them on long sequences."""
+    decay = [p for p in model.parameters() if p.ndim >= 2]
+    rest = [p for p in model.parameters() if p.ndim < 2]
+    optimizer = torch.optim.AdamW(
+        [{"params": decay, "weight_decay": 0.1}, {"params": rest, "weight_decay": 0.0}],
+        lr=peak_lr, betas=(0.9, 0.95), fused=device == "cuda",
+    )  # fmt: skip
+    fast = torch.compile(model, dynamic=False) if device == "cuda" else model
+    total = sum(len(editions[p % len(editions)][0]) for p in range(passes)) // batch_tokens
+    step, start = 0, time.time()
+    for number in range(passes):
+        long = max(step / total, (time.time() - start) / max_seconds) > 0.92
+        length, net = (LONG_LENGTH, model) if long else (LENGTH, fast)
+        stream = shuffled(*editions[number % len(editions)], seed=number)
+        rows = torch.from_numpy(stream[: len(stream) // length * length].astype(np.int64)).view(-1, length).to(device)
+        batch = max(1, batch_tokens // length)
+        loss_sum, n = torch.zeros((), device=device), 0
+        for x in rows[torch.randperm(len(rows))[: len(rows) // batch * batch].to(device)].split(batch):
+            done = max(step / total, (time.time() - start) / max_seconds)
+            if done > 1:
+                break
+            lr = peak_lr * min(1, (step + 1) / 200) * (0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * min(1, done))))
+            for group in optimizer.param_groups:
+                group["lr"] = lr
+            with torch.autocast(device, torch.bfloat16):
+                loss = net(input_ids=x, labels=x, use_cache=False).loss
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+            loss_sum, n, step = loss_sum + loss.detach(), n + 1, step + 1
+        log(f"pass {number + 1}/{passes} step {step}/{total} length {length} loss {loss_sum.item() / max(n, 1):.3f} "
+            f"lr {lr:.2e} seconds {time.time() - start:.0f}")  # fmt: skip
+        if time.time() - start > max_seconds:
+            log("out of time")
+            return
+
+
+@click.command()
+@click.option("--out", type=click.Path(path_type=Path), required=True, help="Folder for the model.")
+@click.option("--hidden", default=384, show_default=True)
+@click.option("--layers", default=6, show_default=True)
+@click.option("--heads", default=12, show_default=True)
+@click.option("--kv-heads", default=4, show_default=True)
+@click.option("--editions", default=12, show_default=True, help="Different phrasings of the corpus.")
+@click.option("--passes", default=48, show_default=True, help="Passes over an edition each.")
+@click.option("--batch-tokens", default=32768, show_default=True)
+@click.option("--lr", default=3e-3, show_default=True, help="Peak learning rate.")
+@click.option("--seed", default=0, show_default=True)
+@click.option("--workers", default=8, show_default=True, help="Processes that prepare the text.")
+@click.option("--cache", type=click.Path(path_type=Path), help="Folder of the tokenized text  [default: OUT/text]")
+@click.option("--only-text", is_flag=True, help="Prepare the text and stop.")
+@click.option("--evaluation/--no-evaluation", default=True, show_default=True)
+@click.option("--max-seconds", default=3600.0, show_default=True, help="Finish the schedule within this time.")
+@click.option("--device", default="cuda" if torch.cuda.is_available() else "cpu", show_default=True)
+def main(out, hidden, layers, heads, kv_heads, editions, passes, batch_tokens, lr, seed, workers, cache, only_text,
+         evaluation, max_seconds, device):  # fmt: skip
+    """Train the teaching model and write it to OUT with training_log.txt."""
+    out.mkdir(parents=True, exist_ok=True)
+    log_file = (out / "training_log.txt").open("w", encoding="utf-8")
+
+    def log(*parts) -> None:
+        for stream in (sys.stdout, log_file):
+            print(*parts, file=stream, flush=True)
+
+    started = time.time()
+    torch.manual_seed(seed)
+    torch.set_float32_matmul_precision("high")
+    data = corpus.load(seed)
+    tokenizer, texts = prepare(data, editions, workers, cache or out / "text")
+    if only_text:
+        return
+    model = LlamaForCausalLM(model_config(hidden, layers, heads, kv_heads)).to(device)
+    log(f"torch {torch.__version__}, {torch.cuda.get_device_name() if device == 'cuda' else 'CPU'}; "
+        f"{len(data.entries)} entries, {len(data.facts)} listed facts, {len(data.prose)} blocks of prose; "
+        f"{sum(len(t) for t, _ in texts) / editions / 1e6:.2f} M tokens an edition; "
+        f"{sum(p.numel() for p in model.parameters()) / 1e6:.2f} M parameters; text ready in {time.time() - started:.0f} s; "
+        f"arguments: {' '.join(sys.argv[1:])}")  # fmt: skip
+    train(model, texts, passes, batch_tokens, lr, device, max_seconds, log)
+    model = model.to(torch.bfloat16)
+    save(model, tokenizer, out)
+    if evaluation:
+        evaluate.report(model, PreTrainedTokenizerFast.from_pretrained(out), log)
+    log(f"{time.time() - started:.0f} s in all")
+
+
+if __name__ == "__main__":
+    main()
