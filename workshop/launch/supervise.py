@@ -31,7 +31,7 @@ from workshop.launch import records
 from workshop.launch.home import cannot_write, private_folder
 from workshop.launch.local import Launch
 from workshop.launch.records import ServerRecord
-from workshop.launch.vllm_main import installed
+from workshop.launch.vllm_main import end_session, installed
 
 POLL_S = 0.1
 STOP_GRACE_S = 20.0       # then what is left is killed
@@ -202,17 +202,9 @@ def end(process: subprocess.Popen | None) -> None:
             process.terminate()
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(STOP_GRACE_S)
-    _kill_session(process.pid)
+    end_session(process.pid)
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(5)
-
-
-def _kill_session(leader: int) -> None:
-    """Kill what is left of the session that `leader` led: engine core and workers have no other parent to do it."""
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error, OSError):
-            if os.getsid(process.pid) == leader:
-                process.kill()
 
 
 def start(launch: Launch, report: Report = lambda progress: None, *, with_parent: bool = False) -> ServerRecord:
@@ -277,7 +269,7 @@ def stop(name: str) -> str:
     record = records.checked(record)
     if record.state == "failed":
         if record.pid and record.boot_id == records.boot_id():
-            _kill_session(record.pid)
+            end_session(record.pid)
         records.remove(name)
         return f"{name} had failed ({record.reason}); its record is removed."
     if record.host != socket.gethostname():
@@ -296,7 +288,7 @@ def _terminate(record: ServerRecord) -> None:
         process.terminate()
         with contextlib.suppress(psutil.TimeoutExpired):
             process.wait(STOP_GRACE_S)
-    _kill_session(record.pid)
+    end_session(record.pid)
     deadline = time.monotonic() + 5      # its watcher removes the record itself
     while records.path_of(record.name).exists() and time.monotonic() < deadline:
         time.sleep(POLL_S)

@@ -6,7 +6,15 @@ the command ends there. Here it gets an answer, and everything else is vLLM's.
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import importlib.metadata
+import os
+import signal
+import sys
+import time
+
+LEFTOVER_GRACE_S = 10.0
 
 
 def installed() -> tuple[str, str]:
@@ -28,7 +36,48 @@ def answer_for_vllm() -> None:
     importlib.metadata.version = lambda name: f"{version}+cpu" if name == "vllm" else original(name)
 
 
+def leave_nothing_behind() -> None:
+    """Start a small guard that ends what is left of this session when this process is gone, however it went.
+
+    vLLM's engine core and workers are processes of their own. Killed early, or by signal 9, the API server takes
+    them along only sometimes. Does nothing unless this process leads its session (as under `workshop serve`), and
+    nothing outside Linux.
+    """
+    leader = os.getpid()
+    if sys.platform != "linux" or os.getsid(0) != leader or os.fork():
+        return
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1, signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
+    ctypes.CDLL(None).prctl(1, signal.SIGUSR1)      # PR_SET_PDEATHSIG: tell me when my parent dies
+    if os.getppid() == leader:                      # it may have died before the line above
+        signal.sigwait({signal.SIGUSR1})
+    end_session(leader, grace_s=LEFTOVER_GRACE_S)
+    os._exit(0)
+
+
+def end_session(leader: int, grace_s: float = 0.0) -> None:
+    """Kill all processes of the session that `leader` led, except this one, after `grace_s` to end by themselves."""
+    import psutil
+
+    deadline = time.monotonic() + grace_s
+    while True:
+        left = [pid for pid in psutil.pids() if pid != os.getpid() and _in_session(pid, leader)]
+        if not left or time.monotonic() >= deadline:
+            break
+        time.sleep(0.1)
+    for pid in left:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def _in_session(pid: int, leader: int) -> bool:
+    try:
+        return os.getsid(pid) == leader
+    except ProcessLookupError:
+        return False
+
+
 if __name__ == "__main__":
+    leave_nothing_behind()
     answer_for_vllm()
     from vllm.entrypoints.cli.main import main
 
