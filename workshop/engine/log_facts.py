@@ -40,7 +40,8 @@ class EngineLog:
     """Everything that a log says; None, empty or False where it is silent.
 
     args holds what was given ("non-default args"; 0.6's Namespace lists every argument), config the engine's
-    own settings. GiB and seconds are a rank's largest, but available_kv_gib is the smallest, since it decides.
+    own settings. server: `vllm serve`, else the LLM class. GiB and seconds are a rank's largest, but
+    available_kv_gib is the smallest, since it decides.
     """
 
     version: str | None = None
@@ -80,6 +81,7 @@ class EngineLog:
     profile: dict[str, float] = field(default_factory=dict)
     init_engine_s: float | None = None
     compile_total_s: float | None = None
+    server: bool = False
     engine_ready: bool = False
     ready: bool = False
     ready_s: float | None = None

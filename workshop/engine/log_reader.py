@@ -91,7 +91,7 @@ class Reader:
         self.recognised = self.mentions_vllm = False
         self.first_line = ""
         self._rest = ""
-        self._stopping = self._server = False
+        self._stopping = False
 
     @property
     def error(self) -> Failure | None:
@@ -122,7 +122,7 @@ class Reader:
         known = apply_line(self.log, line)
         self.mentions_vllm = self.mentions_vllm or "vllm" in line.text.lower() or USAGE.search(line.text) is not None
         self.recognised = self.recognised or (line.level is not None and ".py:" in line.source)
-        self._server = self._server or line.process.endswith("APIServer") or SERVER.search(line.text) is not None
+        self.log.server = self.log.server or line.process.endswith("APIServer") or SERVER.search(line.text) is not None
         if SHUTDOWN.search(line.text):
             self._stopping = self.log.stopped = True
         self._mark(line.text)
@@ -135,7 +135,7 @@ class Reader:
     @property
     def _running(self) -> bool:
         """Whether the start is over: the server is up or, offline, the engine is."""
-        return self.log.ready or (self.log.engine_ready and not self._server)
+        return self.log.ready or (self.log.engine_ready and not self.log.server)
 
     def _forgive(self) -> None:
         """What looked like an error before did not keep the engine from starting (a look-up that was tried again)."""

@@ -156,6 +156,8 @@ def _profile_pairs(log: EngineLog, match: Match, line: Line) -> None:
     """0.6.4 and 0.6.5: `Memory profiling results: …, total_gpu_memory=79.11GiB, …, kv_cache_size=…`."""
     found = {name: float(value.rstrip(".")) for name, value in re.findall(r"(\w+)=([\d.]+)GiB", match[1])}
     log.profile |= {f"{name}_gib": value for name, value in found.items()}
+    if share := re.search(r"gpu_memory_utilization=([\d.]+\d)", match[1]):
+        log.gpu_memory_utilization = float(share[1])
     if "kv_cache_size" in found:
         _rank(log, line).available_kv_gib = found["kv_cache_size"]
 

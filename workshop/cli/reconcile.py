@@ -1,0 +1,55 @@
+"""`workshop reconcile LOG`: the plan beside what vLLM's own log says."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+
+@click.command()
+@click.argument("log", type=click.Path(path_type=Path))
+@click.option("--model", help="Catalogue name, or a folder with a config.json, where the log's path is of no use.")
+@click.option("--gpu", help="GPU of the run, such as h100: vLLM's logs do not name it.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def command(log: Path, model: str | None, gpu: str | None, as_json: bool) -> None:
+    """Compare the plan with what vLLM's own LOG says: line by line, why they differ, and which flag to change."""
+    from workshop.engine.reconcile import reconcile
+
+    result = reconcile(log, model, gpu)
+    for assumption in result.assumed:
+        click.echo(f"· {assumption}", err=True)
+    if as_json:
+        click.echo(json.dumps(result.to_dict(), indent=1, ensure_ascii=False))
+        return
+    _print(result)
+
+
+def _print(result) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console()
+    if result.failure:
+        console.print(f"[red]✗ The start failed.[/red] {result.failure}", highlight=False)
+    table = Table(box=None, pad_edge=False)
+    for name, justify in (("quantity", "left"), ("predicted", "right"), ("actual", "right"), ("unit", "left"),
+                          ("error", "right"), ("why", "left")):  # fmt: skip
+        table.add_column(name, justify=justify, overflow="fold")
+    for row in result.rows:
+        error = "–" if row.error_percent is None else f"{row.error_percent:+.2f} %"
+        table.add_row(row.quantity, number(row.predicted), number(row.actual), row.unit, error, row.reason)
+    console.print(table)
+    if result.advice:
+        console.print("\nWhat to change, the most effective first, more GPUs last:")
+    for item in result.advice:
+        console.print(f"  {item.flag} {item.value}".rstrip(), style="bold", highlight=False)
+        console.print(f"      {item.effect}", highlight=False)
+
+
+def number(value: float | None) -> str:
+    """Write a value as people read it: tokens with commas, the rest with three digits that count."""
+    if value is None:
+        return "–"
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.2f}" if abs(value) < 1000 else f"{value:,.0f}"

@@ -1,0 +1,213 @@
+"""The plan beside what vLLM's own log says: line by line, where a difference comes from, and which flag to change."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from workshop.engine import log as engine_log
+from workshop.engine.log_facts import EngineLog
+from workshop.engine.reconcile_advice import Advice, advise
+from workshop.engine.reconcile_case import GIB, Case, make_case
+from workshop.plan.catalog import GPU, ModelConfig
+from workshop.plan.memory import stage_bytes
+from workshop.plan.parallelism import Plan
+
+ROUNDING_GIB = 0.011  # the log prints two decimals, and what is made of three such numbers is off by this at most
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line: predicted and actual in `unit`; error_percent is (predicted / actual - 1) · 100, None without both."""
+
+    quantity: str
+    predicted: float | None
+    actual: float | None
+    unit: str
+    error_percent: float | None
+    reason: str
+
+
+@dataclass(frozen=True)
+class Reconciliation:
+    """The rows, the advice, and what had to be assumed because the log does not say it."""
+
+    rows: list[Row]
+    advice: list[Advice]
+    assumed: list[str] = field(default_factory=list)
+    failure: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return {"rows": […], "advice": […]}, as `workshop reconcile --json` prints it."""
+        return {"rows": [asdict(row) for row in self.rows], "advice": [asdict(item) for item in self.advice]}
+
+    def row(self, quantity: str) -> Row | None:
+        """Return the row of that name, if there is one."""
+        return next((row for row in self.rows if row.quantity == quantity), None)
+
+
+def reconcile(source: str | Path | EngineLog, model: str | Path | ModelConfig | None = None,
+              gpu: str | GPU | None = None) -> Reconciliation:  # fmt: skip
+    """Compare a log with the plan of the same run.
+
+    Args:
+        source: a log file, or what `workshop.engine.log.read` made of it.
+        model: catalogue name or folder; needed where the log's own name of the model is of no use.
+        gpu: catalogue name; vLLM's logs do not name the GPU.
+
+    Raises:
+        BadInput: no vLLM log; the model or the GPU is not known; they do not belong to the log.
+        WorkshopError: the log ends before there is anything to compare; the message says why it ended.
+    """
+    log = source if isinstance(source, EngineLog) else engine_log.read(source)
+    case = make_case(log, model, gpu)
+    rows = _cpu_rows(case) if case.gpu is None else _gpu_rows(case, case.plan())
+    failure = f"{log.error.what} {log.error.remedy}" if log.error else ""
+    return Reconciliation(rows, advise(case), [*case.assumed, *log.notes], failure)
+
+
+def _row(quantity: str, predicted: float | None, actual: float | None, unit: str, reason: str) -> Row:
+    both = predicted is not None and actual
+    error = round((predicted / actual - 1) * 100, 2) if both else None
+    digits = 0 if unit == "tokens" else 3
+    values = [None if value is None else round(value, digits) or 0 for value in (predicted, actual)]
+    return Row(quantity, *(int(v) if v is not None and digits == 0 else v for v in values), unit, error, reason)
+
+
+def _gpu_rows(case: Case, plan: Plan) -> list[Row]:
+    log = case.log
+    requested = _requested(case, plan)
+    left = requested[0] - plan.weights_gib_per_gpu - plan.overhead_gib_per_gpu
+    available = case.kv_bytes / GIB if case.kv_bytes else left
+    rows = [_weights_row(case, plan)]
+    if not case.kv_bytes:
+        rows += [_requested_row(case, plan, requested), _overhead_row(case, plan, requested)]
+    rows.append(_row("available KV cache per GPU", available, log.available_kv_gib, "GiB",
+                     _available_reason(case, plan, requested)))  # fmt: skip
+    rows += _capacity_rows(case, plan, available)
+    rows.append(_graphs_row(case, plan))
+    rows += _speed_rows(case, plan)
+    return [row for row in rows if row.actual is not None]
+
+
+def _requested(case: Case, plan: Plan) -> tuple[float, float]:
+    """Memory that vLLM may take on one GPU, GiB: predicted, and of the log where it says the total."""
+    total = case.log.profile.get("total_gpu_memory_gib")
+    share = case.log.gpu_memory_utilization or plan.settings.gpu_memory_utilization
+    return plan.requested_gib_per_gpu, total * share if total else plan.requested_gib_per_gpu
+
+
+def _requested_row(case: Case, plan: Plan, requested: tuple[float, float]) -> Row:
+    share = plan.settings.gpu_memory_utilization
+    known = "total_gpu_memory_gib" in case.log.profile
+    return _row("memory for vLLM per GPU", requested[0], requested[1] if known else None, "GiB",
+                f"{share:g} of the {plan.gpu_memory_gib:.2f} GiB that the engine sees on a {case.gpu.title}")  # fmt: skip
+
+
+def _weights_row(case: Case, plan: Plan) -> Row:
+    actual = case.log.weights_gib
+    reason = f"{case.model.name}, tensor parallel {plan.tensor_parallel_size}, pipeline {plan.pipeline_parallel_size}"
+    if actual is not None and abs(plan.weights_gib_per_gpu - actual) > 0.01 * actual:
+        reason += "; more than 1 % apart: another precision, another model, or layers that stay in 16 bit"
+    return _row("weights per GPU", plan.weights_gib_per_gpu, actual, "GiB", reason)
+
+
+def _overhead_row(case: Case, plan: Plan, requested: tuple[float, float]) -> Row:
+    log, actual = case.log, None
+    if log.available_kv_gib is not None and log.weights_gib is not None:
+        actual = requested[1] - log.weights_gib - log.available_kv_gib
+    items = ", ".join(f"{item.name} {item.bytes / GIB:.2f}" for item in plan.overheads if item.bytes)
+    share = f"{plan.settings.gpu_memory_utilization:g} of a {case.gpu.title}'s {plan.gpu_memory_gib:.2f} GiB"
+    return _row("overhead per GPU", plan.overhead_gib_per_gpu, actual, "GiB",
+                f"{share} less weights and KV cache; predicted: {items or 'none'}")  # fmt: skip
+
+
+def _available_reason(case: Case, plan: Plan, requested: tuple[float, float]) -> str:
+    log = case.log
+    if case.kv_bytes:
+        return "given in bytes (--kv-cache-memory-bytes), not measured"
+    if log.available_kv_gib is None or log.weights_gib is None:
+        return "what is left of the memory after weights and overhead"
+    overhead = requested[1] - log.weights_gib - log.available_kv_gib
+    causes = {
+        "the memory of the GPU": requested[0] - requested[1],
+        "the weights": log.weights_gib - plan.weights_gib_per_gpu,
+        "the overhead": overhead - plan.overhead_gib_per_gpu,
+    }
+    name, largest = max(causes.items(), key=lambda item: abs(item[1]))
+    if abs(sum(causes.values())) <= ROUNDING_GIB:
+        return "equal within the log's rounding"
+    return f"mostly {name}: {largest:+.2f} GiB of {sum(causes.values()):+.2f} GiB"
+
+
+def _capacity_rows(case: Case, plan: Plan, available: float) -> list[Row]:
+    log = case.log
+    tokens, concurrency = plan.kv_cache_tokens, plan.max_concurrency
+    if case.kv_bytes:
+        capacity = case.capacity(case.kv_bytes)
+        tokens, concurrency = capacity.tokens, capacity.max_concurrency
+    rows, kib = [], (None, None)
+    if tokens and log.kv_cache_tokens and log.available_kv_gib:
+        kib = (available * 2**20 / tokens, log.available_kv_gib * 2**20 / log.kv_cache_tokens)
+        rows.append(_row("KV cache per token and GPU", *kib, "KiB", _per_token_reason(case, kib)))
+    rows.append(_row("KV cache size", tokens, log.kv_cache_tokens, "tokens", _tokens_reason(case, available, kib)))
+    length = case.max_model_len()
+    rows.append(_row("maximum concurrency", concurrency, log.max_concurrency, "requests",
+                     f"KV cache size for requests of {length:,} tokens each"))  # fmt: skip
+    return rows
+
+
+def _per_token_reason(case: Case, kib: tuple[float, float]) -> str:
+    dtype = case.settings["kv_cache_dtype"]
+    what = f"{case.model.kind}, {len(case.model.attention_layers)} layers, kv_cache_dtype {dtype}"
+    if abs(kib[0] / kib[1] - 1) > 0.01:
+        return f"{what}; more than 1 % apart: another kv_cache_dtype, or layers that keep only a window"
+    return what
+
+
+def _tokens_reason(case: Case, available: float, kib: tuple[float | None, float | None]) -> str:
+    """Split the difference into what is left for the cache, and what a token takes."""
+    log = case.log
+    blocks = f"{log.gpu_blocks:,} blocks of {log.kv_cache_tokens // log.gpu_blocks} tokens; " if log.gpu_blocks else ""
+    if kib[0] is None:
+        return f"{blocks}available KV cache divided by the bytes of a token"
+    memory, token = (available / log.available_kv_gib - 1) * 100, (kib[1] / kib[0] - 1) * 100
+    return f"{blocks}{memory:+.2f} % from the available memory, {token:+.2f} % from the bytes of a token"
+
+
+def _graphs_row(case: Case, plan: Plan) -> Row:
+    log = case.log
+    reserved = next((item.bytes / GIB for item in plan.overheads if "graph" in item.name.lower()), None)
+    if log.cuda_graph_estimate_gib is not None and reserved is not None:
+        took = f", {log.cuda_graph_gib:.2f} GiB when they were captured" if log.cuda_graph_gib is not None else ""
+        return _row("CUDA graphs, reserved", reserved, log.cuda_graph_estimate_gib, "GiB",
+                    f"vLLM estimates them before it sizes the KV cache{took}")  # fmt: skip
+    free = plan.gpu_memory_gib - plan.requested_gib_per_gpu
+    return _row("CUDA graphs, captured", None, log.cuda_graph_gib, "GiB",
+                f"taken after the KV cache is sized, from the {free:.2f} GiB that --gpu-memory-utilization leaves; the "
+                "plan reserves nothing for them")  # fmt: skip
+
+
+def _speed_rows(case: Case, plan: Plan) -> list[Row]:
+    """One stream: the log averages over 10 s, so its best interval with one running request is the nearest."""
+    alone = [line.generation_tokens_per_s for line in case.log.throughput if line.running == 1 and line.waiting == 0]
+    if not alone or not plan.single_stream_tokens_per_s:
+        return []
+    return [_row("single stream", plan.single_stream_tokens_per_s, max(alone), "tokens/s",
+                 "the log's best 10 s with one running request, pauses included")]  # fmt: skip
+
+
+def _cpu_rows(case: Case) -> list[Row]:
+    log, rows = case.log, []
+    if case.kv_bytes:
+        capacity = case.capacity(case.kv_bytes)
+        space = f"{case.kv_bytes / GIB:g} GiB of KV cache on each rank, as given; no GPU, so nothing is measured"
+        rows.append(_row("KV cache size", capacity.tokens, log.kv_cache_tokens, "tokens", space))
+        rows.append(_row("maximum concurrency", capacity.max_concurrency, log.max_concurrency, "requests",
+                         f"KV cache size for requests of {case.max_model_len():,} tokens each"))  # fmt: skip
+    if log.checkpoint_gib and log.checkpoint_gib >= 0.05:  # smaller ones are lost in two decimals
+        weights = stage_bytes(case.model, 1, 1, 0) / GIB
+        rows.append(_row("weights, all ranks", weights, log.checkpoint_gib, "GiB", "the checkpoint's files"))
+    return rows
+

@@ -1,0 +1,178 @@
+"""Which flag to change for more context or more requests at once, with the effect that the planner computes."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from workshop.engine.reconcile_case import GIB, Case
+from workshop.errors import BadInput
+from workshop.plan.parallelism import Plan
+
+WORTH_PERCENT = 1.0  # less is not worth a flag
+SPARE_GIB = 1.0  # left free beside the CUDA graphs when --gpu-memory-utilization is raised
+HIGHEST_UTILIZATION = 0.95
+CPU_BLOCK_SIZE = 128  # tokens; vllm/platforms/cpu.py
+ENOUGH_REQUESTS = 4  # fewer at once than this: offer a shorter context
+
+
+@dataclass(frozen=True)
+class Advice:
+    """One change: the flag of `vllm serve` (or a variable), its value, and what it brings."""
+
+    flag: str
+    value: Any
+    effect: str
+
+
+def advise(case: Case) -> list[Advice]:
+    """Return the changes that bring at least 1 %, the most effective first, those that need more GPUs last.
+
+    Effects start from the log's own numbers; the planner says what a change adds to them.
+    """
+    found = _on_cpu(case) if case.gpu is None else _on_gpu(case)
+    best = sorted((item for item in found if item[0] >= WORTH_PERCENT), key=_order)
+    return [advice for _, advice in best]
+
+
+def _order(item: tuple[float, Advice]) -> tuple[bool, float]:
+    return item[1].flag.endswith("parallel-size"), -item[0]
+
+
+def _tokens(case: Case, base: Plan, changed: Plan) -> float:
+    """KV tokens after a change: the log's memory plus the planned difference, at the planned bytes a token."""
+    available = case.log.available_kv_gib
+    before, after = _available(base), _available(changed)
+    if available is None:
+        available = before
+    size = available + after - before
+    if size <= 0:
+        return 0.0
+    tokens = case.log.kv_cache_tokens or available / _gib_per_token(case, base)
+    return tokens * size / available * _gib_per_token(case, base) / _gib_per_token(case, changed)
+
+
+def _available(plan: Plan) -> float:
+    return plan.requested_gib_per_gpu - plan.weights_gib_per_gpu - plan.overhead_gib_per_gpu
+
+
+def _gib_per_token(case: Case, plan: Plan) -> float:
+    """GiB of one token on one GPU; from the capacity where it fits, else from the formula for a whole model."""
+    if plan.kv_cache_tokens:
+        return _available(plan) / plan.kv_cache_tokens
+    split = plan.tensor_parallel_size if not case.model.mla else 1
+    heads = max(1, case.model.num_key_value_heads // split) / case.model.num_key_value_heads
+    return plan.kv_bytes_per_token * (heads if not case.model.mla else 1) / plan.pipeline_parallel_size / GIB
+
+
+def _effect(case: Case, tokens: float, length: int, note: str) -> tuple[float, str]:
+    before = case.log.kv_cache_tokens
+    now = f"{int(tokens):,} tokens of KV cache"
+    if before:
+        gain = (tokens / before - 1) * 100
+        now += f" instead of {before:,} ({gain:+.0f} %)"
+    else:
+        gain = 100.0 if tokens >= length else 0.0
+    at_once = f", {tokens / length:.2f} requests of {length:,} tokens at once"
+    return gain, f"{now}{at_once}{'; ' + note if note else ''}"
+
+
+def _on_gpu(case: Case) -> list[tuple[float, Advice]]:
+    base = case.plan()
+    found = [_shorter(case, base)] if not case.kv_bytes else []
+    changes = [] if case.kv_bytes else _changes(case, base)
+    for flag, value, changed, note in changes:
+        try:
+            plan = case.plan(**changed)
+        except BadInput:
+            continue
+        gain, effect = _effect(case, _tokens(case, base, plan), case.max_model_len(), note)
+        found.append((gain, Advice(flag, value, effect)))
+    if case.kv_bytes:
+        measured = "vLLM measures what is free, instead of taking the bytes that were given"
+        found.append((math.inf, Advice("--kv-cache-memory-bytes", "leave it out", measured)))
+    return [item for item in [*found, _longer(case)] if item is not None]
+
+
+def _changes(case: Case, base: Plan) -> list[tuple[str, Any, dict[str, Any], str]]:
+    """(flag, value, keywords of plan(), note) of every change that may help."""
+    s, changes = base.settings, []
+    if (share := _highest_share(case, base)) > s.gpu_memory_utilization + 0.004:
+        changes.append(("--gpu-memory-utilization", share, {"gpu_memory_utilization": share},
+                        f"leaves {(1 - share) * base.gpu_memory_gib:.1f} GiB for CUDA graphs and others"))  # fmt: skip
+    if s.kv_cache_dtype == "auto" and case.gpu.fp8_tflops:
+        changes.append(("--kv-cache-dtype", "fp8", {"kv_cache_dtype": "fp8"}, "check the answers: K and V have 8 bits"))
+    if s.max_num_batched_tokens > 2048:
+        changes.append(("--max-num-batched-tokens", 2048, {"max_num_batched_tokens": 2048},
+                        "smaller profile run; long prompts take more steps"))  # fmt: skip
+    if not s.enforce_eager:
+        changes.append(("--enforce-eager", "", {"enforce_eager": True}, "no CUDA graphs: each token takes longer"))
+    tp = base.tensor_parallel_size * 2
+    more = f"on {tp * base.pipeline_parallel_size} GPUs"
+    changes.append(("--tensor-parallel-size", tp, {"tensor_parallel_size": tp}, more))
+    if not case.model.quantization and case.gpu.fp8_tflops:
+        changes.append(("--quantization", "fp8", {"quantization": "fp8"}, "weights of 8 bits; check the answers"))
+    return changes
+
+
+def _highest_share(case: Case, base: Plan) -> float:
+    """The largest --gpu-memory-utilization that leaves room for the CUDA graphs and a little more."""
+    keep = (case.log.cuda_graph_gib or 0.0) + SPARE_GIB
+    return min(HIGHEST_UTILIZATION, math.floor((1 - keep / base.gpu_memory_gib) * 100) / 100)
+
+
+def _shorter(case: Case, base: Plan) -> tuple[float, Advice] | None:
+    """A shorter context, where few requests of full length fit (or none, and the start failed)."""
+    length = case.max_model_len()
+    tokens = case.log.kv_cache_tokens or _tokens(case, base, base)
+    if tokens / length >= CPU_BLOCK_SIZE = 128  # tokens; vllm/platforms/cpu.py
+ENOUGH_REQUESTS or tokens < 2 * base.block_size:
+        return None
+    if tokens < length:
+        fits = int(tokens) // base.block_size * base.block_size
+        return math.inf, Advice("--max-model-len", fits, f"the longest request that fits; one of {length:,} does not")
+    half = max(base.block_size, length // 2)
+    return 100.0, Advice("--max-model-len", half, f"{tokens / half:.2f} requests of {half:,} tokens at once instead of "
+                         f"{tokens / length:.2f} of {length:,}")  # fmt: skip
+
+
+def _longer(case: Case) -> tuple[float, Advice] | None:
+    """A longer context, where the model can read more than it was started with and one request of it fits."""
+    tokens, length = case.log.kv_cache_tokens, case.max_model_len()
+    most = case.model.max_position_embeddings
+    if not tokens or most <= length or tokens <= length:
+        return None
+    longest = min(most, tokens // 16 * 16)
+    if longest <= length:
+        return None
+    gain = min(99.0, (longest / length - 1) * 100)
+    return gain, Advice("--max-model-len", longest, f"requests of up to {longest:,} tokens instead of {length:,}, "
+                        f"{tokens / longest:.2f} of them at once")  # fmt: skip
+
+
+def _shorter_on_cpu(case: Case, length: int) -> list[tuple[float, Advice]]:
+    tokens = case.log.kv_cache_tokens or case.capacity(case.kv_bytes).tokens
+    if tokens >= length:
+        return []
+    fits = tokens // CPU_BLOCK_SIZE * CPU_BLOCK_SIZE
+    return [(math.inf, Advice("--max-model-len", fits, f"the longest request that fits; one of {length:,} does not"))]
+
+
+def _on_cpu(case: Case) -> list[tuple[float, Advice]]:
+    length, found = case.max_model_len(), []
+    if case.kv_bytes:
+        in_bytes = "kv_cache_memory_bytes" in case.log.args
+        flag = "--kv-cache-memory-bytes" if in_bytes else "VLLM_CPU_KVCACHE_SPACE"
+        value = case.kv_bytes * 2 if in_bytes else math.ceil(case.kv_bytes * 2 / GIB)
+        found += _shorter_on_cpu(case, length)
+        doubled = value if in_bytes else value * GIB
+        gain, effect = _effect(case, case.capacity(doubled).tokens, length, f"{doubled / GIB:g} GiB on each rank")
+        found.append((gain, Advice(flag, value, effect)))
+        tp = case.settings["tensor_parallel_size"] * 2
+        if case.model.num_key_value_heads % tp == 0 and case.model.num_attention_heads % tp == 0:
+            tokens = case.capacity(case.kv_bytes, tensor_parallel_size=tp).tokens
+            gain, effect = _effect(case, tokens, length, f"each of {tp} ranks keeps its share of the KV heads")
+            found.append((gain, Advice("--tensor-parallel-size", tp, effect)))
+    longer = _longer(case)
+    return [*found, longer] if longer else found

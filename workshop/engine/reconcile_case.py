@@ -1,0 +1,200 @@
+"""What a reconciliation starts from: the log, the model and GPU it ran on, and the plan with the same settings."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from workshop.engine.log_facts import EngineLog
+from workshop.errors import BadInput, WorkshopError
+from workshop.plan import kv_cache, ranks, settings
+from workshop.plan.catalog import GPU, ModelConfig, list_gpus, load_gpu, load_model
+from workshop.plan.catalog import quantization as quant
+from workshop.plan.parallelism import Plan, plan
+
+GIB = 2**30
+SAME_MEMORY = 0.006  # GPUs of one kind report totals that differ by less than this share
+DEFAULT_UTILIZATION_BEFORE_0_21 = 0.9  # vllm/config/cache.py; 0.92 since
+
+
+@dataclass(frozen=True)
+class Case:
+    """A log beside its prediction. settings: plan()'s keywords as the log has them; assumed: what it does not say."""
+
+    log: EngineLog
+    model: ModelConfig
+    gpu: GPU | None
+    settings: dict[str, Any]
+    kv_bytes: int | None
+    assumed: list[str] = field(default_factory=list)
+
+    def plan(self, **changes: Any) -> Plan:
+        """Plan the log's run again, with changes. Raises BadInput where the planner refuses them."""
+        return plan(self.model, self.gpu, **{**self.settings, **changes})
+
+    def capacity(self, kv_bytes: int, **changes: Any) -> kv_cache.Capacity:
+        """What kv_bytes on every rank hold; for a CPU, and where the size is given in bytes."""
+        s = {**self.settings, **changes}
+        tp, pp, length = s["tensor_parallel_size"], s["pipeline_parallel_size"], self.max_model_len(s)
+        layout = kv_cache.layout(self.model, tp, s["kv_cache_dtype"], length, s.get("max_num_batched_tokens") or 2048)
+        stages = [list(stage) for stage in ranks.partition_layers(self.model.num_hidden_layers, pp)]
+        return kv_cache.capacity(layout, stages, [kv_bytes] * pp, length)
+
+    def max_model_len(self, values: dict[str, Any] | None = None) -> int:
+        """The context length of the run, in tokens."""
+        return (values or self.settings).get("max_model_len") or self.model.max_position_embeddings
+
+
+def make_case(log: EngineLog, model: str | Path | ModelConfig | None, gpu: str | GPU | None) -> Case:
+    """Find the model and the GPU of a log, and its settings.
+
+    Raises:
+        BadInput: the model or the GPU is neither in the log nor given, or does not belong to the log.
+        WorkshopError: the log ends before there is anything to compare.
+    """
+    assumed: list[str] = []
+    _check_something_to_compare(log)
+    config = _with_quantization(_find_model(log, model, assumed), log, assumed)
+    card = None if log.platform == "cpu" else _find_gpu(log, gpu, assumed)
+    if log.platform == "cpu" and gpu is not None:
+        assumed.append(f"The log is of a CPU, so --gpu {gpu} was not used.")
+    return Case(log, config, card, _settings(log, config, assumed), _kv_bytes(log), assumed)
+
+
+def _check_something_to_compare(log: EngineLog) -> None:
+    facts = (log.kv_cache_tokens, log.available_kv_gib, log.weights_gib, log.requested_kv_gib)
+    if all(fact is None for fact in facts):
+        if log.error is not None:
+            raise WorkshopError(f"The start failed before it was known what fits. {log.error.what}", log.error.remedy)
+        raise WorkshopError("The log ends before the engine says what it loaded and what fits.",
+                            "Give the log of a start that got at least as far as 'Model loading took'.")  # fmt: skip
+
+
+def _find_model(log: EngineLog, given: str | Path | ModelConfig | None, assumed: list[str]) -> ModelConfig:
+    if given is not None:
+        found = load_model(given)
+        if log.architecture and found.architecture != log.architecture:
+            raise BadInput(f"The log is of a {log.architecture}, but {found.name} is a {found.architecture}.",
+                           "Give the model that the log was made with.")  # fmt: skip
+        return found
+    for name in _names(log.model or ""):
+        try:
+            found = load_model(name)
+        except BadInput:
+            continue
+        if log.architecture in (None, found.architecture):
+            assumed.append(f"The model was taken for {found.name}, since the log says {log.model!r}.")
+            return found
+    said = f"only as {log.model!r}, which is not in the catalogue and no folder here" if log.model else "not at all"
+    raise BadInput(f"The log names its model {said}.",
+                   "Add --model with a catalogue name or the model's folder (or its config.json).")  # fmt: skip
+
+
+def _names(said: str) -> list[str]:
+    """Spellings under which the catalogue may know what a log calls its model: a path, a Hub id, a cache folder."""
+    parts = [part for part in said.rstrip("/").split("/") if part]
+    cached = [part.removeprefix("models--").replace("--", "/") for part in parts if part.startswith("models--")]
+    names = [said, "/".join(parts[-2:]), *parts[-1:], *cached, *(name.split("/")[-1] for name in cached)]
+    return [name for name in dict.fromkeys(names) if name]
+
+
+def _method(name: str) -> str:
+    return name.lower().replace("-", "_").removesuffix("_marlin")
+
+
+def _with_quantization(model: ModelConfig, log: EngineLog, assumed: list[str]) -> ModelConfig:
+    """Take the log's quantization where the model's config says something else."""
+    said = log.quantization
+    has = model.quantization.method if model.quantization else None
+    if not said or (has and _method(has) == _method(said)):
+        return model
+    asked_for = log.args.get("quantization")
+    known = {_method(name): value for name, value in quant.METHODS.items()}
+    if _method(said) not in known:
+        raise BadInput(f"The log's quantization {said!r} is not known.", f"Known: {', '.join(quant.METHODS)}.")
+    taken = quant.from_name(_method(said)) if asked_for and not has else known[_method(said)]
+    assumed.append(f"quantization={said} was taken from the log; {model.name} has {has or 'none'}.")
+    return replace(model, quantization=taken)
+
+
+def _find_gpu(log: EngineLog, given: str | GPU | None, assumed: list[str]) -> GPU:
+    if given is not None:
+        return load_gpu(given)
+    if log.gpu and (found := _gpu_by_name(log.gpu)):
+        assumed.append(f"The GPU is a {log.gpu}, which a kernel's configuration file in the log names.")
+        return found
+    total = log.profile.get("total_gpu_memory_gib")
+    same = [card for card in map(load_gpu, list_gpus()) if total and abs(card.engine_gib / total - 1) < SAME_MEMORY]
+    if len(same) == 1:
+        assumed.append(f"The GPU was taken for a {same[0].title}, since the log says {total} GiB.")
+        return same[0]
+    hint = f"With {total} GiB it may be: {', '.join(card.name for card in same)}. " if same else ""
+    raise BadInput("The log does not name its GPU (vLLM's logs do not).",
+                   f"{hint}Add --gpu with one of: {', '.join(list_gpus())}.")  # fmt: skip
+
+
+def _gpu_by_name(name: str) -> GPU | None:
+    words = re.split(r"[\s_]+", name.removeprefix("NVIDIA").removeprefix("AMD").strip())
+    while words:
+        for spelling in (" ".join(words), "-".join(words)):
+            try:
+                return load_gpu(spelling)
+            except BadInput:
+                continue
+        words.pop()
+    return None
+
+
+def _settings(log: EngineLog, model: ModelConfig, assumed: list[str]) -> dict[str, Any]:
+    """Return plan()'s keywords for the run of the log; what it does not say is left to vLLM's defaults."""
+    version = _nearest_version(log.version, assumed)
+    old = log.version is not None and _numbers(log.version) < (0, 21)
+    share = log.gpu_memory_utilization or (DEFAULT_UTILIZATION_BEFORE_0_21 if old else None)
+    return {
+        "tensor_parallel_size": log.tensor_parallel_size or 1,
+        "pipeline_parallel_size": log.pipeline_parallel_size or 1,
+        "max_model_len": log.max_model_len,
+        "kv_cache_dtype": log.kv_cache_dtype or "auto",
+        "dtype": log.dtype if log.dtype and log.dtype != model.dtype else "auto",
+        "gpu_memory_utilization": share,
+        "max_num_batched_tokens": log.max_num_batched_tokens or _old_batch(log, model, old),
+        "max_num_seqs": log.max_num_seqs,
+        "enforce_eager": bool(log.enforce_eager),
+        "vllm_version": version,
+        "usage": "serve" if log.server else "llm",
+    }
+
+
+def _old_batch(log: EngineLog, model: ModelConfig, old: bool) -> int | None:
+    """Before 0.8 a prompt was not cut into chunks: the profile run took a whole one (vllm/config.py)."""
+    if not old or _numbers(log.version) >= (0, 8):
+        return None
+    return max(log.max_model_len or model.max_position_embeddings, 2048)
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", version)[:2])
+
+
+def _nearest_version(version: str | None, assumed: list[str]) -> str:
+    """The version with formulas that is nearest to the log's."""
+    known = settings.VERSIONS
+    if version is None:
+        assumed.append(f"The log does not say its version of vLLM; {settings.DEFAULT_VERSION} was assumed.")
+        return settings.DEFAULT_VERSION
+    want = _numbers(version)
+    nearest = min(known, key=lambda name: [abs(a - b) for a, b in zip(_numbers(name), want, strict=False)])
+    if _numbers(nearest) != want:
+        assumed.append(f"The log is of vLLM {version}; the formulas are those of {nearest}, the nearest known.")
+    return nearest
+
+
+def _kv_bytes(log: EngineLog) -> int | None:
+    """Bytes of KV cache a rank, where they were given instead of measured."""
+    given = log.args.get("kv_cache_memory_bytes")
+    said = log.requested_kv_gib  # two decimals; VLLM_CPU_KVCACHE_SPACE goes before the argument
+    if isinstance(given, int) and given > 0 and (said is None or abs(given / GIB - said) <= 0.01):
+        return given
+    return round(said * GIB) if said else None
