@@ -118,8 +118,11 @@ def _count(number: float) -> str:
 
 
 def _axis(end: float) -> str:
-    marks = "".join(f'<span style="position:absolute;left:{100 * part:.0f}%;transform:translateX(-{100 * part:.0f}%);white-space:nowrap">'
-                    f"{percent(end * part) if part else '0'}</span>" for part in (0, 0.5, 1))
+    def mark(part: float) -> str:
+        place = f"left:{100 * part:.0f}%;transform:translateX(-{100 * part:.0f}%)"
+        text = percent(end * part) if part else "0"
+        return f'<span style="position:absolute;{place};white-space:nowrap">{text}</span>'
+    marks = "".join(mark(part) for part in (0, 0.5, 1))
     return (f'<span></span><div style="position:relative;height:15px;font-size:11px;color:{style.MUTED}">{marks}</div>'
             f"<span></span>")
 

@@ -74,7 +74,7 @@ class SamplingExplorer(widgets.VBox):
 
     def _make_sliders(self, settings: Settings) -> None:
         layout = widgets.Layout(width="100%")
-        plain = {"description_width": "118px"}   # one width, so that the sliders stand in line; no label is cut
+        plain = {"description_width": "130px"}   # one width, so that the sliders stand in line; no label is cut
         common = {"style": plain, "layout": layout}
         self.sliders = {
             "temperature": widgets.FloatSlider(settings.temperature, min=0, max=2, step=0.05, **common),
@@ -92,8 +92,8 @@ class SamplingExplorer(widgets.VBox):
         reset = widgets.Button(description="All off", tooltip="temperature 1, everything else off",
                                layout=widgets.Layout(width="90px"))
         reset.on_click(lambda _: self.set(Settings()))
-        pin = widgets.Button(description="Pin for comparison", layout=widgets.Layout(width="160px"),
-                             tooltip="Keep these settings as B, in orange")
+        pin = widgets.Button(description="Pin as B", layout=widgets.Layout(width="90px"),
+                             tooltip="Keep these settings, in orange, and compare others with them")
         pin.on_click(lambda _: self.pin())
         self.unpin_button = widgets.Button(description="Unpin", layout=widgets.Layout(width="80px", display="none"))
         self.unpin_button.on_click(lambda _: self.pin(None))

@@ -34,7 +34,7 @@ def percent(p: float) -> str:
 def token_label(text: str) -> str:
     """Return how a token is shown: spaces and line ends visible, and what is no text said in words."""
     if text == "":
-        return "(no text)"
+        return "▯ (no text)"
     if "�" in text:
         return text.replace("�", "▯") + " (part of a character)"
     shown = text.replace("\n", "⏎").replace("\t", "⇥").replace("\r", "␍")
