@@ -1,0 +1,87 @@
+"""The design holds: dependencies point one way, pure modules are pure, nothing of one machine stands in the tree."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "workshop"
+MODULES = sorted(PACKAGE.rglob("*.py"))
+# A layer may import itself and those before it (errors and the package itself are below all).
+LAYERS = (("plan",), ("launch", "engine", "use", "batch", "teaching_model"), ("learn", "cli"))
+PURE = ("plan", "engine/log", "use/sampling", "use/distribution", "use/logprobs", "learn/widgets/style", "errors")
+THEIR_OWN_STANDARD_LIBRARY = set(sys.stdlib_module_names)
+
+
+def imports(path: Path, *, top_level_only: bool = False) -> set[str]:
+    tree = ast.parse(path.read_text())
+    nodes = tree.body if top_level_only else ast.walk(tree)
+    found = set()
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.level == 0:
+            found |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
+    return found
+
+
+def layer(part: str) -> int | None:
+    return next((number for number, parts in enumerate(LAYERS) if part in parts), None)
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_dependencies_point_one_way(path):
+    mine = layer(path.relative_to(PACKAGE).parts[0])
+    if mine is None:
+        return
+    for name in imports(path):
+        parts = name.split(".")
+        theirs = layer(parts[1]) if parts[0] == "workshop" and len(parts) > 1 else None
+        assert theirs is None or theirs <= mine, f"{path.relative_to(ROOT)} imports {name}"
+
+
+@pytest.mark.parametrize("path", [path for path in MODULES if str(path.relative_to(PACKAGE)).startswith(PURE)],
+                         ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_pure_modules_import_the_standard_library_only(path):
+    roots = {name.split(".")[0] for name in imports(path)} - {"workshop", "__future__"}
+    assert roots <= THEIR_OWN_STANDARD_LIBRARY
+    for name in imports(path):
+        if name.startswith("workshop."):
+            assert name.replace(".", "/").removeprefix("workshop/").startswith(PURE), f"{name} is not pure"
+
+
+def tracked() -> list[Path]:
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True)
+    return [ROOT / name for name in listed.stdout.split("\0") if name]
+
+
+def test_nothing_of_one_machine_stands_in_the_tree():
+    # Written in pieces, so that this file does not find itself.
+    traces = re.compile("|".join(["/" + "work/(?:main|shared)", "/opt/" + "(?:wheels|pypi)", "/root/" + r"\.pyenv"]))
+    found = []
+    for path in tracked():
+        if path.suffix in (".safetensors", ".xz", ".png", ".pdf") or not path.exists():
+            continue
+        if traces.search(path.read_text(encoding="utf-8", errors="ignore")):
+            found.append(str(path.relative_to(ROOT)))
+    assert not found
+
+
+def test_shell_scripts_wait_by_asking():
+    places = ("slurm", "kubernetes")
+    waits = [str(path.relative_to(ROOT)) for path in tracked()
+             if path.relative_to(ROOT).parts[0] in places and path.suffix in (".sh", ".sbatch") and path.exists()
+             and re.search(r"(^|[^a-z_])sleep [0-9]", path.read_text())]
+    assert not waits
+
+
+def test_every_target_of_the_readme_exists_in_the_makefile():
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    asked = set(re.findall(r"\bmake ([a-z]+)\b(?!-)", (ROOT / "README.md").read_text()))
+    assert asked <= targets
