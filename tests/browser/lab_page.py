@@ -1,0 +1,104 @@
+"""A real JupyterLab in headless Chromium, as `workshop lab` opens it: helpers of the browser tests."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from needs import lacking
+
+ROOT = Path(__file__).parents[2]
+OUTPUT = ROOT / ".ci" / "output"
+# What Chromium would otherwise ask its maker for; the page's own requests are watched below.
+FLAGS = ["--no-sandbox", "--disable-dev-shm-usage", "--disable-background-networking", "--disable-component-update",
+         "--disable-sync", "--no-first-run"]
+IDLE = ".jp-Notebook-ExecutionIndicator[data-status=idle]"
+
+
+def chromium() -> str:
+    """Return Chromium's path."""
+    for name in ("chromium", "chromium-browser", "google-chrome"):
+        if found := shutil.which(name):
+            return found
+    lacking("the browser tests need Chromium (Debian: apt install chromium)")
+    raise AssertionError
+
+
+@contextlib.contextmanager
+def lab(home: Path, notebooks: Path, *options: str) -> Iterator[str]:
+    """Run `workshop lab` with a $WORKSHOP_HOME and a folder for the copies; yield the address that it prints."""
+    environment = {**os.environ, "WORKSHOP_HOME": str(home), "WORKSHOP_NOTEBOOKS": str(notebooks),
+                   "JUPYTER_CONFIG_DIR": str(notebooks.parent / "jupyter"), "IPYTHONDIR": str(notebooks.parent / "ipython"),
+                   "JUPYTERLAB_WORKSPACES_DIR": str(notebooks.parent / "workspaces"),
+                   "JUPYTERLAB_SETTINGS_DIR": str(notebooks.parent / "settings")}
+    process = subprocess.Popen([sys.executable, "-m", "workshop", "lab", "--no-browser", *options], env=environment,
+                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True)
+    words = []
+    try:
+        for line in process.stdout:
+            words.append(line)
+            if found := re.search(r"http://\S+token=\w+", line):
+                yield found[0]
+                break
+        else:
+            raise AssertionError("".join(words))
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=60)
+
+
+class Page:
+    """One notebook on screen; collects what must not happen: requests elsewhere, errors in the console."""
+
+    def __init__(self, page):
+        self.page, self.elsewhere, self.errors = page, [], []
+        page.on("request", lambda request: self._request(request.url))
+        page.on("console", lambda message: self._console(message))
+
+    def _request(self, url: str) -> None:
+        if url.startswith(("http", "ws")) and not re.match(r"\w+://(127\.0\.0\.1|localhost)[:/]", url):
+            self.elsewhere.append(url)
+
+    def _console(self, message) -> None:
+        if message.type == "error":
+            self.errors.append(message.text)
+
+    def open(self, url: str) -> None:
+        """Open a notebook and wait for its kernel."""
+        self.page.goto(url)
+        self.page.wait_for_selector(".jp-Notebook .jp-Cell", timeout=90_000)
+        self.page.wait_for_selector(IDLE, timeout=90_000)
+
+    def run_all(self, timeout_s: float = 180) -> None:
+        """Run all cells by the menu and wait until the kernel rests."""
+        self.page.get_by_role("menuitem", name="Run", exact=True).click()
+        self.page.get_by_role("menuitem", name="Run All Cells", exact=True).click()
+        deadline = time.monotonic() + timeout_s
+        quiet = 0
+        while quiet < 10:
+            assert time.monotonic() < deadline, "the notebook did not finish"
+            waiting = self.page.locator(".jp-InputPrompt", has_text="[*]").count()
+            quiet = quiet + 1 if not waiting and self.page.locator(IDLE).count() else 0
+            self.page.wait_for_timeout(100)
+
+    def scroll_to(self, selector: str) -> None:
+        """Bring an element to the middle of the screen."""
+        self.page.locator(selector).first.evaluate("element => element.scrollIntoView({block: 'center'})")
+        self.page.wait_for_timeout(300)
+
+    def shot(self, name: str) -> None:
+        """Keep a picture as output of CI."""
+        OUTPUT.mkdir(parents=True, exist_ok=True)
+        self.page.screenshot(path=OUTPUT / f"{name}.png")
+
+    def failures(self) -> list[str]:
+        """Return the texts of cells that ended in an error."""
+        return self.page.locator("[data-mime-type='application/vnd.jupyter.stderr']").all_inner_texts()

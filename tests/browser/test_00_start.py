@@ -1,0 +1,38 @@
+"""`workshop lab` as a learner meets it: a browser, the first notebook, a server that answers."""
+
+from __future__ import annotations
+
+import psutil
+import pytest
+from lab_page import lab
+
+pytestmark = [pytest.mark.browser, pytest.mark.live]
+
+
+def test_the_first_notebook_runs_in_a_real_jupyterlab(page, server, live_home, tmp_path):
+    with lab(live_home, tmp_path / "mine") as url:
+        page.open(url)
+        page.run_all()
+        text = page.page.locator(".jp-Notebook").inner_text()
+        page.scroll_to(".widget-html, .jupyter-widgets")
+        page.shot("00_start")
+        assert "teaching-model answers" in text, "the panel found the server"
+        assert "completion: 401   health: 200" in text
+        assert page.page.locator(".workshop-check[data-state=right]").count() == 2, "both solutions are right"
+        assert page.page.locator(".workshop-check[data-state=unanswered]").count() == 2
+        assert page.page.locator(".jp-Cell-inputWrapper .jp-Placeholder, .jp-InputPlaceholder").count() == 2, (
+            "solutions are collapsed")
+        assert not page.failures() and not page.elsewhere and not page.errors
+        hint = page.page.locator("details", has_text="Hint 1 of 2").first
+        hint.locator("summary").click()
+        assert "list of strings" in hint.inner_text()
+    assert not [each for each in psutil.process_iter(["cmdline"]) if str(tmp_path) in " ".join(each.info["cmdline"] or [])]
+
+
+def test_without_any_server_the_button_offers_one(page, tmp_path):
+    with lab(tmp_path / "home", tmp_path / "mine", "--no-server") as url:
+        page.open(url)
+        for _ in range(6):
+            page.page.keyboard.press("Shift+Enter")
+        page.page.get_by_role("button", name="Start the server").wait_for(timeout=60_000)
+        page.shot("00_start_button")
