@@ -3,7 +3,8 @@
     python benchmarks/gpu/measure.py JOBS.json OUT_FOLDER
 
 JOBS.json is a list of {"name", "model", "tp", "pp", "max_model_len", "extra": {LLM() arguments},
-"config": {fields that differ}, "speed": bool, "trace": bool}; a model
+"config": {fields that differ}, "speed": bool, "trace": bool, "debug": bool}; without speed a job
+ends when the memory is measured. A model
 is a catalogue name or a folder with a config.json. Jobs run side by side as long as GPUs are free, and each writes
 OUT_FOLDER/NAME.json (what was measured) and NAME.log (vLLM's own log). Needs vLLM with CUDA.
 """
@@ -98,6 +99,8 @@ def collect(job: dict, out: Path, seconds: float) -> dict:
 def start(job: dict, out: Path, gpus: list[int]) -> subprocess.Popen:
     env = {**os.environ, **ENVIRONMENT, "CUDA_VISIBLE_DEVICES": ",".join(map(str, gpus)),
            "WORKSHOP_MEASURE_OUT": str(out / job["name"]), "WORKSHOP_MEASURE_TRACE": "1" if job.get("trace") else "0",
+           "WORKSHOP_MEASURE_STOP": "0" if job.get("speed", True) else "1",
+           "VLLM_LOGGING_LEVEL": "DEBUG" if job.get("debug") else "INFO",
            "PYTHONPATH": f"{HERE}:{os.environ.get('PYTHONPATH', '')}",
            "VLLM_CACHE_ROOT": str(out / "cache" / job["name"])}
     with open(out / f"{job['name']}.log", "wb") as log:

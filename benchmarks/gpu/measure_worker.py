@@ -111,6 +111,8 @@ def _determine_available_memory(self: Worker) -> int:
     }
     with open(f"{os.environ['WORKSHOP_MEASURE_OUT']}.rank{self.rank}.json", "w") as f:
         json.dump(report, f)
+    if os.environ.get("WORKSHOP_MEASURE_STOP") == "1":
+        raise RuntimeError("the memory is measured: stopping here, as the job asks")
     return available
 
 
