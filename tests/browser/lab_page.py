@@ -35,10 +35,10 @@ def chromium() -> str:
 @contextlib.contextmanager
 def lab(home: Path, notebooks: Path, *options: str) -> Iterator[str]:
     """Run `workshop lab` with a $WORKSHOP_HOME and a folder for the copies; yield the address that it prints."""
+    own = {"JUPYTER_CONFIG_DIR": "jupyter", "IPYTHONDIR": "ipython", "JUPYTERLAB_WORKSPACES_DIR": "workspaces",
+           "JUPYTERLAB_SETTINGS_DIR": "settings"}
     environment = {**os.environ, "WORKSHOP_HOME": str(home), "WORKSHOP_NOTEBOOKS": str(notebooks),
-                   "JUPYTER_CONFIG_DIR": str(notebooks.parent / "jupyter"), "IPYTHONDIR": str(notebooks.parent / "ipython"),
-                   "JUPYTERLAB_WORKSPACES_DIR": str(notebooks.parent / "workspaces"),
-                   "JUPYTERLAB_SETTINGS_DIR": str(notebooks.parent / "settings")}
+                   **{variable: str(notebooks.parent / folder) for variable, folder in own.items()}}
     process = subprocess.Popen([sys.executable, "-m", "workshop", "lab", "--no-browser", *options], env=environment,
                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True)
     words = []
