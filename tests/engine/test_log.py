@@ -12,36 +12,12 @@ from workshop.engine import log
 from workshop.errors import BadInput
 
 LOGS = Path(log.__file__).parents[1] / "data" / "logs"
-SEEDS_0_6_4 = (
-    "INFO 12-08 09:28:05 api_server.py:585] vLLM API server version 0.6.4.post1\n"
-    "INFO 12-08 09:28:05 api_server.py:586] args: Namespace(subparser='serve', "
-    "model_tag='unsloth/Llama-3.3-70B-Instruct', api_key=None, middleware=[], "
-    "model='unsloth/Llama-3.3-70B-Instruct', config_format=<ConfigFormat.AUTO: 'auto'>, dtype='auto', "
-    "max_model_len=None, tensor_parallel_size=2, pipeline_parallel_size=1, block_size=16, "
-    "gpu_memory_utilization=0.9, max_num_batched_tokens=None, max_num_seqs=256, "
-    "dispatch_function=<function serve at 0x7fc3b956dc60>)\n"
-)
+DATA = Path(__file__).parent / "data"
+# The Namespace line that the course's material shows, shortened.
+NAMESPACE_0_6 = (DATA / "format_0.6.4_namespace.log").read_text()
 # The message formats of vLLM 0.6.6's sources, with the figures that a user of an MI300X published
 # (Llama 3.1 70B, FP8, --gpu-memory-utilization 0.98, --max-model-len 32768).
-START_0_6 = (
-    "INFO 12-25 13:59:01 llm_engine.py:234] Initializing an LLM engine (v0.6.6.post1) with config: "
-    "model='meta-llama/Llama-3.1-70B-Instruct', dtype=torch.bfloat16, max_seq_len=32768, "
-    "load_format=LoadFormat.AUTO, tensor_parallel_size=1, pipeline_parallel_size=1, quantization=fp8, "
-    "enforce_eager=False, kv_cache_dtype=auto, device_config=cuda, chunked_prefill_enabled=False)\n"
-    "INFO 12-25 13:59:02 selector.py:120] Using Flash Attention backend.\n"
-    "INFO 12-25 14:00:09 model_runner.py:1094] Loading model weights took 67.6979 GB\n"
-    "INFO 12-25 14:00:28 worker.py:265] Memory profiling results: duration=18.41 seconds, "
-    "total_gpu_memory=191.98GiB, initial_memory_usage=71.40GiB, peak_torch_memory=86.79GiB, "
-    "memory_usage_post_profile=73.77GiB, non_torch_memory=6.07GiB, kv_cache_size=95.28GiB, "
-    "gpu_memory_utilization=0.98.\n"
-    "INFO 12-25 14:00:28 gpu_executor.py:76] # GPU blocks: 19513, # CPU blocks: 819\n"
-    "INFO 12-25 14:00:28 gpu_executor.py:80] Maximum concurrency for 32768 tokens per request: 9.53x\n"
-    "INFO 12-25 14:00:51 model_runner.py:1535] Graph capturing finished in 31 secs, took 0.36 GiB\n"
-    "INFO 12-25 14:01:01 metrics.py:449] Avg prompt throughput: 12.5 tokens/s, Avg generation throughput: "
-    "45.0 tokens/s, Running: 3 reqs, Swapped: 0 reqs, Pending: 1 reqs, GPU KV cache usage: 2.1%, "
-    "CPU KV cache usage: 0.0%.\n"
-    "INFO 12-25 14:01:01 metrics.py:465] Prefix cache hit rate: GPU: 12.50%, CPU: 0.00%\n"
-)
+START_0_6 = (DATA / "format_0.6.6_start.log").read_text()
 # (log, weights GiB, available KV GiB, KV tokens, max concurrency, CUDA graphs GiB), as the logs print them
 H200 = [
     ("llama-3.1-8b_tp1_h200", 15.0, 111.61, 914304, 6.98, 0.99),
@@ -108,7 +84,7 @@ def test_throughput_lines_of_a_cpu_under_load():
 
 
 def test_namespace_line_of_0_6_4_gives_every_argument():
-    read = log.parse(SEEDS_0_6_4)
+    read = log.parse(NAMESPACE_0_6)
     assert (read.version, read.model) == ("0.6.4.post1", "unsloth/Llama-3.3-70B-Instruct")
     assert (read.tensor_parallel_size, read.block_size, read.max_num_seqs) == (2, 16, 256)
     assert read.gpu_memory_utilization == 0.9 and read.max_num_batched_tokens is None
@@ -172,7 +148,7 @@ def test_an_unknown_version_is_read_and_said():
 
 
 def test_keys_never_come_out_of_a_log():
-    text = SEEDS_0_6_4.replace("api_key=None", "api_key='sk-very-secret'")
+    text = NAMESPACE_0_6.replace("api_key=None", "api_key='sk-very-secret'")
     dictionary = ("(APIServer pid=1) INFO 11-20 10:02:25 [api_utils.py:286] non-default args: "
                   "{'api_key': ['sk-very-secret'], 'model': 'm', 'max_model_len': 8}\n")  # fmt: skip
     for written in (text, dictionary):

@@ -99,10 +99,10 @@ def _requested(case: Case, plan: Plan) -> tuple[float, float]:
 
 
 def _requested_row(case: Case, plan: Plan, requested: tuple[float, float]) -> Row:
-    share = plan.settings.gpu_memory_utilization
+    share, seen = plan.settings.gpu_memory_utilization, f"{plan.gpu_memory_gib:.2f} GiB"
     known = "total_gpu_memory_gib" in case.log.profile
     return _row("memory for vLLM per GPU", requested[0], requested[1] if known else None, "GiB",
-                f"{share:g} of the {plan.gpu_memory_gib:.2f} GiB that the engine sees on a {case.gpu.title}")  # fmt: skip
+                f"{share:g} of the {seen} that the engine sees of {case.gpu.title}")  # fmt: skip
 
 
 def _weights_row(case: Case, plan: Plan) -> Row:
@@ -118,7 +118,7 @@ def _overhead_row(case: Case, plan: Plan, requested: tuple[float, float]) -> Row
     if log.available_kv_gib is not None and log.weights_gib is not None:
         actual = requested[1] - log.weights_gib - log.available_kv_gib
     items = ", ".join(f"{item.name} {item.bytes / GIB:.2f}" for item in plan.overheads if item.bytes)
-    share = f"{plan.settings.gpu_memory_utilization:g} of a {case.gpu.title}'s {plan.gpu_memory_gib:.2f} GiB"
+    share = f"{plan.settings.gpu_memory_utilization:g} of {case.gpu.title} ({plan.gpu_memory_gib:.2f} GiB)"
     return _row("overhead per GPU", plan.overhead_gib_per_gpu, actual, "GiB",
                 f"{share} less weights and KV cache; predicted: {items or 'none'}")  # fmt: skip
 

@@ -13,6 +13,7 @@ from workshop.plan.parallelism import Plan
 WORTH_PERCENT = 1.0  # less is not worth a flag
 SPARE_GIB = 1.0  # left free beside the CUDA graphs when --gpu-memory-utilization is raised
 HIGHEST_UTILIZATION = 0.95
+NULL_BLOCKS = 1  # the block that stands for "none" is never given to a request: v1/core/block_pool.py
 CPU_BLOCK_SIZE = 128  # tokens; vllm/platforms/cpu.py
 ENOUGH_REQUESTS = 4  # fewer at once than this: offer a shorter context
 
@@ -126,11 +127,10 @@ def _shorter(case: Case, base: Plan) -> tuple[float, Advice] | None:
     """A shorter context, where few requests of full length fit (or none, and the start failed)."""
     length = case.max_model_len()
     tokens = case.log.kv_cache_tokens or _tokens(case, base, base)
-    if tokens / length >= CPU_BLOCK_SIZE = 128  # tokens; vllm/platforms/cpu.py
-ENOUGH_REQUESTS or tokens < 2 * base.block_size:
+    if tokens / length >= ENOUGH_REQUESTS or tokens < 2 * base.block_size:
         return None
     if tokens < length:
-        fits = int(tokens) // base.block_size * base.block_size
+        fits = (int(tokens) // base.block_size - NULL_BLOCKS) * base.block_size
         return math.inf, Advice("--max-model-len", fits, f"the longest request that fits; one of {length:,} does not")
     half = max(base.block_size, length // 2)
     return 100.0, Advice("--max-model-len", half, f"{tokens / half:.2f} requests of {half:,} tokens at once instead of "
@@ -155,7 +155,7 @@ def _shorter_on_cpu(case: Case, length: int) -> list[tuple[float, Advice]]:
     tokens = case.log.kv_cache_tokens or case.capacity(case.kv_bytes).tokens
     if tokens >= length:
         return []
-    fits = tokens // CPU_BLOCK_SIZE * CPU_BLOCK_SIZE
+    fits = (tokens // CPU_BLOCK_SIZE - NULL_BLOCKS) * CPU_BLOCK_SIZE
     return [(math.inf, Advice("--max-model-len", fits, f"the longest request that fits; one of {length:,} does not"))]
 
 

@@ -1,0 +1,187 @@
+"""The plan beside real logs. Actual numbers are those that the logs print; what the planner predicts is tested in tests/plan."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from workshop.engine import log
+from workshop.engine.reconcile import Reconciliation, reconcile
+from workshop.errors import BadInput, WorkshopError
+
+LOGS = Path(log.__file__).parents[1] / "data" / "logs"
+GPU_LOGS = sorted(LOGS.glob("*_h200.log"))
+TINY = {  # what the CPU logs were recorded with: workshop/data/logs/index.json
+    "architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 512, "hidden_size": 256,
+    "intermediate_size": 768, "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2,
+    "head_dim": 64, "max_position_embeddings": 4096, "tie_word_embeddings": False, "torch_dtype": "bfloat16",
+    "rms_norm_eps": 1e-6, "hidden_act": "silu", "rope_theta": 10000.0,
+}  # fmt: skip
+
+
+@pytest.fixture
+def tiny(tmp_path) -> Path:
+    (tmp_path / "config.json").write_text(json.dumps(TINY))
+    return tmp_path
+
+
+@pytest.fixture
+def long_tiny(tmp_path) -> Path:
+    (tmp_path / "config.json").write_text(json.dumps({**TINY, "max_position_embeddings": 131072}))
+    return tmp_path
+
+
+@pytest.mark.parametrize("path", GPU_LOGS, ids=lambda path: path.stem)
+def test_every_gpu_log_is_compared_line_by_line(path):
+    result, read = reconcile(path, gpu="h200"), log.read(path)
+    names = [row.quantity for row in result.rows]
+    assert {"weights per GPU", "overhead per GPU", "available KV cache per GPU", "KV cache size"} <= set(names)
+    assert result.row("KV cache size").actual == read.kv_cache_tokens
+    assert result.row("weights per GPU").actual == read.weights_gib
+    assert result.row("available KV cache per GPU").actual == read.available_kv_gib
+    assert result.row("maximum concurrency").actual == read.max_concurrency
+    assert all(row.reason for row in result.rows)
+    assert result.failure == "" and result.advice
+
+
+@pytest.mark.parametrize("path", GPU_LOGS, ids=lambda path: path.stem)
+def test_errors_are_what_the_two_numbers_say(path):
+    for row in reconcile(path, gpu="h200").rows:
+        if row.predicted is None:
+            assert row.error_percent is None
+        else:
+            assert row.error_percent == pytest.approx((row.predicted / row.actual - 1) * 100, abs=0.1)
+
+
+def test_weights_and_bytes_a_token_agree_within_half_a_percent_on_every_recorded_run():
+    for path in GPU_LOGS:
+        result = reconcile(path, gpu="h200")
+        for quantity in ("weights per GPU", "KV cache per token and GPU"):
+            assert abs(result.row(quantity).error_percent) <= 0.5, f"{path.stem}: {quantity}"
+
+
+def test_the_difference_in_tokens_is_split_into_its_causes():
+    """Memory and bytes a token, together, are the whole error: (1 + a)(1 + b) = 1 + e."""
+    for path in GPU_LOGS:
+        row = reconcile(path, gpu="h200").row("KV cache size")
+        memory, token = (float(part.split(" % ")[0]) for part in row.reason.split(", "))
+        assert (1 + memory / 100) * (1 + token / 100) - 1 == pytest.approx(row.error_percent / 100, abs=2e-4)
+
+
+def test_advice_starts_from_the_log_and_more_gpus_come_last():
+    """fp8 halves the 128 KiB that a token of Llama 3.1 8B takes, so the 914,304 tokens of the log double."""
+    advice = reconcile(LOGS / "llama-3.1-8b_tp1_h200.log", gpu="h200").advice
+    fp8 = next(item for item in advice if item.flag == "--kv-cache-dtype")
+    assert fp8.value == "fp8" and fp8.effect.startswith("1,828,608 tokens of KV cache instead of 914,304 (+100 %)")
+    flags = [item.flag for item in advice]
+    assert flags[-1] == "--tensor-parallel-size" and "--gpu-memory-utilization" in flags
+    share = next(item for item in advice if item.flag == "--gpu-memory-utilization")
+    assert 0.92 < share.value <= 0.95
+
+
+def test_the_fp8_kv_advice_is_what_a_measured_run_with_it_gave():
+    """h200_vllm_runs.json, run 8b-kvfp8: 1,828,096 tokens."""
+    advice = reconcile(LOGS / "llama-3.1-8b_tp1_h200.log", gpu="h200").advice
+    effect = next(item.effect for item in advice if item.flag == "--kv-cache-dtype")
+    assert int(effect.split()[0].replace(",", "")) == pytest.approx(1828096, rel=0.005)
+
+
+def test_a_longer_context_is_offered_where_the_model_reads_more():
+    advice = reconcile(LOGS / "llama-3.1-405b-fp8_tp4_h200.log", gpu="h200").advice
+    longer = next(item for item in advice if item.flag == "--max-model-len")
+    assert longer.value == 131072 and "1.86 of them at once" in longer.effect  # 243,696 / 131,072
+
+
+@pytest.mark.parametrize(("name", "tokens", "concurrency"), [
+    ("cpu_tp2", 1048576, 256.0), ("cpu_pp2", 1048576, 256.0), ("cpu_under_load", 8192, 4.0)])  # fmt: skip
+def test_cpu_logs_agree_exactly(tiny, name, tokens, concurrency):
+    result = reconcile(LOGS / f"{name}.log", model=tiny)
+    row = result.row("KV cache size")
+    assert (row.predicted, row.actual, row.error_percent) == (tokens, tokens, 0)
+    assert result.row("maximum concurrency").actual == concurrency
+    assert all("--gpu" not in line for line in result.assumed)
+
+
+def test_cpu_advice_doubles_the_space(tiny):
+    one = reconcile(LOGS / "cpu_tp2.log", model=tiny).advice[0]
+    assert (one.flag, one.value) == ("VLLM_CPU_KVCACHE_SPACE", 2) and "2,097,152 tokens" in one.effect
+    other = {item.flag: item.value for item in reconcile(LOGS / "cpu_under_load.log", model=tiny).advice}
+    assert other["--kv-cache-memory-bytes"] == 2 * 16777216 and other["--max-model-len"] == 4096
+
+
+def test_a_start_that_failed_for_its_kv_cache_gets_the_length_that_fits(long_tiny):
+    """vLLM says of this start: the estimated maximum model length is 32640."""
+    result = reconcile(LOGS / "failures/kv_cache_too_small.log", model=long_tiny)
+    assert "0.25 GiB" in result.failure
+    assert (result.advice[0].flag, result.advice[0].value) == ("--max-model-len", 32640)
+    assert result.row("KV cache size").actual is None
+
+
+def test_blocks_of_0_6_are_compared_as_blocks_times_16():
+    """Message formats of 0.6.6 (tests/engine/test_log.py), figures of a user's MI300X: 19,513 blocks, 95.28 GiB."""
+    result = reconcile(Path(__file__).parent / "data" / "format_0.6.6_start.log")
+    row = result.row("KV cache size")
+    assert row.actual == 19513 * 16 and "19,513 blocks of 16 tokens" in row.reason
+    assert result.row("KV cache per token and GPU").error_percent == pytest.approx(0, abs=0.1)  # 320 KiB
+    assert result.row("memory for vLLM per GPU").actual == pytest.approx(191.98 * 0.98, abs=0.01)
+    assert any("MI300X" in line for line in result.assumed) and any("0.6.6" in line for line in result.assumed)
+
+
+def test_what_the_log_does_not_say_is_asked_for_in_one_sentence(tiny):
+    with pytest.raises(BadInput, match="does not name its GPU") as asked:
+        reconcile(LOGS / "llama-3.1-8b_tp1_h200.log")
+    assert "--gpu" in asked.value.remedy and "h200" in asked.value.remedy
+    with pytest.raises(BadInput, match="/models/tiny") as asked:
+        reconcile(LOGS / "tiny_cpu_server.log")
+    assert "--model" in asked.value.remedy
+    with pytest.raises(BadInput, match="The log is of a Qwen3MoeForCausalLM"):
+        reconcile(LOGS / "qwen3-30b-a3b_tp1_h200.log", model=tiny)
+    assert any("NVIDIA H200" in line for line in reconcile(LOGS / "qwen3-30b-a3b_tp1_h200.log").assumed)
+
+
+def test_a_log_that_ends_early_says_why():
+    with pytest.raises(WorkshopError, match="damaged or was cut") as ended:
+        reconcile(LOGS / "failures/truncated_shard.log")
+    assert ended.value.exit_code == 1
+    early = log.parse("INFO 11-20 10:02:25 [model.py:733] Resolved architecture: LlamaForCausalLM\n")
+    with pytest.raises(WorkshopError, match="ends before"):
+        reconcile(early)
+
+
+def run(*arguments: str):
+    from workshop.cli.reconcile import command
+
+    return CliRunner().invoke(command, [str(argument) for argument in arguments])
+
+
+def test_json_has_the_promised_keys_and_nothing_else():
+    result = run(LOGS / "llama-3.1-70b_tp4_h200.log", "--gpu", "H200", "--json")
+    assert result.exit_code == 0
+    data = json.loads(result.stdout)
+    assert set(data) == {"rows", "advice"}
+    assert all(set(row) == {"quantity", "predicted", "actual", "unit", "error_percent", "reason"} for row in data["rows"])
+    assert all(set(item) == {"flag", "value", "effect"} for item in data["advice"])
+    tokens = next(row for row in data["rows"] if row["unit"] == "tokens")
+    assert tokens["actual"] == 1229264 and isinstance(tokens["predicted"], int)
+    assert "llama-3.1-70b" in result.stderr
+
+
+def test_the_table_shows_both_numbers_and_the_advice():
+    result = run(LOGS / "llama-3.1-8b_tp1_h200.log", "--gpu", "h200", "--model", "llama-3.1-8b")
+    assert result.exit_code == 0
+    assert "914,304" in result.stdout and "What to change" in result.stdout and "--kv-cache-dtype fp8" in result.stdout
+
+
+def test_errors_carry_the_exit_codes_of_the_command_line(tmp_path):
+    (tmp_path / "other.log").write_text("something else\n")
+    for path, code in ((tmp_path / "other.log", 2), (tmp_path / "none.log", 2), (LOGS / "failures/no_weights.log", 1)):
+        assert run(path).exception.exit_code == code
+
+
+def test_reconciliation_is_plain_data():
+    result = reconcile(LOGS / "mistral-7b_tp1_h200.log", gpu="h200")
+    assert isinstance(result, Reconciliation) and result.row("no such row") is None
+    assert json.loads(json.dumps(result.to_dict())) == result.to_dict()
