@@ -13,8 +13,7 @@ from bisect import bisect_left, insort
 
 MIB = 1 << 20
 MIN_BLOCK = 512               # every size is a multiple of it
-SMALL = MIB                   # requests up to this come from 2 MiB segments
-SMALL_SEGMENT = 2 * MIB
+SMALL = MIB                   # requests up to this come from segments of 2 MiB
 LARGE_SEGMENT = 20 * MIB      # requests below MIN_LARGE come from these
 MIN_LARGE = 10 * MIB          # larger requests get a segment of their own, rounded to ROUND_LARGE
 ROUND_LARGE = 2 * MIB
@@ -22,49 +21,43 @@ MAX_SPLIT_WHILE_LOADING = 20 * MIB
 
 
 class Allocator:
-    """Counts allocated block bytes. Freed neighbours are not merged: loading frees whole segments only."""
+    """Counts allocated block bytes. Small requests (up to 1 MiB) pack well and count as they are.
+
+    Freed neighbours are not merged: what is freed while loading are whole segments.
+    """
 
     def __init__(self, max_split: int = MAX_SPLIT_WHILE_LOADING):
         self.max_split, self.allocated = max_split, 0
-        self.small: list[int] = []        # sizes of free blocks, ascending
-        self.large: list[int] = []
+        self.free_blocks: list[int] = []        # sizes of free large blocks, ascending
 
     def alloc(self, size: int) -> int:
         """Allocate `size` bytes; return the size of the block that was handed out, for free()."""
-        if size <= 0:
-            return 0
         size = -(-size // MIN_BLOCK) * MIN_BLOCK
-        pool = self.small if size <= SMALL else self.large
-        block = self._reuse(pool, size) or self._segment(size)
-        rest = block - size
-        split = rest >= MIN_BLOCK if size <= SMALL else size < self.max_split and rest > SMALL
-        if split:
-            insort(pool, rest)
+        if size <= SMALL:
+            self.allocated += size
+            return size
+        block = self._reuse(size) or self._segment(size)
+        if size < self.max_split and block - size > SMALL:
+            insort(self.free_blocks, block - size)
             block = size
         self.allocated += block
         return block
 
-    def _reuse(self, pool: list[int], size: int) -> int:
+    def _reuse(self, size: int) -> int:
         """Take the smallest free block that is large enough, within the limits for unsplittable blocks."""
-        i = bisect_left(pool, size)
-        if i == len(pool):
+        i = bisect_left(self.free_blocks, size)
+        if i == len(self.free_blocks):
             return 0
-        block = pool[i]
-        if size < self.max_split <= block:
+        block = self.free_blocks[i]
+        if size < self.max_split <= block or (size >= self.max_split and block >= size + LARGE_SEGMENT):
             return 0
-        if size >= self.max_split and block >= size + LARGE_SEGMENT:
-            return 0
-        return pool.pop(i)
+        return self.free_blocks.pop(i)
 
     @staticmethod
     def _segment(size: int) -> int:
-        if size <= SMALL:
-            return SMALL_SEGMENT
-        if size < MIN_LARGE:
-            return LARGE_SEGMENT
-        return -(-size // ROUND_LARGE) * ROUND_LARGE
+        return LARGE_SEGMENT if size < MIN_LARGE else -(-size // ROUND_LARGE) * ROUND_LARGE
 
-    def free(self, block: int, small: bool = False) -> None:
-        if block:
-            self.allocated -= block
-            insort(self.small if small else self.large, block)
+    def free(self, block: int) -> None:
+        self.allocated -= block
+        if block > SMALL:
+            insort(self.free_blocks, block)

@@ -8,9 +8,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from workshop.plan.activations import candidates, runner
 from workshop.plan.catalog.config import ModelConfig
 from workshop.plan.catalog.gpus import GPU, MIB
 from workshop.plan.settings import Settings
+
+# Read with cudaMemGetInfo around each step on an H200 (CUDA 13.0, NCCL 2.28.9): benchmarks/gpu/measure_worker.py.
+KERNELS_AT_LOAD = 162 * MIB      # a worker of its own loads its first CUDA modules after the first snapshot
+KERNELS_AT_PROFILE = 68 * MIB    # modules that the profile run touches first
+GATHER_BASE, GATHER_PER_RANK = 398 * MIB, 44 * MIB   # NCCL channels that the first gather of logits opens
 
 
 @dataclass(frozen=True)
@@ -23,40 +29,24 @@ class Overhead:
     source: str
 
 
-# Architectures with experts that run on model runner V2, which reserves nothing for CUDA graphs (config/vllm.py).
-V2_MOE = {"DeepseekV2ForCausalLM", "Qwen2MoeForCausalLM", "GraniteMoeForCausalLM"}
-
-
-def runner(m: ModelConfig) -> int:
-    """Return which model runner vLLM 0.25.1 takes: 2 for dense decoders and a few MoE families, 1 for the rest."""
-    if m.mamba or (m.moe and m.architecture not in V2_MOE):
-        return 1
-    return 2
-
-
-def activation_bytes(m: ModelConfig, tp: int, tokens: int) -> int:
-    """Peak of the layers' activations, in 16 bit: the MLP's inputs, both halves of the gate, and their product."""
-    h, t = m.hidden_size, m.traits
-    attn = m.num_attention_heads * (m.mla.v_head_dim if m.mla else m.head_dim) // tp
-    width = m.intermediate_size // tp * (3 if t.gated_mlp else 2)
-    if m.moe:
-        k, i = m.moe.experts_per_token, m.moe.intermediate_size // tp
-        width = max(width if len(m.moe.layers) < m.num_hidden_layers else 0, k * (2 * i + max(i, 0) + h))
-    return 2 * tokens * (2 * h + attn + width)
-
-
 def overheads(m: ModelConfig, gpu: GPU, s: Settings, tp: int, pp: int, stage: int) -> list[Overhead]:
     """Return the overhead items of one rank of pipeline stage `stage`."""
+    last = stage == pp - 1
+    peak = max(candidates(m, gpu, s, tp, stage == 0, last), key=lambda p: p.bytes)
+    kernels = KERNELS_AT_PROFILE + (KERNELS_AT_LOAD if tp * pp == 1 else 0)
     items = [
-        Overhead("activations", activation_bytes(m, tp, s.max_num_batched_tokens),
-                 f"the profile run of {s.max_num_batched_tokens} tokens at its peak",
-                 "shapes of the MLP; gpu_worker.py determine_available_memory"),
-        Overhead("kernels and workspaces", 320 * MIB, "CUDA modules loaded on first use, cuBLAS workspaces",
-                 "measured, H200"),
+        Overhead("activations", peak.bytes, f"peak of the profile run: {peak.name} ({peak.parts})",
+                 "shapes of vLLM 0.25.1's layers; live tensors traced on H200"),
+        Overhead("CUDA kernels", kernels, "modules that CUDA loads when a kernel is used for the first time"
+                 + ("" if tp * pp == 1 else " (with several ranks, most are loaded before vLLM starts to count)"),
+                 "cudaMemGetInfo around the profile run, H200"),
     ]
-    if tp > 1:
-        items.append(Overhead("NCCL", 220 * MIB, "channels opened by the first all-reduce", "measured, H200"))
+    if tp > 1 and last:
+        items.append(Overhead("NCCL", GATHER_BASE + GATHER_PER_RANK * tp,
+                              "buffers that the first gather of logits over the tensor-parallel ranks opens",
+                              "cudaMemGetInfo around the profile run, H200, NCCL 2.28.9"))
     if runner(m) == 1 and not s.enforce_eager:
-        items.append(Overhead("CUDA graphs", 650 * MIB, "model runner V1 reserves an estimate",
-                              "gpu_model_runner.py profile_cudagraph_memory"))
+        items.append(Overhead("CUDA graphs", 656 * MIB,
+                              f"model runner V1 sets aside what it estimates for {2 * len(s.graph_sizes)} graphs",
+                              "v1/worker/gpu_model_runner.py profile_cudagraph_memory (0.25.1)"))
     return items

@@ -88,7 +88,8 @@ class Fit:
 def fit(m: ModelConfig, gpu: GPU, s: Settings, tp: int, pp: int) -> Fit:
     """Return the memory of this split. Pure arithmetic on ints; bytes throughout."""
     requested = -(-int(gpu.engine_bytes * s.gpu_memory_utilization * 1000) // 1000)
-    weights = tuple(ranks.stage_bytes(m, tp, pp, i) for i in range(pp))
+    deep_gemm = ranks.loads_deep_gemm(m, gpu, s.kv_cache_dtype)
+    weights = tuple(ranks.stage_bytes(m, tp, pp, i, deep_gemm) for i in range(pp))
     over = tuple(tuple(overheads.overheads(m, gpu, s, tp, pp, i)) for i in range(pp))
     lay = kv_cache.layout(m, tp, s.kv_cache_dtype, s.max_model_len, s.max_num_batched_tokens)
     available = [requested - w - sum(o.bytes for o in items) for w, items in zip(weights, over, strict=True)]

@@ -9,15 +9,20 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from workshop.errors import BadInput
+from workshop.plan.allocator import Allocator
 from workshop.plan.catalog.config import DTYPE_BYTES, ModelConfig
+from workshop.plan.catalog.gpus import GPU, MIB
+from workshop.plan.kv_cache import kv_dtype_bytes
 from workshop.plan.weights import (
     Weight,
     embedding_weights,
     head_weights,
+    layer_kind,
     layer_weights,
-    layers_by_kind,
     tensor_bytes,
 )
+
+DEEP_GEMM_WORKSPACE = 32 * MIB     # PyTorch's cuBLAS workspace on Hopper
 
 
 @dataclass(frozen=True)
@@ -91,24 +96,6 @@ def check_sizes(m: ModelConfig, tp: int, pp: int) -> None:
                        f"Give at most {m.num_hidden_layers}.")
 
 
-@lru_cache(maxsize=2048)
-def layer_bytes(m: ModelConfig, index: int, tp: int) -> int:
-    """Bytes of one decoder layer on one rank, MLA's absorbed copies included."""
-    total = sum(sum(tensor_bytes(m, w, index, tp)) for w in layer_weights(m, index))
-    return total + absorbed_bytes(m, tp)
-
-
-def absorbed_bytes(m: ModelConfig, tp: int) -> int:
-    """MLA multiplies kv_b_proj into query and output for decoding: W_UV is kept once more, laid out for it.
-
-    Source: vllm/model_executor/layers/attention/mla_attention.py process_weights_after_loading (0.25.1).
-    """
-    if not m.mla:
-        return 0
-    copied = m.mla.v_head_dim + m.mla.qk_nope_head_dim
-    return m.num_attention_heads // tp * copied * m.mla.kv_lora_rank * DTYPE_BYTES[m.dtype]
-
-
 def rope_bytes(m: ModelConfig) -> int:
     """Bytes of the cos/sin tables: [positions, rotary_dim] each, shared by all layers, on every rank."""
     return sum(positions * dim for positions, dim in m.rope_tables) * DTYPE_BYTES[m.dtype]
@@ -123,22 +110,74 @@ def stage_weights(m: ModelConfig, stage: int, pp: int) -> tuple[list[Weight], li
     return before, after
 
 
+@lru_cache(maxsize=4096)
+def _layer_tensors(m: ModelConfig, index: int, tp: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Bytes of each tensor of a layer on one rank: (of attention, which come before the rope table; the others)."""
+    mine: tuple[list[int], list[int]] = ([], [])
+    for w in layer_weights(m, index):
+        mine[0 if w.name.startswith("self_attn") else 1].extend(tensor_bytes(m, w, index, tp))
+    return tuple(mine[0]), tuple(mine[1])
+
+
+def _uniform(m: ModelConfig) -> bool:
+    """True where all layers of one kind have the same tensors: nothing is left in 16 bit layer by layer."""
+    q = m.quantization
+    return not (q and any("layers" in pattern or pattern.startswith("re:") for pattern in q.ignore))
+
+
+def _build_rope(m: ModelConfig, memory: Allocator) -> None:
+    """The cos/sin table is made in 32 bit and kept in 16: angles, cosines, sines, both, and the result."""
+    for positions, dim in m.rope_tables:
+        half = positions * dim * 2
+        angles, cosines, sines = memory.alloc(half), memory.alloc(half), memory.alloc(half)
+        both = memory.alloc(2 * half)
+        for block in (angles, cosines, sines):
+            memory.free(block)
+        memory.alloc(positions * dim * DTYPE_BYTES[m.dtype])
+        memory.free(both)
+
+
 @lru_cache(maxsize=1024)
-def stage_bytes(m: ModelConfig, tp: int, pp: int, stage: int) -> int:
-    """Return the weight bytes of one rank of a pipeline stage: layers, embedding or head, rope tables."""
-    layers = partition_layers(m.num_hidden_layers, pp)[stage]
+def stage_bytes(m: ModelConfig, tp: int, pp: int, stage: int, deep_gemm: bool = False) -> int:
+    """Return the bytes that loading keeps on one rank of a stage: what vLLM prints as "Model loading took".
+
+    Weights, scales and rope tables in the blocks that PyTorch's allocator hands out for them (see allocator.py);
+    deep_gemm: FP8 weights or an FP8 KV cache on Hopper and newer load DeepGEMM, whose handle takes a workspace.
+    """
+    memory = Allocator()
     before, after = stage_weights(m, stage, pp)
-    total = sum(sum(tensor_bytes(m, w, 0, tp)) for w in (*before, *after)) + rope_bytes(m)
-    if m.quantization and m.quantization.ignore:      # layers may differ: some are left in 16 bit
-        return total + sum(layer_bytes(m, i, tp) for i in layers)
-    return total + sum(n * layer_bytes(m, i, tp) for i, n in layers_by_kind(m, layers))
+    for w in before:
+        for size in tensor_bytes(m, w, 0, tp):
+            memory.alloc(size)
+    rope = bool(m.rope_tables)
+    kinds = {}
+    for i in partition_layers(m.num_hidden_layers, pp)[stage]:
+        key = kinds.setdefault(layer_kind(m, i), i) if _uniform(m) else i
+        attention, rest = _layer_tensors(m, key, tp)
+        for size in attention:
+            memory.alloc(size)
+        if rope:
+            _build_rope(m, memory)
+            rope = False
+        for size in rest:
+            memory.alloc(size)
+    for w in after:
+        for size in tensor_bytes(m, w, 0, tp):
+            memory.alloc(size)
+    return memory.allocated + (DEEP_GEMM_WORKSPACE if deep_gemm else 0)
 
 
-def ranks(m: ModelConfig, tp: int, pp: int, gpus_per_node: int) -> list[Rank]:
+def loads_deep_gemm(m: ModelConfig, gpu: GPU, kv_cache_dtype: str) -> bool:
+    """True where vLLM 0.25.1 initialises DeepGEMM while loading (vllm/utils/deep_gemm.py)."""
+    fp8_weights = m.quantization is not None and m.quantization.weight_bits == 8 and m.quantization.activation_bits == 8
+    return gpu.hopper_or_newer and (fp8_weights or kv_dtype_bytes(m, kv_cache_dtype) == 1)
+
+
+def ranks(m: ModelConfig, tp: int, pp: int, gpus_per_node: int, deep_gemm: bool = False) -> list[Rank]:
     """Return every rank in vLLM's order: tensor ranks of the first stage, then of the next."""
     out = []
     for stage, layers in enumerate(partition_layers(m.num_hidden_layers, pp)):
-        weight_bytes = stage_bytes(m, tp, pp, stage)
+        weight_bytes = stage_bytes(m, tp, pp, stage, deep_gemm)
         for t in range(tp):
             number = stage * tp + t
             out.append(Rank(number, number // gpus_per_node, t, stage, layers, m.num_attention_heads // tp,

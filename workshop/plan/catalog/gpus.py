@@ -25,6 +25,7 @@ class GPU:
         bf16_tflops, fp8_tflops: dense matrix peak; 0: the GPU has no such units (fp16 is taken for bf16 on a T4).
         link_gb_s: GPU to GPU inside a node, one direction, 10**9 bytes a second.
         link: NVLink, PCIe, Infinity Fabric.
+        l2_mib, sm_count: L2 cache and multiprocessors, which decide some of the engine's scratch buffers.
     """
 
     name: str
@@ -38,12 +39,18 @@ class GPU:
     link: str
     link_gb_s: float
     compute_capability: str
+    l2_mib: int
+    sm_count: int
     source: str
     aliases: tuple[str, ...] = ()
 
     @property
     def engine_gib(self) -> float:
         return self.engine_bytes / GIB
+
+    @property
+    def l2_bytes(self) -> int:
+        return self.l2_mib * MIB
 
     @property
     def hopper_or_newer(self) -> bool:
