@@ -19,6 +19,7 @@ import openai
 from workshop.errors import BadInput, WorkshopError
 from workshop.launch import records
 from workshop.launch.records import ServerRecord
+from workshop.use.refusals import remedy
 
 CONNECT_TIMEOUT_S = 5.0
 START = "Start one: `workshop serve --background`, or run the panel of notebook 00_start."
@@ -126,7 +127,7 @@ class Client:
             body = error.body if isinstance(error.body, dict) else {}
             said = str(body.get("message") or error.message).strip().splitlines()[0].rstrip(".")
             if error.status_code < 500:
-                return BadInput(f"The server refused the request ({error.status_code}): {said}.")
+                return BadInput(f"The server refused the request ({error.status_code}): {said}.", remedy(said))
             return self._gone(said)
         return WorkshopError(str(error))
 

@@ -1,0 +1,276 @@
+"""Is what we compute what vLLM samples? 2,000 samples a setting and prompt against our distribution.
+
+    python benchmarks/sampling/truth.py            # needs a running server; writes truth.json and docs/sampling.md
+
+Each pair of setting and prompt gives one p-value: chi-square with small cells pooled, zero if vLLM ever sampled what
+we call impossible. The p-values are multiplied by their number (Bonferroni). tests/use/test_sampling_live.py runs
+the same with the same seeds.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import math
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from scipy.stats import chi2
+
+from workshop.use.logprobs import next_token_logprobs
+from workshop.use.sampling import Pipeline, pipeline
+from workshop.use.sampling_settings import Settings
+
+SAMPLES = 2000
+LEAST = 0.001      # an adjusted p below this means: not the same distribution
+SMALLEST_CELL = 5  # expected count below which cells are pooled, as chi-square needs
+PROMPTS = ("San Francisco is a", "Boston is a", "To be, or not to", "The king said to the king of the king",
+           "My fellow citizens, my fellow citizens, my fellow")
+
+
+@dataclass(frozen=True)
+class Case:
+    """A setting, and which token of the answer is compared: the first, or the second given the first."""
+
+    name: str
+    settings: Settings
+    token: int = 1
+
+
+CASES = (
+    Case("greedy", Settings(temperature=0)),
+    Case("temperature 0.5", Settings(temperature=0.5)),
+    Case("everything off", Settings()),
+    Case("temperature 1.6", Settings(temperature=1.6)),
+    Case("top_k 5", Settings(top_k=5)),
+    Case("top_k 20, temperature 1.5", Settings(top_k=20, temperature=1.5)),
+    Case("top_p 0.7", Settings(top_p=0.7)),
+    Case("top_p 0.8, temperature 1.5", Settings(top_p=0.8, temperature=1.5)),
+    Case("top_p 0.9, temperature 0.6", Settings(top_p=0.9, temperature=0.6)),
+    Case("min_p 0.1", Settings(min_p=0.1)),
+    Case("min_p 0.05, temperature 1.6", Settings(min_p=0.05, temperature=1.6)),
+    Case("top_k 30, top_p 0.8, temperature 1.5", Settings(top_k=30, top_p=0.8, temperature=1.5)),
+    Case("min_p 0.02, top_k 12, top_p 0.9, temperature 1.4",
+         Settings(min_p=0.02, top_k=12, top_p=0.9, temperature=1.4)),
+    Case("min_tokens 2", Settings(min_tokens=2)),
+    Case("frequency_penalty 2, top_k 3", Settings(frequency_penalty=2.0, top_k=3), token=2),
+    Case("frequency_penalty -2, top_k 4, temperature 1.3",
+         Settings(frequency_penalty=-2.0, top_k=4, temperature=1.3), token=2),
+    Case("presence_penalty 2, top_p 0.5", Settings(presence_penalty=2.0, top_p=0.5), token=2),
+    Case("repetition_penalty 1.5, top_k 4", Settings(repetition_penalty=1.5, top_k=4), token=2),
+    Case("repetition 1.3, frequency 1, presence 0.5, temperature 1.2, min_p 0.05, top_k 6, top_p 0.9",
+         Settings(repetition_penalty=1.3, frequency_penalty=1.0, presence_penalty=0.5, temperature=1.2, min_p=0.05,
+                  top_k=6, top_p=0.9), token=2),
+)
+
+# A way to compute: (logprobs, settings, output tokens, prompt tokens, logit of logprob 0) → pipeline.
+Compute = Callable[[dict, Settings, Sequence[int], Sequence[int], float], Pipeline]
+
+
+def ours(logprobs: dict, settings: Settings, output: Sequence[int], prompt: Sequence[int], offset: float) -> Pipeline:
+    """What the workshop computes; the logits, where repetition_penalty needs them, are logprobs plus a constant."""
+    logits = None if settings.repetition_penalty == 1 else {token: x + offset for token, x in logprobs.items()}
+    return pipeline(logprobs, settings, output_tokens=output, prompt_tokens=prompt, logits=logits, stop_tokens=STOP)
+
+
+def in_order(*stages: tuple[str, ...]) -> Compute:
+    """Return a computation with the parameters in another order: each stage alone, on what the one before left."""
+    def compute(logprobs, settings, output, prompt, offset) -> Pipeline:
+        for stage in stages:
+            others = [name for name in asdict(settings) if name not in stage]
+            result = ours(logprobs, settings.without(*others), output, prompt, offset)
+            logprobs = {token: math.log(p) for token, p in result.probabilities.items()}
+        return result
+    return compute
+
+
+PENALTIES = ("frequency_penalty", "presence_penalty")
+WRONG: dict[str, tuple[str, Compute]] = {   # the case that tells, and the wrong computation
+    "top_k and top_p before temperature": (
+        "top_k 30, top_p 0.8, temperature 1.5", in_order(("top_k", "top_p"), ("temperature",))),
+    "min_p before temperature": ("min_p 0.05, temperature 1.6", in_order(("min_p",), ("temperature",))),
+    "top_p before top_k": (
+        "min_p 0.02, top_k 12, top_p 0.9, temperature 1.4", in_order(("temperature", "min_p", "top_p"), ("top_k",))),
+    "penalties after temperature": (
+        "frequency_penalty -2, top_k 4, temperature 1.3", in_order(("temperature",), (*PENALTIES, "top_k"))),
+    "no penalties": ("frequency_penalty -2, top_k 4, temperature 1.3", in_order(("temperature", "top_k"))),
+    "temperature twice": ("temperature 1.6", in_order(("temperature",), ("temperature",))),
+}
+STOP: tuple[int, ...] = (1,)   # the teaching model's end of text; set by `use_model`
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One test: p is not yet corrected; `cells` is how many counts were compared."""
+
+    case: str
+    prompt: str
+    p: float
+    cells: int
+    samples: int
+
+
+@functools.cache
+def _logits_of(folder: str):
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    torch.set_grad_enabled(False)
+    return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+
+
+def logit_offset(folder: str, tokens: Sequence[int]) -> float:
+    """Return the constant that the server's logprobs lack: log Σ exp(logit), by running the model here.
+
+    vLLM's own bfloat16 differs from this in the second decimal, which moves a penalised logit by a thousandth.
+    """
+    import torch
+
+    return float(_logits_of(folder)(torch.tensor([list(tokens)])).logits[0, -1].logsumexp(0))
+
+
+class Server:
+    """What the truth test asks of a client; answers are kept, because many cases ask for the same position."""
+
+    def __init__(self, client, folder: str):
+        self.client, self.folder = client, folder
+        self.position = functools.cache(self._position)
+        self.offset = functools.cache(lambda tokens: logit_offset(self.folder, tokens))
+        self.samples = functools.cache(self._samples)
+
+    def prompt_tokens(self, prompt: str) -> tuple[int, ...]:
+        """Return the prompt's token ids, the beginning-of-text token included."""
+        return self.position(prompt)[1]
+
+    def _position(self, context: str | tuple[int, ...]) -> tuple[dict[int, float], tuple[int, ...]]:
+        prompt = context if isinstance(context, str) else list(context)
+        answer = self.client.complete(prompt, max_tokens=1, temperature=0, logprobs=-1, return_token_ids=True,
+                                      return_tokens_as_token_ids=True)
+        return next_token_logprobs(answer), tuple(answer.choices[0].prompt_token_ids)
+
+    def _samples(self, prompt: str, settings: Settings, tokens: int, seed: int) -> list[tuple[int, ...]]:
+        n = 1 if settings.greedy else SAMPLES
+        answer = self.client.complete(prompt, max_tokens=max(tokens, settings.min_tokens), n=n, seed=seed,
+                                      return_token_ids=True, **settings.request())
+        return [tuple(choice.token_ids[:tokens]) for choice in answer.choices]
+
+
+def compare(server: Server, case: Case, prompt: str, compute: Compute = ours) -> Outcome:
+    """Sample, compare, return the p-value; for the second token pooled over the first ones."""
+    seed = 1000 * CASES.index(case) + PROMPTS.index(prompt)
+    groups: dict[tuple[int, ...], Counter] = defaultdict(Counter)
+    found = server.samples(prompt, case.settings, case.token, seed)
+    for tokens in found:
+        if len(tokens) == case.token:   # an answer may end after one token
+            groups[tokens[:-1]][tokens[-1]] += 1
+    statistic, freedom, cells = 0.0, 0, 0
+    prompt_tokens = server.prompt_tokens(prompt)
+    for first, counts in groups.items():
+        context = (*prompt_tokens, *first)
+        logprobs, _ = server.position(context)
+        offset = server.offset(context) if case.settings.repetition_penalty != 1 else 0.0
+        result = compute(logprobs, case.settings, first, prompt_tokens, offset)
+        more, free, compared = chi_square(counts, result)
+        statistic, freedom, cells = statistic + more, freedom + free, cells + compared
+    p = 0.0 if math.isinf(statistic) else (float(chi2.sf(statistic, freedom)) if freedom else 1.0)
+    return Outcome(case.name, prompt, p, cells, len(found))
+
+
+def chi_square(counts: Counter, result: Pipeline) -> tuple[float, int, int]:
+    """Return (statistic, degrees of freedom, cells); infinite if something impossible was sampled.
+
+    Cells with fewer than 5 expected are pooled. So are tokens of exactly equal score at top_p's border: which of
+    them vLLM keeps is up to its sort, and their sum is what can be known.
+    """
+    total = sum(counts.values())
+    expected = dict(result.probabilities)
+    counts = Counter(counts)
+    border = [token for token in result.border if token in expected or token in counts]
+    if border:
+        expected["border"] = math.fsum(expected.pop(token, 0.0) for token in border)
+        counts["border"] = sum(counts.pop(token, 0) for token in border)
+    if any(token not in expected for token in counts):
+        return math.inf, 0, len(counts)
+    pooled_expected, pooled_count, statistic, cells = 0.0, 0, 0.0, 0
+    for token, p in expected.items():
+        if p * total < SMALLEST_CELL:
+            pooled_expected, pooled_count = pooled_expected + p * total, pooled_count + counts[token]
+        else:
+            statistic, cells = statistic + (counts[token] - p * total) ** 2 / (p * total), cells + 1
+    if pooled_expected >= 1:
+        statistic, cells = statistic + (pooled_count - pooled_expected) ** 2 / pooled_expected, cells + 1
+    return statistic, max(cells - 1, 0), cells
+
+
+def adjusted(outcomes: Iterable[Outcome]) -> list[float]:
+    """Return Bonferroni's p-values."""
+    outcomes = list(outcomes)
+    return [min(1.0, outcome.p * len(outcomes)) for outcome in outcomes]
+
+
+def run_all(server: Server) -> list[Outcome]:
+    """Return every case on every prompt."""
+    return [compare(server, case, prompt) for case in CASES for prompt in PROMPTS]
+
+
+def run_wrong(server: Server) -> dict[str, list[Outcome]]:
+    """Return what the wrong orders give, on the samples that the right one is tested with."""
+    by_name = {case.name: case for case in CASES}
+    return {name: [compare(server, by_name[case], prompt, compute) for prompt in PROMPTS]
+            for name, (case, compute) in WRONG.items()}
+
+
+def table(outcomes: list[Outcome], wrong: dict[str, list[Outcome]]) -> str:
+    """Return the two tables of docs/sampling.md."""
+    number = len(outcomes)
+    lines = ["| setting | token | cells compared | p, smallest of 5 prompts | corrected |", "|---|---|---:|---:|---:|"]
+    for case in CASES:
+        mine = [outcome for outcome in outcomes if outcome.case == case.name]
+        worst = min(outcome.p for outcome in mine)
+        which = "first" if case.token == 1 else "second, given the first"
+        lines.append(f"| {case.name} | {which} | {sum(one.cells for one in mine)} | {worst:.3g} | "
+                     f"{min(1.0, worst * number):.3g} |")
+    lines += ["", "| computed wrongly | prompts on which it fails | largest p | corrected |", "|---|---:|---:|---:|"]
+    for name, mine in wrong.items():
+        failed = sum(one.p * number < LEAST for one in mine)
+        largest = max(one.p for one in mine)
+        lines.append(f"| {name} | {failed} of {len(mine)} | {largest:.2g} | {min(1.0, largest * number):.2g} |")
+    return "\n".join(lines)
+
+
+def write_doc(path: Path, text: str) -> None:
+    """Replace what stands between the two marks of a document."""
+    begin, end = "<!-- truth: begin -->", "<!-- truth: end -->"
+    before, _, rest = path.read_text(encoding="utf-8").partition(begin)
+    _, _, after = rest.partition(end)
+    path.write_text(f"{before}{begin}\n{text}\n{end}{after}", encoding="utf-8")
+
+
+def main() -> int:
+    """Run everything against the server that connect() finds."""
+    from workshop import connect
+
+    here = Path(__file__).parent
+    client = connect()
+    server = Server(client, model_folder(client))
+    outcomes, wrong = run_all(server), run_wrong(server)
+    text = table(outcomes, wrong)
+    print(text)
+    (here / "truth.json").write_text(json.dumps(
+        {"samples": SAMPLES, "outcomes": [asdict(one) for one in outcomes],
+         "wrong": {name: [asdict(one) for one in mine] for name, mine in wrong.items()}}, indent=1) + "\n")
+    write_doc(here.parents[1] / "docs" / "sampling.md", text)
+    return 0 if min(adjusted(outcomes)) >= LEAST else 1
+
+
+def model_folder(client) -> str:
+    """Return where the served model's weights are."""
+    root = client.openai.models.list().data[0].model_dump().get("root")
+    return root or client.model
+
+
+if __name__ == "__main__":
+    sys.exit(main())
