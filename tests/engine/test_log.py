@@ -104,11 +104,11 @@ def test_blocks_of_0_6_become_tokens():
 
 def test_profile_sentence_of_0_7_is_read_on_every_rank():
     """The wording of 0.6.6 to 0.8; figures published for InternVL3 78B on 8 L40S."""
-    parts = ("worker.py:241] the current vLLM instance can use total_gpu_memory (44.39GiB) x gpu_memory_utilization (0.92) "
-             "= 40.84GiB",
-             "worker.py:241] model weights take 21.67GiB; non_torch_memory takes 0.36GiB; PyTorch activation peak memory "
-             "takes 15.73GiB; the rest of the memory reserved for KV Cache is 3.09GiB.")  # fmt: skip
-    text = "".join(f"{who}INFO 07-23 20:49:31 {part}\n" for who in ("(VllmWorkerProcess pid=532) ", "") for part in parts)
+    parts = ("the current vLLM instance can use total_gpu_memory (44.39GiB) x gpu_memory_utilization (0.92) = 40.84GiB",
+             "model weights take 21.67GiB; non_torch_memory takes 0.36GiB; PyTorch activation peak memory takes "
+             "15.73GiB; the rest of the memory reserved for KV Cache is 3.09GiB.")  # fmt: skip
+    text = "".join(f"{who}INFO 07-23 20:49:31 worker.py:241] {part}\n"
+                   for who in ("(VllmWorkerProcess pid=532) ", "") for part in parts)  # fmt: skip
     read = log.parse(text)
     assert sorted(read.ranks) == ["", "VllmWorkerProcess 532"]
     assert read.available_kv_gib == 3.09 and read.gpu_memory_utilization == 0.92
@@ -134,7 +134,8 @@ def test_what_other_programs_put_around_a_line_changes_nothing(wrapped):
 
 
 def test_ray_workers_are_told_apart_by_node_and_pid():
-    line = "\x1b[36m(RayWorkerWrapper pid={}, ip=10.0.0.{})\x1b[0m INFO 12-25 14:00:09 model_runner.py:1094] Loading model weights took {} GB"
+    line = ("\x1b[36m(RayWorkerWrapper pid={}, ip=10.0.0.{})\x1b[0m INFO 12-25 14:00:09 model_runner.py:1094] "
+            "Loading model weights took {} GB")  # fmt: skip
     read = log.parse("\n".join(line.format(pid, ip, gib) for pid, ip, gib in ((7, 2, 40.5), (7, 3, 41.5), (8, 2, 40.5)))
                      + " \x1b[32m [repeated 3x across cluster]\x1b[0m (Ray deduplicates logs by default.)")  # fmt: skip
     assert len(read.ranks) == 3 and read.weights_gib == 41.5
@@ -171,7 +172,8 @@ def test_a_file_that_is_no_vllm_log_is_refused_by_name(tmp_path, content, says):
 
 def test_a_folder_a_missing_file_and_a_binary_are_refused(tmp_path):
     (tmp_path / "model.bin").write_bytes(b"\0\1\2\3" * 100)
-    for path, says in ((tmp_path, "is a folder"), (tmp_path / "none.log", "no log file"), (tmp_path / "model.bin", "not a text")):
+    names = {"": "is a folder", "none.log": "no log file", "model.bin": "not a text"}
+    for path, says in ((tmp_path / name, words) for name, words in names.items()):
         with pytest.raises(BadInput, match=says):
             log.read(path)
 

@@ -36,44 +36,101 @@ def test_the_explanation_has_the_numbers_of_the_log():
     error = log.read(LOGS / "failures/kv_cache_too_small.log").error
     assert "131072" in error.what and "0.25 GiB" in error.what and "0.06 GiB" in error.what
     assert "32640" in error.remedy
-    assert log.read(LOGS / "failures/tp_does_not_divide.log").error.what == "4 attention heads cannot be divided among 3 GPUs."
+    error = log.read(LOGS / "failures/tp_does_not_divide.log").error
+    assert error.what == "4 attention heads cannot be divided among 3 GPUs."
 
 
-# What was not provoked here: the words of vLLM 0.25.1 and 0.32.0 (their sources) and of users' reports about 0.2 to 0.9.
+# Not provoked here: the words of vLLM 0.25.1 and 0.32.0 (their sources) and of users' reports about 0.2 to 0.9.
 WORDS = [
-    ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 896.00 MiB. GPU 0 has a total capacity of 14.74 GiB",
-     "gpu-out-of-memory"),
-    ("ValueError: No available memory for the cache blocks. Try increasing `gpu_memory_utilization` when initializing the "
-     "engine.", "no-memory-for-kv-cache"),
-    ("ValueError: The model's max seq len (4096) is larger than the maximum number of tokens that can be stored in KV cache "
-     "(3664). Try increasing `gpu_memory_utilization` or decreasing `max_model_len` when initializing the engine.",
-     "kv-cache-too-small"),
-    ("ValueError: Free memory on device cuda:0 (10.45/79.1 GiB) on startup is less than desired GPU memory utilization "
-     "(0.92, 72.77 GiB). Decrease GPU memory utilization or reduce GPU memory used by other processes.", "gpu-memory-in-use"),
-    ("ValueError: Bfloat16 is only supported on GPUs with compute capability of at least 8.0. Your Tesla T4 GPU has compute "
-     "capability 7.5. You can use float16 instead", "bfloat16-not-supported"),
-    ("ValueError: The quantization method fp8 is not supported for the current GPU. Minimum capability: 89. Current "
-     "capability: 75.", "quantization-not-supported"),
-    ("ValueError: World size (8) is larger than the number of available GPUs (4) in this node. If this is intentional and "
-     "you are using:", "too-few-gpus"),
-    ("ValueError: Cannot provide a placement group requiring 16 GPUs (placement_group_specs=[]) within 1800 seconds.",
-     "ray-too-few-gpus"),
-    ("torch.distributed.DistBackendError: NCCL error in: ../torch/csrc/distributed/c10d/NCCLUtils.hpp:317, unhandled system "
-     "error", "nccl"),
-    ("OSError: [Errno 28] No space left on device", "disk-full"),
-    ("RuntimeError: Failed to infer device type, please set the environment variable `VLLM_LOGGING_LEVEL=DEBUG`", "no-gpu"),
-    ("RuntimeError: unable to open shared memory object </torch_123> in read-write mode: No space left on device (28)",
-     "shared-memory-full"),
-    ("slurmstepd: error: Detected 1 oom_kill event in StepId=42.0. Some of the step tasks have been OOM Killed.",
-     "host-out-of-memory"),
-    ("slurmstepd: error: *** JOB 42 ON node01 CANCELLED AT 2026-11-20T10:00:00 DUE TO TIME LIMIT ***", "time-limit"),
-    ("torch.distributed.DistNetworkError: The client socket has timed out after 600000ms while trying to connect to "
-     "(10.0.0.1, 29500).", "rendezvous"),
-    ("huggingface_hub.errors.GatedRepoError: 401 Client Error. (Request ID: Root=1)", "gated-model"),
-    ("NotImplementedError: Pipeline parallelism is not supported for this model. Supported models implement the "
-     "`SupportsPP` interface.", "pipeline-not-supported"),
-    ("PermissionError: [Errno 13] Permission denied: '/scratch/hf/hub'", "permission"),
-]  # fmt: skip
+    (
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 896.00 MiB. GPU 0 has a total "
+        "capacity of 14.74 GiB",
+        "gpu-out-of-memory",
+    ),
+    (
+        "ValueError: No available memory for the cache blocks. Try increasing `gpu_memory_utilization` "
+        "when initializing the engine.",
+        "no-memory-for-kv-cache",
+    ),
+    (
+        "ValueError: The model's max seq len (4096) is larger than the maximum number of tokens that can "
+        "be stored in KV cache (3664). Try increasing `gpu_memory_utilization` or decreasing "
+        "`max_model_len` when initializing the engine.",
+        "kv-cache-too-small",
+    ),
+    (
+        "ValueError: Free memory on device cuda:0 (10.45/79.1 GiB) on startup is less than desired GPU "
+        "memory utilization (0.92, 72.77 GiB). Decrease GPU memory utilization or reduce GPU memory used "
+        "by other processes.",
+        "gpu-memory-in-use",
+    ),
+    (
+        "ValueError: Bfloat16 is only supported on GPUs with compute capability of at least 8.0. Your "
+        "Tesla T4 GPU has compute capability 7.5. You can use float16 instead",
+        "bfloat16-not-supported",
+    ),
+    (
+        "ValueError: The quantization method fp8 is not supported for the current GPU. Minimum "
+        "capability: 89. Current capability: 75.",
+        "quantization-not-supported",
+    ),
+    (
+        "ValueError: World size (8) is larger than the number of available GPUs (4) in this node. If this"
+        " is intentional and you are using:",
+        "too-few-gpus",
+    ),
+    (
+        "ValueError: Cannot provide a placement group requiring 16 GPUs (placement_group_specs=[]) within"
+        " 1800 seconds.",
+        "ray-too-few-gpus",
+    ),
+    (
+        "torch.distributed.DistBackendError: NCCL error in: "
+        "../torch/csrc/distributed/c10d/NCCLUtils.hpp:317, unhandled system error",
+        "nccl",
+    ),
+    (
+        "OSError: [Errno 28] No space left on device",
+        "disk-full",
+    ),
+    (
+        "RuntimeError: Failed to infer device type, please set the environment variable "
+        "`VLLM_LOGGING_LEVEL=DEBUG`",
+        "no-gpu",
+    ),
+    (
+        "RuntimeError: unable to open shared memory object </torch_123> in read-write mode: No space left"
+        " on device (28)",
+        "shared-memory-full",
+    ),
+    (
+        "slurmstepd: error: Detected 1 oom_kill event in StepId=42.0. Some of the step tasks have been "
+        "OOM Killed.",
+        "host-out-of-memory",
+    ),
+    (
+        "slurmstepd: error: *** JOB 42 ON node01 CANCELLED AT 2026-11-20T10:00:00 DUE TO TIME LIMIT ***",
+        "time-limit",
+    ),
+    (
+        "torch.distributed.DistNetworkError: The client socket has timed out after 600000ms while trying "
+        "to connect to (10.0.0.1, 29500).",
+        "rendezvous",
+    ),
+    (
+        "huggingface_hub.errors.GatedRepoError: 401 Client Error. (Request ID: Root=1)",
+        "gated-model",
+    ),
+    (
+        "NotImplementedError: Pipeline parallelism is not supported for this model. Supported models "
+        "implement the `SupportsPP` interface.",
+        "pipeline-not-supported",
+    ),
+    (
+        "PermissionError: [Errno 13] Permission denied: '/scratch/hf/hub'",
+        "permission",
+    ),
+]
 
 
 @pytest.mark.parametrize(("line", "key"), WORDS, ids=[key for _, key in WORDS])
@@ -97,16 +154,17 @@ def test_a_cause_replaces_its_symptom_and_the_first_cause_stays():
 
 
 def test_an_unknown_exception_is_quoted():
-    error = log.parse("(EngineCore pid=7) ERROR 11-20 10:02:25 [core.py:1] RuntimeError: the flux capacitor is empty\n").error
+    line = "(EngineCore pid=7) ERROR 11-20 10:02:25 [core.py:1] RuntimeError: the flux capacitor is empty\n"
+    error = log.parse(line).error
     assert error.key == "unexplained" and "the flux capacitor is empty" in error.what
 
 
 def test_a_wrong_request_to_a_running_server_is_no_failure():
     good = (LOGS / "cpu_tp2.log").read_text().split("[shutdown]")[0]
-    line = "(APIServer pid=1) ERROR 11-20 11:50:00 [serving.py:1] ValueError: This model's maximum context length is 4096\n"
-    assert log.parse(good + "\n" + line).error is None
-    fatal = "(APIServer pid=1) ERROR 11-20 11:50:00 [async_llm.py:906] vllm.v1.engine.exceptions.EngineDeadError: EngineCore\n"
-    assert log.parse(good + "\n" + fatal).error.key == "engine-core-died"
+    start = f"{good}\n(APIServer pid=1) ERROR 11-20 11:50:00 "
+    assert log.parse(f"{start}[serving.py:1] ValueError: This model's maximum context length is 4096\n").error is None
+    fatal = f"{start}[async_llm.py:906] vllm.v1.engine.exceptions.EngineDeadError: EngineCore\n"
+    assert log.parse(fatal).error.key == "engine-core-died"
 
 
 def test_an_error_that_did_not_stop_the_start_is_a_note():

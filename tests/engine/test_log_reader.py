@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,7 @@ def state(reader: log.Reader):
 
 def pieces(text: str, cuts: list[int]) -> list[str]:
     edges = [0, *sorted(cut % len(text) for cut in cuts), len(text)]
-    return [text[start:end] for start, end in zip(edges, edges[1:], strict=False)]
+    return [text[start:end] for start, end in pairwise(edges)]
 
 
 @settings(max_examples=40, deadline=None)
@@ -66,7 +67,8 @@ def test_loading_191_shards_moves_the_bar_shard_by_shard():
     reader, seen = log.Reader(), []
     reader.feed("(Worker_TP0 pid=1) INFO 11-20 10:02:39 [gpu_model_runner.py:5209] Starting to load model m...\n")
     for done in range(192):
-        reader.feed(f"\rLoading safetensors checkpoint shards: {done * 100 // 191:3d}% Completed | {done}/191 [00:05<09:10,  2.91s/it]")
+        bar = f"{done * 100 // 191:3d}% Completed | {done}/191 [00:05<09:10,  2.91s/it]"
+        reader.feed(f"\rLoading safetensors checkpoint shards: {bar}")
         seen.append(reader.fraction)
     assert reader.message == "loading weights: 191 of 191 shards"
     assert seen == sorted(seen) and len(set(seen)) == 192

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -57,19 +58,19 @@ def test_names_of_older_versions_are_read():
 
 
 def test_two_engines_are_summed_and_the_fullest_counts():
-    page = "".join(f'vllm:num_requests_running{{engine="{i}"}} {i + 1}\nvllm:kv_cache_usage_perc{{engine="{i}"}} 0.{i + 1}\n'
-                   for i in range(2))  # fmt: skip
+    page = "".join(f'vllm:num_requests_running{{engine="{i}"}} {i + 1}\n'
+                   f'vllm:kv_cache_usage_perc{{engine="{i}"}} 0.{i + 1}\n' for i in range(2))  # fmt: skip
     read = metrics.parse(page)
     assert (read.engines, read.requests_running, read.kv_cache_usage) == (2, 3, 0.2)
 
 
 def test_quantiles_lie_in_their_bucket():
     ttft = metrics.parse(AFTER).ttft
-    buckets = [(0.0, 0.0), *ttft.buckets]
+    buckets = list(pairwise([(0.0, 0.0), *ttft.buckets]))
     for q in (0.1, 0.5, 0.9, 0.99):
         value = ttft.quantile_s(q)
-        bounds = [(low, high) for (low, _), (high, until) in zip(buckets, buckets[1:], strict=False) if until >= q * ttft.count]
-        assert bounds[0][0] <= value <= bounds[0][1]
+        low, high = next((low, high) for (low, _), (high, until) in buckets if until >= q * ttft.count)
+        assert low <= value <= high
     with pytest.raises(BadInput):
         ttft.quantile_s(1.5)
 

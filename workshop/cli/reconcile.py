@@ -42,7 +42,7 @@ def _print(result) -> None:
         table.add_row(row.quantity, number(row.predicted), number(row.actual), row.unit, error, row.reason)
     console.print(table)
     if result.advice:
-        console.print("\nWhat to change, the most effective first, more GPUs last:")
+        console.print("\nWhat to change, the most effective first, more ranks last:")
     for item in result.advice:
         console.print(f"  {item.flag} {item.value}".rstrip(), style="bold", highlight=False)
         console.print(f"      {item.effect}", highlight=False)

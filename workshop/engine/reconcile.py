@@ -9,7 +9,7 @@ from typing import Any
 from workshop.engine import log as engine_log
 from workshop.engine.log_facts import EngineLog
 from workshop.engine.reconcile_advice import Advice, advise
-from workshop.engine.reconcile_case import GIB, Case, make_case
+from workshop.engine.reconcile_case import GIB, Case, make_case, size_words
 from workshop.plan.catalog import GPU, ModelConfig
 from workshop.plan.memory import stage_bytes
 from workshop.plan.parallelism import Plan
@@ -62,14 +62,14 @@ def reconcile(source: str | Path | EngineLog, model: str | Path | ModelConfig | 
     """
     log = source if isinstance(source, EngineLog) else engine_log.read(source)
     case = make_case(log, model, gpu)
-    rows = _cpu_rows(case) if case.gpu is None else _gpu_rows(case, case.plan())
+    rows = _cpu_rows(case) if case.gpu is None else _gpu_rows(case, case.base)
     failure = f"{log.error.what} {log.error.remedy}" if log.error else ""
     return Reconciliation(rows, advise(case), [*case.assumed, *log.notes], failure)
 
 
 def _row(quantity: str, predicted: float | None, actual: float | None, unit: str, reason: str) -> Row:
     both = predicted is not None and actual
-    error = round((predicted / actual - 1) * 100, 2) if both else None
+    error = (round((predicted / actual - 1) * 100, 2) or 0.0) if both else None  # no -0.0
     digits = 0 if unit == "tokens" else 3
     values = [None if value is None else round(value, digits) or 0 for value in (predicted, actual)]
     return Row(quantity, *(int(v) if v is not None and digits == 0 else v for v in values), unit, error, reason)
@@ -172,7 +172,8 @@ def _tokens_reason(case: Case, available: float, kib: tuple[float | None, float 
     blocks = f"{log.gpu_blocks:,} blocks of {log.kv_cache_tokens // log.gpu_blocks} tokens; " if log.gpu_blocks else ""
     if kib[0] is None:
         return f"{blocks}available KV cache divided by the bytes of a token"
-    memory, token = (available / log.available_kv_gib - 1) * 100, (kib[1] / kib[0] - 1) * 100
+    shares = ((available / log.available_kv_gib - 1) * 100, (kib[1] / kib[0] - 1) * 100)
+    memory, token = (round(share, 2) or 0.0 for share in shares)
     return f"{blocks}{memory:+.2f} % from the available memory, {token:+.2f} % from the bytes of a token"
 
 
@@ -202,7 +203,7 @@ def _cpu_rows(case: Case) -> list[Row]:
     log, rows = case.log, []
     if case.kv_bytes:
         capacity = case.capacity(case.kv_bytes)
-        space = f"{case.kv_bytes / GIB:g} GiB of KV cache on each rank, as given; no GPU, so nothing is measured"
+        space = f"{size_words(case.kv_bytes)} of KV cache on each rank, as given; no GPU, so nothing is measured"
         rows.append(_row("KV cache size", capacity.tokens, log.kv_cache_tokens, "tokens", space))
         rows.append(_row("maximum concurrency", capacity.max_concurrency, log.max_concurrency, "requests",
                          f"KV cache size for requests of {case.max_model_len():,} tokens each"))  # fmt: skip

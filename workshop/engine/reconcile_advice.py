@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from workshop.engine.reconcile_case import GIB, Case
+from workshop.engine.reconcile_case import GIB, Case, size_words
 from workshop.errors import BadInput
 from workshop.plan.parallelism import Plan
 
@@ -28,7 +28,7 @@ class Advice:
 
 
 def advise(case: Case) -> list[Advice]:
-    """Return the changes that bring at least 1 %, the most effective first, those that need more GPUs last.
+    """Return the changes that bring at least 1 %, the most effective first, those that need more ranks last.
 
     Effects start from the log's own numbers; the planner says what a change adds to them.
     """
@@ -80,7 +80,7 @@ def _effect(case: Case, tokens: float, length: int, note: str) -> tuple[float, s
 
 
 def _on_gpu(case: Case) -> list[tuple[float, Advice]]:
-    base = case.plan()
+    base = case.base
     found = [_shorter(case, base)] if not case.kv_bytes else []
     changes = [] if case.kv_bytes else _changes(case, base)
     for flag, value, changed, note in changes:
@@ -167,7 +167,7 @@ def _on_cpu(case: Case) -> list[tuple[float, Advice]]:
         value = case.kv_bytes * 2 if in_bytes else math.ceil(case.kv_bytes * 2 / GIB)
         found += _shorter_on_cpu(case, length)
         doubled = value if in_bytes else value * GIB
-        gain, effect = _effect(case, case.capacity(doubled).tokens, length, f"{doubled / GIB:g} GiB on each rank")
+        gain, effect = _effect(case, case.capacity(doubled).tokens, length, f"{size_words(doubled)} on each rank")
         found.append((gain, Advice(flag, value, effect)))
         tp = case.settings["tensor_parallel_size"] * 2
         if case.model.num_key_value_heads % tp == 0 and case.model.num_attention_heads % tp == 0:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,11 @@ SAME_MEMORY = 0.006  # GPUs of one kind report totals that differ by less than t
 DEFAULT_UTILIZATION_BEFORE_0_21 = 0.9  # vllm/config/cache.py; 0.92 since
 
 
+def size_words(size_bytes: int) -> str:
+    """Write a size as people do: 16 MiB, 1.5 GiB."""
+    return f"{size_bytes / GIB:g} GiB" if size_bytes >= GIB else f"{size_bytes / 2**20:g} MiB"
+
+
 @dataclass(frozen=True)
 class Case:
     """A log beside its prediction. settings: plan()'s keywords as the log has them; assumed: what it does not say."""
@@ -29,6 +35,11 @@ class Case:
     settings: dict[str, Any]
     kv_bytes: int | None
     assumed: list[str] = field(default_factory=list)
+
+    @cached_property
+    def base(self) -> Plan:
+        """The plan of the run as it was."""
+        return self.plan()
 
     def plan(self, **changes: Any) -> Plan:
         """Plan the log's run again, with changes. Raises BadInput where the planner refuses them."""
