@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -176,6 +178,14 @@ def test_a_folder_a_missing_file_and_a_binary_are_refused(tmp_path):
     for path, says in ((tmp_path / name, words) for name, words in names.items()):
         with pytest.raises(BadInput, match=says):
             log.read(path)
+
+
+def test_reading_a_log_imports_the_standard_library_only():
+    code = ("import sys; before = set(sys.modules); import workshop.engine.log; "
+            "print(sorted({name.split('.')[0] for name in set(sys.modules) - before} - set(sys.stdlib_module_names)))")
+    root = Path(log.__file__).parents[2]
+    said = subprocess.run([sys.executable, "-S", "-c", code], cwd=root, capture_output=True, text=True, check=True)
+    assert said.stdout.strip() == "['workshop']"
 
 
 def test_as_dict_is_json_and_the_index_names_every_log():

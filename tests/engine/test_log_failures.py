@@ -153,6 +153,12 @@ def test_a_cause_replaces_its_symptom_and_the_first_cause_stays():
     assert log.parse(start + later + cause).error.key == "disk-full"
 
 
+def test_what_is_often_survived_gives_way_to_the_error_that_ended_the_start():
+    text = (LOGS / "failures/no_tokenizer.log").read_text()
+    early = "'[Errno -2] Name or service not known' thrown while requesting HEAD https://huggingface.co/m\n"
+    assert log.parse(early + text).error.key == "no-tokenizer"
+
+
 def test_an_unknown_exception_is_quoted():
     line = "(EngineCore pid=7) ERROR 11-20 10:02:25 [core.py:1] RuntimeError: the flux capacitor is empty\n"
     error = log.parse(line).error

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-# How much an error explains: a symptom ("engine core died") gives way to the error behind it.
-SYMPTOM, UNEXPLAINED, KNOWN = 0, 1, 2
+# How much an error explains: a symptom ("engine core died") gives way to the error behind it, and so does what is
+# often survived (a look-up at the Hub that failed). Of errors that explain as much, the first counts.
+SYMPTOM, UNEXPLAINED, LIKELY, KNOWN = 0, 1, 2, 3
 
 
 @dataclass(frozen=True)
@@ -14,7 +15,7 @@ class Failure:
     """The first real error of a log.
 
     what: one plain sentence; remedy: one sentence; line: vLLM's own words; key: the failure's short name;
-    rank: SYMPTOM, UNEXPLAINED or KNOWN; fatal: whether it ends a server that was already running.
+    rank: how much it explains; fatal: whether it ends a server that was already running.
     """
 
     what: str

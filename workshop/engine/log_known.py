@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from workshop.engine.log_failures import SYMPTOM, Failure, Known, known
+from workshop.engine.log_failures import LIKELY, SYMPTOM, Failure, Known, known
 from workshop.engine.log_known_model import CONFIGURATION, MODEL
 
 MEMORY = (
@@ -156,6 +156,7 @@ MACHINE = (
         r"The NVIDIA driver on your system is too old",
         "The GPU or its driver is too old (or too new) for this build of vLLM.",
         "Update the driver, or install a vLLM built for this CUDA version and GPU.",
+        rank=LIKELY,
     ),
     known(
         "gpu-fault",
@@ -194,6 +195,7 @@ MACHINE = (
         r"PermissionError|Permission denied",
         "A file or folder may not be read or written.",
         "The log line names it: check its owner, and that HF_HOME and VLLM_CACHE_ROOT are yours.",
+        rank=LIKELY,
     ),
     known(
         "time-limit",

@@ -6,7 +6,7 @@ about 0.6 to 0.9), torch, NCCL, Ray, huggingface_hub and transformers.
 
 from __future__ import annotations
 
-from workshop.engine.log_failures import known
+from workshop.engine.log_failures import LIKELY, known
 
 MODEL = (
     known(
@@ -63,6 +63,7 @@ MODEL = (
         "The model is not in the local cache, and HF_HUB_OFFLINE forbids fetching it.",
         "Fetch the model where there is internet (`workshop prefetch MODEL --to FOLDER`), and give the folder; or "
         "unset HF_HUB_OFFLINE.",
+        rank=LIKELY,
     ),
     known(
         "hub-unreachable",
@@ -73,6 +74,7 @@ MODEL = (
         "The Hugging Face Hub cannot be reached from this machine.",
         "Compute nodes often have no internet: fetch the model on a login node with `workshop prefetch MODEL --to "
         "FOLDER`, and serve that folder.",
+        rank=LIKELY,
     ),
     known(
         "no-weights",

@@ -55,7 +55,10 @@ MARKS: tuple[tuple[str, str, str], ...] = (
     ("Starting vLLM", "starting API server", "starting the API server"),
     ("Application startup complete", "ready", "ready"),
 )
-SHUTDOWN = re.compile(r"\[shutdown\] API server: shutdown triggered|^INFO: +Shutting down|trigger received signal=SIG")
+SHUTDOWN = re.compile(
+    r"\[shutdown\] API server: shutdown triggered|^INFO: +Shutting down|Shutting down FastAPI|"
+    r"trigger received signal=SIG"
+)
 # pydantic puts what is wrong on the next line: "1 validation error for ModelConfig", then "  Value error, …".
 EXCEPTION = re.compile(
     r"^(?P<type>(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit)|  Value error)(?:[:,] (?P<text>.*))?$"
