@@ -75,7 +75,11 @@ def write(record: ServerRecord) -> None:
 
 
 def remove(name: str) -> None:
-    """Remove the record; nothing happens if there is none."""
+    """Remove the record, and copies of it that were shared; nothing happens if there is none."""
+    if path_of(name).with_suffix(".shared").exists():
+        from workshop.launch import share
+
+        share.withdraw(name)
     path_of(name).unlink(missing_ok=True)
 
 
@@ -121,13 +125,11 @@ def _in_folder(folder: Path) -> list[ServerRecord]:
 
 
 def checked(record: ServerRecord) -> ServerRecord:
-    """Return the record as it is now: `failed`, with the reason, if its process is gone.
+    """Return the record as it is now: `failed`, with the reason, if its process or its SLURM job is gone.
 
-    Only a record of this machine can be checked so; of another host it is returned as it stands.
+    A process can only be checked on its own machine, a job where SLURM's commands are; else it is returned as it is.
     """
-    if record.where != "local" or record.state == "failed" or record.host != socket.gethostname():
-        return record
-    reason = _why_gone(record)
+    reason = "" if record.state == "failed" else _reason_gone(record)
     if not reason:
         return record
     failed = replace(record, state="failed", reason=reason)
@@ -136,6 +138,14 @@ def checked(record: ServerRecord) -> ServerRecord:
     if current.exists() and load(current).started == record.started:
         write(failed)
     return failed
+
+
+def _reason_gone(record: ServerRecord) -> str:
+    if record.where == "slurm":
+        from workshop.launch import slurm_queue
+
+        return slurm_queue.why_gone(record)
+    return _why_gone(record) if record.where == "local" and record.host == socket.gethostname() else ""
 
 
 def _why_gone(record: ServerRecord) -> str:

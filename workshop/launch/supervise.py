@@ -256,10 +256,10 @@ def _wait_for(launch: Launch, watcher: subprocess.Popen, words: Path, report: Re
 
 
 def stop(name: str) -> str:
-    """Stop the local server `name`; return what was done.
+    """Stop the server `name`, or cancel its SLURM job; return what was done.
 
     Raises:
-        WorkshopError: there is no record of it, or it is not on this machine.
+        WorkshopError: there is no record of it, or it cannot be stopped from this machine.
     """
     path = records.path_of(name)
     record = records.load(path) if path.exists() else None
@@ -272,12 +272,26 @@ def stop(name: str) -> str:
             end_session(record.pid)
         records.remove(name)
         return f"{name} had failed ({record.reason}); its record is removed."
+    if record.where == "slurm":
+        return _cancel(record)
     if record.host != socket.gethostname():
         raise WorkshopError(f"{name} runs on {record.host}, not on this machine.",
                             f"Stop it there: workshop stop {name}")
     _terminate(record)
     records.remove(name)
     return f"{name} is stopped."
+
+
+def _cancel(record: ServerRecord) -> str:
+    """Cancel the server's job: the job removes the record itself, and is given a moment for it."""
+    from workshop.launch import slurm_queue
+
+    slurm_queue.cancel(record.job_id or "")
+    deadline = time.monotonic() + STOP_GRACE_S
+    while records.path_of(record.name).exists() and time.monotonic() < deadline:
+        time.sleep(POLL_S)
+    records.remove(record.name)
+    return f"{record.name} is stopped: job {record.job_id} is cancelled."
 
 
 def _terminate(record: ServerRecord) -> None:

@@ -1,0 +1,142 @@
+# shellcheck shell=bash disable=SC2154   # model, tensor_parallel_size, …: set by the .sbatch file that sources this
+# What the .sbatch files share: sourced by each of them at its top, on the job's first node ("head").
+# Order of a job: open_logs, announce_server, start_engine, wait_until_ready, wait_until_end; `finish` always.
+
+export WORKSHOP_SLURM=$slurm_folder
+WORKSHOP_ROOT=$(cd "$slurm_folder/.." && pwd)
+export WORKSHOP_ROOT
+if [ -d "$WORKSHOP_ROOT/workshop" ]; then      # a checkout: the engine's environment need not have it installed
+    export PYTHONPATH=$WORKSHOP_ROOT${PYTHONPATH:+:$PYTHONPATH}
+fi
+site_serve_args=()
+# shellcheck source=site.sh
+source "${WORKSHOP_SITE:-$slurm_folder/site.sh}"
+
+gpus_per_node=${SLURM_GPUS_PER_NODE##*:}       # "4", or "h100:4" where the type was named
+job=$SLURM_JOB_ID
+folder=$SLURM_SUBMIT_DIR/${SLURM_JOB_NAME}_$job
+export WORKSHOP_REASONS=$folder/reasons_$job.out  # while the job runs: why a part of it refused or ended
+early_log=$SLURM_SUBMIT_DIR/${SLURM_JOB_NAME}_$job.out
+ended_by=error                                 # ready-budget, cancelled, time-limit, engine: what `finish` reports
+engine='' watch=''
+
+say() { echo "[workshop] $*"; }
+
+fail() {                                       # sentence, remedy
+    say "refused: $1" >&2
+    say "remedy: $2" >&2
+    ended_by=refused
+    exit 3
+}
+
+open_logs() {
+    trap finish EXIT
+    trap 'ended_by=cancelled; exit 143' TERM INT
+    trap 'ended_by=time-limit; exit 124' USR1
+    mkdir -p "$folder" || fail "The folder $folder cannot be made." "Call sbatch from a folder that you may write."
+    exec >"$folder/output_$job.out" 2>"$folder/error_$job.out"
+    say "job $job: $SLURM_JOB_NAME on $SLURM_JOB_NODELIST ($SLURM_NNODES nodes × $gpus_per_node GPUs)"
+    set +u                                     # conda's and modules' own scripts use unset variables
+    workshop_environment
+    set -u
+}
+
+announce_server() {
+    served=${WORKSHOP_SERVED_MODEL_NAME:-$(basename "$model")}
+    export WORKSHOP_TP=$tensor_parallel_size WORKSHOP_PP=$pipeline_parallel_size
+    export WORKSHOP_GPUS_PER_NODE=$gpus_per_node WORKSHOP_MIN_GPU_GIB=$min_gpu_gib
+    if [ $((tensor_parallel_size * pipeline_parallel_size)) != $((gpus_per_node * SLURM_NNODES)) ]; then
+        fail "TP $tensor_parallel_size × PP $pipeline_parallel_size needs $((tensor_parallel_size * pipeline_parallel_size)) GPUs, and the job has $SLURM_NNODES × $gpus_per_node." \
+             "Ask sbatch for as many GPUs as the model is spread over: --nodes, --gpus-per-node."
+    fi
+    # The key is made in there and goes into the record alone, a file that only you may read.
+    local facts
+    facts=$("${python[@]}" -m workshop.launch.slurm_job announce \
+        --name "${WORKSHOP_NAME:-$SLURM_JOB_NAME}" --model "$model" --served "$served" --log "$folder/output_$job.out")
+    IFS=$'\t' read -r WORKSHOP_RECORD WORKSHOP_API_HOST WORKSHOP_API_PORT \
+        WORKSHOP_HEAD_ADDRESS WORKSHOP_MASTER_PORT WORKSHOP_CHECK_PORT WORKSHOP_RAY_PORT <<<"$facts"
+    export WORKSHOP_RECORD WORKSHOP_API_HOST WORKSHOP_API_PORT
+    export WORKSHOP_HEAD_ADDRESS WORKSHOP_MASTER_PORT WORKSHOP_CHECK_PORT WORKSHOP_RAY_PORT
+    say "head $(hostname) at $WORKSHOP_HEAD_ADDRESS; the server will be http://$WORKSHOP_API_HOST:$WORKSHOP_API_PORT/v1"
+}
+
+start_engine() {
+    serve_args+=(--served-model-name "$served"
+                 --tensor-parallel-size "$tensor_parallel_size" --pipeline-parallel-size "$pipeline_parallel_size")
+    if [ "${WORKSHOP_LEARNERS:-0}" -gt 0 ]; then    # a class: nobody's request may be large enough to starve the others
+        serve_args+=(--max-logprobs 20 --middleware workshop.launch.fairshare.FairShare
+                     --override-generation-config "{\"max_new_tokens\": ${WORKSHOP_MAX_TOKENS:-1024}}")
+    fi
+    serve_args+=("${site_serve_args[@]}")           # last: a site's word counts
+    # A node whose part ends takes the whole step with it (--kill-on-bad-exit): a server with a part missing only hangs.
+    srun --label --kill-on-bad-exit=1 --ntasks="$SLURM_NNODES" --ntasks-per-node=1 \
+        --cpus-per-task="${SLURM_CPUS_PER_TASK:-1}" bash "$slurm_folder/rank.sh" "$model" "${serve_args[@]}" &
+    engine=$!
+}
+
+wait_until_ready() {
+    local code=0
+    "${python[@]}" -m workshop.launch.slurm_job watch --record "$WORKSHOP_RECORD" --model "$model" \
+        --output "$folder/output_$job.out" --error "$folder/error_$job.out" &
+    watch=$!
+    wait -n || code=$?                              # of the two children, the engine and the watch, whichever ends first
+    kill -0 "$engine" 2>/dev/null || engine_ended "$code"
+    watch=''
+    if [ "$code" != 0 ]; then
+        ended_by=ready-budget
+        exit 4
+    fi
+}
+
+wait_until_end() {
+    local code=0
+    wait "$engine" || code=$?
+    engine_ended "$code"
+}
+
+engine_ended() {                                    # a server ends only when it is told to: its end is a failure
+    ended_by=engine
+    engine=''
+    say "the engine's step ended with exit code $1" >&2
+    [ "$1" != 0 ] || exit 70
+    exit "$1"
+}
+
+write_the_end() {
+    "${python[@]}" -m workshop.launch.slurm_job end --record "${WORKSHOP_RECORD:-}" --cause "$ended_by" --code "$1" \
+        --output "$folder/output_$job.out" --error "$folder/error_$job.out"
+    rm -f "$WORKSHOP_REASONS"
+}
+
+finish() {
+    local code=$?
+    trap - EXIT
+    trap '' TERM INT USR1                           # one end is enough
+    set +e
+    [ -z "$watch" ] || kill "$watch" 2>/dev/null
+    if [ "$ended_by" = cancelled ]; then            # SLURM has told all steps to end, and kills what stays: first things first
+        write_the_end "$code"
+        wait "$engine"
+    else
+        [ -z "$engine" ] || stop_engine
+        # What a killed engine could not remove itself.
+        [ -z "${WORKSHOP_RECORD:-}" ] || srun --overlap --quiet --immediate=5 --ntasks="$SLURM_NNODES" \
+            --ntasks-per-node=1 bash "$slurm_folder/rank.sh" --clean 2>/dev/null
+        write_the_end "$code"
+    fi
+    if [ -e "$early_log" ]; then                    # SLURM's own words, if it had any
+        cat "$early_log" >&2
+        rm -f "$early_log"
+    fi
+    exit "$code"
+}
+
+stop_engine() {
+    local tries
+    scancel --quiet --signal=TERM "$job"            # to the steps, not to this script
+    for ((tries = 0; tries < 100; tries++)); do     # each node gives its part 5 s
+        kill -0 "$engine" 2>/dev/null || return 0
+        sleep 0.1
+    done
+    kill -KILL "$engine"
+}

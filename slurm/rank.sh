@@ -1,0 +1,125 @@
+#!/bin/bash
+# One node's part of the engine: `srun … rank.sh MODEL [flags of vllm serve]`, once on every node of the job.
+# Node 0 is the head: it alone opens the API. `rank.sh --clean` removes what a killed engine left on this node.
+set -euo pipefail
+
+# shellcheck source=site.sh
+source "${WORKSHOP_SITE:-$WORKSHOP_SLURM/site.sh}"
+python=()                                   # what site.sh's workshop_environment sets
+scratch=$WORKSHOP_SCRATCH/workshop-$(id -un)-$SLURM_JOB_ID    # on this node's own disk, for this job alone
+engine='' ray=''
+
+# srun may lose the last words of a task that ends: what counts is written to a file of the job as well.
+tell() { echo "[workshop] $*" | tee -a "$WORKSHOP_REASONS" >&2; }
+
+clean() {
+    # Shared memory that vLLM and Ray leave when they are killed: ours, made since this job began, used by no process.
+    local file
+    if [ -e "$scratch/began" ]; then
+        while IFS= read -r -d '' file; do
+            grep -qsF -- "$file" /proc/[0-9]*/maps || rm -f -- "$file"
+        done < <(find /dev/shm -maxdepth 1 -user "$(id -un)" -newer "$scratch/began" \
+                 \( -name 'psm_*' -o -name 'vllm_*' -o -name 'sem.*' -o -name 'torch_*' -o -name 'plasma*' -o -name 'nccl-*' \) -print0)
+    fi
+    rm -rf -- "$scratch"
+}
+if [ "${1:-}" = --clean ]; then
+    clean
+    exit 0
+fi
+
+make_scratch() {
+    umask 077
+    if ! mkdir -p "$scratch/tmp" 2>/dev/null; then
+        tell "refused: $(hostname) cannot write to $WORKSHOP_SCRATCH."
+        tell "remedy: Is its disk full? Else set WORKSHOP_SCRATCH in site.sh to another disk of the nodes."
+        exit 3
+    fi
+    touch "$scratch/began"
+    # Compile caches on a shared home clobber each other when nodes write them at the same time: one for each node.
+    export TMPDIR=$scratch/tmp VLLM_CACHE_ROOT=$scratch/vllm TORCHINDUCTOR_CACHE_DIR=$scratch/inductor
+    export TRITON_CACHE_DIR=$scratch/triton XDG_CACHE_HOME=$scratch/cache
+    export HF_HUB_OFFLINE=${HF_HUB_OFFLINE:-1} VLLM_NO_USAGE_STATS=1 PYTHONUNBUFFERED=1
+}
+
+end_engine() {                              # politely, then not: a worker in the middle of a collective never looks up
+    local leader tries
+    for leader in ${engine:+"$engine"} ${ray:+"$ray"}; do
+        kill -TERM "$leader" 2>/dev/null || true
+        for ((tries = 0; tries < 50; tries++)); do
+            kill -0 "$leader" 2>/dev/null || break
+            sleep 0.1
+        done
+        pkill -KILL -s "$leader" || true    # its workers: they are of the same session
+    done
+}
+finish() {
+    local code=$?
+    trap '' TERM INT
+    end_engine
+    clean
+    exit "$code"
+}
+trap finish EXIT
+trap 'exit 0' TERM INT        # SLURM's word, or the job's end: not our failure
+
+make_scratch
+set +u
+workshop_environment
+set -u
+# Every node tells the head what it has; the head refuses for all of them what was not planned. Seconds, not minutes.
+setsid "${python[@]}" -m workshop.launch.slurm_preflight "$1" >"$scratch/facts" &
+engine=$!                                   # in the background: a shell that waits in the foreground hears no signal
+wait "$engine"
+engine=''
+IFS=$'\t' read -r VLLM_HOST_IP GLOO_SOCKET_IFNAME <"$scratch/facts"
+export VLLM_HOST_IP GLOO_SOCKET_IFNAME NCCL_SOCKET_IFNAME=${NCCL_SOCKET_IFNAME:-$GLOO_SOCKET_IFNAME}
+
+args=("$@")
+if [ "$SLURM_NODEID" = 0 ]; then            # the guard comes last, and so stands in front of all others
+    args+=(--host "$WORKSHOP_API_HOST" --port "$WORKSHOP_API_PORT" --middleware workshop.launch.auth.RequireKey)
+fi
+
+start_native() {                            # vLLM's own way: the same command on every node, one of them the head
+    if [ "$SLURM_NNODES" -gt 1 ]; then
+        args+=(--nnodes "$SLURM_NNODES" --node-rank "$SLURM_NODEID"
+               --master-addr "$WORKSHOP_HEAD_ADDRESS" --master-port "$WORKSHOP_MASTER_PORT")
+        [ "$SLURM_NODEID" = 0 ] || args+=(--headless)
+    fi
+    setsid "${python[@]}" -m workshop.launch.vllm_main serve "${args[@]}" &
+    engine=$!
+}
+
+start_ray() {                               # as the seeds do it, but waiting for what is needed
+    local ray_args=(--node-ip-address="$VLLM_HOST_IP" --num-gpus="$WORKSHOP_GPUS_PER_NODE" --disable-usage-stats --block)
+    export RAY_TMPDIR=$scratch/tmp RAY_ADDRESS=$WORKSHOP_HEAD_ADDRESS:$WORKSHOP_RAY_PORT
+    if [ "$SLURM_NODEID" = 0 ]; then
+        setsid "${python[@]}" -m ray.scripts.scripts start --head --port="$WORKSHOP_RAY_PORT" --include-dashboard=false \
+            --temp-dir="$scratch/tmp" --ray-client-server-port="$((WORKSHOP_RAY_PORT + 1))" "${ray_args[@]}" &
+        ray=$!
+        setsid "${python[@]}" -m workshop.launch.slurm_ray nodes "$RAY_ADDRESS" "$SLURM_NNODES" &
+        engine=$!
+        wait "$engine"
+        setsid "${python[@]}" -m workshop.launch.vllm_main serve "${args[@]}" --distributed-executor-backend ray &
+        engine=$!
+    else
+        setsid "${python[@]}" -m workshop.launch.slurm_ray port "$RAY_ADDRESS" &
+        engine=$!
+        wait "$engine"
+        setsid env -u RAY_ADDRESS "${python[@]}" -m ray.scripts.scripts start --address="$RAY_ADDRESS" "${ray_args[@]}" &
+        engine=$!
+    fi
+}
+
+case ${ENGINE:-native} in
+    native) start_native ;;
+    ray) start_ray ;;
+    *) tell "refused: ENGINE=$ENGINE is no engine."; tell "remedy: Use native or ray."; exit 3 ;;
+esac
+
+code=0
+wait -n || code=$?                          # the first of them to end ends this node's part
+tell "$(hostname), node $SLURM_NODEID: vLLM ended by itself with exit code $code"
+# A headless vLLM exits with 0 when its worker dies, and SLURM would wait for the others for ever.
+[ "$code" != 0 ] || exit 70
+exit "$code"

@@ -1,0 +1,35 @@
+"""The test bed: one real SLURM cluster for all tests of this folder."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from cluster import Cluster, what_is_missing
+from needs import lacking
+
+from workshop.launch.local import TEACHING_FOLDER
+
+
+def model_folder() -> Path:
+    """The teaching model, or another model of its kind: WORKSHOP_TEST_MODEL."""
+    return Path(os.environ.get("WORKSHOP_TEST_MODEL") or TEACHING_FOLDER)
+
+
+@pytest.fixture(scope="session")
+def cluster():
+    """A controller, two nodes and a learner's host; every test leaves it without jobs."""
+    if missing := what_is_missing():
+        lacking(missing)
+    if not list(model_folder().glob("*.safetensors")):
+        lacking(f"the teaching model's weights are not in {model_folder()}")
+    bed = Cluster(model_folder())
+    try:
+        bed.up()
+        yield bed
+    finally:
+        bed.down()

@@ -1,0 +1,116 @@
+"""Jobs that cannot work end within seconds, with the reason, before anything is loaded; nothing is left behind."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+
+import pytest
+
+pytestmark = pytest.mark.slurm
+SECONDS = 30      # the bound of the promise; they take two to five
+
+
+def ended(job, cluster, *words: str) -> str:
+    """Wait for the job's end; check its state, its bound, its words and its record; return its text."""
+    began = time.monotonic()
+    assert job.until_over(SECONDS) == "FAILED"
+    assert time.monotonic() - began < SECONDS
+    text = job.text()
+    for word in words:
+        assert word in text, text[-3000:]
+    assert "[workshop] ended: " in text and "Traceback" not in text and "Starting to load model" not in text
+    assert text.rstrip().splitlines()[-1].startswith("[workshop] remedy: "), "the last line says what to do"
+    assert not cluster.leftovers()
+    return text
+
+
+@contextlib.contextmanager
+def gpus(cluster, node: str, text: str):
+    """Let nvidia-smi on one node say something else."""
+    path = cluster.bed / f"gpus.{node}"
+    path.write_text(text)
+    try:
+        yield
+    finally:
+        path.unlink()
+
+
+def test_world_size_must_be_the_allocation(cluster):
+    job = cluster.submit("model.sbatch", "--job-name=split", "--gpus-per-node=2", WORKSHOP_TP="4", WORKSHOP_PP="1")
+    ended(job, cluster, "TP 4 × PP 1 needs 4 GPUs, and the job has 1 × 2")
+
+
+def test_head_that_only_knows_its_loopback_address(cluster):
+    job = cluster.submit("70b.sbatch", "--gpus-per-node=1", site="export WORKSHOP_INTERFACE=lo")
+    ended(job, cluster, "127.0.0.1", "no other node reaches", "eth0 (10.77.0.11)")
+
+
+def test_interface_that_does_not_exist(cluster):
+    job = cluster.submit("70b.sbatch", "--gpus-per-node=1", site="export WORKSHOP_INTERFACE=ib0")
+    ended(job, cluster, "has no interface 'ib0'", "eth0 (10.77.0.11)")
+
+
+def test_port_that_was_asked_for_is_taken_by_a_stranger(cluster):
+    stranger = cluster.spawn("node01", "python3", "-m", "http.server", "8123", "--bind", "10.77.0.11")
+    try:
+        cluster.wait(lambda: ":8123" in cluster.run("node01", "ss", "-Hltn"), 20, "the stranger does not listen")
+        job = cluster.submit("70b.sbatch", "--gpus-per-node=1", "--nodelist=node01", WORKSHOP_PORT="8123")
+        job.until_over(SECONDS)
+        assert "Port 8123 on 10.77.0.11 is taken by another program" in job.text()
+    finally:
+        stranger.terminate()
+        stranger.wait()
+
+
+def test_node_with_fewer_gpus_than_planned(cluster):
+    with gpus(cluster, "node02", "0, GPU-0, NVIDIA H100 80GB HBM3, 81559, 81008\n"):
+        job = cluster.submit("405b.sbatch", "--nodes=2", "--gpus-per-node=2")
+        ended(job, cluster, "node02 gives this job 1 GPUs, and the plan is for 2 a node")
+
+
+def test_gpu_with_less_memory_than_planned(cluster):
+    with gpus(cluster, "node02", "".join(f"{i}, GPU-{i}, NVIDIA A100-SXM4-40GB, 40960, 40400\n" for i in range(4))):
+        job = cluster.submit("405b.sbatch", "--nodes=2", "--gpus-per-node=2")
+        ended(job, cluster, "GPU 0 of node02 (NVIDIA A100-SXM4-40GB) has 40.0 GiB, and the plan needs 75.0", "KV cache")
+
+
+def test_gpu_that_somebody_else_uses(cluster):
+    with gpus(cluster, "node01", "0, GPU-0, NVIDIA H100 80GB HBM3, 81559, 30000\n"):
+        job = cluster.submit("70b.sbatch", "--gpus-per-node=1", "--nodelist=node01")
+        ended(job, cluster, "Another process holds 50.4 GiB of GPU 0 of node01")
+
+
+def test_full_disk_on_one_node(cluster):
+    for node, size in (("node01", "1g"), ("node02", "8m")):
+        cluster.inside(node, "mount", "-t", "tmpfs", "-o", f"size={size},mode=1777", "tmpfs", "/mnt")
+    try:
+        job = cluster.submit("405b.sbatch", "--nodes=2", "--gpus-per-node=1", site="export WORKSHOP_SCRATCH=/mnt")
+        ended(job, cluster, "node02 has 8 MiB left in /mnt/workshop-teacher-", "WORKSHOP_SCRATCH")
+    finally:
+        for node in ("node01", "node02"):
+            cluster.inside(node, "umount", "/mnt")
+
+
+def test_disk_that_cannot_be_written_at_all(cluster):
+    job = cluster.submit("405b.sbatch", "--nodes=2", "--gpus-per-node=1", site="export WORKSHOP_SCRATCH=/proc")
+    ended(job, cluster, "cannot write to /proc", "WORKSHOP_SCRATCH")
+
+
+def test_model_that_is_not_there(cluster):
+    job = cluster.submit("70b.sbatch", "--gpus-per-node=1", WORKSHOP_MODEL="/nowhere/llama")
+    ended(job, cluster, "sees no config.json in the model's folder", "workshop prefetch")
+
+
+def test_start_that_takes_longer_than_its_budget(cluster):
+    job = cluster.submit("70b.sbatch", "--gpus-per-node=1", site="export WORKSHOP_START_ALLOWANCE_S=3")
+    ended(job, cluster, "was not ready within its budget of 3 s")
+
+
+def test_the_record_of_a_refused_job_says_why(cluster):
+    job = cluster.submit("model.sbatch", "--job-name=why", "--gpus-per-node=1", WORKSHOP_MODEL="/nowhere/llama")
+    ended(job, cluster)
+    record = json.loads((cluster.bed / "home/teacher/.workshop/servers/why.json").read_text())
+    assert record["state"] == "failed" and "config.json" in record["reason"]
+    assert record["job_id"] == str(job.id) and record["where"] == "slurm"

@@ -1,0 +1,158 @@
+"""`workshop share`: a copy of a server's record for a class, in a shared folder, readable by one group and nobody else."""
+
+from __future__ import annotations
+
+import contextlib
+import grp
+import http.client
+import json
+import os
+import tempfile
+from dataclasses import asdict
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from workshop.errors import BadInput, WorkshopError
+from workshop.launch import records
+from workshop.launch.fairshare import HEADER
+from workshop.launch.home import cannot_write, write_private
+from workshop.launch.records import ServerRecord
+
+
+def share(name: str, group: str, folder: str | Path | None = None) -> tuple[Path, list[str]]:
+    """Put a copy of the record (0640, the group's) into the class's folder; return it and what to know about it.
+
+    Args:
+        name: one of this user's servers, ready.
+        group: a Unix group that this user belongs to: its members can use the server from then on.
+        folder: by default $WORKSHOP_SHARED.
+    """
+    record, gid = _ready(name), _group_id(group)
+    place = _folder(folder, group, gid)
+    target = place / f"{name}.json"
+    _refuse_foreign(target, record)
+    _write_for_group(target, json.dumps(asdict(record), indent=1) + "\n", gid)
+    remembered = [*_copies(name), str(target)]
+    write_private(_list_of(name), json.dumps(sorted(set(remembered))) + "\n")
+    return target, _notes(record)
+
+
+def withdraw(name: str) -> list[Path]:
+    """Remove the copies that were shared of a server; return them. Nothing happens if there are none."""
+    removed = []
+    for text in _copies(name):
+        path = Path(text)
+        with contextlib.suppress(FileNotFoundError, PermissionError):
+            path.unlink()
+            removed.append(path)
+    _list_of(name).unlink(missing_ok=True)
+    return removed
+
+
+def _list_of(name: str) -> Path:
+    """Return the file that remembers where copies of the record are (not a record itself: another suffix)."""
+    return records.path_of(name).with_suffix(".shared")
+
+
+def _copies(name: str) -> list[str]:
+    try:
+        return json.loads(_list_of(name).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return []
+
+
+def _ready(name: str) -> ServerRecord:
+    record = records.read(name)
+    if record is None:
+        known = ", ".join(each.name for each in records.own()) or "none"
+        raise WorkshopError(f"You have no server called {name!r}.", f"Yours: {known}.")
+    if record.state != "ready":
+        why = f": {record.reason}" if record.reason else ""
+        raise WorkshopError(f"The server {name!r} is {record.state}{why}.", "Share it when `workshop servers` says ready.")
+    return record
+
+
+def _group_id(group: str) -> int:
+    try:
+        gid = grp.getgrnam(group).gr_gid
+    except KeyError:
+        mine = ", ".join(_own_groups()) or "none"
+        raise BadInput(f"There is no group {group!r} here.", f"Yours: {mine}.") from None
+    if os.geteuid() != 0 and gid not in (*os.getgroups(), os.getegid()):
+        raise BadInput(f"You do not belong to the group {group!r}, so you cannot give it a file.",
+                       f"Yours: {', '.join(_own_groups())}.")
+    return gid
+
+
+def _own_groups() -> list[str]:
+    names = []
+    for gid in sorted({*os.getgroups(), os.getegid()}):
+        with contextlib.suppress(KeyError):
+            names.append(grp.getgrgid(gid).gr_name)
+    return names
+
+
+def _folder(folder: str | Path | None, group: str, gid: int) -> Path:
+    """Return the class's folder, having checked that the group can get to it."""
+    chosen = folder or os.environ.get("WORKSHOP_SHARED")
+    if not chosen:
+        raise BadInput("No folder for the class is given.",
+                       "Set WORKSHOP_SHARED (in slurm/site.sh) to a folder that all of them see, or give --to.")
+    place = Path(chosen).expanduser().resolve()
+    if not place.is_dir():
+        raise WorkshopError(f"There is no folder {place}.",
+                            f"Make it: mkdir -p {place} && chgrp {group} {place} && chmod 2750 {place}")
+    for part in (place, *place.parents):
+        mode, owner = part.stat().st_mode, part.stat().st_gid
+        if not (mode & 0o001 or (owner == gid and mode & 0o010)):
+            raise WorkshopError(f"The group {group} may not enter {part}.",
+                                f"chgrp {group} {part} && chmod g+rx {part}, or choose another folder: --to.")
+    return place
+
+
+def _refuse_foreign(target: Path, record: ServerRecord) -> None:
+    if target.exists() and target.stat().st_uid != os.geteuid():
+        raise WorkshopError(f"{target} belongs to somebody else's server of the same name.",
+                            f"Start yours under another name, and share that one instead of {record.name}.")
+
+
+def _write_for_group(target: Path, text: str, gid: int) -> None:
+    """Write a whole file or nothing; at no moment may anybody else read it."""
+    temporary = None
+    try:
+        descriptor, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")   # 0600
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+            os.fchown(file.fileno(), -1, gid)
+            os.fchmod(file.fileno(), 0o640)
+        os.replace(temporary, target)
+    except OSError as error:
+        if temporary:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+        raise cannot_write(target, error) from None
+
+
+def _notes(record: ServerRecord) -> list[str]:
+    address = urlsplit(record.url)
+    notes = []
+    if address.hostname in ("127.0.0.1", "localhost", "::1"):
+        notes.append("It listens on this machine only (127.0.0.1): learners on others cannot reach it. "
+                     "Start it with --host and the address that they reach.")
+    limits = _limits(address.hostname or "", address.port or 80)
+    notes.append(f"Limits for each learner: {limits}." if limits else
+                 "It was started without limits for a class: one learner's requests can starve the others. "
+                 "`workshop slurm submit … --learners 30` sets them.")
+    return notes
+
+
+def _limits(host: str, port: int) -> str:
+    """Return the limits that the server itself names in the answer to /health ('' if it has none)."""
+    connection = http.client.HTTPConnection(host, port, timeout=5)
+    try:
+        connection.request("GET", "/health")
+        return connection.getresponse().headers.get(HEADER, "")
+    except OSError:
+        return ""
+    finally:
+        connection.close()

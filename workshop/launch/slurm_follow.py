@@ -1,0 +1,88 @@
+"""Read a job's two files together while they grow: vLLM writes its words to one, its progress bars to the other."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import socket
+import sys
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from workshop.engine.log import Event, Reader
+from workshop.errors import WorkshopError
+from workshop.launch.records import ServerRecord
+
+REFUSED_CODE = 3
+LABEL = r"^(?:\s*\d+: )?"                      # srun --label puts the task's number in front
+OWN = re.compile(LABEL + r"\[workshop\] (?P<kind>refused|remedy|ended): (?P<text>.*)$")
+NODE_ENDED = re.compile(LABEL + r"\[workshop\] (?P<node>\S+), node \d+: vLLM ended by itself with exit code (?P<code>\d+)")
+
+
+def refuse(error: WorkshopError) -> int:
+    """Say why this part of a job does not go on, where the job's end finds it; return the exit code for it."""
+    words = f"[workshop] refused: {error.message}\n[workshop] remedy: {error.remedy}\n"
+    print(words, end="", file=sys.stderr, flush=True)
+    # srun may lose the last words of a task that ends, so they go to a file of the job as well.
+    with contextlib.suppress(OSError, KeyError), open(os.environ["WORKSHOP_REASONS"], "a", encoding="utf-8") as file:
+        file.write(words)
+    return REFUSED_CODE
+
+
+class Follower:
+    """One Reader over several files; call `read` as often as you like.
+
+    refusal(): our own (sentence, remedy), if a part of the job refused to go on; ended: which node's part ended
+    first.
+    """
+
+    def __init__(self, paths: list[Path], *, own: bool = True):
+        self.reader, self.ended, self.offset = Reader(), "", dict.fromkeys(paths, 0)
+        self._rest = dict.fromkeys(paths, "")
+        self._own = own                         # whether our last word in the log ("ended") counts as known
+        self._said: dict[str, str] = {}
+
+    def read(self) -> list[Event]:
+        """Read what is new in all files; only whole lines, so that the files do not cut into each other's."""
+        events: list[Event] = []
+        for path in self.offset:
+            text = self._rest[path] + self._new(path)
+            cut = max(text.rfind("\n"), text.rfind("\r")) + 1
+            whole, self._rest[path] = text[:cut], text[cut:]
+            for line in whole.splitlines():
+                self._own_words(line)
+            events += self.reader.feed(whole) if whole else []
+        return events
+
+    def _new(self, path: Path) -> str:
+        try:
+            with path.open("rb") as file:
+                file.seek(self.offset[path])
+                data = file.read()
+        except FileNotFoundError:
+            return ""
+        self.offset[path] += len(data)
+        return data.decode("utf-8", errors="replace")
+
+    def _own_words(self, line: str) -> None:
+        if match := OWN.match(line):
+            if self._own or match["kind"] != "ended":
+                self._said.setdefault(match["kind"], match["text"].strip())
+        elif (match := NODE_ENDED.match(line)) and not self.ended:
+            self.ended = f"node {match['node']} first, exit code {match['code']}"
+
+    def refusal(self) -> tuple[str, str] | None:
+        """Return our own (sentence, remedy) for an end, if there is one."""
+        what = self._said.get("refused") or self._said.get("ended")
+        return (what, self._said.get("remedy", "")) if what else None
+
+    @staticmethod
+    def listening(record: ServerRecord) -> bool:
+        """Return whether anything listens at the record's address: cheaper to ask than for a completion."""
+        address = urlsplit(record.url)
+        try:
+            socket.create_connection((address.hostname, address.port), timeout=2).close()
+            return True
+        except OSError:
+            return False

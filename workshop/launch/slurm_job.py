@@ -1,0 +1,197 @@
+"""What slurm/job.sh asks for on the head node: announce the server, watch until it answers, write down its end.
+
+    python -m workshop.launch.slurm_job announce|watch|end …
+
+Runs in the engine's environment: the standard library and psutil only, which vLLM brings.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import secrets
+import socket
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+from workshop.errors import WorkshopError
+from workshop.launch import records, slurm_net
+from workshop.launch.home import private_folder
+from workshop.launch.records import ServerRecord
+from workshop.launch.slurm_follow import Follower, refuse
+from workshop.launch.slurm_weights import weight_bytes
+from workshop.launch.supervise import answers
+
+POLL_S = 0.2
+START_ALLOWANCE_S = 900.0         # beside loading: imports, compiling, CUDA graphs
+LOAD_GB_PER_S = 0.25
+SPACE_NEEDED_BYTES = 64 * 2**20   # for record and logs
+
+
+def announce(args: argparse.Namespace) -> None:
+    """Choose address and ports, make the key, write the record, print what the shell needs, tab-separated."""
+    _refuse_full_disk(Path(args.log).parent)
+    submit_host = os.environ.get("SLURM_SUBMIT_HOST", "")
+    api_host = slurm_net.own_address(os.environ.get("WORKSHOP_INTERFACE", ""), submit_host, *_other_nodes())
+    head = slurm_net.own_address(os.environ.get("WORKSHOP_FABRIC", ""), *_other_nodes(), submit_host, api_host)
+    job = os.environ["SLURM_JOB_ID"]
+    ports = slurm_net.job_ports(int(job), sorted({api_host, head}), slurm_net.fixed_port())
+    record = ServerRecord(
+        name=_free_name(args.name, job), url=f"http://{api_host}:{ports[0]}/v1", model=args.served,
+        api_key=secrets.token_urlsafe(32), where="slurm", host=socket.gethostname(), job_id=job, log=args.log,
+        state="starting", started=records.now())
+    records.write(record)
+    print(records.path_of(record.name), api_host, ports[0], head, *ports[1:4], sep="\t")
+
+
+def _other_nodes() -> list[str]:
+    """Return the job's other nodes: the way to them is the network that the parts of the engine need."""
+    nodes = os.environ.get("SLURM_JOB_NODELIST", "")
+    try:
+        names = subprocess.run(["scontrol", "show", "hostnames", nodes], capture_output=True, text=True, timeout=20,
+                               check=True).stdout.split()
+    except (OSError, subprocess.SubprocessError):
+        return []
+    return [name for name in names if name not in (socket.gethostname(), os.environ.get("SLURMD_NODENAME"))]
+
+
+def _free_name(name: str, job: str) -> str:
+    """Return `name`, or name-job where a server of that name is there already."""
+    path = records.path_of(name)
+    known = records.read(name) if path.exists() else None
+    return name if known is None or known.state == "failed" else records.path_of(f"{name}-{job}").stem
+
+
+def _refuse_full_disk(folder: Path) -> None:
+    from workshop.launch.machine import disk_free_bytes
+
+    for place in (private_folder("servers"), folder):
+        if (free := disk_free_bytes(place)) < SPACE_NEEDED_BYTES:
+            raise WorkshopError(f"Only {free / 2**20:.0f} MiB are left on the disk of {place}.",
+                                "Free some space or quota there, or call sbatch from another disk.")
+
+
+def budget_s(model: str) -> float:
+    """Return how long a start may take: bytes of the weights / the folder's speed, and an allowance for the rest."""
+    speed = float(os.environ.get("WORKSHOP_LOAD_GB_PER_S") or LOAD_GB_PER_S)
+    allowance = float(os.environ.get("WORKSHOP_START_ALLOWANCE_S") or START_ALLOWANCE_S)
+    if speed <= 0:
+        raise WorkshopError(f"WORKSHOP_LOAD_GB_PER_S is {speed:g}.", "Give the speed of the model folder in GB/s.")
+    return weight_bytes(Path(model)) / 1e9 / speed + allowance
+
+
+def watch(args: argparse.Namespace) -> None:
+    """Return when the server completes a prompt with its model; raise when that takes longer than its budget."""
+    record = records.load(Path(args.record))
+    budget, began = budget_s(args.model), time.monotonic()
+    follower, last = Follower([Path(args.output), Path(args.error)], own=False), ""
+    _say(f"a start may take {budget / 60:.0f} minutes ({weight_bytes(Path(args.model)) / 1e9:.1f} GB of weights)")
+    while not (follower.listening(record) and answers(record)):
+        follower.read()
+        if follower.reader.message != last:
+            last = follower.reader.message
+        if time.monotonic() - began > budget:
+            raise WorkshopError(
+                f"{record.model} was not ready within its budget of {budget:.0f} s; last seen: {last}.",
+                "If loading was still going on, set WORKSHOP_LOAD_GB_PER_S in slurm/site.sh to the folder's real speed.")
+        time.sleep(POLL_S)
+    follower.read()
+    records.write(replace(record, state="ready", vllm_version=follower.reader.log.version or ""))
+    _say(f"ready after {time.monotonic() - began:.0f} s: {record.name} answers at {record.url} "
+         f"(node {record.host}, job {record.job_id})")
+    _say(f"in a notebook: workshop.connect({record.name!r}); stop it: workshop stop {record.name}")
+
+
+def _say(text: str) -> None:
+    print(f"[workshop] {text}", flush=True)
+
+
+def end(args: argparse.Namespace) -> None:
+    """Write down why the job ended: the record goes if it was meant to end, and keeps the reason otherwise."""
+    path = Path(args.record) if args.record else None
+    record = records.load(path) if path and path.exists() else None
+    what, remedy = reason(args.cause, args.code, _logs(args))
+    if record is not None:
+        _withdraw_shared(record)
+        if args.cause == "cancelled":
+            records.remove(record.name)
+        else:
+            records.write(replace(record, state="failed", reason=what.rstrip(".")))
+    # The reason stands last in both files: whoever looks at the end of either finds it.
+    words = f"[workshop] ended: {what}" + (f"\n[workshop] remedy: {remedy}" if remedy else "")
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError):
+            print(words, file=stream, flush=True)
+
+
+def _logs(args: argparse.Namespace) -> list[Path]:
+    return [Path(os.environ.get("WORKSHOP_REASONS") or os.devnull), Path(args.error), Path(args.output)]
+
+
+def _withdraw_shared(record: ServerRecord) -> None:
+    from workshop.launch import share
+
+    with suppress(WorkshopError, OSError):
+        share.withdraw(record.name)
+
+
+def reason(cause: str, code: int, logs: list[Path]) -> tuple[str, str]:
+    """Return (sentence, remedy): our own refusal if there is one, else the engine's first real error."""
+    if cause == "cancelled" and not _at_time_limit():
+        return "cancelled: the job was told to end", ""
+    if cause in ("cancelled", "time-limit"):
+        return "the job's time limit is reached", "Ask for more: sbatch --time=HH:MM:SS."
+    follower = Follower(logs, own=False)
+    follower.read()
+    follower.reader.close()
+    if refused := follower.refusal():
+        return refused
+    if failure := follower.reader.error:
+        return failure.what, failure.remedy
+    dead = f" ({follower.ended})" if follower.ended else ""
+    return (f"the engine ended by itself with exit code {code}{dead}",
+            f"Its last words are in {logs[1].name} and {logs[2].name}.")
+
+
+def _at_time_limit() -> bool:
+    """Return whether SLURM ends this job because its time is over, which comes with the same signal as scancel."""
+    end_time = os.environ.get("SLURM_JOB_END_TIME", "")
+    if end_time.isdigit():
+        return time.time() > int(end_time) - 5
+    command = ["squeue", "--noheader", "--jobs", os.environ.get("SLURM_JOB_ID", ""), "--format", "%r|%L"]
+    with suppress(OSError, subprocess.SubprocessError):
+        why, _, left = subprocess.run(command, capture_output=True, text=True, timeout=5).stdout.strip().partition("|")
+        return why == "TimeLimit" or left.startswith("-") or left in ("0:00", "INVALID")
+    return False
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="slurm_job")
+    parts = parser.add_subparsers(dest="part", required=True)
+    options = {"announce": ("name", "model", "served", "log"), "watch": ("record", "model", "output", "error"),
+               "end": ("record", "cause", "output", "error")}
+    for part, names in options.items():
+        sub = parts.add_parser(part)
+        for name in names:
+            sub.add_argument(f"--{name}", required=True)
+        if part == "end":
+            sub.add_argument("--code", type=int, required=True)
+    return parser
+
+
+def main() -> int:
+    """Run one part; an error of ours is printed so that `end` finds it again."""
+    args = _parser().parse_args()
+    try:
+        {"announce": announce, "watch": watch, "end": end}[args.part](args)
+    except WorkshopError as error:
+        return refuse(error)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

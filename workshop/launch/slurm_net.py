@@ -1,0 +1,128 @@
+"""Addresses and ports of a job on shared nodes: the interface that is needed and no other, ports of the job's own."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import socket
+
+import psutil
+
+from workshop.errors import WorkshopError
+from workshop.launch.machine import port_is_free
+
+FIRST_PORT, LAST_PORT = 20000, 31999     # below the ports that Linux hands out by itself (32768 and up)
+PORTS_PER_JOB = 8                        # API, master, check, Ray, Ray's client server; the rest is reserve
+INTERFACES_REMEDY = "Set WORKSHOP_INTERFACE (or WORKSHOP_FABRIC) in slurm/site.sh to one of: {}."
+
+
+def interfaces() -> dict[str, str]:
+    """Return the IPv4 address of every interface that is up, by its name."""
+    up = {name for name, state in psutil.net_if_stats().items() if state.isup}
+    return {name: each.address for name, addresses in psutil.net_if_addrs().items() if name in up
+            for each in reversed(addresses) if each.family == socket.AF_INET}
+
+
+def address_of(interface: str) -> str:
+    """Return the IPv4 address of an interface of this node.
+
+    Raises:
+        WorkshopError: there is no such interface, or its address is one that no other node reaches.
+    """
+    known = interfaces()
+    if interface not in known:
+        raise WorkshopError(f"{socket.gethostname()} has no interface {interface!r} with an IPv4 address.",
+                            INTERFACES_REMEDY.format(_choices(known)))
+    return _refuse_loopback(known[interface], f"interface {interface!r}")
+
+
+def towards(host: str) -> str:
+    """Return the address of this node on the way to `host` (a name or an address); '' if there is no way.
+
+    Asks the routing table, and sends nothing. What the node calls itself does not count: Debian's hosts file says
+    127.0.1.1.
+    """
+    try:
+        target = socket.getaddrinfo(host, 9, socket.AF_INET, socket.SOCK_DGRAM)[0][4]
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            probe.connect(target)
+            found = probe.getsockname()[0]
+    except OSError:
+        return ""
+    return "" if ipaddress.ip_address(found).is_loopback else found
+
+
+def own_address(interface: str, *hosts: str) -> str:
+    """Return this node's address: the interface's if one is named, else the one on the way to the first reachable host.
+
+    Raises:
+        WorkshopError: every candidate is a loopback address, which no other node reaches.
+    """
+    if interface:
+        return address_of(interface)
+    for host in hosts:
+        if host and (found := towards(host)):
+            return found
+    known = interfaces()
+    outward = [address for address in known.values() if not ipaddress.ip_address(address).is_loopback]
+    if len(outward) == 1:
+        return outward[0]
+    calls_itself = _own_name_address()
+    raise WorkshopError(
+        f"{socket.gethostname()} has no address that other nodes reach: it calls itself {calls_itself}, and knows no "
+        f"way to {' or '.join(host for host in hosts if host) or 'another host'}.",
+        INTERFACES_REMEDY.format(_choices(known)))
+
+
+def interface_of(address: str) -> str:
+    """Return the name of the interface that has `address` ('' if none has)."""
+    return next((name for name, own in interfaces().items() if own == address), "")
+
+
+def _refuse_loopback(address: str, what: str) -> str:
+    if ipaddress.ip_address(address).is_loopback:
+        raise WorkshopError(f"The head address {address} ({what}) is one that no other node reaches.",
+                            INTERFACES_REMEDY.format(_choices(interfaces())))
+    return address
+
+
+def _choices(known: dict[str, str]) -> str:
+    usable = [f"{name} ({address})" for name, address in known.items() if not ipaddress.ip_address(address).is_loopback]
+    return ", ".join(usable) or "none is up"
+
+
+def _own_name_address() -> str:
+    try:
+        return socket.gethostbyname(socket.gethostname())
+    except OSError:
+        return "a name that is not known"
+
+
+def job_ports(job_id: int, addresses: list[str], fixed: int | None = None) -> list[int]:
+    """Return the job's ports, tested free on all `addresses`; the first is the API's.
+
+    They follow from the job's number, so that two jobs on a node do not meet; where a stranger sits on one of
+    them, the next eight are taken. `fixed` (WORKSHOP_PORT) is taken as it is, or refused.
+    """
+    if fixed is not None and not all(port_is_free(address, fixed) for address in addresses):
+        raise WorkshopError(f"Port {fixed} on {addresses[0]} is taken by another program.",
+                            "Unset WORKSHOP_PORT (each job then takes ports of its own), or choose another.")
+    span = (LAST_PORT - FIRST_PORT + 1) // PORTS_PER_JOB
+    for step in range(span):
+        first = FIRST_PORT + (job_id + step) % span * PORTS_PER_JOB
+        ports = list(range(first, first + PORTS_PER_JOB))
+        if all(port_is_free(address, port) for address in (*addresses, "0.0.0.0") for port in ports):
+            return [fixed or ports[0], *ports[1:]]
+    raise WorkshopError(f"No eight ports in a row from {FIRST_PORT} to {LAST_PORT} are free on {socket.gethostname()}.",
+                        "Ask for a node of your own: sbatch --exclusive.")
+
+
+def fixed_port() -> int | None:
+    """Return WORKSHOP_PORT, if it is set."""
+    text = os.environ.get("WORKSHOP_PORT", "")
+    if not text:
+        return None
+    if not text.isdigit() or not 1024 <= int(text) <= 65535:
+        raise WorkshopError(f"WORKSHOP_PORT is {text!r}, which is no port that you may use.",
+                            "Ports go from 1024 to 65535; unset it, and each job takes a port of its own.")
+    return int(text)
