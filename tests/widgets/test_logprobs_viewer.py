@@ -1,0 +1,167 @@
+"""The logprobs viewer without a browser: a response in, colours, numbers and panels out."""
+
+from __future__ import annotations
+
+import math
+import re
+import time
+
+import pytest
+
+pytest.importorskip("ipywidgets")
+
+from workshop.errors import BadInput
+from workshop.learn.widgets import style
+from workshop.learn.widgets.logprobs_view import cells, shade, viewer_html
+from workshop.learn.widgets.logprobs_viewer import LogprobsViewer
+from workshop.use import logprobs
+from workshop.use.sampling_settings import Settings
+
+RESPONSE = {"choices": [{
+    "text": " port�", "token_ids": [11, 12], "prompt_token_ids": [0, 24661],
+    "logprobs": {"text_offset": [0, 5], "tokens": [" port", "�"],
+                 "token_logprobs": [math.log(0.25), math.log(0.001)],
+                 "top_logprobs": [{" port": math.log(0.25), " city": math.log(0.5), " <b>": math.log(0.25)},
+                                  {"�": math.log(0.001), ".": math.log(0.9), ",": math.log(0.05)}]},
+    "prompt_logprobs": [None, {"24661": {"logprob": -8.533774375915527, "rank": 284, "decoded_token": "San"},
+                               "14924": {"logprob": -1.1587743759155273, "rank": 1, "decoded_token": "Question"}}]}]}
+
+
+@pytest.fixture
+def viewer():
+    return LogprobsViewer(RESPONSE)
+
+
+def panel(text: str, number: int) -> str:
+    """Return the panel of one token."""
+    return re.search(rf'<div class="lp\d+-p{number}".*?(?=<div class="lp\d+-p|<div style="font-size:13px;margin-top)',
+                     text, re.DOTALL)[0]
+
+
+def test_every_token_can_be_chosen_and_has_a_panel(viewer):
+    assert viewer.picture.value.count('type="radio"') == 4
+    assert len(re.findall(r'<div class="lp\d+-p\d', viewer.picture.value)) == 4
+    assert ":checked~div" in viewer.picture.value
+
+
+def test_the_first_prompt_token_has_no_logprob_and_says_why(viewer):
+    assert "nothing stands before it" in panel(viewer.picture.value, 0)
+    assert "⟨start⟩" in viewer.picture.value
+
+
+def test_san_is_rank_284_and_question_was_the_most_probable(viewer):
+    san = panel(viewer.picture.value, 1)
+    assert "rank 284" in san
+    assert "12.3 bits" in san
+    assert san.index("Question") < san.index("stands in the text")
+
+
+def test_alternatives_are_listed_best_first_and_escaped(viewer):
+    port = panel(viewer.picture.value, 2)
+    assert port.index("·city") < port.index("·port", port.index("·city"))
+    assert "<b>" not in port.split("token 0")[1]
+
+
+def test_a_piece_of_a_character_is_said_to_be_one(viewer):
+    assert "part of a character" in panel(viewer.picture.value, 3)
+
+
+def test_perplexities_of_prompt_and_completion(viewer):
+    assert "prompt: perplexity <b>5,083.6</b>" in viewer.picture.value      # e^8.5338
+    assert "completion: perplexity <b>63.2</b>" in viewer.picture.value     # √(4 · 1000)
+
+
+def test_colours_by_probability_and_by_rank():
+    drawn = cells(logprobs.rows(RESPONSE, k=3))
+    assert shade(drawn[0], "probability") == "transparent"
+    strengths = [int(shade(cell, "probability")[-2:], 16) for cell in (drawn[2], drawn[3], drawn[1])]
+    assert strengths == sorted(strengths)   # 2 bits, 10 bits, 12.3 bits
+    assert shade(drawn[1], "rank").startswith(style.VERMILLION)
+    assert shade(drawn[2], "rank").startswith(style.SKY)
+
+
+def test_rank_toggle_redraws(viewer):
+    before = viewer.picture.value
+    viewer.colour.value = "rank"
+    assert viewer.picture.value != before
+    assert "1: the most probable" in viewer.picture.value
+
+
+def test_processed_logprobs_are_computed(viewer):
+    assert viewer.processing.layout.display == "none"
+    viewer.kind.value = "processed"
+    assert viewer.processing.layout.display == ""
+    viewer.top_k.value = 1
+    port = panel(viewer.picture.value, 2)
+    assert "these settings never sample it" in port
+    assert "completion: perplexity <b>∞</b>" in viewer.picture.value
+    assert "prompt: perplexity <b>5,083.6</b>" in viewer.picture.value   # a prompt is not sampled
+    viewer.top_k.value = 0
+    viewer.temperature.value = 0.5
+    assert "17 %" in panel(viewer.picture.value, 2)   # 1/16 of 1/16 + 1/4 + 1/16
+
+
+def test_processed_penalties_count_the_tokens_before():
+    twice = {"choices": [{"logprobs": {"tokens": ["a", "a"], "token_logprobs": [math.log(.5)] * 2, "top_logprobs": [
+        {"a": math.log(.5), "b": math.log(.5)}] * 2}}]}
+    first, second = cells(logprobs.rows(twice), Settings(frequency_penalty=1.0))
+    assert math.exp(first.logprob) == pytest.approx(0.5)
+    assert math.exp(second.logprob) == pytest.approx(1 / (1 + math.e))
+
+
+def test_without_alternatives_there_is_still_a_picture():
+    viewer = LogprobsViewer({"choices": [{"logprobs": {
+        "tokens": ["x"], "token_logprobs": [-0.5], "top_logprobs": [{"x": -0.5}]}}]})
+    assert "no alternatives were asked for" in viewer.picture.value
+
+
+def test_a_response_without_logprobs_is_refused():
+    with pytest.raises(BadInput, match="no logprobs"):
+        LogprobsViewer({"choices": [{"text": "x"}]})
+
+
+def test_two_viewers_in_a_notebook_do_not_share_their_buttons(viewer):
+    other = LogprobsViewer(RESPONSE)
+    assert re.search(r'name="(lp\d+)"', viewer.picture.value)[1] != re.search(r'name="(lp\d+)"', other.picture.value)[1]
+
+
+def test_200_tokens_redraw_within_100_ms():
+    """A toggle is a click, not a drag; a dragged slider of the processed logprobs costs the same."""
+    many = {"choices": [{"logprobs": {
+        "tokens": ["a"] * 200, "token_logprobs": [-1.0] * 200,
+        "top_logprobs": [{"a": -1.0, **{f"t{i}": -2.0 - i for i in range(8)}}] * 200}}]}
+    drawn = cells(logprobs.rows(many))
+    start = time.perf_counter()
+    viewer_html(drawn)
+    assert time.perf_counter() - start < 0.1
+
+
+@pytest.mark.live
+class TestLive:
+    def test_prompt_and_completion_of_the_live_server(self, client):
+        viewer = LogprobsViewer(client, "San Francisco is a")
+        assert viewer.banner.value == ""
+        assert {row.part for row in viewer.rows} == {"prompt", "completion"}
+        assert viewer.rows[0].logprob is None
+        assert viewer.rows[1].rank >= 1
+        assert len([row for row in viewer.rows if row.part == "completion"]) <= 16
+
+    def test_an_empty_prompt_is_answered_in_words(self, client):
+        viewer = LogprobsViewer(client)
+        picture = viewer.picture.value
+        viewer.prompt.value = ""
+        viewer.ask()
+        assert "prompt is empty" in viewer.banner.value
+        assert viewer.picture.value == picture
+
+    def test_emoji(self, client):
+        viewer = LogprobsViewer(client, "I like 👍 and 🚀")
+        assert viewer.banner.value == ""
+        assert "▯" in viewer.picture.value
+        assert "�" not in viewer.picture.value
+
+    def test_the_servers_processed_logprobs_are_what_is_computed(self, client):
+        """The server sends raw ones; the distribution that it samples is checked by the truth test."""
+        answer = client.complete("San Francisco is a", max_tokens=3, logprobs=20, temperature=0.5, top_k=3, seed=1)
+        for row in logprobs.rows(answer, k=20):
+            assert math.isfinite(logprobs.processed(row, Settings(temperature=0.5, top_k=3))[row.token])

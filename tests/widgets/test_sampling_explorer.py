@@ -1,0 +1,306 @@
+"""The explorer without a browser: set a trait, read the readout."""
+
+from __future__ import annotations
+
+import math
+import random
+import re
+import statistics
+import time
+
+import pytest
+
+pytest.importorskip("ipywidgets")
+
+from workshop.errors import WorkshopError
+from workshop.learn.widgets.sampling_bars import AXES, bars, bars_html, rows_shown
+from workshop.learn.widgets.sampling_explorer import SamplingExplorer
+from workshop.learn.widgets.sampling_source import EMPTY, Completion, Position
+from workshop.learn.widgets.sampling_words import percent, token_label, words
+from workshop.use.sampling import pipeline
+from workshop.use.sampling_settings import Settings
+
+TEXTS = {0: " port", 1: " city", 2: "\n", 3: "�", 4: "<|end_of_text|>", 5: "<b>&"}
+
+
+class Made:
+    """A source of made-up distributions that can go away."""
+
+    live, prompts = True, ()
+
+    def __init__(self, size: int = 6):
+        generator = random.Random(5)
+        logits = [4.0, 3.5, 2.0, 1.0, 0.5, 0.0] if size == 6 else [generator.gauss(0, 3) for _ in range(size)]
+        total = math.log(math.fsum(map(math.exp, logits)))
+        self.logprobs = dict(sorted(((t, x - total) for t, x in enumerate(logits)), key=lambda item: -item[1]))
+        self.gone, self.asked = False, []
+
+    def describe(self) -> str:
+        return "made up"
+
+    def position(self, prompt, output=()):
+        self.asked.append((prompt, output))
+        if self.gone:
+            raise WorkshopError("The server does not answer.", "Start it again.")
+        if not prompt:
+            raise EMPTY
+        return Position(self.logprobs)
+
+    def text(self, tokens):
+        return "".join(TEXTS.get(token, f" t{token}") for token in tokens)
+
+    def complete(self, prompt, output, settings, *, n, seed, max_tokens):
+        if self.gone:
+            raise WorkshopError("The server does not answer.", "Start it again.")
+        generator = random.Random(seed)
+        return [Completion(f" {x} <i>", (f" {x}", " <i>"), x == 1)
+                for x in (generator.randint(1, 3) for _ in range(1 if settings.greedy else n))]
+
+
+@pytest.fixture
+def explorer():
+    return SamplingExplorer(Made())
+
+
+def labels(html_text: str) -> list[str]:
+    """Return the rows' names in their order."""
+    return re.findall(r'title="([^"]*)">', html_text)
+
+
+class TestBars:
+    def test_a_slider_moves_the_bars_at_once(self, explorer):
+        before = explorer.picture.value
+        explorer.sliders["temperature"].value = 0.5
+        assert explorer.picture.value != before
+        expected = pipeline(explorer.source.logprobs, Settings(temperature=0.5))
+        assert explorer.result.probabilities == expected.probabilities
+
+    def test_rows_and_axis_stay_where_they_are(self, explorer):
+        rows = labels(explorer.picture.value)
+        for name, value in (("temperature", 2.0), ("top_k", 2), ("top_p", 0.3), ("min_p", 0.4), ("temperature", 0.0)):
+            explorer.sliders[name].value = value
+            assert labels(explorer.picture.value)[:6] == rows[:6]
+
+    def test_a_removed_token_says_which_parameter_removed_it(self, explorer):
+        explorer.sliders["top_k"].value = 3
+        assert explorer.picture.value.count("cut by top_k") == 3
+        explorer.sliders["temperature"].value = 0
+        assert explorer.picture.value.count("not the best: greedy") == 5
+
+    def test_numbers_are_said_to_screen_readers(self, explorer):
+        explorer.sliders["temperature"].value = 0
+        assert 'aria-label="Next token: port 100 %"' in explorer.picture.value
+
+    def test_text_of_tokens_is_escaped(self, explorer):
+        assert "<b>&" not in explorer.picture.value
+        assert "&lt;b&gt;&amp;" in explorer.picture.value
+
+    def test_what_is_drawn_is_what_is_computed(self):
+        source = Made(500)
+        result = pipeline(source.logprobs, Settings(temperature=1.3, top_k=20))
+        drawn = bars(result, rows_shown(result.steps[0].probabilities, []), str)
+        assert sum(row.sampled for row in drawn.rows) + drawn.others.sampled == pytest.approx(1)
+        assert drawn.rows[0].model == pytest.approx(math.exp(max(source.logprobs.values())))
+        assert drawn.chain == (("model", 500), ("temperature", 500), ("top_k", 20))
+        assert drawn.axis in AXES
+        assert drawn.axis >= drawn.rows[0].model
+
+    def test_a_generated_token_gets_a_row_and_a_count(self, explorer):
+        explorer._append(1)
+        explorer._append(1)
+        assert "×2" in explorer.picture.value
+
+    def test_a_truncated_list_says_what_it_cannot_see(self):
+        listed = {0: math.log(0.5), 1: math.log(0.2)}
+        result = pipeline(listed, Settings())
+        drawn = bars(result, [0, 1], str)
+        assert drawn.rows[0].sampled == pytest.approx(0.5)   # not 0.71: the rest is elsewhere
+        assert "30 % of the model's probability lies on tokens that are not listed" in bars_html(drawn)
+
+
+class TestWords:
+    @pytest.mark.parametrize(("settings", "name", "says"), [
+        (Settings(), "temperature", "unchanged"), (Settings(temperature=0), "temperature", "Greedy"),
+        (Settings(temperature=0.5), "temperature", "now 4:1"), (Settings(temperature=2), "temperature", "now 1.4:1"),
+        (Settings(temperature=0.01), "temperature", "million"),
+        (Settings(top_k=0), "top_k", "Off"), (Settings(top_k=-1), "top_k", "Off"),
+        (Settings(top_k=2), "top_k", "2 most probable"), (Settings(top_k=10**6), "top_k", "removes nothing"),
+        (Settings(top_p=0.9), "top_p", "holds 90 %"), (Settings(top_p=0.01), "top_p", "1 token"),
+        (Settings(min_p=0.1), "min_p", "less than 10 %"), (Settings(min_p=0), "min_p", "Off"),
+        (Settings(frequency_penalty=1), "frequency_penalty", "Nothing has been generated yet"),
+        (Settings(frequency_penalty=-2), "frequency_penalty", "raises its logit by 2: its odds × 7.4"),
+        (Settings(temperature=0, top_k=3), "top_k", "greedy takes one")])
+    def test_each_slider_says_what_it_does_now(self, settings, name, says):
+        result = pipeline(Made().logprobs, settings)
+        assert says in words(settings, result, generated=0)[name]
+
+    def test_each_slider_says_where_people_set_it(self, explorer):
+        for name, said in explorer.says.items():
+            assert "Usual" in said.value, name
+
+    @pytest.mark.parametrize(("text", "shown"), [
+        (" city", "·city"), ("\n", "⏎"), ("  ", "··"), ("", "▯ (no text)"), ("�", "▯ (part of a character)"),
+        ("👍", "👍"), ("a b", "a b")])
+    def test_tokens_that_are_no_text_are_shown_in_words(self, text, shown):
+        assert token_label(text) == shown
+
+    @pytest.mark.parametrize(("p", "shown"), [(1.0, "100 %"), (0.314, "31 %"), (0.0421, "4.2 %"), (0.0003, "0.03 %"),
+                                              (1e-7, "< 0.01 %"), (0.0, "0 %"), (0.9996, "100 %"), (0.0996, "10 %")])
+    def test_probabilities_read_well(self, p, shown):
+        assert percent(p) == shown
+
+
+class TestWriting:
+    def test_sample_append_step_back_start_again(self, explorer):
+        explorer.sample()
+        explorer.sample()
+        assert len(explorer.output) == 2
+        assert explorer.source.asked[-1] == ("San Francisco is a", tuple(explorer.output))
+        first = explorer.output[0]
+        explorer.step_back()
+        assert explorer.output == [first]
+        explorer.start_again()
+        assert explorer.output == []
+        explorer.step_back()
+        assert explorer.output == []
+
+    def test_the_same_seed_draws_the_same_tokens(self):
+        runs = []
+        for _ in range(2):
+            one = SamplingExplorer(Made(200))
+            one.seed.value = 7
+            for _ in range(5):
+                one.sample()
+            runs.append(one.output)
+        assert runs[0] == runs[1]
+
+    def test_take_the_best(self, explorer):
+        explorer.take_best()
+        assert explorer.output == [0]
+        assert " port" in explorer.story.value
+
+    def test_after_the_end_nothing_is_appended(self, explorer):
+        explorer._append(4)
+        explorer.sample()
+        assert explorer.output == [4]
+        assert "ended its text" in explorer.banner.value
+
+    def test_frequency_penalty_counts_what_was_generated(self, explorer):
+        explorer.sliders["frequency_penalty"].value = 2.0
+        before = explorer.result.probabilities[0]
+        explorer._append(0)
+        assert explorer.result.probabilities[0] < before
+
+    def test_a_new_prompt_starts_again(self, explorer):
+        explorer.sample()
+        explorer.prompt.value = "Boston is a"
+        assert explorer.output == []
+        assert explorer.source.asked[-1] == ("Boston is a", ())
+
+
+class TestBadInput:
+    def test_an_empty_prompt_says_so_and_keeps_the_picture(self, explorer):
+        picture = explorer.picture.value
+        explorer.prompt.value = ""
+        assert "prompt is empty" in explorer.banner.value
+        assert explorer.picture.value == picture
+        explorer.prompt.value = "again"
+        assert explorer.banner.value == ""
+
+    def test_a_server_that_goes_away_while_a_slider_is_dragged(self, explorer):
+        explorer.source.gone = True
+        explorer.sliders["temperature"].value = 0.3   # needs no server
+        assert explorer.banner.value == ""
+        picture = explorer.picture.value
+        explorer.sample()
+        assert "does not answer" in explorer.banner.value
+        assert "Start it again" in explorer.banner.value
+        assert explorer.output == []
+        assert explorer.picture.value == picture
+        explorer.same_seed.run()
+        assert "does not answer" in explorer.same_seed.picture.value
+        assert not explorer.same_seed.button.disabled
+        explorer.source.gone = False
+        explorer.sample()
+        assert len(explorer.output) == 1
+        assert explorer.banner.value == ""
+
+    def test_no_server_from_the_beginning(self):
+        source = Made()
+        source.gone = True
+        one = SamplingExplorer(source)
+        assert "does not answer" in one.banner.value
+        one.sliders["top_k"].value = 3
+        one.sample()
+
+
+class TestComparison:
+    def test_pinned_settings_are_drawn_beside(self, explorer):
+        explorer.pin()
+        explorer.sliders["temperature"].value = 0.3
+        assert "with the pinned settings" in explorer.picture.value
+        explorer.pin(None)
+        assert "with the pinned settings" not in explorer.picture.value
+
+    def test_same_seed_side_by_side(self, explorer):
+        explorer.sliders["temperature"].value = 0.7
+        explorer.same_seed.run()
+        text = explorer.same_seed.picture.value
+        assert "A: <code>temperature 0.7" in text
+        assert "B: <code>temperature 1<" in text
+        assert "5 of 5 seeds gave the same text" in text
+
+    def test_twenty_completions_and_their_diversity(self, explorer):
+        explorer.completions.run()
+        text = explorer.completions.picture.value
+        assert "<b>3 of 20</b> differ" in text
+        assert sum(int(n) for n in re.findall(r"(\d+) ×", text)) == 20
+        assert "<i>" not in text.replace("&lt;i&gt;", "")
+
+    def test_greedy_needs_one_completion_only(self, explorer):
+        explorer.sliders["temperature"].value = 0
+        explorer.completions.run()
+        assert "one completion stands for all" in explorer.completions.picture.value
+
+
+def test_a_step_takes_at_most_16_ms_of_kernel_time():
+    explorer = SamplingExplorer(Made(8192), settings=Settings(temperature=1.2, top_k=100, top_p=0.95, min_p=0.001,
+                                                              frequency_penalty=0.5))
+    explorer.sample()
+    times = []
+    for step in range(15):
+        start = time.perf_counter()
+        explorer.sliders["temperature"].value = 0.5 + 0.05 * step
+        times.append(time.perf_counter() - start)
+    assert statistics.median(times) < 0.016, times   # 8 ms measured
+
+
+@pytest.mark.live
+class TestLive:
+    def test_what_is_drawn_is_the_servers_whole_vocabulary(self, client):
+        explorer = SamplingExplorer(client)
+        assert "its whole vocabulary" in explorer.head.value
+        explorer.sample()
+        assert len(explorer.output) == 1
+        assert explorer.source.text(tuple(explorer.output)) in explorer.story.value.replace("&#x27;", "'")
+        assert explorer.banner.value == ""
+
+    def test_greedy_steps_write_what_the_server_writes(self, client):
+        explorer = SamplingExplorer(client, "San Francisco is a")
+        for _ in range(6):
+            explorer.take_best()
+        answer = client.complete("San Francisco is a", max_tokens=6, temperature=0)
+        assert explorer.source.text(tuple(explorer.output)) == answer.choices[0].text
+
+    def test_both_panels(self, client):
+        explorer = SamplingExplorer(client, settings=Settings(temperature=0.7))
+        explorer.same_seed.run()
+        explorer.completions.run()
+        assert "seeds gave the same text" in explorer.same_seed.picture.value
+        assert "of 20</b> differ" in explorer.completions.picture.value
+
+    def test_an_emoji_is_whole_again_once_all_its_pieces_are_there(self, client):
+        explorer = SamplingExplorer(client, "I like 👍")
+        ids = explorer.source.position("I like 👍").prompt
+        assert explorer.source.text(ids).endswith("👍")
+        assert "�" in explorer.source.text(ids[-1:])
