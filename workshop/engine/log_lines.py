@@ -29,6 +29,8 @@ HEADER = re.compile(
 RAY_REPEATED = re.compile(r"\s*\[repeated \d+x across cluster\].*$")
 SECRET = re.compile(r"""((?:api_key|api-key|hf_token|token)['"]?\s*[=:]\s*\[?)(['"])(?!None)[^'"]{4,}\2""")
 LINE_BREAK = re.compile(r"[\r\n]")
+# A progress bar ends without a line break, so what another process writes next stands on the same line.
+AFTER_BAR = re.compile(r"(?<=it/s\])(?=\(|(?:INFO|WARNING|ERROR) )|(?<=s/it\])(?=\(|(?:INFO|WARNING|ERROR) )")
 MAX_LINE_CHARS = 200_000  # a config line has about 6,000; more is no log line, and is cut so that memory stays flat
 
 
@@ -45,6 +47,11 @@ class Line:
     time: str | None = None
     source: str = ""
     process: str = ""
+
+
+def parts(raw: str) -> list[str]:
+    """Split what was written after a progress bar from the bar."""
+    return AFTER_BAR.split(raw) if "it]" in raw or "it/s]" in raw else [raw]
 
 
 def parse_line(raw: str) -> Line:

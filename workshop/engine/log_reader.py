@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from workshop.engine.log_facts import EngineLog
 from workshop.engine.log_failures import UNEXPLAINED, Failure
 from workshop.engine.log_known import diagnose
-from workshop.engine.log_lines import LINE_BREAK, MAX_LINE_CHARS, Line, parse_line
+from workshop.engine.log_lines import LINE_BREAK, MAX_LINE_CHARS, Line, parse_line, parts
 from workshop.engine.log_rules import apply_line
 
 # A start, in its order, and the share of it that is done when the stage begins. The shares are those of real
@@ -109,7 +109,8 @@ class Reader:
     def feed(self, text: str) -> list[Event]:
         """Read more of the log; return what is new. Progress bars (carriage returns) are read as they come."""
         *lines, self._rest = LINE_BREAK.split(self._rest + text)
-        events = [event for raw in lines if raw.strip() for event in self._line(parse_line(raw))]
+        written = (part for raw in lines if raw.strip() for part in parts(raw))
+        events = [event for part in written for event in self._line(parse_line(part))]
         if len(self._rest) > MAX_LINE_CHARS:
             self._rest = self._rest[:MAX_LINE_CHARS]
         self._progress(self._rest)  # a bar ends its line only when the next one is drawn

@@ -78,8 +78,7 @@ def _row(quantity: str, predicted: float | None, actual: float | None, unit: str
 def _gpu_rows(case: Case, plan: Plan) -> list[Row]:
     log = case.log
     requested = _requested(case, plan)
-    left = requested[0] - plan.weights_gib_per_gpu - plan.overhead_gib_per_gpu
-    available = case.kv_bytes / GIB if case.kv_bytes else left
+    available = case.kv_bytes / GIB if case.kv_bytes else case.stage.available_gib
     rows = [_weights_row(case, plan)]
     if not case.kv_bytes:
         rows += [_requested_row(case, plan, requested), _overhead_row(case, plan, requested)]
@@ -106,34 +105,37 @@ def _requested_row(case: Case, plan: Plan, requested: tuple[float, float]) -> Ro
 
 
 def _weights_row(case: Case, plan: Plan) -> Row:
-    actual = case.log.weights_gib
+    actual, predicted = case.stage.weights_said_gib, case.stage.weights_gib
     reason = f"{case.model.name}, tensor parallel {plan.tensor_parallel_size}, pipeline {plan.pipeline_parallel_size}"
-    if actual is not None and abs(plan.weights_gib_per_gpu - actual) > 0.01 * actual:
+    if plan.pipeline_parallel_size > 1:
+        reason += f"; stage {case.stage.index}, whose memory the log prints"
+    if actual is not None and abs(predicted - actual) > 0.01 * actual:
         reason += "; more than 1 % apart: another precision, another model, or layers that stay in 16 bit"
-    return _row("weights per GPU", plan.weights_gib_per_gpu, actual, "GiB", reason)
+    return _row("weights per GPU", predicted, actual, "GiB", reason)
 
 
 def _overhead_row(case: Case, plan: Plan, requested: tuple[float, float]) -> Row:
-    log, actual = case.log, None
-    if log.available_kv_gib is not None and log.weights_gib is not None:
-        actual = requested[1] - log.weights_gib - log.available_kv_gib
-    items = ", ".join(f"{item.name} {item.bytes / GIB:.2f}" for item in plan.overheads if item.bytes)
+    items = ", ".join(f"{item.name} {item.bytes / GIB:.2f}" for item in case.stage.overheads if item.bytes)
     share = f"{plan.settings.gpu_memory_utilization:g} of {case.gpu.title} ({plan.gpu_memory_gib:.2f} GiB)"
-    return _row("overhead per GPU", plan.overhead_gib_per_gpu, actual, "GiB",
+    return _row("overhead per GPU", case.stage.overhead_gib, _actual_overhead(case, requested), "GiB",
                 f"{share} less weights and KV cache; predicted: {items or 'none'}")  # fmt: skip
 
 
+def _actual_overhead(case: Case, requested: tuple[float, float]) -> float | None:
+    available, weights = case.log.available_kv_gib, case.stage.weights_said_gib
+    return None if available is None or weights is None else requested[1] - weights - available
+
+
 def _available_reason(case: Case, plan: Plan, requested: tuple[float, float]) -> str:
-    log = case.log
     if case.kv_bytes:
         return "given in bytes (--kv-cache-memory-bytes), not measured"
-    if log.available_kv_gib is None or log.weights_gib is None:
+    overhead = _actual_overhead(case, requested)
+    if overhead is None:
         return "what is left of the memory after weights and overhead"
-    overhead = requested[1] - log.weights_gib - log.available_kv_gib
     causes = {
         "the memory of the GPU": requested[0] - requested[1],
-        "the weights": log.weights_gib - plan.weights_gib_per_gpu,
-        "the overhead": overhead - plan.overhead_gib_per_gpu,
+        "the weights": case.stage.weights_said_gib - case.stage.weights_gib,
+        "the overhead": overhead - case.stage.overhead_gib,
     }
     name, largest = max(causes.items(), key=lambda item: abs(item[1]))
     if abs(sum(causes.values())) <= ROUNDING_GIB:
@@ -148,7 +150,7 @@ def _capacity_rows(case: Case, plan: Plan, available: float) -> list[Row]:
         capacity = case.capacity(case.kv_bytes)
         tokens, concurrency = capacity.tokens, capacity.max_concurrency
     rows, kib = [], (None, None)
-    if tokens and log.kv_cache_tokens and log.available_kv_gib:
+    if tokens and log.kv_cache_tokens and log.available_kv_gib and (case.kv_bytes or case.stage.tightest):
         kib = (available * 2**20 / tokens, log.available_kv_gib * 2**20 / log.kv_cache_tokens)
         rows.append(_row("KV cache per token and GPU", *kib, "KiB", _per_token_reason(case, kib)))
     rows.append(_row("KV cache size", tokens, log.kv_cache_tokens, "tokens", _tokens_reason(case, available, kib)))
@@ -170,6 +172,8 @@ def _tokens_reason(case: Case, available: float, kib: tuple[float | None, float 
     """Split the difference into what is left for the cache, and what a token takes."""
     log = case.log
     blocks = f"{log.gpu_blocks:,} blocks of {log.kv_cache_tokens // log.gpu_blocks} tokens; " if log.gpu_blocks else ""
+    if not case.kv_bytes and not case.stage.tightest:
+        return f"{blocks}the tightest stage decides, and the log prints the memory of stage {case.stage.index} only"
     if kib[0] is None:
         return f"{blocks}available KV cache divided by the bytes of a token"
     shares = ((available / log.available_kv_gib - 1) * 100, (kib[1] / kib[0] - 1) * 100)

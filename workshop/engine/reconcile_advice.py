@@ -43,10 +43,9 @@ def _order(item: tuple[float, Advice]) -> tuple[bool, float]:
 
 def _tokens(case: Case, base: Plan, changed: Plan) -> float:
     """KV tokens after a change: the log's memory plus the planned difference, at the planned bytes a token."""
-    available = case.log.available_kv_gib
     before, after = _available(base), _available(changed)
-    if available is None:
-        available = before
+    said = case.log.available_kv_gib
+    available = said if said is not None and case.stage.tightest else before
     size = available + after - before
     if size <= 0:
         return 0.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -13,7 +14,8 @@ from workshop.errors import BadInput, WorkshopError
 from workshop.plan import kv_cache, ranks, settings
 from workshop.plan.catalog import GPU, ModelConfig, list_gpus, load_gpu, load_model
 from workshop.plan.catalog import quantization as quant
-from workshop.plan.parallelism import Plan, plan
+from workshop.plan.overheads import Overhead
+from workshop.plan.parallelism import Plan, fit, plan
 
 GIB = 2**30
 SAME_MEMORY = 0.006  # GPUs of one kind report totals that differ by less than this share
@@ -23,6 +25,23 @@ DEFAULT_UTILIZATION_BEFORE_0_21 = 0.9  # vllm/config/cache.py; 0.92 since
 def size_words(size_bytes: int) -> str:
     """Write a size as people do: 16 MiB, 1.5 GiB."""
     return f"{size_bytes / GIB:g} GiB" if size_bytes >= GIB else f"{size_bytes / 2**20:g} MiB"
+
+
+@dataclass(frozen=True)
+class Stage:
+    """The predicted memory of one GPU of a pipeline stage, GiB, and the weights that its rank reported."""
+
+    index: int
+    weights_gib: float
+    overheads: Sequence[Overhead]
+    available_gib: float
+    tightest: bool
+    weights_said_gib: float | None
+
+    @property
+    def overhead_gib(self) -> float:
+        """What a rank needs besides weights and KV cache, GiB."""
+        return sum(item.bytes for item in self.overheads) / GIB
 
 
 @dataclass(frozen=True)
@@ -40,6 +59,20 @@ class Case:
     def base(self) -> Plan:
         """The plan of the run as it was."""
         return self.plan()
+
+    @cached_property
+    def stage(self) -> Stage:
+        """The pipeline stage whose memory the log prints: vLLM lets one rank speak, not always the tightest."""
+        said = {name: rank.available_kv_gib for name, rank in self.log.ranks.items()}
+        spoke = [(available, name) for name, available in said.items() if available is not None]
+        name = min(spoke)[1] if spoke else ""
+        number = re.search(r"PP(\d+)", name)
+        index = int(number[1]) if number and int(number[1]) < self.base.pipeline_parallel_size else 0
+        found = fit(self.base.config, self.gpu, self.base.settings, self.base.tensor_parallel_size,
+                    self.base.pipeline_parallel_size)  # fmt: skip
+        weights = self.log.ranks[name].weights_gib if name in self.log.ranks else None
+        return Stage(index, found.weights[index] / GIB, found.overhead[index], found.available[index] / GIB,
+                     index == found.tightest, self.log.weights_gib if weights is None else weights)  # fmt: skip
 
     def plan(self, **changes: Any) -> Plan:
         """Plan the log's run again, with changes. Raises BadInput where the planner refuses them."""
@@ -112,7 +145,8 @@ def _names(said: str) -> list[str]:
 
 
 def _method(name: str) -> str:
-    return name.lower().replace("-", "_").removesuffix("_marlin")
+    """One name of what vLLM calls by several: awq_marlin is awq with faster kernels, gpt_oss_mxfp4 is mxfp4."""
+    return name.lower().replace("-", "_").removesuffix("_marlin").removeprefix("gpt_oss_").removeprefix("auto_")
 
 
 def _with_quantization(model: ModelConfig, log: EngineLog, assumed: list[str]) -> ModelConfig:
@@ -123,6 +157,9 @@ def _with_quantization(model: ModelConfig, log: EngineLog, assumed: list[str]) -
         return model
     asked_for = log.args.get("quantization")
     known = {_method(name): value for name, value in quant.METHODS.items()}
+    if _method(said) not in known and has:
+        assumed.append(f"The log's quantization={said} is not known; that of {model.name}, {has}, was taken.")
+        return model
     if _method(said) not in known:
         raise BadInput(f"The log's quantization {said!r} is not known.", f"Known: {', '.join(quant.METHODS)}.")
     taken = quant.from_name(_method(said)) if asked_for and not has else known[_method(said)]
