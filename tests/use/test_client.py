@@ -1,0 +1,159 @@
+"""connect() and the client: the right server, or one sentence that says why not."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+import workshop
+from workshop.errors import BadInput, WorkshopError
+from workshop.launch import records
+from workshop.launch.records import ServerRecord
+
+COMPLETION = {"id": "c", "object": "text_completion", "created": 1, "model": "m", "usage": None,
+              "choices": [{"index": 0, "text": " city", "finish_reason": "length", "logprobs": None}]}
+SCHEMA = {"components": {"schemas": {"CompletionRequest": {"properties": {"top_k": {}, "temperature": {}}}}}}
+
+
+class Stub(BaseHTTPRequestHandler):
+    """An OpenAI-like server whose answers the test chooses: only the client is under test here."""
+
+    answers: dict[str, tuple[int, object]]
+    seen: list[dict]
+    key = "right"
+
+    def _answer(self):
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        self.seen.append(json.loads(body) if body else {})
+        status, data = self.answers.get(self.path, (404, {}))
+        if self.headers.get("Authorization") != f"Bearer {self.key}":
+            status, data = 401, {"error": {"message": "key"}}
+        payload = json.dumps(data).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(payload)))
+        self.end_headers()
+        self.wfile.write(payload)
+
+    do_GET = do_POST = _answer
+
+    def log_message(self, *args):
+        pass
+
+
+@pytest.fixture
+def stub(workshop_home, monkeypatch):
+    handler = type("Handler", (Stub,), {"seen": [], "answers": {
+        "/v1/models": (200, {"object": "list", "data": [{"id": "m", "object": "model"}]}),
+        "/v1/completions": (200, COMPLETION), "/openapi.json": (200, SCHEMA)}})
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    handler.url = f"http://127.0.0.1:{server.server_port}/v1"
+    yield handler
+    server.shutdown()
+
+
+def known(stub, name="a", **changes):
+    fields = {"url": stub.url, "model": "m", "api_key": "right", "pid": os.getpid(), "state": "ready",
+              "host": socket.gethostname(), "boot_id": records.boot_id(), "started": records.now(), **changes}
+    records.write(ServerRecord(name=name, **fields))
+
+
+def test_the_only_server_is_found_and_asked(stub):
+    known(stub)
+    client = workshop.connect()
+    assert client.complete("San", top_k=3, temperature=0.5).choices[0].text == " city"
+    assert stub.seen[-1] == {"model": "m", "prompt": "San", "top_k": 3, "temperature": 0.5}
+
+
+def test_several_servers_are_named_and_one_can_be_chosen(stub):
+    known(stub, "first")
+    known(stub, "second")
+    with pytest.raises(WorkshopError, match="first, second"):
+        workshop.connect()
+    assert workshop.connect("second").record.name == "second"
+
+
+def test_no_server_says_how_to_start_one(workshop_home):
+    with pytest.raises(WorkshopError, match="workshop serve"):
+        workshop.connect()
+    with pytest.raises(WorkshopError, match="'nobody'"):
+        workshop.connect("nobody")
+
+
+@pytest.mark.parametrize(("changes", "says"), [
+    ({"state": "starting"}, "still starting"), ({"state": "failed", "reason": "no memory"}, "no memory"),
+    ({"pid": 2**22}, "has failed"), ({"boot_id": "another"}, "restarted")])
+def test_a_server_that_is_not_ready_says_why(stub, changes, says):
+    known(stub, **changes)
+    with pytest.raises(WorkshopError, match=says):
+        workshop.connect()
+
+
+def test_a_ready_one_wins_over_a_failed_one(stub):
+    known(stub, "old", state="failed")
+    known(stub, "new")
+    assert workshop.connect().record.name == "new"
+
+
+def test_the_environment_wins_and_its_model_is_asked_for(stub, monkeypatch):
+    monkeypatch.setenv("WORKSHOP_URL", stub.url.removesuffix("/v1"))
+    monkeypatch.setenv("WORKSHOP_API_KEY", "right")
+    assert workshop.connect().model == "m" and workshop.connect().url == stub.url
+    monkeypatch.setenv("WORKSHOP_API_KEY", "wrong")
+    with pytest.raises(WorkshopError, match="does not accept this key"):
+        workshop.connect()
+    monkeypatch.setenv("WORKSHOP_URL", "localhost:8000")
+    with pytest.raises(BadInput, match="no address"):
+        workshop.connect()
+
+
+def test_a_shared_server_is_found_where_there_is_none_of_ones_own(stub, monkeypatch, tmp_path):
+    known(stub, "class")
+    folder = tmp_path / "shared"
+    folder.mkdir()
+    records.path_of("class").rename(folder / "class.json")
+    monkeypatch.setenv("WORKSHOP_SHARED", str(folder))
+    assert workshop.connect().record.name == "class"
+
+
+def test_another_server_on_the_port_is_noticed(stub):
+    known(stub, model="expected")
+    with pytest.raises(WorkshopError, match="serves m, not expected"):
+        workshop.connect()
+
+
+def test_a_misspelt_parameter_does_not_pass_in_silence(stub):
+    known(stub)
+    with pytest.raises(BadInput, match="Did you mean 'temperature'"):
+        workshop.connect().complete("San", temprature=0)
+
+
+def test_what_the_server_refuses_is_its_own_sentence(stub):
+    known(stub)
+    client = workshop.connect()
+    stub.answers["/v1/completions"] = (400, {"error": {"message": "top_p must be in (0, 1], got 0.", "code": 400}})
+    with pytest.raises(BadInput, match="top_p must be in"):
+        client.complete("San")
+    stub.answers["/v1/completions"] = (500, {"error": {"message": "EngineCore died"}})
+    with pytest.raises(WorkshopError, match="does not answer"):
+        client.complete("San")
+
+
+def test_a_server_that_went_away_is_told_at_once(stub):
+    known(stub, "gone", url="http://127.0.0.1:9/v1")
+    began = time.monotonic()
+    with pytest.raises(WorkshopError, match="does not answer"):
+        workshop.connect()
+    assert time.monotonic() - began < 8
+
+
+def test_notebooks_show_the_sentence_without_frames():
+    shown = "\n".join(WorkshopError("It broke.", "Mend it.")._render_traceback_())
+    assert "It broke." in shown and "Mend it." in shown and "File" not in shown
