@@ -38,6 +38,22 @@ def test_a_log_cut_anywhere_reads_as_the_whole(name, cuts):
     assert events
 
 
+@settings(max_examples=60, deadline=None)
+@given(name=st.sampled_from(NAMES), seed=st.randoms(use_true_random=False))
+def test_a_damaged_log_never_stops_the_reader(name, seed):
+    """Pieces lost, doubled and swapped, as disks and networks do it."""
+    text = TEXTS[name]
+    for _ in range(30):
+        start, length = seed.randrange(len(text)), seed.randrange(1, 400)
+        piece = text[start : start + length]
+        instead = seed.choice(["", piece + piece, piece[::-1], "\x00\ufffd", "9" * 50])
+        text = text[:start] + instead + text[start + length :]
+    reader = log.Reader()
+    for event in reader.feed(text) + reader.close():
+        assert 0 <= event.fraction <= 1
+    reader.log.as_dict()
+
+
 def test_every_character_on_its_own_reads_as_the_whole():
     text = TEXTS["failures/kv_cache_too_small"]
     whole, cut = log.Reader(), log.Reader()

@@ -195,7 +195,7 @@ class Reader:
 
     def _failure(self, line: Line) -> None:
         """Keep the error that explains most; of those that explain as much, the first."""
-        quiet = line.level in HARMLESS and "exited unexpectedly" not in line.text
+        quiet = (line.level in HARMLESS and "exited unexpectedly" not in line.text) or line.text.startswith("INFO: ")
         if quiet or CODE.match(line.text) or (self._stopping and self.log.error is None):
             return
         found = diagnose(line.text) or self._unexplained(line)

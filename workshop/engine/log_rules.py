@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -58,13 +59,19 @@ ARGUMENTS = (
 )  # fmt: skip
 
 
+WORDS = ("model", "dtype", "quantization", "kv_cache_dtype", "load_format")
+KINDS = {name: (str,) if name in WORDS else (int,) for _, name in ARGUMENTS}
+KINDS |= {"enforce_eager": (bool,), "gpu_memory_utilization": (float, int)}
 UNDECIDED = ("auto", "None", "LoadFormat.AUTO")
 
 
 def _take(log: EngineLog, values: dict[str, Any]) -> None:
     for key, name in ARGUMENTS:
         value = values.get(key)
-        if value is None or (name in ("dtype", "quantization", "load_format") and value in UNDECIDED):
+        expected = KINDS[name]
+        if type(value) not in expected or (isinstance(value, int | float) and value is not False and value <= 0):
+            continue  # None, -1 and "auto" leave it to vLLM, which says later what it took
+        if name in ("dtype", "quantization", "load_format") and value in UNDECIDED:
             continue
         if isinstance(value, str):
             value = value.removeprefix("torch.").removeprefix("LoadFormat.")
@@ -241,8 +248,10 @@ def apply_line(log: EngineLog, line: Line) -> bool:
     found = False
     for literal, pattern, apply in RULES:
         if literal in line.text and (match := pattern.search(line.text)):
-            apply(log, match, line)
-            found = True
+            # A number that was cut, or two that ran into each other, is no reason to stop reading.
+            with suppress(ValueError, OverflowError):
+                apply(log, match, line)
+                found = True
     if line.time:
         log.started = log.started or line.time
         log.last = line.time
