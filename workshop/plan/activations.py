@@ -15,7 +15,10 @@ from workshop.plan.catalog.gpus import GPU, MIB
 from workshop.plan.settings import Settings
 from workshop.plan.weights import VOCAB_PADDING
 
-CUBLAS_WORKSPACE = 32 * MIB      # PyTorch's default on Hopper and newer; 8 MiB before (aten/src/ATen/cuda/CublasHandlePool.cpp)
+CUBLAS_WORKSPACE = 32 * MIB      # PyTorch's default on Hopper and newer (aten/src/ATen/cuda/CublasHandlePool.cpp)
+CUBLAS_WORKSPACE_OLDER = 8 * MIB
+CUBLASLT_WORKSPACE = MIB         # for a product with a bias
+GUMBEL_BLOCK = 1024              # v1/worker/gpu/sample/gumbel.py: one maximum and its index for so many logits
 MLA_PREFILL_TOKENS = 64 * 1024   # attention/mla_attention.py, determine_chunked_prefill_workspace_size
 
 
@@ -50,9 +53,15 @@ def widths(m: ModelConfig, tp: int) -> Widths:
 
 
 def runner(m: ModelConfig) -> int:
-    """Return the model runner of 0.25.1: 2 for dense decoders and three MoE families, 1 for the rest (config/vllm.py)."""
+    """Return the model runner: 2 for dense decoders and a few MoE families, 1 for the rest (config/vllm.py, 0.25.1)."""
     v2_moe = {"DeepseekV2ForCausalLM", "Qwen2MoeForCausalLM"}
     return 1 if m.mamba or (m.moe and m.architecture not in v2_moe) else 2
+
+
+def workspace(m: ModelConfig, gpu: GPU) -> int:
+    """Bytes of the matrix library's scratch space, taken from PyTorch's allocator by the first product."""
+    plain = CUBLAS_WORKSPACE if gpu.hopper_or_newer else CUBLAS_WORKSPACE_OLDER
+    return plain + (CUBLASLT_WORKSPACE if m.traits.qkv_bias else 0)
 
 
 def moe_workspace(m: ModelConfig, s: Settings, tp: int) -> int:
@@ -68,44 +77,55 @@ def moe_workspace(m: ModelConfig, s: Settings, tp: int) -> int:
 
 
 def _dense_mlp(m: ModelConfig, w: Widths) -> int:
-    """Caller's attention output and residual, the new residual, both halves of the gate and their product."""
+    """The caller's attention output and residual, the new residual, and the MLP's own tensors."""
     if m.traits.gated_mlp:
-        return 2 * w.hidden + w.attn + 3 * w.mlp
-    return 2 * w.hidden + w.attn + w.mlp      # the activation works in place: its shape is that of its input
+        return 2 * w.hidden + w.attn + 3 * w.mlp      # both halves of the gate, and their product
+    return 3 * w.hidden + w.attn + w.mlp              # the input; the activation works in place, as the shape stays
 
 
-def _attention_tail(w: Widths) -> int:
-    """The end of the graph: qkv beside rotated q and k, the MLP's output and the residuals."""
-    return 3 * w.hidden + w.attn + 2 * w.q + 3 * w.kv
+def _attention_tail(m: ModelConfig, w: Widths) -> int:
+    """The end of the graph: qkv (and beside it rotated q and k), the MLP's output and the residuals."""
+    rotated = w.q + w.kv if m.traits.rope else 0
+    return 3 * w.hidden + w.attn + w.q + 2 * w.kv + rotated
 
 
 def _layers(m: ModelConfig, gpu: GPU, s: Settings, tp: int, compiled: bool) -> list[Peak]:
     w, t, e = widths(m, tp), s.max_num_batched_tokens, DTYPE_BYTES[m.dtype]
-    work = moe_workspace(m, s, tp)
+    experts, blas = moe_workspace(m, s, tp), workspace(m, gpu)
+    timing = gpu.l2_bytes if compiled else 0      # inductor times new kernels with the L2 cache flushed
     out = []
     if not m.moe or len(m.moe.layers) < m.num_hidden_layers:
-        extra = gpu.l2_bytes if compiled else 0      # inductor times the kernel with the L2 cache flushed
-        out.append(Peak("dense MLP", t * e * _dense_mlp(m, w) + CUBLAS_WORKSPACE + extra,
-                        f"{t} tokens × (2·{w.hidden} + {w.attn} + 3·{w.mlp}) elements"))
-        if compiled and m.quantization and m.quantization.activation_bits == 8:
-            out.append(Peak("compiling the FP8 MLP", t * (7 * w.mlp + 4 * w.hidden),
-                            "example inputs of the kernels that quantise activations"))
-    out.append(Peak("attention", t * e * _attention_tail(w) + work + CUBLAS_WORKSPACE,
-                    "qkv, rotated q and k, residuals" + (", the experts' workspace" if work else "")))
+        gated = m.traits.gated_mlp
+        out.append(Peak("dense MLP", t * e * _dense_mlp(m, w) + blas + (timing if gated else 0),
+                        f"{t} tokens × ({2 if gated else 3}·{w.hidden} + {w.attn} + {3 if gated else 1}·{w.mlp})"))
+    reduced = 5 if tp > 1 else 4                  # an all-reduce writes its sum beside its input
+    out.append(Peak("norm after attention", t * e * (reduced * w.hidden + w.attn) + blas + timing,
+                    f"{t} tokens × ({reduced}·{w.hidden} + {w.attn})"))
+    out.append(Peak("attention", t * e * _attention_tail(m, w) + experts + blas,
+                    "qkv, rotated q and k, residuals" + (", the experts' workspace" if experts else "")))
+    if compiled and m.quantization and m.quantization.activation_bits == 8:
+        out.append(Peak("compiling the FP8 layer", t * max(7 * w.mlp + 4 * w.hidden, 13 * w.hidden),
+                        "example inputs of the kernels that quantise activations"))
     if m.mla:
-        tokens = max(min(max(8 * s.max_model_len, 64 * s.max_num_seqs), MLA_PREFILL_TOKENS), 16 * s.max_num_seqs)
-        prefill = tokens * (m.num_attention_heads // tp) * (m.mla.qk_nope_head_dim + m.mla.v_head_dim) * e
-        live = t * e * (3 * w.hidden + w.q + w.attn + 2 * w.kv)
-        out.append(Peak("MLA prefill", prefill + live + work + CUBLAS_WORKSPACE,
-                        f"keys and values of {tokens} tokens of context, decompressed"))
+        out.append(_mla_prefill(m, s, tp, w, experts + blas))
     return out
+
+
+def _mla_prefill(m: ModelConfig, s: Settings, tp: int, w: Widths, kept: int) -> Peak:
+    """MLA decompresses the latents of long contexts in chunks; the profile run takes the largest chunk."""
+    e = DTYPE_BYTES[m.dtype]
+    tokens = max(min(max(8 * s.max_model_len, 64 * s.max_num_seqs), MLA_PREFILL_TOKENS), 16 * s.max_num_seqs)
+    prefill = tokens * (m.num_attention_heads // tp) * (m.mla.qk_nope_head_dim + m.mla.v_head_dim) * e
+    live = s.max_num_batched_tokens * e * (w.hidden + w.attn + w.q + w.kv)
+    return Peak("MLA prefill", prefill + live + kept, f"keys and values of {tokens} tokens of context, decompressed")
 
 
 def _sampler(m: ModelConfig, gpu: GPU, s: Settings, tp: int) -> Peak:
     """Logits of max_num_seqs requests, in 16 bit and again in 32; model runner V1 adds probabilities and noise."""
     r, v, t = min(s.max_num_seqs, s.max_num_batched_tokens), m.vocab_size, s.max_num_batched_tokens
     e = DTYPE_BYTES[m.dtype]
-    base = t * m.hidden_size * e + r * m.hidden_size * e + CUBLAS_WORKSPACE + moe_workspace(m, s, tp)
+    base = t * m.hidden_size * e + r * m.hidden_size * e + workspace(m, gpu) + moe_workspace(m, s, tp)
+    base += r * -(-v // GUMBEL_BLOCK) * 12
     if runner(m) == 2:
         return Peak("sampler", base + r * v * (e + 4), f"{r} requests × {v} logits in 16 and 32 bit")
     base += r * m.hidden_size * e + gpu.sm_count * v * 4
@@ -129,3 +149,21 @@ def candidates(m: ModelConfig, gpu: GPU, s: Settings, tp: int, first: bool, last
     if first and compiled:
         out.append(_embedding_compile(m, s, tp))
     return out
+
+
+GRAPH_SPLITS = 32        # config/attention.py, flash_attn_max_num_splits_for_cuda_graph
+FULL_GRAPH, PIECEWISE_GRAPH = 2 * MIB, 6 * MIB    # driver memory of one more graph, measured (24 layers: 4 MiB)
+
+
+def graph_estimate(m: ModelConfig, s: Settings, tp: int) -> int:
+    """What model runner V1 sets aside for CUDA graphs: the first capture, and so much for each of the others.
+
+    The first full graph of decoding holds FlashAttention's partial sums: 32 splits × requests × heads × head_dim in
+    32 bit. Model runner V2 sets nothing aside in 0.25.1.
+    Source: v1/worker/gpu_model_runner.py profile_cudagraph_memory.
+    """
+    if runner(m) == 2 or s.enforce_eager or not s.graph_sizes:
+        return 0
+    first = GRAPH_SPLITS * s.graph_sizes[-1] * (m.num_attention_heads // tp) * m.head_dim * 4 + 2 * MIB
+    each = FULL_GRAPH + (PIECEWISE_GRAPH if m.num_hidden_layers > 28 else 4 * MIB)
+    return first + each * (len(s.graph_sizes) - 1)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from workshop.plan.activations import candidates, runner
+from workshop.plan.activations import candidates, graph_estimate
 from workshop.plan.catalog.config import ModelConfig
 from workshop.plan.catalog.gpus import GPU, MIB
 from workshop.plan.settings import Settings
@@ -16,7 +16,8 @@ from workshop.plan.settings import Settings
 # Read with cudaMemGetInfo around each step on an H200 (CUDA 13.0, NCCL 2.28.9): benchmarks/gpu/measure_worker.py.
 KERNELS_AT_LOAD = 162 * MIB      # a worker of its own loads its first CUDA modules after the first snapshot
 KERNELS_AT_PROFILE = 68 * MIB    # modules that the profile run touches first
-GATHER_BASE, GATHER_PER_RANK = 398 * MIB, 44 * MIB   # NCCL channels that the first gather of logits opens
+GATHER = 486 * MIB               # the communicator that the first gather of logits opens; the same for 2 and 4 ranks
+GRAPHS_LEFT_OVER = 12 * MIB      # what capturing and dropping the trial graphs leaves behind, each rank
 
 
 @dataclass(frozen=True)
@@ -42,11 +43,12 @@ def overheads(m: ModelConfig, gpu: GPU, s: Settings, tp: int, pp: int, stage: in
                  "cudaMemGetInfo around the profile run, H200"),
     ]
     if tp > 1 and last:
-        items.append(Overhead("NCCL", GATHER_BASE + GATHER_PER_RANK * tp,
+        items.append(Overhead("NCCL", GATHER,
                               "buffers that the first gather of logits over the tensor-parallel ranks opens",
                               "cudaMemGetInfo around the profile run, H200, NCCL 2.28.9"))
-    if runner(m) == 1 and not s.enforce_eager:
-        items.append(Overhead("CUDA graphs", 656 * MIB,
+    graphs = graph_estimate(m, s, tp)
+    if graphs:
+        items.append(Overhead("CUDA graphs", graphs + GRAPHS_LEFT_OVER * tp,
                               f"model runner V1 sets aside what it estimates for {2 * len(s.graph_sizes)} graphs",
                               "v1/worker/gpu_model_runner.py profile_cudagraph_memory (0.25.1)"))
     return items

@@ -125,16 +125,16 @@ def _uniform(m: ModelConfig) -> bool:
     return not (q and any("layers" in pattern or pattern.startswith("re:") for pattern in q.ignore))
 
 
-def _build_rope(m: ModelConfig, memory: Allocator) -> None:
+def _build_rope(m: ModelConfig, table: tuple[int, int], memory: Allocator) -> None:
     """The cos/sin table is made in 32 bit and kept in 16: angles, cosines, sines, both, and the result."""
-    for positions, dim in m.rope_tables:
-        half = positions * dim * 2
-        angles, cosines, sines = memory.alloc(half), memory.alloc(half), memory.alloc(half)
-        both = memory.alloc(2 * half)
-        for block in (angles, cosines, sines):
-            memory.free(block)
-        memory.alloc(positions * dim * DTYPE_BYTES[m.dtype])
-        memory.free(both)
+    positions, dim = table
+    half = positions * dim * 2
+    angles, cosines, sines = memory.alloc(half), memory.alloc(half), memory.alloc(half)
+    both = memory.alloc(2 * half)
+    for block in (angles, cosines, sines):
+        memory.free(block)
+    memory.alloc(positions * dim * DTYPE_BYTES[m.dtype])
+    memory.free(both)
 
 
 @lru_cache(maxsize=1024)
@@ -142,35 +142,37 @@ def stage_bytes(m: ModelConfig, tp: int, pp: int, stage: int, deep_gemm: bool = 
     """Return the bytes that loading keeps on one rank of a stage: what vLLM prints as "Model loading took".
 
     Weights, scales and rope tables in the blocks that PyTorch's allocator hands out for them (see allocator.py);
-    deep_gemm: FP8 weights or an FP8 KV cache on Hopper and newer load DeepGEMM, whose handle takes a workspace.
+    deep_gemm: FP8 weights, an FP8 KV cache or MLA on Hopper and newer load DeepGEMM, whose handle takes a workspace.
     """
     memory = Allocator()
+    if deep_gemm and not m.mla:
+        memory.alloc(DEEP_GEMM_WORKSPACE)
     before, after = stage_weights(m, stage, pp)
     for w in before:
         for size in tensor_bytes(m, w, 0, tp):
             memory.alloc(size)
-    rope = bool(m.rope_tables)
-    kinds = {}
+    tables, kinds = list(m.rope_tables), {}
     for i in partition_layers(m.num_hidden_layers, pp)[stage]:
         key = kinds.setdefault(layer_kind(m, i), i) if _uniform(m) else i
         attention, rest = _layer_tensors(m, key, tp)
         for size in attention:
             memory.alloc(size)
-        if rope:
-            _build_rope(m, memory)
-            rope = False
+        if tables and (len(tables) == len(m.rope_tables) or not m.layer_windows[i]):
+            _build_rope(m, tables.pop(0), memory)      # the second one, if any, is that of the full-attention layers
+            if deep_gemm and m.mla:
+                memory.alloc(DEEP_GEMM_WORKSPACE)
         for size in rest:
             memory.alloc(size)
     for w in after:
         for size in tensor_bytes(m, w, 0, tp):
             memory.alloc(size)
-    return memory.allocated + (DEEP_GEMM_WORKSPACE if deep_gemm else 0)
+    return memory.allocated
 
 
 def loads_deep_gemm(m: ModelConfig, gpu: GPU, kv_cache_dtype: str) -> bool:
     """True where vLLM 0.25.1 initialises DeepGEMM while loading (vllm/utils/deep_gemm.py)."""
     fp8_weights = m.quantization is not None and m.quantization.weight_bits == 8 and m.quantization.activation_bits == 8
-    return gpu.hopper_or_newer and (fp8_weights or kv_dtype_bytes(m, kv_cache_dtype) == 1)
+    return gpu.hopper_or_newer and (fp8_weights or m.mla is not None or kv_dtype_bytes(m, kv_cache_dtype) == 1)
 
 
 def ranks(m: ModelConfig, tp: int, pp: int, gpus_per_node: int, deep_gemm: bool = False) -> list[Rank]:

@@ -178,7 +178,9 @@ def _rope_tables(f: Fields, facts: dict, positions: int, rotary: int) -> tuple[t
         positions = positions + int(original)
     elif kind in ("linear", "dynamic", "ntk") and rope.get("factor"):
         positions = int(positions * rope["factor"])
-    return ((positions, rotary),) * facts.get("rope_tables", 1)
+    if facts.get("rope_tables") == 2:     # Gemma 3: sliding layers have an unscaled table of their own
+        return ((f.positive("max_position_embeddings", default=facts.get("positions")), rotary), (positions, rotary))
+    return ((positions, rotary),)
 
 
 def _longest(f: Fields, positions: int, architecture: str) -> int:
