@@ -1,0 +1,124 @@
+"""The memory sliders without a browser: set a control, read the picture; what is drawn is what the planner says."""
+
+from __future__ import annotations
+
+import statistics
+import time
+
+import pytest
+
+pytest.importorskip("ipywidgets")
+
+from workshop.errors import BadInput
+from workshop.learn.widgets.memory_case import Case, command, memory, remedies, split, verdict
+from workshop.learn.widgets.memory_picture import memory_html, spoken
+from workshop.learn.widgets.memory_sliders import MemorySliders, words
+from workshop.plan.catalog import list_models, load_model
+from workshop.plan.parallelism import plan
+
+
+@pytest.fixture
+def sliders():
+    return MemorySliders()
+
+
+class TestCase:
+    def test_it_says_what_the_plan_says(self):
+        result = memory(Case("llama-3.1-70b", gpu="h200", gpus=4, context=131072))
+        planned = plan("llama-3.1-70b", "h200", tensor_parallel_size=4, usage="serve", max_model_len=131072)
+        assert (result.tokens, result.max_concurrency) == (planned.kv_cache_tokens, planned.max_concurrency)
+        assert result.stages[0].weights / 2**30 == pytest.approx(planned.weights_gib_per_gpu)
+        assert result.stages[0].room / 2**30 == pytest.approx(planned.available_kv_gib_per_gpu)
+
+    def test_bytes_of_a_request_are_those_of_its_tokens(self):
+        # 80 layers × 2 × 8 KV heads × 128 × 2 bytes = 327,680 bytes a token (config.json), on 4 ranks
+        result = memory(Case("llama-3.1-70b", gpus=4, context=8192, requests=3))
+        assert result.request_bytes == 8192 * 327_680 // 4
+        assert result.tightest.asked == 3 * result.request_bytes
+
+    @pytest.mark.parametrize(("case", "state", "says"), [
+        (Case(), "fits", "room for"),
+        (Case("llama-3.1-405b", gpus=8), "refused", "does not fit"),
+        (Case("llama-3.1-70b", gpus=2, context=131072, requests=1), "refused", "refuse to start"),
+        (Case("llama-3.1-8b", context=131072, requests=64), "waits", "the others wait")])
+    def test_each_state_has_its_sentence(self, case, state, says):
+        result = memory(case)
+        assert result.state == state
+        assert says in verdict(result)
+
+    @pytest.mark.parametrize("case", [Case("llama-3.1-405b", gpus=8), Case("llama-3.1-8b", context=131072, requests=64),
+                                      Case("llama-3.1-70b", gpus=2, context=131072, requests=8)])
+    def test_a_remedy_that_names_gpus_works(self, case):
+        from dataclasses import replace
+
+        counts = [int(each.split()[0]) for each in remedies(case) if each.endswith("GPUs")]
+        assert counts
+        assert memory(replace(case, gpus=counts[0])).state == "fits"
+
+    @pytest.mark.parametrize(("model", "gpus", "sizes"), [
+        ("llama-3.1-70b", 4, (4, 1)), ("llama-3.1-405b", 16, (8, 2)),
+        ("falcon-7b", 4, (1, 4))])     # 71 heads: tensor parallel cannot, pipeline parallel can
+    def test_the_split_follows_the_rule(self, model, gpus, sizes):
+        assert split(load_model(model), gpus) == sizes
+
+    def test_absurd_numbers_are_refused(self):
+        with pytest.raises(BadInput, match="requests is 0"):
+            memory(Case(requests=0))
+        with pytest.raises(BadInput, match="gpu_memory_utilization"):
+            memory(Case(gpu_memory_utilization=1.5))
+
+    def test_the_command_holds_what_was_chosen(self):
+        line = command(memory(Case("llama-3.1-405b", gpus=16, context=4096, kv_cache_dtype="fp8", weights="fp8")))
+        for part in ("Llama-3.1-405B", "--tensor-parallel-size 8", "--pipeline-parallel-size 2", "--max-model-len 4096",
+                     "--kv-cache-dtype fp8", "--quantization fp8"):
+            assert part in line
+
+
+class TestPicture:
+    @pytest.mark.parametrize("name", list_models())
+    def test_every_model_of_the_catalogue_can_be_drawn(self, name):
+        result = memory(Case(name, gpus=8, gpu="h200", context=1024))
+        assert verdict(result).split(" Nearest")[0][:40] in memory_html(result).replace("&#x27;", "'")
+
+    def test_a_bar_a_gpu_and_words_for_screen_readers(self):
+        result = memory(Case("llama-3.1-70b", gpus=4))
+        text = memory_html(result)
+        assert [f"GPU {n}</span>" in text for n in range(5)] == [True] * 4 + [False]
+        assert 'role="img" aria-label="Memory of llama-3.1-70b on 4' in text
+        assert "KV cache asked for" in spoken(result)
+
+    def test_too_much_is_drawn_as_too_much(self):
+        assert "too much\"" in memory_html(memory(Case("llama-3.1-405b", gpus=8)))
+        assert "too much\"" not in memory_html(memory(Case()))
+
+
+class TestView:
+    @pytest.mark.parametrize(("control", "value"), [
+        ("model", "mistral-7b-v0.1"), ("weights", "fp8"), ("kv_cache_dtype", "fp8"), ("context", 32768),
+        ("requests", 64), ("gpu", "a100-40gb"), ("gpus", 2), ("gpu_memory_utilization", 0.8)])
+    def test_every_control_changes_the_picture(self, sliders, control, value):
+        before = sliders.picture.value
+        sliders.controls[control].value = value
+        assert sliders.picture.value != before
+        assert getattr(sliders.case, control) == value
+
+    def test_a_model_brings_its_own_precision_and_length(self, sliders):
+        sliders.controls["context"].value = 131072
+        sliders.controls["weights"].value = "fp8"
+        sliders.controls["model"].value = "gpt-oss-20b"        # published in mxfp4
+        assert sliders.controls["weights"].value == "as published"
+        sliders.controls["model"].value = "gpt2"               # reads 1,024 tokens
+        assert sliders.controls["context"].value == 1024
+        assert sliders.result is not None
+
+    def test_every_control_is_said_in_words(self, sliders):
+        assert set(words(sliders.case, sliders.result)) == set(sliders.controls)
+        assert all(said.value for said in sliders.says.values())
+
+    def test_a_step_takes_less_than_16_ms(self, sliders):
+        times = []
+        for n in range(60):
+            started = time.perf_counter()
+            sliders.controls["gpu_memory_utilization"].value = 0.5 + 0.008 * n
+            times.append(time.perf_counter() - started)
+        assert statistics.median(times) < 0.016

@@ -1,0 +1,230 @@
+"""What the memory sliders compute: one case, its memory on each GPU, a verdict and the nearest remedies. No widgets.
+
+The arithmetic is workshop.plan's; this module chooses a split, adds up what is asked for, and puts it into words.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+from workshop.errors import BadInput
+from workshop.plan import kv_cache, ranks, settings
+from workshop.plan.catalog import load_gpu, load_model
+from workshop.plan.catalog import quantization as quant
+from workshop.plan.catalog.config import DTYPE_BYTES, ModelConfig
+from workshop.plan.catalog.gpus import GIB
+from workshop.plan.parallelism import Fit, fit
+
+GPUS_PER_NODE = 8
+GPU_COUNTS = (1, 2, 4, 8, 16, 32)
+CONTEXTS = tuple(1024 * 2**n for n in range(8))         # 1,024 … 131,072 tokens
+WEIGHTS = ("as published", "fp8", "awq")
+KV_DTYPES = ("auto", "fp8")
+
+
+@dataclass(frozen=True)
+class Case:
+    """What the sliders say. `context` tokens for each of `requests`; `weights` is one of WEIGHTS."""
+
+    model: str = "llama-3.1-8b"
+    gpu: str = "h100"
+    gpus: int = 1
+    weights: str = "as published"
+    kv_cache_dtype: str = "auto"
+    context: int = 8192
+    requests: int = 16
+    gpu_memory_utilization: float = 0.92
+
+
+@dataclass(frozen=True)
+class Stage:
+    """The memory of one GPU of a pipeline stage, in bytes; `room` is what is left for the KV cache (may be < 0)."""
+
+    gpus: tuple[int, int]       # first and last GPU of the stage
+    weights: int
+    overhead: int
+    room: int
+    asked: int                  # KV cache of all requests at full context
+
+    @property
+    def used(self) -> int:
+        return max(0, min(self.asked, self.room))
+
+    @property
+    def needed(self) -> int:
+        return self.weights + self.overhead + self.asked
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Everything the picture shows. States: fits, waits (some requests wait), refused (vLLM would not start)."""
+
+    case: Case
+    tp: int
+    pp: int
+    gpu_bytes: int              # what the engine sees of one GPU
+    limit_bytes: int            # × gpu_memory_utilization
+    stages: tuple[Stage, ...]
+    kv_bytes_per_token: int     # whole model
+    request_bytes: int          # one request at full context, on the tightest GPU
+    tokens: int                 # "GPU KV cache size"
+    max_concurrency: float
+    context_limit: int          # what the model reads at most
+    weight_kind: str
+
+    @property
+    def tightest(self) -> Stage:
+        return min(self.stages, key=lambda s: s.room - s.asked)
+
+    @property
+    def state(self) -> str:
+        if self.max_concurrency < 1:
+            return "refused"
+        return "fits" if self.max_concurrency >= self.case.requests else "waits"
+
+
+def weight_choices(m: ModelConfig) -> tuple[str, ...]:
+    """Return which of WEIGHTS make sense: a checkpoint that is quantised already stays as it is."""
+    return WEIGHTS[:1] if m.quantization else WEIGHTS
+
+
+def weight_words(m: ModelConfig, weights: str) -> str:
+    """Return the precision in words: "bfloat16, 2 bytes a weight"."""
+    q = m.quantization if weights == "as published" else quant.from_name(weights)
+    if q is None:
+        return f"{m.dtype}, {DTYPE_BYTES[m.dtype]} bytes a weight"
+    return f"{q.method}, {q.weight_bits} bits a weight"
+
+
+def split(m: ModelConfig, gpus: int, gpus_per_node: int = GPUS_PER_NODE) -> tuple[int, int]:
+    """Return (tensor, pipeline) parallel size for so many GPUs: TP inside a node, PP over nodes.
+
+    Where the GPUs of a node do not divide the heads: TP 1 and PP over all GPUs, which may be uneven.
+    """
+    tp = min(gpus, gpus_per_node)
+    if not ranks.tp_problem(m, tp):
+        return tp, gpus // tp
+    return 1, gpus
+
+
+def _variant(case: Case) -> ModelConfig:
+    m = load_model(case.model)
+    return m if case.weights == "as published" or m.quantization else m.with_quantization(quant.from_name(case.weights))
+
+
+@lru_cache(maxsize=512)
+def _fit(case: Case) -> tuple[ModelConfig, Fit]:
+    m, g = _variant(case), load_gpu(case.gpu)
+    tp, pp = split(m, case.gpus)
+    ranks.check_sizes(m, tp, pp)
+    s = settings.resolve(m, g, kv_cache_dtype=case.kv_cache_dtype, usage="serve",
+                         gpu_memory_utilization=case.gpu_memory_utilization,
+                         max_model_len=min(case.context, m.max_position_embeddings))
+    return m, fit(m, g, s, tp, pp)
+
+
+def memory(case: Case) -> Memory:
+    """Return the memory of a case.
+
+    Raises:
+        BadInput: a name that is not known, a number out of range, or more stages than layers.
+    """
+    if isinstance(case.requests, bool) or not isinstance(case.requests, int) or case.requests < 1:
+        raise BadInput(f"requests is {case.requests!r}, and must be a whole number from 1.", "Give how many at a time.")
+    m, f = _fit(replace(case, requests=1))     # requests change nothing that vLLM sets aside
+    parts = [list(r) for r in ranks.partition_layers(m.num_hidden_layers, f.pp)]
+    blocks = kv_cache.blocks_per_request(f.layout)
+    per_request = [kv_cache.pool_bytes_per_block(f.layout, layers) * blocks for layers in parts]
+    stages = tuple(
+        Stage((i * f.tp, (i + 1) * f.tp - 1), f.weights[i], f.requested - f.weights[i] - f.available[i],
+              f.available[i], per_request[i] * case.requests) for i in range(f.pp))
+    return Memory(case, f.tp, f.pp, load_gpu(case.gpu).engine_bytes, f.requested, stages,
+                  kv_cache.kv_cache_bytes_per_token(m, case.kv_cache_dtype), per_request[f.tightest],
+                  f.capacity.tokens, f.capacity.max_concurrency, m.max_position_embeddings,
+                  weight_words(m, case.weights))
+
+
+def verdict(result: Memory) -> str:
+    """Return the verdict in one sentence, the nearest remedy included."""
+    case, stage = result.case, result.tightest
+    whose = "the GPU" if case.gpus == 1 else "each GPU"
+    if result.state == "fits":
+        spare = int(result.max_concurrency) - case.requests
+        more = f"there is room for {spare:,} more" if spare else "and not one more"
+        return f"It fits: {_requests(case.requests)} of {case.context:,} tokens at once; {more}."
+    if stage.room <= 0:
+        what = (f"It does not fit: weights and overhead need {_gib(stage.weights + stage.overhead)} of {whose}, "
+                f"and vLLM may use {_gib(result.limit_bytes)}.")
+    elif result.state == "refused":
+        what = (f"vLLM would refuse to start: one request of {case.context:,} tokens needs "
+                f"{_gib(result.request_bytes)} of KV cache, and {_gib(stage.room)} of {whose} are left for it.")
+    else:
+        what = (f"It starts, but {int(result.max_concurrency):,} of the {case.requests:,} requests fill the KV cache "
+                f"at full length; the others wait.")
+    found = remedies(case)
+    return f"{what} {'Nearest remedy: ' + ', or '.join(found[:2]) if found else 'No single change here helps'}."
+
+
+@lru_cache(maxsize=256)
+def remedies(case: Case) -> tuple[str, ...]:
+    """Return the single changes that would make the whole case fit, the cheapest for the asker first."""
+    m = load_model(case.model)
+    changes = []
+    if case.kv_cache_dtype == "auto":
+        changes.append(("an fp8 KV cache", {"kv_cache_dtype": "fp8"}))
+    if case.weights == "as published" and not m.quantization:
+        changes.append(("fp8 weights", {"weights": "fp8"}))
+    changes += [(f"{n} GPUs", {"gpus": n}) for n in GPU_COUNTS if n > case.gpus]
+    if not m.quantization and case.weights != "awq":
+        changes.append(("4-bit weights (awq)", {"weights": "awq"}))
+    changes += [(f"a context of {c:,} tokens", {"context": c}) for c in reversed(CONTEXTS) if c < case.context]
+    found, kinds = [], set()
+    for words, change in changes:
+        kind = next(iter(change))
+        if (kind not in kinds or kind == "weights") and _fits(replace(case, **change)):
+            found.append(words)
+            kinds.add(kind)
+    alone = _concurrency(case)
+    if 1 <= alone < case.requests:
+        found.append(f"{_requests(int(alone))} at a time")
+    return tuple(found)
+
+
+def _concurrency(case: Case) -> float:
+    try:
+        f = _fit(replace(case, requests=1))[1]
+    except BadInput:
+        return 0.0
+    return f.capacity.max_concurrency if f.fits else 0.0
+
+
+def _fits(case: Case) -> bool:
+    return _concurrency(case) >= case.requests
+
+
+def command(result: Memory) -> str:
+    """Return the `vllm serve` command of the case; flags that say what vLLM does anyway are left out."""
+    case, m = result.case, load_model(result.case.model)
+    name = m.hub_ids[0] if m.hub_ids else case.model
+    flags = [f"--tensor-parallel-size {result.tp}"] if result.tp > 1 else []
+    if result.pp > 1:
+        flags.append(f"--pipeline-parallel-size {result.pp}")
+    flags.append(f"--max-model-len {min(case.context, result.context_limit)}")
+    if case.gpu_memory_utilization != 0.92:
+        flags.append(f"--gpu-memory-utilization {case.gpu_memory_utilization:g}")
+    if case.kv_cache_dtype != "auto":
+        flags.append(f"--kv-cache-dtype {case.kv_cache_dtype}")
+    if case.weights == "fp8" and not m.quantization:
+        flags.append("--quantization fp8")
+    note = "      # an AWQ checkpoint of it" if case.weights == "awq" and not m.quantization else ""
+    return " ".join(["vllm serve", name, *flags]) + note
+
+
+def _requests(n: int) -> str:
+    return "1 request" if n == 1 else f"{n:,} requests"
+
+
+def _gib(size: int) -> str:
+    value = size / GIB
+    return f"{value:,.0f} GiB" if value >= 100 else f"{value:.1f} GiB"
