@@ -128,6 +128,31 @@ def test_what_the_log_does_not_say_is_asked_for_in_one_sentence():
     assert any("NVIDIA H200" in line for line in reconcile(LOGS / "qwen3-30b-a3b_tp1_h200.log").assumed)
 
 
+def test_a_gpu_that_cannot_be_is_refused_and_one_that_is_unlikely_is_doubted():
+    """The 8B log has 15.0 GiB of weights and 111.61 GiB of KV cache on one GPU."""
+    with pytest.raises(BadInput, match=r"126\.61 GiB on a GPU") as refused:
+        reconcile(LOGS / "llama-3.1-8b_tp1_h200.log", gpu="t4")
+    assert "h200" in refused.value.remedy and "t4" not in refused.value.remedy
+    doubted = reconcile(LOGS / "llama-3.1-8b_tp1_h200.log", gpu="b200").row("overhead per GPU")
+    assert "another GPU" in doubted.reason
+    right = reconcile(LOGS / "llama-3.1-8b_tp1_h200.log", gpu="h200")
+    assert "another GPU" not in right.row("overhead per GPU").reason
+
+
+def test_a_gpu_start_that_failed_is_told_what_fits():
+    """The 8B log cut at its KV cache, with the words and figures of an L4 (24 GB): vLLM estimates 32112 tokens."""
+    text = (LOGS / "llama-3.1-8b_tp1_h200.log").read_text().split("(EngineCore pid=3243) INFO 11-20 09:46:48")[0]
+    text += ("(EngineCore pid=3243) INFO 11-20 09:46:48 [gpu_worker.py:538] Available KV cache memory: 3.92 GiB\n"
+             "ValueError: To serve at least one request with the models's max seq len (131072), (16.0 GiB KV cache is "
+             "needed, which is larger than the available KV cache memory (3.92 GiB). Based on the available memory, the "
+             "estimated maximum model length is 32112. Try increasing `gpu_memory_utilization` or decreasing "
+             "`max_model_len` when initializing the engine.\n")  # fmt: skip
+    result = reconcile(log.parse(text), gpu="l4")
+    assert "16.0 GiB" in result.failure and result.row("KV cache size") is None
+    assert result.advice[0].flag == "--max-model-len" and 32000 <= result.advice[0].value <= 32112
+    assert result.advice[-1].flag == "--tensor-parallel-size"
+
+
 def test_a_log_that_ends_early_says_why():
     with pytest.raises(WorkshopError, match="damaged or was cut") as ended:
         reconcile(LOGS / "failures/truncated_shard.log")

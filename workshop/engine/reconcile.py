@@ -14,6 +14,7 @@ from workshop.plan.catalog import GPU, ModelConfig
 from workshop.plan.memory import stage_bytes
 from workshop.plan.parallelism import Plan
 
+DOUBTFUL_GIB = 4.0
 ROUNDING_GIB = 0.011  # the log prints two decimals, and what is made of three such numbers is off by this at most
 
 
@@ -117,8 +118,11 @@ def _weights_row(case: Case, plan: Plan) -> Row:
 def _overhead_row(case: Case, plan: Plan, requested: tuple[float, float]) -> Row:
     items = ", ".join(f"{item.name} {item.bytes / GIB:.2f}" for item in case.stage.overheads if item.bytes)
     share = f"{plan.settings.gpu_memory_utilization:g} of {case.gpu.title} ({plan.gpu_memory_gib:.2f} GiB)"
-    return _row("overhead per GPU", case.stage.overhead_gib, _actual_overhead(case, requested), "GiB",
-                f"{share} less weights and KV cache; predicted: {items or 'none'}")  # fmt: skip
+    actual, doubt = _actual_overhead(case, requested), ""
+    if actual is not None and actual > 2 * case.stage.overhead_gib + DOUBTFUL_GIB:
+        doubt = "; far more than predicted: another GPU, or memory that another process held"
+    return _row("overhead per GPU", case.stage.overhead_gib, actual, "GiB",
+                f"{share} less weights and KV cache; predicted: {items or 'none'}{doubt}")  # fmt: skip
 
 
 def _actual_overhead(case: Case, requested: tuple[float, float]) -> float | None:

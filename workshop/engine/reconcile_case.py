@@ -102,6 +102,8 @@ def make_case(log: EngineLog, model: str | Path | ModelConfig | None, gpu: str |
     _check_something_to_compare(log)
     config = _with_quantization(_find_model(log, model, assumed), log, assumed)
     card = None if log.platform == "cpu" else _find_gpu(log, gpu, assumed)
+    if card is not None:
+        _check_memory(log, card)
     if log.platform == "cpu" and gpu is not None:
         assumed.append(f"The log is of a CPU, so --gpu {gpu} was not used.")
     return Case(log, config, card, _settings(log, config, assumed), _kv_bytes(log), assumed)
@@ -114,6 +116,16 @@ def _check_something_to_compare(log: EngineLog) -> None:
             raise WorkshopError(f"The start failed before it was known what fits. {log.error.what}", log.error.remedy)
         raise WorkshopError("The log ends before the engine says what it loaded and what fits.",
                             "Give the log of a start that got at least as far as 'Model loading took'.")  # fmt: skip
+
+
+def _check_memory(log: EngineLog, card: GPU) -> None:
+    """Refuse a GPU that has less memory than the log reports."""
+    used = (log.weights_gib or 0.0) + (log.available_kv_gib or 0.0)
+    total = max(used, log.profile.get("total_gpu_memory_gib", 0.0))
+    if total > card.engine_gib * (1 + SAME_MEMORY):
+        enough = [other.name for other in map(load_gpu, list_gpus()) if other.engine_gib * (1 + SAME_MEMORY) >= total]
+        raise BadInput(f"The log reports {total:.2f} GiB on a GPU, and {card.title} has {card.engine_gib:.2f} GiB.",
+                       f"Give the GPU of the run; enough memory have: {', '.join(enough) or 'none known'}.")  # fmt: skip
 
 
 def _find_model(log: EngineLog, given: str | Path | ModelConfig | None, assumed: list[str]) -> ModelConfig:
@@ -129,7 +141,7 @@ def _find_model(log: EngineLog, given: str | Path | ModelConfig | None, assumed:
         except BadInput:
             continue
         if log.architecture in (None, found.architecture):
-            assumed.append(f"The model was taken for {found.name}, since the log says {log.model!r}.")
+            assumed.append(f"The model was taken to be {found.name}, since the log says {log.model!r}.")
             return found
     said = f"only as {log.model!r}, which is not in the catalogue and no folder here" if log.model else "not at all"
     raise BadInput(f"The log names its model {said}.",
@@ -137,10 +149,15 @@ def _find_model(log: EngineLog, given: str | Path | ModelConfig | None, assumed:
 
 
 def _names(said: str) -> list[str]:
-    """Spellings under which the catalogue may know what a log calls its model: a path, a Hub id, a cache folder."""
+    """Spellings under which the catalogue may know what a log calls its model: a path, a Hub id, a cache folder.
+
+    The likeliest first: looking for one that is not there costs the search for similar names.
+    """
     parts = [part for part in said.rstrip("/").split("/") if part]
     cached = [part.removeprefix("models--").replace("--", "/") for part in parts if part.startswith("models--")]
-    names = [said, "/".join(parts[-2:]), *parts[-1:], *cached, *(name.split("/")[-1] for name in cached)]
+    hub_id = len(parts) == 2 and not said.startswith(("/", ".", "~"))
+    here = hub_id or Path(said).expanduser().exists()
+    names = [*cached, *([said] if here else []), *parts[-1:], "/".join(parts[-2:]), said]
     return [name for name in dict.fromkeys(names) if name]
 
 
@@ -176,7 +193,7 @@ def _find_gpu(log: EngineLog, given: str | GPU | None, assumed: list[str]) -> GP
     total = log.profile.get("total_gpu_memory_gib")
     same = [card for card in map(load_gpu, list_gpus()) if total and abs(card.engine_gib / total - 1) < SAME_MEMORY]
     if len(same) == 1:
-        assumed.append(f"The GPU was taken for a {same[0].title}, since the log says {total} GiB.")
+        assumed.append(f"The GPU was taken to be {same[0].title}, since the log says {total} GiB.")
         return same[0]
     hint = f"With {total} GiB it may be: {', '.join(card.name for card in same)}. " if same else ""
     raise BadInput("The log does not name its GPU (vLLM's logs do not).",
