@@ -143,9 +143,9 @@ def test_a_gpu_start_that_failed_is_told_what_fits():
     """The 8B log cut at its KV cache, with the words and figures of an L4 (24 GB): vLLM estimates 32112 tokens."""
     text = (LOGS / "llama-3.1-8b_tp1_h200.log").read_text().split("(EngineCore pid=3243) INFO 11-20 09:46:48")[0]
     text += ("(EngineCore pid=3243) INFO 11-20 09:46:48 [gpu_worker.py:538] Available KV cache memory: 3.92 GiB\n"
-             "ValueError: To serve at least one request with the models's max seq len (131072), (16.0 GiB KV cache is "
-             "needed, which is larger than the available KV cache memory (3.92 GiB). Based on the available memory, the "
-             "estimated maximum model length is 32112. Try increasing `gpu_memory_utilization` or decreasing "
+             "ValueError: To serve at least one request with the models's max seq len (131072), (16.0 GiB KV cache "
+             "is needed, which is larger than the available KV cache memory (3.92 GiB). Based on the available "
+             "memory, the estimated maximum model length is 32112. Try increasing `gpu_memory_utilization` or decreasing "
              "`max_model_len` when initializing the engine.\n")  # fmt: skip
     result = reconcile(log.parse(text), gpu="l4")
     assert "16.0 GiB" in result.failure and result.row("KV cache size") is None

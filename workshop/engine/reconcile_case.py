@@ -123,7 +123,8 @@ def _check_memory(log: EngineLog, card: GPU) -> None:
     used = (log.weights_gib or 0.0) + (log.available_kv_gib or 0.0)
     total = max(used, log.profile.get("total_gpu_memory_gib", 0.0))
     if total > card.engine_gib * (1 + SAME_MEMORY):
-        enough = [other.name for other in map(load_gpu, list_gpus()) if other.engine_gib * (1 + SAME_MEMORY) >= total]
+        others = map(load_gpu, list_gpus())
+        enough = [other.name for other in others if other.engine_gib * (1 + SAME_MEMORY) >= total]
         raise BadInput(f"The log reports {total:.2f} GiB on a GPU, and {card.title} has {card.engine_gib:.2f} GiB.",
                        f"Give the GPU of the run; enough memory have: {', '.join(enough) or 'none known'}.")  # fmt: skip
 
