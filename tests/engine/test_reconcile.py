@@ -145,7 +145,8 @@ def test_a_gpu_start_that_failed_is_told_what_fits():
     text += ("(EngineCore pid=3243) INFO 11-20 09:46:48 [gpu_worker.py:538] Available KV cache memory: 3.92 GiB\n"
              "ValueError: To serve at least one request with the models's max seq len (131072), (16.0 GiB KV cache "
              "is needed, which is larger than the available KV cache memory (3.92 GiB). Based on the available "
-             "memory, the estimated maximum model length is 32112. Try increasing `gpu_memory_utilization` or decreasing "
+             "memory, the estimated maximum model length is 32112. Try increasing `gpu_memory_utilization` or "
+             "decreasing "
              "`max_model_len` when initializing the engine.\n")  # fmt: skip
     result = reconcile(log.parse(text), gpu="l4")
     assert "16.0 GiB" in result.failure and result.row("KV cache size") is None

@@ -126,7 +126,7 @@ def _check_memory(log: EngineLog, card: GPU) -> None:
         others = map(load_gpu, list_gpus())
         enough = [other.name for other in others if other.engine_gib * (1 + SAME_MEMORY) >= total]
         raise BadInput(f"The log reports {total:.2f} GiB on a GPU, and {card.title} has {card.engine_gib:.2f} GiB.",
-                       f"Give the GPU of the run; enough memory have: {', '.join(enough) or 'none known'}.")  # fmt: skip
+                       f"Give the GPU of the run; enough memory have: {', '.join(enough) or 'none'}.")  # fmt: skip
 
 
 def _find_model(log: EngineLog, given: str | Path | ModelConfig | None, assumed: list[str]) -> ModelConfig:
