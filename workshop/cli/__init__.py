@@ -17,8 +17,12 @@ COMMANDS = {
     "serve": "Start vLLM and say where it is.",
     "servers": "List the servers that are known here.",
     "stop": "Stop a server.",
+    "share": "Let a class use your server.",
     "plan": "Predict memory, parallelism and speed of a model on GPUs.",
     "reconcile": "Compare the plan with what vLLM's own log says.",
+    "slurm": "Submit a server to a SLURM cluster, and watch it.",
+    "prefetch": "Download a model to a shared folder, whole and checked.",
+    "tunnel": "Reach a cluster's server from a laptop.",
     "fresh": "Get a fresh copy of one notebook, keeping yours.",
     "kernel": "Let another environment's JupyterLab find the course's kernel.",
 }

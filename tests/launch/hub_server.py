@@ -1,0 +1,79 @@
+"""A small Hub for tests: the four requests that a download makes, with ranges, breaks and a gate."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+COMMIT = "c" * 40
+
+
+class FakeHub:
+    """Serves {name: bytes} as one model; `gated` wants a token, `cut` breaks downloads after so many bytes."""
+
+    def __init__(self, hub_id: str, files: dict[str, bytes]):
+        self.hub_id, self.files = hub_id, files
+        self.gated, self.cut, self.ranges = "", 0, []
+        hub = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def log_message(self, *args) -> None:
+                pass
+
+            def do_HEAD(self) -> None:
+                hub.answer(self, body=False)
+
+            def do_GET(self) -> None:
+                hub.answer(self, body=True)
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_port}"
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+    def close(self) -> None:
+        self.server.shutdown()
+        self.server.server_close()
+
+    def answer(self, request: BaseHTTPRequestHandler, body: bool) -> None:
+        path = request.path.split("?")[0]
+        if self.gated and request.headers.get("Authorization") != f"Bearer {self.gated}":
+            self._send(request, 403, b'{"error": "gated"}', {"X-Error-Code": "GatedRepo",
+                                                             "X-Error-Message": "Access to this model is restricted."})
+        elif path.startswith(f"/api/models/{self.hub_id}"):
+            self._send(request, 200, json.dumps(self._info()).encode(), {"Content-Type": "application/json"})
+        elif path.startswith(f"/{self.hub_id}/resolve/") and (name := path.split("/", 5)[5]) in self.files:
+            self._file(request, name, body)
+        else:
+            self._send(request, 404, b"{}", {"X-Error-Code": "RepoNotFound"})
+
+    def _info(self) -> dict:
+        siblings = [{"rfilename": name, "size": len(data), "blobId": "b" * 40,
+                     **({"lfs": {"size": len(data), "sha256": hashlib.sha256(data).hexdigest(), "pointerSize": 130}}
+                        if name.endswith(".safetensors") else {})} for name, data in self.files.items()]
+        return {"id": self.hub_id, "modelId": self.hub_id, "sha": COMMIT, "private": False, "tags": [], "siblings": siblings,
+                "downloads": 0, "likes": 0}
+
+    def _file(self, request: BaseHTTPRequestHandler, name: str, body: bool) -> None:
+        data = self.files[name]
+        start, wanted = 0, request.headers.get("Range")
+        if wanted:
+            start = int(wanted.removeprefix("bytes=").split("-")[0])
+            self.ranges.append((name, start))
+        headers = {"ETag": f'"{hashlib.sha256(data).hexdigest()}"', "X-Repo-Commit": COMMIT, "Accept-Ranges": "bytes",
+                   "Content-Type": "application/octet-stream"}
+        if wanted:
+            headers["Content-Range"] = f"bytes {start}-{len(data) - 1}/{len(data)}"
+        self._send(request, 206 if wanted else 200, data[start:], headers, body)
+
+    def _send(self, request: BaseHTTPRequestHandler, status: int, data: bytes, headers: dict[str, str],
+              body: bool = True) -> None:
+        request.send_response(status)
+        for key, value in {**headers, "Content-Length": str(len(data))}.items():
+            request.send_header(key, value)
+        request.end_headers()
+        if body and request.command == "GET":
+            large = self.cut and len(data) > self.cut and status in (200, 206)
+            request.wfile.write(data[:self.cut] if large else data)
+            if large:
+                request.close_connection = True

@@ -1,0 +1,132 @@
+"""prefetch: a download that goes on, a check that finds what is broken, a gate that is explained, a disk that is refused."""
+
+from __future__ import annotations
+
+import json
+import struct
+import sys
+from pathlib import Path
+
+import pytest
+
+from workshop.errors import WorkshopError
+from workshop.launch import prefetch, slurm_weights
+
+sys.path.insert(0, str(Path(__file__).parent))
+pytest.importorskip("huggingface_hub", reason="huggingface_hub is not installed (the extra `local` brings it)")
+HUB_ID = "lab/Tiny-Llama"
+
+
+def safetensors(tensors: dict[str, int]) -> bytes:
+    """A file by the format's own description: 8 bytes of header length, JSON header, data."""
+    header, offset = {}, 0
+    for name, size in tensors.items():
+        header[name] = {"dtype": "U8", "shape": [size], "data_offsets": [offset, offset + size]}
+        offset += size
+    text = json.dumps(header).encode()
+    return struct.pack("<Q", len(text)) + text + bytes(range(256)) * (offset // 256) + b"x" * (offset % 256)
+
+
+def model() -> dict[str, bytes]:
+    weight_map = {"a": "model-00001-of-00002.safetensors", "b": "model-00002-of-00002.safetensors"}
+    return {"config.json": b'{"model_type": "llama"}', "tokenizer.json": b"{}",
+            "model.safetensors.index.json": json.dumps({"weight_map": weight_map}).encode(),
+            "model-00001-of-00002.safetensors": safetensors({"a": 300_000}),
+            "model-00002-of-00002.safetensors": safetensors({"b": 200_000}),
+            "original/consolidated.00.pth": b"the same weights again" * 50_000, "README.md": b"words"}
+
+
+@pytest.fixture
+def hub(monkeypatch):
+    from hub_server import FakeHub
+
+    fake = FakeHub(HUB_ID, model())
+    monkeypatch.setenv("HF_ENDPOINT", fake.url)
+    monkeypatch.setattr(prefetch, "SPARE_BYTES", 0)
+    yield fake
+    fake.close()
+
+
+def fetch(folder: Path, token: str | None = None) -> prefetch.Report:
+    remote = prefetch.look_up(HUB_ID, token)
+    prefetch.download(remote, folder, token)
+    return prefetch.verify(folder, remote, checksums=True)
+
+
+def test_download_is_whole_and_leaves_out_the_second_copy_of_the_weights(hub, tmp_path):
+    folder = prefetch.target_folder(HUB_ID, tmp_path)
+    report = fetch(folder)
+    assert report.ok and report.shards == 2 and folder.name == "Tiny-Llama"
+    assert not (folder / "original").exists() and (folder / "tokenizer.json").exists()
+    assert all(path.stat().st_mode & 0o004 for path in folder.glob("*.safetensors")), "a colleague's job reads them too"
+
+
+def test_broken_download_goes_on_where_it_stopped(hub, tmp_path):
+    folder, hub.cut = tmp_path / "Tiny-Llama", 100_000
+    with pytest.raises(WorkshopError, match="not reached"):
+        fetch(folder)
+    hub.cut = 0
+    assert fetch(folder).ok
+    assert any(start >= 100_000 for _, start in hub.ranges), "the second run asked for the rest only"
+
+
+def test_damaged_shards_are_found_by_name(hub, tmp_path):
+    folder = tmp_path / "Tiny-Llama"
+    fetch(folder)
+    shard = folder / "model-00002-of-00002.safetensors"
+    data = shard.read_bytes()
+    for damage, words in ((data[:-7], "its header promises"), (b"", "no whole safetensors file"),
+                          (safetensors({"other": 200_000}), "lacks 1 tensors of the index, b first")):
+        shard.write_bytes(damage)
+        assert any("model-00002" in problem and words in problem for problem in prefetch.verify(folder).problems)
+    shard.unlink()
+    assert prefetch.verify(folder).problems == ["model-00002-of-00002.safetensors is missing."]
+    assert slurm_weights.missing(folder) == ["model-00002-of-00002.safetensors"]
+
+
+def test_flipped_byte_is_found_by_checksum(hub, tmp_path):
+    folder = tmp_path / "Tiny-Llama"
+    fetch(folder)
+    shard = folder / "model-00001-of-00002.safetensors"
+    data = bytearray(shard.read_bytes())
+    data[-1] ^= 1
+    shard.write_bytes(data)
+    assert prefetch.verify(folder, prefetch.look_up(HUB_ID)).ok, "sizes and headers do not show it"
+    assert not prefetch.verify(folder, prefetch.look_up(HUB_ID), checksums=True).ok
+
+
+def test_gate_is_explained_and_opens_with_a_token(hub, tmp_path):
+    hub.gated = "hf_secret"
+    with pytest.raises(WorkshopError, match="gated") as error:
+        prefetch.look_up(HUB_ID)
+    assert f"https://huggingface.co/{HUB_ID}" in error.value.remedy and "HF_TOKEN" in error.value.remedy
+    assert fetch(tmp_path / "Tiny-Llama", "hf_secret").ok
+
+
+def test_small_disk_is_refused_with_both_figures_before_the_first_byte(hub, tmp_path, monkeypatch):
+    files = tuple(prefetch.File(f"model-{number:05}-of-00030.safetensors", 4_704_000_000) for number in range(30))
+    monkeypatch.setattr(prefetch, "disk_free_bytes", lambda path: 120 * 10**9)     # the seeds' system disk
+    with pytest.raises(WorkshopError, match="needs 141 GB more.*120 GB free"):
+        prefetch.refuse_small_disk(prefetch.Remote("meta-llama/Llama-3.1-70B", "main", files), tmp_path / "m")
+
+
+def test_no_network_says_where_to_run_it(hub):
+    hub.close()
+    with pytest.raises(WorkshopError, match="not reached") as error:
+        prefetch.look_up(HUB_ID)
+    assert "login" in error.value.remedy
+
+
+@pytest.mark.parametrize(("line", "words"), [
+    ("server:/export {} nfs4 rw 0 0", "network file system"), ("store@tcp:/fs {} lustre rw 0 0", "network file system"),
+    ("/dev/nvme0n1 {} xfs rw 0 0", "will NOT see"), ("tmpfs {} tmpfs rw 0 0", "will NOT see"),
+    ("thing {} newfs rw 0 0", "cannot be told")])
+def test_node_local_disk_is_told_from_a_shared_one(tmp_path, line, words):
+    mounts = tmp_path / "mounts"
+    mounts.write_text("/dev/vda / ext4 rw 0 0\n" + line.format(tmp_path / "models") + "\n")
+    assert words in prefetch.who_sees(tmp_path / "models" / "x", mounts)
+
+
+def test_names_of_scripts_and_of_the_catalogue_have_hub_ids():
+    assert prefetch.hub_id("70b") == "meta-llama/Llama-3.1-70B-Instruct"
+    assert prefetch.hub_id("lab/x") == "lab/x"

@@ -1,0 +1,69 @@
+"""`workshop prefetch`: a model on a shared folder, whole and checked."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import click
+
+from workshop.cli.progress import Bar
+
+
+@click.command
+@click.argument("model")
+@click.option("--to", "--download-dir", "to", required=True, metavar="FOLDER",
+              help="Folder of the models that every node sees; the model gets a folder of its own in it.")
+@click.option("--verify-only", is_flag=True, help="Check what is there; download nothing, ask nobody.")
+@click.option("--checksums", is_flag=True, help="Compare SHA-256 with the Hub's as well (reads everything).")
+@click.option("--json", "as_json", is_flag=True, help='{"ok", "folder", "shards", "bytes", "problems", "notes"}')
+def command(model: str, to: str, verify_only: bool, checksums: bool, as_json: bool) -> None:
+    """Download MODEL (a Hub id, a catalogue name, or 70b, 405b, …) to a shared folder; run it again to go on.
+
+    For a login node: compute nodes rarely have internet, and jobs then run offline. Gated models need their licence
+    accepted on the model's page, and a token of that account: HF_TOKEN, or you are asked.
+    """
+    from workshop.launch import prefetch
+
+    hub = prefetch.hub_id(model)
+    folder, remote = prefetch.target_folder(hub, to), None
+    if not verify_only:
+        token = prefetch.token_from_environment()
+        remote, token = _look_up(hub, token)
+        prefetch.refuse_small_disk(remote, folder)
+        click.echo(f"{hub}: {remote.bytes / 1e9:.1f} GB in {len(remote.files)} files → {folder}", err=True)
+        with Bar(hub.split("/")[-1]) as bar:
+            prefetch.download(remote, folder, token, bar)
+    with Bar("Checking") as bar:
+        report = prefetch.verify(folder, remote, checksums=checksums, report=bar)
+    if as_json:
+        click.echo(json.dumps({"ok": report.ok, **vars(report), "folder": str(report.folder)}, indent=1))
+    else:
+        _show(report, model, to)
+    sys.exit(0 if report.ok else 1)
+
+
+def _look_up(hub: str, token: str | None):
+    """Ask the Hub; if it wants a token and there is none, ask the person, who is told what for."""
+    from workshop.errors import WorkshopError
+    from workshop.launch import prefetch
+
+    try:
+        return prefetch.look_up(hub, token), token
+    except WorkshopError as error:
+        if token or not sys.stdin.isatty() or "token" not in error.remedy:
+            raise
+        click.echo(f"{error.message}\n{error.remedy}", err=True)
+        token = click.prompt("Token (not shown, not kept)", hide_input=True, err=True)
+        return prefetch.look_up(hub, token), token
+
+
+def _show(report, model: str, to: str) -> None:
+    for problem in report.problems:
+        click.secho(f"✗ {problem}", fg="red")
+    if report.problems:
+        click.echo(f"→ Download what is missing or damaged: remove those files, then workshop prefetch {model} --to {to}")
+    else:
+        click.secho(f"✓ {report.folder}: {report.shards} shards, {report.bytes / 1e9:.1f} GB, all whole", fg="green")
+    for note in report.notes:
+        click.echo(f"· {note}")

@@ -1,0 +1,32 @@
+"""`workshop share`: let a class use your server."""
+
+from __future__ import annotations
+
+import click
+
+
+@click.command
+@click.argument("name")
+@click.option("--group", help="Unix group of the class; its members can read the shared record.")
+@click.option("--to", "folder", help="Folder that all of them see; by default $WORKSHOP_SHARED.")
+@click.option("--stop", is_flag=True, help="Take the shared copies of the record back.")
+def command(name: str, group: str | None, folder: str | None, stop: bool) -> None:
+    """Share the server NAME with a class: a copy of its record (0640, the group's) in a shared folder.
+
+    Learners set WORKSHOP_SHARED to that folder, and `workshop.connect()` finds the server.
+    """
+    from workshop.errors import BadInput
+    from workshop.launch import share
+
+    if stop:
+        removed = share.withdraw(name)
+        click.echo(f"✓ {len(removed)} shared cop{'y' if len(removed) == 1 else 'ies'} of {name} removed. "
+                   "Who has read it knows the key still: stop the server to shut them out.")
+        return
+    if not group:
+        raise BadInput("No group is given.", "Say for whom: --group NAME (`id -nG` lists yours).")
+    path, notes = share.share(name, group, folder)
+    click.secho(f"✓ {path} (for the group {group})", fg="green")
+    click.echo(f"Learners: export WORKSHOP_SHARED={path.parent}, then workshop.connect()")
+    for note in notes:
+        click.echo(f"· {note}")

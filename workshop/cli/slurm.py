@@ -1,0 +1,123 @@
+"""`workshop slurm submit|status|logs`: a server on a cluster, from the plan to the address."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import click
+
+from workshop.cli.progress import Bar
+
+
+@click.group
+def command() -> None:
+    """Servers on a SLURM cluster: plan, submit, watch. Settings of the cluster: slurm/site.sh."""
+
+
+@command.command(context_settings={"ignore_unknown_options": True})
+@click.argument("model")
+@click.option("--nodes", type=int, help="Nodes; by default the script's or the plan's.")
+@click.option("--gpus-per-node", type=int, help="GPUs a node; by default the script's, or 4 for any other model.")
+@click.option("--gpu", help="GPU to plan for, by its name in the catalogue; by default h100.")
+@click.option("--pipeline", is_flag=True, help="TP inside a node and one pipeline stage a node (405b: TP 4 × PP 4).")
+@click.option("--ray", is_flag=True, help="Start vLLM through Ray instead of its own multi-node start.")
+@click.option("--time", help="Time limit, HH:MM:SS.")
+@click.option("--max-model-len", type=click.IntRange(1), help="Longest request, prompt and answer, in tokens.")
+@click.option("--learners", type=click.IntRange(0), default=0, help="Size of the class: sets limits for each learner.")
+@click.option("--name", help="Name of job and server; by default the script's.")
+@click.option("--dry-run", is_flag=True, help="Print the reasons, the command and the script; submit nothing.")
+@click.option("--json", "as_json", is_flag=True, help='{"job_id", "command", "script", "arguments", "environment", '
+                                                      '"reasons", "advice", "fits"}')
+@click.argument("sbatch_args", nargs=-1, type=click.UNPROCESSED)
+def submit(model: str, dry_run: bool, as_json: bool, sbatch_args: tuple[str, ...], **options) -> None:
+    """Submit a server of MODEL: 70b, 405b, 405b-fp8, a catalogue name, or a folder.
+
+    What stands after MODEL and is not listed here goes to sbatch as it is (--partition=…, --qos=…).
+    """
+    from workshop.launch import slurm
+
+    submission = slurm.prepare(slurm.Request(what=model, sbatch_args=sbatch_args, **options))
+    job_id = None if dry_run else slurm.submit(submission)
+    if as_json:
+        click.echo(json.dumps({
+            "job_id": job_id, "command": submission.command, "script": str(submission.script),
+            "arguments": submission.arguments, "environment": submission.environment,
+            "reasons": submission.reasons, "advice": submission.advice, "fits": submission.fits}, indent=1))
+    else:
+        _print(submission, dry_run)
+        if job_id:
+            click.secho(f"✓ job {job_id}", fg="green")
+            click.echo(f"Watch it: workshop slurm logs {job_id} --follow")
+    sys.exit(0 if submission.fits else 1)
+
+
+def _print(submission, dry_run: bool) -> None:
+    for reason in submission.reasons:
+        click.echo(f"· {reason}")
+    for advice in submission.advice:
+        click.secho(f"→ {advice}", fg="yellow")
+    click.echo(f"\n  {submission.command}\n")
+    if dry_run:
+        click.secho(f"# {submission.script}", dim=True)
+        click.echo(submission.script.read_text())
+        if not submission.fits:
+            click.secho("✗ The plan does not fit: nothing would be submitted.", fg="red", err=True)
+
+
+@command.command
+@click.argument("job")
+@click.option("--json", "as_json", is_flag=True, help="The job's state, stage, address, error and files.")
+def status(job: str, as_json: bool) -> None:
+    """Show where JOB (its number, or the name of its server) is: queue, loading, address, or the first real error."""
+    from workshop.launch import slurm_status
+
+    now = slurm_status.status(slurm_status.resolve(job))
+    click.echo(json.dumps(now.to_dict(), indent=1)) if as_json else _show(now)
+    sys.exit(1 if now.error else 0)
+
+
+@command.command
+@click.argument("job")
+@click.option("--follow", "-f", is_flag=True, help="Until the server is ready, or the job has ended.")
+def logs(job: str, follow: bool) -> None:
+    """Show what JOB (its number, or the name of its server) has said so far: all of it, or with --follow as it comes."""
+    from pathlib import Path
+
+    from workshop.launch import slurm_status
+
+    number = slurm_status.resolve(job)
+    if not follow:
+        now = slurm_status.status(number)
+        for path in filter(None, (now.output, now.error_file)):
+            click.secho(f"==> {path} <==", bold=True)
+            click.echo(Path(path).read_text(errors="replace"))
+        sys.exit(0)
+    bar = Bar(f"Job {number}")
+
+    def say(text: str) -> None:
+        click.echo(f"  {text[:200]}", err=True)
+    try:
+        now = slurm_status.follow(number, bar, say)
+    finally:
+        bar.close()
+    _show(now)
+    sys.exit(0 if now.server == "ready" else 1)
+
+
+def _show(now) -> None:
+    where = f" on {now.nodes}" if now.nodes else ""
+    times = f", {now.elapsed} elapsed" if now.elapsed else ""
+    times += f", {now.left} left" if now.left else ""
+    click.echo(f"Job {now.job_id} {now.name}: {now.state}{where}{times}" + (f" ({now.reason})" if now.reason else ""))
+    if now.error:
+        click.secho(f"✗ {now.error}", fg="red")
+        if now.remedy:
+            click.echo(f"→ {now.remedy}")
+    elif now.server == "ready":
+        click.secho(f"✓ ready at {now.url}", fg="green")
+        click.echo(f"In a notebook: workshop.connect(); stop it: workshop stop {now.name}")
+    else:
+        click.echo(f"{now.fraction:4.0%} {now.message}")
+    if now.output:
+        click.echo(f"Its words: {now.output}")

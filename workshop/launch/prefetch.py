@@ -1,0 +1,338 @@
+"""`workshop prefetch`: a model on a shared folder, whole and checked, before a job on nodes without internet needs it.
+
+The download itself is huggingface_hub's (it resumes); this module decides what is needed, refuses a disk that is
+too small before the first byte, checks every shard against the index, and says who will see the result.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from fnmatch import fnmatch
+from pathlib import Path
+
+from workshop.errors import BadInput, WorkshopError
+from workshop.launch import slurm_weights
+from workshop.launch.home import cannot_write
+from workshop.launch.machine import GIB, disk_free_bytes
+from workshop.launch.supervise import Progress
+
+NEEDED = ("*.json", "*.safetensors", "*.txt", "*.model", "*.jinja", "*.py", "*.tiktoken", "LICENSE*", "USE_POLICY*")
+NEVER = ("original/*", "*.gguf", "*.onnx", "onnx/*", "*.pth", "*.msgpack", "*.h5", "consolidated*")   # the same weights again
+SHARED = {"nfs", "nfs4", "lustre", "gpfs", "beegfs", "ceph", "cifs", "smb3", "afs", "panfs", "wekafs", "orangefs", "pvfs2",
+          "glusterfs", "fuse.glusterfs", "fuse.ceph", "fuse.sshfs", "fuse.weka", "9p", "vastfs", "quobyte"}
+LOCAL = {"ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "tmpfs", "overlay", "f2fs", "vfat", "apfs", "hfs", "ramfs", "squashfs"}
+SPARE_BYTES = 1 * GIB
+WATCH_S = 0.5
+WORKERS = 8
+
+
+@dataclass(frozen=True)
+class File:
+    """One file of a model on the Hub."""
+
+    name: str
+    size: int
+    sha256: str = ""
+
+
+@dataclass(frozen=True)
+class Remote:
+    """A model on the Hub: what of it is needed."""
+
+    hub_id: str
+    revision: str
+    files: tuple[File, ...]
+
+    @property
+    def bytes(self) -> int:
+        return sum(file.size for file in self.files)
+
+
+@dataclass
+class Report:
+    """What prefetch found: `ok` only if every file is whole."""
+
+    folder: Path
+    shards: int
+    bytes: int
+    problems: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def ok(self) -> bool:
+        return not self.problems
+
+
+def hub_id(model: str) -> str:
+    """Return the Hub id that is meant: an id, a catalogue name, or a script's name (70b)."""
+    from workshop.launch.slurm import RECIPES
+    from workshop.plan.catalog import load_model
+
+    if re.fullmatch(r"[\w.-]+/[\w.-]+", model) and not model.startswith("."):
+        return model
+    name = RECIPES[model].model if model in RECIPES else model
+    ids = load_model(name).hub_ids
+    if not ids:
+        raise BadInput(f"{model} has no address on the Hub in the catalogue.", "Give its Hub id: organisation/name.")
+    wanted = RECIPES[model].folder if model in RECIPES else ""
+    return next((each for each in ids if each.split("/")[-1] == wanted), ids[0])
+
+
+def target_folder(hub: str, to: str | Path) -> Path:
+    """Return where the model goes: TO/name, or TO itself if it is called so already."""
+    place = Path(to).expanduser().resolve()
+    name = hub.split("/")[-1]
+    return place if place.name == name else place / name
+
+
+def look_up(hub: str, token: str | None = None) -> Remote:
+    """Ask the Hub what the model consists of.
+
+    Raises:
+        WorkshopError: the Hub is not reached, there is no such model, or it is gated and this token may not have it.
+    """
+    api = _hub()
+    try:
+        info = api.HfApi(endpoint=_endpoint(), token=token).model_info(hub, files_metadata=True)
+    except Exception as error:
+        raise _explain(hub, error) from None
+    files = [File(each.rfilename, each.size or 0, each.lfs.sha256 if each.lfs else "") for each in info.siblings or []]
+    return Remote(hub, info.sha or "main", tuple(_needed(files)))
+
+
+def _needed(files: list[File]) -> list[File]:
+    kept = [file for file in files if any(fnmatch(file.name, pattern) for pattern in NEEDED)
+            and not any(fnmatch(file.name, pattern) for pattern in NEVER)]
+    if any(file.name.endswith(".safetensors") for file in kept):
+        return kept
+    return kept + [file for file in files if fnmatch(file.name, "pytorch_model*.bin")]
+
+
+def _hub():
+    try:
+        import huggingface_hub
+    except ModuleNotFoundError:
+        raise WorkshopError("The package huggingface_hub, which downloads, is not installed here.",
+                            "pip install huggingface_hub (vLLM brings it: use the environment of the server).") from None
+    return huggingface_hub
+
+
+def _explain(hub: str, error: Exception) -> WorkshopError:
+    """Turn an error of huggingface_hub into one sentence and a remedy; a mistake of ours stays one."""
+    if isinstance(error, TypeError | AttributeError | LookupError | NameError):
+        raise error
+    kinds = {kind.__name__ for kind in type(error).__mro__}
+    status = getattr(getattr(error, "response", None), "status_code", None)
+    if "GatedRepoError" in kinds or status == 403:
+        return WorkshopError(f"{hub} is gated: its owner lets in who has accepted the licence.",
+                             f"Accept it at https://huggingface.co/{hub} (it may take a while), then give a token of that "
+                             "account: set HF_TOKEN, or answer the question of `workshop prefetch`. Without: an open "
+                             "model, or a copy that your site keeps already.")
+    if "RepositoryNotFoundError" in kinds or status in (401, 404):
+        return WorkshopError(f"The Hub knows no model {hub}, or hides it from this token.",
+                             "Compare the spelling with its page; for a private or gated one set HF_TOKEN.")
+    if "RevisionNotFoundError" in kinds:
+        return WorkshopError(f"{hub} has no such revision.", "Leave --revision out for the newest.")
+    said = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
+    if isinstance(error, OSError) and error.errno:
+        return cannot_write(Path(error.filename or "the folder"), error)
+    return WorkshopError(f"The Hub is not reached from here: {said}.",
+                         "Compute nodes rarely have internet: run this on a login or transfer node. Behind a proxy set "
+                         "HTTPS_PROXY. Run it again: what is there is kept.")
+
+
+def refuse_small_disk(remote: Remote, folder: Path) -> None:
+    """Refuse before the first byte if the rest of the model does not fit.
+
+    Raises:
+        WorkshopError: naming both figures: a system disk of 120 GB cannot hold 70B (141 GB).
+    """
+    missing = sum(file.size for file in remote.files if not _whole(folder, file))
+    free = disk_free_bytes(folder)
+    if missing + SPARE_BYTES > free:
+        raise WorkshopError(
+            f"{remote.hub_id} needs {missing / 1e9:.0f} GB more, and the disk of {folder} has {free / 1e9:.0f} GB free.",
+            "Give a folder on a bigger disk (--to): a file system of the project, not the home folder or the system disk.")
+
+
+def _whole(folder: Path, file: File) -> bool:
+    path = folder / file.name
+    return path.is_file() and path.stat().st_size == file.size
+
+
+def download(remote: Remote, folder: Path, token: str | None = None,
+             report: Callable[[Progress], None] = lambda progress: None) -> None:
+    """Download what is missing; run again after a break, it goes on where it stopped.
+
+    Raises:
+        WorkshopError: the Hub or the disk does not let us.
+    """
+    done = threading.Event()
+    watcher = threading.Thread(target=_watch, args=(remote, folder, report, done), daemon=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        watcher.start()
+        with ThreadPoolExecutor(WORKERS) as pool:
+            parts = [pool.submit(_download_file, remote, file.name, folder, token) for file in remote.files]
+            try:
+                for part in parts:
+                    part.result()
+            except BaseException:
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
+    except Exception as error:      # its HTTP library's own errors have changed their names twice
+        raise _explain(remote.hub_id, error) from None
+    finally:
+        done.set()
+    _let_everybody_read(folder)
+
+
+def _download_file(remote: Remote, name: str, folder: Path, token: str | None) -> None:
+    _hub().hf_hub_download(remote.hub_id, name, revision=remote.revision, local_dir=folder, token=token,
+                           endpoint=_endpoint(), tqdm_class=_quiet())
+
+
+def _endpoint() -> str | None:
+    """Return a site's mirror of the Hub, if one is set."""
+    return os.environ.get("HF_ENDPOINT") or None
+
+
+def _quiet():
+    """Return a tqdm that draws nothing: the bar is ours, and counts bytes of all files."""
+    from tqdm.auto import tqdm
+
+    class Quiet(tqdm):
+        def __init__(self, *args, **kwargs):
+            kwargs.pop("name", None)
+            super().__init__(*args, **{**kwargs, "disable": True})
+    return Quiet
+
+
+def _watch(remote: Remote, folder: Path, report: Callable[[Progress], None], done: threading.Event) -> None:
+    """Report how many bytes are there, half-loaded files included, until it is done."""
+    while not done.wait(WATCH_S):
+        have = 0
+        for file in remote.files:
+            with contextlib.suppress(OSError):
+                have += (folder / file.name).stat().st_size
+        for part in (folder / ".cache").rglob("*.incomplete"):
+            with contextlib.suppress(OSError):
+                have += part.stat().st_size
+        report(Progress(min(1.0, have / max(1, remote.bytes)),
+                        f"{have / 1e9:.1f} of {remote.bytes / 1e9:.1f} GB, {len(remote.files)} files"))
+
+
+def _let_everybody_read(folder: Path) -> None:
+    """Give others what the folder itself gives them: downloaded shards are often readable by their owner alone."""
+    bits = folder.stat().st_mode & 0o055
+    for path in folder.rglob("*"):
+        if ".cache" not in path.parts:
+            with contextlib.suppress(OSError):
+                path.chmod(path.stat().st_mode | (bits if path.is_dir() else bits & 0o044))
+
+
+def verify(folder: Path, remote: Remote | None = None, *, checksums: bool = False,
+           report: Callable[[Progress], None] = lambda progress: None) -> Report:
+    """Check that the model is whole: every shard that the index names, of the promised length, with its tensors.
+
+    Args:
+        remote: what the Hub says, if it was asked: then every file's size is compared as well.
+        checksums: also compare SHA-256 with the Hub's (reads everything: minutes for a large model).
+    """
+    shards = slurm_weights.shards(folder)
+    found = Report(folder, len(shards), slurm_weights.weight_bytes(folder))
+    if not (folder / "config.json").is_file():
+        found.problems.append(f"There is no config.json in {folder}.")
+    if not shards:
+        found.problems.append(f"There are no weights in {folder}.")
+    expected = _index(folder)
+    for number, path in enumerate(shards):
+        report(Progress(number / len(shards), f"checking {path.name}"))
+        found.problems += _shard_problems(path, expected.get(path.name))
+    for file in remote.files if remote else ():
+        path = folder / file.name
+        if not path.is_file():
+            found.problems.append(f"{file.name} is missing.")
+        elif path.stat().st_size != file.size:
+            found.problems.append(f"{file.name} has {path.stat().st_size} bytes, and the Hub says {file.size}.")
+        elif checksums and file.sha256 and _digest(path) != file.sha256:
+            found.problems.append(f"{file.name} has another checksum than on the Hub.")
+    found.problems = list(dict.fromkeys(found.problems))
+    found.notes.append(who_sees(folder))
+    return found
+
+
+def _index(folder: Path) -> dict[str, set[str]]:
+    """Return {shard: names of the tensors that the index puts there}."""
+    path = folder / slurm_weights.INDEX
+    if not path.is_file():
+        return {}
+    tensors: dict[str, set[str]] = {}
+    for tensor, shard in json.loads(path.read_text(encoding="utf-8"))["weight_map"].items():
+        tensors.setdefault(shard, set()).add(tensor)
+    return tensors
+
+
+def _shard_problems(path: Path, expected: set[str] | None) -> list[str]:
+    if not path.is_file():
+        return [f"{path.name} is missing."]
+    if path.suffix != ".safetensors":
+        return []
+    try:
+        held = slurm_weights.tensors(path)
+    except WorkshopError as error:
+        return [error.message]
+    except OSError as error:
+        return [f"{path.name} cannot be read ({error.strerror})."]
+    absent = sorted((expected or set()) - held)
+    return [f"{path.name} lacks {len(absent)} tensors of the index, {absent[0]} first."] if absent else []
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def who_sees(folder: Path, mounts: Path = Path("/proc/mounts")) -> str:
+    """Return one sentence: will all nodes see this folder?"""
+    kind, mount, source = _file_system(folder, mounts)
+    where = f"{folder} is on {mount} ({kind})"
+    if kind in SHARED or (kind.startswith("fuse") and kind not in LOCAL and ":" in source):
+        return f"{where}, a network file system: the nodes that mount it see the model."
+    if kind in LOCAL:
+        return (f"{where}, a disk of this machine alone: other nodes will NOT see the model, unless they have the same "
+                "folder from elsewhere. Put it on the cluster's shared file system, or copy it to every node.")
+    return f"{where}: whether other nodes see it cannot be told from here. Try: srun ls {folder}"
+
+
+def _file_system(folder: Path, mounts: Path) -> tuple[str, str, str]:
+    """Return (type, mount point, source) of the file system that holds the folder."""
+    best = ("unknown", "/", "")
+    path = str(folder.resolve())
+    try:
+        lines = mounts.read_text().splitlines()
+    except OSError:
+        return best
+    for line in lines:
+        source, mount, kind = (part.replace("\\040", " ") for part in line.split()[:3])
+        inside = path == mount or path.startswith(mount.rstrip("/") + "/")
+        if inside and len(mount) >= len(best[1]) and kind != "autofs":
+            best = (kind, mount, source)
+    return best
+
+
+def token_from_environment() -> str | None:
+    """Return the Hub token that is set or was saved, if any."""
+    if token := os.environ.get("HF_TOKEN"):
+        return token
+    with contextlib.suppress(Exception):
+        return _hub().get_token()
+    return None

@@ -1,0 +1,116 @@
+"""`workshop tunnel`: a server on a cluster's node, reached from a laptop or from VS Code through the login node.
+
+The address of a node means nothing outside the cluster; ssh carries a port of the laptop there. The server's key
+comes over ssh as well, from the record in the home folder, and goes into a record of the laptop's own (0600).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import socket
+import subprocess
+import time
+from collections.abc import Callable
+from dataclasses import fields, replace
+from urllib.parse import urlsplit
+
+from workshop.errors import BadInput, WorkshopError
+from workshop.launch import machine, records
+from workshop.launch.records import ServerRecord
+from workshop.launch.supervise import answers, end
+
+WAIT_S = 20.0
+POLL_S = 0.1
+
+
+def command_for(record: ServerRecord, login: str, port: int) -> list[str]:
+    """Return the ssh command that makes the server appear at 127.0.0.1:port; it ends when it cannot do that."""
+    address = urlsplit(record.url)
+    return ["ssh", "-N", "-o", "ExitOnForwardFailure=yes", "-o", "ServerAliveInterval=30",
+            "-L", f"127.0.0.1:{port}:{address.hostname}:{address.port}", login]
+
+
+def checked_login(login: str) -> str:
+    """Return `user@host` or `host`, or refuse what ssh could take for an option."""
+    if not re.fullmatch(r"[A-Za-z0-9_][\w.@-]*", login):
+        raise BadInput(f"{login!r} is no login node.", "Give user@login.example.edu, as for ssh.")
+    return login
+
+
+def fetch(login: str, name: str | None) -> ServerRecord:
+    """Return the record of the server on the cluster, read over ssh from the home folder there.
+
+    Raises:
+        WorkshopError: ssh fails, or there is no ready server of that name.
+    """
+    remote = 'for f in "${WORKSHOP_HOME:-$HOME/.workshop}"/servers/*.json; do [ -e "$f" ] && tr -d "\\n" <"$f" && echo; done; true'
+    try:
+        done = subprocess.run(["ssh", checked_login(login), remote], stdout=subprocess.PIPE, text=True, timeout=120)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise WorkshopError(f"ssh to {login} did not work: {error}.", f"Try it by hand: ssh {login}") from None
+    if done.returncode:
+        raise WorkshopError(f"ssh to {login} ended with exit code {done.returncode}.", f"Try it by hand: ssh {login}")
+    known = {field.name for field in fields(ServerRecord)}
+    found = [ServerRecord(**{key: value for key, value in json.loads(line).items() if key in known})
+             for line in done.stdout.splitlines() if line.startswith("{")]
+    return choose(found, name, login)
+
+
+def choose(found: list[ServerRecord], name: str | None, where: str) -> ServerRecord:
+    """Return the one ready server (of that name), or say which there are."""
+    ready = [record for record in found if record.state == "ready" and name in (None, record.name)]
+    if len(ready) == 1:
+        return ready[0]
+    names = ", ".join(f"{record.name} ({record.state})" for record in found) or "none"
+    if ready:
+        raise WorkshopError(f"Several servers are ready on {where}: {names}.", "Say which: workshop tunnel NAME …")
+    raise WorkshopError(f"No server{f' {name!r}' if name else ''} is ready on {where}.", f"Known there: {names}.")
+
+
+def open_tunnel(record: ServerRecord, login: str, port: int | None,
+                ready: Callable[[ServerRecord], None] = lambda record: None) -> None:
+    """Open the tunnel and keep it open until it is interrupted; `connect()` on this machine finds it meanwhile.
+
+    Raises:
+        WorkshopError: ssh ends, or the server does not answer through it.
+    """
+    port = port or machine.free_port("127.0.0.1")
+    process = subprocess.Popen(command_for(record, login, port), stdin=subprocess.DEVNULL)
+    local = replace(record, url=f"http://127.0.0.1:{port}/v1", where="local", host=socket.gethostname(),
+                    pid=process.pid, boot_id=records.boot_id(), started=records.now(), job_id=None, log="")
+    try:
+        _wait(process, local, login)
+        records.write(local)
+        ready(local)
+        process.wait()
+        raise WorkshopError(f"The tunnel through {login} has ended (exit code {process.returncode}).",
+                            "Open it again; `workshop servers` on the cluster shows whether the server still runs.")
+    finally:
+        end(process)
+        records.remove(local.name)
+
+
+def _wait(process: subprocess.Popen, local: ServerRecord, login: str) -> None:
+    deadline = time.monotonic() + WAIT_S
+    while not answers(local):
+        if process.poll() is not None:
+            raise WorkshopError(f"ssh to {login} ended with exit code {process.returncode}.",
+                                f"Try it by hand: {shlex.join(process.args)}")
+        if time.monotonic() > deadline:
+            raise WorkshopError(f"{local.name} does not answer through {login} within {WAIT_S:.0f} s.",
+                                "Does the login node reach the server's node? On it: workshop servers")
+        time.sleep(POLL_S)
+
+
+def explain(record: ServerRecord, login: str, port: int) -> list[str]:
+    """Return what to do by hand, a line each, for a laptop and for VS Code."""
+    return [
+        "From a laptop (leave it open; then use http://127.0.0.1:%d/v1):" % port,
+        f"  {shlex.join(command_for(record, login, port))}",
+        f"The key is in {records.path_of(record.name)} on the cluster: "
+        f"ssh {login} cat {shlex.quote(str(records.path_of(record.name)))}",
+        "VS Code, Remote-SSH to any node of the cluster (the server's own or another): nothing to do, connect() finds it.",
+        f"VS Code on the laptop: open the tunnel above, then WORKSHOP_URL=http://127.0.0.1:{port}/v1 and WORKSHOP_API_KEY.",
+    ]
