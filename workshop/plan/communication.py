@@ -1,0 +1,100 @@
+"""What travels between GPUs: all-reduces of tensor parallelism, hand-overs of pipeline parallelism, bytes and time.
+
+A decoder layer ends its two row-parallel products (o_proj and down_proj) with an all-reduce of [tokens, hidden_size]
+(Megatron-LM, arXiv 1909.08053); a pipeline stage hands hidden states and residual to the next. Bytes are one GPU's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from workshop.errors import BadInput
+from workshop.plan.catalog.config import DTYPE_BYTES, ModelConfig
+from workshop.plan.catalog.gpus import GPU
+
+
+@dataclass(frozen=True)
+class Link:
+    """One way bandwidth a GPU in 10**9 bytes a second, and the latency of one small all-reduce or message in µs."""
+
+    name: str
+    gb_s: float
+    all_reduce_us: float
+    message_us: float
+    source: str
+
+
+LINKS = {
+    "nvlink": Link("NVLink 4", 450, 6.6, 10, "75 GB/s × 6 one way on H100 (NVIDIA); latency fitted to runs on H200"),
+    "pcie": Link("PCIe 5.0 x16", 64, 25, 15, "PCI-SIG; latency: NCCL without peer access, order of magnitude"),
+    "infiniband-ndr": Link("InfiniBand NDR", 50, 35, 20, "400 Gbit/s a GPU (NVIDIA); latency: NCCL, order of magnitude"),
+    "ethernet-100g": Link("100 Gbit/s Ethernet", 12.5, 120, 60, "IEEE 802.3; latency: NCCL over TCP, order of magnitude"),
+    "ethernet-25g": Link("25 Gbit/s Ethernet", 3.125, 150, 80, "IEEE 802.3; latency: NCCL over TCP, order of magnitude"),
+}
+NETWORKS = ("infiniband-ndr", "ethernet-100g", "ethernet-25g", "nvlink")
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """Communication of one forward pass: `count` operations of `bytes_each`, over `link`, taking `ms` in all."""
+
+    what: str
+    count: int
+    bytes_each: int
+    link: str
+    ms: float
+    reason: str
+
+    @property
+    def bytes(self) -> int:
+        return self.count * self.bytes_each
+
+
+def node_link(gpu: GPU) -> Link:
+    """Return the link between the GPUs of one node."""
+    base = LINKS["nvlink" if gpu.link_gb_s >= 200 else "pcie"]
+    return Link(gpu.link, gpu.link_gb_s, base.all_reduce_us, base.message_us, gpu.source)
+
+
+def network_link(name: str) -> Link:
+    if name not in NETWORKS:
+        raise BadInput(f"network {name!r} is not known.", f"Choose from: {', '.join(NETWORKS)}.")
+    return LINKS[name]
+
+
+def all_reduce_ms(payload_bytes: int, ranks: int, link: Link) -> float:
+    """Return the time of one all-reduce: latency, and a ring's 2·(n-1)/n times the payload over the link."""
+    if ranks == 1:
+        return 0.0
+    return link.all_reduce_us / 1e3 + 2 * (ranks - 1) / ranks * payload_bytes / link.gb_s / 1e6
+
+
+def message_ms(payload_bytes: int, link: Link) -> float:
+    return link.message_us / 1e3 + payload_bytes / link.gb_s / 1e6
+
+
+def traffic(m: ModelConfig, gpu: GPU, tp: int, pp: int, gpus_per_node: int, tokens: int = 1,
+            network: str = "infiniband-ndr") -> list[Traffic]:
+    """Return what one forward pass of `tokens` tokens sends, for one GPU of each pipeline stage."""
+    payload = tokens * m.hidden_size * DTYPE_BYTES[m.dtype]
+    inside, outside = node_link(gpu), network_link(network)
+    out = []
+    if tp > 1:
+        link = inside if tp <= gpus_per_node else outside
+        count = 2 * m.num_hidden_layers
+        out.append(Traffic("all-reduce", count, payload, link.name, count * all_reduce_ms(payload, tp, link),
+                           f"2 a layer over {tp} ranks" + ("" if tp <= gpus_per_node else ", across nodes")))
+    if pp > 1:
+        link = inside if tp * pp <= gpus_per_node else outside
+        each = 2 * payload // tp        # hidden states and residual, each tensor rank a slice
+        out.append(Traffic("point-to-point", pp - 1, each, link.name, (pp - 1) * message_ms(each, link),
+                           f"hidden states and residual between {pp} stages"))
+    return out
+
+
+def compare_splits(m: ModelConfig, gpu: GPU, gpus_per_node: int, nodes: int, tokens: int = 1,
+                   network: str = "infiniband-ndr") -> dict[str, list[Traffic]]:
+    """Return the traffic of TP × PP (TP in the node, PP over nodes) beside TP alone across all nodes."""
+    world = gpus_per_node * nodes
+    return {f"TP {gpus_per_node} × PP {nodes}": traffic(m, gpu, gpus_per_node, nodes, gpus_per_node, tokens, network),
+            f"TP {world}": traffic(m, gpu, world, 1, gpus_per_node, tokens, network)}

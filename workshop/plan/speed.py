@@ -1,0 +1,141 @@
+"""Speed by roofline: weights and KV cache over the memory bandwidth, arithmetic over FLOP/s, messages, and launches.
+
+The constants are a least-squares fit to 23 runs of vLLM 0.25.1 on 1 to 4 H200 (workshop/data/runs): 14 models, dense,
+MoE, MLA and sliding window, 16 bit and FP8, TP and PP. Largest error there 4 %. Other GPUs take the same shares.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from workshop.plan.catalog.config import ModelConfig
+from workshop.plan.catalog.gpus import GPU
+from workshop.plan.communication import traffic
+from workshop.plan.kv_cache import kv_dtype_bytes, layer_token_elements
+from workshop.plan.settings import Settings
+from workshop.plan.weights import (
+    active_parameters,
+    embedding_weights,
+    head_weights,
+    layer_weights,
+    layers_by_kind,
+    tensor_bytes,
+)
+
+WEIGHTS_SHARE = 0.833        # of the peak bandwidth that products with one row reach
+EXPERTS_SHARE = 0.878
+MATMUL_SHARE = 0.70          # of the peak FLOP/s that large products reach
+LAYER_US = 26.4              # small kernels of a layer: norms, rope, cache write, attention of a short context
+MOE_LAYER_US = 20.0          # routing and gathering of experts
+MLA_LAYER_US = 26.0          # projections into and out of the latent
+MXFP4_LAYER_US = 25.0        # gpt-oss' kernels for 4-bit experts on Hopper (one run)
+PREFILL_STEP_MS = 4.0        # a first token also waits for the request to be taken in and scheduled
+FP8_LAYER_US = 8.4           # quantising activations
+EXTRA_NORMS_US = 11.7        # Gemma's two more norms
+STEP_MS = 0.34               # scheduling, sampling, the head's small kernels
+EAGER_LAYER_MS = 0.28        # launching a layer's kernels one by one from Python, without CUDA graphs
+HOST_REQUEST_MS = 0.02       # Python's share a running request and step
+
+
+@dataclass(frozen=True)
+class Term:
+    """One part of the time of a step, in ms, with its source and how far it may be off."""
+
+    name: str
+    ms: float
+    source: str
+    uncertainty: str
+
+
+@lru_cache(maxsize=512)
+def _read_bytes(m: ModelConfig, tp: int) -> tuple[int, int]:
+    """Bytes that a step reads on one rank of every stage together: (dense weights with the head, all experts)."""
+    dense = experts = 0
+    for index, count in layers_by_kind(m, range(m.num_hidden_layers)):
+        for w in layer_weights(m, index):
+            size = count * sum(tensor_bytes(m, w, index, tp))
+            if w.name.startswith("mlp.experts.w"):
+                experts += size
+            else:
+                dense += size
+    head = embedding_weights(m)[:1] if m.tie_word_embeddings else head_weights(m)
+    return dense + sum(sum(tensor_bytes(m, w, 0, tp)) for w in head), experts
+
+
+def _touched_experts(m: ModelConfig, batch: int) -> float:
+    """Share of the experts that at least one of `batch` tokens chooses, if the choice is even."""
+    idle = 1 - m.moe.experts_per_token / m.moe.num_experts
+    return 1 - idle ** batch
+
+
+def _kv_read_bytes(m: ModelConfig, tp: int, kv_cache_dtype: str, context: int) -> int:
+    """Bytes of KV cache that one request's step reads on one rank."""
+    heads = max(1, m.num_key_value_heads // tp)
+    each = layer_token_elements(m, heads) * kv_dtype_bytes(m, kv_cache_dtype)
+    windows = m.layer_windows or (None,) * m.num_hidden_layers
+    return sum(min(context, windows[i] or context) for i in m.attention_layers) * each
+
+
+def _small_kernels_ms(m: ModelConfig) -> float:
+    layers = m.num_hidden_layers
+    us = layers * LAYER_US + (len(m.moe.layers) * MOE_LAYER_US if m.moe else 0)
+    us += layers * MLA_LAYER_US if m.mla else 0
+    us += layers * EXTRA_NORMS_US if m.traits.norms == 4 else 0
+    us += len(m.moe.layers) * MXFP4_LAYER_US if m.moe and m.quantization and m.quantization.method == "mxfp4" else 0
+    us += layers * FP8_LAYER_US if m.quantization and m.quantization.activation_bits == 8 else 0
+    return us / 1e3
+
+
+def _tflops(m: ModelConfig, gpu: GPU) -> float:
+    fp8 = m.quantization and m.quantization.activation_bits == 8 and gpu.fp8_tflops
+    return gpu.fp8_tflops if fp8 else gpu.bf16_tflops
+
+
+def decode_terms(m: ModelConfig, gpu: GPU, s: Settings, tp: int, pp: int, gpus_per_node: int, *, batch: int = 1,
+                 context: int = 160, network: str = "infiniband-ndr") -> list[Term]:
+    """Return the terms of one decoding step of `batch` requests with `context` tokens each, all stages in turn."""
+    dense, experts = _read_bytes(m, tp)
+    peak = gpu.bandwidth_gb_s * 1e6                                   # bytes a ms
+    memory = dense / peak / WEIGHTS_SHARE
+    compute = 2 * active_parameters(m) * batch / tp / (_tflops(m, gpu) * 1e9 * MATMUL_SHARE)
+    terms = [Term("weights" if memory >= compute else "arithmetic", max(memory, compute),
+                  f"{dense / 1e9:.1f} GB at {WEIGHTS_SHARE:.0%} of {gpu.bandwidth_gb_s:.0f} GB/s"
+                  if memory >= compute else f"{MATMUL_SHARE:.0%} of {_tflops(m, gpu):.0f} TFLOP/s", "±5 %")]
+    if experts:
+        size = experts * _touched_experts(m, batch)
+        terms.append(Term("experts", size / peak / EXPERTS_SHARE,
+                          f"{size / 1e9:.1f} GB of the chosen experts at {EXPERTS_SHARE:.0%} of the bandwidth", "±10 %"))
+    kv = batch * _kv_read_bytes(m, tp, s.kv_cache_dtype, context)
+    terms.append(Term("KV cache", kv / peak / WEIGHTS_SHARE, f"{kv / 1e6:.0f} MB read", "±10 %"))
+    terms.append(Term("small kernels", _small_kernels_ms(m), "fitted per layer on H200", "±15 %"))
+    for t in traffic(m, gpu, tp, pp, gpus_per_node, batch, network):
+        terms.append(Term(t.what, t.ms, f"{t.count} × {t.bytes_each / 1e3:.0f} kB over {t.link}",
+                          "±20 % on NVLink, a factor of 2 elsewhere"))
+    terms.append(Term("step", STEP_MS + HOST_REQUEST_MS * (batch - 1), "scheduling and sampling, fitted", "±20 %"))
+    if s.enforce_eager:
+        busy = sum(t.ms for t in terms)
+        launches = m.num_hidden_layers * EAGER_LAYER_MS + STEP_MS
+        terms.append(Term("launches without CUDA graphs", max(0.0, launches - busy), "one run on H200", "±40 %"))
+    return terms
+
+
+def decode_tokens_per_s(m: ModelConfig, gpu: GPU, s: Settings, tp: int, pp: int, gpus_per_node: int, *,
+                        batch: int = 1, context: int = 160) -> float:
+    """Return decoded tokens a second of all `batch` requests; pipeline stages work on different requests at once."""
+    ms = sum(t.ms for t in decode_terms(m, gpu, s, tp, pp, gpus_per_node, batch=batch, context=context))
+    if pp > 1 and batch >= pp:
+        part = decode_terms(m, gpu, s, tp, pp, gpus_per_node, batch=-(-batch // pp), context=context)
+        ms = max(sum(t.ms for t in part) / pp, STEP_MS)
+        return -(-batch // pp) / ms * 1e3
+    return batch / ms * 1e3
+
+
+def prefill_ms(m: ModelConfig, gpu: GPU, s: Settings, tp: int, pp: int, gpus_per_node: int, tokens: int) -> float:
+    """Return the time to read a prompt of `tokens`: arithmetic, or one decoding step where that is longer."""
+    flops = 2 * active_parameters(m) * tokens
+    flops += 2 * 2 * m.num_attention_heads * m.head_dim * tokens * tokens / 2 * len(m.attention_layers)
+    compute = flops / tp / (_tflops(m, gpu) * 1e9 * MATMUL_SHARE)
+    talk = sum(t.ms for t in traffic(m, gpu, tp, pp, gpus_per_node, tokens))
+    step = sum(t.ms for t in decode_terms(m, gpu, s, tp, pp, gpus_per_node))
+    return max(compute + talk, step) + PREFILL_STEP_MS
