@@ -53,7 +53,7 @@ def stub(workshop_home, monkeypatch):
         "/v1/models": (200, {"object": "list", "data": [{"id": "m", "object": "model"}]}),
         "/v1/completions": (200, COMPLETION), "/openapi.json": (200, SCHEMA)}})
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
     handler.url = f"http://127.0.0.1:{server.server_port}/v1"
     yield handler
     server.shutdown()

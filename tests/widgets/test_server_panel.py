@@ -1,0 +1,76 @@
+"""The panel of notebook 00: what it says of each state, and that its button starts a server once."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from workshop.errors import WorkshopError
+from workshop.launch import local, records, supervise
+from workshop.launch.records import ServerRecord
+from workshop.launch.supervise import Progress
+from workshop.learn.widgets import server_panel
+from workshop.learn.widgets.server_panel import ServerPanel, last_lines, status_html, words_html
+
+
+def ready(name="a") -> ServerRecord:
+    return ServerRecord(name, "http://127.0.0.1:1/v1", "the-model", "secret", host="elsewhere", state="ready",
+                        started=records.now())
+
+
+def test_each_state_says_what_it_is():
+    assert "Press the button" in status_html(None)
+    starting = status_html(None, Progress(0.42, "loading <weights>"))
+    assert "42 %" in starting and 'aria-valuenow="42"' in starting and "&lt;weights&gt;" in starting
+    found = status_html(ready())
+    assert "the-model answers" in found and "secret" not in found
+    failed = status_html(None, error=WorkshopError("It broke.", "Mend it."))
+    assert "It broke." in failed and "Mend it." in failed
+
+
+def test_the_engines_words_are_its_last_lines(tmp_path):
+    log = tmp_path / "log"
+    assert last_lines(log) == [] and words_html([]) == ""
+    log.write_text("\n".join(f"line {number}" for number in range(50)) + "\rshard 1/2\rshard 2/2\n")
+    assert last_lines(log, 3) == ["line 49", "shard 1/2", "shard 2/2"]
+    assert "&lt;b&gt;" in words_html(["<b>"])
+
+
+def test_a_server_that_is_there_needs_no_button(workshop_home):
+    records.write(ready())
+    panel = ServerPanel()
+    assert panel.button.layout.display == "none" and "the-model answers" in panel.status.value
+
+
+def test_the_button_starts_a_server_once_and_shows_its_progress(workshop_home, monkeypatch, tmp_path):
+    started, go = [], threading.Event()
+    launch = local.Launch("a", "m", "m", "127.0.0.1", 1, [], {}, tmp_path / "log")
+    monkeypatch.setattr(server_panel.local, "prepare", lambda model: launch)
+
+    def start(launch, report):
+        started.append(launch.name)
+        report(Progress(0.5, "half way"))
+        go.wait(10)
+        records.write(ready())
+
+    monkeypatch.setattr(supervise, "start", start)
+    panel = ServerPanel()
+    panel.button.click()
+    panel.start()
+    while "half way" not in panel.status.value:
+        pass
+    assert panel.button.disabled
+    go.set()
+    panel._worker.join(10)
+    assert started == ["a"] and "the-model answers" in panel.status.value
+
+
+def test_a_start_that_fails_is_shown_and_raised(workshop_home, monkeypatch):
+    def refuse(model):
+        raise WorkshopError("Port 8000 is taken.", "Give another.")
+    monkeypatch.setattr(server_panel.local, "prepare", refuse)
+    panel = ServerPanel()
+    with pytest.raises(WorkshopError, match="Port 8000"):
+        panel.connect()
+    assert "Port 8000 is taken" in panel.status.value and not panel.button.disabled
