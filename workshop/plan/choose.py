@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from workshop.errors import BadInput
 from workshop.plan.catalog.config import ModelConfig
 from workshop.plan.catalog.gpus import GPU
-from workshop.plan.fit import Fit, fit
+from workshop.plan.fit import Fit, fit, may_fit
 from workshop.plan.ranks import check_sizes, tp_problem
 from workshop.plan.settings import Settings
 
@@ -28,6 +28,7 @@ class Choice:
     gpus_per_node: int
     nodes: int
     reasons: list[str]
+    counted: bool = False        # the user said how many GPUs there are
 
 
 def _whole(name: str, value: int | None) -> None:
@@ -49,7 +50,7 @@ def choose(m: ModelConfig, gpu: GPU, s: Settings, *, gpus_per_node: int | None, 
     one = fit(m, gpu, s, 1, 1)
     if one.fits:
         return Choice(one, per_node, 1, [f"The model and one request of {s.max_model_len:,} tokens fit on a single GPU: "
-                                         "no distribution, no communication."])
+                                         "no distribution, no communication."], gpus_per_node is not None)
     if gpus_per_node is None and nodes is None:
         return _free(m, gpu, s, one)
     return _on_hardware(m, gpu, s, per_node, nodes or 1, one)
@@ -81,7 +82,7 @@ def _free(m: ModelConfig, gpu: GPU, s: Settings, one: Fit) -> Choice:
     for tp in (2, 4, 8):
         if tp_problem(m, tp):
             continue
-        best = fit(m, gpu, s, tp, 1)
+        best = fit(m, gpu, s, tp, 1) if may_fit(m, gpu, s, tp, 1) else best
         if best.fits:
             why.append(f"Tensor parallel over {tp} GPUs of one node is the smallest that holds it.")
             return Choice(best, DEFAULT_GPUS_PER_NODE, 1, why)
@@ -106,10 +107,12 @@ def _over_nodes(m: ModelConfig, gpu: GPU, s: Settings, per_node: int, nodes: int
     why.append(f"One node of {per_node} is not enough, so the layers are split over nodes: tensor parallel size = GPUs "
                "per node, pipeline parallel size = nodes.")
     best = node
-    for pp in range(2, min(nodes, m.num_hidden_layers) + 1):
-        best = fit(m, gpu, s, tp, pp)
-        if best.fits:
-            break
+    given = nodes != MOST_NODES          # as many stages as nodes; else the fewest that hold it
+    for pp in [nodes] if given else range(2, MOST_NODES + 1):
+        if pp <= m.num_hidden_layers and (given or may_fit(m, gpu, s, tp, pp)):
+            best = fit(m, gpu, s, tp, pp)
+            if best.fits:
+                break
     return Choice(best, per_node, -(-best.tp * best.pp // per_node), why)
 
 

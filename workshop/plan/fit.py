@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from workshop.plan import kv_cache, overheads, ranks
@@ -68,10 +68,13 @@ def fit(m: ModelConfig, gpu: GPU, s: Settings, tp: int, pp: int) -> Fit:
     return Fit(tp, pp, requested, weights, over, cap, lay, needed)
 
 
+def may_fit(m: ModelConfig, gpu: GPU, s: Settings, tp: int, pp: int) -> bool:
+    """False where the weights alone are more than the ranks may use together: cheaper than fit()."""
+    return ranks.whole_bytes(m) < tp * pp * gpu.engine_bytes * s.gpu_memory_utilization
+
+
 def longest_context(m: ModelConfig, gpu: GPU, s: Settings, tp: int, pp: int) -> int:
     """Return the largest max_model_len with which this split starts, in steps of 16; 0 if the weights do not fit."""
-    from dataclasses import replace
-
     def ok(blocks: int) -> bool:
         return fit(m, gpu, replace(s, max_model_len=16 * blocks), tp, pp).fits
 

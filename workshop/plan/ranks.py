@@ -5,6 +5,8 @@ Source: vLLM 0.25.1, distributed/utils.py get_pp_indices and model_executor/laye
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -119,10 +121,24 @@ def _layer_tensors(m: ModelConfig, index: int, tp: int) -> tuple[tuple[int, ...]
     return tuple(mine[0]), tuple(mine[1])
 
 
-def _uniform(m: ModelConfig) -> bool:
-    """True where all layers of one kind have the same tensors: nothing is left in 16 bit layer by layer."""
-    q = m.quantization
-    return not (q and any("layers" in pattern or pattern.startswith("re:") for pattern in q.ignore))
+@lru_cache(maxsize=256)
+def stand_ins(m: ModelConfig) -> tuple[int, ...]:
+    """For each layer an earlier one with the same tensors, so that each kind is worked out once.
+
+    Layers that a quantisation's ignore list names by number stand for themselves.
+    """
+    ignore = m.quantization.ignore if m.quantization else ()
+    named = {int(n) for pattern in ignore if "layers" in pattern for n in re.findall(r"\d+", pattern)}
+    first: dict[tuple[bool, bool], int] = {}
+    return tuple(i if i in named else first.setdefault(layer_kind(m, i), i) for i in range(m.num_hidden_layers))
+
+
+@lru_cache(maxsize=512)
+def whole_bytes(m: ModelConfig) -> int:
+    """Bytes of all weights on one GPU, without rounding: a lower bound of what the ranks hold together."""
+    count = Counter(stand_ins(m))
+    total = sum(n * sum(map(sum, _layer_tensors(m, i, 1))) for i, n in count.items())
+    return total + sum(sum(tensor_bytes(m, w, 0, 1)) for w in (*embedding_weights(m), *head_weights(m)))
 
 
 def _build_rope(m: ModelConfig, table: tuple[int, int], memory: Allocator) -> None:
@@ -151,10 +167,9 @@ def stage_bytes(m: ModelConfig, tp: int, pp: int, stage: int, deep_gemm: bool = 
     for w in before:
         for size in tensor_bytes(m, w, 0, tp):
             memory.alloc(size)
-    tables, kinds = list(m.rope_tables), {}
+    tables, same = list(m.rope_tables), stand_ins(m)
     for i in partition_layers(m.num_hidden_layers, pp)[stage]:
-        key = kinds.setdefault(layer_kind(m, i), i) if _uniform(m) else i
-        attention, rest = _layer_tensors(m, key, tp)
+        attention, rest = _layer_tensors(m, same[i], tp)
         for size in attention:
             memory.alloc(size)
         if tables and (len(tables) == len(m.rope_tables) or not m.layer_windows[i]):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import shlex
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,10 +10,10 @@ from workshop.plan.catalog.config import ModelConfig
 from workshop.plan.catalog.gpus import GIB, GPU
 from workshop.plan.choose import Choice
 from workshop.plan.communication import Traffic
-from workshop.plan.fit import Fit, fit, longest_context
+from workshop.plan.fit import Fit, fit, longest_context, may_fit
 from workshop.plan.kv_cache import kv_dtype_bytes
 from workshop.plan.quantized import fp8_variant
-from workshop.plan.ranks import tp_problem
+from workshop.plan.ranks import partition_layers, tp_problem
 from workshop.plan.settings import Settings, batch_defaults
 
 
@@ -56,13 +55,13 @@ def reasons(m: ModelConfig, g: GPU, s: Settings, choice: Choice, sent: Sequence[
             f"{kv // f.tp} of {kv} KV heads" if kv >= f.tp else f"1 of {kv} KV heads, each copied {f.tp // kv} times")
         out.append(f"Each GPU computes {heads} of {m.num_attention_heads} attention heads and keeps {held}.")
     if f.pp > 1:
-        from workshop.plan.ranks import partition_layers
-
         sizes = [len(r) for r in partition_layers(m.num_hidden_layers, f.pp)]
         even = f"{sizes[0]} layers each" if len(set(sizes)) == 1 else "layers " + ", ".join(map(str, sizes))
         out.append(f"The {m.num_hidden_layers} layers go to {f.pp} stages: {even}.")
+    left = (f"{f.available[i] / GIB:.2f} GiB are left for KV cache" if f.available[i] > 0
+            else f"{-f.available[i] / GIB:.2f} GiB are missing before the first token")
     out.append(f"Of {f.requested / GIB:.1f} GiB that the engine may use on a GPU, {f.weights[i] / GIB:.2f} GiB are weights "
-               f"and {f.overhead[i] / GIB:.2f} GiB overhead; {max(0, f.available[i]) / GIB:.2f} GiB are left for KV cache.")
+               f"and {f.overhead[i] / GIB:.2f} GiB overhead; {left}.")
     if f.fits:
         out.append(f"They hold {f.capacity.blocks:,} blocks of {f.layout.block_size} tokens: {f.capacity.tokens:,} tokens, "
                    f"or {f.capacity.max_concurrency:.2f} requests of {s.max_model_len:,} tokens at once.")
@@ -100,7 +99,7 @@ def _nearest(m: ModelConfig, g: GPU, s: Settings, choice: Choice) -> list[str]:
             out.append(f"With --max-model-len {context} it fits on these {f.tp * f.pp} GPU(s): "
                        f"{f.available[f.tightest] / GIB:.1f} GiB of KV cache hold that much.")
     for label, other, settings in _smaller(m, s):
-        if fit(other, g, settings, f.tp, f.pp).fits:
+        if may_fit(other, g, settings, f.tp, f.pp) and fit(other, g, settings, f.tp, f.pp).fits:
             out.append(f"{label} fits on the same GPUs.")
             break
     more = _more_gpus(m, g, s, choice)
@@ -124,19 +123,15 @@ def _smaller(m: ModelConfig, s: Settings) -> list[tuple[str, ModelConfig, Settin
 
 def _more_gpus(m: ModelConfig, g: GPU, s: Settings, choice: Choice) -> Fit | None:
     """The fewest GPUs that hold it: tensor parallel in the node first, then pipeline over nodes."""
-    sizes = [t for t in (1, 2, 4, 8, 16) if t <= choice.gpus_per_node and not tp_problem(m, t)] or [1]
-    for tp in sizes:
-        one = fit(m, g, s, tp, 1)
-        if one.fits:
-            return one
-    widest, tp = one, sizes[-1]
-    short = -min(0, widest.available[0]) + widest.needed
-    start = max(2, math.ceil((widest.weights[0]) / max(1, widest.requested)))
-    for pp in range(min(start, m.num_hidden_layers), min(32, m.num_hidden_layers) + 1):
-        f = fit(m, g, s, tp, pp)
-        if f.fits:
-            return f
-    return None if short else None
+    node = max(choice.gpus_per_node, 1)
+    sizes = [t for t in (1, 2, 4, 8, 16) if t <= node and not tp_problem(m, t)] or [1]
+    splits = [(t, 1) for t in sizes] + [(sizes[-1], pp) for pp in range(2, min(32, m.num_hidden_layers) + 1)]
+    for tp, pp in splits:
+        if tp * pp > choice.fit.tp * choice.fit.pp and may_fit(m, g, s, tp, pp):
+            f = fit(m, g, s, tp, pp)
+            if f.fits:
+                return f
+    return None
 
 
 def _better(m: ModelConfig, g: GPU, s: Settings, choice: Choice) -> list[str]:
@@ -158,6 +153,10 @@ def _better(m: ModelConfig, g: GPU, s: Settings, choice: Choice) -> list[str]:
     if f.tp > 1 and not m.mla and m.num_key_value_heads < f.tp:
         out.append(f"{f.tp} GPUs share {m.num_key_value_heads} KV heads, so every head is kept "
                    f"{f.tp // m.num_key_value_heads} times: pipeline parallelism would keep each once.")
+    idle = choice.nodes * choice.gpus_per_node - f.tp * f.pp if choice.counted else 0
+    if idle >= f.tp * f.pp:
+        out.append(f"{idle} GPU(s) stay idle: {idle // (f.tp * f.pp)} more server(s) like this one would use them, each with "
+                   "its own requests (data parallel).")
     if f.capacity.max_concurrency < 2:
         shorter = max(1024, s.max_model_len // 4)
         out.append(f"Less than two requests of {s.max_model_len:,} tokens fit at once: --max-model-len {shorter} admits more "
