@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 
 import pytest
 
@@ -58,8 +59,10 @@ def test_the_button_starts_a_server_once_and_shows_its_progress(workshop_home, m
     panel = ServerPanel()
     panel.button.click()
     panel.start()
+    deadline = time.monotonic() + 10
     while "half way" not in panel.status.value:
-        pass
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
     assert panel.button.disabled
     go.set()
     panel._worker.join(10)

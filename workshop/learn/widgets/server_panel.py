@@ -90,8 +90,11 @@ class ServerPanel(widgets.VBox):
 
     def start(self) -> None:
         """Start a server in the background, once."""
-        if self._found() or (self._worker and self._worker.is_alive()):
-            return self.refresh()
+        if self._worker and self._worker.is_alive():
+            return
+        if self._found():
+            self.refresh()
+            return
         self.error = None
         self.button.disabled = True
         self._worker = threading.Thread(target=self._start, daemon=True)
