@@ -79,9 +79,13 @@ class Page:
 
     def run_all(self, timeout_s: float = 180) -> None:
         """Run all cells by the menu and wait until the kernel rests."""
-        self.page.get_by_role("menuitem", name="Run", exact=True).click()
-        self.page.get_by_role("menuitem", name="Run All Cells", exact=True).click()
         deadline = time.monotonic() + timeout_s
+        prompts = self.page.locator(".jp-CodeCell .jp-InputPrompt")
+        while not prompts.filter(has_text=re.compile(r"\[[*\d]")).count():   # cells run before the kernel is connected
+            self.page.get_by_role("menuitem", name="Run", exact=True).click()   # are dropped: ask again
+            self.page.get_by_role("menuitem", name="Run All Cells", exact=True).click()
+            self.page.wait_for_timeout(1500)
+            assert time.monotonic() < deadline, "the notebook did not start"
         quiet = 0
         while quiet < 10:
             assert time.monotonic() < deadline, "the notebook did not finish"

@@ -13,6 +13,7 @@ def test_the_first_notebook_runs_in_a_real_jupyterlab(page, server, live_home, t
     with lab(live_home, tmp_path / "mine") as url:
         page.open(url)
         page.run_all()
+        page.shot("00_start_top")
         text = page.page.locator(".jp-Notebook").inner_text()
         page.scroll_to(".widget-html, .jupyter-widgets")
         page.shot("00_start")
