@@ -11,7 +11,7 @@ COMMIT = "c" * 40
 
 
 class FakeHub:
-    """Serves {name: bytes} as one model; `gated` wants a token, `cut` breaks downloads after so many bytes."""
+    """Serves {name: bytes} as one model; `gated` wants a token, `cut` breaks them off at that byte."""
 
     def __init__(self, hub_id: str, files: dict[str, bytes]):
         self.hub_id, self.files = hub_id, files
@@ -64,16 +64,15 @@ class FakeHub:
                    "Content-Type": "application/octet-stream"}
         if wanted:
             headers["Content-Range"] = f"bytes {start}-{len(data) - 1}/{len(data)}"
-        self._send(request, 206 if wanted else 200, data[start:], headers, body)
+        self._send(request, 206 if wanted else 200, data[start:], headers, body, start)
 
     def _send(self, request: BaseHTTPRequestHandler, status: int, data: bytes, headers: dict[str, str],
-              body: bool = True) -> None:
+              body: bool = True, start: int = 0) -> None:
         request.send_response(status)
         for key, value in {**headers, "Content-Length": str(len(data))}.items():
             request.send_header(key, value)
         request.end_headers()
         if body and request.command == "GET":
-            large = self.cut and len(data) > self.cut and status in (200, 206)
-            request.wfile.write(data[:self.cut] if large else data)
-            if large:
-                request.close_connection = True
+            until = max(0, self.cut - start) if self.cut else len(data)
+            request.wfile.write(data[:until])
+            request.close_connection = until < len(data)

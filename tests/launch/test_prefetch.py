@@ -13,7 +13,6 @@ from workshop.errors import WorkshopError
 from workshop.launch import prefetch, slurm_weights
 
 sys.path.insert(0, str(Path(__file__).parent))
-pytest.importorskip("huggingface_hub", reason="huggingface_hub is not installed (the extra `local` brings it)")
 HUB_ID = "lab/Tiny-Llama"
 
 
@@ -37,11 +36,13 @@ def model() -> dict[str, bytes]:
 
 
 @pytest.fixture
-def hub(monkeypatch):
+def hub(monkeypatch, tmp_path):
     from hub_server import FakeHub
 
     fake = FakeHub(HUB_ID, model())
     monkeypatch.setenv("HF_ENDPOINT", fake.url)
+    monkeypatch.delenv("HF_TOKEN", raising=False)
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
     monkeypatch.setattr(prefetch, "SPARE_BYTES", 0)
     yield fake
     fake.close()
@@ -63,11 +64,11 @@ def test_download_is_whole_and_leaves_out_the_second_copy_of_the_weights(hub, tm
 
 def test_broken_download_goes_on_where_it_stopped(hub, tmp_path):
     folder, hub.cut = tmp_path / "Tiny-Llama", 100_000
-    with pytest.raises(WorkshopError, match="not reached"):
+    with pytest.raises(WorkshopError, match="not reached, or broke off"):
         fetch(folder)
-    hub.cut = 0
+    hub.cut, before = 0, len(hub.ranges)
     assert fetch(folder).ok
-    assert any(start >= 100_000 for _, start in hub.ranges), "the second run asked for the rest only"
+    assert any(start >= 100_000 for _, start in hub.ranges[before:]), "the second run asked for the rest only"
 
 
 def test_damaged_shards_are_found_by_name(hub, tmp_path):
@@ -95,6 +96,29 @@ def test_flipped_byte_is_found_by_checksum(hub, tmp_path):
     assert not prefetch.verify(folder, prefetch.look_up(HUB_ID), checksums=True).ok
 
 
+def test_file_that_comes_damaged_is_not_kept(hub, tmp_path):
+    remote = prefetch.look_up(HUB_ID)
+    name = "model-00001-of-00002.safetensors"
+    hub.files[name] = hub.files[name][:-1] + b"?"
+    with pytest.raises(WorkshopError, match="came damaged"):
+        prefetch.download(remote, tmp_path / "Tiny-Llama")
+    assert not (tmp_path / "Tiny-Llama" / name).exists()
+
+
+def test_command_says_what_is_there_and_who_sees_it(hub, tmp_path):
+    from click.testing import CliRunner
+
+    from workshop.cli.prefetch import command
+
+    done = CliRunner().invoke(command, [HUB_ID, "--to", str(tmp_path), "--json"])
+    assert done.exit_code == 0, done.output
+    facts = json.loads(done.stdout)
+    assert facts["ok"] and facts["shards"] == 2 and len(facts["notes"]) == 1
+    (tmp_path / "Tiny-Llama/model-00001-of-00002.safetensors").unlink()
+    again = CliRunner().invoke(command, [HUB_ID, "--to", str(tmp_path), "--verify-only"])
+    assert again.exit_code == 1 and "model-00001-of-00002.safetensors is missing" in again.output
+
+
 def test_gate_is_explained_and_opens_with_a_token(hub, tmp_path):
     hub.gated = "hf_secret"
     with pytest.raises(WorkshopError, match="gated") as error:
@@ -112,7 +136,7 @@ def test_small_disk_is_refused_with_both_figures_before_the_first_byte(hub, tmp_
 
 def test_no_network_says_where_to_run_it(hub):
     hub.close()
-    with pytest.raises(WorkshopError, match="not reached") as error:
+    with pytest.raises(WorkshopError, match="not reached, or broke off") as error:
         prefetch.look_up(HUB_ID)
     assert "login" in error.value.remedy
 

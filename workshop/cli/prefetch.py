@@ -23,12 +23,12 @@ def command(model: str, to: str, verify_only: bool, checksums: bool, as_json: bo
     For a login node: compute nodes rarely have internet, and jobs then run offline. Gated models need their licence
     accepted on the model's page, and a token of that account: HF_TOKEN, or you are asked.
     """
-    from workshop.launch import prefetch
+    from workshop.launch import prefetch, prefetch_hub
 
     hub = prefetch.hub_id(model)
     folder, remote = prefetch.target_folder(hub, to), None
     if not verify_only:
-        token = prefetch.token_from_environment()
+        token = prefetch_hub.saved_token()
         remote, token = _look_up(hub, token)
         prefetch.refuse_small_disk(remote, folder)
         click.echo(f"{hub}: {remote.bytes / 1e9:.1f} GB in {len(remote.files)} files → {folder}", err=True)

@@ -1,27 +1,25 @@
 """`workshop prefetch`: a model on a shared folder, whole and checked, before a job on nodes without internet needs it.
 
-The download itself is huggingface_hub's (it resumes); this module decides what is needed, refuses a disk that is
-too small before the first byte, checks every shard against the index, and says who will see the result.
+Decides what of a model is needed, refuses a disk that is too small before the first byte, checks every shard
+against the index, and says who will see the result. The download itself is in `prefetch_hub`.
 """
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
-import os
 import re
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
 from pathlib import Path
 
 from workshop.errors import BadInput, WorkshopError
-from workshop.launch import slurm_weights
+from workshop.launch import prefetch_hub, slurm_weights
 from workshop.launch.home import cannot_write
 from workshop.launch.machine import GIB, disk_free_bytes
+from workshop.launch.prefetch_hub import File
 from workshop.launch.supervise import Progress
 
 NEEDED = ("*.json", "*.safetensors", "*.txt", "*.model", "*.jinja", "*.py", "*.tiktoken", "LICENSE*", "USE_POLICY*")
@@ -31,16 +29,6 @@ SHARED = {"nfs", "nfs4", "lustre", "gpfs", "beegfs", "ceph", "cifs", "smb3", "af
 LOCAL = {"ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "tmpfs", "overlay", "f2fs", "vfat", "apfs", "hfs", "ramfs", "squashfs"}
 SPARE_BYTES = 1 * GIB
 WATCH_S = 0.5
-WORKERS = 8
-
-
-@dataclass(frozen=True)
-class File:
-    """One file of a model on the Hub."""
-
-    name: str
-    size: int
-    sha256: str = ""
 
 
 @dataclass(frozen=True)
@@ -99,13 +87,8 @@ def look_up(hub: str, token: str | None = None) -> Remote:
     Raises:
         WorkshopError: the Hub is not reached, there is no such model, or it is gated and this token may not have it.
     """
-    api = _hub()
-    try:
-        info = api.HfApi(endpoint=_endpoint(), token=token).model_info(hub, files_metadata=True)
-    except Exception as error:
-        raise _explain(hub, error) from None
-    files = [File(each.rfilename, each.size or 0, each.lfs.sha256 if each.lfs else "") for each in info.siblings or []]
-    return Remote(hub, info.sha or "main", tuple(_needed(files)))
+    commit, files = prefetch_hub.list_files(hub, token)
+    return Remote(hub, commit, tuple(_needed(files)))
 
 
 def _needed(files: list[File]) -> list[File]:
@@ -114,39 +97,6 @@ def _needed(files: list[File]) -> list[File]:
     if any(file.name.endswith(".safetensors") for file in kept):
         return kept
     return kept + [file for file in files if fnmatch(file.name, "pytorch_model*.bin")]
-
-
-def _hub():
-    try:
-        import huggingface_hub
-    except ModuleNotFoundError:
-        raise WorkshopError("The package huggingface_hub, which downloads, is not installed here.",
-                            "pip install huggingface_hub (vLLM brings it: use the environment of the server).") from None
-    return huggingface_hub
-
-
-def _explain(hub: str, error: Exception) -> WorkshopError:
-    """Turn an error of huggingface_hub into one sentence and a remedy; a mistake of ours stays one."""
-    if isinstance(error, TypeError | AttributeError | LookupError | NameError):
-        raise error
-    kinds = {kind.__name__ for kind in type(error).__mro__}
-    status = getattr(getattr(error, "response", None), "status_code", None)
-    if "GatedRepoError" in kinds or status == 403:
-        return WorkshopError(f"{hub} is gated: its owner lets in who has accepted the licence.",
-                             f"Accept it at https://huggingface.co/{hub} (it may take a while), then give a token of that "
-                             "account: set HF_TOKEN, or answer the question of `workshop prefetch`. Without: an open "
-                             "model, or a copy that your site keeps already.")
-    if "RepositoryNotFoundError" in kinds or status in (401, 404):
-        return WorkshopError(f"The Hub knows no model {hub}, or hides it from this token.",
-                             "Compare the spelling with its page; for a private or gated one set HF_TOKEN.")
-    if "RevisionNotFoundError" in kinds:
-        return WorkshopError(f"{hub} has no such revision.", "Leave --revision out for the newest.")
-    said = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
-    if isinstance(error, OSError) and error.errno:
-        return cannot_write(Path(error.filename or "the folder"), error)
-    return WorkshopError(f"The Hub is not reached from here: {said}.",
-                         "Compute nodes rarely have internet: run this on a login or transfer node. Behind a proxy set "
-                         "HTTPS_PROXY. Run it again: what is there is kept.")
 
 
 def refuse_small_disk(remote: Remote, folder: Path) -> None:
@@ -179,41 +129,14 @@ def download(remote: Remote, folder: Path, token: str | None = None,
     watcher = threading.Thread(target=_watch, args=(remote, folder, report, done), daemon=True)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        watcher.start()
-        with ThreadPoolExecutor(WORKERS) as pool:
-            parts = [pool.submit(_download_file, remote, file.name, folder, token) for file in remote.files]
-            try:
-                for part in parts:
-                    part.result()
-            except BaseException:
-                pool.shutdown(wait=False, cancel_futures=True)
-                raise
-    except Exception as error:      # its HTTP library's own errors have changed their names twice
-        raise _explain(remote.hub_id, error) from None
+    except OSError as error:
+        raise cannot_write(folder, error) from None
+    watcher.start()
+    try:
+        prefetch_hub.fetch(remote.hub_id, remote.revision, list(remote.files), folder, token)
     finally:
         done.set()
     _let_everybody_read(folder)
-
-
-def _download_file(remote: Remote, name: str, folder: Path, token: str | None) -> None:
-    _hub().hf_hub_download(remote.hub_id, name, revision=remote.revision, local_dir=folder, token=token,
-                           endpoint=_endpoint(), tqdm_class=_quiet())
-
-
-def _endpoint() -> str | None:
-    """Return a site's mirror of the Hub, if one is set."""
-    return os.environ.get("HF_ENDPOINT") or None
-
-
-def _quiet():
-    """Return a tqdm that draws nothing: the bar is ours, and counts bytes of all files."""
-    from tqdm.auto import tqdm
-
-    class Quiet(tqdm):
-        def __init__(self, *args, **kwargs):
-            kwargs.pop("name", None)
-            super().__init__(*args, **{**kwargs, "disable": True})
-    return Quiet
 
 
 def _watch(remote: Remote, folder: Path, report: Callable[[Progress], None], done: threading.Event) -> None:
@@ -223,7 +146,7 @@ def _watch(remote: Remote, folder: Path, report: Callable[[Progress], None], don
         for file in remote.files:
             with contextlib.suppress(OSError):
                 have += (folder / file.name).stat().st_size
-        for part in (folder / ".cache").rglob("*.incomplete"):
+        for part in folder.rglob("*.part"):
             with contextlib.suppress(OSError):
                 have += part.stat().st_size
         report(Progress(min(1.0, have / max(1, remote.bytes)),
@@ -234,9 +157,8 @@ def _let_everybody_read(folder: Path) -> None:
     """Give others what the folder itself gives them: downloaded shards are often readable by their owner alone."""
     bits = folder.stat().st_mode & 0o055
     for path in folder.rglob("*"):
-        if ".cache" not in path.parts:
-            with contextlib.suppress(OSError):
-                path.chmod(path.stat().st_mode | (bits if path.is_dir() else bits & 0o044))
+        with contextlib.suppress(OSError):
+            path.chmod(path.stat().st_mode | (bits if path.is_dir() else bits & 0o044))
 
 
 def verify(folder: Path, remote: Remote | None = None, *, checksums: bool = False,
@@ -263,7 +185,7 @@ def verify(folder: Path, remote: Remote | None = None, *, checksums: bool = Fals
             found.problems.append(f"{file.name} is missing.")
         elif path.stat().st_size != file.size:
             found.problems.append(f"{file.name} has {path.stat().st_size} bytes, and the Hub says {file.size}.")
-        elif checksums and file.sha256 and _digest(path) != file.sha256:
+        elif checksums and file.sha256 and prefetch_hub.digest(path) != file.sha256:
             found.problems.append(f"{file.name} has another checksum than on the Hub.")
     found.problems = list(dict.fromkeys(found.problems))
     found.notes.append(who_sees(folder))
@@ -296,11 +218,6 @@ def _shard_problems(path: Path, expected: set[str] | None) -> list[str]:
     return [f"{path.name} lacks {len(absent)} tensors of the index, {absent[0]} first."] if absent else []
 
 
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def who_sees(folder: Path, mounts: Path = Path("/proc/mounts")) -> str:
     """Return one sentence: will all nodes see this folder?"""
     kind, mount, source = _file_system(folder, mounts)
@@ -327,12 +244,3 @@ def _file_system(folder: Path, mounts: Path) -> tuple[str, str, str]:
         if inside and len(mount) >= len(best[1]) and kind != "autofs":
             best = (kind, mount, source)
     return best
-
-
-def token_from_environment() -> str | None:
-    """Return the Hub token that is set or was saved, if any."""
-    if token := os.environ.get("HF_TOKEN"):
-        return token
-    with contextlib.suppress(Exception):
-        return _hub().get_token()
-    return None
