@@ -14,7 +14,7 @@ from workshop.plan.catalog import load_gpu, load_model
 from workshop.plan.catalog import quantization as quant
 from workshop.plan.catalog.config import DTYPE_BYTES, ModelConfig
 from workshop.plan.catalog.gpus import GIB
-from workshop.plan.parallelism import Fit, fit
+from workshop.plan.fit import Fit, fit
 
 GPUS_PER_NODE = 8
 GPU_COUNTS = (1, 2, 4, 8, 16, 32)
@@ -133,7 +133,7 @@ def memory(case: Case) -> Memory:
     if isinstance(case.requests, bool) or not isinstance(case.requests, int) or case.requests < 1:
         raise BadInput(f"requests is {case.requests!r}, and must be a whole number from 1.", "Give how many at a time.")
     m, f = _fit(replace(case, requests=1))     # requests change nothing that vLLM sets aside
-    parts = [list(r) for r in ranks.partition_layers(m.num_hidden_layers, f.pp)]
+    parts = [tuple(r) for r in ranks.partition_layers(m.num_hidden_layers, f.pp)]
     blocks = kv_cache.blocks_per_request(f.layout)
     per_request = [kv_cache.pool_bytes_per_block(f.layout, layers) * blocks for layers in parts]
     stages = tuple(

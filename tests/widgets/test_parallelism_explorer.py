@@ -1,0 +1,141 @@
+"""The parallelism explorer without a browser: who holds what and what travels, as vLLM and Megatron-LM have it."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from dataclasses import replace
+
+import pytest
+
+pytest.importorskip("ipywidgets")
+
+from workshop.errors import BadInput
+from workshop.learn.widgets.parallelism_case import Choice, head_range, layout, spans_nodes
+from workshop.learn.widgets.parallelism_explorer import ParallelismExplorer, words
+from workshop.learn.widgets.parallelism_picture import layout_html, spoken
+from workshop.plan.catalog import list_models, load_gpu, load_model
+from workshop.plan.communication import traffic
+
+LLAMA_405B = Choice("llama-3.1-405b", nodes=2, gpus_per_node=8, tp=8, pp=2)
+
+
+@pytest.fixture
+def explorer():
+    return ParallelismExplorer()
+
+
+class TestWhoHoldsWhat:
+    def test_every_layer_and_head_is_held_exactly_once(self):
+        result = layout(LLAMA_405B)
+        m = load_model("llama-3.1-405b")
+        held = [(layer, head) for r in result.ranks for layer in r.layers for head in head_range(r, m)[0]]
+        assert len(held) == len(set(held)) == 126 * 128      # config.json: 126 layers, 128 heads
+
+    def test_kv_heads_are_copied_where_there_are_fewer_than_ranks(self):
+        m = load_model("llama-3.1-405b")                       # 8 KV heads
+        result = layout(replace(LLAMA_405B, tp=16, pp=1))
+        kv = [head_range(r, m)[1] for r in result.ranks]
+        assert [span.start for span in kv] == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7]
+        assert "KV 7 (copy)" in layout_html(result)
+
+    def test_nodes_are_filled_in_order(self):
+        assert [r.node for r in layout(LLAMA_405B).ranks] == [0] * 8 + [1] * 8
+
+    def test_layers_may_be_uneven(self):
+        result = layout(Choice("llama-3.1-8b", nodes=1, gpus_per_node=3, tp=1, pp=3))
+        assert sorted(len(r.layers) for r in result.ranks) == [10, 11, 11]
+
+    def test_idle_gpus_are_said_and_drawn(self):
+        result = layout(Choice("llama-3.1-8b", nodes=1, gpus_per_node=8, tp=2, pp=1))
+        assert result.idle == 6
+        assert layout_html(result).count(">idle</text>") == 6
+        assert "6 of 8 GPUs stay idle" in layout_html(result)
+
+
+class TestWhatTravels:
+    def test_it_is_what_the_plan_says(self):
+        ours = layout(LLAMA_405B).messages
+        planned = traffic(load_model("llama-3.1-405b"), load_gpu("h100"), 8, 2, 8, 1, "infiniband-ndr")
+        assert [(x.kind, x.count, x.bytes_each, x.link) for x in ours] == [
+            (x.what, x.count, x.bytes_each, x.link) for x in planned]
+        assert [x.time_us / 1e3 for x in ours] == pytest.approx([x.ms for x in planned])
+
+    def test_two_all_reduces_a_layer_of_one_hidden_state(self):
+        # Megatron-LM (arXiv 1909.08053): one after attention, one after the MLP; 16,384 × 2 bytes for 405B
+        message = layout(LLAMA_405B).messages[0]
+        assert (message.count, message.bytes_each) == (2 * 126, 16384 * 2)
+
+    def test_a_group_over_two_nodes_uses_the_network(self):
+        inside, across = layout(LLAMA_405B), layout(replace(LLAMA_405B, tp=16, pp=1))
+        assert (inside.messages[0].link, across.messages[0].link) == ("NVLink 4", "InfiniBand NDR")
+        assert across.tp_crosses_nodes
+        assert not inside.tp_crosses_nodes
+        slow = layout(replace(LLAMA_405B, tp=16, pp=1, network="ethernet-25g"))
+        assert slow.messages[0].time_us > across.messages[0].time_us
+
+    @pytest.mark.parametrize(("tp", "pp", "per_node", "spans"), [
+        (8, 2, 8, False), (16, 1, 8, True), (2, 2, 3, True), (2, 1, 3, False), (4, 2, 8, False)])
+    def test_groups_that_span_nodes_are_found(self, tp, pp, per_node, spans):
+        assert spans_nodes(Choice(tp=tp, pp=pp, gpus_per_node=per_node, nodes=4)) is spans
+
+    def test_one_gpu_sends_nothing(self):
+        result = layout(Choice("llama-3.1-8b", nodes=1, gpus_per_node=1, tp=1, pp=1))
+        assert result.messages == ()
+        assert "nothing: one GPU" in layout_html(result)
+
+
+class TestVerdict:
+    @pytest.mark.parametrize(("choice", "state", "says", "remedy"), [
+        (Choice(), "fits", "divides and fits", ""),
+        (Choice(tp=3, pp=1), "wrong", "3 does not divide the 64 attention heads", "1, 2, 4, 8"),
+        (Choice("llama-3.1-8b", pp=33, tp=1), "wrong", "too few for 33 stages", "32 at most"),
+        (Choice(nodes=1, gpus_per_node=4, tp=8, pp=1), "wrong", "needs 8 GPUs, and there are 4", "tensor parallel 4"),
+        (replace(LLAMA_405B, nodes=1, pp=1), "small", "does not fit",
+         "tensor parallel 8 × pipeline parallel 2 on 2 nodes")])
+    def test_it_says_what_is_wrong_and_the_nearest_choice(self, choice, state, says, remedy):
+        result = layout(choice)
+        assert result.state == state
+        assert says in result.verdict
+        assert remedy in result.remedy
+
+    def test_the_nearest_choice_works(self):
+        assert layout(LLAMA_405B).state == "fits"
+
+    @pytest.mark.parametrize(("wrong", "says"), [({"network": "carrier pigeon"}, "carrier pigeon"),
+                                                 ({"nodes": 0}, "nodes is 0"), ({"model": "lama"}, "lama")])
+    def test_absurd_input_is_refused(self, wrong, says):
+        with pytest.raises(BadInput, match=says):
+            layout(replace(Choice(), **wrong))
+
+    @pytest.mark.parametrize("name", list_models())
+    def test_every_model_of_the_catalogue_can_be_drawn(self, name):
+        text = layout_html(layout(Choice(name, nodes=1, gpus_per_node=2, tp=1, pp=2)))
+        assert "GPU 1" in text
+        assert "nan" not in text
+
+
+class TestView:
+    @pytest.mark.parametrize(("control", "value"), [
+        ("model", "llama-3.1-405b"), ("nodes", 4), ("gpus_per_node", 8), ("tp", 2), ("pp", 1), ("gpu", "a100-80gb"),
+        ("network", "ethernet-25g"), ("requests", 64)])
+    def test_every_control_changes_the_picture(self, explorer, control, value):
+        before = explorer.picture.value
+        explorer.controls[control].value = value
+        assert explorer.picture.value != before
+        assert getattr(explorer.choice, control) == value
+
+    def test_every_control_is_said_in_words(self, explorer):
+        assert set(words(explorer.choice)) == set(explorer.controls)
+
+    def test_words_for_screen_readers(self, explorer):
+        assert "GPU 7 on node 1: layers 40–79, heads 48–63, KV heads 6–7" in spoken(explorer.result)
+        assert 'role="img" aria-label="' in explorer.picture.value
+
+    def test_a_step_takes_less_than_16_ms(self, explorer):
+        times = []
+        for n in range(60):
+            started = time.perf_counter()
+            explorer.controls["tp" if n % 2 else "pp"].value = (1, 2, 4, 8)[n // 2 % 4]
+            times.append(time.perf_counter() - started)
+        assert statistics.median(times) < 0.016
