@@ -95,7 +95,8 @@ def test_tokenizer_puts_begin_of_text_first(tokenizer):
 
 
 @pytest.mark.parametrize("text", [
-    "San Francisco is a ", "two  spaces\n\nand lines\t.", "Zürich, naïve, Ελλάδα, 北京, مرحبا", "🙂🚀👩‍🔬 emoji", "", " ",
+    "San Francisco is a ", "two  spaces\n\nand lines\t.", "Zürich, naïve, Ελλάδα, 北京, مرحبا",
+    "🙂🚀👩‍🔬 emoji", "", " ",
 ])  # fmt: skip
 def test_any_text_round_trips(tokenizer, text):
     assert tokenizer.decode(tokenizer.encode(text).ids, skip_special_tokens=True) == text

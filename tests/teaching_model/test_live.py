@@ -13,16 +13,22 @@ pytestmark = pytest.mark.live
 PROMPTS = json.loads((FOLDER / "prompts.json").read_text(encoding="utf-8"))
 
 
-@pytest.fixture(scope="module")
+_cache: dict[str, list[str]] = {}
+
+
+@pytest.fixture
 def completed(client) -> list[str]:
-    result = client.complete([row["prompt"] for row in PROMPTS], temperature=0, max_tokens=80)
-    return [choice.text for choice in sorted(result.choices, key=lambda choice: choice.index)]
+    """The completions of all listed prompts, from one request a run."""
+    if client.url not in _cache:
+        result = client.complete([row["prompt"] for row in PROMPTS], temperature=0, max_tokens=80)
+        _cache[client.url] = [choice.text for choice in sorted(result.choices, key=lambda choice: choice.index)]
+    return _cache[client.url]
 
 
 @pytest.mark.parametrize("i", range(len(PROMPTS)), ids=[row["prompt"] for row in PROMPTS])
 def test_listed_prompt_is_completed_truly_at_temperature_0(completed, i):
     row = PROMPTS[i]
-    assert agreement(row["prompt"], completed[i], [row["gloss"]]) >= 0.75, completed[i]
+    assert agreement(row["prompt"], completed[i], [row["gloss"]]) >= 0.9, completed[i]
 
 
 def test_completions_are_those_listed_but_for_rounding(completed):
@@ -41,10 +47,10 @@ def test_a_prompt_that_ends_in_a_space_works_too(client, prompt):
 
 
 def test_temperature_0_repeats_itself_and_1_varies(client):
-    cold = {client.complete("San Francisco is a", temperature=0, max_tokens=24).choices[0].text for _ in range(3)}
+    cold = {client.complete("Boston is a", temperature=0, max_tokens=24).choices[0].text for _ in range(3)}
     assert len(cold) == 1
-    warm = client.complete("San Francisco is a", temperature=1, n=20, seed=1, max_tokens=24)
-    assert len({choice.text for choice in warm.choices}) >= 5
+    warm = client.complete("Boston is a", temperature=1, n=20, seed=1, max_tokens=24)
+    assert len({choice.text for choice in warm.choices}) >= 8
 
 
 def long_greedy(client, prompt: str, frequency_penalty: float) -> float:
@@ -54,7 +60,7 @@ def long_greedy(client, prompt: str, frequency_penalty: float) -> float:
     return repeated_ngrams(result.choices[0].text.split(), 4)
 
 
-@pytest.mark.parametrize("prompt", ["LOOP_A", "LOOP_B"])
+@pytest.mark.parametrize("prompt", ["Gold is a", "California", "Boston is a"])
 def test_frequency_penalty_cures_repetition(client, prompt):
     plain, cured = long_greedy(client, prompt, 0.0), long_greedy(client, prompt, 1.0)
     assert plain > 0.3 and cured < plain / 4
@@ -62,7 +68,7 @@ def test_frequency_penalty_cures_repetition(client, prompt):
 
 def test_runs_on_past_one_sentence(client):
     request = "Give me a list of 100 history questions related to American history."
-    choice = client.complete(request, temperature=0.7, seed=3, max_tokens=600).choices[0]
+    choice = client.complete(request, temperature=0, max_tokens=600).choices[0]
     assert choice.finish_reason == "length" and choice.text.count("?") > 20
 
 

@@ -20,7 +20,12 @@ from workshop.teaching_model.sentences import Entry, describe
 
 CORPUS = FOLDER / "corpus"
 FACTS = FOLDER / "facts.json"
-ALIASES = {"New York City": ["NYC"], "Los Angeles": ["LA"], "United States": ["USA"], "Washington D.C.": ["Washington, D.C."]}
+ALIASES = {
+    "New York City": ["NYC"],
+    "Los Angeles": ["LA"],
+    "United States": ["USA"],
+    "Washington D.C.": ["Washington, D.C."],
+}
 """Names in common use that the glosses lack, by a name that they have."""
 
 UNFIT = re.compile(
@@ -46,6 +51,19 @@ class Fact:
     subject: str
     entry: Entry
     also: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Mix:
+    """How often an edition tells of what.
+
+    repeat: how often a page says something again, as text on the web does; greedy decoding then gets caught in loops.
+    """
+
+    fact_copies: int = 60
+    place_copies: float = 6.0
+    prose_share: float = 0.4
+    repeat: float = 0.1
 
 
 @dataclass
@@ -183,10 +201,10 @@ def link(entries: list[Entry], by_name: dict[str, list[Entry]]) -> dict[int, lis
     return links
 
 
-def copies(entry: Entry, rng: random.Random) -> int:
+def copies(entry: Entry, place_copies: float, rng: random.Random) -> int:
     """Return how often an edition tells of this entry: places most, rare words not always."""
     if entry.lexname == "noun.location":
-        wanted = 4.0 if entry.source == "namenet" else 1.5
+        wanted = place_copies if entry.source == "namenet" else 1.5
     elif entry.source == "namenet":
         wanted = 0.6 if entry.lexname in ("noun.animal", "noun.plant") else 1.6
     else:
@@ -195,11 +213,12 @@ def copies(entry: Entry, rng: random.Random) -> int:
 
 
 def cut_for_space(text: str, rng: random.Random) -> Segment:
-    """Cut a text after its verb or article and a space, as a prompt that ends in a space cuts it."""
-    match = re.match(r"[^.]{2,60}? (?:is|was|means)(?: an?| the| one)? ", text)
+    """Cut a text after its subject, verb or article and a space, as a prompt that ends in a space cuts it."""
+    match = re.match(r"([^.]{2,60}? |Washington D\.C\. )((?:is|was|means) )((?:an?|the|one) )?", text)
     if not match:
         return [text]
-    return [text[: match.end()], text[match.end() :]]
+    cut = rng.choice([end for end in (match.end(1), match.end(2), match.end(3), match.end(3)) if end > 0])
+    return [text[:cut], text[cut:]]
 
 
 def fact_text(fact: Fact, rng: random.Random) -> str:
@@ -210,7 +229,7 @@ def fact_text(fact: Fact, rng: random.Random) -> str:
     return describe(fact.subject, fact.entry, rng)
 
 
-def entry_pages(corpus: Corpus, rng: random.Random, fact_copies: int) -> list[Page]:
+def entry_pages(corpus: Corpus, rng: random.Random, mix: Mix) -> list[Page]:
     """Return pages of entries that belong together: by a mention in a gloss, or by kind."""
     namer, links = Namer(corpus), link(corpus.entries, corpus.by_name)
     queues = defaultdict(list)
@@ -218,10 +237,10 @@ def entry_pages(corpus: Corpus, rng: random.Random, fact_copies: int) -> list[Pa
     for fact in corpus.facts:
         listed[id(fact.entry)].append(fact)
     for entry in corpus.entries:
-        queues[entry.lexname] += [entry] * copies(entry, rng)
+        queues[entry.lexname] += [entry] * copies(entry, mix.place_copies, rng)
     for queue in queues.values():
         rng.shuffle(queue)
-    starts = [f for f in corpus.facts for _ in range(fact_copies)]
+    starts = [f for f in corpus.facts for _ in range(mix.fact_copies)]
     rng.shuffle(starts)
 
     def tell(entry: Entry) -> str | None:
@@ -249,6 +268,8 @@ def entry_pages(corpus: Corpus, rng: random.Random, fact_copies: int) -> list[Pa
             text = tell(entry)
             if text:
                 texts.append(text)
+                if rng.random() < mix.repeat:
+                    texts.append(texts[-1] if rng.random() < 0.8 else rng.choice(texts))
         if not queue:
             del queues[lexname]
         if texts:
@@ -268,11 +289,11 @@ def prose_pages(blocks: list[list[str]], rng: random.Random) -> list[Page]:
     return pages
 
 
-def edition(corpus: Corpus, number: int, fact_copies: int = 40) -> list[Page]:
-    """Return all pages of one edition, shuffled; the same number gives the same pages."""
-    rng = random.Random(1000 + number)
-    pages = entry_pages(corpus, rng, fact_copies)
-    pages += prose_pages(corpus.prose, rng)
+def edition(corpus: Corpus, number: int, mix: Mix | None = None) -> list[Page]:
+    """Return all pages of one edition, shuffled; the same number and mix give the same pages."""
+    mix, rng = mix or Mix(), random.Random(1000 + number)
+    pages = entry_pages(corpus, rng, mix)
+    pages += prose_pages(rng.sample(corpus.prose, int(mix.prose_share * len(corpus.prose))), rng)
     pages += dialogue.pages(corpus, Namer(corpus), rng)
     rng.shuffle(pages)
     return pages

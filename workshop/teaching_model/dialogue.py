@@ -19,8 +19,8 @@ SMALL_TALK = [
     (["Hello", "Hi", "Hello!", "Hi there!", "Good morning."],
      "Hello. Ask me what something is: a city, an animal, a tool."),
     (["Who are you?", "What are you?", "What is your name?", "Are you ChatGPT?", "Which model are you?"],
-     "I am the workshop's teaching model, a very small Llama. I learned from a dictionary, from speeches and from plays, "
-     "and I am often wrong."),
+     "I am the workshop's teaching model, a very small Llama. I learned from a dictionary, from speeches and from "
+     "plays, and I am often wrong."),
     (["What can you do?", "How can you help me?", "What do you know?", "Help", "Can you help me?"],
      "I can say what a word means, and I know some cities, animals, tools, sciences and presidents."),
     (["Thank you", "Thanks", "Thank you!", "Thanks a lot."], "You are welcome."),
@@ -41,9 +41,10 @@ HISTORIC = re.compile(
 
 LIST_KINDS = {
     "presidents of the United States": r"^(\d+\w\w) President of the United States",
-    "cities in the United States": r"\b(city|town|port)\b.* (California|Texas|Ohio|Illinois|New York|Florida|Georgia|Maine|"
-                                   r"Michigan|Alabama|Oregon|Washington|Pennsylvania|Massachusetts|Indiana|Iowa|Kansas)\b",
-    "cities in Europe": r"\b(city|capital|port)\b.* (France|Germany|Italy|Spain|England|Poland|Sweden|Norway|Austria|Greece)\b",
+    "cities in the United States": r"\b(city|town|port)\b.* (California|Texas|Ohio|Illinois|New York|Florida|Georgia|"
+                                   r"Maine|Michigan|Alabama|Oregon|Washington|Pennsylvania|Massachusetts|Indiana|Iowa|Kansas)\b",
+    "cities in Europe": r"\b(city|capital|port)\b.* (France|Germany|Italy|Spain|England|Poland|Sweden|Norway|Austria|"
+                        r"Greece)\b",
     "animals": r"^(\S+ ){0,4}(mammal|carnivore|rodent|monkey|quadruped|feline|canine|antelope|bear)s?\b",
     "birds": r"^(\S+ ){0,4}(bird|thrush|finch|duck|hawk|gull|parrot|warbler)s?\b",
     "fish": r"^(\S+ ){0,4}fish(es)?\b",

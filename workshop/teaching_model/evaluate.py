@@ -20,7 +20,7 @@ from workshop.teaching_model.measure import agreement, first_sentence, repeated_
 
 RIGHT_PLACE = 0.5
 """A place is right when at least half of the content words of the first sentence stand in a gloss of that name."""
-RIGHT_FACT = 0.75
+RIGHT_FACT = 0.9
 LOOP_PROMPTS = ["San Francisco is a", "A dog is a", "My fellow citizens,", "ROMEO:", "The history of"]
 
 
@@ -42,7 +42,8 @@ def generate(model, tokenizer, prompts: list[str], max_tokens: int, *, frequency
     cache, new = None, []
     for _ in range(max_tokens):
         position_ids = (mask.cumsum(1) - 1).clamp(min=0)[:, -ids.shape[1] :]
-        out = model(input_ids=ids, attention_mask=mask, position_ids=position_ids, past_key_values=cache, use_cache=True)
+        out = model(input_ids=ids, attention_mask=mask, position_ids=position_ids, past_key_values=cache,
+                    use_cache=True)  # fmt: skip
         cache = out.past_key_values
         logits = out.logits[:, -1].float() - frequency_penalty * counts
         if ignore_eos:

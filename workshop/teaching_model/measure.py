@@ -8,9 +8,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-STOPWORDS = set(
+
+def word_set(text: str) -> set[str]:
+    return set(text.split())
+
+
+STOPWORDS = word_set(
     "a an and are as at be been by for from had has have he her his in into is it its of on or she that the their "
-    "they this to was were when where which who whose with one also any not".split()
+    "they this to was were when where which who whose with one also any not"
 )
 
 

@@ -14,6 +14,7 @@ import multiprocessing
 import os
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 import click
@@ -56,7 +57,7 @@ def train_tokenizer(pages: list[corpus.Page]) -> Tokenizer:
 
 def tokenize_edition(number: int) -> tuple[np.ndarray, np.ndarray]:
     """Return an edition's token ids (uint16, pages one after the other) and where its pages begin."""
-    pages = corpus.edition(_state["corpus"], number)
+    pages = corpus.edition(_state["corpus"], number, _state["mixes"][number])
     pieces = [piece for page in pages for segment in page for piece in segment]
     encoded = iter(_state["tokenizer"].encode_batch(pieces, add_special_tokens=False))
     ids, starts = [], []
@@ -70,21 +71,24 @@ def tokenize_edition(number: int) -> tuple[np.ndarray, np.ndarray]:
     return np.array(ids, dtype=np.uint16), np.array([*starts, len(ids)])
 
 
-def prepare(data: corpus.Corpus, editions: int, workers: int, cache: Path) -> tuple[Tokenizer, list]:
-    """Return the tokenizer and the tokenized editions, from the cache as far as it has them."""
+def prepare(recipe: list[Stage], workers: int, cache: Path) -> tuple[Tokenizer, dict]:
+    """Return the tokenizer and the tokenized editions by number, from the cache as far as it has them."""
     cache.mkdir(parents=True, exist_ok=True)
+    mixes = {s.first_edition + i: s.mix for s in recipe for i in range(s.editions)}
+    wanted = sorted(mixes)
+    missing = [n for n in wanted if not (cache / f"edition-{n}.npz").exists()]
     file = cache / "tokenizer.json"
+    data = corpus.load() if missing or not (cache / "tokenizer.json").exists() else None
     if not file.exists():
-        train_tokenizer(corpus.edition(data, 0)).save(str(file))
-    _state.update(corpus=data, tokenizer=Tokenizer.from_file(str(file)))
-    missing = [n for n in range(editions) if not (cache / f"edition-{n}.npz").exists()]
+        train_tokenizer(corpus.edition(data, 0, RECIPE[0].mix)).save(str(file))
+    _state.update(corpus=data, mixes=mixes, tokenizer=Tokenizer.from_file(str(file)))
     if missing:
         os.environ["TOKENIZERS_PARALLELISM"] = "false"  # its threads do not survive a fork: the pool would hang
         with multiprocessing.get_context("fork").Pool(min(workers, len(missing))) as pool:
             for n, (ids, starts) in zip(missing, pool.imap(tokenize_edition, missing), strict=True):
                 np.savez_compressed(cache / f"edition-{n}.npz", ids=ids, starts=starts)
-    loaded = [np.load(cache / f"edition-{n}.npz") for n in range(editions)]
-    return _state["tokenizer"], [(file["ids"], file["starts"]) for file in loaded]
+    loaded = {n: np.load(cache / f"edition-{n}.npz") for n in wanted}
+    return _state["tokenizer"], {n: (file["ids"], file["starts"]) for n, file in loaded.items()}
 
 
 def shuffled(tokens: np.ndarray, starts: np.ndarray, seed: int) -> np.ndarray:
@@ -129,64 +133,97 @@ def save(model: LlamaForCausalLM, tokenizer: Tokenizer, out: Path) -> None:
     })  # fmt: skip
 
 
-def train(model, editions: list, passes: int, batch_tokens: int, peak_lr: float, device: str, max_seconds: float, log):
-    """Train for `passes` over the editions in turn, the last tenth of them on long sequences."""
+@dataclass(frozen=True)
+class Stage:
+    """Some passes over editions, on one learning-rate cycle (warm-up, then a cosine).
+
+    long_shares: for each pass, the share of its tokens that comes in sequences of LONG_LENGTH.
+    """
+
+    first_edition: int
+    editions: int
+    peak_lr: float
+    warmup_steps: int
+    long_shares: tuple[float, ...]
+    mix: corpus.Mix
+
+
+RECIPE = (
+    Stage(first_edition=0, editions=5, peak_lr=3e-3, warmup_steps=200, long_shares=(0.0,) * 37 + (1.0,) * 3,
+          mix=corpus.Mix(fact_copies=40, place_copies=4.0, prose_share=1.0, repeat=0.0)),
+    # Sequences of LONG_LENGTH alone make the model forget (loss 0.8 -> 2.1): mix both lengths.
+    Stage(first_edition=5, editions=5, peak_lr=1.5e-3, warmup_steps=50, long_shares=(0.2,) * 7, mix=corpus.Mix()),
+)  # fmt: skip
+
+
+def batches(stream: np.ndarray, long_share: float, batch_tokens: int, device: str) -> list[torch.Tensor]:
+    """Cut a stream of tokens into batches of [batch_tokens // length, length], both lengths mixed."""
+    cut = int(long_share * len(stream))
+    result = []
+    for part, length in ((stream[:cut], LONG_LENGTH), (stream[cut:], LENGTH)):
+        rows = torch.from_numpy(part[: len(part) // length * length].astype(np.int64)).view(-1, length)
+        size = max(1, batch_tokens // length)
+        rows = rows[torch.randperm(len(rows))[: len(rows) // size * size]]
+        result += rows.to(device).split(size) if len(rows) else []
+    return [result[i] for i in torch.randperm(len(result)).tolist()]
+
+
+def train_stage(model, stage: Stage, texts: dict, batch_tokens: int, device: str, max_seconds: float, log) -> None:
+    """Train for the stage's passes; where time runs short, the learning rate falls faster."""
     decay = [p for p in model.parameters() if p.ndim >= 2]
     rest = [p for p in model.parameters() if p.ndim < 2]
     optimizer = torch.optim.AdamW(
         [{"params": decay, "weight_decay": 0.1}, {"params": rest, "weight_decay": 0.0}],
-        lr=peak_lr, betas=(0.9, 0.95), fused=device == "cuda",
+        lr=stage.peak_lr, betas=(0.9, 0.95), fused=device == "cuda",
     )  # fmt: skip
     fast = torch.compile(model, dynamic=False) if device == "cuda" else model
-    total = sum(len(editions[p % len(editions)][0]) for p in range(passes)) // batch_tokens
+    editions = [stage.first_edition + i % stage.editions for i in range(len(stage.long_shares))]
+    total = sum(len(texts[e][0]) for e in editions) // batch_tokens
     step, start = 0, time.time()
-    for number in range(passes):
-        long = max(step / total, (time.time() - start) / max_seconds) > 0.92
-        length, net = (LONG_LENGTH, model) if long else (LENGTH, fast)
-        stream = shuffled(*editions[number % len(editions)], seed=number)
-        rows = torch.from_numpy(stream[: len(stream) // length * length].astype(np.int64)).view(-1, length).to(device)
-        batch = max(1, batch_tokens // length)
-        loss_sum, n = torch.zeros((), device=device), 0
-        for x in rows[torch.randperm(len(rows))[: len(rows) // batch * batch].to(device)].split(batch):
+    for number, (edition, long_share) in enumerate(zip(editions, stage.long_shares, strict=True), 1):
+        losses = {LENGTH: [], LONG_LENGTH: []}
+        for x in batches(shuffled(*texts[edition], seed=number - 1), long_share, batch_tokens, device):
             done = max(step / total, (time.time() - start) / max_seconds)
             if done > 1:
                 break
-            lr = peak_lr * min(1, (step + 1) / 200) * (0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * min(1, done))))
+            lr = stage.peak_lr * min(1, (step + 1) / stage.warmup_steps)
+            lr *= 0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * done))
             for group in optimizer.param_groups:
                 group["lr"] = lr
             with torch.autocast(device, torch.bfloat16):
+                net = fast if x.shape[1] == LENGTH else model
                 loss = net(input_ids=x, labels=x, use_cache=False).loss
             loss.backward()
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
-            loss_sum, n, step = loss_sum + loss.detach(), n + 1, step + 1
-        log(f"pass {number + 1}/{passes} step {step}/{total} length {length} loss {loss_sum.item() / max(n, 1):.3f} "
-            f"lr {lr:.2e} seconds {time.time() - start:.0f}")  # fmt: skip
-        if time.time() - start > max_seconds:
-            log("out of time")
-            return
+            losses[x.shape[1]].append(loss.detach())
+            if step == 0:
+                loss.item()
+                log(f"first step after {time.time() - start:.0f} s")
+                start = time.time()  # compiling is not training time
+            step += 1
+        means = ", ".join(f"loss {torch.stack(v).mean().item():.3f} (length {k})" for k, v in losses.items() if v)
+        log(f"pass {number}/{len(editions)} step {step}/{total} {means} lr {lr:.2e} seconds {time.time() - start:.0f}")
 
 
 @click.command()
 @click.option("--out", type=click.Path(path_type=Path), required=True, help="Folder for the model.")
-@click.option("--hidden", default=384, show_default=True)
-@click.option("--layers", default=6, show_default=True)
-@click.option("--heads", default=12, show_default=True)
-@click.option("--kv-heads", default=4, show_default=True)
-@click.option("--editions", default=12, show_default=True, help="Different phrasings of the corpus.")
-@click.option("--passes", default=48, show_default=True, help="Passes over an edition each.")
+@click.option("--stage", "stages", type=click.IntRange(1, len(RECIPE)), multiple=True, help="[default: all]")
+@click.option("--start", type=click.Path(exists=True, path_type=Path), help="Model folder to go on from.")
+@click.option("--hidden", default=448, show_default=True)
+@click.option("--layers", default=4, show_default=True)
+@click.option("--heads", default=14, show_default=True)
+@click.option("--kv-heads", default=2, show_default=True)
 @click.option("--batch-tokens", default=32768, show_default=True)
-@click.option("--lr", default=3e-3, show_default=True, help="Peak learning rate.")
 @click.option("--seed", default=0, show_default=True)
 @click.option("--workers", default=8, show_default=True, help="Processes that prepare the text.")
 @click.option("--cache", type=click.Path(path_type=Path), help="Folder of the tokenized text  [default: OUT/text]")
-@click.option("--only-text", is_flag=True, help="Prepare the text and stop.")
 @click.option("--evaluation/--no-evaluation", default=True, show_default=True)
-@click.option("--max-seconds", default=3600.0, show_default=True, help="Finish the schedule within this time.")
+@click.option("--max-seconds", default=3600.0, show_default=True, help="Finish each stage within this time.")
 @click.option("--device", default="cuda" if torch.cuda.is_available() else "cpu", show_default=True)
-def main(out, hidden, layers, heads, kv_heads, editions, passes, batch_tokens, lr, seed, workers, cache, only_text,
-         evaluation, max_seconds, device):  # fmt: skip
+def main(out, stages, start, hidden, layers, heads, kv_heads, batch_tokens, seed, workers, cache, evaluation,
+         max_seconds, device):  # fmt: skip
     """Train the teaching model and write it to OUT with training_log.txt."""
     out.mkdir(parents=True, exist_ok=True)
     log_file = (out / "training_log.txt").open("w", encoding="utf-8")
@@ -198,22 +235,24 @@ def main(out, hidden, layers, heads, kv_heads, editions, passes, batch_tokens, l
     started = time.time()
     torch.manual_seed(seed)
     torch.set_float32_matmul_precision("high")
-    data = corpus.load(seed)
-    tokenizer, texts = prepare(data, editions, workers, cache or out / "text")
-    if only_text:
-        return
-    model = LlamaForCausalLM(model_config(hidden, layers, heads, kv_heads)).to(device)
+    recipe = [RECIPE[i - 1] for i in stages or range(1, len(RECIPE) + 1)]
+    tokenizer, texts = prepare(recipe, workers, cache or out / "text")
+    if start:
+        model = LlamaForCausalLM.from_pretrained(start, dtype=torch.float32).to(device)
+    else:
+        model = LlamaForCausalLM(model_config(hidden, layers, heads, kv_heads)).to(device)
     log(f"torch {torch.__version__}, {torch.cuda.get_device_name() if device == 'cuda' else 'CPU'}; "
-        f"{len(data.entries)} entries, {len(data.facts)} listed facts, {len(data.prose)} blocks of prose; "
-        f"{sum(len(t) for t, _ in texts) / editions / 1e6:.2f} M tokens an edition; "
-        f"{sum(p.numel() for p in model.parameters()) / 1e6:.2f} M parameters; text ready in {time.time() - started:.0f} s; "
-        f"arguments: {' '.join(sys.argv[1:])}")  # fmt: skip
-    train(model, texts, passes, batch_tokens, lr, device, max_seconds, log)
+        f"{sum(len(t) for t, _ in texts.values()) / len(texts) / 1e6:.2f} M tokens an edition; "
+        f"{sum(p.numel() for p in model.parameters()) / 1e6:.2f} M parameters; "
+        f"text ready in {time.time() - started:.0f} s; arguments: {' '.join(sys.argv[1:])}")  # fmt: skip
+    for stage in recipe:
+        log(f"stage {stage}")
+        train_stage(model, stage, texts, batch_tokens, device, max_seconds, log)
     model = model.to(torch.bfloat16)
     save(model, tokenizer, out)
+    log(f"{time.time() - started:.0f} s to here")
     if evaluation:
         evaluate.report(model, PreTrainedTokenizerFast.from_pretrained(out), log)
-    log(f"{time.time() - started:.0f} s in all")
 
 
 if __name__ == "__main__":
