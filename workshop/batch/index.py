@@ -1,0 +1,85 @@
+"""Which rows there are and which are answered, on disk: one bit a row in memory, the rest in a temporary file.
+
+The file is derived: it is made anew from input and output at every start, so it can be neither stale nor broken.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from hashlib import blake2b
+
+CACHE_KIB = 16_384
+
+
+class Bits:
+    """A set of whole numbers, one bit each."""
+
+    def __init__(self) -> None:
+        self._bytes, self.count = bytearray(), 0
+
+    def add(self, number: int) -> bool:
+        """Add a number; return whether it was new."""
+        at, bit = number >> 3, 1 << (number & 7)
+        if at >= len(self._bytes):
+            self._bytes.extend(bytes(max(at + 1 - len(self._bytes), 4096)))
+        new = not self._bytes[at] & bit
+        self._bytes[at] |= bit
+        self.count += new
+        return new
+
+    def __contains__(self, number: int) -> bool:
+        at = number >> 3
+        return at < len(self._bytes) and bool(self._bytes[at] & 1 << (number & 7))
+
+
+class Index:
+    """Rows by their ids, for as long as one run lasts."""
+
+    def __init__(self) -> None:
+        self.done, self.bad, self.rows = Bits(), Bits(), 0
+        # The empty name is SQLite's own temporary file: already unlinked, so that nothing stays behind a kill.
+        self._db = sqlite3.connect("", isolation_level=None, check_same_thread=False)
+        for line in ("PRAGMA journal_mode=OFF", "PRAGMA synchronous=OFF", "PRAGMA temp_store=FILE",
+                     f"PRAGMA cache_size=-{CACHE_KIB}",
+                     "CREATE TABLE ids (id BLOB PRIMARY KEY, key BLOB, row INTEGER, place INTEGER) WITHOUT ROWID",
+                     "CREATE TABLE seen (content TEXT PRIMARY KEY, times INTEGER) WITHOUT ROWID",
+                     "CREATE TABLE again (row INTEGER PRIMARY KEY, times INTEGER)", "BEGIN"):
+            self._db.execute(line)
+        self._repeats = False
+
+    def occurrence(self, row: int, content: str) -> int:
+        """Count how often a content without an id of its own came so far, this time included; remember it for `row`."""
+        times = self._db.execute("INSERT INTO seen VALUES (?, 1) ON CONFLICT DO UPDATE SET times = times + 1 "
+                                 "RETURNING times", (content,)).fetchone()[0]
+        if times > 1:
+            self._repeats = True
+            self._db.execute("INSERT INTO again VALUES (?, ?)", (row, times))
+        return times
+
+    def occurrence_of(self, row: int) -> int:
+        """Return what `occurrence` said of that row."""
+        if not self._repeats:
+            return 1
+        found = self._db.execute("SELECT times FROM again WHERE row = ?", (row,)).fetchone()
+        return found[0] if found else 1
+
+    def add(self, row: int, place: int, custom_id: str, key: bytes) -> int | None:
+        """Add a row; return the place of the row that has its id already, or None."""
+        name = _short(custom_id)
+        try:
+            self._db.execute("INSERT INTO ids VALUES (?, ?, ?, ?)", (name, key, row, place))
+        except sqlite3.IntegrityError:
+            return self._db.execute("SELECT place FROM ids WHERE id = ?", (name,)).fetchone()[0]
+        return None
+
+    def find(self, custom_id: str) -> tuple[bytes, int] | None:
+        """Return (key, row) of an id, or None if the input has no such row."""
+        return self._db.execute("SELECT key, row FROM ids WHERE id = ?", (_short(custom_id),)).fetchone()
+
+    def close(self) -> None:
+        """Remove the temporary file; twice does no harm."""
+        self._db.close()
+
+
+def _short(custom_id: str) -> bytes:
+    return blake2b(custom_id.encode("utf-8", "surrogatepass"), digest_size=16).digest()

@@ -1,0 +1,107 @@
+"""Before anything is sent: every row of the input is checked, and what the output has already is found."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from workshop.batch.index import Index
+from workshop.batch.inputs import Source
+from workshop.batch.rows import Builder, Malformed, Row, derived_id
+from workshop.batch.store import scan
+from workshop.errors import BadInput
+
+SHOWN = 3       # bad rows that a message names
+
+
+@dataclass
+class Bad:
+    """A row that cannot be asked."""
+
+    row: int
+    place: int
+    reason: str
+
+
+@dataclass
+class Work:
+    """A checked input: what is to do, and what is done."""
+
+    source: Source
+    builder: Builder
+    index: Index = field(default_factory=Index)
+    bad: list[Bad] = field(default_factory=list)        # the first MANY; `index.bad` knows them all
+    keep_bytes: int = 0         # of the journal: whole lines
+    superseded: int = 0         # answers of rows that read differently now, or are gone
+
+    MANY = 10_000
+
+    def check(self, skip_bad: bool = False) -> None:
+        """Read the whole input once.
+
+        Raises:
+            BadInput: a row is malformed, or has the id of another; with `skip_bad` they are left out instead.
+        """
+        for number, (place, raw) in enumerate(self.source.raws()):
+            self.index.rows = number + 1
+            try:
+                row = self._row(number, place, raw, first=True)
+                before = self.index.add(number, place, row.custom_id, row.key)
+                if before is not None:
+                    raise Malformed(f"its custom_id {row.custom_id!r} is that of {self.source.place} {before:,} already")
+            except Malformed as error:
+                self.index.bad.add(number)
+                if len(self.bad) < (self.MANY if skip_bad else SHOWN):
+                    self.bad.append(Bad(number, place, str(error)))
+        if self.index.bad.count and not skip_bad:
+            raise self._refusal()
+        if self.index.rows == self.index.bad.count:
+            raise BadInput(f"{self.source.path} holds no prompt.", "Give at least one.")
+
+    def _refusal(self) -> BadInput:
+        first, *others = self.bad
+        more = self.index.bad.count - 1
+        also = f" {more:,} more are bad: {self.source.place} {', '.join(f'{bad.place:,}' for bad in others)}" \
+               f"{' …' if more > len(others) else ''}." if more else ""
+        return BadInput(f"{self.source.path}, {self.source.place} {first.place:,}: {first.reason}.{also} "
+                        "Nothing was started.", "Correct it, or leave such rows out with --skip-bad.")
+
+    def resume(self, journal: Path) -> None:
+        """Find which rows the journal answers already; rows whose content changed since are not among them."""
+        for custom_id, key, end in scan(journal):
+            self.keep_bytes = end
+            found = self.index.find(custom_id)
+            if found and found[0] == key:
+                self.index.done.add(found[1])
+            else:
+                self.superseded += 1
+
+    @property
+    def left(self) -> int:
+        """How many rows are still to be asked."""
+        return self.index.rows - self.index.bad.count - self.index.done.count
+
+    def rows(self) -> Iterator[Row | None]:
+        """Yield the rows that are not answered yet; None now and then while it skips, so that others may run."""
+        index = self.index
+        before = index.done.count           # rows answered from now on are ahead of nobody
+        for number, (place, raw) in enumerate(self.source.raws()):
+            if number >= index.rows:
+                return                      # the input grew since it was checked
+            if number in index.bad or (before and number in index.done):
+                if number % 256 == 0:
+                    yield None
+                continue
+            try:
+                yield self._row(number, place, raw)
+            except Malformed:               # the input changed since; the caller sees that by its stamp
+                continue
+
+    def _row(self, number: int, place: int, raw: object, first: bool = False) -> Row:
+        custom_id, url, body, extra = self.builder.content(self.source.decode(raw))
+        if custom_id is None:
+            content = derived_id(url, body, 0)
+            times = self.index.occurrence(number, content) if first else self.index.occurrence_of(number)
+            custom_id = derived_id(url, body, times)
+        return Row(number, place, custom_id, url, body, extra)

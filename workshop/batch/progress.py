@@ -1,0 +1,126 @@
+"""How far a batch is, and how it ended: what the terminal's bar, the notebook's widget and scripts read."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+COMPLETE, INTERRUPTED, FAILED = "complete", "interrupted", "failed"
+EXIT_INTERRUPTED = 75       # EX_TEMPFAIL of sysexits.h: run it again
+WINDOW_S = 10.0
+
+
+@dataclass(frozen=True)
+class Progress:
+    """One look at a running batch; rates are over the last 10 s, the KV-cache usage is the fullest server's."""
+
+    rows: int
+    done: int                    # answered, in this run or before
+    errors: int
+    new: int                     # answered in this run
+    seconds: float
+    rows_per_s: float
+    generation_tokens_per_s: float
+    in_flight: int
+    limit: int
+    running: int | None = None
+    waiting: int | None = None
+    kv_cache_usage: float | None = None
+    message: str = ""
+
+    @property
+    def fraction(self) -> float:
+        """0 to 1; rows that failed count as dealt with."""
+        return min(1.0, (self.done + self.errors) / self.rows) if self.rows else 1.0
+
+    @property
+    def left_s(self) -> float | None:
+        """Time left at the present rate; None while there is no rate yet."""
+        left = self.rows - self.done - self.errors
+        return left / self.rows_per_s if self.rows_per_s > 0 else None if left else 0.0
+
+
+@dataclass(frozen=True)
+class Summary:
+    """How a batch ended.
+
+    Attributes:
+        state: complete (every row has an answer, or a reason in the file of errors), interrupted, or failed.
+        rows: of the input; `answered` of them are in the output, `new` of these from this run.
+        errors: rows without an answer, with their reason in `errors_file`; `bad` are those that --skip-bad left out.
+        superseded: answers in the output to rows that the input no longer has, or that read differently now.
+    """
+
+    state: str
+    rows: int
+    answered: int
+    new: int
+    errors: int
+    bad: int
+    superseded: int
+    seconds: float
+    prompt_tokens: int
+    completion_tokens: int
+    output: Path
+    errors_file: Path | None
+    reason: str = ""
+
+    @property
+    def exit_code(self) -> int:
+        """0: every row is answered; 1: some are not; 75: interrupted, run it again."""
+        if self.state == INTERRUPTED:
+            return EXIT_INTERRUPTED
+        return 0 if self.state == COMPLETE and self.answered == self.rows - self.bad else 1
+
+    def to_dict(self) -> dict:
+        """Return it as plain data, for JSON."""
+        return {name: str(value) if isinstance(value, Path) else value for name, value in asdict(self).items()}
+
+    def __str__(self) -> str:
+        rate = f", {self.completion_tokens / self.seconds:,.0f} tokens/s" if self.seconds and self.new else ""
+        parts = [f"{self.answered:,} of {self.rows:,} rows answered ({self.new:,} now, in {duration(self.seconds)}{rate})"]
+        parts += [f"{self.errors:,} without an answer: see {self.errors_file}"] if self.errors else []
+        parts += [f"{self.bad:,} bad rows left out: see {self.errors_file}"] if self.bad else []
+        parts += [f"{self.superseded:,} answers to rows that read otherwise now"] if self.superseded else []
+        parts += [self.reason] if self.reason else []
+        return "; ".join(parts)
+
+
+class Rate:
+    """Rows and tokens per second over the last WINDOW_S."""
+
+    def __init__(self) -> None:
+        self._seen: deque[tuple[float, int, int]] = deque([(time.monotonic(), 0, 0)])
+
+    def at(self, rows: int, tokens: int) -> tuple[float, float]:
+        """Take the counts of now; return (rows/s, tokens/s)."""
+        now = time.monotonic()
+        self._seen.append((now, rows, tokens))
+        while len(self._seen) > 2 and self._seen[1][0] < now - WINDOW_S:
+            self._seen.popleft()
+        then, rows_then, tokens_then = self._seen[0]
+        seconds = max(now - then, 1e-9)
+        return (rows - rows_then) / seconds, (tokens - tokens_then) / seconds
+
+
+def duration(seconds: float) -> str:
+    """Write seconds as people do: 0.4 s, 12 s, 3 min 20 s, 2 h 5 min."""
+    if seconds < 60:
+        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
+    minutes, hours = int(seconds // 60), int(seconds // 3600)
+    return f"{minutes} min {int(seconds % 60)} s" if not hours else f"{hours} h {minutes % 60} min"
+
+
+def words(progress: Progress) -> str:
+    """Return one line on it: rates, what is in flight, KV cache, time left."""
+    parts = [f"{progress.rows_per_s:,.1f} rows/s", f"{progress.generation_tokens_per_s:,.0f} tokens/s",
+             f"{progress.in_flight} in flight"]
+    if progress.kv_cache_usage is not None:
+        parts.append(f"KV cache {progress.kv_cache_usage:.0%}")
+    if progress.errors:
+        parts.append(f"{progress.errors:,} errors")
+    if progress.left_s is not None and progress.done < progress.rows:
+        parts.append(f"{duration(progress.left_s)} left")
+    return " · ".join([*parts, *([progress.message] if progress.message else [])])

@@ -1,0 +1,289 @@
+"""Sends the rows: bounded in flight, never a barrier, each row again where that can help."""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import itertools
+import json
+import random
+import time
+from collections import deque
+from dataclasses import dataclass
+
+import aiohttp
+from yarl import URL
+
+from workshop.batch import servers
+from workshop.batch.prepare import Work
+from workshop.batch.rows import CHAT, COMPLETIONS, Row
+from workshop.batch.servers import Server
+from workshop.batch.store import COMMIT_S, Journal, answer_line, error_line
+from workshop.errors import WorkshopError
+
+AGAIN = frozenset({408, 409, 425, 429, 500, 502, 503, 504})      # asking again can help
+BUSY = frozenset({429, 503})                                     # … and the row is not at fault
+CUT = frozenset({None, "abort", "error"})                        # finish reasons of answers that did not end
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How long the sender tries; the defaults suit a server on a cluster."""
+
+    attempts: int = 6               # of a row that the server answers with an error
+    busy_attempts: int = 30         # of a row that meets 429 or 503
+    deaths: int = 10                # of servers while they worked on a row
+    backoff_s: float = 0.5          # before the second attempt; doubles, up to longest_backoff_s
+    longest_backoff_s: float = 30.0
+    patience_s: float = 120.0       # for a server that is away
+    read_timeout_s: float = 3600.0  # for one answer
+    grace_s: float = 5.0            # for what is in flight when the run is told to stop
+    hopeless: int = 50              # rows refused before any was answered: then the run stops
+
+
+class Cut(Exception):
+    """An answer that is not whole."""
+
+
+@dataclass(slots=True)
+class Attempt:
+    """A row on its way, and what became of it so far."""
+
+    row: Row
+    errors: int = 0
+    busy: int = 0
+    deaths: int = 0
+
+
+class Sender:
+    """Sends what `work` has left to the servers, and gives answers and errors to their journals."""
+
+    def __init__(self, work: Work, fleet: list[Server], model: str, answers: Journal, errors: Journal, limits: Limits):
+        self.work, self.fleet, self.model, self.limits = work, fleet, model, limits
+        self.answers, self.errors = answers, errors
+        self.new = self.failed = self.prompt_tokens = self.completion_tokens = 0
+        self.fatal: Exception | None = None
+        self.stopping = False
+        self._rows = work.rows()
+        self._exhausted = False
+        self._returned: deque[Attempt] = deque()                       # a server died under them
+        self._delayed: list[tuple[float, int, Attempt]] = []           # a heap: when to ask again
+        self._order = itertools.count()
+        self._wake = asyncio.Event()
+        self._urls = {(server, path): URL(server.root + path, encoded=True)
+                      for server in fleet for path in (COMPLETIONS, CHAT)}
+
+    async def run(self) -> None:
+        """Send until everything is answered, or `stop` is called.
+
+        Raises:
+            WorkshopError: the run cannot go on: servers gone, another model, key refused, disk full.
+        """
+        tasks: set[asyncio.Task] = set()
+        helpers = [asyncio.create_task(self._helped(server.watch(self.model))) for server in self.fleet]
+        helpers.append(asyncio.create_task(self._helped(self._commit_regularly())))
+        try:
+            while not self.fatal and not self.stopping:
+                self._check_fleet()
+                for server in self.fleet:
+                    self._staff(server, tasks)
+                if not tasks and not self._delayed and not self._returned and self._exhausted:
+                    break
+                self._wake.clear()
+                with _quiet():
+                    await asyncio.wait_for(self._wake.wait(), 0.1)
+            if tasks and self.stopping and not self.fatal:
+                await asyncio.wait(tasks, timeout=self.limits.grace_s)
+        finally:
+            for task in [*tasks, *helpers]:
+                task.cancel()
+            await asyncio.gather(*tasks, *helpers, return_exceptions=True)
+        if self.fatal:
+            raise self.fatal
+
+    def stop(self) -> None:
+        """Send nothing more; what is in flight has `grace_s` to end."""
+        self.stopping = True
+        self._wake.set()
+
+    async def _helped(self, helper) -> None:
+        try:
+            await helper
+        except Exception as error:
+            self._fail(error)
+
+    def _fail(self, error: Exception) -> None:
+        self.fatal = self.fatal or error
+        self._wake.set()
+
+    def _check_fleet(self) -> None:
+        now = time.monotonic()
+        gone = [server for server in self.fleet if server.down_since and now - server.down_since > self.limits.patience_s]
+        if len(gone) == len(self.fleet):
+            self._fail(WorkshopError(
+                f"{gone[0].url} has not answered for {self.limits.patience_s:.0f} s.",
+                "Start the server again, and run the same command again: it goes on where it stopped."))
+
+    def _staff(self, server: Server, tasks: set[asyncio.Task]) -> None:
+        """Start workers up to the server's pace, as long as there is work for them."""
+        while server.up.is_set() and server.workers < server.pace.limit and self._has_work():
+            server.workers += 1
+            task = asyncio.create_task(self._work(server))
+            tasks.add(task)
+            task.add_done_callback(tasks.discard)
+            if server.workers > server.in_flight + 64:      # let those start first
+                self._wake.set()
+                return
+
+    def _has_work(self) -> bool:
+        return bool(self._returned or self._may_read() or (self._delayed and self._delayed[0][0] <= time.monotonic()))
+
+    def _may_read(self) -> bool:
+        """A server that fails every row must not fill the memory with rows to be asked again."""
+        return not self._exhausted and len(self._delayed) <= 4 * sum(server.pace.limit for server in self.fleet)
+
+    async def _work(self, server: Server) -> None:
+        try:
+            while not self.stopping and not self.fatal and server.up.is_set() and server.workers <= server.pace.limit:
+                attempt = await self._next()
+                if attempt is None:
+                    return
+                server.in_flight += 1
+                try:
+                    await self._ask(attempt, server)
+                finally:
+                    server.in_flight -= 1
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:
+            self._fail(error)
+        finally:
+            server.workers -= 1
+            self._wake.set()
+
+    async def _next(self) -> Attempt | None:
+        if self._returned:
+            return self._returned.popleft()
+        now = time.monotonic()
+        if self._delayed and self._delayed[0][0] <= now:
+            return heapq.heappop(self._delayed)[2]
+        if not self._may_read():
+            return None
+        for row in self._rows:
+            if row is not None:
+                return Attempt(row)
+            await asyncio.sleep(0)
+        self._exhausted = True
+        return None
+
+    async def _ask(self, attempt: Attempt, server: Server) -> None:
+        row = attempt.row
+        try:
+            async with server.session.post(self._urls[server, row.url], data=row.payload(self.model)) as answer:
+                raw = await answer.read()
+                status, wait = answer.status, answer.headers.get("Retry-After")
+            if status == 200:
+                return self._keep(row, server, raw)
+        except (aiohttp.ClientPayloadError, Cut) as error:
+            return self._again(attempt, None, "cut_answer", f"the answer was cut: {error}"[:500])
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            return await self._lost(attempt, server, error)
+        self._refused(attempt, server, status, raw, wait)
+
+    def _keep(self, row: Row, server: Server, raw: bytes) -> None:
+        try:
+            body = json.loads(raw)
+            choices, model = body["choices"], body.get("model", self.model)
+        except (ValueError, KeyError, TypeError):
+            raise Cut(f"{raw[:80]!r}") from None
+        if model != self.model:
+            return self._fail(servers.another_model(server.url, model, self.model))
+        if not choices or any(choice.get("finish_reason") in CUT for choice in choices):
+            raise Cut("no choices" if not choices else "a choice has no end")
+        usage = body.get("usage") or {}
+        self.prompt_tokens += usage.get("prompt_tokens") or 0
+        self.completion_tokens += usage.get("completion_tokens") or 0
+        self.answers.add(answer_line(row.custom_id, row.key, row.number, raw, row.extra))
+        self.work.index.done.add(row.number)
+        self.new += 1
+        server.answered += 1
+
+    def _refused(self, attempt: Attempt, server: Server, status: int, raw: bytes, wait: str | None) -> None:
+        said = _message(raw)
+        if status in (401, 403):
+            return self._fail(servers.key_refused(server.url))
+        if status == 404 and "does not exist" in said:
+            return self._fail(WorkshopError(f"{server.url} says: {said}", "Give --model, or the right server."))
+        if status not in AGAIN:
+            return self._give_up(attempt, status, "refused", said)
+        if status in BUSY:
+            server.pace.refused()
+        self._again(attempt, status, "server_error", said, _seconds(wait), busy=status in BUSY)
+
+    def _again(self, attempt: Attempt, status: int | None, code: str, said: str, wait_s: float | None = None,
+               busy: bool = False) -> None:
+        attempt.busy += busy
+        attempt.errors += not busy
+        if attempt.errors >= self.limits.attempts or attempt.busy >= self.limits.busy_attempts:
+            tries = attempt.errors + attempt.busy
+            return self._give_up(attempt, status, code, f"{said} ({tries} attempts)")
+        doubled = self.limits.backoff_s * 2 ** min(10, attempt.errors + attempt.busy - 1)
+        pause = wait_s if wait_s is not None else min(self.limits.longest_backoff_s, doubled) * random.uniform(0.5, 1.0)
+        heapq.heappush(self._delayed, (time.monotonic() + pause, next(self._order), attempt))
+
+    async def _lost(self, attempt: Attempt, server: Server, error: Exception) -> None:
+        """The connection broke: a closed one that was used again, a server that died, or one that died of this row."""
+        reused = isinstance(error, aiohttp.ServerDisconnectedError) and not attempt.deaths
+        attempt.deaths += 1
+        if attempt.deaths >= self.limits.deaths:
+            kind = f"{type(error).__name__}: {error}".removesuffix(": ")
+            return self._give_up(attempt, None, "connection", f"the connection broke {attempt.deaths} times ({kind})")
+        if isinstance(error, TimeoutError) and not isinstance(error, aiohttp.ConnectionTimeoutError):
+            return self._again(attempt, None, "timeout", f"no answer in {self.limits.read_timeout_s:.0f} s")
+        self._returned.append(attempt)
+        if not reused and not await server.alive():
+            server.fell()
+        elif attempt.deaths > 1:
+            await asyncio.sleep(self.limits.backoff_s * attempt.deaths)
+
+    def _give_up(self, attempt: Attempt, status: int | None, code: str, said: str) -> None:
+        row = attempt.row
+        self.errors.add(error_line(row.custom_id, row.number, row.place, status, code, said))
+        self.failed += 1
+        if self.failed >= self.limits.hopeless and not self.new:
+            self._fail(WorkshopError(f"The first {self.failed} rows all failed, the last one with: {said}.",
+                                     "Correct what it says, and run the same command again."))
+
+    async def _commit_regularly(self) -> None:
+        while True:
+            await asyncio.sleep(COMMIT_S)
+            for journal in (self.answers, self.errors):
+                if lines := journal.take():
+                    # Shielded: a run that is stopped waits for the disk, and loses nothing that it took.
+                    await asyncio.shield(asyncio.to_thread(journal.write, lines))
+
+
+class _quiet:
+    """Lets a wait's time-out pass."""
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind, *_: object) -> bool:
+        return kind is not None and issubclass(kind, TimeoutError)
+
+
+def _message(raw: bytes) -> str:
+    try:
+        body = json.loads(raw)
+        error = body.get("error", body)
+        said = error.get("message") if isinstance(error, dict) else error
+        return str(said or body)[:2000]
+    except (ValueError, AttributeError):
+        return raw[:500].decode(errors="replace").strip() or "nothing"
+
+
+def _seconds(text: str | None) -> float | None:
+    try:
+        return min(300.0, max(0.0, float(text))) if text else None
+    except ValueError:
+        return None      # a date: the usual pause does

@@ -1,0 +1,217 @@
+"""One server of a batch: how many requests it may have at once, and whether it is there."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from dataclasses import dataclass
+
+import aiohttp
+
+from workshop.engine import metrics
+from workshop.errors import BadInput, WorkshopError
+
+FIRST_LIMIT, LARGEST_LIMIT, SMALLEST_LIMIT = 32, 1024, 4
+POLL_S, QUICK_POLL_S = 1.0, 0.4
+KEEP_ALIVE_S = 3.0          # uvicorn closes idle connections after 5 s; reusing one as it closes loses a request
+_LINES = tuple(f"vllm:{name}" for name in (
+    "num_requests_running", "num_requests_waiting", "kv_cache_usage_perc", "gpu_cache_usage_perc", "num_preemptions"))
+
+
+@dataclass
+class Pace:
+    """How many requests at once, found by what the server says of itself.
+
+    Doubles while the server takes in all that it is sent, then grows slowly; keeps a short queue waiting, so that the
+    engine never lacks work, and no more. Preempted requests are computed twice: then it backs off.
+    """
+
+    limit: int = FIRST_LIMIT
+    fixed: bool = False
+    doubling: bool = True
+    best_rows_per_s: float = 0.0
+
+    def by_metrics(self, in_flight: int, running: int, waiting: int, kv_cache_usage: float, preempted: float) -> None:
+        """Adjust after one look at /metrics; `preempted` counts since the look before."""
+        if self.fixed:
+            return
+        queue = max(4, running // 8)
+        if preempted and kv_cache_usage > 0.5:
+            self.limit, self.doubling = max(SMALLEST_LIMIT, self.limit * 4 // 5), False
+        elif waiting > 2 * queue:
+            self.limit, self.doubling = max(SMALLEST_LIMIT, min(self.limit, in_flight) - (waiting - queue)), False
+        elif waiting <= queue and in_flight >= self.limit * 0.9 and kv_cache_usage < 0.95:
+            self._grow()
+
+    def by_rate(self, in_flight: int, rows_per_s: float) -> None:
+        """Adjust where there are no metrics: more, as long as more comes back."""
+        if self.fixed or in_flight < self.limit * 0.9:
+            return
+        if rows_per_s > 1.1 * self.best_rows_per_s:
+            self.best_rows_per_s = rows_per_s
+            self._grow()
+
+    def refused(self) -> None:
+        """The server said 429: it wants less."""
+        if not self.fixed:
+            self.limit, self.doubling = max(SMALLEST_LIMIT, self.limit * 3 // 4), False
+
+    def _grow(self) -> None:
+        self.limit = min(LARGEST_LIMIT, self.limit * 2 if self.doubling else self.limit + max(1, self.limit // 16))
+
+
+class Server:
+    """A server that the batch sends to. `url` ends in /v1."""
+
+    def __init__(self, url: str, api_key: str, concurrency: int | None = None):
+        if not url.startswith(("http://", "https://")):
+            raise BadInput(f"{url!r} is no address of a server.", "Give http://HOST:PORT/v1.")
+        self.root = url.rstrip("/").removesuffix("/v1")
+        self.url = f"{self.root}/v1"
+        self.headers = {"Content-Type": "application/json", "User-Agent": "workshop-batch"}
+        if api_key:
+            self.headers["Authorization"] = f"Bearer {api_key}"
+        self.pace = Pace(concurrency, fixed=True) if concurrency else Pace()
+        self.workers = self.in_flight = self.answered = 0
+        self.up, self.down_since = asyncio.Event(), None
+        self.look: metrics.Metrics | None = None
+
+    def connect(self, read_timeout_s: float) -> None:
+        """Open the session; call it inside the event loop."""
+        self.session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEP_ALIVE_S, ttl_dns_cache=300),
+            cookie_jar=aiohttp.DummyCookieJar(), headers=self.headers,
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=read_timeout_s))
+
+    async def get(self, path: str, timeout_s: float = 5.0) -> tuple[int, str]:
+        """GET a path beside /v1; (status, text)."""
+        async with self.session.get(self.root + path, timeout=aiohttp.ClientTimeout(total=timeout_s)) as answer:
+            return answer.status, await answer.text()
+
+    async def models(self) -> list[dict]:
+        """Return what it serves.
+
+        Raises:
+            WorkshopError: it refuses the key, or is no server of this kind.
+            aiohttp.ClientError, TimeoutError: it does not answer.
+        """
+        import json
+
+        status, text = await self.get("/v1/models")
+        if status in (401, 403):
+            raise key_refused(self.url)
+        if status in (429, 500, 502, 503, 504):
+            raise aiohttp.ClientError(f"it answers {status}")
+        try:
+            return [dict(model) for model in json.loads(text)["data"]]
+        except (ValueError, KeyError, TypeError):
+            raise WorkshopError(f"{self.url}/models answers {status}, and no list of models.",
+                                "Give the address of a vLLM server, which ends in /v1.") from None
+
+    async def check(self, model: str) -> dict:
+        """Return the entry of the model that it is to answer as ('': the only one that it has)."""
+        found = await self.models()
+        names = [entry.get("id") for entry in found]
+        if not model and len(found) > 1:
+            raise WorkshopError(f"{self.url} serves several models: {', '.join(names)}.", "Choose one with --model.")
+        if not found or (model and model not in names):
+            raise another_model(self.url, ", ".join(names) or "nothing", model)
+        return found[names.index(model)] if model else found[0]
+
+    async def version(self) -> str | None:
+        """Return vLLM's version, where it is told."""
+        import json
+
+        try:
+            status, text = await self.get("/version")
+            return json.loads(text).get("version") if status == 200 else None
+        except (aiohttp.ClientError, TimeoutError, ValueError, AttributeError):
+            return None
+
+    async def watch(self, model: str) -> None:
+        """Look at the server as long as the batch runs: adjust the pace, and see when it is back after a fall."""
+        before, at, has_metrics = self.answered, time.monotonic(), True
+        while True:
+            await asyncio.sleep(QUICK_POLL_S if self.pace.doubling else POLL_S)
+            if not self.up.is_set():
+                await self._see_whether_it_is_back(model)
+                continue
+            look = await self._look() if has_metrics else None
+            has_metrics = has_metrics and look is not False
+            now, done = time.monotonic(), self.answered
+            if isinstance(look, metrics.Metrics):
+                last, self.look = self.look, look
+                preempted = (look.preemptions_total or 0) - ((last and last.preemptions_total) or 0) if last else 0
+                self.pace.by_metrics(self.in_flight, look.requests_running or 0, look.requests_waiting or 0,
+                                     look.kv_cache_usage or 0.0, max(0.0, preempted))
+            elif not has_metrics and done > before:
+                self.pace.by_rate(self.in_flight, (done - before) / (now - at))
+            before, at = done, now
+
+    async def _look(self) -> metrics.Metrics | None | bool:
+        """Return what /metrics says; None: not this time; False: it has none."""
+        try:
+            status, text = await self.get("/metrics", timeout_s=10)
+            if status != 200:
+                return False
+            wanted = [line for line in text.splitlines() if line.startswith(_LINES)]   # the page has 400 lines
+            return metrics.parse("\n".join([*wanted, ""]))
+        except BadInput:
+            return False
+        except (aiohttp.ClientError, TimeoutError, OSError):
+            return None
+
+    async def _see_whether_it_is_back(self, model: str) -> None:
+        try:
+            await self.check(model)
+        except (aiohttp.ClientError, TimeoutError, OSError):
+            return
+        self.down_since = None
+        self.up.set()
+
+    def fell(self) -> None:
+        """Send nothing more until it answers again."""
+        if self.up.is_set():
+            self.up.clear()
+            self.down_since, self.look = time.monotonic(), None
+
+    async def alive(self) -> bool:
+        """Whether it answers at all."""
+        try:
+            await self.get("/v1/models")
+            return True
+        except (aiohttp.ClientError, TimeoutError, OSError):
+            return False
+
+
+def find(urls: tuple[str, ...], concurrency: int | None) -> list[Server]:
+    """Return the servers at these addresses, or the one that connect() finds; nothing is asked yet."""
+    if urls:
+        unique = list(dict.fromkeys(url.rstrip("/") for url in urls))
+        return [Server(url, _key_for(url), concurrency) for url in unique]
+    from workshop.use import client
+
+    record = client.find()
+    return [Server(record.url, record.api_key, concurrency)]
+
+
+def _key_for(url: str) -> str:
+    """Return WORKSHOP_API_KEY, else the key in this user's own record of that server."""
+    from workshop.launch import records
+
+    if key := os.environ.get("WORKSHOP_API_KEY"):
+        return key
+    own = [record for record in records.own() if record.url.rstrip("/").removesuffix("/v1") == url.removesuffix("/v1")]
+    return own[-1].api_key if own else ""
+
+
+def key_refused(url: str) -> WorkshopError:
+    """The error for 401 and 403."""
+    return WorkshopError(f"{url} refuses the key.", "Set WORKSHOP_API_KEY to the server's key.")
+
+
+def another_model(url: str, has: str, asked: str) -> WorkshopError:
+    """The error for a server that is not the one that was meant."""
+    return WorkshopError(f"{url} serves {has}, not {asked or 'a model'}.",
+                         f"Give --model {has}, or the address of the right server. All answers so far are kept.")

@@ -1,0 +1,171 @@
+"""`workshop batch INPUT OUTPUT`: every prompt of a file answered exactly once; run it again and it goes on."""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import json
+import signal
+import sys
+import time
+from pathlib import Path
+
+import click
+
+from workshop.cli.serve import _Forwarding
+from workshop.errors import BadInput
+
+SAMPLING = {    # vLLM's name -> (type, help)
+    "max_tokens": (int, "Longest answer, in tokens (the server's default is 16 for completions)."),
+    "min_tokens": (int, "Shortest answer, in tokens."),
+    "temperature": (float, "0 is greedy."),
+    "top_p": (float, "Most probable tokens up to this sum."),
+    "top_k": (int, "This many most probable tokens."),
+    "min_p": (float, "Tokens at least this probable, relative to the most probable."),
+    "frequency_penalty": (float, "-2 to 2."),
+    "presence_penalty": (float, "-2 to 2."),
+    "repetition_penalty": (float, "More than 0; 1 is off."),
+    "seed": (int, "Of every request."),
+    "logprobs": (int, "Logprobs of this many alternatives for each token."),
+    "prompt_logprobs": (int, "The same for the prompt's tokens."),
+}
+SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
+LINE_S = 10.0       # between lines where there is no terminal
+
+
+def _sampling_options(function):
+    for name, (kind, text) in reversed(SAMPLING.items()):
+        function = click.option(f"--{name.replace('_', '-')}", f"--{name}", name, type=kind, help=text)(function)
+    return function
+
+
+@click.command(cls=_Forwarding, options_metavar="[OPTIONS]")
+@click.argument("input", type=click.Path(path_type=Path))
+@click.argument("output", type=click.Path(path_type=Path))
+@click.option("--url", "urls", multiple=True, help="Server, ending in /v1; more than once for several. "
+              "By default the one that connect() finds. Key: WORKSHOP_API_KEY.")
+@click.option("--model", help="Name that requests give; with --offline a folder or Hub id.")
+@click.option("--concurrency", type=int, help="Requests at once to each server; by default found from /metrics.")
+@click.option("--samples", type=int, default=1, show_default=True, help="Answers to each prompt.")
+@click.option("--offline", is_flag=True, help="No server: vLLM's engine in this process. Other flags go to the engine, "
+              "for example --tensor-parallel-size 4.")
+@click.option("--skip-bad", is_flag=True, help="Leave malformed rows out instead of refusing the file.")
+@click.option("--column", help="Field or column that holds the prompts.")
+@click.option("--chat", is_flag=True, help="Send plain prompts as a user's message.")
+@click.option("--stop", multiple=True, help="End an answer before this text; may be given more than once.")
+@click.option("--sampling", "more", help="Any other sampling parameters, as JSON: '{\"top_logprobs\": 5}'.")
+@_sampling_options
+@click.option("--patience", type=float, default=120.0, show_default=True,
+              help="Seconds to wait for a server that is away.")
+@click.option("--json", "as_json", is_flag=True, help="Print how it ended as JSON.")
+@click.pass_context
+def command(ctx: click.Context, input: Path, output: Path, urls: tuple[str, ...], model: str | None,
+            concurrency: int | None, samples: int, offline: bool, skip_bad: bool, column: str | None, chat: bool,
+            stop: tuple[str, ...], more: str | None, patience: float, as_json: bool, **sampling) -> None:
+    """Answer every prompt of INPUT exactly once, into OUTPUT. Run it again, and it goes on where it ended.
+
+    INPUT: .json (an array of strings), .txt (a prompt a line), .jsonl (any fields, or OpenAI's batch format), .csv or
+    .parquet (--column). OUTPUT: .jsonl (OpenAI's batch format) or .parquet. Beside it: OUTPUT.errors.jsonl (rows
+    without an answer, and why) and OUTPUT.meta.json (what it came from).
+
+    Exit codes: 0 every row is answered, 1 some are not, 2 wrong use, 75 interrupted (SIGTERM, SIGUSR1, Ctrl-C) with
+    everything kept: run it again.
+    """
+    from workshop.batch.online import Batch
+    from workshop.batch.send import Limits
+
+    engine_args: tuple[str, ...] = ctx.obj or ()
+    if engine_args and not offline:
+        _refuse_unknown(ctx, engine_args[0])
+    if offline and urls:
+        raise BadInput("--offline needs no server, and --url names one.", "Give one of the two.")
+    options = {**sampling, **_more(more), **({"stop": list(stop)} if stop else {})}
+    shared = {"model": model, "samples": samples, "skip_bad": skip_bad, "column": column, "chat": chat, **options}
+    with _Display(input.name) as display:
+        if offline:
+            from workshop.batch.offline import OfflineBatch
+
+            batch = OfflineBatch(input, output, engine_args=engine_args, concurrency=concurrency, report=display, **shared)
+        else:
+            batch = Batch(input, output, url=urls, concurrency=concurrency, report=display,
+                          limits=Limits(patience_s=patience), **shared)
+        with _signals(batch.stop):
+            summary = batch.run()
+    if as_json:
+        click.echo(json.dumps({**summary.to_dict(), "exit_code": summary.exit_code}, indent=1))
+    else:
+        sign = {0: "✓", 75: "…"}.get(summary.exit_code, "✗")
+        click.echo(f"{sign} {summary}. {'Run the same command again: it goes on.' if sign == '…' else ''}".rstrip())
+    sys.exit(summary.exit_code)
+
+
+def _refuse_unknown(ctx: click.Context, flag: str) -> None:
+    known = [option for param in ctx.command.params for option in param.opts]
+    near = difflib.get_close_matches(flag, known, n=1)
+    raise BadInput(f"There is no flag {flag}.", f"Did you mean {near[0]}?" if near else
+                   "`workshop batch --help` lists them; flags of the engine need --offline.")
+
+
+def _more(text: str | None) -> dict:
+    if not text:
+        return {}
+    try:
+        found = json.loads(text)
+        if isinstance(found, dict):
+            return found
+    except ValueError:
+        pass
+    raise BadInput(f"--sampling {text!r} is no JSON object.", "Give for example '{\"top_k\": 5}'.")
+
+
+@contextlib.contextmanager
+def _signals(stop):
+    """Let the signals of people and of SLURM end the batch in order; a second one of them ends it as always."""
+    before = {}
+
+    def handle(number: int, _: object) -> None:
+        for each, handler in before.items():
+            signal.signal(each, handler)
+        stop()
+
+    for each in SIGNALS:
+        before[each] = signal.signal(each, handle)
+    try:
+        yield
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
+
+
+class _Display:
+    """The progress bar on a terminal; a line every 10 s elsewhere. Called with each Progress, from any thread."""
+
+    def __init__(self, title: str):
+        self._title, self._live, self._printed = title, None, time.monotonic()
+        if sys.stderr.isatty():
+            from rich.console import Console
+            from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
+            from rich.progress import Progress as Live
+
+            columns = (TextColumn("[bold]{task.description}"), BarColumn(bar_width=24), MofNCompleteColumn(),
+                       TextColumn("{task.fields[words]}"))
+            self._live = Live(*columns, console=Console(stderr=True), transient=True)
+            self._task = self._live.add_task(title, total=None, words="reading the input")
+
+    def __call__(self, progress) -> None:
+        from workshop.batch.progress import words
+
+        if self._live:
+            self._live.update(self._task, total=progress.rows, completed=progress.done, words=words(progress))
+        elif time.monotonic() - self._printed >= LINE_S:
+            self._printed = time.monotonic()
+            click.echo(f"{self._title}: {progress.done:,}/{progress.rows:,} · {words(progress)}", err=True)
+
+    def __enter__(self):
+        if self._live:
+            self._live.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        if self._live:
+            self._live.stop()
