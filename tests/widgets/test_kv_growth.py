@@ -1,0 +1,119 @@
+"""The paged KV cache of the widget keeps what a paged cache must keep, at every step of every pool."""
+
+from __future__ import annotations
+
+import statistics
+import time
+
+import pytest
+
+pytest.importorskip("ipywidgets")
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from workshop.errors import BadInput
+from workshop.learn.widgets.kv_case import REQUESTS, Request, reserved_tokens, simulate
+from workshop.learn.widgets.kv_growth import KvGrowth
+from workshop.learn.widgets.kv_picture import growth_html, spoken
+from workshop.plan.catalog import load_model
+
+requests = st.lists(st.tuples(st.integers(0, 20), st.integers(1, 60), st.integers(1, 60)), min_size=1, max_size=6)
+
+
+@pytest.fixture
+def growth():
+    return KvGrowth()
+
+
+class TestScheduler:
+    @settings(max_examples=60, deadline=None)
+    @given(requests, st.integers(8, 24))
+    def test_blocks_are_held_once_and_hold_all_tokens(self, lengths, blocks):
+        asked = tuple(Request("ABCDEF"[n], *each) for n, each in enumerate(lengths))
+        for state in simulate(blocks, asked):
+            held = [block for shown in state.requests for block in shown.blocks]
+            assert len(held) == len(set(held)) == state.used
+            assert state.tokens == sum(shown.tokens for shown in state.requests)
+            assert all(len(shown.blocks) == -(-shown.tokens // 16) for shown in state.requests)
+
+    @settings(max_examples=60, deadline=None)
+    @given(requests, st.integers(8, 24))
+    def test_every_request_gets_all_its_tokens(self, lengths, blocks):
+        asked = tuple(Request("ABCDEF"[n], *each) for n, each in enumerate(lengths))
+        last = simulate(blocks, asked)[-1]
+        assert [shown.generated for shown in last.requests] == [r.output for r in asked]
+        assert all(shown.state == "finished" for shown in last.requests)
+        assert last.used == 0
+
+    def test_a_request_takes_a_block_when_its_last_one_is_full(self):
+        states = simulate(8, (Request("A", 0, 15, 20),))
+        assert [(s.tokens, s.used) for s in states[1:5]] == [(15, 1), (16, 1), (17, 2), (18, 2)]
+
+    def test_the_last_to_come_is_preempted_and_computed_again(self):
+        states = simulate(8, (Request("A", 0, 60, 60), Request("B", 0, 40, 40)))
+        when = next(s for s in states if "preempted" in s.event)
+        a, b = when.requests
+        assert (a.state, b.state, b.tokens) == ("running", "preempted", 0)
+        again = next(s for s in states[when.step:] if "B starts again" in s.event).requests[1]
+        assert again.tokens == 40 + b.generated         # the prompt, and what it had written
+
+    def test_the_first_pool_becomes_full(self, growth):
+        assert any("preempted" in s.event for s in growth.states)
+        assert any(s.used == len(s.pool) for s in growth.states)
+
+    def test_without_paging_the_longest_length_is_held_back(self):
+        state = simulate(32, (Request("A", 0, 10, 100),))[1]
+        assert (state.tokens, reserved_tokens(state)) == (10, 110)
+
+    def test_what_cannot_fit_is_refused(self):
+        with pytest.raises(BadInput, match="Request D grows to 10 blocks, and the pool has 8"):
+            simulate(8, REQUESTS)
+        with pytest.raises(BadInput, match="blocks is 0"):
+            simulate(0)
+
+
+class TestView:
+    @pytest.mark.parametrize(("control", "value"), [("model", "llama-3.1-70b"), ("blocks", 40), ("requests", 1),
+                                                    ("step", 50), ("play", 60)])
+    def test_every_control_changes_the_picture(self, growth, control, value):
+        growth.step.value = 30
+        before = growth.picture.value
+        getattr(growth, control).value = value
+        assert growth.picture.value != before
+
+    def test_play_moves_the_slider(self, growth):
+        growth.play.value = 12
+        assert growth.step.value == 12
+        assert growth.state.step == 12
+
+    def test_bytes_are_those_of_the_model(self, growth):
+        growth.step.value = 1
+        growth.model.value = "llama-3.1-70b"
+        # 52 + 21 tokens × 2 × 80 layers × 8 KV heads × 128 × 2 bytes (config.json) = 22.8 MiB
+        assert "22.8 MiB" in growth.picture.value
+
+    def test_a_smaller_pool_says_why_it_cannot(self, growth):
+        growth.blocks.value = 8
+        assert "refuses to start" in growth.picture.value
+        growth.blocks.value = 24
+        assert "The pool" in growth.picture.value
+
+    @pytest.mark.parametrize("model", ["gpt2", "deepseek-v3", "jamba-v0.1", "gemma-2-9b"])
+    def test_every_kind_of_attention_can_be_counted(self, model):
+        state = simulate(24)[40]
+        assert "One token" in growth_html(state, load_model(model))
+        assert "blocks used" in spoken(state, load_model(model))
+
+    def test_full_is_said(self, growth):
+        full = next(s for s in growth.states if s.used == len(s.pool))
+        growth.step.value = full.step
+        assert "FULL" in growth.picture.value
+
+    def test_a_step_takes_less_than_16_ms(self, growth):
+        times = []
+        for n in range(1, 60):
+            started = time.perf_counter()
+            growth.step.value = n
+            times.append(time.perf_counter() - started)
+        assert statistics.median(times) < 0.016
