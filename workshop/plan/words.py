@@ -65,6 +65,8 @@ def reasons(m: ModelConfig, g: GPU, s: Settings, choice: Choice, sent: Sequence[
     if f.fits:
         out.append(f"They hold {f.capacity.blocks:,} blocks of {f.layout.block_size} tokens: {f.capacity.tokens:,} tokens, "
                    f"or {f.capacity.max_concurrency:.2f} requests of {s.max_model_len:,} tokens at once.")
+    if not f.fits:
+        return out
     out += [_window_reason(m)] if m.sliding else []
     for t in sent:
         out.append(f"A step of one token sends {t.count} × {t.bytes_each / 1024:.0f} KiB ({t.what}, {t.reason}) over "

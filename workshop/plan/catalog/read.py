@@ -152,7 +152,10 @@ def _dtype(f: Fields, architecture: str) -> str:
 
 def _rope(f: Fields) -> Mapping:
     rope = f.raw.get("rope_parameters") or f.raw.get("rope_scaling") or {}
-    return rope if isinstance(rope, Mapping) else {}
+    if not isinstance(rope, Mapping):
+        f.refuse("rope_scaling", f"is {rope!r}, not an object")
+    nested = [v for v in rope.values() if isinstance(v, Mapping)]      # Transformers 5: one a kind of layer
+    return rope.get("full_attention", nested[0]) if nested else rope
 
 
 def _partial_rotary(f: Fields, facts: dict) -> float:

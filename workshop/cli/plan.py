@@ -1,0 +1,181 @@
+"""`workshop plan`: predict memory, parallelism and speed of a model on GPUs."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from workshop.errors import BadInput
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    from workshop.plan.parallelism import Plan
+
+BAR_CELLS = 56
+# part -> (cell, colour): weights, overhead, KV cache, what vLLM leaves alone
+PARTS = {"weights": ("█", "blue"), "overhead": ("▓", "yellow"), "KV cache": ("▒", "green"), "left to others": ("░", "dim")}
+
+
+class Tokens(click.ParamType):
+    """A whole number; 8k is 8,000 and 8K is 8,192, as vLLM reads its own flags."""
+
+    name = "integer"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        found = re.fullmatch(r"(-?\d+)([kKmM]?)", str(value).strip().replace(",", "").replace("_", ""))
+        if not found:
+            self.fail(f"{value!r} is not a whole number (131072, 128K and 128k are).", param, ctx)
+        return int(found[1]) * {"": 1, "k": 1000, "K": 1024, "m": 10**6, "M": 1 << 20}[found[2]]
+
+
+@click.command()
+@click.argument("model", required=False)
+@click.option("--gpu", help="GPU name, as `--list-gpus` prints them: h100, h200, a100-80gb, …")
+@click.option("--gpus-per-node", type=int, help="GPUs in one node.  [default: 8]")
+@click.option("--nodes", type=int, help="Nodes that may be used.")
+@click.option("--tensor-parallel-size", "-tp", type=int, help="Without it the plan chooses.")
+@click.option("--pipeline-parallel-size", "-pp", type=int, help="Without it the plan chooses.")
+@click.option("--dtype", default="auto", show_default=True, help="auto, bfloat16, float16 or float32.")
+@click.option("--quantization", "-q", help="vLLM's name: fp8, awq, gptq, …; a quantization_config counts as given.")
+@click.option("--kv-cache-dtype", default="auto", show_default=True, help="auto, bfloat16, fp8, fp8_e4m3 or fp8_e5m2.")
+@click.option("--max-model-len", type=Tokens(), help="Tokens of one request, prompt and answer.  [default: the model's]")
+@click.option("--gpu-memory-utilization", type=float, help="Share of the GPU that vLLM takes.  [default: 0.92]")
+@click.option("--max-num-batched-tokens", type=Tokens(), help="Tokens of one step.  [default: vLLM's for this GPU]")
+@click.option("--max-num-seqs", type=Tokens(), help="Requests of one step.  [default: vLLM's for this GPU]")
+@click.option("--enforce-eager", is_flag=True, help="No CUDA graphs.")
+@click.option("--vllm-version", help="Version whose formulas are used.  [default: 0.25.1]")
+@click.option("--usage", type=click.Choice(["llm", "serve"]), default="llm", show_default=True,
+              help="Whose defaults hold where none is given: the LLM class's or vllm serve's.")
+@click.option("--network", default="infiniband-ndr", show_default=True, help="Link between nodes.")
+@click.option("--explain", is_flag=True, help="Show every overhead and every part of a step, with its source.")
+@click.option("--list-models", is_flag=True, help="Print the catalogue's models.")
+@click.option("--list-gpus", is_flag=True, help="Print the catalogue's GPUs.")
+@click.option("--json", "as_json", is_flag=True, help="Print data instead of text.")
+def command(model: str | None, gpu: str | None, as_json: bool, explain: bool, list_models: bool, list_gpus: bool,
+            **options: object) -> None:
+    """Predict memory, parallelism and speed of MODEL on GPUs.
+
+    MODEL is a catalogue name (llama-3.1-70b), its Hub id, or a folder or file with a Hugging Face config.json.
+    Exit code 0 if it fits, 1 if not, 2 for wrong use.
+
+    \b
+      workshop plan llama-3.1-70b --gpu h100 --gpus-per-node 4
+      workshop plan ./my-model --gpu h200 --max-model-len 32K --json
+    """
+    from workshop.plan import catalog
+    from workshop.plan.parallelism import plan
+
+    if list_models or list_gpus:
+        names = catalog.list_models() if list_models else catalog.list_gpus()
+        click.echo(json.dumps(names, indent=2) if as_json else "\n".join(names))
+        return
+    if not model or not gpu:
+        missing = "MODEL" if not model else "--gpu"
+        raise BadInput(f"{missing} is missing.",
+                       "For example: workshop plan llama-3.1-70b --gpu h100 --gpus-per-node 4.")
+    result = plan(model, gpu, **options)
+    if as_json:
+        click.echo(json.dumps(result.to_dict(), indent=2, ensure_ascii=False))
+    else:
+        _show(result, explain)
+    if not result.fits:
+        sys.exit(1)
+
+
+def _show(p: Plan, explain: bool) -> None:
+    from rich.console import Console
+
+    console = Console(highlight=False, width=min(Console().width, 110))
+    where = f"{p.gpus} × {p.gpu}" + (f" on {p.nodes} nodes" if p.nodes > 1 else "")
+    console.print(f"\n[bold]{p.model}[/] on [bold]{where}[/]   tensor parallel {p.tensor_parallel_size} × "
+                  f"pipeline parallel {p.pipeline_parallel_size}   [dim]vLLM {p.vllm_version}[/]")
+    if p.fits:
+        console.print(f"[bold green]✓ fits[/]  {p.kv_cache_tokens:,} tokens of KV cache · {p.max_concurrency:.2f} requests "
+                      f"of {p.max_model_len:,} tokens at once · about {p.single_stream_tokens_per_s:.0f} tokens/s for one")
+    else:
+        console.print("[bold red]✗ does not fit[/]")
+    console.print()
+    console.print(_bar(p))
+    console.print(_legend(p))
+    for title, lines, mark in (("Why", p.reasons, "•"), ("Nearest" if not p.fits else "For more", p.advice, "→")):
+        if lines:
+            console.print(f"\n[bold]{title}[/]")
+            console.print(_bullets(lines, mark))
+    if p.fits:
+        console.print("\n[bold]Run[/]" + (" on every node, with --headless on all but the first" if p.nodes > 1 else ""))
+        console.print(f"  [cyan]{p.command}[/]", soft_wrap=True)
+    if explain:
+        _explain(console, p)
+    console.print()
+
+
+def _bullets(lines: list[str], mark: str) -> Table:
+    from rich.table import Table
+    from rich.text import Text
+
+    grid = Table.grid(padding=(0, 1, 0, 1))
+    for line in lines:
+        grid.add_row(Text(f" {mark}"), Text(line))
+    return grid
+
+
+def _sizes(p: Plan) -> dict[str, float]:
+    """GiB of each part of one GPU, in PARTS' order; what does not fit runs past the end."""
+    kv = max(0.0, p.requested_gib_per_gpu - p.weights_gib_per_gpu - p.overhead_gib_per_gpu)
+    return {"weights": p.weights_gib_per_gpu, "overhead": p.overhead_gib_per_gpu, "KV cache": kv,
+            "left to others": p.gpu_memory_gib - p.requested_gib_per_gpu}
+
+
+def _bar(p: Plan) -> Text:
+    """One GPU's memory as a bar; `┃` is where its memory ends, if the model needs more."""
+    from rich.text import Text
+
+    sizes, bar = _sizes(p), Text("  ")
+    whole = max(p.gpu_memory_gib, p.weights_gib_per_gpu + p.overhead_gib_per_gpu)
+    cells = 0
+    for name, (cell, colour) in PARTS.items():
+        count = round(BAR_CELLS * sizes[name] / whole) or (1 if sizes[name] > 0.2 else 0)
+        cells += count
+        bar.append(cell * count, style=colour)
+    if whole > p.gpu_memory_gib:
+        bar.append(f" ┃ a GPU has {p.gpu_memory_gib:.1f} GiB", style="red")
+    else:
+        bar.append(f" {p.gpu_memory_gib:.1f} GiB a GPU", style="dim")
+    return bar
+
+
+def _legend(p: Plan) -> Text:
+    from rich.text import Text
+
+    line = Text("  ")
+    for name, size in _sizes(p).items():
+        cell, colour = PARTS[name]
+        line.append(cell, style=colour)
+        line.append(f" {name} {size:.1f}   ")
+    line.append("GiB", style="dim")
+    return line
+
+
+def _explain(console: Console, p: Plan) -> None:
+    """Print each overhead and each part of a decoding step with its source."""
+    from rich.table import Table
+
+    overheads = Table("Overhead", "MiB", "Why", "Source", title="Overheads of one GPU", title_justify="left", box=None)
+    for o in p.overheads:
+        overheads.add_row(o.name, f"{o.bytes / (1 << 20):,.0f}", o.reason, o.source)
+    step = Table("Part", "ms", "Source", "May be off by", title="One decoding step, one request", title_justify="left",
+                 box=None)
+    for t in p.decode:
+        step.add_row(t.name, f"{t.ms:.3f}", t.source, t.uncertainty)
+    console.print()
+    console.print(overheads)
+    if p.decode:
+        console.print()
+        console.print(step)
