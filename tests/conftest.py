@@ -47,13 +47,12 @@ def server(live_home):
             os.environ["WORKSHOP_HOME"] = before
 
 
-@pytest.fixture
-def client(server, live_home, monkeypatch):
-    """A client of the shared server, found as a learner finds it."""
-    import workshop
+@pytest.fixture(scope="session")
+def client(server):
+    """A client of the shared server."""
+    from workshop.use.client import Client
 
-    monkeypatch.setenv("WORKSHOP_HOME", str(live_home))
-    return workshop.connect()
+    return Client(server)
 
 
 def pytest_collection_modifyitems(items) -> None:
