@@ -67,7 +67,12 @@ start_engine() {
         serve_args+=(--max-logprobs 20 --middleware workshop.launch.fairshare.FairShare
                      --override-generation-config "{\"max_new_tokens\": ${WORKSHOP_MAX_TOKENS:-1024}}")
     fi
-    serve_args+=("${site_serve_args[@]}")           # last: a site's word counts
+    serve_args+=("${site_serve_args[@]}")           # later ones count: the script's, the site's, the person's
+    if [ -n "${WORKSHOP_SERVE_ARGS_FILE:-}" ]; then
+        local more
+        mapfile -t more <"$WORKSHOP_SERVE_ARGS_FILE"
+        serve_args+=("${more[@]}")
+    fi
     # A node whose part ends takes the whole step with it (--kill-on-bad-exit): a server with a part missing only hangs.
     srun --label --kill-on-bad-exit=1 --ntasks="$SLURM_NNODES" --ntasks-per-node=1 \
         --cpus-per-task="${SLURM_CPUS_PER_TASK:-1}" bash "$slurm_folder/rank.sh" "$model" "${serve_args[@]}" &

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 
 import click
@@ -26,18 +27,21 @@ def command() -> None:
 @click.option("--max-model-len", type=click.IntRange(1), help="Longest request, prompt and answer, in tokens.")
 @click.option("--learners", type=click.IntRange(0), default=0, help="Size of the class: sets limits for each learner.")
 @click.option("--name", help="Name of job and server; by default the script's.")
+@click.option("--vllm", "vllm", multiple=True, metavar="FLAGS", help="More flags of `vllm serve`, quoted; may be repeated.")
 @click.option("--dry-run", is_flag=True, help="Print the reasons, the command and the script; submit nothing.")
 @click.option("--json", "as_json", is_flag=True, help='{"job_id", "command", "script", "arguments", "environment", '
                                                       '"reasons", "advice", "fits"}')
 @click.argument("sbatch_args", nargs=-1, type=click.UNPROCESSED)
-def submit(model: str, dry_run: bool, as_json: bool, sbatch_args: tuple[str, ...], **options) -> None:
+def submit(model: str, vllm: tuple[str, ...], dry_run: bool, as_json: bool, sbatch_args: tuple[str, ...],
+           **options) -> None:
     """Submit a server of MODEL: 70b, 405b, 405b-fp8, a catalogue name, or a folder.
 
     What stands after MODEL and is not listed here goes to sbatch as it is (--partition=…, --qos=…).
     """
     from workshop.launch import slurm
 
-    submission = slurm.prepare(slurm.Request(what=model, sbatch_args=sbatch_args, **options))
+    flags = tuple(word for text in vllm for word in shlex.split(text))
+    submission = slurm.prepare(slurm.Request(what=model, vllm=flags, sbatch_args=sbatch_args, **options))
     job_id = None if dry_run else slurm.submit(submission)
     if as_json:
         click.echo(json.dumps({

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import shlex
@@ -11,8 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from workshop.errors import BadInput, WorkshopError
-from workshop.launch import course
-from workshop.launch.home import private_folder
+from workshop.launch import course, local
+from workshop.launch.home import private_folder, write_private
 from workshop.launch.slurm_queue import job_number
 
 
@@ -37,6 +38,8 @@ RECIPES = {
     "405b-fp8": Recipe("405b-fp8.sbatch", "Llama-3.1-405B-Instruct-FP8", "llama-3.1-405b-fp8", "h100", 2, 4, 16384, 0.92,
                        "pipeline"),
 }
+NODES_TRIED = (1, 2, 3, 4, 6, 8, 12, 16)     # for a model without a script of its own: the fewest that hold it
+GPUS_PER_NODE = 4
 GPU_MEMORY_SHARE = 0.95     # a GPU of the planned kind has at least this share of its memory, whatever ECC takes
 
 
@@ -54,6 +57,7 @@ class Request:
     learners: int = 0
     name: str | None = None
     max_model_len: int | None = None
+    vllm: tuple[str, ...] = ()          # more flags of `vllm serve`
     sbatch_args: tuple[str, ...] = ()
 
 
@@ -140,7 +144,7 @@ def _of_recipe(request: Request, recipe: Recipe, site: dict[str, str]) -> Submis
     if request.pipeline and recipe.split != "pipeline":
         environment["PARALLEL"] = "pipeline"
     arguments = _arguments(request, nodes if request.nodes else None, gpus if request.gpus_per_node else None)
-    return _submission(recipe.script, arguments, environment, planned, folder)
+    return _submission(request, recipe.script, arguments, environment, planned, folder)
 
 
 def _of_plan(request: Request, site: dict[str, str]) -> Submission:
@@ -152,9 +156,13 @@ def _of_plan(request: Request, site: dict[str, str]) -> Submission:
     known = (folder / "config.json").is_file()
     if not known:
         load_model(request.what)        # an unknown name ends here, with the choices
-    planned = plan(folder if known else request.what, request.gpu or "h100", nodes=request.nodes,
-                   gpus_per_node=request.gpus_per_node or 4, max_model_len=request.max_model_len, usage="serve",
-                   **({"pipeline_parallel_size": request.nodes} if request.pipeline and request.nodes else {}))
+    for nodes in (request.nodes,) if request.nodes else NODES_TRIED:
+        per_node = request.gpus_per_node or GPUS_PER_NODE
+        split = {"tensor_parallel_size": per_node, "pipeline_parallel_size": nodes} if request.pipeline else {}
+        planned = plan(folder if known else request.what, request.gpu or "h100", nodes=nodes, gpus_per_node=per_node,
+                       max_model_len=request.max_model_len, usage="serve", **split)
+        if planned.fits:
+            break
     environment = {"WORKSHOP_MODEL": str(folder), "WORKSHOP_TP": str(planned.tensor_parallel_size),
                    "WORKSHOP_PP": str(planned.pipeline_parallel_size),
                    **_environment(request, planned, changed_gpu=True)}
@@ -166,7 +174,7 @@ def _of_plan(request: Request, site: dict[str, str]) -> Submission:
         arguments.insert(0, f"--job-name={_job_name(folder.name)}")
     if nodes > 1:
         arguments += ["--exclusive", "--mem=0"]
-    return _submission("model.sbatch", arguments, environment, planned, folder)
+    return _submission(request, "model.sbatch", arguments, environment, planned, folder)
 
 
 def _model_folder(what: str, site: dict[str, str]) -> Path:
@@ -182,7 +190,7 @@ def _model_folder(what: str, site: dict[str, str]) -> Path:
     model = load_model(what)
     names += [hub.split("/")[-1] for hub in model.hub_ids]
     present = [models / name for name in names if (models / name / "config.json").is_file()]
-    return present[0] if present else models / names[-1]
+    return present[0] if present else models / names[1 if model.hub_ids else 0]
 
 
 def _job_name(text: str) -> str:
@@ -202,7 +210,23 @@ def _environment(request: Request, planned, changed_gpu: bool) -> dict[str, str]
         found["WORKSHOP_LEARNERS"] = str(request.learners)
     if request.name:
         found["WORKSHOP_NAME"] = request.name
+    if request.vllm:
+        found["WORKSHOP_SERVE_ARGS_FILE"] = str(_argument_file(request.vllm))
     return found
+
+
+def _argument_file(flags: tuple[str, ...]) -> Path:
+    """Return a file with one argument a line: an environment variable could not tell `a b` from two arguments."""
+    given = local.flags_of(flags)
+    for flag in ("api-key", "middleware", "host", "port", "nnodes", "node-rank", "master-addr", "master-port"):
+        if flag in given:
+            raise BadInput(f"--{flag} is the job's own to set.", "Leave it out; slurm/site.sh has the settings of the site.")
+    if any("\n" in flag for flag in flags):
+        raise BadInput("An argument of vLLM holds a line break.", "Give it on one line.")
+    text = "\n".join(flags) + "\n"
+    path = private_folder("slurm") / f"{hashlib.sha256(text.encode()).hexdigest()[:12]}.args"
+    write_private(path, text)
+    return path
 
 
 def _arguments(request: Request, nodes: int | None, gpus_per_node: int | None) -> list[str]:
@@ -218,17 +242,15 @@ def _arguments(request: Request, nodes: int | None, gpus_per_node: int | None) -
     return [*arguments, *request.sbatch_args]
 
 
-def _submission(script: str, arguments: list[str], environment: dict[str, str], planned, folder: Path) -> Submission:
+def _submission(request: Request, script: str, arguments: list[str], environment: dict[str, str], planned,
+                folder: Path) -> Submission:
     own = [
         f"{planned.model}: {planned.nodes} node{'s' * (planned.nodes > 1)}, {planned.gpus} × {planned.gpu}, "
         f"TP {planned.tensor_parallel_size} × PP {planned.pipeline_parallel_size}.",
-        f"Each GPU: {planned.weights_gib_per_gpu:.1f} GiB of weights, {planned.overhead_gib_per_gpu:.1f} GiB overhead, "
-        f"{planned.available_kv_gib_per_gpu:.1f} GiB for the KV cache: {planned.kv_cache_tokens:,} tokens, "
-        f"{planned.max_concurrency:.1f} requests of {planned.max_model_len:,}.",
     ]
     advice = list(planned.advice)
     if not (folder / "config.json").is_file():
-        advice.append(f"The model is not in {folder} yet: workshop prefetch MODEL --to {folder.parent}")
+        advice.append(f"The model is not in {folder} yet: workshop prefetch {request.what} --to {folder.parent}")
     return Submission(scripts_folder() / script, site_file(), arguments, environment,
                       own + [reason for reason in planned.reasons if reason not in own], advice, planned.fits)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import difflib
 import functools
+import getpass
 import inspect
 import os
 from collections.abc import Iterable, Mapping
@@ -37,7 +38,7 @@ class Client:
     def __init__(self, record: ServerRecord, *, timeout_s: float = 600.0):
         self.record, self.url, self.model = record, record.url.rstrip("/"), record.model
         self.openai = openai.OpenAI(
-            base_url=self.url, api_key=record.api_key or "none", max_retries=0,
+            base_url=self.url, api_key=record.api_key or "none", max_retries=0, default_headers=_who(),
             timeout=httpx.Timeout(timeout_s, connect=CONNECT_TIMEOUT_S))
 
     def __repr__(self) -> str:
@@ -111,7 +112,7 @@ class Client:
     @property
     def headers(self) -> dict[str, str]:
         """What every request must carry: the key."""
-        return {"Authorization": f"Bearer {self.record.api_key}"}
+        return {"Authorization": f"Bearer {self.record.api_key}", **_who()}
 
     def explain(self, error: openai.OpenAIError) -> WorkshopError:
         """Turn an error of the `openai` package into one sentence and a remedy."""
@@ -139,6 +140,14 @@ class Client:
                                  f"Its own words are in {current.log}. {START}")
         detail = f" ({said})" if said else ""
         return WorkshopError(f"The server at {self.url} does not answer{detail}.", START)
+
+
+def _who() -> dict[str, str]:
+    """Say who asks: a server for a class gives each learner a share (see launch.fairshare)."""
+    try:
+        return {"X-Workshop-Learner": getpass.getuser()}
+    except (OSError, KeyError):     # a user id without a name, as in some containers
+        return {}
 
 
 @functools.cache
