@@ -78,7 +78,8 @@ def test_an_answer_to_a_question_stops_by_itself(client):
     ).choices[0]
     assert answer.finish_reason == "stop"
     boston = next(row["gloss"] for row in PROMPTS if row["prompt"] == "Boston is a")
-    assert agreement("What is Boston?", answer.message.content, [boston]) >= 0.75, answer.message.content
+    text = answer.message.content.strip()
+    assert text.startswith("Boston") and agreement("Boston", text.removeprefix("Boston"), [boston]) >= 0.9, text
 
 
 def test_the_first_prompt_token_has_a_logprob(client):
