@@ -137,7 +137,7 @@ class Batch:
         finally:
             reporting.cancel()
             try:
-                _close(answers, errors, self.paths)
+                close_journals(answers, errors, self.paths)
             except WorkshopError as error:
                 state, reason, failure = FAILED, error.message, failure or error
         if self.source.stamp() != stamp:
@@ -212,7 +212,8 @@ def run(input: str | Path, output: str | Path, **options) -> Summary:
     return result[0]
 
 
-def _close(answers: Journal, errors: Journal, paths: Paths) -> None:
+def close_journals(answers: Journal, errors: Journal, paths: Paths) -> None:
+    """Commit and close both; a file of errors in which nothing stands is removed."""
     try:
         answers.close()
     finally:

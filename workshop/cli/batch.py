@@ -35,11 +35,22 @@ LINE_S = 10.0       # between lines where there is no terminal
 
 def _sampling_options(function):
     for name, (kind, text) in reversed(SAMPLING.items()):
-        function = click.option(f"--{name.replace('_', '-')}", f"--{name}", name, type=kind, help=text)(function)
+        function = click.option(f"--{name.replace('_', '-')}", name, type=kind, help=text)(function)
     return function
 
 
-@click.command(cls=_Forwarding, options_metavar="[OPTIONS]")
+class _Batch(_Forwarding):
+    """vLLM's names have underscores and its flags dashes: both are taken."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        def dashed(arg: str) -> str:
+            flag, equals, value = arg.partition("=")
+            return flag.replace("_", "-") + equals + value if arg.startswith("--") else arg
+
+        return super().parse_args(ctx, [dashed(arg) for arg in args])
+
+
+@click.command(cls=_Batch, options_metavar="[OPTIONS]")
 @click.argument("input", type=click.Path(path_type=Path))
 @click.argument("output", type=click.Path(path_type=Path))
 @click.option("--url", "urls", multiple=True, help="Server, ending in /v1; more than once for several. "
