@@ -14,8 +14,9 @@ from workshop.errors import BadInput, WorkshopError
 from workshop.plan import kv_cache, ranks, settings
 from workshop.plan.catalog import GPU, ModelConfig, list_gpus, load_gpu, load_model
 from workshop.plan.catalog import quantization as quant
+from workshop.plan.fit import fit
 from workshop.plan.overheads import Overhead
-from workshop.plan.parallelism import Plan, fit, plan
+from workshop.plan.parallelism import Plan, plan
 
 GIB = 2**30
 SAME_MEMORY = 0.006  # GPUs of one kind report totals that differ by less than this share
@@ -71,7 +72,7 @@ class Case:
         found = fit(self.base.config, self.gpu, self.base.settings, self.base.tensor_parallel_size,
                     self.base.pipeline_parallel_size)  # fmt: skip
         weights = self.log.ranks[name].weights_gib if name in self.log.ranks else None
-        return Stage(index, found.weights[index] / GIB, found.overhead[index], found.available[index] / GIB,
+        return Stage(index, found.weights[index] / GIB, found.overheads[index], found.available[index] / GIB,
                      index == found.tightest, self.log.weights_gib if weights is None else weights)  # fmt: skip
 
     def plan(self, **changes: Any) -> Plan:
