@@ -8,13 +8,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from workshop.errors import BadInput
-from workshop.plan.catalog.config import DTYPE_BYTES, ModelConfig
+from workshop.plan.catalog.config import ModelConfig
 from workshop.plan.catalog.gpus import GIB, GPU
 from workshop.plan.kv_cache import KV_CACHE_DTYPES
 
 VERSIONS = ("0.25.1", "0.32.0")
 DEFAULT_VERSION = "0.25.1"              # what the `gpu` extra pins
 USAGES = ("llm", "serve")
+DTYPES = {"bfloat16": "bfloat16", "float16": "float16", "half": "float16", "float32": "float32", "float": "float32"}
 
 
 @dataclass(frozen=True)
@@ -75,8 +76,6 @@ def resolve(model: ModelConfig, gpu: GPU, *, vllm_version: str | None = None, us
         raise BadInput(f"There are no formulas for vLLM {vllm_version}.", f"Choose from: {', '.join(VERSIONS)}.")
     if usage not in USAGES:
         raise BadInput(f"usage {usage!r} is not known.", "Choose llm (the LLM class) or serve (vllm serve).")
-    if dtype != "auto" and dtype not in ("bfloat16", "float16", "half", "float32", "float"):
-        raise BadInput(f"dtype {dtype!r} is not known.", "Choose from: auto, bfloat16, float16, float32.")
     if kv_cache_dtype not in KV_CACHE_DTYPES:
         raise BadInput(f"kv_cache_dtype {kv_cache_dtype!r} is not known.",
                        f"Choose from: {', '.join(KV_CACHE_DTYPES)}.")
@@ -109,6 +108,6 @@ def apply_dtype(model: ModelConfig, dtype: str) -> ModelConfig:
     """Return the model in the dtype that vLLM runs it in."""
     if dtype == "auto":
         return model
-    name = {"half": "float16", "float": "float32"}.get(dtype, dtype)
-    assert name in DTYPE_BYTES
-    return replace(model, dtype=name)
+    if dtype not in DTYPES:
+        raise BadInput(f"dtype {dtype!r} is not known.", f"Choose from: auto, {', '.join(DTYPES)}.")
+    return replace(model, dtype=DTYPES[dtype])

@@ -1,0 +1,74 @@
+"""The plan agrees with vLLM's own log on every recorded run (workshop/data/runs: vLLM 0.25.1, 1 to 4 H200)."""
+
+from __future__ import annotations
+
+import statistics
+import time
+
+import pytest
+
+from workshop.plan.catalog.gpus import GIB
+from workshop.plan.parallelism import plan
+from workshop.plan.recorded import plan_of, runs
+
+RUNS = runs()
+NAMES = [f"{run['name']}-{i}" for i, run in enumerate(RUNS)]
+
+
+def errors(key: str, predicted: str) -> list[float]:
+    return [abs(getattr(plan_of(run), predicted) / run[key] - 1) * 100 for run in RUNS if key in run]
+
+
+@pytest.mark.parametrize("run", RUNS, ids=NAMES)
+def test_weights_are_within_half_a_percent_of_what_loading_took(run):
+    p = plan_of(run)
+    actual = (max(r["weights_bytes"] for r in run["ranks"]) / GIB if "ranks" in run else run["weights_gib_per_gpu"])
+    assert p.weights_gib_per_gpu == pytest.approx(actual, rel=0.005)
+
+
+@pytest.mark.parametrize("run", [r for r in RUNS if "kv_cache_tokens" in r],
+                         ids=[n for n, r in zip(NAMES, RUNS, strict=True) if "kv_cache_tokens" in r])
+def test_kv_cache_tokens_are_within_half_a_percent(run):
+    assert plan_of(run).kv_cache_tokens == pytest.approx(run["kv_cache_tokens"], rel=0.005)
+
+
+def test_kv_cache_tokens_are_as_promised_over_all_runs():
+    found = errors("kv_cache_tokens", "kv_cache_tokens")
+    assert len(found) > 25
+    assert statistics.median(found) < 1 and max(found) < 3
+
+
+def test_the_median_run_is_predicted_to_the_block():
+    """At least half of the runs come out with exactly the tokens that vLLM printed."""
+    with_tokens = [r for r in RUNS if "kv_cache_tokens" in r]
+    exact = [r for r in with_tokens if plan_of(r).kv_cache_tokens == r["kv_cache_tokens"]]
+    assert len(exact) >= len(with_tokens) / 2
+
+
+@pytest.mark.parametrize("run", [r for r in RUNS if "ranks" in r], ids=lambda r: r["name"])
+def test_activations_match_the_exact_bytes_of_the_profile_run(run):
+    p = plan_of(run)
+    predicted = next(o.bytes for o in p.overheads if o.name == "activations")
+    tightest = min(run["ranks"], key=lambda r: r["available_kv_bytes"])
+    assert predicted == pytest.approx(tightest["activation_peak_bytes"], rel=0.005)
+
+
+def test_single_stream_speed_is_within_15_percent_in_the_median_and_30_at_worst():
+    found = errors("single_tok_s", "single_stream_tokens_per_s")
+    assert len(found) > 20
+    assert statistics.median(found) < 15 and max(found) < 30
+
+
+def test_single_stream_speed_stays_as_good_as_it_is():
+    found = errors("single_tok_s", "single_stream_tokens_per_s")
+    assert statistics.median(found) < 3 and max(found) < 8
+
+
+def test_a_plan_takes_at_most_five_milliseconds():
+    plan("llama-3.1-70b", "h200")      # reads the catalogue once
+    times = []
+    for run in RUNS:
+        begin = time.perf_counter()
+        plan_of(run, max_model_len=2000)      # a length that nothing has cached yet
+        times.append(time.perf_counter() - begin)
+    assert statistics.median(times) < 0.005

@@ -1,0 +1,109 @@
+"""The split that is chosen, and what is refused; the strategies are those of vLLM's guide to distributed serving."""
+
+from __future__ import annotations
+
+import pytest
+
+from workshop.errors import BadInput
+from workshop.plan.communication import compare_splits, traffic
+from workshop.plan.catalog import load_gpu, load_model
+from workshop.plan.parallelism import plan
+from workshop.plan.ranks import partition_layers
+
+
+def split(*args, **kwargs) -> tuple[int, int, int, bool]:
+    p = plan(*args, **kwargs)
+    return p.tensor_parallel_size, p.pipeline_parallel_size, p.nodes, p.fits
+
+
+def test_a_model_that_fits_on_one_gpu_is_not_distributed():
+    assert split("llama-3.1-8b", "h100", gpus_per_node=4) == (1, 1, 1, True)
+
+
+def test_in_one_node_the_tensor_parallel_size_is_its_gpus():
+    assert split("llama-3.1-70b", "h100", gpus_per_node=4) == (4, 1, 1, True)
+
+
+def test_over_nodes_the_pipeline_parallel_size_is_their_number():
+    assert split("llama-3.1-405b", "h100", gpus_per_node=4, nodes=4) == (4, 4, 4, True)
+    assert split("llama-3.1-405b", "h100", gpus_per_node=8, nodes=2) == (8, 2, 2, True)
+
+
+def test_gpus_that_do_not_divide_the_model_become_pipeline_stages():
+    """71 heads of Falcon 7B on 2 GPUs, and 64 heads of Llama 70B on 3."""
+    assert split("falcon-7b", "t4", gpus_per_node=2) == (1, 2, 1, True)
+    assert split("llama-3.1-70b", "h200", gpus_per_node=3, max_model_len=8192, dtype="bfloat16",
+                 gpu_memory_utilization=0.9)[:2] in ((1, 3), (1, 1))
+
+
+def test_405b_in_bf16_does_not_fit_on_eight_h100_and_the_plan_says_what_would():
+    p = plan("llama-3.1-405b", "h100", gpus_per_node=8)
+    assert not p.fits and p.kv_cache_tokens == 0 and p.max_concurrency == 0 and p.available_kv_gib_per_gpu == 0
+    assert any("fp8" in a for a in p.advice) and any("16 ×" in a for a in p.advice)
+
+
+def test_a_request_that_is_too_long_is_answered_with_the_length_that_fits():
+    p = plan("llama-3.3-70b", "h100-nvl", gpus_per_node=2)
+    assert not p.fits
+    length = int(next(a for a in p.advice if "--max-model-len" in a).split("--max-model-len ")[1].split()[0])
+    assert plan("llama-3.3-70b", "h100-nvl", gpus_per_node=2, max_model_len=length).fits
+    assert not plan("llama-3.3-70b", "h100-nvl", gpus_per_node=2, max_model_len=length + 64).fits
+
+
+@pytest.mark.parametrize(("layers", "stages", "sizes"), [
+    (126, 4, [31, 32, 32, 31]), (32, 5, [6, 6, 7, 7, 6]), (80, 2, [40, 40]), (61, 8, [7, 7, 8, 8, 8, 8, 8, 7]),
+    (7, 3, [2, 3, 2])])
+def test_uneven_layers_go_where_vllm_puts_them(layers, stages, sizes):
+    """vllm/distributed/utils.py get_pp_indices: the rest to the stages before the last, counted from the end."""
+    assert [len(r) for r in partition_layers(layers, stages)] == sizes
+
+
+@pytest.mark.parametrize("kwargs", [
+    {"tensor_parallel_size": 3}, {"tensor_parallel_size": 0}, {"tensor_parallel_size": -2},
+    {"pipeline_parallel_size": 33}, {"gpus_per_node": 0}, {"nodes": -1}, {"max_model_len": 0}, {"max_model_len": 131073},
+    {"gpu_memory_utilization": 0}, {"gpu_memory_utilization": 1.2}, {"gpu_memory_utilization": -0.5},
+    {"max_num_batched_tokens": -1}, {"max_num_seqs": 0}, {"max_num_seqs": 512, "max_num_batched_tokens": 256},
+    {"dtype": "int3"}, {"kv_cache_dtype": "fp3"}, {"quantization": "fp7"}, {"vllm_version": "0.1.0"},
+    {"usage": "other"}, {"network": "string"}, {"tensor_parallel_size": 8, "gpus_per_node": 4, "nodes": 1}])
+def test_wrong_numbers_are_refused_with_a_remedy(kwargs):
+    with pytest.raises(BadInput) as caught:
+        plan("llama-3.1-8b", "h100", **kwargs)
+    assert caught.value.message and caught.value.remedy
+
+
+def test_the_defaults_are_those_of_each_usage_and_version():
+    """vllm/engine/arg_utils.py get_batch_defaults of both tags."""
+    def tokens(gpu, **kwargs):
+        return plan("llama-3.2-1b", gpu, **kwargs).settings.max_num_batched_tokens
+
+    assert (tokens("h200"), tokens("h200", usage="serve")) == (16384, 8192)
+    assert (tokens("a100-80gb"), tokens("a100-80gb", usage="serve")) == (8192, 2048)
+    assert tokens("b200", usage="serve") == 8192 and tokens("b200", usage="serve", vllm_version="0.32.0") == 16384
+
+
+def test_the_command_says_what_vllm_serve_would_not_take_by_itself():
+    p = plan("llama-3.1-70b", "h200", tensor_parallel_size=4, kv_cache_dtype="fp8", max_model_len=32768,
+             gpu_memory_utilization=0.9)
+    for part in ("meta-llama/Llama-3.1-70B", "--tensor-parallel-size 4", "--kv-cache-dtype fp8",
+                 "--max-model-len 32768", "--gpu-memory-utilization 0.9", "--max-num-batched-tokens 16384"):
+        assert part in p.command
+    assert "--max-num-batched-tokens" not in plan("llama-3.1-8b", "h200", usage="serve").command
+    assert "--nnodes 2" in plan("llama-3.1-405b", "h100", gpus_per_node=8, nodes=2).command
+
+
+def test_tensor_parallel_alone_over_nodes_sends_more():
+    options = compare_splits(load_model("llama-3.1-405b"), load_gpu("h100"), 4, 4)
+    both, alone = options["TP 4 × PP 4"], options["TP 16"]
+    assert sum(t.ms for t in alone) > sum(t.ms for t in both)
+    assert [t.what for t in both] == ["all-reduce", "point-to-point"]
+
+
+def test_an_all_reduce_is_two_a_layer_of_the_hidden_size():
+    t = traffic(load_model("llama-3.1-70b"), load_gpu("h100"), 4, 1, 4, tokens=10)[0]
+    assert (t.count, t.bytes_each) == (160, 10 * 8192 * 2)
+
+
+def test_kv_heads_are_copied_where_tensor_parallel_is_wider():
+    one, wide = (plan("llama-3.1-8b", "h100", tensor_parallel_size=tp) for tp in (8, 16))
+    assert wide.ranks[0].kv_heads == one.ranks[0].kv_heads == 1
+    assert any("times" in a for a in wide.advice)

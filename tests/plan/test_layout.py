@@ -1,0 +1,76 @@
+"""How the KV cache is grouped and how PyTorch's allocator hands out blocks, against what vLLM and CUDA did."""
+
+from __future__ import annotations
+
+import pytest
+
+from workshop.plan.allocator import MIB, Allocator
+from workshop.plan.catalog import load_gpu, load_model
+from workshop.plan.kv_cache import capacity, layout, pool_bytes_per_block
+from workshop.plan.settings import Settings, resolve
+
+
+def test_one_kind_of_layer_is_one_group():
+    lay = layout(load_model("llama-3.1-8b"), 1, "auto", 131072, 16384)
+    assert len(lay.groups) == 1 and lay.groups[0].blocks_per_request == 8192
+
+
+@pytest.mark.parametrize(("name", "groups", "size"), [("gemma-2-9b", 2, 21), ("gemma-3-12b", 6, 8), ("gpt-oss-20b", 2, 12),
+                                                      ("gemma-3-27b", 7, 10), ("jamba-v0.1", 8, 4)])
+def test_hybrid_models_are_cut_into_groups_of_equal_size(name, groups, size):
+    """v1/core/kv_cache_utils.py _get_kv_cache_groups_uniform_page_size: the rarest kind decides the size."""
+    lay = layout(load_model(name), 1, "auto", 8192, 16384)
+    assert len(lay.groups) == groups and max(len(g.layers) for g in lay.groups) == size
+
+
+def test_a_window_keeps_its_tokens_and_one_batch():
+    """SlidingWindowSpec.max_admission_blocks_per_request: window - 1 + max_num_batched_tokens, and one block more."""
+    lay = layout(load_model("mistral-7b-v0.1"), 1, "auto", 32768, 16384)
+    assert lay.groups[0].blocks_per_request == -(-(4095 + 16384) // 16) + 1
+
+
+def test_tokens_are_printed_as_concurrency_times_length():
+    """Recorded run "mis": 113.12 GiB, 1,481,492 tokens, 45.21x for 32,768 tokens."""
+    m = load_model("mistral-7b-v0.1")
+    lay = layout(m, 1, "auto", 32768, 16384)
+    c = capacity(lay, [range(32)], [int(113.12 * 2**30)], 32768)
+    assert c.max_concurrency == pytest.approx(45.21, abs=0.005) and c.tokens == pytest.approx(1_481_492, rel=1e-4)
+
+
+def test_the_fullest_pipeline_stage_decides():
+    m = load_model("llama-3.1-8b")
+    lay = layout(m, 1, "auto", 4096, 16384)
+    each = pool_bytes_per_block(lay, range(20))
+    assert capacity(lay, [range(20), range(20, 32)], [100 * each, 10**12], 4096).blocks == 100
+
+
+def test_a_large_block_is_reused_whole_within_20_mib():
+    """Seen while loading Llama 3.1 8B: a freed block of 64 MiB is handed out for a weight of 48 MiB."""
+    memory = Allocator()
+    memory.free(memory.alloc(64 * MIB))
+    assert memory.alloc(48 * MIB) == 64 * MIB
+    assert memory.alloc(40 * MIB) == 40 * MIB
+
+
+def test_sizes_are_rounded_to_2_mib_from_20_mib_on():
+    """Seen while loading Qwen2.5 7B: 31.5, 24.5 and 129.5 MiB take blocks of 32, 26 and 130 MiB."""
+    memory = Allocator()
+    assert [memory.alloc(int(x * MIB)) // MIB for x in (31.5, 24.5, 129.5)] == [32, 26, 130]
+
+
+def test_small_requests_share_segments():
+    memory = Allocator()
+    for _ in range(10):
+        memory.alloc(3 * MIB)
+    assert memory.allocated == 30 * MIB
+
+
+@pytest.mark.parametrize(("seqs", "largest", "count"), [(1024, 512, 51), (256, 512, 51), (8, 16, 5), (1, 2, 2)])
+def test_cuda_graph_sizes(seqs, largest, count):
+    """The recorded logs name 51 sizes up to 512; half of max_num_seqs · 2 otherwise (config/vllm.py)."""
+    s = Settings(max_num_seqs=seqs, max_num_batched_tokens=8192)
+    assert s.graph_sizes[-1] == largest and len(s.graph_sizes) == count
+
+
+def test_eager_has_no_graphs():
+    assert resolve(load_model("gpt2"), load_gpu("t4"), enforce_eager=True).graph_sizes == []

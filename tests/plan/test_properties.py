@@ -1,0 +1,109 @@
+"""Laws that every plan obeys: more GPUs never fit less, more bits never weigh less, capacity falls with context."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from workshop.plan.catalog import list_gpus, list_models, load_gpu, load_model
+from workshop.plan.catalog import quantization as quant
+from workshop.plan.fit import fit
+from workshop.plan.kv_cache import kv_bytes_for_context, kv_cache_bytes_per_token
+from workshop.plan.memory import weight_bytes
+from workshop.plan.parallelism import plan
+from workshop.plan.ranks import partition_layers, ranks, tp_problem
+from workshop.plan.settings import resolve
+
+MODELS = st.sampled_from(list_models())
+GPUS = st.sampled_from(list_gpus())
+quick = settings(max_examples=60, deadline=None)
+
+
+@quick
+@given(MODELS, GPUS, st.sampled_from([1, 2, 4]))
+def test_twice_the_tensor_parallel_size_never_leaves_less_for_the_kv_cache(model, gpu, tp):
+    """From two GPUs on: the first step from one also adds NCCL's buffers, so it is compared where that is small."""
+    m, g = load_model(model), load_gpu(gpu)
+    assume(not tp_problem(m, 2 * tp) and not tp_problem(m, tp))
+    s = resolve(m, g)
+    before, after = fit(m, g, s, tp, 1), fit(m, g, s, 2 * tp, 1)
+    assert after.weights[0] <= before.weights[0]
+    if before.fits:
+        assert after.fits
+
+
+@quick
+@given(MODELS, GPUS, st.integers(1, 3))
+def test_more_pipeline_stages_never_fit_less(model, gpu, doublings):
+    m, g = load_model(model), load_gpu(gpu)
+    pp = 2**doublings
+    assume(pp <= m.num_hidden_layers)
+    s = resolve(m, g)
+    if fit(m, g, s, 1, pp // 2).fits:
+        assert fit(m, g, s, 1, pp).fits
+
+
+@quick
+@given(MODELS)
+def test_more_bits_never_weigh_less(model):
+    m = load_model(model)
+    assume(m.quantization is None)
+    sizes = [weight_bytes(m.with_quantization(quant.from_name(q))) for q in ("gptq", "fp8")] + [weight_bytes(m)]
+    assert sizes == sorted(sizes)
+
+
+@quick
+@given(MODELS, GPUS, st.integers(10, 20), st.sampled_from([None, 2048, 8192]))
+def test_concurrency_falls_with_the_context(model, gpu, power, batched):
+    m, g = load_model(model), load_gpu(gpu)
+    length = min(2**power, m.max_position_embeddings)
+    s = resolve(m, g, max_model_len=length, max_num_batched_tokens=batched)
+    shorter = replace(s, max_model_len=max(16, length // 2))
+    assert fit(m, g, shorter, 1, 1).capacity.max_concurrency >= fit(m, g, s, 1, 1).capacity.max_concurrency
+
+
+@quick
+@given(MODELS, GPUS, st.floats(0.1, 0.95), st.floats(0.01, 0.05))
+def test_a_larger_share_of_the_gpu_never_holds_fewer_tokens(model, gpu, share, more):
+    m, g = load_model(model), load_gpu(gpu)
+    s = resolve(m, g, gpu_memory_utilization=share)
+    larger = replace(s, gpu_memory_utilization=share + more)
+    assert fit(m, g, larger, 1, 1).capacity.blocks >= fit(m, g, s, 1, 1).capacity.blocks
+
+
+@quick
+@given(MODELS, st.integers(1, 200_000), st.integers(1, 200_000))
+def test_kv_bytes_grow_with_the_context_and_the_bounds_hold(model, a, b):
+    m = load_model(model)
+    least, most = kv_bytes_for_context(m, a)
+    assert least <= most == a * kv_cache_bytes_per_token(m)
+    assert kv_bytes_for_context(m, a + b)[0] >= least
+    assert kv_cache_bytes_per_token(m, "fp8") * 2 == kv_cache_bytes_per_token(m, "bfloat16")
+
+
+@quick
+@given(st.integers(1, 200), st.integers(1, 32))
+def test_every_layer_belongs_to_exactly_one_stage(layers, stages):
+    assume(stages <= layers)
+    parts = partition_layers(layers, stages)
+    assert [i for part in parts for i in part] == list(range(layers))
+    assert len(parts[-1]) == layers // stages      # the last stage, which has lm_head, never gets an extra layer
+
+
+@quick
+@given(MODELS, st.sampled_from([1, 2, 4, 8]), st.sampled_from([1, 2, 4]))
+def test_the_ranks_hold_at_least_all_weights(model, tp, pp):
+    m = load_model(model)
+    assume(not tp_problem(m, tp) and pp <= m.num_hidden_layers)
+    assert sum(r.weight_bytes for r in ranks(m, tp, pp, 8)) >= weight_bytes(m)
+
+
+@quick
+@given(MODELS, GPUS)
+def test_a_plan_of_its_own_choice_fits_or_says_what_would(model, gpu):
+    p = plan(model, gpu, max_model_len=1024)
+    assert p.gpus == p.tensor_parallel_size * p.pipeline_parallel_size
+    assert p.fits == (p.kv_cache_tokens > 0) == (p.max_concurrency >= 1)
+    assert p.advice and p.reasons and p.command.startswith("vllm serve ")

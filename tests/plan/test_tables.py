@@ -1,0 +1,66 @@
+"""The published rule of thumb and tables, digit by digit."""
+
+from __future__ import annotations
+
+import pytest
+
+from workshop.errors import BadInput
+from workshop.plan import calculators, rules
+from workshop.plan.catalog import load_model
+from workshop.plan.kv_cache import kv_cache_bytes_per_token
+
+
+def test_the_rule_of_thumb_gives_168_gb_for_70b_in_16_bit():
+    assert rules.rule_of_thumb_gb(70, 16) == pytest.approx(168)
+
+
+def test_the_table_of_weights():
+    assert rules.weights_table() == {
+        "8B": {"Float16": "16 GB", "Float8": "8 GB", "INT4": "4 GB"},
+        "70B": {"Float16": "140 GB", "Float8": "70 GB", "INT4": "35 GB"},
+        "405B": {"Float16": "810 GB", "Float8": "405 GB", "INT4": "203 GB"}}
+
+
+def test_the_table_of_kv_caches_and_h100s():
+    assert rules.kv_table() == {"8B": "15.62", "70B": "39.06", "405B": "123.05"}
+    assert rules.h100_table() == {"8B": "1", "70B": "2.24", "405B": "11.66"}
+
+
+def test_at_least_2_and_3_h100_for_70b_and_11_and_12_for_405b():
+    assert rules.h100s_needed("70B") == (2, 3)
+    assert rules.h100s_needed("405B") == (11, 12)
+
+
+def test_the_tables_differ_from_todays_configs_where_we_say_so():
+    assert rules.kv_request_gib(load_model("llama-3.1-405b")) == pytest.approx(61.52, abs=0.01)
+    assert {d.what for d in rules.differences()} >= {"weights, 405B", "memory of one H100"}
+
+
+@pytest.mark.parametrize(("billions", "bits"), [(0, 16), (-7, 16), (7, 0), (7, -4), (7, 128)])
+def test_impossible_numbers_are_refused(billions, bits):
+    with pytest.raises(BadInput):
+        rules.rule_of_thumb_gb(billions, bits)
+
+
+@pytest.mark.parametrize(("name", "kib"), [
+    ("llama-3.1-8b", 128), ("llama-3.1-70b", 320), ("llama-3.1-405b", 504),     # 2 · layers · KV heads · 128 · 2 bytes
+    ("llama-2-7b", 512), ("falcon-7b", 8), ("gpt2", 36)])
+def test_kv_bytes_per_token_of_known_models(name, kib):
+    assert kv_cache_bytes_per_token(load_model(name)) == kib * 1024
+
+
+def test_mla_keeps_one_latent_of_512_plus_64():
+    assert kv_cache_bytes_per_token(load_model("deepseek-v3")) == 61 * 576 * 2
+
+
+def test_jamba_keeps_kv_in_4_of_32_layers():
+    assert kv_cache_bytes_per_token(load_model("jamba-v0.1")) == 4 * 2 * 8 * 128 * 2
+
+
+def test_the_calculators_disagree_where_expected():
+    rows = {e.calculator: e for e in calculators.compare(("llama-3-8b",), context=8192)["llama-3-8b"]}
+    assert rows["gpu_poor"].kv_cache_gib == pytest.approx(4 * rows["workshop plan"].kv_cache_gib)     # no GQA: 32 of 8
+    assert rows["LLM Model VRAM Calculator"].kv_cache_gib == pytest.approx(rows["workshop plan"].kv_cache_gib)
+    assert rows["HF model-memory-usage"].total_gib == pytest.approx(1.2 * 14.9575, rel=1e-3)
+    assert rows["LLM Explorer"].kv_cache_gib is None
+    assert all(e.source and e.why_different for e in rows.values())

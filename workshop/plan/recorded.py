@@ -1,0 +1,33 @@
+"""The recorded runs of vLLM (workshop/data/runs): what the plan is measured against, here and in the tests."""
+
+from __future__ import annotations
+
+import json
+from functools import lru_cache
+from pathlib import Path
+
+from workshop.plan.catalog import load_model
+from workshop.plan.catalog.config import ModelConfig
+from workshop.plan.catalog.read import from_dict
+from workshop.plan.parallelism import Plan, plan
+
+FOLDER = Path(__file__).parents[1] / "data" / "runs"
+
+
+@lru_cache(maxsize=1)
+def runs() -> list[dict]:
+    """Return every run: model (a catalogue name), config (fields that differ), tp, pp, settings, and what was measured."""
+    return [run for file in sorted(FOLDER.glob("*.json")) for run in json.loads(file.read_text(encoding="utf-8"))["runs"]]
+
+
+def model_of(run: dict) -> ModelConfig:
+    """Return the run's model as its config.json was."""
+    base = load_model(run["model"])
+    return from_dict({**base.raw, **run["config"]}, name=run["name"]) if run.get("config") else base
+
+
+def plan_of(run: dict, **changes: object) -> Plan:
+    """Return our plan for a run on the H200 that all of them were measured on; `changes` replace arguments."""
+    arguments = {"tensor_parallel_size": run["tp"], "pipeline_parallel_size": run["pp"],
+                 "max_model_len": run["max_model_len"], **run["extra"], **changes}
+    return plan(model_of(run), "h200", **arguments)
