@@ -21,9 +21,12 @@ def browser():
 
 
 @pytest.fixture
-def page(browser):
+def page(browser, request):
     import lab_page
 
     context = browser.new_context(viewport={"width": 1400, "height": 1000})
-    yield lab_page.Page(context.new_page())
+    mine = lab_page.Page(context.new_page())
+    yield mine
+    if mine.page.url.startswith("http"):
+        mine.shot(f"end_of_{request.node.name.split('[')[0]}")     # what was on screen, also where a test failed
     context.close()
