@@ -92,10 +92,10 @@ start_native() {                            # vLLM's own way: the same command o
 
 start_ray() {                               # as the seeds do it, but waiting for what is needed
     local ray_args=(--node-ip-address="$VLLM_HOST_IP" --num-gpus="$WORKSHOP_GPUS_PER_NODE" --disable-usage-stats --block)
-    export RAY_TMPDIR=$scratch/tmp RAY_ADDRESS=$WORKSHOP_HEAD_ADDRESS:$WORKSHOP_RAY_PORT
+    export RAY_TMPDIR=$scratch/r RAY_ADDRESS=$WORKSHOP_HEAD_ADDRESS:$WORKSHOP_RAY_PORT
     if [ "$SLURM_NODEID" = 0 ]; then
         setsid "${python[@]}" -m ray.scripts.scripts start --head --port="$WORKSHOP_RAY_PORT" --include-dashboard=false \
-            --temp-dir="$scratch/tmp" --ray-client-server-port="$((WORKSHOP_RAY_PORT + 1))" "${ray_args[@]}" &
+            --temp-dir="$scratch/r" --ray-client-server-port="$((WORKSHOP_RAY_PORT + 1))" "${ray_args[@]}" &
         ray=$!
         setsid "${python[@]}" -m workshop.launch.slurm_ray nodes "$RAY_ADDRESS" "$SLURM_NNODES" &
         engine=$!

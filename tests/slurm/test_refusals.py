@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import sys
 import time
 
 import pytest
@@ -114,3 +115,29 @@ def test_the_record_of_a_refused_job_says_why(cluster):
     record = json.loads((cluster.bed / "home/teacher/.workshop/servers/why.json").read_text())
     assert record["state"] == "failed" and "config.json" in record["reason"]
     assert record["job_id"] == str(job.id) and record["where"] == "slurm"
+
+
+def doctor(cluster, site: str = "") -> dict[str, dict]:
+    """`workshop doctor` with the site's file, and lines added to it."""
+    path = cluster.course / "site-doctor.sh"
+    path.write_text((cluster.course / "slurm/site.sh").read_text() + f"\n{site}\n")
+    out = cluster.run("login", sys.executable, "-m", "workshop", "doctor", "--json", user="teacher", check=False,
+                      env={"PYTHONPATH": str(cluster.course), "WORKSHOP_SITE": str(path),
+                           "WORKSHOP_SLURM": str(cluster.course / "slurm")})
+    return {check["name"]: check for check in json.loads(out[out.index("{"):])["checks"]}
+
+
+def test_doctor_holds_site_sh_against_the_cluster(cluster):
+    checks = doctor(cluster)
+    assert "with GPUs: gpu" in checks["SLURM"]["found"] and checks["site.sh: partition"]["state"] == "ok"
+    assert checks["sbatch 70b.sbatch"]["state"] == "ok", checks["sbatch 70b.sbatch"]
+    assert "teaching-model" in checks["site.sh: models"]["found"]
+    assert checks["site.sh: environment"]["found"].startswith("vllm")
+
+
+def test_doctor_finds_what_is_wrong_in_site_sh(cluster):
+    checks = doctor(cluster, "export SBATCH_PARTITION=gpuu SBATCH_CONSTRAINT=h200 WORKSHOP_MODELS=/nowhere\n"
+                             "workshop_environment() { python=(/usr/bin/false); }")
+    for name, words in (("site.sh: partition", "gpuu is not here"), ("sbatch 70b.sbatch", "would be refused"),
+                        ("site.sh: models", "no folder /nowhere"), ("site.sh: environment", "fails here")):
+        assert checks[name]["state"] == "lack" and words in checks[name]["found"] and checks[name]["remedy"], checks[name]

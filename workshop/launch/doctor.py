@@ -5,8 +5,6 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import platform
-import shutil
-import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -127,17 +125,9 @@ def _jupyter() -> Iterator[Check]:
 
 
 def _slurm() -> Iterator[Check]:
-    if not shutil.which("sbatch"):
-        yield Check("SLURM", NOTE, "none here: everything else works", "On a cluster, log in to a login node.")
-        return
-    done = subprocess.run(["sinfo", "--noheader", "--format=%P %a %D %G"], capture_output=True, text=True, timeout=20)
-    if done.returncode:
-        yield Check("SLURM", NOTE, (done.stderr.strip().splitlines() or ["sinfo failed"])[-1],
-                    "No controller answers from here: log in to a login node, or ask the cluster's administrators.")
-        return
-    partitions = [line for line in done.stdout.splitlines() if line.strip()]
-    gpu = [line.split()[0].rstrip("*") for line in partitions if "gpu" in line.split()[-1].lower()]
-    yield Check("SLURM", OK, f"{len(partitions)} partitions, with GPUs: {', '.join(dict.fromkeys(gpu)) or 'none'}")
+    from workshop.launch import slurm_doctor
+
+    yield from slurm_doctor.examine()
 
 
 def _servers() -> Iterator[Check]:

@@ -274,11 +274,12 @@ def submit(submission: Submission) -> str:
                            str(submission.script)], capture_output=True, text=True, timeout=60, env=environment)
     if done.returncode:
         said = (done.stderr.strip().splitlines() or ["no reason given"])[-1].removeprefix("sbatch: error: ")
-        raise WorkshopError(f"sbatch refused: {said}", _remedy(said))
+        raise WorkshopError(f"sbatch refused: {said}", refusal_remedy(said))
     return job_number(done.stdout.strip().splitlines()[-1].split(";")[0])
 
 
-def _remedy(said: str) -> str:
+def refusal_remedy(said: str) -> str:
+    """Return what to do about sbatch's own words."""
     for words, remedy in (("partition", "Set SBATCH_PARTITION in slurm/site.sh to one that `sinfo` lists."),
                           ("account", "Set SBATCH_ACCOUNT in slurm/site.sh to yours: sacctmgr show assoc user=$USER"),
                           ("qos", "Set SBATCH_QOS in slurm/site.sh; sacctmgr show qos lists them."),
