@@ -56,7 +56,7 @@ def summary(values: list[float]) -> str:
 
 
 def unseen() -> dict[str, list[float]]:
-    """Return, for each set of runs that was predicted before it was measured, the errors of the memory left for KV cache."""
+    """Return, for each set of runs that was predicted before it was measured, the errors of the memory left."""
     out: dict[str, list[float]] = {}
     for run in runs():
         if before := run.get("predicted_before_measuring"):
@@ -88,7 +88,8 @@ def table(data: list[dict]) -> str:
     """Return the Markdown report."""
     median, longest = plan_ms()
     lines = ["# Accuracy of `workshop plan`", "",
-             "vLLM 0.25.1 on 1 to 4 × H200, dummy weights, LLM() defaults where no setting is named. Errors in percent of "
+             "vLLM 0.25.1 on 1 to 4 × H200, dummy weights, LLM() defaults where no setting is named. Errors in "
+             "percent of "
              "what vLLM printed.", "", f"A plan takes {median:.1f} ms in the median, {longest:.1f} ms at most.", "",
              "| | median | worst |", "|---|---:|---:|",
              f"| KV-cache tokens, ours | {summary([r['ours'] for r in data])} |"]
@@ -96,7 +97,8 @@ def table(data: list[dict]) -> str:
         lines.append(f"| KV-cache tokens, {name} | {summary([r['peers'][name] for r in data])} |")
     lines += [f"| weights, ours | {summary([r['weights'] for r in data])} |",
               f"| single-stream tokens/s, ours | {summary([r['speed'] for r in data if 'speed' in r])} |", "",
-              "| model | settings | tokens vLLM printed | ours | error | " + " | ".join(PEERS) + " | weights | tokens/s |",
+              "| model | settings | tokens vLLM printed | ours | error | " + " | ".join(PEERS) + " | weights | "
+                                                                                                 "tokens/s |",
               "|---|---|---:|---:|---:|" + "---:|" * len(PEERS) + "---:|---:|"]
     for r in data:
         peers = " | ".join(f"{r['peers'][n]:+.1f}" for n in PEERS)
@@ -104,8 +106,10 @@ def table(data: list[dict]) -> str:
         lines.append(f"| {r['run']['model']} | {settings_of(r['run'])} | {r['tokens']:,} | {r['predicted']:,} | "
                      f"{r['ours']:+.2f} | {peers} | {r['weights']:+.2f} | {speed} |")
     lines += ["", "Before the formulas had seen them (memory left for KV cache, median and worst error): " + "; ".join(
-        f"{name} set of {len(errors)} runs {summary(errors).replace(' | ', ' and ')} %" for name, errors in unseen().items())
-        + ".", "", "Peers by their published formulas (workshop/plan/calculators.py): llm-d-planner's constants are for vLLM "
+        f"{name} set of {len(errors)} runs {summary(errors).replace(' | ', ' and ')} %"
+        for name, errors in unseen().items())
+        + ".", "", "Peers by their published formulas (workshop/plan/calculators.py): llm-d-planner's constants are "
+                   "for vLLM "
               "0.19 on H100; neither it nor the others know sliding windows or an FP8 KV cache.", ""]
     return "\n".join(lines)
 
@@ -119,11 +123,13 @@ def plot(data: list[dict], path: Path) -> None:
 
     labels = [f"{r['run']['model']} · {settings_of(r['run'])}".replace(" · —", "") for r in data]
     figure, axes = plt.subplots(figsize=(9, 0.3 * len(data) + 1.4))
-    series = {"rule of thumb": ("#bbbbbb", "D"), "weights + KV only": ("#e0a030", "s"), "llm-d-planner": ("#5b8db8", "^")}
+    series = {"rule of thumb": ("#bbbbbb", "D"),
+              "weights + KV only": ("#e0a030", "s"), "llm-d-planner": ("#5b8db8", "^")}
     for name, (colour, marker) in series.items():
         axes.scatter([max(0.003, abs(r["peers"][name])) for r in data], range(len(data)), color=colour, marker=marker,
                      label=name, s=26)
-    axes.scatter([max(0.003, abs(r["ours"])) for r in data], range(len(data)), color="#1b7a3d", label="workshop plan", s=34,
+    axes.scatter([max(0.003, abs(r["ours"])) for r in data], range(len(data)), color="#1b7a3d", label="workshop "
+                                                                                                      "plan", s=34,
                  zorder=3)
     axes.axvline(1, color="#888888", linewidth=0.8, linestyle="--")
     axes.set_xscale("log")

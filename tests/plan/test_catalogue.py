@@ -42,7 +42,8 @@ def test_gpus_see_a_little_less_than_the_driver_reports(name):
     assert 0 <= lost < 0.05 and gpu.source and gpu.bandwidth_gb_s > 100 and gpu.link_gb_s > 0
 
 
-@pytest.mark.parametrize("name", ["H200", "h200-sxm", "NVIDIA H200", "a100", "A100-SXM4-80GB", "mi300x", "H100 NVL 94GB"])
+@pytest.mark.parametrize("name", ["H200", "h200-sxm", "NVIDIA H200", "a100", "A100-SXM4-80GB", "mi300x", "H100 NVL "
+                                                                                                         "94GB"])
 def test_gpus_are_found_under_their_usual_spellings(name):
     assert load_gpu(name).engine_bytes > 0
 
@@ -104,7 +105,8 @@ def test_a_lying_field_is_refused_by_name(tmp_path, config, field, value):
 @pytest.mark.parametrize(("change", "named"), [
     ({"num_key_value_heads": 5}, "num_key_value_heads"), ({"num_key_value_heads": 64}, "num_key_value_heads"),
     ({"hidden_size": 4097}, "num_attention_heads"), ({"torch_dtype": "decimal"}, "torch_dtype"),
-    ({"architectures": ["SuperNovaForCausalLM"]}, "SuperNovaForCausalLM"), ({"architectures": "Llama"}, "architectures"),
+    ({"architectures": ["SuperNovaForCausalLM"]}, "SuperNovaForCausalLM"),
+    ({"architectures": "Llama"}, "architectures"),
     ({"model_type": "mixtral"}, "model_type"), ({"quantization_config": {"quant_method": "magic"}}, "magic"),
     ({"architectures": None, "model_type": None}, "architectures"), ({"rope_scaling": "yes"}, "rope_scaling")])
 def test_contradictions_and_unknown_architectures_are_refused_by_name(tmp_path, config, change, named):

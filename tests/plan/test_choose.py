@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from workshop.errors import BadInput
-from workshop.plan.communication import compare_splits, traffic
 from workshop.plan.catalog import load_gpu, load_model
+from workshop.plan.communication import compare_splits, traffic
 from workshop.plan.parallelism import plan
 from workshop.plan.ranks import partition_layers
 
@@ -60,7 +60,8 @@ def test_uneven_layers_go_where_vllm_puts_them(layers, stages, sizes):
 
 @pytest.mark.parametrize("kwargs", [
     {"tensor_parallel_size": 3}, {"tensor_parallel_size": 0}, {"tensor_parallel_size": -2},
-    {"pipeline_parallel_size": 33}, {"gpus_per_node": 0}, {"nodes": -1}, {"max_model_len": 0}, {"max_model_len": 131073},
+    {"pipeline_parallel_size": 33}, {"gpus_per_node": 0}, {"nodes": -1}, {"max_model_len": 0},
+    {"max_model_len": 131073},
     {"gpu_memory_utilization": 0}, {"gpu_memory_utilization": 1.2}, {"gpu_memory_utilization": -0.5},
     {"max_num_batched_tokens": -1}, {"max_num_seqs": 0}, {"max_num_seqs": 512, "max_num_batched_tokens": 256},
     {"dtype": "int3"}, {"kv_cache_dtype": "fp3"}, {"quantization": "fp7"}, {"vllm_version": "0.1.0"},

@@ -10,8 +10,9 @@ import pytest
 
 from workshop.plan.catalog import load_model
 
-KEYS = {"model", "gpu", "tensor_parallel_size", "pipeline_parallel_size", "nodes", "gpus", "fits", "weights_gib_per_gpu",
-        "overhead_gib_per_gpu", "available_kv_gib_per_gpu", "kv_bytes_per_token", "kv_cache_tokens", "max_concurrency",
+KEYS = {"model", "gpu", "tensor_parallel_size", "pipeline_parallel_size", "nodes", "gpus", "fits",
+        "weights_gib_per_gpu", "overhead_gib_per_gpu", "available_kv_gib_per_gpu",
+        "kv_bytes_per_token", "kv_cache_tokens", "max_concurrency",
         "single_stream_tokens_per_s", "command", "reasons", "advice"}
 
 
@@ -22,7 +23,8 @@ def workshop(*args: str) -> subprocess.CompletedProcess:
 
 def test_json_has_the_promised_keys_and_types(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(dict(load_model("llama-3.1-70b").raw)))
-    done = workshop(str(tmp_path), "--gpu", "h200", "--tensor-parallel-size", "4", "--max-model-len", "131072", "--json")
+    done = workshop(str(tmp_path), "--gpu", "h200", "--tensor-parallel-size", "4", "--max-model-len",
+                    "131072", "--json")
     data = json.loads(done.stdout)
     assert done.returncode == 0 and data.keys() >= KEYS
     for key in ("tensor_parallel_size", "pipeline_parallel_size", "nodes", "gpus", "kv_bytes_per_token",

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 BAR_CELLS = 56
 # part -> (cell, colour): weights, overhead, KV cache, what vLLM leaves alone
-PARTS = {"weights": ("█", "blue"), "overhead": ("▓", "yellow"), "KV cache": ("▒", "green"), "left to others": ("░", "dim")}
+PARTS = {"weights": ("█", "blue"), "overhead": ("▓", "yellow"), "KV cache": ("▒", "green"), "left to "
+                                                                                            "others": ("░", "dim")}
 
 
 class Tokens(click.ParamType):
@@ -45,7 +46,8 @@ class Tokens(click.ParamType):
 @click.option("--dtype", default="auto", show_default=True, help="auto, bfloat16, float16 or float32.")
 @click.option("--quantization", "-q", help="vLLM's name: fp8, awq, gptq, …; a quantization_config counts as given.")
 @click.option("--kv-cache-dtype", default="auto", show_default=True, help="auto, bfloat16, fp8, fp8_e4m3 or fp8_e5m2.")
-@click.option("--max-model-len", type=Tokens(), help="Tokens of one request, prompt and answer.  [default: the model's]")
+@click.option("--max-model-len", type=Tokens(), help="Tokens of one request, prompt and answer.  [default: the "
+                                                     "model's]")
 @click.option("--gpu-memory-utilization", type=float, help="Share of the GPU that vLLM takes.  [default: 0.92]")
 @click.option("--max-num-batched-tokens", type=Tokens(), help="Tokens of one step.  [default: vLLM's for this GPU]")
 @click.option("--max-num-seqs", type=Tokens(), help="Requests of one step.  [default: vLLM's for this GPU]")
@@ -97,8 +99,10 @@ def _show(p: Plan, explain: bool) -> None:
     console.print(f"\n[bold]{p.model}[/] on [bold]{where}[/]   tensor parallel {p.tensor_parallel_size} × "
                   f"pipeline parallel {p.pipeline_parallel_size}   [dim]vLLM {p.vllm_version}[/]")
     if p.fits:
-        console.print(f"[bold green]✓ fits[/]  {p.kv_cache_tokens:,} tokens of KV cache · {p.max_concurrency:.2f} requests "
-                      f"of {p.max_model_len:,} tokens at once · about {p.single_stream_tokens_per_s:.0f} tokens/s for one")
+        console.print(f"[bold green]✓ fits[/]  {p.kv_cache_tokens:,} tokens of KV cache · {p.max_concurrency:.2f} "
+                      "requests "
+                      f"of {p.max_model_len:,} tokens at once · about {p.single_stream_tokens_per_s:.0f} tokens/s for "
+                      "one")
     else:
         console.print("[bold red]✗ does not fit[/]")
     console.print()
@@ -109,7 +113,7 @@ def _show(p: Plan, explain: bool) -> None:
             console.print(f"\n[bold]{title}[/]")
             console.print(_bullets(lines, mark))
     if p.fits:
-        console.print("\n[bold]Run[/]" + (" on every node, with --headless on all but the first" if p.nodes > 1 else ""))
+        console.print("\n[bold]Run[/]" + (" on every node, with --headless on all but one" if p.nodes > 1 else ""))
         console.print(f"  [cyan]{p.command}[/]", soft_wrap=True)
     if explain:
         _explain(console, p)

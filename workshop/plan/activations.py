@@ -52,8 +52,13 @@ def widths(m: ModelConfig, tp: int) -> Widths:
     return Widths(m.hidden_size, heads * m.head_dim, heads * m.head_dim, kv, m.intermediate_size // tp)
 
 
-def runner(m: ModelConfig) -> int:
-    """Return the model runner: 2 for dense decoders and a few MoE families, 1 for the rest (config/vllm.py, 0.25.1)."""
+def runner(m: ModelConfig, version: str = "0.25.1") -> int:
+    """Return the model runner: 2 for dense decoders and a few MoE families, 1 for the rest; in 0.32.0 always 2.
+
+    Source: config/vllm.py use_v2_model_runner of both tags.
+    """
+    if version != "0.25.1":
+        return 2
     v2_moe = {"DeepseekV2ForCausalLM", "Qwen2MoeForCausalLM"}
     return 1 if m.mamba or (m.moe and m.architecture not in v2_moe) else 2
 
@@ -126,7 +131,7 @@ def _sampler(m: ModelConfig, gpu: GPU, s: Settings, tp: int) -> Peak:
     e = DTYPE_BYTES[m.dtype]
     base = t * m.hidden_size * e + r * m.hidden_size * e + workspace(m, gpu) + moe_workspace(m, s, tp)
     base += r * -(-v // GUMBEL_BLOCK) * 12
-    if runner(m) == 2:
+    if runner(m, s.vllm_version) == 2:
         return Peak("sampler", base + r * v * (e + 4), f"{r} requests × {v} logits in 16 and 32 bit")
     base += r * m.hidden_size * e + gpu.sm_count * v * 4
     return Peak("sampler", base + r * v * (e + 12), f"{r} requests × {v} logits, probabilities and noise in 32 bit")
@@ -141,29 +146,48 @@ def _embedding_compile(m: ModelConfig, s: Settings, tp: int) -> Peak:
 
 
 def candidates(m: ModelConfig, gpu: GPU, s: Settings, tp: int, first: bool, last: bool) -> list[Peak]:
-    """Return every candidate on a rank of the first or last pipeline stage; the largest is what the profile run sees."""
+    """Return every candidate on a rank; the largest is what the profile run sees."""
     compiled = not s.enforce_eager
     out = _layers(m, gpu, s, tp, compiled)
     if last:
         out.append(_sampler(m, gpu, s, tp))
     if first and compiled:
         out.append(_embedding_compile(m, s, tp))
+    if not first and runner(m, s.vllm_version) == 1:      # V1 makes the tensors that it receives inside the profile run
+        received = 2 * s.max_num_batched_tokens * m.hidden_size * DTYPE_BYTES[m.dtype]
+        out = [Peak(p.name, p.bytes + received, p.parts) for p in out]
     return out
 
 
 GRAPH_SPLITS = 32        # config/attention.py, flash_attn_max_num_splits_for_cuda_graph
 FULL_GRAPH, PIECEWISE_GRAPH = 2 * MIB, 6 * MIB    # driver memory of one more graph, measured (24 layers: 4 MiB)
+LAYER_GRAPHS = 20 * MIB  # a layer's part of 51 captured sizes: 14 to 30 MiB in the recorded logs
 
 
-def graph_estimate(m: ModelConfig, s: Settings, tp: int) -> int:
-    """What model runner V1 sets aside for CUDA graphs: the first capture, and so much for each of the others.
+def graph_estimate(m: ModelConfig, s: Settings, tp: int, layers: int) -> int:
+    """What vLLM sets aside for CUDA graphs before it sizes the KV cache; `layers` are those of the rank.
 
     The first full graph of decoding holds FlashAttention's partial sums: 32 splits × requests × heads × head_dim in
-    32 bit. Model runner V2 sets nothing aside in 0.25.1.
-    Source: v1/worker/gpu_model_runner.py profile_cudagraph_memory.
+    32 bit. Model runner V1 adds so much a graph; V2 sets nothing aside in 0.25.1, and in 0.32.0 what it captures.
+    Source: profile_cudagraph_memory in v1/worker/gpu_model_runner.py and, for 0.32.0, v1/worker/gpu/cudagraph_utils.py.
     """
-    if runner(m) == 2 or s.enforce_eager or not s.graph_sizes:
+    if s.enforce_eager or not s.graph_sizes:
         return 0
     first = GRAPH_SPLITS * s.graph_sizes[-1] * (m.num_attention_heads // tp) * m.head_dim * 4 + 2 * MIB
-    each = FULL_GRAPH + (PIECEWISE_GRAPH if m.num_hidden_layers > 28 else 4 * MIB)
-    return first + each * (len(s.graph_sizes) - 1)
+    if runner(m, s.vllm_version) == 1:
+        each = FULL_GRAPH + (PIECEWISE_GRAPH if m.num_hidden_layers > 28 else 4 * MIB)
+        return first + each * (len(s.graph_sizes) - 1)
+    if s.vllm_version == "0.25.1":
+        return 0
+    return first + layers * len(s.graph_sizes) * LAYER_GRAPHS // 51
+
+
+def request_states(m: ModelConfig, s: Settings) -> int:
+    """Tables that model runner V2 keeps for its requests: counts of every token, two bit masks, and small buffers.
+
+    0.25.1 does not count them when it sizes the KV cache; 0.32.0 counts everything that is allocated.
+    Source: v1/worker/gpu/sample/penalties.py, structured_outputs.py; small buffers measured.
+    """
+    if s.vllm_version == "0.25.1":
+        return 0
+    return s.max_num_seqs * (4 * m.vocab_size + 2 * 4 * -(-m.vocab_size // 32)) + 18 * MIB

@@ -49,7 +49,8 @@ def choose(m: ModelConfig, gpu: GPU, s: Settings, *, gpus_per_node: int | None, 
     per_node = gpus_per_node or DEFAULT_GPUS_PER_NODE
     one = fit(m, gpu, s, 1, 1)
     if one.fits:
-        return Choice(one, per_node, 1, [f"The model and one request of {s.max_model_len:,} tokens fit on a single GPU: "
+        return Choice(one, per_node, 1, [f"The model and one request of {s.max_model_len:,} tokens fit on a single "
+                                         "GPU: "
                                          "no distribution, no communication."], gpus_per_node is not None)
     if gpus_per_node is None and nodes is None:
         return _free(m, gpu, s, one)
@@ -134,5 +135,6 @@ def _why_not_one(m: ModelConfig, gpu: GPU, s: Settings, one: Fit) -> str:
     if not one.loads:
         return (f"One {gpu.title} cannot hold it: {weights:.1f} GiB of weights and {one.overhead[0] / gib:.1f} GiB of "
                 f"overhead, of {one.requested / gib:.1f} GiB that the engine may use.")
-    return (f"One {gpu.title} holds the weights ({weights:.1f} GiB), but not a request of {s.max_model_len:,} tokens: it "
+    return (f"One {gpu.title} holds the weights ({weights:.1f} GiB), but not a request of {s.max_model_len:,} tokens: "
+            "it "
             f"takes {one.needed / gib:.1f} GiB of KV cache, and {one.available[0] / gib:.1f} GiB are left.")

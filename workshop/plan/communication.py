@@ -27,9 +27,12 @@ class Link:
 LINKS = {
     "nvlink": Link("NVLink 4", 450, 6.6, 10, "75 GB/s × 6 one way on H100 (NVIDIA); latency fitted to runs on H200"),
     "pcie": Link("PCIe 5.0 x16", 64, 25, 15, "PCI-SIG; latency: NCCL without peer access, order of magnitude"),
-    "infiniband-ndr": Link("InfiniBand NDR", 50, 35, 20, "400 Gbit/s a GPU (NVIDIA); latency: NCCL, order of magnitude"),
-    "ethernet-100g": Link("100 Gbit/s Ethernet", 12.5, 120, 60, "IEEE 802.3; latency: NCCL over TCP, order of magnitude"),
-    "ethernet-25g": Link("25 Gbit/s Ethernet", 3.125, 150, 80, "IEEE 802.3; latency: NCCL over TCP, order of magnitude"),
+    "infiniband-ndr": Link("InfiniBand NDR", 50, 35, 20, "400 Gbit/s a GPU (NVIDIA); latency: NCCL, order of "
+                                                         "magnitude"),
+    "ethernet-100g": Link("100 Gbit/s Ethernet", 12.5, 120, 60, "IEEE 802.3; latency: NCCL over TCP, order of "
+                                                                "magnitude"),
+    "ethernet-25g": Link("25 Gbit/s Ethernet", 3.125, 150, 80, "IEEE 802.3; latency: NCCL over TCP, order of "
+                                                               "magnitude"),
 }
 NETWORKS = ("infiniband-ndr", "ethernet-100g", "ethernet-25g", "nvlink")
 

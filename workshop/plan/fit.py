@@ -60,12 +60,21 @@ def fit(m: ModelConfig, gpu: GPU, s: Settings, tp: int, pp: int) -> Fit:
     weights = tuple(ranks.stage_bytes(m, tp, pp, i, deep_gemm) for i in range(pp))
     ends = {(i == 0, i == pp - 1): tuple(overheads.overheads(m, gpu, s, tp, pp, i)) for i in {0, pp // 2, pp - 1}}
     over = tuple(ends[i == 0, i == pp - 1] for i in range(pp))
-    lay = kv_cache.layout(m, tp, s.kv_cache_dtype, s.max_model_len, s.max_num_batched_tokens)
+    lay = kv_cache.layout(m, tp, s.kv_cache_dtype, s.max_model_len, tokens_in_flight(s, pp))
     available = [requested - w - sum(o.bytes for o in items) for w, items in zip(weights, over, strict=True)]
     stages = [tuple(r) for r in ranks.partition_layers(m.num_hidden_layers, pp)]
     cap = kv_cache.capacity(lay, stages, available, s.max_model_len)
     needed = max(kv_cache.pool_bytes_per_block(lay, stage) for stage in stages) * kv_cache.blocks_per_request(lay)
     return Fit(tp, pp, requested, weights, over, cap, lay, needed)
+
+
+def tokens_in_flight(s: Settings, pp: int) -> int:
+    """Tokens that a sliding window keeps beside itself: one batch in 0.25.1; in 0.32.0 every batch that is under way.
+
+    Source: SlidingWindowSpec.max_memory_usage_bytes and VllmConfig.max_in_flight_tokens.
+    """
+    batches = 1 if s.vllm_version == "0.25.1" else pp + 1      # asynchronous scheduling overlaps one more
+    return batches * s.max_num_batched_tokens
 
 
 def may_fit(m: ModelConfig, gpu: GPU, s: Settings, tp: int, pp: int) -> bool:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from workshop.plan.activations import candidates, graph_estimate
+from workshop.plan.activations import candidates, graph_estimate, request_states, runner
 from workshop.plan.catalog.config import ModelConfig
 from workshop.plan.catalog.gpus import GPU, MIB
+from workshop.plan.ranks import partition_layers
 from workshop.plan.settings import Settings
 
 # Read with cudaMemGetInfo around each step on an H200 (CUDA 13.0, NCCL 2.28.9): benchmarks/gpu/measure_worker.py.
@@ -46,9 +47,16 @@ def overheads(m: ModelConfig, gpu: GPU, s: Settings, tp: int, pp: int, stage: in
         items.append(Overhead("NCCL", GATHER,
                               "buffers that the first gather of logits over the tensor-parallel ranks opens",
                               "cudaMemGetInfo around the profile run, H200, NCCL 2.28.9"))
-    graphs = graph_estimate(m, s, tp)
+    layers = len(partition_layers(m.num_hidden_layers, pp)[stage])
+    graphs = graph_estimate(m, s, tp, layers)
     if graphs:
-        items.append(Overhead("CUDA graphs", graphs + GRAPHS_LEFT_OVER * tp,
-                              f"model runner V1 sets aside what it estimates for {2 * len(s.graph_sizes)} graphs",
-                              "v1/worker/gpu_model_runner.py profile_cudagraph_memory (0.25.1)"))
+        old = runner(m, s.vllm_version) == 1
+        items.append(Overhead("CUDA graphs", graphs + (GRAPHS_LEFT_OVER * tp if old else 0),
+                              f"vLLM sets aside what it estimates for {2 * len(s.graph_sizes)} graphs",
+                              f"profile_cudagraph_memory ({s.vllm_version})" + ("" if old else "; from the source, "
+                                                                                               "±35 %")))
+    states = request_states(m, s)
+    if states:
+        items.append(Overhead("request states", states, f"token counts and masks of {s.max_num_seqs} requests",
+                              "v1/worker/gpu/sample (0.32.0), counted since memory is taken from cudaMemGetInfo"))
     return items

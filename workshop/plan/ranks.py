@@ -100,7 +100,8 @@ def check_sizes(m: ModelConfig, tp: int, pp: int) -> None:
 
 def rope_bytes(m: ModelConfig) -> int:
     """Bytes of the cos/sin tables: [positions, rotary_dim] each, shared by all layers, on every rank."""
-    return sum(positions * dim for positions, dim in m.rope_tables) * DTYPE_BYTES[m.dtype]
+    each = 4 if m.traits.rope_float32 else DTYPE_BYTES[m.dtype]
+    return sum(positions * dim for positions, dim in m.rope_tables) * each
 
 
 def stage_weights(m: ModelConfig, stage: int, pp: int) -> tuple[list[Weight], list[Weight]]:
@@ -149,6 +150,8 @@ def _build_rope(m: ModelConfig, table: tuple[int, int], memory: Allocator) -> No
     both = memory.alloc(2 * half)
     for block in (angles, cosines, sines):
         memory.free(block)
+    if m.traits.rope_float32:
+        return
     memory.alloc(positions * dim * DTYPE_BYTES[m.dtype])
     memory.free(both)
 

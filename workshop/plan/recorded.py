@@ -16,8 +16,9 @@ FOLDER = Path(__file__).parents[1] / "data" / "runs"
 
 @lru_cache(maxsize=1)
 def runs() -> list[dict]:
-    """Return every run: model (a catalogue name), config (fields that differ), tp, pp, settings, and what was measured."""
-    return [run for file in sorted(FOLDER.glob("*.json")) for run in json.loads(file.read_text(encoding="utf-8"))["runs"]]
+    """Return every run: model (a catalogue name), config (fields that differ), tp, pp, settings, what was measured."""
+    return [run for file in sorted(FOLDER.glob("*.json"))
+            for run in json.loads(file.read_text(encoding="utf-8"))["runs"]]
 
 
 def model_of(run: dict) -> ModelConfig:

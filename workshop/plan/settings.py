@@ -1,6 +1,6 @@
 """Engine settings: the defaults of each vLLM version that the planner has formulas for, and the checks of values.
 
-Source: vllm/engine/arg_utils.py get_batch_defaults, vllm/config/cache.py, vllm/config/vllm.py (capture sizes), both tags.
+Source: vllm/engine/arg_utils.py get_batch_defaults, config/cache.py, config/vllm.py (capture sizes), both tags.
 """
 
 from __future__ import annotations

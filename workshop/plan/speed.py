@@ -106,7 +106,8 @@ def decode_terms(m: ModelConfig, gpu: GPU, s: Settings, tp: int, pp: int, gpus_p
     if experts:
         size = experts * _touched_experts(m, batch)
         terms.append(Term("experts", size / peak / EXPERTS_SHARE,
-                          f"{size / 1e9:.1f} GB of the chosen experts at {EXPERTS_SHARE:.0%} of the bandwidth", "±10 %"))
+                          f"{size / 1e9:.1f} GB of the chosen experts at {EXPERTS_SHARE:.0%} of the "
+                          "bandwidth", "±10 %"))
     kv = batch * _kv_read_bytes(m, tp, s.kv_cache_dtype, context)
     terms.append(Term("KV cache", kv / peak / WEIGHTS_SHARE, f"{kv / 1e6:.0f} MB read", "±10 %"))
     terms.append(Term("small kernels", _small_kernels_ms(m), "fitted per layer on H200", "±15 %"))

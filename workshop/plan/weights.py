@@ -131,10 +131,8 @@ def _moe_mlp(m: ModelConfig) -> list[Weight]:
 @lru_cache(maxsize=4096)
 def layer_weights(m: ModelConfig, index: int) -> tuple[Weight, ...]:
     """Return the weights of decoder layer `index`."""
-    if m.mamba and index in m.mamba.layers:
-        mixer = _mamba(m)
-    else:
-        mixer = _mla(m) if m.mla else _attention(m)
+    is_mamba = m.mamba and index in m.mamba.layers
+    mixer = _mamba(m) if is_mamba else _mla(m) if m.mla else _attention(m)
     mlp = _moe_mlp(m) if m.moe and index in m.moe.layers else _dense_mlp(m, m.intermediate_size)
     norms = [Weight(f"norm{i}", m.hidden_size, bias=m.traits.norm_bias) for i in range(m.traits.norms)]
     return tuple(mixer + mlp + norms)
@@ -243,8 +241,23 @@ def tensor_bytes(m: ModelConfig, w: Weight, layer: int, tp: int) -> list[int]:
     return out
 
 
+def _mxfp4_bytes(w: Weight, rows: int, cols: int) -> list[int]:
+    """Experts in MXFP4 on Hopper: a rank's width padded to 64, one scale byte for 32 inputs, its rows padded to 256.
+
+    Source: fused_moe/oracle/mxfp4.py (0.25.1); the layout of the scales was read from a loaded gpt-oss-20b.
+    """
+    if w.split == "row":
+        cols = -(-cols // 64) * 64
+    else:
+        rows = 2 * (-(-rows // 128) * 64)
+    scales = -(-rows // 256) * 256 * -(-cols // 32)
+    return [w.copies * rows * cols // 2, w.copies * scales]
+
+
 def _quantized_bytes(q: Quantization, w: Weight, rows: int, cols: int, scale_bytes: int) -> list[int]:
     """Weight bytes and scale bytes of [copies, rows, cols] in this quantisation's layout."""
+    if q.method == "mxfp4":
+        return _mxfp4_bytes(w, rows, cols)
     out = [math.ceil(w.copies * rows * cols * q.weight_bits / 8)]
     if q.block:
         blocks = -(-rows // q.block[0]) * -(-cols // q.block[1])

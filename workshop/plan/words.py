@@ -8,13 +8,13 @@ from dataclasses import replace
 
 from workshop.plan.catalog.config import ModelConfig
 from workshop.plan.catalog.gpus import GIB, GPU
+from workshop.plan.catalog.quantization import from_name
 from workshop.plan.choose import Choice
 from workshop.plan.communication import Traffic
 from workshop.plan.fit import Fit, fit, longest_context, may_fit
 from workshop.plan.kv_cache import kv_dtype_bytes
-from workshop.plan.quantized import fp8_variant
 from workshop.plan.ranks import partition_layers, tp_problem
-from workshop.plan.settings import Settings, batch_defaults
+from workshop.plan.settings import DEFAULT_VERSION, Settings, batch_defaults
 
 
 def command(m: ModelConfig, g: GPU, s: Settings, choice: Choice, quantization: str | None) -> str:
@@ -60,10 +60,12 @@ def reasons(m: ModelConfig, g: GPU, s: Settings, choice: Choice, sent: Sequence[
         out.append(f"The {m.num_hidden_layers} layers go to {f.pp} stages: {even}.")
     left = (f"{f.available[i] / GIB:.2f} GiB are left for KV cache" if f.available[i] > 0
             else f"{-f.available[i] / GIB:.2f} GiB are missing before the first token")
-    out.append(f"Of {f.requested / GIB:.1f} GiB that the engine may use on a GPU, {f.weights[i] / GIB:.2f} GiB are weights "
+    out.append(f"Of {f.requested / GIB:.1f} GiB that the engine may use on a GPU, {f.weights[i] / GIB:.2f} GiB are "
+               "weights "
                f"and {f.overhead[i] / GIB:.2f} GiB overhead; {left}.")
     if f.fits:
-        out.append(f"They hold {f.capacity.blocks:,} blocks of {f.layout.block_size} tokens: {f.capacity.tokens:,} tokens, "
+        out.append(f"They hold {f.capacity.blocks:,} blocks of {f.layout.block_size} tokens: {f.capacity.tokens:,} "
+                   "tokens, "
                    f"or {f.capacity.max_concurrency:.2f} requests of {s.max_model_len:,} tokens at once.")
     if not f.fits:
         return out
@@ -73,9 +75,13 @@ def reasons(m: ModelConfig, g: GPU, s: Settings, choice: Choice, sent: Sequence[
                    f"{t.link}: about {t.ms:.2f} ms.")
     if f.tp * f.pp > 1:
         nodes = "vLLM's own multiprocessing starts the workers" + (
-            f" on all {choice.nodes} nodes (--nnodes): no Ray needed; --distributed-executor-backend ray is the other way."
+            f" on all {choice.nodes} nodes (--nnodes): no Ray needed; --distributed-executor-backend ray is the other "
+            "way."
             if choice.nodes > 1 else "; Ray is only needed where --distributed-executor-backend ray asks for it.")
         out.append(nodes)
+    if s.vllm_version != DEFAULT_VERSION:
+        out.append(f"The formulas for {s.vllm_version} follow its source; on GPUs, {DEFAULT_VERSION} is the version "
+                   "measured.")
     if s.usage == "llm" and batch_defaults(g, "serve", s.vllm_version)[0] != s.max_num_batched_tokens:
         out.append(f"max_num_batched_tokens is {s.max_num_batched_tokens:,}; vllm serve alone would take "
                    f"{batch_defaults(g, 'serve', s.vllm_version)[0]:,}, so the command says it.")
@@ -118,8 +124,9 @@ def _smaller(m: ModelConfig, s: Settings) -> list[tuple[str, ModelConfig, Settin
     if kv_dtype_bytes(m, s.kv_cache_dtype) > 1:
         out.append(("An FP8 KV cache (--kv-cache-dtype fp8)", m, kv8))
     if m.quantization is None:
-        out.append(("FP8 weights (--quantization fp8)", fp8_variant(m), s))
-        out.append(("FP8 weights and KV cache (--quantization fp8 --kv-cache-dtype fp8)", fp8_variant(m), kv8))
+        fp8 = m.with_quantization(from_name("fp8"))
+        out.append(("FP8 weights (--quantization fp8)", fp8, s))
+        out.append(("FP8 weights and KV cache (--quantization fp8 --kv-cache-dtype fp8)", fp8, kv8))
     return out
 
 
@@ -140,27 +147,32 @@ def _better(m: ModelConfig, g: GPU, s: Settings, choice: Choice) -> list[str]:
     f, out = choice.fit, []
     if kv_dtype_bytes(m, s.kv_cache_dtype) > 1:
         more = fit(m, g, replace(s, kv_cache_dtype="fp8"), f.tp, f.pp).capacity
-        out.append(f"--kv-cache-dtype fp8 holds {more.tokens:,} tokens ({more.tokens / max(1, f.capacity.tokens):.1f} times), "
+        out.append(f"--kv-cache-dtype fp8 holds {more.tokens:,} tokens ({more.tokens / max(1, f.capacity.tokens):.1f} "
+                   "times), "
                    "at a small cost in precision.")
     if s.gpu_memory_utilization < 0.95:
         more = fit(m, g, replace(s, gpu_memory_utilization=0.95), f.tp, f.pp).capacity
-        out.append(f"--gpu-memory-utilization 0.95 adds {more.tokens - f.capacity.tokens:,} tokens, if nothing else runs on "
+        out.append(f"--gpu-memory-utilization 0.95 adds {more.tokens - f.capacity.tokens:,} tokens, if nothing else "
+                   "runs on "
                    "the GPU.")
     if s.max_num_batched_tokens > 2048:
         less = replace(s, max_num_batched_tokens=2048, max_num_seqs=min(s.max_num_seqs, 256))
         more = fit(m, g, less, f.tp, f.pp).capacity
         if more.tokens > 1.01 * f.capacity.tokens:
-            out.append(f"--max-num-batched-tokens 2048 --max-num-seqs 256 adds {more.tokens - f.capacity.tokens:,} tokens; "
+            out.append(f"--max-num-batched-tokens 2048 --max-num-seqs 256 adds {more.tokens - f.capacity.tokens:,} "
+                       "tokens; "
                        "long prompts are then read in more steps.")
     if f.tp > 1 and not m.mla and m.num_key_value_heads < f.tp:
         out.append(f"{f.tp} GPUs share {m.num_key_value_heads} KV heads, so every head is kept "
                    f"{f.tp // m.num_key_value_heads} times: pipeline parallelism would keep each once.")
     idle = choice.nodes * choice.gpus_per_node - f.tp * f.pp if choice.counted else 0
     if idle >= f.tp * f.pp:
-        out.append(f"{idle} GPU(s) stay idle: {idle // (f.tp * f.pp)} more server(s) like this one would use them, each with "
+        out.append(f"{idle} GPU(s) stay idle: {idle // (f.tp * f.pp)} more server(s) like this one would use them, "
+                   "each with "
                    "its own requests (data parallel).")
     if f.capacity.max_concurrency < 2:
         shorter = max(1024, s.max_model_len // 4)
-        out.append(f"Less than two requests of {s.max_model_len:,} tokens fit at once: --max-model-len {shorter} admits more "
+        out.append(f"Less than two requests of {s.max_model_len:,} tokens fit at once: --max-model-len {shorter} "
+                   "admits more "
                    "requests only if they are short; more GPUs hold more.")
     return out

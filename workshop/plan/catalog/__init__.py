@@ -67,5 +67,6 @@ def load_model(name_or_path: str | Path | ModelConfig) -> ModelConfig:
     near = difflib.get_close_matches(str(name_or_path).lower(), _names(), 3, cutoff=0.5)
     near_names = list(dict.fromkeys(_names()[n] for n in near))
     hint = f"Nearest: {', '.join(near_names)}. " if near_names else ""
-    raise BadInput(f"The model {str(name_or_path)!r} is not in the catalogue, and no folder or file of that name exists.",
+    raise BadInput(f"The model {str(name_or_path)!r} is not in the catalogue, and no folder or file of that name "
+                   "exists.",
                    f"{hint}Give a catalogue name (workshop plan --list-models) or a folder with a config.json.")

@@ -92,6 +92,7 @@ class Traits:
     lm_head_bias: bool = False
     parallel_block: bool = False       # attention and MLP read the same input (Falcon, Phi-2)
     rope: bool = True
+    rope_float32: bool = False         # gpt-oss keeps its cos/sin table in 32 bit
     alibi: bool = False
     sinks: bool = False                # one learned attention sink a head (gpt-oss)
     embedding_scaled: bool = False     # Gemma multiplies the embeddings

@@ -169,7 +169,8 @@ def gpt_oss(f: Fields) -> dict:
     windows = f.layer_windows(window) or tuple(window if i % 2 == 0 else None for i in range(f.layers))
     moe = Moe(f.int("num_local_experts"), f.int("num_experts_per_tok"), f.int("intermediate_size"), 0,
               f.all_layers(), router_bias=True)
-    return {"traits": Traits(qkv_bias=True, o_bias=True, mlp_bias=True, sinks=True), "moe": moe, "windows": windows}
+    traits = Traits(qkv_bias=True, o_bias=True, mlp_bias=True, sinks=True, rope_float32=True)
+    return {"traits": traits, "moe": moe, "windows": windows}
 
 
 def llama4(f: Fields) -> dict:

@@ -146,7 +146,7 @@ def _dtype(f: Fields, architecture: str) -> str:
     value = str(value).removeprefix("torch.")
     if value not in DTYPE_BYTES:
         f.refuse("torch_dtype", f"is {value!r}, not one of {', '.join(DTYPE_BYTES)}")
-    # vLLM's --dtype auto runs 32-bit checkpoints in 16 bit (vllm/config/model.py, 0.25.1): bfloat16 on GPUs that have it.
+    # vLLM's --dtype auto runs 32-bit checkpoints in 16 bit (vllm/config/model.py, 0.25.1).
     return "bfloat16" if value in ("float32", "float", "float64") else value
 
 
