@@ -124,3 +124,26 @@ def test_a_cut_file_is_refused(tmp_path, text):
 def test_an_empty_folder_is_refused(tmp_path):
     with pytest.raises(BadInput, match=r"config\.json"):
         load_model(tmp_path)
+
+
+@pytest.mark.parametrize("change", [
+    {"dtype": "bfloat16", "torch_dtype": None,
+     "rope_parameters": {"rope_theta": 5e5, "rope_type": "llama3", "factor": 8.0},
+     "rope_scaling": None},
+    {"head_dim": 128}, {"head_dim": None, "sliding_window": None, "layer_types": None}])
+def test_other_spellings_of_the_same_config_give_the_same_plan(tmp_path, config, change):
+    """Transformers 5 writes dtype and rope_parameters; fields may be there with null."""
+    from workshop.plan.parallelism import plan
+
+    assert plan(write(tmp_path, {**config, **change}), "h200").kv_cache_tokens == 914_304      # recorded run "8b"
+
+
+def test_longrope_starts_with_its_original_length(tmp_path):
+    from workshop.plan.parallelism import plan
+
+    raw = {**load_model("phi-3-mini-4k").raw, "max_position_embeddings": 131072, "sliding_window": None,
+           "original_max_position_embeddings": 4096,
+           "rope_scaling": {"type": "longrope", "short_factor": [1.0] * 48, "long_factor": [1.0] * 48}}
+    folder = write(tmp_path, raw)
+    assert plan(folder, "h200").max_model_len == 4096
+    assert plan(folder, "h200", max_model_len=131072).fits

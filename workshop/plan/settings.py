@@ -95,7 +95,7 @@ def resolve(model: ModelConfig, gpu: GPU, *, vllm_version: str | None = None, us
     if max_num_seqs is not None:
         _whole("max_num_seqs", max_num_seqs, 1, 1 << 20, f"vLLM's default here is {seqs}.")
     seqs = max_num_seqs or seqs
-    length = max_model_len or longest
+    length = max_model_len or model.default_model_len or longest
     tokens = max_num_batched_tokens or min(seqs * length, tokens)
     if seqs > tokens and max_num_seqs is not None:
         raise BadInput(f"max_num_seqs {seqs} is more than max_num_batched_tokens {tokens}.",

@@ -26,7 +26,7 @@ def command(m: ModelConfig, g: GPU, s: Settings, choice: Choice, quantization: s
         args += ["--pipeline-parallel-size", str(f.pp)]
     if choice.nodes > 1:
         args += ["--nnodes", str(choice.nodes), "--node-rank", "$NODE_RANK", "--master-addr", "$HEAD_NODE"]
-    if s.max_model_len != m.max_position_embeddings:
+    if s.max_model_len != (m.default_model_len or m.max_position_embeddings):
         args += ["--max-model-len", str(s.max_model_len)]
     if s.gpu_memory_utilization != 0.92:
         args += ["--gpu-memory-utilization", f"{s.gpu_memory_utilization:g}"]

@@ -113,6 +113,7 @@ class ModelConfig:
     intermediate_size: int
     vocab_size: int
     max_position_embeddings: int
+    default_model_len: int = 0                       # what vLLM takes without --max-model-len; 0: all positions
     dtype: str = "bfloat16"
     tie_word_embeddings: bool = False
     rotary_dim: int = 0

@@ -23,7 +23,7 @@ def mistral(f: Fields) -> dict:
 
 
 def mixtral(f: Fields) -> dict:
-    experts = f.int("num_local_experts")
+    experts = f.first_int("num_local_experts", "num_experts")
     moe = Moe(experts, f.int("num_experts_per_tok"), f.int("intermediate_size"), 0, f.all_layers())
     return {"traits": Traits(), "moe": moe, "window": f.optional_int("sliding_window")}
 
@@ -49,15 +49,15 @@ def _sparse_layers(f: Fields) -> frozenset[int]:
 
 
 def qwen2_moe(f: Fields) -> dict:
-    moe = Moe(f.int("num_experts"), f.int("num_experts_per_tok"), f.int("moe_intermediate_size"),
-              f.int("shared_expert_intermediate_size"), _sparse_layers(f), shared_gate=True)
+    moe = Moe(f.first_int("num_experts", "num_local_experts"), f.int("num_experts_per_tok"),
+              f.int("moe_intermediate_size"), f.int("shared_expert_intermediate_size"), _sparse_layers(f), shared_gate=True)
     return {"traits": Traits(qkv_bias=True), "moe": moe, "window": _qwen_window(f)}
 
 
 def qwen3_moe(f: Fields) -> dict:
     bias = f.flag("attention_bias")
-    moe = Moe(f.int("num_experts"), f.int("num_experts_per_tok"), f.int("moe_intermediate_size"), 0,
-              _sparse_layers(f))
+    moe = Moe(f.first_int("num_experts", "num_local_experts"), f.int("num_experts_per_tok"),
+              f.int("moe_intermediate_size"), 0, _sparse_layers(f))
     return {"traits": Traits(qk_norm="head", qkv_bias=bias, o_bias=bias), "moe": moe, "window": _qwen_window(f)}
 
 
@@ -167,8 +167,8 @@ def deepseek(f: Fields) -> dict:
 def gpt_oss(f: Fields) -> dict:
     window = f.int("sliding_window")
     windows = f.layer_windows(window) or tuple(window if i % 2 == 0 else None for i in range(f.layers))
-    moe = Moe(f.int("num_local_experts"), f.int("num_experts_per_tok"), f.int("intermediate_size"), 0,
-              f.all_layers(), router_bias=True)
+    moe = Moe(f.first_int("num_local_experts", "num_experts"), f.int("num_experts_per_tok"),
+              f.int("intermediate_size"), 0, f.all_layers(), router_bias=True)
     traits = Traits(qkv_bias=True, o_bias=True, mlp_bias=True, sinks=True, rope_float32=True)
     return {"traits": traits, "moe": moe, "windows": windows}
 

@@ -110,7 +110,7 @@ def _build(f: Fields, facts: dict, architecture: str, name: str, multimodal: boo
         num_hidden_layers=f.layers, num_attention_heads=heads, num_key_value_heads=kv, head_dim=head_dim,
         intermediate_size=facts.get("intermediate") or f.positive("intermediate_size"),
         vocab_size=f.positive("vocab_size", default=facts.get("vocab")), dtype=_dtype(f, architecture),
-        max_position_embeddings=_longest(f, positions, architecture),
+        max_position_embeddings=_longest(f, positions, architecture), default_model_len=_default_length(f),
         tie_word_embeddings=f.flag("tie_word_embeddings", facts.get("tie", False)), rotary_dim=rotary,
         rope_tables=tables, layer_windows=_windows(f, facts), layer_chunks=facts.get("chunks", ()), traits=traits,
         moe=facts.get("moe"), mla=facts.get("mla"), mamba=facts.get("mamba"), multimodal=multimodal, raw=raw,
@@ -184,6 +184,14 @@ def _rope_tables(f: Fields, facts: dict, positions: int, rotary: int) -> tuple[t
     if facts.get("rope_tables") == 2:     # Gemma 3: sliding layers have an unscaled table of their own
         return ((f.positive("max_position_embeddings", default=facts.get("positions")), rotary), (positions, rotary))
     return ((positions, rotary),)
+
+
+def _default_length(f: Fields) -> int:
+    """LongRoPE models start with their original length, to spare short requests (vllm/config/model.py, 0.25.1)."""
+    rope = _rope(f)
+    if (rope.get("rope_type") or rope.get("type")) not in ("longrope", "su"):
+        return 0
+    return int(f.raw.get("original_max_position_embeddings") or rope.get("original_max_position_embeddings") or 0)
 
 
 def _longest(f: Fields, positions: int, architecture: str) -> int:
