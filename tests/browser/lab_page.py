@@ -75,17 +75,18 @@ class Page:
         """Open a notebook and wait for its kernel."""
         self.page.goto(url)
         self.page.wait_for_selector(".jp-Notebook .jp-Cell", timeout=90_000)
-        self.page.wait_for_selector(IDLE, timeout=90_000)
+        # The notebook's own indicator rests before there is a kernel as well; the status bar knows.
+        self.page.locator("#jp-main-statusbar", has_text="| Idle").wait_for(timeout=90_000)
 
     def run_all(self, timeout_s: float = 180) -> None:
         """Run all cells by the menu and wait until the kernel rests."""
         deadline = time.monotonic() + timeout_s
         prompts = self.page.locator(".jp-CodeCell .jp-InputPrompt")
-        while not prompts.filter(has_text=re.compile(r"\[[*\d]")).count():   # cells run before the kernel is connected
-            self.page.get_by_role("menuitem", name="Run", exact=True).click()   # are dropped: ask again
-            self.page.get_by_role("menuitem", name="Run All Cells", exact=True).click()
-            self.page.wait_for_timeout(1500)
+        self.page.get_by_role("menuitem", name="Run", exact=True).click()
+        self.page.get_by_role("menuitem", name="Run All Cells", exact=True).click()
+        while not prompts.filter(has_text=re.compile(r"\[[*\d]")).count():
             assert time.monotonic() < deadline, "the notebook did not start"
+            self.page.wait_for_timeout(100)
         quiet = 0
         while quiet < 10:
             assert time.monotonic() < deadline, "the notebook did not finish"

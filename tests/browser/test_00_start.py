@@ -36,5 +36,6 @@ def test_without_any_server_the_button_offers_one(page, tmp_path):
         page.open(url)
         for _ in range(6):
             page.page.keyboard.press("Shift+Enter")
+            page.page.wait_for_timeout(300)
         page.page.get_by_role("button", name="Start the server").wait_for(timeout=60_000)
         page.shot("00_start_button")

@@ -19,7 +19,7 @@ from workshop.launch.vllm_main import installed
 
 TEACHING_MODEL = "teaching-model"
 TEACHING_FOLDER = Path(str(files("workshop"))) / "teaching_model"
-KV_CACHE_BYTES = 128 * 2**20     # of the teaching model: enough for a class, small enough for a 4-GB session
+KV_CACHE_BYTES = 64 * 2**20      # of the teaching model: 65,536 tokens, and room in a 4-GB session
 SHORT_FLAGS = {"tp": "tensor-parallel-size", "pp": "pipeline-parallel-size"}
 SPACE_NEEDED_BYTES = 64 * 2**20  # for the log
 
@@ -189,7 +189,8 @@ def engine_environment(path: str, device: str, given: dict[str, str], name: str)
         defaults["HF_HUB_OFFLINE"] = "1"
     if device == "cpu":
         defaults["TORCHDYNAMO_DISABLE"] = "1"
-        defaults["VLLM_CPU_KVCACHE_SPACE"] = "1"
+        if path != str(TEACHING_FOLDER) and "kv-cache-memory-bytes" not in given:
+            defaults["VLLM_CPU_KVCACHE_SPACE"] = "1"     # GiB; where it is set, vLLM 0.32 overlooks the flag
         ranks = _count(given, "tensor-parallel-size") * _count(given, "pipeline-parallel-size")
         if ranks > 1 or machine.cpus() < 2:
             defaults["VLLM_CPU_OMP_THREADS_BIND"] = "nobind"   # fewer cores than ranks: binding fails
