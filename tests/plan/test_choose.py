@@ -6,6 +6,7 @@ import pytest
 
 from workshop.errors import BadInput
 from workshop.plan.catalog import load_gpu, load_model
+from workshop.plan.choose import executor
 from workshop.plan.communication import compare_splits, traffic
 from workshop.plan.parallelism import plan
 from workshop.plan.ranks import partition_layers
@@ -108,3 +109,10 @@ def test_kv_heads_are_copied_where_tensor_parallel_is_wider():
     one, wide = (plan("llama-3.1-8b", "h100", tensor_parallel_size=tp) for tp in (8, 16))
     assert wide.ranks[0].kv_heads == one.ranks[0].kv_heads == 1
     assert any("times" in a for a in wide.advice)
+
+
+@pytest.mark.parametrize(("gpus", "nodes", "inside_ray", "name"), [
+    (1, 1, False, "uni"), (4, 1, False, "mp"), (4, 1, True, "ray"), (16, 2, False, "mp")])
+def test_who_starts_the_workers(gpus, nodes, inside_ray, name):
+    """vllm/config/parallel.py, 0.25.1."""
+    assert executor(gpus, nodes, inside_ray=inside_ray)[0] == name

@@ -38,6 +38,23 @@ def _whole(name: str, value: int | None) -> None:
         raise BadInput(f"{name} is {value!r}, and must be a whole number from 1 to 4096.", "Give how many there are.")
 
 
+def executor(gpus: int, nodes: int, *, inside_ray: bool = False) -> tuple[str, str]:
+    """Return (what starts the workers, why): uni, mp or ray, as vLLM decides without --distributed-executor-backend.
+
+    Source: vllm/config/parallel.py (0.25.1): --nnodes above 1 means mp; a Ray placement group means ray; too few GPUs on
+    this host for the sizes and no --nnodes is an error, where older versions took Ray.
+    """
+    if gpus == 1:
+        return "uni", "One GPU: the engine runs the model in its own process."
+    if nodes > 1:
+        return "mp", (f"vLLM's own multiprocessing starts the workers on all {nodes} nodes (--nnodes): no Ray needed; "
+                      "--distributed-executor-backend ray on a Ray cluster is the other way.")
+    if inside_ray:
+        return "ray", "Started inside a Ray placement group, vLLM takes Ray."
+    return "mp", ("vLLM's own multiprocessing starts the workers; Ray is only needed where "
+                  "--distributed-executor-backend ray asks for it.")
+
+
 def choose(m: ModelConfig, gpu: GPU, s: Settings, *, gpus_per_node: int | None, nodes: int | None,
            tp: int | None, pp: int | None) -> Choice:
     """Return the split that was asked for, or the smallest that fits the hardware."""

@@ -6,7 +6,7 @@ A decoder layer ends its two row-parallel products (o_proj and down_proj) with a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from workshop.errors import BadInput
 from workshop.plan.catalog.config import DTYPE_BYTES, ModelConfig
@@ -34,6 +34,7 @@ LINKS = {
     "ethernet-25g": Link("25 Gbit/s Ethernet", 3.125, 150, 80, "IEEE 802.3; latency: NCCL over TCP, order of "
                                                                "magnitude"),
 }
+NCCL_ALL_REDUCE_US = 18      # in a node, where vLLM's own all-reduce is off: with --nnodes above 1 (config/parallel.py)
 NETWORKS = ("infiniband-ndr", "ethernet-100g", "ethernet-25g", "nvlink")
 
 
@@ -83,6 +84,8 @@ def traffic(m: ModelConfig, gpu: GPU, tp: int, pp: int, gpus_per_node: int, toke
     inside, outside = node_link(gpu), network_link(network)
     out = []
     if tp > 1:
+        if tp * pp > gpus_per_node:
+            inside = replace(inside, all_reduce_us=max(inside.all_reduce_us, NCCL_ALL_REDUCE_US))
         link = inside if tp <= gpus_per_node else outside
         count = 2 * m.num_hidden_layers
         out.append(Traffic("all-reduce", count, payload, link.name, count * all_reduce_ms(payload, tp, link),

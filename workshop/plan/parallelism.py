@@ -10,7 +10,7 @@ from workshop.plan.catalog import load_gpu, load_model
 from workshop.plan.catalog import quantization as quant
 from workshop.plan.catalog.config import ModelConfig
 from workshop.plan.catalog.gpus import GIB, GPU
-from workshop.plan.choose import Choice, choose
+from workshop.plan.choose import Choice, choose, executor
 from workshop.plan.communication import Traffic, traffic
 from workshop.plan.overheads import Overhead
 from workshop.plan.ranks import Rank, loads_deep_gemm, ranks
@@ -107,6 +107,6 @@ def _assemble(m: ModelConfig, g: GPU, s: Settings, choice: Choice, quantization:
         command=words.command(m, g, s, choice, quantization), reasons=words.reasons(m, g, s, choice, sent),
         advice=words.advice(m, g, s, choice), num_gpu_blocks=f.capacity.blocks if ok else 0,
         block_size=f.layout.block_size, max_model_len=s.max_model_len, gpus_per_node=per_node,
-        executor="uni" if tp * pp == 1 else "mp", vllm_version=s.vllm_version, gpu_memory_gib=g.engine_gib,
+        executor=executor(tp * pp, choice.nodes)[0], vllm_version=s.vllm_version, gpu_memory_gib=g.engine_gib,
         requested_gib_per_gpu=f.requested / GIB, overheads=list(f.overheads[i]), communication=sent, decode=terms,
         ranks=ranks(m, tp, pp, per_node, deep_gemm), settings=s, config=m)

@@ -9,7 +9,7 @@ from dataclasses import replace
 from workshop.plan.catalog.config import ModelConfig
 from workshop.plan.catalog.gpus import GIB, GPU
 from workshop.plan.catalog.quantization import from_name
-from workshop.plan.choose import Choice
+from workshop.plan.choose import Choice, executor
 from workshop.plan.communication import Traffic
 from workshop.plan.fit import Fit, fit, longest_context, may_fit
 from workshop.plan.kv_cache import kv_dtype_bytes
@@ -74,11 +74,7 @@ def reasons(m: ModelConfig, g: GPU, s: Settings, choice: Choice, sent: Sequence[
         out.append(f"A step of one token sends {t.count} × {t.bytes_each / 1024:.0f} KiB ({t.what}, {t.reason}) over "
                    f"{t.link}: about {t.ms:.2f} ms.")
     if f.tp * f.pp > 1:
-        nodes = "vLLM's own multiprocessing starts the workers" + (
-            f" on all {choice.nodes} nodes (--nnodes): no Ray needed; --distributed-executor-backend ray is the other "
-            "way."
-            if choice.nodes > 1 else "; Ray is only needed where --distributed-executor-backend ray asks for it.")
-        out.append(nodes)
+        out.append(executor(f.tp * f.pp, choice.nodes)[1])
     if s.vllm_version != DEFAULT_VERSION:
         out.append(f"The formulas for {s.vllm_version} follow its source; on GPUs, {DEFAULT_VERSION} is the version "
                    "measured.")

@@ -50,7 +50,8 @@ def _sparse_layers(f: Fields) -> frozenset[int]:
 
 def qwen2_moe(f: Fields) -> dict:
     moe = Moe(f.first_int("num_experts", "num_local_experts"), f.int("num_experts_per_tok"),
-              f.int("moe_intermediate_size"), f.int("shared_expert_intermediate_size"), _sparse_layers(f), shared_gate=True)
+              f.int("moe_intermediate_size"), f.int("shared_expert_intermediate_size"), _sparse_layers(f),
+              shared_gate=True)
     return {"traits": Traits(qkv_bias=True), "moe": moe, "window": _qwen_window(f)}
 
 
