@@ -100,7 +100,7 @@ class Batch:
                 server.down_since = time.monotonic()
                 continue
             found = found or entry
-            server.up.set()
+            server.rise()
         if found is None:
             raise WorkshopError(f"No server answers: {', '.join(away)}.",
                                 "`workshop servers` lists those known here; `workshop serve --background` starts one.")

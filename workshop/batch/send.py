@@ -117,8 +117,14 @@ class Sender:
         self._wake.set()
 
     def _check_fleet(self) -> None:
-        now = time.monotonic()
-        gone = [server for server in self.fleet if server.down_since and now - server.down_since > self.limits.patience_s]
+        now, patience_s = time.monotonic(), self.limits.patience_s
+        for server in self.fleet:
+            if server.up.is_set() and server.in_flight and now - server.heard > patience_s:
+                server.fell()       # it holds its connections, and answers nothing: frozen, or cut off
+                server.down_since = server.heard
+                for task in server.tasks:
+                    task.cancel()
+        gone = [server for server in self.fleet if server.down_since and now - server.down_since > patience_s]
         if len(gone) == len(self.fleet):
             self._fail(WorkshopError(
                 f"{gone[0].url} has not answered for {self.limits.patience_s:.0f} s.",
@@ -129,8 +135,9 @@ class Sender:
         while server.up.is_set() and server.workers < server.pace.limit and self._has_work():
             server.workers += 1
             task = asyncio.create_task(self._work(server))
-            tasks.add(task)
-            task.add_done_callback(tasks.discard)
+            for group in (tasks, server.tasks):
+                group.add(task)
+                task.add_done_callback(group.discard)
             if server.workers > server.in_flight + 64:      # let those start first
                 self._wake.set()
                 return
@@ -151,6 +158,9 @@ class Sender:
                 server.in_flight += 1
                 try:
                     await self._ask(attempt, server)
+                except asyncio.CancelledError:
+                    self._returned.append(attempt)
+                    raise
                 finally:
                     server.in_flight -= 1
         except asyncio.CancelledError:

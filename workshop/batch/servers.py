@@ -75,6 +75,7 @@ class Server:
         self.pace = Pace(concurrency, fixed=True) if concurrency else Pace()
         self.workers = self.in_flight = self.answered = 0
         self.up, self.down_since = asyncio.Event(), None
+        self.heard, self.tasks = time.monotonic(), set()        # when it last said anything; the workers that it has
         self.look: metrics.Metrics | None = None
 
     def connect(self, read_timeout_s: float) -> None:
@@ -147,9 +148,12 @@ class Server:
                                      look.kv_cache_usage or 0.0, max(0.0, preempted))
             elif not has_metrics and done > before:
                 self.pace.by_rate(self.in_flight, (done - before) / (now - at))
+            if isinstance(look, metrics.Metrics) or done > before or not self.in_flight or (
+                    not has_metrics and await self.alive()):
+                self.heard = time.monotonic()
             before, at = done, now
 
-    async def _look(self) -> metrics.Metrics | None | bool:
+    async def _look(self) -> metrics.Metrics | bool | None:
         """Return what /metrics says; None: not this time; False: it has none."""
         try:
             status, text = await self.get("/metrics", timeout_s=10)
@@ -167,7 +171,11 @@ class Server:
             await self.check(model)
         except (aiohttp.ClientError, TimeoutError, OSError):
             return
-        self.down_since = None
+        self.rise()
+
+    def rise(self) -> None:
+        """It answers: send to it."""
+        self.down_since, self.heard = None, time.monotonic()
         self.up.set()
 
     def fell(self) -> None:

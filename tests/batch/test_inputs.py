@@ -1,0 +1,152 @@
+"""Every format gives the same rows, and what cannot be a row is told with its place, before anything is sent."""
+
+from __future__ import annotations
+
+import json
+
+import pyarrow
+import pyarrow.parquet
+import pytest
+
+from workshop.batch import inputs
+from workshop.batch.inputs import Source
+from workshop.batch.prepare import Work
+from workshop.batch.rows import CHAT, COMPLETIONS, Builder, check_sampling
+from workshop.errors import BadInput
+
+PROMPTS = ["San Francisco is a", "Zürich, 東京 and 🚀", "with \"quotes\", and a comma", "x" * 3000]
+
+
+def write(path, prompts=PROMPTS):
+    if path.suffix == ".json":
+        path.write_text(json.dumps(prompts, ensure_ascii=False))
+    elif path.suffix == ".txt":
+        path.write_text("\n".join(prompts) + "\n\n")
+    elif path.suffix == ".jsonl":
+        path.write_text("".join(json.dumps({"prompt": prompt}) + "\n" for prompt in prompts))
+    elif path.suffix == ".csv":
+        import csv
+        with path.open("w", newline="") as file:
+            writer = csv.writer(file)
+            writer.writerows([["prompt"], *[[prompt] for prompt in prompts]])
+    else:
+        pyarrow.parquet.write_table(pyarrow.table({"prompt": prompts}), path)
+    return path
+
+
+def work_on(path, column=None, skip_bad=False, **options):
+    source = Source(path, column)
+    work = Work(source, Builder(column=source.column, table=source.table, **options))
+    work.check(skip_bad)
+    return work
+
+
+def rows(path, **options):
+    return [row for row in work_on(path, **options).rows() if row is not None]
+
+
+@pytest.mark.parametrize("ending", inputs.FORMATS)
+def test_every_format_gives_the_same_rows(ending, tmp_path):
+    found = rows(write(tmp_path / f"in{ending}"))
+    assert [json.loads(row.body)["prompt"] for row in found] == PROMPTS
+    assert [row.key for row in found] == [row.key for row in rows(write(tmp_path / "other.json"))]
+    assert {row.url for row in found} == {COMPLETIONS} and [row.number for row in found] == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("chunk", [1, 2, 7, 64])
+def test_an_array_is_read_in_chunks_of_any_size(chunk, tmp_path, monkeypatch):
+    monkeypatch.setattr(inputs, "CHUNK_BYTES", chunk)
+    path = tmp_path / "in.json"
+    path.write_text(json.dumps(PROMPTS[:3], indent=2))
+    assert [json.loads(row.body)["prompt"] for row in rows(path)] == PROMPTS[:3]
+
+
+@pytest.mark.parametrize("text", ["", "{}", '["a" "b"]', '["a", ', '["a"', '"a"', '["a", b]'])
+def test_an_array_that_is_none_is_refused(text, tmp_path):
+    (tmp_path / "in.json").write_text(text)
+    with pytest.raises(BadInput):
+        rows(tmp_path / "in.json")
+
+
+@pytest.mark.parametrize(("line", "says"), [
+    (b'{"prompt": "a"', "not JSON"), (b"[1]", "not a string or an object"), (b'{"x": 1}', "neither prompt nor messages"),
+    (b'{"prompt": ""}', "empty"), (b'{"prompt": 3}', "a number, not text"), (b'{"prompt": "\xff"}', "not UTF-8"),
+    (b'{"prompt": "a", "temperature": NaN}', "NaN"), (b'{"custom_id": true, "prompt": "a"}', "custom_id is True"),
+    (b'{"messages": []}', "messages"), (b'{"prompt": "a", "n": 0}', "n is 0"),
+    (b'{"custom_id": "1", "method": "GET", "url": "/v1/completions", "body": {"prompt": "a"}}', "POST"),
+    (b'{"custom_id": "1", "method": "POST", "url": "/v1/embeddings", "body": {"prompt": "a"}}', "/v1/embeddings"),
+    (b'{"custom_id": "1", "method": "POST", "url": "/v1/completions", "body": {"prompt": ["a", "b"]}}', "one prompt"),
+    (b'{"custom_id": "1", "url": "/v1/completions", "body": {"prompt": "a", "stream": true}}', "stream"),
+    (b'{"custom_id": "1", "url": "/v1/completions", "body": {"prompt": "a", "model": "gpt-4o"}}', "gpt-4o"),
+    (b'{"custom_id": "same", "prompt": "b"}', "that of line 1 already")])
+def test_a_bad_line_is_told_with_its_number_and_what_is_wrong(line, says, tmp_path):
+    path = tmp_path / "in.jsonl"
+    path.write_bytes(b'{"custom_id": "same", "prompt": "fine"}\n\n' + line + b"\n")
+    with pytest.raises(BadInput, match="line 3: ") as error:
+        work_on(path, model="stub")
+    assert says in str(error.value) and "Nothing was started" in str(error.value)
+    assert len([row for row in work_on(path, model="stub", skip_bad=True).rows() if row]) == 1
+
+
+def test_a_bad_line_far_into_a_file_is_told_by_its_number(tmp_path):
+    path = tmp_path / "in.jsonl"
+    path.write_text('{"prompt": "a"}\n' * 73_420 + '{"prompt: "a"}\n' + '{"prompt": "a"}\n' * 10)
+    with pytest.raises(BadInput, match="line 73,421: it is not JSON"):
+        work_on(path)
+
+
+def test_openai_rows_keep_their_requests(tmp_path):
+    path = tmp_path / "in.jsonl"
+    lines = [{"custom_id": "a", "method": "POST", "url": COMPLETIONS,
+              "body": {"model": "stub", "prompt": "hello", "max_tokens": 7}},
+             {"custom_id": "b", "method": "POST", "url": CHAT,
+              "body": {"model": "stub", "messages": [{"role": "user", "content": "hello"}], "temperature": 0.5}}]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    first, second = rows(path, model="stub", sampling={"max_tokens": 3, "top_k": 5})
+    assert json.loads(first.body) == {"prompt": "hello", "max_tokens": 7, "top_k": 5}
+    assert second.url == CHAT and json.loads(second.payload("stub")) == {
+        "model": "stub", "messages": lines[1]["body"]["messages"], "temperature": 0.5, "max_tokens": 3, "top_k": 5}
+
+
+def test_fields_that_are_no_parameters_go_along(tmp_path):
+    path = tmp_path / "in.jsonl"
+    path.write_text('{"prompt": "a", "label": "x", "temperature": 0.5}\n')
+    (row,) = rows(path)
+    assert row.extra == {"label": "x"} and json.loads(row.body) == {"prompt": "a", "temperature": 0.5}
+
+
+def test_a_table_without_the_column_is_refused_with_those_it_has(tmp_path):
+    (tmp_path / "in.csv").write_text("question,label\nwhy?,1\n")
+    with pytest.raises(BadInput, match=r"--column: question, label"):
+        Source(tmp_path / "in.csv")
+    with pytest.raises(BadInput, match="no column 'promt'"):
+        Source(tmp_path / "in.csv", "promt")
+    assert json.loads(rows(tmp_path / "in.csv", column="question")[0].body)["prompt"] == "why?"
+
+
+def test_a_row_put_in_front_changes_the_key_of_no_other(tmp_path):
+    before = rows(write(tmp_path / "in.txt", ["a", "b", "a", "a"]))
+    after = rows(write(tmp_path / "in.txt", ["new", "a", "b", "a", "a"]))
+    assert [row.key for row in before] == [row.key for row in after[1:]]
+    assert len({row.custom_id for row in after}) == 5
+
+
+def test_the_key_is_of_everything_that_is_asked(tmp_path):
+    path = write(tmp_path / "in.txt", ["a"])
+    keys = {rows(path, sampling=sampling)[0].key for sampling in ({}, {"max_tokens": 1}, {"max_tokens": 2}, {"seed": 1})}
+    assert len(keys) == 4
+
+
+def test_a_misspelt_parameter_is_refused_with_the_nearest():
+    with pytest.raises(BadInput, match="temperature"):
+        check_sampling({"temprature": 0})
+    with pytest.raises(BadInput, match="At temperature 0"):
+        check_sampling({"temperature": 0, "n": 3})
+
+
+@pytest.mark.parametrize("name", ["in.pdf", "in", "missing.txt"])
+def test_what_is_no_input_is_refused(name, tmp_path):
+    if name != "missing.txt":
+        (tmp_path / name).write_text("a")
+    with pytest.raises(BadInput):
+        Source(tmp_path / name)

@@ -1,0 +1,213 @@
+"""Against servers that fail in every way: each row once in the output, or once among the errors with its reason."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+
+import pytest
+
+from workshop import batch
+from workshop.batch.servers import LARGEST_LIMIT, SMALLEST_LIMIT, Pace
+from workshop.errors import BadInput, WorkshopError
+
+N = 60
+
+
+@pytest.fixture
+def prompts(tmp_path):
+    path = tmp_path / "in.json"
+    path.write_text(json.dumps([f"prompt {number}" for number in range(N)]))
+    return path
+
+
+def test_every_row_is_answered_once_and_a_second_run_asks_nothing(prompts, tmp_path, faulty, quick, answers):
+    server, out = faulty(), tmp_path / "out.jsonl"
+    first = batch.run(prompts, out, url=server.url, limits=quick)
+    assert (first.exit_code, first.new, len(server.asked)) == (0, N, N)
+    second = batch.run(prompts, out, url=server.url, limits=quick)
+    assert (second.exit_code, second.new, second.answered, len(server.asked)) == (0, 0, N, N)
+    for line in answers(out):      # each answer belongs to its prompt
+        assert line["response"]["body"]["choices"][0]["text"] == f" prompt {line['row']}"
+    assert not out.with_name("out.jsonl.errors.jsonl").exists()
+
+
+@pytest.mark.parametrize("wrong", ["drop", "cut", (500, b"{}"), (503, b"busy"), (429, b"{}"), (200, b"{}"), (200, b""),
+                                   (200, b'{"choices": [{"finish_reason": "abort", "text": ""}]}'),
+                                   (200, b'{"choices": []}')], ids=str)
+def test_what_fails_once_is_asked_again(wrong, prompts, tmp_path, faulty, quick, answers):
+    server = faulty(lambda prompt, times: wrong if times == 1 and prompt.endswith("7") else None)
+    summary = batch.run(prompts, tmp_path / "out.jsonl", url=server.url, limits=quick)
+    assert summary.exit_code == 0 and sorted(line["row"] for line in answers(summary.output)) == list(range(N))
+    assert server.asked.count("prompt 7") == 2 and server.asked.count("prompt 8") == 1
+
+
+@pytest.mark.parametrize(("wrong", "attempts", "says"), [
+    ((400, b'{"error": {"message": "maximum context length is 2048"}}'), 1, "maximum context length"),
+    ((500, b'{"error": {"message": "boom"}}'), 6, "boom (6 attempts)"), ("cut", 6, "cut")], ids=["400", "500", "cut"])
+def test_a_row_that_cannot_be_answered_is_among_the_errors_alone(wrong, attempts, says, prompts, tmp_path, faulty,
+                                                                 quick, answers):
+    server = faulty(lambda prompt, times: wrong if prompt == "prompt 3" else None)
+    summary = batch.run(prompts, tmp_path / "out.jsonl", url=server.url, limits=quick)
+    assert (summary.exit_code, summary.answered, summary.errors) == (1, N - 1, 1)
+    assert server.asked.count("prompt 3") == attempts
+    (error,) = answers(summary.errors_file)
+    assert error["row"] == 3 and says in error["error"]["message"]
+    assert 3 not in {line["row"] for line in answers(summary.output)}
+    mended = batch.run(prompts, summary.output, url=faulty().url, limits=quick)     # the next run asks it again
+    assert (mended.exit_code, mended.new) == (0, 1) and not (tmp_path / "out.jsonl.errors.jsonl").exists()
+
+
+def test_changed_rows_are_asked_again_and_told_apart(prompts, tmp_path, faulty, quick, answers):
+    server, out, path = faulty(), tmp_path / "out.jsonl", tmp_path / "in.jsonl"
+    path.write_text("".join(json.dumps({"custom_id": str(n), "prompt": f"p{n}"}) + "\n" for n in range(5)))
+    batch.run(path, out, url=server.url, limits=quick)
+    path.write_text(path.read_text().replace("p3", "changed"))
+    summary = batch.run(path, out, url=server.url, limits=quick)
+    assert (summary.new, summary.superseded, summary.answered) == (1, 1, 5)
+    assert [line["custom_id"] for line in answers(out)].count("3") == 2         # append-only
+    frame = batch.load(out)
+    assert list(frame.custom_id) == list("01234") and frame.text[3] == " changed" and frame.prompt[3] == "changed"
+
+
+def test_other_parameters_or_another_model_need_another_output(prompts, tmp_path, faulty, quick):
+    server, out = faulty(), tmp_path / "out.jsonl"
+    batch.run(prompts, out, url=server.url, limits=quick, max_tokens=3)
+    with pytest.raises(BadInput, match="max_tokens 3, now 4"):
+        batch.run(prompts, out, url=server.url, limits=quick, max_tokens=4)
+    with pytest.raises(BadInput, match="holds answers of stub"):
+        batch.run(prompts, out, url=faulty(model="other").url, limits=quick, max_tokens=3)
+    with pytest.raises(WorkshopError, match="serves stub, not llama"):
+        batch.run(prompts, tmp_path / "new.jsonl", url=server.url, model="llama", limits=quick)
+
+
+def test_an_answer_of_another_model_ends_the_run(prompts, tmp_path, faulty, quick, answers):
+    other = json.dumps({"model": "swapped", "choices": [{"index": 0, "text": "x", "finish_reason": "stop"}]}).encode()
+    server = faulty(lambda prompt, times: (200, other) if prompt == "prompt 40" else None)
+    with pytest.raises(WorkshopError, match="serves swapped, not stub"):
+        batch.run(prompts, tmp_path / "out.jsonl", url=server.url, limits=quick, concurrency=1)
+    assert sorted(line["row"] for line in answers(tmp_path / "out.jsonl")) == list(range(40))
+
+
+def test_a_refused_key_ends_the_run(prompts, tmp_path, faulty, quick):
+    server = faulty(lambda prompt, times: (401, b"{}"))
+    with pytest.raises(WorkshopError, match="refuses the key"):
+        batch.run(prompts, tmp_path / "out.jsonl", url=server.url, limits=quick)
+
+
+def test_a_file_of_which_every_row_is_refused_stops_early(tmp_path, faulty, quick):
+    (tmp_path / "in.txt").write_text("".join(f"row {number}\n" for number in range(5000)))
+    server = faulty(lambda prompt, times: (400, b'{"error": {"message": "top_p must be in (0, 1]"}}'))
+    with pytest.raises(WorkshopError, match="top_p must be in"):
+        batch.run(tmp_path / "in.txt", tmp_path / "out.jsonl", url=server.url, limits=quick)
+    assert len(server.asked) < 1000
+
+
+def test_it_never_waits_for_the_slowest(tmp_path, faulty, quick):
+    """One slow row among quick ones: all others are done while it lasts."""
+    (tmp_path / "in.txt").write_text("".join(f"row {number}\n" for number in range(200)))
+    waits = threading.Event()
+
+    def fault(prompt, times):
+        return (500, b"{}") if prompt == "row 0" and not waits.is_set() else None
+
+    server = faulty(fault)
+    done = []
+
+    def report(progress):
+        done.append(progress.done)
+        if progress.done == 199:
+            waits.set()
+
+    from dataclasses import replace
+    summary = batch.run(tmp_path / "in.txt", tmp_path / "out.jsonl", url=server.url, concurrency=4, report=report,
+                        limits=replace(quick, attempts=10_000))
+    assert summary.exit_code == 0 and 199 in done
+
+
+def test_no_more_are_in_flight_than_was_said(tmp_path, faulty, quick):
+    (tmp_path / "in.txt").write_text("".join(f"row {number}\n" for number in range(100)))
+    server = faulty(delay_s=0.02)
+    batch.run(tmp_path / "in.txt", tmp_path / "out.jsonl", url=server.url, limits=quick, concurrency=7)
+    assert server.most_at_once == 7
+
+
+def test_when_one_of_two_servers_dies_the_other_answers_its_rows(tmp_path, faulty, quick, answers):
+    (tmp_path / "in.txt").write_text("".join(f"row {number}\n" for number in range(400)))
+    dying, lasting = faulty(delay_s=0.02), faulty(delay_s=0.02)
+    threading.Timer(0.4, dying.close).start()
+    summary = batch.run(tmp_path / "in.txt", tmp_path / "out.jsonl", url=(dying.url, lasting.url), limits=quick,
+                        concurrency=8)
+    assert summary.exit_code == 0 and len({line["row"] for line in answers(summary.output)}) == 400
+    assert dying.asked and lasting.asked
+
+
+def test_a_server_that_is_gone_ends_the_run_with_what_came(tmp_path, faulty, quick, answers):
+    (tmp_path / "in.txt").write_text("".join(f"row {number}\n" for number in range(4000)))
+    server = faulty(delay_s=0.02)
+    threading.Timer(0.8, server.close).start()
+    with pytest.raises(WorkshopError, match="has not answered for"):
+        batch.run(tmp_path / "in.txt", tmp_path / "out.jsonl", url=server.url, limits=quick, concurrency=4)
+    kept = [line["row"] for line in answers(tmp_path / "out.jsonl")]
+    assert kept and len(kept) == len(set(kept)) < 4000
+    summary = batch.run(tmp_path / "in.txt", tmp_path / "out.jsonl", url=faulty().url, limits=quick)
+    assert summary.exit_code == 0 and summary.new == 4000 - len(kept)
+
+
+def test_stop_keeps_what_came(tmp_path, faulty, quick, answers):
+    (tmp_path / "in.txt").write_text("".join(f"row {number}\n" for number in range(2000)))
+    running = batch.Batch(tmp_path / "in.txt", tmp_path / "out.jsonl", url=faulty(delay_s=0.02).url, limits=quick,
+                          concurrency=8)
+    threading.Timer(0.6, running.stop).start()
+    summary = running.run()
+    assert summary.state == "interrupted" and summary.exit_code == 75
+    assert len(answers(summary.output)) == summary.new < 2000
+
+
+def test_samples_become_rows_of_the_frame_and_parquet_reads_the_same(prompts, tmp_path, faulty, quick):
+    server = faulty()
+    batch.run(prompts, tmp_path / "a.jsonl", url=server.url, samples=3, temperature=1.0, limits=quick)
+    batch.run(prompts, tmp_path / "b.parquet", url=server.url, samples=3, temperature=1.0, limits=quick)
+    first, second = batch.load(tmp_path / "a.jsonl"), batch.load(tmp_path / "b.parquet")
+    assert len(first) == 3 * N and list(first["sample"][:4]) == [0, 1, 2, 0]
+    columns = [name for name in first.columns if name != "request_id"]
+    assert first[columns].equals(second[columns]) and first.prompt[3] == "prompt 1"
+
+
+def test_the_output_says_what_it_came_from(prompts, tmp_path, faulty, quick):
+    batch.run(prompts, tmp_path / "out.jsonl", url=faulty().url, max_tokens=5, seed=1, limits=quick)
+    meta = json.loads((tmp_path / "out.jsonl.meta.json").read_text())
+    assert meta["model"] == "stub" and meta["vllm_version"] == "stub" and meta["runs"][0]["state"] == "complete"
+    assert meta["sampling_parameters"] == {"max_tokens": 5, "seed": 1} and len(meta["input"]["sha256"]) == 64
+
+
+def test_no_server_is_one_sentence(prompts, tmp_path, workshop_home):
+    with pytest.raises(WorkshopError, match="No server answers"):
+        batch.run(prompts, tmp_path / "out.jsonl", url="http://127.0.0.1:9/v1")
+    with pytest.raises(BadInput, match="no address"):
+        batch.run(prompts, tmp_path / "out.jsonl", url="localhost:8000")
+
+
+def test_the_pace_doubles_while_the_server_takes_everything_and_backs_off_when_it_preempts():
+    pace = Pace()
+    for _ in range(10):
+        pace.by_metrics(pace.limit, running=pace.limit, waiting=0, kv_cache_usage=0.1, preempted=0)
+    assert pace.limit == LARGEST_LIMIT
+    pace.by_metrics(1024, running=256, waiting=700, kv_cache_usage=0.5, preempted=0)
+    assert 256 < pace.limit < 420            # a queue is kept, so that the engine never lacks work
+    before = pace.limit
+    pace.by_metrics(before, running=before, waiting=0, kv_cache_usage=0.97, preempted=3)
+    assert pace.limit < before
+    for _ in range(200):
+        pace.by_metrics(pace.limit, running=1, waiting=900, kv_cache_usage=1.0, preempted=1)
+    assert pace.limit == SMALLEST_LIMIT
+    fixed = Pace(5, fixed=True)
+    fixed.by_metrics(5, 5, 0, 0.0, 0)
+    assert fixed.limit == 5
+
+
+def test_a_run_ends_soon_after_its_last_row(prompts, tmp_path, faulty, quick):
+    began = time.monotonic()
+    batch.run(prompts, tmp_path / "out.jsonl", url=faulty().url, limits=quick)
+    assert time.monotonic() - began < 5
