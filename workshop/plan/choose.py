@@ -41,8 +41,8 @@ def _whole(name: str, value: int | None) -> None:
 def executor(gpus: int, nodes: int, *, inside_ray: bool = False) -> tuple[str, str]:
     """Return (what starts the workers, why): uni, mp or ray, as vLLM decides without --distributed-executor-backend.
 
-    Source: vllm/config/parallel.py (0.25.1): --nnodes above 1 means mp; a Ray placement group means ray; too few GPUs on
-    this host for the sizes and no --nnodes is an error, where older versions took Ray.
+    Source: vllm/config/parallel.py (0.25.1): --nnodes above 1 means mp; a Ray placement group means ray; too few GPUs
+    on this host for the sizes and no --nnodes is an error, where older versions took Ray.
     """
     if gpus == 1:
         return "uni", "One GPU: the engine runs the model in its own process."

@@ -6,7 +6,7 @@ A decoder layer ends its two row-parallel products (o_proj and down_proj) with a
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from workshop.errors import BadInput
 from workshop.plan.catalog.config import DTYPE_BYTES, ModelConfig
@@ -34,7 +34,7 @@ LINKS = {
     "ethernet-25g": Link("25 Gbit/s Ethernet", 3.125, 150, 80, "IEEE 802.3; latency: NCCL over TCP, order of "
                                                                "magnitude"),
 }
-NCCL_ALL_REDUCE_US = 18      # in a node, where vLLM's own all-reduce is off: with --nnodes above 1 (config/parallel.py)
+NCCL_ALL_REDUCE_US = 18      # in a node, where vLLM's own all-reduce is off; order of magnitude
 NETWORKS = ("infiniband-ndr", "ethernet-100g", "ethernet-25g", "nvlink")
 
 
@@ -54,10 +54,14 @@ class Traffic:
         return self.count * self.bytes_each
 
 
-def node_link(gpu: GPU) -> Link:
-    """Return the link between the GPUs of one node."""
+def node_link(gpu: GPU, across_nodes: bool = False) -> Link:
+    """Return the link between the GPUs of one node; across_nodes: the whole server is on several nodes.
+
+    vLLM then turns its own all-reduce off and takes NCCL's inside the nodes too (config/parallel.py, 0.25.1).
+    """
     base = LINKS["nvlink" if gpu.link_gb_s >= 200 else "pcie"]
-    return Link(gpu.link, gpu.link_gb_s, base.all_reduce_us, base.message_us, gpu.source)
+    latency = max(base.all_reduce_us, NCCL_ALL_REDUCE_US) if across_nodes else base.all_reduce_us
+    return Link(gpu.link, gpu.link_gb_s, latency, base.message_us, gpu.source)
 
 
 def network_link(name: str) -> Link:
@@ -81,11 +85,9 @@ def traffic(m: ModelConfig, gpu: GPU, tp: int, pp: int, gpus_per_node: int, toke
             network: str = "infiniband-ndr") -> list[Traffic]:
     """Return what one forward pass of `tokens` tokens sends, for one GPU of each pipeline stage."""
     payload = tokens * m.hidden_size * DTYPE_BYTES[m.dtype]
-    inside, outside = node_link(gpu), network_link(network)
+    inside, outside = node_link(gpu, tp * pp > gpus_per_node), network_link(network)
     out = []
     if tp > 1:
-        if tp * pp > gpus_per_node:
-            inside = replace(inside, all_reduce_us=max(inside.all_reduce_us, NCCL_ALL_REDUCE_US))
         link = inside if tp <= gpus_per_node else outside
         count = 2 * m.num_hidden_layers
         out.append(Traffic("all-reduce", count, payload, link.name, count * all_reduce_ms(payload, tp, link),

@@ -78,7 +78,8 @@ def spans_nodes(choice: Choice) -> bool:
 def messages(m: ModelConfig, choice: Choice) -> tuple[Message, ...]:
     """Return what travels in one step of `choice.requests` tokens; each border between stages over its own link."""
     each = choice.requests * m.hidden_size * DTYPE_BYTES[m.dtype]
-    inside, outside = node_link(load_gpu(choice.gpu)), network_link(choice.network)
+    across = choice.tp * choice.pp > choice.gpus_per_node
+    inside, outside = node_link(load_gpu(choice.gpu), across), network_link(choice.network)
     out = []
     if choice.tp > 1:
         link, count = outside if spans_nodes(choice) else inside, 2 * m.num_hidden_layers
