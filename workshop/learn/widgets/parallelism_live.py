@@ -1,0 +1,69 @@
+"""For notebook 02's servers with two ranks: room for them, their start, and their workers as a table."""
+
+from __future__ import annotations
+
+import psutil
+
+from workshop.engine.log import read
+from workshop.launch import local, machine, records, supervise
+from workshop.launch.records import ServerRecord
+from workshop.learn.show import Table
+
+NEEDED_BYTES = int(2.8 * 2**30)     # API server, engine core and two workers, with 64 MiB of KV cache each
+ROLES = (("EngineCore", "engine core: scheduler and block tables"),
+         ("Worker", "worker: one rank's weights and KV cache"))
+
+
+def make_room(needed_bytes: int = NEEDED_BYTES) -> list[str]:
+    """Stop this user's own teaching servers if two more ranks would not fit beside them; return their names.
+
+    On a machine with room nothing is stopped, so that other notebooks keep their server.
+    """
+    stopped = []
+    for record in records.own():
+        if machine.memory_available_bytes() >= needed_bytes:
+            break
+        if record.where == "local" and record.state == "ready" and record.model == local.TEACHING_MODEL:
+            print(f"{machine.memory_available_bytes() / 2**30:.1f} GiB are free:", supervise.stop(record.name))
+            stopped.append(record.name)
+    free = machine.memory_available_bytes() / 2**30
+    print(f"{free:.1f} GiB of memory are free; two ranks need about {needed_bytes / 2**30:.1f} GiB.")
+    return stopped
+
+
+def bring_back(names: list[str]) -> None:
+    """Start again what make_room stopped."""
+    for name in names:
+        if records.read(name) is None:
+            supervise.start(local.prepare(name=name))
+            print(f"{name} answers again.")
+
+
+def start(name: str, *vllm_args: str) -> ServerRecord:
+    """Start the teaching model under `name` with these flags, and wait until it answers; one left over is stopped."""
+    if records.read(name) is not None:
+        print(supervise.stop(name))
+    record = supervise.start(local.prepare(name=name, vllm_args=vllm_args))
+    print(f"{name} answers at {record.url}; its log is {record.log}")
+    return record
+
+
+def workers(record: ServerRecord) -> Table:
+    """Return the processes of a server: what each is, and its memory (PSS: shared pages divided among their users)."""
+    main = psutil.Process(record.pid)
+    rows = [("API server", str(main.pid), _mib(main), "answers HTTP; no weights")]
+    for process in main.children(recursive=True):
+        role = next((what for key, what in ROLES if key in process.name()), None)
+        if role:
+            rows.append((process.name().removeprefix("VLLM::"), str(process.pid), _mib(process), role))
+    return Table(("process", "pid", "MiB", "what it is"), rows)
+
+
+def _mib(process: psutil.Process) -> str:
+    memory = process.memory_full_info()
+    return f"{getattr(memory, 'pss', memory.rss) / 2**20:,.0f}"
+
+
+def kv_cache_tokens(record: ServerRecord) -> int:
+    """Return the tokens that the server's own log says its KV cache holds."""
+    return read(record.log).kv_cache_tokens
