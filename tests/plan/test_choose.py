@@ -116,3 +116,12 @@ def test_kv_heads_are_copied_where_tensor_parallel_is_wider():
 def test_who_starts_the_workers(gpus, nodes, inside_ray, name):
     """vllm/config/parallel.py, 0.25.1."""
     assert executor(gpus, nodes, inside_ray=inside_ray)[0] == name
+
+
+def test_the_command_names_the_model_as_it_was_asked_for(tmp_path):
+    import json
+
+    (tmp_path / "config.json").write_text(json.dumps(dict(load_model("gpt2").raw)))
+    assert f"vllm serve {tmp_path} " in plan(tmp_path, "h100").command
+    asked = "meta-llama/Llama-3.1-8B-Instruct"
+    assert f"vllm serve {asked} " in plan(asked, "h100").command

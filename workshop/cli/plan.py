@@ -180,6 +180,8 @@ def _explain(console: Console, p: Plan) -> None:
         step.add_row(t.name, f"{t.ms:.3f}", t.source, t.uncertainty)
     console.print()
     console.print(overheads)
+    if p.gpu != "h200":
+        console.print("  [dim]Kernels and NCCL were measured on an H200; elsewhere they may differ by some 0.3 GiB.[/]")
     if p.decode:
         console.print()
         console.print(step)

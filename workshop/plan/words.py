@@ -20,7 +20,7 @@ from workshop.plan.settings import DEFAULT_VERSION, Settings, batch_defaults
 def command(m: ModelConfig, g: GPU, s: Settings, choice: Choice, quantization: str | None) -> str:
     """Return the `vllm serve` line; over nodes it runs on each, with NODE_RANK from 0, workers with --headless."""
     f = choice.fit
-    args = ["vllm", "serve", m.hub_ids[0] if m.hub_ids else m.name]
+    args = ["vllm", "serve", m.hub_ids[0] if m.hub_ids else m.location or m.name]
     args += ["--tensor-parallel-size", str(f.tp)]
     if f.pp > 1:
         args += ["--pipeline-parallel-size", str(f.pp)]

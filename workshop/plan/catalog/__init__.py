@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -39,8 +40,6 @@ def list_models() -> list[str]:
 
 @lru_cache(maxsize=256)
 def _catalogued(name: str) -> ModelConfig:
-    from dataclasses import replace
-
     entry = _entries()[name]
     config = from_dict(entry["config"], name=name, where=f"the catalogue's {name}")
     return replace(config, published_parameters=entry.get("parameters"), source=entry.get("source", ""),
@@ -60,7 +59,9 @@ def load_model(name_or_path: str | Path | ModelConfig) -> ModelConfig:
         raise BadInput("The model's name is empty.", f"Choose from: {', '.join(list_models())}.")
     known = _names().get(str(name_or_path).lower())
     if known:
-        return _catalogued(known)
+        found = _catalogued(known)
+        asked = next((h for h in found.hub_ids if h.lower() == str(name_or_path).lower()), None)
+        return replace(found, hub_ids=(asked, *(h for h in found.hub_ids if h != asked))) if asked else found
     path = Path(name_or_path).expanduser()
     if path.exists():
         return read_file(path)

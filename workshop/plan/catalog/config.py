@@ -129,6 +129,7 @@ class ModelConfig:
     published_parameters: int | None = None
     hub_ids: tuple[str, ...] = ()
     source: str = ""
+    location: str = ""                               # the folder or file that it was read from
     raw: Mapping = field(default_factory=dict, repr=False, compare=False)
 
     @property

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from workshop.errors import BadInput
@@ -26,7 +27,7 @@ def read_file(path: Path) -> ModelConfig:
     if not isinstance(raw, dict):
         raise BadInput(f"{file} holds a {type(raw).__name__}, not an object of fields.", "Give a model's config.json.")
     name = file.parent.name if file.name == "config.json" else file.stem
-    return from_dict(raw, name=name or str(file), where=str(file))
+    return replace(from_dict(raw, name=name or str(file), where=str(file)), location=str(file.parent))
 
 
 def from_dict(raw: Mapping, *, name: str, where: str = "config.json") -> ModelConfig:
