@@ -81,8 +81,8 @@ EXERCISES = {
     "parallelism.all_reduce_bytes": Exercise(
         "Bytes of all-reduce for one token of 405B, TP 8",
         close_to(2 * 126 * 16384 * 2, unit="bytes", rel=1e-6, near_misses={
-            126 * 16384 * 2: "that is one all-reduce a layer; there are two, after attention and after the MLP",
-            2 * 126 * 16384: "that is in numbers; each is 2 bytes", 2 * 16384 * 2: "that is one layer; there are 126",
+            126 * 16384 * 2: "that is half: there are two all-reduces a layer, and each number has 2 bytes",
+            2 * 16384 * 2: "that is one layer; there are 126",
             8 * 2 * 126 * 16384 * 2: "the payload is the same however many GPUs add it up",
             16 * 2 * 126 * 16384 * 2: "one token, not 16"}),
         ("Two all-reduces a layer, each of hidden_size numbers of 2 bytes.", "2 * 126 * 16384 * 2")),
