@@ -91,19 +91,20 @@ start_native() {                            # vLLM's own way: the same command o
 }
 
 start_ray() {                               # as the seeds do it, but waiting for what is needed
-    local ray_args=(--node-ip-address="$VLLM_HOST_IP" --num-gpus="$WORKSHOP_GPUS_PER_NODE" --disable-usage-stats --block)
+    local ray_args=(--node-ip-address="$VLLM_HOST_IP" --num-gpus="$WORKSHOP_GPUS_PER_NODE" --disable-usage-stats --block
+                    --object-store-memory=2147483648)   # else 30 % of the node's memory, which vLLM does not use
     export RAY_TMPDIR=$scratch/r RAY_ADDRESS=$WORKSHOP_HEAD_ADDRESS:$WORKSHOP_RAY_PORT
     if [ "$SLURM_NODEID" = 0 ]; then
         setsid "${python[@]}" -m ray.scripts.scripts start --head --port="$WORKSHOP_RAY_PORT" --include-dashboard=false \
             --temp-dir="$scratch/r" --ray-client-server-port="$((WORKSHOP_RAY_PORT + 1))" "${ray_args[@]}" &
         ray=$!
-        setsid "${python[@]}" -m workshop.launch.slurm_ray nodes "$RAY_ADDRESS" "$SLURM_NNODES" &
+        setsid "${python[@]}" -m workshop.launch.slurm_ray head "$RAY_ADDRESS" "$SLURM_NNODES" "$WORKSHOP_CHECK_PORT" &
         engine=$!
         wait "$engine"
         setsid "${python[@]}" -m workshop.launch.vllm_main serve "${args[@]}" --distributed-executor-backend ray &
         engine=$!
     else
-        setsid "${python[@]}" -m workshop.launch.slurm_ray port "$RAY_ADDRESS" &
+        setsid "${python[@]}" -m workshop.launch.slurm_ray worker "$RAY_ADDRESS" "$SLURM_NNODES" "$WORKSHOP_CHECK_PORT" &
         engine=$!
         wait "$engine"
         setsid env -u RAY_ADDRESS "${python[@]}" -m ray.scripts.scripts start --address="$RAY_ADDRESS" "${ray_args[@]}" &

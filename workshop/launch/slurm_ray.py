@@ -1,4 +1,8 @@
-"""Waiting for Ray by asking it: `slurm_ray port ADDRESS` for the head's port, `slurm_ray nodes ADDRESS N` for all nodes."""
+"""Waiting for Ray by asking it, on the head (`slurm_ray head`) and on the other nodes (`slurm_ray worker`).
+
+Ray's port opens before the head itself has joined, and a worker that comes in between is turned away or keeps trying
+for minutes. So the head asks Ray until it is in, then opens a door (a plain port) that the others wait for.
+"""
 
 from __future__ import annotations
 
@@ -28,31 +32,38 @@ def wait_for_port(address: str, within_s: float = WAIT_S) -> None:
             time.sleep(POLL_S)
 
 
-def wait_for_nodes(address: str, nodes: int, within_s: float = WAIT_S) -> None:
-    """Return when as many nodes as were asked for have joined and live."""
+def lead(address: str, nodes: int, door: int, within_s: float = WAIT_S) -> None:
+    """On the head: return when all nodes have joined; let the others in as soon as this one has."""
     wait_for_port(address, within_s)
     import ray
 
     ray.init(address=address, log_to_driver=False, logging_level="ERROR")
     try:
-        deadline, alive = time.monotonic() + within_s, 0
-        while (alive := sum(node["Alive"] for node in ray.nodes())) < nodes:
-            if time.monotonic() > deadline:
-                raise WorkshopError(f"{alive} of {nodes} nodes joined Ray within {within_s:.0f} s.",
-                                    "Look above for what the others say; or leave ENGINE=ray out.")
-            time.sleep(POLL_S)
+        _until_alive(ray, 1, within_s)
+        with socket.create_server((address.rpartition(":")[0], door), backlog=max(1, nodes)):
+            _until_alive(ray, nodes, within_s)
         print(f"[workshop] Ray has its {nodes} nodes", flush=True)
     finally:
         ray.shutdown()
 
 
+def _until_alive(ray, nodes: int, within_s: float) -> None:
+    deadline = time.monotonic() + within_s
+    while (alive := sum(node["Alive"] for node in ray.nodes())) < nodes:
+        if time.monotonic() > deadline:
+            raise WorkshopError(f"{alive} of {nodes} nodes joined Ray within {within_s:.0f} s.",
+                                "Look above for what the others say; or leave ENGINE=ray out.")
+        time.sleep(POLL_S)
+
+
 def main() -> int:
-    """Wait for what the arguments say; exit code 3 and a sentence if it does not come."""
+    """`slurm_ray head|worker ADDRESS NODES DOOR`: exit code 3 and a sentence if what is waited for does not come."""
     try:
-        if sys.argv[1] == "port":
-            wait_for_port(sys.argv[2])
+        address, nodes, door = sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+        if sys.argv[1] == "head":
+            lead(address, nodes, door)
         else:
-            wait_for_nodes(sys.argv[2], int(sys.argv[3]))
+            wait_for_port(f"{address.rpartition(':')[0]}:{door}")
     except WorkshopError as error:
         return refuse(error)
     except ModuleNotFoundError:

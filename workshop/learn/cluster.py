@@ -1,0 +1,163 @@
+"""Notebook 03's helpers: the script part by part, a submission where there is SLURM, the failures to diagnose.
+
+Without SLURM the same calls show the plan and the recorded start, so that the notebook runs everywhere.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from functools import cache
+from importlib.resources import files
+
+from workshop.errors import BadInput, WorkshopError
+from workshop.launch import records, slurm
+from workshop.launch.records import ServerRecord
+from workshop.learn.show import Table
+from workshop.learn.widgets import style
+from workshop.learn.widgets.loading_view import LoadingView
+
+DIRECTIVES = {
+    "job-name": "what squeue shows; it names the folder of the logs and the server",
+    "nodes": "machines",
+    "gpus-per-node": "GPUs on each of them: they decide the tensor parallel size",
+    "ntasks-per-node": "programs that srun starts on each node: one vLLM, which starts a process for each GPU",
+    "cpus-per-task": "cores for each of these programs",
+    "mem": "memory of the host, for each node; 0 is all of it",
+    "exclusive": "no other jobs on these nodes",
+    "time": "the job ends after this, finished or not",
+    "signal": "a word of warning before that, to the script itself",
+    "output": "where words go before the script has made its own folder",
+}
+STEPS = {
+    "open_logs": "makes the folder, sends output and errors there, loads the site's environment",
+    "announce_server": "chooses address and ports, makes the key, writes the record that connect() reads",
+    "start_engine": "srun: one vLLM on every node; each checks GPUs, memory, disk and model before loading",
+    "wait_until_ready": "asks for a completion until one comes, or the time for loading is used up",
+    "wait_until_end": "stays until the server is stopped; if a part of it dies, all of it ends, with the reason",
+}
+FAILURES = {"A": "port_taken.log", "B": "kv_cache_too_small.log", "C": "truncated_shard.log", "D": "worker_killed.log",
+            "E": "tp_does_not_divide.log"}
+NOISE = re.compile(r"ulimit|FutureWarning|UserWarning|nanobind|leaked|warnings\.warn")
+
+
+@cache
+def available() -> bool:
+    """Return whether a SLURM controller answers here."""
+    if not shutil.which("sinfo"):
+        return False
+    try:
+        return subprocess.run(["sinfo", "--noheader"], capture_output=True, timeout=10).returncode == 0
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+
+
+def where() -> str:
+    """Return one sentence: on a cluster or not, and what that means for this notebook."""
+    if available():
+        return "A SLURM cluster answers here: submit() below starts a real job (settings: slurm/site.sh)."
+    return ("No SLURM answers here: submit() shows what it would do, the server is the one of notebook 00, "
+            "and the starts of 70B and 405B are recorded ones.")
+
+
+def directives(name: str) -> Table:
+    """Return the #SBATCH lines of a script, each with its meaning."""
+    lines = re.findall(r"^#SBATCH --([\w-]+)(?:=(\S+))?", _script(name), flags=re.MULTILINE)
+    rows = [(f"--{key}", value or "", DIRECTIVES.get(key, "")) for key, value in lines]
+    return Table(("option", "value", "meaning"), rows)
+
+
+def body(name: str) -> str:
+    """Return the script without its comments on top and its #SBATCH lines: what bash runs."""
+    text = _script(name)
+    return text[text.index("# The job runs a copy"):].rstrip()
+
+
+def steps() -> Table:
+    """Return the five steps of every script, and what each does."""
+    return Table(("step", "what it does"), list(STEPS.items()))
+
+
+def _script(name: str) -> str:
+    path = slurm.scripts_folder() / f"{name}.sbatch"
+    if not path.is_file():
+        known = ", ".join(sorted(each.stem for each in path.parent.glob("*.sbatch")))
+        raise BadInput(f"There is no script {name!r}.", f"There are: {known}.")
+    return path.read_text(encoding="utf-8")
+
+
+def submission(name: str, **options) -> Table:
+    """Return what `workshop slurm submit NAME --dry-run` says: the plan's reasons, and the command."""
+    planned = slurm.prepare(slurm.Request(name, **options))
+    rows = [("plan", reason) for reason in planned.reasons] + [("advice", advice) for advice in planned.advice]
+    return Table(("", "what and why"), [*rows, ("command", planned.command)])
+
+
+def submit(name: str, **options) -> str:
+    """Submit where there is SLURM, once; return the job's number, or 'recorded' where there is none."""
+    if not available():
+        return "recorded"
+    running = [record for record in records.own() if record.where == "slurm" and record.state != "failed"]
+    if running:
+        return str(running[-1].job_id)         # running the cell again must not cost four more GPUs
+    return slurm.submit(slurm.prepare(slurm.Request(name, **options)))
+
+
+def watch(job: str, name: str = "70b"):
+    """Follow a job until its server is ready, with a bar; a recorded start to play where there is no job.
+
+    Raises:
+        WorkshopError: the job ended, with the reason and the remedy.
+    """
+    if job == "recorded":
+        return LoadingView(name)
+    import ipywidgets as widgets
+    from IPython.display import display
+
+    from workshop.launch import slurm_status
+
+    bar, words = widgets.FloatProgress(max=1.0, description=f"job {job}"), widgets.HTML()
+    display(widgets.VBox([widgets.HBox([bar, words])]))
+
+    def report(progress) -> None:
+        bar.value, words.value = progress.fraction, progress.message
+    now = slurm_status.follow(job, report, print)
+    if now.server != "ready":
+        raise WorkshopError(f"Job {job} ended: {now.error or now.state}", now.remedy or f"Its words: {now.output}")
+    return Table(("", ""), [("server", now.url), ("node", now.nodes), ("log", now.output)])
+
+
+def record(found: ServerRecord) -> Table:
+    """Return a server's record without its key, field by field."""
+    shown = {key: str(value) for key, value in found.public().items() if value not in (None, "")}
+    return Table(("field", "value"), list(shown.items()))
+
+
+@cache
+def _failed(letter: str) -> tuple[str, ...]:
+    if letter not in FAILURES:
+        raise BadInput(f"There is no failure {letter!r}.", f"There are: {', '.join(FAILURES)}.")
+    text = (files("workshop") / "data" / "logs" / "failures" / FAILURES[letter]).read_text(encoding="utf-8")
+    return tuple(line for line in text.splitlines() if line.strip() and not NOISE.search(line))
+
+
+def tail(letter: str, lines: int = 5) -> Table:
+    """Return the last lines of one of the five failed starts, as `tail error_<job>.out` shows them."""
+    whole = _failed(letter)
+    return _lines(letter, list(enumerate(whole, 1))[-lines:], len(whole))
+
+
+def grep(letter: str, pattern: str) -> Table:
+    """Return the lines of a failed start that match a regular expression, as `grep -n PATTERN` does."""
+    try:
+        wanted = re.compile(pattern)
+    except re.error as error:
+        raise BadInput(f"{pattern!r} is no regular expression: {error}.", "A plain word is one: 'Error'.") from None
+    whole = _failed(letter)
+    return _lines(letter, [(number, line) for number, line in enumerate(whole, 1) if wanted.search(line)], len(whole))
+
+
+def _lines(letter: str, numbered: list[tuple[int, str]], total: int) -> Table:
+    rows = [(str(number), line[:220]) for number, line in numbered] or [("–", "no line matches")]
+    return Table(("line", f"log {letter}, {total} lines"), rows, [style.MUTED] * len(rows))
