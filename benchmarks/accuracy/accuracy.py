@@ -15,7 +15,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[1]))
 
-from workshop.plan import calculators  # noqa: E402
+from workshop.plan import calculators, kv_cache, ranks, speed, weights  # noqa: E402
 from workshop.plan.catalog import load_gpu  # noqa: E402
 from workshop.plan.recorded import model_of, plan_of, runs  # noqa: E402
 
@@ -66,13 +66,19 @@ def unseen() -> dict[str, list[float]]:
 
 
 def plan_ms() -> tuple[float, float]:
-    """Return the median and the longest time of a plan that nothing has cached yet."""
+    """Return the median and the longest time of a plan that nothing has cached; the best of five, as others run here."""
+    cached = [f for module in (kv_cache, ranks, speed, weights) for f in vars(module).values()
+              if hasattr(f, "cache_clear")]
     times = []
-    plan_of(runs()[0])      # reads the catalogue
     for run in runs():
-        begin = time.perf_counter()
-        plan_of(run, max_model_len=1008)
-        times.append(1e3 * (time.perf_counter() - begin))
+        best = float("inf")
+        for _ in range(5):
+            for function in cached:
+                function.cache_clear()
+            begin = time.perf_counter()
+            plan_of(run)
+            best = min(best, 1e3 * (time.perf_counter() - begin))
+        times.append(best)
     return statistics.median(times), max(times)
 
 
