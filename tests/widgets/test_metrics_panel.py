@@ -44,7 +44,7 @@ def test_a_higher_usage_is_drawn_higher():
     assert heights(0.9) < heights(0.5) < heights(0.1)
 
 
-@pytest.mark.parametrize(("largest", "top"), [(0, 4), (3, 4), (7, 10), (11, 20), (21, 50), (640, 1000)])
+@pytest.mark.parametrize(("largest", "top"), [(0, 5), (3, 5), (7, 10), (11, 20), (21, 50), (640, 1000)])
 def test_the_axis_ends_at_a_round_number(largest, top):
     assert metrics_panel._round_up(largest) == top
 

@@ -18,6 +18,7 @@ from workshop.errors import BadInput, WorkshopError
 from workshop.learn.widgets import style
 
 WIDTH, HEIGHT, LEFT, BOTTOM = 820, 84, 64, 16
+DRAWN = 120                 # points of a line: more than the eye tells apart here
 KEPT = 600                  # looks: ten minutes at one a second
 Series = list[tuple[str, str, list[float]]]      # name, colour, one value for each time
 
@@ -44,7 +45,7 @@ def panel_html(looks: Sequence[Metrics]) -> str:
     """Return the three charts over one time axis, with the numbers of now in words."""
     if len(looks) < 2:
         return style.panel("Looking at the server's /metrics …")
-    drawn = charts(looks)
+    drawn = charts([*looks[:-1][:: -(-len(looks) // DRAWN)], looks[-1]])
     now = [f"{name} {values[-1]:,.0f}{'&nbsp;' + unit if unit else ''}" for _, unit, _, series in drawn
            for name, _, values in series]
     preempted = (looks[-1].preemptions_total or 0) - (looks[0].preemptions_total or 0)
@@ -82,7 +83,7 @@ def _round_up(value: float) -> float:
     step = 1.0
     while step < value:
         step *= 2.5 if str(step)[0] == "2" else 2.0
-    return max(step, 4.0)
+    return max(step, 5.0)
 
 
 class MetricsPanel(widgets.VBox):
