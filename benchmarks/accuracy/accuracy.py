@@ -66,7 +66,7 @@ def unseen() -> dict[str, list[float]]:
 
 
 def plan_ms() -> tuple[float, float]:
-    """Return the median and the longest time of a plan that nothing has cached; the best of five, as others run here."""
+    """Return the median and the longest time of a plan that nothing has cached; best of five."""
     cached = [f for module in (kv_cache, ranks, speed, weights) for f in vars(module).values()
               if hasattr(f, "cache_clear")]
     times = []
