@@ -1,0 +1,96 @@
+"""The Batch Connect app, rendered as OnDemand renders it: valid, clean, and a JupyterLab that its page logs into."""
+
+from __future__ import annotations
+
+import http.cookiejar
+import json
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.parse
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+APP = Path(__file__).parents[2] / "slurm/ondemand"
+
+
+def render(name: str, **values: str) -> str:
+    """Stand for Ruby's ERB: each tag names one value (a method's name, before any call on it)."""
+    def value(match: re.Match) -> str:
+        words = match[1].strip().removeprefix("context.")
+        return values[re.match(r"\w+", words)[0]]
+    return re.sub(r"<%=(.*?)%>", value, (APP / name).read_text())
+
+
+@pytest.mark.parametrize("name", ["manifest.yml", "form.yml.erb", "submit.yml.erb"])
+def test_yaml_is_valid_and_the_defaults_are_what_the_course_needs(name):
+    yaml = pytest.importorskip("yaml")
+    data = yaml.safe_load(render(name, ENV="", num_cores="1", memory_gb="4"))
+    if name.startswith("form"):
+        assert set(data["form"]) == set(data["attributes"])
+        assert (data["attributes"]["num_cores"]["value"], data["attributes"]["memory_gb"]["value"]) == (1, 4)
+    if name.startswith("submit"):
+        assert data["script"]["native"] == ["--nodes=1", "--ntasks=1", "--cpus-per-task=1", "--mem=4G"]
+        assert "gpu" not in json.dumps(data)
+
+
+@pytest.mark.skipif(not shutil.which("shellcheck"), reason="shellcheck is not installed")
+@pytest.mark.parametrize("name", ["before.sh.erb", "script.sh.erb"])
+def test_templates_are_clean(name):
+    text = render(f"template/{name}", course="/shared/course", class_folder="/shared/class")
+    done = subprocess.run(["shellcheck", "--exclude=SC2154", "-"], input=text, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout      # SC2154: host is Batch Connect's
+
+
+@pytest.mark.starts
+def test_button_opens_the_learners_own_copy_of_the_notebooks(tmp_path):
+    course, session, home = tmp_path / "course", tmp_path / "session", tmp_path / "home"
+    for folder in (course, session, home):
+        folder.mkdir()
+    for name in ("workshop", "notebooks", "slurm"):
+        (course / name).symlink_to(APP.parents[1] / name)
+    (course / ".venv").symlink_to(sys.prefix)
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    script = (f"find_port() {{ echo {port}; }}; create_passwd() {{ echo open-sesame; }}; host=127.0.0.1\n"
+              + render("template/before.sh.erb", course=str(course)) + "export host\n(\n"
+              + render("template/script.sh.erb", course=str(course), class_folder=str(tmp_path)).replace(
+                  "--no-browser", "--no-browser --allow-root") + "\n)")      # tests of root run as root
+    with (tmp_path / "log").open("w") as log:
+        process = subprocess.Popen(["bash", "-c", script], cwd=session, stdout=log, stderr=log, start_new_session=True,
+                                   env={"PATH": "/usr/bin:/bin", "HOME": str(home), "LANG": "C.UTF-8"})
+    try:
+        page = render("view.html.erb", host="127.0.0.1", port=str(port), password="open-sesame")
+        address = f"http://127.0.0.1:{port}"
+        answer = press(page, address, tmp_path / "log")
+        names = {entry["name"] for entry in answer["content"]}
+        assert "00_start.ipynb" in names and (home / "workshop-notebooks/00_start.ipynb").exists()
+        assert (session / "jupyter_server_config.json").stat().st_mode & 0o777 == 0o600
+        assert "open-sesame" not in subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True).stdout
+    finally:
+        import os
+        import signal
+        os.killpg(process.pid, signal.SIGTERM)
+        process.wait(20)
+
+
+def press(page: str, address: str, log: Path) -> dict:
+    """Do what the page's button does, then list the folder with the session's cookies."""
+    target = re.search(r'action="([^"]+)"', page)[1]
+    fields = dict(re.findall(r'name="(\w+)" value="([^"]+)"', page))
+    opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor(http.cookiejar.CookieJar()))
+    deadline = time.monotonic() + 90
+    while True:
+        try:
+            opener.open(address + target, urllib.parse.urlencode(fields).encode(), timeout=10)
+            return json.load(opener.open(address + target.removesuffix("login") + "api/contents", timeout=10))
+        except OSError:
+            if time.monotonic() > deadline:
+                raise AssertionError(log.read_text()[-3000:]) from None
+            time.sleep(0.5)
