@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from workshop.learn.widgets import style
 
 FRAME = "#8C8C8C"
+EMPTY = "var(--jp-layout-color2, #eeeeee)"
 
 
 class Picture:
@@ -112,7 +113,7 @@ def errors(rows: Mapping[str, Mapping[str, float]], limit: float = 60) -> Pictur
     left, width, each = 230, 720, 22
     height, middle = 46 + each * len(rows), left + (width - left - 50) / 2
     per = (width - left - 50) / 2 / limit
-    parts = [svg_box(middle - 3 * per, 30, 6 * per, each * len(rows) + 4, style.FREE),
+    parts = [svg_box(middle - 3 * per, 30, 6 * per, each * len(rows) + 4, EMPTY),
              f'<path d="M{middle} 28V{height - 10}" stroke="{FRAME}"/>']
     parts += [svg_text(middle + p * per, 24, f"{p:+.0f} %" if p else "0", anchor="middle", size=10, fill=style.MUTED)
               for p in (-limit, -limit / 2, 0, limit / 2, limit)]
@@ -131,8 +132,7 @@ def errors(rows: Mapping[str, Mapping[str, float]], limit: float = 60) -> Pictur
             parts.append(f'<circle cx="{at:.1f}" cy="{y}" r="{radius}" fill="{colours[name]}"><title>{name}: '
                          f"{error:+.1f} %</title></circle>")
             if abs(error) > limit:
-                side = 8 if error > 0 else -8
-                parts.append(svg_text(at + side, y + 4, f"{error:+.0f} %", size=10,
-                                   anchor="start" if error > 0 else "end"))
+                side, anchor = (-9, "end") if error > 0 else (9, "start")     # inside, where no name stands
+                parts.append(svg_text(at + side, y + 4, f"{error:+.0f} %", size=10, anchor=anchor))
     worst = ", ".join(f"{name} {max(abs(row[name]) for row in rows.values()):.1f} percent" for name in names)
     return Picture("".join(parts), width, height, f"Errors of {len(rows)} runs, the worst of each: {worst}.")

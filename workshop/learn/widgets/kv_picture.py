@@ -11,6 +11,7 @@ from workshop.plan.kv_cache import BLOCK_SIZE, kv_cache_bytes_per_token, layer_t
 
 COLOURS = (style.BLUE, style.ORANGE, style.GREEN, style.PURPLE, style.SKY, style.VERMILLION)
 INKS = ("#fff", "#000", "#fff", "#000", "#000", "#fff")
+EMPTY = "var(--jp-layout-color2, #eeeeee)"     # lighter than FREE: many boxes stand side by side
 SLOTS = ("repeating-linear-gradient(to right,transparent 0,transparent calc(6.25% - 1px),rgba(127,127,127,.3) "
          "calc(6.25% - 1px),rgba(127,127,127,.3) 6.25%)")
 SIGNS = {"coming": "not yet here", "waiting": "waits", "running": "runs", "preempted": "preempted, waits",
@@ -60,12 +61,12 @@ def _pool(state: State) -> str:
 
 def _block(number: int, held: tuple[int, int] | None) -> str:
     if held is None:
-        fill, name, ink = style.FREE, "", style.MUTED
+        fill, name, ink = f"linear-gradient({EMPTY},{EMPTY})", "", style.MUTED
     else:
         index, filled = held
         part = 100 * filled / BLOCK_SIZE
         colour = COLOURS[index % len(COLOURS)]
-        fill = f"linear-gradient(to right,{colour} {part:.2f}%,{style.FREE} {part:.2f}%)"
+        fill = f"linear-gradient(to right,{colour} {part:.2f}%,{EMPTY} {part:.2f}%)"
         # Black or white reads on the colour; a block that is hardly filled shows its name on the free part.
         name, ink = "ABCDEF"[index % 6], INKS[index % len(INKS)] if filled >= 5 else style.TEXT
     return (f'<span style="position:relative;height:26px;border-radius:3px;background:{SLOTS},{fill};'

@@ -97,7 +97,8 @@ class MemorySliders(widgets.VBox):
     @property
     def case(self) -> Case:
         """What the controls say."""
-        return Case(**{name: control.value for name, control in self.controls.items()})
+        said = {name: control.value for name, control in self.controls.items()}
+        return Case(**{**said, "gpu_memory_utilization": round(said["gpu_memory_utilization"], 2)})
 
     def draw(self) -> None:
         """Compute and draw; this is what a step of a slider costs."""

@@ -19,6 +19,7 @@ SIGNS = {"fits": ("✓", style.GOOD), "small": ("✗", style.BAD), "wrong": ("�
 CARD, HEIGHT, NODE = 70, 100, 160     # a GPU's width and height, a node's height
 MARGIN = 34
 LINK, HOP = style.SKY, style.TEXT
+EMPTY = "var(--jp-layout-color2, #eeeeee)"
 
 
 def layout_html(result: Layout) -> str:
@@ -91,7 +92,7 @@ def _card(rank: Rank | None, number: int, x: float, y: float, m: ModelConfig, tp
              f'stroke="{style.LINE}"/>',
              f'<text x="{x + CARD / 2}" y="{y + 11}" font-size="10" text-anchor="middle" '
              f'fill="{style.TEXT if rank else style.MUTED}" font-weight="600">GPU {number}</text>',
-             f'<rect x="{box_x}" y="{box_y}" width="{box_w}" height="{box_h}" fill="{style.FREE}"/>']
+             f'<rect x="{box_x}" y="{box_y}" width="{box_w}" height="{box_h}" fill="{EMPTY}"/>']
     if rank is None:
         parts.append(f'<text x="{x + CARD / 2}" y="{y + 68}" font-size="10" text-anchor="middle" '
                      f'fill="{style.MUTED}">idle</text>')
