@@ -63,7 +63,8 @@ def test_button_opens_the_learners_own_copy_of_the_notebooks(tmp_path):
               + render("template/script.sh.erb", course=str(course), class_folder=str(tmp_path)).replace(
                   "--no-browser", "--no-browser --allow-root") + "\n)")      # tests of root run as root
     with (tmp_path / "log").open("w") as log:
-        process = subprocess.Popen(["bash", "-c", script], cwd=session, stdout=log, stderr=log, start_new_session=True,
+        (tmp_path / "job.sh").write_text(script)
+        process = subprocess.Popen(["bash", str(tmp_path / "job.sh")], cwd=session, stdout=log, stderr=log, start_new_session=True,
                                    env={"PATH": "/usr/bin:/bin", "HOME": str(home), "LANG": "C.UTF-8"})
     try:
         page = render("view.html.erb", host="127.0.0.1", port=str(port), password="open-sesame")
