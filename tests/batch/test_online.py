@@ -211,3 +211,26 @@ def test_a_run_ends_soon_after_its_last_row(prompts, tmp_path, faulty, quick):
     began = time.monotonic()
     batch.run(prompts, tmp_path / "out.jsonl", url=faulty().url, limits=quick)
     assert time.monotonic() - began < 5
+
+
+@pytest.mark.parametrize("attempt", range(5))
+def test_a_commit_that_is_under_way_when_the_run_ends_is_waited_for(attempt, prompts, tmp_path, faulty, quick, answers,
+                                                                    monkeypatch):
+    """It once went, late, into whichever file had been given the closed one's number."""
+    from workshop.batch import send, store
+
+    real = store.Journal.write
+    monkeypatch.setattr(send, "COMMIT_S", 0.001)
+    monkeypatch.setattr(store.Journal, "write", lambda self, lines: (time.sleep(0.05), real(self, lines))[1])
+    summary = batch.run(prompts, tmp_path / "out.jsonl", url=faulty(delay_s=0.002).url, limits=quick)
+    assert summary.answered == len(answers(summary.output)) == N
+    json.loads((tmp_path / "out.jsonl.meta.json").read_text())
+
+
+def test_a_closed_journal_writes_nothing(tmp_path):
+    from workshop.batch.store import Journal
+
+    journal = Journal(tmp_path / "out.jsonl")
+    journal.close()
+    with pytest.raises(ValueError, match="closed"):
+        journal.write([b"late"])

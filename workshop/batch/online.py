@@ -140,6 +140,8 @@ class Batch:
                 close_journals(answers, errors, self.paths)
             except WorkshopError as error:
                 state, reason, failure = FAILED, error.message, failure or error
+        if failure is None and answers.committed != sender.new:
+            raise RuntimeError(f"{sender.new} answers came, and {answers.committed} were written: a fault of ours")
         if self.source.stamp() != stamp:
             reason = f"{reason} The input changed meanwhile: run it again for the rows that are new.".strip()
         summary = Summary(state, work.index.rows, work.index.done.count, work.index.done.count - already,

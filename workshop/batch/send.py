@@ -268,9 +268,14 @@ class Sender:
         while True:
             await asyncio.sleep(COMMIT_S)
             for journal in (self.answers, self.errors):
-                if lines := journal.take():
-                    # Shielded: a run that is stopped waits for the disk, and loses nothing that it took.
-                    await asyncio.shield(asyncio.to_thread(journal.write, lines))
+                if not (lines := journal.take()):
+                    continue
+                write = asyncio.ensure_future(asyncio.to_thread(journal.write, lines))
+                try:
+                    await asyncio.shield(write)
+                except asyncio.CancelledError:      # the run ends: not before what was taken is on disk
+                    await write
+                    raise
 
 
 class _quiet:

@@ -110,7 +110,7 @@ class Journal:
     def __init__(self, path: Path, keep_bytes: int | None = None):
         """Open for appending; `keep_bytes` cuts off what follows (None: nothing is cut; 0: begin anew)."""
         self.path, self._lines, self.committed = path, [], 0
-        self._writing = threading.Lock()
+        self._writing, self._closed = threading.Lock(), False
         try:
             self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
             self._size = os.fstat(self._file).st_size
@@ -137,6 +137,8 @@ class Journal:
             return 0
         data = b"\n".join([*lines, b""])
         with self._writing:
+            if self._closed:                # its number may be another file's by now
+                raise ValueError(f"{self.path} is closed")
             try:
                 view = memoryview(data)
                 while view:
@@ -155,6 +157,7 @@ class Journal:
             self.write(self.take())
         finally:
             with self._writing:
+                self._closed = True
                 os.close(self._file)
 
 
