@@ -41,7 +41,8 @@ exec srun --nodes=2 --ntasks-per-node=1 --gpus-per-node=1 --cpus-per-task=32 --e
 ASK = """
 import json, sys, time, urllib.request
 url, key, model, limit = sys.argv[1], sys.stdin.readline().strip(), sys.argv[2], time.monotonic() + float(sys.argv[3])
-request = urllib.request.Request(url + "/completions", json.dumps({"model": model, "prompt": "The", "max_tokens": 8}).encode(),
+body = json.dumps({"model": model, "prompt": "The", "max_tokens": 8}).encode()
+request = urllib.request.Request(url + "/completions", body,
                                  {"Authorization": "Bearer " + key, "Content-Type": "application/json"})
 while time.monotonic() < limit:
     try:
@@ -55,13 +56,14 @@ sys.exit(1)
 def ask(cluster: Cluster, url: str, key: str, model: str) -> None:
     """Return when the server completes a prompt; asked from the login node, by one process that stays."""
     enter = cluster._enter("login")
-    subprocess.run([*enter, sys.executable, "-c", ASK, url, model, str(LIMIT_S)], input=f"{key}\n", text=True, check=True,
-                   env=cluster._env())
+    subprocess.run([*enter, sys.executable, "-c", ASK, url, model, str(LIMIT_S)], input=f"{key}\n", text=True,
+                   check=True, env=cluster._env())
 
 
 def idle(cluster: Cluster) -> None:
     """Wait until both nodes are free again."""
-    cluster.wait(lambda: cluster.run("login", "sinfo", "-h", "-o", "%T %D").strip() == "idle 2", 60, "nodes are not idle")
+    cluster.wait(lambda: cluster.run("login", "sinfo", "-h", "-o", "%T %D").strip() == "idle 2", 60,
+                 "nodes are not idle")
 
 
 def bare(cluster: Cluster) -> float:
@@ -137,7 +139,7 @@ def main() -> None:
             print(faults[-1], flush=True)
     finally:
         cluster.down()
-    result = {"date": datetime.now(UTC).isoformat(timespec="seconds"), "machine": platform.processor() or platform.machine(),
+    result = {"date": datetime.now(UTC).isoformat(timespec="seconds"), "machine": platform.machine(),
               "cpus": os.cpu_count(), "load": os.getloadavg(), "pairs": pairs,
               "median_ratio": round(statistics.median(pair["ratio"] for pair in pairs), 3), "faults": faults}
     (Path(__file__).parent / "results.json").write_text(json.dumps(result, indent=1) + "\n")

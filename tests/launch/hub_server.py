@@ -51,8 +51,7 @@ class FakeHub:
         siblings = [{"rfilename": name, "size": len(data), "blobId": "b" * 40,
                      **({"lfs": {"size": len(data), "sha256": hashlib.sha256(data).hexdigest(), "pointerSize": 130}}
                         if name.endswith(".safetensors") else {})} for name, data in self.files.items()]
-        return {"id": self.hub_id, "modelId": self.hub_id, "sha": COMMIT, "private": False, "tags": [], "siblings": siblings,
-                "downloads": 0, "likes": 0}
+        return {"id": self.hub_id, "modelId": self.hub_id, "sha": COMMIT, "private": False, "siblings": siblings}
 
     def _file(self, request: BaseHTTPRequestHandler, name: str, body: bool) -> None:
         data = self.files[name]

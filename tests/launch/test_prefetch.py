@@ -1,4 +1,4 @@
-"""prefetch: a download that goes on, a check that finds what is broken, a gate that is explained, a disk that is refused."""
+"""prefetch: downloads go on, checks find what is broken, gates are explained, small disks are refused."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def test_gate_is_explained_and_opens_with_a_token(hub, tmp_path):
 def test_small_disk_is_refused_with_both_figures_before_the_first_byte(hub, tmp_path, monkeypatch):
     files = tuple(prefetch.File(f"model-{number:05}-of-00030.safetensors", 4_704_000_000) for number in range(30))
     monkeypatch.setattr(prefetch, "disk_free_bytes", lambda path: 120 * 10**9)     # the seeds' system disk
-    with pytest.raises(WorkshopError, match="needs 141 GB more.*120 GB free"):
+    with pytest.raises(WorkshopError, match=r"needs 141 GB more.*120 GB free"):
         prefetch.refuse_small_disk(prefetch.Remote("meta-llama/Llama-3.1-70B", "main", files), tmp_path / "m")
 
 

@@ -40,11 +40,9 @@ def stand_in(folder: Path, name: str, script: str) -> None:
 
 @pytest.mark.skipif(not shutil.which("shellcheck"), reason="shellcheck is not installed")
 @pytest.mark.parametrize("script", [*SCRIPTS, *sorted((ROOT / "slurm").rglob("*.sh")),
-                                    *sorted((ROOT / "slurm").rglob("*.sh.erb")), ROOT / "tests/slurm/host.sh"],
+                                    ROOT / "tests/slurm/host.sh"],
                          ids=lambda path: path.name)
 def test_scripts_are_clean(script):
-    if script.suffix == ".erb":
-        pytest.skip("a template: its text is checked by the Batch Connect test")
     done = subprocess.run(["shellcheck", str(script)], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout
 
@@ -52,7 +50,7 @@ def test_scripts_are_clean(script):
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
 def test_scripts_keep_the_house_rules(script):
     text = script.read_text()
-    assert "set -euo pipefail" in text and "What you should see" in text or script.stem == "model"
+    assert ("set -euo pipefail" in text and "What you should see" in text) or script.stem == "model"
     directives = [line for line in text.splitlines() if line.startswith("#SBATCH")]
     assert not any("$" in line.split("  ")[0] for line in directives), "sbatch expands no variables there"
     assert not any("/" in line.split()[1] for line in directives if "--output" in line), "sbatch makes no folders"
@@ -90,7 +88,8 @@ def test_any_model_gets_the_fewest_nodes_that_hold_it(workshop_home):
 def test_what_the_command_prints_can_be_pasted(workshop_home, bin_folder, tmp_path):
     seen = tmp_path / "seen"
     stand_in(bin_folder, "sbatch", f'printf "%s\\n" "$PARALLEL" "$ENGINE" "$@" > {seen}; echo 77')
-    submission = slurm.prepare(slurm.Request("405b", pipeline=True, ray=True, time="02:00:00", sbatch_args=("--qos=a b",)))
+    submission = slurm.prepare(slurm.Request("405b", pipeline=True, ray=True, time="02:00:00",
+                                             sbatch_args=("--qos=a b",)))
     subprocess.run(["bash", "-c", submission.command], check=True, cwd=tmp_path)
     pasted = seen.read_text().splitlines()
     assert slurm.submit(submission) == "77"
@@ -134,7 +133,8 @@ def test_wrong_use_is_one_sentence(workshop_home, request_):
 
 
 @pytest.mark.parametrize(("said", "remedy"), [
-    ("invalid partition specified: gpuu", "SBATCH_PARTITION"), ("Invalid account or account/partition combination", "sinfo"),
+    ("invalid partition specified: gpuu", "SBATCH_PARTITION"),
+    ("Invalid account or account/partition combination", "sinfo"),
     ("Requested node configuration is not available", "sinfo"), ("something new", "workshop doctor")])
 def test_refusal_of_sbatch_names_the_line_to_edit(workshop_home, bin_folder, said, remedy):
     stand_in(bin_folder, "sbatch", f'echo "sbatch: error: {said}" >&2; exit 1')
@@ -185,7 +185,8 @@ def test_record_of_an_ended_job_is_failed_unless_something_listens_there(bin_fol
     stand_in(bin_folder, "squeue", 'echo "7|70b|TIMEOUT|TimeLimit|n1|1:00|0:00|/w"')
     stand_in(bin_folder, "scontrol", f"echo '{SCONTROL}'")
     with socket.create_server(("127.0.0.1", 0)) as server:
-        record = ServerRecord("big", f"http://127.0.0.1:{server.getsockname()[1]}/v1", "m", "k", where="slurm", job_id="7",
+        url = f"http://127.0.0.1:{server.getsockname()[1]}/v1"
+        record = ServerRecord("big", url, "m", "k", where="slurm", job_id="7",
                               state="ready", started=records.now())
         assert records.checked(record).state == "ready", "some clusters hide other people's jobs"
     checked = records.checked(record)
@@ -247,7 +248,8 @@ GPU = ("NVIDIA H100 80GB HBM3", 81559 * 2**20, 81008 * 2**20)
 
 def facts(rank: int, **changes) -> slurm_preflight.Facts:
     base = {"rank": rank, "node": f"n{rank}", "gpus": (GPU,) * 4, "driver": True, "build": "vllm 0.25.1", "model": True,
-            "missing": (), "unreadable": (), "weights": 812 * 10**9, "scratch": "/tmp/x", "scratch_free": 2**36, "shm_free": 2**33}
+            "missing": (), "unreadable": (), "weights": 812 * 10**9, "scratch": "/tmp/x",
+            "scratch_free": 2**36, "shm_free": 2**33}
     return slurm_preflight.Facts(**{**base, **changes})
 
 
@@ -262,7 +264,8 @@ def test_four_nodes_as_planned_may_go():
 @pytest.mark.parametrize(("changes", "words"), [
     ({"gpus": (GPU,) * 3}, "n2 gives this job 3 GPUs"),
     ({"gpus": (), "driver": False}, "nvidia-smi"),
-    ({"gpus": (GPU, GPU, GPU, ("A100", 40 * 2**30, 40 * 2**30))}, "GPU 3 of n2 (A100) has 40.0 GiB, and the plan needs 75.0"),
+    ({"gpus": (GPU, GPU, GPU, ("A100", 40 * 2**30, 40 * 2**30))},
+     "GPU 3 of n2 (A100) has 40.0 GiB, and the plan needs 75.0"),
     ({"gpus": (GPU, GPU, GPU, (GPU[0], GPU[1], 2**30))}, "Another process holds 78.6 GiB"),
     ({"build": "vllm 0.32.0"}, "n0 runs vllm 0.25.1, and n2 vllm 0.32.0"), ({"build": ""}, "vLLM is not installed"),
     ({"model": False}, "n2 sees no config.json"), ({"missing": ("model-00007.safetensors",)}, "model-00007"),

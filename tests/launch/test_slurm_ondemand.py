@@ -64,7 +64,8 @@ def test_button_opens_the_learners_own_copy_of_the_notebooks(tmp_path):
                   "--no-browser", "--no-browser --allow-root") + "\n)")      # tests of root run as root
     with (tmp_path / "log").open("w") as log:
         (tmp_path / "job.sh").write_text(script)
-        process = subprocess.Popen(["bash", str(tmp_path / "job.sh")], cwd=session, stdout=log, stderr=log, start_new_session=True,
+        process = subprocess.Popen(["bash", str(tmp_path / "job.sh")], cwd=session, stdout=log, stderr=log,
+                                   start_new_session=True,
                                    env={"PATH": "/usr/bin:/bin", "HOME": str(home), "LANG": "C.UTF-8"})
     try:
         page = render("view.html.erb", host="127.0.0.1", port=str(port), password="open-sesame")

@@ -23,7 +23,8 @@ def test_every_directive_of_every_script_is_explained(name):
 
 @pytest.mark.parametrize("name", ["70b", "405b", "405b-fp8", "model"])
 def test_steps_are_those_that_the_script_runs(name):
-    run = re.findall(r"^(open_logs|announce_server|start_engine|wait_until_\w+)", cluster.body(name), flags=re.MULTILINE)
+    steps = r"^(open_logs|announce_server|start_engine|wait_until_\w+)"
+    run = re.findall(steps, cluster.body(name), flags=re.MULTILINE)
     assert run == list(cluster.STEPS)
 
 

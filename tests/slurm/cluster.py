@@ -1,12 +1,14 @@
 """A real SLURM of one controller and two nodes on this machine, each host in Linux namespaces of its own.
 
 Controller ("login"), two nodes with four fake GPUs each, and a host of a learner ("notebook") have their own
-network, host name, hosts file, /tmp and /dev/shm; nodes also their own processes. Needs root, slurm-wlm, munge, iproute2.
+network, host name, hosts file, /tmp and /dev/shm; nodes also their own processes.
+Needs root, slurm-wlm, munge, iproute2.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import shutil
 import signal
@@ -49,11 +51,14 @@ class Cluster:
         self.course = self.bed / "course"
         self._daemons: dict[str, subprocess.Popen] = {}
         self._extra: list[subprocess.Popen] = []
+        self._lock = None
 
     # ---- up and down
 
     def up(self) -> None:
-        """Bring the cluster up; return when both nodes are idle."""
+        """Bring the cluster up; return when both nodes are idle. One at a time: their cgroups have the same names."""
+        self._lock = Path("/var/tmp/workshop-slurm.lock").open("w")
+        fcntl.flock(self._lock, fcntl.LOCK_EX)
         self.bed.chmod(0o755)
         for part in ("etc", "munge", "state", "log", "dev", "hosts", "aside", "home", "bin"):
             (self.bed / part).mkdir()
@@ -90,6 +95,7 @@ class Cluster:
                     os.kill(int(pid), signal.SIGKILL)
             subprocess.run(["ip", "netns", "del", self._netns(host)], capture_output=True)
         shutil.rmtree(self.bed, ignore_errors=True)
+        self._lock.close()
 
     def _netns(self, host: str) -> str:
         return f"{self.tag}-{host}"
@@ -174,9 +180,9 @@ class Cluster:
         (folder / "key").chmod(0o400)
         shutil.chown(folder, "munge", "munge")
         shutil.chown(folder / "key", "munge", "munge")
-        subprocess.run(["runuser", "-u", "munge", "--", "munged", f"--socket={folder}/socket", f"--key-file={folder}/key",
-                        f"--pid-file={folder}/munged.pid", f"--log-file={folder}/munged.log",
-                        f"--seed-file={folder}/munged.seed"], check=True)
+        subprocess.run(["runuser", "-u", "munge", "--", "munged", f"--socket={folder}/socket",
+                        f"--key-file={folder}/key", f"--pid-file={folder}/munged.pid",
+                        f"--log-file={folder}/munged.log", f"--seed-file={folder}/munged.seed"], check=True)
 
     def _start(self, host: str, *command: str) -> None:
         with (self.bed / "log" / f"{host}.out").open("wb") as log:
@@ -222,7 +228,7 @@ class Cluster:
         return process
 
     def submit(self, script: str, *options: str, site: str = "", user: str = "teacher", **env: str) -> Job:
-        """`source slurm/site.sh && sbatch OPTIONS slurm/SCRIPT` in the course's folder; `site` is appended to site.sh."""
+        """`source slurm/site.sh && sbatch OPTIONS slurm/SCRIPT` in the course; `site`: more lines of site.sh."""
         if site:
             (self.course / "site-extra.sh").write_text((self.course / "slurm/site.sh").read_text() + f"\n{site}\n")
             env["WORKSHOP_SITE"] = str(self.course / "site-extra.sh")

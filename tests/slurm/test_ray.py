@@ -1,5 +1,5 @@
 """ENGINE=ray, the way that the material teaches, over the same two nodes. Ray is in no lock of ours (240 MB): this test
-runs where it is installed, or where WORKSHOP_TEST_RAY names a folder that holds it (pip install --target FOLDER ray)."""
+runs where it is installed, or where WORKSHOP_TEST_RAY names a folder with it (pip install --target FOLDER ray)."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def test_ray_serves_over_two_nodes_and_ends_with_a_killed_worker(cluster, paths)
                          site=f"export PYTHONPATH={paths}:${{PYTHONPATH:-}} RAY_OBJECT_STORE_ALLOW_SLOW_STORAGE=1")
     job.until("[workshop] Ray has its 2 nodes", 120)
     job.until("[workshop] ready after", 300)
-    out = cluster.run("notebook", sys.executable, "-c",
-                      "import workshop; print(workshop.connect('ray').complete('The', max_tokens=4).usage.completion_tokens)",
+    ask = "import workshop; print(workshop.connect('ray').complete('The', max_tokens=4).usage.completion_tokens)"
+    out = cluster.run("notebook", sys.executable, "-c", ask,
                       user="teacher", env={"PYTHONPATH": str(cluster.course)})
     assert out.split()[-1] == "4"
     began = time.monotonic()

@@ -140,4 +140,5 @@ def test_doctor_finds_what_is_wrong_in_site_sh(cluster):
                              "workshop_environment() { python=(/usr/bin/false); }")
     for name, words in (("site.sh: partition", "gpuu is not here"), ("sbatch 70b.sbatch", "would be refused"),
                         ("site.sh: models", "no folder /nowhere"), ("site.sh: environment", "fails here")):
-        assert checks[name]["state"] == "lack" and words in checks[name]["found"] and checks[name]["remedy"], checks[name]
+        check = checks[name]
+        assert check["state"] == "lack" and words in check["found"] and check["remedy"], check

@@ -1,4 +1,4 @@
-"""A server over two nodes, by our scripts as they are: found, used by a class, guarded, watched, and ended by faults."""
+"""A server over two nodes, by our scripts as they are: found, shared, guarded, watched, ended by faults."""
 
 from __future__ import annotations
 
@@ -93,8 +93,9 @@ class TestServer:
 
     def test_every_path_but_health_asks_for_the_key(self, served, cluster):
         root = record(cluster, "405b")["url"].removesuffix("/v1")
-        code = (f"import urllib.request, urllib.error\nfor path in ('/health', '/v1/models', '/metrics', '/openapi.json',"
-                f" '/invocations'):\n  try: print(urllib.request.urlopen('{root}' + path, timeout=20).status)\n"
+        code = (f"import urllib.request, urllib.error\nfor path in ('/health', '/v1/models', '/metrics',"
+                f" '/openapi.json', '/invocations'):\n  try:"
+                f" print(urllib.request.urlopen('{root}' + path, timeout=20).status)\n"
                 f"  except urllib.error.HTTPError as error: print(error.code)")
         assert python(cluster, code, user="stranger", host="notebook").split() == ["200", "401", "401", "401", "401"]
 
@@ -142,8 +143,8 @@ class TestEnds:
     @staticmethod
     def jobs(cluster):
         """70b.sbatch on one node each: by `workshop slurm submit`, beside a stranger on the job's own port."""
-        limited = cluster.submit("70b.sbatch", "--gpus-per-node=1", "--job-name=limited", "--time=1", "--nodelist=node02",
-                                 "--signal=B:USR1@5")
+        limited = cluster.submit("70b.sbatch", "--gpus-per-node=1", "--job-name=limited", "--time=1",
+                                 "--nodelist=node02", "--signal=B:USR1@5")
         port = 20000 + (limited.id + 1) * 8
         stranger = cluster.spawn("node01", "python3", "-m", "http.server", str(port), "--bind", "10.77.0.11")
         cluster.wait(lambda: f":{port}" in cluster.run("node01", "ss", "-Hltn"), 20, "the stranger does not listen")

@@ -62,7 +62,7 @@ def _show(report, model: str, to: str) -> None:
     for problem in report.problems:
         click.secho(f"✗ {problem}", fg="red")
     if report.problems:
-        click.echo(f"→ Download what is missing or damaged: remove those files, then workshop prefetch {model} --to {to}")
+        click.echo(f"→ Remove those files if they are there, then again: workshop prefetch {model} --to {to}")
     else:
         click.secho(f"✓ {report.folder}: {report.shards} shards, {report.bytes / 1e9:.1f} GB, all whole", fg="green")
     for note in report.notes:

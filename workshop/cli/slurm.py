@@ -27,7 +27,8 @@ def command() -> None:
 @click.option("--max-model-len", type=click.IntRange(1), help="Longest request, prompt and answer, in tokens.")
 @click.option("--learners", type=click.IntRange(0), default=0, help="Size of the class: sets limits for each learner.")
 @click.option("--name", help="Name of job and server; by default the script's.")
-@click.option("--vllm", "vllm", multiple=True, metavar="FLAGS", help="More flags of `vllm serve`, quoted; may be repeated.")
+@click.option("--vllm", "vllm", multiple=True, metavar="FLAGS",
+              help="More flags of `vllm serve`, quoted; may be repeated.")
 @click.option("--dry-run", is_flag=True, help="Print the reasons, the command and the script; submit nothing.")
 @click.option("--json", "as_json", is_flag=True, help='{"job_id", "command", "script", "arguments", "environment", '
                                                       '"reasons", "advice", "fits"}')
@@ -85,7 +86,7 @@ def status(job: str, as_json: bool) -> None:
 @click.argument("job")
 @click.option("--follow", "-f", is_flag=True, help="Until the server is ready, or the job has ended.")
 def logs(job: str, follow: bool) -> None:
-    """Show what JOB (its number, or the name of its server) has said so far: all of it, or with --follow as it comes."""
+    """Show what JOB (its number, or the name of its server) has said: all of it, or with --follow as it comes."""
     from pathlib import Path
 
     from workshop.launch import slurm_status

@@ -8,8 +8,10 @@ import click
 @click.command
 @click.argument("name", required=False)
 @click.option("--login", required=True, metavar="USER@HOST", help="The cluster's login node, as for ssh.")
-@click.option("--port", type=click.IntRange(1024, 65535), help="On this machine; by default the first free one from 8000.")
-@click.option("--print", "only_print", is_flag=True, help="On the cluster: print the commands for a laptop and VS Code.")
+@click.option("--port", type=click.IntRange(1024, 65535),
+              help="On this machine; by default the first free one from 8000.")
+@click.option("--print", "only_print", is_flag=True,
+              help="On the cluster: print the commands for a laptop and VS Code.")
 def command(name: str | None, login: str, port: int | None, only_print: bool) -> None:
     """Open an ssh tunnel to the server NAME of a cluster; `workshop.connect()` here finds it while it is open.
 

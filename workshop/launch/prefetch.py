@@ -23,10 +23,13 @@ from workshop.launch.prefetch_hub import File
 from workshop.launch.supervise import Progress
 
 NEEDED = ("*.json", "*.safetensors", "*.txt", "*.model", "*.jinja", "*.py", "*.tiktoken", "LICENSE*", "USE_POLICY*")
-NEVER = ("original/*", "*.gguf", "*.onnx", "onnx/*", "*.pth", "*.msgpack", "*.h5", "consolidated*")   # the same weights again
-SHARED = {"nfs", "nfs4", "lustre", "gpfs", "beegfs", "ceph", "cifs", "smb3", "afs", "panfs", "wekafs", "orangefs", "pvfs2",
+# The same weights again, in other formats.
+NEVER = ("original/*", "*.gguf", "*.onnx", "onnx/*", "*.pth", "*.msgpack", "*.h5", "consolidated*")
+SHARED = {"nfs", "nfs4", "lustre", "gpfs", "beegfs", "ceph", "cifs", "smb3", "afs", "panfs", "wekafs", "orangefs",
+          "pvfs2",
           "glusterfs", "fuse.glusterfs", "fuse.ceph", "fuse.sshfs", "fuse.weka", "9p", "vastfs", "quobyte"}
-LOCAL = {"ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "tmpfs", "overlay", "f2fs", "vfat", "apfs", "hfs", "ramfs", "squashfs"}
+LOCAL = {"ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "tmpfs", "overlay", "f2fs", "vfat", "apfs", "hfs", "ramfs",
+         "squashfs"}
 SPARE_BYTES = 1 * GIB
 WATCH_S = 0.5
 
@@ -109,8 +112,10 @@ def refuse_small_disk(remote: Remote, folder: Path) -> None:
     free = disk_free_bytes(folder)
     if missing + SPARE_BYTES > free:
         raise WorkshopError(
-            f"{remote.hub_id} needs {missing / 1e9:.0f} GB more, and the disk of {folder} has {free / 1e9:.0f} GB free.",
-            "Give a folder on a bigger disk (--to): a file system of the project, not the home folder or the system disk.")
+            f"{remote.hub_id} needs {missing / 1e9:.0f} GB more, and the disk of {folder} has "
+            f"{free / 1e9:.0f} GB free.",
+            "Give a folder on a bigger disk (--to): a file system of the project, not the home folder or "
+            "the system disk.")
 
 
 def _whole(folder: Path, file: File) -> bool:

@@ -1,7 +1,8 @@
 """The Hugging Face Hub over plain HTTP: what a model consists of, and its files, byte by byte resumable.
 
 huggingface_hub 2.4 starts a broken file again from its first byte, which for a shard of 5 GB over a slow line never
-ends; here a part stays as `NAME.part` and the next run asks for the rest. Needs httpx only, so a login node needs no vLLM.
+ends; here a part stays as `NAME.part` and the next run asks for the rest. Needs httpx only,
+so a login node needs no vLLM.
 """
 
 from __future__ import annotations
@@ -165,9 +166,9 @@ def explain(hub_id: str, error: Exception) -> WorkshopError:
     code = response.headers.get("X-Error-Code", "") if response is not None else ""
     if code == "GatedRepo" or status == 403:
         return WorkshopError(f"{hub_id} is gated: its owner lets in who has accepted the licence.",
-                             f"Accept it at {HUB}/{hub_id} (it may take a while), then give a token of that account: set "
-                             "HF_TOKEN, or answer the question of `workshop prefetch`. Without: an open model, or a copy "
-                             "that your site keeps already.")
+                             f"Accept it at {HUB}/{hub_id} (it may take a while), then give a token of that account: "
+                             "set HF_TOKEN, or answer the question of `workshop prefetch`. Without: an open model, or "
+                             "a copy that your site keeps already.")
     if status in (401, 404):
         return WorkshopError(f"The Hub knows no model {hub_id}, or hides it from this token.",
                              "Compare the spelling with its page; for a private or gated one set HF_TOKEN.")

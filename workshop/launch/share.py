@@ -1,4 +1,4 @@
-"""`workshop share`: a copy of a server's record for a class, in a shared folder, readable by one group and nobody else."""
+"""`workshop share`: a copy of a server's record for a class, in a shared folder, readable by one group only."""
 
 from __future__ import annotations
 
@@ -68,7 +68,8 @@ def _ready(name: str) -> ServerRecord:
         raise WorkshopError(f"You have no server called {name!r}.", f"Yours: {known}.")
     if record.state != "ready":
         why = f": {record.reason}" if record.reason else ""
-        raise WorkshopError(f"The server {name!r} is {record.state}{why}.", "Share it when `workshop servers` says ready.")
+        raise WorkshopError(f"The server {name!r} is {record.state}{why}.",
+                            "Share it when `workshop servers` says ready.")
     return record
 
 

@@ -35,8 +35,8 @@ class Recipe:
 RECIPES = {
     "70b": Recipe("70b.sbatch", "Llama-3.1-70B-Instruct", "llama-3.1-70b", "h100", 1, 4, 32768, 0.90, "tensor"),
     "405b": Recipe("405b.sbatch", "Llama-3.1-405B-Instruct", "llama-3.1-405b", "h100", 4, 4, 16384, 0.92, "tensor"),
-    "405b-fp8": Recipe("405b-fp8.sbatch", "Llama-3.1-405B-Instruct-FP8", "llama-3.1-405b-fp8", "h100", 2, 4, 16384, 0.92,
-                       "pipeline"),
+    "405b-fp8": Recipe("405b-fp8.sbatch", "Llama-3.1-405B-Instruct-FP8", "llama-3.1-405b-fp8", "h100", 2, 4, 16384,
+                       0.92, "pipeline"),
 }
 NODES_TRIED = (1, 2, 3, 4, 6, 8, 12, 16)     # for a model without a script of its own: the fewest that hold it
 GPUS_PER_NODE = 4
@@ -92,7 +92,8 @@ def site_file() -> Path:
     chosen = os.environ.get("WORKSHOP_SITE")
     path = Path(chosen).expanduser().resolve() if chosen else scripts_folder() / "site.sh"
     if not path.is_file():
-        raise WorkshopError(f"There is no site file {path}.", "Copy slurm/site.sh, edit it, and set WORKSHOP_SITE to it.")
+        raise WorkshopError(f"There is no site file {path}.",
+                            "Copy slurm/site.sh, edit it, and set WORKSHOP_SITE to it.")
     return path
 
 
@@ -131,7 +132,8 @@ def _of_recipe(request: Request, recipe: Recipe, site: dict[str, str]) -> Submis
     from workshop.plan.parallelism import plan
 
     nodes, gpus = request.nodes or recipe.nodes, request.gpus_per_node or recipe.gpus_per_node
-    folder = Path(site.get("WORKSHOP_MODEL") or Path(site.get("WORKSHOP_MODELS", "~/models")) / recipe.folder).expanduser()
+    usual = Path(site.get("WORKSHOP_MODELS", "~/models")) / recipe.folder
+    folder = Path(site.get("WORKSHOP_MODEL") or usual).expanduser()
     pipeline = recipe.split == "pipeline" or request.pipeline
     tp, pp = (gpus, nodes) if pipeline else (gpus * nodes, 1)
     length = request.max_model_len or int(site.get("WORKSHOP_MAX_MODEL_LEN") or recipe.max_model_len)
@@ -220,7 +222,8 @@ def _argument_file(flags: tuple[str, ...]) -> Path:
     given = local.flags_of(flags)
     for flag in ("api-key", "middleware", "host", "port", "nnodes", "node-rank", "master-addr", "master-port"):
         if flag in given:
-            raise BadInput(f"--{flag} is the job's own to set.", "Leave it out; slurm/site.sh has the settings of the site.")
+            raise BadInput(f"--{flag} is the job's own to set.",
+                           "Leave it out; slurm/site.sh has the settings of the site.")
     if any("\n" in flag for flag in flags):
         raise BadInput("An argument of vLLM holds a line break.", "Give it on one line.")
     text = "\n".join(flags) + "\n"
@@ -283,7 +286,7 @@ def refusal_remedy(said: str) -> str:
     for words, remedy in (("partition", "Set SBATCH_PARTITION in slurm/site.sh to one that `sinfo` lists."),
                           ("account", "Set SBATCH_ACCOUNT in slurm/site.sh to yours: sacctmgr show assoc user=$USER"),
                           ("qos", "Set SBATCH_QOS in slurm/site.sh; sacctmgr show qos lists them."),
-                          ("node configuration", "No node has that many GPUs or so much memory: sinfo -o '%P %G %m %c'."),
+                          ("node configuration", "No node has so many GPUs or so much memory: sinfo -o '%P %G %m %c'."),
                           ("time limit", "Ask for less: --time; `sinfo -o '%P %l'` shows each partition's longest.")):
         if words in said.lower():
             return remedy

@@ -58,7 +58,8 @@ def _partition(site: dict[str, str], rows: list[list[str]], gpu: list[str]) -> I
     if name and not set(name.split(",")) <= set(known):
         yield Check("site.sh: partition", LACK, f"{name} is not here", f"Edit SBATCH_PARTITION. {choices}")
     elif name and not set(name.split(",")) & set(gpu):
-        yield Check("site.sh: partition", NOTE, f"{name} has no GPUs that SLURM knows", f"Edit SBATCH_PARTITION. {choices}")
+        yield Check("site.sh: partition", NOTE, f"{name} has no GPUs that SLURM knows",
+                    f"Edit SBATCH_PARTITION. {choices}")
     else:
         yield Check("site.sh: partition", OK, name or "the cluster's default")
     wanted = site.get("SBATCH_CONSTRAINT", "")
@@ -109,7 +110,8 @@ def _environment() -> Check:
     code, out, said = _run("bash", "-c", line, "bash", str(slurm.site_file()), env=env, timeout=ENVIRONMENT_TIMEOUT_S)
     if code:
         return Check("site.sh: environment", LACK, f"workshop_environment fails here: {said}",
-                     "Edit workshop_environment; slurm/sites/ has examples. (On some login nodes containers do not run.)")
+                     "Edit workshop_environment; slurm/sites/ has examples. (Some login nodes run no containers.)")
     if not out.strip():
-        return Check("site.sh: environment", LACK, "its Python has no vLLM", "Edit workshop_environment, or install vLLM.")
+        return Check("site.sh: environment", LACK, "its Python has no vLLM",
+                     "Edit workshop_environment, or install vLLM.")
     return Check("site.sh: environment", OK, out.strip().splitlines()[-1])

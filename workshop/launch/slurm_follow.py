@@ -17,7 +17,8 @@ from workshop.launch.records import ServerRecord
 REFUSED_CODE = 3
 LABEL = r"^(?:\s*\d+: )?"                      # srun --label puts the task's number in front
 OWN = re.compile(LABEL + r"\[workshop\] (?P<kind>refused|remedy|ended): (?P<text>.*)$")
-NODE_ENDED = re.compile(LABEL + r"\[workshop\] (?P<node>\S+), node \d+: vLLM ended by itself with exit code (?P<code>\d+)")
+NODE_ENDED = re.compile(LABEL + r"\[workshop\] (?P<node>\S+), node \d+: "
+                        r"vLLM ended by itself with exit code (?P<code>\d+)")
 
 
 def refuse(error: WorkshopError) -> int:

@@ -97,7 +97,8 @@ def watch(args: argparse.Namespace) -> None:
         if time.monotonic() - began > budget:
             raise WorkshopError(
                 f"{record.model} was not ready within its budget of {budget:.0f} s; last seen: {last}.",
-                "If loading was still going on, set WORKSHOP_LOAD_GB_PER_S in slurm/site.sh to the folder's real speed.")
+                "If loading was still going on, set WORKSHOP_LOAD_GB_PER_S in slurm/site.sh to the folder's "
+                "real speed.")
         time.sleep(POLL_S)
     follower.read()
     records.write(replace(record, state="ready", vllm_version=follower.reader.log.version or ""))

@@ -99,7 +99,9 @@ def _gpus() -> tuple[list[tuple[str, int, int]], bool]:
         return [sizes[row[0]] for row in rows if row[0] in sizes], True
     # Under a cgroup the driver counts the job's own devices from 0, whatever the variable says.
     order = [row[0] for row in rows if row[0] in sizes]
-    return [sizes.get(key) or sizes[order[place]] for place, key in enumerate(wanted) if key in sizes or place < len(order)], True
+    found = [sizes.get(key) or sizes[order[place]] for place, key in enumerate(wanted)
+             if key in sizes or place < len(order)]
+    return found, True
 
 
 def judge(all_facts: list[Facts], expected: Expected) -> tuple[str, str] | None:
@@ -154,7 +156,8 @@ def _gpu_counts(facts: list[Facts], e: Expected) -> tuple[str, str] | None:
     for each in facts:
         if len(each.gpus) < e.gpus_per_node:
             why = "" if each.driver else " (nvidia-smi, the driver's own program, is not there)"
-            return (f"{each.node} gives this job {len(each.gpus)} GPUs, and the plan is for {e.gpus_per_node} a node{why}.",
+            return (f"{each.node} gives this job {len(each.gpus)} GPUs, and the plan is for "
+                    f"{e.gpus_per_node} a node{why}.",
                     "Ask for them with --gpus-per-node, on a partition whose nodes have as many (sinfo -o '%P %G').")
     return None
 
@@ -169,9 +172,9 @@ def _gpu_memory(facts: list[Facts], e: Expected) -> tuple[str, str] | None:
                 continue
             if memory / GIB < max(e.min_gpu_gib, share + WORKING_GIB):
                 least = max(e.min_gpu_gib, share + WORKING_GIB)
-                return (f"GPU {place} of {each.node} ({name}) has {memory / GIB:.1f} GiB, and the plan needs {least:.1f} "
-                        f"({figures}).", "Choose the GPU in slurm/site.sh (SBATCH_CONSTRAINT), or spread the model over "
-                        "more: workshop slurm submit MODEL --gpu NAME plans it.")
+                return (f"GPU {place} of {each.node} ({name}) has {memory / GIB:.1f} GiB, and the plan needs "
+                        f"{least:.1f} ({figures}).", "Choose the GPU in slurm/site.sh (SBATCH_CONSTRAINT), or spread "
+                        "the model over more: workshop slurm submit MODEL --gpu NAME plans it.")
             if memory - free > USED_ALLOWED_GIB * GIB:
                 return (f"Another process holds {(memory - free) / GIB:.1f} GiB of GPU {place} of {each.node}.",
                         "Ask for another node (sbatch --exclude), and tell the cluster's administrators.")

@@ -68,7 +68,8 @@ def _ask(*command: str) -> str:
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S)
     except subprocess.TimeoutExpired:
-        raise WorkshopError(f"{command[0]} did not answer within {TIMEOUT_S:.0f} s.", "Try again in a minute.") from None
+        raise WorkshopError(f"{command[0]} did not answer within {TIMEOUT_S:.0f} s.",
+                            "Try again in a minute.") from None
     except OSError as error:
         raise WorkshopError(f"{command[0]} cannot be run ({error.strerror}).", "Log in to a login node.") from None
     if done.returncode and "Invalid job id" not in done.stderr:

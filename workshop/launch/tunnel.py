@@ -45,7 +45,8 @@ def fetch(login: str, name: str | None) -> ServerRecord:
     Raises:
         WorkshopError: ssh fails, or there is no ready server of that name.
     """
-    remote = 'for f in "${WORKSHOP_HOME:-$HOME/.workshop}"/servers/*.json; do [ -e "$f" ] && tr -d "\\n" <"$f" && echo; done; true'
+    remote = ('for f in "${WORKSHOP_HOME:-$HOME/.workshop}"/servers/*.json; do '
+              '[ -e "$f" ] && tr -d "\\n" <"$f" && echo; done; true')
     try:
         done = subprocess.run(["ssh", checked_login(login), remote], stdout=subprocess.PIPE, text=True, timeout=120)
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -107,10 +108,10 @@ def _wait(process: subprocess.Popen, local: ServerRecord, login: str) -> None:
 def explain(record: ServerRecord, login: str, port: int) -> list[str]:
     """Return what to do by hand, a line each, for a laptop and for VS Code."""
     return [
-        "From a laptop (leave it open; then use http://127.0.0.1:%d/v1):" % port,
+        f"From a laptop (leave it open; then use http://127.0.0.1:{port}/v1):",
         f"  {shlex.join(command_for(record, login, port))}",
         f"The key is in {records.path_of(record.name)} on the cluster: "
         f"ssh {login} cat {shlex.quote(str(records.path_of(record.name)))}",
-        "VS Code, Remote-SSH to any node of the cluster (the server's own or another): nothing to do, connect() finds it.",
-        f"VS Code on the laptop: open the tunnel above, then WORKSHOP_URL=http://127.0.0.1:{port}/v1 and WORKSHOP_API_KEY.",
+        "VS Code, Remote-SSH to any node of the cluster (the server's or another): nothing to do, connect() finds it.",
+        f"VS Code on the laptop: the tunnel above, WORKSHOP_URL=http://127.0.0.1:{port}/v1 and WORKSHOP_API_KEY.",
     ]

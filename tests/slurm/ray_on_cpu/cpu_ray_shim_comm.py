@@ -1,8 +1,9 @@
-"""Test only: ranks on different nodes share no memory, although every node starts numbering its own from the same name."""
+"""Test only: ranks on different nodes share no memory, although each numbers its own from the same name."""
 
 from __future__ import annotations
 
 import socket
+
 import torch.distributed as dist
 from vllm.distributed.device_communicators.cpu_communicator import CpuCommunicator
 

@@ -1,4 +1,4 @@
-"""Exercises of notebook 03: the split, the endpoint, the time that loading takes, what a log says, why a start failed."""
+"""Exercises of notebook 03: the split, the endpoint, the time of loading, what a log says, why a start failed."""
 
 from __future__ import annotations
 

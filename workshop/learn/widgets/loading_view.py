@@ -104,8 +104,8 @@ def picture(moment: Moment) -> str:
     return style.panel(
         f'<b>{percent} %</b> {html.escape(moment.message[:110])}{bar}'
         f'<div style="font-size:12px;color:{style.MUTED}">{steps}</div>{_figures(moment)}'
-        f'<pre style="font-family:{style.MONO};font-size:11px;color:{style.MUTED};height:84px;overflow:hidden;margin:6px 0 0;'
-        f'padding:6px 8px;border:1px solid {style.LINE};border-radius:6px">{words}</pre>')
+        f'<pre style="font-family:{style.MONO};font-size:11px;color:{style.MUTED};height:84px;overflow:hidden;'
+        f'margin:6px 0 0;padding:6px 8px;border:1px solid {style.LINE};border-radius:6px">{words}</pre>')
 
 
 def _figures(moment: Moment) -> str:

@@ -1,0 +1,99 @@
+"""tunnel: the ssh command, the record that comes over ssh, and what ssh must never take for an option."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from dataclasses import asdict
+
+import pytest
+
+from workshop.errors import BadInput, WorkshopError
+from workshop.launch import records, tunnel
+from workshop.launch.records import ServerRecord
+
+RECORD = ServerRecord("70b", "http://10.1.2.3:20008/v1", "m", "secret-key", where="slurm", host="gpu01", job_id="5",
+                      state="ready", started="2026-11-20T10:00:00.000+00:00")
+
+
+@pytest.fixture
+def ssh(tmp_path, monkeypatch):
+    """A stand-in for ssh: runs the remote command here, or forwards the port with Python."""
+    folder, far = tmp_path / "bin", tmp_path / "far"
+    folder.mkdir()
+    (far / "servers").mkdir(parents=True)
+    script = f"""#!{sys.executable}
+import os, socket, subprocess, sys, threading
+if "-L" not in sys.argv:
+    sys.exit(subprocess.run(["sh", "-c", sys.argv[-1]], env={{**os.environ, "WORKSHOP_HOME": {str(far)!r}}}).returncode)
+_, port, host, target = sys.argv[sys.argv.index("-L") + 1].split(":")
+def pump(a, b):
+    try:
+        while data := a.recv(65536): b.sendall(data)
+        b.shutdown(socket.SHUT_WR)
+    except OSError: pass
+with socket.create_server(("127.0.0.1", int(port))) as server:
+    while True:
+        near = server.accept()[0]
+        far = socket.create_connection((host, int(target)))
+        for pair in ((near, far), (far, near)): threading.Thread(target=pump, args=pair, daemon=True).start()
+"""
+    (folder / "ssh").write_text(script)
+    (folder / "ssh").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    return far
+
+
+def put(far, record: ServerRecord) -> None:
+    (far / "servers" / f"{record.name}.json").write_text(json.dumps(asdict(record), indent=1))
+
+
+def test_command_binds_the_laptops_own_address_only():
+    command = tunnel.command_for(RECORD, "me@login", 8001)
+    assert command[-2:] == ["127.0.0.1:8001:10.1.2.3:20008", "me@login"] and "ExitOnForwardFailure=yes" in command
+    assert "secret-key" not in " ".join(command)
+
+
+@pytest.mark.parametrize("login", ["-oProxyCommand=x", "a b", "", "me@host;rm"])
+def test_login_that_ssh_could_misread_is_refused(login):
+    with pytest.raises(BadInput, match="no login node"):
+        tunnel.checked_login(login)
+
+
+def test_record_comes_over_ssh_and_the_choices_are_named(ssh, workshop_home):
+    with pytest.raises(WorkshopError, match="No server"):
+        tunnel.fetch("me@login", None)
+    put(ssh, RECORD)
+    assert tunnel.fetch("me@login", None) == RECORD
+    put(ssh, ServerRecord(**{**asdict(RECORD), "name": "405b"}))
+    with pytest.raises(WorkshopError, match="Several servers"):
+        tunnel.fetch("me@login", None)
+    assert tunnel.fetch("me@login", "405b").name == "405b"
+    with pytest.raises(WorkshopError, match="No server '8b' is ready") as error:
+        tunnel.fetch("me@login", "8b")
+    assert "405b (ready)" in error.value.remedy
+
+
+@pytest.mark.live
+def test_connect_finds_the_server_through_the_tunnel_while_it_is_open(server, ssh, workshop_home):
+    import workshop
+
+    far = ServerRecord(**{**asdict(server), "name": "far", "where": "slurm", "job_id": "5", "host": "gpu01"})
+    put(ssh, far)
+    seen = []
+
+    def ready(local: ServerRecord) -> None:
+        assert records.path_of("far").stat().st_mode & 0o777 == 0o600 and local.url != server.url
+        seen.append(workshop.connect().complete("The", max_tokens=3).usage.completion_tokens)
+        raise KeyboardInterrupt
+    with pytest.raises(KeyboardInterrupt):
+        tunnel.open_tunnel(tunnel.fetch("me@login", "far"), "me@login", None, ready)
+    assert seen == [3] and not records.path_of("far").exists()
+
+
+def test_server_that_does_not_answer_leaves_no_record(ssh, workshop_home, monkeypatch):
+    monkeypatch.setattr(tunnel, "WAIT_S", 0.5)
+    with pytest.raises(WorkshopError):
+        tunnel.open_tunnel(ServerRecord(**{**asdict(RECORD), "url": "http://127.0.0.1:1/v1"}), "me@login", None)
+    assert not records.path_of("70b").exists()
