@@ -18,7 +18,7 @@ folder=$SLURM_SUBMIT_DIR/${SLURM_JOB_NAME}_$job
 export WORKSHOP_REASONS=$folder/reasons_$job.out  # while the job runs: why a part of it refused or ended
 early_log=$SLURM_SUBMIT_DIR/${SLURM_JOB_NAME}_$job.out
 ended_by=error                                 # ready-budget, cancelled, time-limit, engine: what `finish` reports
-engine='' watch=''
+engine='' watch='' ask_every_s=0.1
 
 say() { echo "[workshop] $*"; }
 
@@ -141,7 +141,7 @@ stop_engine() {
     scancel --quiet --signal=TERM "$job"            # to the steps, not to this script
     for ((tries = 0; tries < 100; tries++)); do     # each node gives its part 5 s
         kill -0 "$engine" 2>/dev/null || return 0
-        sleep 0.1
+        sleep "$ask_every_s"
     done
     kill -KILL "$engine"
 }

@@ -7,7 +7,7 @@ set -euo pipefail
 source "${WORKSHOP_SITE:-$WORKSHOP_SLURM/site.sh}"
 python=()                                   # what site.sh's workshop_environment sets
 scratch=$WORKSHOP_SCRATCH/workshop-$(id -un)-$SLURM_JOB_ID    # on this node's own disk, for this job alone
-engine='' ray=''
+engine='' ray='' ask_every_s=0.1
 
 # srun may lose the last words of a task that ends: what counts is written to a file of the job as well.
 tell() { echo "[workshop] $*" | tee -a "$WORKSHOP_REASONS" >&2; }
@@ -48,7 +48,7 @@ end_engine() {                              # politely, then not: a worker in th
         kill -TERM "$leader" 2>/dev/null || true
         for ((tries = 0; tries < 50; tries++)); do
             kill -0 "$leader" 2>/dev/null || break
-            sleep 0.1
+            sleep "$ask_every_s"
         done
         pkill -KILL -s "$leader" || true    # its workers: they are of the same session
     done

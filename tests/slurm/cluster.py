@@ -51,13 +51,13 @@ class Cluster:
         self.course = self.bed / "course"
         self._daemons: dict[str, subprocess.Popen] = {}
         self._extra: list[subprocess.Popen] = []
-        self._lock = None
+        self._lock: int | None = None
 
     # ---- up and down
 
     def up(self) -> None:
         """Bring the cluster up; return when both nodes are idle. One at a time: their cgroups have the same names."""
-        self._lock = Path("/var/tmp/workshop-slurm.lock").open("w")
+        self._lock = os.open("/var/tmp/workshop-slurm.lock", os.O_CREAT | os.O_WRONLY, 0o600)
         fcntl.flock(self._lock, fcntl.LOCK_EX)
         self.bed.chmod(0o755)
         for part in ("etc", "munge", "state", "log", "dev", "hosts", "aside", "home", "bin"):
@@ -95,7 +95,8 @@ class Cluster:
                     os.kill(int(pid), signal.SIGKILL)
             subprocess.run(["ip", "netns", "del", self._netns(host)], capture_output=True)
         shutil.rmtree(self.bed, ignore_errors=True)
-        self._lock.close()
+        if self._lock is not None:
+            os.close(self._lock)
 
     def _netns(self, host: str) -> str:
         return f"{self.tag}-{host}"
