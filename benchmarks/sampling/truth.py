@@ -27,17 +27,23 @@ from workshop.use.sampling_settings import Settings
 SAMPLES = 2000
 LEAST = 0.001      # an adjusted p below this means: not the same distribution
 SMALLEST_CELL = 5  # expected count below which cells are pooled, as chi-square needs
-PROMPTS = ("San Francisco is a", "Boston is a", "To be, or not to", "The king said to the king of the king",
-           "My fellow citizens, my fellow citizens, my fellow")
+PROMPTS = ("San Francisco is a", "The king said to the", "To be, or not to", "My fellow citizens, we",
+           "A large animal with a")
+ALLOWED = 8        # where penalties are tested: a small vocabulary, so that the first token may well come again
 
 
 @dataclass(frozen=True)
 class Case:
-    """A setting, and which token of the answer is compared: the first, or the second given the first."""
+    """A setting, and which token of the answer is compared: the first, or the second given the first.
+
+    `few`: the request allows the 8 tokens only that are the most probable first ones (`allowed_token_ids`). The
+    teaching model hardly ever writes a word twice in a row; among 8 tokens it has to, and penalties show.
+    """
 
     name: str
     settings: Settings
     token: int = 1
+    few: bool = False
 
 
 CASES = (
@@ -56,14 +62,17 @@ CASES = (
     Case("min_p 0.02, top_k 12, top_p 0.9, temperature 1.4",
          Settings(min_p=0.02, top_k=12, top_p=0.9, temperature=1.4)),
     Case("min_tokens 2", Settings(min_tokens=2)),
-    Case("frequency_penalty 2, top_k 3", Settings(frequency_penalty=2.0, top_k=3), token=2),
-    Case("frequency_penalty -2, top_k 4, temperature 1.3",
-         Settings(frequency_penalty=-2.0, top_k=4, temperature=1.3), token=2),
-    Case("presence_penalty 2, top_p 0.5", Settings(presence_penalty=2.0, top_p=0.5), token=2),
-    Case("repetition_penalty 1.5, top_k 4", Settings(repetition_penalty=1.5, top_k=4), token=2),
-    Case("repetition 1.3, frequency 1, presence 0.5, temperature 1.2, min_p 0.05, top_k 6, top_p 0.9",
-         Settings(repetition_penalty=1.3, frequency_penalty=1.0, presence_penalty=0.5, temperature=1.2, min_p=0.05,
-                  top_k=6, top_p=0.9), token=2),
+    Case("top_k 6, top_p 0.7, temperature 1.7", Settings(top_k=6, top_p=0.7, temperature=1.7)),
+    Case("frequency_penalty 1, everything else off", Settings(frequency_penalty=1.0), token=2),
+    Case("frequency_penalty 1.5, temperature 1.5", Settings(frequency_penalty=1.5, temperature=1.5), 2, few=True),
+    Case("frequency_penalty -2, temperature 0.7, top_k 4",
+         Settings(frequency_penalty=-2.0, temperature=0.7, top_k=4), 2, few=True),
+    Case("presence_penalty 1, top_p 0.8, temperature 2",
+         Settings(presence_penalty=1.0, top_p=0.8, temperature=2.0), 2, few=True),
+    Case("repetition_penalty 1.3, temperature 1.5", Settings(repetition_penalty=1.3, temperature=1.5), 2, few=True),
+    Case("repetition 1.2, frequency -1, presence 0.5, temperature 1.6, min_p 0.05, top_k 6, top_p 0.9",
+         Settings(repetition_penalty=1.2, frequency_penalty=-1.0, presence_penalty=0.5, temperature=1.6, min_p=0.05,
+                  top_k=6, top_p=0.9), 2, few=True),
 )
 
 # A way to compute: (logprobs, settings, output tokens, prompt tokens, logit of logprob 0) → pipeline.
@@ -71,9 +80,9 @@ Compute = Callable[[dict, Settings, Sequence[int], Sequence[int], float], Pipeli
 
 
 def ours(logprobs: dict, settings: Settings, output: Sequence[int], prompt: Sequence[int], offset: float) -> Pipeline:
-    """What the workshop computes; the logits, where repetition_penalty needs them, are logprobs plus a constant."""
-    logits = None if settings.repetition_penalty == 1 else {token: x + offset for token, x in logprobs.items()}
-    return pipeline(logprobs, settings, output_tokens=output, prompt_tokens=prompt, logits=logits, stop_tokens=STOP)
+    """What the workshop computes. Logits are logprobs plus a constant; only repetition_penalty sees which."""
+    logits = {token: x + offset for token, x in logprobs.items()}
+    return pipeline(None, settings, output_tokens=output, prompt_tokens=prompt, logits=logits, stop_tokens=STOP)
 
 
 def in_order(*stages: tuple[str, ...]) -> Compute:
@@ -87,17 +96,31 @@ def in_order(*stages: tuple[str, ...]) -> Compute:
     return compute
 
 
-PENALTIES = ("frequency_penalty", "presence_penalty")
+def forgetting(*names: str) -> Compute:
+    """Return a computation that knows nothing of some parameters."""
+    def compute(logprobs, settings, output, prompt, offset) -> Pipeline:
+        return ours(logprobs, settings.without(*names), output, prompt, offset)
+    return compute
+
+
+def counting_twice(logprobs, settings, output, prompt, offset) -> Pipeline:
+    """Frequency as if every token of the answer had been generated twice."""
+    return ours(logprobs, settings, [*output, *output], prompt, offset)
+
+
+HOT = "top_k 30, top_p 0.8, temperature 1.5"
+COLD = "frequency_penalty -2, temperature 0.7, top_k 4"
 WRONG: dict[str, tuple[str, Compute]] = {   # the case that tells, and the wrong computation
-    "top_k and top_p before temperature": (
-        "top_k 30, top_p 0.8, temperature 1.5", in_order(("top_k", "top_p"), ("temperature",))),
+    "top_k and top_p before temperature": (HOT, in_order(("top_k", "top_p"), ("temperature",))),
+    "top_k between temperature and top_p left out": ("top_k 6, top_p 0.7, temperature 1.7", forgetting("top_k")),
+    "top_p before top_k": ("top_k 6, top_p 0.7, temperature 1.7", in_order(("temperature", "top_p"), ("top_k",))),
     "min_p before temperature": ("min_p 0.05, temperature 1.6", in_order(("min_p",), ("temperature",))),
-    "top_p before top_k": (
-        "min_p 0.02, top_k 12, top_p 0.9, temperature 1.4", in_order(("temperature", "min_p", "top_p"), ("top_k",))),
-    "penalties after temperature": (
-        "frequency_penalty -2, top_k 4, temperature 1.3", in_order(("temperature",), (*PENALTIES, "top_k"))),
-    "no penalties": ("frequency_penalty -2, top_k 4, temperature 1.3", in_order(("temperature", "top_k"))),
     "temperature twice": ("temperature 1.6", in_order(("temperature",), ("temperature",))),
+    "penalties after temperature": (COLD, in_order(("temperature",), ("frequency_penalty", "top_k"))),
+    "no frequency_penalty": ("frequency_penalty 1.5, temperature 1.5", forgetting("frequency_penalty")),
+    "no presence_penalty": ("presence_penalty 1, top_p 0.8, temperature 2", forgetting("presence_penalty")),
+    "no repetition_penalty": ("repetition_penalty 1.3, temperature 1.5", forgetting("repetition_penalty")),
+    "the answer's tokens counted twice": ("frequency_penalty 1.5, temperature 1.5", counting_twice),
 }
 STOP: tuple[int, ...] = (1,)   # the teaching model's end of text; set by `use_model`
 
@@ -151,18 +174,24 @@ class Server:
                                       return_tokens_as_token_ids=True)
         return next_token_logprobs(answer), tuple(answer.choices[0].prompt_token_ids)
 
-    def _samples(self, prompt: str, settings: Settings, tokens: int, seed: int) -> list[tuple[int, ...]]:
-        n = 1 if settings.greedy else SAMPLES
-        answer = self.client.complete(prompt, max_tokens=max(tokens, settings.min_tokens), n=n, seed=seed,
-                                      return_token_ids=True, **settings.request())
-        return [tuple(choice.token_ids[:tokens]) for choice in answer.choices]
+    def allowed(self, prompt: str) -> tuple[int, ...]:
+        """Return the most probable first tokens, in the order of their ids."""
+        logprobs, _ = self.position(self.prompt_tokens(prompt))
+        return tuple(sorted(sorted(logprobs, key=logprobs.__getitem__, reverse=True)[:ALLOWED]))
+
+    def _samples(self, prompt: str, case: Case, seed: int) -> list[tuple[int, ...]]:
+        n = 1 if case.settings.greedy else SAMPLES
+        extra = {"allowed_token_ids": list(self.allowed(prompt))} if case.few else {}
+        answer = self.client.complete(prompt, max_tokens=max(case.token, case.settings.min_tokens), n=n, seed=seed,
+                                      return_token_ids=True, **case.settings.request(), **extra)
+        return [tuple(choice.token_ids[:case.token]) for choice in answer.choices]
 
 
 def compare(server: Server, case: Case, prompt: str, compute: Compute = ours) -> Outcome:
     """Sample, compare, return the p-value; for the second token pooled over the first ones."""
     seed = 1000 * CASES.index(case) + PROMPTS.index(prompt)
     groups: dict[tuple[int, ...], Counter] = defaultdict(Counter)
-    found = server.samples(prompt, case.settings, case.token, seed)
+    found = server.samples(prompt, case, seed)
     for tokens in found:
         if len(tokens) == case.token:   # an answer may end after one token
             groups[tokens[:-1]][tokens[-1]] += 1
@@ -171,6 +200,8 @@ def compare(server: Server, case: Case, prompt: str, compute: Compute = ours) ->
     for first, counts in groups.items():
         context = (*prompt_tokens, *first)
         logprobs, _ = server.position(context)
+        if case.few:   # the others cannot come: what is left is the whole vocabulary
+            logprobs = {token: logprobs[token] for token in server.allowed(prompt)}
         offset = server.offset(context) if case.settings.repetition_penalty != 1 else 0.0
         result = compute(logprobs, case.settings, first, prompt_tokens, offset)
         more, free, compared = chi_square(counts, result)
@@ -241,9 +272,9 @@ def table(outcomes: list[Outcome], wrong: dict[str, list[Outcome]]) -> str:
     return "\n".join(lines)
 
 
-def write_doc(path: Path, text: str) -> None:
+def write_doc(path: Path, text: str, mark: str = "truth") -> None:
     """Replace what stands between the two marks of a document."""
-    begin, end = "<!-- truth: begin -->", "<!-- truth: end -->"
+    begin, end = f"<!-- {mark}: begin -->", f"<!-- {mark}: end -->"
     before, _, rest = path.read_text(encoding="utf-8").partition(begin)
     _, _, after = rest.partition(end)
     path.write_text(f"{before}{begin}\n{text}\n{end}{after}", encoding="utf-8")

@@ -179,8 +179,8 @@ def test_a_step_for_8192_tokens_takes_less_than_16_ms():
     logprobs = as_logprobs(model(8192, 1))
     times = []
     for _ in range(7):
-        start = time.perf_counter()
+        start = time.process_time()
         next_token_probabilities(logprobs, temperature=0.8, top_k=500, top_p=0.95, min_p=0.001,
                                  frequency_penalty=0.5, output_tokens=[1, 2, 3])
-        times.append(time.perf_counter() - start)
+        times.append(time.process_time() - start)
     assert sorted(times)[3] < 0.016   # 5 ms measured on one 2.6-GHz core

@@ -86,7 +86,7 @@ class SamplingExplorer(widgets.VBox):
         self.says = {name: widgets.HTML() for name in self.sliders}
         rows = []
         for name, slider in self.sliders.items():
-            slider.description, slider.description_tooltip = name, USUAL[name]
+            slider.description, slider.tooltip = name, USUAL[name]
             slider.observe(lambda _: self.redraw(), "value")
             rows.append(widgets.VBox([slider, self.says[name]], layout=widgets.Layout(margin="0 0 4px 0")))
         reset = widgets.Button(description="All off", tooltip="temperature 1, everything else off",

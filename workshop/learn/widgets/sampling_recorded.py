@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from workshop.learn.widgets.sampling_source import ServerSource
 
 LISTED = 60                 # tokens kept of each distribution
-BRANCHES = (14, 3, 2, 1, 1, 1)   # how many of the most probable tokens are followed at each depth
+BRANCHES = (12, 3, 1, 1, 1)   # how many of the most probable tokens are followed at each depth
 PRESETS = (Settings(temperature=0), Settings(temperature=0.7), Settings(), Settings(temperature=1.0, top_p=0.9),
            Settings(temperature=1.5), Settings(frequency_penalty=2.0))
 
@@ -107,6 +107,7 @@ def record(source: ServerSource, prompts: Sequence[str], path: Path, *, vllm_ver
             "model": source.llm.model.rstrip("/").split("/")[-1], "vllm_version": vllm_version, "hardware": hardware,
             "command": command, "date": datetime.datetime.now(datetime.UTC).date().isoformat(), "prompts": {}}
     tokens: set[Token] = set()
+    source.listed = min(source.listed, LISTED)   # a whole vocabulary takes ten times as long
     for prompt in prompts:
         tree: dict[str, dict] = {}
         _grow(source, prompt, (), tree, tokens)
