@@ -16,8 +16,10 @@ class Widget:
 
     def __init__(self, page, says: str):
         self.page = page
-        self.root = page.locator(".jp-OutputArea-output", has=page.locator(f"{PICTURE}[aria-label*='{says}']")).last
-        self.root.scroll_into_view_if_needed()
+        found = page.locator(".jp-OutputArea-output", has=page.locator(f"{PICTURE}[aria-label*='{says}']")).last
+        found.scroll_into_view_if_needed()
+        found.evaluate("(element, name) => element.setAttribute('data-widget', name)", says)   # its words will change
+        self.root = page.locator(f"[data-widget='{says}']")
 
     def picture(self) -> str:
         return self.root.locator(PICTURE).last.get_attribute("aria-label")
@@ -97,12 +99,17 @@ def test_the_parallelism_explorer_answers_every_control(page, tmp_path):
                 break
             page.page.keyboard.press("Shift+Enter")
             page.page.wait_for_timeout(300)
+            while page.page.locator(".jp-InputPrompt", has_text="[*]").count():
+                page.page.wait_for_timeout(100)
+            page.page.wait_for_timeout(200)
         widget = Widget(page.page, "GPU 0 on node 0")
         page.shot("02_parallelism_explorer")
-        widget.step("TP", "ArrowLeft")
-        widget.step("PP", "ArrowLeft")
+        widget.step("TP")                          # 16: needs 32 GPUs with PP 2, and there are 16
+        assert "needs 32 GPUs" in widget.picture()
         widget.step("nodes")
         widget.step("GPUs a node", "ArrowLeft")
+        widget.step("PP", "ArrowLeft")             # 1: it divides, and spans the nodes of 7
+        assert "GPU 15 on node 2" in widget.picture()
         widget.step("requests")
         widget.choose("network", "25 Gbit/s Ethernet")
         widget.choose("GPU", "NVIDIA L40S")

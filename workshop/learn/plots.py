@@ -20,14 +20,15 @@ class Picture:
     def __init__(self, body: str, width: int, height: int, words: str):
         self.words = words
         font = html.escape(style.FONT, quote=True)
-        self.svg = (f'<svg viewBox="0 0 {width} {height}" style="width:100%;max-width:{width}px;display:block" '
+        self.svg = (f'<svg viewBox="0 0 {width} {height}" style="width:100%;min-width:{min(width, 520)}px;'
+                    f'max-width:{width}px;display:block" '
                     f'font-family="{font}" font-size="12" fill="{style.TEXT}" aria-hidden="true">{body}</svg>')
 
     def __repr__(self) -> str:
         return self.words
 
     def _repr_html_(self) -> str:
-        return style.panel(self.svg, label=html.escape(self.words, quote=True))
+        return style.panel(f'<div style="overflow-x:auto">{self.svg}</div>', label=html.escape(self.words, quote=True))
 
 
 def svg_text(x: float, y: float, text: str, *, anchor: str = "start", size: float = 12, fill: str = style.TEXT,
