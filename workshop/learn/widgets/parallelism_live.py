@@ -9,7 +9,7 @@ from workshop.launch import local, machine, records, supervise
 from workshop.launch.records import ServerRecord
 from workshop.learn.show import Table
 
-NEEDED_BYTES = int(2.8 * 2**30)     # all four processes took 2.1 GiB (PSS) with TP 2 and 2.3 with PP 2; the rest is slack
+NEEDED_BYTES = int(2.8 * 2**30)     # all four processes took 2.1 GiB (PSS) with TP 2 and 2.3 with PP 2: slack
 ROLES = (("EngineCore", "engine core: scheduler and block tables"),
          ("Worker", "worker: one rank's weights and KV cache"))
 
