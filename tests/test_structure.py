@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 import subprocess
 import sys
@@ -85,3 +86,13 @@ def test_every_target_of_the_readme_exists_in_the_makefile():
     targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     asked = set(re.findall(r"\bmake ([a-z]+)\b(?!-)", (ROOT / "README.md").read_text()))
     assert asked <= targets
+
+
+def test_the_readme_lists_every_notebook_with_its_title_and_minutes():
+    readme = (ROOT / "README.md").read_text()
+    for path in sorted((ROOT / "notebooks").glob("*.ipynb")):
+        first = "".join(json.loads(path.read_text())["cells"][0]["source"])
+        title = re.match(r"# (\d\. [^:\n]+)", first)[1]
+        minutes = re.search(r"(\d+) minutes", first)[1]
+        row = re.search(rf"^\| \[(.+?)\]\(notebooks/{path.name}\) .*\| (\d+) \|", readme, re.MULTILINE)
+        assert row and (row[1], row[2]) == (title, minutes), path.name

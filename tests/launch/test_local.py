@@ -125,3 +125,10 @@ def test_no_key_is_in_command_or_environment(monkeypatch):
     monkeypatch.setenv("WORKSHOP_API_KEY", "of another server")
     launch = prepare()
     assert "of another server" not in json.dumps([launch.argv, launch.env])
+
+
+def test_servers_of_other_names_and_users_look_for_ports_elsewhere(monkeypatch):
+    ports = {prepare(name=name).port for name in ("a", "b", "c")}
+    monkeypatch.setattr(local.os, "getuid", lambda: 12345)
+    ports |= {prepare(name=name).port for name in ("a", "b", "c")}
+    assert len(ports) == 6, "a class that starts all at once does not race for one port"

@@ -41,7 +41,7 @@ def _is_flag(text: str) -> bool:
 @click.command(cls=_Forwarding, options_metavar="[OPTIONS] [any flag of vllm serve]")
 @click.argument("model", required=False)
 @click.option("--name", help="Name of the server's record; by default the model's.")
-@click.option("--port", type=int, help="By default the first free one from 8000.")
+@click.option("--port", type=int, help="By default a free one from 8000 on.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="0.0.0.0 to let other machines in.")
 @click.option("--background", is_flag=True, help="Return when the server answers a completion, and leave it running.")
 @click.option("--tensor-parallel-size", type=click.IntRange(min=1), 

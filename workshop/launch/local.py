@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+import zlib
 from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
@@ -20,6 +21,7 @@ from workshop.launch.vllm_main import installed
 TEACHING_MODEL = "teaching-model"
 TEACHING_FOLDER = Path(str(files("workshop"))) / "teaching_model"
 KV_CACHE_BYTES = 64 * 2**20      # of the teaching model: 65,536 tokens, and room in a 4-GB session
+FIRST_PORT, PORTS = 8000, 800
 SHORT_FLAGS = {"tp": "tensor-parallel-size", "pp": "pipeline-parallel-size"}
 SPACE_NEEDED_BYTES = 64 * 2**20  # for the log
 
@@ -57,7 +59,7 @@ def prepare(model: str | None = None, *, name: str | None = None, port: int | No
     Args:
         model: None for the teaching model, a folder with a config.json, or a Hub id.
         name: of the server record; by default the served model's.
-        port: by default the first free one from 8000.
+        port: by default a free one from 8000 on.
         vllm_args: any flags of `vllm serve`, passed on as they are.
     """
     path, served = resolve_model(model)
@@ -67,7 +69,7 @@ def prepare(model: str | None = None, *, name: str | None = None, port: int | No
     device = engine_device()
     name = name or re.sub(r"[^A-Za-z0-9._-]+", "-", served).strip("-.")[:64]
     _refuse_running(name)
-    port = _checked_port(host, port)
+    port = _checked_port(host, port, name)
     args = ["--host", host, "--port", str(port)]
     if "served-model-name" not in given:
         args += ["--served-model-name", served]
@@ -138,9 +140,15 @@ def _refuse_running(name: str) -> None:
                             f"Use it, stop it (`workshop stop {name}`), or give the new one a --name of its own.")
 
 
-def _checked_port(host: str, port: int | None) -> int:
+def _own_port(name: str) -> int:
+    """Return where to look for a free port: another place for each user and name, as a class starts all at once."""
+    user = os.getuid() if hasattr(os, "getuid") else 0
+    return FIRST_PORT + zlib.crc32(f"{user} {name}".encode()) % PORTS
+
+
+def _checked_port(host: str, port: int | None, name: str) -> int:
     if port is None:
-        return machine.free_port(host)
+        return machine.free_port(host, _own_port(name))
     if not 1 <= port <= 65535:
         raise BadInput(f"{port} is no port.", "Ports go from 1 to 65535; without --port a free one is taken.")
     if not machine.port_is_free(host, port):

@@ -41,7 +41,7 @@ class Table:
                          for row in [self.head, *self.rows])
 
     def _repr_html_(self) -> str:
-        cell = ("padding:3px 14px 3px 4px;text-align:left;vertical-align:top;overflow-wrap:anywhere;"
+        cell = ("padding:3px 14px 3px 4px;text-align:left;vertical-align:top;overflow-wrap:break-word;"
                 f"border-bottom:1px solid {style.LINE}")
         head = "".join(f'<th style="{cell};color:{style.MUTED}">{html.escape(name)}</th>' for name in self.head)
         body = "".join(
@@ -85,4 +85,4 @@ def _short(value: object) -> str:
     if isinstance(value, Mapping):
         return "counts"
     text = repr(value)
-    return text if len(text) <= 120 else f"{text[:117]}…"
+    return text if len(text) <= 60 else f"{text[:57]}…"
