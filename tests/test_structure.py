@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import ast
 import json
+import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from needs import lacking
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "workshop"
@@ -96,3 +99,20 @@ def test_the_readme_lists_every_notebook_with_its_title_and_minutes():
         minutes = re.search(r"(\d+) minutes", first)[1]
         row = re.search(rf"^\| \[(.+?)\]\(notebooks/{path.name}\) .*\| (\d+) \|", readme, re.MULTILINE)
         assert row and (row[1], row[2]) == (title, minutes), path.name
+
+
+def test_ruff_finds_nothing():
+    done = subprocess.run([sys.executable, "-m", "ruff", "check", "--output-format", "concise", "."], cwd=ROOT,
+                          capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
+
+
+def test_shellcheck_finds_nothing():
+    checker = shutil.which("shellcheck", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    if not checker:
+        lacking("shellcheck is not installed: make test installs it")
+    scripts = [str(path) for path in tracked() if path.suffix in (".sh", ".sbatch") or path.name == "run"]
+    scripts = [path for path in scripts if Path(path).exists() and Path(path).read_bytes()[:2] == b"#!"]
+    done = subprocess.run([checker, "--external-sources", "--source-path=SCRIPTDIR", *scripts], cwd=ROOT,
+                          capture_output=True, text=True)
+    assert scripts and done.returncode == 0, done.stdout
