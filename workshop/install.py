@@ -1,4 +1,4 @@
-"""Make .venv with the locked versions: `python3 workshop/install.py [base|local|dev]` (what `make workshop` runs first).
+"""Make .venv with the locked versions: `python3 workshop/install.py [base|local|dev]` (`make workshop` runs it first).
 
 Only the standard library, and syntax that an old Python can read: this file must be able to say that it is too old.
 Sets: base (light, no torch), local (base and vLLM on the CPU), dev (local and what the tests need). Run again, it
