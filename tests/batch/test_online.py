@@ -234,3 +234,22 @@ def test_a_closed_journal_writes_nothing(tmp_path):
     journal.close()
     with pytest.raises(ValueError, match="closed"):
         journal.write([b"late"])
+
+
+def test_shards_share_no_row_and_merge_into_one_output(prompts, tmp_path, faulty, quick, answers):
+    server, folder = faulty(), tmp_path / "shards"
+    folder.mkdir()
+    for which in (1, 2):
+        batch.run(prompts, folder / f"{which}.jsonl", url=server.url, limits=quick, shard=f"{which}/3")
+    with pytest.raises(BadInput, match="1/3, 2/3"):
+        batch.merge(folder, tmp_path / "out.jsonl")
+    last = batch.run(prompts, folder / "3.jsonl", url=server.url, limits=quick, shard="3/3")
+    assert (last.rows, last.exit_code, len(server.asked)) == (N // 3, 0, N)
+    assert batch.merge(folder, tmp_path / "out.jsonl") == N
+    assert sorted(line["row"] for line in answers(tmp_path / "out.jsonl")) == list(range(N))
+    assert list(batch.load(tmp_path / "out.jsonl").prompt) == json.loads(prompts.read_text())
+    again = batch.run(prompts, tmp_path / "out.jsonl", url=server.url, limits=quick)     # and it may be gone on with
+    assert again.new == 0 and len(server.asked) == N
+    for wrong in ("3", "0/2", "3/2", "a/b"):
+        with pytest.raises(BadInput, match="no shard"):
+            batch.run(prompts, tmp_path / "x.jsonl", url=server.url, shard=wrong)

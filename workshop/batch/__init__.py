@@ -10,15 +10,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from workshop.batch.answers import load
+    from workshop.batch.answers import load, merge
     from workshop.batch.offline import run_offline
-    from workshop.batch.progress import Progress, Summary
     from workshop.batch.online import run
+    from workshop.batch.progress import Progress, Summary
 
 # No module is called like what it gives: importing `workshop.batch.run` would put the module in its place.
-_PLACES = {"run": "online", "Batch": "online", "load": "answers", "run_offline": "offline", "Progress": "progress",
+_PLACES = {"run": "online", "Batch": "online", "load": "answers", "merge": "answers", "run_offline": "offline", "Progress": "progress",
            "Summary": "progress", "Limits": "send"}
-__all__ = ["Progress", "Summary", "load", "run", "run_offline"]
+__all__ = ["Progress", "Summary", "load", "merge", "run", "run_offline"]
 
 
 def __getattr__(name: str):

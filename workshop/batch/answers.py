@@ -9,7 +9,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from workshop.batch.store import Paths, cannot_write, read_meta, scan
+from workshop.batch.progress import COMPLETE
+from workshop.batch.store import Journal, Lock, Paths, cannot_write, read_meta, scan, write_meta
 from workshop.errors import BadInput
 
 if TYPE_CHECKING:
@@ -144,11 +145,59 @@ def write_parquet(paths: Paths, unique: bool = False) -> None:
         raise cannot_write(paths.output, error) from None
 
 
+def merge(folder: str | Path, output: str | Path) -> int:
+    """Put the outputs of shards (every .jsonl of a folder that a batch wrote) together; return how many answers.
+
+    Each row is there once: the shards have no row in common, and of a row answered twice the newest counts.
+
+    Raises:
+        BadInput: the folder holds no output, or one that is not complete.
+        WorkshopError: somebody writes to `output`.
+    """
+    paths, parts = Paths(output), []
+    for meta_path in sorted(Path(folder).glob("*.meta.json")):
+        part = Paths(meta_path.with_name(meta_path.name.removesuffix(".meta.json")))
+        meta = read_meta(part) or {}
+        if part.output.resolve() == paths.output.resolve() or "runs" not in meta:
+            continue
+        if meta["runs"][-1].get("state") != COMPLETE:
+            raise BadInput(f"{part.output} is not complete ({meta['runs'][-1].get('state')}).",
+                           "Run that shard again, then merge.")
+        parts.append((part, meta))
+    shards = sorted(meta["input"].get("shard", "1/1") for _, meta in parts)
+    of = int(shards[0].split("/")[1]) if shards else 0
+    if not parts or sorted(shards) != sorted(f"{which}/{of}" for which in range(1, of + 1)):
+        raise BadInput(f"{folder} holds the shards {', '.join(shards) or 'of nothing'}.",
+                       f"All of 1/{of} to {of}/{of} are needed." if of else "Give the folder of the shards' outputs.")
+    lock = Lock(paths.lock)
+    try:
+        journal, count = Journal(paths.journal, 0), 0
+        for part, _ in parts:
+            newest = set({custom_id: end for custom_id, _, end in scan(part.journal)}.values())
+            at = 0
+            with part.journal.open("rb") as file:
+                for line in file:
+                    at += len(line)
+                    if at in newest:
+                        journal.add(line.rstrip(b"\n"))
+                        count += 1
+            journal.write(journal.take())
+        journal.close()
+        merged = {**parts[0][1], "output": paths.output.name, "merged_from": [part.output.name for part, _ in parts],
+                  "runs": [run for _, meta in parts for run in meta["runs"]]}
+        write_meta(paths, merged | {"input": {**merged["input"], "shard": "1/1"}})
+        if paths.parquet:
+            write_parquet(paths)
+    finally:
+        lock.release()
+    return count
+
+
 def _cell(name: str, value: object) -> object:
     """Parquet's columns have one type: what is nested goes in as JSON."""
     if name in ("logprobs", "prompt_logprobs", "metadata"):
         return json.dumps(value) if value else None
-    return json.dumps(value) if isinstance(value, list) or name == "stop_reason" and isinstance(value, int) else value
+    return json.dumps(value) if isinstance(value, list) or (name == "stop_reason" and isinstance(value, int)) else value
 
 
 class OnDisk:

@@ -36,7 +36,7 @@ class Index:
     """Rows by their ids, for as long as one run lasts."""
 
     def __init__(self) -> None:
-        self.done, self.bad, self.rows = Bits(), Bits(), 0
+        self.done, self.bad, self.other, self.rows = Bits(), Bits(), Bits(), 0
         # The empty name is SQLite's own temporary file: already unlinked, so that nothing stays behind a kill.
         self._db = sqlite3.connect("", isolation_level=None, check_same_thread=False)
         for line in ("PRAGMA journal_mode=OFF", "PRAGMA synchronous=OFF", "PRAGMA temp_store=FILE",

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from workshop.batch import engine_rows, provenance
 from workshop.batch.inputs import Source
-from workshop.batch.online import REPORT_S, Report, close_journals
+from workshop.batch.online import REPORT_S, Report, close_journals, shard_of
 from workshop.batch.prepare import Work
 from workshop.batch.progress import COMPLETE, FAILED, INTERRUPTED, Progress, Rate, Summary
 from workshop.batch.rows import Builder, Row, check_sampling
@@ -38,15 +38,15 @@ class OfflineBatch:
     def __init__(self, input: str | Path, output: str | Path, *, model: str | None = None,
                  engine_args: Iterable[str] = (), concurrency: int | None = None, samples: int = 1,
                  skip_bad: bool = False, column: str | None = None, chat: bool = False, report: Report | None = None,
-                 llm=None, **sampling):
-        if concurrency is not None and concurrency < 1 or samples < 1:
+                 llm=None, shard: str | None = None, **sampling):
+        if (concurrency is not None and concurrency < 1) or samples < 1:
             raise BadInput("Concurrency and samples are whole numbers from 1.", "Give 1 or more.")
         if samples > 1:
             sampling["n"] = samples
         self.paths, self.source = Paths(output), Source(input, column)
         self.sampling, self.chat, self.skip_bad = check_sampling(sampling), chat, skip_bad
         self.model, self.engine_args, self.concurrency, self.llm = model, tuple(engine_args), concurrency, llm
-        self.report, self._stop, self._own = report, False, llm is None
+        self.report, self._stop, self._own, self.shard = report, False, llm is None, shard_of(shard)
 
     def stop(self) -> None:
         """Send nothing more, keep what has come, return with the state `interrupted`."""
@@ -60,7 +60,7 @@ class OfflineBatch:
         try:
             path, served = (self.model or "", self.model or "llm") if self.llm else local.resolve_model(self.model)
             work = Work(self.source, Builder(self.sampling, self.source.column, self.chat, served,
-                                             any_model=True, table=self.source.table))
+                                             any_model=True, table=self.source.table), shard=self.shard)
             try:
                 work.check(self.skip_bad)              # before the engine starts: that takes half a minute
                 work.resume(self.paths.journal)
@@ -202,13 +202,13 @@ class Feed:
         """Return how far it is."""
         done, seconds = self.work.index.done.count, time.monotonic() - self.began
         rows_per_s, tokens_per_s = rate.at(done - self.already, self.completion_tokens)
-        return Progress(self.work.index.rows - self.work.index.bad.count, done, self.failed, done - self.already, seconds,
+        return Progress(self.work.mine - self.work.index.bad.count, done, self.failed, done - self.already, seconds,
                         rows_per_s, tokens_per_s, len(self._flying), self.limit, message=message)
 
     def summary(self, state: str, reason: str) -> Summary:
         """Return how it ended."""
         index = self.work.index
-        return Summary(state, index.rows, index.done.count, index.done.count - self.already, self.failed,
+        return Summary(state, self.work.mine, index.done.count, index.done.count - self.already, self.failed,
                        index.bad.count, self.work.superseded, time.monotonic() - self.began, self.prompt_tokens,
                        self.completion_tokens, self.paths.output,
                        self.paths.errors if self.paths.errors.exists() else None, reason)
@@ -235,11 +235,11 @@ def start(path: str, engine_args: tuple[str, ...] = ()):
     flags = vars(parser.parse_args([*local.default_flags(path, device, given), *engine_args]))
     plain = vars(parser.parse_args([]))
     kwargs = {name: value for name, value in flags.items() if value != plain[name]}
-    kwargs.pop("max_logprobs", None) if kwargs.get("max_logprobs") is None else None
     try:
         return LLM(**{**kwargs, "model": path})
     except Exception as error:
-        raise WorkshopError(f"vLLM could not start with {path}: {str(error).splitlines()[0] if str(error) else error!r}",
+        said = str(error).splitlines()[0] if str(error) else repr(error)
+        raise WorkshopError(f"vLLM could not start with {path}: {said}",
                             "Its own words are above; `workshop plan` says what fits.") from error
 
 

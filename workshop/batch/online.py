@@ -30,7 +30,7 @@ class Batch:
     def __init__(self, input: str | Path, output: str | Path, *, url: str | tuple[str, ...] = (),
                  model: str | None = None, concurrency: int | None = None, samples: int = 1, skip_bad: bool = False,
                  column: str | None = None, chat: bool = False, limits: Limits | None = None,
-                 report: Report | None = None, **sampling):
+                 report: Report | None = None, shard: str | None = None, **sampling):
         if concurrency is not None and (type(concurrency) is not int or concurrency < 1):
             raise BadInput(f"A concurrency of {concurrency} sends nothing.", "Give a whole number from 1, or none.")
         if type(samples) is not int or samples < 1:
@@ -43,7 +43,7 @@ class Batch:
         self.sampling, self.samples, self.chat, self.skip_bad = check_sampling(sampling), samples, chat, skip_bad
         self.urls = (url,) if isinstance(url, str) else tuple(url)
         self.model, self.concurrency = model or "", concurrency
-        self.limits, self.report = limits or Limits(), report
+        self.limits, self.report, self.shard = limits or Limits(), report, shard_of(shard)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._sender: Sender | None = None
         self._stop = False
@@ -108,7 +108,7 @@ class Batch:
 
     def _prepare(self, model: str) -> Work:
         builder = Builder(self.sampling, self.source.column, self.chat, model, bool(self.model), self.source.table)
-        work = Work(self.source, builder)
+        work = Work(self.source, builder, shard=self.shard)
         try:
             work.check(self.skip_bad)
             work.resume(self.paths.journal)
@@ -144,7 +144,7 @@ class Batch:
             raise RuntimeError(f"{sender.new} answers came, and {answers.committed} were written: a fault of ours")
         if self.source.stamp() != stamp:
             reason = f"{reason} The input changed meanwhile: run it again for the rows that are new.".strip()
-        summary = Summary(state, work.index.rows, work.index.done.count, work.index.done.count - already,
+        summary = Summary(state, work.mine, work.index.done.count, work.index.done.count - already,
                           sender.failed, work.index.bad.count, work.superseded, time.monotonic() - began,
                           sender.prompt_tokens, sender.completion_tokens, self.paths.output,
                           self.paths.errors if self.paths.errors.exists() else None, reason)  # fmt: skip
@@ -176,7 +176,7 @@ class Batch:
         looks = [server.look for server in fleet if server.look]
         away = [server.url for server in fleet if not server.up.is_set()]
         return Progress(
-            rows=work.index.rows - work.index.bad.count, done=work.index.done.count, errors=sender.failed,
+            rows=work.mine - work.index.bad.count, done=work.index.done.count, errors=sender.failed,
             new=sender.new, seconds=seconds, rows_per_s=rows_per_s, generation_tokens_per_s=tokens_per_s,
             in_flight=sum(server.in_flight for server in fleet), limit=sum(server.pace.limit for server in fleet),
             running=sum(look.requests_running or 0 for look in looks) if looks else None,
@@ -212,6 +212,14 @@ def run(input: str | Path, output: str | Path, **options) -> Summary:
     if isinstance(result[0], BaseException):
         raise result[0]
     return result[0]
+
+
+def shard_of(text: str | None) -> tuple[int, int]:
+    """Read "2/8": the second of eight shards."""
+    which, slash, of = (text or "1/1").partition("/")
+    if not (slash and which.isdigit() and of.isdigit() and 1 <= int(which) <= int(of)):
+        raise BadInput(f"{text!r} is no shard.", "Give which one of how many, such as 2/8.")
+    return int(which), int(of)
 
 
 def close_journals(answers: Journal, errors: Journal, paths: Paths) -> None:

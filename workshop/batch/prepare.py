@@ -33,6 +33,7 @@ class Work:
     index: Index = field(default_factory=Index)
     bad: list[Bad] = field(default_factory=list)        # the first MANY; `index.bad` knows them all
     keep_bytes: int = 0         # of the journal: whole lines
+    shard: tuple[int, int] = (1, 1)     # (which, of how many): every so-many-th row is this run's
     superseded: int = 0         # answers of rows that read differently now, or are gone
 
     MANY = 10_000
@@ -49,14 +50,20 @@ class Work:
                 row = self._row(number, place, raw, first=True)
                 before = self.index.add(number, place, row.custom_id, row.key)
                 if before is not None:
-                    raise Malformed(f"its custom_id {row.custom_id!r} is that of {self.source.place} {before:,} already")
+                    raise Malformed(f"its custom_id {row.custom_id!r} is that of {self.source.place} {before:,} "
+                                    "already")
+                if not self._mine(number):
+                    self.index.other.add(number)
             except Malformed as error:
+                if skip_bad and not self._mine(number):     # another shard's file of errors has it
+                    self.index.other.add(number)
+                    continue
                 self.index.bad.add(number)
                 if len(self.bad) < (self.MANY if skip_bad else SHOWN):
                     self.bad.append(Bad(number, place, str(error)))
         if self.index.bad.count and not skip_bad:
             raise self._refusal()
-        if self.index.rows == self.index.bad.count:
+        if self.index.rows == self.index.bad.count + self.index.other.count:
             raise BadInput(f"{self.source.path} holds no prompt.", "Give at least one.")
 
     def _refusal(self) -> BadInput:
@@ -80,7 +87,16 @@ class Work:
     @property
     def left(self) -> int:
         """How many rows are still to be asked."""
-        return self.index.rows - self.index.bad.count - self.index.done.count
+        return self.mine - self.index.bad.count - self.index.done.count
+
+    @property
+    def mine(self) -> int:
+        """How many rows of the input this run is to answer, bad ones included."""
+        return self.index.rows - self.index.other.count
+
+    def _mine(self, number: int) -> bool:
+        which, of = self.shard
+        return number % of == which - 1
 
     def rows(self) -> Iterator[Row | None]:
         """Yield the rows that are not answered yet; None now and then while it skips, so that others may run."""
@@ -89,7 +105,7 @@ class Work:
         for number, (place, raw) in enumerate(self.source.raws()):
             if number >= index.rows:
                 return                      # the input grew since it was checked
-            if number in index.bad or (before and number in index.done):
+            if number in index.other or number in index.bad or (before and number in index.done):
                 if number % 256 == 0:
                     yield None
                 continue

@@ -80,7 +80,8 @@ class Summary:
 
     def __str__(self) -> str:
         rate = f", {self.completion_tokens / self.seconds:,.0f} tokens/s" if self.seconds and self.new else ""
-        parts = [f"{self.answered:,} of {self.rows:,} rows answered ({self.new:,} now, in {duration(self.seconds)}{rate})"]
+        parts = [f"{self.answered:,} of {self.rows:,} rows answered "
+                 f"({self.new:,} now, in {duration(self.seconds)}{rate})"]
         parts += [f"{self.errors:,} without an answer: see {self.errors_file}"] if self.errors else []
         parts += [f"{self.bad:,} bad rows left out: see {self.errors_file}"] if self.bad else []
         parts += [f"{self.superseded:,} answers to rows that read otherwise now"] if self.superseded else []

@@ -1,4 +1,4 @@
-"""What an output came from: model and revision, vLLM's version, sampling parameters, input, when. And what may go on."""
+"""What an output came from: model, revision, vLLM's version, sampling parameters, input, when; and what may go on."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ def begin(paths: Paths, source: Source, work: Work, facts: dict, sampling: dict)
         "revision": revision_of(facts.get("model_path")), **{key: facts[key] for key in facts if key != "model"},
         "sampling_parameters": sampling,
         "input": {"path": str(source.path.resolve()), "sha256": source.sha256(), "bytes": source.stamp()[0],
-                  "rows": work.index.rows, "column": source.column, "chat": work.builder.chat},
+                  "rows": work.index.rows, "shard": "{}/{}".format(*work.shard), "column": source.column, "chat": work.builder.chat},
         "workshop_version": workshop.__version__,
         "began": (before or {}).get("began") or now(), "ended": None,
-        "runs": [*(before or {}).get("runs", []), {"began": now(), "host": os.uname().nodename, "pid": os.getpid(),
-                                                  "vllm_version": facts.get("vllm_version"), "state": "running"}],
+        "runs": [*(before or {}).get("runs", []), {
+            "began": now(), "host": os.uname().nodename, "pid": os.getpid(), "vllm_version": facts.get("vllm_version"), "state": "running"}],
     }
     write_meta(paths, meta)
     return meta
@@ -61,13 +61,14 @@ def _refuse_another(paths: Paths, before: dict, model: str, sampling: dict) -> N
     then = before.get("sampling_parameters", {})
     if then != sampling:
         names = sorted(name for name in {*then, *sampling} if then.get(name) != sampling.get(name))
-        told = ", ".join(f"{name} {then.get(name, 'not given')}, now {sampling.get(name, 'not given')}" for name in names)
+        told = ", ".join(f"{name} {then.get(name, 'not given')}, now {sampling.get(name, 'not given')}"
+                         for name in names)
         raise BadInput(f"{paths.output} was begun with other sampling parameters: {told}.",
                        "Give this run another output, or the same parameters as before.")
 
 
 def revision_of(model_path: object) -> str | None:
-    """Return the revision that a model's folder tells: the commit in a Hub cache's path, or that of its last download."""
+    """Return the revision that a model's folder tells: the commit in a Hub cache's path, or of its download."""
     if not isinstance(model_path, str):
         return None
     if found := re.search(r"/snapshots/([0-9a-f]{40})", model_path):

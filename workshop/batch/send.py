@@ -217,6 +217,7 @@ class Sender:
         self.work.index.done.add(row.number)
         self.new += 1
         server.answered += 1
+        server.heard = time.monotonic()
 
     def _refused(self, attempt: Attempt, server: Server, status: int, raw: bytes, wait: str | None) -> None:
         said = _message(raw)

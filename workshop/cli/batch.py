@@ -62,6 +62,8 @@ class _Batch(_Forwarding):
               "for example --tensor-parallel-size 4.")
 @click.option("--skip-bad", is_flag=True, help="Leave malformed rows out instead of refusing the file.")
 @click.option("--column", help="Field or column that holds the prompts.")
+@click.option("--shard", help="Every so-many-th row only, such as 2/8: for job arrays; each has its OUTPUT.")
+@click.option("--merge", is_flag=True, help="INPUT is a folder of such outputs: put them together into OUTPUT.")
 @click.option("--chat", is_flag=True, help="Send plain prompts as a user's message.")
 @click.option("--stop", multiple=True, help="End an answer before this text; may be given more than once.")
 @click.option("--sampling", "more", help="Any other sampling parameters, as JSON: '{\"top_logprobs\": 5}'.")
@@ -71,7 +73,8 @@ class _Batch(_Forwarding):
 @click.option("--json", "as_json", is_flag=True, help="Print how it ended as JSON.")
 @click.pass_context
 def command(ctx: click.Context, input: Path, output: Path, urls: tuple[str, ...], model: str | None,
-            concurrency: int | None, samples: int, offline: bool, skip_bad: bool, column: str | None, chat: bool,
+            concurrency: int | None, samples: int, offline: bool, skip_bad: bool, column: str | None, shard: str | None,
+            merge: bool, chat: bool,
             stop: tuple[str, ...], more: str | None, patience: float, as_json: bool, **sampling) -> None:
     """Answer every prompt of INPUT exactly once, into OUTPUT. Run it again, and it goes on where it ended.
 
@@ -82,6 +85,11 @@ def command(ctx: click.Context, input: Path, output: Path, urls: tuple[str, ...]
     Exit codes: 0 every row is answered, 1 some are not, 2 wrong use, 75 interrupted (SIGTERM, SIGUSR1, Ctrl-C) with
     everything kept: run it again.
     """
+    if merge:
+        from workshop.batch.answers import merge as put_together
+
+        click.echo(f"✓ {put_together(input, output):,} answers are in {output}.")
+        return
     from workshop.batch.online import Batch
     from workshop.batch.send import Limits
 
@@ -91,12 +99,14 @@ def command(ctx: click.Context, input: Path, output: Path, urls: tuple[str, ...]
     if offline and urls:
         raise BadInput("--offline needs no server, and --url names one.", "Give one of the two.")
     options = {**sampling, **_more(more), **({"stop": list(stop)} if stop else {})}
-    shared = {"model": model, "samples": samples, "skip_bad": skip_bad, "column": column, "chat": chat, **options}
+    shared = {"model": model, "samples": samples, "skip_bad": skip_bad, "column": column, "chat": chat,
+              "shard": shard, **options}
     with _Display(input.name) as display:
         if offline:
             from workshop.batch.offline import OfflineBatch
 
-            batch = OfflineBatch(input, output, engine_args=engine_args, concurrency=concurrency, report=display, **shared)
+            batch = OfflineBatch(input, output, engine_args=engine_args, concurrency=concurrency, report=display,
+                                 **shared)
         else:
             batch = Batch(input, output, url=urls, concurrency=concurrency, report=display,
                           limits=Limits(patience_s=patience), **shared)
