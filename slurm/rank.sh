@@ -39,6 +39,10 @@ make_scratch() {
     # Compile caches on a shared home clobber each other when nodes write them at the same time: one for each node.
     export TMPDIR=$scratch/tmp VLLM_CACHE_ROOT=$scratch/vllm TORCHINDUCTOR_CACHE_DIR=$scratch/inductor
     export TRITON_CACHE_DIR=$scratch/triton XDG_CACHE_HOME=$scratch/cache
+    # One cache may stay: what vLLM finds out about a model class in a process of its own (half of a small start). Its
+    # files carry a digest and are replaced whole, so nodes and jobs can share them.
+    local kept=${WORKSHOP_HOME:-$HOME/.workshop}/cache/modelinfos
+    mkdir -p "$VLLM_CACHE_ROOT" && mkdir -p "$kept" && ln -sfn "$kept" "$VLLM_CACHE_ROOT/modelinfos"
     export HF_HUB_OFFLINE=${HF_HUB_OFFLINE:-1} VLLM_NO_USAGE_STATS=1 PYTHONUNBUFFERED=1
 }
 
