@@ -152,7 +152,7 @@ def reason(cause: str, code: int, logs: list[Path]) -> tuple[str, str]:
     follower.reader.close()
     if refused := follower.refusal():
         return refused
-    if killed := re.search(r"exit code (1[3-9]\d)$", follower.ended):     # 128 + signal: what others say then is an echo
+    if killed := re.search(r"exit code (1[3-9]\d)$", follower.ended):   # 128 + signal; the rest is an echo
         return (f"vLLM was killed by signal {int(killed[1]) - 128} ({follower.ended})",
                 "Signal 9 mostly means that the host had no memory left: ask for more (sbatch --mem).")
     if failure := follower.reader.error:
