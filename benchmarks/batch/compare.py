@@ -35,7 +35,9 @@ def jobs(count: int, seed: int) -> list[tuple[str, int]]:
 
 def with_batch(llm, work, at_once: int | None, folder: Path) -> float:
     """Return requests/s of `workshop batch`, from its own start of sending to its end."""
-    rows = [{"prompt": prompt, "max_tokens": tokens, "min_tokens": tokens, "ignore_eos": True} for prompt, tokens in work]
+    rows = [
+        {"prompt": prompt, "max_tokens": tokens, "min_tokens": tokens, "ignore_eos": True} for prompt, tokens in work
+    ]
     name = f"{time.monotonic_ns()}"
     (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     summary = batch.run(folder / f"{name}.jsonl", folder / f"{name}.out.jsonl", concurrency=at_once, url=llm.url)
@@ -57,7 +59,7 @@ def with_pool(llm, work, at_once: int, barrier: bool) -> float:
 
     began = time.perf_counter()
     with ThreadPoolExecutor(at_once) as pool:
-        groups = [work[start:start + at_once] for start in range(0, len(work), at_once)] if barrier else [work]
+        groups = [work[start : start + at_once] for start in range(0, len(work), at_once)] if barrier else [work]
         for group in groups:
             list(pool.map(send, group))
     return len(work) / (time.perf_counter() - began)
@@ -67,12 +69,40 @@ def with_vllm_bench(llm, work, at_once: int, folder: Path) -> float:
     """Return requests/s of `vllm bench serve`."""
     data, result = folder / "bench.jsonl", folder / "bench.json"
     data.write_text("".join(json.dumps({"prompt": prompt, "output_tokens": tokens}) + "\n" for prompt, tokens in work))
-    command = [sys.executable, "-m", "workshop.launch.vllm_main", "bench", "serve", "--backend", "openai",
-               "--base-url", llm.root, "--endpoint", "/v1/completions", "--model", llm.model,
-               "--tokenizer", llm.get("/v1/models")["data"][0]["root"], "--dataset-name", "custom",
-               "--dataset-path", str(data), "--custom-output-len", "-1", "--skip-chat-template", "--disable-shuffle",
-               "--num-prompts", str(len(work)), "--max-concurrency", str(at_once), "--ignore-eos",
-               "--save-result", "--result-filename", str(result), "--disable-tqdm"]
+    command = [
+        sys.executable,
+        "-m",
+        "workshop.launch.vllm_main",
+        "bench",
+        "serve",
+        "--backend",
+        "openai",
+        "--base-url",
+        llm.root,
+        "--endpoint",
+        "/v1/completions",
+        "--model",
+        llm.model,
+        "--tokenizer",
+        llm.get("/v1/models")["data"][0]["root"],
+        "--dataset-name",
+        "custom",
+        "--dataset-path",
+        str(data),
+        "--custom-output-len",
+        "-1",
+        "--skip-chat-template",
+        "--disable-shuffle",
+        "--num-prompts",
+        str(len(work)),
+        "--max-concurrency",
+        str(at_once),
+        "--ignore-eos",
+        "--save-result",
+        "--result-filename",
+        str(result),
+        "--disable-tqdm",
+    ]
     environment = {**os.environ, "OPENAI_API_KEY": llm.record.api_key, "TORCHDYNAMO_DISABLE": "1"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     if done.returncode:
@@ -102,11 +132,22 @@ def main() -> None:
             found["thread pool"].append(with_pool(llm, mine[2], asked.at_once, barrier=False))
             found["barrier"].append(with_pool(llm, mine[3], asked.at_once, barrier=True))
     ours = found["batch"]
-    ratios = {name: round(statistics.median(mine / theirs for mine, theirs in zip(ours, rates, strict=True)), 3)
-              for name, rates in found.items() if name != "batch"}
-    print(json.dumps({"requests": asked.requests, "at_once": asked.at_once, "ratio_of_batch_to": ratios,
-                      "requests_per_s": {name: [round(rate, 2) for rate in rates] for name, rates in found.items()}},
-                     indent=1))
+    ratios = {
+        name: round(statistics.median(mine / theirs for mine, theirs in zip(ours, rates, strict=True)), 3)
+        for name, rates in found.items()
+        if name != "batch"
+    }
+    print(
+        json.dumps(
+            {
+                "requests": asked.requests,
+                "at_once": asked.at_once,
+                "ratio_of_batch_to": ratios,
+                "requests_per_s": {name: [round(rate, 2) for rate in rates] for name, rates in found.items()},
+            },
+            indent=1,
+        )
+    )
 
 
 if __name__ == "__main__":

@@ -26,26 +26,38 @@ def measure(rows: int, folder: Path) -> dict:
     prompts, output = folder / "in.jsonl", folder / "out.jsonl"
     with prompts.open("w") as file:
         for number in range(rows):
-            file.write(f'{{"custom_id": "row-{number}", "prompt": "Prompt number {number} of many", "max_tokens": 16}}\n')
+            file.write(
+                f'{{"custom_id": "row-{number}", "prompt": "Prompt number {number} of many", "max_tokens": 16}}\n'
+            )
     stub = subprocess.Popen([sys.executable, str(HERE / "stub.py")], stdout=subprocess.PIPE, text=True)
     try:
         url = stub.stdout.readline().strip()
         began = time.monotonic()
-        client = subprocess.Popen([sys.executable, "-m", "workshop", "batch", str(prompts), str(output), "--url", url,
-                                   "--json"], stdout=subprocess.PIPE, text=True)
+        client = subprocess.Popen(
+            [sys.executable, "-m", "workshop", "batch", str(prompts), str(output), "--url", url, "--json"],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
         memory = list(watch(psutil.Process(client.pid), began))
         summary = json.loads(client.stdout.read())
         seconds = time.monotonic() - began
     finally:
         stub.kill()
     with output.open("rb") as file:
-        ids = [line[15:line.index(b'"', 15)] for line in file]
+        ids = [line[15 : line.index(b'"', 15)] for line in file]
     middle = [mb for at, mb in memory if at > seconds * 0.25]
-    return {"rows": rows, "in_output": len(ids), "different": len(set(ids)), "exit_code": summary["exit_code"],
-            "seconds": round(seconds, 1), "rows_per_s": round(rows / seconds), "rows_per_s_while_sending":
-            round(rows / summary["seconds"]), "memory_mb_largest": round(max(mb for _, mb in memory), 1),
-            "memory_mb_grown_from_a_quarter_to_the_end": round(middle[-1] - middle[0], 1) if middle else None,
-            "memory_mb": [(round(at), round(mb, 1)) for at, mb in memory[:: max(1, len(memory) // 12)]]}
+    return {
+        "rows": rows,
+        "in_output": len(ids),
+        "different": len(set(ids)),
+        "exit_code": summary["exit_code"],
+        "seconds": round(seconds, 1),
+        "rows_per_s": round(rows / seconds),
+        "rows_per_s_while_sending": round(rows / summary["seconds"]),
+        "memory_mb_largest": round(max(mb for _, mb in memory), 1),
+        "memory_mb_grown_from_a_quarter_to_the_end": round(middle[-1] - middle[0], 1) if middle else None,
+        "memory_mb": [(round(at), round(mb, 1)) for at, mb in memory[:: max(1, len(memory) // 12)]],
+    }
 
 
 def watch(process: psutil.Process, began: float):

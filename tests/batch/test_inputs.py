@@ -14,7 +14,7 @@ from workshop.batch.prepare import Work
 from workshop.batch.rows import CHAT, COMPLETIONS, Builder, check_sampling
 from workshop.errors import BadInput
 
-PROMPTS = ["San Francisco is a", "Zürich, 東京 and 🚀", "with \"quotes\", and a comma", "x" * 3000]
+PROMPTS = ["San Francisco is a", "Zürich, 東京 and 🚀", 'with "quotes", and a comma', "x" * 3000]
 
 
 def write(path, prompts=PROMPTS):
@@ -26,6 +26,7 @@ def write(path, prompts=PROMPTS):
         path.write_text("".join(json.dumps({"prompt": prompt}) + "\n" for prompt in prompts))
     elif path.suffix == ".csv":
         import csv
+
         with path.open("w", newline="") as file:
             writer = csv.writer(file)
             writer.writerows([["prompt"], *[[prompt] for prompt in prompts]])
@@ -68,17 +69,30 @@ def test_an_array_that_is_none_is_refused(text, tmp_path):
         rows(tmp_path / "in.json")
 
 
-@pytest.mark.parametrize(("line", "says"), [
-    (b'{"prompt": "a"', "not JSON"), (b"[1]", "not a string or an object"), (b'{"x": 1}', "neither prompt nor messages"),
-    (b'{"prompt": ""}', "empty"), (b'{"prompt": 3}', "a number, not text"), (b'{"prompt": "\xff"}', "not UTF-8"),
-    (b'{"prompt": "a", "temperature": NaN}', "NaN"), (b'{"custom_id": true, "prompt": "a"}', "custom_id is True"),
-    (b'{"messages": []}', "messages"), (b'{"prompt": "a", "n": 0}', "n is 0"),
-    (b'{"custom_id": "1", "method": "GET", "url": "/v1/completions", "body": {"prompt": "a"}}', "POST"),
-    (b'{"custom_id": "1", "method": "POST", "url": "/v1/embeddings", "body": {"prompt": "a"}}', "/v1/embeddings"),
-    (b'{"custom_id": "1", "method": "POST", "url": "/v1/completions", "body": {"prompt": ["a", "b"]}}', "one prompt"),
-    (b'{"custom_id": "1", "url": "/v1/completions", "body": {"prompt": "a", "stream": true}}', "stream"),
-    (b'{"custom_id": "1", "url": "/v1/completions", "body": {"prompt": "a", "model": "gpt-4o"}}', "gpt-4o"),
-    (b'{"custom_id": "same", "prompt": "b"}', "that of line 1 already")])
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        (b'{"prompt": "a"', "not JSON"),
+        (b"[1]", "not a string or an object"),
+        (b'{"x": 1}', "neither prompt nor messages"),
+        (b'{"prompt": ""}', "empty"),
+        (b'{"prompt": 3}', "a number, not text"),
+        (b'{"prompt": "\xff"}', "not UTF-8"),
+        (b'{"prompt": "a", "temperature": NaN}', "NaN"),
+        (b'{"custom_id": true, "prompt": "a"}', "custom_id is True"),
+        (b'{"messages": []}', "messages"),
+        (b'{"prompt": "a", "n": 0}', "n is 0"),
+        (b'{"custom_id": "1", "method": "GET", "url": "/v1/completions", "body": {"prompt": "a"}}', "POST"),
+        (b'{"custom_id": "1", "method": "POST", "url": "/v1/embeddings", "body": {"prompt": "a"}}', "/v1/embeddings"),
+        (
+            b'{"custom_id": "1", "method": "POST", "url": "/v1/completions", "body": {"prompt": ["a", "b"]}}',
+            "one prompt",
+        ),
+        (b'{"custom_id": "1", "url": "/v1/completions", "body": {"prompt": "a", "stream": true}}', "stream"),
+        (b'{"custom_id": "1", "url": "/v1/completions", "body": {"prompt": "a", "model": "gpt-4o"}}', "gpt-4o"),
+        (b'{"custom_id": "same", "prompt": "b"}', "that of line 1 already"),
+    ],
+)
 def test_a_bad_line_is_told_with_its_number_and_what_is_wrong(line, says, tmp_path):
     path = tmp_path / "in.jsonl"
     path.write_bytes(b'{"custom_id": "same", "prompt": "fine"}\n\n' + line + b"\n")
@@ -97,15 +111,30 @@ def test_a_bad_line_far_into_a_file_is_told_by_its_number(tmp_path):
 
 def test_openai_rows_keep_their_requests(tmp_path):
     path = tmp_path / "in.jsonl"
-    lines = [{"custom_id": "a", "method": "POST", "url": COMPLETIONS,
-              "body": {"model": "stub", "prompt": "hello", "max_tokens": 7}},
-             {"custom_id": "b", "method": "POST", "url": CHAT,
-              "body": {"model": "stub", "messages": [{"role": "user", "content": "hello"}], "temperature": 0.5}}]
+    lines = [
+        {
+            "custom_id": "a",
+            "method": "POST",
+            "url": COMPLETIONS,
+            "body": {"model": "stub", "prompt": "hello", "max_tokens": 7},
+        },
+        {
+            "custom_id": "b",
+            "method": "POST",
+            "url": CHAT,
+            "body": {"model": "stub", "messages": [{"role": "user", "content": "hello"}], "temperature": 0.5},
+        },
+    ]
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     first, second = rows(path, model="stub", sampling={"max_tokens": 3, "top_k": 5})
     assert json.loads(first.body) == {"prompt": "hello", "max_tokens": 7, "top_k": 5}
     assert second.url == CHAT and json.loads(second.payload("stub")) == {
-        "model": "stub", "messages": lines[1]["body"]["messages"], "temperature": 0.5, "max_tokens": 3, "top_k": 5}
+        "model": "stub",
+        "messages": lines[1]["body"]["messages"],
+        "temperature": 0.5,
+        "max_tokens": 3,
+        "top_k": 5,
+    }
 
 
 def test_fields_that_are_no_parameters_go_along(tmp_path):
@@ -133,7 +162,9 @@ def test_a_row_put_in_front_changes_the_key_of_no_other(tmp_path):
 
 def test_the_key_is_of_everything_that_is_asked(tmp_path):
     path = write(tmp_path / "in.txt", ["a"])
-    keys = {rows(path, sampling=sampling)[0].key for sampling in ({}, {"max_tokens": 1}, {"max_tokens": 2}, {"seed": 1})}
+    keys = {
+        rows(path, sampling=sampling)[0].key for sampling in ({}, {"max_tokens": 1}, {"max_tokens": 2}, {"seed": 1})
+    }
     assert len(keys) == 4
 
 

@@ -15,7 +15,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 STUB = ROOT / "benchmarks" / "batch" / "stub.py"
-KILLS = int(os.environ.get("WORKSHOP_KILLS", "4"))       # 30 for the figure in docs/batch.md
+KILLS = int(os.environ.get("WORKSHOP_KILLS", "4"))  # 30 for the figure in docs/batch.md
 ROWS = 600
 
 
@@ -25,8 +25,11 @@ def start_stub(workshop_home):
     running = []
 
     def start(port: int = 0):
-        process = subprocess.Popen([sys.executable, str(STUB), "--delay-s", "0.02", "--fail", "0.02", "--port", str(port)],
-                                   stdout=subprocess.PIPE, text=True)
+        process = subprocess.Popen(
+            [sys.executable, str(STUB), "--delay-s", "0.02", "--fail", "0.02", "--port", str(port)],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
         running.append(process)
         return process, process.stdout.readline().strip()
 
@@ -36,8 +39,19 @@ def start_stub(workshop_home):
 
 
 def command(folder: Path, url: str, *more: str) -> list[str]:
-    return [sys.executable, "-m", "workshop", "batch", str(folder / "in.txt"), str(folder / "out.jsonl"), "--url", url,
-            "--concurrency", "4", *more]
+    return [
+        sys.executable,
+        "-m",
+        "workshop",
+        "batch",
+        str(folder / "in.txt"),
+        str(folder / "out.jsonl"),
+        "--url",
+        url,
+        "--concurrency",
+        "4",
+        *more,
+    ]
 
 
 def environment() -> dict:
@@ -62,8 +76,9 @@ def test_whenever_the_client_is_killed_every_row_is_answered_once(folder, start_
     _, url = start_stub()
     chance = random.Random(6)
     for _ in range(KILLS):
-        client = subprocess.Popen(command(folder, url), env=environment(), stdout=subprocess.DEVNULL,
-                                  stderr=subprocess.DEVNULL)
+        client = subprocess.Popen(
+            command(folder, url), env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
         time.sleep(chance.uniform(0.3, 2.5))
         client.kill()
         client.wait()
@@ -76,8 +91,13 @@ def test_whenever_the_server_is_killed_the_run_waits_for_the_next_and_loses_noth
     server, url = start_stub()
     port = int(url.rsplit(":", 1)[1].split("/")[0])
     chance = random.Random(7)
-    client = subprocess.Popen(command(folder, url, "--patience", "60"), env=environment(), stdout=subprocess.DEVNULL,
-                              stderr=subprocess.PIPE, text=True)
+    client = subprocess.Popen(
+        command(folder, url, "--patience", "60"),
+        env=environment(),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
     for _ in range(KILLS):
         time.sleep(chance.uniform(0.2, 1.0))
         server.kill()
@@ -106,9 +126,13 @@ def test_the_signals_of_slurm_flush_and_say_run_me_again(number, folder, start_s
 
 def test_wrong_use_is_told_in_one_sentence_with_exit_code_2(folder, start_stub):
     _, url = start_stub()
-    for arguments, says in ((["--tempratur", "1"], "Did you mean --temperature"), (["--samples", "0"], "samples"),
-                            (["--sampling", "[1]"], "no JSON object"), (["--offline"], "--offline needs no server"),
-                            (["--samples", "2", "--temperature", "0"], "At temperature 0")):
+    for arguments, says in (
+        (["--tempratur", "1"], "Did you mean --temperature"),
+        (["--samples", "0"], "samples"),
+        (["--sampling", "[1]"], "no JSON object"),
+        (["--offline"], "--offline needs no server"),
+        (["--samples", "2", "--temperature", "0"], "At temperature 0"),
+    ):
         done = subprocess.run(command(folder, url, *arguments), env=environment(), capture_output=True, text=True)
         assert done.returncode == 2 and says in done.stderr and "Traceback" not in done.stderr
     assert not (folder / "out.jsonl").exists()
@@ -117,6 +141,8 @@ def test_wrong_use_is_told_in_one_sentence_with_exit_code_2(folder, start_stub):
 def test_vllms_names_are_taken_with_underscores_and_with_dashes(folder, start_stub):
     _, url = start_stub()
     for flag in ("--max_tokens", "--max-tokens"):
-        done = subprocess.run(command(folder, url, flag, "5", "--json"), env=environment(), capture_output=True, text=True)
+        done = subprocess.run(
+            command(folder, url, flag, "5", "--json"), env=environment(), capture_output=True, text=True
+        )
         assert done.returncode == 0 and json.loads(done.stdout)["answered"] == ROWS
     assert json.loads((folder / "out.jsonl.meta.json").read_text())["sampling_parameters"] == {"max_tokens": 5}

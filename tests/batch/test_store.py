@@ -18,8 +18,13 @@ from workshop.errors import BadInput, WorkshopError
 
 
 def line(number: int, text: str = "answer") -> bytes:
-    return store.answer_line(f'id "{number}"\\', bytes([number]) * 16, number,
-                             json.dumps({"choices": [{"text": text}]}).encode(), {"label": number} if number % 2 else {})
+    return store.answer_line(
+        f'id "{number}"\\',
+        bytes([number]) * 16,
+        number,
+        json.dumps({"choices": [{"text": text}]}).encode(),
+        {"label": number} if number % 2 else {},
+    )
 
 
 def test_a_journal_cut_at_any_byte_gives_the_whole_lines_before_it(tmp_path):
@@ -40,7 +45,9 @@ def test_lines_that_a_power_cut_left_as_zeros_are_cut_off(tmp_path):
     assert len(list(store.scan(journal))) == 1
 
 
-@pytest.mark.parametrize("content", [b"a file of mine\n", b"a file of mine", b'{"custom_id": "1", "response": 3}\n{}\n'])
+@pytest.mark.parametrize(
+    "content", [b"a file of mine\n", b"a file of mine", b'{"custom_id": "1", "response": 3}\n{}\n']
+)
 def test_a_file_that_no_batch_wrote_is_refused_and_left_as_it_is(content, tmp_path):
     journal = tmp_path / "out.jsonl"
     journal.write_bytes(content)
@@ -69,7 +76,7 @@ def test_a_full_disk_leaves_what_was_committed(tmp_path, monkeypatch):
     def full(file, data):
         calls.append(1)
         if len(calls) == 1:
-            return real(file, bytes(data)[:20])       # half a line goes through
+            return real(file, bytes(data)[:20])  # half a line goes through
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(store.os, "write", full)

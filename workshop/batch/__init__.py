@@ -1,8 +1,8 @@
 """Many prompts: a file in, every answer once in a file out.
 
-    from workshop import batch
-    batch.run("prompts.json", "answers.jsonl", max_tokens=100)
-    batch.load("answers.jsonl")
+from workshop import batch
+batch.run("prompts.json", "answers.jsonl", max_tokens=100)
+batch.load("answers.jsonl")
 """
 
 from __future__ import annotations
@@ -16,8 +16,16 @@ if TYPE_CHECKING:
     from workshop.batch.progress import Progress, Summary
 
 # No module is called like what it gives: importing `workshop.batch.run` would put the module in its place.
-_PLACES = {"run": "online", "Batch": "online", "load": "answers", "merge": "answers", "run_offline": "offline", "Progress": "progress",
-           "Summary": "progress", "Limits": "send"}
+_PLACES = {
+    "run": "online",
+    "Batch": "online",
+    "load": "answers",
+    "merge": "answers",
+    "run_offline": "offline",
+    "Progress": "progress",
+    "Summary": "progress",
+    "Limits": "send",
+}
 __all__ = ["Progress", "Summary", "load", "merge", "run", "run_offline"]
 
 

@@ -34,11 +34,13 @@ def begin(paths: Paths, source: Source, work: Work, facts: dict, sampling: dict)
         "revision": revision_of(facts.get("model_path")), **{key: facts[key] for key in facts if key != "model"},
         "sampling_parameters": sampling,
         "input": {"path": str(source.path.resolve()), "sha256": source.sha256(), "bytes": source.stamp()[0],
-                  "rows": work.index.rows, "shard": "{}/{}".format(*work.shard), "column": source.column, "chat": work.builder.chat},
+                  "rows": work.index.rows, "shard": "{}/{}".format(*work.shard), "column": source.column,
+                  "chat": work.builder.chat},
         "workshop_version": workshop.__version__,
         "began": (before or {}).get("began") or now(), "ended": None,
         "runs": [*(before or {}).get("runs", []), {
-            "began": now(), "host": os.uname().nodename, "pid": os.getpid(), "vllm_version": facts.get("vllm_version"), "state": "running"}],
+            "began": now(), "host": os.uname().nodename, "pid": os.getpid(),
+            "vllm_version": facts.get("vllm_version"), "state": "running"}],
     }
     write_meta(paths, meta)
     return meta
@@ -50,7 +52,8 @@ def end(paths: Paths, meta: dict, summary: Summary, limits: list[int]) -> None:
     meta["runs"][-1] |= {
         "ended": now(), "state": summary.state, "new": summary.new, "answered": summary.answered,
         "errors": summary.errors, "bad": summary.bad, "seconds": round(summary.seconds, 3), "concurrency": limits,
-        "prompt_tokens": summary.prompt_tokens, "completion_tokens": summary.completion_tokens, "reason": summary.reason}
+        "prompt_tokens": summary.prompt_tokens, "completion_tokens": summary.completion_tokens,
+        "reason": summary.reason}
     write_meta(paths, meta)
 
 

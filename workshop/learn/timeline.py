@@ -1,4 +1,4 @@
-"""Real requests on one time axis: who waited, who was computed beside whom. This is continuous batching, seen from outside."""
+"""Real requests on one time axis: who waited, who ran beside whom. Continuous batching, seen from outside."""
 
 from __future__ import annotations
 
@@ -57,7 +57,9 @@ def ask(client, prompts: Sequence[str], at_once: int, max_tokens: Sequence[int],
         ended = time.monotonic() - began
         return Span(f"{number}: {tokens} tokens", sent, first if first is not None else ended, ended, tokens)
 
-    jobs = [(number, prompt, tokens) for number, (prompt, tokens) in enumerate(zip(prompts, max_tokens, strict=True), 1)]
+    jobs = [
+        (number, prompt, tokens) for number, (prompt, tokens) in enumerate(zip(prompts, max_tokens, strict=True), 1)
+    ]
     with ThreadPoolExecutor(at_once) as pool:
         return list(pool.map(one, jobs))
 
@@ -75,22 +77,38 @@ def timeline_html(spans: Sequence[Span]) -> str:
     for number, span in enumerate(spans):
         y, middle = number * ROW + 3, number * ROW + 14
         bars.append(f'<text x="{LEFT - 8}" y="{middle}" text-anchor="end" {text}>{html.escape(span.name)}</text>')
-        for start, end, colour, opacity in ((span.sent, span.first, style.ORANGE, 0.55),
-                                            (span.first, span.ended, style.BLUE, 1)):
-            bars.append(f'<rect x="{x(start):.1f}" y="{y}" width="{max(1.0, x(end) - x(start)):.1f}" height="{ROW - 6}" '
-                        f'rx="2" fill="{colour}" fill-opacity="{opacity}"/>')
-    axis = "".join(f'<line x1="{x(total * part):.0f}" x2="{x(total * part):.0f}" y1="0" y2="{height}" '
-                   f'stroke="{style.LINE}" stroke-dasharray="2 4"/><text x="{x(total * part):.0f}" y="{height + 14}" '
-                   f'text-anchor="{anchor}" {text}>{total * part:.2f} s</text>'
-                   for part, anchor in ((0, "start"), (0.25, "middle"), (0.5, "middle"), (0.75, "middle"), (1, "end")))
-    said = html.escape(f"Timeline of {len(spans)} requests over {total:.2f} seconds. " + " ".join(
-        f"{span.name}: sent at {span.sent:.2f}, first token {span.first:.2f}, ended {span.ended:.2f}." for span in spans),
-        quote=True)
-    legend = (f'<span style="color:{style.BLUE}">■</span> tokens come &nbsp; '
-              f'<span style="color:{style.ORANGE};opacity:.7">■</span> sent, no token yet')
-    return style.panel(f'<div style="font-size:12px;margin-bottom:4px">{legend}</div><svg viewBox="0 0 {WIDTH} '
-                       f'{height + 18}" width="100%" style="max-width:{WIDTH}px" aria-hidden="true">{axis}'
-                       f'{"".join(bars)}</svg>', label=said)
+        for start, end, colour, opacity in (
+            (span.sent, span.first, style.ORANGE, 0.55),
+            (span.first, span.ended, style.BLUE, 1),
+        ):
+            bars.append(
+                f'<rect x="{x(start):.1f}" y="{y}" width="{max(1.0, x(end) - x(start)):.1f}" height="{ROW - 6}" '
+                f'rx="2" fill="{colour}" fill-opacity="{opacity}"/>'
+            )
+    axis = "".join(
+        f'<line x1="{x(total * part):.0f}" x2="{x(total * part):.0f}" y1="0" y2="{height}" '
+        f'stroke="{style.LINE}" stroke-dasharray="2 4"/><text x="{x(total * part):.0f}" y="{height + 14}" '
+        f'text-anchor="{anchor}" {text}>{total * part:.2f} s</text>'
+        for part, anchor in ((0, "start"), (0.25, "middle"), (0.5, "middle"), (0.75, "middle"), (1, "end"))
+    )
+    said = html.escape(
+        f"Timeline of {len(spans)} requests over {total:.2f} seconds. "
+        + " ".join(
+            f"{span.name}: sent at {span.sent:.2f}, first token {span.first:.2f}, ended {span.ended:.2f}."
+            for span in spans
+        ),
+        quote=True,
+    )
+    legend = (
+        f'<span style="color:{style.BLUE}">■</span> tokens come &nbsp; '
+        f'<span style="color:{style.ORANGE};opacity:.7">■</span> sent, no token yet'
+    )
+    return style.panel(
+        f'<div style="font-size:12px;margin-bottom:4px">{legend}</div><svg viewBox="0 0 {WIDTH} '
+        f'{height + 18}" width="100%" style="max-width:{WIDTH}px" aria-hidden="true">{axis}'
+        f"{''.join(bars)}</svg>",
+        label=said,
+    )
 
 
 class Timeline:
@@ -100,8 +118,10 @@ class Timeline:
         self.spans = list(spans)
 
     def __repr__(self) -> str:
-        return "\n".join(f"{span.name:>16}  sent {span.sent:6.2f} s  first token {span.first:6.2f} s  ended "
-                         f"{span.ended:6.2f} s" for span in self.spans)
+        return "\n".join(
+            f"{span.name:>16}  sent {span.sent:6.2f} s  first token {span.first:6.2f} s  ended {span.ended:6.2f} s"
+            for span in self.spans
+        )
 
     def _repr_html_(self) -> str:
         return timeline_html(self.spans)

@@ -1,6 +1,6 @@
 """What a server says at /metrics while it works: requests running and waiting, tokens per second, KV-cache usage.
 
-    panel = MetricsPanel(llm); panel.start()      # … send requests … panel.stop()
+panel = MetricsPanel(llm); panel.start()      # … send requests … panel.stop()
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from workshop.errors import BadInput, WorkshopError
 from workshop.learn.widgets import style
 
 WIDTH, HEIGHT, LEFT, BOTTOM = 820, 84, 64, 16
-DRAWN = 120                 # points of a line: more than the eye tells apart here
-KEPT = 600                  # looks: ten minutes at one a second
-Series = list[tuple[str, str, list[float]]]      # name, colour, one value for each time
+DRAWN = 120  # points of a line: more than the eye tells apart here
+KEPT = 600  # looks: ten minutes at one a second
+Series = list[tuple[str, str, list[float]]]  # name, colour, one value for each time
 
 
 def charts(looks: Sequence[Metrics]) -> list[tuple[str, str, list[float], Series]]:
@@ -30,15 +30,27 @@ def charts(looks: Sequence[Metrics]) -> list[tuple[str, str, list[float], Series
     began = looks[0].time
     times = [look.time - began for look in looks]
     pairs = [metrics.rates(before, after) for before, after in pairwise(looks)]
-    running, waiting = ([float(getattr(look, name) or 0) for look in looks]
-                        for name in ("requests_running", "requests_waiting"))
+    running, waiting = (
+        [float(getattr(look, name) or 0) for look in looks] for name in ("requests_running", "requests_waiting")
+    )
     return [
         ("Requests", "", times, [("running", style.BLUE, running), ("waiting", style.ORANGE, waiting)]),
-        ("Tokens per second", "tokens/s", times[1:],
-         [("generation", style.GREEN, [pair.generation_tokens_per_s for pair in pairs]),
-          ("prompt", style.PURPLE, [pair.prompt_tokens_per_s for pair in pairs])]),
-        ("KV-cache usage", "%", times,
-         [("KV cache", style.KV_CACHE, [100 * (look.kv_cache_usage or 0.0) for look in looks])])]
+        (
+            "Tokens per second",
+            "tokens/s",
+            times[1:],
+            [
+                ("generation", style.GREEN, [pair.generation_tokens_per_s for pair in pairs]),
+                ("prompt", style.PURPLE, [pair.prompt_tokens_per_s for pair in pairs]),
+            ],
+        ),
+        (
+            "KV-cache usage",
+            "%",
+            times,
+            [("KV cache", style.KV_CACHE, [100 * (look.kv_cache_usage or 0.0) for look in looks])],
+        ),
+    ]
 
 
 def panel_html(looks: Sequence[Metrics]) -> str:
@@ -46,13 +58,19 @@ def panel_html(looks: Sequence[Metrics]) -> str:
     if len(looks) < 2:
         return style.panel("Looking at the server's /metrics …")
     drawn = charts([*looks[:-1][:: -(-len(looks) // DRAWN)], looks[-1]])
-    now = [f"{name} {values[-1]:,.0f}{'&nbsp;' + unit if unit else ''}" for _, unit, _, series in drawn
-           for name, _, values in series]
+    now = [
+        f"{name} {values[-1]:,.0f}{'&nbsp;' + unit if unit else ''}"
+        for _, unit, _, series in drawn
+        for name, _, values in series
+    ]
     preempted = (looks[-1].preemptions_total or 0) - (looks[0].preemptions_total or 0)
     note = f' · <b style="color:{style.BAD}">{preempted:,.0f} preempted</b>' if preempted > 0 else ""
     label = html.escape("Server metrics, now: " + ", ".join(now).replace("&nbsp;", " "), quote=True)
-    return style.panel(f'<div style="color:{style.MUTED};font-size:12px;margin:0 0 2px">now: {" · ".join(now)}{note}</div>'
-                       + "".join(_chart(*each, last=each is drawn[-1]) for each in drawn), label=label)
+    return style.panel(
+        f'<div style="color:{style.MUTED};font-size:12px;margin:0 0 2px">now: {" · ".join(now)}{note}</div>'
+        + "".join(_chart(*each, last=each is drawn[-1]) for each in drawn),
+        label=label,
+    )
 
 
 def _chart(title: str, unit: str, times: list[float], series: Series, last: bool) -> str:
@@ -63,19 +81,27 @@ def _chart(title: str, unit: str, times: list[float], series: Series, last: bool
     def at(time: float, value: float) -> str:
         return f"{LEFT + (right - LEFT) * time / span:.1f},{8 + (HEIGHT - BOTTOM - 14) * (1 - value / top):.1f}"
 
-    lines = "".join(f'<polyline points="{" ".join(map(at, times, values))}" fill="none" stroke="{colour}" '
-                    f'stroke-width="2" stroke-linejoin="round"/>' for _, colour, values in series)
+    lines = "".join(
+        f'<polyline points="{" ".join(map(at, times, values))}" fill="none" stroke="{colour}" '
+        f'stroke-width="2" stroke-linejoin="round"/>'
+        for _, colour, values in series
+    )
     foot = 8 + HEIGHT - BOTTOM - 14
     text = f'font-size="11" fill="{style.MUTED}" font-family="{html.escape(style.FONT, quote=True)}"'
-    ticks = "".join(f'<text x="{LEFT + (right - LEFT) * part:.0f}" y="{HEIGHT - 3}" text-anchor="{anchor}" {text}>'
-                    f"{span * part:.0f} s</text>" for part, anchor in ((0, "start"), (0.5, "middle"), (1, "end")))
+    ticks = "".join(
+        f'<text x="{LEFT + (right - LEFT) * part:.0f}" y="{HEIGHT - 3}" text-anchor="{anchor}" {text}>'
+        f"{span * part:.0f} s</text>"
+        for part, anchor in ((0, "start"), (0.5, "middle"), (1, "end"))
+    )
     names = " ".join(f'<span style="color:{colour};font-weight:600">━ {name}</span>' for name, colour, _ in series)
-    return (f'<div style="font-size:12px;margin-top:6px"><b>{title}</b> {names}</div>'
-            f'<svg viewBox="0 0 {WIDTH} {height}" width="100%" style="max-width:{WIDTH}px;display:block" aria-hidden="true">'
-            f'<line x1="{LEFT}" x2="{right}" y1="8" y2="8" stroke="{style.LINE}" stroke-dasharray="3 4"/>'
-            f'<line x1="{LEFT}" x2="{right}" y1="{foot}" y2="{foot}" stroke="{style.LINE}"/>'
-            f'<text x="{LEFT - 6}" y="12" text-anchor="end" {text}>{top:,.0f}{"&#8201;%" if unit == "%" else ""}</text>'
-            f'<text x="{LEFT - 6}" y="{foot + 4}" text-anchor="end" {text}>0</text>{lines}{ticks if last else ""}</svg>')
+    return (
+        f'<div style="font-size:12px;margin-top:6px"><b>{title}</b> {names}</div>'
+        f'<svg viewBox="0 0 {WIDTH} {height}" width="100%" style="display:block" aria-hidden="true">'
+        f'<line x1="{LEFT}" x2="{right}" y1="8" y2="8" stroke="{style.LINE}" stroke-dasharray="3 4"/>'
+        f'<line x1="{LEFT}" x2="{right}" y1="{foot}" y2="{foot}" stroke="{style.LINE}"/>'
+        f'<text x="{LEFT - 6}" y="12" text-anchor="end" {text}>{top:,.0f}{"&#8201;%" if unit == "%" else ""}</text>'
+        f'<text x="{LEFT - 6}" y="{foot + 4}" text-anchor="end" {text}>0</text>{lines}{ticks if last else ""}</svg>'
+    )
 
 
 def _round_up(value: float) -> float:
@@ -92,7 +118,9 @@ class MetricsPanel(widgets.VBox):
     def __init__(self, server, every_s: float = 1.0):
         """`server` is what connect() returns, or an address (its key: None)."""
         if every_s < 0.05:
-            raise BadInput(f"Every {every_s} s would be work for the server itself.", "Look every 0.25 s or more seldom.")
+            raise BadInput(
+                f"Every {every_s} s would be work for the server itself.", "Look every 0.25 s or more seldom."
+            )
         self._url, self._key = (server, None) if isinstance(server, str) else (server.url, server.record.api_key)
         self.every_s, self.looks, self._thread, self._end = every_s, [], None, threading.Event()
         self.picture = widgets.HTML(panel_html([]))
@@ -105,7 +133,7 @@ class MetricsPanel(widgets.VBox):
         except WorkshopError as error:
             self.picture.value = style.panel(f'<b style="color:{style.BAD}">✗ {html.escape(error.message)}</b>')
             return None
-        self.looks = [*self.looks[-KEPT + 1:], seen]
+        self.looks = [*self.looks[-KEPT + 1 :], seen]
         self.picture.value = panel_html(self.looks)
         return seen
 
