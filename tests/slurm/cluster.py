@@ -63,8 +63,8 @@ class Cluster:
         for part in ("etc", "munge", "state", "log", "dev", "hosts", "aside", "home", "bin"):
             (self.bed / part).mkdir()
         self.model = shutil.copytree(self.source, self.bed / "models" / MODEL_NAME)
-        for file in self.model.iterdir():
-            file.chmod(0o644)
+        for path in (self.model, *self.model.rglob("*")):
+            path.chmod(0o755 if path.is_dir() else 0o644)
         self._network()
         self._files()
         self._munge()
