@@ -27,6 +27,7 @@ from workshop.use.sampling_settings import Settings
 SAMPLES = 2000
 LEAST = 0.001      # an adjusted p below this means: not the same distribution
 SMALLEST_CELL = 5  # expected count below which cells are pooled, as chi-square needs
+SMALLEST_GROUP = 40   # first tokens that came less often tell little, and cost a request each
 PROMPTS = ("San Francisco is a", "The king said to the", "To be, or not to", "My fellow citizens, we",
            "A large animal with a")
 ALLOWED = 8        # where penalties are tested: a small vocabulary, so that the first token may well come again
@@ -67,8 +68,9 @@ CASES = (
     Case("frequency_penalty 1.5, temperature 1.5", Settings(frequency_penalty=1.5, temperature=1.5), 2, few=True),
     Case("frequency_penalty -2, temperature 0.7, top_k 4",
          Settings(frequency_penalty=-2.0, temperature=0.7, top_k=4), 2, few=True),
-    Case("presence_penalty 1, top_p 0.8, temperature 2",
-         Settings(presence_penalty=1.0, top_p=0.8, temperature=2.0), 2, few=True),
+    Case("presence_penalty -1.5, top_p 0.9, temperature 1.3",
+         Settings(presence_penalty=-1.5, top_p=0.9, temperature=1.3), 2, few=True),
+    Case("repetition_penalty 0.7, temperature 1.3", Settings(repetition_penalty=0.7, temperature=1.3), 2, few=True),
     Case("repetition_penalty 1.3, temperature 1.5", Settings(repetition_penalty=1.3, temperature=1.5), 2, few=True),
     Case("repetition 1.2, frequency -1, presence 0.5, temperature 1.6, min_p 0.05, top_k 6, top_p 0.9",
          Settings(repetition_penalty=1.2, frequency_penalty=-1.0, presence_penalty=0.5, temperature=1.6, min_p=0.05,
@@ -117,10 +119,10 @@ WRONG: dict[str, tuple[str, Compute]] = {   # the case that tells, and the wrong
     "min_p before temperature": ("min_p 0.05, temperature 1.6", in_order(("min_p",), ("temperature",))),
     "temperature twice": ("temperature 1.6", in_order(("temperature",), ("temperature",))),
     "penalties after temperature": (COLD, in_order(("temperature",), ("frequency_penalty", "top_k"))),
-    "no frequency_penalty": ("frequency_penalty 1.5, temperature 1.5", forgetting("frequency_penalty")),
-    "no presence_penalty": ("presence_penalty 1, top_p 0.8, temperature 2", forgetting("presence_penalty")),
-    "no repetition_penalty": ("repetition_penalty 1.3, temperature 1.5", forgetting("repetition_penalty")),
-    "the answer's tokens counted twice": ("frequency_penalty 1.5, temperature 1.5", counting_twice),
+    "no frequency_penalty": (COLD, forgetting("frequency_penalty")),
+    "no presence_penalty": ("presence_penalty -1.5, top_p 0.9, temperature 1.3", forgetting("presence_penalty")),
+    "no repetition_penalty": ("repetition_penalty 0.7, temperature 1.3", forgetting("repetition_penalty")),
+    "the answer's tokens counted twice": (COLD, counting_twice),
 }
 STOP: tuple[int, ...] = (1,)   # the teaching model's end of text; set by `use_model`
 
@@ -136,32 +138,43 @@ class Outcome:
     samples: int
 
 
-@functools.cache
-def _logits_of(folder: str):
-    import torch
-    from transformers import AutoModelForCausalLM
+def logit_offset(logprobs: dict[int, float]) -> float:
+    """Return the constant that logprobs lack to be logits again: log Σ exp(logit).
 
-    torch.set_grad_enabled(False)
-    return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    The server's logits are bfloat16 numbers, 8 significant bits each. Only with the right constant do thousands of
+    logprobs become such numbers at once: that finds it exactly, without running the model here.
 
-
-def logit_offset(folder: str, tokens: Sequence[int]) -> float:
-    """Return the constant that the server's logprobs lack: log Σ exp(logit), by running the model here.
-
-    vLLM's own bfloat16 differs from this in the second decimal, which moves a penalised logit by a thousandth.
+    Raises:
+        ValueError: no constant does; the server computes its logits in another type.
     """
-    import torch
+    values = list(logprobs.values())
+    best = max(values)
+    offsets = [step / 32 - best for step in range(-320, 1920)]   # the highest logit: bfloat16, -10 to 60
+    for few in (60, 1500):   # a quick look first
+        some = values[::len(values) // few]
+        misses = {offset: sum(not _is_bfloat16(x + offset) for x in some) for offset in offsets}
+        offsets = sorted(offsets, key=misses.__getitem__)[:50]
+    if misses[offsets[0]] > 0.001 * few or misses[offsets[1]] == misses[offsets[0]]:
+        raise ValueError(f"no one constant makes bfloat16 numbers of these logprobs: {misses[offsets[0]]} of {few} are "
+                         f"none at best, {misses[offsets[1]]} at second best")
+    return offsets[0]
 
-    return float(_logits_of(folder)(torch.tensor([list(tokens)])).logits[0, -1].logsumexp(0))
+
+def _is_bfloat16(x: float) -> bool:
+    """Whether x is within float32 rounding of a number with 8 significant bits."""
+    if abs(x) < 0.25:
+        return True   # the grid there is finer than what rounding leaves
+    grid = 2.0 ** (math.frexp(x)[1] - 8)
+    return abs(x / grid - round(x / grid)) * grid < 2e-5
 
 
 class Server:
     """What the truth test asks of a client; answers are kept, because many cases ask for the same position."""
 
-    def __init__(self, client, folder: str):
-        self.client, self.folder = client, folder
+    def __init__(self, client):
+        self.client = client
         self.position = functools.cache(self._position)
-        self.offset = functools.cache(lambda tokens: logit_offset(self.folder, tokens))
+        self.offset = functools.cache(lambda context: logit_offset(self.position(context)[0]))
         self.samples = functools.cache(self._samples)
 
     def prompt_tokens(self, prompt: str) -> tuple[int, ...]:
@@ -198,6 +211,8 @@ def compare(server: Server, case: Case, prompt: str, compute: Compute = ours) ->
     statistic, freedom, cells = 0.0, 0, 0
     prompt_tokens = server.prompt_tokens(prompt)
     for first, counts in groups.items():
+        if first and counts.total() < SMALLEST_GROUP:
+            continue
         context = (*prompt_tokens, *first)
         logprobs, _ = server.position(context)
         if case.few:   # the others cannot come: what is left is the whole vocabulary
@@ -285,8 +300,7 @@ def main() -> int:
     from workshop import connect
 
     here = Path(__file__).parent
-    client = connect()
-    server = Server(client, model_folder(client))
+    server = Server(connect())
     outcomes, wrong = run_all(server), run_wrong(server)
     text = table(outcomes, wrong)
     print(text)
@@ -295,12 +309,6 @@ def main() -> int:
          "wrong": {name: [asdict(one) for one in mine] for name, mine in wrong.items()}}, indent=1) + "\n")
     write_doc(here.parents[1] / "docs" / "sampling.md", text)
     return 0 if min(adjusted(outcomes)) >= LEAST else 1
-
-
-def model_folder(client) -> str:
-    """Return where the served model's weights are."""
-    root = client.openai.models.list().data[0].model_dump().get("root")
-    return root or client.model
 
 
 if __name__ == "__main__":

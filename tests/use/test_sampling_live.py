@@ -31,7 +31,7 @@ _servers: dict[str, truth.Server] = {}   # samples are drawn once and serve seve
 @pytest.fixture
 def server_truth(client):
     """The live server, as the truth test asks it."""
-    return _servers.setdefault(client.url, truth.Server(client, truth.model_folder(client)))
+    return _servers.setdefault(client.url, truth.Server(client))
 
 
 def test_there_are_enough_of_them():
@@ -57,6 +57,28 @@ def test_a_wrong_order_is_found_out(server_truth, name):
     failed = [prompt for prompt in truth.PROMPTS
               if truth.compare(server_truth, case, prompt, compute).p * number < truth.LEAST]
     assert len(failed) >= 3, f"only {failed} tell the wrong order from the right one"
+
+
+def test_min_tokens_takes_the_end_away_where_it_is_likely(client):
+    """The table's prompts hardly ever end after a token; this one nearly always does."""
+    from collections import Counter
+
+    from workshop.use.logprobs import next_token_logprobs
+    from workshop.use.sampling import pipeline
+    from workshop.use.sampling_settings import Settings
+    question = "Question: What is Boston?\nAnswer:"
+    context = question + client.complete(question, max_tokens=60, temperature=0).choices[0].text
+    answer = client.complete(context, max_tokens=1, temperature=0, logprobs=-1, return_tokens_as_token_ids=True)
+    logprobs = next_token_logprobs(answer)
+    assert logprobs[1] > -0.7, "the end is likely here"
+    found = client.complete(context, max_tokens=2, min_tokens=2, n=truth.SAMPLES, seed=5, temperature=1.3,
+                            return_token_ids=True)
+    counts = Counter(choice.token_ids[0] for choice in found.choices)
+    right = pipeline(logprobs, Settings(temperature=1.3, min_tokens=2), stop_tokens=[1])
+    statistic, freedom, _ = truth.chi_square(counts, right)
+    assert truth.chi2.sf(statistic, freedom) >= truth.LEAST
+    statistic, freedom, _ = truth.chi_square(counts, pipeline(logprobs, Settings(temperature=1.3)))
+    assert truth.chi2.sf(statistic, freedom) < truth.LEAST, "without min_tokens the test fails"
 
 
 def test_the_tables_cases_are_compared_in_more_than_one_cell(server_truth):
