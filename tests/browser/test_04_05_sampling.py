@@ -1,0 +1,100 @@
+"""The explorer and the viewer in a real JupyterLab, driven as a learner drives them; pictures in both themes."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+from lab_page import Page, lab
+
+pytestmark = [pytest.mark.browser, pytest.mark.live]
+DARK = "@jupyterlab/apputils-extension/themes.jupyterlab-settings"
+
+
+def notebook(folder, source: str, name: str):
+    """Write a notebook of one cell."""
+    cell = {"cell_type": "code", "execution_count": None, "metadata": {}, "outputs": [], "id": "one", "source": source}
+    kernel = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_text(json.dumps({"cells": [cell], "metadata": {"kernelspec": kernel}, "nbformat": 4,
+                                           "nbformat_minor": 5}))
+
+
+EXPLORER = """from workshop import connect
+from workshop.learn.widgets.sampling_explorer import SamplingExplorer
+from workshop.use.sampling_settings import Settings
+explorer = SamplingExplorer(connect(), settings=Settings(temperature=1.3, top_k=8, top_p=0.9))
+explorer.pin(Settings(temperature=0.7))
+explorer"""
+VIEWER = """from workshop import connect
+from workshop.learn.widgets.logprobs_viewer import LogprobsViewer
+LogprobsViewer(connect(), "San Francisco is a city in California. Boston is a city in the moon.")"""
+
+
+def address(url: str, name: str) -> str:
+    """Return where a notebook of the learner's folder is."""
+    base, token = re.match(r"(http://[^/]+/)\S*?(token=\w+)", url).groups()
+    return f"{base}lab/tree/{name}?reset&{token}"
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_explorer_and_viewer(browser, server, live_home, tmp_path, theme):
+    mine = tmp_path / "mine"
+    notebook(mine, EXPLORER, "explorer.ipynb")
+    notebook(mine, VIEWER, "viewer.ipynb")
+    if theme == "dark":
+        settings = tmp_path / "settings" / DARK
+        settings.parent.mkdir(parents=True)
+        settings.write_text(json.dumps({"theme": "JupyterLab Dark"}))
+    with lab(live_home, mine) as url:
+        for width in (1400, 900):
+            context = browser.new_context(viewport={"width": width, "height": 1300})
+            page = Page(context.new_page())
+            drive_explorer(page, address(url, "explorer.ipynb"), f"explorer_{theme}_{width}")
+            drive_viewer(page, address(url, "viewer.ipynb"), f"logprobs_{theme}_{width}")
+            assert not page.elsewhere, "nothing outside this machine is asked for"
+            context.close()
+
+
+def drive_explorer(page: Page, url: str, shot: str) -> None:
+    """Move a slider by keyboard, sample two tokens, ask for twenty completions."""
+    page.open(url)
+    page.page.keyboard.press("Control+b")   # the file browser takes a third of a narrow screen
+    page.run_all()
+    bars = page.page.locator(".workshop[role=img]").first
+    bars.wait_for(timeout=60_000)
+    rows = bars.locator("div[title]").all_inner_texts()
+    before = bars.inner_text()
+    handle = page.page.locator(".widget-slider .noUi-handle").first
+    handle.focus()
+    for _ in range(6):
+        page.page.keyboard.press("ArrowLeft")
+    page.page.wait_for_function("old => document.querySelector('.workshop[role=img]').innerText !== old", arg=before)
+    assert bars.locator("div[title]").all_inner_texts() == rows, "rows keep their places"
+    for _ in range(2):
+        page.page.get_by_role("button", name="Sample a token").click()
+        page.page.wait_for_timeout(1500)
+    page.shot(shot)
+    page.page.get_by_role("tab", name="20 completions").click()
+    page.page.get_by_role("button", name="Write 20 completions").click()
+    page.page.get_by_text("of 20 differ").wait_for(timeout=60_000)
+    assert not page.failures()
+
+
+def drive_viewer(page: Page, url: str, shot: str) -> None:
+    """Choose a token by mouse, the next by arrow key; look at what greedy decoding would have taken."""
+    page.open(url)
+    page.page.keyboard.press("Control+b")
+    page.run_all()
+    chosen = "document.querySelector('.workshop input:checked').id.split('-')[1]"
+    page.page.locator(".workshop label").nth(7).click()
+    assert page.page.evaluate(chosen) == "7"
+    page.page.keyboard.press("ArrowRight")
+    assert page.page.evaluate(chosen) == "8", "arrow keys move from token to token"
+    shown = page.page.locator(".workshop div[class*='-p8']")
+    assert "stands in the text" in shown.inner_text()
+    page.shot(shot)
+    page.page.get_by_role("button", name="processed").click()
+    page.page.get_by_text("surprise, processed").wait_for(timeout=20_000)
+    assert not page.failures()
