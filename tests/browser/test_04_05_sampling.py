@@ -24,7 +24,7 @@ def notebook(folder, source: str, name: str):
 EXPLORER = """from workshop import connect
 from workshop.learn.widgets.sampling_explorer import SamplingExplorer
 from workshop.use.sampling_settings import Settings
-explorer = SamplingExplorer(connect(), settings=Settings(temperature=1.3, top_k=8, top_p=0.9))
+explorer = SamplingExplorer(connect(), "The king said to the", Settings(temperature=1.3, top_k=12, top_p=0.9))
 explorer.pin(Settings(temperature=0.7))
 explorer"""
 VIEWER = """from workshop import connect
@@ -72,10 +72,11 @@ def drive_explorer(page: Page, url: str, shot: str) -> None:
         page.page.keyboard.press("ArrowLeft")
     page.page.wait_for_function("old => document.querySelector('.workshop[role=img]').innerText !== old", arg=before)
     assert bars.locator("div[title]").all_inner_texts() == rows, "rows keep their places"
-    for _ in range(2):
-        page.page.get_by_role("button", name="Sample a token").click()
-        page.page.wait_for_timeout(1500)
     page.shot(shot)
+    for number in range(2):
+        page.page.get_by_role("button", name="Sample a token").click()
+        page.page.wait_for_function("count => document.querySelectorAll('.workshop span[style*=\"border-bottom:2px\"]')"
+                                    ".length === count", arg=number + 1)
     page.page.get_by_role("tab", name="20 completions").click()
     page.page.get_by_role("button", name="Write 20 completions").click()
     page.page.get_by_text("of 20 differ").wait_for(timeout=60_000)

@@ -89,8 +89,12 @@ def shade(cell: Cell, colour_by: str) -> str:
     if colour_by == "rank":
         rank = math.inf if cell.row.rank is None else cell.row.rank
         return next(colour for limit, colour, _ in RANKS if rank <= limit) + "66"
-    strength = min(1.0, cell.bits / MOST_BITS)
-    return f"{style.ORANGE}{round(20 + 190 * strength):02x}" if strength > 0.02 else "transparent"
+    return surprise_colour(cell.bits) if cell.bits > 0.25 else "transparent"
+
+
+def surprise_colour(bits: float) -> str:
+    """Return orange, the stronger the more bits; never so strong that text on it gets hard to read."""
+    return f"{style.ORANGE}{round(16 + 134 * min(1.0, bits / MOST_BITS)):02x}"
 
 
 def _said(cell: Cell) -> str:
@@ -106,8 +110,7 @@ def _legend(colour_by: str) -> str:
         keys = "Rank " + "".join(key(colour + "66", text) for _, colour, text in RANKS)
     else:
         steps = ((1, "50 %"), (3.32, "10 %"), (6.64, "1 %"), (9.97, "0.1 %"), (13, "0.01 % or less"))
-        keys = "Probability " + "".join(key(f"{style.ORANGE}{round(20 + 190 * bits / MOST_BITS):02x}", text)
-                                        for bits, text in steps)
+        keys = "Probability " + "".join(key(surprise_colour(bits), text) for bits, text in steps)
     return f'<div style="font-size:12px;color:{style.MUTED};margin-bottom:6px">{keys}</div>'
 
 
