@@ -132,3 +132,13 @@ def test_servers_of_other_names_and_users_look_for_ports_elsewhere(monkeypatch):
     monkeypatch.setattr(local.os, "getuid", lambda: 12345)
     ports |= {prepare(name=name).port for name in ("a", "b", "c")}
     assert len(ports) == 6, "a class that starts all at once does not race for one port"
+
+
+@pytest.mark.parametrize(("cpus", "args", "threads"), [
+    (1.0, (), "1"), (2.0, (), "1"), (3.0, (), "2"), (2.0, ("-tp", "2"), "1"), (8.0, ("-tp", "2"), "4")])
+def test_few_cores_leave_one_to_the_api_server(monkeypatch, cpus, args, threads):
+    if local.engine_device() == "gpu":
+        pytest.skip("this machine has a GPU")
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setattr(machine, "cpus", lambda: cpus)
+    assert prepare(vllm_args=args).env["OMP_NUM_THREADS"] == threads

@@ -200,7 +200,10 @@ def engine_environment(path: str, device: str, given: dict[str, str], name: str)
         if path != str(TEACHING_FOLDER) and "kv-cache-memory-bytes" not in given:
             defaults["VLLM_CPU_KVCACHE_SPACE"] = "1"     # GiB; where it is set, vLLM 0.32 overlooks the flag
         ranks = _count(given, "tensor-parallel-size") * _count(given, "pipeline-parallel-size")
-        if ranks > 1 or machine.cpus() < 2:
-            defaults["VLLM_CPU_OMP_THREADS_BIND"] = "nobind"   # fewer cores than ranks: binding fails
-            defaults["OMP_NUM_THREADS"] = str(max(1, int(machine.cpus()) // ranks))
+        if ranks > 1 or machine.cpus() < 4:
+            # Fewer cores than ranks: binding fails. Few cores: the workers' threads, which wait by spinning, would
+            # take them all, and the API server would answer nobody else until a request is done (seen: 8 s).
+            spare = 1 if ranks == 1 else 0
+            defaults["VLLM_CPU_OMP_THREADS_BIND"] = "nobind"
+            defaults["OMP_NUM_THREADS"] = str(max(1, (int(machine.cpus()) - spare) // ranks))
     return {**defaults, **env}
