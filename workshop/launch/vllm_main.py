@@ -15,6 +15,7 @@ import sys
 import time
 
 LEFTOVER_GRACE_S = 10.0
+KILL_TAKES_S = 5.0       # a process that holds much memory is not gone at once
 
 
 def installed() -> tuple[str, str]:
@@ -58,21 +59,27 @@ def end_session(leader: int, grace_s: float = 0.0) -> None:
     """Kill all processes of the session that `leader` led, except this one, after `grace_s` to end by themselves."""
     import psutil
 
-    deadline = time.monotonic() + grace_s
-    while True:
-        left = [pid for pid in psutil.pids() if pid != os.getpid() and _in_session(pid, leader)]
-        if not left or time.monotonic() >= deadline:
-            break
-        time.sleep(0.1)
-    for pid in left:
+    def left() -> list[int]:
+        return [pid for pid in psutil.pids() if pid != os.getpid() and _lives_in(pid, leader)]
+
+    def wait(seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        while left() and time.monotonic() < deadline:
+            time.sleep(0.1)
+
+    wait(grace_s)
+    for pid in left():
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
+    wait(KILL_TAKES_S)
 
 
-def _in_session(pid: int, leader: int) -> bool:
+def _lives_in(pid: int, leader: int) -> bool:
+    import psutil
+
     try:
-        return os.getsid(pid) == leader
-    except ProcessLookupError:
+        return os.getsid(pid) == leader and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except (ProcessLookupError, psutil.Error):
         return False
 
 
