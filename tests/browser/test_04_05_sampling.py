@@ -72,6 +72,7 @@ def drive_explorer(page: Page, url: str, shot: str) -> None:
         page.page.keyboard.press("ArrowLeft")
     page.page.wait_for_function("old => document.querySelector('.workshop[role=img]').innerText !== old", arg=before)
     assert bars.locator("div[title]").all_inner_texts() == rows, "rows keep their places"
+    page.page.wait_for_timeout(800)   # six steps
     page.shot(shot)
     for number in range(2):
         page.page.get_by_role("button", name="Sample a token").click()
