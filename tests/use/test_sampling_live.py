@@ -104,3 +104,11 @@ def test_n_samples_of_one_seed_are_those_of_the_seeds_that_follow(client):
     both = client.complete("San Francisco is a", max_tokens=8, n=2, seed=1, temperature=1.0)
     second = client.complete("San Francisco is a", max_tokens=8, n=1, seed=2, temperature=1.0)
     assert both.choices[1].text == second.choices[0].text
+
+
+def test_seeded_answers_to_long_prompts_do_not_end_the_server(client):
+    """The CPU engine of 0.32.0 dies if such a prompt is computed in pieces; our defaults compute it whole."""
+    prompts = ["Question: What is Boston?\nAnswer: Boston is a city. " * count for count in range(20, 140, 4)]
+    answer = client.complete(prompts, max_tokens=2, seed=1, temperature=1.0)
+    assert len(answer.choices) == len(prompts)
+    assert client.complete("Still there?", max_tokens=1).choices
