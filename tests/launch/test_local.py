@@ -142,3 +142,10 @@ def test_few_cores_leave_one_to_the_api_server(monkeypatch, cpus, args, threads)
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.setattr(machine, "cpus", lambda: cpus)
     assert prepare(vllm_args=args).env["OMP_NUM_THREADS"] == threads
+
+
+def test_prompts_are_read_whole_on_the_cpu_unless_asked_otherwise():
+    if local.engine_device() == "gpu":
+        pytest.skip("this machine has a GPU")
+    assert "--no-enable-chunked-prefill" in prepare().argv
+    assert "--no-enable-chunked-prefill" not in prepare(vllm_args=("--enable-chunked-prefill",)).argv
