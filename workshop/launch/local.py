@@ -176,10 +176,6 @@ def default_flags(path: str, device: str, given: dict[str, str]) -> list[str]:
             flags["compilation-config"] = '{"mode":2,"backend":"eager"}'
         else:
             flags["enforce-eager"] = ""       # compiling takes longer than a lesson's requests
-            if "enable-chunked-prefill" not in given:
-                # 0.32.0's CPU engine dies at a request with a seed whose prompt is read in two steps
-                # (RuntimeError: CPU Generator does not use offset): prompts are read whole.
-                flags["no-enable-chunked-prefill"] = ""
         if not given.keys() & {"enable-chunked-prefill", "max-num-batched-tokens"}:
             # The CPU engine of 0.32.0 dies when a prompt is computed in pieces and its request has a seed
             # ("CPU Generator does not use offset"): twenty seeded answers to a long prompt are enough.
