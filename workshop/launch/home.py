@@ -26,14 +26,19 @@ def private_folder(*parts: str) -> Path:
     return folder
 
 
-def write_private(path: Path, text: str, mode: int = 0o600) -> None:
-    """Write a whole file or nothing: a reader never sees half a record, whatever dies in between."""
+def write_private(path: Path, text: str, mode: int = 0o600, gid: int | None = None) -> None:
+    """Write a whole file or nothing: a reader never sees half a record, whatever dies in between.
+
+    Until it is whole and belongs to `gid` (if given), nobody else may read it.
+    """
     temporary = None
     try:
-        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        os.fchmod(descriptor, mode)
+        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")   # 0600
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             file.write(text)
+            if gid is not None:
+                os.fchown(file.fileno(), -1, gid)
+            os.fchmod(file.fileno(), mode)
         os.replace(temporary, path)
     except OSError as error:
         if temporary:

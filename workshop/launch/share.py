@@ -7,7 +7,6 @@ import grp
 import http.client
 import json
 import os
-import tempfile
 from dataclasses import asdict
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -15,7 +14,7 @@ from urllib.parse import urlsplit
 from workshop.errors import BadInput, WorkshopError
 from workshop.launch import records
 from workshop.launch.fairshare import HEADER
-from workshop.launch.home import cannot_write, write_private
+from workshop.launch.home import write_private
 from workshop.launch.records import ServerRecord
 
 
@@ -31,7 +30,7 @@ def share(name: str, group: str, folder: str | Path | None = None) -> tuple[Path
     place = _folder(folder, group, gid)
     target = place / f"{name}.json"
     _refuse_foreign(target, record)
-    _write_for_group(target, json.dumps(asdict(record), indent=1) + "\n", gid)
+    write_private(target, json.dumps(asdict(record), indent=1) + "\n", 0o640, gid)
     remembered = [*_copies(name), str(target)]
     write_private(_list_of(name), json.dumps(sorted(set(remembered))) + "\n")
     return target, _notes(record)
@@ -115,23 +114,6 @@ def _refuse_foreign(target: Path, record: ServerRecord) -> None:
     if target.exists() and target.stat().st_uid != os.geteuid():
         raise WorkshopError(f"{target} belongs to somebody else's server of the same name.",
                             f"Start yours under another name, and share that one instead of {record.name}.")
-
-
-def _write_for_group(target: Path, text: str, gid: int) -> None:
-    """Write a whole file or nothing; at no moment may anybody else read it."""
-    temporary = None
-    try:
-        descriptor, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")   # 0600
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
-            os.fchown(file.fileno(), -1, gid)
-            os.fchmod(file.fileno(), 0o640)
-        os.replace(temporary, target)
-    except OSError as error:
-        if temporary:
-            with contextlib.suppress(OSError):
-                os.unlink(temporary)
-        raise cannot_write(target, error) from None
 
 
 def _notes(record: ServerRecord) -> list[str]:
