@@ -138,7 +138,7 @@ class Server:
             if not self.up.is_set():
                 await self._see_whether_it_is_back(model)
                 continue
-            look = await self._look() if has_metrics else None
+            look = await self.metrics_now() if has_metrics else None
             has_metrics = has_metrics and look is not False
             now, done = time.monotonic(), self.answered
             if isinstance(look, metrics.Metrics):
@@ -153,7 +153,7 @@ class Server:
                 self.heard = time.monotonic()
             before, at = done, now
 
-    async def _look(self) -> metrics.Metrics | bool | None:
+    async def metrics_now(self) -> metrics.Metrics | bool | None:
         """Return what /metrics says; None: not this time; False: it has none."""
         try:
             status, text = await self.get("/metrics", timeout_s=10)

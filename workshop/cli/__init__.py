@@ -24,6 +24,7 @@ COMMANDS = {
     "prefetch": "Download a model to a shared folder, whole and checked.",
     "tunnel": "Reach a cluster's server from a laptop.",
     "batch": "Answer every prompt of a file exactly once; run it again and it goes on.",
+    "classroom": "Simulate a class against a server: will it hold?",
     "fresh": "Get a fresh copy of one notebook, keeping yours.",
     "kernel": "Let another environment's JupyterLab find the course's kernel.",
 }

@@ -1,0 +1,124 @@
+"""How a simulated learner talks to the server: what it allows, and one request with the times of its tokens."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+
+import aiohttp
+
+from workshop.batch import servers
+from workshop.errors import WorkshopError
+from workshop.use import classroom_plan, refusals
+from workshop.use.classroom_plan import CHAT, COMPLETIONS, Allowed, Ask, Cell
+from workshop.use.classroom_report import Request
+
+
+class Refused(Exception):
+    """The server answered, and not with what was asked for."""
+
+
+async def meet(server: servers.Server) -> dict:
+    """Return the entry of the model that it serves; one sentence if there is none."""
+    try:
+        found = await server.models()
+    except (aiohttp.ClientError, TimeoutError, OSError) as error:
+        raise WorkshopError(f"No server answers at {server.url} ({str(error) or type(error).__name__}).",
+                            "`workshop servers` lists those known here; `workshop serve --background` starts one.") from None
+    if not found:
+        raise WorkshopError(f"{server.url} serves no model.", "Give the address of a vLLM server, which ends in /v1.")
+    return found[0]
+
+
+async def find_limits(server: servers.Server, model: str, max_model_len: int | None, cells: list[Cell]) -> Allowed:
+    """Ask every text once for one token, and find out what the server allows; nothing of it is counted."""
+    texts, chat, header = {}, False, ""
+    asks = {ask.text: ask for cell in cells for ask in cell.asks}
+    asks |= {text: Ask(COMPLETIONS, {"prompt": text}, text)
+             for text in (*classroom_plan.OPENINGS, *classroom_plan.LABELLED)}
+    for question in classroom_plan.QUESTIONS:
+        asks[question] = Ask(CHAT, {"messages": [{"role": "user", "content": question}]}, question)
+    for text, ask in asks.items():
+        plain = {name: value for name, value in ask.body.items() if name in ("prompt", "messages")}
+        status, raw, header = await _post(server, ask.path, {"model": model, **plain, "max_tokens": 1})
+        if status in (401, 403):
+            raise servers.key_refused(server.url)
+        if status >= 500:
+            raise WorkshopError(f"{server.url} answers {status}: {said(raw)}.", "Look at its log: `workshop servers`.")
+        if status == 200:
+            texts[text] = (json.loads(raw).get("usage") or {}).get("prompt_tokens", 0)
+            chat = chat or ask.path == CHAT
+    body = {"model": model, "prompt": classroom_plan.CITIES[0], "max_tokens": 1}
+    _, raw, _ = await _post(server, COMPLETIONS, {**body, "logprobs": classroom_plan.ALL_LOGPROBS})
+    limits = [int(found[1]) if (found := re.search(rf"(\d+) {words}", header)) else None
+              for words in ("requests at a time", "tokens an answer", "sequences a request")]
+    return Allowed(max_model_len, refusals.logprobs_limit(raw.decode(errors="replace")), chat, texts,
+                   at_a_time=limits[0], max_tokens=limits[1], max_sequences=limits[2])
+
+
+async def _post(server: servers.Server, path: str, body: dict) -> tuple[int, bytes, str]:
+    """POST; (status, body, what a server for a class says of its limits)."""
+    try:
+        async with server.session.post(server.root + path, json=body) as answer:
+            return answer.status, await answer.read(), answer.headers.get("x-workshop-limits", "")
+    except (aiohttp.ClientError, TimeoutError, OSError) as error:
+        raise WorkshopError(f"{server.url} broke off ({str(error) or type(error).__name__}).",
+                            "`workshop servers` says whether it still runs.") from None
+
+
+async def send(server: servers.Server, model: str, ask: Ask, number: int, request: Request) -> None:
+    """Send one request and write into `request` when its tokens came."""
+    body = {"model": model, **ask.body}
+    if ask.stream:
+        body |= {"stream": True, "stream_options": {"include_usage": True}}
+    began = time.monotonic()
+    headers = {"X-Workshop-Learner": f"classroom-{number}"}      # a server for a class gives each a share
+    async with server.session.post(server.root + ask.path, json=body, headers=headers) as answer:
+        if answer.status != 200:
+            raise Refused(f"{answer.status}: {said(await answer.read())}")
+        if ask.stream:
+            return await _read_stream(answer, began, request)
+        raw = await answer.read()
+    if ask.body["max_tokens"] == 1:      # its only token is its first
+        request.ttft_s = time.monotonic() - began
+    _count(json.loads(raw), request)
+
+
+async def _read_stream(answer: aiohttp.ClientResponse, began: float, request: Request) -> None:
+    last: dict[int, float] = {}
+    async for line in answer.content:
+        if not line.startswith(b"data:"):
+            continue
+        data = line[5:].strip()
+        if data == b"[DONE]":
+            return
+        chunk, now = json.loads(data), time.monotonic()
+        if "error" in chunk:
+            raise Refused(f"500: {said(data)}")
+        for choice in chunk.get("choices", ()):
+            if not (choice.get("text") or (choice.get("delta") or {}).get("content")):
+                continue
+            if request.ttft_s is None:
+                request.ttft_s = now - began
+            if choice["index"] in last:
+                request.itl_s.append(now - last[choice["index"]])
+            last[choice["index"]] = now
+        _count(chunk, request)
+    raise Refused("the answer was cut")
+
+
+def _count(answer: dict, request: Request) -> None:
+    usage = answer.get("usage") or {}
+    request.prompt_tokens = usage.get("prompt_tokens") or request.prompt_tokens
+    request.completion_tokens = usage.get("completion_tokens") or request.completion_tokens
+
+
+def said(raw: bytes) -> str:
+    """Return the first line of a refusal."""
+    try:
+        error = json.loads(raw).get("error")
+        text = error.get("message", "") if isinstance(error, dict) else str(error or "")
+    except (ValueError, AttributeError):
+        text = raw.decode(errors="replace")
+    return (text.strip().splitlines() or ["no word"])[0][:160]

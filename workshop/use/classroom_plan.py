@@ -1,0 +1,125 @@
+"""What a class asks of a server: the requests of the notebooks, cut to what the server allows. Pure."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+COMPLETIONS, CHAT = "/v1/completions", "/v1/chat/completions"
+CITIES = ("San Francisco is a", "Boston is a", "Chicago is a", "NYC is a")
+OPENINGS = (*CITIES, "The king said to the", "Once upon a time", "To be, or not to", "The capital of California is")
+TEXT = "San Francisco is a city in California. Boston is a city in the moon."
+LABELLED = tuple(f"{thing} is {label}" for thing in ("Boston", "A dog", "A hammer")
+                 for label in ("a city", "an animal", "a tool"))
+QUESTIONS = ("What is Boston?", "Who was Abraham Lincoln?", "What is a hammer?")
+LENGTHS = (120, 20, 40, 10, 90, 30, 10, 60, 20, 100, 40, 10)     # of the timeline in notebook 06
+ALL_LOGPROBS = 8192      # what the sampling explorer asks for first
+BUNCH_S = 8.0            # everybody runs a cell within so many seconds, half of them within a sixth of it
+
+
+@dataclass(frozen=True)
+class Allowed:
+    """What the server allows; None where it sets no limit, or says none.
+
+    Attributes:
+        prompt_tokens: text → tokens, as the server counted them.
+        max_sequences, max_tokens, at_a_time: of one learner, on a server for a class (`slurm submit --learners`).
+    """
+
+    max_model_len: int | None = None
+    max_logprobs: int | None = None
+    chat: bool = True
+    prompt_tokens: Mapping[str, int] = field(default_factory=dict)
+    max_sequences: int | None = None
+    max_tokens: int | None = None
+    at_a_time: int | None = None
+
+
+@dataclass(frozen=True)
+class Ask:
+    """One request: the body is what the endpoint takes, without the model."""
+
+    path: str
+    body: dict
+    text: str
+
+    @property
+    def stream(self) -> bool:
+        """Whether its tokens come one by one; vLLM sends prompt_logprobs only with a whole answer."""
+        return self.body["max_tokens"] > 1 and "prompt_logprobs" not in self.body
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One cell of a notebook as a learner runs it: its requests, so many of them at once."""
+
+    notebook: str
+    name: str
+    asks: tuple[Ask, ...]
+    at_once: int = 1
+
+
+def course(dice: random.Random) -> list[Cell]:
+    """Return what one learner runs, in order: the cells of the notebooks that ask the server for something."""
+    def ask(text: str, **sampling) -> Ask:
+        return Ask(COMPLETIONS, {"prompt": text, **sampling}, text)
+
+    own = dice.choice(OPENINGS)
+    question = dice.choice(QUESTIONS)
+    return [
+        Cell("00", "first request", (ask(CITIES[0], max_tokens=16, temperature=0),)),
+        Cell("04", "four temperatures", tuple(ask(own, max_tokens=12, temperature=one) for one in (0.2, 0.7, 1, 1.5))),
+        Cell("04", "explorer", (ask(own, max_tokens=1, temperature=0, logprobs=ALL_LOGPROBS),)),
+        Cell("04", "20 completions", (ask(own, max_tokens=24, n=20, seed=dice.randrange(1000), temperature=1.0),)),
+        Cell("05", "prompt logprobs", (ask(TEXT, max_tokens=1, temperature=0, prompt_logprobs=5),
+                                       *(ask(text, max_tokens=1, temperature=0, prompt_logprobs=0)
+                                         for text in LABELLED))),
+        Cell("05", "answers with logprobs", tuple(ask(f"Question: {one}\nAnswer:", max_tokens=30, temperature=0,
+                                                      logprobs=3) for one in QUESTIONS)),
+        Cell("06", "12 prompts, 4 at once", tuple(ask(CITIES[number % 4], max_tokens=length, min_tokens=length,
+                                                      ignore_eos=True, temperature=1.0)
+                                                  for number, length in enumerate(LENGTHS)), at_once=4),
+        Cell("08", "chat", (Ask(CHAT, {"messages": [{"role": "user", "content": question}], "max_tokens": 40,
+                                       "temperature": 0.7}, question),)),
+    ]
+
+
+def cut(cells: list[Cell], allowed: Allowed) -> list[Cell]:
+    """Return the cells as this server takes them: shorter, fewer, or left out where it takes none of it."""
+    found = []
+    for cell in cells:
+        asks = tuple(fit for ask in cell.asks if (fit := fitted(ask, allowed)))
+        if asks:
+            at_once = min(cell.at_once, allowed.at_a_time or cell.at_once)
+            found.append(replace(cell, asks=asks, at_once=at_once))
+    return found
+
+
+def fitted(ask: Ask, allowed: Allowed) -> Ask | None:
+    """Return the request within the server's limits; None if it cannot be asked there at all."""
+    if ask.path == CHAT and not allowed.chat:
+        return None
+    body = dict(ask.body)
+    longest = allowed.max_tokens or body["max_tokens"]
+    if allowed.max_model_len is not None:
+        if ask.text not in allowed.prompt_tokens:      # the server refused it even for one token
+            return None
+        longest = min(longest, allowed.max_model_len - allowed.prompt_tokens[ask.text])
+    if longest < 1:
+        return None
+    for name in ("max_tokens", "min_tokens"):
+        if name in body:
+            body[name] = min(body[name], longest)
+    for name in ("logprobs", "prompt_logprobs"):
+        if name in body and allowed.max_logprobs is not None:
+            body[name] = min(body[name], allowed.max_logprobs)
+    if "n" in body and allowed.max_sequences:
+        body["n"] = min(body["n"], allowed.max_sequences)
+    return replace(ask, body=body)
+
+
+def starts(count: int, every_s: float, dice: random.Random) -> list[float]:
+    """Return when one learner would run each of `count` cells, in seconds: soon after everybody was told to."""
+    bunch_s = min(BUNCH_S, 0.8 * every_s)
+    return [number * every_s + bunch_s * dice.betavariate(1, 4) for number in range(count)]

@@ -1,0 +1,212 @@
+"""Will a server hold a class? What was measured → figures, a verdict by stated criteria, advice. Pure.
+
+Names as `vllm bench serve` has them: ttft (time to first token), tpot (time per output token after the first), itl
+(inter-token latency), e2el (end-to-end latency); percentiles interpolate linearly, as there.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+
+MEASURES = ("ttft", "tpot", "itl", "e2el")
+KV_CACHE_FULL = 0.9
+BUSY_LAG_S = 0.5
+
+
+@dataclass(frozen=True)
+class Criteria:
+    """What a class puts up with, in seconds, for 95 of 100 requests; no request may fail."""
+
+    p95_ttft_s: float = 5.0
+    p95_e2el_s: float = 30.0
+
+    def __str__(self) -> str:
+        return f"no error, p95 ttft ≤ {self.p95_ttft_s:g} s, p95 e2el ≤ {self.p95_e2el_s:g} s"
+
+
+@dataclass(slots=True)
+class Request:
+    """One request and what became of it.
+
+    Attributes:
+        cell: notebook and name of the cell.
+        sent_s: since the class began.
+        ttft_s: None where the answer came whole and had more than one token, so that nobody could see its first.
+        itl_s: seconds between the tokens of one sequence.
+        completion_tokens: of all `n` sequences together.
+        error: '' or why there is no answer.
+    """
+
+    cell: str
+    sent_s: float
+    e2el_s: float = 0.0
+    ttft_s: float | None = None
+    itl_s: list[float] = field(default_factory=list)
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    n: int = 1
+    error: str = ""
+
+    @property
+    def tpot_s(self) -> float | None:
+        """Seconds per token after the first; None with fewer than two, or where the first was not seen."""
+        after_first = self.completion_tokens / self.n - 1
+        return None if self.ttft_s is None or after_first <= 0 else (self.e2el_s - self.ttft_s) / after_first
+
+
+@dataclass
+class Peaks:
+    """The most that /metrics showed during the class; None where the server has none."""
+
+    running: int | None = None
+    waiting: int | None = None
+    kv_cache_usage: float | None = None
+    preemptions: int | None = None
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a simulated class measured."""
+
+    learners: int
+    seconds: float
+    model: str
+    url: str
+    requests: Sequence[Request]
+    peaks: Peaks = field(default_factory=Peaks)
+    criteria: Criteria = field(default_factory=Criteria)
+    every_s: float = 0.0
+    left_out: tuple[str, ...] = ()       # cells that this server does not take
+    late: int = 0                        # cells that began late, because the one before had not ended
+    not_reached: int = 0                 # cells for which no time was left
+    client_lag_s: float = 0.0            # longest time for which the simulation itself had no turn
+    stopped: str = ""                    # why it ended before its time
+
+    @property
+    def answered(self) -> list[Request]:
+        return [one for one in self.requests if not one.error]
+
+    @property
+    def errors(self) -> dict[str, int]:
+        """Reason → how often, most frequent first."""
+        return dict(Counter(one.error for one in self.requests if one.error).most_common())
+
+    def values_s(self, measure: str, requests: Iterable[Request] | None = None) -> list[float]:
+        """Return all values of ttft, tpot, itl or e2el, in seconds."""
+        found = [getattr(one, f"{measure}_s") for one in (self.answered if requests is None else requests)]
+        if measure == "itl":
+            return [value for values in found for value in values]
+        return [value for value in found if value is not None]
+
+    @property
+    def output_tokens(self) -> int:
+        return sum(one.completion_tokens for one in self.answered)
+
+    @property
+    def output_tokens_per_s(self) -> float:
+        return self.output_tokens / self.seconds if self.seconds else 0.0
+
+    def failures(self) -> list[str]:
+        """Return which criteria are not met; [] if the server holds."""
+        if not self.requests:
+            return ["nothing was asked"]
+        failed = len(self.requests) - len(self.answered)
+        found = [f"{failed:,} of {len(self.requests):,} requests failed"] if failed else []
+        for measure, allowed in (("ttft", self.criteria.p95_ttft_s), ("e2el", self.criteria.p95_e2el_s)):
+            values = self.values_s(measure)
+            if values and (p95 := percentile(values, 95)) > allowed:
+                found.append(f"p95 {measure} is {p95:.1f} s, more than {allowed:g} s")
+        return found
+
+    @property
+    def holds(self) -> bool:
+        return not self.failures() and not self.stopped
+
+    def __str__(self) -> str:
+        asked = f"{self.learners} learner{'s' * (self.learners != 1)} asked {len(self.requests):,} times"
+        if self.stopped:
+            return f"No verdict: {self.stopped}; until then {asked}, {len(self.answered):,} answers came."
+        if failures := self.failures():
+            return f"It will not hold: {'; '.join(failures)} ({asked})."
+        slowest = percentile(self.values_s("ttft"), 95), percentile(self.values_s("e2el"), 95)
+        return (f"It will hold: {asked}, no error; 95 of 100 saw their first token within {slowest[0]:.1f} s "
+                f"and their whole answer within {slowest[1]:.1f} s.")
+
+    def rows(self) -> list[tuple[str, int, int, float | None, float | None, float | None]]:
+        """Return (cell, requests, errors, p50 and p95 ttft, p95 e2el) for each kind of cell, in order."""
+        found = []
+        for cell in dict.fromkeys(one.cell for one in self.requests):
+            all_of_it = [one for one in self.requests if one.cell == cell]
+            good = [one for one in all_of_it if not one.error]
+            ttft, e2el = self.values_s("ttft", good), self.values_s("e2el", good)
+            found.append((cell, len(all_of_it), len(all_of_it) - len(good), percentile(ttft, 50),
+                          percentile(ttft, 95), percentile(e2el, 95)))
+        return found
+
+    def advice(self) -> list[str]:
+        """Return what to change where it does not hold, the most promising first."""
+        if self.holds or not self.requests or (self.stopped and not self.errors):
+            return []
+        found = [text for match, text in _FOR_ERRORS if any(match in error for error in self.errors)]
+        too_slow = [text for text in self.failures() if text.startswith("p95")]
+        if too_slow or any("no answer in" in error for error in self.errors):
+            found += self._for_slowness()
+        if self.client_lag_s > BUSY_LAG_S:
+            found.append(f"This machine itself was too busy for up to {self.client_lag_s:.1f} s: run the simulation on "
+                         "another machine than the server's, or trust the figures less.")
+        return found
+
+    def _for_slowness(self) -> list[str]:
+        peaks, found = self.peaks, []
+        if peaks.preemptions or (peaks.kv_cache_usage or 0) >= KV_CACHE_FULL:
+            found.append(f"The KV cache was full (up to {peaks.kv_cache_usage or 1:.0%}, {peaks.preemptions or 0} "
+                         "preemptions): give it more memory (--gpu-memory-utilization, --kv-cache-dtype fp8, more GPUs), "
+                         "or lower --max-model-len so that one learner can take less of it.")
+        elif peaks.waiting and peaks.running and peaks.waiting > peaks.running / 4:
+            found.append(f"Up to {peaks.waiting} sequences waited while {peaks.running} ran and the KV cache was at most "
+                         f"{peaks.kv_cache_usage or 0:.0%} full: start the server with a higher --max-num-seqs.")
+        found.append("Start a second server (`workshop serve --name second`, or `workshop slurm submit`) and share one "
+                     "with each half of the class.")
+        slowest = max(self.rows(), key=lambda row: row[5] or 0)
+        fewer = " with n=5 instead of 20 samples" if "20 completions" in slowest[0] else ""
+        found.append(f"The slowest cell is {slowest[0]}: let half of the class run it first{fewer and ', or' + fewer}.")
+        return found
+
+    def to_dict(self) -> dict:
+        """Return everything as plain data; times in ms, named as `vllm bench serve --save-result` names them."""
+        figures = {f"p{q}_{measure}_ms": None if not (values := self.values_s(measure)) else
+                   round(1000 * percentile(values, q), 1) for measure in MEASURES for q in (50, 95)}
+        names = ("cell", "requests", "errors", "p50_ttft_s", "p95_ttft_s", "p95_e2el_s")
+        return {
+            "holds": self.holds, "verdict": str(self), "criteria": asdict(self.criteria), "advice": self.advice(),
+            "learners": self.learners, "model": self.model, "url": self.url, "duration": round(self.seconds, 2),
+            "every_s": round(self.every_s, 2), "completed": len(self.answered), "errors": self.errors,
+            "total_input_tokens": sum(one.prompt_tokens for one in self.answered),
+            "total_output_tokens": self.output_tokens, "output_throughput": round(self.output_tokens_per_s, 1),
+            "request_throughput": round(len(self.answered) / self.seconds, 2) if self.seconds else 0.0, **figures,
+            **{f"most_{name}" if name != "preemptions" else name: value for name, value in asdict(self.peaks).items()},
+            "cells": [dict(zip(names, row, strict=True)) for row in self.rows()], "left_out": list(self.left_out),
+            "late": self.late, "not_reached": self.not_reached, "client_lag_s": round(self.client_lag_s, 3),
+            "stopped": self.stopped,
+        }
+
+
+_FOR_ERRORS = (
+    ("no answer in", "Some requests took too long: fewer tokens an answer (--max-model-len caps them), fewer samples."),
+    ("connection", "The server broke connections: `workshop servers` says whether it still runs, its log why not."),
+    ("429", "The server refuses more requests: raise WORKSHOP_PER_LEARNER, or let learners send fewer at once."),
+    ("500", "The engine failed: the last lines of the server's log say why (`workshop servers` names it)."),
+)
+
+
+def percentile(values: Sequence[float], q: float) -> float | None:
+    """Return the q-th percentile (0 to 100), linear between neighbours as numpy's; None of nothing."""
+    if not values:
+        return None
+    ordered = sorted(values)
+    place = (len(ordered) - 1) * q / 100
+    low = int(place)
+    high = min(low + 1, len(ordered) - 1)
+    return ordered[low] + (ordered[high] - ordered[low]) * (place - low)
