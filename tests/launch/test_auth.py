@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -74,3 +77,39 @@ def test_an_empty_key_serves_nobody(tmp_path, monkeypatch):
     monkeypatch.setenv(auth.RECORD_VARIABLE, str(record))
     with pytest.raises(ValueError, match="unguarded"):
         auth.RequireKey(None)
+
+
+def test_where_there_is_no_record_the_key_comes_from_a_file_of_its_own(tmp_path, monkeypatch):
+    key = tmp_path / "api-key"
+    key.write_text("right\n")          # as a Secret made from `openssl rand` has it
+    monkeypatch.delenv(auth.RECORD_VARIABLE, raising=False)
+    monkeypatch.setenv(auth.KEY_FILE_VARIABLE, str(key))
+
+    async def app(scope, receive, send):
+        await send({"type": "passed"})
+
+    guard = auth.RequireKey(app)
+    assert passed(ask(guard, headers=[("authorization", "Bearer right")]))
+    assert ask(guard)[0]["status"] == 401
+
+
+def test_no_file_or_an_empty_one_serves_nobody(tmp_path, monkeypatch):
+    monkeypatch.delenv(auth.RECORD_VARIABLE, raising=False)
+    monkeypatch.delenv(auth.KEY_FILE_VARIABLE, raising=False)
+    with pytest.raises(ValueError, match="unguarded"):
+        auth.RequireKey(None)
+    (tmp_path / "empty").write_text("\n")
+    monkeypatch.setenv(auth.KEY_FILE_VARIABLE, str(tmp_path / "empty"))
+    with pytest.raises(ValueError, match="unguarded"):
+        auth.RequireKey(None)
+
+
+def test_the_file_alone_guards_where_no_other_part_of_the_workshop_is(tmp_path):
+    (tmp_path / "guard.py").write_text(Path(auth.__file__).read_text())
+    (tmp_path / "key").write_text("right")
+    code = (f"import sys; sys.path.insert(0, {str(tmp_path)!r})\nimport asyncio, guard\nsent = []\nasync def send(m): sent.append(m)\n"
+            "asyncio.run(guard.RequireKey(None)({'type': 'http', 'path': '/metrics', 'headers': []}, None, send))\n"
+            "print(sent[0]['status'])")
+    done = subprocess.run([sys.executable, "-I", "-S", "-c", code],
+                          env={auth.KEY_FILE_VARIABLE: str(tmp_path / "key")}, capture_output=True, text=True)
+    assert done.stdout.strip() == "401", done.stderr

@@ -1,8 +1,10 @@
 """The guard in front of vLLM: every path but /health needs the key.
 
 vLLM's own `--api-key` guards only some paths (0.32.0 answers `POST /invocations`, `/tokenize` and `/metrics`
-without it), so `workshop serve` puts this ASGI middleware in front of all of them. The key is read once from the
-server's record, a file that only its owner may read: it is in no argument, no environment and no log.
+without it), so `workshop serve` puts this ASGI middleware in front of all of them. The key is read once from a file:
+the server's record, or, where there is none (a pod, a systemd unit), a file that holds the key alone. It is in no
+argument, no environment and no log. Standard library only: this file also works by itself, in a container that has no
+other part of the workshop.
 """
 
 from __future__ import annotations
@@ -12,7 +14,27 @@ import json
 import os
 
 OPEN_PATHS = frozenset({"/health"})   # what load balancers and probes ask, and tells nothing but "alive"
-RECORD_VARIABLE = "WORKSHOP_RECORD"
+RECORD_VARIABLE = "WORKSHOP_RECORD"            # JSON with "api_key"
+KEY_FILE_VARIABLE = "WORKSHOP_API_KEY_FILE"    # the key and nothing else; a Secret that is mounted, for example
+
+
+def read_key() -> bytes:
+    """Return the key from the file that the environment names.
+
+    Raises:
+        ValueError: no file is named, or it holds no key: never serve unguarded.
+    """
+    if path := os.environ.get(RECORD_VARIABLE):
+        with open(path, encoding="utf-8") as file:
+            key = json.load(file)["api_key"]
+    elif path := os.environ.get(KEY_FILE_VARIABLE):
+        with open(path, encoding="utf-8") as file:
+            key = file.read().strip()
+    else:
+        raise ValueError(f"neither {RECORD_VARIABLE} nor {KEY_FILE_VARIABLE} is set: refusing to serve unguarded")
+    if not key:
+        raise ValueError(f"{path} holds no key: refusing to serve unguarded")
+    return key.encode()
 
 
 class RequireKey:
@@ -20,10 +42,7 @@ class RequireKey:
 
     def __init__(self, app):
         self.app = app
-        with open(os.environ[RECORD_VARIABLE], encoding="utf-8") as file:
-            self._key = json.load(file)["api_key"].encode()
-        if not self._key:
-            raise ValueError("the server's record holds no key: refusing to serve unguarded")
+        self._key = read_key()
 
     async def __call__(self, scope, receive, send):
         """Pass on what has the key, `/health`, and the server's own lifespan messages; refuse the rest."""

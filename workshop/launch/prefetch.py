@@ -20,7 +20,7 @@ from workshop.launch import prefetch_hub, slurm_weights
 from workshop.launch.home import cannot_write
 from workshop.launch.machine import GIB, disk_free_bytes
 from workshop.launch.prefetch_hub import File
-from workshop.launch.supervise import Progress
+from workshop.launch.progress import Progress
 
 NEEDED = ("*.json", "*.safetensors", "*.txt", "*.model", "*.jinja", "*.py", "*.tiktoken", "LICENSE*", "USE_POLICY*")
 # The same weights again, in other formats.

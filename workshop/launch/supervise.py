@@ -20,7 +20,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -30,6 +30,7 @@ from workshop.errors import WorkshopError
 from workshop.launch import records
 from workshop.launch.home import cannot_write, private_folder
 from workshop.launch.local import Launch
+from workshop.launch.progress import Progress
 from workshop.launch.records import ServerRecord
 from workshop.launch.vllm_main import end_session, installed
 
@@ -37,16 +38,6 @@ POLL_S = 0.1
 STOP_GRACE_S = 20.0       # then what is left is killed
 READY_TIMEOUT_S = 3600.0  # of one local start; a download from the Hub is part of it
 CLEAN_EXITS = (0, -signal.SIGTERM, -signal.SIGINT, 128 + signal.SIGTERM, 128 + signal.SIGINT)
-
-
-@dataclass(frozen=True)
-class Progress:
-    """How far a start is: `fraction` from 0 to 1, and the engine's own words."""
-
-    fraction: float
-    message: str
-
-
 Report = Callable[[Progress], None]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from workshop.plan import kv_cache, settings, speed, words
+from workshop.plan import capability, kv_cache, settings, speed, words
 from workshop.plan.catalog import load_gpu, load_model
 from workshop.plan.catalog import quantization as quant
 from workshop.plan.catalog.config import ModelConfig
@@ -81,6 +81,9 @@ def plan(model: str | Path | ModelConfig, gpu: str | GPU, *, gpus_per_node: int 
     m, g = load_model(model), load_gpu(gpu)
     if quantization and not m.quantization:
         m = m.with_quantization(quant.from_name(quantization))
+    capability.check_quantization(m, g)
+    capability.check_kv_cache_dtype(g, kv_cache_dtype)
+    dtype = capability.dtype_for(m, g, dtype)
     m = settings.apply_dtype(m, dtype)
     s = settings.resolve(m, g, vllm_version=vllm_version, usage=usage, dtype=dtype, kv_cache_dtype=kv_cache_dtype,
                          max_model_len=max_model_len, gpu_memory_utilization=gpu_memory_utilization,

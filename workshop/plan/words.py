@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 
+from workshop.plan.capability import BFLOAT16, capability, runs_kv_cache_dtype
 from workshop.plan.catalog.config import ModelConfig
 from workshop.plan.catalog.gpus import GIB, GPU
 from workshop.plan.catalog.quantization import from_name
@@ -49,6 +50,9 @@ def reasons(m: ModelConfig, g: GPU, s: Settings, choice: Choice, sent: Sequence[
     """Return why the plan is as it is: the split, what each GPU holds, what limits the context, what travels."""
     f, out = choice.fit, list(choice.reasons)
     i = f.tightest
+    if s.dtype == "half" and capability(g) < BFLOAT16:
+        out.append(f"{g.title} has no bfloat16: the model runs in float16 (--dtype half), which takes the same memory; "
+                   "vLLM's attention kernels there are Triton's, as FlashAttention and FlashInfer begin with Ampere.")
     if f.tp > 1:
         heads, kv = m.num_attention_heads // f.tp, m.num_key_value_heads
         held = "the one latent, copied to every GPU" if m.mla else (
@@ -102,7 +106,7 @@ def _nearest(m: ModelConfig, g: GPU, s: Settings, choice: Choice) -> list[str]:
         if context:
             out.append(f"With --max-model-len {context} it fits on these {f.tp * f.pp} GPU(s): "
                        f"{f.available[f.tightest] / GIB:.1f} GiB of KV cache hold that much.")
-    for label, other, settings in _smaller(m, s):
+    for label, other, settings in _smaller(m, g, s):
         if may_fit(other, g, settings, f.tp, f.pp) and fit(other, g, settings, f.tp, f.pp).fits:
             out.append(f"{label} fits on the same GPUs.")
             break
@@ -114,15 +118,16 @@ def _nearest(m: ModelConfig, g: GPU, s: Settings, choice: Choice) -> list[str]:
     return out or [f"No split over up to 32 nodes of {choice.gpus_per_node} × {g.title} holds it: choose a larger GPU."]
 
 
-def _smaller(m: ModelConfig, s: Settings) -> list[tuple[str, ModelConfig, Settings]]:
+def _smaller(m: ModelConfig, g: GPU, s: Settings) -> list[tuple[str, ModelConfig, Settings]]:
     kv8 = replace(s, kv_cache_dtype="fp8")
-    out = []
-    if kv_dtype_bytes(m, s.kv_cache_dtype) > 1:
+    out, small_kv = [], runs_kv_cache_dtype(g, "fp8")
+    if small_kv and kv_dtype_bytes(m, s.kv_cache_dtype) > 1:
         out.append(("An FP8 KV cache (--kv-cache-dtype fp8)", m, kv8))
     if m.quantization is None:
         fp8 = m.with_quantization(from_name("fp8"))
         out.append(("FP8 weights (--quantization fp8)", fp8, s))
-        out.append(("FP8 weights and KV cache (--quantization fp8 --kv-cache-dtype fp8)", fp8, kv8))
+        if small_kv:
+            out.append(("FP8 weights and KV cache (--quantization fp8 --kv-cache-dtype fp8)", fp8, kv8))
     return out
 
 
@@ -141,7 +146,7 @@ def _more_gpus(m: ModelConfig, g: GPU, s: Settings, choice: Choice) -> Fit | Non
 
 def _better(m: ModelConfig, g: GPU, s: Settings, choice: Choice) -> list[str]:
     f, out = choice.fit, []
-    if kv_dtype_bytes(m, s.kv_cache_dtype) > 1:
+    if kv_dtype_bytes(m, s.kv_cache_dtype) > 1 and runs_kv_cache_dtype(g, "fp8"):
         more = fit(m, g, replace(s, kv_cache_dtype="fp8"), f.tp, f.pp).capacity
         out.append(f"--kv-cache-dtype fp8 holds {more.tokens:,} tokens ({more.tokens / max(1, f.capacity.tokens):.1f} "
                    "times), "

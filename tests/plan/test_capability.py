@@ -1,0 +1,48 @@
+"""A GPU without the dtype: refused, or float16 instead, as vLLM 0.25.1 itself decides (platforms/cuda.py)."""
+
+from __future__ import annotations
+
+import pytest
+
+from workshop.errors import BadInput
+from workshop.plan.parallelism import plan
+
+
+def test_a_bfloat16_model_runs_in_float16_on_a_t4_and_the_command_says_so():
+    p = plan("mistral-7b-v0.3", "t4", gpus_per_node=2)
+    assert p.fits and p.command.split()[-2:] == ["--dtype", "half"]
+    assert any("no bfloat16" in reason for reason in p.reasons)
+
+
+def test_asking_a_t4_for_bfloat16_is_refused_with_what_to_give_instead():
+    with pytest.raises(BadInput, match=r"no bfloat16.*7\.5.*--dtype half"):
+        plan("mistral-7b-v0.3", "t4", gpus_per_node=2, dtype="bfloat16")
+
+
+@pytest.mark.parametrize("gpu", ["a10g", "a100", "h100", "mi300x"])
+def test_newer_gpus_keep_the_models_own_dtype(gpu):
+    assert "--dtype" not in plan("llama-3-8b", gpu, gpus_per_node=2).command
+
+
+def test_a_float16_model_needs_no_flag_on_a_t4():
+    assert "--dtype" not in plan("phi-2", "t4").command
+
+
+@pytest.mark.parametrize(("model", "quantization"), [("gpt-oss-20b", None), ("mistral-7b-v0.3", "fbgemm_fp8")])
+def test_weights_without_kernels_for_the_gpu_are_refused_with_both_numbers(model, quantization):
+    # get_min_capability: mxfp4 80, fbgemm_fp8 80
+    with pytest.raises(BadInput, match=r"7\.5.*8\.0"):
+        plan(model, "t4", gpus_per_node=2, quantization=quantization)
+
+
+@pytest.mark.parametrize("quantization", ["awq", "gptq", "fp8"])
+def test_weights_with_kernels_from_the_t4_on_pass(quantization):
+    assert plan("llama-3-8b", "t4", gpus_per_node=2, quantization=quantization).fits
+
+
+@pytest.mark.parametrize("kv_cache_dtype", ["fp8", "bfloat16"])
+def test_a_kv_cache_that_a_t4_cannot_keep_is_refused_and_never_advised(kv_cache_dtype):
+    with pytest.raises(BadInput, match="KV cache"):
+        plan("llama-3-8b", "t4", gpus_per_node=2, kv_cache_dtype=kv_cache_dtype)
+    for model in ("llama-3-8b", "llama-3-70b"):      # one that fits, one that does not
+        assert not any("--kv-cache-dtype" in line for line in plan(model, "t4", gpus_per_node=2).advice)

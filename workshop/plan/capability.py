@@ -1,0 +1,74 @@
+"""What a GPU cannot do, whatever its memory: bfloat16 before Ampere, and some kinds of quantisation.
+
+A bfloat16 model on such a GPU runs in float16 instead, if it is asked to (`--dtype half`).
+"""
+
+from __future__ import annotations
+
+from workshop.errors import BadInput
+from workshop.plan.catalog.config import ModelConfig
+from workshop.plan.catalog.gpus import GPU
+from workshop.plan.settings import DTYPES
+
+BFLOAT16 = 8.0          # least compute capability; platforms/cuda.py check_if_supports_dtype, 0.25.1
+# Least compute capability of each method: get_min_capability in model_executor/layers/quantization/*.py, 0.25.1.
+LEAST = {"awq": 7.5, "awq_marlin": 7.5, "gptq": 6.0, "gptq_marlin": 7.5, "bitsandbytes": 7.0, "experts_int8": 8.0,
+         "fbgemm_fp8": 8.0, "fp8": 7.5, "modelopt": 8.9, "modelopt_fp4": 7.5, "moe_wna16": 7.0, "mxfp4": 8.0,
+         "torchao": 7.5}
+
+
+def capability(gpu: GPU) -> float:
+    """Return the CUDA compute capability as a number; infinite for other vendors' GPUs, which do all of this."""
+    try:
+        return float(gpu.compute_capability)
+    except ValueError:
+        return float("inf")
+
+
+def dtype_for(model: ModelConfig, gpu: GPU, dtype: str) -> str:
+    """Return the dtype to ask vLLM for: the given one, or `half` where the model's own would not run.
+
+    Raises:
+        BadInput: bfloat16 was asked for and the GPU has none.
+    """
+    if capability(gpu) >= BFLOAT16:
+        return dtype
+    if DTYPES.get(dtype) == "bfloat16":
+        raise BadInput(f"{gpu.title} has no bfloat16 (compute capability {gpu.compute_capability}, and it takes "
+                       f"{BFLOAT16:.1f}).", "Give --dtype half, or a GPU from the A100 on.")
+    return "half" if dtype == "auto" and model.dtype == "bfloat16" else dtype
+
+
+def runs_kv_cache_dtype(gpu: GPU, kv_cache_dtype: str) -> bool:
+    """Return whether any attention backend of vLLM stores K and V so on this GPU.
+
+    Before Ampere only Triton's is left, which refuses fp8 below 8.9 and bfloat16 below 8.0 (0.25.1,
+    v1/attention/backends/triton_attn.py; flash_attn.py and flashinfer.py begin with 8.0).
+    """
+    return capability(gpu) >= BFLOAT16 or not kv_cache_dtype.startswith(("fp8", "bfloat16"))
+
+
+def check_kv_cache_dtype(gpu: GPU, kv_cache_dtype: str) -> None:
+    """Refuse a KV cache in a form that the GPU has no kernels for.
+
+    Raises:
+        BadInput: fp8 or bfloat16 on a GPU before Ampere.
+    """
+    if not runs_kv_cache_dtype(gpu, kv_cache_dtype):
+        raise BadInput(f"{gpu.title} cannot keep a KV cache in {kv_cache_dtype} (compute capability "
+                       f"{gpu.compute_capability}, and vLLM's kernels for it begin with {BFLOAT16:.1f}).",
+                       "Leave --kv-cache-dtype out, or give a GPU from the A100 on.")
+
+
+def check_quantization(model: ModelConfig, gpu: GPU) -> None:
+    """Refuse weights in a form that the GPU has no kernels for.
+
+    Raises:
+        BadInput: naming both compute capabilities.
+    """
+    method = model.quantization.method if model.quantization else ""
+    least = LEAST.get(method, 0.0)
+    if capability(gpu) < least:
+        raise BadInput(f"{gpu.title} cannot run {method} weights: it has compute capability "
+                       f"{gpu.compute_capability}, and vLLM needs {least:.1f} for them.",
+                       "Give a newer GPU, or a model quantised another way (awq and gptq run from a T4 on).")
