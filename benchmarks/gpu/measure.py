@@ -1,29 +1,39 @@
 """Measure vLLM on the GPUs of this host: memory as its profiling saw it, and speed. Weights are dummies.
 
-    python benchmarks/gpu/measure.py JOBS.json OUT_FOLDER
+    python benchmarks/gpu/measure.py JOBS.json OUT_FOLDER [--together]
 
-JOBS.json is a list of {"name", "model", "tp", "pp", "max_model_len", "extra": {LLM() arguments},
-"config": {fields that differ}, "speed": bool, "trace": bool, "debug": bool}; without speed a job
-ends when the memory is measured. A model
-is a catalogue name or a folder with a config.json. Jobs run side by side as long as GPUs are free, and each writes
-OUT_FOLDER/NAME.json (what was measured) and NAME.log (vLLM's own log). Needs vLLM with CUDA.
+JOBS.json is a list of {"name", "model", "tp", "pp", "max_model_len", "extra": {LLM() arguments}, "env": {…},
+"config": {fields that differ}, "speed": bool, "batches": [16, 64, 256], "profile": bool, "trace": bool,
+"debug": bool}; without speed a job ends when the memory is measured. A model is a catalogue name or a folder with a
+config.json. Jobs run side by side as long as GPUs are free, and each writes OUT_FOLDER/NAME.json (what was measured)
+and NAME.log (vLLM's own log). With --together all jobs start at once on the same GPUs, which must hold all of them
+("kv_cache_memory_bytes" in "extra"), and take turns at being measured: many settings for one start's time.
+Needs vLLM with CUDA; no network, no weights, no tokenizer.
 """
 
 from __future__ import annotations
 
+import argparse
+import contextlib
+import fcntl
 import json
 import os
 import re
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
+
+from kernels import kernel_times
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[1]))
 ENVIRONMENT = {
     "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "VLLM_USE_FLASHINFER_SAMPLER": "0",
+    # NVLink multicast stays off: on a host that others share, a program that uses it can take the GPUs out of service.
     "VLLM_ALLREDUCE_USE_SYMM_MEM": "0", "NCCL_NVLS_ENABLE": "0", "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1",
+    "NVSHMEM_DISABLE_NVLS": "1", "VLLM_FLASHINFER_ALLREDUCE_BACKEND": "trtllm", "FLASHINFER_CUDA_ARCH_LIST": "9.0a",
 }
 PATTERNS = {
     "weights_gib_per_gpu": r"Model loading took ([\d.]+) GiB",
@@ -51,16 +61,31 @@ def model_folder(job: dict, out: Path) -> Path:
     return folder
 
 
-def run_one(job: dict, out: Path) -> None:
-    """Start one engine in this process, measure it, and write NAME.json beside its log."""
-    from vllm import LLM, SamplingParams
+@contextlib.contextmanager
+def turn(out: Path) -> Iterator[None]:
+    """Hold the GPUs for one measurement: jobs that share them wait here for each other."""
+    with open(out / "turn.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
-    started = time.time()
-    llm = LLM(model=str(model_folder(job, out)), load_format="dummy", skip_tokenizer_init=True,
-              max_model_len=job.get("max_model_len"), tensor_parallel_size=job.get("tp", 1),
-              pipeline_parallel_size=job.get("pp", 1), enable_prefix_caching=False,
-              worker_extension_cls="measure_worker.MemoryReport", **job.get("extra", {}))
-    result = {"start_s": round(time.time() - started, 1)}
+
+def engine(job: dict, out: Path):
+    """Start the job's engine in this process."""
+    from vllm import LLM
+
+    extra = dict(job.get("extra", {}))
+    if job.get("profile"):
+        extra["profiler_config"] = {"profiler": "torch", "torch_profiler_dir": str(out / "trace" / job["name"]),
+                                    "torch_profiler_with_stack": False, "torch_profiler_use_gzip": False}
+    extra.setdefault("skip_tokenizer_init", True)
+    return LLM(model=str(model_folder(job, out)), load_format="dummy", max_model_len=job.get("max_model_len"),
+               tensor_parallel_size=job.get("tp", 1), pipeline_parallel_size=job.get("pp", 1),
+               enable_prefix_caching=False, worker_extension_cls="measure_worker.MemoryReport", **extra)
+
+
+def speeds(llm, batches: list[int]) -> dict:
+    """Measure the first token (32-token prompt), 256 tokens of one stream, and batches of 256-token prompts."""
+    from vllm import SamplingParams
 
     def seconds(prompts: int, prompt_tokens: int, new_tokens: int) -> float:
         sampling = SamplingParams(temperature=0.0, max_tokens=new_tokens, ignore_eos=True, detokenize=False)
@@ -69,15 +94,38 @@ def run_one(job: dict, out: Path) -> None:
         llm.generate(batch, sampling, use_tqdm=False)
         return time.perf_counter() - begin
 
-    if job.get("speed", True):
-        seconds(1, 32, 16)
-        ttft = min(seconds(1, 32, 1) for _ in range(3))
-        whole = seconds(1, 32, 257)
-        result |= {"ttft_ms_32": round(1000 * ttft, 2), "single_tok_s": round(256 / (whole - ttft), 1)}
-        for n in job.get("batches", (16, 64)):
-            seconds(n, 256, 4)
-            result[f"batch{n}_tok_s"] = round(n * 128 / seconds(n, 256, 128))
-    print("RESULT " + json.dumps(result), flush=True)
+    seconds(1, 32, 16)
+    ttft = min(seconds(1, 32, 1) for _ in range(3))
+    runs = [round(256 / (seconds(1, 32, 257) - ttft), 2) for _ in range(2)]
+    result = {"ttft_ms_32": round(1000 * ttft, 2), "single_tok_s": max(runs), "single_tok_s_runs": runs}
+    for n in batches:
+        seconds(n, 256, 4)
+        whole, first = seconds(n, 256, 129), seconds(n, 256, 1)
+        result[f"batch{n}_tok_s"] = round(n * 128 / seconds(n, 256, 128))
+        result[f"batch{n}_decode_tok_s"] = round(n * 128 / (whole - first))
+    return result
+
+
+def run_one(job: dict, out: Path) -> None:
+    """Start one engine in this process, measure it, and print the result into its log."""
+    from vllm import SamplingParams
+
+    started = time.time()
+    llm = engine(job, out)
+    result = {"start_s": round(time.time() - started, 1)}
+    with turn(out):
+        if job.get("speed", True):
+            result |= speeds(llm, job.get("batches", [16, 64]))
+        if "speculative_config" in job.get("extra", {}):
+            result["speculation"] = {m.name: m.value for m in llm.get_metrics()
+                                     if "spec_decode" in m.name and hasattr(m, "value")}
+        print("RESULT " + json.dumps(result), flush=True)
+        if job.get("profile"):
+            llm.start_profile()
+            sampling = SamplingParams(temperature=0.0, max_tokens=24, ignore_eos=True, detokenize=False)
+            llm.generate([{"prompt_token_ids": list(range(10, 42))}], sampling, use_tqdm=False)
+            llm.stop_profile()
+            print("KERNELS " + json.dumps(kernel_times(out / "trace" / job["name"])), flush=True)
 
 
 def collect(job: dict, out: Path, seconds: float) -> dict:
@@ -91,6 +139,9 @@ def collect(job: dict, out: Path, seconds: float) -> dict:
             record[key] = int(values[-1]) if key == "kv_cache_tokens" else min(values) if "kv" in key else max(values)
     result = re.search(r"^RESULT (.*)$", text, re.M)
     record |= json.loads(result.group(1)) if result else {"failed": text[-1500:]}
+    kernels = re.search(r"^KERNELS (.*)$", text, re.M)
+    if kernels:
+        record["kernels"] = json.loads(kernels.group(1))
     record["ranks"] = [json.loads(p.read_text()) for p in sorted(out.glob(f"{job['name']}.rank*.json"))]
     (out / f"{job['name']}.json").write_text(json.dumps(record))
     return record
@@ -102,10 +153,34 @@ def start(job: dict, out: Path, gpus: list[int]) -> subprocess.Popen:
            "WORKSHOP_MEASURE_STOP": "0" if job.get("speed", True) else "1",
            "VLLM_LOGGING_LEVEL": "DEBUG" if job.get("debug") else "INFO",
            "PYTHONPATH": f"{HERE}:{os.environ.get('PYTHONPATH', '')}",
-           "VLLM_CACHE_ROOT": str(out / "cache" / job["name"])}
+           "VLLM_CACHE_ROOT": str(out / "cache" / job["name"]), **job.get("env", {})}
     with open(out / f"{job['name']}.log", "wb") as log:
         return subprocess.Popen([sys.executable, __file__, "--one", json.dumps(job), str(out)], stdout=log, stderr=log,
                                 env=env, start_new_session=True)
+
+
+def run_together(jobs: list[dict], out: Path, budget_s: float) -> None:
+    """Start every job at once on the first GPUs; they take turns at being measured."""
+    out.mkdir(parents=True, exist_ok=True)
+    began, running = time.time(), []
+    for number, job in enumerate(jobs):
+        job = {**job, "env": {"VLLM_PORT": str(21000 + 200 * number), **job.get("env", {})}}
+        running.append((job, start(job, out, list(range(job.get("tp", 1) * job.get("pp", 1))))))
+    while running and time.time() - began < budget_s:
+        for item in [item for item in running if item[1].poll() is not None]:
+            running.remove(item)
+            report(item[0], out, began, began)
+        time.sleep(0.5)
+    for job, process in running:
+        os.killpg(process.pid, 9)
+        report(job, out, began, began)
+
+
+def report(job: dict, out: Path, began: float, at: float) -> None:
+    """Collect a job that has ended, and say so in one line."""
+    record = collect(job, out, time.time() - at)
+    said = {k: v for k, v in record.items() if k.endswith("tok_s") or k == "kv_cache_tokens"}
+    print(f"{time.time() - began:5.0f}s {job['name']}: {said or record.get('failed', '')[-600:]}", flush=True)
 
 
 def run_all(jobs: list[dict], out: Path, budget_s: float) -> None:
@@ -131,17 +206,27 @@ def run_all(jobs: list[dict], out: Path, budget_s: float) -> None:
             if process.poll() is not None:
                 running.remove(item)
                 free |= set(gpus)
-                record = collect(job, out, time.time() - at)
-                print(f"{time.time() - began:5.0f}s {job['name']}: {record.get('kv_cache_tokens')} tokens, "
-                      f"{record.get('single_tok_s')} tok/s", flush=True)
+                report(job, out, began, at)
         time.sleep(0.5)
     for job, _, at, process in running:
         os.killpg(process.pid, 9)
-        collect(job, out, time.time() - at)
+        report(job, out, began, at)
+
+
+def main() -> None:
+    """Run the jobs of a file."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("jobs", type=Path)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--together", action="store_true", help="all at once on the same GPUs, measured in turn")
+    parser.add_argument("--budget-s", type=float, default=1e9, help="stop what is not done by then")
+    asked = parser.parse_args()
+    run = run_together if asked.together else run_all
+    run(json.loads(asked.jobs.read_text()), asked.out, asked.budget_s)
 
 
 if __name__ == "__main__":
-    if sys.argv[1] == "--one":
+    if sys.argv[1:2] == ["--one"]:
         run_one(json.loads(sys.argv[2]), Path(sys.argv[3]))
     else:
-        run_all(json.loads(Path(sys.argv[1]).read_text()), Path(sys.argv[2]), float(os.environ.get("BUDGET_S", 1e9)))
+        main()
