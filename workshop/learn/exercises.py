@@ -64,6 +64,14 @@ def all_exercises() -> dict[str, Exercise]:
     return found
 
 
+def of_notebook(name: str) -> tuple[str, ...]:
+    """Return the keys of a notebook's exercises (`01_memory`), in their order; () if it has none."""
+    try:
+        return tuple(importlib.import_module(f"{exercise_sets.__name__}.e{name}").EXERCISES)
+    except ModuleNotFoundError:
+        return ()
+
+
 def progress() -> dict[str, dict]:
     """Return what was tried and done: {key: {"tries": int, "done": bool}}; it lasts between sessions."""
     try:

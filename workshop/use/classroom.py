@@ -59,7 +59,8 @@ class Classroom:
         if not 1 <= learners <= MOST_LEARNERS:
             raise BadInput(f"A class of {learners:,} learners cannot be simulated.", f"Give 1 to {MOST_LEARNERS}.")
         if seconds is not None and not LEAST_S <= seconds <= MOST_S:
-            raise BadInput(f"A class of {seconds:g} s cannot be simulated.", f"Give {LEAST_S:g} s to {MOST_S / 60:g} min.")
+            raise BadInput(f"A class of {seconds:g} s cannot be simulated.",
+                           f"Give {LEAST_S:g} s to {MOST_S / 60:g} min.")
         self.learners, self.seconds, self.seed, self.report = learners, seconds, seed, report
         self.criteria, self._url, self._name = criteria or Criteria(), url, name
         self.requests: list[Request] = []

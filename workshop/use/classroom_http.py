@@ -24,8 +24,9 @@ async def meet(server: servers.Server) -> dict:
     try:
         found = await server.models()
     except (aiohttp.ClientError, TimeoutError, OSError) as error:
-        raise WorkshopError(f"No server answers at {server.url} ({str(error) or type(error).__name__}).",
-                            "`workshop servers` lists those known here; `workshop serve --background` starts one.") from None
+        raise WorkshopError(
+            f"No server answers at {server.url} ({str(error) or type(error).__name__}).",
+            "`workshop servers` lists those known here; `workshop serve --background` starts one.") from None
     if not found:
         raise WorkshopError(f"{server.url} serves no model.", "Give the address of a vLLM server, which ends in /v1.")
     return found[0]

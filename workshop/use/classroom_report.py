@@ -162,11 +162,11 @@ class Report:
         peaks, found = self.peaks, []
         if peaks.preemptions or (peaks.kv_cache_usage or 0) >= KV_CACHE_FULL:
             found.append(f"The KV cache was full (up to {peaks.kv_cache_usage or 1:.0%}, {peaks.preemptions or 0} "
-                         "preemptions): give it more memory (--gpu-memory-utilization, --kv-cache-dtype fp8, more GPUs), "
-                         "or lower --max-model-len so that one learner can take less of it.")
+                         "preemptions): give it more memory (--gpu-memory-utilization, --kv-cache-dtype fp8, more "
+                         "GPUs), or lower --max-model-len so that one learner can take less of it.")
         elif peaks.waiting and peaks.running and peaks.waiting > peaks.running / 4:
-            found.append(f"Up to {peaks.waiting} sequences waited while {peaks.running} ran and the KV cache was at most "
-                         f"{peaks.kv_cache_usage or 0:.0%} full: start the server with a higher --max-num-seqs.")
+            found.append(f"Up to {peaks.waiting} sequences waited while {peaks.running} ran and the KV cache was at "
+                         f"most {peaks.kv_cache_usage or 0:.0%} full: start the server with a higher --max-num-seqs.")
         found.append("Start a second server (`workshop serve --name second`, or `workshop slurm submit`) and share one "
                      "with each half of the class.")
         slowest = max(self.rows(), key=lambda row: row[5] or 0)
