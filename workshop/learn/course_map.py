@@ -97,7 +97,7 @@ class CourseMap:
         """Return one line on the whole course."""
         every = [key for one in self.chapters for key in one.checks]
         left = sum(one.minutes for one in self.chapters if self.state(one) != "done")
-        hours = f"{left // 60} h {left % 60} min" if left >= 60 else f"{left} min"
+        hours = f"{left // 60} h {left % 60} min".replace(" 0 min", "") if left >= 60 else f"{left} min"
         answered = sum(key in self.done for key in every)
         return f"{answered} of {len(every)} checks answered" + (f" · about {hours} to go" if left else " · all done")
 
@@ -120,7 +120,7 @@ class CourseMap:
                 f'<div style="flex:1 1 400px"><a href="{html.escape(one.name)}.ipynb" style="color:{style.TEXT};'
                 f'text-decoration:underline;text-underline-offset:3px;font-weight:600">{html.escape(one.title)}</a>'
                 f'{goal}{begin}<div style="font-size:12px;color:{style.MUTED}">{html.escape(words)}</div></div>'
-                f'<div style="flex:0 0 auto;padding-top:3px">{self._dots(one)}</div></div></li>')
+                f'<div style="flex:0 0 160px;padding-top:3px">{self._dots(one)}</div></div></li>')
 
     def _stop(self, one: Chapter) -> str:
         state = self.state(one)
@@ -138,7 +138,7 @@ class CourseMap:
             done = key in self.done
             look = f"background:{style.GOOD};border-color:{style.GOOD}" if done else f"border-color:{style.GREY}"
             return (f'<span title="{html.escape(title)}{": answered" if done else ""}" style="display:inline-block;'
-                    f'width:14px;height:8px;border:1px solid;border-radius:5px;margin-left:3px;{look}"></span>')
+                    f'width:14px;height:8px;border:1px solid;border-radius:5px;margin-right:3px;{look}"></span>')
         return (f'<span role="img" aria-label="{self.count(one)}">{"".join(map(dot, one.checks))}</span>'
                 if one.checks else f'<span style="font-size:12px;color:{style.MUTED}">{self.count(one)}</span>')
 

@@ -1,0 +1,116 @@
+"""The course map: it says what the notebooks say, keeps the learner's progress, and needs no server."""
+
+from __future__ import annotations
+
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from workshop.errors import BadInput
+from workshop.learn import course_map as the_map
+from workshop.learn import exercises
+from workshop.learn.course_map import CourseMap, ProgressLine, chapters, course_map, progress_line
+from workshop.learn.widgets import style
+
+ROOT = Path(__file__).parents[2]
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("[0-9]*.ipynb"))
+
+
+def cells(path: Path) -> list[str]:
+    return ["".join(cell["source"]) for cell in json.loads(path.read_text())["cells"]]
+
+
+class Page(HTMLParser):
+    """Collects the links and what screen readers hear."""
+
+    def __init__(self, text: str):
+        super().__init__()
+        self.links, self.labels = [], []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        attrs = dict(attrs)
+        self.links += [attrs["href"]] if tag == "a" else []
+        self.labels += [attrs["aria-label"]] if "aria-label" in attrs else []
+
+
+def test_every_notebook_is_on_the_map_with_its_minutes_and_its_checks(workshop_home):
+    found = chapters()
+    assert [one.name for one in found] == [path.stem for path in NOTEBOOKS]
+    assert [key for one in found for key in one.checks] == list(exercises.all_exercises()), "each check, once"
+    for one, path in zip(found, NOTEBOOKS, strict=True):
+        assert f"{one.minutes} minutes" in cells(path)[0] and one.needs and "[" not in one.needs
+        asked = set(re.findall(r'check\("([\w.]+)"', "\n".join(cells(path))))
+        assert asked == set(one.checks), "the checks of the map are those of the notebook"
+
+
+def test_minutes_and_needs_are_those_of_the_readme(workshop_home):
+    readme = (ROOT / "README.md").read_text()
+    for one in chapters():
+        row = re.search(rf"\(notebooks/{one.name}.ipynb\) \| .+? \| (\d+) \|", readme)
+        assert row and int(row[1]) == one.minutes
+
+
+def test_progress_moves_on(workshop_home, monkeypatch):
+    monkeypatch.delenv("WORKSHOP_STRICT", raising=False)
+    assert course_map().next.name == "00_start" and "0 of" in course_map().summary()
+    exercises.check("memory.weights_405b", 810)
+    first = course_map()
+    assert first.count(first.chapters[1]) == "1 of 6 checks" and first.state(first.chapters[1]) == "begun"
+    stored = {key: {"tries": 1, "done": True} for key in exercises.all_exercises()}
+    (workshop_home / "progress.json").write_text(json.dumps(stored))
+    last = course_map()
+    assert all(last.state(one) == "done" for one in last.chapters if one.checks)
+    assert last.next is None and "start here" not in last._repr_html_()
+    assert last.count(last.chapters[1]) in repr(progress_line("01_memory"))
+
+
+def test_links_are_reachable_by_keyboard_and_progress_is_said(workshop_home):
+    page = Page(course_map()._repr_html_())
+    assert page.links == [path.name for path in NOTEBOOKS], "real links, in the order of the course"
+    assert "Course map" in page.labels
+    assert [label for label in page.labels if label.endswith("checks")] == [
+        f"0 of {len(one.checks)} checks" for one in chapters() if one.checks]
+
+
+def test_colours_are_the_themes(workshop_home):
+    text = course_map()._repr_html_() + progress_line("00_start")._repr_html_()
+    assert set(re.findall(r"(?<![-\w])color:(#\w+)", text)) == {"#fff"}, "white on a badge; all else as the theme says"
+    assert set(re.findall(r"background:(#\w+)", text)) <= {style.GOOD, style.BLUE}
+
+
+def test_a_learner_without_any_home_sees_the_map_all_the_same(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("WORKSHOP_HOME", str(tmp_path / "file"))
+    assert "0 of" in repr(course_map())
+
+
+def test_words_of_the_map(tmp_path):
+    first = {"cells": [{"source": ["# 9. Rest: a goal\n", "\n", "**You will be able to** x.\n\n",
+                                   "90 minutes · needs: a CPU and a server (notebook [0](a.ipynb) starts one), x. "
+                                   "More."]}]}
+    (tmp_path / "09_rest.ipynb").write_text(json.dumps(first))
+    chapter = chapters(tmp_path)[0]
+    assert (chapter.title, chapter.goal, chapter.minutes, chapter.needs, chapter.checks) == (
+        "9. Rest", "a goal", 90, "a CPU and a server, x", ())
+    path = CourseMap((chapter,), frozenset())
+    assert path.next is None and path.summary() == "0 of 0 checks answered · about 1 h 30 min to go"
+    assert "nothing to check" in repr(path) and "nothing to check" in repr(ProgressLine(path, chapter))
+    (tmp_path / "09_rest.ipynb").write_text(json.dumps({"cells": [{"source": ["# 9. Rest"]}]}))
+    with pytest.raises(BadInput, match=r"09_rest\.ipynb does not say how long"):
+        chapters(tmp_path)
+
+
+def test_an_unknown_notebook_names_those_there_are(workshop_home):
+    with pytest.raises(BadInput, match="00_start"):
+        progress_line("99_none")
+
+
+def test_the_map_stands_near_the_top_and_the_line_at_the_end():
+    assert "course_map()" in "\n".join(cells(NOTEBOOKS[0])[:3])
+    for path in NOTEBOOKS:
+        assert f'progress_line("{path.stem}")' in cells(path)[-1]
+    assert the_map.__doc__
