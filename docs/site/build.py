@@ -1,0 +1,163 @@
+"""Render the course to HTML that reads well without a kernel: `make site`.
+
+    python docs/site/build.py [--to site] [--only 00_start …] [--home FOLDER] [--saved]
+
+Each notebook is run (on a server of its own, which is stopped afterwards) and becomes one page without scripts and
+without any request to elsewhere. Widgets appear with their first state, solutions behind a fold.
+"""
+
+from __future__ import annotations
+
+import argparse
+import html
+import os
+import sys
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
+
+import nbformat
+from nbclient import NotebookClient
+from nbconvert import HTMLExporter
+from static_page import local_links, neighbours, page, with_formulas
+from static_widgets import VIEW, Widgets
+
+from workshop.errors import WorkshopError
+from workshop.launch import course
+from workshop.learn.course_map import Chapter, CourseMap, chapters
+
+ROOT = Path(__file__).parents[2]
+CELL_TIMEOUT_S = 600
+TEMPLATE = """
+{%- extends 'basic/index.html.j2' -%}
+{% block any_cell %}{% if 'solution' in cell.metadata.tags -%}
+<details class="solution"><summary>Solution</summary>{{ super() }}</details>
+{%- else %}{{ super() }}{% endif %}{% endblock %}
+{% block markdowncell %}<div class="markdown">{{ cell.source | markdown2html | strip_files_prefix }}</div>
+{% endblock %}
+{% block input_group %}<div class="highlight">{{ cell.source | highlight_code(metadata=cell.metadata) }}</div>
+{% endblock %}
+{% block output_group %}<div class="output">{{ self.outputs() }}</div>{% endblock %}
+"""
+
+
+def main() -> int:
+    """Build, and say where it is."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--to", type=Path, default=ROOT / "site", help="folder (site)")
+    parser.add_argument("--only", nargs="+", metavar="NOTEBOOK", help="these notebooks only, such as 00_start")
+    parser.add_argument("--home", type=Path, help="a WORKSHOP_HOME whose server is used; by default one is started")
+    parser.add_argument("--saved", action="store_true", help="do not run the notebooks: take them as they are saved")
+    options = parser.parse_args()
+    everything = chapters()
+    wanted = options.only or [one.name for one in everything]
+    if unknown := set(wanted) - {one.name for one in everything}:
+        parser.error(f"there is no notebook {', '.join(sorted(unknown))}; there are: "
+                     f"{', '.join(one.name for one in everything)}")
+    options.to.mkdir(parents=True, exist_ok=True)
+    try:
+        with server(options.home, needed=not options.saved):
+            for number, one in enumerate(everything):
+                if one.name in wanted:
+                    print(f"{one.title} …", flush=True)
+                    write(options.to, one.name, page(one.title, render(one, run=not options.saved),
+                                                     **neighbours(everything, number)), everything)
+    except WorkshopError as error:
+        print(f"✗ {error}", file=sys.stderr)
+        return 1
+    write(options.to, "index", page("Distributed LLM inference with vLLM", front(everything)), everything)
+    print(f"✓ {options.to / 'index.html'}")
+    return 0
+
+
+@contextmanager
+def server(home: Path | None, needed: bool):
+    """Give the notebooks a WORKSHOP_HOME with a server in it; what was started here is stopped again."""
+    from workshop.launch import local, records, supervise
+
+    with tempfile.TemporaryDirectory(prefix="workshop-site-") as folder:
+        os.environ["WORKSHOP_HOME"] = str(home or Path(folder) / "home")
+        os.environ["WORKSHOP_STRICT"] = "1"
+        for variable in ("WORKSHOP_URL", "WORKSHOP_API_KEY", "WORKSHOP_SHARED"):
+            os.environ.pop(variable, None)
+        started = None
+        if needed and not any(record.state == "ready" for record in records.own()):
+            print("Starting a server …", flush=True)
+            started = supervise.start(local.prepare()).name
+        try:
+            yield
+        finally:
+            if started:
+                supervise.stop(started)
+
+
+def render(chapter: Chapter, run: bool) -> str:
+    """Return the HTML of one notebook's cells.
+
+    Raises:
+        WorkshopError: one of its cells fails.
+    """
+    path = course.course_folder() / f"{chapter.name}.ipynb"
+    notebook = nbformat.read(path, as_version=4)
+    if run:
+        execute(notebook, path)
+    draw_widgets(notebook)
+    for cell in notebook.cells:
+        if cell.cell_type == "markdown":
+            cell.source = with_formulas(cell.source)
+    exporter = HTMLExporter(raw_template=TEMPLATE, exclude_output_prompt=True)
+    body, _ = exporter.from_notebook_node(notebook)
+    note = ('<p class="note">A picture of the notebook: it was run, and its widgets show their first state. To move '
+            "them, and to answer, open it in JupyterLab: <code>make workshop</code>.</p>")
+    return note + body
+
+
+def execute(notebook: nbformat.NotebookNode, path: Path) -> None:
+    """Run a notebook in place, in its own folder."""
+    client = NotebookClient(notebook, timeout=CELL_TIMEOUT_S, kernel_name="python3", store_widget_state=True,
+                            resources={"metadata": {"path": str(path.parent)}})
+    try:
+        client.execute()
+    except Exception as error:
+        raise WorkshopError(f"{path.name} does not run: {str(error).strip().splitlines()[-1][:300]}",
+                            "Mend that cell first.") from None
+
+
+def draw_widgets(notebook: nbformat.NotebookNode) -> None:
+    """Replace every view of a widget by its HTML."""
+    widgets = Widgets.of(notebook, output_html)
+    for cell in notebook.cells:
+        for output in cell.get("outputs", ()):
+            data = output.get("data", {})
+            if VIEW in data:
+                drawn = widgets.html(data[VIEW]["model_id"])
+                output["data"] = {"text/html": f'<div class="widget"><p>Interactive in JupyterLab</p>{drawn}</div>'}
+
+
+def output_html(output: dict) -> str:
+    """Return what an Output widget holds: HTML, a picture or text."""
+    data = output.get("data", {})
+    if "text/html" in data:
+        return data["text/html"]
+    if "image/png" in data:
+        alt = html.escape(data.get("text/plain", ""), quote=True)
+        return f'<img alt="{alt}" src="data:image/png;base64,{data["image/png"]}">'
+    return f"<pre>{html.escape(output.get('text') or data.get('text/plain', ''))}</pre>"
+
+
+def front(everything: list[Chapter]) -> str:
+    """Return the first page: what it is, and the map."""
+    path = CourseMap(tuple(everything), frozenset())
+    return ("<h1>Distributed LLM inference with vLLM</h1><p>A workshop in notebooks: from the memory arithmetic to a "
+            "405B server on a SLURM cluster. These pages show the notebooks as they ran, on vLLM on a CPU with a small "
+            "Llama; nothing here needs a kernel. To do the course, get the repository and run "
+            f"<code>make workshop</code>.</p>{path._repr_html_()}")
+
+
+def write(folder: Path, name: str, text: str, everything: list[Chapter]) -> None:
+    """Write one page, its links leading to pages."""
+    (folder / f"{name}.html").write_text(local_links(text, [one.name for one in everything]), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,124 @@
+"""A notebook's widgets as plain HTML: pictures as they are, controls as disabled inputs with their values.
+
+ipywidgets needs a kernel and scripts from a CDN; a page that is only read needs neither. What is drawn is the state
+that the notebook was saved with.
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Callable, Mapping
+
+STATE = "application/vnd.jupyter.widget-state+json"
+VIEW = "application/vnd.jupyter.widget-view+json"
+
+class Widgets:
+    """The widgets of one notebook, by their ids."""
+
+    def __init__(self, state: Mapping[str, Mapping], output_html: Callable[[Mapping], str] = lambda output: ""):
+        self._state, self._output_html = state, output_html
+
+    @classmethod
+    def of(cls, notebook: Mapping, output_html: Callable[[Mapping], str] = lambda output: "") -> Widgets:
+        """Read them from a notebook's metadata."""
+        found = notebook.get("metadata", {}).get("widgets", {}).get(STATE, {})
+        return cls(found.get("state", {}), output_html)
+
+    def html(self, model_id: str) -> str:
+        """Return the HTML of one widget with all that is in it.
+
+        Raises:
+            KeyError: the notebook does not know it, or it is of a kind that is not drawn here.
+        """
+        model = self._state[model_id.removeprefix("IPY_MODEL_")]
+        kind, state = model["model_name"].removesuffix("Model"), model["state"]
+        layout = self._layout(state)
+        if layout.get("display") == "none" or layout.get("visibility") == "hidden":
+            return ""
+        if kind in ("HTML", "HTMLMath"):
+            return f'<div class="w-html">{self._label(state)}{state.get("value") or ""}</div>'
+        if kind in _BOXES:
+            return self._box(_BOXES[kind], state)
+        if kind == "Tab":
+            return self._tabs(state)
+        if kind == "Output":
+            return "".join(map(self._output_html, state.get("outputs", ())))
+        if kind in ("Play", "Link", "DirectionalLink"):
+            return '<button type="button" disabled class="w-button">▶</button>' if kind == "Play" else ""
+        return self._control(kind, state, layout)
+
+    def _layout(self, state: Mapping) -> Mapping:
+        found = self._state.get(str(state.get("layout", "")).removeprefix("IPY_MODEL_"), {})
+        return found.get("state", {})
+
+    def _box(self, name: str, state: Mapping) -> str:
+        return f'<div class="{name}">{"".join(map(self.html, state.get("children", ())))}</div>'
+
+    def _tabs(self, state: Mapping) -> str:
+        titles = state.get("titles") or ()
+        parts = []
+        for number, child in enumerate(state.get("children", ())):
+            title = titles[number] if number < len(titles) else str(number + 1)
+            opened = " open" if number == (state.get("selected_index") or 0) else ""
+            parts.append(f"<details{opened}><summary>{html.escape(title)}</summary>{self.html(child)}</details>")
+        return f'<div class="w-column">{"".join(parts)}</div>'
+
+    @staticmethod
+    def _label(state: Mapping) -> str:
+        text = state.get("description") or ""
+        return f'<span class="w-label">{html.escape(text)}</span>' if text else ""
+
+    def _control(self, kind: str, state: Mapping, layout: Mapping) -> str:
+        label, value = self._label(state), state.get("value")
+        if kind == "Button":
+            return f'<button type="button" disabled class="w-button">{html.escape(state["description"])}</button>'
+        if kind in ("FloatSlider", "IntSlider"):
+            return f'<label class="w-control">{label}{_range(state["min"], state["max"], state["step"], value)}' \
+                   f"<output>{_number(value, state.get('readout_format'))}</output></label>"
+        if kind in ("SelectionSlider", "Dropdown", "ToggleButtons", "Select", "RadioButtons"):
+            return self._choice(kind, state, label)
+        if kind in ("FloatProgress", "IntProgress"):
+            return f'<label class="w-control">{label}<progress max="{state["max"]}" value="{value}"></progress></label>'
+        if kind == "Textarea":
+            return f'<label class="w-control w-wide">{label}<textarea disabled rows="{state.get("rows") or 2}">' \
+                   f"{html.escape(value)}</textarea></label>"
+        if kind == "Checkbox":
+            ticked = " checked" if value else ""
+            return f'<label class="w-control"><input type="checkbox" disabled{ticked}>{label}</label>'
+        if kind in ("Text", "IntText", "FloatText", "BoundedIntText", "BoundedFloatText"):
+            wide = " w-wide" if kind == "Text" else ""
+            size = "" if wide else ' size="6"'
+            return f'<label class="w-control{wide}">{label}<input type="text" disabled{size} ' \
+                   f'value="{html.escape(str(value), quote=True)}"></label>'
+        if kind == "Label":
+            return f"<span>{html.escape(str(value))}</span>"
+        raise KeyError(f"widgets of the kind {kind} are not drawn")
+
+    @staticmethod
+    def _choice(kind: str, state: Mapping, label: str) -> str:
+        names, index = list(state.get("_options_labels") or ()), state.get("index")
+        chosen = str(names[index]) if index is not None and names else ""
+        if kind == "SelectionSlider":
+            return f'<label class="w-control">{label}{_range(0, max(1, len(names) - 1), 1, index or 0)}' \
+                   f"<output>{html.escape(chosen)}</output></label>"
+        if kind == "ToggleButtons":
+            buttons = "".join(f'<button type="button" disabled class="w-button{" w-chosen" * (name == chosen)}">'
+                              f"{html.escape(str(name))}</button>" for name in names)
+            return f'<span class="w-control">{label}{buttons}</span>'
+        options = f"<option>{html.escape(chosen)}</option>"
+        return f'<label class="w-control">{label}<select disabled>{options}</select></label>'
+
+
+_BOXES = {"VBox": "w-column", "HBox": "w-row", "Box": "w-row", "GridBox": "w-row", "Accordion": "w-column"}
+
+
+def _range(low: float, high: float, step: float, value: float) -> str:
+    return f'<input type="range" disabled min="{low}" max="{high}" step="{step}" value="{value}">'
+
+
+def _number(value: float, readout_format: str | None) -> str:
+    """Write a number as its slider does; d3's formats are close to Python's."""
+    try:
+        return format(value, (readout_format or "").replace("d", "g" if isinstance(value, float) else "d"))
+    except (ValueError, TypeError):
+        return f"{value:g}" if isinstance(value, float) else str(value)
