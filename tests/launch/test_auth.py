@@ -107,7 +107,8 @@ def test_no_file_or_an_empty_one_serves_nobody(tmp_path, monkeypatch):
 def test_the_file_alone_guards_where_no_other_part_of_the_workshop_is(tmp_path):
     (tmp_path / "guard.py").write_text(Path(auth.__file__).read_text())
     (tmp_path / "key").write_text("right")
-    code = (f"import sys; sys.path.insert(0, {str(tmp_path)!r})\nimport asyncio, guard\nsent = []\nasync def send(m): sent.append(m)\n"
+    code = (f"import sys; sys.path.insert(0, {str(tmp_path)!r})\nimport asyncio, guard\nsent = []\n"
+            "async def send(m): sent.append(m)\n"
             "asyncio.run(guard.RequireKey(None)({'type': 'http', 'path': '/metrics', 'headers': []}, None, send))\n"
             "print(sent[0]['status'])")
     done = subprocess.run([sys.executable, "-I", "-S", "-c", code],

@@ -8,7 +8,9 @@ import sys
 from typing import TYPE_CHECKING
 
 import click
+from click.core import ParameterSource
 
+from workshop.cli import plan_places
 from workshop.errors import BadInput
 
 if TYPE_CHECKING:
@@ -56,12 +58,14 @@ class Tokens(click.ParamType):
 @click.option("--usage", type=click.Choice(["llm", "serve"]), default="llm", show_default=True,
               help="Whose defaults hold where none is given: the LLM class's or vllm serve's.")
 @click.option("--network", default="infiniband-ndr", show_default=True, help="Link between nodes.")
+@plan_places.options
 @click.option("--explain", is_flag=True, help="Show every overhead and every part of a step, with its source.")
 @click.option("--list-models", is_flag=True, help="Print the catalogue's models.")
 @click.option("--list-gpus", is_flag=True, help="Print the catalogue's GPUs.")
 @click.option("--json", "as_json", is_flag=True, help="Print data instead of text.")
-def command(model: str | None, gpu: str | None, as_json: bool, explain: bool, list_models: bool, list_gpus: bool,
-            **options: object) -> None:
+@click.pass_context
+def command(ctx: click.Context, model: str | None, gpu: str | None, as_json: bool, explain: bool, list_models: bool,
+            list_gpus: bool, **options: object) -> None:
     """Predict memory, parallelism and speed of MODEL on GPUs.
 
     MODEL is a catalogue name (llama-3.1-70b), its Hub id, or a folder or file with a Hugging Face config.json.
@@ -70,6 +74,8 @@ def command(model: str | None, gpu: str | None, as_json: bool, explain: bool, li
     \b
       workshop plan llama-3.1-70b --gpu h100 --gpus-per-node 4
       workshop plan ./my-model --gpu h200 --max-model-len 32K --json
+      workshop plan mistral-7b-v0.3 --gpu t4 --gpus-per-node 2 --kubernetes | kubectl apply -f -
+      workshop plan llama-3.3-70b --machines
     """
     from workshop.plan import catalog
     from workshop.plan.parallelism import plan
@@ -78,11 +84,20 @@ def command(model: str | None, gpu: str | None, as_json: bool, explain: bool, li
         names = catalog.list_models() if list_models else catalog.list_gpus()
         click.echo(json.dumps(names, indent=2) if as_json else "\n".join(names))
         return
+    place, chosen = plan_places.take(options, as_json)
+    if place and ctx.get_parameter_source("usage") == ParameterSource.DEFAULT:
+        options["usage"] = "serve"
+    if model and place == "machines":
+        plan_places.machines(model, options, as_json)
+        return
     if not model or not gpu:
         missing = "MODEL" if not model else "--gpu"
         raise BadInput(f"{missing} is missing.",
                        "For example: workshop plan llama-3.1-70b --gpu h100 --gpus-per-node 4.")
     result = plan(model, gpu, **options)
+    if place:
+        plan_places.show(place, result, chosen)
+        return
     if as_json:
         click.echo(json.dumps(result.to_dict(), indent=2, ensure_ascii=False))
     else:

@@ -1,0 +1,129 @@
+"""What runs inside a pod beside vLLM: download the weights, wait for them, and probe workers that serve no HTTP.
+
+    python3 -m workshop.launch.pod download HUB_ID FOLDER
+    python3 -m workshop.launch.pod wait FOLDER
+    python3 -m workshop.launch.pod workers COUNT
+
+The image is vLLM's own. What this module imports of the workshop comes into the pod by a ConfigMap (CODE lists it); of
+other packages it needs httpx and psutil, which vLLM brings.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from workshop.errors import WorkshopError
+from workshop.launch import prefetch, prefetch_hub, slurm_weights
+from workshop.launch.progress import Progress
+
+# What a pod needs of the package, the guard in front of vLLM included.
+CODE = ("__init__", "errors", "launch/__init__", "launch/auth", "launch/home", "launch/machine", "launch/pod",
+        "launch/prefetch", "launch/prefetch_hub", "launch/progress", "launch/slurm_weights")
+WHOLE = ".workshop-whole"        # written when every file is there and was checked
+ASK_EVERY_S = 5.0
+SAY_EVERY_S = 60.0
+WORKER_TITLE = b"VLLM::Worker_"  # v1/executor/multiproc_executor.py: the name once a worker has joined its groups
+
+
+def download(hub: str, folder: Path, *, every_s: float = SAY_EVERY_S) -> None:
+    """Download what is missing, check every file, and leave the mark that `wait` waits for.
+
+    Run again after a break, it goes on at the byte where it stopped; run on a whole model, it only checks.
+
+    Raises:
+        WorkshopError: the Hub, the token or the volume does not let us, or a file is damaged.
+    """
+    token = prefetch_hub.saved_token()
+    remote = prefetch.look_up(hub, token)
+    if (folder / WHOLE).is_file() and prefetch.verify(folder, remote).ok:
+        say(f"{hub} is whole in {folder} already")
+        return
+    (folder / WHOLE).unlink(missing_ok=True)
+    prefetch.refuse_small_disk(remote, folder)
+    say(f"{hub}: {remote.bytes / 1e9:.1f} GB in {len(remote.files)} files to {folder}")
+    prefetch.download(remote, folder, token, _now_and_then(every_s))
+    report = prefetch.verify(folder, remote)
+    if not report.ok:
+        raise WorkshopError(report.problems[0], "Remove that file from the volume; the Job then downloads it anew.")
+    mark = {"model": hub, "revision": remote.revision, "shards": report.shards, "bytes": report.bytes}
+    (folder / WHOLE).write_text(json.dumps(mark) + "\n", encoding="utf-8")
+    say(f"whole and checked: {report.shards} shards, {report.bytes / 1e9:.1f} GB")
+
+
+def wait(folder: Path, *, ask_every_s: float = ASK_EVERY_S, every_s: float = SAY_EVERY_S) -> None:
+    """Return when the weights are whole. A container that waits does not restart, which would restart its group."""
+    said = 0.0
+    while not (folder / WHOLE).is_file():
+        if time.monotonic() - said > every_s or not said:
+            said = time.monotonic()
+            say(f"waiting for the weights in {folder}: kubectl logs --follow job/… shows the download")
+        time.sleep(ask_every_s)
+    absent = slurm_weights.missing(folder)
+    if absent:
+        raise WorkshopError(f"{len(absent)} shards are gone from {folder}, {absent[0]} first.",
+                            "Delete the Job and apply it again: it downloads what is missing.")
+    say(f"the weights in {folder} are whole")
+
+
+def workers(count: int, proc: Path = Path("/proc")) -> None:
+    """Return if `count` workers of vLLM live in this container and have joined their groups.
+
+    A headless vLLM has no port to ask. Its workers name themselves when they have met the others.
+
+    Raises:
+        WorkshopError: there are fewer.
+    """
+    alive = 0
+    for entry in proc.iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            title = (entry / "cmdline").read_bytes()
+            state = (entry / "stat").read_text().rsplit(")", 1)[1].split()[0]
+        except (OSError, IndexError):      # it ended while we looked
+            continue
+        alive += title.startswith(WORKER_TITLE) and state not in "ZX"
+    if alive < count:
+        raise WorkshopError(f"{alive} of {count} workers are alive and have met the others.")
+
+
+def _now_and_then(every_s: float) -> Callable[[Progress], None]:
+    last = 0.0
+
+    def report(progress: Progress) -> None:
+        nonlocal last
+        if time.monotonic() - last >= every_s:
+            last = time.monotonic()
+            say(f"{progress.fraction:4.0%} {progress.message}")
+    return report
+
+
+def say(text: str) -> None:
+    """Print a line for `kubectl logs`, at once."""
+    print(f"[workshop] {text}", flush=True)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run one of the commands; an error is one sentence and exit code 1."""
+    parser = argparse.ArgumentParser(prog="python3 -m workshop.launch.pod")
+    commands = parser.add_subparsers(dest="command", required=True)
+    for name, places in (("download", ("hub", "folder")), ("wait", ("folder",)), ("workers", ("count",))):
+        command = commands.add_parser(name)
+        for place in places:
+            command.add_argument(place, type={"folder": Path, "count": int, "hub": str}[place])
+    given = vars(parser.parse_args(arguments))
+    try:
+        {"download": download, "wait": wait, "workers": workers}[given.pop("command")](**given)
+    except WorkshopError as error:
+        say(f"{error.message} {error.remedy}".strip())
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

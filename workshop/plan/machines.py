@@ -1,0 +1,105 @@
+"""Which machines that one can rent hold a model: the catalogue of common cloud VMs, and the plan on each."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from workshop.errors import BadInput
+from workshop.plan import ranks
+from workshop.plan.catalog import load_model
+from workshop.plan.parallelism import Plan, plan
+
+GB = 10**9
+SPARE_BYTES = 1 << 30           # a download leaves that much free
+ASKED = ("dtype", "quantization", "kv_cache_dtype", "max_model_len", "gpu_memory_utilization",
+         "max_num_batched_tokens", "max_num_seqs", "enforce_eager", "vllm_version", "usage")
+
+
+@dataclass(frozen=True)
+class Machine:
+    """One kind of VM. memory_gib of the host; local_disk_gb of temporary disks, in 10**9 bytes, without the OS disk."""
+
+    name: str
+    provider: str
+    gpu: str
+    gpus: int
+    vcpus: int
+    memory_gib: int
+    local_disk_gb: int
+    source: str
+    date: str               # when the source was last changed or read
+
+
+@dataclass(frozen=True)
+class Offer:
+    """A machine and the plan on it; plan is None where the GPU cannot run the model at all (why says it)."""
+
+    machine: Machine
+    plan: Plan | None
+    why: str
+
+    @property
+    def fits(self) -> bool:
+        return bool(self.plan and self.plan.fits)
+
+
+@lru_cache(maxsize=1)
+def list_machines() -> tuple[Machine, ...]:
+    """Return the catalogue, smallest GPU memory in all first."""
+    text = (Path(__file__).parent / "catalog" / "machines.json").read_text(encoding="utf-8")
+    return tuple(Machine(name=name, **entry) for name, entry in json.loads(text)["machines"].items())
+
+
+def load_machine(name: str) -> Machine:
+    """Return a machine by name.
+
+    Raises:
+        BadInput: no such machine; the choices are named.
+    """
+    found = next((m for m in list_machines() if m.name.lower() == name.strip().lower()), None)
+    if found is None:
+        raise BadInput(f"The machine {name!r} is not in the catalogue.",
+                       f"Choose from: {', '.join(m.name for m in list_machines())}; or give --gpu and --gpus-per-node.")
+    return found
+
+
+def offers(model: str, **settings: object) -> list[Offer]:
+    """Return every machine with the plan on it, those that hold the model first.
+
+    settings: as of plan(), without the hardware.
+
+    Raises:
+        BadInput: an unknown model or setting.
+    """
+    load_model(model)
+    given = {name: value for name, value in settings.items() if name in ASKED}
+    found = [_offer(model, machine, given) for machine in list_machines()]
+    return sorted(found, key=lambda offer: not offer.fits)
+
+
+def _offer(model: str, machine: Machine, settings: dict) -> Offer:
+    try:
+        p = plan(model, machine.gpu, gpus_per_node=machine.gpus, nodes=1, **settings)
+    except BadInput as error:
+        return Offer(machine, None, error.message)
+    if p.fits:
+        used = "" if p.gpus == machine.gpus else f" on {p.gpus} of its {machine.gpus} GPUs"
+        return Offer(machine, p, f"{p.max_concurrency:.1f} requests of {p.max_model_len:,} tokens at once{used}")
+    return Offer(machine, p, p.advice[0])
+
+
+def checkpoint_bytes(model: str) -> int:
+    """Return the bytes of the weights as they are downloaded."""
+    return ranks.whole_bytes(load_model(model))
+
+
+def disk_problem(model: str, disk_gb: float) -> str:
+    """Return why a disk of `disk_gb` GB (10**9 bytes) cannot hold the weights of `model`; '' if it can."""
+    needed = checkpoint_bytes(model)
+    if needed + SPARE_BYTES <= disk_gb * GB:
+        return ""
+    return (f"{load_model(model).name} takes {needed / GB:.1f} GB on disk, and a disk of {disk_gb:g} GB cannot hold it "
+            "even when it is empty.")
