@@ -19,7 +19,8 @@ from pathlib import Path
 import nbformat
 from nbclient import NotebookClient
 from nbconvert import HTMLExporter
-from static_page import local_links, neighbours, page, with_formulas
+from nbconvert.filters import markdown2html
+from static_page import local_links, neighbours, page, with_formulas, with_pictures
 from static_widgets import VIEW, Widgets
 
 from workshop.errors import WorkshopError
@@ -27,6 +28,7 @@ from workshop.launch import course
 from workshop.learn.course_map import Chapter, CourseMap, chapters
 
 ROOT = Path(__file__).parents[2]
+DOCUMENTS = sorted((ROOT / "docs").glob("*.md"))
 CELL_TIMEOUT_S = 600
 TEMPLATE = """
 {%- extends 'basic/index.html.j2' -%}
@@ -61,11 +63,15 @@ def main() -> int:
                 if one.name in wanted:
                     print(f"{one.title} …", flush=True)
                     write(options.to, one.name, page(one.title, render(one, run=not options.saved),
-                                                     **neighbours(everything, number)), everything)
+                                                     **neighbours(everything, number)))
     except WorkshopError as error:
         print(f"✗ {error}", file=sys.stderr)
         return 1
-    write(options.to, "index", page("Distributed LLM inference with vLLM", front(everything)), everything)
+    write(options.to, "index", page("Distributed LLM inference with vLLM", front(everything)))
+    for path in DOCUMENTS:
+        text = path.read_text(encoding="utf-8")
+        body = with_pictures(f'<div class="markdown">{markdown2html(text)}</div>', path.parent)
+        write(options.to, path.stem, page(title_of(path), body))
     print(f"✓ {options.to / 'index.html'}")
     return 0
 
@@ -99,9 +105,8 @@ def render(chapter: Chapter, run: bool) -> str:
     """
     path = course.course_folder() / f"{chapter.name}.ipynb"
     notebook = nbformat.read(path, as_version=4)
-    if run:
-        execute(notebook, path)
-    draw_widgets(notebook)
+    draw_widgets(notebook, execute(notebook, path) if run else {})
+    notebook.metadata.pop("widgets", None)      # else nbconvert writes all their states into a script
     for cell in notebook.cells:
         if cell.cell_type == "markdown":
             cell.source = with_formulas(cell.source)
@@ -112,25 +117,40 @@ def render(chapter: Chapter, run: bool) -> str:
     return note + body
 
 
-def execute(notebook: nbformat.NotebookNode, path: Path) -> None:
-    """Run a notebook in place, in its own folder."""
-    client = NotebookClient(notebook, timeout=CELL_TIMEOUT_S, kernel_name="python3", store_widget_state=True,
+def execute(notebook: nbformat.NotebookNode, path: Path) -> dict[str, str]:
+    """Run a notebook in place, in its own folder; return the widgets' HTML as of the cell that first showed them.
+
+    Later cells, solutions among them, move the controls; a reader is to see what a learner sees first.
+    """
+    first: dict[str, str] = {}
+
+    def keep(cell: nbformat.NotebookNode, cell_index: int, execute_reply: dict) -> None:
+        state = {key: {"model_name": one["_model_name"], "state": one} for key, one in client.widget_state.items()}
+        for model_id in views(cell):
+            first.setdefault(model_id, Widgets(state, output_html).html(model_id))
+    client = NotebookClient(notebook, timeout=CELL_TIMEOUT_S, kernel_name="python3", on_cell_executed=keep,
                             resources={"metadata": {"path": str(path.parent)}})
     try:
         client.execute()
     except Exception as error:
         raise WorkshopError(f"{path.name} does not run: {str(error).strip().splitlines()[-1][:300]}",
                             "Mend that cell first.") from None
+    return first
 
 
-def draw_widgets(notebook: nbformat.NotebookNode) -> None:
-    """Replace every view of a widget by its HTML."""
-    widgets = Widgets.of(notebook, output_html)
+def views(cell: nbformat.NotebookNode) -> list[str]:
+    """Return the ids of the widgets that a cell shows."""
+    return [output["data"][VIEW]["model_id"] for output in cell.get("outputs", ()) if VIEW in output.get("data", {})]
+
+
+def draw_widgets(notebook: nbformat.NotebookNode, first: dict[str, str]) -> None:
+    """Replace every view of a widget by its HTML: the given one, else the state that the notebook was saved with."""
+    saved = Widgets.of(notebook, output_html)
     for cell in notebook.cells:
         for output in cell.get("outputs", ()):
-            data = output.get("data", {})
-            if VIEW in data:
-                drawn = widgets.html(data[VIEW]["model_id"])
+            if VIEW in output.get("data", {}):
+                model_id = output["data"][VIEW]["model_id"]
+                drawn = first[model_id] if model_id in first else saved.html(model_id)
                 output["data"] = {"text/html": f'<div class="widget"><p>Interactive in JupyterLab</p>{drawn}</div>'}
 
 
@@ -145,18 +165,25 @@ def output_html(output: dict) -> str:
     return f"<pre>{html.escape(output.get('text') or data.get('text/plain', ''))}</pre>"
 
 
+def title_of(path: Path) -> str:
+    """Return a document's heading."""
+    return path.read_text(encoding="utf-8").splitlines()[0].lstrip("# ")
+
+
 def front(everything: list[Chapter]) -> str:
-    """Return the first page: what it is, and the map."""
+    """Return the first page: what it is, the map, and what else there is to read."""
     path = CourseMap(tuple(everything), frozenset())
+    documents = "".join(f'<li><a href="{each.stem}.html">{html.escape(title_of(each))}</a></li>' for each in DOCUMENTS)
     return ("<h1>Distributed LLM inference with vLLM</h1><p>A workshop in notebooks: from the memory arithmetic to a "
             "405B server on a SLURM cluster. These pages show the notebooks as they ran, on vLLM on a CPU with a small "
             "Llama; nothing here needs a kernel. To do the course, get the repository and run "
-            f"<code>make workshop</code>.</p>{path._repr_html_()}")
+            f"<code>make workshop</code>.</p>{path._repr_html_()}<h2>To look things up</h2><ul>{documents}</ul>")
 
 
-def write(folder: Path, name: str, text: str, everything: list[Chapter]) -> None:
+def write(folder: Path, name: str, text: str) -> None:
     """Write one page, its links leading to pages."""
-    (folder / f"{name}.html").write_text(local_links(text, [one.name for one in everything]), encoding="utf-8")
+    pages = [*(one.name for one in chapters()), *(path.stem for path in DOCUMENTS), "index"]
+    (folder / f"{name}.html").write_text(local_links(text, pages), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ import html
 import io
 import re
 from collections.abc import Sequence
+from pathlib import Path
 
 from pygments.formatters import HtmlFormatter
 
@@ -52,7 +53,8 @@ summary {{ cursor: pointer; font-weight: 600; }}
 .widget > p {{ margin: 0 0 8px; font-size: 12px; color: {style.MUTED}; }}
 .w-column > * {{ margin-bottom: 6px; }} .w-row {{ display: flex; flex-wrap: wrap; gap: 4px 16px; align-items: center; }}
 .w-control {{ display: inline-flex; gap: 8px; align-items: center; font-size: 13px; max-width: 100%; }}
-.w-wide {{ display: flex; }} .w-wide > input, .w-wide > textarea {{ flex: 1; min-width: 0; font: inherit; }}
+.w-label {{ min-width: 76px; }} .w-wide {{ display: flex; }}
+.w-wide > input, .w-wide > textarea {{ flex: 1; min-width: 0; font: inherit; }}
 .w-control input[type=range] {{ width: 130px; accent-color: {style.BLUE}; }}
 .w-html:empty {{ display: none; }} .w-button {{ font: inherit; font-size: 13px; padding: 3px 10px; }}
 .w-chosen {{ border-color: {style.BLUE}; font-weight: 600; }}
@@ -91,10 +93,28 @@ def neighbours(chapters: Sequence[Chapter], number: int) -> dict[str, tuple[str,
 
 
 def local_links(text: str, names: Sequence[str]) -> str:
-    """Let links to notebooks of the site lead to its pages."""
-    for name in names:
-        text = text.replace(f'href="{name}.ipynb"', f'href="{name}.html"')
-    return text
+    """Let links to notebooks and documents lead to their pages; what has no page becomes plain text."""
+    def one(found: re.Match) -> str:
+        before, address, after, words = found.groups()
+        if re.match(r"https?:|mailto:|#", address):
+            return found[0]
+        name, _, anchor = address.partition("#")
+        name = re.sub(r"\.(ipynb|md|html)$", "", name.rsplit("/", 1)[-1])
+        if name not in names:
+            return words
+        return f'<a{before}href="{name}.html{"#" * bool(anchor)}{anchor}"{after}>{words}</a>'
+    return re.sub(r'<a( [^>]*?|\s)href="([^"]*)"([^>]*)>(.*?)</a>', one, text, flags=re.DOTALL)
+
+
+def with_pictures(text: str, folder: Path) -> str:
+    """Put the pictures that lie beside a document into its page."""
+    def one(found: re.Match) -> str:
+        path = folder / found[2]
+        if found[2].startswith(("data:", "http")) or not path.is_file():
+            return found[0]
+        kind = "svg+xml" if path.suffix == ".svg" else path.suffix[1:]
+        return f'{found[1]}data:image/{kind};base64,{base64.b64encode(path.read_bytes()).decode()}"'
+    return re.sub(r'(<img[^>]*? src=")([^"]+)"', one, text)
 
 
 def with_formulas(markdown: str) -> str:

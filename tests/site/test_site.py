@@ -1,0 +1,152 @@
+"""The site: notebooks as pages that read well without a kernel, without scripts and without the internet."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import lab_page
+import nbformat
+import pytest
+
+ROOT = Path(__file__).parents[2]
+BUILD = ROOT / "docs" / "site" / "build.py"
+
+
+@pytest.fixture
+def site_modules(monkeypatch):
+    """The site's modules, which are scripts and no package."""
+    monkeypatch.syspath_prepend(str(BUILD.parent))
+    import static_page
+    import static_widgets
+
+    return static_page, static_widgets
+
+
+def state_of(models: dict) -> dict:
+    """What a notebook keeps of widgets, by their ids."""
+    import ipywidgets as w
+
+    def flat(value):
+        if isinstance(value, w.Widget):
+            return f"IPY_MODEL_{value.model_id}"
+        return [flat(each) for each in value] if isinstance(value, list | tuple) else value
+    return {key: {"model_name": one._model_name, "state": {name: flat(getattr(one, name)) for name in one.keys}}
+            for key, one in models.items()}
+
+
+def test_controls_become_inputs_with_their_labels_and_values(site_modules):
+    import ipywidgets as w
+
+    box = w.VBox([
+        w.HTML("<b>picture</b>"), w.IntSlider(7, min=1, max=9, description="GPUs"),
+        w.FloatSlider(0.925, min=0, max=1, description="utilization", readout_format=".2f"),
+        w.SelectionSlider(options=[("4k", 4096), ("128k", 131072)], value=131072, description="context"),
+        w.Dropdown(options=["h100", "a<100"], value="a<100", description="GPU"),
+        w.ToggleButtons(options=["raw", "processed"], value="processed"), w.Button(description="Sample"),
+        w.Textarea("two\nlines", description="prompt"), w.BoundedIntText(16, max=99, description="max_tokens"),
+        w.Checkbox(True, description="ticked"), w.Play(max=5),
+        w.FloatProgress(0.4, max=1.0, description="done"), w.Label("words"),
+        w.HBox([w.HTML("hidden")], layout=w.Layout(display="none")),
+        w.Tab([w.HTML("one"), w.HTML("two")], titles=["First", "Second"], selected_index=1)])
+    models, queue = {}, [box]
+    while queue:
+        one = queue.pop()
+        models[one.model_id] = one
+        queue += [*getattr(one, "children", ()), *([one.layout] if hasattr(one, "layout") else [])]
+    drawn = site_modules[1].Widgets(state_of(models)).html(box.model_id)
+    assert "<b>picture</b>" in drawn and "hidden" not in drawn
+    for name, value in (("GPUs", "7"), ("utilization", "0.93"), ("context", "128k")):
+        assert re.search(rf'{name}</span><input type="range" disabled [^>]*><output>{value}</output>', drawn), name
+    assert "<select disabled><option>a&lt;100</option></select>" in drawn
+    assert 'w-chosen">processed' in drawn and "two\nlines</textarea>" in drawn and 'value="16"' in drawn
+    assert '<progress max="1.0" value="0.4">' in drawn and "<span>words</span>" in drawn and " checked>" in drawn
+    assert "<details><summary>First" in drawn and "<details open><summary>Second" in drawn
+    assert drawn.count("<input") == drawn.count("<input type") and "disabled" in drawn
+    enabled = re.findall(r"<(?:input|button|select|textarea)(?![^>]*disabled)[^>]*>", drawn)
+    assert not enabled, "nothing pretends that it can be moved"
+
+
+def test_a_widget_that_cannot_be_drawn_is_no_silent_gap(site_modules):
+    with pytest.raises(KeyError, match="ColorPicker"):
+        site_modules[1].Widgets({"a": {"model_name": "ColorPickerModel", "state": {}}}).html("IPY_MODEL_a")
+
+
+def test_formulas_are_drawn_and_code_and_prices_stay(site_modules):
+    page = site_modules[0]
+    drawn = page.with_formulas(r"so $y = f(x W_1) W_2$ and `$HOME` and $5 or $6 and ``a $b$ c``")
+    assert drawn.count("<img") == 1 and 'alt="y = f(x W_1) W_2"' in drawn
+    assert "`$HOME`" in drawn and "``a $b$ c``" in drawn
+    assert "http" not in re.sub(r'src="[^"]*"', "", drawn)
+
+
+def test_every_formula_of_the_course_can_be_drawn(site_modules):
+    for path in sorted((ROOT / "notebooks").glob("*.ipynb")):
+        for cell in nbformat.read(path, as_version=4).cells:
+            if cell.cell_type == "markdown":
+                site_modules[0].with_formulas(cell.source)
+
+
+def build(*arguments: str) -> subprocess.CompletedProcess:
+    return subprocess.run([sys.executable, str(BUILD), *arguments], cwd=ROOT, capture_output=True, text=True)
+
+
+def test_an_unknown_notebook_is_wrong_use(tmp_path):
+    done = build("--only", "99_none", "--to", str(tmp_path))
+    assert done.returncode == 2 and "there are: 00_start" in done.stderr and not list(tmp_path.iterdir())
+
+
+def test_every_notebook_becomes_a_page_with_its_neighbours(tmp_path):
+    done = build("--saved", "--to", str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    names = sorted(path.stem for path in (ROOT / "notebooks").glob("*.ipynb"))
+    assert sorted(path.stem for path in tmp_path.glob("*.html")) == sorted(
+        [*names, "index", *(path.stem for path in (ROOT / "docs").glob("*.md"))])
+    for path in tmp_path.glob("*.html"):
+        text = path.read_text()
+        assert ".ipynb" not in " ".join(re.findall(r'href="([^"]*)"', text)), "links lead to pages"
+        for target in re.findall(r'href="([^":#]+)"', text):
+            assert (tmp_path / target).exists(), f"{path.name} leads to {target}"
+        assert "<script" not in text and "@import" not in text and "<link" not in text
+    index = (tmp_path / "index.html").read_text()
+    assert all(f'href="{name}.html"' in index for name in names)
+
+
+def refuse_all_but_files(context) -> list[str]:
+    """Abort what is asked for elsewhere, and return the list that it is written into."""
+    asked = []
+
+    def refuse(route) -> None:
+        asked.append(route.request.url)
+        route.abort()
+    context.route(re.compile(r"^(?!file:|data:)"), refuse)
+    return asked
+
+
+@pytest.mark.live
+@pytest.mark.browser
+def test_pages_with_widgets_need_nothing_from_elsewhere(browser, server, live_home, tmp_path):
+    done = build("--only", "00_start", "04_sampling", "--home", str(live_home), "--to", str(tmp_path))
+    assert done.returncode == 0, done.stderr[-3000:]
+    for scheme in ("light", "dark"):
+        context = browser.new_context(viewport={"width": 900, "height": 1200}, color_scheme=scheme)
+        elsewhere = refuse_all_but_files(context)
+        page = context.new_page()
+        for name in ("index", "00_start", "04_sampling"):
+            page.goto((tmp_path / f"{name}.html").as_uri())
+            assert page.evaluate("document.documentElement.scrollWidth") <= 900, f"{name} is wider than the screen"
+            lab_page.OUTPUT.mkdir(parents=True, exist_ok=True)
+            page.screenshot(path=lab_page.OUTPUT / f"site_{name}_{scheme}.png", full_page=True)
+        assert page.locator(".widget [role=img]").count() >= 2, "the pictures of the widgets are there"
+        explorer = page.locator(".widget", has=page.locator("label", has_text="temperature")).first
+        box = explorer.locator("[role=img]").first.bounding_box()
+        assert explorer.is_visible() and box["width"] > 300 and box["height"] > 100
+        assert explorer.locator("input[type=range][disabled]").count() >= 4
+        assert page.locator("details.solution").first.locator("pre").first.is_hidden(), "solutions are folded"
+        page.locator("details.solution summary").first.click()
+        assert page.locator("details.solution").first.locator("pre").first.is_visible()
+        assert page.locator(".workshop-check[data-state=right]").count() >= 5, "they were run, and are right"
+        assert not elsewhere
+        context.close()
