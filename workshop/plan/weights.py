@@ -74,7 +74,7 @@ def _attention(m: ModelConfig) -> list[Weight]:
 
 
 def _mla(m: ModelConfig) -> list[Weight]:
-    a, n, h = m.mla, m.num_attention_heads, m.hidden_size
+    a, n, h = m.mla or m.latent_projections, m.num_attention_heads, m.hidden_size
     qk = a.qk_nope_head_dim + a.qk_rope_head_dim
     latent = a.kv_lora_rank + a.qk_rope_head_dim
     if a.q_lora_rank:
@@ -132,7 +132,7 @@ def _moe_mlp(m: ModelConfig) -> list[Weight]:
 def layer_weights(m: ModelConfig, index: int) -> tuple[Weight, ...]:
     """Return the weights of decoder layer `index`."""
     is_mamba = m.mamba and index in m.mamba.layers
-    mixer = _mamba(m) if is_mamba else _mla(m) if m.mla else _attention(m)
+    mixer = _mamba(m) if is_mamba else _mla(m) if m.mla or m.latent_projections else _attention(m)
     mlp = _moe_mlp(m) if m.moe and index in m.moe.layers else _dense_mlp(m, m.intermediate_size)
     norms = [Weight(f"norm{i}", m.hidden_size, bias=m.traits.norm_bias) for i in range(m.traits.norms)]
     return tuple(mixer + mlp + norms)

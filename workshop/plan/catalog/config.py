@@ -123,6 +123,7 @@ class ModelConfig:
     traits: Traits = field(default_factory=Traits)
     moe: Moe | None = None
     mla: Mla | None = None
+    latent_projections: Mla | None = None            # MLA's matrices, but the engine keeps K and V whole (MiniCPM3)
     mamba: Mamba | None = None
     quantization: Quantization | None = None
     multimodal: bool = False                         # only the text model is planned

@@ -150,6 +150,16 @@ def minicpm(f: Fields) -> dict:
     return {"traits": Traits(embedding_scaled=True), "tie": f.flag("tie_word_embeddings", True)}
 
 
+def minicpm3(f: Fields) -> dict:
+    """MLA's projections; but vLLM 0.32.0's minicpm3.py keeps K and V of every head, V padded to the width of K."""
+    heads = f.int("num_attention_heads")
+    latent = Mla(f.int("kv_lora_rank"), f.optional_int("q_lora_rank"), f.int("qk_nope_head_dim"),
+                 f.int("qk_rope_head_dim"), f.int("v_head_dim", f.int("hidden_size") // heads))
+    return {"traits": Traits(embedding_scaled=True), "tie": f.flag("tie_word_embeddings", True), "kv_heads": heads,
+            "latent_projections": latent, "head_dim": latent.qk_nope_head_dim + latent.qk_rope_head_dim,
+            "rotary_dim": latent.qk_rope_head_dim}
+
+
 def deepseek(f: Fields) -> dict:
     mla = Mla(f.int("kv_lora_rank"), f.optional_int("q_lora_rank"), f.int("qk_nope_head_dim"),
               f.int("qk_rope_head_dim"), f.int("v_head_dim"))
@@ -222,6 +232,7 @@ FAMILIES: dict[str, tuple[Callable[[Fields], dict], tuple[str, ...]]] = {
     "Olmo2ForCausalLM": (olmo2, ("olmo2",)),
     "GraniteForCausalLM": (granite, ("granite",)),
     "MiniCPMForCausalLM": (minicpm, ("minicpm",)),
+    "MiniCPM3ForCausalLM": (minicpm3, ("minicpm3",)),
     "DeepseekV2ForCausalLM": (deepseek, ("deepseek_v2",)),
     "DeepseekV3ForCausalLM": (deepseek, ("deepseek_v3", "kimi_k2")),
     "GptOssForCausalLM": (gpt_oss, ("gpt_oss",)),

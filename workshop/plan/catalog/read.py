@@ -114,7 +114,8 @@ def _build(f: Fields, facts: dict, architecture: str, name: str, multimodal: boo
         max_position_embeddings=_longest(f, positions, architecture), default_model_len=_default_length(f),
         tie_word_embeddings=f.flag("tie_word_embeddings", facts.get("tie", False)), rotary_dim=rotary,
         rope_tables=tables, layer_windows=_windows(f, facts), layer_chunks=facts.get("chunks", ()), traits=traits,
-        moe=facts.get("moe"), mla=facts.get("mla"), mamba=facts.get("mamba"), multimodal=multimodal, raw=raw,
+        moe=facts.get("moe"), mla=facts.get("mla"), latent_projections=facts.get("latent_projections"),
+        mamba=facts.get("mamba"), multimodal=multimodal, raw=raw,
         quantization=quant.from_config(quantized, f.where) if quantized else None)
 
 
