@@ -19,6 +19,7 @@ COMMANDS = {
     "stop": "Stop a server.",
     "share": "Let a class use your server.",
     "plan": "Predict memory, parallelism and speed of a model on GPUs.",
+    "models": "Which models the catalogue has, and the fewest GPUs that serve each.",
     "reconcile": "Compare the plan with what vLLM's own log says.",
     "slurm": "Submit a server to a SLURM cluster, and watch it.",
     "prefetch": "Download a model to a shared folder, whole and checked.",

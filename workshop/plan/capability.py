@@ -15,6 +15,8 @@ BFLOAT16 = 8.0          # least compute capability; platforms/cuda.py check_if_s
 LEAST = {"awq": 7.5, "awq_marlin": 7.5, "gptq": 6.0, "gptq_marlin": 7.5, "bitsandbytes": 7.0, "experts_int8": 8.0,
          "fbgemm_fp8": 8.0, "fp8": 7.5, "modelopt": 8.9, "modelopt_fp4": 7.5, "moe_wna16": 7.0, "mxfp4": 8.0,
          "torchao": 7.5}
+# They overflow in float16: _FLOAT16_NOT_SUPPORTED_MODELS in vllm/config/model.py, by model_type.
+NOT_FLOAT16 = ("gemma2", "gemma3", "gemma3_text")
 
 
 def capability(gpu: GPU) -> float:
@@ -29,8 +31,13 @@ def dtype_for(model: ModelConfig, gpu: GPU, dtype: str) -> str:
     """Return the dtype to ask vLLM for: the given one, or `half` where the model's own would not run.
 
     Raises:
-        BadInput: bfloat16 was asked for and the GPU has none.
+        BadInput: bfloat16 was asked for and the GPU has none, or float16 where the model overflows in it.
     """
+    lacking = capability(gpu) < BFLOAT16
+    if model.model_type in NOT_FLOAT16 and (DTYPES.get(dtype) == "float16" or (lacking and dtype == "auto")):
+        raise BadInput(f"{model.name} does not run in float16, which vLLM refuses for it: its numbers overflow.",
+                       "Give --dtype float32 (twice the memory)" + (", or a GPU from the A100 on." if lacking else
+                       ", or leave --dtype out."))
     if capability(gpu) >= BFLOAT16:
         return dtype
     if DTYPES.get(dtype) == "bfloat16":

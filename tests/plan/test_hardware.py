@@ -1,0 +1,86 @@
+"""The table of models and GPUs: its page is up to date, its counts hold by arithmetic, its refusals say why."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from workshop.cli.models import command
+from workshop.errors import BadInput
+from workshop.plan import hardware, models_page
+from workshop.plan.catalog import list_models, load_gpu, load_model
+from workshop.plan.kv_cache import kv_cache_bytes_per_token
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+def test_the_page_is_what_the_catalogue_makes():
+    assert (DOCS / "models.md").read_text(encoding="utf-8") == models_page.page(), \
+        "run: workshop models --markdown > docs/models.md"
+
+
+def test_every_catalogued_model_has_a_row_and_every_family_of_the_course_a_model():
+    rows = hardware.table()
+    assert sorted(r.model for r in rows) == sorted(list_models())
+    assert {r.family for r in rows} >= {"Jamba", "Llama", "MiniCPM", "MiniCPM3", "Mistral", "Mixtral", "Yi", "DeepSeek",
+                                        "Falcon", "Qwen"}
+
+
+@pytest.mark.parametrize(("model", "gpu", "gpus"), [
+    # weights in GiB / what a GPU may use (0.92 of it): 15.0 / 13.6, 15.0 / 20.3, 131.4 / 72.9, 756.0 / 128.6
+    ("llama-3.1-8b", "t4", 2), ("llama-3.1-8b", "a10g", 1), ("llama-3.1-70b", "h100", 2), ("llama-3.1-405b", "h200", 8),
+    ("llama-3.1-405b", "h100", 16)])
+def test_the_fewest_gpus_follow_from_the_weights(model, gpu, gpus):
+    place = hardware.smallest(model, gpu)
+    assert place.gpus == gpus and place.plan.fits
+    usable = 0.92 * load_gpu(gpu).engine_gib
+    assert hardware.row(model).weights_gib < gpus * usable
+    # Half as many would be too tight for weights, overheads and one request.
+    assert gpus == 1 or hardware.row(model).weights_gib > gpus / 2 * usable * 0.8
+
+
+def test_minicpm3_compresses_its_keys_but_its_cache_is_whole():
+    # 62 layers · (K and V padded to K's 64 + 32) · 40 heads · 2 bytes; MLA's latent would be 62 · (256 + 32) · 2
+    m = load_model("minicpm3-4b")
+    assert kv_cache_bytes_per_token(m) == 62 * 2 * 40 * 96 * 2 == 952_320
+    assert m.kind == "MHA" and "MLA" in hardware.architecture(m)
+    assert kv_cache_bytes_per_token(load_model("deepseek-v2-lite")) == 27 * (512 + 64) * 2
+
+
+def test_jamba_keeps_a_cache_in_four_of_its_32_layers():
+    assert kv_cache_bytes_per_token(load_model("jamba-v0.1")) == 4 * 2 * 8 * 128 * 2
+    assert "28 of 32 layers Mamba" in hardware.architecture(load_model("jamba-v0.1"))
+
+
+@pytest.mark.parametrize(("model", "gpu", "says"), [
+    ("gemma-2-9b", "t4", "float16"), ("gpt-oss-20b", "t4", "compute capability 7.5"),
+    ("llama-3.1-405b", "t4", "More than 16")])
+def test_where_it_does_not_run_the_row_says_why(model, gpu, says):
+    place = hardware.smallest(model, gpu)
+    assert place.gpus == 0 and says in place.reason
+
+
+def test_a_t4_runs_a_bfloat16_model_in_float16():
+    assert "--dtype half" in hardware.smallest("llama-3.2-1b", "t4").plan.command
+
+
+def test_the_command_prints_names_rows_and_json():
+    run = CliRunner().invoke
+    assert run(command, ["--names"]).output.split() == list_models()
+    rows = json.loads(run(command, ["--json", "--family", "mixtral", "--gpu", "h100"]).output)
+    assert {r["model"] for r in rows} == {"mixtral-8x7b", "mixtral-8x22b"}
+    small = next(r for r in rows if r["model"] == "mixtral-8x7b")
+    assert small["parameters"] == 46_702_792_704 and small["smallest"]["h100"]["gpus"] == 2
+    assert "mistralai/Mixtral-8x7B" in small["smallest"]["h100"]["command"]
+    shown = run(command, ["gemma-2-9b", "--gpu", "t4"]).output
+    assert "gemma-2-9b" in shown and "overflow" in shown
+
+
+@pytest.mark.parametrize("arguments", [["--family", "gpt5"], ["nonsense"], ["--gpu", "h1000"]])
+def test_unknown_names_are_refused_with_the_choices(arguments):
+    with pytest.raises(BadInput) as caught:
+        CliRunner().invoke(command, arguments, catch_exceptions=False, standalone_mode=False)
+    assert caught.value.remedy

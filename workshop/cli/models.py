@@ -1,0 +1,68 @@
+"""`workshop models`: which models the catalogue has, and the fewest GPUs that serve each."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+
+@click.command()
+@click.argument("names", nargs=-1, metavar="[MODEL …]")
+@click.option("--gpu", "gpus", multiple=True, help="Only this GPU; may be given again.  [default: eight kinds]")
+@click.option("--family", help="Only this family: llama, mistral, mixtral, qwen, deepseek, falcon, yi, minicpm, …")
+@click.option("--max-model-len", type=click.IntRange(min=1), help="Tokens of the one request that must fit.  "
+                                                                  "[default: 8192]")
+@click.option("--names", "only_names", is_flag=True, help="Print the names alone.")
+@click.option("--json", "as_json", is_flag=True, help="Print data instead of text.")
+@click.option("--markdown", is_flag=True, help="Print docs/models.md.")
+def command(names: tuple[str, ...], gpus: tuple[str, ...], family: str | None, max_model_len: int | None,
+            only_names: bool, as_json: bool, markdown: bool) -> None:
+    """List the catalogue: what each model needs, and how many GPUs of each kind serve it.
+
+    \b
+      workshop models --family qwen
+      workshop models llama-3.1-70b mixtral-8x7b --gpu l4 --gpu h100
+    """
+    from workshop.plan import hardware, models_page
+    from workshop.plan.catalog import list_models, load_gpu, load_model
+
+    if markdown:
+        click.echo(models_page.page(), nl=False)
+        return
+    chosen = [load_model(name).name for name in names] or (hardware.names_of(family) if family else list_models())
+    if only_names:
+        click.echo(json.dumps(chosen, indent=2) if as_json else "\n".join(chosen))
+        return
+    kinds = tuple(load_gpu(gpu).name for gpu in gpus) or hardware.GPUS
+    rows = hardware.table(chosen, kinds, max_model_len or hardware.CONTEXT)
+    if as_json:
+        click.echo(json.dumps([r.to_dict() for r in rows], indent=2, ensure_ascii=False))
+    else:
+        _show(rows, kinds, max_model_len or hardware.CONTEXT)
+
+
+def _show(rows: list, kinds: tuple[str, ...], context: int) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from workshop.plan.hardware import size_words
+
+    console = Console(highlight=False, width=max(Console().width, 60))
+    out = Table(box=None, pad_edge=False, header_style="dim")
+    for title in ("model", "parameters", "weights GiB", "KV KiB"):
+        out.add_column(title, justify="left" if title == "model" else "right", no_wrap=True)
+    for kind in kinds:
+        out.add_column(kind, justify="right", no_wrap=True, min_width=len(kind))
+    for r in rows:
+        cells = [str(p.gpus) if p.gpus else "[dim]–[/]" if p.reason.startswith("More") else "[red]✗[/]"
+                 for p in r.places]
+        out.add_row(f"[bold]{r.model}[/]", size_words(r.parameters), f"{r.weights_gib:,.1f}",
+                    f"{r.kv_kib_per_token:,.4g}", *cells)
+    console.print(out)
+    console.print(f"\n[dim]GPUs that hold the model and one request of {context:,} tokens. –: more than 16. ✗: no "
+                  "kernels for it there.\nThe whole plan, with its command: workshop plan MODEL --gpu GPU[/]")
+    if len(rows) == 1:
+        for place in rows[0].places:
+            if not place.gpus and not place.reason.startswith("More"):
+                console.print(f"[dim]{place.gpu}: {place.reason}[/]")

@@ -1,0 +1,144 @@
+"""Every catalogued model on every kind of GPU: the fewest that serve it, and the command. Arithmetic over `plan`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from workshop.errors import BadInput
+from workshop.plan.catalog import list_models, load_gpu, load_model
+from workshop.plan.catalog.config import ModelConfig
+from workshop.plan.catalog.gpus import GIB
+from workshop.plan.kv_cache import kv_cache_bytes_per_token
+from workshop.plan.memory import weight_bytes
+from workshop.plan.parallelism import Plan, plan
+from workshop.plan.weights import active_parameters, parameters
+
+GPUS = ("t4", "a10g", "l4", "a100-40gb", "a100-80gb", "h100", "h200", "b200")
+CONTEXT = 8192           # tokens of the one request that must fit; less where the model reads less
+MOST = 16                # two nodes of eight
+
+# How a catalogue name begins → the family it is listed under, in the order of the list.
+FAMILIES = {
+    "llama": "Llama", "tinyllama": "Llama", "mistral": "Mistral", "mixtral": "Mixtral", "qwen": "Qwen",
+    "deepseek": "DeepSeek", "falcon": "Falcon", "yi": "Yi", "minicpm3": "MiniCPM3", "minicpm": "MiniCPM",
+    "jamba": "Jamba",
+}
+OTHERS = "Others"
+
+
+@dataclass(frozen=True)
+class Place:
+    """The fewest GPUs of one kind that hold a model and one request.
+
+    Attributes:
+        gpus: 0: it does not run there, and `reason` says why.
+        plan: the whole plan, with its command; None where gpus is 0.
+    """
+
+    gpu: str
+    gpus: int
+    reason: str = ""
+    plan: Plan | None = None
+
+
+@dataclass(frozen=True)
+class Row:
+    """One model of the table. Sizes in GiB of 2**30 bytes, and KiB of 2**10."""
+
+    model: str
+    family: str
+    architecture: str
+    parameters: int
+    active_parameters: int
+    weights_gib: float
+    kv_kib_per_token: float
+    max_position_embeddings: int
+    source: str
+    places: tuple[Place, ...]
+
+    def to_dict(self) -> dict:
+        """Return plain data, as `workshop models --json` prints it."""
+        out = {k: v for k, v in self.__dict__.items() if k != "places"}
+        out["smallest"] = {p.gpu: {"gpus": p.gpus, "reason": p.reason, "command": p.plan.command if p.plan else "",
+                                   "tensor_parallel_size": p.plan.tensor_parallel_size if p.plan else 0,
+                                   "pipeline_parallel_size": p.plan.pipeline_parallel_size if p.plan else 0}
+                           for p in self.places}
+        return out
+
+
+def family(name: str) -> str:
+    """Return the family of a catalogue name."""
+    return next((title for start, title in FAMILIES.items() if name.startswith(start)), OTHERS)
+
+
+def families() -> list[str]:
+    """Return the families in the table's order."""
+    return [*dict.fromkeys(FAMILIES.values()), OTHERS]
+
+
+def architecture(m: ModelConfig) -> str:
+    """Return what the layers are, in a few words: "GQA 64/8", "MLA, 256 experts, 8 a token"."""
+    heads = "" if m.mla else f" {m.num_attention_heads}/{m.num_key_value_heads}"
+    parts = [f"{m.kind}{heads}"]
+    if m.latent_projections:
+        parts[0] = f"MLA, cached as {parts[0]}"
+    if m.mamba:
+        parts.append(f"{len(m.mamba.layers)} of {m.num_hidden_layers} layers Mamba")
+    if m.sliding:
+        windows = [w for w in m.layer_windows if w]
+        parts.append(f"{len(windows)} of {m.num_hidden_layers} layers see {min(windows):,} tokens")
+    if m.moe:
+        parts.append(f"{m.moe.num_experts} experts, {m.moe.experts_per_token} a token")
+    if m.quantization:
+        parts.append(f"{m.quantization.method}, {m.quantization.weight_bits} bit")
+    return ", ".join(parts)
+
+
+def smallest(model: str | ModelConfig, gpu: str, *, context: int = CONTEXT, most: int = MOST,
+             **settings: object) -> Place:
+    """Return the fewest GPUs of one kind that hold the model and one request of `context` tokens.
+
+    Args:
+        context: max_model_len; less where the model reads less.
+        most: more GPUs than this are not looked for.
+        settings: anything else that `plan` takes, for example quantization="fp8".
+    """
+    m, g = load_model(model), load_gpu(gpu)
+    try:
+        found = plan(m, g, max_model_len=min(context, m.max_position_embeddings), usage="serve", **settings)
+    except BadInput as error:            # no bfloat16, no kernels: not a matter of memory
+        return Place(g.name, 0, f"{error.message} {error.remedy}")
+    if not found.fits or found.gpus > most:
+        return Place(g.name, 0, f"More than {most} × {g.title}.")
+    return Place(g.name, found.gpus, "", found)
+
+
+@lru_cache(maxsize=512)
+def row(name: str, gpus: tuple[str, ...] = GPUS, context: int = CONTEXT) -> Row:
+    """Return one model's row. Raises BadInput for a model or GPU that is not catalogued."""
+    m = load_model(name)
+    return Row(m.name, family(m.name), architecture(m), parameters(m), active_parameters(m), weight_bytes(m) / GIB,
+               kv_cache_bytes_per_token(m) / 1024, m.max_position_embeddings, m.source,
+               tuple(smallest(m, gpu, context=context) for gpu in gpus))
+
+
+def table(names: Sequence[str] = (), gpus: Sequence[str] = GPUS, context: int = CONTEXT) -> list[Row]:
+    """Return the rows of these models, or of all, by family and then by size."""
+    order = families()
+    rows = [row(name, tuple(gpus), context) for name in names or list_models()]
+    return sorted(rows, key=lambda r: (order.index(r.family), r.parameters, r.model))
+
+
+def names_of(wanted: str) -> list[str]:
+    """Return the catalogue names of a family (in any case). Raises BadInput naming the families."""
+    titles = {title.lower(): title for title in families()}
+    if wanted.lower() not in titles:
+        raise BadInput(f"There is no family {wanted!r}.", f"Choose from: {', '.join(families())}.")
+    return [name for name in list_models() if family(name) == titles[wanted.lower()]]
+
+
+def size_words(count: int) -> str:
+    """Return a number of parameters as people say it: "8.0 B", "494 M"."""
+    return f"{count / 1e9:,.1f} B" if count >= 1e9 else f"{count / 1e6:,.0f} M"
