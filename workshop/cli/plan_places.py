@@ -124,8 +124,8 @@ def _table(offers: list) -> None:
     if table.row_count:
         console.print(table)
         length = next(offer.plan.max_model_len for offer in offers if offer.fits)
-        console.print(f"\n  [dim]requests: of {length:,} tokens at once; tokens/s: for one of them alone; the OS disk is "
-                      "extra.[/]")
+        console.print(f"\n  [dim]requests: of {length:,} tokens at once; tokens/s: for one of them alone; "
+                      "the OS disk is extra.[/]")
     console.print()
     for offer in (offer for offer in offers if not offer.fits):
         m = offer.machine

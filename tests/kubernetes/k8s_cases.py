@@ -1,0 +1,59 @@
+"""The five overlays: what is expected of each, and their resources, resolved."""
+
+from __future__ import annotations
+
+import shlex
+from copy import deepcopy
+from functools import cache
+from pathlib import Path
+
+import k8s_kustomize
+from click.testing import CliRunner
+from k8s_read import Expected
+
+from workshop.cli.plan import command
+
+ROOT = Path(__file__).parents[2]
+TREE = ROOT / "kubernetes"
+# Parameters as published (10**9), two bytes each; GPUs as the seeds of the course have them.
+EXPECTED = {
+    "mistral-7b": Expected(2 * 7_248_023_552, 1, 2, "Tesla-T4", bfloat16=False),
+    "llama-3-8b": Expected(2 * 8_030_261_248, 1, 2, "Tesla-T4", bfloat16=False),
+    "falcon-40b": Expected(2 * 41_303_293_952, 1, 8, "NVIDIA-A10G"),
+    "llama-3-1-70b": Expected(2 * 70_553_706_496, 1, 4, "NVIDIA-H100-80GB-HBM3"),
+    "llama-3-1-405b": Expected(2 * 405_853_388_800, 2, 8, "NVIDIA-H100-80GB-HBM3"),
+}
+OVERLAYS = [*EXPECTED]
+
+
+def words_of(name: str) -> list[str]:
+    """The command line in the overlay's first line, without `workshop plan`."""
+    first = (TREE / "overlays" / name / "kustomization.yaml").read_text().splitlines()[0]
+    words = shlex.split(first.removeprefix("# "))
+    assert words[:2] == ["workshop", "plan"]
+    return words[2:]
+
+
+def run(words: list[str]) -> str:
+    done = CliRunner().invoke(command, words, catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+@cache
+def _resolved(name: str) -> list[dict]:
+    return k8s_kustomize.build(TREE / "overlays" / name)
+
+
+def resolved(name: str) -> list[dict]:
+    return deepcopy(_resolved(name))
+
+
+def on_openshift(name: str, folder: Path) -> list[dict]:
+    words = words_of(name)
+    run([*words[:words.index("--output")], "--openshift", "--output", str(folder)])
+    return k8s_kustomize.build(folder / "overlays" / name)
+
+
+def by_kind(docs: list[dict]) -> list[dict]:
+    return sorted(docs, key=lambda doc: (doc["kind"], doc["metadata"]["name"]))

@@ -1,0 +1,74 @@
+"""Reading resolved resources: pod templates, containers, variables, mounts; and what is expected of one model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+GIB = 2**30
+GPU = "nvidia.com/gpu"
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What is right for one model: bytes of its weights, and the GPUs it is planned on."""
+
+    weight_bytes: int
+    nodes: int
+    gpus_per_node: int
+    product: str
+    bfloat16: bool = True
+    openshift: bool = False
+    load_bytes_per_s: float = 0.25e9
+    allowance_s: int = 900
+
+    @property
+    def budget_s(self) -> float:
+        return self.weight_bytes / self.load_bytes_per_s + self.allowance_s
+
+
+def of(docs: list[dict], kind: str) -> list[dict]:
+    return [doc for doc in docs if doc["kind"] == kind]
+
+
+def templates(docs: list[dict]) -> dict[str, dict]:
+    """Every pod template by what it is: server, worker, weights."""
+    found = {}
+    for doc in docs:
+        if doc["kind"] in ("Deployment", "Job"):
+            found["server" if doc["kind"] == "Deployment" else "weights"] = doc["spec"]["template"]
+        elif doc["kind"] == "LeaderWorkerSet":
+            parts = doc["spec"]["leaderWorkerTemplate"]
+            found["server"], found["worker"] = parts["leaderTemplate"], parts["workerTemplate"]
+    return found
+
+
+def serving(docs: list[dict]) -> dict[str, dict]:
+    return {name: template for name, template in templates(docs).items() if name != "weights"}
+
+
+def containers(template: dict) -> list[dict]:
+    return [*template["spec"].get("initContainers", []), *template["spec"]["containers"]]
+
+
+def vllm(template: dict) -> dict:
+    return template["spec"]["containers"][0]
+
+
+def env(container: dict) -> dict[str, dict]:
+    return {each["name"]: each for each in container.get("env", [])}
+
+
+def value(container: dict, name: str) -> str:
+    return env(container).get(name, {}).get("value", "")
+
+
+def bytes_of(text: str) -> int:
+    return int(text.removesuffix("Gi")) * GIB if text.endswith("Gi") else 0
+
+
+def mount(container: dict, path: str) -> dict:
+    return next((each for each in container.get("volumeMounts", []) if each["mountPath"] == path), {})
+
+
+def volume(template: dict, name: str | None) -> dict:
+    return next((each for each in template["spec"]["volumes"] if each["name"] == name), {})
