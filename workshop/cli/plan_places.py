@@ -55,11 +55,15 @@ def take(given: dict[str, Any], as_json: bool) -> tuple[str, dict[str, Any]]:
         raise BadInput(f"--{chosen[0]} and --{chosen[1]} print different things.", "Give one of them.")
     place = chosen[0] if chosen else ""
     for name, home in BELONGS.items():
-        if found[name] not in (None, False) and home != place:
+        if _given(found[name]) and home != place:
             raise BadInput(f"--{name.replace('_', '-')} belongs to --{home}.", f"Add --{home}, or leave it out.")
     if found["name"] and place not in ("kubernetes", "vm"):
         raise BadInput("--name belongs to --kubernetes and --vm.", "Add one of them, or leave it out.")
-    return place, {name: value for name, value in found.items() if value not in (None, False)}
+    return place, {name: value for name, value in found.items() if _given(value)}
+
+
+def _given(value: object) -> bool:
+    return value is not None and value is not False      # 0 was given
 
 
 def show(place: str, plan: Plan, given: dict[str, Any]) -> None:

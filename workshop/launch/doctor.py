@@ -34,7 +34,7 @@ class Check:
 def examine() -> list[Check]:
     """Return all checks; none of them changes anything but a probe file in $WORKSHOP_HOME."""
     found: list[Check] = []
-    for part in (_python, _packages, _vllm, _gpus, _resources, _folders, _jupyter, _slurm, _servers):
+    for part in (_python, _packages, _vllm, _gpus, _resources, _folders, _jupyter, _slurm, _kubernetes, _servers):
         try:
             found += part()
         except Exception as error:   # a broken probe must not hide the others
@@ -128,6 +128,12 @@ def _slurm() -> Iterator[Check]:
     from workshop.launch import slurm_doctor
 
     yield from slurm_doctor.examine()
+
+
+def _kubernetes() -> Iterator[Check]:
+    from workshop.launch import kubernetes_doctor
+
+    yield from kubernetes_doctor.examine()
 
 
 def _servers() -> Iterator[Check]:

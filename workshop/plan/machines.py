@@ -77,6 +77,8 @@ def offers(model: str, **settings: object) -> list[Offer]:
     load_model(model)
     given = {name: value for name, value in settings.items() if name in ASKED}
     found = [_offer(model, machine, given) for machine in list_machines()]
+    if not any(offer.plan for offer in found):       # it is not the machines
+        plan(model, found[-1].machine.gpu, gpus_per_node=found[-1].machine.gpus, nodes=1, **given)
     return sorted(found, key=lambda offer: not offer.fits)
 
 

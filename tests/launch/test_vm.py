@@ -1,0 +1,134 @@
+"""A single VM: the disk is counted, the unit is one that systemd takes, container lines keep key and port closed."""
+
+from __future__ import annotations
+
+import configparser
+import itertools
+import shlex
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from workshop.errors import BadInput, WorkshopError
+from workshop.launch import vm
+from workshop.plan.parallelism import plan
+
+HUB = "unsloth/Llama-3.3-70B-Instruct"
+
+
+@pytest.fixture(scope="module")
+def case() -> vm.Case:
+    # The workshop's first document: 2 × H100 94 GiB, weights on the mounted share.
+    p = plan(HUB, "h100-nvl", gpus_per_node=2, max_model_len=65536, usage="serve")
+    return vm.Case(p, download_dir="/mnt/share/models")
+
+
+def test_a_70b_does_not_go_onto_an_os_disk_of_120_gb_and_the_plan_says_so(case):
+    # 70,553,706,496 parameters of two bytes: 141.1 GB
+    assert "141.1 GB" in vm.disk_words(case)[0] and "120 GB cannot hold" in vm.disk_words(case)[1]
+    with pytest.raises(BadInput, match=r"141\.1 GB.*120 GB"):
+        vm.Case(case.plan, "/home/me/models", disk_gb=120)
+    assert vm.Case(case.plan, "/mnt/share/models", disk_gb=100_000)
+    small = vm.Case(plan("llama-3.1-8b", "h100-nvl", usage="serve"))
+    assert len(vm.disk_words(small)) == 1       # 16 GB do
+
+
+def unit(case) -> configparser.ConfigParser:
+    parser = configparser.ConfigParser(strict=False, interpolation=None)
+    parser.optionxform = str
+    parser.read_string(vm.unit(case))
+    return parser
+
+
+def test_the_unit_runs_the_plans_command_with_the_guard_on_this_machine_alone(case):
+    service = unit(case)["Service"]
+    words = shlex.split(service["ExecStart"])
+    assert words[:4] == [vm.PYTHON, "-m", "workshop.launch.vllm_main", "serve"] and words[4] == HUB
+    given = dict(zip(words[5::2], words[6::2], strict=True))
+    assert given["--tensor-parallel-size"] == "2" and given["--max-model-len"] == "65536"
+    assert given["--download-dir"] == "/mnt/share/models"
+    assert given["--host"] == "127.0.0.1" and given["--middleware"] == "workshop.launch.auth.RequireKey"
+
+
+def test_the_unit_waits_for_the_share_restarts_and_cannot_touch_the_rest(case):
+    parser = unit(case)
+    assert parser["Unit"]["RequiresMountsFor"] == "/mnt/share/models"
+    assert parser["Service"]["Restart"] == "on-failure" and parser["Unit"]["StartLimitBurst"]
+    assert parser["Service"]["User"] not in ("", "root") and parser["Service"]["ProtectSystem"] == "strict"
+    assert "/mnt/share/models" in parser["Service"]["ReadWritePaths"].split()
+    assert "WORKSHOP_API_KEY_FILE=/etc/workshop/api-key" in vm.unit(case)
+    assert parser["Install"]["WantedBy"] == "multi-user.target"
+
+
+def test_systemd_takes_the_unit_where_it_is_at_hand(case, tmp_path):
+    text = vm.unit(case).replace(vm.PYTHON, sys.executable)      # which exists here
+    path = tmp_path / "vllm.service"
+    path.write_text(text)
+    tool = shutil.which("systemd-analyze")
+    sections = unit(case).sections()
+    assert sections == ["Unit", "Service", "Install"]
+    if tool is None:
+        return                                                   # the points above hold everywhere
+    done = subprocess.run([tool, "verify", str(path)], capture_output=True, text=True)
+    ours = [line for line in done.stderr.splitlines() if "vllm.service" in line]
+    assert not ours, done.stderr
+    path.write_text(text.replace("Restart=on-failure", "Restart=sometimes"))
+    done = subprocess.run([tool, "verify", str(path)], capture_output=True, text=True)
+    assert "vllm.service" in done.stderr                         # it would have said something
+
+
+def words_of(line: str) -> list[str]:
+    return shlex.split(line.replace("\\\n", " "))
+
+
+def values(words: list[str], flag: str) -> list[str]:
+    return [after for word, after in itertools.pairwise(words) if word == flag]
+
+
+@pytest.mark.parametrize("engine", vm.ENGINES)
+def test_a_container_gets_gpus_shared_memory_the_share_and_a_closed_port(case, engine):
+    words = words_of(vm.container(case, engine))
+    assert words[:2] == [engine, "run"]
+    gpus = values(words, "--device") if engine == "podman" else values(words, "--gpus")
+    assert gpus == (["nvidia.com/gpu=all"] if engine == "podman" else ["all"])
+    assert values(words, "--ipc") == ["host"]
+    assert values(words, "--publish") == ["127.0.0.1:8000:8000"]
+    assert "/mnt/share/models:/mnt/share/models" in values(words, "--volume")
+    image = next(word for word in words if "vllm-openai" in word)
+    assert image.endswith(f"vllm/vllm-openai:v{case.plan.vllm_version}")
+    assert words[words.index(image) + 1] == HUB                  # its entry point is `vllm serve`
+
+
+def test_apptainer_gets_gpus_and_stays_on_this_machine(case):
+    pull, run = vm.apptainer(case).split("\n", 1)
+    assert pull.split()[:2] == ["apptainer", "pull"]
+    words = words_of(run)
+    assert words[:3] == ["apptainer", "exec", "--nv"] and values(words, "--host") == ["127.0.0.1"]
+    assert "/mnt/share/models" in values(words, "--bind")[0].split(",")
+
+
+def test_no_line_holds_a_key_and_all_have_the_guard(case):
+    lines = [vm.unit(case), vm.apptainer(case), *(vm.container(case, engine) for engine in vm.ENGINES)]
+    for line in lines:
+        assert "--middleware workshop.launch.auth.RequireKey" in line.replace("\\\n    ", "")
+        assert "--api-key" not in line and "HF_TOKEN=hf" not in line
+        assert "/etc/workshop/hf.env" in line and "WORKSHOP_API_KEY_FILE=/etc/workshop/api-key" in line
+
+
+@pytest.mark.parametrize(("change", "words"), [
+    ({"download_dir": "models"}, "whole path"), ({"download_dir": "/mnt/my models"}, "whole path"),
+    ({"name": "My Server"}, "name of a unit")])
+def test_bad_input_is_named(case, change, words):
+    with pytest.raises(BadInput, match=words):
+        vm.Case(case.plan, **change)
+
+
+def test_what_does_not_fit_or_is_no_single_machine_is_refused():
+    with pytest.raises(WorkshopError, match="does not fit"):
+        vm.Case(plan("llama-3.3-70b", "h100-nvl", gpus_per_node=1, nodes=1, usage="serve"))
+    with pytest.raises(BadInput, match="nodes"):
+        vm.Case(plan("llama-3.1-405b", "h100", gpus_per_node=8, nodes=2, usage="serve"))
+    with pytest.raises(BadInput, match="podman, docker"):
+        vm.container(vm.Case(plan("llama-3.1-8b", "h100", usage="serve")), "lxc")

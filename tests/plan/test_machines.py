@@ -1,0 +1,66 @@
+"""The catalogue of cloud VMs, and which of them hold a model."""
+
+from __future__ import annotations
+
+import pytest
+
+from workshop.errors import BadInput
+from workshop.plan import machines
+from workshop.plan.catalog import load_gpu
+
+
+def test_there_are_at_least_ten_machines_each_with_a_source_and_a_known_gpu():
+    found = machines.list_machines()
+    assert len(found) >= 10 and len({machine.provider for machine in found}) >= 3
+    for machine in found:
+        assert load_gpu(machine.gpu).name == machine.gpu
+        assert machine.source and len(machine.date) == 10
+        assert machine.gpus >= 1 and machine.vcpus >= 4 * machine.gpus and machine.memory_gib > 0
+
+
+def test_the_machine_of_the_first_document_is_there():
+    # learn.microsoft.com, NCads_H100_v5: 80 vCPU, 640 GB, 2 GPUs of 94 GB, temporary disk 7152 GiB
+    machine = machines.load_machine("standard_nc80adis_h100_v5")
+    assert (machine.gpu, machine.gpus, machine.vcpus, machine.memory_gib) == ("h100-nvl", 2, 80, 640)
+    assert machine.local_disk_gb == round(7152 * 2**30 / 1e9)
+
+
+def fitting(model: str, **settings) -> set[str]:
+    return {offer.machine.name for offer in machines.offers(model, **settings) if offer.fits}
+
+
+def test_70b_fits_two_gpus_of_94_gb_and_no_t4s():
+    names = fitting("llama-3.3-70b", max_model_len=32768)
+    assert "Standard_NC80adis_H100_v5" in names            # 141 GB of weights in 2 × 93 GiB
+    assert not names & {"g4dn.12xlarge", "Standard_NC64as_T4_v3"}      # 4 × 16 GB
+
+
+def test_405b_in_16_bit_fits_eight_h200_alone():
+    assert fitting("llama-3.1-405b", max_model_len=16384) == {"p5en.48xlarge"}     # 812 GB; 8 × 80 GB are 640
+
+
+def test_what_does_not_fit_says_what_would_and_comes_last():
+    found = machines.offers("llama-3.1-405b")
+    assert [offer.fits for offer in found] == sorted((offer.fits for offer in found), reverse=True)
+    assert all(offer.why for offer in found)
+    assert any("fp8" in offer.why for offer in found if not offer.fits)
+
+
+def test_a_gpu_that_cannot_run_the_weights_is_named_not_counted():
+    t4 = next(offer for offer in machines.offers("gpt-oss-20b") if offer.machine.gpu == "t4")
+    assert t4.plan is None and "mxfp4" in t4.why
+
+
+def test_disks_are_counted_in_the_vendors_unit():
+    assert "141.1 GB" in machines.disk_problem("llama-3.3-70b", 120)
+    assert machines.disk_problem("llama-3.3-70b", 142)          # no room is left beside them
+    assert machines.disk_problem("llama-3.3-70b", 150) == ""
+
+
+def test_unknown_names_are_refused():
+    with pytest.raises(BadInput, match="Choose from"):
+        machines.load_machine("big-one")
+    with pytest.raises(BadInput, match="not in the catalogue"):
+        machines.offers("llama-9")
+    with pytest.raises(BadInput, match="dtype"):
+        machines.offers("llama-3.1-8b", dtype="float12")
