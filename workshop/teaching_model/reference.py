@@ -1,0 +1,194 @@
+"""The teaching model's arithmetic in NumPy: what vLLM computes for a Llama, short enough to read.
+
+It needs no torch, so that a light session can quantise the model and see what that costs. Weights are read as
+float32; `through` sees, and may change, every Linear's input and what goes into the KV cache.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+
+from workshop.errors import BadInput
+from workshop.teaching_model import FOLDER
+
+Through = Callable[[str, np.ndarray], np.ndarray]
+"""Takes a name and an array, and returns what the model goes on with: the array itself, or its quantised likeness."""
+LINEAR = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj", "mlp.gate_proj",
+          "mlp.up_proj", "mlp.down_proj")
+
+
+def read_safetensors(path: Path) -> dict[str, np.ndarray]:
+    """Return the float32 tensors of a file of bfloat16 ones: 8 bytes of length, a JSON header, then plain bytes.
+
+    A bfloat16 number is the upper half of a float32. Raises BadInput for another dtype.
+    """
+    data = path.read_bytes()
+    (length,) = struct.unpack("<Q", data[:8])
+    header, body = json.loads(data[8 : 8 + length]), data[8 + length :]
+    tensors = {}
+    for name, about in header.items():
+        if name == "__metadata__":
+            continue
+        if about["dtype"] != "BF16":
+            raise BadInput(f"{path.name}: {name} is {about['dtype']}.", "Only bfloat16 (BF16) is read here.")
+        start, end = about["data_offsets"]
+        halves = np.frombuffer(body[start:end], dtype="<u2")
+        tensors[name] = (halves.astype(np.uint32) << 16).view(np.float32).reshape(about["shape"])
+    return tensors
+
+
+@lru_cache(maxsize=1)
+def _teaching_model() -> tuple[dict[str, np.ndarray], dict]:
+    tensors: dict[str, np.ndarray] = {}
+    for path in sorted(FOLDER.glob("model-*.safetensors")):
+        tensors |= read_safetensors(path)
+    return tensors, json.loads((FOLDER / "config.json").read_text(encoding="utf-8"))
+
+
+def load() -> Llama:
+    """Return the teaching model, 11.7 million parameters."""
+    tensors, config = _teaching_model()
+    return Llama(dict(tensors), config)
+
+
+def to_bfloat16(x: np.ndarray) -> np.ndarray:
+    """Return float32 numbers rounded to the nearest bfloat16 (ties to even)."""
+    bits = np.ascontiguousarray(x, dtype=np.float32).view(np.uint32).astype(np.uint64)
+    kept = (bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000
+    return kept.astype(np.uint32).view(np.float32)
+
+
+class Llama:
+    """A Llama with its weights by their names in the checkpoint.
+
+    Args:
+        weights: float32, shapes as in the checkpoint: a Linear is [outputs, inputs].
+        config: the fields of config.json.
+        through: called with (name, array) for every Linear's input ("model.layers.0.mlp.up_proj") and for what the
+            KV cache keeps ("model.layers.0.k_cache", "…v_cache").
+    """
+
+    def __init__(self, weights: dict[str, np.ndarray], config: Mapping, through: Through | None = None):
+        self.weights, self.config = weights, config
+        self.through = through or (lambda name, x: x)
+
+    def linear_names(self) -> list[str]:
+        """Return the names of the Linear layers, which are what quantisation quantises, without ".weight"."""
+        return [f"model.layers.{i}.{part}" for i in range(self.config["num_hidden_layers"]) for part in LINEAR]
+
+    def _linear(self, name: str, x: np.ndarray) -> np.ndarray:
+        return self.through(name, x) @ self.weights[f"{name}.weight"].T
+
+    def _norm(self, name: str, x: np.ndarray) -> np.ndarray:
+        scale = 1 / np.sqrt(np.mean(x * x, -1, keepdims=True) + self.config["rms_norm_eps"])
+        return x * scale * self.weights[f"{name}.weight"]
+
+    def logits(self, ids: np.ndarray, cache: list | None = None) -> np.ndarray:
+        """Return the logits of the next token at every position.
+
+        Args:
+            ids: token ids of shape [sequences, length]; all sequences are equally long.
+            cache: an empty list at first; it keeps K and V of each layer, and a later call goes on behind them.
+        Returns: float32 of shape [sequences, length, vocab_size].
+        """
+        x = self.weights["model.embed_tokens.weight"][ids]
+        layers = self.config["num_hidden_layers"]
+        if cache is not None and not cache:
+            cache += [None] * layers
+        for i in range(layers):
+            name = f"model.layers.{i}"
+            x = x + self._attention(i, self._norm(f"{name}.input_layernorm", x), cache)
+            h = self._norm(f"{name}.post_attention_layernorm", x)
+            gate, up = self._linear(f"{name}.mlp.gate_proj", h), self._linear(f"{name}.mlp.up_proj", h)
+            x = x + self._linear(f"{name}.mlp.down_proj", gate / (1 + np.exp(-gate)) * up)
+        return self._norm("model.norm", x) @ self.weights["model.embed_tokens.weight"].T     # the head is tied
+
+    def _attention(self, i: int, h: np.ndarray, cache: list | None) -> np.ndarray:
+        c, name = self.config, f"model.layers.{i}"
+        heads, groups, size = c["num_attention_heads"], c["num_key_value_heads"], c["head_dim"]
+        q, k, v = (self._linear(f"{name}.self_attn.{p}_proj", h).reshape(*h.shape[:2], -1, size) for p in "qkv")
+        before = 0 if cache is None or cache[i] is None else cache[i][0].shape[1]
+        at = np.arange(before, before + h.shape[1])
+        q, k = rotate(q, at, c["rope_theta"]), rotate(k, at, c["rope_theta"])
+        k, v = self.through(f"{name}.k_cache", k), self.through(f"{name}.v_cache", v)
+        if cache is not None:
+            if before:
+                k, v = np.concatenate([cache[i][0], k], 1), np.concatenate([cache[i][1], v], 1)
+            cache[i] = (k, v)
+        q = q.reshape(*h.shape[:2], groups, heads // groups, size)      # query heads that share a KV head
+        k, v = k.transpose(0, 2, 3, 1)[:, :, None], v.transpose(0, 2, 1, 3)[:, :, None]
+        scores = q.transpose(0, 2, 3, 1, 4) @ k / np.float32(np.sqrt(size))
+        scores += np.where(np.arange(k.shape[-1]) > at[:, None], np.float32(-1e30), np.float32(0))
+        mixed = softmax(scores) @ v
+        return self._linear(f"{name}.self_attn.o_proj", mixed.transpose(0, 3, 1, 2, 4).reshape(*h.shape[:2], -1))
+
+
+def rotate(x: np.ndarray, positions: np.ndarray, theta: float) -> np.ndarray:
+    """Apply rotary position embeddings to [sequences, length, heads, head_dim]."""
+    half = x.shape[-1] // 2
+    angle = positions[:, None] / theta ** (np.arange(half) / half)
+    cos, sin = (f(angle).astype(np.float32)[:, None] for f in (np.cos, np.sin))
+    first, second = x[..., :half], x[..., half:]
+    return np.concatenate([first * cos - second * sin, second * cos + first * sin], -1)
+
+
+def softmax(x: np.ndarray) -> np.ndarray:
+    e = np.exp(x - x.max(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True)
+
+
+def token_losses(model: Llama, ids: np.ndarray, batch: int = 4) -> np.ndarray:
+    """Return -ln p of every token after the first, of sequences [sequences, length]: [sequences, length - 1] nats."""
+    out = []
+    for part in (ids[i : i + batch] for i in range(0, len(ids), batch)):
+        logits = model.logits(part[:, :-1])
+        top = logits.max(-1, keepdims=True)
+        logsum = top[..., 0] + np.log(np.exp(logits - top).sum(-1))
+        out.append(logsum - np.take_along_axis(logits, part[:, 1:, None].astype(np.int64), -1)[..., 0])
+    return np.concatenate(out)
+
+
+def perplexity(model: Llama, ids: np.ndarray) -> float:
+    """Return exp of the mean loss: between how many tokens, equally likely, the model hesitates."""
+    return float(np.exp(token_losses(model, ids).mean(dtype=np.float64)))
+
+
+def complete(model: Llama, prompts: list[list[int]], max_tokens: int) -> list[list[int]]:
+    """Return the greedy continuation of each prompt, up to max_tokens or the end-of-text token, which is left out.
+
+    Prompts of one length go through together, so that no padding is needed.
+    """
+    eos, out = model.config["eos_token_id"], [[] for _ in prompts]
+    for length in {len(p) for p in prompts}:
+        mine = [i for i, p in enumerate(prompts) if len(p) == length]
+        ids, cache, steps = np.array([prompts[i] for i in mine]), [], []
+        while len(steps) < max_tokens and not all(eos in row for row in zip(*steps, strict=True)):
+            ids = model.logits(ids, cache)[:, -1:].argmax(-1)
+            steps.append(ids[:, 0].tolist())
+        for i, row in zip(mine, zip(*steps, strict=True), strict=True):
+            out[i] = list(row[: row.index(eos)] if eos in row else row)
+    return out
+
+
+@lru_cache(maxsize=1)
+def _pieces() -> tuple[dict[int, str], dict[str, int]]:
+    """Return (id to token, character to byte): byte-level BPE writes each byte as a printable character."""
+    tokenizer = json.loads((FOLDER / "tokenizer.json").read_text(encoding="utf-8"))
+    tokens = {i: token for token, i in tokenizer["model"]["vocab"].items()}
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [b for b in range(256) if b not in printable]
+    return tokens, {chr(b): b for b in printable} | {chr(256 + n): b for n, b in enumerate(others)}
+
+
+def decode(ids: list[int]) -> str:
+    """Return the text of token ids; special tokens (begin and end of text) have none."""
+    tokens, byte_of = _pieces()
+    special = ("<|begin_of_text|>", "<|end_of_text|>")
+    parts = (tokens.get(i, "") for i in ids)
+    return bytes(byte_of[c] for part in parts if part not in special for c in part).decode(errors="replace")

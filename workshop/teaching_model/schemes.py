@@ -1,0 +1,208 @@
+"""Quantise the whole teaching model, one scheme of this list at a time, and say what it stores.
+
+    result = schemes.quantize(reference.load(), "int4-awq", schemes.calibrate(reference.load()))
+    reference.perplexity(result.model, schemes.text("glosses"))
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.resources import files
+from pathlib import Path
+
+import numpy as np
+
+from workshop.errors import BadInput
+from workshop.teaching_model import quantize as q
+from workshop.teaching_model.reference import LINEAR, Llama, to_bfloat16
+
+TEXT = Path(str(files("workshop"))) / "data" / "quantisation" / "text.npz"
+"""Token ids: glosses and prose (held out), known (learned by heart), calibration, and the listed prompts."""
+SAME_INPUT = {"self_attn.k_proj": "self_attn.q_proj", "self_attn.v_proj": "self_attn.q_proj",
+              "mlp.up_proj": "mlp.gate_proj"}
+GROUP = 64               # 128, the usual one, divides 1152 inputs but not 448
+
+
+@dataclass(frozen=True)
+class Scheme:
+    """How weights, activations and the KV cache are kept. method: none, fp8, int8, rtn, gptq or awq."""
+
+    method: str = "none"
+    bits: int = 16
+    group_size: int = -1
+    activations: str = ""        # "", fp8, int8: rounded before every Linear, one scale a token
+    kv_cache: str = ""           # "", fp8: E4M3 with scale 1, as vLLM keeps it without calibration
+    words: str = ""
+    symmetric: bool = True
+
+
+SCHEMES = {
+    "bf16": Scheme(words="as published"),
+    "fp8": Scheme("fp8", 8, activations="fp8", words="FP8 W8A8: 8-bit floats, a scale a row and a token"),
+    "int8": Scheme("int8", 8, activations="int8", words="INT8 W8A8: whole numbers, a scale a row and a token"),
+    "fp8-kv": Scheme(kv_cache="fp8", words="FP8 KV cache, weights as published"),
+    "int4-rtn": Scheme("rtn", 4, GROUP, words="INT4 W4A16, rounded to nearest"),
+    "int4-gptq": Scheme("gptq", 4, GROUP, words="INT4 W4A16, GPTQ"),
+    "int4-awq": Scheme("awq", 4, GROUP, symmetric=False, words="INT4 W4A16, AWQ: with zero points"),
+    "int4-rtn-row": Scheme("rtn", 4, -1, words="INT4, rounded to nearest, one scale a row instead of 64 inputs"),
+    "int3-rtn": Scheme("rtn", 3, GROUP, words="INT3, rounded to nearest"),
+    "int3-gptq": Scheme("gptq", 3, GROUP, words="INT3, GPTQ"),
+    "int2-rtn": Scheme("rtn", 2, GROUP, words="INT2, rounded to nearest"),
+}
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What calibration keeps of a Linear's inputs. hessian: mean of x xᵀ; size: mean of |x|; both over tokens."""
+
+    hessian: np.ndarray
+    size: np.ndarray
+
+
+@dataclass(frozen=True)
+class Result:
+    """A quantised model.
+
+    Attributes:
+        model: computes with what the codes stand for, and rounds activations and KV cache as the scheme says.
+        parts: each quantised Linear's codes and scales; (codes, scales) where a row has one scale of 8 bit.
+        stored_bytes: of the checkpoint's tensors.
+    """
+
+    scheme: Scheme
+    model: Llama
+    parts: dict[str, q.Quantized | tuple[np.ndarray, np.ndarray]]
+    stored_bytes: int
+
+
+@lru_cache(maxsize=8)
+def text(name: str) -> np.ndarray:
+    """Return token ids [sequences, 256] of glosses, prose, known or calibration."""
+    with np.load(TEXT) as arrays:
+        if name not in arrays:
+            raise BadInput(f"There is no text {name!r}.", f"Choose from: {', '.join(arrays)}.")
+        return arrays[name].astype(np.int64)
+
+
+def prompts() -> list[list[int]]:
+    """Return the token ids of the prompts in prompts.json, in its order."""
+    return [ids[:length].tolist() for ids, length in zip(text("prompts"), text("prompt_lengths"), strict=True)]
+
+
+def calibrate(model: Llama, ids: np.ndarray | None = None, batch: int = 4) -> dict[str, Inputs]:
+    """Run the model over calibration text once, and return what each Linear's inputs are like."""
+    ids = text("calibration") if ids is None else ids
+    sums: dict[str, list[np.ndarray]] = {}
+
+    def watch(name: str, x: np.ndarray) -> np.ndarray:
+        if not name.endswith("_cache") and _part(name) not in SAME_INPUT:
+            flat = x.reshape(-1, x.shape[-1])
+            kept = sums.setdefault(name, [np.zeros((x.shape[-1],) * 2), np.zeros(x.shape[-1])])
+            kept[0] += flat.T @ flat
+            kept[1] += np.abs(flat).sum(0)
+        return x
+
+    watched = Llama(model.weights, model.config, watch)
+    for part in (ids[i : i + batch] for i in range(0, len(ids), batch)):
+        watched.logits(part)
+    found = {name: Inputs(hessian / ids.size, size / ids.size) for name, (hessian, size) in sums.items()}
+    return {name: found[name.replace(_part(name), SAME_INPUT.get(_part(name), _part(name)))]
+            for name in model.linear_names()}
+
+
+def _part(name: str) -> str:
+    """"model.layers.0.mlp.up_proj" is the part "mlp.up_proj"."""
+    return name.split(".", 3)[3]
+
+
+def quantize(model: Llama, scheme: str | Scheme, inputs: dict[str, Inputs] | None = None) -> Result:
+    """Return the model with its Linears quantised; embeddings and norms stay as they are, as in vLLM.
+
+    Raises:
+        BadInput: an unknown scheme, a group that does not divide, or GPTQ and AWQ without calibration.
+    """
+    s = named(scheme)
+    if s.method in ("gptq", "awq") and inputs is None:
+        raise BadInput(f"{s.method} chooses its errors by the inputs, and there is no calibration.",
+                       "Give inputs=calibrate(model).")
+    weights, parts = dict(model.weights), {}
+    if s.method == "awq":
+        fold_awq(weights, model, inputs, s)
+    for name in model.linear_names() if s.method != "none" else ():
+        parts[name] = _one(weights[f"{name}.weight"], s, inputs[name] if s.method == "gptq" else None)
+        weights[f"{name}.weight"] = like(parts[name])
+    quantised = Llama(weights, model.config, _through(s))
+    return Result(s, quantised, parts, stored_bytes(model, parts))
+
+
+def named(scheme: str | Scheme) -> Scheme:
+    if isinstance(scheme, Scheme):
+        return scheme
+    if scheme not in SCHEMES:
+        raise BadInput(f"The scheme {scheme!r} is not known.", f"Choose from: {', '.join(SCHEMES)}.")
+    return SCHEMES[scheme]
+
+
+def _one(w: np.ndarray, s: Scheme, inputs: Inputs | None) -> q.Quantized | tuple[np.ndarray, np.ndarray]:
+    if s.method == "fp8":
+        return q.float8_rows(w)
+    if s.method == "int8":
+        return q.int8_rows(w)
+    if s.method == "gptq":
+        return q.gptq(w, inputs.hessian, s.bits, s.group_size)
+    return q.round_to_nearest(w, s.bits, s.group_size, s.symmetric)
+
+
+def like(part: q.Quantized | tuple[np.ndarray, np.ndarray]) -> np.ndarray:
+    """Return the float32 matrix that codes and scales stand for."""
+    return part.dequantize() if isinstance(part, q.Quantized) else part[0] * part[1]
+
+
+def fold_awq(weights: dict[str, np.ndarray], model: Llama, inputs: dict[str, Inputs], s: Scheme) -> None:
+    """Scale the columns of each Linear up, and what makes its inputs down by as much: the model stays the same.
+
+    q, k, v and gate, up get their inputs from a norm; down gets them from up. o_proj is left, as its inputs are the
+    7 times shared outputs of v_proj.
+    """
+    for i in range(model.config["num_hidden_layers"]):
+        at = f"model.layers.{i}"
+        for makers, readers in ((["mlp.up_proj"], ["mlp.down_proj"]),
+                                (["input_layernorm"], LINEAR[:3]),
+                                (["post_attention_layernorm"], ["mlp.gate_proj", "mlp.up_proj"])):
+            known = inputs[f"{at}.{readers[0]}"]
+            factor, _ = q.awq_scales([weights[f"{at}.{r}.weight"] for r in readers], known.hessian, known.size,
+                                     s.bits, s.group_size)
+            for reader in readers:
+                weights[f"{at}.{reader}.weight"] = weights[f"{at}.{reader}.weight"] * factor
+            for maker in makers:
+                w = weights[f"{at}.{maker}.weight"]
+                weights[f"{at}.{maker}.weight"] = to_bfloat16(w / (factor if w.ndim == 1 else factor[:, None]))
+
+
+def _through(s: Scheme):
+    rows = {"fp8": q.float8_rows, "int8": q.int8_rows}.get(s.activations)
+
+    def through(name: str, x: np.ndarray) -> np.ndarray:
+        if name.endswith("_cache"):
+            return q.to_e4m3(x) if s.kv_cache == "fp8" else x
+        if rows is None:
+            return x
+        codes, scales = rows(x)
+        return codes * scales
+
+    return through
+
+
+def stored_bytes(model: Llama, parts: dict) -> int:
+    """Return the bytes of all tensors: 2 a number, less where a Linear is quantised."""
+    total = 0
+    for name, w in model.weights.items():
+        part = parts.get(name.removesuffix(".weight"))
+        if part is None:
+            total += 2 * w.size
+        elif isinstance(part, q.Quantized):
+            total += part.stored_bytes
+        else:
+            total += w.size + q.SCALE_BYTES * len(w)
+    return total
