@@ -14,7 +14,7 @@ import pytest
 import yaml
 from k8s_cases import EXPECTED, OVERLAYS, TREE, by_kind, on_openshift, resolved, run, words_of
 from k8s_policies import problems
-from k8s_read import Expected, of, templates
+from k8s_read import Expected, of, serving, templates
 
 from workshop.launch import kubernetes, pod
 from workshop.plan.parallelism import plan
@@ -126,3 +126,17 @@ def test_the_pods_code_is_the_packages_and_fits_into_a_config_map():
     assert sum(map(len, data.values())) < 250_000       # kubectl apply keeps a copy in an annotation of 256 KiB
     for name in pod.CODE:
         assert data[f"{name.replace('/', '.')}.py"] == (TREE.parent / "workshop" / f"{name}.py").read_text()
+
+
+def test_the_readmes_table_has_the_overlays_own_figures():
+    rows = {cells[0].strip("` "): cells[1:] for line in (TREE / "README.md").read_text().splitlines()
+            if line.startswith("| `") and len(cells := line.strip("|").split("|")) == 6}
+    assert sorted(rows) == sorted(OVERLAYS)
+    for name, cells in rows.items():
+        docs = resolved(name)
+        probe = serving(docs)["server"]["spec"]["containers"][0]["startupProbe"]
+        claim = of(docs, "PersistentVolumeClaim")[0]["spec"]["resources"]["requests"]["storage"]
+        minutes = -(-probe["periodSeconds"] * probe["failureThreshold"] // 60)
+        weights = EXPECTED[name].weight_bytes / 1e9
+        assert [cell.strip() for cell in cells[1:4]] == [
+            f"{weights:.1f} GB", claim.replace("Gi", " GiB"), f"{minutes} minutes"], name

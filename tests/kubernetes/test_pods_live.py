@@ -1,0 +1,142 @@
+"""The 405B overlay's own arguments, environment and files start a real vLLM: leader and headless worker, on the CPU.
+
+What differs from a cluster: the model is the small one, there is one rank a node, and both "pods" are processes here.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import psutil
+import pytest
+from k8s_cases import resolved
+from k8s_read import env, of, serving, vllm
+from needs import lacking
+
+from workshop.launch.local import TEACHING_FOLDER
+from workshop.launch.machine import free_port
+from workshop.launch.vllm_main import installed
+
+pytestmark = pytest.mark.starts
+READY_S = 300
+NAMED = Path(__file__).parents[1] / "slurm" / "ray_on_cpu" / "vllm-0.32.0+cpu.dist-info"   # what `vllm` asks for
+ON_THE_CPU = ["--enforce-eager", "--no-enable-chunked-prefill", "--kv-cache-memory-bytes=67108864"]
+SMALLER = {"--tensor-parallel-size": "2", "--pipeline-parallel-size": "1", "--max-model-len": "256",
+           "--host": "127.0.0.1"}
+
+
+class Pods:
+    """Two processes that get what the leader's and the worker's pod would get."""
+
+    def __init__(self, folder: Path):
+        self.docs, self.folder, self.running = resolved("llama-3-1-405b"), folder, {}
+        self.ports = {"--port": free_port("127.0.0.1"), "--master-port": free_port("127.0.0.1", 29501)}
+        for key, text in of(self.docs, "ConfigMap")[0]["data"].items():
+            path = folder / "code" / "workshop" / (key.removesuffix(".py").replace(".", "/") + ".py")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        shutil.copytree(NAMED, folder / "code" / NAMED.name)
+        (folder / "api-key").write_text("right\n")
+
+    def environment(self, name: str, rank: int) -> dict[str, str]:
+        """The container's variables; paths lie in this test's folder, and the CPU engine's own are added."""
+        found = {"PATH": os.environ["PATH"], "LWS_GROUP_SIZE": "2", "LWS_WORKER_INDEX": str(rank),
+                 "LWS_LEADER_ADDRESS": "127.0.0.1"}
+        for variable, entry in env(vllm(serving(self.docs)[name])).items():
+            text = entry.get("value") or "127.0.0.1"
+            found[variable] = re.sub(r"^/scratch", str(self.folder / f"scratch-{rank}"), text)
+        found |= {"PYTHONPATH": str(self.folder / "code"), "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+                  "OMP_NUM_THREADS": "1", "TORCHDYNAMO_DISABLE": "1", "PYTHONUNBUFFERED": "1"}
+        if "WORKSHOP_API_KEY_FILE" in found:
+            found["WORKSHOP_API_KEY_FILE"] = str(self.folder / "api-key")
+        Path(found["HOME"]).mkdir(exist_ok=True)
+        return found
+
+    def start(self, name: str, rank: int) -> None:
+        variables = self.environment(name, rank)
+        args = [re.sub(r"\$\((\w+)\)", lambda found: variables[found[1]], word)       # as the kubelet does
+                for word in vllm(serving(self.docs)[name])["args"]]
+        changed = [str(TEACHING_FOLDER)]
+        for word in args[1:]:
+            flag = word.partition("=")[0]
+            other = SMALLER.get(flag) or self.ports.get(flag)
+            changed.append(f"{flag}={other}" if other else word)
+        command = [sys.executable, "-m", "vllm.entrypoints.cli.main", "serve", *changed, *ON_THE_CPU]
+        log = (self.folder / f"{name}.log").open("w")
+        self.running[name] = subprocess.Popen(command, env=variables, cwd=self.folder, stdout=log,
+                                              stderr=subprocess.STDOUT, start_new_session=True)
+
+    def probe(self, count: int) -> int:
+        """Run the worker's probe, the overlay's words with another count; /proc is shared by both here."""
+        words = vllm(serving(self.docs)["worker"])["livenessProbe"]["exec"]["command"]
+        return subprocess.run([sys.executable, *words[1:-1], str(count)], env=self.environment("worker", 1),
+                              capture_output=True, timeout=30).returncode
+
+    def ask(self, path: str, key: str = "", body: dict | None = None) -> int:
+        request = urllib.request.Request(f"http://127.0.0.1:{self.ports['--port']}{path}",
+                                         data=json.dumps(body).encode() if body else None,
+                                         headers={"Content-Type": "application/json"})
+        if key:
+            request.add_header("Authorization", f"Bearer {key}")
+        try:
+            return urllib.request.urlopen(request, timeout=60).status
+        except urllib.error.HTTPError as error:
+            return error.code
+        except OSError:
+            return 0
+
+    def wait(self, true, what: str, seconds: float = READY_S) -> None:
+        deadline = time.monotonic() + seconds
+        while not true():
+            logs = "\n".join(path.read_text(errors="replace")[-3000:] for path in self.folder.glob("*.log"))
+            assert time.monotonic() < deadline, f"{what}\n{logs}"
+            time.sleep(0.2)
+
+    def end(self) -> None:
+        for process in self.running.values():
+            for each in psutil.process_iter():
+                try:
+                    if os.getsid(each.pid) == process.pid:
+                        each.kill()
+                except (ProcessLookupError, psutil.Error):
+                    continue
+            process.wait()
+
+
+@pytest.fixture
+def pods(tmp_path):
+    if installed()[0] != "vllm-cpu":
+        lacking("vLLM's CPU build is not installed: make test installs it on Linux")
+    found = Pods(tmp_path)
+    yield found
+    found.end()
+
+
+def test_the_group_of_pods_starts_answers_and_ends_as_one(pods):
+    before = pods.probe(1)
+    pods.start("worker", 1)
+    pods.start("server", 0)
+    assert before == 1, "no worker of vLLM lives here before the start"
+    pods.wait(lambda: pods.ask("/health") == 200, "the leader's probe")
+    assert pods.probe(2) == 0, "one worker on each of the two"
+    assert pods.ask("/metrics") == 401 and pods.ask("/metrics", "right") == 200      # as the PodMonitor asks
+    hub = next(word.partition("=")[2] for word in vllm(serving(pods.docs)["server"])["args"] if "served-model" in word)
+    body = {"model": hub, "prompt": "The sea", "max_tokens": 4}
+    assert pods.ask("/v1/completions", body=body) == 401
+    assert pods.ask("/v1/completions", "right", body) == 200
+
+    worker = next(each for each in psutil.process_iter(["cmdline"]) if "VLLM::Worker_TP1" in " ".join(each.cmdline()))
+    worker.send_signal(signal.SIGKILL)
+    # Its container ends, whatever its exit code; LeaderWorkerSet then starts the group anew.
+    pods.wait(lambda: pods.running["worker"].poll() is not None, "the headless container outlives its worker", 90)
+    assert pods.probe(2) == 1
