@@ -168,8 +168,10 @@ def complete(model: Llama, prompts: list[list[int]], max_tokens: int) -> list[li
     for length in {len(p) for p in prompts}:
         mine = [i for i, p in enumerate(prompts) if len(p) == length]
         ids, cache, steps = np.array([prompts[i] for i in mine]), [], []
-        while len(steps) < max_tokens and not all(eos in row for row in zip(*steps, strict=True)):
+        ended = np.zeros(len(mine), bool)
+        while len(steps) < max_tokens and not ended.all():
             ids = model.logits(ids, cache)[:, -1:].argmax(-1)
+            ended |= ids[:, 0] == eos
             steps.append(ids[:, 0].tolist())
         for i, row in zip(mine, zip(*steps, strict=True), strict=True):
             out[i] = list(row[: row.index(eos)] if eos in row else row)
