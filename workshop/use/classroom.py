@@ -158,7 +158,7 @@ class Classroom:
 
         async def one(ask: Ask) -> None:
             async with places:
-                await self._ask(ask, f"{cell.notebook} {cell.name}", number, server, model)
+                await self._ask(ask, f"{cell.notebook} {cell.name}".strip(), number, server, model)
         await asyncio.gather(*(one(ask) for ask in cell.asks))
 
     async def _ask(self, ask: Ask, cell: str, number: int, server: servers.Server, model: str) -> None:

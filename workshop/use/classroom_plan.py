@@ -52,7 +52,7 @@ class Ask:
 
 @dataclass(frozen=True)
 class Cell:
-    """One cell of a notebook as a learner runs it: its requests, so many of them at once."""
+    """One cell as a learner runs it (notebook '': their own): its requests, so many of them at once."""
 
     notebook: str
     name: str
@@ -80,7 +80,7 @@ def course(dice: random.Random) -> list[Cell]:
         Cell("06", "12 prompts, 4 at once", tuple(ask(CITIES[number % 4], max_tokens=length, min_tokens=length,
                                                       ignore_eos=True, temperature=1.0)
                                                   for number, length in enumerate(LENGTHS)), at_once=4),
-        Cell("08", "chat", (Ask(CHAT, {"messages": [{"role": "user", "content": question}], "max_tokens": 40,
+        Cell("", "chat", (Ask(CHAT, {"messages": [{"role": "user", "content": question}], "max_tokens": 40,
                                        "temperature": 0.7}, question),)),
     ]
 
