@@ -18,7 +18,7 @@ from workshop.launch.kubernetes_case import GIB, Case, Options
 from workshop.launch.kubernetes_yaml import dump
 from workshop.learn.widgets import style
 from workshop.plan.capability import BFLOAT16, capability
-from workshop.plan.catalog import load_gpu
+from workshop.plan.catalog import load_gpu, load_model
 from workshop.plan.parallelism import Plan, plan
 
 
@@ -105,8 +105,9 @@ def spoiled() -> Manifests:
 
 def _dtype(m: Manifests) -> str:
     gpu = load_gpu(m.plan.gpu)
-    asked = m.argument("--dtype") or m.plan.config.dtype
-    if capability(gpu) < BFLOAT16 and asked in ("bfloat16", "auto"):
+    asked = m.argument("--dtype") or "auto"
+    used = load_model(m.plan.model).dtype if asked == "auto" else asked
+    if capability(gpu) < BFLOAT16 and used == "bfloat16":
         return f"{gpu.title} has no bfloat16: --dtype half"
     return ""
 

