@@ -30,6 +30,7 @@ MEASURED = schemes.TEXT.with_name("measured.json")
 MAX_TOKENS = 64
 RIGHT = 0.9              # as in workshop.teaching_model.evaluate
 TEXTS = ("glosses", "prose", "known")
+SEQUENCES = 32           # of each text
 ENGINE = {               # scheme → (checkpoint is quantised, engine flags)
     "bf16": (False, ()), "fp8-kv": (False, ("--kv-cache-dtype", "fp8")), "fp8": (True, ()), "int8": (True, ()),
     "int4-rtn": (True, ()), "int4-rtn-row": (True, ()), "int4-gptq": (True, ()), "int4-awq": (True, ()),
@@ -49,8 +50,8 @@ def right(texts: list[str]) -> int:
 
 def in_numpy(result: schemes.Result) -> dict:
     """Return losses (nats a token) of each text, and how many prompts are right."""
-    out = {name: round(float(reference.token_losses(result.model, schemes.text(name)).mean(dtype=np.float64)), 4)
-           for name in TEXTS}
+    losses = {name: reference.token_losses(result.model, schemes.text(name)[:SEQUENCES]) for name in TEXTS}
+    out = {name: round(float(each.mean(dtype=np.float64)), 4) for name, each in losses.items()}
     texts = [reference.decode(ids) for ids in reference.complete(result.model, schemes.prompts(), MAX_TOKENS)]
     return {**out, "right": right(texts)}
 
@@ -87,7 +88,7 @@ def inside(folder: str, flags: tuple[str, ...]) -> dict:
 
     out: dict = {}
     for name in TEXTS:
-        ids = schemes.text(name).tolist()
+        ids = schemes.text(name)[:SEQUENCES].tolist()
         asked = llm.generate(prompt_tokens(ids), SamplingParams(max_tokens=1, prompt_logprobs=0), use_tqdm=False)
         losses = [-step[row[at]].logprob for row, answer in zip(ids, asked, strict=True)
                   for at, step in enumerate(answer.prompt_logprobs) if at]
@@ -152,7 +153,7 @@ def main(only: tuple[str, ...], no_engine: bool, folder: str | None, flags: tupl
             rows[name] = measure(name, model, inputs, not no_engine, Path(checkpoints), known.get(name, {}))
             click.echo(f"{name}: {json.dumps(rows[name])}")
             data = {"machine": machine(), "prompts": len(rows_of_prompts()), "max_tokens": MAX_TOKENS,
-                    "tokens": {text: int(schemes.text(text)[:, 1:].size) for text in TEXTS}, "schemes": rows}
+                    "tokens": {text: int(schemes.text(text)[:SEQUENCES, 1:].size) for text in TEXTS}, "schemes": rows}
             MEASURED.write_text(json.dumps(data, indent=1, ensure_ascii=False).replace("NaN", "null") + "\n",
                                 encoding="utf-8")
 
