@@ -1,0 +1,1 @@
+"""What draws the slides' figures: one module for each part of the deck, all on one canvas."""

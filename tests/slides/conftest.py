@@ -1,0 +1,49 @@
+"""The deck's modules, and the built deck in Chromium: built once for the run."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from needs import lacking
+
+ROOT = Path(__file__).parents[2]
+SLIDES = ROOT / "slides"
+sys.path.insert(0, str(SLIDES))
+
+
+@pytest.fixture(scope="session")
+def built() -> Path:
+    """The folder with workshop.html and workshop.pdf, made by the command that `make slides` runs."""
+    import build
+
+    try:
+        build.chromium()
+        build.install()
+    except build.CannotBuild as error:
+        lacking(f"the deck cannot be built: {error}")
+    done = subprocess.run([sys.executable, SLIDES / "build.py"], cwd=ROOT, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    return SLIDES / "build"
+
+
+@pytest.fixture(scope="session")
+def page(built):
+    """The deck in Chromium, at its own size, without a network; `page.asked` is what it tried to fetch."""
+    import lab_page
+
+    try:
+        from playwright.sync_api import sync_playwright
+    except ImportError:
+        lacking("the tests of the built deck need playwright: make test installs it")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=lab_page.chromium(), args=lab_page.FLAGS)
+        page = browser.new_page(viewport={"width": 1280, "height": 720})
+        page.asked = []
+        page.on("request", lambda request: page.asked.append(request.url))
+        page.goto((built / "workshop.html").as_uri())
+        page.evaluate("document.fonts.ready")
+        yield page
+        browser.close()

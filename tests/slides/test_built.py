@@ -1,0 +1,153 @@
+"""The built deck, measured in Chromium: whole in itself, nothing cut, nothing too small, words for every picture."""
+
+from __future__ import annotations
+
+import re
+import zlib
+
+import build
+import deck
+import pytest
+
+pytestmark = pytest.mark.browser
+LEGIBLE_PX = 16       # of a slide of 1280 × 720; body text has 29
+
+# Every run of text of the slide that is shown: its box, its size on the slide, and what it belongs to.
+MEASURE = """() => {
+  const slide = document.querySelector('.bespoke-marp-active section');
+  const frame = slide.getBoundingClientRect(), texts = [], boxes = [];
+  const walker = document.createTreeWalker(slide, NodeFilter.SHOW_TEXT);
+  const group = e => ['source', 'where'].find(name => e.closest('.' + name))
+    || (e.closest('figure') ? 'figure' : 'text');
+  for (let node; node = walker.nextNode();) {
+    const parent = node.parentElement;
+    if (!node.textContent.trim() || parent.closest('title, style, mjx-assistive-mml') ) continue;
+    const range = document.createRange(); range.selectNodeContents(node);
+    const svg = parent.closest('figure > svg');
+    const matrix = svg ? parent.getScreenCTM() : {a: 1, b: 0};
+    const scale = matrix.a, turned = Math.abs(matrix.b) > 0.01;
+    const size = parseFloat(getComputedStyle(parent).fontSize) * (turned ? 1 : scale);
+    const around = svg ? svg.getBoundingClientRect() : null;
+    for (const r of range.getClientRects())
+      if (r.width > 0) texts.push({text: node.textContent.trim().slice(0, 60), size, group: group(parent), turned,
+        x: r.x - frame.x, y: r.y - frame.y, w: r.width, h: r.height,
+        inside: !around || (r.x >= around.x - 2 && r.right <= around.right + 2
+                            && r.y >= around.y - 2 && r.bottom <= around.bottom + 2)});
+  }
+  for (const e of slide.querySelectorAll('figure, pre, table, .where, .source, .agenda')) {
+    const r = e.getBoundingClientRect();
+    boxes.push({name: e.tagName + '.' + e.className, x: r.x - frame.x, y: r.y - frame.y, w: r.width, h: r.height});
+  }
+  const codes = [...slide.querySelectorAll('pre code')].map(e => ({
+    lines: e.textContent.replace(/\\n$/, '').split('\\n').length,
+    shown: Math.round(e.getBoundingClientRect().height / parseFloat(getComputedStyle(e.parentElement).lineHeight))}));
+  const pictures = [...slide.querySelectorAll('figure > svg, img')]
+    .map(e => e.getAttribute('aria-label') || e.getAttribute('alt') || '');
+  return {texts, boxes, codes, pictures, width: frame.width, height: frame.height,
+    scroll: [slide.scrollWidth - slide.clientWidth, slide.scrollHeight - slide.clientHeight]};
+}"""
+
+
+@pytest.fixture(scope="module")
+def measured(page) -> list[dict]:
+    """What MEASURE says of each slide."""
+    found = []
+    for slide in deck.slides():
+        page.evaluate(f"location.hash = '#{slide.number}'")
+        page.wait_for_function("number => document.querySelector('.bespoke-marp-active "
+                               "section')?.dataset.marpitPagination == number "
+                               "|| document.querySelector('.bespoke-marp-active section')?.id == String(number)",
+                               arg=slide.number)
+        found.append({**page.evaluate(MEASURE), "title": f"{slide.number} {slide.title}"})
+    return found
+
+
+def overlap(a: dict, b: dict) -> float:
+    """The area that two boxes share, in square pixels, borders of 3 pixels left out."""
+    width = min(a["x"] + a["w"], b["x"] + b["w"]) - max(a["x"], b["x"]) - 3
+    height = min(a["y"] + a["h"], b["y"] + b["h"]) - max(a["y"], b["y"]) - 3
+    return max(0, width) * max(0, height)
+
+
+def test_the_deck_has_every_slide(page, measured):
+    assert page.evaluate("document.querySelectorAll('section').length") == len(deck.slides()) == len(measured)
+
+
+def test_nothing_is_fetched(page, measured, built):
+    assert [url for url in page.asked if not url.startswith(("file:", "data:", "blob:"))] == []
+    files = {url.split("#")[0].rsplit("/", 1)[1] for url in page.asked if url.startswith("file:")}
+    assert files == {"workshop.html"}
+    assert build.external((built / "workshop.html").read_text(encoding="utf-8")) == []
+
+
+@pytest.mark.parametrize("page_text", [
+    '<img src="https://example.org/a.png">', '<link href="//example.org/a.css">',
+    "<style>a{background:url(http://example.org/a)}</style>",
+    '<img src="../figures/a.svg">', "<style>@import 'https://example.org/a.css';</style>"])
+def test_a_page_that_fetches_is_found_out(page_text):
+    assert build.external(page_text)
+    assert not build.external('<a href="https://example.org">a link</a><img src="data:image/png;base64,AA">')
+
+
+def test_no_text_leaves_its_slide(measured):
+    for slide in measured:
+        assert max(slide["scroll"]) <= 1, f"{slide['title']} scrolls by {slide['scroll']}"
+        for text in slide["texts"]:
+            right, bottom = text["x"] + text["w"], text["y"] + text["h"]
+            across = text["x"] >= 30 and right <= slide["width"] - 60
+            assert across and text["y"] >= 20 and bottom <= slide["height"] - 10, f"{slide['title']}: {text}"
+            assert text["inside"], f"{slide['title']}: cut off by its picture: {text}"
+        for box in slide["boxes"]:
+            right, bottom = box["x"] + box["w"], box["y"] + box["h"]
+            assert bottom <= slide["height"] - 12 and right <= slide["width"] - 60, f"{slide['title']}: {box}"
+
+
+def test_no_text_lies_on_other_text(measured):
+    for slide in measured:
+        for n, one in enumerate(slide["texts"]):
+            for other in slide["texts"][n + 1:]:
+                flowing = one["group"] == other["group"] != "figure"       # the browser sets these lines itself
+                if flowing or one["turned"] or other["turned"] or one["text"] == other["text"]:
+                    continue
+                assert overlap(one, other) < 12, f"{slide['title']}: {one['text']!r} lies on {other['text']!r}"
+
+
+def test_no_box_lies_on_the_source_or_on_where(measured):
+    for slide in measured:
+        low = [box for box in slide["boxes"] if box["name"].split(".")[1] in ("source", "where")]
+        for box in slide["boxes"]:
+            for other in low:
+                assert box is other or overlap(box,
+                                               other) == 0, f"{slide['title']}: {box['name']} lies on {other['name']}"
+
+
+def test_no_line_of_code_is_broken(measured):
+    for slide in measured:
+        assert all(code["shown"] == code["lines"] for code in slide["codes"]), f"{slide['title']}: {slide['codes']}"
+
+
+def test_every_text_is_legible(measured):
+    for slide in measured:
+        for text in slide["texts"]:
+            assert text["size"] >= LEGIBLE_PX - 0.01, f"{slide['title']}: {text['text']!r}, {text['size']:.1f} pixels"
+
+
+def test_every_picture_says_in_words_what_it_shows(measured):
+    words = [text for slide in measured for text in slide["pictures"]]
+    assert len(words) >= 45 and min(map(len, words)) > 50 and len(set(words)) == len(words)
+
+
+def test_the_pdf_has_a_page_for_every_slide(built):
+    data = (built / "workshop.pdf").read_bytes()
+    objects = data
+    for found in re.finditer(rb"stream\r?\n(.*?)\r?\nendstream", data, re.DOTALL):
+        try:
+            objects += zlib.decompress(found[1])
+        except zlib.error:
+            continue
+    assert len(re.findall(rb"/Type\s*/Page\b", objects)) == len(deck.slides())
+
+
+def test_notes_are_in_the_html(built):
+    page = (built / "workshop.html").read_text(encoding="utf-8")
+    assert page.count('class="bespoke-marp-note"') == len(deck.slides())

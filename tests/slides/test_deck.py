@@ -1,0 +1,228 @@
+"""The deck holds what it should: minutes, exercises that exist, numbers that are computed, answers that were given."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+
+import deck
+import figures
+import pytest
+import snippets
+import values
+from drawings import engine, network, parallel, recorded
+
+from workshop.learn.exercises import all_exercises
+
+SLIDES = deck.slides()
+# Numbers that are typed in the deck, as nothing computes them: the phrase, and where it is from.
+GIVEN = {
+    r"Llama 3\.[123]": "a model's name", r"vLLM 0\.32": "the version whose source was read",
+    r"arXiv [\d.]+|(?:PagedAttention|FlashAttention|Megatron-LM) \d{4}\.\d{5}": "a paper",
+    r"(?:July|December|since|February) 20\d\d": "Meta's announcements; the published slides",
+    r"17 December 2024": "the published slides",
+    r"2026-11-20": "workshop/data/runs", r"[Nn]otebook \d|[Ss]tep \d|[Pp]art \d": "a place in the course",
+    r"10⁹|2³⁰": "what giga and gibi mean", r"in 16 bits": "the dtype of embeddings", r"× 2 directions": "to and fro",
+    r"18 links of 25": "NVIDIA's H100 datasheet", r"prompt of 8,192 tokens": "the example of notebook 2",
+    r"2 × 8 H100|4 × H[12]00|16 × H100": "the cluster of an example or of a run",
+    r"a factor of 2 either": "workshop/plan/communication.py",
+    r"a prompt of 32|prompts of 256 tokens, 128 new|for 256 together": "how the runs were made: workshop/data/runs",
+    r"30 shards in 5 to 10 minutes|191 shards in up to 40": "slurm/70b.sbatch, slurm/405b.sbatch",
+    r"mode 0600": "a file's mode",
+    r"n=2|temperature[= ][\d.]+|max_tokens=\d+|seed=\d+|(?:prompt_)?logprobs=\d|40 tokens": "a recorded request",
+    r"what about 0|from -2 to 2|At 0|[Bb]elow 1|above 1|0 to 0\.3|0\.7": "a parameter's values",
+    r"At 2|at 0\.5|≥ 0|-1 asks|up to 1|Temperature 0": "a parameter's values",
+    r"None, 0, 3|0: the generated|3: the three best|3,\s+0\.5: who": "a parameter's values",
+    r"2,000 samples in 22 settings": "docs/sampling.md", r'"20"|"49"': "tokens of the published example",
+    r"2 to the mean": "a formula", r"2 CPU cores": "where it was recorded",
+    r"3, 4 and 5 equal": "the exercise's counts",
+    r"signal 9": "a signal",
+}
+NUMBER = re.compile(r"(?<![\w.,/-])[-−]?\d[\d.,-]*(?![\w/])")
+
+
+def words_of(source: str) -> str:
+    """What is typed in a slide as words: without code, placeholders, attributes and addresses."""
+    for pattern in (r"```.*?```", r"\{\{.*?\}\}", r"`[^`]*`", r"<code>.*?</code>", r"<!-- [\d.]+ min\.",
+                    r"<!--\s*_?\w+:.*?-->", r"<[^>]+>",
+                    r"[\w.]+/[\w./-]+"):
+        source = re.sub(pattern, " ", source, flags=re.DOTALL)
+    return re.sub(r"^\s*\d\. ", " ", source, flags=re.MULTILINE)
+
+
+def test_the_minutes_of_the_notes_add_up_to_three_hours():
+    by_part = {part: sum(s.minutes for s in SLIDES if s.part == part) for part in dict.fromkeys(s.part for s in SLIDES)}
+    total = sum(by_part.values())
+    print("\n".join(f"{part:14} {minutes:6g} min" for part, minutes in by_part.items()), f"{'sum':14} {total:6g} min",
+          sep="\n")
+    assert total == 180
+
+
+def test_every_slide_has_one_title_and_a_note_that_says_something():
+    for slide in SLIDES:
+        assert len(re.findall(r"^# ", slide.source, re.MULTILINE)) == 1, slide.source
+        assert 0.5 <= slide.minutes <= 10 and len(slide.note.split()) >= 5, slide.title
+
+
+def test_an_exercise_points_to_a_heading_and_to_checks_that_exist():
+    exercises = [slide for slide in SLIDES if "_class: exercise" in slide.source]
+    assert len(exercises) >= 10
+    for slide in exercises:
+        assert len(slide.wheres) == 1, slide.title
+        for name, heading, keys in slide.wheres:
+            cells = json.loads((deck.ROOT / "notebooks" / f"{name}.ipynb").read_text())["cells"]
+            prose = "\n".join("".join(c["source"]) for c in cells if c["cell_type"] == "markdown")
+            code = "\n".join("".join(c["source"]) for c in cells if c["cell_type"] == "code")
+            assert re.search(rf"^#+ {re.escape(heading)}$", prose, re.MULTILINE), f"{name} has no heading {heading!r}"
+            for key in keys:
+                assert key in all_exercises() and f'check("{key}"' in code, f"{name} does not check {key!r}"
+
+
+def test_more_than_a_third_of_the_time_is_for_exercises():
+    assert sum(s.minutes for s in SLIDES if s.wheres) >= 180 / 3
+
+
+@pytest.mark.parametrize("topic", [
+    "By the end you can", "Agenda", "Llama", "Training and inference", "Will 405B fit", "Precision", "KV cache",
+    "H100s for both",
+    "NVLink", "PagedAttention", "FlashAttention", "figure kinds", "figure megatron", "figure bubble",
+    "--tensor-parallel-size",
+    "exception", "--headless", "Ray", "Latency and throughput", "tokens/s", "Offline and online", "endpoint", "sbatch",
+    "connect()",
+    "json.answer", "temperature", "top_k", "frequency_penalty", "max_tokens", "json.choice", "json.logprobs_none",
+    "json.logprobs_zero",
+    "json.logprobs_three", "json.prompt_logprobs", "json.slide_marked", "json.slide_prompt", "ThreadPoolExecutor",
+    "asyncio",
+    "LLM(", "workshop batch", "MixtralForCausalLM", "JambaForCausalLM", "MiniCPMForCausalLM"])
+def test_the_deck_covers(topic):
+    assert any(topic in slide.source for slide in SLIDES)
+
+
+@pytest.mark.parametrize("slide", SLIDES, ids=lambda slide: f"{slide.number}-{slide.title}")
+def test_no_number_is_typed_that_is_not_given(slide):
+    typed = NUMBER.findall(re.sub("|".join(GIVEN), " ", words_of(slide.source)))
+    assert not typed, f"compute it in values.py, or say in GIVEN where it is from: {typed}"
+
+
+@pytest.mark.parametrize("phrase", GIVEN)
+def test_what_is_given_is_in_the_deck(phrase):
+    assert any(re.search(phrase, words_of(slide.source)) for slide in SLIDES)
+
+
+def test_no_placeholder_is_left_and_none_is_unknown():
+    assert "{{" not in deck.document()
+    with pytest.raises(KeyError):
+        deck.fill("{{70b.nonsense}}")
+
+
+# What values() says, beside arithmetic that is written out here from each config.json and from the published tables.
+EXPECTED = {
+    "405b.weights_gb": "810", "8b.exact_gb": f"{8_030_261_248 * 2 / 1e9:.1f}",
+    "8b.exact_gib": f"{8_030_261_248 * 2 / 2**30:.1f}",
+    "70b.exact_gib": f"{70_553_706_496 * 2 / 2**30:.1f}", "table.8b.kv": "15.62", "table.70b.kv": "39.06",
+    "table.405b.kv": "123.05",
+    "table.8b.h100": "1", "table.70b.h100": "2.24", "table.405b.h100": "11.66", "70b.h100_least": "2",
+    "70b.h100_long": "3",
+    "405b.h100_least": "11", "405b.h100_long": "12", "405b.kv_full": f"{2 * 126 * 8 * 128 * 2 * 131072 / 2**30:.2f}",
+    "gib.percent": "7%", "nvlink.both": f"{75 * 6 * 2}", "ib.gb_s": f"{400 / 8:g}", "nvlink.times_ib": "nine",
+    "405b.allreduce_count": f"{2 * 126}", "405b.allreduce_kib": f"{16384 * 2 / 1024:g}",
+    "405b.allreduce_mib": f"{2 * 126 * 16384 * 2 / 2**20:.1f}", "70b.single": "82", "405b.single": "31",
+    "70b.tpot_ms": f"{1000 / 82.0:.1f}", "h200.more": f"{4.8 / 3.35:.1f}", "recon.tokens_said": "1,229,264",
+    "slide.20_p": f"{math.exp(-4.005917549133301):.1%}", "slide.49_p": f"{math.exp(-1.7559176683425903):.1%}",
+    "slide.san_p": f"{math.exp(-8.533774375915527):.2%}", "slide.question_p": f"{math.exp(-1.1587743759155273):.1%}",
+    "slide.san_rank": "284", "falcon.heads": "71", "mixtral.used": "two", "mixtral.experts": "8",
+    "mistral.window": "4,096",
+    "jamba.attention": f"{32 // 8}", "minicpm.kv": f"{40 * 2 * 36 * 64 * 2 / 1024:.0f}", "fewest.context": "65,536",
+}
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_a_number_is_what_arithmetic_says(name):
+    assert values.values()[name] == EXPECTED[name]
+
+
+def test_what_was_published_is_what_the_slides_said():
+    assert (values.PUBLISHED["then.70b"], values.PUBLISHED["then.405b"]) == ("50", "18–20")
+
+
+@pytest.mark.parametrize("name", figures.FIGURES)
+def test_a_committed_figure_is_what_workshop_draws_now(name):
+    assert (figures.FOLDER / f"{name}.svg").read_text(encoding="utf-8") == figures.FIGURES[name]().svg()
+
+
+def test_every_figure_is_used_and_says_in_words_what_it_shows():
+    used = {name for slide in SLIDES for name in re.findall(r"\{\{figure (\w+)\}\}", slide.source)}
+    assert used == set(figures.FIGURES) == {path.stem for path in figures.FOLDER.glob("*.svg")}
+    words = [draw().words for draw in figures.FIGURES.values()]
+    assert min(map(len, words)) > 60 and len(set(words)) == len(words)
+
+
+def test_limits_by_bandwidth_are_what_a_hand_computes():
+    assert round(engine.limit_tokens_per_s("70b-tp4")) == round(4 * 4800 / 141.107) == 136
+    assert round(engine.limit_tokens_per_s("405b-fp8-tp4")) == 47
+
+
+def test_tensor_parallel_over_nodes_pays_on_a_fast_network_only():
+    fast, slow = (network.stream_tokens_per_s(name) for name in ("infiniband-ndr", "ethernet-25g"))
+    assert fast["TP 16"] > 1.2 * fast["TP 8 × PP 2"] and slow["TP 16"] < slow["TP 8 × PP 2"]
+    # an all-reduce of a prompt over the network: 2·15/16 of its bytes at 50 GB/s, 252 times, and 252 latencies of 35 µs
+    by_hand = 252 * (2 * 15 / 16 * 8192 * 16384 * 2 / 50e9 + 35e-6)
+    assert network.prompt_s("infiniband-ndr")["TP 16"] == pytest.approx(by_hand, rel=1e-3)
+
+
+def test_the_bubble_is_the_one_of_the_formula():
+    idle = (parallel.STAGES - 1) / (parallel.REQUESTS + parallel.STAGES - 1)      # (p - 1) / (m + p - 1), GPipe
+    assert f"{idle:.0%}" in parallel.bubble().words
+
+
+def test_continuous_batching_does_the_same_work_in_fewer_steps():
+    static, continuous = engine._slots(False), engine._slots(True)
+    work = [sum(end - start for jobs in slots for _, start, end in jobs) for slots, _ in (static, continuous)]
+    assert work == [sum(engine.LENGTHS)] * 2
+    assert continuous[1] < static[1] and continuous[1] >= sum(engine.LENGTHS) / 4
+
+
+def test_recorded_answers_name_their_server_and_command():
+    said = recorded.answers()
+    assert said["command"].endswith("slides/record.py") and all(said[key] for key in ("vllm_version", "hardware",
+                                                                                      "date"))
+
+
+def test_recorded_logprobs_show_what_the_slide_says():
+    found = {k: one["answer"]["choices"][0]["logprobs"] for k, one in recorded.answers()["logprobs"].items()}
+    assert found["None"] is None
+    assert [len(top) for top in found["0"]["top_logprobs"]] == [1, 1, 1]
+    assert found["0"]["tokens"] == found["3"]["tokens"]           # the same seed
+    for token, top in zip(found["3"]["tokens"], found["3"]["top_logprobs"], strict=True):
+        assert token in top and len(top) in (3, 4)
+    assert 4 in map(len, found["3"]["top_logprobs"]), "the slide shows a token that was not among the three best"
+
+
+def test_the_first_prompt_token_has_no_logprob_and_the_next_ones_are_the_prompts():
+    given = recorded.answers()["prompt_logprobs"]["answer"]["choices"][0]["prompt_logprobs"]
+    assert given[0] is None
+    assert "".join(next(iter(one.values()))["decoded_token"] for one in given[1:]).strip() == "San Francisco is a"
+
+
+@pytest.mark.live
+def test_the_server_still_says_what_was_recorded(client):
+    now = client.complete("San Francisco is a", max_tokens=1, temperature=0, prompt_logprobs=1).model_dump()
+    then = recorded.answers()["prompt_logprobs"]["answer"]["choices"][0]
+    assert now["choices"][0]["text"] == then["text"]
+    for a, b in zip(now["choices"][0]["prompt_logprobs"][1:], then["prompt_logprobs"][1:], strict=True):
+        assert set(a) == set(b)
+        assert all(a[key]["logprob"] == pytest.approx(b[key]["logprob"], abs=0.1) for key in a)
+
+
+def test_a_line_of_code_on_a_slide_is_a_line_of_its_file():
+    shown = snippets.code("slurm/70b.sbatch", "#SBATCH --job-name", "#SBATCH --time").splitlines()[1:-1]
+    file = (deck.ROOT / "slurm/70b.sbatch").read_text()
+    assert len(shown) == 7 and all(line.split("  ")[0] in file for line in shown)
+
+
+def test_the_lock_names_no_registry():
+    lock = json.loads((deck.HERE / "package-lock.json").read_text())
+    assert not any("resolved" in package for package in lock["packages"].values())
+    wanted = json.loads((deck.HERE / "package.json").read_text())["dependencies"]
+    assert all(lock["packages"][f"node_modules/{name}"]["version"] == version for name, version in wanted.items())
