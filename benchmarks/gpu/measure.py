@@ -63,7 +63,10 @@ def model_folder(job: dict, out: Path) -> Path:
 
 @contextlib.contextmanager
 def turn(out: Path) -> Iterator[None]:
-    """Hold the GPUs for one measurement: jobs that share them wait here for each other."""
+    """Hold the GPUs for one measurement: jobs that share them wait until all have started, then take turns."""
+    (out / f"{os.environ.get('WORKSHOP_MEASURE_NAME')}.ready").touch()
+    while len(list(out.glob("*.ready"))) < int(os.environ.get("WORKSHOP_MEASURE_JOBS", "1")):
+        time.sleep(0.2)
     with open(out / "turn.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
@@ -164,11 +167,13 @@ def run_together(jobs: list[dict], out: Path, budget_s: float) -> None:
     out.mkdir(parents=True, exist_ok=True)
     began, running = time.time(), []
     for number, job in enumerate(jobs):
-        job = {**job, "env": {"VLLM_PORT": str(21000 + 200 * number), **job.get("env", {})}}
+        job = {**job, "env": {"VLLM_PORT": str(21000 + 200 * number), "WORKSHOP_MEASURE_JOBS": str(len(jobs)),
+                              "WORKSHOP_MEASURE_NAME": job["name"], **job.get("env", {})}}
         running.append((job, start(job, out, list(range(job.get("tp", 1) * job.get("pp", 1))))))
     while running and time.time() - began < budget_s:
         for item in [item for item in running if item[1].poll() is not None]:
             running.remove(item)
+            (out / f"{item[0]['name']}.ready").touch()      # also of a job that failed: the others do not wait for it
             report(item[0], out, began, began)
         time.sleep(0.5)
     for job, process in running:

@@ -38,15 +38,6 @@ def stand_in(folder: Path, name: str, script: str) -> None:
 
 # --- the scripts
 
-@pytest.mark.skipif(not shutil.which("shellcheck"), reason="shellcheck is not installed")
-@pytest.mark.parametrize("script", [*SCRIPTS, *sorted((ROOT / "slurm").rglob("*.sh")),
-                                    ROOT / "tests/slurm/host.sh"],
-                         ids=lambda path: path.name)
-def test_scripts_are_clean(script):
-    done = subprocess.run(["shellcheck", str(script)], capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout
-
-
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
 def test_scripts_keep_the_house_rules(script):
     text = script.read_text()

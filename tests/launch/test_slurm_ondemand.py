@@ -5,7 +5,6 @@ from __future__ import annotations
 import http.cookiejar
 import json
 import re
-import shutil
 import socket
 import subprocess
 import sys
@@ -15,6 +14,7 @@ import urllib.request
 from pathlib import Path
 
 import pytest
+from needs import shellcheck
 
 APP = Path(__file__).parents[2] / "slurm/ondemand"
 
@@ -39,11 +39,10 @@ def test_yaml_is_valid_and_the_defaults_are_what_the_course_needs(name):
         assert "gpu" not in json.dumps(data)
 
 
-@pytest.mark.skipif(not shutil.which("shellcheck"), reason="shellcheck is not installed")
 @pytest.mark.parametrize("name", ["before.sh.erb", "script.sh.erb"])
 def test_templates_are_clean(name):
     text = render(f"template/{name}", course="/shared/course", class_folder="/shared/class")
-    done = subprocess.run(["shellcheck", "--exclude=SC2154", "-"], input=text, capture_output=True, text=True)
+    done = subprocess.run([shellcheck(), "--exclude=SC2154", "-"], input=text, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout      # SC2154: host is Batch Connect's
 
 

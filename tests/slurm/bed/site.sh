@@ -1,4 +1,4 @@
-# shellcheck shell=bash
+# shellcheck shell=bash disable=SC2034   # python: read by job.sh and rank.sh
 # The test bed's site.sh: what differs from a cluster with GPUs is here, and in no script.
 export SBATCH_PARTITION=gpu
 export WORKSHOP_MODELS=@BED@/models
