@@ -18,7 +18,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 from workshop.errors import WorkshopError
-from workshop.launch import prefetch, prefetch_hub, slurm_weights
 from workshop.launch.progress import Progress
 
 # What a pod needs of the package, the guard in front of vLLM included.
@@ -38,6 +37,8 @@ def download(hub: str, folder: Path, *, every_s: float = SAY_EVERY_S) -> None:
     Raises:
         WorkshopError: the Hub, the token or the volume does not let us, or a file is damaged.
     """
+    from workshop.launch import prefetch, prefetch_hub      # httpx: a probe, every few seconds, does without
+
     token = prefetch_hub.saved_token()
     remote = prefetch.look_up(hub, token)
     if (folder / WHOLE).is_file() and prefetch.verify(folder, remote).ok:
@@ -57,6 +58,8 @@ def download(hub: str, folder: Path, *, every_s: float = SAY_EVERY_S) -> None:
 
 def wait(folder: Path, *, ask_every_s: float = ASK_EVERY_S, every_s: float = SAY_EVERY_S) -> None:
     """Return when the weights are whole. A container that waits does not restart, which would restart its group."""
+    from workshop.launch import slurm_weights
+
     said = 0.0
     while not (folder / WHOLE).is_file():
         if time.monotonic() - said > every_s or not said:
