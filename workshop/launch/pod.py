@@ -37,7 +37,7 @@ def download(hub: str, folder: Path, *, every_s: float = SAY_EVERY_S) -> None:
     Raises:
         WorkshopError: the Hub, the token or the volume does not let us, or a file is damaged.
     """
-    from workshop.launch import prefetch, prefetch_hub      # httpx: a probe, every few seconds, does without
+    from workshop.launch import prefetch, prefetch_hub  # httpx: a probe, every few seconds, does without
 
     token = prefetch_hub.saved_token()
     remote = prefetch.look_up(hub, token)
