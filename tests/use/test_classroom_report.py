@@ -74,6 +74,13 @@ def test_samples_are_to_be_fewer_where_they_are_what_is_slow():
     assert any("n=5" in text for text in report([*quick(), *samples]).advice())
 
 
+def test_a_class_that_holds_names_the_cell_that_is_slow():
+    slow = [Request("04 20 completions", 0.0, 25.0, 21.0, [], 5, 400, n=20) for _ in range(4)]
+    it = report([*quick(100), *slow])
+    assert it.holds and "slow is “04 20 completions” (first token within 21 s)" in str(it)
+    assert any("let half of the class run it first" in text for text in it.advice())
+
+
 def test_a_busy_client_is_said():
     assert any("This machine itself" in text for text in report(quick(ttft_s=9, e2el_s=10), client_lag_s=2.0).advice())
 
