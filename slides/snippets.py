@@ -135,7 +135,7 @@ def limits() -> str:
     """Table rows: the limits asked for, tokens, why it ended, the text."""
     out = []
     for one in answers()["limits"]:
-        asked = ", ".join(f"{name}={one['request'][name]}" for name in ("min_tokens",
+        asked = "`<br>`".join(f"{name}={one['request'][name]}" for name in ("min_tokens",
                                                                         "max_tokens") if name in one["request"])
         chosen = one["answer"]["choices"][0]
         out.append(f"| `{asked}` | {one['answer']['usage']['completion_tokens']} | {chosen['finish_reason']} | "

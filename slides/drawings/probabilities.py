@@ -54,9 +54,9 @@ def _bars(c: Canvas, x: float, y: float, width: float, settings: dict, *, words:
         share = sampled.get(token, 0.0)
         if words:
             c.text(left - 12, top + row * 0.62, shown(token), 21, anchor="end")
-        c.box(left, top + 4, model[token] * per, row - 10, "none", stroke="#AEB7C0", line=2, radius=3)
         if share:
             c.box(left, top + 4, max(2, share * per), row - 10, BLUE, radius=3)
+        c.box(left, top + 4, model[token] * per, row - 10, "none", stroke="#46505a", line=2, radius=3)
         c.text(left + max(share, model[token]) * per + 8, top + row * 0.62, f"{share:.0%}" if share >= 0.005 else
                ("0" if not share else "<1%"), 19, fill=INK if share else SOFT)
 
@@ -64,7 +64,7 @@ def _bars(c: Canvas, x: float, y: float, width: float, settings: dict, *, words:
 def token_loop() -> Canvas:
     """A decoder-only model writes one token, and reads it again: the teaching model's own distribution."""
     model, listed = next_token(), best(4)
-    c = Canvas(350, "A decoder-only model reads San Francisco is a, and gives every token of its vocabulary a "
+    c = Canvas(372, "A decoder-only model reads San Francisco is a, and gives every token of its vocabulary a "
                     "probability: "
                + ", ".join(f"{shown(t)} {model[t]:.0%}" for t in listed) + ". One is drawn, appended to the text, "
                                                                             "and the "
@@ -83,7 +83,7 @@ def token_loop() -> Canvas:
     c.text(908, 56 + 4 * 36 + 20, "…", 21, anchor="end")
     c.line([(970, 206), (970, 306), (657, 306), (657, 222)], VERMILLION, 3.5, head=True)
     c.label(730, 278, 170, 56, listed[0].strip(), GREEN, bold=True, size=23)
-    return c.text(700, 348, "one is drawn, and read again", SMALL, fill=SOFT)
+    return c.text(700, 362, "one is drawn, and read again", SMALL, fill=SOFT)
 
 
 def order() -> Canvas:
@@ -119,7 +119,7 @@ def temperatures() -> Canvas:
         _bars(c, x, 48, 408 if n == 0 else 300, {"temperature": temperature}, words=n == 0, full=full)
         sampled = next_token(temperature=temperature)
         said.append(f"at {temperature:g}: " + ", ".join(f"{shown(t)} {sampled[t]:.1%}" for t in best(3)))
-    c.legend(96, 408, [("dashed:#8a949e", "what the model says"), (BLUE, "what is sampled from")])
+    c.legend(96, 408, [("dashed:#46505a", "what the model says"), (BLUE, "what is sampled from")])
     c.words = "Probabilities of the next token after San Francisco is a, by temperature. " + "; ".join(said) + "."
     return c
 
