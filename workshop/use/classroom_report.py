@@ -193,8 +193,9 @@ class Report:
             "total_output_tokens": self.output_tokens, "output_throughput": round(self.output_tokens_per_s, 1),
             "request_throughput": round(len(self.answered) / self.seconds, 2) if self.seconds else 0.0, **figures,
             **{f"most_{name}" if name != "preemptions" else name: value for name, value in asdict(self.peaks).items()},
-            "cells": [dict(zip(names, map(_rounded, row), strict=True)) for row in self.rows()], "left_out": list(self.left_out),
-            "late": self.late, "not_reached": self.not_reached, "client_lag_s": round(self.client_lag_s, 3),
+            "cells": [dict(zip(names, map(_rounded, row), strict=True)) for row in self.rows()],
+            "left_out": list(self.left_out), "late": self.late,
+            "not_reached": self.not_reached, "client_lag_s": round(self.client_lag_s, 3),
             "stopped": self.stopped,
         }
 
