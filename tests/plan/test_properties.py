@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from workshop.errors import BadInput
+from workshop.plan.capability import BFLOAT16, NOT_FLOAT16, capability
 from workshop.plan.catalog import list_gpus, list_models, load_gpu, load_model
 from workshop.plan.catalog import quantization as quant
 from workshop.plan.fit import fit
@@ -103,6 +106,10 @@ def test_the_ranks_hold_at_least_all_weights(model, tp, pp):
 @quick
 @given(MODELS, GPUS)
 def test_a_plan_of_its_own_choice_fits_or_says_what_would(model, gpu):
+    if load_model(model).model_type in NOT_FLOAT16 and capability(load_gpu(gpu)) < BFLOAT16:
+        with pytest.raises(BadInput, match="float32"):      # the GPU has no bfloat16, the model overflows in float16
+            plan(model, gpu, max_model_len=1024)
+        return
     p = plan(model, gpu, max_model_len=1024)
     assert p.gpus == p.tensor_parallel_size * p.pipeline_parallel_size
     assert p.fits == (p.kv_cache_tokens > 0) == (p.max_concurrency >= 1)

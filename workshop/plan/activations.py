@@ -85,6 +85,8 @@ def _dense_mlp(m: ModelConfig, w: Widths) -> int:
     """The caller's attention output and residual, the new residual, and the MLP's own tensors."""
     if m.traits.gated_mlp:
         return 2 * w.hidden + w.attn + 3 * w.mlp      # both halves of the gate, and their product
+    if m.traits.parallel_block:                       # qkv of the same input are ready, and wait for attention
+        return 2 * w.hidden + 2 * (w.q + w.kv) + w.kv + w.mlp
     return 3 * w.hidden + w.attn + w.mlp              # the input; the activation works in place, as the shape stays
 
 
@@ -100,9 +102,9 @@ def _layers(m: ModelConfig, gpu: GPU, s: Settings, tp: int, compiled: bool) -> l
     timing = gpu.l2_bytes if compiled else 0      # inductor times new kernels with the L2 cache flushed
     out = []
     if not m.moe or len(m.moe.layers) < m.num_hidden_layers:
-        gated = m.traits.gated_mlp
-        out.append(Peak("dense MLP", t * e * _dense_mlp(m, w) + blas + (timing if gated else 0),
-                        f"{t} tokens × ({2 if gated else 3}·{w.hidden} + {w.attn} + {3 if gated else 1}·{w.mlp})"))
+        plain = not m.traits.gated_mlp and not m.traits.parallel_block
+        out.append(Peak("dense MLP", t * e * _dense_mlp(m, w) + blas + (0 if plain else timing),
+                        f"{t} tokens × {_dense_mlp(m, w)} elements"))
     reduced = 5 if tp > 1 else 4                  # an all-reduce writes its sum beside its input
     out.append(Peak("norm after attention", t * e * (reduced * w.hidden + w.attn) + blas + timing,
                     f"{t} tokens × ({reduced}·{w.hidden} + {w.attn})"))

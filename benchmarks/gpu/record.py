@@ -1,0 +1,69 @@
+"""Turn what measure.py wrote into the records that the plan is held against (workshop/data/runs).
+
+    python benchmarks/gpu/record.py OUT/NAME.json … --predicted BEFORE.json --into workshop/data/runs/FILE.json …
+
+Each run keeps its settings, what vLLM said, the exact bytes of each rank, the speeds, and what the plan said before it
+had seen the run (BEFORE.json, by benchmarks/gpu/predict.py).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+SAID = ("start_s", "ttft_ms_32", "single_tok_s", "weights_gib_per_gpu", "available_kv_gib_per_gpu", "kv_cache_tokens",
+        "max_concurrency", "cuda_graph_gib")
+
+
+def rank_bytes(rank: dict) -> dict:
+    """Return the exact bytes that the engine's memory profiling saw on one rank."""
+    return {"weights_bytes": rank["weights"], "activation_peak_bytes": rank["activation_peak"],
+            "non_torch_bytes": rank["non_torch"], "cuda_graph_estimate_bytes": rank["cudagraph_estimate"],
+            "available_kv_bytes": rank["available"]}
+
+
+def run_of(record: dict, predicted: dict, label: str) -> dict:
+    """Return one run as workshop.plan.recorded reads it."""
+    extra = dict(record.get("extra", {}))
+    compilation = extra.pop("compilation_config", None)
+    run = {key: record[key] for key in ("name", "model", "tp", "pp", "max_model_len")} | {"extra": extra, "set": label}
+    if record.get("config"):
+        run["config"] = record["config"]
+    if compilation:
+        run["compilation_config"] = compilation
+    run |= {key: record[key] for key in record if key in SAID or key.endswith("tok_s")}
+    run["ranks"] = [rank_bytes(rank) for rank in record["ranks"] if rank.get("available")]
+    run["predicted_before_measuring"] = predicted
+    return run
+
+
+def main() -> None:
+    """Write the file."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("records", type=Path, nargs="+", help="NAME.json files of measure.py")
+    parser.add_argument("--predicted", type=Path, required=True)
+    parser.add_argument("--into", type=Path, required=True)
+    parser.add_argument("--label", default="held out")
+    parser.add_argument("--hardware", required=True)
+    parser.add_argument("--software", default="vllm 0.25.1, torch 2.11.0+cu130, Python 3.12, NCCL 2.28.9")
+    parser.add_argument("--date", required=True)
+    asked = parser.parse_args()
+    predicted = json.loads(asked.predicted.read_text())
+    runs = []
+    for path in asked.records:
+        record = json.loads(path.read_text())
+        if "kv_cache_tokens" in record:
+            runs.append(run_of(record, predicted.get(record["name"], {}), asked.label))
+    head = {"hardware": asked.hardware, "software": asked.software,
+            "how": "benchmarks/gpu/measure.py JOBS.json OUT, then benchmarks/gpu/record.py: weights are dummies; "
+                   "single stream = 256 tokens after a prompt of 32; batchN_tok_s = 128 tokens each of N prompts of "
+                   "256, prompts' time included; batchN_decode_tok_s = without it",
+            "date": asked.date}
+    lines = ",\n".join("  " + json.dumps(run) for run in runs)
+    asked.into.write_text(json.dumps(head, indent=1)[:-2] + ',\n "runs": [\n' + lines + "\n ]\n}\n")
+    print(f"{len(runs)} runs: {asked.into}")
+
+
+if __name__ == "__main__":
+    main()
