@@ -47,13 +47,6 @@ def test_every_notebook_is_on_the_map_with_its_minutes_and_its_checks(workshop_h
         assert asked == set(one.checks), "the checks of the map are those of the notebook"
 
 
-def test_minutes_and_needs_are_those_of_the_readme(workshop_home):
-    readme = (ROOT / "README.md").read_text()
-    for one in chapters():
-        row = re.search(rf"\(notebooks/{one.name}.ipynb\) \| .+? \| (\d+) \|", readme)
-        assert row and int(row[1]) == one.minutes
-
-
 def test_progress_moves_on(workshop_home, monkeypatch):
     monkeypatch.delenv("WORKSHOP_STRICT", raising=False)
     assert course_map().next.name == "00_start" and "0 of" in course_map().summary()

@@ -138,7 +138,8 @@ class CourseMap:
             done = key in self.done
             look = f"background:{style.GOOD};border-color:{style.GOOD}" if done else f"border-color:{style.GREY}"
             return (f'<span title="{html.escape(title)}{": answered" if done else ""}" style="display:inline-block;'
-                    f'width:14px;height:8px;border:1px solid;border-radius:5px;margin-right:3px;{look}"></span>')
+                    f'box-sizing:border-box;width:14px;height:9px;border:1px solid;border-radius:5px;'
+                    f'margin-right:3px;{look}"></span>')
         return (f'<span role="img" aria-label="{self.count(one)}">{"".join(map(dot, one.checks))}</span>'
                 if one.checks else f'<span style="font-size:12px;color:{style.MUTED}">{self.count(one)}</span>')
 
