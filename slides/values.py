@@ -136,8 +136,7 @@ def _slide_example() -> dict[str, str]:
         key = f"slide.{named[one.token]}"
         out |= {key: f"{one.logprob}", f"{key}_short": f"{one.logprob:.2f}", f"{key}_rank": f"{one.rank}",
                 f"{key}_p": f"{one.probability:.1%}" if one.probability > 0.001 else f"{one.probability:.2%}"}
-    text = [row.token for row in found if row.part == "completion"]
-    return {**out, "slide.tokens": " and ".join(f'**"{token}"**' for token in text)}
+    return {**out, "slide.text": "".join(row.token for row in found if row.part == "completion")}
 
 
 def values() -> dict[str, str]:

@@ -31,7 +31,7 @@ GIVEN = {
     r"30 shards in 5 to 10 minutes|191 shards in up to 40": "slurm/70b.sbatch, slurm/405b.sbatch",
     r"mode 0600": "a file's mode",
     r"n=2|temperature[= ][\d.]+|max_tokens=\d+|seed=\d+|(?:prompt_)?logprobs=\d|40 tokens": "a recorded request",
-    r"what about 0|from -2 to 2|At 0|[Bb]elow 1|above 1|0 to 0\.3|0\.7": "a parameter's values",
+    r"And 0|from -2 to 2|At 0|[Bb]elow 1|above 1|0 to 0\.3|0\.7": "a parameter's values",
     r"At 2|at 0\.5|≥ 0|-1 asks|up to 1|Temperature 0": "a parameter's values",
     r"None, 0, 3|0: the generated|3: the three best|3,\s+0\.5: who": "a parameter's values",
     r"2,000 samples in 22 settings": "docs/sampling.md", r'"20"|"49"': "tokens of the published example",
