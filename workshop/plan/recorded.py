@@ -1,4 +1,4 @@
-"""The recorded runs of vLLM (workshop/data/runs): what the plan is measured against, here and in the tests."""
+"""The recorded runs of vLLM (workshop/data): what the plan is measured against, and what tuning found."""
 
 from __future__ import annotations
 
@@ -12,12 +12,23 @@ from workshop.plan.catalog.read import from_dict
 from workshop.plan.parallelism import Plan, plan
 
 FOLDER = Path(__file__).parents[1] / "data" / "runs"
+TUNING = Path(__file__).parents[1] / "data" / "tuning"
 
 
 @lru_cache(maxsize=1)
 def runs() -> list[dict]:
     """Return every run: model (a catalogue name), config (fields that differ), tp, pp, settings, what was measured."""
     return [run for file in sorted(FOLDER.glob("*.json"))
+            for run in json.loads(file.read_text(encoding="utf-8"))["runs"]]
+
+
+@lru_cache(maxsize=1)
+def tuning() -> list[dict]:
+    """Return every run of the tuning log (docs/gpu.md): what was changed, the speeds, and a step's kernels by kind.
+
+    "layers" is there where fewer than all layers were measured; "kernels" has ms of one decoding step on rank 0.
+    """
+    return [run for file in sorted(TUNING.glob("*.json"))
             for run in json.loads(file.read_text(encoding="utf-8"))["runs"]]
 
 

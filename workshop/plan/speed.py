@@ -14,7 +14,7 @@ from workshop.plan.catalog.config import ModelConfig
 from workshop.plan.catalog.gpus import GPU
 from workshop.plan.communication import traffic
 from workshop.plan.kv_cache import kv_dtype_bytes, layer_token_elements
-from workshop.plan.ranks import stand_ins
+from workshop.plan.ranks import stand_ins, whole_bytes
 from workshop.plan.settings import Settings
 from workshop.plan.weights import (
     active_parameters,
@@ -131,6 +131,11 @@ def decode_tokens_per_s(m: ModelConfig, gpu: GPU, s: Settings, tp: int, pp: int,
         ms = max(sum(t.ms for t in part) / pp, STEP_MS)
         return -(-batch // pp) / ms * 1e3
     return batch / ms * 1e3
+
+
+def bandwidth_limit_tokens_per_s(m: ModelConfig, gpu: GPU, gpus: int) -> float:
+    """Return tokens/s of one stream if reading all weights once a token at full bandwidth were all that takes time."""
+    return gpus * gpu.bandwidth_gb_s * 1e9 / whole_bytes(m)
 
 
 def prefill_ms(m: ModelConfig, gpu: GPU, s: Settings, tp: int, pp: int, gpus_per_node: int, tokens: int) -> float:

@@ -1,0 +1,49 @@
+"""docs/gpu.md says what the recorded runs say."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+from workshop.learn.plots_speed import step_parts, step_time
+from workshop.plan import recorded
+from workshop.plan.catalog import load_gpu, load_model
+from workshop.plan.speed import bandwidth_limit_tokens_per_s
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def report():
+    spec = importlib.util.spec_from_file_location("gpu_report", ROOT / "benchmarks/gpu/report.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_document_is_what_the_records_say(report):
+    text = (ROOT / "docs/gpu.md").read_text()
+    assert report.write(text, claims=report.claims(), log=report.log()) == text
+    assert step_time().svg.split(">", 1)[1].strip() in (ROOT / "docs/pictures/gpu_step.svg").read_text()
+
+
+@pytest.mark.parametrize(("model", "gpus", "limit"), [("llama-3.1-70b", 4, 136), ("llama-3.1-8b", 1, 299)])
+def test_the_limit_is_bandwidth_over_weights(model, gpus, limit):
+    """4.8 TB/s a GPU (NVIDIA's H200 datasheet) over 70.6 and 8.03 billion parameters of 2 bytes."""
+    assert bandwidth_limit_tokens_per_s(load_model(model), load_gpu("h200"), gpus) == pytest.approx(limit, abs=0.6)
+
+
+@pytest.mark.parametrize("name", ["70b-tp4-unfused", "70b-tp4-best"])
+def test_the_parts_of_a_step_are_the_whole_step(name):
+    run = next(r for r in recorded.tuning() if r["name"] == name)
+    parts = step_parts(name)
+    assert sum(parts.values()) == pytest.approx(1e3 / run["single_tok_s"], rel=0.01)
+    assert all(ms >= 0 for ms in parts.values())
+
+
+def test_the_script_of_70b_takes_what_was_kept():
+    kept = next(r for r in recorded.tuning() if r["name"] == "70b-tp4-best")
+    assert kept["compilation_config"]["compile_sizes"] == [1]
+    assert """--compilation-config '{"compile_sizes": [1]}'""" in (ROOT / "slurm/70b.sbatch").read_text()

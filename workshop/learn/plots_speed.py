@@ -1,0 +1,58 @@
+"""Where the time of one token goes: recorded kernel times of a decoding step, beside the limit. SVG."""
+
+from __future__ import annotations
+
+from workshop.learn.plots import Picture, svg_box, svg_text
+from workshop.learn.widgets import style
+from workshop.plan import recorded
+from workshop.plan.catalog import load_gpu, load_model
+from workshop.plan.speed import bandwidth_limit_tokens_per_s
+
+PARTS = (    # name, colour, kinds of kernels (benchmarks/gpu/kernels.py)
+    ("reading the weights, at full bandwidth", style.BLUE, ()),
+    ("matrix products, the rest", style.SKY, ("matrix products",)),
+    ("all-reduce", style.ORANGE, ("all-reduce",)),
+    ("attention, KV cache write", style.GREEN, ("attention", "KV cache write")),
+    ("norms, rope, activation", style.PURPLE, ("norms, rope, activation",)),
+    ("sampling and the rest", style.YELLOW, ("sampling", "other", "copies", "quantise")),
+    ("the GPU waits", style.GREY, ()),
+)
+
+
+def step_parts(name: str) -> dict[str, float]:
+    """Return ms of one decoding step of a recorded run by PARTS; they add up to 1000 / its tokens a second."""
+    run = next(r for r in recorded.tuning() if r["name"] == name)
+    kinds = run["kernels"]["by_kind"]
+    limit = 1e3 / bandwidth_limit_tokens_per_s(load_model(run["model"]), load_gpu("h200"), run["tp"])
+    parts = {part: sum(kinds.get(kind, [0])[0] for kind in names) for part, _, names in PARTS}
+    parts[PARTS[0][0]] = limit
+    parts[PARTS[1][0]] -= limit
+    parts[PARTS[-1][0]] = max(0.0, 1e3 / run["single_tok_s"] - sum(parts.values()))
+    return parts
+
+
+def step_time(runs: tuple[tuple[str, str], ...] = (("70b-tp4-unfused", "as vLLM starts it"),
+                                                   ("70b-tp4-best", "tuned"))) -> Picture:
+    """Draw the time of one token of 70B on 4 H200, part by part: the limit, as vLLM starts, and tuned."""
+    first = step_parts(runs[0][0])
+    rows = [("the limit", {PARTS[0][0]: first[PARTS[0][0]]})] + [(label, step_parts(name)) for name, label in runs]
+    left, width, drawn, words = 150, 600, [], []
+    per_ms = (width - 110) / max(sum(parts.values()) for _, parts in rows)
+    for number, (label, parts) in enumerate(rows):
+        x, y, total = left, 14 + number * 46, sum(parts.values())
+        drawn.append(svg_text(left - 12, y + 20, label, anchor="end", bold=True))
+        for part, colour, _ in PARTS:
+            if part in parts:
+                drawn.append(svg_box(x, y, max(parts[part] * per_ms - 1, 0.5), 30, colour))
+                x += parts[part] * per_ms
+        drawn.append(svg_text(x + 8, y + 13, f"{total:.1f} ms", bold=True))
+        drawn.append(svg_text(x + 8, y + 27, f"{1e3 / total:.0f} tokens/s", size=11, fill=style.MUTED))
+        words.append(f"{label}: {total:.1f} ms a token, of these " + ", ".join(
+            f"{part} {ms:.1f}" for part, ms in parts.items()))
+    y = 14 + len(rows) * 46 + 14
+    for number, (part, colour, _) in enumerate(PARTS):
+        column, row = number % 3, number // 3
+        x = 10 + column * 255
+        drawn += [svg_box(x, y + row * 22 - 10, 12, 12, colour), svg_text(x + 18, y + row * 22, part)]
+    return Picture("".join(drawn), left + width + 20, y + 56, "Llama 3.1 70B on 4 H200, one stream. "
+                   + ". ".join(words) + ".")
