@@ -1,6 +1,6 @@
 """Measure what quantisation costs the teaching model: loss, the listed prompts, speed, in NumPy and in vLLM on the CPU.
 
-    python benchmarks/quantisation/measure.py [--only SCHEME …] [--no-engine]
+    python benchmarks/quantisation/measure.py [--only SCHEME …] [--no-engine] [--again]
 
 Writes workshop/data/quantisation/measured.json. Every scheme is computed with the reference arithmetic (float32); what
 vLLM's CPU engine has kernels for is also run there, from a checkpoint in that scheme's own format, and what it refuses
@@ -117,29 +117,29 @@ def machine() -> dict:
 
 
 def measure(name: str, model: reference.Llama, inputs: dict, engine: bool, folder: Path, known: dict) -> dict:
-    """Return one scheme's row; with engine=False, what the engine said before is kept."""
+    """Return one scheme's row; what is known already is kept."""
     online = name not in schemes.SCHEMES
     began = time.perf_counter()
     result = schemes.quantize(model, "bf16" if online else name, inputs)
+    seconds = round(time.perf_counter() - began, 2)
     row = {"words": "vLLM makes FP8 while loading (--quantization fp8)" if online else result.scheme.words,
-           "seconds_to_quantize": round(time.perf_counter() - began, 2), "stored_bytes": result.stored_bytes}
-    if not online:
+           "seconds_to_quantize": seconds, "stored_bytes": result.stored_bytes, **known}
+    if not online and "numpy" not in known:
         row["weight_error"] = round(weight_error(model, result), 5) if result.parts else 0.0
         row["numpy"] = in_numpy(result)
-    if name in ENGINE and engine:
+    if name in ENGINE and engine and "engine" not in known:
         quantised, flags = ENGINE[name]
         row["engine"] = in_engine(export.write(result, folder / name, dequantized=not quantised), flags)
-    elif "engine" in known:
-        row["engine"] = known["engine"]
     return row
 
 
 @click.command(context_settings={"ignore_unknown_options": True})
-@click.option("--only", multiple=True, help="Measure this scheme, and keep what is known of the others.")
+@click.option("--only", multiple=True, help="Measure this scheme alone.")
+@click.option("--again", is_flag=True, help="Measure anew what is known; without it, only what is missing.")
 @click.option("--no-engine", is_flag=True, help="NumPy alone.")
 @click.option("--inside", "folder", hidden=True)
 @click.argument("flags", nargs=-1, type=click.UNPROCESSED)
-def main(only: tuple[str, ...], no_engine: bool, folder: str | None, flags: tuple[str, ...]) -> None:
+def main(only: tuple[str, ...], again: bool, no_engine: bool, folder: str | None, flags: tuple[str, ...]) -> None:
     """Measure and write the table."""
     if folder:
         print("\n" + json.dumps(inside(folder, flags)))
@@ -150,7 +150,8 @@ def main(only: tuple[str, ...], no_engine: bool, folder: str | None, flags: tupl
     rows = dict(known)
     with tempfile.TemporaryDirectory() as checkpoints:
         for name in only or dict.fromkeys([*schemes.SCHEMES, *ENGINE]):
-            rows[name] = measure(name, model, inputs, not no_engine, Path(checkpoints), known.get(name, {}))
+            rows[name] = measure(name, model, inputs, not no_engine, Path(checkpoints),
+                                 {} if again else known.get(name, {}))
             click.echo(f"{name}: {json.dumps(rows[name])}")
             data = {"machine": machine(), "prompts": len(rows_of_prompts()), "max_tokens": MAX_TOKENS,
                     "tokens": {text: int(schemes.text(text)[:SEQUENCES, 1:].size) for text in TEXTS}, "schemes": rows}
