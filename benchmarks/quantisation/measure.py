@@ -56,14 +56,6 @@ def in_numpy(result: schemes.Result) -> dict:
     return {**out, "right": right(texts)}
 
 
-def weight_error(model: reference.Llama, result: schemes.Result) -> float:
-    """Return the relative error of the Linears' weights, ‖ΔW‖ / ‖W‖ over all of them (AWQ: of W times its factors)."""
-    if result.scheme.method == "awq":
-        return float("nan")
-    pairs = [(model.weights[f"{n}.weight"], schemes.like(part)) for n, part in result.parts.items()]
-    return float(np.sqrt(sum(np.sum((b - a) ** 2) for a, b in pairs) / sum(np.sum(a**2) for a, _ in pairs)))
-
-
 def in_engine(folder: Path, flags: tuple[str, ...]) -> dict:
     """Run one checkpoint in a process of its own; a refusal is returned in the engine's words."""
     command = [sys.executable, __file__, "--inside", str(folder), *flags]
@@ -125,7 +117,7 @@ def measure(name: str, model: reference.Llama, inputs: dict, engine: bool, folde
     row = {"words": "vLLM makes FP8 while loading (--quantization fp8)" if online else result.scheme.words,
            "seconds_to_quantize": seconds, "stored_bytes": result.stored_bytes, **known}
     if not online and "numpy" not in known:
-        row["weight_error"] = round(weight_error(model, result), 5) if result.parts else 0.0
+        row["weight_error"] = round(schemes.weight_error(model, result), 5)
         row["numpy"] = in_numpy(result)
     if name in ENGINE and engine and "engine" not in known:
         quantised, flags = ENGINE[name]

@@ -79,6 +79,13 @@ def test_what_cannot_be_is_refused(model):
         schemes.text("novel")
 
 
+def test_gptq_is_further_from_the_weights_and_nearer_in_the_loss(model, quantised):
+    plain, gptq, ids = quantised("int4-rtn"), quantised("int4-gptq"), schemes.text("known")[:2]
+    assert schemes.weight_error(model, gptq) > schemes.weight_error(model, plain) > 0.05
+    assert reference.perplexity(gptq.model, ids) < reference.perplexity(plain.model, ids)
+    assert schemes.weight_error(model, quantised("bf16")) == 0
+
+
 def test_stored_bytes_are_those_of_the_shards(model):
     shards = sum(p.stat().st_size for p in Path(schemes.__file__).parent.glob("model-*.safetensors"))
     assert 0 < shards - schemes.quantize(model, "bf16").stored_bytes < 10_000      # the headers

@@ -10,7 +10,7 @@ from pathlib import Path
 from workshop.learn.show import Table
 
 MEASURED = Path(__file__).parents[1] / "data" / "quantisation" / "measured.json"
-HEAD = ("scheme", "what", "MB", "perplexity: known", "glosses", "prose", "right", "vLLM: glosses", "right",
+HEAD = ("scheme", "what", "MB", "weights off by", "perplexity: known", "glosses", "prose", "right", "vLLM: glosses", "right",
         "tokens/s")
 
 
@@ -30,7 +30,8 @@ def rows() -> list[tuple[str, ...]]:
         theirs = ("✗", "✗", "✗") if "refused" in engine else (
             f"{math.exp(engine['glosses']):,.1f}", str(engine["right"]),
             f"{engine['single_stream_tokens_per_s']:.0f}") if engine else ("", "", "")
-        out.append((name, row["words"], f"{row['stored_bytes'] / 1e6:.1f}", *ours,
+        off = row.get("weight_error")
+        out.append((name, row["words"], f"{row['stored_bytes'] / 1e6:.1f}", f"{off:.1%}" if off else "", *ours,
                     str(numpy["right"]) if numpy else "", *theirs))
     return out
 

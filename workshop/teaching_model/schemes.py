@@ -194,6 +194,17 @@ def _through(s: Scheme):
     return through
 
 
+def weight_error(model: Llama, result: Result) -> float:
+    """Return ‖ΔW‖ / ‖W‖ over all Linears; NaN for AWQ, whose weights are scaled on purpose."""
+    if result.scheme.method == "awq":
+        return float("nan")
+    off = whole = 0.0
+    for name, part in result.parts.items():
+        w = model.weights[f"{name}.weight"]
+        off, whole = off + float(np.sum((like(part) - w) ** 2)), whole + float(np.sum(w**2))
+    return (off / whole) ** 0.5 if whole else 0.0
+
+
 def stored_bytes(model: Llama, parts: dict) -> int:
     """Return the bytes of all tensors: 2 a number, less where a Linear is quantised."""
     total = 0
