@@ -10,8 +10,8 @@ from pathlib import Path
 from workshop.learn.show import Table
 
 MEASURED = Path(__file__).parents[1] / "data" / "quantisation" / "measured.json"
-HEAD = ("scheme", "what", "MB", "weights off by", "perplexity: known", "glosses", "prose", "right", "vLLM: glosses", "right",
-        "tokens/s")
+HEAD = ("scheme", "what", "MB", "weights off by", "perplexity: known", "glosses", "prose", "right",
+        "vLLM: glosses", "right", "tokens/s")
 
 
 @lru_cache(maxsize=1)
