@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   ?= $(or $(WORKSHOP_VENV),.venv)
 BIN    := $(VENV)/bin
 
-.PHONY: help workshop test bench lock
+.PHONY: help workshop test bench slides site lock
 .DEFAULT_GOAL := help
 
 help:       ## this list
@@ -21,6 +21,14 @@ test:       ## set up and run every test that this machine can run
 bench:      ## measure what the README says (about 10 minutes)
 	@$(PYTHON) workshop/install.py dev
 	@$(BIN)/python benchmarks/start.py
+
+slides:     ## build the slides: slides/build/workshop.html and .pdf (needs Node with npm, and Chromium)
+	@$(PYTHON) workshop/install.py
+	@$(BIN)/python slides/build.py
+
+site:       ## run the notebooks and render them to pages that read without a kernel: site/index.html
+	@$(PYTHON) workshop/install.py
+	@$(BIN)/python docs/site/build.py
 
 lock:       ## renew the locked versions (needs the network)
 	@$(PYTHON) workshop/install.py dev && $(BIN)/python -m pip install --quiet uv
