@@ -1,4 +1,4 @@
-"""Write the tables and the picture of docs/gpu.md from the recorded runs (workshop/data).
+"""Write the tables and the picture of docs/gpu.md, and the README's table, from the recorded runs (workshop/data).
 
     python benchmarks/gpu/report.py            # tests/plan/test_gpu_report.py holds that docs/gpu.md is up to date
 """
@@ -98,9 +98,9 @@ def write(text: str, **tables: str) -> str:
 
 
 def main() -> None:
-    """Bring docs/gpu.md and its picture up to date."""
-    path = ROOT / "docs" / "gpu.md"
-    path.write_text(write(path.read_text(), claims=claims(), log=log()))
+    """Bring the documents and the picture up to date."""
+    for path in (ROOT / "docs" / "gpu.md", ROOT / "README.md"):
+        path.write_text(write(path.read_text(), claims=claims(), log=log()))
     svg = step_time().svg.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1)
     (ROOT / "docs" / "pictures" / "gpu_step.svg").write_text(svg + "\n")
 

@@ -23,9 +23,14 @@ def report():
     return module
 
 
-def test_the_document_is_what_the_records_say(report):
-    text = (ROOT / "docs/gpu.md").read_text()
+@pytest.mark.parametrize("document", ["docs/gpu.md", "README.md"])
+def test_the_tables_are_what_the_records_say(report, document):
+    text = (ROOT / document).read_text()
+    assert report.claims() in text
     assert report.write(text, claims=report.claims(), log=report.log()) == text
+
+
+def test_the_picture_is_what_the_records_say():
     assert step_time().svg.split(">", 1)[1].strip() in (ROOT / "docs/pictures/gpu_step.svg").read_text()
 
 
