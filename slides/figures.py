@@ -10,10 +10,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))     # this checkout's workshop, installed or not
 
-from drawings import engine, kv_cache, memory, network, parallel, probabilities, requests
+from drawings import engine, kv_cache, memory, network, parallel, probabilities, requests, speed
 
 FOLDER = Path(__file__).parent / "figures"
-PARTS = (memory, kv_cache, network, parallel, engine, probabilities, requests)
+PARTS = (memory, kv_cache, network, parallel, engine, speed, probabilities, requests)
 FIGURES = {name: draw for part in PARTS for name, draw in part.FIGURES.items()}
 
 

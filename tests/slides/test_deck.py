@@ -22,7 +22,8 @@ GIVEN = {
     r"arXiv [\d.]+|(?:PagedAttention|FlashAttention|Megatron-LM) \d{4}\.\d{5}": "a paper",
     r"(?:July|December|since|February) 20\d\d": "Meta's announcements; the published slides",
     r"17 December 2024": "the published slides",
-    r"2026-11-20": "workshop/data/runs", r"[Nn]otebook \d|[Ss]tep \d|[Pp]art \d": "a place in the course",
+    r"2026-11-2[01]": "workshop/data/runs, workshop/data/tuning",
+    r"[Nn]otebook \d|[Ss]tep \d|[Pp]art \d": "a place in the course",
     r"10⁹|2³⁰": "what giga and gibi mean", r"in 16 bits": "the dtype of embeddings", r"× 2 directions": "to and fro",
     r"18 links of 25": "NVIDIA's H100 datasheet", r"prompt of 8,192 tokens": "the example of notebook 2",
     r"2 × 8 H100|4 × H[12]00|16 × H100": "the cluster of an example or of a run",
@@ -37,7 +38,7 @@ GIVEN = {
     r"2,000 samples in 22 settings": "docs/sampling.md", r'"20"|"49"': "tokens of the published example",
     r"2 to the mean": "a formula", r"2 CPU cores": "where it was recorded",
     r"3, 4 and 5 equal": "the exercise's counts",
-    r"signal 9": "a signal",
+    r"signal 9": "a signal", r'"compile_sizes": \[1\]': "the flag in slurm/70b.sbatch",
 }
 NUMBER = re.compile(r"(?<![\w.,/-])[-−]?\d[\d.,-]*(?![\w/])")
 
@@ -128,6 +129,8 @@ EXPECTED = {
     "gib.percent": "7%", "nvlink.both": f"{75 * 6 * 2}", "ib.gb_s": f"{400 / 8:g}", "nvlink.times_ib": "nine",
     "405b.allreduce_count": f"{2 * 126}", "405b.allreduce_kib": f"{16384 * 2 / 1024:g}",
     "405b.allreduce_mib": f"{2 * 126 * 16384 * 2 / 2**20:.1f}", "70b.single": "82", "405b.single": "31",
+    "70b.limit": f"{4 * 4.8e12 / (70_553_706_496 * 2):.0f}", "70b.tuned": "92",
+    "70b.small_kib": f"{8192 * 2 / 1024:g}",
     "70b.tpot_ms": f"{1000 / 82.0:.1f}", "h200.more": f"{4.8 / 3.35:.1f}", "recon.tokens_said": "1,229,264",
     "slide.20_p": f"{math.exp(-4.005917549133301):.1%}", "slide.49_p": f"{math.exp(-1.7559176683425903):.1%}",
     "slide.san_p": f"{math.exp(-8.533774375915527):.2%}", "slide.question_p": f"{math.exp(-1.1587743759155273):.1%}",
