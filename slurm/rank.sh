@@ -44,6 +44,8 @@ make_scratch() {
     local kept=${WORKSHOP_HOME:-$HOME/.workshop}/cache/modelinfos
     mkdir -p "$VLLM_CACHE_ROOT" && mkdir -p "$kept" && ln -sfn "$kept" "$VLLM_CACHE_ROOT/modelinfos"
     export HF_HUB_OFFLINE=${HF_HUB_OFFLINE:-1} VLLM_NO_USAGE_STATS=1 PYTHONUNBUFFERED=1
+    # vLLM itself gives up after 600 s, and 405B loads for longer; the job's own budget decides (job.sh).
+    export VLLM_ENGINE_READY_TIMEOUT_S=${VLLM_ENGINE_READY_TIMEOUT_S:-86400}
 }
 
 end_engine() {                              # politely, then not: a worker in the middle of a collective never looks up
