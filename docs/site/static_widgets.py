@@ -69,16 +69,19 @@ class Widgets:
         return f'<span class="w-label">{html.escape(text)}</span>' if text else ""
 
     def _control(self, kind: str, state: Mapping, layout: Mapping) -> str:
-        label, value = self._label(state), state.get("value")
+        label, value = self._label(state), state.get("value", "" if "Text" in kind and "Int" not in kind else 0)
         if kind == "Button":
-            return f'<button type="button" disabled class="w-button">{html.escape(state["description"])}</button>'
+            words = html.escape(state.get("description", ""))
+            return f'<button type="button" disabled class="w-button">{words}</button>'
         if kind in ("FloatSlider", "IntSlider"):
-            return f'<label class="w-control">{label}{_range(state["min"], state["max"], state["step"], value)}' \
+            low, high, step = (state.get(name, default) for name, default in _SLIDER[kind].items())
+            return f'<label class="w-control">{label}{_range(low, high, step, value)}' \
                    f"<output>{_number(value, state.get('readout_format'))}</output></label>"
         if kind in ("SelectionSlider", "Dropdown", "ToggleButtons", "Select", "RadioButtons"):
             return self._choice(kind, state, label)
         if kind in ("FloatProgress", "IntProgress"):
-            return f'<label class="w-control">{label}<progress max="{state["max"]}" value="{value}"></progress></label>'
+            most = state.get("max", 100)
+            return f'<label class="w-control">{label}<progress max="{most}" value="{value}"></progress></label>'
         if kind == "Textarea":
             return f'<label class="w-control w-wide">{label}<textarea disabled rows="{state.get("rows") or 2}">' \
                    f"{html.escape(value)}</textarea></label>"
@@ -96,7 +99,7 @@ class Widgets:
 
     @staticmethod
     def _choice(kind: str, state: Mapping, label: str) -> str:
-        names, index = list(state.get("_options_labels") or ()), state.get("index")
+        names, index = list(state.get("_options_labels") or ()), state.get("index", 0 if kind == "SelectionSlider" else None)
         chosen = str(names[index]) if index is not None and names else ""
         if kind == "SelectionSlider":
             return f'<label class="w-control">{label}{_range(0, max(1, len(names) - 1), 1, index or 0)}' \
@@ -109,6 +112,8 @@ class Widgets:
         return f'<label class="w-control">{label}<select disabled>{options}</select></label>'
 
 
+# What ipywidgets leaves out of a saved notebook, because it is the default.
+_SLIDER = {"FloatSlider": {"min": 0.0, "max": 10.0, "step": 0.1}, "IntSlider": {"min": 0, "max": 100, "step": 1}}
 _BOXES = {"VBox": "w-column", "HBox": "w-row", "Box": "w-row", "GridBox": "w-row", "Accordion": "w-column"}
 
 

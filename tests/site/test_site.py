@@ -68,6 +68,17 @@ def test_controls_become_inputs_with_their_labels_and_values(site_modules):
     assert not enabled, "nothing pretends that it can be moved"
 
 
+def test_a_saved_notebook_leaves_defaults_out(site_modules):
+    import ipywidgets as w
+    from ipywidgets.embed import embed_data
+
+    slider = w.IntSlider(0, description="top_k")
+    state = embed_data(views=[slider])["manager_state"]["state"]
+    assert "max" not in state[slider.model_id]["state"], "as JupyterLab saves them"
+    drawn = site_modules[1].Widgets(state).html(slider.model_id)
+    assert 'min="0" max="100" step="1" value="0"><output>0</output>' in drawn
+
+
 def test_a_widget_that_cannot_be_drawn_is_no_silent_gap(site_modules):
     with pytest.raises(KeyError, match="ColorPicker"):
         site_modules[1].Widgets({"a": {"model_name": "ColorPickerModel", "state": {}}}).html("IPY_MODEL_a")
