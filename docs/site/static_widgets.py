@@ -99,7 +99,8 @@ class Widgets:
 
     @staticmethod
     def _choice(kind: str, state: Mapping, label: str) -> str:
-        names, index = list(state.get("_options_labels") or ()), state.get("index", 0 if kind == "SelectionSlider" else None)
+        names = list(state.get("_options_labels") or ())
+        index = state.get("index", 0 if kind == "SelectionSlider" else None)
         chosen = str(names[index]) if index is not None and names else ""
         if kind == "SelectionSlider":
             return f'<label class="w-control">{label}{_range(0, max(1, len(names) - 1), 1, index or 0)}' \
