@@ -3,7 +3,8 @@
     python benchmarks/batch/compare.py [--requests 192] [--at-once 16] [--rounds 3]
 
 Finds the server as connect() does. Mixed lengths (1 to 256 tokens, the same for all). Rounds alternate, and the median
-counts, as a machine is never quiet. Others: `vllm bench serve` at equal concurrency; a ThreadPoolExecutor with
+counts, as a machine is never quiet. `batch` runs with the same number at once as the others, and once more as a person
+runs it: it finds its own. Others: `vllm bench serve` at equal concurrency; a ThreadPoolExecutor with
 `requests`; the same pool with a barrier after each `--at-once` requests, as simple senders do.
 """
 
@@ -120,29 +121,31 @@ def main() -> None:
     parser.add_argument("--at-once", type=int, default=16)
     parser.add_argument("--rounds", type=int, default=3)
     asked = parser.parse_args()
-    llm, found = workshop.connect(), {"batch": [], "vllm bench serve": [], "thread pool": [], "barrier": []}
+    llm = workshop.connect()
+    found = {name: [] for name in ("batch", "batch, its own number", "vllm bench serve", "thread pool", "barrier")}
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         for number in range(asked.rounds):
             work = jobs(asked.requests, number)
             # Each gets prompts of its own, but the same lengths: a cached prefix would favour whoever comes later.
-            mine = [[(f"{name} {prompt}", tokens) for prompt, tokens in work] for name in "abcd"]
+            mine = [[(f"{name} {prompt}", tokens) for prompt, tokens in work] for name in "abcde"]
             found["batch"].append(with_batch(llm, mine[0], asked.at_once, folder))
             found["vllm bench serve"].append(with_vllm_bench(llm, mine[1], asked.at_once, folder))
             found["thread pool"].append(with_pool(llm, mine[2], asked.at_once, barrier=False))
             found["barrier"].append(with_pool(llm, mine[3], asked.at_once, barrier=True))
-    ours = found["batch"]
-    ratios = {
-        name: round(statistics.median(mine / theirs for mine, theirs in zip(ours, rates, strict=True)), 3)
-        for name, rates in found.items()
-        if name != "batch"
-    }
+            found["batch, its own number"].append(with_batch(llm, mine[4], None, folder))
+
+    def ratio(ours: str, theirs: str) -> float:
+        return round(statistics.median(a / b for a, b in zip(found[ours], found[theirs], strict=True)), 3)
+
+    others = ("vllm bench serve", "thread pool", "barrier")
+    ratios = {ours: {name: ratio(ours, name) for name in others} for ours in ("batch", "batch, its own number")}
     print(
         json.dumps(
             {
                 "requests": asked.requests,
                 "at_once": asked.at_once,
-                "ratio_of_batch_to": ratios,
+                "ratio_to": ratios,
                 "requests_per_s": {name: [round(rate, 2) for rate in rates] for name, rates in found.items()},
             },
             indent=1,

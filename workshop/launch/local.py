@@ -196,7 +196,8 @@ def engine_environment(path: str, device: str, given: dict[str, str], name: str)
     env = dict(os.environ)
     env[auth.RECORD_VARIABLE] = str(records.path_of(name))
     env.pop("WORKSHOP_API_KEY", None)
-    defaults = {"VLLM_NO_USAGE_STATS": "1", "PYTHONUNBUFFERED": "1"}
+    defaults = {"VLLM_NO_USAGE_STATS": "1", "PYTHONUNBUFFERED": "1",
+                "VLLM_ENGINE_READY_TIMEOUT_S": "3600"}     # vLLM's own 600 s are too few for a large model's loading
     if Path(path).is_dir():
         defaults["HF_HUB_OFFLINE"] = "1"
     if device == "cpu":
