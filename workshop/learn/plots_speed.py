@@ -1,8 +1,11 @@
-"""Where the time of one token goes: recorded kernel times of a decoding step, beside the limit. SVG."""
+"""Pictures of speed: where the time of one token goes, beside the limit; what many requests at once bring. SVG."""
 
 from __future__ import annotations
 
-from workshop.learn.plots import Picture, svg_box, svg_text
+import math
+from collections.abc import Mapping
+
+from workshop.learn.plots import FRAME, Picture, svg_box, svg_text
 from workshop.learn.widgets import style
 from workshop.plan import recorded
 from workshop.plan.catalog import load_gpu, load_model
@@ -56,3 +59,43 @@ def step_time(runs: tuple[tuple[str, str], ...] = (("70b-tp4-unfused", "as vLLM 
         drawn += [svg_box(x, y + row * 22 - 10, 12, 12, colour), svg_text(x + 18, y + row * 22, part)]
     return Picture("".join(drawn), left + width + 20, y + 56, "Llama 3.1 70B on 4 H200, one stream. "
                    + ". ".join(words) + ".")
+
+
+def latency_throughput(sweep: Mapping[int, tuple[float, float]]) -> Picture:
+    """Draw what many requests at once cost and bring: a point for each number at once, named by it.
+
+    Args:
+        sweep: requests at once → (tokens/s of all together, seconds that one request takes).
+    """
+    width, height, left, right, bottom, top = 640, 270, 64, 96, 44, 26
+    points = [(seconds, rate, at_once) for at_once, (rate, seconds) in sorted(sweep.items())]
+    ends = [_round_up(max(values)) for values in zip(*[point[:2] for point in points], strict=True)]
+
+    def at(seconds: float, rate: float) -> tuple[float, float]:
+        return (left + (width - left - right) * seconds / ends[0],
+                height - bottom - (height - bottom - top) * rate / ends[1])
+
+    foot, edge = height - bottom, width - right
+    drawn = [f'<path d="M{left} {top}V{foot}H{edge}" stroke="{FRAME}" fill="none"/>',
+             svg_text(left, 12, "throughput: tokens/s of all together", size=11, fill=style.MUTED),
+             svg_text(edge, height - 6, "latency: seconds that one request takes", anchor="end", size=11,
+                      fill=style.MUTED)]
+    for share in (0, 0.5, 1):
+        x, y = at(share * ends[0], share * ends[1])
+        drawn += [svg_text(left - 6, y + 4, f"{share * ends[1]:,.0f}", anchor="end", size=11, fill=style.MUTED),
+                  svg_text(x, foot + 16, f"{share * ends[0]:.3g}", anchor="middle", size=11, fill=style.MUTED)]
+    places = [at(seconds, rate) for seconds, rate, _ in points]
+    line = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
+    drawn.append(f'<polyline points="{line}" fill="none" stroke="{style.BLUE}" stroke-width="2" stroke-opacity=".5"/>')
+    for (x, y), (seconds, rate, at_once) in zip(places, points, strict=True):
+        drawn += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="5" fill="{style.BLUE}"><title>{rate:,.0f} tokens/s, '
+                  f"{seconds:.2f} s</title></circle>", svg_text(x + 10, y + 14, f"{at_once} at once", bold=True)]
+    words = ", ".join(f"{at_once} at once {rate:,.0f} tokens/s and {seconds:.2f} s"
+                      for seconds, rate, at_once in points)
+    return Picture("".join(drawn), width, height, f"Throughput against latency: {words}.")
+
+
+def _round_up(value: float) -> float:
+    """Return the next of 1, 2, 5 times a power of ten."""
+    power = 10.0 ** math.floor(math.log10(value)) if value > 0 else 10.0
+    return next(step * power for step in (1, 2, 5, 10) if step * power >= value * (1 - 1e-9))

@@ -100,12 +100,20 @@ def picture(moment: Moment) -> str:
            f'background:{style.GOOD if percent == 100 else style.BLUE}"></div>{marks}</div>')
     steps = " → ".join(
         f'<b style="color:{style.TEXT}">{name}</b>' if name == moment.stage else name for name in names)
-    words = html.escape("\n".join(moment.words)) or " "
     return style.panel(
         f'<b>{percent} %</b> {html.escape(moment.message[:110])}{bar}'
         f'<div style="font-size:12px;color:{style.MUTED}">{steps}</div>{_figures(moment)}'
-        f'<pre style="font-family:{style.MONO};font-size:11px;color:{style.MUTED};height:84px;overflow:hidden;'
-        f'margin:6px 0 0;padding:6px 8px;border:1px solid {style.LINE};border-radius:6px">{words}</pre>')
+        f"{_words(moment)}")
+
+
+def _words(moment: Moment) -> str:
+    """The last lines, one row each; what is too long for a row is in its title."""
+    shown = moment.words or ("Press ▶ to play the log, or move the slider.",)
+    rows = "".join(f'<div title="{html.escape(line, quote=True)}" style="overflow:hidden;text-overflow:ellipsis;'
+                   f'white-space:pre">{html.escape(line)}</div>' for line in shown)
+    return (f'<div style="font-family:{style.MONO};font-size:11px;line-height:16px;height:{16 * LINES_SHOWN}px;'
+            f'color:{style.MUTED};margin:8px 0 0;padding:6px 8px;border:1px solid {style.LINE};border-radius:6px">'
+            f"{rows}</div>")
 
 
 def _figures(moment: Moment) -> str:

@@ -18,7 +18,9 @@ HATCH = f"repeating-linear-gradient(45deg,{style.BAD} 0 4px,transparent 4px 10px
 def memory_html(result: Memory) -> str:
     """Return the whole picture as HTML."""
     label = html.escape(spoken(result), quote=True)
-    return style.panel(_verdict(result) + _bars(result) + _legend() + _tiles(result) + _command(result), label=label)
+    # A picture is one thing to a screen reader: the command, which is to be copied, stands outside of it.
+    return (style.panel(_verdict(result) + _bars(result) + _legend() + _tiles(result), label=label)
+            + style.panel(_command(result)))
 
 
 def error_html(error: WorkshopError) -> str:

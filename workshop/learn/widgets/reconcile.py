@@ -47,8 +47,10 @@ def reconcile_html(result: Reconciliation) -> str:
     grid = ('<div style="display:grid;grid-template-columns:minmax(170px,1.3fr) auto auto minmax(150px,1fr) auto;'
             'column-gap:14px;row-gap:2px;align-items:center">')  # fmt: skip
     body = (failure if result.failure else "") + grid + head + "".join(map(_row_html, result.rows)) + "</div>"
-    label = html.escape(f"Plan beside log. {said}", quote=True)
-    return style.panel(body + _advice_html(result) + _assumed_html(result), label=label)
+    failed = f"The start failed. {result.failure} " if result.failure else ""
+    label = html.escape(f"Plan beside log. {failed}{said}", quote=True)
+    # A picture is one thing to a screen reader: the advice, which is text, stands outside of it.
+    return style.panel(body, label=label) + style.panel(_advice_html(result) + _assumed_html(result))
 
 
 def _row_html(row: Row) -> str:
