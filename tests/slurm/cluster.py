@@ -228,14 +228,15 @@ class Cluster:
         self._extra.append(process)
         return process
 
-    def submit(self, script: str, *options: str, site: str = "", user: str = "teacher", **env: str) -> Job:
-        """`source slurm/site.sh && sbatch OPTIONS slurm/SCRIPT` in the course; `site`: more lines of site.sh."""
+    def submit(self, script: str, *options: str, site: str = "", user: str = "teacher", args: tuple[str, ...] = (),
+               **env: str) -> Job:
+        """`source slurm/site.sh && sbatch OPTIONS slurm/SCRIPT ARGS` in the course; `site`: more lines of site.sh."""
         if site:
             (self.course / "site-extra.sh").write_text((self.course / "slurm/site.sh").read_text() + f"\n{site}\n")
             env["WORKSHOP_SITE"] = str(self.course / "site-extra.sh")
         line = 'source "${WORKSHOP_SITE:-slurm/site.sh}" && sbatch --parsable "$@"'
-        out = self.run("login", "bash", "-c", line, "sbatch", *options, f"slurm/{script}", user=user, cwd=self.course,
-                       env=env)
+        out = self.run("login", "bash", "-c", line, "sbatch", *options, f"slurm/{script}", *args, user=user,
+                       cwd=self.course, env=env)
         return Job(self, int(out.strip().splitlines()[-1]))
 
     def processes(self, node: str) -> dict[int, str]:

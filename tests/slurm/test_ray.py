@@ -1,29 +1,31 @@
 """ENGINE=ray, the way that the material teaches, over the same two nodes. Ray is in no lock of ours (240 MB): this test
-runs where it is installed, or where WORKSHOP_TEST_RAY names a folder with it (pip install --target FOLDER ray)."""
+runs where it is installed, or where WORKSHOP_TEST_RAY names a folder with it, as in CI."""
 
 from __future__ import annotations
 
 import importlib.util
 import json
 import os
+import shutil
 import signal
 import sys
 import time
 from pathlib import Path
 
 import pytest
+from needs import lacking
 
 RAY = os.environ.get("WORKSHOP_TEST_RAY", "")
-pytestmark = [pytest.mark.slurm, pytest.mark.skipif(
-    not RAY and not importlib.util.find_spec("ray"), reason="Ray is not installed: WORKSHOP_TEST_RAY=FOLDER tests it")]
+pytestmark = pytest.mark.slurm
 SHIM = Path(__file__).parent / "ray_on_cpu"     # vLLM refuses Ray on a CPU: test only
 
 
 @pytest.fixture
-def paths(cluster) -> str:
+def paths(request) -> str:
     """Copy Ray and the shim to where the test bed's users see them."""
-    import shutil
-
+    if not RAY and not importlib.util.find_spec("ray"):
+        lacking("Ray is not installed: WORKSHOP_TEST_RAY=FOLDER (pip install --no-deps --target FOLDER ray msgpack)")
+    cluster = request.getfixturevalue("cluster")
     places = [shutil.copytree(SHIM, cluster.bed / "ray_on_cpu")]
     if RAY:
         places.append(shutil.copytree(RAY, cluster.bed / "ray"))

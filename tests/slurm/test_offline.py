@@ -1,0 +1,63 @@
+"""A file of prompts on the cluster: server and batch in one job, back into the queue, shards of an array."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import pytest
+from test_server import workshop
+
+pytestmark = pytest.mark.slurm
+ONE_NODE = ("--nodes=1", "--gpus-per-node=1")
+START_S = 240.0
+
+
+def ids(path) -> list[str]:
+    return [json.loads(line)["custom_id"] for line in path.read_text().splitlines()] if path.exists() else []
+
+
+@pytest.fixture
+def folder(cluster, request):
+    """A folder of the teacher's with a file of prompts in it."""
+    path = cluster.course / request.node.name.split("[")[0]
+    path.mkdir()
+    rows = [{"custom_id": f"row-{n}", "prompt": f"{n} San Francisco is a"} for n in range(300)]
+    (path / "prompts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    for each in (path, path / "prompts.jsonl"):
+        os.chown(each, 7001, 7001)
+    return path
+
+
+def settings(folder, tokens: int) -> tuple[str, ...]:
+    return (str(folder / "prompts.jsonl"), str(folder / "answers.jsonl"), "--max-tokens", str(tokens),
+            "--min-tokens", str(tokens), "--concurrency", "4")
+
+
+def test_the_job_goes_back_into_the_queue_before_its_time_limit_and_goes_on(cluster, folder):
+    answers = folder / "answers.jsonl"
+    job = cluster.submit("70b-offline.sbatch", *ONE_NODE, args=settings(folder, 60))
+    job.until("[workshop] ready after", START_S)
+    cluster.wait(lambda: len(ids(answers)) >= 20, 120, "no answers came", job.text)
+    cluster.run("login", "scancel", "--signal=USR1", "--batch", str(job.id))      # as SLURM does before the limit
+    cluster.wait(lambda: job.facts["Restarts"] == "1", 90, "the job was not requeued", job.text)
+    before = len(ids(answers))
+    assert 20 <= before < 300, "the batch was to be stopped in its middle"
+    assert (folder / "prompts.jsonl").exists()
+    cluster.run("login", "scontrol", "update", f"JobId={job.id}", "StartTime=now")     # SLURM itself waits two minutes
+    cluster.wait(lambda: job.state == "RUNNING", 60, "it did not start again", lambda: str(job.facts))
+    assert job.until_over(START_S + 200) == "COMPLETED", job.text()
+    assert sorted(ids(answers)) == sorted(f"row-{n}" for n in range(300)), "every row once"
+    assert not cluster.leftovers()
+
+
+def test_an_array_shards_the_file_and_a_merge_makes_one_of_the_answers(cluster, folder):
+    first = cluster.submit("70b-offline.sbatch", *ONE_NODE, "--array=1-2", args=settings(folder, 4))
+    cluster.wait(lambda: not cluster.run("login", "squeue", "-h", "-j", str(first.id), check=False).strip(),
+                 2 * START_S, "the array did not end", lambda: cluster.run("login", "squeue"))
+    shards = folder / "answers.jsonl.shards"
+    each = [ids(shards / f"{number}.jsonl") for number in (1, 2)]
+    assert all(each) and not set(each[0]) & set(each[1])
+    out = workshop(cluster, "batch", "--merge", str(shards), str(folder / "answers.jsonl"))
+    assert sorted(ids(folder / "answers.jsonl")) == sorted(f"row-{n}" for n in range(300)), out
+    assert not cluster.leftovers()
