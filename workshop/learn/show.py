@@ -46,10 +46,15 @@ class Table:
         head = "".join(f'<th style="{cell};color:{style.MUTED}">{html.escape(name)}</th>' for name in self.head)
         body = "".join(
             "<tr>" + "".join(f'<td style="{cell}{_lead(colour) if not number else ""}">'
-                             f"{html.escape(text)}</td>" for number, text in enumerate(row)) + "</tr>"
+                             f"{_breakable(text)}</td>" for number, text in enumerate(row)) + "</tr>"
             for row, colour in zip(self.rows, self._colours, strict=True))
         return style.panel(f'<table style="border-collapse:collapse"><thead><tr>{head}</tr></thead>'
                            f"<tbody>{body}</tbody></table>")
+
+
+def _breakable(text: str) -> str:
+    """Escape; a path may go on in the next line after a slash, so that no table is wider than the page."""
+    return html.escape(text).replace("/", "/<wbr>")
 
 
 def _lead(colour: str) -> str:

@@ -87,9 +87,10 @@ def _row(name: str, s: Stage, result: Memory, axis: float, height: int) -> str:
                                     (s.room - s.asked, "transparent", "KV free", style.TEXT)):
         shown = max(0, min(size, result.limit_bytes - at))
         if shown > 0:
-            text = f"{what} {_gib(size)}" if height >= 20 and shown > axis * 0.18 else ""
+            # Where both do not stand on the one visible line, the number wraps below it; the title has both.
+            text = f"{what} {_gib(size).replace(' ', '&nbsp;')}" if height >= 20 and shown > axis * 0.18 else ""
             parts.append(_piece(at, shown, axis, f"background:{colour};color:{ink};line-height:{height}px;"
-                                f"font-size:12px;white-space:nowrap;overflow:hidden;text-indent:6px",
+                                f"font-size:12px;overflow:hidden;padding-left:6px",
                                 f"{what}: {_gib(size)}", text))
         at += shown
     over = s.needed - result.limit_bytes

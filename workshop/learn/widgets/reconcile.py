@@ -43,8 +43,8 @@ def reconcile_html(result: Reconciliation) -> str:
                f"{_text(result.failure)}</p>")
     head = "".join(f'<span style="{_head(side)}">{name}</span>' for name, side in
                    (("quantity", "left"), ("predicted", "right"), ("actual", "right"),
-                    ("predicted too low ← 0 → too high", "center"), ("", "left")))  # fmt: skip
-    grid = ('<div style="display:grid;grid-template-columns:minmax(170px,1.3fr) auto auto minmax(150px,1fr) auto;'
+                    ("too low ← 0 → too high", "center"), ("", "left")))  # fmt: skip
+    grid = ('<div style="display:grid;grid-template-columns:minmax(130px,1.3fr) auto auto minmax(140px,1fr) auto;'
             'column-gap:14px;row-gap:2px;align-items:center">')  # fmt: skip
     body = (failure if result.failure else "") + grid + head + "".join(map(_row_html, result.rows)) + "</div>"
     failed = f"The start failed. {result.failure} " if result.failure else ""
