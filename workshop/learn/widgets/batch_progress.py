@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+from dataclasses import replace
 
 import ipywidgets as widgets
 from IPython.display import display
@@ -22,9 +23,10 @@ def progress_html(progress: Progress) -> str:
         f'<div style="display:flex;align-items:center;gap:8px;font-size:12px"><span>KV cache</span>'
         f'<div style="background:{style.FREE};border-radius:4px;height:7px;width:160px"><div style="height:7px;'
         f'border-radius:4px;background:{style.KV_CACHE};width:{100 * progress.kv_cache_usage:.1f}%"></div></div>'
-        f"<span>{progress.kv_cache_usage:.0%} · {progress.running} running · {progress.waiting} waiting</span></div>")
-    count = f"<b>{progress.done:,} of {progress.rows:,} rows</b>"
-    line = html.escape(words(progress))
+        f"<span>{100 * progress.kv_cache_usage:.0f} % · {progress.running} running · {progress.waiting} waiting"
+        "</span></div>")
+    count = f"<b>{progress.done:,} of {progress.rows:,} rows answered</b>"
+    line = html.escape(words(replace(progress, kv_cache_usage=None)))      # its bar says it
     return style.panel(f'{count}{bar}{kv}<div style="color:{style.MUTED};font-size:12px">{line}</div>')
 
 
