@@ -77,7 +77,8 @@ def import_megabytes() -> float:
     """Return the most resident megabytes of a Python that imports workshop and nothing else."""
     # VmHWM, not ru_maxrss: the latter counts what the parent had when it forked.
     code = "import workshop; print(next(l for l in open('/proc/self/status') if l.startswith('VmHWM')).split()[1])"
-    return 1.024e-3 * float(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout)
+    kib = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    return 1.024e-3 * float(kib)
 
 
 def main() -> None:
