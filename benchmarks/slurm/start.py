@@ -107,6 +107,7 @@ def warm(cluster: Cluster) -> None:
 
 def fault(cluster: Cluster, what: str) -> dict:
     """Start a server, do something to it, and return the seconds until its job has ended, and the reason."""
+    before = set(cluster.leftovers())       # of the bare servers: nobody cleans up after them
     job = cluster.submit("405b.sbatch", "--nodes=2", "--gpus-per-node=1", f"--job-name={what}")
     job.until("[workshop] ready after", LIMIT_S)
     began = time.perf_counter()
@@ -120,7 +121,8 @@ def fault(cluster: Cluster, what: str) -> dict:
     took = time.perf_counter() - began
     path = cluster.bed / f"home/teacher/.workshop/servers/{what}.json"
     reason = json.loads(path.read_text())["reason"] if path.exists() else "record removed"
-    return {"fault": what, "seconds": round(took, 1), "reason": reason, "left": cluster.leftovers()}
+    left = sorted(set(cluster.leftovers()) - before)
+    return {"fault": what, "seconds": round(took, 1), "reason": reason, "left": left}
 
 
 def main() -> None:
