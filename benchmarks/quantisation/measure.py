@@ -146,7 +146,8 @@ def main(only: tuple[str, ...], again: bool, no_engine: bool, folder: str | None
                                  {} if again else known.get(name, {}))
             click.echo(f"{name}: {json.dumps(rows[name])}")
             data = {"machine": machine(), "prompts": len(rows_of_prompts()), "max_tokens": MAX_TOKENS,
-                    "tokens": {text: int(schemes.text(text)[:SEQUENCES, 1:].size) for text in TEXTS}, "schemes": rows}
+                    "tokens": {text: int(schemes.text(text)[:SEQUENCES, 1:].size) for text in TEXTS},
+                    "schemes": {each: rows[each] for each in [*schemes.SCHEMES, "online-fp8"] if each in rows}}
             MEASURED.write_text(json.dumps(data, indent=1, ensure_ascii=False).replace("NaN", "null") + "\n",
                                 encoding="utf-8")
 
