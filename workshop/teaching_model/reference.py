@@ -97,6 +97,10 @@ class Llama:
             cache: an empty list at first; it keeps K and V of each layer, and a later call goes on behind them.
         Returns: float32 of shape [sequences, length, vocab_size].
         """
+        return self.hidden(ids, cache) @ self.weights["model.embed_tokens.weight"].T     # the head is tied
+
+    def hidden(self, ids: np.ndarray, cache: list | None = None) -> np.ndarray:
+        """Return what the head reads: float32 of shape [sequences, length, hidden_size]. Arguments as of logits."""
         x = self.weights["model.embed_tokens.weight"][ids]
         layers = self.config["num_hidden_layers"]
         if cache is not None and not cache:
@@ -107,7 +111,7 @@ class Llama:
             h = self._norm(f"{name}.post_attention_layernorm", x)
             gate, up = self._linear(f"{name}.mlp.gate_proj", h), self._linear(f"{name}.mlp.up_proj", h)
             x = x + self._linear(f"{name}.mlp.down_proj", gate / (1 + np.exp(-gate)) * up)
-        return self._norm("model.norm", x) @ self.weights["model.embed_tokens.weight"].T     # the head is tied
+        return self._norm("model.norm", x)
 
     def _attention(self, i: int, h: np.ndarray, cache: list | None) -> np.ndarray:
         c, name = self.config, f"model.layers.{i}"
@@ -143,7 +147,7 @@ def softmax(x: np.ndarray) -> np.ndarray:
     return e / e.sum(-1, keepdims=True)
 
 
-def token_losses(model: Llama, ids: np.ndarray, batch: int = 4) -> np.ndarray:
+def token_losses(model: Llama, ids: np.ndarray, batch: int = 2) -> np.ndarray:
     """Return -ln p of every token after the first, of sequences [sequences, length]: [sequences, length - 1] nats."""
     out = []
     for part in (ids[i : i + batch] for i in range(0, len(ids), batch)):

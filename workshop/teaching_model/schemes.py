@@ -105,7 +105,7 @@ def calibrate(model: Llama, ids: np.ndarray | None = None, batch: int = 4) -> di
 
     watched = Llama(model.weights, model.config, watch)
     for part in (ids[i : i + batch] for i in range(0, len(ids), batch)):
-        watched.logits(part)
+        watched.hidden(part)
     found = {name: Inputs(hessian / ids.size, size / ids.size) for name, (hessian, size) in sums.items()}
     return {name: found[name.replace(_part(name), SAME_INPUT.get(_part(name), _part(name)))]
             for name in model.linear_names()}
