@@ -5,6 +5,7 @@ from __future__ import annotations
 import psutil
 import pytest
 from lab_page import lab
+from widget_page import CUT, SILENT
 
 pytestmark = [pytest.mark.browser, pytest.mark.live]
 
@@ -24,18 +25,13 @@ def test_the_first_notebook_runs_in_a_real_jupyterlab(page, server, live_home, t
         assert page.page.locator(".jp-Cell-inputWrapper .jp-Placeholder, .jp-InputPlaceholder").count() == 2, (
             "solutions are collapsed")
         assert not page.failures() and not page.elsewhere and not page.errors
+        page.page.set_viewport_size({"width": 900, "height": 1000})
+        page.page.keyboard.press("Control+b")       # the file browser takes a third of it
+        page.page.wait_for_timeout(500)
+        assert not page.page.evaluate(CUT), "nothing is cut on a narrow screen"
+        assert not page.page.evaluate(SILENT), "no picture is without words"
         hint = page.page.locator("details", has_text="Hint 1 of 2").first
         hint.locator("summary").click()
         assert "list of strings" in hint.inner_text()
     left = [" ".join(each.info["cmdline"] or []) for each in psutil.process_iter(["cmdline"])]
     assert not [line for line in left if str(tmp_path) in line], "Ctrl-C leaves nothing"
-
-
-def test_without_any_server_the_button_offers_one(page, tmp_path):
-    with lab(tmp_path / "home", tmp_path / "mine", "--no-server") as url:
-        page.open(url)
-        for _ in range(6):
-            page.page.keyboard.press("Shift+Enter")
-            page.page.wait_for_timeout(300)
-        page.page.get_by_role("button", name="Start the server").wait_for(timeout=60_000)
-        page.shot("00_start_button")

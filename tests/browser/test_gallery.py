@@ -1,0 +1,230 @@
+"""Every widget and picture of the course on one page: operated by keyboard, said in words, whole in every theme.
+
+Needs no server: what a server would send is recorded. The widgets on a live server are in the tests beside this one.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from pathlib import Path
+
+import pytest
+from lab_page import lab
+from widget_page import CUT, SILENT, Widget, address, choose_theme, write_notebook
+
+pytestmark = [pytest.mark.browser]
+ROOT = Path(__file__).parents[2]
+WIDGETS = "workshop.learn.widgets"
+LOGPROBS = f"""from {WIDGETS}.logprobs_viewer import LogprobsViewer
+from workshop.use.logprobs import Alternative, Row
+def row(part, place, token, *probable):
+    import math
+    listed = tuple(Alternative(t, math.log(p), rank=n) for n, (t, p) in enumerate(probable, 1))
+    mine = next((one for one in listed if one.token == token), None)
+    return Row(part, place, token, mine and mine.logprob, rank=mine and mine.rank, alternatives=listed)
+LogprobsViewer([row("prompt", 0, "Boston"), row("prompt", 1, " is", (" was", .5), (" is", .3)),
+    row("completion", 0, " a", (" a", .6), (" the", .2)),
+    row("completion", 1, " moon", (" city", .7), (" moon", .001))])"""
+TIMELINE = """from workshop.learn.timeline import Span, Timeline
+Timeline([Span(f"{n}: {20 * n} tokens", 0.1 * n, 0.1 * n + 0.05, 0.1 * n + 0.2 * n, 20 * n) for n in range(1, 13)])"""
+METRICS = f"""from {WIDGETS}.metrics_panel import MetricsPanel, panel_html
+from workshop.engine.metrics import Metrics
+panel = MetricsPanel("http://127.0.0.1:9/v1")
+panel.picture.value = panel_html([Metrics(time=s, requests_running=s % 5, requests_waiting=s % 3,
+    kv_cache_usage=s / 40, prompt_tokens_total=10 * s, generation_tokens_total=s ** 2, preemptions_total=s // 10)
+    for s in range(30)])
+panel"""
+BATCH = f"""from {WIDGETS}.batch_progress import BatchProgress
+from workshop.batch.progress import Progress
+bar = BatchProgress()
+bar(Progress(50, 31, 2, 31, 4.0, 7.7, 240.0, 8, 16, running=8, waiting=1, kv_cache_usage=0.34))
+bar"""
+CHECKS = """from IPython.display import display
+from workshop.learn.exercises import check
+display(check("server.split", ...), check("server.split", (16, 1)), check("server.split", (4, 4)))"""
+ERRORS = f"""from {WIDGETS}.memory_runs import recorded_errors
+from workshop.learn import plots
+plots.errors(recorded_errors())"""
+SWEEP = """from workshop.learn.plots_speed import latency_throughput
+latency_throughput({1: (160, .2), 2: (290, .22), 4: (480, .27), 8: (700, .37), 16: (800, .64)})"""
+LINES = """from workshop.learn import plots
+curves = {"without a cache": [n * n for n in range(64)], "with a KV cache": range(64)}
+plots.lines(curves, range(64), "tokens", "work")"""
+KV_CACHING = "from workshop.learn import plots\nplots.kv_caching()"
+PARALLEL = """from workshop.learn import plots_parallelism as pictures
+display(pictures.kinds(), pictures.links(), pictures.megatron())"""
+CLUSTER = """from workshop.learn import cluster
+display(cluster.directives("70b"), cluster.steps(), cluster.submission("70b"), cluster.tail("B", 3),
+        cluster.grep("D", "died"))
+print(cluster.body("405b"))"""
+FIELDS = """from workshop.learn import show
+display(show.doctor(), show.fields({"id": "cmpl-1", "object": "text_completion", "created": 1, "model": "m",
+    "choices": [{"index": 0, "text": " city", "finish_reason": "length", "logprobs": None}],
+    "usage": {"prompt_tokens": 3, "completion_tokens": 1, "total_tokens": 4}}))"""
+COURSE = """from workshop.learn.course_map import course_map, progress_line
+display(course_map(), progress_line("01_memory"))"""
+GALLERY = {
+    "server_panel": f"from {WIDGETS}.server_panel import ServerPanel\nServerPanel()",
+    "memory_sliders": f"from {WIDGETS}.memory_sliders import MemorySliders\nMemorySliders()",
+    "kv_growth": f"from {WIDGETS}.kv_growth import KvGrowth\nKvGrowth()",
+    "parallelism_explorer": f"from {WIDGETS}.parallelism_explorer import ParallelismExplorer\n"
+                            'ParallelismExplorer("llama-3.1-405b", nodes=2, gpus_per_node=8, tp=8, pp=2)',
+    "loading_view": f"from {WIDGETS}.loading_view import LoadingView\nLoadingView()",
+    "reconcile": f"from {WIDGETS}.reconcile import ReconcileView\nReconcileView()",
+    "sampling_explorer": f"from {WIDGETS}.sampling_explorer import SamplingExplorer\nSamplingExplorer()",
+    "logprobs_viewer": LOGPROBS, "metrics_panel": METRICS, "batch_progress": BATCH, "timeline": TIMELINE,
+    "three_places": f'from {WIDGETS}.elsewhere import ThreePlaces\nThreePlaces("llama-3.1-70b", "h100", '
+                    "gpus_per_node=4)",
+    "bits_explorer": f"from {WIDGETS}.bits_explorer import BitsExplorer\nBitsExplorer()",
+    "checks": CHECKS, "errors": ERRORS, "sweep": SWEEP, "lines": LINES, "kv_caching": KV_CACHING,
+    "parallelism": PARALLEL, "step_time": "from workshop.learn.plots_speed import step_time\nstep_time()",
+    "cluster": CLUSTER, "fields": FIELDS, "course_map": COURSE}
+
+
+def test_nothing_that_notebooks_show_is_left_out():
+    shown = "\n".join(GALLERY.values())
+    for path in sorted((ROOT / "workshop/learn/widgets").glob("*.py")):
+        for node in ast.parse(path.read_text()).body:
+            bases = [ast.unparse(base) for base in getattr(node, "bases", ())]
+            if isinstance(node, ast.ClassDef) and "widgets.VBox" in bases and not node.name.startswith("_"):
+                assert f"import {node.name}" in shown, f"{node.name} of {path.name} is not in the gallery"
+    for path in sorted((ROOT / "workshop/learn").glob("plots*.py")):
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.FunctionDef) and ast.unparse(node.returns or node) == "Picture":
+                assert re.search(rf"\b{node.name}\b", shown), f"{node.name} of {path.name} is not in the gallery"
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory):
+    """One JupyterLab for the tests here; its folder has the course, and a notebook with all of GALLERY."""
+    folder = tmp_path_factory.mktemp("gallery")
+    write_notebook(folder / "mine" / "gallery.ipynb", *GALLERY.values())
+    with lab(folder / "home", folder / "mine", "--no-server") as found:
+        yield found
+
+
+def output(page, name: str):
+    return page.page.locator(".jp-CodeCell").nth(list(GALLERY).index(name)).locator(".jp-Cell-outputArea")
+
+
+def test_all_are_whole_and_said_in_words_and_answer_the_keyboard(page, url):
+    page.open(address(url, "gallery.ipynb"))
+    page.page.keyboard.press("Control+b")       # the file browser takes a third of a narrow screen
+    page.run_all()
+    assert not page.failures()
+    faults = []
+    for theme in ("Light", "Dark"):
+        if theme == "Dark":
+            choose_theme(page.page, "JupyterLab Dark")
+        for width in (1400, 900):
+            page.page.set_viewport_size({"width": width, "height": 1000})
+            page.page.wait_for_timeout(500)
+            keep_whole(page, width, f"gallery_{theme.lower()}_{width}")
+            faults += [f"cut at {width} px: {each}" for each in page.page.evaluate(CUT)]
+    silent = page.page.evaluate(SILENT)
+    choose_theme(page.page, "JupyterLab Light")
+    operate(page)
+    assert not faults, "\n".join(faults)
+    assert not silent, "pictures without words: " + "\n".join(silent)
+    assert not page.elsewhere, "nothing outside this machine is asked for"
+    assert not page.errors
+
+
+NOTEBOOKS = sorted(path.stem for path in (ROOT / "notebooks").glob("*.ipynb"))
+WIDE = """() => [...document.querySelectorAll('.jp-RenderedMarkdown *')].filter(e => e.offsetParent
+  && (e.scrollWidth > e.clientWidth + 1 && e.clientWidth > 0 && getComputedStyle(e).display !== 'inline'
+      || e.getBoundingClientRect().right > innerWidth)).map(e => e.outerHTML.slice(0, 120))"""
+
+
+def test_each_notebook_opens_at_a_clean_page(page, url):
+    page.page.set_viewport_size({"width": 900, "height": 1000})
+    for name in NOTEBOOKS:
+        page.page.goto(address(url, f"{name}.ipynb"))
+        first = page.page.locator(".jp-Notebook .jp-MarkdownCell").first
+        first.get_by_role("heading", level=1).wait_for(timeout=60_000)
+        if page.page.locator("#jp-left-stack").is_visible():
+            page.page.keyboard.press("Control+b")
+        said = first.inner_text()
+        assert re.match(rf"{int(name[:2])}\. ", said), f"{name}: its number and title come first"
+        assert "You will be able to" in said and re.search(r"\d+ minutes · needs: ", said), name
+        assert first.bounding_box()["height"] < 400, f"{name}: the first page is for more than its head"
+        assert not page.page.evaluate(WIDE), name
+        page.shot(f"opening_{name}")
+    assert not page.elsewhere and not page.errors
+
+
+def keep_whole(page, width: int, name: str) -> None:
+    """Keep the whole notebook as one picture: the window is made as high as it is."""
+    height = page.page.evaluate("Math.max(...[...document.querySelectorAll('.jp-Notebook, .jp-WindowedPanel-outer')]"
+                                ".map(e => e.scrollHeight))")
+    page.page.set_viewport_size({"width": width, "height": min(height + 250, 16000)})
+    page.page.evaluate("document.querySelectorAll('.jp-WindowedPanel-outer').forEach(e => e.scrollTop = 0)")
+    page.page.wait_for_timeout(700)
+    page.shot(name)
+    page.page.set_viewport_size({"width": width, "height": 1000})
+
+
+def operate(page) -> None:
+    """Reach a control of each by Tab, move it by an arrow key, and see the picture change; then the rest of it."""
+    for name, control, key in (("memory_sliders", "requests", "ArrowRight"), ("kv_growth", "step", "ArrowRight"),
+                               ("parallelism_explorer", "TP", "ArrowLeft"), ("bits_explorer", "bits", "ArrowLeft"),
+                               ("sampling_explorer", "temperature", "ArrowLeft")):
+        widget = Widget(page.page, output(page, name))
+        widget.reach_by_tab(control)
+        widget.changes(lambda key=key: page.page.keyboard.press(key))
+    sampling = output(page, "sampling_explorer")
+    sampling.get_by_role("button", name="Pin as B").click()
+    pinned = sampling.get_by_text("with the pinned settings")
+    pinned.wait_for(timeout=10_000)
+    sampling.get_by_role("button", name="Unpin").click()
+    pinned.wait_for(state="hidden", timeout=10_000)
+    places = Widget(page.page, output(page, "three_places"), ".workshop")
+    places.reach_by_tab("model")
+    # In JupyterLab's command mode arrows on a closed list go from cell to cell; an open list has them.
+    places.changes(lambda: [page.page.keyboard.press(key) for key in (" ", "ArrowDown", "Enter")])
+    loading(page, Widget(page.page, output(page, "loading_view"), ".workshop"))
+    reconcile(Widget(page.page, output(page, "reconcile"), ".widget-html-content"))
+    tokens(page, output(page, "logprobs_viewer"))
+
+
+def loading(page, widget: Widget) -> None:
+    widget.reach_by_tab("place in the log")
+    widget.changes(lambda: page.page.keyboard.press("ArrowRight"))
+    play = widget.root.locator(".widget-play button")
+    seen = {widget.changes(lambda: play.first.click()), widget.changes(lambda: None)}
+    assert len(seen) == 2, "it plays by itself"
+    play.first.click()
+    handle = widget.control("place in the log").locator(".noUi-handle")
+    handle.press("End")
+    widget.root.get_by_text("the engine is ready").wait_for(timeout=10_000)
+    assert "100 %" in widget.picture() and "1,229,264 tokens" in widget.picture()
+    widget.choose("recorded start of", "405b-fp8")
+    assert "95.54 GiB" in widget.picture()
+
+
+def reconcile(widget: Widget) -> None:
+    logs = json.loads((ROOT / "workshop/data/logs/index.json").read_text())["logs"]
+    options = widget.control("log").locator("option").all_inner_texts()
+    widget.choose("log", next(option for option in options if "405b" in option))
+    assert "KV cache size" in widget.picture()
+    widget.choose("log", "a file of yours …")
+    widget.write("file", "/nowhere/log")
+    assert "✗" in widget.picture(), "what is wrong is said"
+    name = next(name for name, entry in logs.items() if entry["model"] == "llama-3.1-70b" and "fail" not in name)
+    widget.write("file", str(ROOT / "workshop/data/logs" / name))
+    assert "does not name its GPU" in widget.picture()
+    widget.choose("GPU", "h200")
+    assert "32.89" in widget.picture(), "GiB of weights on each of 4 GPUs, as vLLM printed"
+    widget.write("model", "llama-3.1-8b")
+
+
+def tokens(page, root) -> None:
+    """Arrow keys go from token to token, and the panel below follows."""
+    root.locator(".workshop label").first.click()
+    page.page.keyboard.press("ArrowRight")
+    assert "prompt, token 1" in root.inner_text()
+    root.get_by_role("button", name="rank").focus()
+    page.page.keyboard.press("Enter")
+    root.get_by_text("1: the most probable").wait_for(timeout=10_000)
