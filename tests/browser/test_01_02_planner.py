@@ -2,62 +2,22 @@
 
 from __future__ import annotations
 
-import re
-
 import pytest
 from lab_page import lab
+from widget_page import CUT, PICTURE, SILENT, Widget, address
 
 pytestmark = [pytest.mark.browser]
-PICTURE = ".workshop[role=img]"
 
 
-class Widget:
-    """One widget on the page: its controls by their names, and its picture by what it says to screen readers."""
-
-    def __init__(self, page, says: str):
-        self.page = page
-        found = page.locator(".jp-OutputArea-output", has=page.locator(f"{PICTURE}[aria-label*='{says}']")).last
-        found.scroll_into_view_if_needed()
-        found.evaluate("(element, name) => element.setAttribute('data-widget', name)", says)   # its words will change
-        self.root = page.locator(f"[data-widget='{says}']")
-
-    def picture(self) -> str:
-        return self.root.locator(PICTURE).last.get_attribute("aria-label")
-
-    def control(self, name: str):
-        label = self.page.locator(".widget-label", has_text=re.compile(f"^{name}$"))
-        return self.root.locator(".widget-inline-hbox", has=label).first
-
-    def choose(self, name: str, option: str) -> None:
-        self._changes(lambda: self.control(name).locator("select").select_option(label=option))
-
-    def type(self, name: str, value: str) -> None:
-        """Set a slider by its readout and Enter."""
-        readout = self.control(name).locator(".widget-readout")
-
-        def write():
-            readout.click()
-            readout.press("Control+A")
-            readout.type(value)
-            readout.press("Enter")
-        self._changes(write)
-
-    def step(self, name: str, key: str = "ArrowRight") -> None:
-        """Move a slider one step by the keyboard."""
-        self._changes(lambda: self.control(name).locator(".noUi-handle").press(key))
-
-    def _changes(self, act) -> None:
-        before = self.picture()
-        act()
-        for _ in range(100):
-            if self.picture() != before:
-                return
-            self.page.wait_for_timeout(50)
-        raise AssertionError("the picture did not change")
-
-
-def address(url: str, notebook: str) -> str:
-    return re.sub(r"/tree/[^?]*", f"/tree/{notebook}", url)
+def whole(page) -> None:
+    """Nothing is cut on a narrow screen, no picture is without words, nothing is asked for elsewhere."""
+    page.page.set_viewport_size({"width": 900, "height": 1000})
+    page.page.keyboard.press("Control+b")       # the file browser takes a third of it
+    page.page.wait_for_timeout(500)
+    assert not page.page.evaluate(CUT)
+    assert not page.page.evaluate(SILENT)
+    assert not page.elsewhere
+    assert not page.errors
 
 
 def test_memory_and_kv_growth_answer_every_control(page, tmp_path):
@@ -85,9 +45,8 @@ def test_memory_and_kv_growth_answer_every_control(page, tmp_path):
         growth.type("blocks", "40")
         growth.choose("model", "llama-3.1-70b")
         growth.type("step", "1")
-        growth._changes(lambda: growth.root.locator(".widget-play button").first.click())
-        assert not page.elsewhere
-        assert not page.errors
+        growth.changes(lambda: growth.root.locator(".widget-play button").first.click())
+        whole(page)
 
 
 def test_the_parallelism_explorer_answers_every_control(page, tmp_path):
@@ -116,5 +75,4 @@ def test_the_parallelism_explorer_answers_every_control(page, tmp_path):
         widget.choose("model", "falcon-7b")
         assert "71 attention heads" in widget.picture()
         assert not page.failures()
-        assert not page.elsewhere
-        assert not page.errors
+        whole(page)

@@ -3,24 +3,13 @@
 from __future__ import annotations
 
 import json
-import re
 
 import pytest
 from lab_page import Page, lab
+from widget_page import CUT, SILENT, address, write_notebook
 
 pytestmark = [pytest.mark.browser, pytest.mark.live]
 DARK = "@jupyterlab/apputils-extension/themes.jupyterlab-settings"
-
-
-def notebook(folder, source: str, name: str):
-    """Write a notebook of one cell."""
-    cell = {"cell_type": "code", "execution_count": None, "metadata": {}, "outputs": [], "id": "one", "source": source}
-    kernel = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / name).write_text(json.dumps({"cells": [cell], "metadata": {"kernelspec": kernel}, "nbformat": 4,
-                                           "nbformat_minor": 5}))
-
-
 EXPLORER = """from workshop import connect
 from workshop.learn.widgets.sampling_explorer import SamplingExplorer
 from workshop.use.sampling_settings import Settings
@@ -32,29 +21,23 @@ from workshop.learn.widgets.logprobs_viewer import LogprobsViewer
 LogprobsViewer(connect(), "San Francisco is a city in California. Boston is a city in the moon.")"""
 
 
-def address(url: str, name: str) -> str:
-    """Return where a notebook of the learner's folder is."""
-    base, token = re.match(r"(http://[^/]+/)\S*?(token=\w+)", url).groups()
-    return f"{base}lab/tree/{name}?reset&{token}"
-
-
-@pytest.mark.parametrize("theme", ["light", "dark"])
-def test_explorer_and_viewer(browser, server, live_home, tmp_path, theme):
+@pytest.mark.parametrize(("theme", "width"), [("light", 1400), ("dark", 900)])
+def test_explorer_and_viewer(browser, server, live_home, tmp_path, theme, width):
     mine = tmp_path / "mine"
-    notebook(mine, EXPLORER, "explorer.ipynb")
-    notebook(mine, VIEWER, "viewer.ipynb")
+    write_notebook(mine / "explorer.ipynb", EXPLORER)
+    write_notebook(mine / "viewer.ipynb", VIEWER)
     if theme == "dark":
         settings = tmp_path / "settings" / DARK
         settings.parent.mkdir(parents=True)
         settings.write_text(json.dumps({"theme": "JupyterLab Dark"}))
     with lab(live_home, mine) as url:
-        for width in (1400, 900):
-            context = browser.new_context(viewport={"width": width, "height": 1300})
-            page = Page(context.new_page())
-            drive_explorer(page, address(url, "explorer.ipynb"), f"explorer_{theme}_{width}")
-            drive_viewer(page, address(url, "viewer.ipynb"), f"logprobs_{theme}_{width}")
-            assert not page.elsewhere, "nothing outside this machine is asked for"
-            context.close()
+        context = browser.new_context(viewport={"width": width, "height": 1300})
+        page = Page(context.new_page())
+        drive_explorer(page, address(url, "explorer.ipynb"), f"explorer_{theme}_{width}")
+        drive_viewer(page, address(url, "viewer.ipynb"), f"logprobs_{theme}_{width}")
+        assert not page.elsewhere, "nothing outside this machine is asked for"
+        assert not page.errors
+        context.close()
 
 
 def drive_explorer(page: Page, url: str, shot: str) -> None:
@@ -81,7 +64,10 @@ def drive_explorer(page: Page, url: str, shot: str) -> None:
     page.page.get_by_role("tab", name="20 completions").click()
     page.page.get_by_role("button", name="Write 20 completions").click()
     page.page.get_by_text("of 20 differ").wait_for(timeout=60_000)
-    assert not page.failures()
+    page.page.get_by_role("tab", name="Same seed").click()
+    page.page.get_by_role("button", name="Run both with seeds").click()
+    page.page.get_by_text("seeds gave the same text").wait_for(timeout=60_000)
+    whole(page)
 
 
 def drive_viewer(page: Page, url: str, shot: str) -> None:
@@ -99,4 +85,11 @@ def drive_viewer(page: Page, url: str, shot: str) -> None:
     page.shot(shot)
     page.page.get_by_role("button", name="processed").click()
     page.page.get_by_text("surprise, processed").wait_for(timeout=20_000)
+    whole(page)
+
+
+def whole(page: Page) -> None:
+    """Nothing is cut, no picture is without words, no cell failed."""
+    assert not page.page.evaluate(CUT)
+    assert not page.page.evaluate(SILENT)
     assert not page.failures()
