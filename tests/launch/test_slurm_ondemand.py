@@ -5,26 +5,16 @@ from __future__ import annotations
 import http.cookiejar
 import json
 import re
-import socket
 import subprocess
-import sys
 import time
 import urllib.parse
 import urllib.request
 from pathlib import Path
 
+import ondemand_app
 import pytest
 from needs import shellcheck
-
-APP = Path(__file__).parents[2] / "slurm/ondemand"
-
-
-def render(name: str, **values: str) -> str:
-    """Stand for Ruby's ERB: each tag names one value (a method's name, before any call on it)."""
-    def value(match: re.Match) -> str:
-        words = match[1].strip().removeprefix("context.")
-        return values[re.match(r"\w+", words)[0]]
-    return re.sub(r"<%=(.*?)%>", value, (APP / name).read_text())
+from ondemand_app import render
 
 
 @pytest.mark.parametrize("name", ["manifest.yml", "form.yml.erb", "submit.yml.erb"])
@@ -48,37 +38,12 @@ def test_templates_are_clean(name):
 
 @pytest.mark.starts
 def test_button_opens_the_learners_own_copy_of_the_notebooks(tmp_path):
-    course, session, home = tmp_path / "course", tmp_path / "session", tmp_path / "home"
-    for folder in (course, session, home):
-        folder.mkdir()
-    for name in ("workshop", "notebooks", "slurm"):
-        (course / name).symlink_to(APP.parents[1] / name)
-    (course / ".venv").symlink_to(sys.prefix)
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    script = (f"find_port() {{ echo {port}; }}; create_passwd() {{ echo open-sesame; }}; host=127.0.0.1\n"
-              + render("template/before.sh.erb", course=str(course)) + "export host\n(\n"
-              + render("template/script.sh.erb", course=str(course), class_folder=str(tmp_path)).replace(
-                  "--no-browser", "--no-browser --allow-root") + "\n)")      # tests of root run as root
-    with (tmp_path / "log").open("w") as log:
-        (tmp_path / "job.sh").write_text(script)
-        process = subprocess.Popen(["bash", str(tmp_path / "job.sh")], cwd=session, stdout=log, stderr=log,
-                                   start_new_session=True,
-                                   env={"PATH": "/usr/bin:/bin", "HOME": str(home), "LANG": "C.UTF-8"})
-    try:
-        page = render("view.html.erb", host="127.0.0.1", port=str(port), password="open-sesame")
-        address = f"http://127.0.0.1:{port}"
-        answer = press(page, address, tmp_path / "log")
+    with ondemand_app.session(tmp_path) as session:
+        answer = press(session.page, f"http://127.0.0.1:{session.port}", session.log)
         names = {entry["name"] for entry in answer["content"]}
-        assert "00_start.ipynb" in names and (home / "workshop-notebooks/00_start.ipynb").exists()
-        assert (session / "jupyter_server_config.json").stat().st_mode & 0o777 == 0o600
-        assert "open-sesame" not in subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True).stdout
-    finally:
-        import os
-        import signal
-        os.killpg(process.pid, signal.SIGTERM)
-        process.wait(20)
+        assert "00_start.ipynb" in names and (session.home / "workshop-notebooks/00_start.ipynb").exists()
+        assert (session.folder / "jupyter_server_config.json").stat().st_mode & 0o777 == 0o600
+        assert ondemand_app.PASSWORD not in subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True).stdout
 
 
 def press(page: str, address: str, log: Path) -> dict:
