@@ -16,7 +16,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 STUB = ROOT / "benchmarks" / "batch" / "stub.py"
 KILLS = int(os.environ.get("WORKSHOP_KILLS", "4"))  # 30 for the figure in docs/batch.md
-ROWS = 600
+ROWS = 150 * KILLS  # enough for all of the kills to meet a run that is under way
 
 
 @pytest.fixture
@@ -98,6 +98,9 @@ def test_whenever_the_server_is_killed_the_run_waits_for_the_next_and_loses_noth
         stderr=subprocess.PIPE,
         text=True,
     )
+    while not (folder / "out.jsonl").exists() or not (folder / "out.jsonl").stat().st_size:
+        assert client.poll() is None, "a server that is not there at the start ends a run at once"
+        time.sleep(0.02)
     for _ in range(KILLS):
         time.sleep(chance.uniform(0.2, 1.0))
         server.kill()
