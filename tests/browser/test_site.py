@@ -40,7 +40,7 @@ def test_pages_with_widgets_need_nothing_from_elsewhere(browser, server, live_ho
             assert not silent.count(), f"{name} has a picture without words"
             lab_page.OUTPUT.mkdir(parents=True, exist_ok=True)
             page.screenshot(path=lab_page.OUTPUT / f"site_{name}_{scheme}.png", full_page=True)
-        assert page.locator(".widget [role=img]").count() >= 2, "the pictures of the widgets are there"
+        assert page.locator(".widget [role=img]").count(), "the explorer's picture is there"
         explorer = page.locator(".widget", has=page.locator("label", has_text="temperature")).first
         box = explorer.locator("[role=img]").first.bounding_box()
         assert explorer.is_visible() and box["width"] > 300 and box["height"] > 100
