@@ -64,8 +64,11 @@ def model_folder(job: dict, out: Path) -> Path:
 @contextlib.contextmanager
 def turn(out: Path) -> Iterator[None]:
     """Hold the GPUs for one measurement: jobs that share them wait until all have started, then take turns."""
-    (out / f"{os.environ.get('WORKSHOP_MEASURE_NAME')}.ready").touch()
-    while len(list(out.glob("*.ready"))) < int(os.environ.get("WORKSHOP_MEASURE_JOBS", "1")):
+    if "WORKSHOP_MEASURE_JOBS" not in os.environ:      # GPUs of its own: nobody to wait for
+        yield
+        return
+    (out / f"{os.environ['WORKSHOP_MEASURE_NAME']}.ready").touch()
+    while len(list(out.glob("*.ready"))) < int(os.environ["WORKSHOP_MEASURE_JOBS"]):
         time.sleep(0.2)
     with open(out / "turn.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
