@@ -91,7 +91,7 @@ def _speed() -> dict[str, str]:
     return {"h200.bandwidth": f"{h200.bandwidth_gb_s / 1e3:g}",
             "h200.more": f"{h200.bandwidth_gb_s / h100.bandwidth_gb_s:.1f}",
             "70b.single": f"{r['single_tok_s']:.0f}", "405b.single": f"{run('405b-fp8-tp4')['single_tok_s']:.0f}",
-            "70b.tuned": f"{next(t for t in recorded.tuning() if t['name'] == '70b-tp4-best')['single_tok_s']:.0f}",
+            "70b.tuned": f"{recorded.tuned('70b-tp4-best')['single_tok_s']:.0f}",
             "70b.small_kib": f"{load_model('llama-3.1-70b').hidden_size * 2 / 1024:g}",
             "70b.limit": f"{limit_tokens_per_s('70b-tp4'):.0f}",
             "70b.ttft_ms": f"{r['ttft_ms_32']:.0f}", "70b.tpot_ms": f"{1e3 / r['single_tok_s']:.1f}",

@@ -50,13 +50,13 @@ LOG = (   # run, beside which, what was changed, expected, verdict
 
 def run(name: str) -> dict:
     """Return the run of that name: one of the tuning log, else one that has a throughput."""
-    return next((r for r in recorded.tuning() if r["name"] == name), None) or next(
-        r for r in recorded.runs() if r["name"] == name and "batch256_tok_s" in r)
+    names = {r["name"] for r in recorded.tuning()}
+    return recorded.tuned(name) if name in names else recorded.with_throughput(name)
 
 
 def limit(r: dict) -> float:
     """Return the limit by bandwidth of a run on H200, in tokens/s."""
-    return bandwidth_limit_tokens_per_s(recorded.model_of({**r, "extra": {}}), load_gpu("h200"), r["tp"])
+    return bandwidth_limit_tokens_per_s(recorded.model_of(r), load_gpu("h200"), r["tp"])
 
 
 def claims() -> str:

@@ -22,7 +22,7 @@ from drawings.canvas import (
 from workshop.plan import recorded
 from workshop.plan.catalog import load_gpu
 from workshop.plan.kv_cache import BLOCK_SIZE
-from workshop.plan.memory import weight_bytes
+from workshop.plan.speed import bandwidth_limit_tokens_per_s
 
 SPEEDS = {"8b": ("Llama 3.1 8B", "1 × H200"), "70b-tp4": ("Llama 3.1 70B", "4 × H200"),
           "405b-fp8-tp4": ("Llama 3.1 405B FP8", "4 × H200")}
@@ -31,13 +31,13 @@ BATCHES = (1, 16, 64, 256)
 
 def run(name: str) -> dict:
     """Return the recorded run of that name that has a throughput for 256 requests."""
-    return next(r for r in recorded.runs() if r["name"] == name and "batch256_tok_s" in r)
+    return recorded.with_throughput(name)
 
 
 def limit_tokens_per_s(name: str) -> float:
     """Tokens/s of one stream if reading all weights once a token at full bandwidth were all that takes time."""
     r = run(name)
-    return r["tp"] * load_gpu("h200").bandwidth_gb_s * 1e9 / weight_bytes(recorded.model_of(r))
+    return bandwidth_limit_tokens_per_s(recorded.model_of(r), load_gpu("h200"), r["tp"])
 
 
 def rates(name: str) -> list[float]:

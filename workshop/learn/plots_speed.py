@@ -24,7 +24,7 @@ PARTS = (    # name, colour, kinds of kernels (benchmarks/gpu/kernels.py)
 
 def step_parts(name: str) -> dict[str, float]:
     """Return ms of one decoding step of a recorded run by PARTS; they add up to 1000 / its tokens a second."""
-    run = next(r for r in recorded.tuning() if r["name"] == name)
+    run = recorded.tuned(name)
     kinds = run["kernels"]["by_kind"]
     limit = 1e3 / bandwidth_limit_tokens_per_s(load_model(run["model"]), load_gpu("h200"), run["tp"])
     parts = {part: sum(kinds.get(kind, [0])[0] for kind in names) for part, _, names in PARTS}

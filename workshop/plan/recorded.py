@@ -32,6 +32,16 @@ def tuning() -> list[dict]:
             for run in json.loads(file.read_text(encoding="utf-8"))["runs"]]
 
 
+def tuned(name: str) -> dict:
+    """Return the run of that name in the tuning log."""
+    return next(run for run in tuning() if run["name"] == name)
+
+
+def with_throughput(name: str) -> dict:
+    """Return the run of that name that was measured with up to 256 requests at once."""
+    return next(run for run in runs() if run["name"] == name and "batch256_tok_s" in run)
+
+
 def model_of(run: dict) -> ModelConfig:
     """Return the run's model as its config.json was."""
     base = load_model(run["model"])
