@@ -14,9 +14,12 @@ source "${WORKSHOP_SITE:-$slurm_folder/site.sh}"
 
 gpus_per_node=${SLURM_GPUS_PER_NODE##*:}       # "4", or "h100:4" where the type was named
 job=$SLURM_JOB_ID
+if [ -n "${SLURM_ARRAY_TASK_ID:-}" ]; then     # one task of an array has the whole array's number: 7_2 means it alone
+    job=${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID
+fi
 folder=$SLURM_SUBMIT_DIR/${SLURM_JOB_NAME}_$job
 export WORKSHOP_REASONS=$folder/reasons_$job.out  # while the job runs: why a part of it refused or ended
-early_log=$SLURM_SUBMIT_DIR/${SLURM_JOB_NAME}_$job.out
+early_log=$SLURM_SUBMIT_DIR/${SLURM_JOB_NAME}_$SLURM_JOB_ID.out
 ended_by=error                                 # ready-budget, cancelled, time-limit, engine: what `finish` reports
 engine='' watch='' ask_every_s=0.1
 

@@ -1,4 +1,4 @@
-"""Fixtures of the whole suite: a private $WORKSHOP_HOME, and one live server that all `live` tests share."""
+"""Fixtures of the whole suite: a private $WORKSHOP_HOME, one live server for all `live` tests, one Chromium."""
 
 from __future__ import annotations
 
@@ -53,6 +53,21 @@ def client(server):
     from workshop.use.client import Client
 
     return Client(server)
+
+
+@pytest.fixture(scope="session")
+def browser():
+    """One Chromium for the browser tests and the slides' (Playwright's synchronous API can be entered only once)."""
+    import lab_page
+
+    try:
+        from playwright.sync_api import sync_playwright
+    except ImportError:
+        lacking("the browser tests need playwright: make test installs it")
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=lab_page.chromium(), args=lab_page.FLAGS)
+        yield chromium
+        chromium.close()
 
 
 def pytest_collection_modifyitems(items) -> None:

@@ -1,23 +1,8 @@
-"""One Chromium for all browser tests."""
+"""A page of its own for each browser test."""
 
 from __future__ import annotations
 
 import pytest
-from needs import lacking
-
-
-@pytest.fixture(scope="session")
-def browser():
-    import lab_page
-
-    try:
-        from playwright.sync_api import sync_playwright
-    except ImportError:
-        lacking("the browser tests need playwright: make test installs it")
-    with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=lab_page.chromium(), args=lab_page.FLAGS)
-        yield chromium
-        chromium.close()
 
 
 @pytest.fixture

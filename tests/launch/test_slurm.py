@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from workshop.cli.slurm import command
 from workshop.errors import BadInput, WorkshopError
-from workshop.launch import records, slurm, slurm_net, slurm_preflight, slurm_queue, slurm_status
+from workshop.launch import records, slurm, slurm_job, slurm_net, slurm_preflight, slurm_queue, slurm_status
 from workshop.launch.records import ServerRecord
 from workshop.launch.slurm_follow import Follower
 
@@ -188,6 +188,16 @@ def test_record_of_an_ended_job_is_failed_unless_something_listens_there(bin_fol
 def test_what_is_no_job_is_refused(workshop_home, text):
     with pytest.raises((BadInput, WorkshopError)):
         slurm_status.resolve(text)
+
+
+def test_a_task_of_an_array_is_a_job_of_its_own(workshop_home, monkeypatch):
+    """SLURM gives one of an array's tasks the array's own number: `scancel 7` there ends all of them."""
+    assert slurm_status.resolve("7_2") == "7_2"
+    for variable, value in {"JOB_ID": "7", "ARRAY_JOB_ID": "7", "ARRAY_TASK_ID": "2"}.items():
+        monkeypatch.setenv(f"SLURM_{variable}", value)
+    assert slurm_job.own_job() == "7_2"
+    monkeypatch.delenv("SLURM_ARRAY_TASK_ID")
+    assert slurm_job.own_job() == "7"
 
 
 # --- status and logs on recorded logs: the same code where there is no SLURM

@@ -30,20 +30,13 @@ def built() -> Path:
 
 
 @pytest.fixture(scope="session")
-def page(built):
+def page(built, browser):
     """The deck in Chromium, at its own size, without a network; `page.asked` is what it tried to fetch."""
-    import lab_page
-
-    try:
-        from playwright.sync_api import sync_playwright
-    except ImportError:
-        lacking("the tests of the built deck need playwright: make test installs it")
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=lab_page.chromium(), args=lab_page.FLAGS)
-        page = browser.new_page(viewport={"width": 1280, "height": 720})
-        page.asked = []
-        page.on("request", lambda request: page.asked.append(request.url))
-        page.goto((built / "workshop.html").as_uri())
-        page.evaluate("document.fonts.ready")
-        yield page
-        browser.close()
+    context = browser.new_context(viewport={"width": 1280, "height": 720})
+    page = context.new_page()
+    page.asked = []
+    page.on("request", lambda request: page.asked.append(request.url))
+    page.goto((built / "workshop.html").as_uri())
+    page.evaluate("document.fonts.ready")
+    yield page
+    context.close()

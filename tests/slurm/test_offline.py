@@ -56,6 +56,10 @@ def test_the_job_goes_back_into_the_queue_before_its_time_limit_and_goes_on(clus
 
 
 def test_an_array_shards_the_file_and_a_merge_makes_one_of_the_answers(cluster, folder):
+    """The second task ends first. It has the array's own number, and must not take the other with it."""
+    rows = [{"custom_id": f"row-{n}", "prompt": f"{n} San Francisco is a", "max_tokens": length, "min_tokens": length}
+            for n in range(300) for length in [2 if n % 2 else 40]]
+    (folder / "prompts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     first = cluster.submit("70b-offline.sbatch", *ONE_NODE, "--array=1-2", args=settings(folder, 4))
     cluster.wait(lambda: not cluster.run("login", "squeue", "-h", "-j", str(first.id), check=False).strip(),
                  2 * START_S, "the array did not end", lambda: cluster.run("login", "squeue"))

@@ -60,7 +60,8 @@ def test_a_small_class_holds_on_the_live_server(server, live_home, tmp_path):
     assert 0 < report["p50_ttft_ms"] <= report["p95_ttft_ms"] <= report["p95_e2el_ms"]
     assert 0 < report["most_kv_cache_usage"] <= 1 and report["most_running"] >= 1
     cells = {cell["cell"]: cell for cell in report["cells"]}
-    assert cells["04 explorer"]["p95_ttft_s"] == cells["04 explorer"]["p95_e2el_s"], "one token: the first is the last"
+    one = cells["04 explorer"]
+    assert one["p95_ttft_s"] <= one["p95_e2el_s"] < one["p95_ttft_s"] + 1, "one token: the first is the last"
     # The server's own count of one cell: twelve answers of fixed lengths for each learner.
     assert report["not_reached"] or report["total_output_tokens"] > 3 * 550
     assert "classroom" not in str(os.listdir(tmp_path))

@@ -91,7 +91,7 @@ def test_min_tokens_takes_the_end_away_where_it_is_likely(client):
 
 def test_the_tables_cases_are_compared_in_more_than_one_cell(server_truth):
     """A test of one cell cannot fail."""
-    outcomes = [truth.compare(server_truth, case, prompt) for case in truth.CASES for prompt in truth.PROMPTS
+    outcomes = [truth.compare(server_truth, case, prompt) for case in CASES for prompt in truth.PROMPTS
                 if not case.settings.greedy]
     single = [one for one in outcomes if one.cells < 2]
     assert len(single) <= len(outcomes) / 10, single

@@ -39,14 +39,23 @@ def announce(args: argparse.Namespace) -> None:
     submit_host = os.environ.get("SLURM_SUBMIT_HOST", "")
     api_host = slurm_net.own_address(os.environ.get("WORKSHOP_INTERFACE", ""), submit_host, *_other_nodes())
     head = slurm_net.own_address(os.environ.get("WORKSHOP_FABRIC", ""), *_other_nodes(), submit_host, api_host)
-    job = os.environ["SLURM_JOB_ID"]
-    ports = slurm_net.job_ports(int(job), sorted({api_host, head}), slurm_net.fixed_port())
+    job = own_job()
+    ports = slurm_net.job_ports(int(os.environ["SLURM_JOB_ID"]), sorted({api_host, head}), slurm_net.fixed_port())
     record = ServerRecord(
         name=_free_name(args.name, job), url=f"http://{api_host}:{ports[0]}/v1", model=args.served,
         api_key=secrets.token_urlsafe(32), where="slurm", host=socket.gethostname(), job_id=job, log=args.log,
         state="starting", started=records.now())
     records.write(record)
     print(records.path_of(record.name), api_host, ports[0], head, *ports[1:4], sep="\t")
+
+
+def own_job() -> str:
+    """Return this job's number as SLURM's commands take it: 7, or 7_2 for a task of an array.
+
+    One task of an array has the array's own number as its SLURM_JOB_ID; `scancel 7` there ends the other tasks as well.
+    """
+    array, task = (os.environ.get(f"SLURM_ARRAY_{which}_ID", "") for which in ("JOB", "TASK"))
+    return f"{array}_{task}" if task else os.environ.get("SLURM_JOB_ID", "")
 
 
 def _other_nodes() -> list[str]:
@@ -167,7 +176,7 @@ def _at_time_limit() -> bool:
     end_time = os.environ.get("SLURM_JOB_END_TIME", "")
     if end_time.isdigit():
         return time.time() > int(end_time) - 5
-    command = ["squeue", "--noheader", "--jobs", os.environ.get("SLURM_JOB_ID", ""), "--format", "%r|%L"]
+    command = ["squeue", "--noheader", "--jobs", own_job(), "--format", "%r|%L"]
     with suppress(OSError, subprocess.SubprocessError):
         why, _, left = subprocess.run(command, capture_output=True, text=True, timeout=5).stdout.strip().partition("|")
         return why == "TimeLimit" or left.startswith("-") or left in ("0:00", "INVALID")

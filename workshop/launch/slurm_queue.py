@@ -46,8 +46,8 @@ def available() -> bool:
 
 
 def job_number(text: str) -> str:
-    """Return a job's number, or refuse what cannot be one."""
-    if not re.fullmatch(r"[1-9]\d{0,9}", text):
+    """Return a job's number (7, or 7_2 for a task of an array), or refuse what cannot be one."""
+    if not re.fullmatch(r"[1-9]\d{0,9}(_\d{1,7})?", text):
         raise BadInput(f"{text!r} is no job id.", "Give the number that sbatch printed; `squeue --me` lists yours.")
     return text
 

@@ -47,8 +47,8 @@ class Status:
 
 
 def resolve(text: str) -> str:
-    """Return the number of the job that is meant: a number, or the name of a server."""
-    if not text.isdigit():
+    """Return the number of the job that is meant: a number (7, or 7_2 of an array), or the name of a server."""
+    if not text.replace("_", "").isdigit():
         record = records.load(path) if (path := records.path_of(text)).exists() else None
         if record is None or not record.job_id:
             jobs = ", ".join(each.name for each in records.own() if each.job_id) or "none"
