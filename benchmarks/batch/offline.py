@@ -1,6 +1,8 @@
 """`workshop batch --offline` beside `LLM.generate`, on the same engine in one process, as a ratio of tokens/s.
 
-    python benchmarks/batch/offline.py [--rows 512] [--rounds 3] [--model FOLDER]
+    python benchmarks/batch/offline.py [--rows 512] [--rounds 3] [--model FOLDER | --dummy NAME] [flags of the engine]
+
+--dummy llama-3.1-8b: a catalogue model with dummy weights, where nothing can be downloaded.
 """
 
 from __future__ import annotations
@@ -9,9 +11,13 @@ import argparse
 import json
 import random
 import statistics
+import sys
 import tempfile
 import time
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "gpu"))
+import dummy
 
 from workshop.batch import offline
 from workshop.launch import local
@@ -22,34 +28,54 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rows", type=int, default=512)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--longest", type=int, default=256, help="answers have 1 to so many tokens")
     parser.add_argument("--model")
-    asked = parser.parse_args()
-    llm = offline.start(local.resolve_model(asked.model)[0], ("--no-enable-prefix-caching",))
+    parser.add_argument("--dummy")
+    asked, engine_args = parser.parse_known_args()
+    with tempfile.TemporaryDirectory() as temporary:
+        model, words = asked.model, "Boston is a"
+        if asked.dummy:
+            model, words = str(dummy.write(asked.dummy, Path(temporary) / asked.dummy)), "t17 t4711 t42"
+            engine_args += ["--load-format", "dummy"]
+        began = time.perf_counter()
+        llm = offline.start(local.resolve_model(model)[0], ("--no-enable-prefix-caching", *engine_args))
+        found = {"model": asked.dummy or asked.model or local.TEACHING_MODEL, "rows": asked.rows,
+                 "start_s": round(time.perf_counter() - began, 1), **compare(llm, asked, words, Path(temporary))}
+        offline.stop(llm)
+    print(json.dumps(found, indent=1))
+
+
+def compare(llm, asked: argparse.Namespace, words: str, folder: Path) -> dict:
+    """Return tokens/s of both, round by round, and the median of their ratios; they take turns in being first."""
     from vllm import SamplingParams
 
-    ours, theirs = [], []
-    with tempfile.TemporaryDirectory() as temporary:
-        for number in range(asked.rounds):
-            chance = random.Random(number)
-            work = [(f"{chance.random()} Boston is a", chance.randint(1, 256)) for _ in range(asked.rows)]
-            tokens = sum(count for _, count in work)
-            began = time.perf_counter()
-            llm.generate([prompt for prompt, _ in work],
-                         [SamplingParams(max_tokens=count, min_tokens=count, ignore_eos=True) for _, count in work],
-                         use_tqdm=False)
-            theirs.append(tokens / (time.perf_counter() - began))
-            rows, out = Path(temporary) / f"{number}.jsonl", Path(temporary) / f"{number}.out.jsonl"
-            rows.write_text("".join(json.dumps({"prompt": prompt, "max_tokens": count, "min_tokens": count,
-                                                "ignore_eos": True}) + "\n" for prompt, count in work))
-            began = time.perf_counter()
-            summary = offline.run_offline(rows, out, llm=llm)
-            ours.append(tokens / (time.perf_counter() - began))
-            assert summary.answered == asked.rows and summary.completion_tokens == tokens
-    offline.stop(llm)
-    ratio = statistics.median(mine / other for mine, other in zip(ours, theirs, strict=True))
-    print(json.dumps({"rows": asked.rows, "ratio_to_llm_generate": round(ratio, 3),
-                      "tokens_per_s": {"run_offline": [round(each) for each in ours],
-                                       "LLM.generate": [round(each) for each in theirs]}}, indent=1))
+    def theirs(work: list[tuple[str, int]], number: int) -> float:
+        began = time.perf_counter()
+        llm.generate([prompt for prompt, _ in work],
+                     [SamplingParams(max_tokens=count, min_tokens=count, ignore_eos=True) for _, count in work],
+                     use_tqdm=False)
+        return time.perf_counter() - began
+
+    def ours(work: list[tuple[str, int]], number: int) -> float:
+        rows, out = folder / f"{number}.jsonl", folder / f"{number}.out.jsonl"
+        rows.write_text("".join(json.dumps({"prompt": prompt, "max_tokens": count, "min_tokens": count,
+                                            "ignore_eos": True}) + "\n" for prompt, count in work))
+        began = time.perf_counter()
+        summary = offline.run_offline(rows, out, llm=llm)
+        seconds = time.perf_counter() - began
+        assert summary.answered == len(work) and summary.completion_tokens == sum(count for _, count in work)
+        return seconds
+
+    speeds: dict[str, list[float]] = {"run_offline": [], "LLM.generate": []}
+    for number in range(asked.rounds):
+        chance = random.Random(number)
+        work = [(f"{chance.random()} {words}", chance.randint(1, asked.longest)) for _ in range(asked.rows)]
+        tokens = sum(count for _, count in work)
+        for name, way in [("run_offline", ours), ("LLM.generate", theirs)][:: -1 if number % 2 else 1]:
+            speeds[name].append(tokens / way(work, number))
+    ratio = statistics.median(mine / other for mine, other in zip(*speeds.values(), strict=True))
+    return {"ratio_to_llm_generate": round(ratio, 3),
+            "tokens_per_s": {name: [round(each) for each in found] for name, found in speeds.items()}}
 
 
 if __name__ == "__main__":      # the engine is a process of its own, which reads this file again

@@ -14,6 +14,7 @@ CUT = """() => [...document.querySelectorAll('.jp-OutputArea-output')].filter(o 
   const said = e => `${e.className || e.tagName}: ${(e.textContent || '').trim().slice(0, 60)} `
     + `(${e.scrollWidth} in ${e.clientWidth})`;
   const right = output.getBoundingClientRect().right + 1;
+  const scrolled = e => [e.closest('[tabindex]')].some(s => s && s !== output && output.contains(s));
   const looked = '.workshop, .workshop *:not(svg *), .widget-label, .widget-readout, button';
   return [...output.querySelectorAll(looked)].filter(e => {
     if (!e.offsetParent) return false;
@@ -22,7 +23,7 @@ CUT = """() => [...document.querySelectorAll('.jp-OutputArea-output')].filter(o 
     if (scrolls && e.tabIndex >= 0) return false;              // code that keys can scroll
     const hides = scrolls || ['hidden', 'clip'].includes(style.overflowX);
     if (hides && e.closest('[title]') && style.textOverflow === 'ellipsis') return false;   // the title has it all
-    return (hides && wide(e)) || e.getBoundingClientRect().right > right && !e.closest('[tabindex]');
+    return (hides && wide(e)) || e.getBoundingClientRect().right > right && !scrolled(e);
   }).map(said).concat(wide(output) ? [said(output)] : []);
 })"""
 SILENT = """() => [...document.querySelectorAll('.jp-OutputArea-output')].flatMap(output => {

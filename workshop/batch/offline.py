@@ -232,7 +232,7 @@ def start(path: str, engine_args: tuple[str, ...] = ()):
     from vllm.utils.argparse_utils import FlexibleArgumentParser
 
     parser = EngineArgs.add_cli_args(FlexibleArgumentParser(prog="workshop batch --offline"))
-    flags = vars(parser.parse_args([*local.default_flags(path, device, given), *engine_args]))
+    flags = vars(parser.parse_args([*local.default_flags(path, device, given, server=False), *engine_args]))
     plain = vars(parser.parse_args([]))
     kwargs = {name: value for name, value in flags.items() if value != plain[name]}
     try:

@@ -164,12 +164,13 @@ def _refuse_full_disk() -> None:
                             "Free some space or quota, or set WORKSHOP_HOME to a folder on another disk.")
 
 
-def default_flags(path: str, device: str, given: dict[str, str]) -> list[str]:
+def default_flags(path: str, device: str, given: dict[str, str], *, server: bool = True) -> list[str]:
     """Return our defaults where the caller gave nothing: all logprobs, and on a CPU a start without compilation."""
     flags: dict[str, str] = {}
     if path == str(TEACHING_FOLDER):
         flags["max-logprobs"] = "-1"          # the whole vocabulary: the explorer shows all of it
-        flags["kv-cache-memory-bytes"] = str(KV_CACHE_BYTES)
+        if server or device == "cpu":         # an offline batch has the GPU to itself
+            flags["kv-cache-memory-bytes"] = str(KV_CACHE_BYTES)
     if device == "cpu":
         if _count(given, "pipeline-parallel-size") > 1:
             # With --enforce-eager the CPU engine of 0.32.0 dies at the first request of a pipeline.

@@ -55,6 +55,9 @@ def available() -> bool:
 
 def where() -> str:
     """Return one sentence: on a cluster or not, and what that means for this notebook."""
+    if available() and _class_server():
+        return (f"A SLURM cluster answers here, and your class shares the server {_class_server()!r}: "
+                "submit() starts no job, and the starts of 70B and 405B are recorded ones.")
     if available():
         return "A SLURM cluster answers here: submit() below starts a real job (settings: slurm/site.sh)."
     return ("No SLURM answers here: submit() shows what it would do, the server is the one of notebook 00, "
@@ -95,13 +98,23 @@ def submission(name: str, **options) -> Table:
 
 
 def submit(name: str, **options) -> str:
-    """Submit where there is SLURM, once; return the job's number, or 'recorded' where there is none."""
+    """Submit where there is SLURM, once; return the job's number, or 'recorded' where there is none.
+
+    In a class that shares a server it is 'recorded', too: thirty learners are not to start thirty of them.
+    """
     if not available():
         return "recorded"
     running = [record for record in records.own() if record.where == "slurm" and record.state != "failed"]
     if running:
         return str(running[-1].job_id)         # running the cell again must not cost four more GPUs
+    if _class_server():
+        return "recorded"
     return slurm.submit(slurm.prepare(slurm.Request(name, **options)))
+
+
+def _class_server() -> str:
+    """Return the name of a server that is shared with this learner; '' if there is none."""
+    return next((record.name for record in records.shared() if record.state != "failed"), "")
 
 
 def watch(job: str, name: str = "70b"):

@@ -23,14 +23,13 @@ CLUES = {"A": "its very last line says it", "B": "grep it for 'KV cache'", "C": 
 
 
 def _split(answer: object) -> str | None:
-    if not isinstance(answer, tuple) or len(answer) != 2:
+    if not isinstance(answer, tuple | list) or len(answer) != 2:
         return "give two numbers: (tensor_parallel_size, pipeline_parallel_size)"
+    answer = tuple(answer)
     if answer == (GPUS_PER_NODE, NODES):
         return None
     if answer == (GPUS_PER_NODE * NODES, 1):
         return "that is what the script does without the switch: every layer on all 16 GPUs"
-    if answer == (NODES, GPUS_PER_NODE) and NODES != GPUS_PER_NODE:
-        return "the other way round"
     product = answer[0] * answer[1] if all(isinstance(each, int) for each in answer) else 0
     return f"their product is {product}, and the job has {GPUS_PER_NODE * NODES} GPUs: the two have to be equal" \
         if product != GPUS_PER_NODE * NODES else "tensor parallelism stays inside a node: one stage of layers a node"
@@ -44,6 +43,8 @@ def _endpoint(answer: object) -> str | None:
     right = f"{workshop.connect().url}/chat/completions"
     if answer == right:
         return None
+    if answer.lstrip("/") in ("v1/chat/completions", "chat/completions"):
+        return "that is the path: the address of the server, llm.url, comes before it"
     if answer.endswith("/v1/completions"):
         return "that endpoint continues a text; a conversation goes to another one"
     if "/v1/v1" in answer:
@@ -63,6 +64,16 @@ def _causes(answer: object) -> str | None:
     return f"{len(RIGHT) - len(wrong)} of {len(RIGHT)} are right; log {wrong[0]}: {CLUES[wrong[0]]}"
 
 
+def _kv_tokens(answer: object) -> str | None:
+    if isinstance(answer, tuple):
+        return "Python reads 1,229,264 as three numbers: leave out the commas" if answer == (1, 229, 264) \
+            else "give one number, without commas"
+    return _KV_TOKENS(answer)
+
+
+_KV_TOKENS = close_to(1_229_264, rel=1e-9, unit="tokens", near_misses={
+    93.79: "those are GiB a GPU; the line after them counts tokens", 32.89: "those are the weights, in GiB",
+    131_072: "that is the longest request (max_model_len)", 243_696: "that is 405b-fp8: choose 70b"})
 EXERCISES = {
     "server.split": Exercise(
         "Split 405B as vLLM recommends", _split,
@@ -73,13 +84,13 @@ EXERCISES = {
         close_to(WEIGHTS_GB / LOAD_GB_PER_S, rel=0.02, unit="s", near_misses={
             WEIGHTS_GB / LOAD_GB_PER_S / 60: "those are minutes; the answer is in seconds",
             WEIGHTS_GB * LOAD_GB_PER_S: "bytes divided by speed, not times",
+            WEIGHTS_GB / LOAD_GB_PER_S + 900: "that is with the 15 minutes; here it is loading alone",
             WEIGHTS_GB / 2 / LOAD_GB_PER_S: "two bytes a parameter: 405 billion parameters are 812 GB"}),
         ("Seconds = bytes / (bytes a second). bfloat16: two bytes a parameter.", "812 GB / 0.25 GB/s")),
     "server.kv_tokens": Exercise(
         "Read the KV cache of 70B out of its log",
-        close_to(1_229_264, rel=1e-9, unit="tokens", near_misses={
-            93.79: "those are GiB a GPU; the line after them counts tokens", 32.89: "those are the weights, in GiB"}),
-        ("Play the recorded start of 70b to its end, or grep its text for 'KV cache size'.",
+        _kv_tokens,
+        ("Play the recorded start of 70b to its end: the last of the figures counts tokens.",
          "GPU KV cache size: 1,229,264 tokens")),
     "server.endpoint": Exercise(
         "Write down the address of the chat endpoint", _endpoint,

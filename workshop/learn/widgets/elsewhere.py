@@ -91,7 +91,7 @@ def picture(result: Elsewhere) -> str:
 
 def _column(place: Place) -> str:
     body = (f'<div style="padding:8px 10px;color:{style.BAD}">{html.escape(place.problem)}</div>' if place.problem else
-            f'<div tabindex="0" style="overflow-x:auto;padding:6px 0">'
+            f'<div tabindex="0" style="overflow-x:auto;contain:inline-size;padding:6px 0">'
             f'{"".join(_line(line) for line in place.lines)}</div>')
     return (f'<section style="flex:1 1 300px;min-width:0;border:1px solid {style.LINE};border-radius:8px;'
             f'overflow:hidden"><div style="padding:8px 10px 6px;border-bottom:1px solid {style.LINE}">'

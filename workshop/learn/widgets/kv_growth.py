@@ -9,6 +9,7 @@ import ipywidgets as widgets
 
 from workshop.errors import WorkshopError
 from workshop.learn.widgets import style
+from workshop.learn.widgets.beside import beside
 from workshop.learn.widgets.kv_case import REQUESTS, State, simulate
 from workshop.learn.widgets.kv_picture import growth_html, size
 from workshop.learn.widgets.memory_picture import error_html
@@ -45,13 +46,9 @@ class KvGrowth(widgets.VBox):
             getattr(self, name).observe(lambda _: self.restart(), "value")
         for name in ("model", "step"):
             getattr(self, name).observe(lambda _: self.draw(), "value")
-        rows = [widgets.VBox([getattr(self, name), self.says[name]], layout=widgets.Layout(margin="0 0 5px 0"))
-                for name in ("model", "blocks", "requests", "step")]
-        play = widgets.HBox([self.play], layout=widgets.Layout(margin="4px 0 0 74px"))
-        left = widgets.VBox([*rows, play], layout=widgets.Layout(flex="1 1 240px", max_width="340px"))
-        right = widgets.VBox([self.picture], layout=widgets.Layout(flex="2 1 460px", min_width="330px"))
-        super().__init__([widgets.HBox([left, right], layout=widgets.Layout(flex_flow="row wrap", grid_gap="20px"))],
-                         layout=widgets.Layout(max_width="1080px"))
+        rows = [(getattr(self, name), self.says[name]) for name in ("model", "blocks", "requests", "step")]
+        rows[-1] += (widgets.HBox([self.play], layout=widgets.Layout(margin="4px 0 0 74px")),)
+        super().__init__([beside(rows, self.picture)], layout=widgets.Layout(max_width="1080px"))
         self.restart()
 
     def restart(self) -> None:

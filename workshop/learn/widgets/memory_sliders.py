@@ -9,6 +9,7 @@ import ipywidgets as widgets
 
 from workshop.errors import WorkshopError
 from workshop.learn.widgets import style
+from workshop.learn.widgets.beside import beside
 from workshop.learn.widgets.memory_case import (
     CONTEXTS,
     GPU_COUNTS,
@@ -41,12 +42,8 @@ class MemorySliders(widgets.VBox):
         self._quiet = False
         self.picture = widgets.HTML()
         self._make(start)
-        rows = [widgets.VBox([control, self.says[name]], layout=widgets.Layout(margin="0 0 5px 0"))
-                for name, control in self.controls.items()]
-        left = widgets.VBox(rows, layout=widgets.Layout(flex="1 1 270px", max_width="360px"))
-        right = widgets.VBox([self.picture], layout=widgets.Layout(flex="2 1 440px", min_width="330px"))
-        super().__init__([widgets.HBox([left, right], layout=widgets.Layout(flex_flow="row wrap", grid_gap="20px"))],
-                         layout=widgets.Layout(max_width="1080px"))
+        rows = [(control, self.says[name]) for name, control in self.controls.items()]
+        super().__init__([beside(rows, self.picture)], layout=widgets.Layout(max_width="1080px"))
         self._models_changed()
 
     def _make(self, start: Case) -> None:

@@ -9,6 +9,7 @@ import ipywidgets as widgets
 
 from workshop.errors import WorkshopError
 from workshop.learn.widgets import style
+from workshop.learn.widgets.beside import beside
 from workshop.learn.widgets.memory_picture import error_html
 from workshop.learn.widgets.parallelism_case import Choice, Layout, layout, usable_tp
 from workshop.learn.widgets.parallelism_picture import layout_html
@@ -49,12 +50,8 @@ class ParallelismExplorer(widgets.VBox):
             control.description = NAMES.get(name, name)
             control.observe(lambda _: self.draw(), "value")
             self.controls[name], self.says[name] = control, widgets.HTML()
-        rows = [widgets.VBox([control, self.says[name]], layout=widgets.Layout(margin="0 0 5px 0"))
-                for name, control in self.controls.items()]
-        left = widgets.VBox(rows, layout=widgets.Layout(flex="1 1 260px", max_width="350px"))
-        right = widgets.VBox([self.picture], layout=widgets.Layout(flex="2 1 460px", min_width="330px"))
-        super().__init__([widgets.HBox([left, right], layout=widgets.Layout(flex_flow="row wrap", grid_gap="20px"))],
-                         layout=widgets.Layout(max_width="1080px"))
+        rows = [(control, self.says[name]) for name, control in self.controls.items()]
+        super().__init__([beside(rows, self.picture)], layout=widgets.Layout(max_width="1080px"))
         self.draw()
 
     @property

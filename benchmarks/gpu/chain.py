@@ -1,0 +1,238 @@
+"""The whole chain with the teaching model on this host: serve → connect → explore → check → batch → reconcile → stop.
+
+    python benchmarks/gpu/chain.py OUT_FOLDER [--rows 20000] [--learners 40]
+
+Every step is what a person does: the commands as commands, the widgets as objects. OUT_FOLDER/chain.json says of each
+step what came out, how long it took, or how it failed (the next ones still run); the server's log and the commands'
+words lie beside it. Runs on a host without a network; with a GPU on the GPU, else on the CPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import platform
+import signal
+import statistics
+import subprocess
+import sys
+import time
+import traceback
+import types
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks" / "sampling")]
+os.environ["PYTHONPATH"] = f"{ROOT}:{os.environ.get('PYTHONPATH', '')}"
+TRUTH = ("everything off", "top_k 20, temperature 1.5", "top_p 0.9, temperature 0.6", "min_p 0.05, temperature 1.6",
+         "top_k 30, top_p 0.8, temperature 1.5", "frequency_penalty -2, temperature 0.7, top_k 4",
+         "repetition_penalty 0.7, temperature 1.3")
+
+
+class Chain:
+    """The steps, and what came of each."""
+
+    def __init__(self, out: Path, rows: int, learners: int):
+        self.out, self.rows, self.learners = out, rows, learners
+        self.found: dict[str, dict] = {}
+
+    @contextlib.contextmanager
+    def step(self, name: str) -> Iterator[dict]:
+        """Time a step, and keep its result or its failure."""
+        self.found[name] = result = {}
+        began = time.perf_counter()
+        try:
+            yield result
+        except Exception as error:
+            result["failed"] = "".join(traceback.format_exception(error))[-3000:]
+        result["seconds"] = round(time.perf_counter() - began, 2)
+        print(f"{name}: {json.dumps(result, ensure_ascii=False)[:400]}", flush=True)
+        (self.out / "chain.json").write_text(json.dumps({**facts(), "steps": self.found}, indent=1) + "\n")
+
+    def workshop(self, *words: str, code: int = 0) -> str:
+        """Run a command, keep its words, return what it printed."""
+        done = subprocess.run([sys.executable, "-m", "workshop", *words], capture_output=True, text=True, timeout=550)
+        with open(self.out / "commands.log", "a") as log:
+            log.write(f"$ workshop {' '.join(words)}   → {done.returncode}\n{done.stdout}{done.stderr}\n")
+        assert done.returncode == code, (done.stdout + done.stderr)[-3000:]
+        return done.stdout
+
+    def run(self) -> None:
+        """Run every step."""
+        with self.step("doctor") as result:
+            result["says"] = self.workshop("doctor", code=0)[-2000:]
+        with self.step("serve"):
+            self.workshop("serve", "--background")
+        try:
+            self.use()
+        finally:
+            from workshop.launch import records
+
+            record = records.read("teaching-model")
+            with self.step("stop"):
+                self.workshop("stop", "teaching-model")
+            (self.out / "server.log").write_bytes(Path(record.log).read_bytes())
+        with self.step("reconcile") as result:
+            said = json.loads(self.workshop("reconcile", str(self.out / "server.log"), "--json"))
+            result["rows"] = [{key: row[key] for key in ("quantity", "predicted", "actual", "unit", "error_percent")}
+                              for row in said["rows"]]
+
+    def use(self) -> None:
+        """Use the server."""
+        from workshop import connect
+
+        with self.step("connect") as result:
+            llm = connect()
+            answer = llm.complete("San Francisco is a", max_tokens=12, temperature=0)
+            result |= {"model": llm.model, "text": answer.choices[0].text}
+        with self.step("key") as result:
+            result |= without_key(llm)
+        with self.step("explorer") as result:
+            result |= explorer(llm)
+        with self.step("viewer") as result:
+            result |= viewer(llm)
+        with self.step("truth") as result:
+            result |= truth_test(llm)
+        with self.step("batch") as result:
+            result |= self.batch()
+        with self.step("batch killed") as result:
+            result |= self.killed()
+        with self.step("classroom") as result:
+            text = self.workshop("classroom", "--learners", str(self.learners), "--seconds", "60", "--json")
+            result |= {key: value for key, value in json.loads(text).items() if not isinstance(value, list)}
+
+    def input(self, name: str, rows: int) -> Path:
+        """Write prompts that differ."""
+        path = self.out / name
+        path.write_text("".join(json.dumps({"custom_id": f"row-{n}", "prompt": f"{n} Boston is a"}) + "\n"
+                                for n in range(rows)))
+        return path
+
+    def batch(self) -> dict:
+        """Answer the file of prompts through the server."""
+        out = self.out / "answers.jsonl"
+        began = time.perf_counter()
+        self.workshop("batch", str(self.input("prompts.jsonl", self.rows)), str(out), "--max-tokens", "32")
+        seconds = time.perf_counter() - began
+        meta = json.loads(Path(f"{out}.meta.json").read_text())
+        return {"rows_per_s": round(self.rows / seconds, 1), **self.check(out, self.rows), "meta": meta}
+
+    def killed(self) -> dict:
+        """Kill a batch in its middle, run it again, and count."""
+        rows, out = self.rows // 2, self.out / "killed.jsonl"
+        words = ["batch", str(self.input("killed_prompts.jsonl", rows)), str(out), "--max-tokens", "32"]
+        process = subprocess.Popen([sys.executable, "-m", "workshop", *words], stdout=subprocess.DEVNULL,
+                                   stderr=subprocess.DEVNULL)
+        while process.poll() is None and (not out.exists() or out.stat().st_size < 200_000):
+            time.sleep(0.05)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        before = out.read_bytes().count(b"\n")
+        self.workshop(*words)
+        return {"answered_at_the_kill": before, **self.check(out, rows)}
+
+    @staticmethod
+    def check(out: Path, rows: int) -> dict:
+        """Every row is there exactly once."""
+        ids = [json.loads(line)["custom_id"] for line in out.read_text().splitlines()]
+        assert sorted(ids) == sorted(f"row-{n}" for n in range(rows)), f"{len(ids)} lines, {len(set(ids))} rows"
+        return {"rows": rows, "each_once": True}
+
+
+def without_key(llm) -> dict:
+    """Ask every kind of path without the key: only /health may answer."""
+    import requests
+
+    codes = {path: requests.get(llm.root + path, timeout=20).status_code
+             for path in ("/health", "/v1/models", "/metrics", "/version", "/openapi.json")}
+    assert codes.pop("/health") == 200 and set(codes.values()) == {401}, codes
+    return {"without_key": codes}
+
+
+def explorer(llm) -> dict:
+    """Move the explorer's sliders, sample, step back."""
+    from workshop.learn.widgets.sampling_explorer import SamplingExplorer
+
+    widget = SamplingExplorer(llm, "The king said to the")
+    pictures, steps = set(), []
+    for name, value in [*(("temperature", 0.1 * n) for n in range(1, 20)), *(("top_k", n) for n in range(1, 20)),
+                        *(("top_p", 0.05 * n) for n in range(1, 20))]:
+        began = time.perf_counter()
+        widget.sliders[name].value = value
+        steps.append(1000 * (time.perf_counter() - began))
+        pictures.add(widget.picture.value)
+    began = time.perf_counter()
+    for _ in range(8):
+        widget.sample()
+    asked = (time.perf_counter() - began) / 8
+    widget.step_back()
+    assert len(pictures) > 30 and len(widget.output) == 7 and not widget.banner.value
+    return {"slider_step_ms": {"p50": round(statistics.median(steps), 2), "max": round(max(steps), 2)},
+            "sampled_token_ms": round(1000 * asked, 1), "tokens_seen": len(widget.result.probabilities)}
+
+
+def viewer(llm) -> dict:
+    """Colour a text by its logprobs."""
+    from workshop.learn.widgets.logprobs_viewer import LogprobsViewer
+
+    widget = LogprobsViewer(llm, "San Francisco is a city in California. Boston is a city in the moon.")
+    assert len(widget.rows) > 15 and not widget.banner.value
+    return {"rows": len(widget.rows)}
+
+
+def truth_test(llm) -> dict:
+    """Draw 2,000 samples a setting and prompt, and compare them with what the explorer draws."""
+    try:
+        import scipy.stats  # noqa: F401
+    except ImportError:     # the same number from PyTorch
+        import torch
+
+        def sf(x: float, freedom: int) -> float:
+            return float(torch.special.gammaincc(*(torch.tensor(v, dtype=torch.float64) for v in (freedom / 2, x / 2))))
+        sys.modules["scipy"], sys.modules["scipy.stats"] = (
+            types.ModuleType("scipy"), types.SimpleNamespace(chi2=types.SimpleNamespace(sf=sf)))
+    import truth
+
+    server = truth.Server(llm)
+    outcomes = [truth.compare(server, case, prompt) for case in truth.CASES if case.name in TRUTH
+                for prompt in truth.PROMPTS]
+    least = min(outcomes, key=lambda one: one.p)
+    wrong_case, wrong = truth.WRONG["top_k and top_p before temperature"]
+    case = next(case for case in truth.CASES if case.name == wrong_case)
+    found_out = sum(truth.compare(server, case, prompt, wrong).p * len(outcomes) < truth.LEAST
+                    for prompt in truth.PROMPTS)
+    return {"compared": len(outcomes), "smallest_corrected_p": min(1.0, least.p * len(outcomes)), "of": least.case,
+            "wrong_order_found_out": f"{found_out} of {len(truth.PROMPTS)}"}
+
+
+def facts() -> dict:
+    """What this ran on."""
+    from workshop.launch import machine
+    from workshop.launch.vllm_main import installed
+
+    return {"date": datetime.now(UTC).date().isoformat(), "vllm_version": installed()[1],
+            "gpus": [str(each) for each in machine.gpus()], "cpus": os.cpu_count(), "python": platform.python_version()}
+
+
+def main() -> None:
+    """Run the chain; exit code 1 if a step failed."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--rows", type=int, default=20_000)
+    parser.add_argument("--learners", type=int, default=40)
+    asked = parser.parse_args()
+    asked.out.mkdir(parents=True, exist_ok=True)
+    os.environ["WORKSHOP_HOME"] = str(asked.out.resolve() / "home")
+    for variable in ("WORKSHOP_URL", "WORKSHOP_API_KEY", "WORKSHOP_SHARED"):
+        os.environ.pop(variable, None)
+    chain = Chain(asked.out, asked.rows, asked.learners)
+    chain.run()
+    sys.exit(any("failed" in each for each in chain.found.values()))
+
+
+if __name__ == "__main__":
+    main()
