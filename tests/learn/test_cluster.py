@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import re
+from dataclasses import asdict
 
 import pytest
 
 from workshop.engine import log
 from workshop.errors import BadInput
 from workshop.launch import slurm
+from workshop.launch.records import ServerRecord
 from workshop.learn import cluster
 from workshop.learn.exercise_sets import e03_server
 from workshop.learn.widgets import loading_view
@@ -74,9 +77,25 @@ def test_kind_words_for_typical_wrong_answers():
     assert test["server.split"]((4, 4)) is None and "all 16" in test["server.split"]((16, 1))
     assert "product" in test["server.split"]((8, 4))
     assert test["server.budget"](3247) is None and "minutes" in test["server.budget"](54.1)
-    assert test["server.kv_tokens"](1_229_264) is None
+    assert test["server.split"]([4, 4]) is None
+    assert "alone" in test["server.budget"](3247 + 900)
+    assert test["server.kv_tokens"](1_229_264) is None and "commas" in test["server.kv_tokens"]((1, 229, 264))
+    assert "GiB" in test["server.kv_tokens"](93.79)
     assert "4 of 5" in test["server.causes"]({**e03_server.RIGHT, "C": "disk"})
     assert "no cause" in test["server.causes"]({"A": "gremlins"})
+
+
+def test_in_a_class_that_shares_a_server_nothing_is_submitted(monkeypatch, workshop_home, tmp_path):
+    monkeypatch.setattr(cluster, "available", lambda: True)
+    monkeypatch.setattr(slurm, "prepare", lambda request: pytest.fail("a job of a learner's own"))
+    record = ServerRecord(name="70b", url="http://gpu1:8000/v1", model="llama", api_key="k", where="given",
+                          state="ready")
+    (tmp_path / "70b.json").write_text(json.dumps(asdict(record)))
+    monkeypatch.setenv("WORKSHOP_SHARED", str(tmp_path))
+    assert cluster.submit("70b") == "recorded" and "'70b'" in cluster.where()
+    monkeypatch.delenv("WORKSHOP_SHARED")
+    with pytest.raises(pytest.fail.Exception):
+        cluster.submit("70b")
 
 
 def test_without_slurm_nothing_is_submitted(monkeypatch):
