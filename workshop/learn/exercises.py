@@ -140,7 +140,7 @@ def _colour(entry: dict | None) -> str:
 
 
 def check(key: str, answer: object) -> Result:
-    """Check an answer; `...` stands for "not answered yet".
+    """Check an answer; `...` stands for "not answered yet", also as one part of a tuple.
 
     Raises:
         BadInput: there is no such exercise.
@@ -148,7 +148,7 @@ def check(key: str, answer: object) -> Result:
     """
     if key not in all_exercises():
         raise BadInput(f"There is no exercise {key!r}.", f"There are: {', '.join(all_exercises())}.")
-    if answer is ...:
+    if answer is ... or (isinstance(answer, tuple) and any(part is ... for part in answer)):
         return Result(key, "unanswered", "replace the ... above with your answer, then run the cell again")
     try:
         message = all_exercises()[key].test(answer)

@@ -7,7 +7,7 @@ from workshop.launch.vllm_main import installed
 from workshop.use.client import Client, connect
 
 NAME = "small-kv"
-KV_CACHE_BYTES = 20 * 2**20
+KV_CACHE_BYTES = 10 * 2**20      # 10,240 tokens of the teaching model: one request of its whole length, and a little
 
 
 def start(kv_cache_bytes: int = KV_CACHE_BYTES) -> Client:

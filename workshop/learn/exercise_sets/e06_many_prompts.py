@@ -30,6 +30,7 @@ def _barrier(answer: object) -> str | None:
         unit="s",
         near_misses={
             max(lengths): "that is the slowest request of all; each group has a slowest of its own",
+            max(span.ended for span in spans): "that is how long the four threads took; a barrier is slower",
             sum(lengths): "that is one after the other; within a group the four run at once",
         },
     )(seconds)
@@ -63,6 +64,7 @@ def _kv_peak(answer: object) -> str | None:
         near_misses={
             one / cache: "that is one request; four overlap at the peak",
             400 * one / cache: "give a share from 0 to 1, not percent",
+            4 * one: "those are tokens; divide them by what the cache holds",
         },
     )(share)
 
@@ -73,7 +75,7 @@ EXERCISES = {
         _waves,
         (
             "A thread takes the next prompt when it has finished one.",
-            "The fifth prompt waits until the first of the four is done: it starts a second wave.",
+            "The fifth prompt waits until one of the four is done: it starts a second wave.",
         ),
     ),
     "many.barrier": Exercise(
@@ -96,7 +98,7 @@ EXERCISES = {
         "Predict the peak of the KV-cache usage",
         _kv_peak,
         (
-            "Every token of prompt and answer takes one place in the cache, as long as its request lasts.",
+            "Every token of prompt and answer takes one place in the cache; the cell above says how many there are.",
             "4 * request_tokens / kv_cache_tokens",
         ),
     ),

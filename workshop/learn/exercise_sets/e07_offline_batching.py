@@ -9,6 +9,9 @@ from pathlib import Path
 
 from workshop.learn.exercises import Exercise
 
+COUNTED = {"lines": "every line of the file", "different": "each custom_id once, however often it is there",
+           "twice": "the custom_ids that are on more than one line"}
+
 
 def _once(answer: object) -> str | None:
     if not (isinstance(answer, Sequence) and len(answer) == 2):
@@ -22,7 +25,7 @@ def _once(answer: object) -> str | None:
     if missing:
         return f"the dict needs {', '.join(missing)}"
     wrong = next(key for key in expected if told[key] != expected[key])
-    return f"{wrong} is not {told[wrong]}"
+    return f"{wrong} is not {told[wrong]!r}: count {COUNTED[wrong]}"
 
 
 def _left(answer: object) -> str | None:
@@ -31,6 +34,8 @@ def _left(answer: object) -> str | None:
     rows, lines, told = answer
     if told == rows - lines:
         return None
+    if told == lines:
+        return "those have their answer already; the second run asks for the rest"
     if told == rows:
         return "that would ask everything again; what has an answer on disk is not asked"
     return f"{rows} rows, and {lines} have their answer on disk already"

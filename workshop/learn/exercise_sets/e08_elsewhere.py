@@ -83,8 +83,8 @@ EXERCISES = {
          '["dtype", "startup", "shm", "volume", "key"]')),
     "elsewhere.machines": Exercise(
         "Machines that do not hold Llama 3.3 70B", _machines,
-        ("131.4 GiB of weights have to fit into 0.92 of all GPUs of the machine together.",
-         "4 × T4 have 59 GiB, and one A100 has 79. Three machines of the table are too small.")),
+        ("131.4 GiB of weights have to fit into 0.92 of the machine's GPU memory: more vLLM does not take unless told.",
+         "Three machines of the table are too small: those with 59 and 79 GiB.")),
     "elsewhere.disk": Exercise(
         "GB on disk of a 70.55 B model", close_to(141.1, rel=0.005, unit="GB", near_misses={
             131.4: "those are GiB; disks are sold in GB of 10**9 bytes", 70.55: "bfloat16 takes two bytes a parameter",
@@ -100,6 +100,6 @@ EXERCISES = {
     "elsewhere.jamba": Exercise(
         "Bytes of KV cache that Jamba needs a token", close_to(16384, rel=1e-6, unit="bytes", near_misses={
             131072: "only 4 of its 32 layers attend; Mamba layers keep nothing a token",
-            8192: "K and V, so twice that", 65536: "8 KV heads, not 32"}),
+            8192: "K and V, so twice that", 65536: "8 KV heads, not 32", 16: "those are KiB of 1,024 bytes"}),
         ("Only the layers that attend keep K and V: 4 of 32.", "4 layers · 2 · 8 KV heads · 128 · 2 bytes")),
 }
