@@ -12,7 +12,8 @@ def _ended_by_stop(answer: object) -> str | None:
         return "give the whole answer, as llm.complete(…) returns it"
     choice = choices[0]
     if choice.finish_reason == "length":
-        return f"it still ended because max_tokens was reached (finish_reason {choice.finish_reason!r})"
+        return (f"it still ended because max_tokens was reached (finish_reason {choice.finish_reason!r}): "
+                "which string should end it?")
     if getattr(choice, "stop_reason", None) is None:
         return "the model's own end-of-text token ended it; let a string of yours do it, so that stop_reason says so"
     return None
@@ -21,17 +22,19 @@ def _ended_by_stop(answer: object) -> str | None:
 def _total(answer: object) -> str | None:
     if not isinstance(answer, int) or isinstance(answer, bool):
         return f"{answer!r} is not a whole number"
-    counted = workshop.connect().complete(PROMPT, max_tokens=16, min_tokens=16, temperature=0).usage
+    counted = workshop.connect().complete(PROMPT, max_tokens=ASKED, min_tokens=ASKED, temperature=0).usage
     if answer == counted.total_tokens:
         return None
     if answer == counted.completion_tokens:
         return f"{answer} is what you asked for; the prompt's tokens count as well"
     if answer == counted.total_tokens - 1:
         return "close: one more token stands in front of the words of the prompt"
+    if answer == counted.prompt_tokens + 16:
+        return f"{answer} is the total of the first request; this one generates {ASKED} tokens"
     return f"{answer} is not what usage.total_tokens says"
 
 
-PROMPT = "San Francisco is a"
+PROMPT, ASKED = "San Francisco is a", 40
 EXERCISES = {
     "start.stop": Exercise(
         "Let a full stop end the answer", _ended_by_stop,
@@ -40,5 +43,5 @@ EXERCISES = {
     "start.total_tokens": Exercise(
         "Predict usage.total_tokens", _total,
         ("Prompt and answer both count. The tokenizer puts <|begin_of_text|> in front of every prompt.",
-         "Look at first['usage'] above: prompt_tokens + 16.")),
+         "The table above has usage.prompt_tokens: add 40 to it.")),
 }
