@@ -46,7 +46,8 @@ def gpu_poor(m: ModelConfig, context: int) -> Estimate:
     h, layers = m.hidden_size, m.num_hidden_layers
     count = m.vocab_size * h * 2 + layers * (4 * h * h + 3 * m.intermediate_size * h)
     return Estimate("gpu_poor", count * 2 / GIB, 2 * 2 * context * h * layers / GIB, 650 * MIB / GIB,
-                    "knows no grouped-query attention: K and V of every query head, and square projections; no experts",
+                    "knows no grouped-query attention: K and V of every query head, in the weights too; "
+                    "always three MLP matrices",
                     "RahulSChand/gpu_poor, src/App.js, the vLLM choice")
 
 

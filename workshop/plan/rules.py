@@ -104,5 +104,6 @@ def differences() -> list[Difference]:
         Difference("weights, 405B", "810 GB", f"{2 * parameters(large) / 1e9:.1f} GB",
                    f"{parameters(large):,} parameters, not 405,000,000,000"),
         Difference("memory of one H100", "80 GB", f"{load_gpu('h100').engine_gib:.1f} GiB",
-                   "what the engine sees; vLLM takes 92 % of it"),
+                   f"the name is rounded: the engine sees {load_gpu('h100').engine_bytes / 1e9:.0f} GB; "
+                   "vLLM takes 92 % of it"),
     ]

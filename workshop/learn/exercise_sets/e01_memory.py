@@ -21,7 +21,8 @@ def _gpus_for_405b(answer: object) -> str | None:
         if isinstance(number, float) and not number.is_integer():
             return f"there is no part of a GPU: {number:g} {name}s cannot be bought"
         if number != int(exact) + 1:
-            return f"{number} {name}s have {number * memory_gb} GB; the weights are 810 GB"
+            return (f"{number} {name}s have {number * memory_gb:,} GB; the weights are 810 GB: "
+                    f"{'fewer are enough' if number > exact else 'too few'}")
     return None
 
 
@@ -74,7 +75,8 @@ EXERCISES = {
     "memory.kv_bytes_per_token": Exercise(
         "KV-cache bytes of one token in Llama 3.1 8B",
         close_to(131072, unit="bytes", rel=1e-6, near_misses={
-            65536: "that is K or V; both are kept", 524288: "that counts 32 heads; only the 8 KV heads are kept",
+            65536: "that is half: K or V alone, or one byte a number",
+            524288: "that counts 32 heads; only the 8 KV heads are kept",
             262144: "K and V are already the factor 2", 4096: "that is one layer; there are 32",
             128: "that is in KiB: the question asks for bytes", 1048576: "that is in bits"}),
         ("Each layer keeps K and V, each of shape [num_key_value_heads, head_dim], 2 bytes an element.",
@@ -83,12 +85,13 @@ EXERCISES = {
         "GiB of KV cache for 128,000 tokens of Llama 3.1 70B",
         close_to(39.0625, unit="GiB", rel=0.001, near_misses={
             41.943: "that is in GB of 10**9 bytes", 40.0: "that is for 131,072 tokens; the table took 128,000",
+            41_943_040_000: "that is in bytes; divide by 2**30",
             312.5: "that counts all 64 heads; only the 8 KV heads are kept", 19.53: "K and V, that is twice as much"}),
         ("80 layers, 8 KV heads, head_dim 128, 2 bytes, K and V.", "2 * 80 * 8 * 128 * 2 * 128_000 / 2**30")),
     "memory.fewest_h100": Exercise(
         "The fewest H100 for Llama 3.3 70B with 65,536 tokens", _fewest_h100,
         ("Try tensor_parallel_size 1, 2, 4, 8 in plan(…) and look at fits.",
-         "With 2, only some GiB are left for the KV cache; 3 does not divide the heads.")),
+         "Weights take 66 GiB of each of 2 GPUs. One request needs 65,536 × 320 KiB: 10 GiB on each.")),
     "memory.one_change": Exercise(
         "One change, and all 16 requests run at once", _one_change,
         ("Move one control until the verdict turns green. Model, context and requests stay.",
