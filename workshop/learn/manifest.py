@@ -176,7 +176,7 @@ POLICIES = {
     "user": Policy("nothing runs as root, or may become it", _user),
     "volume": Policy("the volume holds the weights", _volume),
     "address": Policy("vLLM is told the pod's own address", _address),
-    "node": Policy("the pod goes to nodes with that GPU, and tolerates their taint", _node),
+    "node": Policy("the pod goes to nodes with that GPU, and tolerates their taint (which keeps pods away)", _node),
 }
 
 
