@@ -49,7 +49,7 @@ def _endpoint(answer: object) -> str | None:
         return "that endpoint continues a text; a conversation goes to another one"
     if "/v1/v1" in answer:
         return "llm.url ends in /v1 already"
-    return f"{answer} is not it; the server lists its routes at llm.root + '/openapi.json'"
+    return f"{answer} is not it; list(llm.get('/openapi.json')['paths']) shows what the server has"
 
 
 def _causes(answer: object) -> str | None:
