@@ -61,9 +61,8 @@ def links(gpus: int = 4, nvlink_gb_s: int = 75, network_gb_s: int = 50) -> Pictu
         parts.append(f'<path d="M{left} {y}H{right}" stroke="{style.KV_CACHE}" stroke-width="3" '
                      'stroke-dasharray="7 4"/>')
     parts.append(svg_text((left + right) / 2, 50, f"InfiniBand, {network_gb_s} GB/s a GPU", anchor="middle", size=11))
-    parts.append(svg_text(20, size + 44, f"NVLink (green): {nvlink_gb_s} GB/s between any two, each way; "
-                       f"{gpus * (gpus - 1) // 2} links × {nvlink_gb_s} × 2 directions = "
-                       f"{gpus * (gpus - 1) // 2 * nvlink_gb_s * 2} GB/s"))
+    # Without the sum: notebook 02 asks for it.
+    parts.append(svg_text(20, size + 44, f"NVLink (green): {nvlink_gb_s} GB/s between any two GPUs, each way"))
     return Picture("".join(parts), 2 * size + 230, size + 56,
                    f"Two nodes of {gpus} GPUs. Inside a node every two GPUs share a link of {nvlink_gb_s} GB/s each "
                    f"way; between nodes each GPU has {network_gb_s} GB/s.")

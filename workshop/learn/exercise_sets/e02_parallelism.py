@@ -10,7 +10,7 @@ CLUSTERS = {     # what the exercise "decide" asks; the rule is that of vLLM's g
     "A": ("Llama 3.1 8B", "1 node with 1 H100"),
     "B": ("Llama 3.3 70B", "1 node with 4 H100"),
     "C": ("Llama 3.1 405B", "2 nodes with 8 H100 each"),
-    "D": ("Falcon 7B, which has 71 heads", "1 node with 4 T4"),
+    "D": ("Falcon 7B, which has 71 heads", "1 node with 4 T4, each too small"),
 }
 DECIDED = {"A": (1, 1), "B": (4, 1), "C": (8, 2), "D": (1, 4)}
 
@@ -26,10 +26,12 @@ def _decide(answer: object) -> str | None:
             continue
         if name == "A":
             return "A: the model fits on one GPU, so nothing is split"
+        if name == "D" and tuple(given) == (1, 1):
+            return "D: one T4 is too small for it; all four have to share it"
         if name == "D":
             return "D: 71 heads can only be divided by 1 and 71; split by layers instead"
         if tuple(given) == (16, 1):
-            return "C: one all-reduce a half layer between nodes is possible on a fast network; the rule is another"
+            return "C: that works on a fast network; the rule keeps TP inside a node, and PP = nodes"
         if tuple(given) == (pp, tp):
             return f"{name}: the other way round: tensor parallel inside the node, pipeline parallel over nodes"
         return f"{name}: tensor_parallel_size = GPUs of a node, pipeline_parallel_size = nodes; not {tuple(given)}"
@@ -73,7 +75,7 @@ EXERCISES = {
     "parallelism.partial_sums": Exercise(
         "The two GPUs' partial results", _partial_sums,
         ("GPU 0 has W1[:, :4] and W2[:4], GPU 1 the rest.",
-         "y0 = relu(x @ W1[:, :4]) @ W2[:4], and y1 with the other halves.")),
+         "y0 = np.maximum(x @ W1[:, :4], 0) @ W2[:4], and y1 with the other halves.")),
     "parallelism.decide": Exercise(
         "TP and PP for four clusters", _decide,
         ("Fits one GPU? (1, 1). One node: TP = its GPUs. More nodes: PP = nodes.",
