@@ -29,8 +29,8 @@ def _barrier(answer: object) -> str | None:
         rel=0.02,
         unit="s",
         near_misses={
-            max(lengths): "that is the slowest request of all; each group has a slowest of its own",
             max(span.ended for span in spans): "that is how long the four threads took; a barrier is slower",
+            max(lengths): "that is the slowest request of all; each group has a slowest of its own",
             sum(lengths): "that is one after the other; within a group the four run at once",
         },
     )(seconds)
