@@ -37,6 +37,13 @@ def test_gpus_that_do_not_divide_the_model_become_pipeline_stages():
                  gpu_memory_utilization=0.9)[:2] in ((1, 3), (1, 1))
 
 
+def test_without_hardware_the_reason_names_the_heads_not_nodes_that_are_not_there():
+    found = plan("falcon-7b", "t4", max_model_len=2048)
+    assert (found.tensor_parallel_size, found.nodes) == (1, 1)
+    said = " ".join(found.reasons)
+    assert "71 attention heads" in said and "over nodes" not in said     # Falcon 7B's config.json: 71 heads
+
+
 def test_405b_in_bf16_does_not_fit_on_eight_h100_and_the_plan_says_what_would():
     p = plan("llama-3.1-405b", "h100", gpus_per_node=8)
     assert not p.fits and p.kv_cache_tokens == 0 and p.max_concurrency == 0 and p.available_kv_gib_per_gpu == 0

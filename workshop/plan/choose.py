@@ -123,7 +123,9 @@ def _on_hardware(m: ModelConfig, gpu: GPU, s: Settings, per_node: int, nodes: in
 def _over_nodes(m: ModelConfig, gpu: GPU, s: Settings, per_node: int, nodes: int, node: Fit, why: list[str]) -> Choice:
     tp = next(t for t in range(per_node, 0, -1) if not tp_problem(m, t))
     why.append(f"One node of {per_node} is not enough, so the layers are split over nodes: tensor parallel size = GPUs "
-               "per node, pipeline parallel size = nodes.")
+               "per node, pipeline parallel size = nodes." if tp == per_node else
+               f"Tensor parallel size {per_node} is not possible: {tp_problem(m, per_node)}. So it is {tp}, and "
+               "pipeline parallelism splits the layers, evenly or not.")
     best = node
     given = nodes != MOST_NODES          # as many stages as nodes; else the fewest that hold it
     for pp in [nodes] if given else range(2, MOST_NODES + 1):
