@@ -35,6 +35,7 @@ def test_right_answers_pass(key, answer):
     ("parallelism.nvlink", 450, "one direction"), ("parallelism.nvlink", 225, "three neighbours"),
     ("parallelism.partial_sums", parts((slice(0, 8), slice(0, 8))), "whole already"),
     ("parallelism.partial_sums", parts((slice(0, 4), slice(0, 4))), "must match"),
+    ("parallelism.partial_sums", [sum(parts(HALVES)) / 2] * 2, "other columns"),
     ("parallelism.partial_sums", 3, "both partial results"),
     ("parallelism.partial_sums", (np.ones(4), np.ones(4)), "shape"),
     ("parallelism.decide", {**DECIDED, "D": (4, 1)}, "71"),
@@ -42,7 +43,8 @@ def test_right_answers_pass(key, answer):
     ("parallelism.decide", {**DECIDED, "C": (2, 8)}, "other way"),
     ("parallelism.decide", {**DECIDED, "C": (16, 1)}, "fast network"), ("parallelism.decide", {"A": (1, 1)}, "all of"),
     ("parallelism.decide", {**DECIDED, "B": 4}, "give (tensor"),
-    ("parallelism.all_reduce_bytes", 4_128_768, "two all-reduces"), ("parallelism.tokens_tp2", 65536, "one rank")])
+    ("parallelism.all_reduce_bytes", 4_128_768, "two all-reduces"),
+    ("parallelism.all_reduce_bytes", 7.875, "MiB"), ("parallelism.tokens_tp2", 65536, "one rank")])
 def test_wrong_answers_are_told_what_is_off(key, answer, says):
     assert says in EXERCISES[key].test(answer)
 

@@ -14,6 +14,8 @@ TIGHT = {"model": "llama-3.1-70b", "gpu": "h200", "gpus": 4, "context": 131072, 
 def _gpus_for_405b(answer: object) -> str | None:
     if not isinstance(answer, Mapping) or set(answer) != {"H100", "A100"}:
         return 'give both, as {"H100": …, "A100": …}'
+    if not all(isinstance(number, int | float) for number in answer.values()):
+        return "give both as numbers, without quotes"
     for name, memory_gb in (("H100", 80), ("A100", 40)):
         number, exact = answer[name], 810 / memory_gb
         if number == int(exact):

@@ -53,6 +53,8 @@ def _partial_sums(answer: object) -> str | None:
         return "one of them is the whole already: each GPU has only half of the hidden numbers"
     if not np.allclose(first + second, expected):
         return "their sum is not what one GPU would compute: the rows of W2 must match the columns of W1"
+    if np.allclose(first, second):
+        return "both are the same, but each GPU has other columns of W1 and other rows of W2"
     return None
 
 
@@ -86,7 +88,8 @@ EXERCISES = {
             126 * 16384 * 2: "that is half: there are two all-reduces a layer, and each number has 2 bytes",
             2 * 16384 * 2: "that is one layer; there are 126",
             8 * 2 * 126 * 16384 * 2: "the payload is the same however many GPUs add it up",
-            16 * 2 * 126 * 16384 * 2: "one token, not 16"}),
+            16 * 2 * 126 * 16384 * 2: "one token, not 16",
+            7.875: "that is in MiB; the question asks for bytes"}),
         ("Two all-reduces a layer, each of hidden_size numbers of 2 bytes.", "2 * 126 * 16384 * 2")),
     "parallelism.tokens_tp2": Exercise(
         "KV-cache tokens with tensor parallel 2 and the same bytes a GPU",
