@@ -53,30 +53,30 @@ def svg_arrow(x1: float, y1: float, x2: float, y2: float, colour: str = FRAME) -
 
 def kv_caching(words: Sequence[str] = ("San", "Francisco", "is", "a", "city")) -> Picture:
     """Draw which keys and values each step computes, without and with a cache: a row a step, a column a token."""
-    n, cell, left = len(words), 34, 86
+    n, wide, high, left = len(words), 50, 32, 86
     parts, counts = [], []
     for panel, (title, cached) in enumerate((("without a cache", False), ("with a KV cache", True))):
-        x0, y0 = left + panel * (n * cell + 96), 46
+        x0, y0 = left + panel * (n * wide + 60), 46
         parts.append(svg_text(x0, 16, title, bold=True, size=13))
-        parts += [svg_text(x0 + (t + 0.5) * cell, 38, w[:6], anchor="middle", size=9.5, fill=style.MUTED)
+        parts += [svg_text(x0 + (t + 0.5) * wide, 38, w, anchor="middle", size=10, fill=style.MUTED)
                   for t, w in enumerate(words)]
         done = 0
         for step in range(n):
             if panel == 0:
-                parts.append(svg_text(left - 10, y0 + step * cell + 21, f"step {step + 1}", anchor="end"))
+                parts.append(svg_text(left - 10, y0 + step * high + 20, f"step {step + 1}", anchor="end"))
             for token in range(step + 1):
                 fresh = not cached or token == step
                 done += fresh
-                parts.append(svg_box(x0 + token * cell + 2, y0 + step * cell + 2, cell - 4, cell - 4,
+                parts.append(svg_box(x0 + token * wide + 2, y0 + step * high + 2, wide - 4, high - 4,
                                   style.VERMILLION if fresh else "none", stroke=style.KV_CACHE if not fresh else "none",
                                   dash="" if fresh else "3 2"))
         counts.append(done)
-        parts.append(svg_text(x0, y0 + n * cell + 18, f"{done} pairs of K and V computed"))
-    y = 46 + n * cell + 34
+        parts.append(svg_text(x0, y0 + n * high + 18, f"{done} pairs of K and V computed"))
+    y = 46 + n * high + 34
     parts += [svg_box(left, y, 12, 12, style.VERMILLION), svg_text(left + 18, y + 10, "K and V computed in this step"),
               svg_box(left + 220, y, 12, 12, "none", stroke=style.KV_CACHE, dash="3 2"),
               svg_text(left + 238, y + 10, "read from the cache")]
-    return Picture("".join(parts), left + 2 * n * cell + 110, y + 20,
+    return Picture("".join(parts), left + 2 * n * wide + 70, y + 20,
                    f"Generating {n} tokens computes {counts[0]} pairs of keys and values without a cache, "
                    f"{counts[1]} with one: each row is a step, and only its newest token is new.")
 
