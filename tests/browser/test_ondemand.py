@@ -89,11 +89,19 @@ def proxy(port: int):
         there, back = await asyncio.open_connection("127.0.0.1", port)
         await asyncio.gather(pump(reader, back), pump(there, writer))
 
+    async def hang_up(listening) -> None:
+        listening.close()
+        connections = asyncio.all_tasks() - {asyncio.current_task()}
+        for connection in connections:
+            connection.cancel()
+        await asyncio.gather(*connections, return_exceptions=True)
+
     loop = asyncio.new_event_loop()      # of its own thread: Playwright's runs in this one
     thread = threading.Thread(target=loop.run_forever, daemon=True)
     thread.start()
     listening = asyncio.run_coroutine_threadsafe(asyncio.start_server(pass_on, "127.0.0.1", 0), loop).result(10)
     yield listening.sockets[0].getsockname()[1]
+    asyncio.run_coroutine_threadsafe(hang_up(listening), loop).result(10)
     loop.call_soon_threadsafe(loop.stop)
     thread.join(10)
 

@@ -32,7 +32,7 @@ class KvGrowth(widgets.VBox):
         self.states: tuple[State, ...] = ()
         self.picture = widgets.HTML()
         models = list_models()
-        wide, plain = widgets.Layout(width="100%"), {"description_width": "70px"}
+        wide, plain = widgets.Layout(width="auto"), {"description_width": "70px"}
         self.model = widgets.Dropdown(options=models if model in models else [model, *models], value=model,
                                       description="model", style=plain, layout=wide)
         self.blocks = widgets.IntSlider(blocks, min=8, max=64, step=4, description="blocks", style=plain, layout=wide)

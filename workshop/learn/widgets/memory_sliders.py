@@ -47,7 +47,7 @@ class MemorySliders(widgets.VBox):
         self._models_changed()
 
     def _make(self, start: Case) -> None:
-        common = {"style": {"description_width": "80px"}, "layout": widgets.Layout(width="100%")}
+        common = {"style": {"description_width": "80px"}, "layout": widgets.Layout(width="auto")}
         models = list_models()
         if start.model not in models:
             models = [start.model, *models]

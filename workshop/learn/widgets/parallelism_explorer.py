@@ -34,7 +34,7 @@ class ParallelismExplorer(widgets.VBox):
         start = Choice(model=model, **choice)
         self.result: Layout | None = None
         self.picture = widgets.HTML()
-        common = {"style": {"description_width": "92px"}, "layout": widgets.Layout(width="100%")}
+        common = {"style": {"description_width": "92px"}, "layout": widgets.Layout(width="auto")}
         models = list_models()
         options = {"model": models if model in models else [model, *models],
                    "gpu": [(load_gpu(name).title, name) for name in list_gpus()],

@@ -73,7 +73,7 @@ class SamplingExplorer(widgets.VBox):
         self.prompt_row = widgets.HBox([self.prompt])
 
     def _make_sliders(self, settings: Settings) -> None:
-        layout = widgets.Layout(width="100%")
+        layout = widgets.Layout(width="auto")
         plain = {"description_width": "130px"}   # one width, so that the sliders stand in line; no label is cut
         common = {"style": plain, "layout": layout}
         self.sliders = {
