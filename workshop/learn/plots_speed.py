@@ -87,9 +87,10 @@ def latency_throughput(sweep: Mapping[int, tuple[float, float]]) -> Picture:
     places = [at(seconds, rate) for seconds, rate, _ in points]
     line = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
     drawn.append(f'<polyline points="{line}" fill="none" stroke="{style.BLUE}" stroke-width="2" stroke-opacity=".5"/>')
-    for (x, y), (seconds, rate, at_once) in zip(places, points, strict=True):
+    for (x, y), (seconds, rate, at_once), (_, after) in zip(places, points, [*places[1:], places[-1]], strict=True):
+        clear = y - 8 if after > y else y + 14        # of the line to the next point
         drawn += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="5" fill="{style.BLUE}"><title>{rate:,.0f} tokens/s, '
-                  f"{seconds:.2f} s</title></circle>", svg_text(x + 10, y + 14, f"{at_once} at once", bold=True)]
+                  f"{seconds:.2f} s</title></circle>", svg_text(x + 10, clear, f"{at_once} at once", bold=True)]
     words = ", ".join(f"{at_once} at once {rate:,.0f} tokens/s and {seconds:.2f} s"
                       for seconds, rate, at_once in points)
     return Picture("".join(drawn), width, height, f"Throughput against latency: {words}.")
