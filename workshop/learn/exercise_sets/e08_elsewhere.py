@@ -81,15 +81,15 @@ EXERCISES = {
         ("One concerns the GPU, one time, one memory, one the disk, one who may ask.",
          "What a T4 lacks; how long 14.5 GB take to load; what two ranks share; 10Gi; a key that everybody reads.",
          '["dtype", "startup", "shm", "volume", "key"]')),
-    "elsewhere.machines": Exercise(
-        "Machines that do not hold Llama 3.3 70B", _machines,
-        ("131.4 GiB of weights have to fit into 0.92 of the machine's GPU memory: more vLLM does not take unless told.",
-         "Three machines of the table are too small: those with 59 and 79 GiB.")),
     "elsewhere.disk": Exercise(
         "GB on disk of a 70.55 B model", close_to(141.1, rel=0.005, unit="GB", near_misses={
             131.4: "those are GiB; disks are sold in GB of 10**9 bytes", 70.55: "bfloat16 takes two bytes a parameter",
             282.2: "bfloat16 takes two bytes a parameter, not four"}),
         ("Parameters times two bytes.", "70.55e9 * 2 / 1e9")),
+    "elsewhere.machines": Exercise(
+        "Machines that do not hold Llama 3.3 70B", _machines,
+        ("131.4 GiB of weights have to fit into 0.92 of the machine's GPU memory: more vLLM does not take unless told.",
+         "Three machines of the table are too small: those with 59 and 79 GiB.")),
     "elsewhere.codes": Exercise(
         "Codes of four weights", _codes,
         ("A code is the whole number nearest to weight / scale.", "0.52 / 0.2 = 2.6, so its code is 3.")),
