@@ -25,7 +25,7 @@ FIELDS = {
     "prompt_logprobs": "the same for the prompt's tokens, if asked for (notebook 05)",
     "prompt_tokens": "tokens of the prompt",
     "completion_tokens": "tokens that were generated",
-    "total_tokens": "their sum",
+    "total_tokens": "tokens of prompt and answer together",
 }
 
 
