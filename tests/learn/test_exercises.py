@@ -76,3 +76,19 @@ def test_all_sets_of_the_course_load_and_their_keys_are_unique():
     for module in pkgutil.iter_modules(exercise_sets.__path__):
         seen += importlib.import_module(f"{exercise_sets.__name__}.{module.name}").EXERCISES
     assert seen and len(seen) == len(set(seen))
+
+
+@pytest.mark.parametrize(("cell", "done"), [("# Solution: click the dots to open it\ncheck('demo.two', 2)", 0),
+                                            ("check('demo.two', 2)", 1)])
+def test_a_solution_that_ran_with_the_others_is_not_the_learners_answer(cell, done, tmp_path, monkeypatch):
+    monkeypatch.setenv("IPYTHONDIR", str(tmp_path))
+    from IPython.core.interactiveshell import InteractiveShell
+
+    shell = InteractiveShell.instance()
+    try:
+        shell.user_ns["check"] = check
+        result = shell.run_cell(cell, store_history=True).result
+    finally:
+        InteractiveShell.clear_instance()
+    assert result and ("Only yours counts" in result._repr_html_()) == (not done)
+    assert sum(entry["done"] for entry in exercises.progress().values()) == done
