@@ -173,7 +173,7 @@ class Batch:
         rows_per_s, tokens_per_s = rate.at(sender.new, sender.completion_tokens)
         if summary:
             rows_per_s, tokens_per_s = sender.new / max(seconds, 1e-9), sender.completion_tokens / max(seconds, 1e-9)
-        looks = [server.look for server in fleet if server.look]
+        looks = [server.look for server in fleet if server.look and not summary]     # the last look is old by then
         away = [server.url for server in fleet if not server.up.is_set()]
         return Progress(
             rows=work.mine - work.index.bad.count, done=work.index.done.count, errors=sender.failed,

@@ -13,7 +13,7 @@ from workshop.engine import metrics
 from workshop.errors import BadInput, WorkshopError
 
 FIRST_LIMIT, LARGEST_LIMIT, SMALLEST_LIMIT = 32, 1024, 4
-POLL_S, QUICK_POLL_S = 1.0, 0.4
+POLL_S, QUICK_POLL_S = 1.0, 0.4       # a look costs the server some 10 ms: often only while the pace is sought
 KEEP_ALIVE_S = 3.0          # uvicorn closes idle connections after 5 s; reusing one as it closes loses a request
 _LINES = tuple(f"vllm:{name}" for name in (
     "num_requests_running", "num_requests_waiting", "kv_cache_usage_perc", "gpu_cache_usage_perc", "num_preemptions"))
@@ -72,7 +72,7 @@ class Server:
         self.headers = {"Content-Type": "application/json", "User-Agent": "workshop-batch"}
         if api_key:
             self.headers["Authorization"] = f"Bearer {api_key}"
-        self.pace = Pace(concurrency, fixed=True) if concurrency else Pace()
+        self.pace = Pace(concurrency, fixed=True, doubling=False) if concurrency else Pace()
         self.workers = self.in_flight = self.answered = 0
         self.up, self.down_since = asyncio.Event(), None
         self.heard, self.tasks = time.monotonic(), set()        # when it last said anything; the workers that it has
