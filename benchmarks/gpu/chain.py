@@ -127,11 +127,12 @@ class Chain:
         words = ["batch", str(self.input("killed_prompts.jsonl", rows)), str(out), "--max-tokens", "32"]
         process = subprocess.Popen([sys.executable, "-m", "workshop", *words], stdout=subprocess.DEVNULL,
                                    stderr=subprocess.DEVNULL)
-        while process.poll() is None and (not out.exists() or out.stat().st_size < 200_000):
-            time.sleep(0.05)
+        before = 0
+        while process.poll() is None and before < rows // 8:
+            time.sleep(0.02)
+            before = out.read_bytes().count(b"\n") if out.exists() else 0
         process.send_signal(signal.SIGKILL)
         process.wait()
-        before = out.read_bytes().count(b"\n")
         self.workshop(*words)
         return {"answered_at_the_kill": before, **self.check(out, rows)}
 
