@@ -25,7 +25,7 @@ class Link:
 
 
 LINKS = {
-    "nvlink": Link("NVLink 4", 450, 6.6, 10, "75 GB/s × 6 one way on H100 (NVIDIA); latency fitted to runs on H200"),
+    "nvlink": Link("NVLink 4", 450, 6.6, 10, "18 × 25 GB/s one way on H100 (NVIDIA); latency fitted to runs on H200"),
     "pcie": Link("PCIe 5.0 x16", 64, 25, 15, "PCI-SIG; latency: NCCL without peer access, order of magnitude"),
     "infiniband-ndr": Link("InfiniBand NDR", 50, 35, 20, "400 Gbit/s a GPU (NVIDIA); latency: NCCL, order of "
                                                          "magnitude"),
