@@ -28,7 +28,8 @@ SAMPLES = 2000
 LEAST = 0.001      # an adjusted p below this means: not the same distribution
 SMALLEST_CELL = 5  # expected count below which cells are pooled, as chi-square needs
 SMALLEST_GROUP = 40   # first tokens that came less often tell little, and cost a request each
-PROMPTS = ("San Francisco is", "The king", "To be", "My fellow", "I am")   # short: each sample reads its prompt again
+PROMPTS = ("San Francisco is a", "The king said to the", "To be, or not to", "My fellow citizens, we",
+           "A large animal with a")
 ALLOWED = 8        # where penalties are tested: a small vocabulary, so that the first token may well come again
 
 

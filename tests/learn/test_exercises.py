@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from workshop.errors import BadInput
@@ -92,3 +93,9 @@ def test_a_solution_that_ran_with_the_others_is_not_the_learners_answer(cell, do
         InteractiveShell.clear_instance()
     assert result and ("Only yours counts" in result._repr_html_()) == (not done)
     assert sum(entry["done"] for entry in exercises.progress().values()) == done
+
+
+@pytest.mark.parametrize("answer", [2, 2.0, np.int64(2), np.float32(2.0)])
+def test_a_number_is_a_number_whoever_made_it(answer):
+    assert close_to(2)(answer) is None
+    assert "too large" in close_to(1)(answer)

@@ -16,6 +16,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
+from numbers import Real
 
 from workshop.errors import BadInput, WorkshopError
 from workshop.launch.home import home, private_folder, write_private
@@ -45,7 +46,7 @@ def close_to(expected: float, *, rel: float = 0.01, unit: str = "",
              near_misses: dict[float, str] | None = None) -> Test:
     """Return a test for a number; `near_misses` maps typical wrong numbers to what went wrong."""
     def test(answer: object) -> str | None:
-        if isinstance(answer, bool) or not isinstance(answer, int | float) or not math.isfinite(answer):
+        if isinstance(answer, bool) or not isinstance(answer, Real) or not math.isfinite(answer):
             return f"{answer!r} is not a number{f' of {unit}' if unit else ''}"
         if math.isclose(answer, expected, rel_tol=rel):
             return None
