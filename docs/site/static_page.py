@@ -45,6 +45,9 @@ code, pre {{ font-family: ui-monospace, "DejaVu Sans Mono", monospace; font-size
 table {{ border-collapse: collapse; font-size: 14px; }} th, td {{ padding: 3px 12px 3px 4px; text-align: left; }}
 main > div > table, .markdown table {{ margin: 12px 0; display: block; overflow-x: auto; }}
 .markdown th, .markdown td {{ border-bottom: 1px solid {style.LINE}; }}
+.dataframe, .dataframe th, .dataframe td {{ border: 0; }} .dataframe th, .dataframe td {{ padding-right: 18px; }}
+.dataframe tr {{ border-bottom: 1px solid {style.LINE} !important; }} .dataframe tbody th {{ color: {style.MUTED}; }}
+.dataframe thead th {{ text-align: left !important; }}
 blockquote {{ margin: 0; padding-left: 14px; border-left: 3px solid {style.LINE}; color: {style.MUTED}; }}
 details.solution {{ margin: 14px 0; border: 1px solid {style.LINE}; border-radius: 6px; padding: 8px 14px; }}
 summary {{ cursor: pointer; font-weight: 600; }}
