@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -21,11 +22,13 @@ LONG = ("02_parallelism", "07_offline_batching", "06_many_prompts")    # these s
 ROOM_BYTES = 12 * 2**30     # for the engines of two notebooks beside the shared server
 
 
-def run(notebook: Path, home: Path, folder: Path) -> subprocess.CompletedProcess:
-    """Run one notebook with nbval."""
+def run(notebook: Path, live_home: Path, folder: Path) -> subprocess.CompletedProcess:
+    """Run one notebook with nbval. Its home knows the shared server, and none that another notebook starts."""
+    home = Path(shutil.copytree(live_home, folder / "home"))
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--nbval-lax", "--nbval-current-env",
                "--nbval-cell-timeout", "300", "-c", os.devnull, "--rootdir", str(notebook.parent), str(notebook)]
-    environment = {**os.environ, "WORKSHOP_HOME": str(home), "WORKSHOP_STRICT": "1", "IPYTHONDIR": str(folder)}
+    environment = {**os.environ, "WORKSHOP_HOME": str(home), "WORKSHOP_STRICT": "1",
+                   "IPYTHONDIR": str(folder / "ipython")}
     return subprocess.run(command, env=environment, capture_output=True, text=True, cwd=notebook.parent)
 
 
