@@ -16,11 +16,12 @@ import tempfile
 import time
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "gpu"))
-import dummy
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks" / "gpu")]
+import dummy  # noqa: E402
 
-from workshop.batch import offline
-from workshop.launch import local
+from workshop.batch import offline  # noqa: E402
+from workshop.launch import local  # noqa: E402
 
 
 def main() -> None:
@@ -33,19 +34,19 @@ def main() -> None:
     parser.add_argument("--dummy")
     asked, engine_args = parser.parse_known_args()
     with tempfile.TemporaryDirectory() as temporary:
-        model, words = asked.model, "Boston is a"
+        model = asked.model
         if asked.dummy:
-            model, words = str(dummy.write(asked.dummy, Path(temporary) / asked.dummy)), "t17 t4711 t42"
+            model = str(dummy.write(asked.dummy, Path(temporary) / asked.dummy))
             engine_args += ["--load-format", "dummy"]
         began = time.perf_counter()
         llm = offline.start(local.resolve_model(model)[0], ("--no-enable-prefix-caching", *engine_args))
         found = {"model": asked.dummy or asked.model or local.TEACHING_MODEL, "rows": asked.rows,
-                 "start_s": round(time.perf_counter() - began, 1), **compare(llm, asked, words, Path(temporary))}
+                 "start_s": round(time.perf_counter() - began, 1), **compare(llm, asked, Path(temporary))}
         offline.stop(llm)
     print(json.dumps(found, indent=1))
 
 
-def compare(llm, asked: argparse.Namespace, words: str, folder: Path) -> dict:
+def compare(llm, asked: argparse.Namespace, folder: Path) -> dict:
     """Return tokens/s of both, round by round, and the median of their ratios; they take turns in being first."""
     from vllm import SamplingParams
 
@@ -69,7 +70,7 @@ def compare(llm, asked: argparse.Namespace, words: str, folder: Path) -> dict:
     speeds: dict[str, list[float]] = {"run_offline": [], "LLM.generate": []}
     for number in range(asked.rounds):
         chance = random.Random(number)
-        work = [(f"{chance.random()} {words}", chance.randint(1, asked.longest)) for _ in range(asked.rows)]
+        work = [(f"{chance.random()} Boston is a", chance.randint(1, asked.longest)) for _ in range(asked.rows)]
         tokens = sum(count for _, count in work)
         for name, way in [("run_offline", ours), ("LLM.generate", theirs)][:: -1 if number % 2 else 1]:
             speeds[name].append(tokens / way(work, number))

@@ -5,23 +5,27 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+SPECIAL = 64     # ids left free: the tokenizers of some families add their own special tokens at the end
+
 
 def write(name: str, folder: Path) -> Path:
-    """Write the folder of a catalogue model and return it. Its words are "t0 t1 t2 …", one for each id.
+    """Write the folder of a catalogue model and return it.
 
-    What such a model says means nothing; how long it takes is what the real one takes. Start it with
-    `--load-format dummy`.
+    Its tokenizer reads a token a byte, and fills the vocabulary with words that no text has. What such a model says
+    means nothing; how long it takes is what the real one takes. Start it with `--load-format dummy`.
     """
-    from tokenizers import Tokenizer, models, pre_tokenizers
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
     from workshop.plan.catalog import load_model
 
     raw = load_model(name).raw
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps(raw))
-    vocabulary = {f"t{number}": number for number in range(raw["vocab_size"])}
-    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="t0"))
-    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    words = letters + [f"Ġ{number}" for number in range(len(letters), raw["vocab_size"] - SPECIAL)]     # Ġ: a space
+    tokenizer = Tokenizer(models.BPE({word: number for number, word in enumerate(words)}, []))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
     tokenizer.save(str(folder / "tokenizer.json"))
     (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "PreTrainedTokenizerFast"}))
     return folder

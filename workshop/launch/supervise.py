@@ -36,6 +36,7 @@ from workshop.launch.vllm_main import end_session, installed
 
 POLL_S = 0.1
 STOP_GRACE_S = 20.0       # then what is left is killed
+REFUSALS = (400, 404, 422)  # HTTP: waiting does not change these
 READY_TIMEOUT_S = 3600.0  # of one local start; a download from the Hub is part of it
 CLEAN_EXITS = (0, -signal.SIGTERM, -signal.SIGINT, 128 + signal.SIGTERM, 128 + signal.SIGINT)
 Report = Callable[[Progress], None]
@@ -172,7 +173,11 @@ class _Watch:
 
 
 def answers(record: ServerRecord) -> bool:
-    """Return whether the server completes a prompt of one token with the model that it should."""
+    """Return whether the server completes a prompt of one token with the model that it should.
+
+    Raises:
+        WorkshopError: it is there and refuses: it knows no such model, or this one does not complete text.
+    """
     body = json.dumps({"model": record.model, "prompt": "The", "max_tokens": 1}).encode()
     request = urllib.request.Request(f"{record.url}/completions", data=body, headers={
         "Authorization": f"Bearer {record.api_key}", "Content-Type": "application/json"})
@@ -180,6 +185,15 @@ def answers(record: ServerRecord) -> bool:
     try:
         with opener.open(request, timeout=60) as answer:
             return json.load(answer)["model"] == record.model
+    except urllib.error.HTTPError as error:
+        if error.code not in REFUSALS:
+            return False
+        said = error.read(2000).decode(errors="replace")
+        with contextlib.suppress(ValueError, KeyError, TypeError):
+            said = json.loads(said)["error"]["message"]
+        raise WorkshopError(f"The server is up, but refuses to complete a prompt with {record.model} "
+                            f"({error.code}): {said.strip().rstrip('.')}.",
+                            "Serve a model that generates text, with its tokenizer; embedding models do not.") from None
     except (urllib.error.URLError, OSError, ValueError, KeyError):
         return False
 

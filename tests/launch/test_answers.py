@@ -1,0 +1,64 @@
+"""Asking a server whether it answers: what waiting changes, and what it does not."""
+
+from __future__ import annotations
+
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+import pytest
+
+from workshop.errors import WorkshopError
+from workshop.launch import records
+from workshop.launch.supervise import answers
+
+
+@pytest.fixture
+def ask():
+    """Return a function: what `answers` says of a server that replies with a code and a body."""
+    replies = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self):
+            code, body = replies[-1]
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self.send_response(code)
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_):
+            pass
+
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    record = records.ServerRecord(name="a", url=f"http://127.0.0.1:{server.server_port}/v1", model="a-model",
+                                  api_key="key", where="local", host="here", boot_id="", log="", state="starting",
+                                  started=records.now())
+
+    def reply(code: int, body: object) -> bool:
+        replies.append((code, body if isinstance(body, bytes) else json.dumps(body).encode()))
+        return answers(record)
+
+    yield reply
+    server.shutdown()
+    server.server_close()
+
+
+def test_a_completion_of_the_model_is_an_answer(ask):
+    assert ask(200, {"model": "a-model"})
+
+
+@pytest.mark.parametrize(("code", "body"), [(200, {"model": "another"}), (200, b"not JSON"), (401, {}), (500, {}),
+                                            (503, b"starting")])
+def test_what_may_still_change_is_no_answer_yet(ask, code, body):
+    assert not ask(code, body)
+
+
+@pytest.mark.parametrize(("code", "body", "words"), [
+    (400, {"error": {"message": "The prompt cannot be empty"}}, r"\(400\): The prompt cannot be empty\."),
+    (404, {"detail": "Not Found"}, r"\(404\): .*Not Found"),
+    (422, b"<html>", r"\(422\): <html>\."),
+])
+def test_a_refusal_ends_the_waiting_with_the_servers_words(ask, code, body, words):
+    with pytest.raises(WorkshopError, match=words):
+        ask(code, body)
