@@ -110,6 +110,8 @@ class Chain:
             result |= self.batch()
         with self.step("batch killed") as result:
             result |= self.killed()
+        if not self.learners:
+            return
         with self.step("classroom") as result:
             text = self.workshop("classroom", "--learners", str(self.learners), "--seconds", "60", "--json")
             result |= {key: value for key, value in json.loads(text).items() if not isinstance(value, list)}
@@ -237,7 +239,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("out", type=Path)
     parser.add_argument("--rows", type=int, default=20_000)
-    parser.add_argument("--learners", type=int, default=40)
+    parser.add_argument("--learners", type=int, default=40, help="of the class; 0: none")
     parser.add_argument("--dummy", help="a catalogue model with dummy weights, instead of the teaching model")
     asked, flags = parser.parse_known_args()
     asked.out.mkdir(parents=True, exist_ok=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+import struct
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -32,6 +33,8 @@ class Stub(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         self.seen.append(json.loads(body) if body else {})
         status, data = self.answers.get(self.path, (404, {}))
+        if isinstance(data, list):
+            status, data = data.pop(0)
         if self.headers.get("Authorization") != f"Bearer {self.key}":
             status, data = 401, {"error": {"message": "key"}}
         payload = json.dumps(data).encode()
@@ -144,6 +147,48 @@ def test_what_the_server_refuses_is_its_own_sentence(stub):
     stub.answers["/v1/completions"] = (500, {"error": {"message": "EngineCore died"}})
     with pytest.raises(WorkshopError, match="does not answer"):
         client.complete("San")
+
+
+def test_validation_errors_are_shown_by_what_they_say(stub):
+    known(stub)
+    said = ("1 validation error:\n  {'type': 'value_error', 'loc': ('body',), 'msg': 'Value error, `n` is odd.', "
+            "'input': {'n': 3}}\n\n  File \"api_utils.py\"")
+    stub.answers["/v1/completions"] = (400, {"error": {"message": said, "code": 400}})
+    with pytest.raises(BadInput, match=r"\(400\): `n` is odd\.$"):
+        workshop.connect().complete("San")
+
+
+def test_minus_one_means_all_logprobs_on_servers_that_do_not_know_it_too(stub):
+    known(stub)
+    client = workshop.connect()
+    stub.answers["/v1/completions"] = (200, [
+        (400, {"error": {"message": "1 validation error:\n  {'msg': 'Value error, `logprobs` must be a positive value. "
+                                    "(parameter=logprobs, value=-1)', 'input': {}}"}}),
+        (400, {"error": {"message": "Requested sample logprobs of 9, which is greater than max allowed: 8192"}}),
+        (200, COMPLETION)])
+    stub.seen.clear()
+    assert client.complete("San", max_tokens=5, logprobs=-1).choices[0].text == " city"
+    asked = [body for body in stub.seen if "logprobs" in body]
+    assert [body["logprobs"] for body in asked][::2] == [-1, 8192] and asked[2]["max_tokens"] == 5
+
+
+def test_a_connection_that_the_server_closed_after_an_answer_costs_nothing(stub):
+    """vLLM 0.25 answers a chat without a template with 400, and resets the connection afterwards."""
+    known(stub)
+    stub.protocol_version = "HTTP/1.1"
+    plain, resets = stub._answer, []
+
+    def answer_and_reset(self):
+        plain(self)
+        if self.path == "/v1/completions" and self.request.recv(1, socket.MSG_PEEK):    # the next request is there
+            resets.append(self.path)
+            self.request.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            self.close_connection = True
+            self.request.close()
+
+    stub.do_GET = stub.do_POST = answer_and_reset
+    client = workshop.connect()
+    assert [client.complete("San").choices[0].text for _ in range(3)] == [" city"] * 3 and len(resets) == 2
 
 
 def test_a_server_that_went_away_is_told_at_once(stub):

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
 from workshop.batch.rows import CHAT, Row
 
 LOWEST_LOGPROB = -9999.0  # JSON has no -inf; the server says this instead
+MANY = 1024  # templates kept
+_encode = json.JSONEncoder(separators=(",", ":")).encode
 
 
 @dataclass(frozen=True)
@@ -22,6 +25,23 @@ class Request:
     prompt: dict
     params: object
     asked: object  # vLLM's CompletionRequest or ChatCompletionRequest
+
+
+@dataclass
+class Template:
+    """What rows that differ in their prompts only have in common: checked once, and their parameters by max_tokens."""
+
+    asked: object
+    params: dict[int, object] = field(default_factory=dict)
+
+
+@dataclass
+class Draft:
+    """A row on its way to a request."""
+
+    template: Template
+    text: str | None = None  # to be tokenized
+    tokens: list[int] | Exception | None = None
 
 
 class Maker:
@@ -34,13 +54,19 @@ class Maker:
         self._completion, self._chat = CompletionRequest, ChatCompletionRequest
         self._tokenizer, config = llm.get_tokenizer(), llm.llm_engine.model_config
         self._longest, self._defaults = config.max_model_len, config.get_diff_sampling_param() or {}
+        self._templates: dict[str, Template] = {}
+        self.refusals = _refusals()
 
-    def request(self, row: Row) -> Request:
-        """Return the engine's request.
+    def requests(self, rows: Sequence[Row]) -> list[Request | Exception]:
+        """Return for each row the engine's request, or why it cannot be asked: too long, a parameter not allowed.
 
-        Raises:
-            ValueError: the row cannot be asked: the prompt is too long, a parameter is not allowed.
+        Many rows at once cost less: their prompts are tokenized in one call, on all cores.
         """
+        drafts = [self._attempt(self._draft, row) for row in rows]
+        self._tokenize([draft for draft in drafts if isinstance(draft, Draft) and draft.tokens is None])
+        return [self._attempt(self._request, draft) if isinstance(draft, Draft) else draft for draft in drafts]
+
+    def _draft(self, row: Row) -> Draft:
         body = json.loads(row.body)
         if row.url == CHAT:
             asked = self._chat(**body)
@@ -50,17 +76,47 @@ class Maker:
                 add_generation_prompt=asked.add_generation_prompt,
                 **{"return_dict": False, **(asked.chat_template_kwargs or {})},
             )
-            limit = asked.max_completion_tokens or asked.max_tokens
-        else:
-            asked = self._completion(**body)
-            if asked.echo:
+            return Draft(Template(asked), tokens=tokens)
+        prompt = body.pop("prompt")
+        common = _encode(body)
+        template = self._templates.get(common)
+        if template is None:
+            template = Template(self._completion(**body, prompt=prompt))
+            if template.asked.echo:
                 raise ValueError("echo is not answered offline: the prompt stands in the input")
-            prompt, limit = body["prompt"], asked.max_tokens
-            tokens = (
-                prompt
-                if isinstance(prompt, list)
-                else self._tokenizer(prompt, add_special_tokens=asked.add_special_tokens)["input_ids"]
-            )
+            if len(self._templates) >= MANY:
+                self._templates.clear()
+            self._templates[common] = template
+        return Draft(template, tokens=prompt) if isinstance(prompt, list) else Draft(template, text=prompt)
+
+    def _tokenize(self, drafts: list[Draft]) -> None:
+        for special in (True, False):
+            group = [draft for draft in drafts if draft.template.asked.add_special_tokens is special]
+            if not group:
+                continue
+            found = self._attempt(self._ids, [draft.text for draft in group], special)
+            if isinstance(found, Exception):  # one of them is no text (half of a surrogate pair): find which
+                found = [self._attempt(lambda text, *more: self._ids([text], *more)[0], draft.text, special)
+                         for draft in group]
+            for draft, tokens in zip(group, found, strict=True):
+                draft.tokens = tokens
+
+    def _attempt(self, make: Callable, *given: object) -> object:
+        """Return what `make` makes, or the exception with which the row is refused."""
+        try:
+            return make(*given)
+        except self.refusals as error:
+            return error
+
+    def _ids(self, texts: list[str], special: bool) -> list[list[int]]:
+        return self._tokenizer(texts, add_special_tokens=special)["input_ids"]
+
+    def _request(self, draft: Draft) -> Request:
+        asked, tokens = draft.template.asked, draft.tokens
+        if isinstance(tokens, Exception):
+            raise tokens
+        limit = asked.max_tokens if isinstance(asked, self._completion) else (
+            asked.max_completion_tokens or asked.max_tokens)
         if asked.truncate_prompt_tokens not in (None, -1):
             tokens = tokens[-asked.truncate_prompt_tokens :]
         room = self._longest - len(tokens)
@@ -70,7 +126,10 @@ class Maker:
                 f"{len(tokens)}, and {limit or 1} are asked for."
             )
         default = self._defaults.get("max_tokens")
-        params = asked.to_sampling_params(min(each for each in (room, limit or default) if each), self._defaults)
+        most = min(each for each in (room, limit or default) if each)
+        params = draft.template.params.get(most)
+        if params is None:  # shared by rows: the engine copies what it is given
+            params = draft.template.params[most] = asked.to_sampling_params(most, self._defaults)
         return Request({"prompt_token_ids": list(tokens)}, params, asked)
 
     def body(self, row: Row, request: Request, output, model: str) -> tuple[bytes, int, int]:
@@ -110,7 +169,15 @@ class Maker:
         }
         if chat:
             answer["prompt_logprobs"] = _prompt_logprobs(output.prompt_logprobs)
-        return json.dumps(answer, separators=(",", ":")).encode(), prompt_tokens, generated
+        return _encode(answer).encode(), prompt_tokens, generated
+
+
+def _refusals() -> tuple[type[Exception], ...]:
+    """Return the exceptions with which one request is refused; of vLLM's own, 0.32's are no ValueErrors any more."""
+    from vllm import exceptions
+
+    own = (getattr(exceptions, name, ValueError) for name in ("VLLMClientError", "VLLMValidationError"))
+    return (ValueError, TypeError, KeyError, *own)
 
 
 def _name(token: int, logprob, as_ids: bool) -> str:

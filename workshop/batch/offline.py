@@ -5,6 +5,7 @@ Rows are fed to the engine as others finish, so that there is no barrier and a k
 
 from __future__ import annotations
 
+import itertools
 import os
 import sys
 import time
@@ -22,6 +23,7 @@ from workshop.batch.store import COMMIT_S, Journal, Lock, Paths, answer_line, er
 from workshop.errors import BadInput, WorkshopError
 
 QUEUE = 1.5        # sequences given to the engine, per sequence that it computes at once: it must never lack one
+AHEAD = 64         # rows that are read and tokenized together
 HOPELESS = 50
 
 
@@ -113,6 +115,7 @@ class Feed:
             self.errors.add(error_line(None, bad.row, bad.place, None, "bad_row", bad.reason))
         self.began, self.already = time.monotonic(), work.index.done.count
         self.failed = self.prompt_tokens = self.completion_tokens = self.sequences = self.limit = 0
+        self._widest = 1                # samples of a row, as far as seen
         self._flying: dict[str, tuple[Row, engine_rows.Request]] = {}
         self._disk, self._writes = ThreadPoolExecutor(1, "commit"), []
 
@@ -124,10 +127,9 @@ class Feed:
         exhausted = False
         while True:
             while not exhausted and not self.batch._stop and self.sequences < self.limit:
-                row = next(rows, False)
-                exhausted = row is False
-                if row:
-                    self._add(engine, maker, row)
+                some = list(itertools.islice(rows, max(1, min(AHEAD, (self.limit - self.sequences) // self._widest))))
+                exhausted = not some
+                self._add(engine, maker, [row for row in some if row])
             if not self._flying:
                 break
             if self.batch._stop:
@@ -149,16 +151,20 @@ class Feed:
                 reported = now
                 self.batch.report(self.look(rate))
 
-    def _add(self, engine, maker: engine_rows.Maker, row: Row) -> None:
-        try:
-            request = maker.request(row)
+    def _add(self, engine, maker: engine_rows.Maker, rows: list[Row]) -> None:
+        for row, request in zip(rows, maker.requests(rows), strict=True):
+            if isinstance(request, Exception):
+                self._refuse(row, str(request))
+                continue
             name = row.key.hex()
-            engine.add_request(name, request.prompt, request.params)
-        except (ValueError, TypeError, KeyError) as error:     # too long for the context, a parameter out of range
-            self._refuse(row, str(error))
-            return
-        self._flying[name] = row, request
-        self.sequences += request.params.n
+            try:
+                engine.add_request(name, request.prompt, request.params)
+            except maker.refusals as error:     # tokens or parameters that this model does not have
+                self._refuse(row, str(error))
+                continue
+            self._flying[name] = row, request
+            self.sequences += request.params.n
+            self._widest = max(self._widest, request.params.n)
 
     def _refuse(self, row: Row, said: str) -> None:
         self.errors.add(error_line(row.custom_id, row.number, row.place, 400, "refused", said[:2000]))

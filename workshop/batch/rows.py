@@ -44,12 +44,15 @@ class Row:
     url: str
     body: str
     extra: dict = field(default_factory=dict)
+    _key: bytes = field(default=b"", init=False, repr=False, compare=False)
 
     @property
     def key(self) -> bytes:
         """The hash of what is asked and under which id: the answer belongs to this, not to a position."""
-        return blake2b(f"{self.custom_id}\0{self.url}\0{self.body}".encode("utf-8", "surrogatepass"),
-                       digest_size=KEY_BYTES).digest()  # fmt: skip
+        if not self._key:
+            self._key = blake2b(f"{self.custom_id}\0{self.url}\0{self.body}".encode("utf-8", "surrogatepass"),
+                                digest_size=KEY_BYTES).digest()
+        return self._key
 
     def payload(self, model: str) -> bytes:
         """Return the body of the HTTP request."""

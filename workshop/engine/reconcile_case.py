@@ -190,7 +190,7 @@ def _find_gpu(log: EngineLog, given: str | GPU | None, assumed: list[str]) -> GP
     if given is not None:
         return load_gpu(given)
     if log.gpu and (found := _gpu_by_name(log.gpu)):
-        assumed.append(f"The GPU is a {log.gpu}, which a kernel's configuration file in the log names.")
+        assumed.append(f"The GPU is a {log.gpu}, as a line of the log says.")
         return found
     total = log.profile.get("total_gpu_memory_gib")
     same = [card for card in map(load_gpu, list_gpus()) if total and abs(card.engine_gib / total - 1) < SAME_MEMORY]

@@ -37,6 +37,16 @@ def answer_for_vllm() -> None:
     importlib.metadata.version = lambda name: f"{version}+cpu" if name == "vllm" else original(name)
 
 
+def name_gpus() -> None:
+    """Print what GPUs there are: vLLM's log does not say it, and `workshop reconcile` has to know."""
+    from workshop.launch import machine
+
+    found = machine.gpus()
+    for gpu in dict.fromkeys((each.name, each.memory_bytes) for each in found):
+        count = sum((each.name, each.memory_bytes) == gpu for each in found)
+        print(f"[workshop] GPUs: {count} × {gpu[0]}, {gpu[1] / 2**30:.1f} GiB each", flush=True)
+
+
 def leave_nothing_behind() -> None:
     """Start a small guard that ends what is left of this session when this process is gone, however it went.
 
@@ -85,6 +95,7 @@ def _lives_in(pid: int, leader: int) -> bool:
 
 if __name__ == "__main__":
     leave_nothing_behind()
+    name_gpus()
     answer_for_vllm()
     from vllm.entrypoints.cli.main import main
 

@@ -45,7 +45,7 @@ async def find_limits(server: servers.Server, model: str, max_model_len: int | N
         status, raw, header = await _post(server, ask.path, {"model": model, **plain, "max_tokens": 1})
         if status in (401, 403):
             raise servers.key_refused(server.url)
-        if status >= 500:
+        if status >= 500 and ask.path != CHAT:      # chat with a model that has no template: refused, or a crash of it
             raise WorkshopError(f"{server.url} answers {status}: {said(raw)}.", "Look at its log: `workshop servers`.")
         if status == 200:
             texts[text] = (json.loads(raw).get("usage") or {}).get("prompt_tokens", 0)
@@ -60,9 +60,15 @@ async def find_limits(server: servers.Server, model: str, max_model_len: int | N
 
 async def _post(server: servers.Server, path: str, body: dict) -> tuple[int, bytes, str]:
     """POST; (status, body, what a server for a class says of its limits)."""
-    try:
+    async def send() -> tuple[int, bytes, str]:
         async with server.session.post(server.root + path, json=body) as answer:
             return answer.status, await answer.read(), answer.headers.get("x-workshop-limits", "")
+
+    try:
+        try:
+            return await send()
+        except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError):
+            return await send()         # the server closed the connection after the answer before (see use.client)
     except (aiohttp.ClientError, TimeoutError, OSError) as error:
         raise WorkshopError(f"{server.url} broke off ({str(error) or type(error).__name__}).",
                             "`workshop servers` says whether it still runs.") from None
@@ -122,4 +128,4 @@ def said(raw: bytes) -> str:
         text = error.get("message", "") if isinstance(error, dict) else str(error or "")
     except (ValueError, AttributeError):
         text = raw.decode(errors="replace")
-    return (text.strip().splitlines() or ["no word"])[0][:160]
+    return refusals.sentence(text)[:160]

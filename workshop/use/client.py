@@ -20,9 +20,11 @@ import openai
 from workshop.errors import BadInput, WorkshopError
 from workshop.launch import records
 from workshop.launch.records import ServerRecord
-from workshop.use.refusals import remedy
+from workshop.use import refusals
 
 CONNECT_TIMEOUT_S = 5.0
+CLOSED = ("RemoteProtocolError", "ReadError", "WriteError")     # httpx's, or its successor's: as openai has it
+TOO_MANY = 100_000_000      # logprobs: more than any vocabulary has
 START = "Start one: `workshop serve --background`, or run the panel of notebook 00_start."
 
 
@@ -51,12 +53,25 @@ class Client:
             prompt: a string, a list of strings, or token ids.
             **sampling: vLLM's sampling parameters by their own names (max_tokens, min_tokens, temperature,
                 top_k, top_p, min_p, frequency_penalty, logprobs, prompt_logprobs, seed, n, stream, …).
+                logprobs=-1 gives the whole vocabulary, where the server allows it.
 
         Raises:
             BadInput: the name of a parameter, or its value, is not one that the server takes.
             WorkshopError: the server does not answer.
         """
-        return self._request(self.openai.completions.create, "CompletionRequest", sampling, prompt=prompt)
+        create = self.openai.completions.create
+        try:
+            return self._request(create, "CompletionRequest", sampling, prompt=prompt)
+        except BadInput as error:
+            if sampling.get("logprobs") != -1 or not refusals.takes_no_minus_one(error.message):
+                raise
+        # vLLM 0.25 knows -1 only as the server's flag. Asked for too many, any version says how many there are.
+        most = None
+        try:
+            self._request(create, "CompletionRequest", {"max_tokens": 1, "logprobs": TOO_MANY}, prompt=prompt)
+        except BadInput as error:
+            most = refusals.logprobs_limit(error.message)
+        return self._request(create, "CompletionRequest", {**sampling, "logprobs": most or TOO_MANY}, prompt=prompt)
 
     def chat(self, messages: str | list[dict], **sampling):
         """Return the answer to a conversation (an `openai` ChatCompletion); a string is one user message."""
@@ -71,8 +86,16 @@ class Client:
         extra = {name: value for name, value in sampling.items() if name not in known}
         self._refuse_unknown(extra, known, schema)
         body = {**extra, **dict(direct.pop("extra_body", None) or {})}
+        send = functools.partial(create, model=self.model, **content, **direct, extra_body=body or None)
         try:
-            return create(model=self.model, **content, **direct, extra_body=body or None)
+            try:
+                return send()
+            except openai.APIConnectionError as error:
+                # A server may close a connection after an answer without a word, and the next request finds out
+                # (vLLM 0.25 does it after each chat with a model that has no template).
+                if type(error.__cause__).__name__ not in CLOSED:
+                    raise
+                return send()
         except openai.OpenAIError as error:
             raise self.explain(error) from None
 
@@ -126,9 +149,9 @@ class Client:
                                  "Set WORKSHOP_API_KEY to the server's key, or use its record: connect().")
         if isinstance(error, openai.APIStatusError):
             body = error.body if isinstance(error.body, dict) else {}
-            said = str(body.get("message") or error.message).strip().splitlines()[0].rstrip(".")
+            said = refusals.sentence(str(body.get("message") or error.message))
             if error.status_code < 500:
-                return BadInput(f"The server refused the request ({error.status_code}): {said}.", remedy(said))
+                return BadInput(f"The server refused the request ({error.status_code}): {said}.", refusals.remedy(said))
             return self._gone(said)
         return WorkshopError(str(error))
 

@@ -1,6 +1,6 @@
 """What to do when vLLM refuses a request: its sentence → a remedy. Pure.
 
-Source: vLLM 0.32, sampling_params.py and entrypoints/openai.
+Source: vLLM 0.25 and 0.32, sampling_params.py and entrypoints/openai.
 """
 
 from __future__ import annotations
@@ -33,6 +33,18 @@ def remedy(said: str) -> str:
         if match:
             return text.format(*match.groups())
     return ""
+
+
+def sentence(message: str) -> str:
+    """Return what a refusal says, without the stop: its first line, or what a list of validation errors names first."""
+    first = (message.strip().splitlines() or ["no word"])[0].rstrip(".")
+    named = re.search(r"'msg': (['\"])(?:Value error, )?(.+?)\1, 'input'", message) if first.endswith(":") else None
+    return named[2].rstrip(".") if named else first
+
+
+def takes_no_minus_one(said: str) -> bool:
+    """Return whether a server refused logprobs=-1 only because it does not know it as "all" (vLLM 0.25)."""
+    return "`logprobs` must be a positive value" in said
 
 
 def logprobs_limit(said: str) -> int | None:

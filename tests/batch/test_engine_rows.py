@@ -1,0 +1,84 @@
+"""Rows for the engine in process: many at once are what each alone is, and one bad row harms no other."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+
+import pytest
+
+from workshop.batch.rows import CHAT, COMPLETIONS, Row
+from workshop.launch.local import TEACHING_FOLDER
+from workshop.launch.vllm_main import answer_for_vllm, installed
+
+pytestmark = pytest.mark.skipif(not installed()[0], reason="vLLM is not installed: its request classes are needed")
+LONGEST = 100
+
+
+@pytest.fixture(scope="module")
+def llm():
+    """What `Maker` needs of an LLM: its tokenizer and two facts."""
+    answer_for_vllm()
+    from vllm.tokenizers import get_tokenizer
+
+    config = SimpleNamespace(max_model_len=LONGEST, get_diff_sampling_param=dict)
+    return SimpleNamespace(get_tokenizer=lambda: get_tokenizer(str(TEACHING_FOLDER)),
+                           llm_engine=SimpleNamespace(model_config=config))
+
+
+@pytest.fixture
+def maker(llm):
+    from workshop.batch.engine_rows import Maker
+
+    return Maker(llm)
+
+
+def row(number: int, url: str = COMPLETIONS, **body) -> Row:
+    return Row(number, number + 1, f"row-{number}", url, json.dumps(body))
+
+
+ROWS = [
+    row(0, prompt="Boston is a", max_tokens=5), row(1, prompt="Paris is a", max_tokens=5, temperature=0.5),
+    row(2, prompt="Rome is a city in", max_tokens=5), row(3, prompt=[5, 6, 7], max_tokens=5),
+    row(4, prompt="Rome", add_special_tokens=False), row(5, prompt="Oslo is a"), row(6, prompt="Bern", seed=7, n=3),
+    row(7, CHAT, messages=[{"role": "user", "content": "What is Rome?"}], max_tokens=9),
+    row(8, prompt="one two three four five six seven", max_tokens=5, truncate_prompt_tokens=2),
+]
+
+
+def test_rows_together_are_what_each_is_alone(maker, llm):
+    from workshop.batch.engine_rows import Maker
+
+    together = maker.requests(ROWS)
+    alone = [Maker(llm).requests([each])[0] for each in ROWS]
+    assert [each.prompt for each in together] == [each.prompt for each in alone]
+    assert [repr(each.params) for each in together] == [repr(each.params) for each in alone]
+    assert together[3].prompt == {"prompt_token_ids": [5, 6, 7]} and together[6].params.n == 3
+    assert len(together[8].prompt["prompt_token_ids"]) == 2
+
+
+def test_parameters_are_the_rows_own(maker):
+    first, second, third, _, without, no_limit, several, chat, _ = (each.params for each in maker.requests(ROWS))
+    assert (first.temperature, second.temperature) == (1.0, 0.5) and first is third
+    assert no_limit.max_tokens == without.max_tokens == 16 and several.seed == 7 and chat.max_tokens == 9
+
+
+def test_a_limit_that_is_not_given_is_what_is_left_of_the_context(maker):
+    for number, text in enumerate(("Rome", "What is Rome?")):
+        asked, = maker.requests([row(number, CHAT, messages=[{"role": "user", "content": text}])])
+        assert asked.params.max_tokens == LONGEST - len(asked.prompt["prompt_token_ids"])
+
+
+@pytest.mark.parametrize(("bad", "words"), [
+    ({"prompt": "half of a pair: \ud83d"}, "TextEncodeInput|surrogate"), ({"prompt": [5] * LONGEST}, "maximum context length"),
+    ({"prompt": "x", "max_tokens": LONGEST}, "maximum context length"), ({"prompt": "x", "top_p": 7}, "top_p"),
+    ({"prompt": "x", "echo": True}, "echo"), ({"prompt": "x", "temperature": "hot"}, "temperature"),
+])
+def test_one_bad_row_is_refused_alone(maker, bad, words):
+    good = [row(1, prompt="Boston is a"), row(2, prompt="Paris is a")]
+    for _ in range(2):                                     # the second time from what is remembered
+        first, refused, last = maker.requests([good[0], row(0, **bad), good[1]])
+        assert isinstance(refused, Exception), refused
+        with pytest.raises(type(refused), match=words):
+            raise refused
+        assert [each.prompt for each in (first, last)] == [each.prompt for each in maker.requests(good)]
