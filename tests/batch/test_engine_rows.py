@@ -70,7 +70,8 @@ def test_a_limit_that_is_not_given_is_what_is_left_of_the_context(maker):
 
 
 @pytest.mark.parametrize(("bad", "words"), [
-    ({"prompt": "half of a pair: \ud83d"}, "TextEncodeInput|surrogate"), ({"prompt": [5] * LONGEST}, "maximum context length"),
+    ({"prompt": "half of a pair: \ud83d"}, "TextEncodeInput|surrogate"),
+    ({"prompt": [5] * LONGEST}, "maximum context length"),
     ({"prompt": "x", "max_tokens": LONGEST}, "maximum context length"), ({"prompt": "x", "top_p": 7}, "top_p"),
     ({"prompt": "x", "echo": True}, "echo"), ({"prompt": "x", "temperature": "hot"}, "temperature"),
 ])

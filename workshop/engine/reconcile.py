@@ -110,7 +110,11 @@ def _weights_row(case: Case, plan: Plan) -> Row:
     reason = f"{case.model.name}, tensor parallel {plan.tensor_parallel_size}, pipeline {plan.pipeline_parallel_size}"
     if plan.pipeline_parallel_size > 1:
         reason += f"; stage {case.stage.index}, whose memory the log prints"
-    if actual is not None and abs(predicted - actual) > 0.01 * actual:
+    rounded = actual is not None and actual < 1 and abs(predicted - actual) <= ROUNDING_GIB / 2
+    if rounded:
+        reason += f"; {predicted * 1024:.1f} MiB, of which the log prints two decimals of a GiB"
+        predicted = actual
+    elif actual is not None and abs(predicted - actual) > 0.01 * actual:
         reason += "; more than 1 % apart: another precision, another model, or layers that stay in 16 bit"
     return _row("weights per GPU", predicted, actual, "GiB", reason)
 
@@ -199,12 +203,18 @@ def _graphs_row(case: Case, plan: Plan) -> Row:
 
 
 def _speed_rows(case: Case, plan: Plan) -> list[Row]:
-    """One stream: the log averages over 10 s, so its best interval with one running request is the nearest."""
-    alone = [line.generation_tokens_per_s for line in case.log.throughput if line.running == 1 and line.waiting == 0]
+    """One stream: the log averages over 10 s, so its best interval with one running request is the nearest.
+
+    One request at both ends of an interval: at the end alone, a batch that is nearly done looks the same.
+    """
+    ends = zip(case.log.throughput, case.log.throughput[1:], strict=False)
+    alone = [after.generation_tokens_per_s for before, after in ends
+             if before.engine == after.engine and before.running == after.running == 1
+             and before.waiting == after.waiting == 0]
     if not alone or not plan.single_stream_tokens_per_s:
         return []
     return [_row("single stream", plan.single_stream_tokens_per_s, max(alone), "tokens/s",
-                 "the log's best 10 s with one running request, pauses included")]  # fmt: skip
+                 "the log's best 10 s with one running request at both ends, pauses included")]  # fmt: skip
 
 
 def _cpu_rows(case: Case) -> list[Row]:
