@@ -24,6 +24,7 @@ import time
 import traceback
 import types
 from collections.abc import Iterator
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -213,10 +214,13 @@ def truth_test(llm) -> dict:
             types.ModuleType("scipy"), types.SimpleNamespace(chi2=types.SimpleNamespace(sf=sf)))
     import truth
 
-    server = truth.Server(llm)
-    outcomes = [truth.compare(server, case, prompt) for case in truth.CASES if case.name in TRUTH
+    from workshop.launch import machine
+
+    server, compute = truth.Server(llm), truth.on_gpu if machine.gpus() else truth.ours
+    outcomes = [truth.compare(server, case, prompt, compute) for case in truth.CASES if case.name in TRUTH
                 for prompt in truth.PROMPTS]
     least = min(outcomes, key=lambda one: one.p)
+    assert least.p * len(outcomes) >= truth.LEAST, [asdict(one) for one in outcomes if one.p < 0.01]
     wrong_case, wrong = truth.WRONG["top_k and top_p before temperature"]
     case = next(case for case in truth.CASES if case.name == wrong_case)
     found_out = sum(truth.compare(server, case, prompt, wrong).p * len(outcomes) < truth.LEAST

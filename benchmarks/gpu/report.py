@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+import statistics
 import sys
 from pathlib import Path
 
@@ -46,6 +48,20 @@ LOG = (   # run, beside which, what was changed, expected, verdict
     ("70b-tp4-best", "70b-tp4-unfused", "all 80 layers: fused, `compile_sizes: [1]`",
      "+14 %: 18 µs a layer less, as with 16 layers", "**slurm/70b.sbatch**"),
 )
+
+
+BATCH = (   # run, what was changed from vLLM's defaults, expected, verdict
+    ("batch-base", "nothing: 1,024 sequences, 8,192 tokens a step", "", ""),
+    ("batch-seqs-64", "`--max-num-seqs 64`", "−40 %: a step of 64 takes nearly as long as one of 512",
+     "never limit it for a batch"),
+    ("batch-seqs-256", "`--max-num-seqs 256`", "not predicted", "drop: nothing gained"),
+    ("batch-tokens-2048", "`--max-num-batched-tokens 2048`", "−2 %: more steps for the prompts",
+     "drop; decoding alone is slower"),
+    ("batch-tokens-16384", "`--max-num-batched-tokens 16384`, as `LLM()` has it", "0 %", "drop: within the noise"),
+    ("batch-whole-prompts", "`--no-enable-chunked-prefill`", "not predicted",
+     "drop: within the noise, and long prompts would halt everybody"),
+)
+CHAIN = ROOT / "workshop" / "data" / "chain" / "h200_vllm_0.25.1.json"
 
 
 def run(name: str) -> dict:
@@ -89,6 +105,51 @@ def log() -> str:
     return "\n".join(lines)
 
 
+def batch() -> str:
+    """Return the log of batch settings: 512 prompts at once, and the same without the prompts' time."""
+    base = recorded.tuned("batch-base")
+    lines = ["| run, 16 layers | changed | expected | batch of 512, tokens/s | decoding alone | verdict |",
+             "|---|---|---|---:|---:|---|"]
+    for name, what, expected, verdict in BATCH:
+        mine = recorded.tuned(name)
+        gains = [f"{mine[key]:,}" + ("" if name == base["name"] else f" ({mine[key] / base[key] - 1:+.0%})")
+                 for key in ("batch512_tok_s", "batch512_decode_tok_s")]
+        lines.append(f"| `{name}` | {what} | {expected} | {gains[0]} | {gains[1]} | {verdict} |")
+    return "\n".join(lines)
+
+
+def chain() -> str:
+    """Return the table of the whole chain on a GPU."""
+    teaching, dummy = json.loads(CHAIN.read_text(encoding="utf-8"))["runs"]
+    both = (teaching, dummy)
+
+    def row(what: str, *cells: str) -> str:
+        return f"| {what} | {' | '.join(cells)} |"
+
+    def offline(one: dict) -> str:
+        ratio = statistics.median(mine / theirs for mine, theirs in zip(
+            *one["offline_to_generate"]["tokens_per_s"].values(), strict=True))
+        before = one["offline_to_generate"]["before"]
+        was = f" (before it was mended: {before:.2f})" if "now" in one["offline_to_generate"] else ""
+        return f"**{ratio:.2f}**, {one['offline_to_generate']['rows']:,} rows{was}"
+
+    klass = teaching["class"]
+    return "\n".join([
+        "| step | teaching model | Llama 3.1 8B, dummy weights |", "|---|---|---|",
+        row("`workshop serve` until it answers", *(f"{one['serve_s']:.0f} s" for one in both)),
+        row("explorer: one token asked for", *(
+            f"{one['explorer']['sampled_token_ms']:.0f} ms, {one['explorer']['listed']:,} listed" for one in both)),
+        row("`workshop batch`, server, answers of 32 tokens at most", *(
+            f"{one['batch']['rows']:,} rows, {one['batch']['rows_per_s']:.0f} a second" for one in both)),
+        row("the same, killed and run again", *(
+            f"killed at {one['killed']['at']:,} of {one['killed']['rows']:,}: each row once" for one in both)),
+        row(f"`workshop classroom`, {klass['learners']} learners",
+            f"{klass['completed']:,} requests, no error; 95 % of first tokens in {klass['p95_ttft_ms']:.0f} ms", ""),
+        row("`workshop reconcile`: KV cache, tokens", *(f"{one['reconcile']['KV cache size']:+.2f} %" for one in both)),
+        row("`workshop batch --offline` / `LLM.generate`, tokens/s", *map(offline, both)),
+    ])
+
+
 def write(text: str, **tables: str) -> str:
     """Return the document with each part between `<!-- name -->` and `<!-- /name -->` replaced."""
     for name, table in tables.items():
@@ -97,10 +158,15 @@ def write(text: str, **tables: str) -> str:
     return text
 
 
+def tables() -> dict[str, str]:
+    """Return every table by the name of its mark."""
+    return {"claims": claims(), "log": log(), "batch": batch(), "chain": chain()}
+
+
 def main() -> None:
     """Bring the documents and the picture up to date."""
     for path in (ROOT / "docs" / "gpu.md", ROOT / "README.md"):
-        path.write_text(write(path.read_text(), claims=claims(), log=log()))
+        path.write_text(write(path.read_text(), **tables()))
     svg = step_time().svg.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1)
     (ROOT / "docs" / "pictures" / "gpu_step.svg").write_text(svg + "\n")
 

@@ -81,10 +81,17 @@ CASES = (
 Compute = Callable[[dict, Settings, Sequence[int], Sequence[int], float], Pipeline]
 
 
-def ours(logprobs: dict, settings: Settings, output: Sequence[int], prompt: Sequence[int], offset: float) -> Pipeline:
+def ours(logprobs: dict, settings: Settings, output: Sequence[int], prompt: Sequence[int], offset: float,
+         exact_top_k: bool = False) -> Pipeline:
     """What the workshop computes. Logits are logprobs plus a constant; only repetition_penalty sees which."""
     logits = {token: x + offset for token, x in logprobs.items()}
-    return pipeline(None, settings, output_tokens=output, prompt_tokens=prompt, logits=logits, stop_tokens=STOP)
+    return pipeline(None, settings, output_tokens=output, prompt_tokens=prompt, logits=logits, stop_tokens=STOP,
+                    exact_top_k=exact_top_k)
+
+
+def on_gpu(logprobs: dict, settings: Settings, output: Sequence[int], prompt: Sequence[int], offset: float) -> Pipeline:
+    """The same where a GPU samples many at once: exactly k tokens, whatever ties."""
+    return ours(logprobs, settings, output, prompt, offset, exact_top_k=True)
 
 
 def in_order(*stages: tuple[str, ...]) -> Compute:

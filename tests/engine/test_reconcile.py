@@ -11,7 +11,9 @@ from click.testing import CliRunner
 from workshop.engine import log
 from workshop.engine.reconcile import Reconciliation, reconcile
 from workshop.errors import BadInput, WorkshopError
+from workshop.launch.local import TEACHING_FOLDER
 
+DATA = Path(__file__).parent / "data"
 LOGS = Path(log.__file__).parents[1] / "data" / "logs"
 GPU_LOGS = sorted(LOGS.glob("*_h200.log"))
 TINY, LONG = (LOGS / "configs" / f"{name}-llama.json" for name in ("tiny", "long"))  # what the CPU logs are of
@@ -126,6 +128,34 @@ def test_what_the_log_does_not_say_is_asked_for_in_one_sentence():
     with pytest.raises(BadInput, match="The log is of a Qwen3MoeForCausalLM"):
         reconcile(LOGS / "qwen3-30b-a3b_tp1_h200.log", model=TINY)
     assert any("NVIDIA H200" in line for line in reconcile(LOGS / "qwen3-30b-a3b_tp1_h200.log").assumed)
+
+
+def test_a_log_of_workshop_serve_names_its_gpu_itself(tmp_path):
+    """`workshop serve` on an H200 (routes, requests and bars left out), with the teaching model under its own name."""
+    served = (DATA / "served_h200.log").read_text()
+    result = reconcile(DATA / "served_h200.log", model=TEACHING_FOLDER)
+    assert any("NVIDIA H200" in line for line in result.assumed)
+    assert (result.row("KV cache size").predicted, result.row("KV cache size").actual) == (65536, 65536)
+    small = result.row("weights per GPU")       # 22.8 MiB are 0.02 GiB in the log
+    assert (small.actual, small.error_percent) == (0.02, 0) and "22.8 MiB" in small.reason
+    with pytest.raises(BadInput, match="does not name its GPU"):
+        path = tmp_path / "unnamed.log"
+        path.write_text(served.partition("\n")[2])
+        reconcile(path, model=TEACHING_FOLDER)
+
+
+def test_a_batch_that_is_nearly_done_is_no_single_stream(tmp_path):
+    said = ("(APIServer pid=5) INFO 11-21 16:49:{:02} [loggers.py:273] Engine 000: "
+            "Avg prompt throughput: 40.0 tokens/s, Avg generation throughput: {} tokens/s, Running: {} reqs, "
+            "Waiting: 0 reqs, GPU KV cache usage: 0.1%, Prefix cache hit rate: 0.0%\n")
+    log_of = {"batch": [(15911.0, 173), (15911.0, 1), (20.0, 0)], "alone": [(9000.0, 3), (190.0, 1), (205.0, 1)]}
+    found = {}
+    for name, lines in log_of.items():
+        path = tmp_path / f"{name}.log"
+        path.write_text((LOGS / "llama-3.1-8b_tp1_h200.log").read_text() + "".join(
+            said.format(10 + number, *line) for number, line in enumerate(lines)))
+        found[name] = reconcile(path, gpu="h200").row("single stream")
+    assert found["batch"] is None and found["alone"].actual == 205
 
 
 def test_a_gpu_that_cannot_be_is_refused_and_one_that_is_unlikely_is_doubted():

@@ -78,3 +78,21 @@ def test_gpus_are_those_that_the_driver_shows(monkeypatch, answer, expected):
     assert len(found) == expected
     if expected:
         assert found[0].name == "NVIDIA H200" and found[0].memory_bytes == 143771 * 2**20
+
+
+def test_the_engine_s_log_begins_with_what_gpus_there_are(monkeypatch, capsys):
+    from workshop.engine.log_reader import Reader
+    from workshop.launch.vllm_main import name_gpus
+
+    cards = [machine.Gpu("NVIDIA H100 80GB HBM3", 80 * 2**30, 0)] * 2 + [machine.Gpu("NVIDIA L4", 23 * 2**30, 0)]
+    monkeypatch.setattr(machine, "gpus", lambda: cards)
+    name_gpus()
+    said = capsys.readouterr().out
+    assert said.splitlines() == ["[workshop] GPUs: 2 × NVIDIA H100 80GB HBM3, 80.0 GiB each",
+                                 "[workshop] GPUs: 1 × NVIDIA L4, 23.0 GiB each"]
+    reader = Reader()
+    reader.feed(said.splitlines()[0] + "\n")
+    assert reader.log.gpu == "NVIDIA H100 80GB HBM3"
+    monkeypatch.setattr(machine, "gpus", list)
+    name_gpus()
+    assert capsys.readouterr().out == ""

@@ -27,7 +27,7 @@ def report():
 def test_the_tables_are_what_the_records_say(report, document):
     text = (ROOT / document).read_text()
     assert report.claims() in text
-    assert report.write(text, claims=report.claims(), log=report.log()) == text
+    assert report.write(text, **report.tables()) == text
 
 
 def test_the_picture_is_what_the_records_say():

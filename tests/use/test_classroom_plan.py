@@ -79,3 +79,44 @@ def test_everybody_runs_a_cell_within_seconds():
         assert after[0] >= 0 and after[-1] <= classroom_plan.BUNCH_S
         assert after[250] < 2, "half of them within two seconds"
     assert all(one == sorted(one) for one in times)
+
+
+def test_a_model_without_chat_costs_the_chat_alone():
+    """vLLM 0.25 answers each chat without a template, resets the connection, and asked again may crash (500)."""
+    import asyncio
+
+    from aiohttp import web
+
+    from workshop.batch.servers import Server
+    from workshop.use import classroom_http
+
+    chats = []
+
+    async def complete(request):
+        return web.json_response({"usage": {"prompt_tokens": 3}})
+
+    async def chat(request):
+        chats.append(await request.text())
+        if len(chats) % 2:
+            request.transport.abort()
+        return web.json_response({"error": {"message": "no template"}}, status=500)
+
+    async def find():
+        app = web.Application()
+        app.router.add_post("/v1/completions", complete)
+        app.router.add_post("/v1/chat/completions", chat)
+        runner = web.AppRunner(app)
+        await runner.setup()
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        port = runner.addresses[0][1]
+        server = Server(f"http://127.0.0.1:{port}/v1", "key")
+        server.connect(5)
+        try:
+            return await classroom_http.find_limits(server, "m", 100, course(random.Random(0)))
+        finally:
+            await server.session.close()
+            await runner.cleanup()
+
+    allowed = asyncio.run(find())
+    assert not allowed.chat and set(classroom_plan.OPENINGS) <= set(allowed.prompt_tokens) and len(chats) > 2

@@ -46,8 +46,12 @@ class TestOneParameter:
         assert next_token_probabilities(HALVES, temperature=1e-6) == next_token_probabilities(
             HALVES, temperature=0.01)
 
-    def test_top_k_keeps_ties_with_the_last(self):
+    def test_top_k_keeps_ties_with_the_last_and_on_a_gpu_exactly_k_by_their_ids(self):
         assert set(next_token_probabilities(HALVES, top_k=3)) == {"a", "b", "c", "d"}
+        assert set(next_token_probabilities(HALVES, top_k=3, exact_top_k=True)) == {"a", "b", "c"}
+        tied = {9: -1.0, 4: -2.0, 7: -2.0, 2: -2.0}
+        assert next_token_probabilities(tied, top_k=3, exact_top_k=True).keys() == {9, 2, 4}
+        assert next_token_probabilities(tied, top_k=4, exact_top_k=True) == next_token_probabilities(tied)
         assert next_token_probabilities(HALVES, top_k=2) == pytest.approx({"a": 2 / 3, "b": 1 / 3})
 
     @pytest.mark.parametrize("top_k", [0, -1, 4, 5, 128_256])

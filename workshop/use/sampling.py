@@ -67,7 +67,7 @@ def next_token_probabilities(
         top_p: float = 1.0, min_p: float = 0.0, frequency_penalty: float = 0.0, presence_penalty: float = 0.0,
         repetition_penalty: float = 1.0, min_tokens: int = 0, output_tokens: Iterable[Token] = (),
         prompt_tokens: Iterable[Token] = (), stop_tokens: Collection[Token] = (),
-        logits: Mapping[Token, float] | None = None) -> dict[Token, float]:
+        logits: Mapping[Token, float] | None = None, exact_top_k: bool = False) -> dict[Token, float]:
     """Return the distribution that vLLM samples the next token from.
 
     Of a truncated list (the top 20, say) it is the distribution among the tokens listed;
@@ -80,6 +80,8 @@ def next_token_probabilities(
         stop_tokens: what min_tokens forbids (the end-of-text token and `stop_token_ids`).
         logits: token → logit of the whole vocabulary, used instead of `logprobs`. A logprob is a logit minus a
             constant; every other step ignores that constant, but repetition_penalty divides by it.
+        exact_top_k: of tokens that tie with the k-th, keep as many as make k, by their ids. So does vLLM's kernel on
+            GPUs, where 8 or more sequences are sampled at once; on a CPU, and for fewer, vLLM keeps them all.
 
     Returns:
         Token → probability, summing to 1, without the tokens of probability zero.
@@ -91,13 +93,13 @@ def next_token_probabilities(
                         frequency_penalty=frequency_penalty, presence_penalty=presence_penalty,
                         repetition_penalty=repetition_penalty)
     return pipeline(logprobs, settings, output_tokens=output_tokens, prompt_tokens=prompt_tokens,
-                    stop_tokens=stop_tokens, logits=logits).probabilities
+                    stop_tokens=stop_tokens, logits=logits, exact_top_k=exact_top_k).probabilities
 
 
 def pipeline(logprobs: Mapping[Token, float] | None, settings: Settings, *, output_tokens: Iterable[Token] = (),
              prompt_tokens: Iterable[Token] = (), stop_tokens: Collection[Token] = (),
              logits: Mapping[Token, float] | None = None, model: Step | None = None,
-             ceiling: float | None = None) -> Pipeline:
+             ceiling: float | None = None, exact_top_k: bool = False) -> Pipeline:
     """Return the distribution after every step; arguments as for `next_token_probabilities`, and
 
     Args:
@@ -124,7 +126,7 @@ def pipeline(logprobs: Mapping[Token, float] | None, settings: Settings, *, outp
         if active:
             change()
             steps.append(Step(name, _softmax(scores), 0, hidden.share(scores)))
-    return _choose(scores, settings, steps, hidden)
+    return _choose(scores, settings, steps, hidden, exact_top_k)
 
 
 def model_step(logprobs: Mapping[Token, float], *, truncated: bool = True) -> Step:
@@ -134,7 +136,8 @@ def model_step(logprobs: Mapping[Token, float], *, truncated: bool = True) -> St
     return Step("model", _softmax(logprobs), 0, 1.0 - mass if mass < 1.0 - WHOLE else 0.0)
 
 
-def _choose(scores: dict[Token, float], settings: Settings, steps: list[Step], hidden: _Hidden) -> Pipeline:
+def _choose(scores: dict[Token, float], settings: Settings, steps: list[Step], hidden: _Hidden,
+            exact_top_k: bool) -> Pipeline:
     """Temperature and what is cut off after it: min_p, top_k, top_p. The scores are final here."""
     if settings.greedy:   # min_p, top_k and top_p have nothing left to do
         best = max(scores, key=scores.__getitem__)   # the first of equals, as argmax takes it
@@ -149,7 +152,7 @@ def _choose(scores: dict[Token, float], settings: Settings, steps: list[Step], h
         survivors = {token: p for token, p in kept.items() if p >= settings.min_p * highest}
         _narrow(steps, "min_p", survivors, none_outside=hidden.ratio(scores, temperature) < settings.min_p)
     if settings.top_k > 0 and (settings.top_k < len(scores) or hidden.mass):
-        survivors = _top_k(steps[-1].probabilities, settings.top_k)
+        survivors = _top_k(steps[-1].probabilities, settings.top_k, exact_top_k)
         _narrow(steps, "top_k", survivors, none_outside=settings.top_k <= len(steps[-1].probabilities))
     if settings.top_p < 1:
         survivors, border = _top_p(steps[-1].probabilities, settings.top_p / (1 - steps[-1].outside))
@@ -166,10 +169,17 @@ def _narrow(steps: list[Step], name: str, survivors: dict[Token, float], *, none
     steps.append(Step(name, kept, removed, 0.0 if none_outside else before.outside))
 
 
-def _top_k(kept: dict[Token, float], k: int) -> dict[Token, float]:
-    """Keep the k most probable, and all that tie with the last of them (vLLM compares with the k-th score)."""
+def _top_k(kept: dict[Token, float], k: int, exact: bool) -> dict[Token, float]:
+    """Keep the k most probable, and all that tie with the last of them (vLLM compares with the k-th score).
+
+    `exact` keeps k, those of the lowest ids (vllm/v1/sample/ops/topk_topp_triton.py of 0.25.1).
+    """
     if k >= len(kept):
         return kept
+    if exact:
+        in_order = sorted(kept) if all(isinstance(token, int) for token in kept) else kept
+        chosen = set(sorted(in_order, key=kept.__getitem__, reverse=True)[:k])
+        return {token: p for token, p in kept.items() if token in chosen}
     threshold = sorted(kept.values(), reverse=True)[k - 1]
     return {token: p for token, p in kept.items() if p >= threshold}
 
