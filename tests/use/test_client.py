@@ -161,15 +161,18 @@ def test_validation_errors_are_shown_by_what_they_say(stub):
 def test_minus_one_means_all_logprobs_on_servers_that_do_not_know_it_too(stub):
     known(stub)
     client = workshop.connect()
-    stub.answers["/v1/completions"] = (200, [
-        (400, {"error": {"message": "1 validation error:\n  {'msg': 'Value error, `logprobs` must be a positive value. "
-                                    "(parameter=logprobs, value=-1)', 'input': {}}"}}),
-        (400, {"error": {"message": "Requested sample logprobs of 9, which is greater than max allowed: 8192"}}),
-        (200, COMPLETION)])
+    first = (400, {"error": {"message": "1 validation error:\n  {'msg': 'Value error, `logprobs` must be a positive "
+                                        "value. (parameter=logprobs, value=-1)', 'input': {}}"}})
+    said = "Requested sample logprobs of 10000000, which is greater than max allowed: "
+    stub.answers["/v1/completions"] = (200, [first, (400, {"error": {"message": f"{said}8192"}}), (200, COMPLETION)])
     stub.seen.clear()
     assert client.complete("San", max_tokens=5, logprobs=-1).choices[0].text == " city"
     asked = [body for body in stub.seen if "logprobs" in body]
     assert [body["logprobs"] for body in asked][::2] == [-1, 8192] and asked[2]["max_tokens"] == 5
+    stub.answers["/v1/completions"] = (200, [first, (400, {"error": {"message": f"{said}20"}})])
+    with pytest.raises(BadInput, match="max allowed: 20") as refused:       # never 20 where all were asked for
+        client.complete("San", logprobs=-1)
+    assert "--max-logprobs" in refused.value.remedy
 
 
 def test_a_connection_that_the_server_closed_after_an_answer_costs_nothing(stub):

@@ -24,7 +24,7 @@ from workshop.use import refusals
 
 CONNECT_TIMEOUT_S = 5.0
 CLOSED = ("RemoteProtocolError", "ReadError", "WriteError")     # httpx's, or its successor's: as openai has it
-TOO_MANY = 100_000_000      # logprobs: more than any vocabulary has
+TOO_MANY, SMALLEST_VOCABULARY = 10_000_000, 1000      # logprobs: more than any vocabulary has, fewer than any
 START = "Start one: `workshop serve --background`, or run the panel of notebook 00_start."
 
 
@@ -66,12 +66,13 @@ class Client:
             if sampling.get("logprobs") != -1 or not refusals.takes_no_minus_one(error.message):
                 raise
         # vLLM 0.25 knows -1 only as the server's flag. Asked for too many, any version says how many there are.
-        most = None
         try:
-            self._request(create, "CompletionRequest", {"max_tokens": 1, "logprobs": TOO_MANY}, prompt=prompt)
+            return self._request(create, "CompletionRequest", {**sampling, "logprobs": TOO_MANY}, prompt=prompt)
         except BadInput as error:
             most = refusals.logprobs_limit(error.message)
-        return self._request(create, "CompletionRequest", {**sampling, "logprobs": most or TOO_MANY}, prompt=prompt)
+            if most is None or most < SMALLEST_VOCABULARY:      # the server's own limit: it does not list all
+                raise
+        return self._request(create, "CompletionRequest", {**sampling, "logprobs": most}, prompt=prompt)
 
     def chat(self, messages: str | list[dict], **sampling):
         """Return the answer to a conversation (an `openai` ChatCompletion); a string is one user message."""
