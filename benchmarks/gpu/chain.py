@@ -187,7 +187,7 @@ def explorer(llm, prompt: str, pictures_at_least: int) -> dict:
         widget.sample()
     asked = (time.perf_counter() - began) / 8
     widget.step_back()
-    assert len(pictures) > pictures_at_least and len(widget.output) == 7 and not widget.banner.value
+    assert len(pictures) >= pictures_at_least and len(widget.output) == 7 and not widget.banner.value
     return {"slider_step_ms": {"p50": round(statistics.median(steps), 2), "max": round(max(steps), 2)},
             "sampled_token_ms": round(1000 * asked, 1), "tokens_seen": len(widget.result.probabilities)}
 

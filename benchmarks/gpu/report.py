@@ -129,9 +129,14 @@ def chain() -> str:
     def offline(one: dict) -> str:
         ratio = statistics.median(mine / theirs for mine, theirs in zip(
             *one["offline_to_generate"]["tokens_per_s"].values(), strict=True))
-        before = one["offline_to_generate"]["before"]
-        was = f" (before it was mended: {before:.2f})" if "now" in one["offline_to_generate"] else ""
-        return f"**{ratio:.2f}**, {one['offline_to_generate']['rows']:,} rows{was}"
+        before = one["offline_to_generate"].get("before")
+        was = (f"before rows were tokenized together: {before['ratio']:.2f}" if before else
+               "before rows were tokenized together")
+        return f"**{ratio:.2f}**, {one['offline_to_generate']['rows']:,} rows ({was})"
+
+    def killed(one: dict) -> str:
+        assert one["killed"]["each_once"]
+        return f"killed at {one['killed']['at']:,} of {one['killed']['rows']:,}: each row once"
 
     klass = teaching["class"]
     return "\n".join([
@@ -141,10 +146,10 @@ def chain() -> str:
             f"{one['explorer']['sampled_token_ms']:.0f} ms, {one['explorer']['listed']:,} listed" for one in both)),
         row("`workshop batch`, server, answers of 32 tokens at most", *(
             f"{one['batch']['rows']:,} rows, {one['batch']['rows_per_s']:.0f} a second" for one in both)),
-        row("the same, killed and run again", *(
-            f"killed at {one['killed']['at']:,} of {one['killed']['rows']:,}: each row once" for one in both)),
+        row("the same, killed and run again", *map(killed, both)),
         row(f"`workshop classroom`, {klass['learners']} learners",
-            f"{klass['completed']:,} requests, no error; 95 % of first tokens in {klass['p95_ttft_ms']:.0f} ms", ""),
+            f"{klass['completed']:,} requests, {sum(klass['errors'].values()) or 'no'} error; "
+            f"95 % of first tokens in {klass['p95_ttft_ms']:.0f} ms", ""),
         row("`workshop reconcile`: KV cache, tokens", *(f"{one['reconcile']['KV cache size']:+.2f} %" for one in both)),
         row("`workshop batch --offline` / `LLM.generate`, tokens/s", *map(offline, both)),
     ])

@@ -71,7 +71,8 @@ def test_a_limit_that_is_not_given_is_what_is_left_of_the_context(maker):
 
 @pytest.mark.parametrize(("bad", "words"), [
     ({"prompt": "half of a pair: \ud83d"}, "TextEncodeInput|surrogate"),
-    ({"prompt": [5] * LONGEST}, "maximum context length"),
+    ({"prompt": [5] * LONGEST}, "maximum context length"), ({"prompt": [-1, 5]}, "0 or more"), ({"prompt": 7}, "text"),
+    ({"prompt": "x", "max_tokens": 0}, "max_tokens"),
     ({"prompt": "x", "max_tokens": LONGEST}, "maximum context length"), ({"prompt": "x", "top_p": 7}, "top_p"),
     ({"prompt": "x", "echo": True}, "echo"), ({"prompt": "x", "temperature": "hot"}, "temperature"),
 ])
@@ -83,3 +84,30 @@ def test_one_bad_row_is_refused_alone(maker, bad, words):
         with pytest.raises(type(refused), match=words):
             raise refused
         assert [each.prompt for each in (first, last)] == [each.prompt for each in maker.requests(good)]
+
+
+@pytest.mark.parametrize(("limit", "samples", "most"), [(16, 8, 16), (5, 3, 7), (1, 1, 1), (400, 1, 200)])
+def test_no_more_sequences_fly_than_were_asked_for(llm, tmp_path, limit, samples, most):
+    """But for the samples of one row, which are one request."""
+    from workshop.batch.offline import run_offline
+
+    class Engine:
+        model_config = llm.llm_engine.model_config
+        queue, highest = [], 0
+
+        def add_request(self, name, prompt, params):
+            self.queue.append((name, prompt, params))
+            self.highest = max(self.highest, sum(each.n for _, _, each in self.queue))
+
+        def step(self):
+            name, prompt, params = self.queue.pop(0)
+            outputs = [SimpleNamespace(index=index, finish_reason="length", stop_reason=None, text=" x", token_ids=[5],
+                                       logprobs=None) for index in range(params.n)]
+            return [SimpleNamespace(request_id=name, finished=True, prompt_logprobs=None, outputs=outputs, **prompt)]
+
+    engine = Engine()
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text("".join(json.dumps({"prompt": f"{n} is", "n": samples if n % 2 else 1}) + "\n" for n in range(200)))
+    summary = run_offline(rows, tmp_path / "out.jsonl", concurrency=limit,
+                          llm=SimpleNamespace(get_tokenizer=llm.get_tokenizer, llm_engine=engine))
+    assert summary.answered == 200 and engine.highest <= most + samples - 1 and (limit < 400 or engine.highest == most)

@@ -137,7 +137,7 @@ def test_a_log_of_workshop_serve_names_its_gpu_itself(tmp_path):
     assert any("NVIDIA H200" in line for line in result.assumed)
     assert (result.row("KV cache size").predicted, result.row("KV cache size").actual) == (65536, 65536)
     small = result.row("weights per GPU")       # 22.8 MiB are 0.02 GiB in the log
-    assert (small.actual, small.error_percent) == (0.02, 0) and "22.8 MiB" in small.reason
+    assert (small.predicted, small.actual, small.error_percent) == (0.022, 0.02, 0) and "22.8 MiB" in small.reason
     with pytest.raises(BadInput, match="does not name its GPU"):
         path = tmp_path / "unnamed.log"
         path.write_text(served.partition("\n")[2])

@@ -56,9 +56,17 @@ def test_what_may_still_change_is_no_answer_yet(ask, code, body):
 
 @pytest.mark.parametrize(("code", "body", "words"), [
     (400, {"error": {"message": "The prompt cannot be empty"}}, r"\(400\): The prompt cannot be empty\."),
-    (404, {"detail": "Not Found"}, r"\(404\): .*Not Found"),
-    (422, b"<html>", r"\(422\): <html>\."),
+    (404, {"detail": "Not Found"}, r"\(404\): Not Found\."), (422, b"<html>", r"\(422\): <html>\."),
+    (501, {"error": {"message": None}}, r"\(501\): no word\."),
+    (400, {"error": {"message": "one\ntwo"}}, r"\(400\): one\. Serve"),
 ])
 def test_a_refusal_ends_the_waiting_with_the_servers_words(ask, code, body, words):
-    with pytest.raises(WorkshopError, match=words):
+    with pytest.raises(WorkshopError, match=words) as refused:
         ask(code, body)
+    assert "generates text" in refused.value.remedy
+
+
+def test_another_server_on_the_port_is_told_apart_from_a_model_of_another_kind(ask):
+    with pytest.raises(WorkshopError, match="does not exist") as refused:
+        ask(404, {"error": {"message": "The model `a-model` does not exist."}})
+    assert "workshop servers" in refused.value.remedy

@@ -85,14 +85,20 @@ def test_the_engine_s_log_begins_with_what_gpus_there_are(monkeypatch, capsys):
     from workshop.launch.vllm_main import name_gpus
 
     cards = [machine.Gpu("NVIDIA H100 80GB HBM3", 80 * 2**30, 0)] * 2 + [machine.Gpu("NVIDIA L4", 23 * 2**30, 0)]
-    monkeypatch.setattr(machine, "gpus", lambda: cards)
-    name_gpus()
-    said = capsys.readouterr().out
-    assert said.splitlines() == ["[workshop] GPUs: 2 × NVIDIA H100 80GB HBM3, 80.0 GiB each",
-                                 "[workshop] GPUs: 1 × NVIDIA L4, 23.0 GiB each"]
-    reader = Reader()
-    reader.feed(said.splitlines()[0] + "\n")
-    assert reader.log.gpu == "NVIDIA H100 80GB HBM3"
-    monkeypatch.setattr(machine, "gpus", list)
-    name_gpus()
-    assert capsys.readouterr().out == ""
+
+    def said(gpus: list, chosen: str | None) -> tuple[str, str | None]:
+        monkeypatch.setattr(machine, "gpus", lambda: gpus)
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+        if chosen is not None:
+            monkeypatch.setenv("CUDA_VISIBLE_DEVICES", chosen)
+        name_gpus()
+        text, reader = capsys.readouterr().out, Reader()
+        reader.feed(text)
+        return text, reader.log.gpu
+
+    two = "[workshop] GPUs: 2 x NVIDIA H100 80GB HBM3, 80.0 GiB each\n"
+    assert said(cards[:2], None) == said(cards, "1,0") == said(cards[:2], "6,7") == (two, "NVIDIA H100 80GB HBM3")
+    assert said(cards, "2") == ("[workshop] GPUs: 1 x NVIDIA L4, 23.0 GiB each\n", "NVIDIA L4")
+    text, gpu = said(cards, None)
+    assert "several kinds" in text and gpu is None, "which of them it is, the log cannot say"
+    assert said([], None) == ("", None)

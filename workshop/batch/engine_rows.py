@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from workshop.batch.rows import CHAT, Row
 
 LOWEST_LOGPROB = -9999.0  # JSON has no -inf; the server says this instead
-MANY = 1024  # templates kept
+TEMPLATES_KEPT = 1024
 _encode = json.JSONEncoder(separators=(",", ":")).encode
 
 
@@ -78,13 +78,15 @@ class Maker:
             )
             return Draft(Template(asked), tokens=tokens)
         prompt = body.pop("prompt")
+        if not isinstance(prompt, str) and not (isinstance(prompt, list) and all(token >= 0 for token in prompt)):
+            raise ValueError("the prompt is neither text nor token ids, which are 0 or more")
         common = _encode(body)
         template = self._templates.get(common)
         if template is None:
             template = Template(self._completion(**body, prompt=prompt))
             if template.asked.echo:
                 raise ValueError("echo is not answered offline: the prompt stands in the input")
-            if len(self._templates) >= MANY:
+            if len(self._templates) >= TEMPLATES_KEPT:
                 self._templates.clear()
             self._templates[common] = template
         return Draft(template, tokens=prompt) if isinstance(prompt, list) else Draft(template, text=prompt)
@@ -115,8 +117,8 @@ class Maker:
         asked, tokens = draft.template.asked, draft.tokens
         if isinstance(tokens, Exception):
             raise tokens
-        limit = asked.max_tokens if isinstance(asked, self._completion) else (
-            asked.max_completion_tokens or asked.max_tokens)
+        limit = getattr(asked, "max_completion_tokens", None)  # of a chat only
+        limit = asked.max_tokens if limit is None else limit
         if asked.truncate_prompt_tokens not in (None, -1):
             tokens = tokens[-asked.truncate_prompt_tokens :]
         room = self._longest - len(tokens)
@@ -125,10 +127,11 @@ class Maker:
                 f"This model's maximum context length is {self._longest} tokens. The prompt has "
                 f"{len(tokens)}, and {limit or 1} are asked for."
             )
-        default = self._defaults.get("max_tokens")
-        most = min(each for each in (room, limit or default) if each)
+        if limit is None:
+            limit = self._defaults.get("max_tokens") or room
+        most = min(room, limit)
         params = draft.template.params.get(most)
-        if params is None:  # shared by rows: the engine copies what it is given
+        if params is None:  # shared by rows: the engine works on a copy, and what it fills in is the same for all
             params = draft.template.params[most] = asked.to_sampling_params(most, self._defaults)
         return Request({"prompt_token_ids": list(tokens)}, params, asked)
 
@@ -174,10 +177,11 @@ class Maker:
 
 def _refusals() -> tuple[type[Exception], ...]:
     """Return the exceptions with which one request is refused; of vLLM's own, 0.32's are no ValueErrors any more."""
+    from jinja2 import TemplateError
     from vllm import exceptions
 
     own = (getattr(exceptions, name, ValueError) for name in ("VLLMClientError", "VLLMValidationError"))
-    return (ValueError, TypeError, KeyError, *own)
+    return (ValueError, TypeError, KeyError, TemplateError, *own)
 
 
 def _name(token: int, logprob, as_ids: bool) -> str:

@@ -9,6 +9,7 @@ import itertools
 import os
 import sys
 import time
+from collections import deque
 from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -115,7 +116,6 @@ class Feed:
             self.errors.add(error_line(None, bad.row, bad.place, None, "bad_row", bad.reason))
         self.began, self.already = time.monotonic(), work.index.done.count
         self.failed = self.prompt_tokens = self.completion_tokens = self.sequences = self.limit = 0
-        self._widest = 1                # samples of a row, as far as seen
         self._flying: dict[str, tuple[Row, engine_rows.Request]] = {}
         self._disk, self._writes = ThreadPoolExecutor(1, "commit"), []
 
@@ -124,12 +124,16 @@ class Feed:
         engine, maker = llm.llm_engine, engine_rows.Maker(llm)
         self.limit = self.batch.concurrency or int(QUEUE * engine.vllm_config.scheduler_config.max_num_seqs)
         rows, committed, reported, rate = self.work.rows(), time.monotonic(), 0.0, Rate()
-        exhausted = False
+        exhausted, made = False, deque()
         while True:
-            while not exhausted and not self.batch._stop and self.sequences < self.limit:
-                some = list(itertools.islice(rows, max(1, min(AHEAD, (self.limit - self.sequences) // self._widest))))
+            while not self.batch._stop and self.sequences < self.limit and (made or not exhausted):
+                if made:
+                    self._add(engine, maker, *made.popleft())
+                    continue
+                some = list(itertools.islice(rows, AHEAD))
                 exhausted = not some
-                self._add(engine, maker, [row for row in some if row])
+                some = [row for row in some if row]
+                made.extend(zip(some, maker.requests(some), strict=True))
             if not self._flying:
                 break
             if self.batch._stop:
@@ -151,20 +155,18 @@ class Feed:
                 reported = now
                 self.batch.report(self.look(rate))
 
-    def _add(self, engine, maker: engine_rows.Maker, rows: list[Row]) -> None:
-        for row, request in zip(rows, maker.requests(rows), strict=True):
-            if isinstance(request, Exception):
-                self._refuse(row, str(request))
-                continue
-            name = row.key.hex()
-            try:
-                engine.add_request(name, request.prompt, request.params)
-            except maker.refusals as error:     # tokens or parameters that this model does not have
-                self._refuse(row, str(error))
-                continue
-            self._flying[name] = row, request
-            self.sequences += request.params.n
-            self._widest = max(self._widest, request.params.n)
+    def _add(self, engine, maker: engine_rows.Maker, row: Row, request: engine_rows.Request | Exception) -> None:
+        if isinstance(request, Exception):
+            self._refuse(row, str(request))
+            return
+        name = row.key.hex()
+        try:
+            engine.add_request(name, request.prompt, request.params)
+        except maker.refusals as error:     # tokens or parameters that this model does not have
+            self._refuse(row, str(error))
+            return
+        self._flying[name] = row, request
+        self.sequences += request.params.n
 
     def _refuse(self, row: Row, said: str) -> None:
         self.errors.add(error_line(row.custom_id, row.number, row.place, 400, "refused", said[:2000]))

@@ -207,7 +207,7 @@ RULES: tuple[tuple[str, re.Pattern[str], Apply], ...] = tuple(
         ("attention backend", r"Using (\w+) attention backend", _set("attention_backend")),
         ("backend.", r"Using ([\w ]+?) backend( on V1 engine)?\.$", _set("attention_backend", keep=True)),
         ("Model Runner", r"Using (V\d) Model Runner", _set("model_runner")),
-        ("[workshop] GPUs:", r"\[workshop\] GPUs: \d+ × (.+?), [\d.]+ GiB each", _set("gpu")),
+        ("[workshop] GPUs:", r"\[workshop\] GPUs: \d+ [x×] (.+?), [\d.]+ GiB each", _set("gpu")),
         ("device_name=", r"device_name=([\w-]+)", _set("gpu", lambda name: name.replace("_", " "))),
         ("Checkpoint size", r"Checkpoint size: " + FLOAT + " GiB", _set("checkpoint_gib", float)),
         ("Loading weights took", r"Loading weights took " + FLOAT, _set("weights_load_s", float)),

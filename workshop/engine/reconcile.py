@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -113,10 +114,10 @@ def _weights_row(case: Case, plan: Plan) -> Row:
     rounded = actual is not None and actual < 1 and abs(predicted - actual) <= ROUNDING_GIB / 2
     if rounded:
         reason += f"; {predicted * 1024:.1f} MiB, of which the log prints two decimals of a GiB"
-        predicted = actual
     elif actual is not None and abs(predicted - actual) > 0.01 * actual:
         reason += "; more than 1 % apart: another precision, another model, or layers that stay in 16 bit"
-    return _row("weights per GPU", predicted, actual, "GiB", reason)
+    row = _row("weights per GPU", predicted, actual, "GiB", reason)
+    return replace(row, error_percent=0.0) if rounded else row
 
 
 def _overhead_row(case: Case, plan: Plan, requested: tuple[float, float]) -> Row:
@@ -207,10 +208,10 @@ def _speed_rows(case: Case, plan: Plan) -> list[Row]:
 
     One request at both ends of an interval: at the end alone, a batch that is nearly done looks the same.
     """
-    ends = zip(case.log.throughput, case.log.throughput[1:], strict=False)
-    alone = [after.generation_tokens_per_s for before, after in ends
-             if before.engine == after.engine and before.running == after.running == 1
-             and before.waiting == after.waiting == 0]
+    engines = {line.engine: [one for one in case.log.throughput if one.engine == line.engine]
+               for line in case.log.throughput}
+    alone = [after.generation_tokens_per_s for lines in engines.values() for before, after in pairwise(lines)
+             if before.running == after.running == 1 and before.waiting == after.waiting == 0]
     if not alone or not plan.single_stream_tokens_per_s:
         return []
     return [_row("single stream", plan.single_stream_tokens_per_s, max(alone), "tokens/s",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import http.client
 import json
 import os
 import secrets
@@ -36,7 +37,7 @@ from workshop.launch.vllm_main import end_session, installed
 
 POLL_S = 0.1
 STOP_GRACE_S = 20.0       # then what is left is killed
-REFUSALS = (400, 404, 422)  # HTTP: waiting does not change these
+REFUSALS = (400, 404, 422, 501)  # HTTP: waiting does not change these
 READY_TIMEOUT_S = 3600.0  # of one local start; a download from the Hub is part of it
 CLEAN_EXITS = (0, -signal.SIGTERM, -signal.SIGINT, 128 + signal.SIGTERM, 128 + signal.SIGINT)
 Report = Callable[[Progress], None]
@@ -188,14 +189,23 @@ def answers(record: ServerRecord) -> bool:
     except urllib.error.HTTPError as error:
         if error.code not in REFUSALS:
             return False
-        said = error.read(2000).decode(errors="replace")
-        with contextlib.suppress(ValueError, KeyError, TypeError):
-            said = json.loads(said)["error"]["message"]
-        raise WorkshopError(f"The server is up, but refuses to complete a prompt with {record.model} "
-                            f"({error.code}): {said.strip().rstrip('.')}.",
-                            "Serve a model that generates text, with its tokenizer; embedding models do not.") from None
+        raise _refused(record, error) from None
     except (urllib.error.URLError, OSError, ValueError, KeyError):
         return False
+
+
+def _refused(record: ServerRecord, error: urllib.error.HTTPError) -> WorkshopError:
+    said = ""
+    with contextlib.suppress(OSError, http.client.HTTPException):
+        said = error.read(2000).decode(errors="replace")
+    with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError):
+        body = json.loads(said)
+        said = body.get("detail") or body["error"]["message"] or ""
+    said = (str(said).strip().splitlines() or ["no word"])[0][:160].rstrip(".")
+    remedy = ("Another server took this port: `workshop servers` lists yours." if "does not exist" in said else
+              "Serve a model that generates text, with its tokenizer; an embedding model does not.")
+    return WorkshopError(f"The server is up, but refuses to complete a prompt with {record.model} ({error.code}): "
+                         f"{said}.", remedy)
 
 
 def end(process: subprocess.Popen | None) -> None:

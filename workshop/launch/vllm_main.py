@@ -13,6 +13,7 @@ import os
 import signal
 import sys
 import time
+from collections import Counter
 
 LEFTOVER_GRACE_S = 10.0
 KILL_TAKES_S = 5.0       # a process that holds much memory is not gone at once
@@ -42,9 +43,13 @@ def name_gpus() -> None:
     from workshop.launch import machine
 
     found = machine.gpus()
-    for gpu in dict.fromkeys((each.name, each.memory_bytes) for each in found):
-        count = sum((each.name, each.memory_bytes) == gpu for each in found)
-        print(f"[workshop] GPUs: {count} × {gpu[0]}, {gpu[1] / 2**30:.1f} GiB each", flush=True)
+    chosen = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+    if all(each.isdigit() and int(each) < len(found) for each in chosen):
+        found = [found[int(each)] for each in chosen]
+    kinds = Counter((each.name, each.memory_bytes) for each in found)
+    said = ", ".join(f"{count} x {name}, {size / 2**30:.1f} GiB each" for (name, size), count in kinds.items())
+    if said:
+        print(f"[workshop] {'GPUs' if len(kinds) == 1 else 'GPUs of several kinds'}: {said}", flush=True)
 
 
 def leave_nothing_behind() -> None:

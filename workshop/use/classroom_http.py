@@ -60,15 +60,15 @@ async def find_limits(server: servers.Server, model: str, max_model_len: int | N
 
 async def _post(server: servers.Server, path: str, body: dict) -> tuple[int, bytes, str]:
     """POST; (status, body, what a server for a class says of its limits)."""
-    async def send() -> tuple[int, bytes, str]:
+    async def once() -> tuple[int, bytes, str]:
         async with server.session.post(server.root + path, json=body) as answer:
             return answer.status, await answer.read(), answer.headers.get("x-workshop-limits", "")
 
     try:
         try:
-            return await send()
+            return await once()
         except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError):
-            return await send()         # the server closed the connection after the answer before (see use.client)
+            return await once()         # the server closed the connection after the answer before (see use.client)
     except (aiohttp.ClientError, TimeoutError, OSError) as error:
         raise WorkshopError(f"{server.url} broke off ({str(error) or type(error).__name__}).",
                             "`workshop servers` says whether it still runs.") from None

@@ -11,8 +11,11 @@ import difflib
 import functools
 import getpass
 import inspect
+import json
 import os
+import time
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 
 import httpx
 import openai
@@ -23,8 +26,8 @@ from workshop.launch.records import ServerRecord
 from workshop.use import refusals
 
 CONNECT_TIMEOUT_S = 5.0
-CLOSED = ("RemoteProtocolError", "ReadError", "WriteError")     # httpx's, or its successor's: as openai has it
-TOO_MANY, SMALLEST_VOCABULARY = 10_000_000, 1000      # logprobs: more than any vocabulary has, fewer than any
+CLOSED = ("RemoteProtocolError", "ReadError", "WriteError")     # by name: openai brings its own edition of httpx
+STALE_S = 1.0       # a connection that the server closed long ago fails at once
 START = "Start one: `workshop serve --background`, or run the panel of notebook 00_start."
 
 
@@ -53,7 +56,7 @@ class Client:
             prompt: a string, a list of strings, or token ids.
             **sampling: vLLM's sampling parameters by their own names (max_tokens, min_tokens, temperature,
                 top_k, top_p, min_p, frequency_penalty, logprobs, prompt_logprobs, seed, n, stream, …).
-                logprobs=-1 gives the whole vocabulary, where the server allows it.
+                logprobs=-1 asks for the whole vocabulary, which the server must allow.
 
         Raises:
             BadInput: the name of a parameter, or its value, is not one that the server takes.
@@ -65,14 +68,18 @@ class Client:
         except BadInput as error:
             if sampling.get("logprobs") != -1 or not refusals.takes_no_minus_one(error.message):
                 raise
-        # vLLM 0.25 knows -1 only as the server's flag. Asked for too many, any version says how many there are.
-        try:
-            return self._request(create, "CompletionRequest", {**sampling, "logprobs": TOO_MANY}, prompt=prompt)
-        except BadInput as error:
-            most = refusals.logprobs_limit(error.message)
-            if most is None or most < SMALLEST_VOCABULARY:      # the server's own limit: it does not list all
-                raise
-        return self._request(create, "CompletionRequest", {**sampling, "logprobs": most}, prompt=prompt)
+        # vLLM 0.25 knows -1 only as the server's flag, and dies when asked for more than the vocabulary has.
+        return self._request(create, "CompletionRequest", {**sampling, "logprobs": self._vocabulary()}, prompt=prompt)
+
+    def _vocabulary(self) -> int:
+        """Return how many tokens the model has, as its folder says where this machine can read it."""
+        for served in self.openai.models.list().data:
+            path = Path(getattr(served, "root", None) or "") / "config.json"
+            if served.id == self.model and path.is_file():
+                config = json.loads(path.read_text(encoding="utf-8"))
+                return (config.get("text_config") or config)["vocab_size"]
+        raise BadInput("This server's vLLM does not know logprobs=-1 for the whole vocabulary.",
+                       "Say how many tokens the model has, or how many you want to see, such as 20.")
 
     def chat(self, messages: str | list[dict], **sampling):
         """Return the answer to a conversation (an `openai` ChatCompletion); a string is one user message."""
@@ -88,13 +95,14 @@ class Client:
         self._refuse_unknown(extra, known, schema)
         body = {**extra, **dict(direct.pop("extra_body", None) or {})}
         send = functools.partial(create, model=self.model, **content, **direct, extra_body=body or None)
+        began = time.monotonic()
         try:
             try:
                 return send()
             except openai.APIConnectionError as error:
                 # A server may close a connection after an answer without a word, and the next request finds out
                 # (vLLM 0.25 does it after each chat with a model that has no template).
-                if type(error.__cause__).__name__ not in CLOSED:
+                if type(error.__cause__).__name__ not in CLOSED or time.monotonic() - began > STALE_S:
                     raise
                 return send()
         except openai.OpenAIError as error:

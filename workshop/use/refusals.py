@@ -38,8 +38,11 @@ def remedy(said: str) -> str:
 def sentence(message: str) -> str:
     """Return what a refusal says, without the stop: its first line, or what a list of validation errors names first."""
     first = (message.strip().splitlines() or ["no word"])[0].rstrip(".")
-    named = re.search(r"'msg': (['\"])(?:Value error, )?(.+?)\1, 'input'", message) if first.endswith(":") else None
-    return named[2].rstrip(".") if named else first
+    if not first.endswith(":"):
+        return first
+    said = re.search(r"'msg': (['\"])(?:Value error, )?(.+?)\1, 'input'", message)
+    place = re.search(r"'loc': \('body', .*?'?(\w+)'?\)", message)
+    return (f"{place[1]}: " if place else "") + said[2].rstrip(".") if said else first
 
 
 def takes_no_minus_one(said: str) -> bool:

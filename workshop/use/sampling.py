@@ -80,8 +80,8 @@ def next_token_probabilities(
         stop_tokens: what min_tokens forbids (the end-of-text token and `stop_token_ids`).
         logits: token → logit of the whole vocabulary, used instead of `logprobs`. A logprob is a logit minus a
             constant; every other step ignores that constant, but repetition_penalty divides by it.
-        exact_top_k: of tokens that tie with the k-th, keep as many as make k, by their ids. So does vLLM's kernel on
-            GPUs, where 8 or more sequences are sampled at once; on a CPU, and for fewer, vLLM keeps them all.
+        exact_top_k: of tokens that tie with the k-th, keep as many as make k, by their ids. So does vLLM's Triton
+            kernel for GPUs (0.25.1: where 8 or more sequences are sampled at once); its PyTorch code keeps them all.
 
     Returns:
         Token → probability, summing to 1, without the tokens of probability zero.

@@ -86,7 +86,7 @@ def _top_k(settings: Settings, result: Pipeline) -> str:
     if step is None or step.removed == 0:
         return f"No more than {k:,} tokens were left anyway: it removes nothing."
     left = len(step.probabilities)
-    ties = f", {left - k} more because they tie with the last (a GPU keeps exactly {k:,})" if left > k else ""
+    ties = f", {left - k} more because they tie with the last (on GPUs vLLM may keep exactly {k:,})" if left > k else ""
     held = _held(result, "top_k")
     return f"Only the {k:,} most probable may come{ties}; they held {percent(held)}."
 
