@@ -176,15 +176,3 @@ def test_it_is_always_a_distribution_and_keeps_the_ranks(size, seed, temperature
     assert max(logprobs, key=logprobs.get) in {token for token in p if p[token] == max(p.values())}
     kept, dropped = min(logprobs[token] for token in p), [x for token, x in logprobs.items() if token not in p]
     assert all(x <= kept + 1e-12 for x in dropped)
-
-
-def test_a_step_for_8192_tokens_takes_less_than_16_ms():
-    import time
-    logprobs = as_logprobs(model(8192, 1))
-    times = []
-    for _ in range(7):
-        start = time.process_time()
-        next_token_probabilities(logprobs, temperature=0.8, top_k=500, top_p=0.95, min_p=0.001,
-                                 frequency_penalty=0.5, output_tokens=[1, 2, 3])
-        times.append(time.process_time() - start)
-    assert sorted(times)[3] < 0.016   # 5 ms measured on one 2.6-GHz core

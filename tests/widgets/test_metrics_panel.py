@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 
 import pytest
 
@@ -47,18 +46,6 @@ def test_a_higher_usage_is_drawn_higher():
 @pytest.mark.parametrize(("largest", "top"), [(0, 5), (3, 5), (7, 10), (11, 20), (21, 50), (640, 1000)])
 def test_the_axis_ends_at_a_round_number(largest, top):
     assert metrics_panel._round_up(largest) == top
-
-
-def test_a_step_of_ten_minutes_of_looks_takes_less_than_a_frame():
-    looks = [look(second, second % 9, (second % 100) / 100, 50.0 * second) for second in range(metrics_panel.KEPT)]
-    best = min(timed(lambda: metrics_panel.panel_html(looks)) for _ in range(5))
-    assert best < 0.016
-
-
-def timed(call) -> float:
-    began = time.perf_counter()
-    call()
-    return time.perf_counter() - began
 
 
 def test_a_server_that_is_away_is_said_in_the_panel():

@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 import random
 import re
-import statistics
-import time
 
 import pytest
 
@@ -261,18 +259,6 @@ class TestComparison:
         explorer.sliders["temperature"].value = 0
         explorer.completions.run()
         assert "one completion stands for all" in explorer.completions.picture.value
-
-
-def test_a_step_takes_at_most_16_ms_of_kernel_time():
-    explorer = SamplingExplorer(Made(8192), settings=Settings(temperature=1.2, top_k=100, top_p=0.95, min_p=0.001,
-                                                              frequency_penalty=0.5))
-    explorer.sample()
-    times = []
-    for step in range(15):
-        start = time.process_time()   # other tests run on the same cores
-        explorer.sliders["temperature"].value = 0.5 + 0.05 * step
-        times.append(time.process_time() - start)
-    assert statistics.median(times) < 0.016, times   # 8 ms measured
 
 
 @pytest.mark.live
