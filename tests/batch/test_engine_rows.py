@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 from types import SimpleNamespace
 
@@ -18,12 +19,14 @@ LONGEST = 100
 @pytest.fixture(scope="module")
 def llm():
     """What `Maker` needs of an LLM: its tokenizer and two facts."""
-    answer_for_vllm()
+    version = importlib.metadata.version
+    answer_for_vllm()                   # replaces it for the whole process
     from vllm.tokenizers import get_tokenizer
 
     config = SimpleNamespace(max_model_len=LONGEST, get_diff_sampling_param=dict)
-    return SimpleNamespace(get_tokenizer=lambda: get_tokenizer(str(TEACHING_FOLDER)),
-                           llm_engine=SimpleNamespace(model_config=config))
+    yield SimpleNamespace(get_tokenizer=lambda: get_tokenizer(str(TEACHING_FOLDER)),
+                          llm_engine=SimpleNamespace(model_config=config))
+    importlib.metadata.version = version
 
 
 @pytest.fixture
