@@ -130,8 +130,7 @@ def chain() -> str:
         ratio = statistics.median(mine / theirs for mine, theirs in zip(
             *one["offline_to_generate"]["tokens_per_s"].values(), strict=True))
         before = one["offline_to_generate"].get("before")
-        was = (f"before rows were tokenized together: {before['ratio']:.2f}" if before else
-               "before rows were tokenized together")
+        was = "before rows were tokenized together" + (f": {before['ratio']:.2f}" if before else "")
         return f"**{ratio:.2f}**, {one['offline_to_generate']['rows']:,} rows ({was})"
 
     def killed(one: dict) -> str:

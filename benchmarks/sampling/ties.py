@@ -14,10 +14,7 @@ from collections import Counter
 from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).resolve().parents[2])]
-import math  # noqa: E402
-
 import truth  # noqa: E402
-from scipy.stats import chi2  # noqa: E402
 
 CASES = ("everything off", "top_k 20, temperature 1.5", "top_k 30, top_p 0.8, temperature 1.5",
          "top_p 0.9, temperature 0.6")
@@ -35,12 +32,6 @@ def together(llm, prompt: str, listed: int) -> tuple[dict[int, float], list[int]
     return dict(most), sorted(found.values(), reverse=True)
 
 
-def p_value(counts: Counter, result) -> float:
-    """Return how probable such counts are, if the result is what was sampled from."""
-    statistic, freedom, _ = truth.chi_square(counts, result)
-    return 0.0 if math.isinf(statistic) else float(chi2.sf(statistic, freedom)) if freedom else 1.0
-
-
 def compare(llm) -> list[dict]:
     """Return a row for each prompt, setting and seed."""
     server, rows = truth.Server(llm), []
@@ -53,8 +44,8 @@ def compare(llm) -> list[dict]:
                 answer = llm.complete(prompt, max_tokens=1, n=truth.SAMPLES, seed=seed, return_token_ids=True,
                                       **case.settings.request())
                 counts = Counter(choice.token_ids[0] for choice in answer.choices)
-                all_kept, exactly_k = (p_value(counts, compute(logprobs, case.settings, (), (), 0.0))
-                                       for compute in (truth.ours, truth.on_gpu))
+                results = (compute(logprobs, case.settings, (), (), 0.0) for compute in (truth.ours, truth.on_gpu))
+                all_kept, exactly_k = (truth.p_value(*truth.chi_square(counts, one)[:2]) for one in results)
                 rows.append({"prompt": prompt, "case": case.name, "seed": seed, "p_all_ties_kept": all_kept,
                              "p_exactly_k": exactly_k, "logprobs_differ_by": differ, "vectors_of_32": vectors})
     return rows

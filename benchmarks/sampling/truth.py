@@ -228,8 +228,12 @@ def compare(server: Server, case: Case, prompt: str, compute: Compute = ours) ->
         result = compute(logprobs, case.settings, first, prompt_tokens, offset)
         more, free, compared = chi_square(counts, result)
         statistic, freedom, cells = statistic + more, freedom + free, cells + compared
-    p = 0.0 if math.isinf(statistic) else (float(chi2.sf(statistic, freedom)) if freedom else 1.0)
-    return Outcome(case.name, prompt, p, cells, len(found))
+    return Outcome(case.name, prompt, p_value(statistic, freedom), cells, len(found))
+
+
+def p_value(statistic: float, freedom: int) -> float:
+    """Return how probable a deviation as large is by chance; 0 if something impossible was sampled."""
+    return 0.0 if math.isinf(statistic) else (float(chi2.sf(statistic, freedom)) if freedom else 1.0)
 
 
 def chi_square(counts: Counter, result: Pipeline) -> tuple[float, int, int]:

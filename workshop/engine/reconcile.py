@@ -208,8 +208,9 @@ def _speed_rows(case: Case, plan: Plan) -> list[Row]:
 
     One request at both ends of an interval: at the end alone, a batch that is nearly done looks the same.
     """
-    engines = {line.engine: [one for one in case.log.throughput if one.engine == line.engine]
-               for line in case.log.throughput}
+    engines: dict[int, list] = {}
+    for line in case.log.throughput:
+        engines.setdefault(line.engine, []).append(line)
     alone = [after.generation_tokens_per_s for lines in engines.values() for before, after in pairwise(lines)
              if before.running == after.running == 1 and before.waiting == after.waiting == 0]
     if not alone or not plan.single_stream_tokens_per_s:
