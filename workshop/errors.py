@@ -2,6 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
+UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def plain(text: str) -> str:
+    """Return text that a terminal only shows: control characters, which would move or colour it, as their escapes."""
+    return UNPRINTABLE.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
 
 class WorkshopError(Exception):
     """Something asked for could not be done.
@@ -14,8 +23,8 @@ class WorkshopError(Exception):
     exit_code = 1
 
     def __init__(self, message: str, remedy: str = ""):
-        self.message, self.remedy = message, remedy
-        super().__init__(f"{message} {remedy}".strip())
+        self.message, self.remedy = plain(message), plain(remedy)
+        super().__init__(f"{self.message} {self.remedy}".strip())
 
     def _render_traceback_(self) -> list[str]:
         """Notebooks show the sentence, not forty lines of frames (an IPython hook)."""
