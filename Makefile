@@ -1,7 +1,7 @@
 # Every target is one or two commands; `make help` lists them.
 PYTHON ?= python3
-VENV   ?= $(or $(WORKSHOP_VENV),.venv)
-BIN    := $(VENV)/bin
+# Makes the environment if it is not there, then runs a program of it: $(IN) [SET] -- COMMAND
+IN     := $(PYTHON) locks/install.py
 
 .PHONY: help workshop test bench slides site lock
 .DEFAULT_GOAL := help
@@ -11,25 +11,19 @@ help:       ## this list
 	@echo "  LOCAL=no: without the local server (no torch); WORKSHOP_URL=…: use that server; PYTHON=…: another Python"
 
 workshop:   ## set everything up, start a server, open JupyterLab on the first notebook (Ctrl-C ends both)
-	@$(PYTHON) workshop/install.py
-	@$(BIN)/workshop lab
+	@$(IN) -- workshop lab
 
 test:       ## set up and run every test that this machine can run
-	@$(PYTHON) workshop/install.py dev
-	@$(BIN)/python -m pytest
+	@$(IN) dev -- python -m pytest
 
 bench:      ## measure what the README says (about 10 minutes)
-	@$(PYTHON) workshop/install.py dev
-	@$(BIN)/python benchmarks/start.py
+	@$(IN) dev -- python benchmarks/start.py
 
 slides:     ## build the slides: slides/build/workshop.html and .pdf (needs Node with npm, and Chromium)
-	@$(PYTHON) workshop/install.py
-	@$(BIN)/python slides/build.py
+	@$(IN) -- python slides/build.py
 
 site:       ## run the notebooks and render them to pages that read without a kernel: site/index.html
-	@$(PYTHON) workshop/install.py
-	@$(BIN)/python docs/site/build.py
+	@$(IN) -- python docs/site/build.py
 
 lock:       ## renew the locked versions (needs the network)
-	@$(PYTHON) workshop/install.py dev && $(BIN)/python -m pip install --quiet uv
-	@$(BIN)/python locks/renew.py
+	@$(IN) dev -- python locks/renew.py

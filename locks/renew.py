@@ -1,12 +1,14 @@
 """Renew the locks: `make lock`. Resolves pyproject.toml for Python ≥ 3.11 on every system, with hashes.
 
-Three files, all of one resolution: base.txt (light: no torch), local.txt (base and vLLM on the CPU), dev.txt (and
-what the tests need). They are installed with `--no-deps`, so what stands in LEFT_OUT is never downloaded:
+Four files: base.txt (light: no torch), local.txt (base and vLLM on the CPU), dev.txt (and what the tests need), all of
+one resolution, and torch.txt (PyTorch's CPU build, whose index is its own). They are installed with `--no-deps`, so
+what stands in LEFT_OUT is never downloaded:
 
-- torch is installed on its own, before the rest, in its CPU build (see workshop/install.py);
+- torch comes from torch.txt;
 - torchvision, torchaudio, torchcodec: their usual builds are CUDA ones, and fail to import beside a CPU torch.
   A text model needs none of them;
-- triton (1 GB) compiles kernels for GPUs, and vLLM on the CPU does without; opencv is for pictures and videos.
+- triton (1 GB) compiles kernels for GPUs, and vLLM on the CPU does without; opencv is for pictures and videos;
+- httptools: without it uvicorn reads HTTP with h11, which limits the size of headers; httptools does not.
 """
 
 from __future__ import annotations
@@ -16,31 +18,49 @@ import subprocess
 import sys
 from pathlib import Path
 
+from with_uv import TORCH_INDEX
+
 HERE = Path(__file__).parent
-LEFT_OUT = ("torch", "torchvision", "torchaudio", "torchcodec", "triton", "opencv-python-headless")
+LEFT_OUT = ("torch", "torchvision", "torchaudio", "torchcodec", "triton", "opencv-python-headless",
+            "httptools")
 SETS = {"dev": ("--extra", "local", "--extra", "dev"), "local": ("--extra", "local"), "base": ()}
-# The package itself is installed with --no-build-isolation: what builds it is locked as well.
-BUILD = "hatchling\neditables\n"
+# The package itself is installed with --no-build-isolation: what builds it is locked as well, and what installs.
+BUILD = "hatchling\neditables\nuv\n"
+LOCK = ("--universal", "--generate-hashes", "--python-version", "3.11", "--quiet", "--no-header", "--no-annotate")
 
 
-def compile_lock(name: str, extras: tuple[str, ...]) -> None:
+def compile_lock(name: str, extras: tuple[str, ...], torch: str) -> None:
     """Write locks/NAME.txt; the smaller sets take the versions of the largest."""
-    torch = re.search(r'"torch==([\d.]+)', (HERE.parent / "pyproject.toml").read_text())[1]
     (HERE / "build.in").write_text(BUILD)
-    (HERE / "overrides.in").write_text(f"torch=={torch}+cpu; sys_platform == 'linux'\n")
+    (HERE / "overrides.in").write_text(f"{torch}; sys_platform == 'linux'\n")
     constraints = () if name == "dev" else ("--constraint", str(HERE / "dev.txt"))
     left_out = [part for package in LEFT_OUT for part in ("--no-emit-package", package)]
-    subprocess.run(
-        [sys.executable, "-m", "uv", "pip", "compile", "pyproject.toml", "locks/build.in", *extras, "--universal",
-         "--generate-hashes", "--python-version", "3.11", "--override", "locks/overrides.in", *constraints, *left_out,
-         "--quiet", "--upgrade", "--no-header", "--no-annotate", "--output-file", f"locks/{name}.txt"],
-        cwd=HERE.parent, check=True)
+    compile_with_uv("pyproject.toml", "locks/build.in", *extras, "--override", "locks/overrides.in", *constraints,
+                    *left_out, "--upgrade", "--output-file", f"locks/{name}.txt")
     for scrap in ("build.in", "overrides.in"):
         (HERE / scrap).unlink()
 
 
+def compile_torch(torch: str) -> None:
+    """Write locks/torch.txt with the hashes of PyTorch's own index, for every Python and processor that it lists."""
+    (HERE / "torch.in").write_text(f"{torch} ; sys_platform == 'linux'\n")
+    try:
+        compile_with_uv("locks/torch.in", "--no-deps", "--index-url", TORCH_INDEX, "--output-file", "locks/torch.txt")
+    except subprocess.CalledProcessError:
+        print(f"locks/torch.txt is left as it is: {TORCH_INDEX} cannot be reached.")
+    (HERE / "torch.in").unlink()
+
+
+def compile_with_uv(*args: str) -> None:
+    """Resolve with uv."""
+    subprocess.run([sys.executable, "-m", "uv", "pip", "compile", *LOCK, *args], cwd=HERE.parent, check=True)
+
+
 if __name__ == "__main__":
+    pinned = re.search(r'"(torch==[\d.]+)', (HERE.parent / "pyproject.toml").read_text())[1]
+    torch = f"{pinned}+cpu"
+    compile_torch(torch)
     for name, extras in SETS.items():
-        compile_lock(name, extras)
+        compile_lock(name, extras, torch)
         packages = re.findall(r"^[\w.-]+(?:\[.*\])?==", (HERE / f"{name}.txt").read_text(), re.MULTILINE)
         print(f"locks/{name}.txt: {len(packages)} packages")

