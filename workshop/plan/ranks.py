@@ -129,7 +129,7 @@ def stand_ins(m: ModelConfig) -> tuple[int, ...]:
     Layers that a quantisation's ignore list names by number stand for themselves.
     """
     ignore = m.quantization.ignore if m.quantization else ()
-    named = {int(n) for pattern in ignore if "layers" in pattern for n in re.findall(r"\d+", pattern)}
+    named = {int(n) for pattern in ignore if "layers" in pattern for n in re.findall(r"(?<!\d)\d{1,4}(?!\d)", pattern)}
     first: dict[tuple[bool, bool], int] = {}
     return tuple(i if i in named else first.setdefault(layer_kind(m, i), i) for i in range(m.num_hidden_layers))
 

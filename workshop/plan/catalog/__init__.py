@@ -11,11 +11,12 @@ from pathlib import Path
 from workshop.errors import BadInput
 from workshop.plan.catalog.config import ModelConfig
 from workshop.plan.catalog.gpus import GPU, list_gpus, load_gpu
-from workshop.plan.catalog.read import from_dict, read_file
+from workshop.plan.catalog.read import existing, from_dict, read_file
 
 __all__ = ["GPU", "ModelConfig", "list_gpus", "list_models", "load_gpu", "load_model"]
 
 HERE = Path(__file__).parent
+LONGEST_SHOWN = 200      # letters of a name in a message
 
 
 @lru_cache(maxsize=1)
@@ -62,12 +63,11 @@ def load_model(name_or_path: str | Path | ModelConfig) -> ModelConfig:
         found = _catalogued(known)
         asked = next((h for h in found.hub_ids if h.lower() == str(name_or_path).lower()), None)
         return replace(found, hub_ids=(asked, *(h for h in found.hub_ids if h != asked))) if asked else found
-    path = Path(name_or_path).expanduser()
-    if path.exists():
+    if path := existing(name_or_path):
         return read_file(path)
-    near = difflib.get_close_matches(str(name_or_path).lower(), _names(), 3, cutoff=0.5)
+    said = str(name_or_path)[:LONGEST_SHOWN]
+    near = difflib.get_close_matches(said.lower(), _names(), 3, cutoff=0.5)
     near_names = list(dict.fromkeys(_names()[n] for n in near))
     hint = f"Nearest: {', '.join(near_names)}. " if near_names else ""
-    raise BadInput(f"The model {str(name_or_path)!r} is not in the catalogue, and no folder or file of that name "
-                   "exists.",
+    raise BadInput(f"The model {said!r} is not in the catalogue, and no folder or file of that name exists.",
                    f"{hint}Give a catalogue name (workshop plan --list-models) or a folder with a config.json.")

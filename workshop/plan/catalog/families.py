@@ -44,13 +44,13 @@ def _qwen_window(f: Fields) -> int | None:
 
 def _sparse_layers(f: Fields) -> frozenset[int]:
     step = f.int("decoder_sparse_step", 1)
-    dense = set(f.list("mlp_only_layers"))
+    dense = set(f.list("mlp_only_layers", int))
     return frozenset(i for i in range(f.layers) if i not in dense and (i + 1) % step == 0)
 
 
 def qwen2_moe(f: Fields) -> dict:
     moe = Moe(f.first_int("num_experts", "num_local_experts"), f.int("num_experts_per_tok"),
-              f.int("moe_intermediate_size"), f.int("shared_expert_intermediate_size"), _sparse_layers(f),
+              f.int("moe_intermediate_size"), f.int("shared_expert_intermediate_size", least=0), _sparse_layers(f),
               shared_gate=True)
     return {"traits": Traits(qkv_bias=True), "moe": moe, "window": _qwen_window(f)}
 
@@ -127,7 +127,7 @@ def gpt_neox(f: Fields) -> dict:
     bias = f.flag("attention_bias", True)
     traits = Traits(gated_mlp=False, qkv_bias=bias, o_bias=bias, mlp_bias=True, norms=2, norm_bias=True,
                     parallel_block=f.flag("use_parallel_residual", True))
-    return {"traits": traits, "partial_rotary": f.number("rotary_pct", 0.25)}
+    return {"traits": traits, "partial_rotary": f.number("rotary_pct", 0.25, 1)}
 
 
 def starcoder2(f: Fields) -> dict:
@@ -145,7 +145,7 @@ def granite(f: Fields) -> dict:
 
 
 def minicpm(f: Fields) -> dict:
-    if f.int("num_experts", 0):
+    if f.int("num_experts", 0, least=0):
         f.refuse("num_experts", "makes this a MiniCPM-MoE, which is not planned")
     return {"traits": Traits(embedding_scaled=True), "tie": f.flag("tie_word_embeddings", True)}
 
@@ -163,13 +163,13 @@ def minicpm3(f: Fields) -> dict:
 def deepseek(f: Fields) -> dict:
     mla = Mla(f.int("kv_lora_rank"), f.optional_int("q_lora_rank"), f.int("qk_nope_head_dim"),
               f.int("qk_rope_head_dim"), f.int("v_head_dim"))
-    experts = f.int("n_routed_experts", 0)
+    experts = f.int("n_routed_experts", 0, least=0)
     moe = None
     if experts:
-        first, freq = f.int("first_k_dense_replace", 0), f.int("moe_layer_freq", 1)
+        first, freq = f.int("first_k_dense_replace", 0, least=0), f.int("moe_layer_freq", 1)
         layers = frozenset(i for i in range(f.layers) if i >= first and i % freq == 0)
         each = f.int("moe_intermediate_size")
-        moe = Moe(experts, f.int("num_experts_per_tok"), each, each * (f.int("n_shared_experts", 0)), layers,
+        moe = Moe(experts, f.int("num_experts_per_tok"), each, each * f.int("n_shared_experts", 0, least=0), layers,
                   router_bias=f.text("topk_method", "") == "noaux_tc")
     return {"traits": Traits(), "mla": mla, "moe": moe, "head_dim": mla.qk_nope_head_dim + mla.qk_rope_head_dim,
             "kv_heads": f.int("num_attention_heads"), "rotary_dim": mla.qk_rope_head_dim}
@@ -186,9 +186,11 @@ def gpt_oss(f: Fields) -> dict:
 
 def llama4(f: Fields) -> dict:
     chunk = f.optional_int("attention_chunk_size")
-    no_rope = f.list("no_rope_layers") or [int((i + 1) % 4 != 0) for i in range(f.layers)]
-    step = f.int("interleave_moe_layer_step", 1)
-    layers = frozenset(f.list("moe_layers") or [i for i in range(f.layers) if step and (i + 1) % step == 0])
+    no_rope = f.list("no_rope_layers", int) or [int((i + 1) % 4 != 0) for i in range(f.layers)]
+    if len(no_rope) != f.layers:
+        f.refuse("no_rope_layers", f"names {len(no_rope)} layers, num_hidden_layers {f.layers}")
+    step = f.int("interleave_moe_layer_step", 1, least=0)
+    layers = frozenset(f.list("moe_layers", int) or [i for i in range(f.layers) if step and (i + 1) % step == 0])
     moe = Moe(f.int("num_local_experts"), f.int("num_experts_per_tok"), f.int("intermediate_size"),
               f.int("intermediate_size"), layers)
     return {"traits": Traits(), "moe": moe, "intermediate": f.int("intermediate_size_mlp"),
@@ -196,15 +198,14 @@ def llama4(f: Fields) -> dict:
 
 
 def jamba(f: Fields) -> dict:
-    offset, period = f.int("attn_layer_offset"), f.int("attn_layer_period")
+    offset, period = f.int("attn_layer_offset", least=0), f.int("attn_layer_period")
     mamba_layers = frozenset(i for i in range(f.layers) if i % period != offset)
-    e_off, e_period = f.int("expert_layer_offset"), f.int("expert_layer_period")
+    e_off, e_period = f.int("expert_layer_offset", least=0), f.int("expert_layer_period")
     moe = Moe(f.int("num_experts"), f.int("num_experts_per_tok"), f.int("intermediate_size"), 0,
               frozenset(i for i in range(f.layers) if i % e_period == e_off))
     hidden = f.int("hidden_size")
-    rank = f.raw.get("mamba_dt_rank", "auto")
-    mamba = Mamba(mamba_layers, f.int("mamba_d_state", 16), f.int("mamba_d_conv", 4), f.int("mamba_expand", 2),
-                  -(-hidden // 16) if rank == "auto" else int(rank))
+    rank = -(-hidden // 16) if f.text("mamba_dt_rank", "") == "auto" else f.int("mamba_dt_rank", -(-hidden // 16))
+    mamba = Mamba(mamba_layers, f.int("mamba_d_state", 16), f.int("mamba_d_conv", 4), f.int("mamba_expand", 2), rank)
     return {"traits": Traits(rope=False), "moe": moe if moe.num_experts > 1 else None, "mamba": mamba}
 
 

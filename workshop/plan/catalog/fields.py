@@ -2,67 +2,79 @@
 
 from __future__ import annotations
 
+import math
+import reprlib
 from collections.abc import Mapping
 from typing import NoReturn
 
 from workshop.errors import BadInput
 
 # Far above any model that exists, far below what would make the arithmetic meaningless.
-LARGEST = {
-    "hidden_size": 1 << 18, "num_hidden_layers": 2048, "vocab_size": 1 << 24, "intermediate_size": 1 << 21,
-    "num_attention_heads": 4096, "num_key_value_heads": 4096, "head_dim": 4096, "num_experts": 1 << 16,
-    "max_position_embeddings": 1 << 28,
-}
+LARGEST = {name: most for most, names in (
+    (1 << 18, "hidden_size n_embd n_embed"),
+    (2048, "num_hidden_layers n_layer"),
+    (1 << 24, "vocab_size"),
+    (1 << 21, "intermediate_size n_inner ffn_dim ffn_hidden_size moe_intermediate_size intermediate_size_mlp "
+              "shared_expert_intermediate_size"),
+    (4096, "num_attention_heads n_head num_key_value_heads num_kv_heads n_head_kv head_dim"),
+    (1 << 16, "num_experts num_local_experts n_routed_experts n_shared_experts"),
+    (1 << 28, "max_position_embeddings n_positions n_ctx max_sequence_length original_max_position_embeddings"),
+    (32, "bits w_bit num_bits"),
+) for name in names.split()}
+LARGEST_OTHER = 1 << 24
+LARGEST_FACTOR = 1 << 20      # by which rope scaling may stretch the positions
+LONGEST_LIST = 4096
 
 
 class Fields:
-    """The fields of one config.json; every access checks the value and names the field when it is wrong."""
+    """The fields of one config.json, or of an object in it; every access checks the value and names the wrong field."""
 
-    def __init__(self, raw: Mapping, where: str):
-        self.raw, self.where, self.layers = raw, where, 0
+    def __init__(self, raw: Mapping, where: str, inside: str = ""):
+        self.raw, self.where, self.inside, self.layers = raw, where, inside, 0
 
     def refuse(self, name: str, why: str) -> NoReturn:
-        raise BadInput(f"{self.where}: {name} {why}.", "Give the config.json as the model's authors published it.")
+        raise BadInput(f"{self.where}: {self.inside}{name} {why}.",
+                       "Give the config.json as the model's authors published it.")
+
+    def is_not(self, name: str, value: object, what: str) -> NoReturn:
+        self.refuse(name, f"is {reprlib.repr(value)}, not {what}")
 
     def has(self, name: str) -> bool:
         return self.raw.get(name) is not None
 
-    def int(self, name: str, default: int | None = None, least: int = 0) -> int:
-        """Return a whole number; a missing field without default is refused by name."""
+    def int(self, name: str, default: int | None = None, least: int = 1) -> int:
+        """Return a whole number of at least `least`; a missing field without default is refused by name."""
         value = self.raw.get(name)
         if value is None:
             if default is None:
                 self.refuse(name, "is missing")
             return default
-        if isinstance(value, bool) or not isinstance(value, int):
-            if not (isinstance(value, float) and value.is_integer()):
-                self.refuse(name, f"is {value!r}, not a whole number")
-            value = int(value)
-        if value < least:
-            self.refuse(name, f"is {value}, and must be at least {least}")
-        if value > LARGEST.get(name, 1 << 40):
-            self.refuse(name, f"is {value}, more than any model has (at most {LARGEST.get(name, 1 << 40)})")
-        return value
-
-    def positive(self, *names: str, default: int | None = None) -> int:
-        """Return the first field of `names` that is there, as a number of at least 1."""
-        for name in names:
-            if self.has(name):
-                return self.int(name, least=1)
-        if default is None:
-            self.refuse(names[0], "is missing")
-        return default
+        whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
+        if isinstance(value, bool) or not whole:
+            self.is_not(name, value, "a whole number")
+        most = LARGEST.get(name, LARGEST_OTHER)
+        if not least <= value <= most:
+            self.refuse(name, f"is {reprlib.repr(value)}, and must be between {least} and {most}")
+        return int(value)
 
     def first_int(self, *names: str, default: int | None = None) -> int:
-        return self.positive(*names, default=default)
+        """Return the first field of `names` that is there."""
+        name = next((name for name in names if self.has(name)), names[0])
+        return self.int(name, default)
 
     def optional_int(self, name: str) -> int | None:
-        return self.int(name, least=1) if self.has(name) else None
+        return self.int(name) if self.has(name) else None
 
-    def number(self, name: str, default: float) -> float:
-        value = self.raw.get(name, default)
-        if isinstance(value, bool) or not isinstance(value, (int, float)):
-            self.refuse(name, f"is {value!r}, not a number")
+    def number(self, name: str, default: float, most: float) -> float:
+        """Return a number above 0 and at most `most`."""
+        value = self.raw.get(name)
+        if value is None:
+            return default
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or (
+                isinstance(value, float) and not math.isfinite(value)):
+            self.is_not(name, value, "a number")
+        if not 0 < value <= most:
+            self.refuse(name, f"is {reprlib.repr(value)}, and must be above 0 and at most {most:g}")
         return float(value)
 
     def flag(self, name: str, default: bool = False) -> bool:
@@ -70,27 +82,36 @@ class Fields:
         if value is None:
             return default
         if not isinstance(value, bool):
-            self.refuse(name, f"is {value!r}, not true or false")
+            self.is_not(name, value, "true or false")
         return value
 
     def text(self, name: str, default: str) -> str:
         value = self.raw.get(name)
         return value if isinstance(value, str) else default
 
-    def list(self, name: str) -> list:
+    def list(self, name: str, kind: type) -> list:
+        """Return a list whose items are all of one kind; [] where the field is missing."""
         value = self.raw.get(name)
         if value is None:
             return []
-        if not isinstance(value, list):
-            self.refuse(name, f"is {value!r}, not a list")
+        if not isinstance(value, list) or len(value) > LONGEST_LIST or any(type(item) is not kind for item in value):
+            words = {int: "whole numbers", str: "names"}[kind]
+            self.is_not(name, value, f"a list of at most {LONGEST_LIST} {words}")
         return value
+
+    def object(self, name: str) -> Fields:
+        """Return the fields of an object inside; it has none where the field is missing."""
+        value = self.raw.get(name)
+        if value is not None and not isinstance(value, Mapping):
+            self.is_not(name, value, "an object")
+        return Fields(value or {}, self.where, f"{self.inside}{name}.")
 
     def all_layers(self) -> frozenset[int]:
         return frozenset(range(self.layers))
 
     def layer_windows(self, window: int) -> tuple[int | None, ...]:
         """Return the window of each layer by `layer_types`, or () where the config has no such list."""
-        types = self.list("layer_types")
+        types = self.list("layer_types", str)
         if types and len(types) != self.layers:
             self.refuse("layer_types", f"names {len(types)} layers, num_hidden_layers {self.layers}")
         return tuple(window if t == "sliding_attention" else None for t in types)

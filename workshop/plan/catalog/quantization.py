@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
 
 from workshop.errors import BadInput
 from workshop.plan.catalog.config import Quantization
+from workshop.plan.catalog.fields import Fields
 
 # What `--quantization` may say, with the layout that the usual checkpoint of that name has.
 METHODS = {
@@ -21,6 +22,7 @@ METHODS = {
     "mxfp4": Quantization("mxfp4", 4, group_size=32, experts_only=True),
     "bitsandbytes": Quantization("bitsandbytes", 4, group_size=64),
 }
+MOST_REPETITIONS = 5      # of a pattern: each multiplies the time of a search that finds nothing by the name's length
 
 
 def from_name(name: str) -> Quantization:
@@ -39,52 +41,77 @@ def from_name(name: str) -> Quantization:
     return method
 
 
-def from_config(raw: Mapping, where: str) -> Quantization:
+def from_config(q: Fields) -> Quantization:
     """Read `quantization_config` (or `compression_config`); a method that is not known is refused by name."""
-    method = str(raw.get("quant_method", "")).lower().replace("_", "-")
-    ignore = tuple(raw.get("modules_to_not_convert") or raw.get("ignored_layers") or raw.get("ignore") or ())
+    method = q.text("quant_method", "").lower().replace("_", "-")
+    ignore = _ignored(q, "modules_to_not_convert", "ignored_layers", "ignore")
     if method == "fp8":
-        block = raw.get("weight_block_size")
-        return Quantization("fp8", 8, block=tuple(block) if block else None, ignore=ignore, activation_bits=8,
-                            static_activations=raw.get("activation_scheme") == "static",
-                            online=raw.get("is_checkpoint_fp8_serialized") is False)
+        return Quantization("fp8", 8, block=_block(q, "weight_block_size"), ignore=ignore, activation_bits=8,
+                            static_activations=q.text("activation_scheme", "") == "static",
+                            online=not q.flag("is_checkpoint_fp8_serialized", True))
     if method == "fbgemm-fp8":
         return Quantization("fbgemm_fp8", 8, group_size=0, ignore=ignore, activation_bits=8)
     if method in ("awq", "gptq", "awq-marlin", "gptq-marlin"):
         name = method.split("-")[0]
-        return Quantization(name, int(raw.get("bits") or raw.get("w_bit") or 4), ignore=ignore,
-                            group_size=int(raw.get("group_size") or raw.get("q_group_size") or 128),
-                            zero_points=name == "awq" and raw.get("zero_point", True))
+        group = "group_size" if q.has("group_size") else "q_group_size"
+        return Quantization(name, q.first_int("bits", "w_bit", default=4), ignore=ignore,
+                            group_size=max(0, q.int(group, 128, least=-1)),      # -1: one scale a row
+                            zero_points=name == "awq" and q.flag("zero_point", True))
     if method == "mxfp4":
         return Quantization("mxfp4", 4, group_size=32, ignore=ignore, experts_only=True)
     if method == "bitsandbytes":
-        bits = 4 if raw.get("load_in_4bit") or raw.get("_load_in_4bit") else 8
+        bits = 4 if q.flag("load_in_4bit") or q.flag("_load_in_4bit") else 8
         return Quantization("bitsandbytes", bits, group_size=64, ignore=ignore)
     if method == "compressed-tensors":
-        return _compressed_tensors(raw, ignore, where)
+        return _compressed_tensors(q, ignore)
     if method == "modelopt":
-        inner = raw.get("quantization") or raw
-        if "NVFP4" in str(inner.get("quant_algo", "")).upper():
-            return Quantization("modelopt_fp4", 4, group_size=16, ignore=tuple(inner.get("exclude_modules") or ignore))
-        return Quantization("modelopt", 8, ignore=tuple(inner.get("exclude_modules") or ignore), activation_bits=8,
-                            static_activations=True)
-    raise BadInput(f"{where}: quantization_config.quant_method {raw.get('quant_method')!r} is not known.",
-                   "Known: fp8, fbgemm_fp8, compressed-tensors, modelopt, awq, gptq, mxfp4, bitsandbytes.")
+        inner = q.object("quantization") if q.has("quantization") else q
+        ignore = _ignored(inner, "exclude_modules") or ignore
+        if "NVFP4" in inner.text("quant_algo", "").upper():
+            return Quantization("modelopt_fp4", 4, group_size=16, ignore=ignore)
+        return Quantization("modelopt", 8, ignore=ignore, activation_bits=8, static_activations=True)
+    q.is_not("quant_method", q.raw.get("quant_method"),
+             "one of fp8, fbgemm_fp8, compressed-tensors, modelopt, awq, gptq, mxfp4, bitsandbytes")
 
 
-def _compressed_tensors(raw: Mapping, ignore: tuple[str, ...], where: str) -> Quantization:
-    groups = raw.get("config_groups") or {}
-    weights = next((g["weights"] for g in groups.values() if g.get("weights")), None)
-    if not weights or not weights.get("num_bits"):
-        raise BadInput(f"{where}: quantization_config.config_groups names no weights with num_bits.",
-                       "Give the config.json as the model's authors published it.")
-    acts = next((g.get("input_activations") for g in groups.values()), None) or {}
-    strategy = weights.get("strategy", "channel")
-    block = tuple(weights["block_structure"]) if strategy == "block" and weights.get("block_structure") else None
-    group = {"tensor": -1, "channel": 0}.get(strategy, int(weights.get("group_size") or 0))
-    kv = raw.get("kv_cache_scheme") or {}
-    return Quantization("compressed-tensors", int(weights["num_bits"]), group_size=group, block=block, ignore=ignore,
-                        static_activations=bool(acts) and not acts.get("dynamic", False),
-                        activation_bits=int(acts.get("num_bits", 16)) if acts else 16,
-                        zero_points=not weights.get("symmetric", True),
-                        kv_cache_dtype="fp8" if kv.get("num_bits") == 8 else "auto")
+def _ignored(q: Fields, *names: str) -> tuple[str, ...]:
+    """The first list of modules that stay in 16 bit; `re:` patterns that would search for hours are refused."""
+    name = next((name for name in names if q.raw.get(name)), names[0])
+    patterns = q.list(name, str)
+    for pattern in patterns:
+        if pattern.startswith("re:") and not _searchable(pattern[3:]):
+            q.is_not(name, pattern, f"an expression of at most {MOST_REPETITIONS} repetitions, none in another")
+    return tuple(patterns)
+
+
+def _searchable(pattern: str) -> bool:
+    try:
+        re.compile(pattern)
+    except (re.error, RecursionError, OverflowError):
+        return False
+    return len(re.findall(r"[*+{]", pattern)) <= MOST_REPETITIONS and not re.search(r"[*+{].*\)[*+{]", pattern)
+
+
+def _block(q: Fields, name: str) -> tuple[int, int] | None:
+    """Rows and columns that share one scale; None where the field is missing."""
+    sizes = q.list(name, int)
+    if sizes and (len(sizes) != 2 or min(sizes) < 1):
+        q.is_not(name, sizes, "rows and columns")
+    return tuple(sizes) or None
+
+
+def _compressed_tensors(q: Fields, ignore: tuple[str, ...]) -> Quantization:
+    groups = q.object("config_groups")
+    groups = [groups.object(name) for name in groups.raw]
+    weights = next((group.object("weights") for group in groups if group.raw.get("weights")), None)
+    if not weights or not weights.has("num_bits"):
+        q.refuse("config_groups", "names no weights with num_bits")
+    acts = groups[0].object("input_activations")
+    strategy = weights.text("strategy", "channel")
+    group = {"tensor": -1, "channel": 0}.get(strategy, max(0, weights.int("group_size", 0, least=-1)))
+    kv = q.object("kv_cache_scheme")
+    return Quantization("compressed-tensors", weights.int("num_bits"), group_size=group, ignore=ignore,
+                        block=_block(weights, "block_structure") if strategy == "block" else None,
+                        static_activations=bool(acts.raw) and not acts.raw.get("dynamic"),
+                        activation_bits=acts.int("num_bits", 16), zero_points=not weights.flag("symmetric", True),
+                        kv_cache_dtype="fp8" if kv.int("num_bits", 16) == 8 else "auto")

@@ -8,11 +8,22 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from workshop.errors import BadInput
+from workshop.errors import BadInput, plain
 from workshop.plan.catalog import quantization as quant
 from workshop.plan.catalog.config import DTYPE_BYTES, ModelConfig
 from workshop.plan.catalog.families import FAMILIES, NESTED
-from workshop.plan.catalog.fields import Fields
+from workshop.plan.catalog.fields import LARGEST, LARGEST_FACTOR, Fields
+
+LARGEST_FILE_BYTES = 16 << 20      # of a config.json; those of models have some 10 kB
+
+
+def existing(name: str | Path) -> Path | None:
+    """Return the file or folder of that name (~ is one's home); None where there is none, or can be none."""
+    try:
+        path = Path(name).expanduser()
+        return path if path.exists() else None
+    except (OSError, RuntimeError, ValueError):     # too long, the home of nobody, half a character
+        return None
 
 
 def read_file(path: Path) -> ModelConfig:
@@ -21,13 +32,17 @@ def read_file(path: Path) -> ModelConfig:
     if not file.is_file():
         raise BadInput(f"{path} holds no config.json.", "Give a folder with a Hugging Face config.json, or the file.")
     try:
+        if file.stat().st_size > LARGEST_FILE_BYTES:
+            raise BadInput(f"{file} is too large for a config.json.", "Give a model's config.json.")
         raw = json.loads(file.read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    except OSError as error:
+        raise BadInput(f"{file} cannot be read: {error.strerror}.", "Give a file that you may read.") from None
+    except (ValueError, RecursionError) as error:     # bytes that are no text, numbers of thousands of digits
         raise BadInput(f"{file} is not whole JSON: {error}.", "Copy or download the file again.") from None
     if not isinstance(raw, dict):
         raise BadInput(f"{file} holds a {type(raw).__name__}, not an object of fields.", "Give a model's config.json.")
-    name = file.parent.name if file.name == "config.json" else file.stem
-    return replace(from_dict(raw, name=name or str(file), where=str(file)), location=str(file.parent))
+    name = file.absolute().parent.name if file.name == "config.json" else file.stem
+    return replace(from_dict(raw, name=plain(name or str(file)), where=str(file)), location=str(file.parent))
 
 
 def from_dict(raw: Mapping, *, name: str, where: str = "config.json") -> ModelConfig:
@@ -40,9 +55,11 @@ def from_dict(raw: Mapping, *, name: str, where: str = "config.json") -> ModelCo
     reader, types = FAMILIES[architecture]
     _check_model_type(raw, architecture, types, where)
     multimodal = architecture in NESTED
-    f = Fields({**_text_config(raw, where), **_outer(raw)} if multimodal else raw, where)
-    f.layers = f.positive("num_hidden_layers", "n_layer")
-    f.int("num_hidden_layers", f.layers, least=1)
+    text = Fields(raw, where).object("text_config").raw if multimodal else {}
+    if multimodal and not text:
+        Fields(raw, where).refuse("text_config", "is missing")
+    f = Fields({**text, **_outer(raw)} if multimodal else raw, where)
+    f.layers = f.first_int("num_hidden_layers", "n_layer")
     facts = reader(f)
     return _build(f, facts, architecture, name, multimodal, raw)
 
@@ -59,11 +76,11 @@ def _architecture(raw: Mapping, where: str) -> str:
                            "Give the config.json as the model's authors published it.")
         names = [str(model_type)]
     if not isinstance(names, list) or not isinstance(names[0], str):
-        raise BadInput(f"{where}: architectures is {names!r}, not a list of names.", "Give the published config.json.")
+        Fields(raw, where).is_not("architectures", names, "a list of names")
     if names[0] not in FAMILIES:
         near = difflib.get_close_matches(names[0], FAMILIES, 1)
         hint = f"Nearest: {near[0]}. " if near else ""
-        raise BadInput(f"{where}: the architecture {names[0]} is not known, and sizes are not guessed.",
+        raise BadInput(f"{where}: the architecture {names[0][:80]} is not known, and sizes are not guessed.",
                        f"{hint}Known: {', '.join(FAMILIES)}.")
     return names[0]
 
@@ -74,15 +91,8 @@ def _check_model_type(raw: Mapping, architecture: str, types: tuple[str, ...], w
         return
     other = next((a for a, (_, t) in FAMILIES.items() if model_type in t), None)
     if other:   # e.g. Llama in architectures, mixtral in model_type: one of the two is wrong
-        raise BadInput(f"{where}: architectures says {architecture}, but model_type {model_type!r} belongs to {other}.",
+        raise BadInput(f"{where}: architectures says {architecture}, but model_type {model_type} belongs to {other}.",
                        "Give the config.json as the model's authors published it.")
-
-
-def _text_config(raw: Mapping, where: str) -> Mapping:
-    text = raw.get("text_config")
-    if not isinstance(text, dict):
-        raise BadInput(f"{where}: text_config is missing.", "Give the config.json as the model's authors published it.")
-    return text
 
 
 def _outer(raw: Mapping) -> dict:
@@ -91,37 +101,40 @@ def _outer(raw: Mapping) -> dict:
 
 
 def _build(f: Fields, facts: dict, architecture: str, name: str, multimodal: bool, raw: Mapping) -> ModelConfig:
-    hidden = facts.get("hidden") or f.positive("hidden_size", "n_embed")
-    heads = f.positive("num_attention_heads", "n_head", default=facts.get("heads"))
+    hidden = facts.get("hidden") or f.first_int("hidden_size", "n_embed")
+    heads = f.first_int("num_attention_heads", "n_head", default=facts.get("heads"))
     kv = facts["kv_heads"] if "kv_heads" in facts and not f.has("num_key_value_heads") else None
-    kv = kv or f.positive("num_key_value_heads", default=facts.get("kv_heads", heads))
+    kv = kv or f.int("num_key_value_heads", facts.get("kv_heads", heads))
     if facts.get("mla"):
         kv = heads
     if kv > heads or heads % kv:
         f.refuse("num_key_value_heads", f"is {kv}, which does not divide num_attention_heads {heads}")
     head_dim = _head_dim(f, facts, hidden, heads)
     traits = facts["traits"]
-    positions = f.positive("max_position_embeddings", "n_positions", "max_sequence_length",
+    positions = f.first_int("max_position_embeddings", "n_positions", "max_sequence_length",
                            default=facts.get("positions"))
     rotary = facts.get("rotary_dim") or int(head_dim * _partial_rotary(f, facts))
     tables = _rope_tables(f, facts, positions, rotary) if traits.rope else ()
-    quantized = f.raw.get("quantization_config") or f.raw.get("compression_config")
+    moe = facts.get("moe")
+    if moe and moe.experts_per_token > moe.num_experts:
+        f.refuse("num_experts_per_tok", f"is {moe.experts_per_token}, and there are {moe.num_experts} experts")
+    quantized = f.object("quantization_config" if f.has("quantization_config") else "compression_config")
     return ModelConfig(
         name=name, architecture=architecture, model_type=str(raw.get("model_type", "")), hidden_size=hidden,
         num_hidden_layers=f.layers, num_attention_heads=heads, num_key_value_heads=kv, head_dim=head_dim,
-        intermediate_size=facts.get("intermediate") or f.positive("intermediate_size"),
-        vocab_size=f.positive("vocab_size", default=facts.get("vocab")), dtype=_dtype(f, architecture),
+        intermediate_size=facts.get("intermediate") or f.int("intermediate_size"),
+        vocab_size=f.int("vocab_size", facts.get("vocab")), dtype=_dtype(f, architecture),
         max_position_embeddings=_longest(f, positions, architecture), default_model_len=_default_length(f),
         tie_word_embeddings=f.flag("tie_word_embeddings", facts.get("tie", False)), rotary_dim=rotary,
         rope_tables=tables, layer_windows=_windows(f, facts), layer_chunks=facts.get("chunks", ()), traits=traits,
-        moe=facts.get("moe"), mla=facts.get("mla"), latent_projections=facts.get("latent_projections"),
+        moe=moe, mla=facts.get("mla"), latent_projections=facts.get("latent_projections"),
         mamba=facts.get("mamba"), multimodal=multimodal, raw=raw,
-        quantization=quant.from_config(quantized, f.where) if quantized else None)
+        quantization=quant.from_config(quantized) if quantized.raw else None)
 
 
 def _head_dim(f: Fields, facts: dict, hidden: int, heads: int) -> int:
     if f.has("head_dim") and not facts.get("mla"):
-        return f.int("head_dim", least=1)
+        return f.int("head_dim")
     if facts.get("head_dim"):
         return facts["head_dim"]
     if hidden % heads:
@@ -138,7 +151,7 @@ def _windows(f: Fields, facts: dict) -> tuple[int | None, ...]:
     if types := f.layer_windows(window):
         return types
     if f.has("max_window_layers"):       # Qwen: the first layers see everything
-        full = f.int("max_window_layers")
+        full = f.int("max_window_layers", least=0)
         return tuple(None if i < full else window for i in range(f.layers))
     return (window,) * f.layers
 
@@ -147,25 +160,46 @@ def _dtype(f: Fields, architecture: str) -> str:
     value = f.raw.get("torch_dtype") or f.raw.get("dtype") or "float16"
     value = str(value).removeprefix("torch.")
     if value not in DTYPE_BYTES:
-        f.refuse("torch_dtype", f"is {value!r}, not one of {', '.join(DTYPE_BYTES)}")
+        f.is_not("torch_dtype", value, f"one of {', '.join(DTYPE_BYTES)}")
     # vLLM's --dtype auto runs 32-bit checkpoints in 16 bit (vllm/config/model.py, 0.25.1).
     return "bfloat16" if value in ("float32", "float", "float64") else value
 
 
-def _rope(f: Fields) -> Mapping:
-    rope = f.raw.get("rope_parameters") or f.raw.get("rope_scaling") or {}
-    if not isinstance(rope, Mapping):
-        f.refuse("rope_scaling", f"is {rope!r}, not an object")
-    nested = [v for v in rope.values() if isinstance(v, Mapping)]      # Transformers 5: one a kind of layer
-    return rope.get("full_attention", nested[0]) if nested else rope
+def _rope(f: Fields) -> Fields:
+    rope = f.object("rope_parameters" if f.raw.get("rope_parameters") else "rope_scaling")
+    nested = [name for name, value in rope.raw.items() if isinstance(value, Mapping)]
+    if not nested:
+        return rope
+    # Transformers 5 keeps one a kind of layer.
+    return rope.object("full_attention" if rope.has("full_attention") else nested[0])
+
+
+def _kind(rope: Fields) -> str:
+    return rope.text("rope_type", "") or rope.text("type", "")
+
+
+def _original(f: Fields, rope: Fields) -> int:
+    """The positions before scaling; 0 where neither the rope nor the config says it."""
+    name = "original_max_position_embeddings"
+    return rope.optional_int(name) or f.optional_int(name) or 0
 
 
 def _partial_rotary(f: Fields, facts: dict) -> float:
-    given = _rope(f).get("partial_rotary_factor", f.raw.get("partial_rotary_factor"))
-    value = float(given) if given is not None else facts.get("partial_rotary", 1.0)
-    if not 0 < value <= 1:
-        f.refuse("partial_rotary_factor", f"is {value}, and must be above 0 and at most 1")
-    return value
+    name, rope = "partial_rotary_factor", _rope(f)
+    return (rope if rope.has(name) else f).number(name, facts.get("partial_rotary", 1.0), 1)
+
+
+def _scaled(f: Fields, positions: int) -> int:
+    """Positions after rope scaling: YaRN multiplies the original ones, linear and dynamic scaling the config's."""
+    rope = _rope(f)
+    kind, factor = _kind(rope), rope.number("factor", 0.0, LARGEST_FACTOR)
+    if kind in ("yarn", "deepseek_yarn") and _original(f, rope):
+        positions = int(_original(f, rope) * (factor or 1))
+    elif kind in ("linear", "dynamic", "ntk") and factor:
+        positions = int(positions * factor)
+    if not 1 <= positions <= LARGEST["max_position_embeddings"]:
+        f.refuse("rope_scaling", f"makes {positions} positions")
+    return positions
 
 
 def _rope_tables(f: Fields, facts: dict, positions: int, rotary: int) -> tuple[tuple[int, int], ...]:
@@ -175,36 +209,20 @@ def _rope_tables(f: Fields, facts: dict, positions: int, rotary: int) -> tuple[t
     rotary_embedding/*.py, 0.25.1).
     """
     rope = _rope(f)
-    kind = rope.get("rope_type") or rope.get("type")
-    original = rope.get("original_max_position_embeddings") or f.raw.get("original_max_position_embeddings")
-    if kind in ("yarn", "deepseek_yarn") and original and rope.get("factor"):
-        positions = int(original * rope["factor"])
-    elif kind in ("longrope", "su") and original:
-        positions = positions + int(original)
-    elif kind in ("linear", "dynamic", "ntk") and rope.get("factor"):
-        positions = int(positions * rope["factor"])
+    scaled = positions + _original(f, rope) if _kind(rope) in ("longrope", "su") else _scaled(f, positions)
     if facts.get("rope_tables") == 2:     # Gemma 3: sliding layers have an unscaled table of their own
-        return ((f.positive("max_position_embeddings", default=facts.get("positions")), rotary), (positions, rotary))
-    return ((positions, rotary),)
+        return (positions, rotary), (scaled, rotary)
+    return ((scaled, rotary),)
 
 
 def _default_length(f: Fields) -> int:
     """LongRoPE models start with their original length, to spare short requests (vllm/config/model.py, 0.25.1)."""
     rope = _rope(f)
-    if (rope.get("rope_type") or rope.get("type")) not in ("longrope", "su"):
+    if _kind(rope) not in ("longrope", "su"):
         return 0
-    return int(f.raw.get("original_max_position_embeddings") or rope.get("original_max_position_embeddings") or 0)
+    return f.optional_int("original_max_position_embeddings") or _original(f, rope)
 
 
 def _longest(f: Fields, positions: int, architecture: str) -> int:
     """The context that vLLM derives: rope scaling multiplies it, except where the config already has (0.25.1)."""
-    rope = _rope(f)
-    kind = rope.get("rope_type") or rope.get("type")
-    if not kind or architecture.startswith("Gemma3"):
-        return positions
-    original = rope.get("original_max_position_embeddings") or f.raw.get("original_max_position_embeddings")
-    if kind in ("yarn", "deepseek_yarn") and original:
-        return int(original * (rope.get("factor") or 1))
-    if kind in ("linear", "dynamic", "ntk") and rope.get("factor"):
-        return int(positions * rope["factor"])
-    return positions
+    return positions if architecture.startswith("Gemma3") else _scaled(f, positions)
