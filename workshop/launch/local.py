@@ -22,7 +22,8 @@ TEACHING_MODEL = "teaching-model"
 TEACHING_FOLDER = Path(str(files("workshop"))) / "teaching_model"
 KV_CACHE_BYTES = 64 * 2**20      # of the teaching model: 65,536 tokens, and room in a 4-GB session
 FIRST_PORT, PORTS = 8000, 800
-SHORT_FLAGS = {"tp": "tensor-parallel-size", "pp": "pipeline-parallel-size"}
+SHORT_FLAGS = {"tp": "tensor-parallel-size", "pp": "pipeline-parallel-size", "n": "nnodes",
+               "dpa": "data-parallel-address"}
 SPACE_NEEDED_BYTES = 64 * 2**20  # for the log
 
 
@@ -201,6 +202,10 @@ def engine_environment(path: str, device: str, given: dict[str, str], name: str)
                 "VLLM_ENGINE_READY_TIMEOUT_S": "3600"}     # vLLM's own 600 s are too few for a large model's loading
     if Path(path).is_dir():
         defaults["HF_HUB_OFFLINE"] = "1"
+    if _count(given, "nnodes") == 1 and "data-parallel-address" not in given:
+        # Else vLLM, Gloo and NCCL open ports without a key at the address that the host's name or the route gives.
+        env |= {"VLLM_HOST_IP": "127.0.0.1", "VLLM_LOOPBACK_IP": "127.0.0.1",
+                "GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo"}
     if device == "cpu":
         defaults["TORCHDYNAMO_DISABLE"] = "1"
         if path != str(TEACHING_FOLDER) and "kv-cache-memory-bytes" not in given:

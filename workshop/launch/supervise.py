@@ -28,7 +28,7 @@ import psutil
 
 from workshop.engine.log import Reader
 from workshop.errors import WorkshopError
-from workshop.launch import records
+from workshop.launch import records, scratch
 from workshop.launch.home import cannot_write, private_folder
 from workshop.launch.local import Launch
 from workshop.launch.progress import Progress
@@ -59,7 +59,7 @@ def run(launch: Launch, report: Report = lambda progress: None,
     with stop_signals():
         process = None
         try:
-            process = _spawn(launch)
+            process = _spawn(launch, scratch.make(launch.name))
             record = replace(record, pid=process.pid)
             records.write(record)
             watch = _Watch(launch, process)
@@ -80,6 +80,7 @@ def run(launch: Launch, report: Report = lambda progress: None,
             raise
         finally:
             end(process)
+            scratch.remove(launch.name)
 
 
 def _new_record(launch: Launch) -> ServerRecord:
@@ -105,16 +106,17 @@ def stop_signals():
             signal.signal(number, handler)
 
 
-def _spawn(launch: Launch) -> subprocess.Popen:
-    """Start the engine as the leader of a session of its own, its words going to the log."""
+def _spawn(launch: Launch, folder: Path) -> subprocess.Popen:
+    """Start the engine as the leader of a session of its own, its words going to the log, its sockets to `folder`."""
     private_folder("logs")
     try:
         log = os.open(launch.log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     except OSError as error:
         raise cannot_write(launch.log, error) from None
     try:
-        return subprocess.Popen(launch.argv, env=launch.env, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                                start_new_session=True, preexec_fn=end_with_parent)
+        return subprocess.Popen(launch.argv, env=launch.env | scratch.environment(folder), stdin=subprocess.DEVNULL,
+                                stdout=log, stderr=log, umask=0o077, start_new_session=True,
+                                preexec_fn=end_with_parent)
     finally:
         os.close(log)
 
@@ -162,7 +164,8 @@ class _Watch:
     def _alive(self, stopped_is_fine: bool = False) -> None:
         code = self.process.poll()
         failure = self.reader.error
-        if code is None or (stopped_is_fine and code in CLEAN_EXITS and failure is None):
+        asked = stopped_is_fine and code in CLEAN_EXITS and scratch.asked_to_stop(self.launch.name)
+        if code is None or (asked and failure is None):
             return
         self._read()
         failure = self.reader.error
@@ -285,6 +288,7 @@ def stop(name: str) -> str:
     if record.state == "failed":
         if record.pid and record.boot_id == records.boot_id():
             end_session(record.pid)
+        scratch.remove(name)
         records.remove(name)
         return f"{name} had failed ({record.reason}); its record is removed."
     if record.where == "slurm":
@@ -312,6 +316,7 @@ def _cancel(record: ServerRecord) -> str:
 def _terminate(record: ServerRecord) -> None:
     if record.pid is None:
         return
+    scratch.ask_to_stop(record.name)
     with contextlib.suppress(psutil.NoSuchProcess):
         process = psutil.Process(record.pid)
         process.terminate()

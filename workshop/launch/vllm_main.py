@@ -11,10 +11,13 @@ import ctypes
 import importlib.metadata
 import os
 import signal
+import socket
 import sys
 import time
 from collections import Counter
+from pathlib import Path
 
+LOOK_EVERY_S = 1.0       # for shared memory that is new
 LEFTOVER_GRACE_S = 10.0
 KILL_TAKES_S = 5.0       # a process that holds much memory is not gone at once
 
@@ -52,6 +55,33 @@ def name_gpus() -> None:
         print(f"[workshop] {'GPUs' if len(kinds) == 1 else 'GPUs of several kinds'}: {said}", flush=True)
 
 
+def only_our_guard() -> None:
+    """Take out of the environment what would put another guard beside ours, or go around it.
+
+    With VLLM_API_KEY vLLM wants a key of its own besides ours; its Rust front end knows no middleware.
+    """
+    for variable in ("VLLM_API_KEY", "VLLM_USE_RUST_FRONTEND"):
+        os.environ.pop(variable, None)
+
+
+def listen_where_told() -> None:
+    """Make torch's stores that are told a loopback address listen there alone; torch lets them listen everywhere."""
+    import torch.distributed as distributed
+
+    original = distributed.TCPStore
+
+    class TCPStore(original):
+        def __init__(self, host_name, port, world_size=None, is_master=False, *args, **options):
+            if is_master and host_name in ("127.0.0.1", "::1", "localhost") and "master_listen_fd" not in options:
+                with contextlib.suppress(OSError):      # a second store of this process on the same port shares it
+                    family = socket.AF_INET6 if host_name == "::1" else socket.AF_INET
+                    listener = socket.create_server((host_name, port), family=family, backlog=2048)
+                    port = listener.getsockname()[1]
+                    options["master_listen_fd"] = listener.detach()
+            super().__init__(host_name, port, world_size, is_master, *args, **options)
+    distributed.TCPStore = distributed.rendezvous.__globals__["TCPStore"] = TCPStore
+
+
 def leave_nothing_behind() -> None:
     """Start a small guard that ends what is left of this session when this process is gone, however it went.
 
@@ -62,20 +92,29 @@ def leave_nothing_behind() -> None:
     leader = os.getpid()
     if sys.platform != "linux" or os.getsid(0) != leader or os.fork():
         return
+    from workshop.launch import scratch
+
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1, signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
     ctypes.CDLL(None).prctl(1, signal.SIGUSR1)      # PR_SET_PDEATHSIG: tell me when my parent dies
-    if os.getppid() == leader:                      # it may have died before the line above
-        signal.sigwait({signal.SIGUSR1})
+    folder, notes = os.environ.get(scratch.VARIABLE), None
+    if folder:
+        notes = scratch.Notes(Path(folder))
+    while os.getppid() == leader:                   # it may have died before the line with prctl
+        if notes:
+            notes.take(_session(leader))
+        signal.sigtimedwait({signal.SIGUSR1}, LOOK_EVERY_S)
+    if notes:
+        notes.take(_session(leader))
     end_session(leader, grace_s=LEFTOVER_GRACE_S)
+    if folder:
+        scratch.clear(Path(folder))
     os._exit(0)
 
 
 def end_session(leader: int, grace_s: float = 0.0) -> None:
     """Kill all processes of the session that `leader` led, except this one, after `grace_s` to end by themselves."""
-    import psutil
-
     def left() -> list[int]:
-        return [pid for pid in psutil.pids() if pid != os.getpid() and _lives_in(pid, leader)]
+        return [pid for pid in _session(leader) if pid != os.getpid()]
 
     def wait(seconds: float) -> None:
         deadline = time.monotonic() + seconds
@@ -87,6 +126,12 @@ def end_session(leader: int, grace_s: float = 0.0) -> None:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
     wait(KILL_TAKES_S)
+
+
+def _session(leader: int) -> list[int]:
+    import psutil
+
+    return [pid for pid in psutil.pids() if _lives_in(pid, leader)]
 
 
 def _lives_in(pid: int, leader: int) -> bool:
@@ -102,6 +147,10 @@ if __name__ == "__main__":
     leave_nothing_behind()
     name_gpus()
     answer_for_vllm()
+    only_our_guard()
+if __name__ in ("__main__", "__mp_main__"):         # the latter: in each process that it spawns
+    listen_where_told()
+if __name__ == "__main__":
     from vllm.entrypoints.cli.main import main
 
     main()

@@ -1,0 +1,163 @@
+"""What one server leaves on this machine besides its record and log: sockets, temporary files, shared memory.
+
+vLLM's processes talk through sockets without a key, by default in /tmp, and leave them there. Each server gets a folder
+of its own instead (mode 0700), which goes when the server goes. Shared memory has no folder: its files are noted while
+the server's processes have them mapped, as the kernel tells (/proc/PID/maps), and only what was noted is removed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import tempfile
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+
+from workshop.errors import WorkshopError
+from workshop.launch.home import home, private_folder, write_private
+
+VARIABLE = "WORKSHOP_SERVER_FOLDER"
+PREFIX = "workshop-"
+LONGEST = 107 - len("/01234567-89ab-cdef-0123-456789abcdef")   # bytes: a Unix socket's path (unix(7)), less its name
+SHARED_MEMORY = Path("/dev/shm")
+MADE_BY_ENGINES = ("psm_", "sem.mp-", "vllm", "torch_", "nccl-")   # a model that lies in /dev/shm is mapped as well
+NOTES, ASKED = "shared-memory", "asked-to-stop"
+LOOKS = 3                 # at a new file: it is mapped at once after it was made, or by others
+
+
+def make(name: str) -> Path:
+    """Return a new folder for the server `name`, and remember it; what an earlier server of that name left goes.
+
+    Raises:
+        WorkshopError: no temporary folder can be written, or all their paths are too long for a socket.
+    """
+    remove(name)
+    for parent in dict.fromkeys((_temporary(), "/tmp")):
+        if len(os.fsencode(parent)) + len(f"/{PREFIX}12345678") > LONGEST:
+            continue
+        with contextlib.suppress(OSError):
+            folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))     # 0700
+            write_private(private_folder("run") / name, str(folder))
+            return folder
+    raise WorkshopError(f"No folder for the server's sockets can be made in {_temporary()} or /tmp.",
+                        f"Set TMPDIR to a folder that you may write, with a path of at most {LONGEST - 20} bytes.")
+
+
+def _temporary() -> str:
+    try:
+        return tempfile.gettempdir()
+    except OSError:           # none can be written
+        return "/tmp"
+
+
+def of(name: str) -> Path | None:
+    """Return the folder of the server `name`; None if there is none that is certainly ours."""
+    try:
+        folder = Path((home() / "run" / name).read_text(encoding="utf-8"))
+        found = os.lstat(folder)
+    except (OSError, ValueError):
+        return None
+    ours = os.path.isabs(folder) and folder.name.startswith(PREFIX) and found.st_uid == os.geteuid()
+    return folder if ours and folder.is_dir() and not folder.is_symlink() else None
+
+
+def environment(folder: Path) -> dict[str, str]:
+    """Return what makes an engine keep its sockets and temporary files in the folder."""
+    return dict.fromkeys((VARIABLE, "TMPDIR", "VLLM_RPC_BASE_PATH"), str(folder))
+
+
+def ask_to_stop(name: str) -> None:
+    """Write down that the server's end is wanted: an end without this is a failure, whatever its exit code."""
+    if folder := of(name):
+        with contextlib.suppress(OSError):
+            (folder / ASKED).touch(mode=0o600)
+
+
+def asked_to_stop(name: str) -> bool:
+    """Return whether somebody asked for the server's end."""
+    folder = of(name)
+    return folder is not None and (folder / ASKED).exists()
+
+
+def remove(name: str) -> None:
+    """Remove all that the server `name` left. Its processes have ended."""
+    if folder := of(name):
+        clear(folder)
+    with contextlib.suppress(OSError):
+        (home() / "run" / name).unlink()
+
+
+def clear(folder: Path) -> None:
+    """Remove a server's folder, and the shared memory that was noted there and that no process uses any more."""
+    noted = _noted(folder)
+    if noted:
+        used = {key for pid in _pids() for key in _mapped(pid)}
+        for path, identity in _files().items():
+            if (path, identity) in noted and not used & {identity, path}:
+                with contextlib.suppress(OSError):
+                    os.unlink(path)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+class Notes:
+    """Notes the shared memory of a server's processes while they live."""
+
+    def __init__(self, folder: Path):
+        self._path = folder / NOTES
+        self._looked = Counter(dict.fromkeys(_files().values(), LOOKS))      # those are older than the server
+
+    def take(self, pids: Iterable[int]) -> None:
+        """Look at files that are new, and write down those that one of the processes has mapped."""
+        new = {path: each for path, each in _files().items() if self._looked[each] < LOOKS}
+        if not new:
+            return
+        mapped = {key for pid in pids for key in _mapped(pid)}
+        for path, identity in new.items():
+            self._looked[identity] += 1
+            if mapped & {identity, path}:
+                self._looked[identity] = LOOKS
+                with contextlib.suppress(OSError), self._path.open("a", encoding="utf-8") as file:
+                    file.write(f"{identity[0]} {identity[1]} {path}\n")
+
+
+def _noted(folder: Path) -> set[tuple[str, tuple[int, int]]]:
+    try:
+        lines = (folder / NOTES).read_text(encoding="utf-8").split("\n")[:-1]    # the last may be cut
+        return {(path, (int(device), int(inode))) for device, inode, path in (line.split(maxsplit=2) for line in lines)}
+    except (OSError, ValueError):
+        return set()
+
+
+def _files() -> dict[str, tuple[int, int]]:
+    """Return this user's files of the kind that engines make: path to (device, inode)."""
+    found = {}
+    with contextlib.suppress(OSError), os.scandir(SHARED_MEMORY) as entries:
+        for entry in entries:
+            with contextlib.suppress(OSError):
+                if not entry.name.startswith(MADE_BY_ENGINES):
+                    continue
+                stat = entry.stat(follow_symlinks=False)
+                if stat.st_uid == os.geteuid():
+                    found[entry.path] = stat.st_dev, stat.st_ino
+    return found
+
+
+def _mapped(pid: int) -> set[tuple[int, int] | str]:
+    """Return what a process has mapped: (device, inode), and paths. A semaphore's path is not its name any more."""
+    found: set[tuple[int, int] | str] = set()
+    try:
+        with open(f"/proc/{pid}/maps", encoding="utf-8", errors="replace") as lines:
+            for line in lines:
+                parts = line.rstrip("\n").split(maxsplit=5)
+                if len(parts) == 6 and parts[5].startswith(f"{SHARED_MEMORY}/"):
+                    major, minor = (int(part, 16) for part in parts[3].split(":"))
+                    found |= {(os.makedev(major, minor), int(parts[4])), parts[5]}
+    except (OSError, ValueError):       # it ended, or is another user's
+        pass
+    return found
+
+
+def _pids() -> list[int]:
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
