@@ -8,7 +8,7 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from workshop.batch import inputs
+from workshop.batch import inputs, strict_json
 from workshop.batch.inputs import Source
 from workshop.batch.prepare import Work
 from workshop.batch.rows import CHAT, COMPLETIONS, Builder, check_sampling
@@ -56,7 +56,7 @@ def test_every_format_gives_the_same_rows(ending, tmp_path):
 
 @pytest.mark.parametrize("chunk", [1, 2, 7, 64])
 def test_an_array_is_read_in_chunks_of_any_size(chunk, tmp_path, monkeypatch):
-    monkeypatch.setattr(inputs, "CHUNK_BYTES", chunk)
+    monkeypatch.setattr(strict_json, "CHUNK_BYTES", chunk)
     path = tmp_path / "in.json"
     path.write_text(json.dumps(PROMPTS[:3], indent=2))
     assert [json.loads(row.body)["prompt"] for row in rows(path)] == PROMPTS[:3]

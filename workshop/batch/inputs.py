@@ -1,58 +1,80 @@
 """Reads a file of prompts, a row at a time, whatever its format: the file may be larger than the memory.
 
 .json a JSON array · .txt one prompt a line · .jsonl any fields, or OpenAI's batch format · .csv, .parquet a column.
+No row is lost or changed in silence: what cannot be read whole is refused with its place, what a file leaves open is
+said (`notes`).
 """
 
 from __future__ import annotations
 
 import codecs
-import csv
 import hashlib
-import json
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from workshop.batch.rows import Malformed, decode_json
-from workshop.errors import BadInput
+from workshop.batch import strict_json, tables
+from workshop.batch.strict_json import Malformed
+from workshop.errors import BadInput, plain
 
 FORMATS = (".json", ".txt", ".jsonl", ".csv", ".parquet")
-CHUNK_BYTES = 1 << 20
-Raw = object    # what a format yields before it is decoded: bytes of a line, a dict of a table, a decoded JSON value
+LOOK_BYTES = 1 << 20        # of the beginning, to see how it is written
+_MARKS = {codecs.BOM_UTF32_LE: "UTF-32", codecs.BOM_UTF32_BE: "UTF-32",         # the longer ones first
+          codecs.BOM_UTF16_LE: "UTF-16", codecs.BOM_UTF16_BE: "UTF-16"}
+Raw = object    # what a format yields before it is decoded: bytes of a line, text of an item, a dict of a table
 
 
 class Source:
     """An input file: `raws()` yields it row by row, `decode()` turns one raw row into a string or a dict.
 
+    Attributes:
+        notes: how the file was understood where it could have been meant otherwise; `tell()` prints them.
+
     Raises (when made):
-        BadInput: there is no such file, or its name says no format that is read here.
+        BadInput: there is no such file, it is not UTF-8, or its name says no format that is read here.
     """
 
     def __init__(self, path: str | Path, column: str | None = None):
         self.path, self.column = Path(path), column
         if not self.path.exists():
-            raise BadInput(f"There is no input file {path}.", "Give a file of prompts: "
-                           "a JSON array, text lines, JSONL, CSV or Parquet.")  # fmt: skip
-        if self.path.is_dir():
-            raise BadInput(f"{path} is a folder.", "Give one file; of many, make one JSONL, or run each to its output.")
+            raise BadInput(f"There is no input file {path}.",
+                           "Give a file of prompts: a JSON array, text lines, JSONL, CSV or Parquet.")
+        if not self.path.is_file():
+            raise BadInput(f"{path} is no file.", "Give one file; of many, make one JSONL, or run each to its output.")
         self.format = {".ndjson": ".jsonl"}.get(self.path.suffix.lower(), self.path.suffix.lower())
         if self.format not in FORMATS:
             raise BadInput(f"{path} ends in {self.path.suffix or 'nothing'}, which names no format that is read here.",
-                           f"There are: {', '.join(FORMATS)}.")  # fmt: skip
-        self.table = self.format in (".csv", ".parquet")
-        if self.table:
-            self.column = self._choose_column(self._csv_head() if self.format == ".csv" else
-                                              self._parquet_file().schema_arrow.names)
+                           f"There are: {', '.join(FORMATS)}.")
+        self.notes, self._told = [], set()
+        self._cr_alone = self._look()
+        self._table = (tables.Csv(self.path, column) if self.format == ".csv" else
+                       tables.Parquet(self.path) if self.format == ".parquet" else None)
+        self.table = self._table is not None
+        if self._table:
+            self.column = tables.choose_column(self.path, self._table.names, column)
+            self.notes += self._table.notes
 
     @property
     def place(self) -> str:
         """What a row's position counts, for messages."""
-        return {".json": "item", ".csv": "line", ".parquet": "row"}.get(self.format, "line")
+        return {".json": "item", ".parquet": "row"}.get(self.format, "line")
 
     def raws(self) -> Iterator[tuple[int, Raw]]:
         """Yield (position from 1, raw row); positions are lines, items of an array, or rows of a table."""
-        return {".json": self._array, ".csv": self._csv, ".parquet": self._parquet}.get(self.format, self._lines)()
+        if self.format == ".json":
+            yield from enumerate(strict_json.array_items(self.path), 1)
+            return
+        empty = 0
+        for number, raw in self._table.rows() if self._table else self._lines():
+            if raw or isinstance(raw, Malformed):
+                yield number, raw
+            else:
+                empty += 1
+        if empty and self.format != ".jsonl":
+            self._note(f"{empty:,} empty line{'s' if empty > 1 else ''} of {self.path} hold{'' if empty > 1 else 's'} "
+                       "no prompt.")
 
-    def decode(self, raw: Raw) -> str | dict:
+    def decode(self, raw: Raw) -> object:
         """Turn a raw row into a prompt or a dict of fields.
 
         Raises:
@@ -62,11 +84,19 @@ class Source:
             raise raw
         if isinstance(raw, bytes):
             try:
-                text = raw.decode()
+                raw = raw.decode()
             except UnicodeDecodeError as error:
                 raise Malformed(f"it is not UTF-8 (byte {error.start + 1}: 0x{raw[error.start]:02x})") from None
-            return decode_json(text) if self.format == ".jsonl" else text
-        return raw
+            if self.format == ".txt":
+                return _one_line(raw)
+        return strict_json.decode(raw) if isinstance(raw, str) else raw
+
+    def tell(self) -> None:
+        """Print the notes that were not printed yet, on stderr: what is printed on stdout may be data."""
+        for note in self.notes:
+            if note not in self._told:
+                print(f"! {plain(note)}", file=sys.stderr)
+                self._told.add(note)
 
     def sha256(self) -> str:
         """Return the SHA-256 of the file's bytes, in hexadecimal."""
@@ -78,122 +108,43 @@ class Source:
         stat = self.path.stat()
         return stat.st_size, stat.st_mtime_ns
 
-    def _lines(self) -> Iterator[tuple[int, Raw]]:
-        with self.path.open("rb") as file:
+    def _note(self, note: str) -> None:
+        if note not in self.notes:
+            self.notes.append(note)
+
+    def _look(self) -> bool:
+        """Look at the beginning: refuse what is not UTF-8; return whether lines end in CR alone."""
+        try:
+            with self.path.open("rb") as file:
+                head = file.read(LOOK_BYTES)
+        except OSError as error:
+            raise BadInput(f"{self.path} cannot be read ({error.strerror}).", "Is it yours to read?") from None
+        if self.format == ".parquet":
+            return False
+        code = next((name for mark, name in _MARKS.items() if head.startswith(mark)), None)
+        if code or b"\0" in head[:4]:
+            raise BadInput(f"{self.path} begins as {code} does." if code else
+                           f"{self.path} begins with a NUL byte, as UTF-16 without a mark does.",
+                           f"Save it as UTF-8: iconv -f {code or 'UTF-16LE'} -t UTF-8 {self.path}")
+        alone = b"\r" in head.rstrip(b"\r\n") and b"\n" not in head
+        if alone and self.format != ".json":
+            self._note(f"The lines of {self.path} end in CR alone, as old Macs wrote them, and are read so.")
+        return alone
+
+    def _lines(self) -> Iterator[tuple[int, bytes]]:
+        """Yield (line from 1, its bytes without its end); '' is an empty line."""
+        with (self.path.open(newline="\r", encoding="utf-8", errors="surrogateescape") if self._cr_alone else
+              self.path.open("rb")) as file:
             for number, line in enumerate(file, 1):
-                line = (line.removeprefix(codecs.BOM_UTF8) if number == 1 else line).rstrip(b"\r\n")
-                if line.strip():
-                    yield number, line
-
-    def _array(self) -> Iterator[tuple[int, Raw]]:
-        yield from enumerate(_array_items(self.path), 1)
-
-    def _csv(self) -> Iterator[tuple[int, Raw]]:
-        csv.field_size_limit(1 << 30)
-        with self.path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
-            reader = csv.reader(file)
-            head = next(reader, [])
-            start = reader.line_num
-            for cells in _csv_rows(reader):
-                position, start = start + 1, reader.line_num
-                yield position, _csv_row(head, cells)
-
-    def _csv_head(self) -> list[str]:
-        with self.path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
-            return next(csv.reader(file), [])
-
-    def _parquet(self) -> Iterator[tuple[int, Raw]]:
-        number = 0
-        for batch in self._parquet_file().iter_batches(batch_size=1024):
-            for fields in batch.to_pylist():
-                number += 1
-                yield number, fields
-
-    def _parquet_file(self):
-        import pyarrow
-        import pyarrow.parquet
-
-        try:
-            return pyarrow.parquet.ParquetFile(self.path)
-        except (pyarrow.ArrowException, OSError) as error:
-            raise BadInput(f"{self.path} is no Parquet file: {str(error).splitlines()[0]}", "Was it cut?") from None
-
-    def _choose_column(self, names: list[str]) -> str | None:
-        """Return the column of the prompts; None where a table holds OpenAI's requests whole."""
-        if self.column is None and "body" in names:
-            return None
-        wanted = [self.column] if self.column else ["prompt", "messages", "text"] + (names if len(names) == 1 else [])
-        for name in wanted:
-            if name in names:
-                return name
-        said = f"has no column {self.column!r}" if self.column else "has no column called prompt"
-        raise BadInput(f"{self.path} {said}.", f"Choose one with --column: {', '.join(names) or 'it has none'}.")
+                raw = line.encode(errors="surrogateescape") if self._cr_alone else line
+                raw = raw.removesuffix(b"\n").removesuffix(b"\r")
+                raw = raw.removeprefix(codecs.BOM_UTF8) if number == 1 else raw
+                yield number, b"" if self.format == ".jsonl" and not raw.strip() else raw
 
 
-def _csv_rows(reader) -> Iterator[list[str] | Malformed]:
-    while True:
-        try:
-            cells = next(reader)
-        except StopIteration:
-            return
-        except csv.Error as error:
-            yield Malformed(f"it is not CSV ({error})")
-            continue
-        if cells:
-            yield cells
-
-
-def _csv_row(head: list[str], cells: list[str] | Malformed) -> dict | Malformed:
-    if isinstance(cells, Malformed):
-        return cells
-    if len(cells) != len(head):
-        return Malformed(f"it has {len(cells)} cells, and the head has {len(head)}")
-    if any("\udc80" <= character <= "\udcff" for cell in cells for character in cell):
-        return Malformed("it is not UTF-8")
-    return dict(zip(head, cells, strict=True))
-
-
-def _array_items(path: Path) -> Iterator[Raw]:
-    """Yield the items of a JSON array without holding more than one chunk and one item."""
-    broken = "Give a JSON array: [\"first prompt\", \"second prompt\"]."
-    decoder, buffer, at, ended, first = json.JSONDecoder(), "", 0, False, True
-    with path.open(encoding="utf-8-sig") as file:
-        def more() -> bool:
-            nonlocal buffer, at, ended
-            try:
-                chunk = file.read(CHUNK_BYTES)
-            except UnicodeDecodeError as error:
-                raise BadInput(f"{path} is not UTF-8 ({error.reason}).", "Save it as UTF-8.") from None
-            buffer, at, ended = buffer[at:] + chunk, 0, not chunk
-            return bool(chunk)
-
-        def skip_space() -> str:
-            nonlocal at
-            while True:
-                while at < len(buffer) and buffer[at] in " \t\r\n":
-                    at += 1
-                if at < len(buffer) or not more():
-                    return buffer[at:at + 1]
-
-        if skip_space() != "[":
-            raise BadInput(f"{path} begins with {buffer[at:at + 1]!r}, not with '['.", f"{broken} "
-                           "Where each line is JSON of its own, call the file .jsonl.")  # fmt: skip
-        at, count = at + 1, 0
-        while (character := skip_space()) != "]":
-            if not first:
-                if character != ",":
-                    raise BadInput(f"{path} is cut, or lacks a comma, after item {count:,}.", broken)
-                at += 1
-                skip_space()
-            first, count = False, count + 1
-            while True:
-                try:
-                    value, end = decoder.raw_decode(buffer, at)
-                    if end < len(buffer) or ended:      # a number at the very end of a chunk may go on in the next
-                        break
-                except ValueError as error:
-                    if ended:
-                        raise BadInput(f"{path}: item {count:,} is not JSON ({error}).", broken) from None
-                more()
-            at = end
-            yield value
+def _one_line(text: str) -> str:
+    """Return a line of text, or say what in it a line cannot hold."""
+    for character, name in (("\0", "NUL byte"), ("\r", "carriage return (CR)"), ("\n", "line feed (LF)")):
+        if character in text:
+            raise Malformed(f"it holds a {name}: is the file UTF-8, with one kind of line ends?")
+    return text

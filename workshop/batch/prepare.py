@@ -61,6 +61,7 @@ class Work:
                 self.index.bad.add(number)
                 if len(self.bad) < (self.MANY if skip_bad else SHOWN):
                     self.bad.append(Bad(number, place, str(error)))
+        self.source.tell()
         if self.index.bad.count and not skip_bad:
             raise self._refusal()
         if self.index.rows == self.index.bad.count + self.index.other.count:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2b
 
+from workshop.batch.strict_json import Malformed, decode
 from workshop.errors import BadInput
 
 COMPLETIONS, CHAT = "/v1/completions", "/v1/chat/completions"
@@ -20,11 +21,7 @@ SAMPLING = frozenset("""
     add_special_tokens return_tokens_as_token_ids return_token_ids structured_outputs response_format priority
     echo top_logprobs max_completion_tokens chat_template_kwargs
 """.split())  # noqa: SIM905 (thirty quoted names read worse)
-_encode = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
-
-
-class Malformed(Exception):
-    """A row that cannot be asked; the text completes "line 7: …"."""
+_encode = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False).encode
 
 
 @dataclass(slots=True)
@@ -57,28 +54,6 @@ class Row:
     def payload(self, model: str) -> bytes:
         """Return the body of the HTTP request."""
         return f'{{"model":{json.dumps(model)},{self.body[1:]}'.encode()
-
-
-def _refuse_constant(name: str):
-    raise Malformed(f"{name} is no JSON number")
-
-
-_decoder = json.JSONDecoder(parse_constant=_refuse_constant)
-
-
-def decode_json(text: str) -> str | dict:
-    """Decode one line of JSONL: an object or a string.
-
-    Raises:
-        Malformed: it is something else.
-    """
-    try:
-        value = _decoder.decode(text)
-    except json.JSONDecodeError as error:
-        raise Malformed(f"it is not JSON ({error.msg} at column {error.colno}): {text[:60]!r}") from None
-    except RecursionError:
-        raise Malformed("it is nested too deeply") from None
-    return value
 
 
 def check_sampling(sampling: Mapping[str, object]) -> dict:
@@ -158,7 +133,7 @@ class Builder:
 
     def _messages(self, messages: object, own: dict) -> tuple[str, str]:
         if isinstance(messages, str) and self.table:
-            messages = decode_json(messages)
+            messages = decode(messages)
         if not isinstance(messages, list) or not messages or not all(
                 isinstance(each, dict) and isinstance(each.get("role"), str) for each in messages):
             raise Malformed("its messages are not a list of objects with role and content")
@@ -221,9 +196,9 @@ def _number(name: str, value: object) -> object:
     if not isinstance(value, str) or name in ("stop", "bad_words"):
         return value
     try:
-        return json.loads(value.lower())
-    except ValueError:
-        raise Malformed(f"its {name} is {value!r}, not a number") from None
+        return decode(value.lower() if value.lower() in ("true", "false", "null") else value)
+    except Malformed as bad:
+        raise Malformed(f"its {name} is {value[:40]!r}, not a number ({bad})") from None
 
 
 def _kind(value: object) -> str:

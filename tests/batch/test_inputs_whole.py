@@ -1,0 +1,258 @@
+"""No prompt of a file vanishes or changes in silence: it is read as it was written, or refused, or told of."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import io
+import json
+import os
+
+import pyarrow
+import pyarrow.parquet
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from workshop.batch import strict_json
+from workshop.batch.inputs import Source
+from workshop.batch.prepare import Work
+from workshop.batch.rows import Builder
+from workshop.errors import BadInput
+
+LF = "prompt\na\nb\nc\n"
+quiet = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+def prompts(path, column=None, skip_bad=False) -> list[str]:
+    """Return the prompts that would be sent; notes are on stderr."""
+    source = Source(path, column)
+    work = Work(source, Builder(column=source.column, table=source.table))
+    work.check(skip_bad)
+    return [json.loads(row.body)["prompt"] for row in work.rows() if row is not None]
+
+
+def put(tmp_path, name: str, data: bytes | str):
+    path = tmp_path / name
+    path.write_bytes(data.encode() if isinstance(data, str) else data)
+    return path
+
+
+@pytest.mark.parametrize(("name", "data", "says"), [
+    ("in.json", '["a","b"]\n["c","d"]', "line 2"),
+    ("in.json", '["a"] x', "line 1"),
+    ("in.json", '["a"],\n\n["b"]', "after the array's end"),
+    ("in.json", '["a", "b', "item 2 is not JSON"),
+    ("in.json", '["a",\n"b\nc"]', "line 2"),
+    ("in.json", '["a", NaN]', "NaN is no JSON number"),
+    ("in.json", '[{"prompt": "a", "seed": 1e999}]', "1e999 is too large"),
+    ("in.json", '[{"prompt": "a", "seed": ' + "9" * 5000 + "}]", "digits"),
+    ("in.json", "[" * 5000 + '"a"' + "]" * 5000, "nested"),
+    ("in.json", '["a", ' + "[" * 200 + "]" * 200 + "]", "nested"),
+    ("in.json", '[{"prompt": "a", "prompt": "b"}]', "'prompt' twice"),
+    ("in.json", r'["\ud800 half"]', "surrogate"),
+    ("in.json", '["a", ""]', "empty"),
+    ("in.json", b'["a", "\xff"]', "byte 8"),
+    ("in.json", b"\xff\xfe" + '["a"]'.encode("utf-16-le"), "UTF-16"),
+    ("in.json", '["a"]'.encode("utf-16-le"), "NUL"),
+    ("in.json", "", "'['"),
+    ("in.jsonl", '{"prompt": "a", "prompt": "b"}\n', "'prompt' twice"),
+    ("in.jsonl", '{"prompt": "a", "seed": ' + "9" * 5000 + "}\n", "digits"),
+    ("in.jsonl", '{"prompt": "a", "label": -Infinity}\n', "-Infinity"),
+    ("in.jsonl", '{"prompt": "a", "temperature": 1e999}\n', "1e999"),
+    ("in.jsonl", '{"prompt": "a", "label": ' + "[" * 5000 + "]" * 5000 + "}\n", "nested"),
+    ("in.jsonl", r'{"prompt": "\ud800 half"}' + "\n", "surrogate"),
+    ("in.jsonl", '{"prompt": "a"} {"prompt": "b"}\n', "line 1"),
+    ("in.jsonl", '{"custom_id": 1, "prompt": "a"}\n{"custom_id": "1", "prompt": "b"}\n', "that of line 1"),
+    ("in.jsonl", '{"prompt": "a"}\n'.encode("utf-16"), "UTF-16"),
+    ("in.jsonl", '{"prompt": "a"}\n'.encode("utf-16-be"), "NUL"),
+    ("in.txt", "a\nb\n".encode("utf-16"), "UTF-16"),
+    ("in.txt", "a\nb\n".encode("utf-32"), "UTF-32"),
+    ("in.txt", "a\nb\n".encode("utf-16-le"), "NUL"),
+    ("in.txt", "Zürich\n".encode("latin-1"), "byte 2"),
+    ("in.txt", "one\rtwo\nthree\n", "carriage return"),
+    ("in.csv", 'prompt\n"a\nb\nc\n', "line 2"),
+    ("in.csv", 'prompt,x\na,1\n"b" c,2\nd,3\n', "line 3"),
+    ("in.csv", "prompt,x\na,1\nb\nc,3,4\n", "line 3: it has 1 cells"),
+    ("in.csv", "prompt\nZürich\n".encode("latin-1"), "line 2"),
+    ("in.csv", "pr\xf6mpt\na\n".encode("latin-1"), "UTF-8"),
+    ("in.csv", LF.encode("utf-16"), "UTF-16"),
+    ("in.csv", "prompt\na\0b\n", "NUL"),
+    ("in.csv", 'prompt\n""\n', "empty"),
+    ("in.csv", "prompt,temperature\na,1e999\n", "1e999"),
+    ("in.csv", "question;answer\nwhy?;because\n", "--column: question, answer"),
+    ("in.csv", "", "--column"),
+    ("in.parquet", b"PAR1 and no more", "Parquet"),
+], ids=lambda value: str(value)[:24])
+def test_what_cannot_be_read_whole_is_refused_with_its_place(name, data, says, tmp_path):
+    with pytest.raises(BadInput) as error:
+        prompts(put(tmp_path, name, data))
+    assert says in str(error.value) and len(str(error.value)) < 500
+
+
+@pytest.mark.parametrize(("name", "data", "read", "says"), [
+    ("in.csv", "Hello you\nHow are you\n", ["How are you"], "'Hello you' as the name of its only column"),
+    ("in.csv", "prompt;label\na;1\nb;2\n", ["a", "b"], "';'"),
+    ("in.csv", "id\tprompt\n1\ta, b\n", ["a, b"], "tab"),
+    ("in.csv", "prompt,label,label\na,1,2\n", ["a"], "'label.2'"),
+    ("in.csv", "prompt,prompt\na,b\n", ["a"], "'prompt.2'"),
+    ("in.csv", "prompt\ra\rb\r", ["a", "b"], "CR"),
+    ("in.csv", "prompt\na\n\nb\n", ["a", "b"], "1 empty line"),
+    ("in.txt", "a\rb\r", ["a", "b"], "CR"),
+    ("in.txt", "a\n\n\nb\n\n", ["a", "b"], "3 empty lines"),
+    ("in.jsonl", '{"prompt": "a"}\r{"prompt": "b"}', ["a", "b"], "CR"),
+])
+def test_what_was_understood_is_said(name, data, read, says, tmp_path, capsys):
+    assert prompts(put(tmp_path, name, data)) == read
+    (line,) = capsys.readouterr().err.splitlines()
+    assert says in line and name in line
+
+
+@pytest.mark.parametrize(("name", "data"), [
+    ("in.csv", LF), ("in.csv", "\ufeff" + LF), ("in.csv", LF.replace("\n", "\r\n")), ("in.csv", LF.rstrip()),
+    ("in.txt", "\ufeffa\nb\nc"), ("in.txt", "a\r\nb\r\nc\r\n"), ("in.json", '\ufeff ["a",\r\n"b" ,"c"] \n\n'),
+    ("in.json", '["a","b","c"]\r'), ("in.jsonl", '\ufeff"a"\n"b"\r\n{"prompt":"c"}')])
+def test_what_is_plain_is_read_without_a_word(name, data, tmp_path, capsys):
+    assert prompts(put(tmp_path, name, data)) == ["a", "b", "c"] and capsys.readouterr().err == ""
+
+
+def test_a_line_of_spaces_is_a_prompt_like_any_other(tmp_path):
+    assert prompts(put(tmp_path, "in.txt", "a\n  \n b \n")) == ["a", "  ", " b "]
+
+
+def test_quotes_that_do_not_match_are_no_bad_rows_that_may_be_left_out(tmp_path):
+    with pytest.raises(BadInput, match="line 3"):
+        prompts(put(tmp_path, "in.csv", 'prompt\na\n"b\nc\nd\n'), skip_bad=True)
+
+
+def test_bad_items_of_an_array_may_be_left_out(tmp_path):
+    data = '["a", NaN, {"prompt": "b", "prompt": "c"}, "\\ud800", ' + "9" * 5000 + ', [[{}]], "d"]'
+    assert prompts(put(tmp_path, "in.json", data), skip_bad=True) == ["a", "d"]
+
+
+def test_a_parameter_in_a_table_is_taken_as_it_is_written(tmp_path):
+    data = 'prompt,ignore_eos,structured_outputs\na,True,"{""choice"": [""Yes""]}"\n'
+    source = Source(put(tmp_path, "in.csv", data))
+    (fields,) = (raw for _, raw in source.raws())
+    body = json.loads(Builder(column=source.column, table=True).content(fields)[2])
+    assert body == {"prompt": "a", "ignore_eos": True, "structured_outputs": {"choice": ["Yes"]}}
+
+
+def test_lines_are_counted_past_empty_ones(tmp_path):
+    with pytest.raises(BadInput, match="line 5: its prompt is empty"):
+        prompts(put(tmp_path, "in.csv", 'prompt,x\na,1\n\n\n"",2\n'))
+
+
+def test_columns_of_the_same_name_of_a_parquet_file_are_told_apart(tmp_path, capsys):
+    columns = [pyarrow.array(values) for values in (["a"], ["first"], ["second"])]
+    table = pyarrow.Table.from_arrays(columns, names=["prompt", "label", "label"])
+    pyarrow.parquet.write_table(table, tmp_path / "in.parquet")
+    source = Source(tmp_path / "in.parquet")
+    assert [raw for _, raw in source.raws()] == [{"prompt": "a", "label": "first", "label.2": "second"}]
+    assert "'label.2'" in "".join(source.notes)
+
+
+def test_a_parquet_file_that_breaks_in_the_middle_is_one_sentence(tmp_path):
+    path = tmp_path / "in.parquet"
+    pyarrow.parquet.write_table(pyarrow.table({"prompt": [f"{n} " * 50 for n in range(5000)]}), path)
+    data = bytearray(path.read_bytes())
+    data[5000:9000] = bytes(4000)
+    path.write_bytes(data)
+    with pytest.raises(BadInput, match="cannot be read as Parquet"):
+        prompts(path)
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir], ids=["fifo", "folder"])
+def test_what_is_no_file_is_refused_at_once(make, tmp_path):
+    make(tmp_path / "in.txt")
+    with pytest.raises(BadInput, match="is no file"):
+        Source(tmp_path / "in.txt")
+
+
+def test_an_array_of_any_length_is_scanned_in_linear_time(tmp_path, monkeypatch):
+    """Counted in characters given to the decoder: a broken item was once scanned anew with each chunk."""
+    scanned, real = [], strict_json.DECODER_OF_ITEMS
+
+    class Counting:
+        def raw_decode(self, text, at):
+            scanned.append(len(text) - at)
+            return real.raw_decode(text, at)
+
+    monkeypatch.setattr(strict_json, "DECODER_OF_ITEMS", Counting())
+    monkeypatch.setattr(strict_json, "CHUNK_BYTES", 1000)
+    for data in ('["' + "a" * 500_000, '[{"prompt": [' + "1, " * 150_000 + "]}]", '["a", nope' + "b" * 500_000,
+                 '["' + "a" * 500_000 + '"]', "[" + " " * 500_000):
+        scanned.clear()
+        with contextlib.suppress(BadInput):
+            prompts(put(tmp_path, "in.json", data))
+        assert sum(scanned) < 8 * len(data) and len(scanned) < 60, data[:20]     # in two readings
+
+
+# Round trips: what was written comes back from every format, and a file that was damaged gives no other rows.
+text = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=20)
+line = st.text(st.characters(codec="utf-8", exclude_characters="\0\r\n\ufeff"), min_size=1, max_size=20)
+
+
+def as_csv(rows: list[str], **options) -> str:
+    file = io.StringIO()
+    csv.writer(file, **options).writerows([["prompt", "n"], *([row, "1"] for row in rows)])
+    return file.getvalue()
+
+
+WRITERS = {
+    ".json": lambda rows: json.dumps(rows, ensure_ascii=False),
+    ".jsonl": lambda rows: "".join(json.dumps({"prompt": row}) + "\n" for row in rows),
+    ".csv": as_csv,
+}
+
+
+@quiet
+@given(rows=st.lists(text, min_size=1, max_size=6), chunk=st.sampled_from([1, 2, 3, 7, 1 << 20]))
+@example(rows=["\r", "\n", '"', ",", ";", "\t", " ", "\ufeff", "\u2028", "\x85", "\x1c"], chunk=1)
+@example(rows=["🚀" * 3, "\\", "\\u0041", "1.", "]", '", "'], chunk=1)
+def test_rows_come_back_from_every_format(rows, chunk, tmp_path):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(strict_json, "CHUNK_BYTES", chunk)
+        for ending, write in WRITERS.items():
+            assert prompts(put(tmp_path, f"in{ending}", write(rows))) == rows
+        pyarrow.parquet.write_table(pyarrow.table({"prompt": rows}), tmp_path / "in.parquet")
+        assert prompts(tmp_path / "in.parquet") == rows
+
+
+@quiet
+@given(rows=st.lists(line, min_size=1, max_size=6))
+@example(rows=[" a", "b ", "\t", "\x0b", "\x0c", "\x1c", "\x85", "\u2028", '"', ","])
+def test_lines_come_back_from_text(rows, tmp_path):
+    for end in ("\n", "\r\n", "\r"):
+        assert prompts(put(tmp_path, "in.txt", end.join([*rows, ""]))) == rows
+
+
+@quiet
+@given(rows=st.lists(text, min_size=2, max_size=5, unique=True), ending=st.sampled_from([".json", ".jsonl"]),
+       at=st.floats(0, 1, exclude_max=True), cut=st.booleans(), skip_bad=st.booleans())
+def test_a_file_that_was_cut_or_doubled_is_refused_or_read_whole(rows, ending, at, cut, skip_bad, tmp_path):
+    whole = WRITERS[ending](rows).rstrip("\n")
+    damaged = whole[:int(at * len(whole))] if cut else f"{whole}\n{whole}"
+    lines = damaged.count("\n") + bool(damaged.rpartition("\n")[2])
+    try:
+        found = prompts(put(tmp_path, f"in{ending}", damaged), skip_bad=skip_bad)
+    except BadInput:
+        return
+    assert ending == ".jsonl" and found == (rows + rows)[:len(found)] and len(found) >= lines - 1
+
+
+@quiet
+@given(rows=st.lists(line, min_size=2, max_size=5), at=st.integers(0), quote=st.sampled_from(['"', '""', ',', "\0"]))
+def test_a_table_with_one_character_too_many_is_refused_or_holds_it(rows, at, quote, tmp_path):
+    """Every row of the file is there with all its text, save for the character that was put in."""
+    whole = as_csv([f"<{row}>" for row in rows], quoting=csv.QUOTE_ALL)
+    head = len(as_csv([], quoting=csv.QUOTE_ALL))
+    at = head + at % (len(whole) - head)
+    try:
+        found = prompts(put(tmp_path, "in.csv", whole[:at] + quote + whole[at:]))
+    except BadInput:
+        return
+    assert len(found) == len(rows)
+    assert sorted("".join(found).replace('"', "")) in (
+        sorted("".join(f"<{row}>" for row in rows).replace('"', "")),
+        sorted("".join(f"<{row}>" for row in rows).replace('"', "") + quote.replace('"', "")))

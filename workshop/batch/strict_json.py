@@ -1,0 +1,159 @@
+"""JSON that means one thing: what is read here every other program reads the same, and what is refused says why.
+
+Python's own reader takes NaN, keeps the last of two equal keys, and half a surrogate pair; none of it can be sent on.
+"""
+
+from __future__ import annotations
+
+import codecs
+import json
+import math
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from workshop.errors import BadInput
+
+DEEPEST = 100           # lists and objects in each other; Python's own writer gives up at some 900
+CHUNK_BYTES = 1 << 20
+LONGEST_TOKEN = 12      # two escapes, a number's end, or -Infinity: what a chunk's end may have cut
+ARRAY = 'Give a JSON array: ["first prompt", "second prompt"].'
+_SPACE = re.compile(r"[ \t\r\n]*")
+
+
+class Malformed(Exception):
+    """A row that cannot be asked, or an answer that is none; the text completes "line 7: …"."""
+
+
+def _unique(pairs: list[tuple[str, object]]) -> dict:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise Malformed(f"it has {next(name for name in names if names.count(name) > 1)!r} twice")
+    return found
+
+
+def _finite(text: str) -> float:
+    if math.isinf(value := float(text)):
+        raise Malformed(f"{text[:40]} is too large for a number")
+    return value
+
+
+def _refuse_constant(name: str):
+    raise Malformed(f"{name} is no JSON number")
+
+
+_ROWS = json.JSONDecoder(object_pairs_hook=_unique, parse_float=_finite, parse_constant=_refuse_constant)
+_ANSWERS = json.JSONDecoder(parse_constant=_refuse_constant)      # logprobs by the million: no function for each number
+DECODER_OF_ITEMS = json.JSONDecoder(parse_int=str)                # finds where an item ends; any number of digits
+
+
+def decode(text: str, *, answer: bool = False) -> object:
+    """Decode a JSON text.
+
+    Args:
+        answer: it is a server's, which may repeat a key.
+
+    Raises:
+        Malformed: it is no JSON, or would not mean the same to every reader.
+    """
+    try:
+        value = (_ANSWERS if answer else _ROWS).decode(text)
+    except json.JSONDecodeError as error:
+        raise Malformed(f"it is not JSON ({error.msg} at column {error.colno}): {text[:60]!r}") from None
+    except RecursionError:
+        raise Malformed("it is nested too deeply") from None
+    except ValueError:
+        raise Malformed(f"it has a number of more than {sys.get_int_max_str_digits():,} digits") from None
+    if text.count("[") + text.count("{") > DEEPEST and _depth(value) > DEEPEST:
+        raise Malformed(f"it is nested too deeply: more than {DEEPEST} lists and objects in each other")
+    if "\\ud" in text or "\\uD" in text:
+        try:
+            json.dumps(value, ensure_ascii=False).encode()
+        except UnicodeEncodeError as error:
+            raise Malformed(f"it holds half of a surrogate pair ({error.object[error.start]!r}), "
+                            "which is no character") from None
+    return value
+
+
+def _depth(value: object) -> int:
+    depth, level = 0, [value]
+    while level := [each for each in level if isinstance(each, list | dict)]:
+        depth += 1
+        level = [inner for each in level for inner in (each.values() if isinstance(each, dict) else each)]
+    return depth
+
+
+def array_items(path: Path) -> Iterator[str]:
+    """Yield the text of each item of the JSON array in a file, without holding more than a chunk and an item.
+
+    Raises:
+        BadInput: the file is no array, or not only one; with the line.
+    """
+    with path.open("rb") as file:
+        text, count = _Text(file, path), 0
+        if (begins := text.next_character()) != "[":
+            raise BadInput(f"{path} begins with {begins!r}, not with '['.",
+                           f"{ARRAY} Where each line is JSON of its own, call the file .jsonl.")
+        text.at += 1
+        while (character := text.next_character()) != "]":
+            if count and character != ",":
+                raise text.broken(f"the array is cut, or lacks a comma, after item {count:,}")
+            if count:
+                text.at += 1
+                text.next_character()
+            count += 1
+            yield text.item(count)
+        text.at += 1
+        if more := text.next_character():
+            raise text.broken(f"after the array's end there is more, beginning with {more!r}")
+
+
+class _Text:
+    """The text of a file as far as it is read: `buffer[at:]` is still to come, `line` is that of the buffer's start."""
+
+    def __init__(self, file, path: Path):
+        self._file, self._path, self._decoder = file, path, codecs.getincrementaldecoder("utf-8-sig")()
+        self.buffer, self.at, self.line, self.ended = "", 0, 1, False
+
+    def broken(self, what: str, at: int | None = None) -> BadInput:
+        line = self.line + self.buffer.count("\n", 0, self.at if at is None else at)
+        return BadInput(f"{self._path}, line {line:,}: {what}. Nothing was started.", ARRAY)
+
+    def more(self) -> None:
+        """Read at least as much again as waits: a long item is scanned a few times, not once for each chunk."""
+        data = self._file.read(max(CHUNK_BYTES, len(self.buffer) - self.at))
+        try:
+            text = self._decoder.decode(data, final=not data)
+        except UnicodeDecodeError as error:
+            byte = self._file.tell() - len(error.object) + error.start
+            raise BadInput(f"{self._path} is not UTF-8 (byte {byte + 1:,}: 0x{error.object[error.start]:02x}).",
+                           "Save it as UTF-8.") from None
+        self.line += self.buffer.count("\n", 0, self.at)
+        self.buffer, self.at, self.ended = self.buffer[self.at:] + text, 0, not data
+
+    def next_character(self) -> str:
+        """Return the next one that is no white space, '' at the end; `at` is where it stands."""
+        while True:
+            self.at = _SPACE.match(self.buffer, self.at).end()
+            if self.at < len(self.buffer) or self.ended:
+                return self.buffer[self.at:self.at + 1]
+            self.more()
+
+    def item(self, number: int) -> str:
+        """Return the text of the JSON value that begins here, and go behind it."""
+        while True:
+            try:
+                _, end = DECODER_OF_ITEMS.raw_decode(self.buffer, self.at)
+                if self.ended or len(self.buffer) - end >= LONGEST_TOKEN:       # else a number may go on
+                    break
+            except json.JSONDecodeError as error:
+                cut = error.msg.startswith("Unterminated string") or len(self.buffer) - error.pos < LONGEST_TOKEN
+                if self.ended or not cut:
+                    raise self.broken(f"item {number:,} is not JSON ({error.msg})", error.pos) from None
+            except RecursionError:
+                raise self.broken(f"item {number:,} is nested too deeply") from None
+            self.more()
+        begin, self.at = self.at, end
+        return self.buffer[begin:end]
