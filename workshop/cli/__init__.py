@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import importlib
+import io
+import os
+import re
 import sys
+from typing import NoReturn
 
 import click
 
 import workshop
+from workshop.cli.say import plain_lines
 from workshop.errors import WorkshopError
+
+LONG_WORD = re.compile(r"(\S{80})\S{120,}")
 
 # name (a module under workshop.cli) -> help. The help stands here so that `workshop --help` imports nothing else.
 COMMANDS = {
@@ -54,11 +61,36 @@ def group() -> None:
 
 
 def main() -> None:
-    """Run the command line: errors of ours become one sentence and an exit code, never a traceback."""
+    """Run the command line: what goes wrong becomes one sentence and an exit code, never a traceback."""
+    _make_streams_sure()
     try:
-        group.main(standalone_mode=True)
-    except WorkshopError as error:
-        click.secho(f"✗ {error.message}", fg="red", err=True)
-        if error.remedy:
-            click.echo(f"→ {error.remedy}", err=True)
+        code = group.main(standalone_mode=False)
+    except click.ClickException as error:
+        error.message = LONG_WORD.sub(r"\1…", plain_lines(error.message))
+        error.show()
         sys.exit(error.exit_code)
+    except click.Abort:
+        click.echo("Stopped.", err=True)
+        sys.exit(1)
+    except WorkshopError as error:
+        _show(error)
+    except OSError as error:     # of a file that nobody thought of: the system's own words
+        place = f": {error.filename}" if error.filename else ""
+        _show(WorkshopError(f"The system refuses: {error.strerror or error}{place}."))
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _show(error: WorkshopError) -> NoReturn:
+    click.secho(f"✗ {error.message}", fg="red", err=True)
+    if error.remedy:
+        click.echo(f"→ {error.remedy}", err=True)
+    sys.exit(error.exit_code)
+
+
+def _make_streams_sure() -> None:
+    """Let every text be printed: names of files with half a character, and to streams that are closed (2>&-)."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))     # noqa: SIM115
+        elif isinstance(stream := getattr(sys, name), io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")

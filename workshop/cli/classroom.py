@@ -10,6 +10,7 @@ import click
 
 from workshop.cli.batch import _signals
 from workshop.cli.progress import Bar
+from workshop.cli.say import say
 
 LINE_S = 10.0       # between lines where there is no terminal
 
@@ -51,7 +52,7 @@ def command(learners: int, url: str | None, name: str | None, minutes: float | N
                          criteria=Criteria(max_ttft, max_e2el), report=show)
         with _signals(room.stop):
             report = room.run()
-    click.echo(json.dumps(report.to_dict(), indent=1) if as_json else as_text(report))
+    click.echo(json.dumps(report.to_dict(), indent=1)) if as_json else say(as_text(report))
     sys.exit(0 if report.holds else 1)
 
 

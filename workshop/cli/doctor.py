@@ -8,6 +8,10 @@ from dataclasses import asdict
 
 import click
 
+from workshop.cli.say import say
+
+WIDEST_NAME = 26      # of a check; a longer one, of a server, moves its own line
+
 
 @click.command
 @click.option("--json", "as_json", is_flag=True, help='{"ok": bool, "checks": [{"name", "state", "found", "remedy"}]}')
@@ -20,12 +24,13 @@ def command(as_json: bool) -> None:
         click.echo(json.dumps({"ok": doctor.well(checks), "checks": [asdict(check) for check in checks]}, indent=1))
     else:
         signs = {doctor.OK: ("✓", "green"), doctor.NOTE: ("·", "yellow"), doctor.LACK: ("✗", "red")}
+        width = min(WIDEST_NAME, max(len(check.name) for check in checks))
         for check in checks:
             sign, colour = signs[check.state]
-            click.secho(f"{sign} {check.name:<18}", fg=colour, nl=False)
-            click.echo(check.found)
+            say(f"{sign} {check.name:<{width}}  ", fg=colour, nl=False)
+            say(check.found)
             if check.remedy and check.state != doctor.OK:
-                click.echo(f"{'':20}→ {check.remedy}")
+                say(f"{'':{width + 4}}→ {check.remedy}")
         lacks = sum(check.state == doctor.LACK for check in checks)
-        click.echo(f"\n{lacks} lacking: see the ✗ above." if lacks else "\nEverything that the course needs is here.")
+        say(f"\n{lacks} lacking: see the ✗ above." if lacks else "\nEverything that the course needs is here.")
     sys.exit(0 if doctor.well(checks) else 1)

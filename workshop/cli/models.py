@@ -6,6 +6,8 @@ import json
 
 import click
 
+from workshop.cli.say import console, shown
+
 
 @click.command()
 @click.argument("names", nargs=-1, metavar="[MODEL …]")
@@ -43,13 +45,11 @@ def command(names: tuple[str, ...], gpus: tuple[str, ...], family: str | None, m
 
 
 def _show(rows: list, kinds: tuple[str, ...], context: int) -> None:
-    from rich.console import Console
     from rich.table import Table
 
     from workshop.plan.hardware import size_words
 
-    console = Console(highlight=False, width=max(Console().width, 60))
-    out = Table(box=None, pad_edge=False, header_style="dim")
+    screen, out = console(least=60), Table(box=None, pad_edge=False, header_style="dim")
     for title in ("model", "parameters", "weights GiB", "KV KiB"):
         out.add_column(title, justify="left" if title == "model" else "right", no_wrap=True)
     for kind in kinds:
@@ -59,10 +59,10 @@ def _show(rows: list, kinds: tuple[str, ...], context: int) -> None:
                  for p in r.places]
         out.add_row(f"[bold]{r.model}[/]", size_words(r.parameters), f"{r.weights_gib:,.1f}",
                     f"{r.kv_kib_per_token:,.4g}", *cells)
-    console.print(out)
-    console.print(f"\n[dim]GPUs that hold the model and one request of {context:,} tokens. –: more than 16. ✗: no "
+    screen.print(out)
+    screen.print(f"\n[dim]GPUs that hold the model and one request of {context:,} tokens. –: more than 16. ✗: no "
                   "kernels for it there.\nThe whole plan, with its command: workshop plan MODEL --gpu GPU[/]")
     if len(rows) == 1:
         for place in rows[0].places:
             if not place.gpus and not place.reason.startswith("More"):
-                console.print(f"[dim]{place.gpu}: {place.reason}[/]")
+                screen.print(f"[dim]{place.gpu}: {shown(place.reason)}[/]")

@@ -11,7 +11,8 @@ import click
 from click.core import ParameterSource
 
 from workshop.cli import plan_places
-from workshop.errors import BadInput
+from workshop.cli.say import console, shown
+from workshop.errors import BadInput, plain
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
 
 BAR_CELLS = 56
 # part -> (cell, colour): weights, overhead, KV cache, what vLLM leaves alone
-PARTS = {"weights": ("█", "blue"), "overhead": ("▓", "yellow"), "KV cache": ("▒", "green"), "left to "
-                                                                                            "others": ("░", "dim")}
+PARTS = {"weights": ("█", "blue"), "overhead": ("▓", "yellow"), "KV cache": ("▒", "green"),
+         "left to others": ("░", "dim")}
 
 
 class Tokens(click.ParamType):
@@ -32,9 +33,9 @@ class Tokens(click.ParamType):
     name = "integer"
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        found = re.fullmatch(r"(-?\d+)([kKmM]?)", str(value).strip().replace(",", "").replace("_", ""))
+        found = re.fullmatch(r"(-?\d{1,15})([kKmM]?)", str(value).strip().replace(",", "").replace("_", ""))
         if not found:
-            self.fail(f"{value!r} is not a whole number (131072, 128K and 128k are).", param, ctx)
+            self.fail(f"{str(value)[:40]!r} is not a whole number (131072, 128K and 128k are).", param, ctx)
         return int(found[1]) * {"": 1, "k": 1000, "K": 1024, "m": 10**6, "M": 1 << 20}[found[2]]
 
 
@@ -107,32 +108,28 @@ def command(ctx: click.Context, model: str | None, gpu: str | None, as_json: boo
 
 
 def _show(p: Plan, explain: bool) -> None:
-    from rich.console import Console
-
-    console = Console(highlight=False, width=min(Console().width, 110))
+    out = console(most=110)
     where = f"{p.gpus} × {p.gpu}" + (f" on {p.nodes} nodes" if p.nodes > 1 else "")
-    console.print(f"\n[bold]{p.model}[/] on [bold]{where}[/]   tensor parallel {p.tensor_parallel_size} × "
-                  f"pipeline parallel {p.pipeline_parallel_size}   [dim]vLLM {p.vllm_version}[/]")
+    out.print(f"\n[bold]{shown(p.model)}[/] on [bold]{where}[/]   tensor parallel {p.tensor_parallel_size} × "
+              f"pipeline parallel {p.pipeline_parallel_size}   [dim]vLLM {p.vllm_version}[/]")
     if p.fits:
-        console.print(f"[bold green]✓ fits[/]  {p.kv_cache_tokens:,} tokens of KV cache · {p.max_concurrency:.2f} "
-                      "requests "
-                      f"of {p.max_model_len:,} tokens at once · about {p.single_stream_tokens_per_s:.0f} tokens/s for "
-                      "one")
+        out.print(f"[bold green]✓ fits[/]  {p.kv_cache_tokens:,} tokens of KV cache · {p.max_concurrency:.2f} requests "
+                  f"of {p.max_model_len:,} tokens at once · about {p.single_stream_tokens_per_s:.0f} tokens/s for one")
     else:
-        console.print("[bold red]✗ does not fit[/]")
-    console.print()
-    console.print(_bar(p))
-    console.print(_legend(p))
+        out.print("[bold red]✗ does not fit[/]")
+    out.print()
+    out.print(_bar(p))
+    out.print(_legend(p))
     for title, lines, mark in (("Why", p.reasons, "•"), ("Nearest" if not p.fits else "For more", p.advice, "→")):
         if lines:
-            console.print(f"\n[bold]{title}[/]")
-            console.print(_bullets(lines, mark))
+            out.print(f"\n[bold]{title}[/]")
+            out.print(_bullets(lines, mark))
     if p.fits:
-        console.print("\n[bold]Run[/]" + (" on every node, with --headless on all but one" if p.nodes > 1 else ""))
-        console.print(f"  [cyan]{p.command}[/]", soft_wrap=True)
+        out.print("\n[bold]Run[/]" + (" on every node, with --headless on all but one" if p.nodes > 1 else ""))
+        out.print(f"  [cyan]{shown(p.command)}[/]", soft_wrap=True)
     if explain:
-        _explain(console, p)
-    console.print()
+        _explain(out, p)
+    out.print()
 
 
 def _bullets(lines: list[str], mark: str) -> Table:
@@ -141,7 +138,7 @@ def _bullets(lines: list[str], mark: str) -> Table:
 
     grid = Table.grid(padding=(0, 1, 0, 1))
     for line in lines:
-        grid.add_row(Text(f" {mark}"), Text(line))
+        grid.add_row(Text(f" {mark}"), Text(plain(line)))
     return grid
 
 
@@ -182,7 +179,7 @@ def _legend(p: Plan) -> Text:
     return line
 
 
-def _explain(console: Console, p: Plan) -> None:
+def _explain(out: Console, p: Plan) -> None:
     """Print each overhead and each part of a decoding step with its source."""
     from rich.table import Table
 
@@ -193,10 +190,10 @@ def _explain(console: Console, p: Plan) -> None:
                  box=None)
     for t in p.decode:
         step.add_row(t.name, f"{t.ms:.3f}", t.source, t.uncertainty)
-    console.print()
-    console.print(overheads)
+    out.print()
+    out.print(overheads)
     if p.gpu != "h200":
-        console.print("  [dim]Kernels and NCCL were measured on an H200; elsewhere they may differ by some 0.3 GiB.[/]")
+        out.print("  [dim]Kernels and NCCL were measured on an H200; elsewhere they may differ by some 0.3 GiB.[/]")
     if p.decode:
-        console.print()
-        console.print(step)
+        out.print()
+        out.print(step)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from workshop.cli.say import console, say, shown
 from workshop.errors import BadInput, WorkshopError
 
 if TYPE_CHECKING:
@@ -88,9 +90,9 @@ def show(place: str, plan: Plan, given: dict[str, Any]) -> None:
         click.echo(kubernetes.render(plan, chosen), nl=False)
         return
     for path in kubernetes.write(plan, folder, chosen):
-        click.echo(f"  {path}")
+        say(f"  {path}")
     name = kubernetes.Case(plan, chosen).name
-    click.secho(f"✓ kubectl apply -k {folder}/overlays/{name}", fg="green")
+    say(f"✓ kubectl apply -k {shlex.quote(f'{folder}/overlays/{name}')}", fg="green")
 
 
 def machines(model: str, settings: dict[str, Any], as_json: bool) -> None:
@@ -113,7 +115,6 @@ def machines(model: str, settings: dict[str, Any], as_json: bool) -> None:
 
 
 def _table(offers: list) -> None:
-    from rich.console import Console
     from rich.table import Table
 
     table = Table("", "machine", "GPUs", "vCPU", "memory", "local disk", "requests", "tokens/s", box=None,
@@ -123,15 +124,15 @@ def _table(offers: list) -> None:
         table.add_row("[green]✓[/]", f"{m.name} [dim]{m.provider}[/]", f"{p.gpus} of {m.gpus} × {m.gpu}", str(m.vcpus),
                       f"{m.memory_gib:,} GiB", f"{m.local_disk_gb / 1000:.1f} TB", f"{p.max_concurrency:.1f}",
                       f"{p.single_stream_tokens_per_s:.0f}")
-    console = Console(highlight=False, width=max(Console().width, WIDTH))
-    console.print()
+    out = console(least=WIDTH)
+    out.print()
     if table.row_count:
-        console.print(table)
+        out.print(table)
         length = next(offer.plan.max_model_len for offer in offers if offer.fits)
-        console.print(f"\n  [dim]requests: of {length:,} tokens at once; tokens/s: for one of them alone; "
+        out.print(f"\n  [dim]requests: of {length:,} tokens at once; tokens/s: for one of them alone; "
                       "the OS disk is extra.[/]")
-    console.print()
+    out.print()
     for offer in (offer for offer in offers if not offer.fits):
         m = offer.machine
-        console.print(f" [red]✗[/]  {m.name} [dim]{m.provider}[/], {m.gpus} × {m.gpu}: {offer.why}")
-    console.print()
+        out.print(f" [red]✗[/]  {m.name} [dim]{m.provider}[/], {m.gpus} × {m.gpu}: {shown(offer.why)}")
+    out.print()

@@ -8,6 +8,7 @@ import sys
 import click
 
 from workshop.cli.progress import Bar
+from workshop.cli.say import say
 
 
 @click.command
@@ -31,7 +32,7 @@ def command(model: str, to: str, verify_only: bool, checksums: bool, as_json: bo
         token = prefetch_hub.saved_token()
         remote, token = _look_up(hub, token)
         prefetch.refuse_small_disk(remote, folder)
-        click.echo(f"{hub}: {remote.bytes / 1e9:.1f} GB in {len(remote.files)} files → {folder}", err=True)
+        say(f"{hub}: {remote.bytes / 1e9:.1f} GB in {len(remote.files)} files → {folder}", err=True)
         with Bar(hub.split("/")[-1]) as bar:
             prefetch.download(remote, folder, token, bar)
     with Bar("Checking") as bar:
@@ -53,17 +54,17 @@ def _look_up(hub: str, token: str | None):
     except WorkshopError as error:
         if token or not sys.stdin.isatty() or "token" not in error.remedy:
             raise
-        click.echo(f"{error.message}\n{error.remedy}", err=True)
+        say(f"{error.message}\n{error.remedy}", err=True)
         token = click.prompt("Token (not shown, not kept)", hide_input=True, err=True)
         return prefetch.look_up(hub, token), token
 
 
 def _show(report, model: str, to: str) -> None:
     for problem in report.problems:
-        click.secho(f"✗ {problem}", fg="red")
+        say(f"✗ {problem}", fg="red")
     if report.problems:
-        click.echo(f"→ Remove those files if they are there, then again: workshop prefetch {model} --to {to}")
+        say(f"→ Remove those files if they are there, then again: workshop prefetch {model} --to {to}")
     else:
-        click.secho(f"✓ {report.folder}: {report.shards} shards, {report.bytes / 1e9:.1f} GB, all whole", fg="green")
+        say(f"✓ {report.folder}: {report.shards} shards, {report.bytes / 1e9:.1f} GB, all whole", fg="green")
     for note in report.notes:
-        click.echo(f"· {note}")
+        say(f"· {note}")

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import sys
 
-import click
-
+from workshop.cli.say import say, shown
 from workshop.launch.supervise import Progress
 
 
@@ -23,14 +22,14 @@ class Bar:
                        TextColumn("{task.percentage:>3.0f} %"), TimeElapsedColumn(),
                        TextColumn("[dim]{task.fields[message]}"))
             self._live = Live(*columns, console=Console(stderr=True), transient=True)
-            self._task = self._live.add_task(title, total=1.0, message="")
+            self._task = self._live.add_task(shown(title), total=1.0, message="")
             self._live.start()
 
     def __call__(self, progress: Progress) -> None:
         if self._live:
-            self._live.update(self._task, completed=progress.fraction, message=progress.message[:60])
+            self._live.update(self._task, completed=progress.fraction, message=shown(progress.message[:60]))
         elif progress.message and progress.message != self._last:
-            click.echo(f"{self._title}: {progress.fraction:4.0%} {progress.message}", err=True)
+            say(f"{self._title}: {progress.fraction:4.0%} {progress.message}", err=True)
         self._last = progress.message
 
     def close(self) -> None:

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import click
 
+from workshop.cli.say import console, say, shown
+
 
 @click.command()
 @click.argument("log", type=click.Path(path_type=Path))
@@ -19,7 +21,7 @@ def command(log: Path, model: str | None, gpu: str | None, as_json: bool) -> Non
 
     result = reconcile(log, model, gpu)
     for assumption in result.assumed:
-        click.echo(f"· {assumption}", err=True)
+        say(f"· {assumption}", err=True)
     if as_json:
         click.echo(json.dumps(result.to_dict(), indent=1, ensure_ascii=False))
         return
@@ -27,25 +29,24 @@ def command(log: Path, model: str | None, gpu: str | None, as_json: bool) -> Non
 
 
 def _print(result) -> None:
-    from rich.console import Console
     from rich.table import Table
 
-    console = Console()
+    out = console()
     if result.failure:
-        console.print(f"[red]✗ The start failed.[/red] {result.failure}", highlight=False)
+        out.print(f"[red]✗ The start failed.[/red] {shown(result.failure)}")
     table = Table(box=None, pad_edge=False)
     for name, justify in (("quantity", "left"), ("predicted", "right"), ("actual", "right"), ("unit", "left"),
                           ("error", "right"), ("why", "left")):  # fmt: skip
         table.add_column(name, justify=justify, overflow="fold")
     for row in result.rows:
         error = "–" if row.error_percent is None else f"{row.error_percent:+.2f} %"
-        table.add_row(row.quantity, number(row.predicted), number(row.actual), row.unit, error, row.reason)
-    console.print(table)
+        table.add_row(row.quantity, number(row.predicted), number(row.actual), row.unit, error, shown(row.reason))
+    out.print(table)
     if result.advice:
-        console.print("\nWhat to change, the most effective first, more ranks last:")
+        out.print("\nWhat to change, the most effective first, more ranks last:")
     for item in result.advice:
-        console.print(f"  {item.flag} {item.value}".rstrip(), style="bold", highlight=False)
-        console.print(f"      {item.effect}", highlight=False)
+        out.print(shown(f"  {item.flag} {item.value}".rstrip()), style="bold")
+        out.print(shown(f"      {item.effect}"))
 
 
 def number(value: float | None) -> str:

@@ -9,6 +9,7 @@ import sys
 import click
 
 from workshop.cli.progress import Bar
+from workshop.cli.say import say
 
 
 @click.group
@@ -52,22 +53,22 @@ def submit(model: str, vllm: tuple[str, ...], dry_run: bool, as_json: bool, sbat
     else:
         _print(submission, dry_run)
         if job_id:
-            click.secho(f"✓ job {job_id}", fg="green")
-            click.echo(f"Watch it: workshop slurm logs {job_id} --follow")
+            say(f"✓ job {job_id}", fg="green")
+            say(f"Watch it: workshop slurm logs {job_id} --follow")
     sys.exit(0 if submission.fits else 1)
 
 
 def _print(submission, dry_run: bool) -> None:
     for reason in submission.reasons:
-        click.echo(f"· {reason}")
+        say(f"· {reason}")
     for advice in submission.advice:
-        click.secho(f"→ {advice}", fg="yellow")
-    click.echo(f"\n  {submission.command}\n")
+        say(f"→ {advice}", fg="yellow")
+    say(f"\n  {submission.command}\n")
     if dry_run:
-        click.secho(f"# {submission.script}", dim=True)
+        say(f"# {submission.script}", dim=True)
         click.echo(submission.script.read_text())
         if not submission.fits:
-            click.secho("✗ The plan does not fit: nothing would be submitted.", fg="red", err=True)
+            say("✗ The plan does not fit: nothing would be submitted.", fg="red", err=True)
 
 
 @command.command
@@ -95,15 +96,15 @@ def logs(job: str, follow: bool) -> None:
     if not follow:
         now = slurm_status.status(number)
         for path in filter(None, (now.output, now.error_file)):
-            click.secho(f"==> {path} <==", bold=True)
+            say(f"==> {path} <==", bold=True)
             click.echo(Path(path).read_text(errors="replace"))
         sys.exit(0)
     bar = Bar(f"Job {number}")
 
-    def say(text: str) -> None:
-        click.echo(f"  {text[:200]}", err=True)
+    def tell(text: str) -> None:
+        say(f"  {text[:200]}", err=True)
     try:
-        now = slurm_status.follow(number, bar, say)
+        now = slurm_status.follow(number, bar, tell)
     finally:
         bar.close()
     _show(now)
@@ -114,15 +115,15 @@ def _show(now) -> None:
     where = f" on {now.nodes}" if now.nodes else ""
     times = f", {now.elapsed} elapsed" if now.elapsed else ""
     times += f", {now.left} left" if now.left else ""
-    click.echo(f"Job {now.job_id} {now.name}: {now.state}{where}{times}" + (f" ({now.reason})" if now.reason else ""))
+    say(f"Job {now.job_id} {now.name}: {now.state}{where}{times}" + (f" ({now.reason})" if now.reason else ""))
     if now.error:
-        click.secho(f"✗ {now.error}", fg="red")
+        say(f"✗ {now.error}", fg="red")
         if now.remedy:
-            click.echo(f"→ {now.remedy}")
+            say(f"→ {now.remedy}")
     elif now.server == "ready":
-        click.secho(f"✓ ready at {now.url}", fg="green")
-        click.echo(f"In a notebook: workshop.connect(); stop it: workshop stop {now.name}")
+        say(f"✓ ready at {now.url}", fg="green")
+        say(f"In a notebook: workshop.connect(); stop it: workshop stop {now.name}")
     else:
-        click.echo(f"{now.fraction:4.0%} {now.message}")
+        say(f"{now.fraction:4.0%} {now.message}")
     if now.output:
-        click.echo(f"Its words: {now.output}")
+        say(f"Its words: {now.output}")

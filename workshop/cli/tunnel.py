@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import click
 
+from workshop.cli.say import say
+
 
 @click.command
 @click.argument("name", required=False)
@@ -24,7 +26,7 @@ def command(name: str | None, login: str, port: int | None, only_print: bool) ->
     tunnel.checked_login(login)
     if only_print:
         for line in tunnel.explain(choose(name), login, port or 8000):
-            click.echo(line)
+            say(line)
         return
     record = tunnel.fetch(login, name)
     known = records.read(record.name)
@@ -33,8 +35,8 @@ def command(name: str | None, login: str, port: int | None, only_print: bool) ->
                             f"If that is this one, it is reached without a tunnel; else: workshop stop {record.name}")
 
     def ready(local) -> None:
-        click.secho(f"✓ {local.name} answers at {local.url}. Ctrl-C closes the tunnel.", fg="green")
+        say(f"✓ {local.name} answers at {local.url}. Ctrl-C closes the tunnel.", fg="green")
     try:
         tunnel.open_tunnel(record, login, port, ready)
     except KeyboardInterrupt:
-        click.echo("The tunnel is closed.")
+        say("The tunnel is closed.")

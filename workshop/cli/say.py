@@ -1,0 +1,36 @@
+"""Words on a terminal: what comes from files, servers and arguments is shown there, never obeyed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from workshop.errors import plain
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+def plain_lines(text: str) -> str:
+    """Return text of several lines with its control characters, but for the line breaks, as escapes."""
+    return "\n".join(map(plain, text.split("\n")))
+
+
+def say(text: str = "", *, err: bool = False, nl: bool = True, **style: object) -> None:
+    """Print text, its control characters as escapes; style: as of click.style."""
+    click.secho(plain_lines(text), err=err, nl=nl, **style)
+
+
+def console(least: int = 0, most: int = 1000) -> Console:
+    """Return rich's terminal, of a width between these; strings that are not ours go through `shown`."""
+    from rich.console import Console
+
+    return Console(highlight=False, emoji=False, width=max(least, min(Console().width, most)))
+
+
+def shown(text: object) -> str:
+    """Return text for rich's console and tables: brackets are brackets, and control characters are escapes."""
+    from rich.markup import escape
+
+    return escape(plain(str(text)))
