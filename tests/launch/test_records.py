@@ -18,7 +18,7 @@ from workshop.launch.records import ServerRecord
 
 # The names that others rely on, as the design lists them.
 NAMES = {"name", "url", "model", "api_key", "where", "host", "pid", "boot_id", "job_id", "log", "vllm_version",
-         "state", "reason", "started"}
+         "state", "reason", "started", "process_started"}
 
 
 def record(**changes) -> ServerRecord:
@@ -88,11 +88,31 @@ def test_a_name_that_is_no_file_name_is_refused(workshop_home, name):
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"name": "a"}'])
-def test_a_broken_record_says_what_to_do(workshop_home, text):
+def test_a_broken_record_says_what_to_do_and_keeps_nobody_from_the_others(workshop_home, text, capfd):
     records.write(record())
+    records.write(record(name="b"))
     records.path_of("a").write_text(text)
     with pytest.raises(WorkshopError, match="Remove that file"):
-        records.own()
+        records.read("a")
+    assert [each.name for each in (*records.own(), *records.own())] == ["b", "b"]
+    assert len(capfd.readouterr().err.splitlines()) == 1, "said once, in one line"
+
+
+def test_a_record_under_another_name_is_none(workshop_home):
+    records.write(record())
+    records.path_of("b").write_bytes(records.path_of("a").read_bytes())
+    assert [each.name for each in records.own()] == ["a"]
+    with pytest.raises(WorkshopError, match="that of another server"):
+        records.read("b")
+
+
+def test_a_reason_of_any_length_can_be_read_back(workshop_home):
+    records.write(record(state="failed", reason="x" * 10**6))
+    assert records.read("a").reason.startswith("xxx")
+
+
+def test_a_record_prints_without_its_key():
+    assert "secret" not in repr(record()) + str([record()]) + f"{record()}"
 
 
 def test_keys_of_a_later_version_are_ignored(workshop_home):

@@ -2,25 +2,32 @@
 
 A record is written when a server starts, removed when it is stopped cleanly, and kept as `failed` with the
 reason otherwise. Whoever reads one checks that it is still true: the machine may have rebooted, the process died.
+A file that is no record is passed over, with a line on standard error. What others share is only read: nothing is
+written, signalled or opened because a shared record says so.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
-import re
 import socket
-from dataclasses import asdict, dataclass, fields, replace
+import sys
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 import psutil
 
-from workshop.errors import BadInput, WorkshopError
-from workshop.launch.home import home, private_folder, write_private
+from workshop.errors import BadInput, WorkshopError, plain
+from workshop.launch import processes, record_file, trust
+from workshop.launch.home import cannot_write, home, private_folder, write_private
+from workshop.launch.lock import Lock
 
-STATES = ("starting", "ready", "failed")
 CLOCK_SLACK_S = 120.0   # a process much younger than its record is another one that got the same pid
+MAX_REASON_CHARS = 2000
+_said: set[str] = set()
 
 
 @dataclass(frozen=True)
@@ -30,7 +37,7 @@ class ServerRecord:
     name: str
     url: str                      # ends in /v1
     model: str                    # the name that requests give
-    api_key: str
+    api_key: str = field(repr=False)
     where: str = "local"          # local, slurm, vm, kubernetes
     host: str = ""
     pid: int | None = None        # of vLLM's API server
@@ -38,9 +45,10 @@ class ServerRecord:
     job_id: str | None = None
     log: str = ""
     vllm_version: str = ""
-    state: str = "starting"
+    state: str = "starting"       # one of record_file.STATES
     reason: str = ""              # why it failed
     started: str = ""             # ISO 8601, UTC
+    process_started: int | None = None   # of that pid (processes.started)
 
     def public(self) -> dict:
         """Return the record without its key, for printing."""
@@ -62,7 +70,7 @@ def boot_id() -> str:
 
 def path_of(name: str) -> Path:
     """Return the file of the record `name`; a name is letters, digits, '.', '_' and '-'."""
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", name):
+    if not record_file.NAME.fullmatch(name):
         raise BadInput(f"{name!r} cannot be the name of a server.",
                        "Use up to 64 letters, digits, '.', '_' and '-', beginning with a letter or digit.")
     return home() / "servers" / f"{name}.json"
@@ -71,57 +79,111 @@ def path_of(name: str) -> Path:
 def write(record: ServerRecord) -> None:
     """Write the record to its file, mode 0600."""
     private_folder("servers")
+    record = replace(record, reason=record.reason[:MAX_REASON_CHARS])
     write_private(path_of(record.name), json.dumps(asdict(record), indent=1) + "\n")
 
 
 def remove(name: str) -> None:
     """Remove the record, and copies of it that were shared; nothing happens if there is none."""
-    if path_of(name).with_suffix(".shared").exists():
+    path = path_of(name)
+    if path.with_suffix(".shared").exists():
         from workshop.launch import share
 
         share.withdraw(name)
-    path_of(name).unlink(missing_ok=True)
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        raise cannot_write(path, error) from None
 
 
 def load(path: Path) -> ServerRecord:
-    """Read one record file; keys that a later version may add are ignored."""
+    """Read one record file, as it stands; keys that a later version may add are ignored.
+
+    Raises:
+        FileNotFoundError: there is none.
+        WorkshopError: it may not be read, or is no record.
+    """
+    record = ServerRecord(**record_file.read(path))
+    if record.name != path.stem:
+        raise WorkshopError(f"The server record {path} is that of another server: {record.name}.", record_file.REMEDY)
+    return record
+
+
+def stored(name: str) -> ServerRecord | None:
+    """Return the record of this user's server `name` as it stands, unchecked, or None."""
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-        known = {field.name for field in fields(ServerRecord)}
-        return ServerRecord(**{key: value for key, value in data.items() if key in known})
-    except PermissionError:
-        raise WorkshopError(f"You may not read the server record {path}.",
-                            "Ask whoever shared it to share it with a group of yours.") from None
-    except (ValueError, TypeError, AttributeError) as error:
-        raise WorkshopError(f"The server record {path} cannot be read: {error}.",
-                            "Remove that file and start the server again.") from None
+        return load(path_of(name))
+    except FileNotFoundError:
+        return None
 
 
 def read(name: str) -> ServerRecord | None:
     """Return the checked record of this user's server `name`, or None."""
-    path = path_of(name)
-    return checked(load(path)) if path.exists() else None
+    record = stored(name)
+    if record is None:
+        return None
+    now = checked(record)
+    lock = Lock(lock_of(name))
+    if now.state == "starting" and now.pid is None and _is_here(now) and not lock.held():
+        now = replace(now, state="failed", reason="it was ended before its engine was started")
+    if now != record:
+        with contextlib.suppress(WorkshopError), lock.taken() as free:
+            # Whoever holds the lock writes for itself; and a server that was stopped meanwhile gets no record back.
+            if free and stored(name) == record:
+                write(now)
+    return now
+
+
+def lock_of(name: str) -> Path:
+    """Return the file whose lock is the right to start, and to write down, the server `name`."""
+    return path_of(name).with_suffix(".lock")
 
 
 def own() -> list[ServerRecord]:
     """Return this user's records, checked, oldest first."""
-    return _in_folder(home() / "servers")
+    return _in_folder(home() / "servers", lambda path: read(path.stem))
 
 
 def shared() -> list[ServerRecord]:
     """Return the records that were shared with this user in $WORKSHOP_SHARED, checked."""
-    folder = os.environ.get("WORKSHOP_SHARED")
-    return _in_folder(Path(folder).expanduser()) if folder else []
+    given = os.environ.get("WORKSHOP_SHARED")
+    if not given:
+        return []
+    folder = Path(os.path.expanduser(given))
+    found = _in_folder(folder, lambda path: checked(load(path)))
+    for record in found:
+        if who := trust.who_could_swap(folder / f"{record.name}.json"):
+            _say_once(f"{who} {trust.WHAT_FOR} {trust.REMEDY}")
+            break
+    return found
 
 
-def _in_folder(folder: Path) -> list[ServerRecord]:
-    found = []
-    for path in sorted(folder.glob("*.json")) if folder.is_dir() else []:
+def _in_folder(folder: Path, read_one: Callable[[Path], ServerRecord | None]) -> list[ServerRecord]:
+    found, refused = [], []
+    try:
+        paths = sorted(path for path in folder.iterdir() if path.suffix == ".json" and path.name[0] != ".")
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as error:
+        _say_once(f"The folder {folder} of server records cannot be read: {error.strerror}.")
+        return []
+    for path in paths:
         try:
-            found.append(checked(load(path)))
+            found.append(read_one(path))
         except FileNotFoundError:      # stopped since the listing
             continue
-    return sorted(found, key=lambda record: record.started)
+        except WorkshopError as error:
+            refused.append(error.message)
+    if refused:
+        others = f" ({len(refused) - 1} more there)" if len(refused) > 1 else ""
+        _say_once(f"Passed over: {refused[0]}{others}")
+    return sorted(filter(None, found), key=lambda record: record.started)
+
+
+def _say_once(text: str) -> None:
+    if text not in _said:
+        _said.add(text)
+        print(plain(text), file=sys.stderr)
 
 
 def checked(record: ServerRecord) -> ServerRecord:
@@ -130,14 +192,7 @@ def checked(record: ServerRecord) -> ServerRecord:
     A process can only be checked on its own machine, a job where SLURM's commands are; else it is returned as it is.
     """
     reason = "" if record.state == "failed" else _reason_gone(record)
-    if not reason:
-        return record
-    failed = replace(record, state="failed", reason=reason)
-    current = path_of(record.name)
-    # Only what is still on disk is corrected: a server stopped meanwhile has no record, and gets none back.
-    if current.exists() and load(current).started == record.started:
-        write(failed)
-    return failed
+    return replace(record, state="failed", reason=reason) if reason else record
 
 
 def _reason_gone(record: ServerRecord) -> str:
@@ -145,7 +200,11 @@ def _reason_gone(record: ServerRecord) -> str:
         from workshop.launch import slurm_queue
 
         return slurm_queue.why_gone(record)
-    return _why_gone(record) if record.where == "local" and record.host == socket.gethostname() else ""
+    return _why_gone(record) if _is_here(record) else ""
+
+
+def _is_here(record: ServerRecord) -> bool:
+    return record.where == "local" and record.host == socket.gethostname()
 
 
 def _why_gone(record: ServerRecord) -> str:
@@ -153,10 +212,17 @@ def _why_gone(record: ServerRecord) -> str:
         return "the machine was restarted since"
     if record.pid is None:
         return ""
-    try:
-        process = psutil.Process(record.pid)
-        young = process.create_time() - datetime.fromisoformat(record.started).timestamp() > CLOCK_SLACK_S
-        gone = young or process.status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        gone = True
+    start = processes.started(record.pid) if record.process_started is None else record.process_started
+    gone = start is None or not processes.alive(record.pid, start) or _too_young(record)
     return "its process ended without a word (killed, or out of memory)" if gone else ""
+
+
+def _too_young(record: ServerRecord) -> bool:
+    """Return whether the process of a record without process_started began long after the record."""
+    if record.process_started is not None or not record.started:
+        return False
+    try:
+        created = psutil.Process(record.pid).create_time()
+    except psutil.Error:
+        return True
+    return created - datetime.fromisoformat(record.started).timestamp() > CLOCK_SLACK_S

@@ -1,0 +1,115 @@
+"""Processes by more than their number: the system gives a pid again once its process is gone, a start time never.
+
+Nothing is signalled that is not known by both.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+KILL_TAKES_S = 5.0       # a process that holds much memory is not gone at once
+POLL_S = 0.1
+
+
+def started(pid: int) -> int | None:
+    """Return when the system started process `pid`, a number to compare (None if there is no such process).
+
+    On Linux clock ticks since boot (field 22 of /proc/PID/stat), which setting the clock does not move; elsewhere
+    microseconds since 1970, as psutil has them.
+    """
+    return _look(pid)[1]
+
+
+def alive(pid: int, start: int) -> bool:
+    """Return whether the process `pid` that was started at `start` still runs (a zombie does not)."""
+    running, now = _look(pid)
+    return running and now == start
+
+
+def _look(pid: int) -> tuple[bool, int | None]:
+    """Return (does it run, when was it started)."""
+    if sys.platform == "linux":
+        try:
+            fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()   # a name may hold blanks
+        except OSError:
+            return False, None
+        return fields[0] not in (b"Z", b"X"), int(fields[19])
+    import psutil
+
+    try:
+        process = psutil.Process(pid)
+        return process.status() != psutil.STATUS_ZOMBIE, round(process.create_time() * 1e6)
+    except psutil.Error:
+        return False, None
+
+
+def send(pid: int, start: int, number: int) -> bool:
+    """Signal the process if it is the one that was started at `start`; return whether it was there.
+
+    Raises:
+        PermissionError: it belongs to somebody else.
+    """
+    handle = None     # holds the process itself: its number cannot pass to another between the look and the signal
+    with contextlib.suppress(ProcessLookupError), contextlib.ExitStack() as stack:
+        with contextlib.suppress(AttributeError, OSError):      # not Linux, or an old kernel
+            handle = os.pidfd_open(pid)
+            stack.callback(os.close, handle)
+        if not alive(pid, start):
+            return False
+        if handle is None:
+            os.kill(pid, number)
+        else:
+            signal.pidfd_send_signal(handle, number)
+        return True
+    return False
+
+
+def session(leader: int, start: int | None, log: str = "") -> list[tuple[int, int]]:
+    """Return (pid, start) of each process that runs in the session of an engine, but for this process.
+
+    While the leader is there, or this process is of that session, the number cannot be another session's. After that
+    it can: then only those count whose output goes to the engine's own log.
+    """
+    own = os.getsid(0) == leader or (start is not None and started(leader) == start)
+    found = []
+    for pid in _numbers():
+        with contextlib.suppress(OSError):
+            running, now = _look(pid)
+            if pid != os.getpid() and running and os.getsid(pid) == leader and (own or _writes_to(pid, log)):
+                found.append((pid, now))
+    return found
+
+
+def _numbers() -> list[int]:
+    import psutil
+
+    return psutil.pids()
+
+
+def _writes_to(pid: int, log: str) -> bool:
+    with contextlib.suppress(OSError):
+        return bool(log) and os.path.samefile(f"/proc/{pid}/fd/1", log)
+    return False
+
+
+def end_session(leader: int, start: int | None, log: str = "", grace_s: float = 0.0) -> bool:
+    """Kill what is left of an engine's session after `grace_s` to end by itself; return whether nothing is left."""
+    _wait(leader, start, log, grace_s)
+    for pid, born in session(leader, start, log):
+        with contextlib.suppress(PermissionError):
+            send(pid, born, signal.SIGKILL)
+    return _wait(leader, start, log, KILL_TAKES_S)
+
+
+def _wait(leader: int, start: int | None, log: str, seconds: float) -> bool:
+    deadline = time.monotonic() + seconds
+    while left := session(leader, start, log):
+        if time.monotonic() >= deadline:
+            break
+        time.sleep(POLL_S)
+    return not left

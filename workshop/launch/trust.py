@@ -1,0 +1,51 @@
+"""Who could put another file in the place of one that is trusted."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+from pathlib import Path
+
+WHAT_FOR = "and so could put a server of their own in the place of the class's."
+REMEDY = "Ask the folder's owner to close it: chmod go-w."
+
+
+def who_could_swap(path: Path) -> str:
+    """Return who, besides its owner, root and this user, could change or replace a file ('' if nobody could).
+
+    Looks at the file, its folder, and the folders above. In a folder with the sticky bit everybody may add files but
+    replace only their own: there the file has to be the folder's owner's.
+    """
+    if os.name != "posix":
+        return ""
+    with contextlib.suppress(OSError):
+        path = path.resolve()
+        file, folder = path.stat(), path.parent.stat()
+        if file.st_mode & 0o022:
+            return f"{_whom(file)} may change {path},"
+        if folder.st_mode & 0o022 and file.st_uid not in (folder.st_uid, 0, os.geteuid()):
+            return f"{_user(file.st_uid)}, who does not own {path.parent}, owns {path},"
+        for part in path.parents:
+            info = part.stat()
+            if info.st_mode & 0o022 and not info.st_mode & stat.S_ISVTX:
+                return f"{_whom(info)} may replace what lies in {part},"
+    return ""
+
+
+def _whom(info: os.stat_result) -> str:
+    if info.st_mode & 0o002:
+        return "Everybody on this machine"
+    import grp
+
+    with contextlib.suppress(KeyError):
+        return f"Members of the group {grp.getgrgid(info.st_gid).gr_name}"
+    return f"Members of the group {info.st_gid}"
+
+
+def _user(uid: int) -> str:
+    import pwd
+
+    with contextlib.suppress(KeyError):
+        return pwd.getpwuid(uid).pw_name
+    return f"User {uid}"
