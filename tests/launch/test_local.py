@@ -60,8 +60,31 @@ def test_flags_are_read_in_every_spelling(args, flags):
 
 
 def test_a_key_on_the_command_line_is_refused():
-    with pytest.raises(BadInput, match="shows the key"):
+    with pytest.raises(BadInput, match="shown to everybody"):
         prepare(vllm_args=("--api-key", "x"))
+
+
+def test_ports_of_one_machine_are_on_loopback_whatever_the_site_sets(monkeypatch):
+    monkeypatch.setenv("VLLM_HOST_IP", "10.1.2.3")
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "ib0")
+    monkeypatch.setenv("NCCL_SOCKET_IFNAME", "ib0")
+    one = prepare(host="0.0.0.0").env
+    assert (one["VLLM_HOST_IP"], one["GLOO_SOCKET_IFNAME"], one["NCCL_SOCKET_IFNAME"]) == ("127.0.0.1", "lo", "lo")
+    for flags in (("--nnodes", "2"), ("-n", "2"), ("--data-parallel-address", "10.1.2.3"), ("-dpa", "10.1.2.3")):
+        several = prepare(vllm_args=flags).env
+        assert several["VLLM_HOST_IP"] == "10.1.2.3" and several["NCCL_SOCKET_IFNAME"] == "ib0"
+
+
+def test_headers_of_a_stranger_are_kept_up_to_64_kib():
+    argv = prepare().argv
+    assert argv[argv.index("--h11-max-incomplete-event-size") + 1] == "65536"
+    assert prepare(vllm_args=("--h11-max-incomplete-event-size", "1")).argv.count("--h11-max-incomplete-event-size") == 1
+
+
+@pytest.mark.parametrize("host", ["", "999.1.1.1", "127.0.0.1 ", "\0", "a" * 300, "\udcff"])
+def test_host_that_is_no_address_is_one_sentence(host):
+    with pytest.raises(BadInput, match="no address of this machine"):
+        prepare(host=host)
 
 
 @pytest.mark.parametrize(("model", "says"), [

@@ -137,9 +137,13 @@ def test_notes_that_were_cut_or_changed_remove_nothing(shared, text):
 def test_real_shared_memory_and_semaphores_of_a_killed_process_are_found():
     folder = scratch.make("a")
     notes = scratch.Notes(folder)
-    code = ("import multiprocessing as m\nfrom multiprocessing import shared_memory\nlock = m.get_context('spawn').Lock()\n"
-            "memory = shared_memory.SharedMemory(create=True, size=100)\nprint(memory.name, lock._semlock.name, flush=True)\n"
-            "input()")
+    code = """
+import multiprocessing
+from multiprocessing import shared_memory
+lock = multiprocessing.get_context("spawn").Lock()
+memory = shared_memory.SharedMemory(create=True, size=100)
+print(memory.name, lock._semlock.name, flush=True)
+input()"""
     process = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
                                start_new_session=True)
     memory, lock = process.stdout.readline().split()

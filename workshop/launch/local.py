@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 import sys
 import zlib
 from dataclasses import dataclass, field
@@ -15,15 +16,16 @@ from pathlib import Path
 
 from workshop.errors import BadInput, WorkshopError
 from workshop.launch import auth, machine, records
+from workshop.launch.flags import checked
+from workshop.launch.flags import flags_of as flags_of
 from workshop.launch.home import home
 from workshop.launch.vllm_main import installed
 
 TEACHING_MODEL = "teaching-model"
 TEACHING_FOLDER = Path(str(files("workshop"))) / "teaching_model"
 KV_CACHE_BYTES = 64 * 2**20      # of the teaching model: 65,536 tokens, and room in a 4-GB session
+HEADERS_BYTES = 2**16            # of one request; vLLM's own limit is 4 MiB, which every stranger could make it keep
 FIRST_PORT, PORTS = 8000, 800
-SHORT_FLAGS = {"tp": "tensor-parallel-size", "pp": "pipeline-parallel-size", "n": "nnodes",
-               "dpa": "data-parallel-address"}
 SPACE_NEEDED_BYTES = 64 * 2**20  # for the log
 
 
@@ -64,12 +66,12 @@ def prepare(model: str | None = None, *, name: str | None = None, port: int | No
         vllm_args: any flags of `vllm serve`, passed on as they are.
     """
     path, served = resolve_model(model)
-    given = flags_of(vllm_args)
-    _refuse_flags(given)
+    given = checked(vllm_args)
     served = given.get("served-model-name") or served
     device = engine_device()
     name = name or re.sub(r"[^A-Za-z0-9._-]+", "-", served).strip("-.")[:64]
     _refuse_running(name)
+    _refuse_host(host)
     port = _checked_port(host, port, name)
     args = ["--host", host, "--port", str(port)]
     if "served-model-name" not in given:
@@ -99,27 +101,6 @@ def resolve_model(model: str | None) -> tuple[str, str]:
     return model, model.split("/")[-1]
 
 
-def flags_of(args: tuple[str, ...]) -> dict[str, str]:
-    """Return the flags in `args`, dashes for underscores, with their values ('' if none): `--a=b`, `--a b`, `-tp 2`."""
-    found, previous = {}, None
-    for arg in args:
-        if re.match(r"--?[A-Za-z]", arg):
-            flag, _, value = arg.lstrip("-").partition("=")
-            previous = SHORT_FLAGS.get(flag, flag.replace("_", "-"))
-            found[previous] = value
-        elif previous and not found[previous]:
-            found[previous] = arg
-    return found
-
-
-def _refuse_flags(given: dict[str, str]) -> None:
-    if "api-key" in given:
-        raise BadInput("--api-key on a command line shows the key to everybody on this machine.",
-                       "Leave it out: the workshop makes a key for each server, and connect() finds it.")
-    if "middleware" in given and "RequireKey" in given["middleware"]:
-        raise BadInput("The workshop's middleware is put in by itself.", "Leave --middleware out.")
-
-
 def engine_device() -> str:
     """Return "gpu" or "cpu": what the installed vLLM can use here."""
     distribution, _ = installed()
@@ -139,6 +120,17 @@ def _refuse_running(name: str) -> None:
     if record and record.state != "failed":
         raise WorkshopError(f"A server called {name!r} is {record.state} at {record.url}.",
                             f"Use it, stop it (`workshop stop {name}`), or give the new one a --name of its own.")
+
+
+def _refuse_host(host: str) -> None:
+    try:
+        if host:                       # without one, vLLM would listen on every address
+            socket.getaddrinfo(host, 0)
+            return
+    except (OSError, UnicodeError):
+        pass
+    raise BadInput(f"--host {host!r} is no address of this machine.",
+                   "127.0.0.1 lets this machine in alone, 0.0.0.0 every machine that reaches this one.")
 
 
 def _own_port(name: str) -> int:
@@ -168,6 +160,8 @@ def _refuse_full_disk() -> None:
 def default_flags(path: str, device: str, given: dict[str, str], *, server: bool = True) -> list[str]:
     """Return our defaults where the caller gave nothing: all logprobs, and on a CPU a start without compilation."""
     flags: dict[str, str] = {}
+    if server:
+        flags["h11-max-incomplete-event-size"] = str(HEADERS_BYTES)
     if path == str(TEACHING_FOLDER):
         flags["max-logprobs"] = "-1"          # the whole vocabulary: the explorer shows all of it
         if server or device == "cpu":         # an offline batch has the GPU to itself

@@ -1,0 +1,106 @@
+"""The flags of `vllm serve` that somebody gives: read in every spelling, and refused where they would go around us.
+
+vLLM takes the shortest form that is clear (`--api-ke`), underscores for dashes, `--a.b` for a part of `--a`, and a file
+(`--config`). A flag that opened a way past the guard, or moved the server from where its record says that it is, must
+be seen in all of them.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+from workshop.errors import BadInput
+
+SHORT = {"tp": "tensor-parallel-size", "pp": "pipeline-parallel-size", "n": "nnodes", "dpa": "data-parallel-address"}
+NO_GUARD = "It opens a port that the workshop's key does not guard."
+OURS = "`workshop serve` sets it, and writes it into the server's record."
+TLS = "Clients of the workshop speak plain HTTP to the server."
+REFUSED = {                # flag of vLLM: (why, what instead); their shortened forms are refused as well
+    "api-key": ("A key on a command line is shown to everybody on this machine.",
+                "Leave it out: the workshop makes a key for each server, and connect() finds it."),
+    "host": (OURS, "Give --host to `workshop serve` itself, written out."),
+    "port": (OURS, "Give --port to `workshop serve` itself, written out."),
+    "model": ("The model comes first, without a flag.", "For example: workshop serve organisation/name --seed 1"),
+    "uds": ("Clients find the server by address and port, and would not find a socket in a file.",
+            "Leave it out: without --host only this machine is let in, and the key guards the port."),
+    "headless": ("A headless vLLM answers nobody: it works for a server on another node.",
+                 "For a server over several nodes: workshop slurm submit"),
+    "grpc": (NO_GUARD, "Use the HTTP API."), "grpc-port": (NO_GUARD, "Use the HTTP API."),
+    "omni": ("It hands over to another program, whose ports the workshop's key does not guard.", "Leave it out."),
+    "data-parallel-multi-port-external-lb": (NO_GUARD, "Leave it out: --data-parallel-size alone balances by itself."),
+    "ssl-keyfile": (TLS, "Leave it out; docs/security.md says how to reach a server from elsewhere."),
+    "ssl-certfile": (TLS, "Leave it out; docs/security.md says how to reach a server from elsewhere."),
+}
+LOOKED_AT = ("middleware", "config", "served-model-name", "tensor-parallel-size", "pipeline-parallel-size", "nnodes",
+             "data-parallel-address", "max-logprobs", "kv-cache-memory-bytes", "compilation-config", "enforce-eager",
+             "enable-chunked-prefill", "max-num-batched-tokens", "h11-max-incomplete-event-size")
+
+
+def flags_of(args: tuple[str, ...]) -> dict[str, str]:
+    """Return the flags in `args`, dashes for underscores, with their values ('' if none): `--a=b`, `--a b`, `-tp 2`."""
+    found, previous = {}, None
+    for arg in args:
+        if re.match(r"--?[A-Za-z]", arg):
+            flag, _, value = arg.lstrip("-").partition("=")
+            previous = SHORT.get(flag, flag.replace("_", "-"))
+            found[previous] = value
+        elif previous and not found[previous]:
+            found[previous] = arg
+    return found
+
+
+def checked(args: tuple[str, ...]) -> dict[str, str]:
+    """Return the flags of `args` with those of the file that --config names.
+
+    Raises:
+        BadInput: one of them is not for `workshop serve`, or is shortened; the file cannot be read.
+    """
+    if os.environ.get("VLLM_API_KEY"):
+        raise BadInput("VLLM_API_KEY is set: vLLM would want that key beside the workshop's own, and answer nobody.",
+                       "Unset it: the workshop makes a key for each server, and connect() finds it.")
+    given = flags_of(args)
+    names = [arg[2:].partition("=")[0].replace("_", "-") for arg in args if arg.startswith("--")]
+    _refuse(names)
+    if "config" in given:
+        file = _flags_in(given["config"], separate="--config" in args)
+        _refuse(list(file))
+        given = file | given
+    if any("RequireKey" in text for text in (*args, given.get("middleware", ""))):
+        raise BadInput("The workshop's middleware is put in by itself.", "Leave --middleware out.")
+    return given
+
+
+def _refuse(names: list[str]) -> None:
+    for name in (each.partition(".")[0].rstrip("+") for each in names):
+        if not name:
+            raise BadInput("-- alone is no flag.", "Leave it out.")
+        if name in REFUSED:
+            why, instead = REFUSED[name]
+            raise BadInput(f"--{name} is not for vLLM here. {why}", instead)
+        longer = [each for each in (*REFUSED, *LOOKED_AT) if each.startswith(name) and name not in LOOKED_AT]
+        if longer:
+            raise BadInput(f"--{name} could be short for --{longer[0]}.", "Write the names of flags out.")
+
+
+def _flags_in(path: str, separate: bool) -> dict[str, str]:
+    """Return what a file for `--config` sets, as flags with values."""
+    import yaml
+
+    if not separate:
+        raise BadInput("vLLM overlooks --config=FILE.", "Write --config FILE, with a space.")
+    try:
+        if not Path(path).is_file():
+            raise BadInput(f"--config: there is no file {path!r}.", "Give a YAML file with flags of `vllm serve`.")
+        settings = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
+        if isinstance(error, BadInput):
+            raise
+        raise BadInput(f"--config {path}: this is no YAML that can be read.",
+                       "Write one flag a line, as in `max-model-len: 4096`.") from None
+    if not isinstance(settings, dict):
+        raise BadInput(f"--config {path} sets no flags.", "Write one flag a line, as in `max-model-len: 4096`.")
+    named = {str(key).replace("_", "-"): value for key, value in settings.items()}
+    return {f"no-{key}" if value is False else key: "" if isinstance(value, bool) else str(value)
+            for key, value in named.items()}
