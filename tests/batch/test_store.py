@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workshop.batch import store
+from workshop.batch import lines, paths, store
 from workshop.batch.inputs import Source
 from workshop.batch.prepare import Work
 from workshop.batch.rows import Builder
@@ -18,7 +18,7 @@ from workshop.errors import BadInput, WorkshopError
 
 
 def line(number: int, text: str = "answer") -> bytes:
-    return store.answer_line(
+    return lines.answer_line(
         f'id "{number}"\\',
         bytes([number]) * 16,
         number,
@@ -35,8 +35,8 @@ def test_a_journal_cut_at_any_byte_gives_the_whole_lines_before_it(tmp_path):
         journal.write_bytes(data[:cut])
         found = list(store.scan(journal))
         assert len(found) == sum(end <= cut for end in ends)
-        assert [found_id for found_id, _, _ in found] == [f'id "{number}"\\' for number in range(len(found))]
-    assert list(store.scan(journal))[-1][2] == len(data)
+        assert [each.custom_id for each in found] == [f'id "{number}"\\' for number in range(len(found))]
+    assert list(store.scan(journal))[-1].end == len(data)
 
 
 def test_lines_that_a_power_cut_left_as_zeros_are_cut_off(tmp_path):
@@ -63,7 +63,7 @@ def test_every_line_is_openais_batch_output():
 
 
 def test_an_answer_of_several_lines_becomes_one():
-    made = store.answer_line("a", b"1" * 16, 0, b'{\n "choices": []\n}\n', {})
+    made = lines.answer_line("a", b"1" * 16, 0, b'{\n "choices": []\n}\n', {})
     assert b"\n" not in made and json.loads(made)["response"]["body"] == {"choices": []}
 
 
@@ -88,11 +88,12 @@ def test_a_full_disk_leaves_what_was_committed(tmp_path, monkeypatch):
 
 
 def test_the_second_run_on_one_output_is_refused_and_the_next_after_it_is_not(tmp_path):
-    lock = store.Lock(tmp_path / "out.lock")
+    lock = store.Lock(paths.Paths(tmp_path / "out.jsonl"))
     with pytest.raises(WorkshopError, match="Another run writes"):
-        store.Lock(tmp_path / "out.lock")
+        store.Lock(paths.Paths(tmp_path / "out.jsonl"))
     lock.release()
-    store.Lock(tmp_path / "out.lock").release()
+    store.Lock(paths.Paths(tmp_path / "out.jsonl")).release()
+    assert not (tmp_path / "out.jsonl").exists()        # nothing was put into it
 
 
 @settings(max_examples=60, deadline=None)
@@ -108,7 +109,7 @@ def test_however_often_it_is_killed_every_row_is_there_once(rows, cuts, tmp_path
         work.resume(journal)
         log, safe = store.Journal(journal, work.keep_bytes), work.keep_bytes
         for row in [each for each in work.rows() if each][:answered]:
-            log.add(store.answer_line(row.custom_id, row.key, row.number, b'{"choices": []}', {}))
+            log.add(lines.answer_line(row.custom_id, row.key, row.number, b'{"choices": [{}]}', {}))
         log.close()
         work.index.close()
         os.truncate(journal, max(safe, journal.stat().st_size - lost))

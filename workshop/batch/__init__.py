@@ -10,17 +10,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from workshop.batch.answers import load, merge
+    from workshop.batch.answers import load
     from workshop.batch.offline import run_offline
     from workshop.batch.online import run
     from workshop.batch.progress import Progress, Summary
+    from workshop.batch.shards import merge
 
 # No module is called like what it gives: importing `workshop.batch.run` would put the module in its place.
 _PLACES = {
     "run": "online",
     "Batch": "online",
     "load": "answers",
-    "merge": "answers",
+    "merge": "shards",
     "run_offline": "offline",
     "Progress": "progress",
     "Summary": "progress",

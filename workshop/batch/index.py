@@ -8,7 +8,40 @@ from __future__ import annotations
 import sqlite3
 from hashlib import blake2b
 
+from workshop.errors import WorkshopError
+
 CACHE_KIB = 16_384
+
+
+class Temporary:
+    """Tables in a temporary file, already unlinked, so that nothing stays behind a kill."""
+
+    def __init__(self, *tables: str) -> None:
+        # The empty name is SQLite's own temporary file.
+        self._db = sqlite3.connect("", isolation_level=None, check_same_thread=False)
+        for line in ("PRAGMA journal_mode=OFF", "PRAGMA synchronous=OFF", "PRAGMA temp_store=FILE",
+                     f"PRAGMA cache_size=-{CACHE_KIB}", *tables, "BEGIN"):
+            self.do(line)
+
+    def do(self, line: str, *values: object) -> tuple | None:
+        """Do what a line of SQL says; return its first row.
+
+        Raises:
+            sqlite3.IntegrityError: a key is there already.
+            WorkshopError: the disk is full, or there is no folder for the file.
+        """
+        try:
+            return self._db.execute(line, values).fetchone()
+        except sqlite3.IntegrityError:
+            raise
+        except sqlite3.Error as error:
+            raise WorkshopError(f"The temporary file of this run cannot be written ({error}). All answers are kept.",
+                                "Free some space, or set TMPDIR to a folder that has some, and run the same command "
+                                "again: it goes on.") from None  # fmt: skip
+
+    def close(self) -> None:
+        """Remove the file; twice does no harm."""
+        self._db.close()
 
 
 class Bits:
@@ -32,54 +65,46 @@ class Bits:
         return at < len(self._bytes) and bool(self._bytes[at] & 1 << (number & 7))
 
 
-class Index:
+class Index(Temporary):
     """Rows by their ids, for as long as one run lasts."""
 
     def __init__(self) -> None:
+        super().__init__(
+            "CREATE TABLE ids (id BLOB PRIMARY KEY, key BLOB, row INTEGER, samples INTEGER, place INTEGER) "
+            "WITHOUT ROWID",
+            "CREATE TABLE seen (content TEXT PRIMARY KEY, times INTEGER) WITHOUT ROWID",
+            "CREATE TABLE again (row INTEGER PRIMARY KEY, times INTEGER)")
         self.done, self.bad, self.other, self.rows = Bits(), Bits(), Bits(), 0
-        # The empty name is SQLite's own temporary file: already unlinked, so that nothing stays behind a kill.
-        self._db = sqlite3.connect("", isolation_level=None, check_same_thread=False)
-        for line in ("PRAGMA journal_mode=OFF", "PRAGMA synchronous=OFF", "PRAGMA temp_store=FILE",
-                     f"PRAGMA cache_size=-{CACHE_KIB}",
-                     "CREATE TABLE ids (id BLOB PRIMARY KEY, key BLOB, row INTEGER, place INTEGER) WITHOUT ROWID",
-                     "CREATE TABLE seen (content TEXT PRIMARY KEY, times INTEGER) WITHOUT ROWID",
-                     "CREATE TABLE again (row INTEGER PRIMARY KEY, times INTEGER)", "BEGIN"):
-            self._db.execute(line)
         self._repeats = False
 
     def occurrence(self, row: int, content: str) -> int:
         """Count how often a content without an id of its own came so far, this time included; remember it for `row`."""
-        times = self._db.execute("INSERT INTO seen VALUES (?, 1) ON CONFLICT DO UPDATE SET times = times + 1 "
-                                 "RETURNING times", (content,)).fetchone()[0]
+        times, = self.do("INSERT INTO seen VALUES (?, 1) ON CONFLICT DO UPDATE SET times = times + 1 RETURNING times",
+                         content)
         if times > 1:
             self._repeats = True
-            self._db.execute("INSERT INTO again VALUES (?, ?)", (row, times))
+            self.do("INSERT INTO again VALUES (?, ?)", row, times)
         return times
 
     def occurrence_of(self, row: int) -> int:
         """Return what `occurrence` said of that row."""
-        if not self._repeats:
-            return 1
-        found = self._db.execute("SELECT times FROM again WHERE row = ?", (row,)).fetchone()
+        found = self._repeats and self.do("SELECT times FROM again WHERE row = ?", row)
         return found[0] if found else 1
 
-    def add(self, row: int, place: int, custom_id: str, key: bytes) -> int | None:
+    def add(self, row: int, place: int, custom_id: str, key: bytes, samples: int = 1) -> int | None:
         """Add a row; return the place of the row that has its id already, or None."""
-        name = _short(custom_id)
+        name = short(custom_id)
         try:
-            self._db.execute("INSERT INTO ids VALUES (?, ?, ?, ?)", (name, key, row, place))
+            self.do("INSERT INTO ids VALUES (?, ?, ?, ?, ?)", name, key, row, samples, place)
         except sqlite3.IntegrityError:
-            return self._db.execute("SELECT place FROM ids WHERE id = ?", (name,)).fetchone()[0]
+            return self.do("SELECT place FROM ids WHERE id = ?", name)[0]
         return None
 
-    def find(self, custom_id: str) -> tuple[bytes, int] | None:
-        """Return (key, row) of an id, or None if the input has no such row."""
-        return self._db.execute("SELECT key, row FROM ids WHERE id = ?", (_short(custom_id),)).fetchone()
-
-    def close(self) -> None:
-        """Remove the temporary file; twice does no harm."""
-        self._db.close()
+    def find(self, custom_id: str) -> tuple[bytes, int, int] | None:
+        """Return (key, row, samples) of an id, or None if the input has no such row."""
+        return self.do("SELECT key, row, samples FROM ids WHERE id = ?", short(custom_id))
 
 
-def _short(custom_id: str) -> bytes:
+def short(custom_id: str) -> bytes:
+    """Return 16 bytes that stand for an id."""
     return blake2b(custom_id.encode("utf-8", "surrogatepass"), digest_size=16).digest()

@@ -16,11 +16,13 @@ from pathlib import Path
 
 from workshop.batch import engine_rows, provenance
 from workshop.batch.inputs import Source
+from workshop.batch.lines import answer_line, error_line
 from workshop.batch.online import REPORT_S, Report, close_journals, shard_of
+from workshop.batch.paths import Paths
 from workshop.batch.prepare import Work
 from workshop.batch.progress import COMPLETE, FAILED, INTERRUPTED, Progress, Rate, Summary
 from workshop.batch.rows import Builder, Row, check_sampling
-from workshop.batch.store import COMMIT_S, Journal, Lock, Paths, answer_line, error_line
+from workshop.batch.store import COMMIT_S, Journal, Lock
 from workshop.errors import BadInput, WorkshopError
 
 QUEUE = 1.5        # sequences given to the engine, per sequence that it computes at once: it must never lack one
@@ -46,7 +48,7 @@ class OfflineBatch:
             raise BadInput("Concurrency and samples are whole numbers from 1.", "Give 1 or more.")
         if samples > 1:
             sampling["n"] = samples
-        self.paths, self.source = Paths(output), Source(input, column)
+        self.paths, self.source = Paths(output, input), Source(input, column)
         self.sampling, self.chat, self.skip_bad = check_sampling(sampling), chat, skip_bad
         self.model, self.engine_args, self.concurrency, self.llm = model, tuple(engine_args), concurrency, llm
         self.report, self._stop, self._own, self.shard = report, False, llm is None, shard_of(shard)
@@ -59,7 +61,7 @@ class OfflineBatch:
         """Run until every row is dealt with, or `stop` is called; raises as `online.Batch.run` does."""
         from workshop.launch import local
 
-        lock = Lock(self.paths.lock)
+        lock = Lock(self.paths)
         try:
             path, served = (self.model or "", self.model or "llm") if self.llm else local.resolve_model(self.model)
             work = Work(self.source, Builder(self.sampling, self.source.column, self.chat, served,
@@ -89,16 +91,14 @@ class OfflineBatch:
         except WorkshopError as error:
             state, reason, failure = FAILED, error.message, error
         finally:
-            feed.close()
+            try:
+                feed.close()
+            except WorkshopError as error:
+                state, reason, failure = FAILED, error.message, failure or error
             if self._own and self.llm is not None:
                 stop(self.llm)
                 self.llm = None
-        summary = feed.summary(state, reason)
-        if failure is None and self.paths.parquet and state == COMPLETE:
-            from workshop.batch.answers import write_parquet
-
-            write_parquet(self.paths, unique=work.superseded == 0)
-        provenance.end(self.paths, meta, summary, [feed.limit])
+        summary, failure = provenance.end(self.paths, meta, feed.summary(state, reason), [feed.limit], failure)
         if self.report:
             self.report(feed.look(Rate(), str(summary)))
         if failure:
@@ -178,7 +178,8 @@ class Feed:
     def _keep(self, maker: engine_rows.Maker, output) -> None:
         row, request = self._flying.pop(output.request_id)
         self.sequences -= request.params.n
-        if any(each.finish_reason in (None, "abort", "error") for each in output.outputs):
+        ended = [each for each in output.outputs if each.finish_reason not in (None, "abort", "error")]
+        if len(ended) != request.params.n:
             return self._refuse(row, "the engine did not finish it")
         body, prompt_tokens, completion_tokens = maker.body(row, request, output, self.model)
         self.prompt_tokens += prompt_tokens

@@ -13,11 +13,13 @@ import aiohttp
 
 from workshop.batch import provenance, servers
 from workshop.batch.inputs import Source
+from workshop.batch.lines import error_line
+from workshop.batch.paths import Paths, cannot_write
 from workshop.batch.prepare import Work
 from workshop.batch.progress import COMPLETE, FAILED, INTERRUPTED, Progress, Rate, Summary
 from workshop.batch.rows import Builder, check_sampling
 from workshop.batch.send import Limits, Sender
-from workshop.batch.store import Journal, Lock, Paths, error_line
+from workshop.batch.store import Journal, Lock
 from workshop.errors import BadInput, WorkshopError
 
 REPORT_S = 0.5
@@ -37,9 +39,7 @@ class Batch:
             raise BadInput(f"{samples} samples of each prompt cannot be.", "Give a whole number from 1.")
         if samples > 1:
             sampling["n"] = samples
-        self.paths, self.source = Paths(output), Source(input, column)
-        if self.paths.output.resolve() == self.source.path.resolve():
-            raise BadInput(f"{output} is input and output at once.", "Give another output.")
+        self.paths, self.source = Paths(output, input), Source(input, column)
         self.sampling, self.samples, self.chat, self.skip_bad = check_sampling(sampling), samples, chat, skip_bad
         self.urls = (url,) if isinstance(url, str) else tuple(url)
         self.model, self.concurrency = model or "", concurrency
@@ -62,7 +62,7 @@ class Batch:
             BadInput: input, output or a parameter cannot be right; nothing was sent.
             WorkshopError: it cannot go on; what came is kept, and running it again goes on.
         """
-        lock = Lock(self.paths.lock)
+        lock = Lock(self.paths)
         try:
             with _runner() as runner:
                 self._loop = runner.get_loop()
@@ -112,7 +112,7 @@ class Batch:
         try:
             work.check(self.skip_bad)
             work.resume(self.paths.journal)
-        except BadInput:
+        except WorkshopError:
             work.index.close()
             raise
         return work
@@ -148,12 +148,7 @@ class Batch:
                           sender.failed, work.index.bad.count, work.superseded, time.monotonic() - began,
                           sender.prompt_tokens, sender.completion_tokens, self.paths.output,
                           self.paths.errors if self.paths.errors.exists() else None, reason)  # fmt: skip
-        if failure is None and self.paths.parquet and state == COMPLETE:
-            from workshop.batch.answers import write_parquet
-
-            write_parquet(self.paths, unique=work.superseded == 0)
-        with contextlib.suppress(WorkshopError) if failure else contextlib.nullcontext():
-            provenance.end(self.paths, meta, summary, [server.pace.limit for server in fleet])
+        summary, failure = provenance.end(self.paths, meta, summary, [server.pace.limit for server in fleet], failure)
         if self.report:
             self.report(self._look(work, fleet, sender, began, Rate(), summary))
         if failure:
@@ -229,7 +224,10 @@ def close_journals(answers: Journal, errors: Journal, paths: Paths) -> None:
     finally:
         errors.close()
         if errors.committed == 0:
-            paths.errors.unlink(missing_ok=True)
+            try:
+                paths.errors.unlink(missing_ok=True)
+            except OSError as error:
+                raise cannot_write(paths.errors, error) from None
 
 
 def _runner() -> asyncio.Runner:

@@ -34,12 +34,12 @@ class Work:
     bad: list[Bad] = field(default_factory=list)        # the first MANY; `index.bad` knows them all
     keep_bytes: int = 0         # of the journal: whole lines
     shard: tuple[int, int] = (1, 1)     # (which, of how many): every so-many-th row is this run's
-    superseded: int = 0         # answers of rows that read differently now, or are gone
+    superseded: int = 0         # answers of rows that read differently now, are gone, or are another shard's
 
     MANY = 10_000
 
-    def check(self, skip_bad: bool = False) -> None:
-        """Read the whole input once.
+    def check(self, skip_bad: bool = False, tell: bool = True) -> None:
+        """Read the whole input once; `tell` what it leaves open.
 
         Raises:
             BadInput: a row is malformed, or has the id of another; with `skip_bad` they are left out instead.
@@ -48,7 +48,7 @@ class Work:
             self.index.rows = number + 1
             try:
                 row = self._row(number, place, raw, first=True)
-                before = self.index.add(number, place, row.custom_id, row.key)
+                before = self.index.add(number, place, row.custom_id, row.key, row.samples)
                 if before is not None:
                     raise Malformed(f"its custom_id {row.custom_id!r} is that of {self.source.place} {before:,} "
                                     "already")
@@ -61,7 +61,8 @@ class Work:
                 self.index.bad.add(number)
                 if len(self.bad) < (self.MANY if skip_bad else SHOWN):
                     self.bad.append(Bad(number, place, str(error)))
-        self.source.tell()
+        if tell:
+            self.source.tell()
         if self.index.bad.count and not skip_bad:
             raise self._refusal()
         if self.index.rows == self.index.bad.count + self.index.other.count:
@@ -76,13 +77,12 @@ class Work:
                         "Nothing was started.", "Correct it, or leave such rows out with --skip-bad.")
 
     def resume(self, journal: Path) -> None:
-        """Find which rows the journal answers already; rows whose content changed since are not among them."""
-        for custom_id, key, end in scan(journal):
-            self.keep_bytes = end
-            found = self.index.find(custom_id)
-            if found and found[0] == key:
-                self.index.done.add(found[1])
-            else:
+        """Find which rows the journal answers already, with all of their samples, under the key that they have now."""
+        for answer in scan(journal):
+            self.keep_bytes = answer.end
+            key, number, samples = self.index.find(answer.custom_id) or (b"", 0, 0)
+            if key != answer.key or number in self.index.other or not answer.has(samples) \
+                    or not self.index.done.add(number):
                 self.superseded += 1
 
     @property
@@ -111,9 +111,11 @@ class Work:
                     yield None
                 continue
             try:
-                yield self._row(number, place, raw)
+                row = self._row(number, place, raw)
             except Malformed:               # the input changed since; the caller sees that by its stamp
                 continue
+            if index.find(row.custom_id) == (row.key, number, row.samples):     # else it changed, too
+                yield row
 
     def _row(self, number: int, place: int, raw: object, first: bool = False) -> Row:
         custom_id, url, body, extra = self.builder.content(self.source.decode(raw))

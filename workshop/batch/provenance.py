@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import os
 import re
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 import workshop
 from workshop.batch.inputs import Source
+from workshop.batch.paths import Paths, read_meta, write_meta
 from workshop.batch.prepare import Work
-from workshop.batch.progress import Summary
-from workshop.batch.store import Paths, read_meta, write_meta
-from workshop.errors import BadInput
+from workshop.batch.progress import COMPLETE, FAILED, Summary
+from workshop.errors import BadInput, WorkshopError
 
 FORMAT = 1
 
@@ -24,18 +25,21 @@ def begin(paths: Paths, source: Source, work: Work, facts: dict, sampling: dict)
         facts: of the engine: model, model_path, max_model_len, vllm_version, and where it is.
 
     Raises:
-        BadInput: the output was begun with another model or other sampling parameters.
+        BadInput: the output was begun with another model, other sampling parameters, or as another shard.
     """
     before = read_meta(paths) if paths.journal.exists() and work.keep_bytes else None
+    digest, shard, revision = source.sha256(), "{}/{}".format(*work.shard), revision_of(facts.get("model_path"))
     if before:
-        _refuse_another(paths, before, facts["model"], sampling)
+        _refuse_another(paths, before, facts["model"], revision, sampling, shard)
+    then = before["input"] if before else {}
     meta = {
         "format": FORMAT, "output": paths.output.name, "model": facts["model"],
-        "revision": revision_of(facts.get("model_path")), **{key: facts[key] for key in facts if key != "model"},
+        "revision": revision, **{key: facts[key] for key in facts if key != "model"},
         "sampling_parameters": sampling,
-        "input": {"path": str(source.path.resolve()), "sha256": source.sha256(), "bytes": source.stamp()[0],
-                  "rows": work.index.rows, "shard": "{}/{}".format(*work.shard), "column": source.column,
-                  "chat": work.builder.chat},
+        # changed: the output has answers to other versions of the input, too
+        "input": {"path": str(source.path.resolve()), "sha256": digest, "bytes": source.stamp()[0],
+                  "rows": work.index.rows, "shard": shard, "column": source.column, "chat": work.builder.chat,
+                  "changed": bool(then.get("changed")) or then.get("sha256", digest) != digest},
         "workshop_version": workshop.__version__,
         "began": (before or {}).get("began") or now(), "ended": None,
         "runs": [*(before or {}).get("runs", []), {
@@ -46,28 +50,46 @@ def begin(paths: Paths, source: Source, work: Work, facts: dict, sampling: dict)
     return meta
 
 
-def end(paths: Paths, meta: dict, summary: Summary, limits: list[int]) -> None:
-    """Add how this run ended."""
+def end(paths: Paths, meta: dict, summary: Summary, limits: list[int],
+        failure: WorkshopError | None) -> tuple[Summary, WorkshopError | None]:
+    """Make the Parquet output of a complete run, add how the run ended, and return that, with what went wrong first."""
+    from workshop.batch.answers import write_parquet
+
+    try:
+        if not failure and paths.parquet and summary.state == COMPLETE:
+            write_parquet(paths)
+    except WorkshopError as error:
+        failure, summary = error, replace(summary, state=FAILED, reason=error.message)
     meta["ended"] = now()
     meta["runs"][-1] |= {
         "ended": now(), "state": summary.state, "new": summary.new, "answered": summary.answered,
         "errors": summary.errors, "bad": summary.bad, "seconds": round(summary.seconds, 3), "concurrency": limits,
         "prompt_tokens": summary.prompt_tokens, "completion_tokens": summary.completion_tokens,
         "reason": summary.reason}
-    write_meta(paths, meta)
+    try:
+        write_meta(paths, meta)
+    except WorkshopError as error:
+        failure = failure or error
+    return summary, failure
 
 
-def _refuse_another(paths: Paths, before: dict, model: str, sampling: dict) -> None:
+def _refuse_another(paths: Paths, before: dict, model: str, revision: str | None, sampling: dict, shard: str) -> None:
     if before.get("model") not in (None, model):
         raise BadInput(f"{paths.output} holds answers of {before['model']}, and this run would ask {model}.",
                        "Give this run another output, or the same model as before.")
-    then = before.get("sampling_parameters", {})
+    if revision and before.get("revision") not in (None, revision):
+        raise BadInput(f"{paths.output} holds answers of the model's revision {before['revision']}, and this run would "
+                       f"ask {revision}.", "Give this run another output, or the same revision as before.")
+    then = before["sampling_parameters"]
     if then != sampling:
         names = sorted(name for name in {*then, *sampling} if then.get(name) != sampling.get(name))
         told = ", ".join(f"{name} {then.get(name, 'not given')}, now {sampling.get(name, 'not given')}"
                          for name in names)
         raise BadInput(f"{paths.output} was begun with other sampling parameters: {told}.",
                        "Give this run another output, or the same parameters as before.")
+    if (part := before["input"].get("shard", shard)) != shard:
+        raise BadInput(f"{paths.output} holds shard {part}, and this run would answer {shard}.",
+                       "Give each shard an output of its own, and put them together with --merge.")
 
 
 def revision_of(model_path: object) -> str | None:

@@ -51,6 +51,11 @@ class Row:
                                 digest_size=KEY_BYTES).digest()
         return self._key
 
+    @property
+    def samples(self) -> int:
+        """How many answers it asks for."""
+        return json.loads(self.body).get("n", 1) if '"n":' in self.body else 1
+
     def payload(self, model: str) -> bytes:
         """Return the body of the HTTP request."""
         return f'{{"model":{json.dumps(model)},{self.body[1:]}'.encode()
@@ -64,6 +69,12 @@ def check_sampling(sampling: Mapping[str, object]) -> dict:
             raise BadInput(f"vLLM has no sampling parameter {name!r}.",
                            f"Did you mean {near[0]!r}?" if near else f"There are: {', '.join(sorted(SAMPLING))}.")
     given = {name: value for name, value in sampling.items() if value is not None}
+    try:
+        _encode(given)
+        json.dumps(given, ensure_ascii=False).encode()
+    except (TypeError, ValueError, RecursionError) as error:        # NaN, Infinity, half of a surrogate pair
+        raise BadInput(f"The sampling parameters cannot be sent as JSON ({error}).",
+                       "Give finite numbers and whole characters.") from None
     if (given.get("n") or 1) > 1 and given.get("temperature") == 0:
         raise BadInput(f"At temperature 0 all {given['n']} samples of a prompt are the same.",
                        "Give one sample, or a temperature such as 1.0.")

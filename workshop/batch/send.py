@@ -15,10 +15,11 @@ import aiohttp
 from yarl import URL
 
 from workshop.batch import servers
+from workshop.batch.lines import answer_line, error_line
 from workshop.batch.prepare import Work
 from workshop.batch.rows import CHAT, COMPLETIONS, Row
 from workshop.batch.servers import Server
-from workshop.batch.store import COMMIT_S, Journal, answer_line, error_line
+from workshop.batch.store import COMMIT_S, Journal
 from workshop.errors import WorkshopError
 
 AGAIN = frozenset({408, 409, 425, 429, 500, 502, 503, 504})      # asking again can help

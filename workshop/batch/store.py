@@ -1,110 +1,150 @@
-"""The output: an append-only journal of answers in which every whole line is one answer, and what lies beside it.
+"""The output: an append-only journal of answers, of which one run at a time is the writer.
 
-OUTPUT (JSONL) or OUTPUT.jsonl (where OUTPUT is Parquet, which cannot be appended to) · OUTPUT.errors.jsonl: rows
-without an answer, with the reason · OUTPUT.meta.json: what it came from · OUTPUT.lock: held by the run that writes.
+What it promises. Every whole line is one answer, and an answer is on disk (fsync) at most COMMIT_S and fsync's own time
+after it came; before that it counts for nothing. Signal 9, a full disk or a power cut cost what was not on disk yet,
+and nothing before it: what they left of a line, cut or as zeros, is taken out when the next run begins, so that no
+answer is ever glued to another. A disk that says "written" before it is true can cost more, but no answer becomes
+another row's: each line has the key of what was asked.
 """
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
-import json
 import os
-import re
 import threading
-import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from workshop.batch.lines import Answer, is_torn, is_zeroed, read_answer
+from workshop.batch.paths import Paths, cannot_read, cannot_write, sync_folder, whole
 from workshop.errors import BadInput, WorkshopError
 
 COMMIT_S = 0.5      # every answer is on disk this long after it came, and fsync's own time
-_HEAD = re.compile(rb'\{"custom_id": ("(?:[^"\\]|\\.)*"), "key": "([0-9a-f]{32})", "row": (\d+), ')
+_HOLDER = "user.workshop.run"       # an attribute of the journal: who holds it, where the file system has such
 _SCAN_BYTES = 1 << 22
 
 
-class Paths:
-    """Where everything of one output lies."""
-
-    def __init__(self, output: str | Path):
-        self.output = Path(output)
-        if self.output.suffix not in (".jsonl", ".parquet"):
-            raise BadInput(f"The output {output} ends in {self.output.suffix or 'nothing'}.",
-                           "Call it .jsonl (OpenAI's batch format) or .parquet.")  # fmt: skip
-        if self.output.is_dir():
-            raise BadInput(f"The output {output} is a folder.", "Give the name of a file in it.")
-        if not self.output.parent.is_dir():
-            raise BadInput(f"The folder {self.output.parent} of the output is not there.", "Make it, or give another.")
-        self.parquet = self.output.suffix == ".parquet"
-        self.journal = self._beside(".jsonl") if self.parquet else self.output
-        self.errors, self.meta, self.lock = (self._beside(end) for end in (".errors.jsonl", ".meta.json", ".lock"))
-
-    def _beside(self, ending: str) -> Path:
-        return self.output.with_name(self.output.name + ending)
-
-
 class Lock:
-    """Held as long as one run writes to an output; the system frees it when the process dies, however that was.
+    """An output that this run alone may write to; the system frees it when the process dies, however that was.
+
+    It is on the journal itself: every name of that file, links too, is one lock. On a file system without locks
+    nobody can hold one; there the journal notices another's lines (see `Journal`).
 
     Raises (when made):
-        WorkshopError: another run holds it.
+        BadInput: something lies there that no batch wrote.
+        WorkshopError: another run holds it, or it cannot be written.
     """
 
-    def __init__(self, path: Path):
+    def __init__(self, paths: Paths):
+        paths.refuse_strangers()
+        self.paths, self._made = paths, not paths.journal.exists()
         try:
-            self._file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+            self._file = _open_locked(paths.journal)
         except OSError as error:
-            raise cannot_write(path, error) from None
+            raise cannot_write(paths.journal, error) from None
         try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            if error.errno not in (errno.EAGAIN, errno.EACCES):    # a file system without locks: nobody can hold one
-                return
-            holder = os.read(self._file, 200).decode(errors="replace").strip() or "another process"
-            os.close(self._file)
-            raise WorkshopError(f"Another run writes to {path.with_suffix('')} already ({holder}).",
-                                "Wait for it, stop it, or give this run another output.") from None
-        os.ftruncate(self._file, 0)
-        os.write(self._file, f"process {os.getpid()} on {os.uname().nodename}\n".encode())
+            with contextlib.suppress(OSError, AttributeError):
+                os.setxattr(self._file, _HOLDER, f"process {os.getpid()} on {os.uname().nodename}".encode())
+            if _has_zeros(paths.journal):
+                self.replace(answer.raw for answer in scan(paths.journal))
+        except BaseException:
+            self.release()
+            raise
+
+    def replace(self, lines: Iterable[bytes]) -> None:
+        """Put other lines in the journal's place, whole or not at all; the lock goes over to the new file."""
+        with whole(self.paths.journal) as file:
+            _lock(file.fileno())
+            file.writelines(lines)
+            new = os.dup(file.fileno())     # it shares the lock
+        os.dup2(new, self._file)
+        os.close(new)
 
     def release(self) -> None:
-        """Let the next run in; the file stays, as removing it would let two in at once."""
-        os.ftruncate(self._file, 0)
+        """Let the next run in; a file that this one made and put nothing in goes with it."""
+        with contextlib.suppress(OSError):
+            if self._made and not os.fstat(self._file).st_size and not self.paths.meta.exists():
+                self.paths.journal.unlink()
         os.close(self._file)
 
 
-def scan(journal: Path) -> Iterator[tuple[str, bytes, int]]:
-    """Yield (custom_id, key, where the line ends) of each whole answer; what a kill cut at the end is left out.
+def _open_locked(path: Path) -> int:
+    while True:
+        file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            if not _lock(file):
+                raise WorkshopError(f"Another run writes to {path} already ({_holder(file)}).",
+                                    "Wait for it, stop it, or give this run another output.")
+            if _is_at(file, path):
+                return file
+        except BaseException:
+            os.close(file)
+            raise
+        os.close(file)      # another run put a new file in its place just now
+
+
+def _lock(file: int) -> bool:
+    """Lock a file; return whether nobody else has."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        return error.errno not in (errno.EAGAIN, errno.EACCES)      # else: a file system without locks
+    return True
+
+
+def _holder(file: int) -> str:
+    with contextlib.suppress(OSError, AttributeError):
+        return os.getxattr(file, _HOLDER).decode(errors="replace")
+    return "another process"
+
+
+def _is_at(file: int, path: Path) -> bool:
+    """Whether an open file is still the one of that name."""
+    try:
+        return os.path.samestat(os.fstat(file), path.stat())
+    except FileNotFoundError:
+        return False
+
+
+def _has_zeros(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            return any(b"\0" in chunk for chunk in iter(lambda: file.read(_SCAN_BYTES), b""))
+    except OSError as error:
+        raise cannot_read(path, error) from None
+
+
+def scan(journal: Path) -> Iterator[Answer]:
+    """Yield each whole answer; what a kill cut at the end, and what a power cut left as zeros, is left out.
 
     Raises:
-        BadInput: the file holds lines that no batch wrote.
+        BadInput: the file holds lines that no batch wrote, or cannot be read.
     """
     if not journal.exists():
         return
     end = 0
-    with journal.open("rb", buffering=_SCAN_BYTES) as file:
-        for number, line in enumerate(file, 1):
-            whole = line.endswith(b"}\n") and b"\0" not in line
-            head = _HEAD.match(line) if whole else None
-            if head is None:
-                if _is_torn(line) and not file.read(1):     # the last line: cut, by a kill or a full disk
-                    return
-                raise BadInput(f"Line {number:,} of {journal} is no answer of a batch.",
-                               "Give another output; this file is left as it is.")
-            end += len(line)
-            yield json.loads(head[1]), bytes.fromhex(head[2].decode()), end
-
-
-def _is_torn(line: bytes) -> bool:
-    """Whether a line can be the rest of an answer of ours: nobody else's file is ever cut."""
-    start = b'{"custom_id": '
-    return line.startswith(start) or start.startswith(line) or not line.strip(b"\0\n")
+    try:
+        with journal.open("rb", buffering=_SCAN_BYTES) as file:
+            for number, raw in enumerate(file, 1):
+                end += len(raw)
+                if (answer := read_answer(raw, end)) is not None:
+                    yield answer
+                elif not is_zeroed(raw):
+                    if is_torn(raw) and not file.read(1):       # the last line: cut, by a kill or a full disk
+                        return
+                    raise BadInput(f"Line {number:,} of {journal} is no answer of a batch.",
+                                   "Give another output; this file is left as it is.")  # fmt: skip
+    except OSError as error:
+        raise cannot_read(journal, error) from None
 
 
 class Journal:
     """Appends whole lines in group commits: `add` takes a line, `write(take())` returns when they are on disk.
 
-    A commit that fails (full disk, quota) leaves the file as it was after the last one that succeeded.
+    A commit that fails (full disk, quota) leaves the file as it was after the last one that succeeded. Nobody else
+    may write to the file, remove it or put another in its place meanwhile: that ends the run at the next commit.
     """
 
     def __init__(self, path: Path, keep_bytes: int | None = None):
@@ -118,7 +158,7 @@ class Journal:
                 os.ftruncate(self._file, keep_bytes)
                 self._size = keep_bytes
             os.fsync(self._file)
-            _sync_folder(path.parent)        # so that the file's name, too, outlives a power cut
+            sync_folder(path.parent)        # so that the file's name, too, outlives a power cut
         except OSError as error:
             raise cannot_write(path, error) from None
 
@@ -140,16 +180,25 @@ class Journal:
             if self._closed:                # its number may be another file's by now
                 raise ValueError(f"{self.path} is closed")
             try:
+                self._refuse_another()
                 view = memoryview(data)
                 while view:
                     view = view[os.write(self._file, view):]
                 os.fsync(self._file)
             except OSError as error:
-                os.ftruncate(self._file, self._size)       # the group counts as a whole, or not at all
+                with contextlib.suppress(OSError):      # the next run cuts it off, if this one cannot
+                    os.ftruncate(self._file, self._size)       # the group counts as a whole, or not at all
                 raise cannot_write(self.path, error) from None
             self._size += len(data)
             self.committed += len(lines)
         return len(lines)
+
+    def _refuse_another(self) -> None:
+        there = _is_at(self._file, self.path)
+        if not there or os.fstat(self._file).st_size != self._size:
+            what = "written to by somebody else" if there else "removed, or another file was put in its place,"
+            raise WorkshopError(f"{self.path} was {what} while this run wrote to it.",
+                                "Let one run at a time write to it, and run the same command again.")
 
     def close(self) -> None:
         """Commit what waits, and close."""
@@ -158,69 +207,7 @@ class Journal:
         finally:
             with self._writing:
                 self._closed = True
-                os.close(self._file)
-
-
-def answer_line(custom_id: str, key: bytes, row: int, answer: bytes, extra: dict) -> bytes:
-    """Return one line of OpenAI's batch output, with `key`, `row` and the row's own fields added.
-
-    Args:
-        answer: the body of the server's answer, JSON.
-    """
-    answer = answer.strip()
-    if b"\n" in answer or b"\r" in answer:
-        answer = json.dumps(json.loads(answer)).encode()
-    name, digest = json.dumps(custom_id), key.hex()
-    fields = f', "metadata": {json.dumps(extra, default=str)}' if extra else ""
-    return (f'{{"custom_id": {name}, "key": "{digest}", "row": {row}, "id": "batch_req_{digest}", "response": '
-            f'{{"status_code": 200, "request_id": "{digest}", "body": ').encode() + answer + (
-            f'}}, "error": null{fields}}}').encode()  # fmt: skip
-
-
-def error_line(custom_id: str | None, row: int, place: int, status: int | None, code: str, message: str) -> bytes:
-    """Return one line of the file of errors, in OpenAI's form."""
-    return json.dumps({"custom_id": custom_id, "row": row, "place": place,
-                       "response": {"status_code": status} if status else None,
-                       "error": {"code": code, "message": message}, "time": round(time.time(), 3)}).encode()
-
-
-def read_meta(paths: Paths) -> dict | None:
-    """Return what lies beside an output; None if nothing does or it cannot be read."""
-    try:
-        found = json.loads(paths.meta.read_text(encoding="utf-8"))
-        return found if isinstance(found, dict) else None
-    except (OSError, ValueError):
-        return None
-
-
-def write_meta(paths: Paths, meta: dict) -> None:
-    """Write it whole or not at all."""
-    temporary = paths.meta.with_name(f".{paths.meta.name}.{os.getpid()}")
-    try:
-        with temporary.open("w", encoding="utf-8") as file:
-            json.dump(meta, file, indent=1, ensure_ascii=False)
-            file.write("\n")
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, paths.meta)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise cannot_write(paths.meta, error) from None
-
-
-def cannot_write(path: Path, error: OSError) -> WorkshopError:
-    """Turn an OSError of a write into one sentence and a remedy."""
-    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-        return WorkshopError(f"No space is left to write {path} ({error.strerror}). All answers before it are kept.",
-                             "Free some space or quota, and run the same command again: it goes on.")
-    return WorkshopError(f"Cannot write {path} ({error.strerror}).", "Give an output that you may write.")
-
-
-def _sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    except OSError:      # some network file systems cannot
-        pass
-    finally:
-        os.close(handle)
+                try:
+                    os.close(self._file)
+                except OSError as error:        # some network file systems report a full quota only now
+                    raise cannot_write(self.path, error) from None

@@ -86,7 +86,7 @@ def command(ctx: click.Context, input: Path, output: Path, urls: tuple[str, ...]
     everything kept: run it again.
     """
     if merge:
-        from workshop.batch.answers import merge as put_together
+        from workshop.batch.shards import merge as put_together
 
         click.echo(f"✓ {put_together(input, output):,} answers are in {output}.")
         return

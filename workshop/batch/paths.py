@@ -1,0 +1,194 @@
+"""Where everything of one output lies; and that nothing else lies there, which a run would write over.
+
+OUTPUT (JSONL) or OUTPUT.jsonl (where OUTPUT is Parquet, which cannot be appended to) · OUTPUT.errors.jsonl: rows
+without an answer, with the reason · OUTPUT.meta.json: what it came from.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import re
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from workshop.errors import BadInput, WorkshopError
+
+PARQUET_META = b"workshop.batch"        # the key of our record in a Parquet file's schema
+_BESIDE = re.compile(r"\.parquet\.jsonl$|\.(jsonl|parquet)\.errors\.jsonl$")
+
+
+class Paths:
+    """Where everything of one output lies. A link is followed: the files beside an output are beside the file itself.
+
+    Args:
+        others: files that are only read, such as the input; no file that is written may be one of them.
+
+    Raises:
+        BadInput: there can be no output of that name, or it is one of the files that are read.
+    """
+
+    def __init__(self, output: str | Path, *others: str | Path):
+        given = Path(output)
+        try:
+            self.output = Path(os.path.realpath(given)) if given.is_symlink() else given
+            self._check_name(given)
+            self.parquet = self.output.suffix == ".parquet"
+            self.journal = self._beside(".jsonl") if self.parquet else self.output
+            self.errors, self.meta = self._beside(".errors.jsonl"), self._beside(".meta.json")
+            _kind(part_of(self.meta))       # the longest name: better refused now than when the answers have come
+            self._check_files(others)
+        except BadInput:
+            raise
+        except (OSError, ValueError) as error:      # too long a name, a folder nobody may look into, a NUL in it
+            said = getattr(error, "strerror", None) or error
+            raise BadInput(f"The output {given} cannot be written ({said}).", "Give another name or folder.") from None
+
+    def _beside(self, ending: str) -> Path:
+        return self.output.with_name(self.output.name + ending)
+
+    def _check_name(self, given: Path) -> None:
+        told = f"{given} (a link to {self.output})" if given != self.output else str(given)
+        if self.output.suffix not in (".jsonl", ".parquet"):
+            raise BadInput(f"The output {told} ends in {self.output.suffix or 'nothing'}.",
+                           "Call it .jsonl (OpenAI's batch format) or .parquet.")  # fmt: skip
+        if _BESIDE.search(self.output.name):
+            raise BadInput(f"The output {told} has the name of a file that a batch keeps beside its output.",
+                           "Give the output itself, or another name.")  # fmt: skip
+        if not self.output.parent.is_dir():
+            raise BadInput(f"The folder {self.output.parent} of the output is not there.", "Make it, or give another.")
+
+    def _check_files(self, others: tuple[str | Path, ...]) -> None:
+        seen = {_identity(Path(other)): other for other in others}
+        for path in dict.fromkeys([self.output, self.journal, self.errors, self.meta]):
+            if (kind := _kind(path)) and not stat.S_ISREG(kind):
+                raise BadInput(f"The output {path} is {'a folder' if stat.S_ISDIR(kind) else 'no plain file'}.",
+                               "Give the name of a file that may be written.")  # fmt: skip
+            if (other := seen.setdefault(_identity(path), path)) is not path:
+                raise BadInput(f"{self.output} is input and output at once: {path} would be written, and is the same "
+                               f"file as {other}.", "Give another output.")  # fmt: skip
+
+    def refuse_strangers(self) -> None:
+        """Refuse to write where something lies that no batch wrote.
+
+        Raises:
+            BadInput: naming the file; it is left as it is.
+        """
+        ours = read_meta(self) is not None
+        for path in dict.fromkeys([self.meta, self.journal, self.errors, self.output]):
+            if not path.exists() or not path.stat().st_size:
+                continue
+            if not ours:
+                without = "" if path == self.meta else f", or {self.meta.name}, which says what it came from, is lost"
+                raise BadInput(f"{path} is there already, and no batch wrote it{without}.",
+                               "Give another output; this file is left as it is.")  # fmt: skip
+            if (path == self.errors and not _is_errors(path)) or (path.suffix == ".parquet" and not _is_answers(path)):
+                raise BadInput(f"{path} is there already, and no batch wrote it.",
+                               "Move it, or give another output; this file is left as it is.")  # fmt: skip
+
+
+def read_meta(paths: Paths) -> dict | None:
+    """Return the record beside an output; None if there is none, or it is not ours."""
+    try:
+        found = json.loads(paths.meta.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return None
+    types = {"input": dict, "sampling_parameters": dict, "runs": list}
+    sound = isinstance(found, dict) and all(isinstance(found.get(name), kind) for name, kind in types.items())
+    return found if sound and all(isinstance(run, dict) for run in found["runs"]) else None
+
+
+def write_meta(paths: Paths, meta: dict) -> None:
+    """Write it whole or not at all. In ASCII: a file's name may hold bytes that are no UTF-8."""
+    with whole(paths.meta) as file:
+        file.write(json.dumps(meta, indent=1).encode() + b"\n")
+
+
+@contextlib.contextmanager
+def whole(path: Path) -> Iterator[BinaryIO]:
+    """Give a file to write; after the block it is on disk in the place of `path`, whole, or everything is as before.
+
+    Raises:
+        WorkshopError: it cannot be written.
+    """
+    path = Path(os.path.realpath(path))     # a link stays a link
+    part = part_of(path)
+    try:
+        part.unlink(missing_ok=True)        # of a run that was killed
+        with part.open("xb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(part, path)
+        sync_folder(path.parent)
+    except BaseException as error:
+        with contextlib.suppress(OSError):
+            part.unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            raise cannot_write(path, error) from None
+        raise
+
+
+def part_of(path: Path) -> Path:
+    """Return where a file grows before it takes its place."""
+    return path.with_name(f".{path.name}.part")
+
+
+def cannot_write(path: Path, error: OSError) -> WorkshopError:
+    """Turn an OSError of a write into one sentence and a remedy."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        return WorkshopError(f"No space is left to write {path} ({error.strerror}). All answers before it are kept.",
+                             "Free some space or quota, and run the same command again: it goes on.")
+    return WorkshopError(f"Cannot write {path} ({error.strerror or error}).", "Give an output that you may write.")
+
+
+def cannot_read(path: Path, error: OSError) -> BadInput:
+    """Turn an OSError of a read into one sentence and a remedy."""
+    return BadInput(f"{path} cannot be read ({error.strerror or error}).", "Give a file that you may read.")
+
+
+def sync_folder(folder: Path) -> None:
+    """Have the names in a folder outlive a power cut, where the file system can."""
+    with contextlib.suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def _kind(path: Path) -> int:
+    """Return what a path is (st_mode); 0: it is not there."""
+    try:
+        return path.stat().st_mode
+    except FileNotFoundError:
+        return 0
+
+
+def _identity(path: Path) -> object:
+    """Return what two names of one file have in common, also where it is not there yet."""
+    try:
+        found = path.stat()
+        return found.st_dev, found.st_ino
+    except FileNotFoundError:
+        return os.path.realpath(path)
+
+
+def _is_errors(path: Path) -> bool:
+    with path.open("rb") as file:
+        head = file.read(1 << 16).split(b"\n")[0]
+    return head.startswith(b'{"custom_id": ') and b'"place": ' in head
+
+
+def _is_answers(path: Path) -> bool:
+    import pyarrow
+    import pyarrow.parquet
+
+    try:
+        return PARQUET_META in (pyarrow.parquet.read_schema(path).metadata or {})
+    except (pyarrow.ArrowException, OSError):
+        return False

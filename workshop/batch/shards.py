@@ -1,0 +1,115 @@
+"""Puts the outputs of shards together: all of them, each once, and only if they answer one input in one way."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from workshop.batch.current import Current
+from workshop.batch.paths import Paths, read_meta, write_meta
+from workshop.batch.progress import COMPLETE
+from workshop.batch.store import Journal, Lock
+from workshop.errors import BadInput
+
+Part = tuple[Paths, dict]
+# What shards must have in common, by where it stands in their records.
+ALIKE = {"model": ("model",), "revision": ("revision",), "sampling parameters": ("sampling_parameters",),
+         "input (SHA-256)": ("input", "sha256"), "number of rows": ("input", "rows"), "column": ("input", "column"),
+         "chat": ("input", "chat")}  # fmt: skip
+
+
+def merge(folder: str | Path, output: str | Path) -> int:
+    """Put the outputs of shards (every one of a folder that a batch wrote) together; return how many answers.
+
+    Each row is there once, with its number in the input as it is. `output` may be that of an earlier merge, which is
+    replaced when the new one is whole; rows without an answer are in its file of errors.
+
+    Raises:
+        BadInput: the folder does not hold all shards of one batch, each once and complete, or `output` is no merge's.
+        WorkshopError: somebody writes to `output`, or it cannot be written.
+    """
+    from workshop.batch.answers import write_parquet
+
+    parts = _parts(Path(folder))
+    _refuse_incomplete(Path(folder), parts)
+    _refuse_unlike(parts)
+    paths = Paths(output, *(path for part, _ in parts for path in (part.output, part.journal, part.errors, part.meta)))
+    lock = Lock(paths)
+    try:
+        if (read_meta(paths) or {"merged_from": []}).get("merged_from") is None:
+            raise BadInput(f"{paths.output} is the output of a batch, not of a merge.", "Give another output.")
+        first = parts[0][1]
+        changed = any(meta["input"].get("changed") for _, meta in parts)
+        current = Current({**first, "input": {**first["input"], "changed": changed}},
+                          [part.journal for part, _ in parts], shard=(1, 1))
+        counted = sum(meta["runs"][-1].get("answered", 0) for _, meta in parts)
+        if current.count < counted:
+            raise BadInput(f"The shards in {folder} hold {current.count:,} answers; their runs counted {counted:,}.",
+                           "Run them again: rows without an answer are asked anew.")
+        write_meta(paths, {**first, "output": paths.output.name, "merged_from": [part.output.name for part, _ in parts],
+                           "runs": [run for _, meta in parts for run in meta["runs"]],
+                           "input": {**first["input"], "shard": "1/1", "changed": False}})
+        lock.replace(answer.renumbered(row) for answer, row, _ in current.answers())
+        _copy_errors(paths, parts)
+        if paths.parquet:
+            write_parquet(paths)
+    finally:
+        lock.release()
+    return current.count
+
+
+def _parts(folder: Path) -> list[Part]:
+    """Return every output of a batch in a folder, but those that merges made."""
+    if not folder.is_dir():
+        raise BadInput(f"There is no folder {folder}.", "Give the folder of the shards' outputs.")
+    found = []
+    for path in sorted(folder.glob("*.meta.json")):
+        name = path.name.removesuffix(".meta.json")
+        if Path(name).suffix in (".jsonl", ".parquet"):
+            part = Paths(path.with_name(name))
+            meta = read_meta(part)
+            if meta and "merged_from" not in meta:
+                found.append((part, meta))
+    return found
+
+
+def _refuse_incomplete(folder: Path, parts: list[Part]) -> None:
+    for part, meta in parts:
+        state = meta["runs"][-1].get("state") if meta["runs"] else "never run"
+        if state != COMPLETE:
+            raise BadInput(f"{part.output} is not complete ({state}).", "Run that shard again, then merge.")
+    shards = [str(meta["input"].get("shard", "1/1")) for _, meta in parts]
+    of = shards[0].split("/")[-1] if shards else "0"
+    wanted = [f"{which}/{of}" for which in range(1, int(of) + 1)] if of.isdigit() else []
+    if sorted(shards) != sorted(wanted) or not shards:
+        raise BadInput(f"{folder} holds the shards {', '.join(sorted(shards)) or 'of nothing'}.",
+                       f"Each of 1/{of} to {of}/{of} is needed, once." if shards else
+                       "Give the folder of the shards' outputs.")  # fmt: skip
+
+
+def _refuse_unlike(parts: list[Part]) -> None:
+    """Refuse shards of different inputs, models or parameters, saying which differ in what."""
+    (first, meta), *others = parts
+    for name, place in ALIKE.items():
+        for part, other in others:
+            one, another = _at(meta, place), _at(other, place)
+            if one != another:
+                raise BadInput(f"The shards differ in {name}: {first.output.name} has {one}, {part.output.name} has "
+                               f"{another}.", "Run all shards with the same input, model and parameters.")
+
+
+def _at(meta: dict, place: tuple[str, ...]) -> object:
+    found: object = meta
+    for name in place:
+        found = found.get(name) if isinstance(found, dict) else None
+    return found
+
+
+def _copy_errors(paths: Paths, parts: list[Part]) -> None:
+    files = [part.errors for part, _ in parts if part.errors.exists()]
+    if not files:
+        return paths.errors.unlink(missing_ok=True)
+    errors = Journal(paths.errors, 0)
+    for file in files:
+        for line in file.read_bytes().splitlines():
+            errors.add(line)
+    errors.close()
