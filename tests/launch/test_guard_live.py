@@ -65,3 +65,15 @@ def test_the_log_and_the_process_list_hold_no_key(server):
     for process in psutil.process_iter(["cmdline", "environ"]):
         assert server.api_key not in " ".join(process.info["cmdline"] or [])
         assert server.api_key not in str(process.info["environ"] or {})
+
+
+def test_an_endless_head_without_the_key_ends_the_connection(server):
+    import socket
+    from urllib.parse import urlsplit
+
+    address = urlsplit(server.url)
+    with socket.create_connection((address.hostname, address.port), timeout=30) as stranger:
+        stranger.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n")
+        with pytest.raises(ConnectionError):
+            for number in range(64):
+                stranger.sendall(b"X-%d: " % number + b"a" * 2**20 + b"\r\n")

@@ -5,6 +5,9 @@ without it), so `workshop serve` puts this ASGI middleware in front of all of th
 the server's record, or, where there is none (a pod, a systemd unit), a file that holds the key alone. It is in no
 argument, no environment and no log. Standard library only: this file also works by itself, in a container that has no
 other part of the workshop.
+
+The guard sees a request once its head is read, so the head needs a limit as well: of uvicorn's two HTTP parsers h11
+has one, and httptools, which uvicorn prefers, keeps whatever comes. vLLM imports this module before it chooses.
 """
 
 from __future__ import annotations
@@ -12,6 +15,11 @@ from __future__ import annotations
 import hmac
 import json
 import os
+import sys
+
+if "uvicorn.config" in sys.modules:
+    PARSERS = sys.modules["uvicorn.config"].HTTP_PROTOCOLS
+    PARSERS["auto"] = PARSERS["h11"]
 
 OPEN_PATHS = frozenset({"/health"})   # what load balancers and probes ask, and tells nothing but "alive"
 RECORD_VARIABLE = "WORKSHOP_RECORD"            # JSON with "api_key"
