@@ -1,7 +1,9 @@
 """Limits for a class: an ASGI middleware behind the guard, so that one learner cannot starve the others.
 
 Each learner has a few requests in the engine at a time; more of theirs wait, first come, first served, while those
-of the others pass. A single request that would fill the engine by itself is refused, with the limit in the answer.
+of the others pass. A single request that would fill the engine by itself is refused, with the limit in the answer; so
+is one whose limits vLLM could read in another way than we do, and every other path that makes the engine work. What a
+request leaves open is the server's to fill in (`--override-generation-config`, `--max-logprobs`).
 A learner is who the request says (`X-Workshop-Learner`, sent by `workshop.connect()`), else its address. That is
 fairness among people who share a key, no protection from one who means harm.
 """
@@ -14,6 +16,10 @@ import os
 from collections import defaultdict
 
 HEADER = "x-workshop-limits"
+GENERATE = ("/v1/completions", "/v1/chat/completions", "/v1/responses", "/v1/messages")
+CHEAP = ("/tokenize", "/detokenize", "/v1/messages/count_tokens")
+TOKENS = ("max_tokens", "max_completion_tokens", "max_output_tokens", "min_tokens")    # of one answer
+COUNTS = ("n", "best_of")                                                             # of answers to one prompt
 LEARNER = b"x-workshop-learner"
 MAX_BODY_BYTES = 8 * 2**20
 MAX_WAITING = 64          # of one learner; then 429
@@ -41,7 +47,10 @@ class FairShare:
                 f"{self.max_sequences} sequences a request")
 
     async def __call__(self, scope, receive, send):
-        """Let requests for text wait their turn; everything else passes."""
+        """Let requests for text wait their turn, and what only looks pass; refuse the rest."""
+        if scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": 1008, "reason": "not open in this class"})
+            return
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
@@ -50,21 +59,24 @@ class FairShare:
             if message["type"] == "http.response.start":
                 message = {**message, "headers": [*message.get("headers", ()), (HEADER.encode(), self.words.encode())]}
             await send(message)
-        if scope["method"] != "POST":
+        if scope["method"] in ("GET", "HEAD", "OPTIONS"):
             await self.app(scope, receive, marked)
             return
-        learner = _learner(scope)
-        if self._inside[learner] >= self.at_a_time + MAX_WAITING:
+        path, learner = _path(scope), _learner(scope)
+        if path not in GENERATE + CHEAP:
+            open_ones = ", ".join(GENERATE + CHEAP)
+            await _answer(marked, 403, f"{path[:100]} is not open in this class; these are: {open_ones}.")
+        elif self._inside[learner] >= self.at_a_time + MAX_WAITING:
             await _answer(marked, 429, f"{MAX_WAITING} requests of yours wait already; wait for some of them.")
-            return
-        await self._in_turn(learner, scope, receive, marked)
+        else:
+            await self._in_turn(learner, scope, receive, marked)
 
     async def _in_turn(self, learner: bytes, scope, receive, send) -> None:
         self._inside[learner] += 1
         try:
             async with self._slots[learner]:
                 body = await _body(receive)
-                problem = self.problem(body)
+                problem = self.problem(body, _path(scope) in GENERATE)
                 if problem:
                     await _answer(send, 400, problem)
                 else:
@@ -75,32 +87,71 @@ class FairShare:
                 self._inside.pop(learner, None)
                 self._slots.pop(learner, None)
 
-    def problem(self, body: bytes | None) -> str:
-        """Return why a request is too large for a class ('' if it is not)."""
+    def problem(self, body: bytes | None, generates: bool = True) -> str:
+        """Return why a request is too large for a class, or cannot be understood in one way alone ('' if neither)."""
         if body is None:
             return f"The request is larger than {MAX_BODY_BYTES // 2**20} MiB."
-        try:
-            request = json.loads(body or b"{}")
-        except ValueError:
-            return ""                                  # vLLM says what is wrong with it
-        if not isinstance(request, dict):
+        if not generates:
             return ""
-        asked = max((value for name in ("max_tokens", "max_completion_tokens", "min_tokens")
-                     if isinstance(value := request.get(name), int)), default=0)
+        try:
+            request = _read(body)
+            asked = max([0, *_numbers(request, TOKENS)])
+            sequences = _prompts(request) * max([1, *_numbers(request, COUNTS)])
+        except _Unclear as error:
+            return f"{error}."
+        if request.get("background"):
+            return "A request in the background would not wait its turn in this class: leave \"background\" out."
         if asked > self.max_tokens:
-            return f"{asked} tokens are more than one answer may have in this class: {self.max_tokens}."
-        sequences = _sequences(request)
+            return f"{_short(asked)} tokens are more than one answer may have in this class: {self.max_tokens}."
         if sequences > self.max_sequences:
-            return (f"{sequences} sequences (prompts × n) are more than one request may have in this class: "
+            return (f"{_short(sequences)} sequences (prompts × n) are more than one request may have in this class: "
                     f"{self.max_sequences}.")
         return ""
 
 
-def _sequences(request: dict) -> int:
-    prompt = request.get("prompt")
-    prompts = len(prompt) if isinstance(prompt, list) and prompt and not isinstance(prompt[0], int) else 1
-    counts = [value for name in ("n", "best_of") if isinstance(value := request.get(name), int)]
-    return prompts * max([1, *counts])
+class _Unclear(ValueError):
+    """A body that vLLM might read in another way than we do."""
+
+
+def _read(body: bytes) -> dict:
+    def once(pairs: list[tuple]) -> dict:
+        found = dict(pairs)
+        if len(found) < len(pairs):
+            raise _Unclear("A name stands twice in one object of the request's JSON")
+        return found
+
+    def refuse(word: str):
+        raise _Unclear(f"{word} is no number of JSON")
+    try:
+        request = json.loads(body.decode("utf-8"), object_pairs_hook=once, parse_constant=refuse)
+    except _Unclear:
+        raise
+    except (ValueError, RecursionError):
+        raise _Unclear("The request's body is no JSON in UTF-8") from None
+    if not isinstance(request, dict):
+        raise _Unclear("The request's body is no JSON object")
+    return request
+
+
+def _numbers(request: dict, names: tuple[str, ...]) -> list[int]:
+    """Return the whole numbers under these names; vLLM would also take "50", 50.0 and true for one."""
+    given = {name: request[name] for name in names if request.get(name) is not None}
+    for name, value in given.items():
+        if type(value) is not int:
+            raise _Unclear(f"\"{name}\" must be a whole number in this class, as in \"{name}\": 50")
+    return list(given.values())
+
+
+def _prompts(request: dict) -> int:
+    """Return how many prompts a request has: a list of whole numbers is one (token ids)."""
+    def count(given) -> int:
+        return len(given) if isinstance(given, list) and not all(type(each) is int for each in given) else 1
+    given = [request[name] for name in ("prompt", "prompt_embeds") if request.get(name)]
+    return max(1, sum(map(count, given)))
+
+
+def _short(number: int) -> str:
+    return str(number) if abs(number) < 10**12 else "Far too many"
 
 
 def _whole(variable: str, default: int) -> int:
@@ -108,6 +159,10 @@ def _whole(variable: str, default: int) -> int:
     if not text.isdigit() or int(text) < 1:
         raise ValueError(f"{variable} is {text!r}: give a whole number from 1")
     return int(text)
+
+
+def _path(scope) -> str:
+    return scope.get("path", "").removeprefix(scope.get("root_path", ""))
 
 
 def _learner(scope) -> bytes:
