@@ -17,9 +17,33 @@ CYCLE = (BLUE, ORANGE, GREEN, PURPLE, SKY, VERMILLION, YELLOW, GREY)
 TEXT = "var(--jp-ui-font-color1, #1f2328)"
 MUTED = "var(--jp-ui-font-color2, #59636e)"
 PANEL = "var(--jp-layout-color1, #ffffff)"
+EMPTY = "var(--jp-layout-color2, #eeeeee)"  # lighter than FREE: where many boxes stand side by side
 LINE = "var(--jp-border-color2, #d0d7de)"
 FONT = "var(--jp-ui-font-family, system-ui, sans-serif)"
 MONO = "var(--jp-code-font-family, ui-monospace, monospace)"
+
+# The names that style.css and classes (bg-…, ink-…) know them by.
+NAMES = {
+    "blue": BLUE,
+    "orange": ORANGE,
+    "green": GREEN,
+    "vermillion": VERMILLION,
+    "sky": SKY,
+    "purple": PURPLE,
+    "yellow": YELLOW,
+    "grey": GREY,
+    "weights": WEIGHTS,
+    "kv": KV_CACHE,
+    "overhead": OVERHEAD,
+    "free": FREE,
+    "good": GOOD,
+    "bad": BAD,
+    "text": TEXT,
+    "muted": MUTED,
+    "panel": PANEL,
+    "line": LINE,
+    "empty": EMPTY,
+}
 
 
 def panel(body: str, *, label: str = "") -> str:

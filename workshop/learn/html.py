@@ -1,0 +1,141 @@
+"""One set of HTML for everything that the course shows: tags that escape, and the parts that pictures are made of.
+
+    panel(verdict("✓", "good", "It fits."), tiles([("15 GiB", "weights")], columns=2), label="It fits: 15 GiB.")
+
+The look is in widgets/style.css alone. A widget has SHEET once, as its first child (widgets.controls.View); what a cell
+shows without a widget goes through `alone`, so that every output looks right by itself, also on a static page.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from functools import cache
+from html import escape
+from importlib.resources import files
+
+from workshop.errors import WorkshopError
+from workshop.learn.widgets import style
+
+
+class Html(str):
+    """Text that is markup already. What is not gets escaped."""
+
+    __slots__ = ()
+
+
+def join(children: Iterable[object]) -> Html:
+    """Return children one after the other; those that are no Html are escaped."""
+    return Html("".join([one if one.__class__ is Html else escape(str(one)) for one in children]))
+
+
+def tag(name: str, *children: object, cls: str = "", **attributes: object) -> Html:
+    """Return an element. Attributes that are None or empty are left out; `aria_label` becomes aria-label."""
+    head = f'<{name} class="{cls}"' if cls else f"<{name}"
+    for key, value in attributes.items():
+        if value is not None and value != "":
+            head += f' {key.replace("_", "-")}="{escape(str(value))}"'
+    return Html(f"{head}>{join(children)}</{name}>")
+
+
+def div(*children: object, cls: str = "", **attributes: object) -> Html:
+    """Return a block."""
+    return tag("div", *children, cls=cls, **attributes)
+
+
+def span(*children: object, cls: str = "", **attributes: object) -> Html:
+    """Return a piece of a line."""
+    return tag("span", *children, cls=cls, **attributes)
+
+
+def bold(*children: object) -> Html:
+    """Return bold text."""
+    return tag("b", *children)
+
+
+def muted(*children: object, cls: str = "") -> Html:
+    """Return a small block in the second colour: notes."""
+    return tag("div", *children, cls=f"note {cls}".rstrip())
+
+
+def panel(*children: object, label: str = "", cls: str = "") -> Html:
+    """Return the frame of all that the course shows; with a label it is one picture, which a screen reader says so."""
+    return tag("div", *children, cls=f"workshop {cls}".rstrip(), role="img" if label else "", aria_label=label)
+
+
+def verdict(sign: str, kind: str, head: str, *more: object) -> Html:
+    """Return a verdict at a coloured edge; kind is good, bad, warn or open."""
+    return div(tag("b", sign, cls="sign"), " ", bold(head), *more, cls=f"verdict {kind}")
+
+
+def alert(error: WorkshopError) -> Html:
+    """Return what is wrong and what to do, in a panel of its own: it stands where the picture would."""
+    remedy = [tag("br"), "→ ", error.remedy] if error.remedy else []
+    return panel(div(bold("✗ ", error.message), *remedy, cls="verdict bad", role="alert"))
+
+
+def tiles(items: Iterable[tuple[str, str] | tuple[str, str, str]], columns: int) -> Html:
+    """Return numbers side by side, each with what it is, and perhaps a note."""
+    cells = [
+        div(tag("b", big), div(what), *(muted(note) for note in more if note), cls="tile") for big, what, *more in items
+    ]
+    return div(*cells, cls=f"tiles of{columns}")
+
+
+def legend(items: Iterable[tuple[str, object]], cls: str = "") -> Html:
+    """Return what colours mean: (classes of the key, words) each."""
+    return muted(*(span(tag("i", cls=f"key {key}"), words) for key, words in items), cls=f"legend {cls}".rstrip())
+
+
+def bar(parts: Iterable[tuple[str, float]], *, label: str = "", now: float | None = None, cls: str = "") -> Html:
+    """Return a bar of coloured parts: (colour, percent of its length) each.
+
+    Args:
+        label: what it measures; now: percent that a screen reader says (with both, it is a progress bar).
+    """
+    filled = [tag("i", cls=f"bg-{colour}", style=f"width:{percent:.2f}%") for colour, percent in parts]
+    if now is None:
+        return div(*filled, cls=f"bar {cls}".rstrip())
+    said = {"aria_valuenow": f"{now:.0f}", "aria_valuemin": "0", "aria_valuemax": "100", "aria_label": label}
+    return div(*filled, cls=f"bar {cls}".rstrip(), role="progressbar", **said)
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[object]], cls: str = "") -> Html:
+    """Return a table; an empty head is left out. Class `numbers` sets all but the first two columns to the right."""
+    top = tag("thead", tag("tr", *(tag("th", name) for name in head))) if any(head) else ""
+    body = [tag("tr", *(tag("td", cell) for cell in row)) for row in rows]
+    return tag("table", *([top] if top else []), tag("tbody", *body), cls=f"table {cls}".rstrip())
+
+
+def code(text: str) -> Html:
+    """Return a command that is to be copied."""
+    return tag("pre", text, cls="code")
+
+
+def says(*children: object, indent: int = 0) -> Html:
+    """Return the sentence below a control; indent in pixels: where the control begins."""
+    return div(*children, cls="workshop says", style=f"padding-left:{indent}px")
+
+
+def alone(body: str) -> Html:
+    """Return an output that stands by itself: as much of the stylesheet as it needs, then the body."""
+    used = set(" ".join(re.findall(r'class="([^"]*)"', body)).split())
+    rules = [rule for rule, needs in _rules() if any(need <= used for need in needs)]
+    return Html(f"<style>{''.join(rules)}</style>{body}")
+
+
+@cache
+def _rules() -> tuple[tuple[str, tuple[set[str], ...]], ...]:
+    """Return each rule of the stylesheet with the classes that each of its selectors wants."""
+    text = re.sub(
+        r"/\*.*?\*/", "", (files("workshop.learn.widgets") / "style.css").read_text(encoding="utf-8"), flags=re.DOTALL
+    )
+    values = ";".join(f"--{name}:{value}" for name, value in style.NAMES.items())
+    colours = [f".workshop .bg-{n}{{background:var(--{n})}}.workshop .ink-{n}{{color:var(--{n})}}" for n in style.NAMES]
+    rules = re.findall(r"[^{}]+{[^}]*}", re.sub(r"\s+", " ", f".workshop {{{values}}}{''.join(colours)}{text}"))
+    selectors = (rule[: rule.index("{")].split(",") for rule in rules)
+    needs = (tuple({*re.findall(r"\.([a-z][\w-]*)", one)} for one in each) for each in selectors)
+    return tuple(zip((rule.strip() for rule in rules), needs, strict=True))
+
+
+SHEET = Html(f"<style>{''.join(rule for rule, _ in _rules())}</style>")
