@@ -86,9 +86,13 @@ def command(ctx: click.Context, input: Path, output: Path, urls: tuple[str, ...]
     everything kept: run it again.
     """
     if merge:
+        from workshop.batch.paths import Paths, read_meta
         from workshop.batch.shards import merge as put_together
 
-        click.echo(f"✓ {put_together(input, output):,} answers are in {output}.")
+        count, paths = put_together(input, output), Paths(output)
+        rows = read_meta(paths)["input"]["rows"]
+        without = f"; {rows - count:,} rows have none: see {paths.errors}" if count < rows else ""
+        click.echo(f"✓ {count:,} answers are in {output}{without}.")
         return
     from workshop.batch.online import Batch
     from workshop.batch.send import Limits

@@ -1,0 +1,190 @@
+"""Nothing is written over that a batch did not write, and one output is one output by whatever name it is called."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+
+import pytest
+
+from workshop import batch
+from workshop.batch import paths as paths_module
+from workshop.batch.paths import Paths
+from workshop.batch.store import Journal, Lock
+from workshop.errors import BadInput, WorkshopError
+
+BESIDE = (".errors.jsonl", ".meta.json", ".jsonl")
+
+
+@pytest.fixture
+def prompts(tmp_path):
+    path = tmp_path / "in.jsonl"
+    path.write_text("".join(json.dumps({"custom_id": str(n), "prompt": f"p{n}"}) + "\n" for n in range(4)))
+    return path
+
+
+def tree(folder) -> dict:
+    return {str(path): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+@pytest.mark.parametrize("link", [os.symlink, os.link, shutil.copy], ids=["symlink", "hard link", "own name"])
+@pytest.mark.parametrize("output", ["out.jsonl", "out.parquet"])
+@pytest.mark.parametrize("beside", ["", *BESIDE])
+def test_no_file_that_a_run_writes_may_be_its_input(link, output, beside, prompts, tmp_path):
+    target = tmp_path / f"{output}{beside}"
+    source = prompts
+    if link is shutil.copy:         # the input has the name itself
+        if target.suffix == ".json":
+            prompts.write_text('["p"]')
+        source = prompts.rename(target)
+        if target.suffix == ".parquet":
+            pytest.importorskip("pandas").DataFrame({"prompt": ["p"]}).to_parquet(target)
+    else:
+        link(prompts, target)
+    before = tree(tmp_path)
+    if not (beside == ".jsonl" and output == "out.jsonl"):      # no file of that output
+        with pytest.raises(BadInput, match="input and output at once"):
+            batch.Batch(source, tmp_path / output)
+    assert tree(tmp_path) == before
+
+
+def test_nor_may_two_of_its_files_be_one(prompts, tmp_path):
+    (tmp_path / "out.jsonl").touch()
+    os.symlink("out.jsonl", tmp_path / "out.jsonl.errors.jsonl")
+    with pytest.raises(BadInput, match="at once"):
+        batch.Batch(prompts, tmp_path / "out.jsonl")
+
+
+@pytest.mark.parametrize("ending", ["", *BESIDE])
+@pytest.mark.parametrize("output", ["out.jsonl", "out.parquet"])
+@pytest.mark.parametrize("content", [b"mine\n", b'{"a": 1}\n', b'{"runs": 3}', b"\0\0\0", "[1]".encode("utf-16")])
+def test_what_no_batch_wrote_is_left_as_it_is(ending, output, content, prompts, tmp_path, faulty, quick):
+    mine = tmp_path / f"{output}{ending}"
+    if mine in (tmp_path / "out.jsonl.jsonl", prompts):
+        return      # no file of that output
+    mine.write_bytes(content)
+    before, server = tree(tmp_path), faulty()
+    with pytest.raises(BadInput, match="left as it is"):
+        batch.run(prompts, tmp_path / output, url=server.url, limits=quick)
+    assert tree(tmp_path) == before and not server.asked
+
+
+@pytest.mark.parametrize("ending", ["", ".errors.jsonl"])
+def test_nor_is_what_its_user_put_in_the_place_of_a_batchs_file(ending, prompts, tmp_path, faulty, quick):
+    """Such as a table with a column of scores, under the old name."""
+    out, server = tmp_path / "out.parquet", faulty()
+    batch.run(prompts, out, url=server.url, limits=quick)
+    frame = batch.load(out)
+    mine = tmp_path / f"out.parquet{ending}"
+    frame.to_parquet(mine)
+    before = mine.read_bytes()
+    prompts.write_text(prompts.read_text().replace("p3", "changed"))
+    with pytest.raises(BadInput, match="left as it is"):
+        batch.run(prompts, out, url=server.url, limits=quick)
+    assert mine.read_bytes() == before
+
+
+def test_answers_without_their_record_are_not_mixed_with_others(prompts, tmp_path, faulty, quick):
+    out, server = tmp_path / "out.jsonl", faulty()
+    batch.run(prompts, out, url=server.url, limits=quick)
+    out.with_name("out.jsonl.meta.json").unlink()
+    before = out.read_bytes()
+    with pytest.raises(BadInput, match="says what it came from, is lost"):
+        batch.run(prompts, out, url=server.url, limits=quick, max_tokens=3)
+    assert out.read_bytes() == before
+
+
+def links(folder):
+    """Other names of out.jsonl and out.parquet's journal."""
+    return [(folder / "out.jsonl", folder / "symbolic.jsonl", os.symlink), (folder / "out.jsonl", folder / "hard.jsonl",
+            os.link), (folder / "out.jsonl", folder / "sub" / "far.jsonl", os.symlink),
+            (folder / "out.parquet.jsonl", folder / "journal.jsonl", os.link)]
+
+
+@pytest.mark.parametrize("which", range(4))
+def test_a_second_run_is_refused_by_whatever_name_the_output_is_called(which, tmp_path):
+    (tmp_path / "sub").mkdir()
+    journal, other, link = links(tmp_path)[which]
+    first = Lock(Paths(str(journal).replace(".parquet.jsonl", ".parquet")))
+    link(journal, other)
+    for path in tmp_path.glob("*.lock"):
+        path.unlink()
+    with pytest.raises(WorkshopError, match="Another run writes"):
+        Lock(Paths(other))
+    first.release()
+
+
+@pytest.mark.parametrize("name", ["x.parquet.jsonl", "x.jsonl.errors.jsonl", "x.parquet.errors.jsonl", "x.json", "x",
+                                  "folder.jsonl", "pipe.jsonl", "null.jsonl", "no/x.jsonl", "x" * 300 + ".jsonl",
+                                  "x" * 240 + ".jsonl", "x\0.jsonl", "loop.jsonl"])
+def test_a_name_that_can_be_no_output_is_refused_in_one_sentence(name, tmp_path):
+    (tmp_path / "folder.jsonl").mkdir()
+    os.mkfifo(tmp_path / "pipe.jsonl")
+    (tmp_path / "null.jsonl").symlink_to("/dev/null")
+    (tmp_path / "loop.jsonl").symlink_to("loop.jsonl")
+    before = sorted(tmp_path.iterdir())
+    with pytest.raises(BadInput):
+        Paths(tmp_path / name)
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_through_a_link_everything_lies_beside_the_file_itself(prompts, tmp_path, faulty, quick):
+    (tmp_path / "there").mkdir()
+    (tmp_path / "out.jsonl").symlink_to("there/real.jsonl")
+    server = faulty()
+    batch.run(prompts, tmp_path / "out.jsonl", url=server.url, limits=quick)
+    assert batch.run(prompts, tmp_path / "there" / "real.jsonl", url=server.url, limits=quick).new == 0
+    assert sorted(path.name for path in (tmp_path / "there").iterdir()) == ["real.jsonl", "real.jsonl.meta.json"]
+
+
+@pytest.mark.parametrize("what", ["removed", "replaced", "written to"])
+def test_a_journal_that_another_touches_ends_the_run_at_the_next_commit(what, tmp_path):
+    path = tmp_path / "out.jsonl"
+    journal = Journal(path)
+    journal.add(b"{}")
+    journal.write(journal.take())
+    if what == "written to":
+        with path.open("ab") as file:
+            file.write(b"theirs\n")
+    else:
+        path.unlink()
+        if what == "replaced":
+            path.write_bytes(b"{}\n")
+    before = path.read_bytes() if path.exists() else None
+    journal.add(b"{}")
+    with pytest.raises(WorkshopError, match="while this run wrote to it"):
+        journal.write(journal.take())
+    assert (path.read_bytes() if path.exists() else None) == before
+
+
+def test_a_lock_goes_over_to_the_file_that_takes_the_journals_place(tmp_path):
+    paths = Paths(tmp_path / "out.jsonl")
+    lock = Lock(paths)
+    lock.replace([b"{}\n"])
+    paths_module.write_meta(paths, {"input": {}, "sampling_parameters": {}, "runs": []})
+    with pytest.raises(WorkshopError, match="Another run"):
+        Lock(paths)
+    lock.release()
+    Lock(paths).release()
+    assert paths.journal.read_bytes() == b"{}\n" and len(list(tmp_path.iterdir())) == 2
+
+
+def test_on_a_file_system_without_locks_a_run_is_possible(tmp_path, monkeypatch):
+    from workshop.batch import store
+
+    def none(*_):
+        raise OSError(38, "Function not implemented")
+
+    monkeypatch.setattr(store.fcntl, "flock", none)
+    Lock(Paths(tmp_path / "out.jsonl")).release()
+
+
+def test_a_folder_that_one_may_not_look_into_is_one_sentence(prompts, tmp_path, monkeypatch):
+    def denied(path, **_):
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr(paths_module.Path, "stat", denied)
+    with pytest.raises(BadInput, match="cannot be written .Permission denied"):
+        Paths(tmp_path / "out.jsonl")
