@@ -68,8 +68,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         top = [{"token": TEXTS[token], "logprob": value, "bytes": []} for token, value in LOGPROBS.items()][:k]
         content = [{"token": " seven", "logprob": LOGPROBS[7], "bytes": [], "top_logprobs": top}]
         return {"id": "1", "object": "chat.completion", "created": 1, "model": "m", "choices": [
-            {"index": 0, "finish_reason": "length", "message": {"role": "assistant", "content": " seven"},
-             "logprobs": {"content": content}}]}
+            {"index": index, "finish_reason": "length", "message": {"role": "assistant", "content": " seven"},
+             "logprobs": {"content": content}} for index in range(body.get("n", 1))]}
 
     def answer(self, code, data):
         raw = json.dumps(data).encode()

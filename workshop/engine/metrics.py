@@ -6,6 +6,8 @@ a version does not have is None.
 
 from __future__ import annotations
 
+import contextlib
+import re
 import time as clock
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -128,7 +130,8 @@ def parse(text: str, time: float | None = None) -> Metrics:
     Raises:
         BadInput: it is no Prometheus text, or not vLLM's.
     """
-    samples = _samples(text)
+    samples = {name: [(label, value) for label, value in found if 0 <= value < float("inf")]     # NaN is not told
+               for name, found in _samples(text).items()}
     if not any(name.startswith(PREFIX) for name in samples):
         raise BadInput("This is not vLLM's /metrics page: no metric on it begins with 'vllm:'.", ASK)
     labels = [label for entries in samples.values() for label, _ in entries]
@@ -146,8 +149,8 @@ def parse(text: str, time: float | None = None) -> Metrics:
     )
 
 
-def fetch(url: str, api_key: str | None = None, timeout_s: float = 5.0) -> Metrics:
-    """Ask a server: `url` is its address with or without /v1 or /metrics.
+def fetch(url: str, api_key: str | None = None, timeout_s: float = 5.0, proxy: str | None = None) -> Metrics:
+    """Ask a server: `url` is its address with or without /v1 or /metrics; through no web proxy but the one given.
 
     Raises:
         WorkshopError: it does not answer, refuses the key, or answers with something else.
@@ -157,7 +160,7 @@ def fetch(url: str, api_key: str | None = None, timeout_s: float = 5.0) -> Metri
     address = metrics_url(url)
     headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
     try:
-        answer = httpx.get(address, headers=headers, timeout=timeout_s)
+        answer = httpx.get(address, headers=headers, timeout=timeout_s, proxy=proxy, trust_env=False)
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         raise WorkshopError(f"{address} does not answer: {error or type(error).__name__}.",
                             "Is the server running? `workshop servers` lists those known here.") from error  # fmt: skip
@@ -222,8 +225,9 @@ def _value(samples: Samples, names: tuple[str, ...], largest: bool) -> float | N
 def _histogram(samples: Samples, names: tuple[str, ...]) -> Histogram:
     buckets: dict[float, float] = {}
     for labels, value in _first(samples, names, "_bucket"):
-        bound = float(labels["le"])
-        buckets[bound] = buckets.get(bound, 0.0) + value
+        with contextlib.suppress(KeyError, ValueError):
+            bound = float(labels["le"])
+            buckets[bound] = buckets.get(bound, 0.0) + value
     count, total = (sum(value for _, value in _first(samples, names, end)) for end in ("_count", "_sum"))
     return Histogram(count, total, tuple(sorted(buckets.items())))
 
@@ -232,4 +236,4 @@ def _cache_config(samples: Samples) -> dict[str, int | None]:
     info = next((labels for labels, _ in _first(samples, ("cache_config_info",))), {})
     names = {"num_blocks": "num_gpu_blocks", "block_size": "block_size"}
     numbers = {key: info.get(name, "") for key, name in names.items()}
-    return {key: int(value) if value.isdigit() else None for key, value in numbers.items()}
+    return {key: int(value) if re.fullmatch("[0-9]{1,18}", value) else None for key, value in numbers.items()}

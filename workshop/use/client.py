@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import functools
 import getpass
@@ -16,18 +17,22 @@ import os
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from urllib.parse import quote, urlsplit
 
 import httpx
 import openai
 
+from workshop.batch.strict_json import Malformed
 from workshop.errors import BadInput, WorkshopError
 from workshop.launch import records
 from workshop.launch.records import ServerRecord
-from workshop.use import refusals
+from workshop.use import reach, received, refusals
+from workshop.use.stream import Stream
 
 CONNECT_TIMEOUT_S = 5.0
 CLOSED = ("RemoteProtocolError", "ReadError", "WriteError")     # by name: openai brings its own edition of httpx
 STALE_S = 1.0       # a connection that the server closed long ago fails at once
+BROKEN = (ValueError, TypeError, AttributeError, KeyError, RecursionError)      # what odd JSON does to `openai`
 START = "Start one: `workshop serve --background`, or run the panel of notebook 00_start."
 
 
@@ -38,13 +43,17 @@ class Client:
         openai: the official client, for everything that this one does not wrap.
         model: the name that requests give.
         url: ends in /v1.
+        http: an `httpx` client that carries the key, and takes no proxy and no redirect that is not meant.
     """
 
     def __init__(self, record: ServerRecord, *, timeout_s: float = 600.0):
         self.record, self.url, self.model = record, record.url.rstrip("/"), record.model
+        self.proxy = reach.proxy_to(self.url) if record.where == "given" else None
+        safe = reach.options(self.proxy)
+        self.http = httpx.Client(headers=self.headers, timeout=CONNECT_TIMEOUT_S, **safe)
         self.openai = openai.OpenAI(
             base_url=self.url, api_key=record.api_key or "none", max_retries=0, default_headers=_who(),
-            timeout=httpx.Timeout(timeout_s, connect=CONNECT_TIMEOUT_S))
+            timeout=httpx.Timeout(timeout_s, connect=CONNECT_TIMEOUT_S), http_client=openai.DefaultHttpxClient(**safe))
 
     def __repr__(self) -> str:
         return f"Client(model={self.model!r}, url={self.url!r})"
@@ -62,7 +71,7 @@ class Client:
             BadInput: the name of a parameter, or its value, is not one that the server takes.
             WorkshopError: the server does not answer.
         """
-        create = self.openai.completions.create
+        create = self.openai.completions.with_raw_response.create
         try:
             return self._request(create, "CompletionRequest", sampling, prompt=prompt)
         except BadInput as error:
@@ -73,11 +82,12 @@ class Client:
 
     def _vocabulary(self) -> int:
         """Return how many tokens the model has, as its folder says where this machine can read it."""
-        for served in self.openai.models.list().data:
-            path = Path(getattr(served, "root", None) or "") / "config.json"
-            if served.id == self.model and path.is_file():
-                config = json.loads(path.read_text(encoding="utf-8"))
-                return (config.get("text_config") or config)["vocab_size"]
+        for served in self.models():
+            path = Path(served["root"] or "") / "config.json"
+            with contextlib.suppress(OSError, *BROKEN):
+                if served["id"] == self.model:
+                    config = json.loads(path.read_text(encoding="utf-8"))
+                    return int((config.get("text_config") or config)["vocab_size"])
         raise BadInput("This server's vLLM does not know logprobs=-1 for the whole vocabulary.",
                        "Say how many tokens the model has, or how many you want to see, such as 20.")
 
@@ -85,7 +95,7 @@ class Client:
         """Return the answer to a conversation (an `openai` ChatCompletion); a string is one user message."""
         if isinstance(messages, str):
             messages = [{"role": "user", "content": messages}]
-        return self._request(self.openai.chat.completions.create, "ChatCompletionRequest", sampling,
+        return self._request(self.openai.chat.completions.with_raw_response.create, "ChatCompletionRequest", sampling,
                              messages=messages)
 
     def _request(self, create, schema: str, sampling: dict, **content):
@@ -95,18 +105,33 @@ class Client:
         self._refuse_unknown(extra, known, schema)
         body = {**extra, **dict(direct.pop("extra_body", None) or {})}
         send = functools.partial(create, model=self.model, **content, **direct, extra_body=body or None)
-        began = time.monotonic()
+        asked = {**direct, **body}
         try:
-            try:
-                return send()
-            except openai.APIConnectionError as error:
-                # A server may close a connection after an answer without a word, and the next request finds out
-                # (vLLM 0.25 does it after each chat with a model that has no template).
-                if type(error.__cause__).__name__ not in CLOSED or time.monotonic() - began > STALE_S:
-                    raise
-                return send()
+            answer = self._sent(send)
+            if asked.get("stream"):
+                return Stream(answer.parse(), self)
+            if error := reach.redirected(self.url, answer.status_code, answer.headers.get("location")):
+                raise error
+            received.answer(answer.content, received.sequences(content.get("prompt"), asked.get("n")))
+            return answer.parse()
         except openai.OpenAIError as error:
             raise self.explain(error) from None
+        except Malformed as bad:
+            raise self.odd(str(bad)) from None
+        except BROKEN as error:
+            raise self.odd(f"what cannot be read ({type(error).__name__})") from None
+
+    @staticmethod
+    def _sent(send):
+        began = time.monotonic()
+        try:
+            return send()
+        except openai.APIConnectionError as error:
+            # A server may close a connection after an answer without a word, and the next request finds out
+            # (vLLM 0.25 does it after each chat with a model that has no template).
+            if type(error.__cause__).__name__ not in CLOSED or time.monotonic() - began > STALE_S:
+                raise
+            return send()
 
     def _refuse_unknown(self, names: Iterable[str], known: frozenset[str], schema: str) -> None:
         """vLLM ignores a field that it does not know: `temprature=0` must not pass in silence."""
@@ -123,18 +148,36 @@ class Client:
         """Return the request fields that the server itself publishes ('' if it publishes none)."""
         try:
             schemas = self.get("/openapi.json")["components"]["schemas"]
-            return frozenset(schemas[name]["properties"])
-        except (KeyError, ValueError, WorkshopError):
+            return frozenset(dict(schemas[name]["properties"]))
+        except (*BROKEN, WorkshopError):
             return frozenset()
 
     def get(self, path: str) -> Mapping:
-        """GET a path of the server, beside /v1 (`/metrics`, `/openapi.json`), as parsed JSON."""
+        """GET a path of the server, beside /v1 (`/version`, `/openapi.json`), as parsed JSON."""
         try:
-            answer = httpx.get(self.root + path, headers=self.headers, timeout=CONNECT_TIMEOUT_S)
-            answer.raise_for_status()
-            return answer.json()
-        except httpx.HTTPError as error:
-            raise WorkshopError(f"{self.root}{path} did not answer: {error}.", START) from None
+            return received.body(self._get(path))
+        except Malformed as bad:
+            raise self.odd(str(bad), self.root + path) from None
+
+    def models(self) -> list[dict]:
+        """Return what it serves: each has an id, and root and max_model_len where they are told."""
+        try:
+            return received.models(self._get("/v1/models"))
+        except Malformed as bad:
+            raise self.odd(str(bad), f"{self.url}/models") from None
+
+    def _get(self, path: str) -> bytes:
+        try:
+            answer = self.http.get(self.root + path)
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            raise self._gone(str(error) or type(error).__name__) from None
+        if answer.status_code in (401, 403):
+            raise self._key_refused()
+        if error := reach.redirected(self.root + path, answer.status_code, answer.headers.get("location")):
+            raise error
+        if answer.status_code != 200:
+            raise WorkshopError(f"{self.root}{path} answers {answer.status_code}.", START)
+        return answer.content
 
     @property
     def root(self) -> str:
@@ -144,7 +187,7 @@ class Client:
     @property
     def headers(self) -> dict[str, str]:
         """What every request must carry: the key."""
-        return {"Authorization": f"Bearer {self.record.api_key}", **_who()}
+        return {**({"Authorization": f"Bearer {self.record.api_key}"} if self.record.api_key else {}), **_who()}
 
     def explain(self, error: openai.OpenAIError) -> WorkshopError:
         """Turn an error of the `openai` package into one sentence and a remedy."""
@@ -154,15 +197,26 @@ class Client:
         if isinstance(error, openai.APIConnectionError):
             return self._gone()
         if isinstance(error, openai.AuthenticationError):
-            return WorkshopError(f"{self.url} does not accept this key.",
-                                 "Set WORKSHOP_API_KEY to the server's key, or use its record: connect().")
+            return self._key_refused()
         if isinstance(error, openai.APIStatusError):
+            location = error.response.headers.get("location")
+            if away := reach.redirected(self.url, error.status_code, location):
+                return away
             body = error.body if isinstance(error.body, dict) else {}
             said = refusals.sentence(str(body.get("message") or error.message))
             if error.status_code < 500:
                 return BadInput(f"The server refused the request ({error.status_code}): {said}.", refusals.remedy(said))
             return self._gone(said)
         return WorkshopError(str(error))
+
+    def odd(self, what: str, address: str = "") -> WorkshopError:
+        """Return the error for an answer that is none."""
+        return WorkshopError(f"{address or self.url} answers with {what}.",
+                             "Is this the address of a vLLM server? It ends in /v1, and nothing stands in between.")
+
+    def _key_refused(self) -> WorkshopError:
+        return WorkshopError(f"{self.url} does not accept this key.",
+                             "Set WORKSHOP_API_KEY to the server's key, or use its record: connect().")
 
     def _gone(self, said: str = "") -> WorkshopError:
         """Say why the server is away, as far as its record knows."""
@@ -177,7 +231,7 @@ class Client:
 def _who() -> dict[str, str]:
     """Say who asks: a server for a class gives each learner a share (see launch.fairshare)."""
     try:
-        return {"X-Workshop-Learner": getpass.getuser()}
+        return {"X-Workshop-Learner": quote(getpass.getuser(), safe="@")}
     except (OSError, KeyError):     # a user id without a name, as in some containers
         return {}
 
@@ -199,11 +253,15 @@ def connect(name: str | None = None) -> Client:
     """
     record = find(name)
     client = Client(record)
-    served = _served_models(client)
+    served = [entry["id"] for entry in client.models()]
     if record.model and record.model not in served:
         raise WorkshopError(
             f"{client.url} serves {', '.join(served) or 'nothing'}, not {record.model}: another server took that port.",
             f"`workshop servers` shows what is known; `workshop stop {record.name}` forgets this one.")
+    if not served:
+        raise WorkshopError(f"{client.url} serves no model.", "Give the address of a vLLM server, which ends in /v1.")
+    if record.where != "given":
+        reach.keep_off_proxies(client.url)
     client.model = record.model or served[0]
     return client
 
@@ -211,15 +269,24 @@ def connect(name: str | None = None) -> Client:
 def find(name: str | None = None) -> ServerRecord:
     """Return the record that `connect` uses, without asking the server; raises as `connect` does."""
     url = os.environ.get("WORKSHOP_URL")
-    return _from_environment(url) if url and name is None else choose(name)
+    return given(url, "WORKSHOP_URL") if url and name is None else choose(name)
 
 
-def _from_environment(url: str) -> ServerRecord:
+def given(url: str, said_by: str) -> ServerRecord:
+    """Return a record of an address that the user gives; the key is WORKSHOP_API_KEY."""
     url = url.rstrip("/")
-    if not url.startswith(("http://", "https://")):
-        raise BadInput(f"WORKSHOP_URL is {url!r}, which is no address.", "Use http://HOST:PORT/v1.")
-    return ServerRecord(name="WORKSHOP_URL", url=url if url.endswith("/v1") else f"{url}/v1", model="",
-                        api_key=os.environ.get("WORKSHOP_API_KEY", ""), where="given", state="ready")
+    try:
+        parts = urlsplit(url)
+        good = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:
+        good = False
+    if not good or not url.isascii() or not url.isprintable() or " " in url:
+        raise BadInput(f"{said_by} is {url!r}, which is no address.", "Use http://HOST:PORT/v1.")
+    key = os.environ.get("WORKSHOP_API_KEY", "").strip()
+    if not (key.isascii() and key.isprintable()):
+        raise BadInput("WORKSHOP_API_KEY holds characters that no key has.", "Set it to the server's key alone.")
+    return ServerRecord(name=said_by, url=url if url.endswith("/v1") else f"{url}/v1", model="", api_key=key,
+                        where="given", state="ready")
 
 
 def choose(name: str | None = None) -> ServerRecord:
@@ -245,9 +312,3 @@ def _not_ready(record: ServerRecord) -> WorkshopError:
     return WorkshopError(f"The server {record.name!r} has failed: {record.reason}.",
                          f"{START} Its own words are in {record.log}.")
 
-
-def _served_models(client: Client) -> list[str]:
-    try:
-        return [model.id for model in client.openai.with_options(timeout=CONNECT_TIMEOUT_S).models.list()]
-    except openai.OpenAIError as error:
-        raise client.explain(error) from None

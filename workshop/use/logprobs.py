@@ -82,9 +82,18 @@ def rows(response: object, *, choice: int = 0, k: int | None = None) -> list[Row
             as that goes (a token that comes last in every list may be the k-th, or from further down).
 
     Raises:
-        BadInput: the response has no logprobs, or no such choice.
+        BadInput: the response has no logprobs, or none that can be read, or no such choice.
     """
-    data = _plain(response)
+    try:
+        return _rows(_plain(response), choice, k)
+    except BadInput:
+        raise
+    except (TypeError, AttributeError, LookupError, ValueError) as error:
+        raise BadInput(f"The logprobs of this response cannot be read ({type(error).__name__}: {error}).",
+                       "Is it the whole answer of a vLLM server?") from None
+
+
+def _rows(data: Mapping, choice: int, k: int | None) -> list[Row]:
     choices = data.get("choices") or []
     if not 0 <= choice < len(choices):
         raise BadInput(f"The response has {len(choices)} choices, and none with the number {choice}.",

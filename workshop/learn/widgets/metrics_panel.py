@@ -121,7 +121,8 @@ class MetricsPanel(widgets.VBox):
             raise BadInput(
                 f"Every {every_s} s would be work for the server itself.", "Look every 0.25 s or more seldom."
             )
-        self._url, self._key = (server, None) if isinstance(server, str) else (server.url, server.record.api_key)
+        self._url, self._key, self._proxy = ((server, None, None) if isinstance(server, str) else
+                                             (server.url, server.record.api_key, server.proxy))
         self.every_s, self.looks, self._thread, self._end = every_s, [], None, threading.Event()
         self.picture = widgets.HTML(panel_html([]))
         super().__init__([self.picture])
@@ -129,7 +130,7 @@ class MetricsPanel(widgets.VBox):
     def look(self) -> Metrics | None:
         """Look once and draw; None if the server did not answer."""
         try:
-            seen = metrics.fetch(self._url, self._key)
+            seen = metrics.fetch(self._url, self._key, proxy=self._proxy)
         except WorkshopError as error:
             self.picture.value = style.panel(f'<b style="color:{style.BAD}">✗ {html.escape(error.message)}</b>')
             return None

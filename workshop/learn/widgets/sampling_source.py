@@ -74,7 +74,6 @@ class ServerSource:
         self._positions: dict[tuple, Position] = {}
         self._texts: dict[tuple[Token, ...], str] = {}
         self._asks_ids = True
-        self._http = httpx.Client(headers=llm.headers, timeout=PATIENCE_S)   # one connection for many tokens
 
     def describe(self) -> str:
         """Say which model, and how much of its vocabulary is listed."""
@@ -157,10 +156,10 @@ class ServerSource:
             return "".join(map(str, tokens))
         if tokens not in self._texts:
             try:
-                answer = self._http.post(f"{self.llm.root}/detokenize",
-                                         json={"model": self.llm.model, "tokens": list(tokens)})
-                self._texts[tokens] = answer.raise_for_status().json()["prompt"]
-            except (httpx.HTTPError, KeyError, ValueError):
+                answer = self.llm.http.post(f"{self.llm.root}/detokenize", timeout=PATIENCE_S,
+                                            json={"model": self.llm.model, "tokens": list(tokens)})
+                self._texts[tokens] = str(answer.raise_for_status().json()["prompt"])
+            except (httpx.HTTPError, KeyError, ValueError, TypeError, RecursionError):
                 return "".join(f"⟨{token}⟩" for token in tokens)   # not remembered: it may come back
         return self._texts[tokens]
 

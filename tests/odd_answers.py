@@ -1,0 +1,125 @@
+"""What servers answer that are broken, are no vLLM, or have something in between; and a server that answers so."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from hypothesis import strategies as st
+
+LOGIN = b"<!DOCTYPE html><html><body><form>Please log in</form></body></html>"
+CHOICE = {"index": 0, "text": " city", "finish_reason": "length", "stop_reason": None, "logprobs": None}
+COMPLETION = {"id": "c", "object": "text_completion", "created": 1, "model": "m", "choices": [CHOICE],
+              "usage": {"prompt_tokens": 3, "completion_tokens": 1, "total_tokens": 4}}  # fmt: skip
+MODELS = {"object": "list", "data": [{"id": "m", "object": "model", "root": "/m", "max_model_len": 64}]}
+ODD = [None, True, 1, -1, 0.5, "x", "", [], {}, [None], [[]], [{}], [1], {"a": 1}, 10**4200]
+
+
+def encoded(data: object) -> bytes:
+    """Return JSON."""
+    return json.dumps(data).encode()
+
+
+def with_field(data: object, path: tuple, value: object) -> object:
+    """Return a copy with the value at a path of keys and indexes; "missing" takes it away."""
+    copy = json.loads(json.dumps(data))
+    place = copy
+    for key in path[:-1]:
+        place = place[key]
+    if value == "missing":
+        del place[path[-1]]
+    else:
+        place[path[-1]] = value
+    return copy
+
+
+def paths(data: object, here: tuple = ()) -> list[tuple]:
+    """Return every path into a nested value."""
+    inner = data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ()
+    return [each for key, value in inner for each in ((*here, key), *paths(value, (*here, key)))]
+
+
+# Bodies that no client may count as an answer to one prompt.
+BROKEN = {
+    "login page": LOGIN, "nothing": b"", "null": b"null", "list": b"[]", "text": b'"x"', "number": b"7",
+    "cut JSON": encoded(COMPLETION)[:-9], "two": encoded(COMPLETION) * 2, "UTF-16": encoded(COMPLETION).decode().encode(
+        "utf-16"), "BOM": b"\xef\xbb\xbf" + encoded(COMPLETION), "latin-1": '{"choices": "é"}'.encode("latin-1"),
+    "NaN": encoded(COMPLETION).replace(b'"created": 1', b'"created": NaN'),
+    "5,000 digits": encoded(COMPLETION).replace(b'"created": 1', b'"created": ' + b"9" * 5000),
+    "deep": b'{"choices": ' + b"[" * 100_000, "nested": b'{"choices": ' + b"[" * 500 + b"]" * 500 + b"}",
+    "surrogate": encoded(with_field(COMPLETION, ("choices", 0, "text"), "\ud83d")),
+    "two choices": encoded(with_field(COMPLETION, ("choices",), [CHOICE, {**CHOICE, "index": 1}])),
+    **{f"choices {value!r:.20}": encoded(with_field(COMPLETION, ("choices",), value)) for value in [*ODD, "missing"]},
+    **{f"usage {value!r:.20}": encoded(with_field(COMPLETION, ("usage",), value))
+       for value in (True, 1, "x", [], [None], {"prompt_tokens": "3"}, {"completion_tokens": -1})},
+    **{f"{name} {value!r}": encoded(with_field(COMPLETION, ("choices", 0, name), value))
+       for name, value in (("text", None), ("text", ["x"]), ("text", "missing"), ("finish_reason", ["stop"]),
+                           ("index", "0"), ("index", 7), ("index", None), ("logprobs", "x"))},
+}  # fmt: skip
+BROKEN_MODELS = [LOGIN, b"", b"null", b"[]", b'{"data": null}', b'{"data": [1]}', b'{"data": [{}]}', b'{"data": {}}',
+                 b'{"data": [{"id": 3}]}', b'{"data": [{"id": null}]}', b'{"data": "m"}', b'{"error": "x"}',
+                 b'{"data": [{"id": "m", "max_model_len": "64"}]}', b'{"data": []}', encoded(MODELS)[:-4],
+                 encoded(MODELS).decode().encode("utf-16"), b'{"data": ' + b"[" * 100_000]  # fmt: skip
+mutated = st.builds(with_field, st.just(COMPLETION), st.sampled_from(paths(COMPLETION)),
+                    st.sampled_from([*ODD, "missing"]))  # fmt: skip
+
+
+class Server:
+    """Answers each path with what `answers` says: bytes, or (bytes, content type), or a whole HTTP answer as `raw`."""
+
+    def __init__(self):
+        outer = self
+        self.answers: dict[str, object] = {}
+        self.seen: list[tuple[str, dict, bytes]] = []
+
+        class Handler(BaseHTTPRequestHandler):
+            def answer(self):
+                body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+                outer.seen.append((self.path, dict(self.headers), body))
+                found = outer.answers.get(self.path, b"{}")
+                if isinstance(found, str):          # a whole answer, as it stands on the wire
+                    self.wfile.write(found.encode())
+                    self.close_connection = True
+                    return
+                data, kind = found if isinstance(found, tuple) else (found, "application/json")
+                self.send_response(200)
+                self.send_header("Content-Type", kind)
+                self.send_header("Content-Length", str(len(data)))
+                self.end_headers()
+                self.wfile.write(data)
+
+            do_GET = do_POST = do_CONNECT = answer
+
+            def log_message(self, *args):
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
+        self.root = f"http://127.0.0.1:{self._server.server_port}"
+        self.url = f"{self.root}/v1"
+
+    def close(self) -> None:
+        """End it."""
+        self._server.shutdown()
+        self._server.server_close()
+
+
+def redirect(to: str) -> str:
+    """Return an answer that sends the asker elsewhere."""
+    return f"HTTP/1.1 307 Temporary Redirect\r\nLocation: {to}\r\nContent-Length: 0\r\n\r\n"
+
+
+def cut_in_chunks(data: bytes) -> str:
+    """Return an answer whose chunked body ends in the middle."""
+    return ("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
+            f"{len(data):x}\r\n{data.decode()[:-5]}")
+
+
+def unused_port() -> int:
+    """Return a port on which nobody listens just now."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return found.getsockname()[1]

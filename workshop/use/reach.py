@@ -1,0 +1,74 @@
+"""How a server is reached: the key goes to that server, and to nobody between or behind it.
+
+A server with a record is asked directly, whatever http_proxy says: it is on this machine or in this cluster. An
+address that the user gives may lie outside, so the environment's web proxy counts, and that is said. No redirect is
+followed, as it may lead to another host.
+"""
+
+from __future__ import annotations
+
+import functools
+import ipaddress
+import os
+import ssl
+import sys
+from urllib.parse import urlsplit
+from urllib.request import getproxies_environment, proxy_bypass_environment
+
+from workshop.errors import BadInput, WorkshopError, plain
+
+
+def proxy_to(url: str) -> str | None:
+    """Return the web proxy through which an address that the user gave is asked, having said so; None: directly.
+
+    Raises:
+        BadInput: it is a proxy of a kind that is not supported.
+    """
+    parts = urlsplit(url)
+    host, named = parts.hostname or "", getproxies_environment()
+    variable = parts.scheme if named.get(parts.scheme) else "all"
+    if not named.get(variable) or proxy_bypass_environment(parts.netloc.rpartition("@")[2]) or _this_machine(host):
+        return None
+    proxy = named[variable] if "://" in named[variable] else f"http://{named[variable]}"
+    place = urlsplit(proxy)
+    shown, direct = f"{place.hostname}:{place.port or 80} ({variable}_proxy)", f"no_proxy={host}"
+    if place.scheme not in ("http", "https") or not place.hostname:
+        raise BadInput(f"{url} lies behind the proxy {shown}, and {place.scheme} is no web proxy.",
+                       f"Set {direct} to ask it directly, or give a proxy that begins with http://.")
+    sees = "it sees the address, not the key" if parts.scheme == "https" else "it can read the key and every prompt"
+    _say(f"{url} is asked through the web proxy {shown}: {sees}. {direct} asks it directly.")
+    return proxy
+
+
+def options(proxy: str | None) -> dict:
+    """Return what httpx's and openai's clients are made with, so that they obey no proxy but this, and no redirect."""
+    file, folder = os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR")
+    verify = ssl.create_default_context(cafile=file, capath=folder) if file or folder else True
+    return {"trust_env": False, "proxy": proxy, "follow_redirects": False, "verify": verify}
+
+
+def redirected(url: str, status: int, location: str | None) -> WorkshopError | None:
+    """Return the error for an answer that sends the asker, and the key, elsewhere; None if it is no such answer."""
+    if not 300 <= status < 400:
+        return None
+    return WorkshopError(f"{url} answers {status} and leads to {(location or 'nowhere')[:200]}, where no key is sent.",
+                         "Give the address of the server itself, which ends in /v1.")
+
+
+def keep_off_proxies(url: str) -> None:
+    """Let every HTTP library of this process ask this server directly: what learners send themselves has its key."""
+    host, listed = urlsplit(url).hostname, os.environ.get("no_proxy", os.environ.get("NO_PROXY", ""))
+    if host and getproxies_environment() and not proxy_bypass_environment(host):
+        os.environ["no_proxy"] = os.environ["NO_PROXY"] = ",".join(filter(None, (listed, host)))
+
+
+def _this_machine(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+@functools.cache
+def _say(sentence: str) -> None:
+    print(f"! {plain(sentence)}", file=sys.stderr)

@@ -1,0 +1,125 @@
+"""What a server answered, checked before anybody counts on it. What it is not, the error says: "… answers with …".
+
+A login page, a proxy's error and a broken server all answer 200 now and then; `openai` and `json` take much of it.
+"""
+
+from __future__ import annotations
+
+import codecs
+from dataclasses import dataclass
+
+from workshop.batch.strict_json import Malformed, decode
+
+_KINDS = {type(None): "null", dict: "an object", list: "a list", str: "text", bool: "true or false", int: "a number",
+          float: "a number"}  # fmt: skip
+_WIDE = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, b"\xef\xbb\xbf")
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A whole answer: as many choices as were asked for; tokens are 0 where the server does not count them."""
+
+    choices: list[dict]
+    model: str | None
+    prompt_tokens: int
+    completion_tokens: int
+
+
+def body(raw: bytes) -> dict:
+    """Decode the JSON object that an answer must be.
+
+    Raises:
+        Malformed: it is something else; the text completes "… answers with".
+    """
+    try:
+        data = decode(raw.decode(), answer=True)
+    except UnicodeDecodeError:
+        raise Malformed(shown(raw)) from None
+    except Malformed as bad:
+        raise Malformed(f"{shown(raw)}: {bad}" if raw.lstrip()[:1] in (b"{", b"[") else shown(raw)) from None
+    return _typed(data, dict, "JSON that is")
+
+
+def shown(raw: bytes) -> str:
+    """Say in a few words what came that is no JSON."""
+    text = raw.strip()
+    if not text:
+        return "nothing"
+    if text[:1] == b"<":
+        return "an HTML page, as a login page or a proxy sends"
+    try:
+        raw.decode()
+    except UnicodeDecodeError:
+        return "bytes that are not UTF-8"
+    if raw.startswith(_WIDE) or b"\0" in raw:
+        return "text that is not plain UTF-8"
+    return repr(text[:60].decode(errors="replace"))
+
+
+def answer(raw: bytes, sequences: int | None = 1) -> Answer:
+    """Return the answer to a completion or a chat.
+
+    Args:
+        sequences: how many were asked for: n, times the prompts; None: not known.
+
+    Raises:
+        Malformed: it is none, or has fewer or more sequences.
+    """
+    data = body(raw)
+    choices = [_choice(each) for each in _typed(data.get("choices"), list, "choices that are")]
+    if not choices or (sequences is not None and len(choices) != sequences):
+        raise Malformed(f"{len(choices)} choices, and {sequences or 'at least 1'} should be there")
+    numbers = [each.get("index", 0) for each in choices]
+    if any(type(number) is not int for number in numbers) or sorted(numbers) != list(range(len(choices))):
+        raise Malformed(f"choices numbered {str(numbers[:8])[:60]}, not from 0 to {len(choices) - 1}")
+    return Answer(choices, _typed(data.get("model"), str | None, "a model that is"), *usage(data))
+
+
+def usage(data: dict) -> tuple[int, int]:
+    """Return (prompt tokens, generated tokens) of an answer or of the last piece of a stream."""
+    told = _typed(data.get("usage"), dict | None, "a usage that is") or {}
+    return tuple(_count(told.get(name), name) for name in ("prompt_tokens", "completion_tokens"))
+
+
+def sequences(prompt: object, n: object) -> int | None:
+    """Return how many sequences a request asks for; None where the server has to judge that."""
+    several = isinstance(prompt, list) and prompt and not all(isinstance(each, int) for each in prompt)
+    each = 1 if n is None else n
+    return (len(prompt) if several else 1) * each if isinstance(each, int) else None
+
+
+def models(raw: bytes) -> list[dict]:
+    """Return the entries of /v1/models: each has an id; max_model_len and root are None where they are not told."""
+    found = []
+    for entry in _typed(body(raw).get("data"), list, "data that is"):
+        _typed(entry, dict, "a model that is")
+        name = _typed(entry.get("id"), str, "a model whose id is")
+        length = _typed(entry.get("max_model_len"), int | None, "a max_model_len that is")
+        found.append({**entry, "id": name, "max_model_len": length,
+                      "root": _typed(entry.get("root"), str | None, "a root that is")})
+    return found
+
+
+def _choice(choice: object) -> dict:
+    _typed(choice, dict, "a choice that is")
+    _typed(choice.get("finish_reason"), str | None, "a finish_reason that is")
+    _typed(choice.get("logprobs"), dict | None, "logprobs that are")
+    if "text" in choice:
+        _typed(choice["text"], str, "a text that is")
+    else:
+        message = _typed(choice.get("message"), dict, "a choice without text, its message")
+        _typed(message.get("content"), str | None, "a content that is")
+    return choice
+
+
+def _count(value: object, name: str) -> int:
+    number = _typed(value, int | None, f"{name} that are") or 0
+    if number < 0:
+        raise Malformed(f"{name} of {number}")
+    return number
+
+
+def _typed(value: object, kind: type, words: str):
+    if not isinstance(value, kind) or isinstance(value, bool):
+        raise Malformed(f"{words} {_KINDS.get(type(value), type(value).__name__)}")
+    return value
