@@ -16,7 +16,7 @@ from collections.abc import Callable
 
 from workshop.engine.metrics import Metrics
 from workshop.learn.widgets import metrics_panel, reconcile
-from workshop.learn.widgets.kv_growth import KvGrowth
+from workshop.learn.widgets.kv_cache.view import KvCacheExplorer
 from workshop.learn.widgets.logprobs_view import cells, viewer_html
 from workshop.learn.widgets.memory_sliders import MemorySliders
 from workshop.learn.widgets.parallelism_explorer import ParallelismExplorer
@@ -55,7 +55,7 @@ def random_steps(controls: dict, generator: random.Random) -> Callable[[], None]
 def measure() -> dict[str, dict[str, float]]:
     """Return {widget: {"median_ms", "p99_ms", "p99_cpu_ms"}}; first steps and new models are among them."""
     generator = random.Random(0)
-    growth = KvGrowth()
+    growth = KvCacheExplorer()
     frames = iter(range(10**6))
 
     def play() -> None:

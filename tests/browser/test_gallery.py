@@ -68,7 +68,7 @@ display(course_map(), progress_line("01_memory"))"""
 GALLERY = {
     "server_panel": f"from {WIDGETS}.server_panel import ServerPanel\nServerPanel()",
     "memory_sliders": f"from {WIDGETS}.memory_sliders import MemorySliders\nMemorySliders()",
-    "kv_growth": f"from {WIDGETS}.kv_growth import KvGrowth\nKvGrowth()",
+    "kv_cache": f"from {WIDGETS}.kv_cache.view import KvCacheExplorer\nKvCacheExplorer()",
     "parallelism_explorer": f"from {WIDGETS}.parallelism_explorer import ParallelismExplorer\n"
                             'ParallelismExplorer("llama-3.1-405b", nodes=2, gpus_per_node=8, tp=8, pp=2)',
     "loading_view": f"from {WIDGETS}.loading_view import LoadingView\nLoadingView()",
@@ -85,10 +85,10 @@ GALLERY = {
 
 def test_nothing_that_notebooks_show_is_left_out():
     shown = "\n".join(GALLERY.values())
-    for path in sorted((ROOT / "workshop/learn/widgets").glob("*.py")):
+    for path in sorted((ROOT / "workshop/learn/widgets").rglob("*.py")):
         for node in ast.parse(path.read_text()).body:
             bases = [ast.unparse(base) for base in getattr(node, "bases", ())]
-            if isinstance(node, ast.ClassDef) and "widgets.VBox" in bases and not node.name.startswith("_"):
+            if isinstance(node, ast.ClassDef) and {"View", "Explorer", "widgets.VBox"} & {*bases} and not node.name.startswith("_"):
                 assert f"import {node.name}" in shown, f"{node.name} of {path.name} is not in the gallery"
     for path in sorted((ROOT / "workshop/learn").glob("plots*.py")):
         for node in ast.parse(path.read_text()).body:
@@ -168,7 +168,7 @@ def keep_whole(page, width: int, name: str) -> None:
 
 def operate(page) -> None:
     """Reach a control of each by Tab, move it by an arrow key, and see the picture change; then the rest of it."""
-    for name, control, key in (("memory_sliders", "requests", "ArrowRight"), ("kv_growth", "step", "ArrowRight"),
+    for name, control, key in (("memory_sliders", "requests", "ArrowRight"), ("kv_cache", "step", "ArrowRight"),
                                ("parallelism_explorer", "TP", "ArrowLeft"), ("bits_explorer", "bits", "ArrowLeft"),
                                ("sampling_explorer", "temperature", "ArrowLeft")):
         widget = Widget(page.page, output(page, name))

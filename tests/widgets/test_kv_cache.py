@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from workshop.errors import BadInput
-from workshop.learn.widgets.kv_case import REQUESTS, Request, reserved_tokens, simulate
-from workshop.learn.widgets.kv_growth import KvGrowth
-from workshop.learn.widgets.kv_picture import growth_html, spoken
+from workshop.learn.widgets.kv_cache.case import REQUESTS, Request, reserved_tokens, simulate
+from workshop.learn.widgets.kv_cache.view import KvCacheExplorer
+from workshop.learn.widgets.kv_cache.picture import picture, spoken
 from workshop.plan.catalog import load_model
 
 requests = st.lists(st.tuples(st.integers(0, 20), st.integers(1, 60), st.integers(1, 60)), min_size=1, max_size=6)
@@ -23,7 +23,7 @@ requests = st.lists(st.tuples(st.integers(0, 20), st.integers(1, 60), st.integer
 
 @pytest.fixture
 def growth():
-    return KvGrowth()
+    return KvCacheExplorer()
 
 
 class TestScheduler:
@@ -102,7 +102,7 @@ class TestView:
     @pytest.mark.parametrize("model", ["gpt2", "deepseek-v3", "jamba-v0.1", "gemma-2-9b"])
     def test_every_kind_of_attention_can_be_counted(self, model):
         state = simulate(24)[40]
-        assert "One token" in growth_html(state, load_model(model))
+        assert "One token" in picture(state, load_model(model))
         assert "blocks used" in spoken(state, load_model(model))
 
     def test_full_is_said(self, growth):

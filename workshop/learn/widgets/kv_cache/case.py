@@ -29,8 +29,14 @@ class Request:
 
 
 # Lengths that differ, as those of real requests do; together more than the widget's pool holds at first.
-REQUESTS = (Request("A", 0, 52, 90), Request("B", 0, 21, 130), Request("C", 6, 70, 60), Request("D", 14, 34, 120),
-            Request("E", 30, 90, 40), Request("F", 44, 12, 100))
+REQUESTS = (
+    Request("A", 0, 52, 90),
+    Request("B", 0, 21, 130),
+    Request("C", 6, 70, 60),
+    Request("D", 14, 34, 120),
+    Request("E", 30, 90, 40),
+    Request("F", 44, 12, 100),
+)
 
 
 @dataclass(frozen=True)
@@ -39,7 +45,7 @@ class Shown:
 
     request: Request
     state: str
-    tokens: int                  # in the KV cache
+    tokens: int  # in the KV cache
     generated: int
     blocks: tuple[int, ...] = ()
     preemptions: int = 0
@@ -51,7 +57,7 @@ class State:
 
     step: int
     requests: tuple[Shown, ...]
-    pool: tuple[tuple[int, int] | None, ...]      # (index of the request, filled slots)
+    pool: tuple[tuple[int, int] | None, ...]  # (index of the request, filled slots)
     event: str = ""
 
     @property
@@ -103,8 +109,10 @@ def simulate(blocks: int, requests: tuple[Request, ...] = REQUESTS) -> tuple[Sta
     longest = max(requests, key=lambda r: r.prompt + r.output)
     needed = -(-(longest.prompt + longest.output) // BLOCK_SIZE)
     if needed > blocks:
-        raise BadInput(f"Request {longest.name} grows to {needed} blocks, and the pool has {blocks}.",
-                       f"Give at least {needed} blocks: vLLM, too, refuses to start when one request cannot fit.")
+        raise BadInput(
+            f"Request {longest.name} grows to {needed} blocks, and the pool has {blocks}.",
+            f"Give at least {needed} blocks: vLLM, too, refuses to start when one request cannot fit.",
+        )
     lives = [_Live(i, r) for i, r in enumerate(requests)]
     pool, running, waiting = _Pool(blocks), [], deque()
     states = [_picture(0, lives, blocks, "Nothing has been asked yet.")]
@@ -130,8 +138,10 @@ def _step(now: int, lives: list[_Live], pool: _Pool, running: list[_Live], waiti
             pool.release(victim)
             victim.state, victim.preemptions, preempted = "preempted", victim.preemptions + 1, True
             waiting.appendleft(victim)
-            events.append(f"Full: {victim.request.name}, which came last, is preempted. Its blocks are free again; it "
-                          "will be computed again when there is room.")
+            events.append(
+                f"Full: {victim.request.name}, which came last, is preempted. Its blocks are free again; it "
+                "will be computed again when there is room."
+            )
             if victim is live:
                 break
         else:
@@ -142,8 +152,9 @@ def _step(now: int, lives: list[_Live], pool: _Pool, running: list[_Live], waiti
         again = " again" if live.state == "preempted" else ""
         live.state = "running"
         running.append(live)
-        events.append(f"{live.request.name} starts{again}: {live.tokens} tokens are read at once, "
-                      f"{len(live.blocks)} blocks.")
+        events.append(
+            f"{live.request.name} starts{again}: {live.tokens} tokens are read at once, {len(live.blocks)} blocks."
+        )
     return events
 
 
@@ -162,8 +173,10 @@ def _picture(step: int, lives: list[_Live], blocks: int, event: str) -> State:
     for live in lives:
         for n, block in enumerate(live.blocks):
             pool[block] = (live.index, min(BLOCK_SIZE, live.tokens - n * BLOCK_SIZE))
-    shown = tuple(Shown(live.request, live.state, live.tokens, live.generated, tuple(live.blocks), live.preemptions)
-                  for live in lives)
+    shown = tuple(
+        Shown(live.request, live.state, live.tokens, live.generated, tuple(live.blocks), live.preemptions)
+        for live in lives
+    )
     return State(step, shown, tuple(pool), event)
 
 

@@ -1,0 +1,36 @@
+"""Numbers as people read them: bytes, times, shares. Pure."""
+
+from __future__ import annotations
+
+GIB = 1 << 30
+UNITS = (("GiB", GIB), ("MiB", 1 << 20), ("KiB", 1 << 10))
+
+
+def size(count: float) -> str:
+    """Return bytes in the largest binary unit that leaves at least 1: 128 KiB, 22.8 MiB."""
+    for unit, scale in UNITS:
+        if count >= scale:
+            return f"{count / scale:,.1f} {unit}".replace(".0 ", " ")
+    return f"{count:,.0f} bytes"
+
+
+def gib(count: float) -> str:
+    """Return bytes in GiB; from 100 on without a decimal."""
+    return f"{count / GIB:,.0f} GiB" if count >= 100 * GIB else f"{count / GIB:.1f} GiB"
+
+
+def duration(us: float) -> str:
+    """Return microseconds in µs, ms or s."""
+    if us >= 1e6:
+        return f"{us / 1e6:,.2f} s"
+    return f"{us / 1e3:,.2f} ms" if us >= 1e3 else f"{us:,.0f} µs"
+
+
+def percent(p: float) -> str:
+    """Return a probability as people read it: 31 %, 4.2 %, 0.03 %, < 0.01 %."""
+    if p >= 0.9995:
+        return "100 %"
+    digits = 0 if p >= 0.0995 else 1 if p >= 0.00995 else 2
+    if p >= 0.000095:
+        return f"{100 * p:.{digits}f} %"
+    return "< 0.01 %" if p > 0 else "0 %"
