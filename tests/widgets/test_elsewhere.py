@@ -11,10 +11,10 @@ pytest.importorskip("ipywidgets")
 
 from workshop.learn import manifest
 from workshop.learn.exercise_sets.e08_elsewhere import CODES, EXERCISES, FOUR, SCALE, too_small
-from workshop.learn.widgets import elsewhere_case
-from workshop.learn.widgets.bits_case import bits_case, matrix
-from workshop.learn.widgets.bits_explorer import BitsExplorer
-from workshop.learn.widgets.elsewhere import ThreePlaces
+from workshop.learn.widgets.bits.case import bits_case, matrix
+from workshop.learn.widgets.bits.view import BitsExplorer
+from workshop.learn.widgets.elsewhere import case as elsewhere_case
+from workshop.learn.widgets.elsewhere.view import ThreePlaces
 from workshop.plan.parallelism import plan
 
 FIVE = ["dtype", "startup", "shm", "volume", "key"]

@@ -17,11 +17,15 @@ from workshop.plan.parallelism import Plan
 
 # fact → (what it is in words, how a line that spells it looks)
 FACTS = {
-    "gpus": ("how many GPUs, and of which kind",
-             r"--nodes|gpus-per-node|nvidia\.com/gpu|--gpus all|replicas|size:|MIN_GPU"),
+    "gpus": (
+        "how many GPUs, and of which kind",
+        r"--nodes|gpus-per-node|nvidia\.com/gpu|--gpus all|replicas|size:|MIN_GPU",
+    ),
     "split": ("how the model is split over them", r"tensor-parallel-size|pipeline-parallel-size|WORKSHOP_[TP]P"),
-    "model": ("which weights, and where they lie",
-              r"MODELS|WORKSHOP_MODEL=|/models|claimName|persistentVolume|storage"),
+    "model": (
+        "which weights, and where they lie",
+        r"MODELS|WORKSHOP_MODEL=|/models|claimName|persistentVolume|storage",
+    ),
     "length": ("how long a request may be", r"max-model-len|MAX_MODEL_LEN|max-num|--dtype|--quantization"),
     "start": ("how long a start may take", r"startupProbe|failureThreshold|periodSeconds: 10|READY_TIMEOUT|--time"),
     "memory": ("memory that the ranks share", r"shm|--ipc|medium: Memory|sizeLimit"),
@@ -58,10 +62,20 @@ class Elsewhere:
 def three(plan: Plan) -> Elsewhere:
     """Return the plan as a SLURM submission, a Kubernetes manifest and a VM's container line."""
     model = plan.config.hub_ids[0] if plan.config.hub_ids else plan.model
-    flags = " ".join(["workshop plan", plan.model, f"--gpu {plan.gpu}", f"--gpus-per-node {plan.gpus // plan.nodes}",
-                      *([f"--nodes {plan.nodes}"] if plan.nodes > 1 else [])])
-    makers = (("SLURM", f"workshop slurm submit {model.split('/')[-1]}", slurm_lines),
-              ("Kubernetes", f"{flags} --kubernetes", kubernetes_lines), ("A VM", f"{flags} --vm", vm_lines))
+    flags = " ".join(
+        [
+            "workshop plan",
+            plan.model,
+            f"--gpu {plan.gpu}",
+            f"--gpus-per-node {plan.gpus // plan.nodes}",
+            *([f"--nodes {plan.nodes}"] if plan.nodes > 1 else []),
+        ]
+    )
+    makers = (
+        ("SLURM", f"workshop slurm submit {model.split('/')[-1]}", slurm_lines),
+        ("Kubernetes", f"{flags} --kubernetes", kubernetes_lines),
+        ("A VM", f"{flags} --vm", vm_lines),
+    )
     places = []
     for name, command, make in makers:
         try:
@@ -82,12 +96,20 @@ def slurm_lines(p: Plan) -> list[str]:
         raise WorkshopError(f"{p.model} does not fit on {p.gpus} × {p.gpu}.", p.advice[0] if p.advice else "")
     case = Case(p, Options())
     folder = case.folder.removeprefix("/models/")
-    return ["source slurm/site.sh", f"export WORKSHOP_MODEL=$WORKSHOP_MODELS/{folder}",
-            f"export WORKSHOP_TP={p.tensor_parallel_size}", f"export WORKSHOP_PP={p.pipeline_parallel_size}",
-            f"export WORKSHOP_MAX_MODEL_LEN={p.max_model_len}", f"export WORKSHOP_MIN_GPU_GIB={int(p.gpu_memory_gib)}",
-            f"sbatch --job-name={case.name} \\", f"    --nodes={p.nodes} \\",
-            f"    --gpus-per-node={p.gpus // p.nodes} \\", "    slurm/model.sbatch",
-            "# the job makes the key: a 0600 file", f"# it waits {case.start_budget_s} s for the start (--time: more)"]
+    return [
+        "source slurm/site.sh",
+        f"export WORKSHOP_MODEL=$WORKSHOP_MODELS/{folder}",
+        f"export WORKSHOP_TP={p.tensor_parallel_size}",
+        f"export WORKSHOP_PP={p.pipeline_parallel_size}",
+        f"export WORKSHOP_MAX_MODEL_LEN={p.max_model_len}",
+        f"export WORKSHOP_MIN_GPU_GIB={int(p.gpu_memory_gib)}",
+        f"sbatch --job-name={case.name} \\",
+        f"    --nodes={p.nodes} \\",
+        f"    --gpus-per-node={p.gpus // p.nodes} \\",
+        "    slurm/model.sbatch",
+        "# the job makes the key: a 0600 file",
+        f"# it waits {case.start_budget_s} s for the start (--time: more)",
+    ]
 
 
 def kubernetes_lines(p: Plan) -> list[str]:
@@ -101,10 +123,15 @@ def kubernetes_lines(p: Plan) -> list[str]:
         pod, top = found["Deployment"]["spec"]["template"]["spec"], {"kind": "Deployment", "replicas": 1}
     box = pod["containers"][0]
     probe = {name: box["startupProbe"][name] for name in ("periodSeconds", "failureThreshold")}
-    short = {**top, "nodeSelector": pod["nodeSelector"], "args": box["args"],
-             "limits": {"nvidia.com/gpu": box["resources"]["limits"]["nvidia.com/gpu"]}, "startupProbe": probe,
-             "volumes": [v for v in pod["volumes"] if v["name"] in ("shm", "key", "models")],
-             "claim": claim["spec"]["resources"]["requests"]}
+    short = {
+        **top,
+        "nodeSelector": pod["nodeSelector"],
+        "args": box["args"],
+        "limits": {"nvidia.com/gpu": box["resources"]["limits"]["nvidia.com/gpu"]},
+        "startupProbe": probe,
+        "volumes": [v for v in pod["volumes"] if v["name"] in ("shm", "key", "models")],
+        "claim": claim["spec"]["resources"]["requests"],
+    }
     return dump(short).splitlines()
 
 

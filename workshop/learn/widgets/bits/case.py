@@ -11,7 +11,7 @@ from workshop.teaching_model import quantize, reference
 
 BITS = (2, 3, 4, 5, 6, 8)
 GROUPS = {"32 inputs": 32, "64 inputs": 64, "a whole row": -1}
-SHOWN = 32       # weights of the row that are drawn
+SHOWN = 32  # weights of the row that are drawn
 
 
 @dataclass(frozen=True)
@@ -52,5 +52,13 @@ def bits_case(bits: int, group: str, row: int) -> Bits:
     w, q = matrix(), likeness(bits, group)
     whole = q.dequantize()
     codes = np.arange(-(2 ** (bits - 1)), 2 ** (bits - 1))
-    return Bits(bits, group, row, w[row, :SHOWN], whole[row, :SHOWN], codes * q.scales[row, 0],
-                float(np.linalg.norm(whole - w) / np.linalg.norm(w)), 8 * q.stored_bytes / w.size)
+    return Bits(
+        bits,
+        group,
+        row,
+        w[row, :SHOWN],
+        whole[row, :SHOWN],
+        codes * q.scales[row, 0],
+        float(np.linalg.norm(whole - w) / np.linalg.norm(w)),
+        8 * q.stored_bytes / w.size,
+    )
