@@ -26,12 +26,13 @@ def read(path: str | Path) -> EngineLog:
         BadInput: there is no such file, it is a folder, it is not text, or it is not a vLLM log.
     """
     path = Path(path)
-    if not path.exists():
-        raise BadInput(f"There is no log file {path}.", "Give the path of the file that vLLM's output went to.")
-    if path.is_dir():
-        raise BadInput(f"{path} is a folder, not a log file.", "Give one file in it.")
     reader = Reader()
     try:
+        if not path.exists():
+            raise BadInput(f"There is no log file {path}.", "Give the path of the file that vLLM's output went to.")
+        if not path.is_file():      # a pipe would wait for somebody to write
+            kind = "a folder" if path.is_dir() else "a pipe or a device"
+            raise BadInput(f"{path} is {kind}, not a log file.", "Give the file that vLLM's output went to.")
         with path.open(encoding="utf-8", errors="replace", newline="") as file:
             while chunk := file.read(CHUNK_CHARS):
                 if "\0" in chunk:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -31,9 +32,11 @@ def parse_arguments(text: str) -> dict[str, Any]:
 
 def _value(text: str) -> Any:
     try:
-        return ast.literal_eval(text)
-    except (ValueError, SyntaxError, MemoryError, RecursionError):
-        return text
+        value = ast.literal_eval(text)
+        json.dumps(value, allow_nan=False)
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+        return text  # also sets, bytes and 1e999, which no argument of vLLM is
+    return value
 
 
 def _split(text: str, separator: str, times: int = -1) -> Iterator[str]:

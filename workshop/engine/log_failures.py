@@ -8,6 +8,7 @@ from dataclasses import dataclass
 # How much an error explains: a symptom ("engine core died") gives way to the error behind it, and so does what is
 # often survived (a look-up at the Hub that failed). Of errors that explain as much, the first counts.
 SYMPTOM, UNEXPLAINED, LIKELY, KNOWN = 0, 1, 2, 3
+LONGEST_GROUP = 200  # letters of what a pattern found
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ class Known:
     def explain(self, match: re.Match[str], line: str) -> Failure:
         said = match.groupdict()
         fallback = next((value for value in said.values() if value), "?")  # alternatives name their own group
-        groups = {name: value or fallback for name, value in said.items()}
+        groups = {name: (value or fallback)[:LONGEST_GROUP] for name, value in said.items()}
         return Failure(self.what.format(**groups), self.remedy.format(**groups), line.strip()[:500],
                        self.key, self.rank, self.fatal)  # fmt: skip
 

@@ -24,7 +24,7 @@ STAGES: dict[str, float] = {
     "ready": 1.0,
 }
 ORDER = list(STAGES)
-BAR = r":.*?\| (?P<done>\d+)/(?P<total>\d+) \["
+BAR = r":.*?\| (?P<done>\d{1,7})/(?P<total>\d{1,7}) \["
 SHARDS = re.compile(r"(?:Loading|Multi-thread loading) [\w ]*(?:shards|Streamer|loader)" + BAR)
 GRAPHS = re.compile(r"Capturing [\w -]*CUDA graphs?(?: shapes)?(?: \([^)]*\))?" + BAR)
 # (a literal that must occur, the stage that it begins, what to say; {} is the line's own text)

@@ -6,6 +6,7 @@ that matches nothing cost about two microseconds. Messages: vLLM 0.6.4 to 0.32, 
 
 from __future__ import annotations
 
+import math
 import re
 import sys
 from collections.abc import Callable
@@ -18,14 +19,33 @@ from workshop.engine.log_facts import EngineLog, RankFacts, Throughput
 from workshop.engine.log_lines import Line, seconds_between
 
 DEFAULT_BLOCK_SIZE = 16  # tokens; vLLM's default on GPUs in every version read here
+LARGEST = 10**15  # tokens, GiB or seconds: more was not printed by an engine
+MOST_REMEMBERED = 1000  # different warnings, or routes
 KNOWN_VERSIONS = ((0, 6), (0, 32))  # the formats that were checked, first and last
 
 Match = re.Match[str]
 Apply = Callable[[EngineLog, Match, Line], None]
 
 
-def _number(text: str) -> int:
-    return int(text.replace(",", "").replace("_", ""))
+def decimal(text: str) -> float:
+    """Return a number as a log prints it. Raises ValueError for one that was cut, or that ran into another."""
+    value = float(text)
+    if not abs(value) <= LARGEST:
+        raise ValueError(text)
+    return round(value, 9)      # and not 1e-320, by which nothing can be divided
+
+
+def whole(text: str) -> int:
+    """Return a whole number, with commas or without. Raises ValueError as `decimal` does."""
+    text = text.replace(",", "").replace("_", "")
+    if len(text) > len(str(LARGEST)):
+        raise ValueError(text)
+    return int(text)
+
+
+def _remember(found: list[str], text: str) -> None:
+    if len(found) < MOST_REMEMBERED and text not in found:
+        found.append(text)
 
 
 def _set(name: str, convert: Callable[[str], Any] = str, group: int | str = 1, keep: bool = False) -> Apply:
@@ -41,12 +61,12 @@ def _rank(log: EngineLog, line: Line) -> RankFacts:
 
 
 def _set_version(log: EngineLog, match: Match, line: Line) -> None:
+    numbers = tuple(whole(part) for part in re.findall(r"\d+", log.version or match[1])[:2])
     log.version = log.version or match[1]
-    numbers = tuple(int(part) for part in re.findall(r"\d+", log.version)[:2])
     log.known_version = KNOWN_VERSIONS[0] <= numbers <= KNOWN_VERSIONS[1]
     note = f"vLLM {log.version} is not one of the versions whose log format was checked (0.6 to 0.32)."
-    if not log.known_version and note not in log.notes:
-        log.notes.append(note)
+    if not log.known_version:
+        _remember(log.notes, note)
 
 
 ARGUMENTS = (
@@ -69,7 +89,8 @@ def _take(log: EngineLog, values: dict[str, Any]) -> None:
     for key, name in ARGUMENTS:
         value = values.get(key)
         expected = KINDS[name]
-        if type(value) not in expected or (isinstance(value, int | float) and value is not False and value <= 0):
+        in_range = isinstance(value, str | bool) or (isinstance(value, int | float) and 0 < value <= LARGEST)
+        if type(value) not in expected or not in_range:
             continue  # None, -1 and "auto" leave it to vLLM, which says later what it took
         if name in ("dtype", "quantization", "load_format") and value in UNDECIDED:
             continue
@@ -97,42 +118,42 @@ def _set_config(log: EngineLog, match: Match, line: Line) -> None:
 
 def _weights(log: EngineLog, match: Match, line: Line) -> None:
     rank = _rank(log, line)
-    rank.weights_gib = float(match[1])
-    rank.weights_s = float(match[2]) if match[2] else rank.weights_s
+    rank.weights_gib = decimal(match[1])
+    rank.weights_s = decimal(match[2]) if match[2] else rank.weights_s
 
 
 def _per_rank(name: str) -> Apply:
-    return lambda log, match, line: setattr(_rank(log, line), name, float(match[1]))
+    return lambda log, match, line: setattr(_rank(log, line), name, decimal(match[1]))
 
 
 def _graphs(log: EngineLog, match: Match, line: Line) -> None:
     rank = _rank(log, line)
-    rank.cuda_graph_s = float(match[1])
-    rank.cuda_graph_gib = float(match[2]) if match[2] else rank.cuda_graph_gib
+    rank.cuda_graph_s = decimal(match[1])
+    rank.cuda_graph_gib = decimal(match[2]) if match[2] else rank.cuda_graph_gib
 
 
 def _kv_tokens(log: EngineLog, match: Match, line: Line) -> None:
     # Several engines or stages print one line each: what all of them can hold is what counts.
-    log.kv_cache_tokens = min(_number(match[2]), log.kv_cache_tokens or sys.maxsize)
+    log.kv_cache_tokens = min(whole(match[2]), log.kv_cache_tokens or sys.maxsize)
     log.platform = log.platform or ("cpu" if match[1] == "CPU" else "gpu")
 
 
 def _blocks(log: EngineLog, match: Match, line: Line) -> None:
-    log.gpu_blocks, log.cpu_blocks = int(match[1]), int(match[2])
+    log.gpu_blocks, log.cpu_blocks = whole(match[1]), whole(match[2])
     log.kv_cache_tokens = log.gpu_blocks * (log.block_size or DEFAULT_BLOCK_SIZE)
 
 
 def _concurrency(log: EngineLog, match: Match, line: Line) -> None:
-    log.max_concurrency = min(float(match[2]), log.max_concurrency or float("inf"))
-    log.max_model_len = log.max_model_len or _number(match[1])
+    log.max_concurrency = min(decimal(match[2]), log.max_concurrency or math.inf)
+    log.max_model_len = log.max_model_len or whole(match[1])
 
 
 def _throughput(log: EngineLog, match: Match, line: Line) -> None:
     hit = match["hit"]
     log.throughput.append(
         Throughput(
-            line.time, int(match["engine"] or 0), float(match["prompt"]), float(match["generation"]),
-            int(match["running"]), int(match["waiting"]), float(match["kv"]), float(hit) if hit else None,
+            line.time, whole(match["engine"] or "0"), decimal(match["prompt"]), decimal(match["generation"]),
+            whole(match["running"]), whole(match["waiting"]), decimal(match["kv"]), decimal(hit) if hit else None,
         )
     )  # fmt: skip
 
@@ -140,11 +161,11 @@ def _throughput(log: EngineLog, match: Match, line: Line) -> None:
 def _hit_rate(log: EngineLog, match: Match, line: Line) -> None:
     """0.6 to 0.8 say the prefix cache's hit rate on a line of its own."""
     if log.throughput and log.throughput[-1].prefix_hit_percent is None:
-        log.throughput[-1] = replace(log.throughput[-1], prefix_hit_percent=float(match[1]))
+        log.throughput[-1] = replace(log.throughput[-1], prefix_hit_percent=decimal(match[1]))
 
 
 def _init_engine(log: EngineLog, match: Match, line: Line) -> None:
-    log.init_engine_s = float(match[1])
+    log.init_engine_s = decimal(match[1])
     log.engine_ready = True
 
 
@@ -154,42 +175,40 @@ def _ready(log: EngineLog, match: Match, line: Line) -> None:
 
 def _route(log: EngineLog, match: Match, line: Line) -> None:
     methods = match[2].replace(" ", "")
-    route = f"{methods} {match[1]}"
-    if route not in log.routes:
-        log.routes.append(route)
+    _remember(log.routes, f"{methods} {match[1]}")
 
 
 def _profile_pairs(log: EngineLog, match: Match, line: Line) -> None:
     """0.6.4 and 0.6.5: `Memory profiling results: …, total_gpu_memory=79.11GiB, …, kv_cache_size=…`."""
-    found = {name: float(value.rstrip(".")) for name, value in re.findall(r"(\w+)=([\d.]+)GiB", match[1])}
+    found = {name: decimal(value.rstrip(".")) for name, value in re.findall(r"(\w+)=([\d.]+)GiB", match[1])}
     log.profile |= {f"{name}_gib": value for name, value in found.items()}
     if share := re.search(r"gpu_memory_utilization=([\d.]+\d)", match[1]):
-        log.gpu_memory_utilization = float(share[1])
+        log.gpu_memory_utilization = decimal(share[1])
     if "kv_cache_size" in found:
         _rank(log, line).available_kv_gib = found["kv_cache_size"]
 
 
 def _profile_total(log: EngineLog, match: Match, line: Line) -> None:
-    log.profile |= {"total_gpu_memory_gib": float(match[1])}
-    log.gpu_memory_utilization = log.gpu_memory_utilization or float(match[2])
+    log.profile |= {"total_gpu_memory_gib": decimal(match[1])}
+    log.gpu_memory_utilization = log.gpu_memory_utilization or decimal(match[2])
 
 
 def _profile_parts(log: EngineLog, match: Match, line: Line) -> None:
     """0.6.6 to 0.8: `model weights take …GiB; non_torch_memory takes …; …`."""
     names = ("model_weights_gib", "non_torch_memory_gib", "peak_activation_gib", "kv_cache_size_gib")
-    log.profile |= {name: float(value) for name, value in zip(names, match.groups(), strict=True)}
-    _rank(log, line).available_kv_gib = float(match[4])
+    log.profile |= {name: decimal(value) for name, value in zip(names, match.groups(), strict=True)}
+    _rank(log, line).available_kv_gib = decimal(match[4])
 
 
 def _profile_startup(log: EngineLog, match: Match, line: Line) -> None:
     """Since 0.10, where a limit was set in bytes or the logging is verbose."""
     names = ("free_at_start_gib", "total_gpu_memory_gib", "consumed_gib", "peak_activation_gib", "cuda_graphs_gib")
-    log.profile |= {name: float(value) for name, value in zip(names, match.groups(), strict=True)}
+    log.profile |= {name: decimal(value) for name, value in zip(names, match.groups(), strict=True)}
 
 
 def _auto_set(log: EngineLog, match: Match, line: Line) -> None:
-    log.requested_kv_gib = float(match[1])
-    log.profile |= {"total_host_memory_gib": float(match[2])}
+    log.requested_kv_gib = decimal(match[1])
+    log.profile |= {"total_host_memory_gib": decimal(match[2])}
 
 
 NUMBER, FLOAT = r"([\d,_]+)", r"([\d.]+)"
@@ -202,21 +221,21 @@ RULES: tuple[tuple[str, re.Pattern[str], Apply], ...] = tuple(
         ("args: ", r"args: (\{.*|Namespace\(.*)", _set_args),
         ("with config: ", r"engine \(v[^)]*\) with config: (.*)", _set_config),
         ("Resolved architecture", r"Resolved architecture: (\w+)", _set("architecture")),
-        ("max model len", r"Using max model len " + NUMBER, _set("max_model_len", _number)),
-        ("max_num_batched_tokens=", r"max_num_batched_tokens=(\d+)", _set("max_num_batched_tokens", int)),
+        ("max model len", r"Using max model len " + NUMBER, _set("max_model_len", whole)),
+        ("max_num_batched_tokens=", r"max_num_batched_tokens=(\d+)", _set("max_num_batched_tokens", whole)),
         ("attention backend", r"Using (\w+) attention backend", _set("attention_backend")),
         ("backend.", r"Using ([\w ]+?) backend( on V1 engine)?\.$", _set("attention_backend", keep=True)),
         ("Model Runner", r"Using (V\d) Model Runner", _set("model_runner")),
         ("[workshop] GPUs:", r"\[workshop\] GPUs: \d+ [x×] (.+?), [\d.]+ GiB each", _set("gpu")),
         ("device_name=", r"device_name=([\w-]+)", _set("gpu", lambda name: name.replace("_", " "))),
-        ("Checkpoint size", r"Checkpoint size: " + FLOAT + " GiB", _set("checkpoint_gib", float)),
-        ("Loading weights took", r"Loading weights took " + FLOAT, _set("weights_load_s", float)),
+        ("Checkpoint size", r"Checkpoint size: " + FLOAT + " GiB", _set("checkpoint_gib", decimal)),
+        ("Loading weights took", r"Loading weights took " + FLOAT, _set("weights_load_s", decimal)),
         ("oading took", r"Model loading took " + FLOAT + r" Gi?B(?: memory)?(?: and " + FLOAT + " seconds)?", _weights),
         ("weights took", r"Loading model weights took " + FLOAT + " GB()", _weights),
         ("Available KV", r"Available KV cache memory: " + FLOAT, _per_rank("available_kv_gib")),
         ("for KV cache", r"(?:Explicitly|Auto) set \(" + FLOAT + "/" + FLOAT + r"\) GiB for KV cache", _auto_set),
-        ("VLLM_CPU_KVCACHE_SPACE", r"is not set, using " + FLOAT + " by default", _set("requested_kv_gib", float)),
-        ("block size to", r"[Ss]etting (?:attention|kv cache) block size to (\d+)", _set("block_size", int)),
+        ("VLLM_CPU_KVCACHE_SPACE", r"is not set, using " + FLOAT + " by default", _set("requested_kv_gib", decimal)),
+        ("block size to", r"[Ss]etting (?:attention|kv cache) block size to (\d+)", _set("block_size", whole)),
         ("KV cache size", r"(GPU|CPU|[A-Z]+) KV cache size: " + NUMBER + " tokens", _kv_tokens),
         (" blocks: ", r"# \w+ blocks: (\d+), # CPU blocks: (\d+)", _blocks),
         ("Maximum concurrency", r"Maximum concurrency for " + NUMBER + r" tokens per request: " + FLOAT, _concurrency),
@@ -229,7 +248,7 @@ RULES: tuple[tuple[str, re.Pattern[str], Apply], ...] = tuple(
         ("Free memory on device", r"Free memory on device \(" + FLOAT + "/" + FLOAT + r" GiB\) on startup\. .*Actual "
          r"usage is " + FLOAT + r" GiB .*?" + FLOAT + r" GiB for peak activation, and " + FLOAT, _profile_startup),
         ("torch.compile took", r"torch\.compile (?:took|takes) " + FLOAT + " s", _per_rank("compile_s")),
-        ("Estimated CUDA graph", r"Estimated CUDA graph memory: " + FLOAT, _set("cuda_graph_estimate_gib", float)),
+        ("Estimated CUDA graph", r"Estimated CUDA graph memory: " + FLOAT, _set("cuda_graph_estimate_gib", decimal)),
         ("Graph capturing", r"Graph capturing finished in (\d+) secs(?:, took " + FLOAT + ")?", _graphs),
         ("init engine", r"init engine \(.*\) took " + FLOAT, _init_engine),
         ("Starting vLLM", r"Starting vLLM (?:API )?server(?: \d+)? on (\S+)", _set("url")),
@@ -250,14 +269,15 @@ def apply_line(log: EngineLog, line: Line) -> bool:
     for literal, pattern, apply in RULES:
         if literal in line.text and (match := pattern.search(line.text)):
             # A number that was cut, or two that ran into each other, is no reason to stop reading.
-            with suppress(ValueError, OverflowError):
+            with suppress(ValueError):
                 apply(log, match, line)
                 found = True
     if line.time:
         log.started = log.started or line.time
         log.last = line.time
     if log.ready and log.ready_s is None and log.started:
-        log.ready_s = seconds_between(log.started, log.last)
-    if line.level == "WARNING" and line.text not in log.warnings:
-        log.warnings.append(line.text)
+        with suppress(ValueError):  # 13-45 99:99:99 is no time
+            log.ready_s = seconds_between(log.started, log.last)
+    if line.level == "WARNING":
+        _remember(log.warnings, line.text)
     return found

@@ -47,8 +47,8 @@ def _tokens(case: Case, base: Plan, changed: Plan) -> float:
     said = case.log.available_kv_gib
     available = said if said is not None and case.stage.tightest else before
     size = available + after - before
-    if size <= 0:
-        return 0.0
+    if size <= 0 or available <= 0:
+        return max(0.0, size) / _gib_per_token(case, changed)
     tokens = case.log.kv_cache_tokens or available / _gib_per_token(case, base)
     return tokens * size / available * _gib_per_token(case, base) / _gib_per_token(case, changed)
 
@@ -155,6 +155,8 @@ def _shorter_on_cpu(case: Case, length: int) -> list[tuple[float, Advice]]:
     if tokens >= length:
         return []
     fits = (tokens // CPU_BLOCK_SIZE - NULL_BLOCKS) * CPU_BLOCK_SIZE
+    if fits <= 0:
+        return []
     return [(math.inf, Advice("--max-model-len", fits, f"the longest request that fits; one of {length:,} does not"))]
 
 

@@ -10,15 +10,18 @@ from pathlib import Path
 from typing import Any
 
 from workshop.engine.log_facts import EngineLog
+from workshop.engine.log_rules import LARGEST
 from workshop.errors import BadInput, WorkshopError
 from workshop.plan import kv_cache, ranks, settings
 from workshop.plan.catalog import GPU, ModelConfig, list_gpus, load_gpu, load_model
 from workshop.plan.catalog import quantization as quant
+from workshop.plan.catalog.read import existing
 from workshop.plan.fit import fit
 from workshop.plan.overheads import Overhead
 from workshop.plan.parallelism import Plan, plan
 
 GIB = 2**30
+LONGEST_NAME = 80  # letters of what a log calls a GPU, a model or a quantization
 SAME_MEMORY = 0.006  # GPUs of one kind report totals that differ by less than this share
 DEFAULT_UTILIZATION_BEFORE_0_21 = 0.9  # vllm/config/cache.py; 0.92 since
 
@@ -67,7 +70,7 @@ class Case:
         said = {name: rank.available_kv_gib for name, rank in self.log.ranks.items()}
         spoke = [(available, name) for name, available in said.items() if available is not None]
         name = min(spoke)[1] if spoke else ""
-        number = re.search(r"PP(\d+)", name)
+        number = re.search(r"PP(\d{1,4})(?!\d)", name)
         index = int(number[1]) if number and int(number[1]) < self.base.pipeline_parallel_size else 0
         found = fit(self.base.config, self.gpu, self.base.settings, self.base.tensor_parallel_size,
                     self.base.pipeline_parallel_size)  # fmt: skip
@@ -145,7 +148,8 @@ def _find_model(log: EngineLog, given: str | Path | ModelConfig | None, assumed:
         if log.architecture in (None, found.architecture):
             assumed.append(f"The model was taken to be {found.name}, since the log says {log.model!r}.")
             return found
-    said = f"only as {log.model!r}, which is not in the catalogue and no folder here" if log.model else "not at all"
+    name = (log.model or "")[:LONGEST_NAME]
+    said = f"only as {name!r}, which is not in the catalogue and no folder here" if name else "not at all"
     raise BadInput(f"The log names its model {said}.",
                    "Add --model with a catalogue name or the model's folder (or its config.json).")  # fmt: skip
 
@@ -158,7 +162,7 @@ def _names(said: str) -> list[str]:
     parts = [part for part in said.rstrip("/").split("/") if part]
     cached = [part.removeprefix("models--").replace("--", "/") for part in parts if part.startswith("models--")]
     hub_id = len(parts) == 2 and not said.startswith(("/", ".", "~"))
-    here = hub_id or Path(said).expanduser().exists()
+    here = hub_id or existing(said) is not None
     names = [*cached, *([said] if here else []), *parts[-1:], "/".join(parts[-2:]), said]
     return [name for name in dict.fromkeys(names) if name]
 
@@ -180,7 +184,8 @@ def _with_quantization(model: ModelConfig, log: EngineLog, assumed: list[str]) -
         assumed.append(f"The log's quantization={said} is not known; that of {model.name}, {has}, was taken.")
         return model
     if _method(said) not in known:
-        raise BadInput(f"The log's quantization {said!r} is not known.", f"Known: {', '.join(quant.METHODS)}.")
+        raise BadInput(f"The log's quantization {said[:LONGEST_NAME]!r} is not known.",
+                       f"Known: {', '.join(quant.METHODS)}.")  # fmt: skip
     taken = quant.from_name(_method(said)) if asked_for and not has else known[_method(said)]
     assumed.append(f"quantization={said} was taken from the log; {model.name} has {has or 'none'}.")
     return replace(model, quantization=taken)
@@ -203,7 +208,7 @@ def _find_gpu(log: EngineLog, given: str | GPU | None, assumed: list[str]) -> GP
 
 
 def _gpu_by_name(name: str) -> GPU | None:
-    words = re.split(r"[\s_]+", name.removeprefix("NVIDIA").removeprefix("AMD").strip())
+    words = re.split(r"[\s_]+", name[:LONGEST_NAME].removeprefix("NVIDIA").removeprefix("AMD").strip())
     while words:
         for spelling in (" ".join(words), "-".join(words)):
             try:
@@ -218,6 +223,7 @@ def _settings(log: EngineLog, model: ModelConfig, assumed: list[str]) -> dict[st
     """Return plan()'s keywords for the run of the log; what it does not say is left to vLLM's defaults."""
     version = _nearest_version(log.version, assumed)
     old = log.version is not None and _numbers(log.version) < (0, 21)
+    ranks.check_sizes(model, log.tensor_parallel_size or 1, log.pipeline_parallel_size or 1)
     share = log.gpu_memory_utilization or (DEFAULT_UTILIZATION_BEFORE_0_21 if old else None)
     return {
         "tensor_parallel_size": log.tensor_parallel_size or 1,
@@ -262,6 +268,6 @@ def _kv_bytes(log: EngineLog) -> int | None:
     """Bytes of KV cache a rank, where they were given instead of measured."""
     given = log.args.get("kv_cache_memory_bytes")
     said = log.requested_kv_gib  # two decimals; VLLM_CPU_KVCACHE_SPACE goes before the argument
-    if isinstance(given, int) and given > 0 and (said is None or abs(given / GIB - said) <= 0.01):
+    if type(given) is int and 0 < given <= LARGEST and (said is None or abs(given / GIB - said) <= 0.01):
         return given
     return round(said * GIB) if said else None
