@@ -66,11 +66,9 @@ def _memory() -> dict[str, str]:
 def _parallel() -> dict[str, str]:
     nvlink, ib = LINKS["nvlink"], LINKS["infiniband-ndr"]
     pairs = NODE_GPUS * (NODE_GPUS - 1) // 2
-    m, h100 = load_model("llama-3.1-405b"), load_gpu("h100")
-    sent = next(t for t in traffic(m, h100, 8, 2, 8) if t.what == "all-reduce")
-    prompt = next(t for t in traffic(m, h100, 8, 2, 8, 8192) if t.what == "all-reduce")
     split = plan("llama-3.1-405b", "h100", gpus_per_node=8, nodes=2, tensor_parallel_size=8, pipeline_parallel_size=2,
                  max_model_len=8192)
+    sent, prompt = (next(t for t in traffic(split.deployment, n) if t.what == "all-reduce") for n in (1, 8192))
     return {"nvlink.pairs": f"{pairs}", "nvlink.pair": f"{nvlink.gb_s / pairs:g}",
             "nvlink.both": f"{nvlink.gb_s * 2:g}",
             "nvlink.direct_pair": f"{nvlink.gb_s / (NODE_GPUS - 1):g}",

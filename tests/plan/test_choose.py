@@ -8,6 +8,7 @@ from workshop.errors import BadInput
 from workshop.plan.catalog import load_gpu, load_model
 from workshop.plan.choose import executor
 from workshop.plan.communication import compare_splits, traffic
+from workshop.plan.deployment import prepare
 from workshop.plan.parallelism import plan
 from workshop.plan.ranks import partition_layers
 
@@ -85,18 +86,18 @@ def test_the_defaults_are_those_of_each_usage_and_version():
     def tokens(gpu, **kwargs):
         return plan("llama-3.2-1b", gpu, **kwargs).settings.max_num_batched_tokens
 
-    assert (tokens("h200"), tokens("h200", usage="serve")) == (16384, 8192)
-    assert (tokens("a100-80gb"), tokens("a100-80gb", usage="serve")) == (8192, 2048)
-    assert tokens("b200", usage="serve") == 8192 and tokens("b200", usage="serve", vllm_version="0.32.0") == 16384
+    assert (tokens("h200", usage="llm"), tokens("h200")) == (16384, 8192)
+    assert (tokens("a100-80gb", usage="llm"), tokens("a100-80gb")) == (8192, 2048)
+    assert tokens("b200") == 8192 and tokens("b200", vllm_version="0.32.0") == 16384
 
 
 def test_the_command_says_what_vllm_serve_would_not_take_by_itself():
     p = plan("llama-3.1-70b", "h200", tensor_parallel_size=4, kv_cache_dtype="fp8", max_model_len=32768,
-             gpu_memory_utilization=0.9)
+             gpu_memory_utilization=0.9, usage="llm")
     for part in ("meta-llama/Llama-3.1-70B", "--tensor-parallel-size 4", "--kv-cache-dtype fp8",
                  "--max-model-len 32768", "--gpu-memory-utilization 0.9", "--max-num-batched-tokens 16384"):
         assert part in p.command
-    assert "--max-num-batched-tokens" not in plan("llama-3.1-8b", "h200", usage="serve").command
+    assert "--max-num-batched-tokens" not in plan("llama-3.1-8b", "h200").command
     assert "--nnodes 2" in plan("llama-3.1-405b", "h100", gpus_per_node=8, nodes=2).command
 
 
@@ -108,7 +109,7 @@ def test_tensor_parallel_alone_over_nodes_sends_more():
 
 
 def test_an_all_reduce_is_two_a_layer_of_the_hidden_size():
-    t = traffic(load_model("llama-3.1-70b"), load_gpu("h100"), 4, 1, 4, tokens=10)[0]
+    t = traffic(prepare("llama-3.1-70b", "h100", gpus_per_node=4).split(4, 1), tokens=10)[0]
     assert (t.count, t.bytes_each) == (160, 10 * 8192 * 2)
 
 

@@ -7,10 +7,10 @@ import pytest
 pytest.importorskip("ipywidgets")
 
 from workshop.errors import BadInput
-from workshop.learn.widgets.memory_case import Case, command, memory, remedies, split, verdict
+from workshop.learn.widgets.memory_case import Case, command, memory, remedies, verdict
 from workshop.learn.widgets.memory_picture import memory_html, spoken
 from workshop.learn.widgets.memory_sliders import MemorySliders, words
-from workshop.plan.catalog import list_models, load_model
+from workshop.plan.catalog import list_models
 from workshop.plan.parallelism import plan
 
 
@@ -56,7 +56,8 @@ class TestCase:
         ("llama-3.1-70b", 4, (4, 1)), ("llama-3.1-405b", 16, (8, 2)),
         ("falcon-7b", 4, (1, 4))])     # 71 heads: tensor parallel cannot, pipeline parallel can
     def test_the_split_follows_the_rule(self, model, gpus, sizes):
-        assert split(load_model(model), gpus) == sizes
+        found = memory(Case(model, gpus=gpus))
+        assert (found.tp, found.pp) == sizes
 
     def test_absurd_numbers_are_refused(self):
         with pytest.raises(BadInput, match="requests is 0"):

@@ -9,11 +9,12 @@ import pytest
 pytest.importorskip("ipywidgets")
 
 from workshop.errors import BadInput
-from workshop.learn.widgets.parallelism_case import Choice, head_range, layout, spans_nodes
+from workshop.learn.widgets.parallelism_case import Choice, deployment, head_range, layout
 from workshop.learn.widgets.parallelism_explorer import ParallelismExplorer, words
 from workshop.learn.widgets.parallelism_picture import layout_html, spoken
-from workshop.plan.catalog import list_models, load_gpu, load_model
-from workshop.plan.communication import traffic
+from workshop.plan.catalog import list_models, load_model
+from workshop.plan.communication import spans_nodes
+from workshop.plan.parallelism import plan
 
 LLAMA_405B = Choice("llama-3.1-405b", nodes=2, gpus_per_node=8, tp=8, pp=2)
 
@@ -53,11 +54,8 @@ class TestWhoHoldsWhat:
 
 class TestWhatTravels:
     def test_it_is_what_the_plan_says(self):
-        ours = layout(LLAMA_405B).messages
-        planned = traffic(load_model("llama-3.1-405b"), load_gpu("h100"), 8, 2, 8, 1, "infiniband-ndr")
-        assert [(x.kind, x.count, x.bytes_each, x.link) for x in ours] == [
-            (x.what, x.count, x.bytes_each, x.link) for x in planned]
-        assert [x.time_us / 1e3 for x in ours] == pytest.approx([x.ms for x in planned])
+        planned = plan("llama-3.1-405b", "h100", gpus_per_node=8, nodes=2, max_model_len=8192)
+        assert list(layout(LLAMA_405B).messages) == planned.communication
 
     def test_two_all_reduces_a_layer_of_one_hidden_state(self):
         # Megatron-LM (arXiv 1909.08053): one after attention, one after the MLP; 16,384 × 2 bytes for 405B
@@ -70,12 +68,12 @@ class TestWhatTravels:
         assert across.tp_crosses_nodes
         assert not inside.tp_crosses_nodes
         slow = layout(replace(LLAMA_405B, tp=16, pp=1, network="ethernet-25g"))
-        assert slow.messages[0].time_us > across.messages[0].time_us
+        assert slow.messages[0].ms > across.messages[0].ms
 
     @pytest.mark.parametrize(("tp", "pp", "per_node", "spans"), [
         (8, 2, 8, False), (16, 1, 8, True), (2, 2, 3, True), (2, 1, 3, False), (4, 2, 8, False)])
     def test_groups_that_span_nodes_are_found(self, tp, pp, per_node, spans):
-        assert spans_nodes(Choice(tp=tp, pp=pp, gpus_per_node=per_node, nodes=4)) is spans
+        assert spans_nodes(deployment(Choice(tp=tp, pp=pp, gpus_per_node=per_node, nodes=4))) is spans
 
     def test_one_gpu_sends_nothing(self):
         result = layout(Choice("llama-3.1-8b", nodes=1, gpus_per_node=1, tp=1, pp=1))

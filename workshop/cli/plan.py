@@ -8,7 +8,6 @@ import sys
 from typing import TYPE_CHECKING
 
 import click
-from click.core import ParameterSource
 
 from workshop.cli import plan_places
 from workshop.cli.say import console, shown
@@ -56,16 +55,15 @@ class Tokens(click.ParamType):
 @click.option("--max-num-seqs", type=Tokens(), help="Requests of one step.  [default: vLLM's for this GPU]")
 @click.option("--enforce-eager", is_flag=True, help="No CUDA graphs.")
 @click.option("--vllm-version", help="Version whose formulas are used.  [default: 0.25.1]")
-@click.option("--usage", type=click.Choice(["llm", "serve"]), default="llm", show_default=True,
-              help="Whose defaults hold where none is given: the LLM class's or vllm serve's.")
+@click.option("--usage", type=click.Choice(["serve", "llm"]), default="serve", show_default=True,
+              help="Whose defaults hold where none is given: vllm serve's, or the LLM class's.")
 @click.option("--network", default="infiniband-ndr", show_default=True, help="Link between nodes.")
 @plan_places.options
 @click.option("--explain", is_flag=True, help="Show every overhead and every part of a step, with its source.")
 @click.option("--list-models", is_flag=True, help="Print the catalogue's models.")
 @click.option("--list-gpus", is_flag=True, help="Print the catalogue's GPUs.")
 @click.option("--json", "as_json", is_flag=True, help="Print data instead of text.")
-@click.pass_context
-def command(ctx: click.Context, model: str | None, gpu: str | None, as_json: bool, explain: bool, list_models: bool,
+def command(model: str | None, gpu: str | None, as_json: bool, explain: bool, list_models: bool,
             list_gpus: bool, **options: object) -> None:
     """Predict memory, parallelism and speed of MODEL on GPUs.
 
@@ -86,8 +84,6 @@ def command(ctx: click.Context, model: str | None, gpu: str | None, as_json: boo
         click.echo(json.dumps(names, indent=2) if as_json else "\n".join(names))
         return
     place, chosen = plan_places.take(options, as_json)
-    if place and ctx.get_parameter_source("usage") == ParameterSource.DEFAULT:
-        options["usage"] = "serve"
     if model and place == "machines":
         plan_places.machines(model, options, as_json)
         return

@@ -16,7 +16,7 @@ from workshop.plan import kv_cache, ranks, settings
 from workshop.plan.catalog import GPU, ModelConfig, list_gpus, load_gpu, load_model
 from workshop.plan.catalog import quantization as quant
 from workshop.plan.catalog.read import existing
-from workshop.plan.fit import fit
+from workshop.plan.memory import fit
 from workshop.plan.overheads import Overhead
 from workshop.plan.parallelism import Plan, plan
 
@@ -72,8 +72,7 @@ class Case:
         name = min(spoke)[1] if spoke else ""
         number = re.search(r"PP(\d{1,4})(?!\d)", name)
         index = int(number[1]) if number and int(number[1]) < self.base.pipeline_parallel_size else 0
-        found = fit(self.base.config, self.gpu, self.base.settings, self.base.tensor_parallel_size,
-                    self.base.pipeline_parallel_size)  # fmt: skip
+        found = fit(self.base.deployment)
         weights = self.log.ranks[name].weights_gib if name in self.log.ranks else None
         return Stage(index, found.weights[index] / GIB, found.overheads[index], found.available[index] / GIB,
                      index == found.tightest, self.log.weights_gib if weights is None else weights)  # fmt: skip

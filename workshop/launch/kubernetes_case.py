@@ -12,6 +12,8 @@ from workshop.errors import BadInput, WorkshopError
 from workshop.launch.slurm_job import LOAD_GB_PER_S, START_ALLOWANCE_S
 from workshop.plan import ranks
 from workshop.plan.catalog import load_gpu, load_model
+from workshop.plan.command import flags
+from workshop.plan.command import words as flag_words
 from workshop.plan.parallelism import Plan
 from workshop.plan.settings import DEFAULT_VERSION
 
@@ -120,15 +122,10 @@ class Case:
     def gpus_per_pod(self) -> int:
         return self.plan.gpus // self.plan.nodes
 
-    @cached_property
+    @property
     def flags(self) -> dict[str, str]:
-        """The plan's own flags of `vllm serve`, without those of one node or another; a flag alone has the value ''."""
-        words, found = shlex.split(self.plan.command)[3:], {}
-        for word, after in zip(words, [*words[1:], "--"], strict=True):
-            if word.startswith("--"):
-                found[word] = "" if after.startswith("--") else after
-        return {flag: value for flag, value in found.items() if flag not in ("--nnodes", "--node-rank",
-                                                                             "--master-addr")}
+        """The plan's flags of `vllm serve`, without those that differ from node to node; '' for a flag alone."""
+        return flags(self.plan.deployment)
 
     @cached_property
     def weight_bytes(self) -> int:
@@ -171,8 +168,7 @@ class Case:
         p, o = self.plan, self.options
         words = ["workshop", "plan", self.hub, "--gpu", load_gpu(p.gpu).name, "--gpus-per-node", str(self.gpus_per_pod)]
         words += ["--nodes", str(p.nodes)] if self.many else []
-        for flag, value in self.flags.items():
-            words += [flag, value] if value else [flag]
+        words += flag_words(self.flags)
         words += ["--vllm-version", p.vllm_version] if p.vllm_version != DEFAULT_VERSION else []
         default = Options()
         words.append("--kubernetes")

@@ -17,6 +17,7 @@ from workshop.errors import BadInput, WorkshopError
 from workshop.launch.auth import KEY_FILE_VARIABLE
 from workshop.launch.slurm_job import LOAD_GB_PER_S, START_ALLOWANCE_S
 from workshop.plan import machines
+from workshop.plan.command import flags, words
 from workshop.plan.parallelism import Plan
 
 PORT = 8000
@@ -76,7 +77,7 @@ class Case:
     @property
     def flags(self) -> list[str]:
         """The plan's flags, and those of one closed machine; `--host` is the caller's."""
-        return [*shlex.split(self.plan.command)[2:], "--download-dir", self.download_dir, "--port", str(PORT),
+        return [self.hub, *words(flags(self.plan.deployment)), "--download-dir", self.download_dir, "--port", str(PORT),
                 "--middleware", GUARD]
 
 

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from workshop.plan.catalog import load_gpu, load_model
 from workshop.plan.catalog.config import DTYPE_BYTES, ModelConfig
 from workshop.plan.catalog.gpus import GIB, GPU, MIB
-from workshop.plan.fit import fit
+from workshop.plan.deployment import prepare
 from workshop.plan.kv_cache import kv_bytes_for_context, kv_cache_bytes_per_token
-from workshop.plan.settings import resolve
+from workshop.plan.memory import fit
 from workshop.plan.weights import parameters
 
 
@@ -71,8 +71,7 @@ def llm_explorer(m: ModelConfig, context: int) -> Estimate:
 
 def planner(m: ModelConfig, context: int, gpu: GPU) -> Estimate:
     """This package: weights as loaded, KV cache by attention kind, overheads of vLLM's profile run, on one GPU."""
-    s = resolve(m, gpu, max_model_len=min(context, m.max_position_embeddings))
-    f = fit(m, gpu, s, 1, 1)
+    f = fit(prepare(m, gpu, max_model_len=min(context, m.max_position_embeddings)))
     return Estimate("workshop plan", f.weights[0] / GIB, kv_bytes_for_context(m, context)[0] / GIB, f.overhead[0] / GIB,
                     "measured against vLLM's own log", "workshop.plan")
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from workshop.errors import BadInput
 from workshop.plan.catalog.config import DTYPE_BYTES, ModelConfig
 from workshop.plan.catalog.gpus import GPU
+from workshop.plan.deployment import Deployment, prepare
 
 
 @dataclass(frozen=True)
@@ -42,10 +43,11 @@ NETWORKS = ("infiniband-ndr", "ethernet-100g", "ethernet-25g", "nvlink")
 class Traffic:
     """Communication of one forward pass: `count` operations of `bytes_each`, over `link`, taking `ms` in all."""
 
-    what: str
+    what: str            # all-reduce, point-to-point
     count: int
     bytes_each: int
     link: str
+    gb_s: float          # of the link, one way a GPU
     ms: float
     reason: str
 
@@ -81,28 +83,38 @@ def message_ms(payload_bytes: int, link: Link) -> float:
     return link.message_us / 1e3 + payload_bytes / link.gb_s / 1e6
 
 
-def traffic(m: ModelConfig, gpu: GPU, tp: int, pp: int, gpus_per_node: int, tokens: int = 1,
-            network: str = "infiniband-ndr") -> list[Traffic]:
-    """Return what one forward pass of `tokens` tokens sends, for one GPU of each pipeline stage."""
+def spans_nodes(d: Deployment) -> bool:
+    """True where some tensor-parallel group has GPUs on two nodes (ranks fill the nodes in order)."""
+    starts = (stage * d.tp for stage in range(d.pp))
+    return any(s // d.gpus_per_node != (s + d.tp - 1) // d.gpus_per_node for s in starts)
+
+
+def traffic(d: Deployment, tokens: int = 1) -> list[Traffic]:
+    """Return what one forward pass of `tokens` tokens sends, for one GPU of each pipeline stage.
+
+    Each border between two stages takes the link that it crosses.
+    """
+    m, tp, out = d.model, d.tp, []
     payload = tokens * m.hidden_size * DTYPE_BYTES[m.dtype]
-    inside, outside = node_link(gpu, tp * pp > gpus_per_node), network_link(network)
-    out = []
+    inside, outside = node_link(d.gpu, d.nodes > 1), network_link(d.network)
     if tp > 1:
-        link = inside if tp <= gpus_per_node else outside
-        count = 2 * m.num_hidden_layers
-        out.append(Traffic("all-reduce", count, payload, link.name, count * all_reduce_ms(payload, tp, link),
-                           f"2 a layer over {tp} ranks" + ("" if tp <= gpus_per_node else ", across nodes")))
-    if pp > 1:
-        link = inside if tp * pp <= gpus_per_node else outside
-        each = 2 * payload // tp        # hidden states and residual, each tensor rank a slice
-        out.append(Traffic("point-to-point", pp - 1, each, link.name, (pp - 1) * message_ms(each, link),
-                           f"hidden states and residual between {pp} stages"))
+        spans, count = spans_nodes(d), 2 * m.num_hidden_layers
+        link, where = (outside, ", across nodes") if spans else (inside, "")
+        ms = count * all_reduce_ms(payload, tp, link)
+        out.append(Traffic("all-reduce", count, payload, link.name, link.gb_s, ms, f"2 a layer over {tp} ranks{where}"))
+    borders = [stage * tp for stage in range(1, d.pp)]
+    over = sum((b - 1) // d.gpus_per_node != b // d.gpus_per_node for b in borders)
+    each = 2 * payload // tp        # hidden states and residual, each tensor rank a slice
+    for link, count in ((inside, len(borders) - over), (outside, over)):
+        if count:
+            out.append(Traffic("point-to-point", count, each, link.name, link.gb_s, count * message_ms(each, link),
+                               f"hidden states and residual between {d.pp} stages"))
     return out
 
 
-def compare_splits(m: ModelConfig, gpu: GPU, gpus_per_node: int, nodes: int, tokens: int = 1,
+def compare_splits(model: str | ModelConfig, gpu: str | GPU, gpus_per_node: int, nodes: int, tokens: int = 1,
                    network: str = "infiniband-ndr") -> dict[str, list[Traffic]]:
     """Return the traffic of TP × PP (TP in the node, PP over nodes) beside TP alone across all nodes."""
-    world = gpus_per_node * nodes
-    return {f"TP {gpus_per_node} × PP {nodes}": traffic(m, gpu, gpus_per_node, nodes, gpus_per_node, tokens, network),
-            f"TP {world}": traffic(m, gpu, world, 1, gpus_per_node, tokens, network)}
+    d = prepare(model, gpu, gpus_per_node=gpus_per_node, network=network)
+    return {f"TP {gpus_per_node} × PP {nodes}": traffic(d.split(gpus_per_node, nodes), tokens),
+            f"TP {gpus_per_node * nodes}": traffic(d.split(gpus_per_node * nodes, 1), tokens)}

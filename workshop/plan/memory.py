@@ -1,10 +1,14 @@
-"""Memory arithmetic in one place: parameters, weight bytes, KV cache, overheads, capacity, GPUs needed."""
+"""Memory of a deployment: what each pipeline stage has left for the KV cache, and what that holds."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+
+from workshop.plan import kv_cache, ranks
 from workshop.plan.catalog.config import DTYPE_BYTES, ModelConfig
-from workshop.plan.catalog.gpus import GIB, GPU
-from workshop.plan.fit import Fit, fit, longest_context, may_fit
+from workshop.plan.catalog.gpus import GIB
+from workshop.plan.deployment import Deployment
 from workshop.plan.kv_cache import (
     BLOCK_SIZE,
     KV_CACHE_DTYPES,
@@ -13,14 +17,29 @@ from workshop.plan.kv_cache import (
     kv_cache_bytes_per_token,
 )
 from workshop.plan.overheads import Overhead, overheads
-from workshop.plan.ranks import rope_bytes, stage_bytes, tp_problem, whole_bytes
+from workshop.plan.ranks import rope_bytes, stage_bytes, whole_bytes
 from workshop.plan.settings import Settings
 from workshop.plan.weights import active_parameters, parameters
 
 __all__ = [
-    "BLOCK_SIZE", "DTYPE_BYTES", "GIB", "KV_CACHE_DTYPES", "Capacity", "Fit", "Overhead", "active_parameters", "fit",
-    "gpus_needed", "kv_bytes_for_context", "kv_cache_bytes_per_token", "longest_context", "overheads", "parameters",
-    "rope_bytes", "stage_bytes", "weight_bytes",
+    "BLOCK_SIZE",
+    "DTYPE_BYTES",
+    "GIB",
+    "KV_CACHE_DTYPES",
+    "Capacity",
+    "Fit",
+    "Overhead",
+    "active_parameters",
+    "fit",
+    "kv_bytes_for_context",
+    "kv_cache_bytes_per_token",
+    "longest_context",
+    "may_fit",
+    "overheads",
+    "parameters",
+    "rope_bytes",
+    "stage_bytes",
+    "weight_bytes",
 ]
 
 
@@ -29,17 +48,86 @@ def weight_bytes(m: ModelConfig) -> int:
     return whole_bytes(m)
 
 
-def gpus_needed(m: ModelConfig, gpu: GPU, s: Settings, gpus_per_node: int = 8, most: int = 256) -> Fit | None:
-    """Return the split over the fewest GPUs that serves one request of max_model_len: TP in a node, then PP over nodes.
+@dataclass(frozen=True)
+class Fit:
+    """Bytes throughout; one entry a pipeline stage in weights and overheads."""
 
-    None if `most` GPUs are not enough.
+    tp: int
+    pp: int
+    requested: int
+    weights: tuple[int, ...]
+    overheads: tuple[tuple[Overhead, ...], ...]
+    capacity: kv_cache.Capacity
+    layout: kv_cache.Layout
+    needed: int                       # what one request of max_model_len takes on the fullest stage
+
+    @cached_property
+    def overhead(self) -> tuple[int, ...]:
+        return tuple(sum(o.bytes for o in items) for items in self.overheads)
+
+    @cached_property
+    def available(self) -> tuple[int, ...]:
+        return tuple(self.requested - w - o for w, o in zip(self.weights, self.overhead, strict=True))
+
+    @property
+    def tightest(self) -> int:
+        return min(range(self.pp), key=lambda i: self.available[i])
+
+    @property
+    def loads(self) -> bool:
+        """True if anything is left for the KV cache once the model is loaded and profiled."""
+        return min(self.available) > 0
+
+    @property
+    def fits(self) -> bool:
+        """True if at least one request of max_model_len fits, which vLLM asks for before it starts."""
+        return self.loads and self.capacity.max_concurrency >= 1
+
+
+@lru_cache(maxsize=1024)
+def fit(d: Deployment) -> Fit:
+    """Return the memory of this split.
+
+    Source: vLLM 0.25.1, v1/worker/utils.py request_memory (the engine takes gpu_memory_utilization of what the GPU has,
+    not of what is free) and v1/worker/gpu_worker.py determine_available_memory.
     """
-    sizes = [t for t in (1, 2, 4, 8, 16) if t <= gpus_per_node and not tp_problem(m, t)]
-    splits = [(t, 1) for t in sizes]
-    splits += [(sizes[-1], pp) for pp in range(2, min(most // sizes[-1], m.num_hidden_layers) + 1)]
-    for tp, pp in splits:
-        if may_fit(m, gpu, s, tp, pp):
-            found = fit(m, gpu, s, tp, pp)
-            if found.fits:
-                return found
-    return None
+    m, s, pp = d.model, d.settings, d.pp
+    share = round(s.gpu_memory_utilization * 10**9)
+    requested = -(-d.gpu.engine_bytes * share // 10**9)
+    deep_gemm = ranks.loads_deep_gemm(m, d.gpu, s.kv_cache_dtype)
+    weights = tuple(ranks.stage_bytes(m, d.tp, pp, i, deep_gemm) for i in range(pp))
+    ends = {(i == 0, i == pp - 1): tuple(overheads(d, i)) for i in {0, pp // 2, pp - 1}}
+    over = tuple(ends[i == 0, i == pp - 1] for i in range(pp))
+    lay = kv_cache.layout(m, d.tp, s.kv_cache_dtype, s.max_model_len, tokens_in_flight(s, pp))
+    available = [requested - w - sum(o.bytes for o in items) for w, items in zip(weights, over, strict=True)]
+    stages = [tuple(r) for r in ranks.partition_layers(m.num_hidden_layers, pp)]
+    cap = kv_cache.capacity(lay, stages, available, s.max_model_len)
+    needed = max(kv_cache.pool_bytes_per_block(lay, stage) for stage in stages) * kv_cache.blocks_per_request(lay)
+    return Fit(d.tp, pp, requested, weights, over, cap, lay, needed)
+
+
+def tokens_in_flight(s: Settings, pp: int) -> int:
+    """Tokens that a sliding window keeps beside itself: one batch in 0.25.1; in 0.32.0 every batch that is under way.
+
+    Source: SlidingWindowSpec.max_memory_usage_bytes and VllmConfig.max_in_flight_tokens.
+    """
+    batches = 1 if s.vllm_version == "0.25.1" else pp + 1      # asynchronous scheduling overlaps one more
+    return batches * s.max_num_batched_tokens
+
+
+def may_fit(d: Deployment) -> bool:
+    """False where the weights alone are more than the ranks may use together: cheaper than fit()."""
+    return whole_bytes(d.model) < d.gpus * d.gpu.engine_bytes * d.settings.gpu_memory_utilization
+
+
+def longest_context(d: Deployment) -> int:
+    """Return the largest max_model_len with which this split starts, in steps of 16; 0 if the weights do not fit."""
+
+    def ok(blocks: int) -> bool:
+        return fit(d.with_settings(max_model_len=16 * blocks)).fits
+
+    low, high = 0, -(-d.settings.max_model_len // 16)
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if ok(middle) else (low, middle - 1)
+    return min(16 * low, d.settings.max_model_len)

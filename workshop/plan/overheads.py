@@ -9,10 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from workshop.plan.activations import candidates, graph_estimate, request_states, runner
-from workshop.plan.catalog.config import ModelConfig
-from workshop.plan.catalog.gpus import GPU, MIB
+from workshop.plan.catalog.gpus import MIB
+from workshop.plan.deployment import Deployment
 from workshop.plan.ranks import partition_layers
-from workshop.plan.settings import Settings
 
 # Read with cudaMemGetInfo around each step on an H200 (CUDA 13.0, NCCL 2.28.9): benchmarks/gpu/measure_worker.py.
 KERNELS_AT_LOAD = 162 * MIB      # a worker of its own loads its first CUDA modules after the first snapshot
@@ -31,10 +30,11 @@ class Overhead:
     source: str
 
 
-def overheads(m: ModelConfig, gpu: GPU, s: Settings, tp: int, pp: int, stage: int) -> list[Overhead]:
+def overheads(d: Deployment, stage: int) -> list[Overhead]:
     """Return the overhead items of one rank of pipeline stage `stage`."""
+    m, s, tp, pp = d.model, d.settings, d.tp, d.pp
     last = stage == pp - 1
-    peak = max(candidates(m, gpu, s, tp, stage == 0, last), key=lambda p: p.bytes)
+    peak = max(candidates(m, d.gpu, s, tp, stage == 0, last), key=lambda p: p.bytes)
     kernels = KERNELS_AT_PROFILE + (KERNELS_AT_LOAD if tp * pp == 1 else 0)
     items = [
         Overhead("activations", peak.bytes, f"peak of the profile run: {peak.name} ({peak.parts})",

@@ -14,6 +14,7 @@ from workshop.errors import BadInput
 from workshop.plan.allocator import Allocator
 from workshop.plan.catalog.config import DTYPE_BYTES, ModelConfig
 from workshop.plan.catalog.gpus import GPU, MIB
+from workshop.plan.deployment import Deployment
 from workshop.plan.kv_cache import kv_dtype_bytes
 from workshop.plan.weights import (
     Weight,
@@ -193,14 +194,15 @@ def loads_deep_gemm(m: ModelConfig, gpu: GPU, kv_cache_dtype: str) -> bool:
     return gpu.hopper_or_newer and (fp8_weights or m.mla is not None or kv_dtype_bytes(m, kv_cache_dtype) == 1)
 
 
-def ranks(m: ModelConfig, tp: int, pp: int, gpus_per_node: int, deep_gemm: bool = False) -> list[Rank]:
+def ranks(d: Deployment) -> list[Rank]:
     """Return every rank in vLLM's order: tensor ranks of the first stage, then of the next."""
-    out = []
+    m, tp, pp, out = d.model, d.tp, d.pp, []
+    deep_gemm = loads_deep_gemm(m, d.gpu, d.settings.kv_cache_dtype)
     for stage, layers in enumerate(partition_layers(m.num_hidden_layers, pp)):
         weight_bytes = stage_bytes(m, tp, pp, stage, deep_gemm)
         for t in range(tp):
             number = stage * tp + t
-            out.append(Rank(number, number // gpus_per_node, t, stage, layers, m.num_attention_heads // tp,
+            out.append(Rank(number, number // d.gpus_per_node, t, stage, layers, m.num_attention_heads // tp,
                             1 if m.mla else max(1, m.num_key_value_heads // tp), weight_bytes, stage == 0,
                             stage == pp - 1))
     return out

@@ -49,7 +49,7 @@ def model_of(run: dict) -> ModelConfig:
 
 
 def plan_of(run: dict, **changes: object) -> Plan:
-    """Return our plan for a run on the H200 that all of them were measured on; `changes` replace arguments."""
-    arguments = {"tensor_parallel_size": run["tp"], "pipeline_parallel_size": run["pp"],
+    """Return our plan for a run of the LLM class on an H200, as all of them were; `changes` replace arguments."""
+    arguments = {"usage": "llm", "tensor_parallel_size": run["tp"], "pipeline_parallel_size": run["pp"],
                  "max_model_len": run["max_model_len"], **run["extra"], **changes}
     return plan(model_of(run), "h200", **arguments)

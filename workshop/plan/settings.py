@@ -14,7 +14,8 @@ from workshop.plan.kv_cache import KV_CACHE_DTYPES
 
 VERSIONS = ("0.25.1", "0.32.0")
 DEFAULT_VERSION = "0.25.1"              # what the `gpu` extra pins
-USAGES = ("llm", "serve")
+USAGES = ("serve", "llm")
+UTILIZATION = 0.92                      # vllm/config/cache.py; 0.9 before 0.21
 DTYPES = {"bfloat16": "bfloat16", "float16": "float16", "half": "float16", "float32": "float32", "float": "float32"}
 
 
@@ -23,11 +24,11 @@ class Settings:
     """What vLLM runs with. Sizes in tokens or requests; gpu_memory_utilization is a share of what the engine sees."""
 
     vllm_version: str = DEFAULT_VERSION
-    usage: str = "llm"
+    usage: str = "serve"
     dtype: str = "auto"
     kv_cache_dtype: str = "auto"
     max_model_len: int = 0
-    gpu_memory_utilization: float = 0.92
+    gpu_memory_utilization: float = UTILIZATION
     max_num_batched_tokens: int = 0
     max_num_seqs: int = 0
     enforce_eager: bool = False
@@ -62,7 +63,7 @@ def _whole(name: str, value: object, least: int, most: int, remedy: str) -> None
         raise BadInput(f"{name} is {value}, and must be between {least} and {most}.", remedy)
 
 
-def resolve(model: ModelConfig, gpu: GPU, *, vllm_version: str | None = None, usage: str = "llm", dtype: str = "auto",
+def resolve(model: ModelConfig, gpu: GPU, *, vllm_version: str | None = None, usage: str = "serve", dtype: str = "auto",
             kv_cache_dtype: str = "auto", max_model_len: int | None = None,
             gpu_memory_utilization: float | None = None, max_num_batched_tokens: int | None = None,
             max_num_seqs: int | None = None, enforce_eager: bool = False) -> Settings:
@@ -85,7 +86,7 @@ def resolve(model: ModelConfig, gpu: GPU, *, vllm_version: str | None = None, us
         if max_model_len > longest:
             raise BadInput(f"max_model_len {max_model_len} is beyond the {longest} tokens that {model.name} reads.",
                            f"Give at most {longest}.")
-    share = 0.92 if gpu_memory_utilization is None else gpu_memory_utilization
+    share = UTILIZATION if gpu_memory_utilization is None else gpu_memory_utilization
     if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 < share <= 1:
         raise BadInput(f"gpu_memory_utilization is {share!r}, and must be above 0 and at most 1.",
                        "vLLM's default is 0.92.")

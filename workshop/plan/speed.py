@@ -13,9 +13,9 @@ from functools import lru_cache
 from workshop.plan.catalog.config import ModelConfig
 from workshop.plan.catalog.gpus import GPU
 from workshop.plan.communication import traffic
+from workshop.plan.deployment import Deployment
 from workshop.plan.kv_cache import kv_dtype_bytes, layer_token_elements
 from workshop.plan.ranks import stand_ins, whole_bytes
-from workshop.plan.settings import Settings
 from workshop.plan.weights import (
     active_parameters,
     embedding_weights,
@@ -93,9 +93,9 @@ def _tflops(m: ModelConfig, gpu: GPU) -> float:
     return gpu.fp8_tflops if fp8 else gpu.bf16_tflops
 
 
-def decode_terms(m: ModelConfig, gpu: GPU, s: Settings, tp: int, pp: int, gpus_per_node: int, *, batch: int = 1,
-                 context: int = 160, network: str = "infiniband-ndr") -> list[Term]:
+def decode_terms(d: Deployment, *, batch: int = 1, context: int = 160) -> list[Term]:
     """Return the terms of one decoding step of `batch` requests with `context` tokens each, all stages in turn."""
+    m, gpu, s, tp = d.model, d.gpu, d.settings, d.tp
     dense, experts = _read_bytes(m, tp)
     peak = gpu.bandwidth_gb_s * 1e6                                   # bytes a ms
     memory = dense / peak / WEIGHTS_SHARE
@@ -111,7 +111,7 @@ def decode_terms(m: ModelConfig, gpu: GPU, s: Settings, tp: int, pp: int, gpus_p
     kv = batch * _kv_read_bytes(m, tp, s.kv_cache_dtype, context)
     terms.append(Term("KV cache", kv / peak / WEIGHTS_SHARE, f"{kv / 1e6:.0f} MB read", "±10 %"))
     terms.append(Term("small kernels", _small_kernels_ms(m), "fitted per layer on H200", "±15 %"))
-    for t in traffic(m, gpu, tp, pp, gpus_per_node, batch, network):
+    for t in traffic(d, batch):
         terms.append(Term(t.what, t.ms, f"{t.count} × {t.bytes_each / 1e3:.0f} kB over {t.link}",
                           "±20 % on NVLink, a factor of 2 elsewhere"))
     terms.append(Term("step", STEP_MS + HOST_REQUEST_MS * (batch - 1), "scheduling and sampling, fitted", "±20 %"))
@@ -122,14 +122,13 @@ def decode_terms(m: ModelConfig, gpu: GPU, s: Settings, tp: int, pp: int, gpus_p
     return terms
 
 
-def decode_tokens_per_s(m: ModelConfig, gpu: GPU, s: Settings, tp: int, pp: int, gpus_per_node: int, *,
-                        batch: int = 1, context: int = 160) -> float:
+def decode_tokens_per_s(d: Deployment, *, batch: int = 1, context: int = 160) -> float:
     """Return decoded tokens a second of all `batch` requests; pipeline stages work on different requests at once."""
-    ms = sum(t.ms for t in decode_terms(m, gpu, s, tp, pp, gpus_per_node, batch=batch, context=context))
-    if pp > 1 and batch >= pp:
-        part = decode_terms(m, gpu, s, tp, pp, gpus_per_node, batch=-(-batch // pp), context=context)
-        ms = max(sum(t.ms for t in part) / pp, STEP_MS)
-        return -(-batch // pp) / ms * 1e3
+    ms = sum(t.ms for t in decode_terms(d, batch=batch, context=context))
+    if d.pp > 1 and batch >= d.pp:
+        part = decode_terms(d, batch=-(-batch // d.pp), context=context)
+        ms = max(sum(t.ms for t in part) / d.pp, STEP_MS)
+        return -(-batch // d.pp) / ms * 1e3
     return batch / ms * 1e3
 
 
@@ -138,11 +137,12 @@ def bandwidth_limit_tokens_per_s(m: ModelConfig, gpu: GPU, gpus: int) -> float:
     return gpus * gpu.bandwidth_gb_s * 1e9 / whole_bytes(m)
 
 
-def prefill_ms(m: ModelConfig, gpu: GPU, s: Settings, tp: int, pp: int, gpus_per_node: int, tokens: int) -> float:
+def prefill_ms(d: Deployment, tokens: int) -> float:
     """Return the time to read a prompt of `tokens`: arithmetic, or one decoding step where that is longer."""
+    m = d.model
     flops = 2 * active_parameters(m) * tokens
     flops += 2 * 2 * m.num_attention_heads * m.head_dim * tokens * tokens / 2 * len(m.attention_layers)
-    compute = flops / tp / (_tflops(m, gpu) * 1e9 * MATMUL_SHARE)
-    talk = sum(t.ms for t in traffic(m, gpu, tp, pp, gpus_per_node, tokens))
-    step = sum(t.ms for t in decode_terms(m, gpu, s, tp, pp, gpus_per_node))
+    compute = flops / d.tp / (_tflops(m, d.gpu) * 1e9 * MATMUL_SHARE)
+    talk = sum(t.ms for t in traffic(d, tokens))
+    step = sum(t.ms for t in decode_terms(d))
     return max(compute + talk, step) + PREFILL_STEP_MS

@@ -29,21 +29,19 @@ def _gpus_for_405b(answer: object) -> str | None:
 
 
 def _fewest_h100(answer: object) -> str | None:
-    from workshop.plan import settings
-    from workshop.plan.catalog import load_gpu, load_model
-    from workshop.plan.memory import gpus_needed
+    from workshop.plan.choose import fewest
+    from workshop.plan.deployment import prepare
 
-    model, gpu = load_model("llama-3.3-70b"), load_gpu("h100")
-    found = gpus_needed(model, gpu, settings.resolve(model, gpu, usage="serve", max_model_len=65536))
+    found = fewest(prepare("llama-3.3-70b", "h100", max_model_len=65536))
     if isinstance(answer, bool) or not isinstance(answer, int):
         return f"{answer!r} is not a number of GPUs"
-    if answer == found.tp * found.pp:
+    if answer == found.gpus:
         return None
-    if answer == 3:
-        return "3 GPUs would have the memory, but 3 does not divide the 64 attention heads"
+    if answer == 4:
+        return "4 is the fewest for tensor parallelism; pipeline_parallel_size=3 gives each of 3 GPUs some of the layers"
     if answer == 2:
         return "the weights would fit, but not one request of 65,536 tokens beside them"
-    return f"{answer} is {'more than needed' if answer > found.tp * found.pp else 'too few'}"
+    return f"{answer} is {'more than needed' if answer > found.gpus else 'too few'}"
 
 
 def _one_change(answer: object) -> str | None:
@@ -92,8 +90,8 @@ EXERCISES = {
         ("80 layers, 8 KV heads, head_dim 128, 2 bytes, K and V.", "2 * 80 * 8 * 128 * 2 * 128_000 / 2**30")),
     "memory.fewest_h100": Exercise(
         "The fewest H100 for Llama 3.3 70B with 65,536 tokens", _fewest_h100,
-        ("Try tensor_parallel_size 1, 2, 4, 8 in plan(…) and look at fits.",
-         "Weights take 66 GiB of each of 2 GPUs. One request needs 65,536 × 320 KiB: 10 GiB on each.")),
+        ("Weights take 66 GiB of each of 2 GPUs. One request needs 65,536 × 320 KiB: 10 GiB on each.",
+         "Try 3 GPUs: 3 does not divide the 64 heads, but it can divide the 80 layers: pipeline_parallel_size=3.")),
     "memory.one_change": Exercise(
         "One change, and all 16 requests run at once", _one_change,
         ("Move one control until the verdict turns green. Model, context and requests stay.",

@@ -1,6 +1,6 @@
 """What the memory sliders compute: one case, its memory on each GPU, a verdict and the nearest remedies. No widgets.
 
-The arithmetic is workshop.plan's; this module chooses a split, adds up what is asked for, and puts it into words.
+Split, memory, remedies and command are workshop.plan's; this module adds up what is asked for.
 """
 
 from __future__ import annotations
@@ -9,14 +9,15 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from workshop.errors import BadInput
-from workshop.plan import kv_cache, ranks, settings
+from workshop.plan import advise, choose, kv_cache, ranks
 from workshop.plan.catalog import load_gpu, load_model
 from workshop.plan.catalog import quantization as quant
 from workshop.plan.catalog.config import DTYPE_BYTES, ModelConfig
 from workshop.plan.catalog.gpus import GIB
-from workshop.plan.fit import Fit, fit
+from workshop.plan.command import command as command_of
+from workshop.plan.deployment import Deployment, prepare
+from workshop.plan.memory import fit
 
-GPUS_PER_NODE = 8
 GPU_COUNTS = (1, 2, 4, 8, 16, 32)
 CONTEXTS = tuple(1024 * 2**n for n in range(8))         # 1,024 … 131,072 tokens
 WEIGHTS = ("as published", "fp8", "awq")
@@ -97,31 +98,18 @@ def weight_words(m: ModelConfig, weights: str) -> str:
     return f"{q.method}, {q.weight_bits} bits a weight"
 
 
-def split(m: ModelConfig, gpus: int, gpus_per_node: int = GPUS_PER_NODE) -> tuple[int, int]:
-    """Return (tensor, pipeline) parallel size for so many GPUs: TP inside a node, PP over nodes.
-
-    Where the GPUs of a node do not divide the heads: TP 1 and PP over all GPUs, which may be uneven.
-    """
-    tp = min(gpus, gpus_per_node)
-    if not ranks.tp_problem(m, tp):
-        return tp, gpus // tp
-    return 1, gpus
-
-
-def _variant(case: Case) -> ModelConfig:
-    m = load_model(case.model)
-    return m if case.weights == "as published" or m.quantization else m.with_quantization(quant.from_name(case.weights))
-
-
 @lru_cache(maxsize=512)
-def _fit(case: Case) -> tuple[ModelConfig, Fit]:
-    m, g = _variant(case), load_gpu(case.gpu)
-    tp, pp = split(m, case.gpus)
-    ranks.check_sizes(m, tp, pp)
-    s = settings.resolve(m, g, kv_cache_dtype=case.kv_cache_dtype, usage="serve",
-                         gpu_memory_utilization=case.gpu_memory_utilization,
-                         max_model_len=min(case.context, m.max_position_embeddings))
-    return m, fit(m, g, s, tp, pp)
+def deployment(case: Case) -> Deployment:
+    """Return what the plan makes of a case: its split over all of its GPUs.
+
+    Raises:
+        BadInput: a name that is not known, a number out of range, or something that the GPU or model cannot do.
+    """
+    m = load_model(case.model)
+    d = prepare(m, case.gpu, quantization=None if case.weights == "as published" else case.weights,
+                kv_cache_dtype=case.kv_cache_dtype, gpu_memory_utilization=case.gpu_memory_utilization,
+                max_model_len=min(case.context, m.max_position_embeddings))
+    return choose.spread(d, case.gpus)
 
 
 def memory(case: Case) -> Memory:
@@ -132,7 +120,8 @@ def memory(case: Case) -> Memory:
     """
     if isinstance(case.requests, bool) or not isinstance(case.requests, int) or case.requests < 1:
         raise BadInput(f"requests is {case.requests!r}, and must be a whole number from 1.", "Give how many at a time.")
-    m, f = _fit(replace(case, requests=1))     # requests change nothing that vLLM sets aside
+    d = deployment(replace(case, requests=1))     # requests change nothing that vLLM sets aside
+    m, f = d.model, fit(d)
     parts = [tuple(r) for r in ranks.partition_layers(m.num_hidden_layers, f.pp)]
     blocks = kv_cache.blocks_per_request(f.layout)
     per_request = [kv_cache.pool_bytes_per_block(f.layout, layers) * blocks for layers in parts]
@@ -169,56 +158,31 @@ def verdict(result: Memory) -> str:
 @lru_cache(maxsize=256)
 def remedies(case: Case) -> tuple[str, ...]:
     """Return the single changes that would make the whole case fit, the cheapest for the asker first."""
-    m = load_model(case.model)
-    changes = []
-    if case.kv_cache_dtype == "auto":
-        changes.append(("an fp8 KV cache", {"kv_cache_dtype": "fp8"}))
-    if case.weights == "as published" and not m.quantization:
-        changes.append(("fp8 weights", {"weights": "fp8"}))
-    changes += [(f"{n} GPUs", {"gpus": n}) for n in GPU_COUNTS if n > case.gpus]
-    if not m.quantization and case.weights != "awq":
-        changes.append(("4-bit weights (awq)", {"weights": "awq"}))
-    changes += [(f"a context of {c:,} tokens", {"context": c}) for c in reversed(CONTEXTS) if c < case.context]
-    found, kinds = [], set()
-    for words, change in changes:
-        kind = next(iter(change))
-        if (kind not in kinds or kind == "weights") and _fits(replace(case, **change)):
-            found.append(words)
-            kinds.add(kind)
-    alone = _concurrency(case)
+    d, found = deployment(replace(case, requests=1)), []
+    words = {"kv_fp8": "an fp8 KV cache", "weights_fp8": "fp8 weights", "weights_awq": "4-bit weights (awq)"}
+    for rule in (advise.kv_fp8, advise.weights_fp8, advise.more_gpus, advise.weights_awq):
+        enough = (c.after for c in rule(d) if c.after.gpus in GPU_COUNTS and _concurrency(c.after) >= case.requests)
+        after = next(enough, None)
+        if after:
+            found.append(words.get(rule.__name__, f"{after.gpus} GPUs"))
+    shorter = (c for c in reversed(CONTEXTS) if c < d.settings.max_model_len)
+    lengths = (c for c in shorter if _concurrency(d.with_settings(max_model_len=c)) >= case.requests)
+    found += [f"a context of {c:,} tokens" for c in list(lengths)[:1]]
+    alone = _concurrency(d)
     if 1 <= alone < case.requests:
         found.append(f"{_requests(int(alone))} at a time")
     return tuple(found)
 
 
-def _concurrency(case: Case) -> float:
-    try:
-        f = _fit(replace(case, requests=1))[1]
-    except BadInput:
-        return 0.0
+def _concurrency(d: Deployment) -> float:
+    f = fit(d)
     return f.capacity.max_concurrency if f.fits else 0.0
 
 
-def _fits(case: Case) -> bool:
-    return _concurrency(case) >= case.requests
-
-
 def command(result: Memory) -> str:
-    """Return the `vllm serve` command of the case; flags that say what vLLM does anyway are left out."""
-    case, m = result.case, load_model(result.case.model)
-    name = m.hub_ids[0] if m.hub_ids else case.model
-    flags = [f"--tensor-parallel-size {result.tp}"] if result.tp > 1 else []
-    if result.pp > 1:
-        flags.append(f"--pipeline-parallel-size {result.pp}")
-    flags.append(f"--max-model-len {min(case.context, result.context_limit)}")
-    if case.gpu_memory_utilization != 0.92:
-        flags.append(f"--gpu-memory-utilization {case.gpu_memory_utilization:g}")
-    if case.kv_cache_dtype != "auto":
-        flags.append(f"--kv-cache-dtype {case.kv_cache_dtype}")
-    if case.weights == "fp8" and not m.quantization:
-        flags.append("--quantization fp8")
-    note = "      # an AWQ checkpoint of it" if case.weights == "awq" and not m.quantization else ""
-    return " ".join(["vllm serve", name, *flags]) + note
+    """Return the plan's command of the case."""
+    line = command_of(deployment(replace(result.case, requests=1)))
+    return line + ("      # of an AWQ checkpoint" if result.case.weights == "awq" else "")
 
 
 def _requests(n: int) -> str:

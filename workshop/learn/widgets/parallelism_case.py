@@ -1,21 +1,21 @@
 """What the parallelism explorer computes: who holds what, what travels, a verdict. No widgets.
 
-Ranks, divisibility, memory and the links are workshop.plan's; the traffic is that of plan.communication, with every
-border between two stages over the link that it crosses here.
+Ranks, divisibility, memory, traffic and the nearest split that fits are workshop.plan's.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from workshop.errors import BadInput
-from workshop.plan import ranks, settings, speed
+from workshop.plan import advise, ranks, speed
 from workshop.plan.catalog import load_gpu, load_model
-from workshop.plan.catalog.config import DTYPE_BYTES, ModelConfig
+from workshop.plan.catalog.config import ModelConfig
 from workshop.plan.catalog.gpus import GIB
-from workshop.plan.communication import all_reduce_ms, message_ms, network_link, node_link
-from workshop.plan.fit import Fit, fit
+from workshop.plan.communication import Traffic, network_link, spans_nodes, traffic
+from workshop.plan.deployment import Deployment, prepare
+from workshop.plan.memory import fit
 from workshop.plan.ranks import Rank
 
 CONTEXT = 8192        # at which "fits" is judged
@@ -40,18 +40,6 @@ class Choice:
 
 
 @dataclass(frozen=True)
-class Message:
-    """One kind of traffic in one step: `count` times `bytes_each`, each GPU over `link`; `time_us` for all of them."""
-
-    kind: str           # all-reduce, point-to-point
-    link: str
-    gb_s: float
-    count: int
-    bytes_each: int
-    time_us: float
-
-
-@dataclass(frozen=True)
 class Layout:
     """Everything the picture shows. state: fits, small (too little memory), wrong (the sizes cannot be used)."""
 
@@ -60,7 +48,7 @@ class Layout:
     verdict: str
     remedy: str
     ranks: tuple[Rank, ...]
-    messages: tuple[Message, ...]
+    messages: tuple[Traffic, ...]
     compute_us: float           # all else in a step: weights, KV cache, small kernels, stage after stage
     tp_crosses_nodes: bool
 
@@ -69,46 +57,24 @@ class Layout:
         return max(0, self.choice.gpus - len(self.ranks))
 
 
-def spans_nodes(choice: Choice) -> bool:
-    """True where some tensor-parallel group has GPUs on two nodes (ranks fill the nodes in order)."""
-    starts = (stage * choice.tp for stage in range(choice.pp))
-    return any(s // choice.gpus_per_node != (s + choice.tp - 1) // choice.gpus_per_node for s in starts)
-
-
-def messages(m: ModelConfig, choice: Choice) -> tuple[Message, ...]:
-    """Return what travels in one step of `choice.requests` tokens; each border between stages over its own link."""
-    each = choice.requests * m.hidden_size * DTYPE_BYTES[m.dtype]
-    across = choice.tp * choice.pp > choice.gpus_per_node
-    inside, outside = node_link(load_gpu(choice.gpu), across), network_link(choice.network)
-    out = []
-    if choice.tp > 1:
-        link, count = outside if spans_nodes(choice) else inside, 2 * m.num_hidden_layers
-        time_us = count * 1e3 * all_reduce_ms(each, choice.tp, link)
-        out.append(Message("all-reduce", link.name, link.gb_s, count, each, time_us))
-    borders = [stage * choice.tp for stage in range(1, choice.pp)]
-    over = sum(1 for b in borders if (b - 1) // choice.gpus_per_node != b // choice.gpus_per_node)
-    for link, count in ((inside, len(borders) - over), (outside, over)):
-        if count:       # hidden states and residual; every rank of the stage sends its share
-            size = 2 * each // choice.tp
-            out.append(Message("point-to-point", link.name, link.gb_s, count, size,
-                               count * 1e3 * message_ms(size, link)))
-    return tuple(out)
-
-
 @lru_cache(maxsize=256)
-def _fit(model: str, gpu: str, tp: int, pp: int) -> Fit:
-    return fit(load_model(model), load_gpu(gpu), _settings(model, gpu), tp, pp)
-
-
-@lru_cache(maxsize=256)
-def _settings(model: str, gpu: str) -> settings.Settings:
+def _prepared(model: str, gpu: str) -> Deployment:
     m = load_model(model)
-    return settings.resolve(m, load_gpu(gpu), usage="serve", max_model_len=min(CONTEXT, m.max_position_embeddings))
+    return prepare(m, gpu, max_model_len=min(CONTEXT, m.max_position_embeddings))
 
 
-def _compute_us(m: ModelConfig, choice: Choice) -> float:
-    terms = speed.decode_terms(m, load_gpu(choice.gpu), _settings(choice.model, choice.gpu), choice.tp, choice.pp,
-                               choice.gpus_per_node, batch=choice.requests, network=choice.network)
+def deployment(choice: Choice) -> Deployment:
+    """Return what the plan is asked about.
+
+    Raises:
+        BadInput: an unknown model or GPU, or weights that the GPU has no kernels for.
+    """
+    return replace(_prepared(choice.model, choice.gpu), tp=choice.tp, pp=choice.pp, network=choice.network,
+                   gpus_per_node=choice.gpus_per_node)
+
+
+def _compute_us(d: Deployment, requests: int) -> float:
+    terms = speed.decode_terms(d, batch=requests)
     return 1e3 * sum(t.ms for t in terms if t.name not in ("all-reduce", "point-to-point"))
 
 
@@ -123,21 +89,19 @@ def layout(choice: Choice) -> Layout:
     Raises:
         BadInput: an unknown model, GPU or network, or a size below 1.
     """
-    m = load_model(choice.model)
-    load_gpu(choice.gpu)
+    load_model(choice.model), load_gpu(choice.gpu)
     network_link(choice.network)
     for name in ("nodes", "gpus_per_node", "tp", "pp", "requests"):
         value = getattr(choice, name)
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
             raise BadInput(f"{name} is {value!r}, and must be a whole number from 1.", "Give how many there are.")
-    crosses = spans_nodes(choice)
+    d = deployment(choice)
+    m, crosses = d.model, spans_nodes(d)
     wrong = _wrong(m, choice)
     if wrong:
         return Layout(choice, "wrong", *wrong, (), (), 0.0, crosses)
-    held = tuple(ranks.ranks(m, choice.tp, choice.pp, choice.gpus_per_node))
-    f = _fit(choice.model, choice.gpu, choice.tp, choice.pp)
-    state, said, remedy = _memory_words(m, choice, f)
-    return Layout(choice, state, said, remedy, held, messages(m, choice), _compute_us(m, choice), crosses)
+    sent = tuple(traffic(d, choice.requests))
+    return Layout(choice, *_memory_words(d), tuple(ranks.ranks(d)), sent, _compute_us(d, choice.requests), crosses)
 
 
 def _wrong(m: ModelConfig, choice: Choice) -> tuple[str, str] | None:
@@ -158,28 +122,26 @@ def _wrong(m: ModelConfig, choice: Choice) -> tuple[str, str] | None:
     return None
 
 
-def _memory_words(m: ModelConfig, choice: Choice, f: Fit) -> tuple[str, str, str]:
+def _memory_words(d: Deployment) -> tuple[str, str, str]:
+    f = fit(d)
     i = f.tightest
     weights = f.weights[i] / GIB
     if f.fits:
         return ("fits", f"It divides and fits: {weights:.1f} GiB of weights on a GPU, and KV cache for "
                         f"{f.capacity.tokens:,} tokens.", "")
-    needed = weights + (f.requested - f.weights[i] - f.available[i]) / GIB
+    needed = weights + f.overhead[i] / GIB
     said = (f"It divides but does not fit: a GPU would need {needed:.1f} GiB before any KV cache, and vLLM may use "
             f"{f.requested / GIB:.1f} GiB.")
-    return "small", said, _bigger(m, choice)
+    return "small", said, _bigger(d)
 
 
-def _bigger(m: ModelConfig, choice: Choice) -> str:
-    """The nearest split that fits: on the GPUs that are there, else with more nodes."""
-    best_tp = max(t for t in usable_tp(m, choice.gpus_per_node) if choice.gpus_per_node % t == 0)
-    for nodes in (choice.nodes, *(n for n in (1, 2, 4, 8, 16) if n > choice.nodes)):
-        for tp in sorted({choice.tp, best_tp}):
-            pp = nodes * choice.gpus_per_node // tp
-            if 1 <= pp <= m.num_hidden_layers and _fit(choice.model, choice.gpu, tp, pp).fits:
-                where = "" if nodes == choice.nodes else f" on {nodes} nodes"
-                return f"tensor parallel {tp} × pipeline parallel {pp}{where}"
-    return "a GPU with more memory, or a quantised checkpoint"
+def _bigger(d: Deployment) -> str:
+    """The nearest split that fits: on the GPUs that are there, else on more."""
+    found = advise.first_fit(d, advise.other_split, advise.more_gpus)
+    if not found:
+        return "a GPU with more memory, or a quantised checkpoint"
+    where = f" on {found.after.nodes} nodes" if found.after.nodes > d.nodes else ""
+    return f"tensor parallel {found.after.tp} × pipeline parallel {found.after.pp}{where}"
 
 
 def head_range(rank: Rank, m: ModelConfig) -> tuple[range, range]:

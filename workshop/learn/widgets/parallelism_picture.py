@@ -34,7 +34,7 @@ def spoken(result: Layout) -> str:
     parts = [f"{result.verdict} {result.remedy}"]
     parts += [f"GPU {r.rank} on node {r.node}: layers {_span(r.layers)}, heads {_span(head_range(r, m)[0])}, "
               f"KV heads {_span(head_range(r, m)[1])}" for r in result.ranks]
-    parts += [f"{x.count} {x.kind} of {_bytes(x.bytes_each)} over {x.link}, {_time(x.time_us)}"
+    parts += [f"{x.count} {x.what} of {_bytes(x.bytes_each)} over {x.link}, {_time(1e3 * x.ms)}"
               for x in result.messages]
     return ". ".join(parts)
 
@@ -190,7 +190,7 @@ def _traffic(result: Layout) -> str:
     sides = (cell, cell, right, right, right)
     head = "".join(f'<th style="{side};color:{style.MUTED};font-weight:400">{text}</th>' for side, text in
                    zip(sides, ("what travels", "over", "times a step", "bytes each", "time a step"), strict=True))
-    rows = [(x.kind, f"{x.link}, {x.gb_s:g} GB/s", f"{x.count:,}", _bytes(x.bytes_each), _time(x.time_us))
+    rows = [(x.what, f"{x.link}, {x.gb_s:g} GB/s", f"{x.count:,}", _bytes(x.bytes_each), _time(1e3 * x.ms))
             for x in result.messages] or [("nothing: one GPU", "–", "0", "0 B", "0 µs")]
     memory = f"{load_gpu(result.choice.gpu).bandwidth_gb_s:,.0f} GB/s memory"
     rows.append(("all else: weights, KV cache, kernels", memory, "", "", _time(result.compute_us)))
@@ -202,7 +202,7 @@ def _traffic(result: Layout) -> str:
 
 def _sum(result: Layout) -> str:
     """A bar of the step: what travels beside all else, and the sentence that says it."""
-    sent = sum(x.time_us for x in result.messages)
+    sent = 1e3 * sum(x.ms for x in result.messages)
     step = sent + result.compute_us
     many = result.choice.requests
     whom = "one request" if many == 1 else f"each of {many} requests"

@@ -1,0 +1,202 @@
+"""What would help: one table of changes, each a flag of vLLM and the deployment after it, and who asks for them.
+
+A rule returns the changes that this GPU and this model allow, the nearest first. The plan, the sliders, the explorer
+and the reading of logs ask here and choose among them; none decides for itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from workshop.errors import BadInput
+from workshop.plan import choose, speed
+from workshop.plan.capability import runs_kv_cache_dtype
+from workshop.plan.catalog.gpus import GIB
+from workshop.plan.deployment import Deployment
+from workshop.plan.kv_cache import kv_dtype_bytes
+from workshop.plan.memory import fit, longest_context, may_fit
+
+HIGH_UTILIZATION = 0.95
+SMALL_BATCH, FEW_SEQS = 2048, 256  # vLLM's own defaults on small GPUs
+MOST_GPUS = 256
+
+
+@dataclass(frozen=True)
+class Change:
+    """One change: its rule, the words of the flag, the deployment after it, and what it costs."""
+
+    rule: str
+    flag: str
+    value: object
+    after: Deployment
+    note: str = ""
+
+    @property
+    def words(self) -> str:
+        """The flag as it is typed."""
+        return f"{self.flag} {self.value}".strip()
+
+    @property
+    def fits(self) -> bool:
+        return may_fit(self.after) and fit(self.after).fits
+
+
+def kv_fp8(d: Deployment) -> Iterator[Change]:
+    """Keep K and V in 8 bits, where an attention kernel of this GPU can read them."""
+    if kv_dtype_bytes(d.model, d.settings.kv_cache_dtype) > 1 and runs_kv_cache_dtype(d.gpu, "fp8"):
+        after = d.with_settings(kv_cache_dtype="fp8")
+        yield Change("kv_fp8", "--kv-cache-dtype", "fp8", after, "check the answers: K and V have 8 bits")
+
+
+def _quantised(d: Deployment, method: str, note: str) -> Iterator[Change]:
+    if d.model.quantization is None:
+        try:
+            yield Change(f"weights_{method}", "--quantization", method, d.quantised(method), note)
+        except BadInput:  # no kernels for it on this GPU
+            return
+
+
+def weights_fp8(d: Deployment) -> Iterator[Change]:
+    """Round the weights to 8 bits while loading, where the checkpoint is not quantised and the GPU has kernels."""
+    return _quantised(d, "fp8", "check the answers: weights have 8 bits")
+
+
+def weights_awq(d: Deployment) -> Iterator[Change]:
+    """Take a checkpoint of 4 bits a weight instead, where the GPU has kernels for it."""
+    return _quantised(d, "awq", "another checkpoint, of 4 bits a weight: check the answers")
+
+
+def utilization(d: Deployment, share: float = HIGH_UTILIZATION) -> Iterator[Change]:
+    """Let the engine take more of the GPU."""
+    if share > d.settings.gpu_memory_utilization + 0.004:
+        after = d.with_settings(gpu_memory_utilization=share)
+        yield Change("utilization", "--gpu-memory-utilization", share, after, "if nothing else runs on the GPU")
+
+
+def small_batch(d: Deployment) -> Iterator[Change]:
+    """Read fewer tokens in a step: the profile run, and so the room it takes, becomes smaller."""
+    if d.settings.max_num_batched_tokens > SMALL_BATCH:
+        after = d.with_settings(
+            max_num_batched_tokens=SMALL_BATCH, max_num_seqs=min(d.settings.max_num_seqs, FEW_SEQS)
+        )
+        note = "long prompts are then read in more steps"
+        yield Change("small_batch", "--max-num-batched-tokens", f"{SMALL_BATCH} --max-num-seqs {FEW_SEQS}", after, note)
+
+
+def eager(d: Deployment) -> Iterator[Change]:
+    """Capture no CUDA graphs."""
+    if not d.settings.enforce_eager:
+        after = d.with_settings(enforce_eager=True)
+        yield Change("eager", "--enforce-eager", "", after, "no CUDA graphs: each token takes longer")
+
+
+def more_gpus(d: Deployment) -> Iterator[Change]:
+    """Use more GPUs: a part of a node, a node, more nodes."""
+    node = d.gpus_per_node
+    numbers = [n for n in (2, 4) if n < node] + list(range(node, MOST_GPUS + 1, node))
+    for gpus in numbers:
+        if gpus > d.gpus and choose.splits(d, gpus):
+            after = choose.spread(d, gpus)
+            flags = f"{after.tp} --pipeline-parallel-size {after.pp}"
+            yield Change("more_gpus", "--tensor-parallel-size", flags, after, f"on {gpus} GPUs")
+
+
+def other_split(d: Deployment) -> Iterator[Change]:
+    """Use the same GPUs in another way."""
+    for after in choose.splits(d, d.gpus):
+        if (after.tp, after.pp) != (d.tp, d.pp):
+            flags = f"{after.tp} --pipeline-parallel-size {after.pp}"
+            yield Change("other_split", "--tensor-parallel-size", flags, after, "on the same GPUs")
+
+
+def shorter(d: Deployment) -> Iterator[Change]:
+    """Admit shorter requests only: the longest that fits."""
+    longest = longest_context(d)
+    if 0 < longest < d.settings.max_model_len:
+        after = d.with_settings(max_model_len=longest)
+        yield Change("shorter", "--max-model-len", longest, after)
+
+
+Rule = Callable[[Deployment], Iterator[Change]]
+
+
+def first_fit(d: Deployment, *rules: Rule) -> Change | None:
+    """Return the first change of these rules after which the deployment fits."""
+    return next((change for rule in rules for change in rule(d) if change.fits), None)
+
+
+def advise(choice: choose.Choice) -> list[str]:
+    """Return what would make the plan better; where it does not fit, the nearest things that would."""
+    d = choice.deployment
+    return _better(d, choice.counted) if fit(d).fits else _nearest(d)
+
+
+def _nearest(d: Deployment) -> list[str]:
+    f, out, title = fit(d), [], d.gpu.title
+    for change in shorter(d) if f.loads else ():
+        left = f.available[f.tightest] / GIB
+        out.append(f"With {change.words} it fits on these {d.gpus} GPU(s): {left:.1f} GiB of KV cache hold that much.")
+    smaller = first_fit(d, kv_fp8, weights_fp8)
+    if smaller:
+        what = "An FP8 KV cache" if smaller.rule == "kv_fp8" else "FP8 weights"
+        out.append(f"{what} ({smaller.words}) fits on the same GPUs.")
+    elif both := next((second for first in weights_fp8(d) for second in kv_fp8(first.after) if second.fits), None):
+        out.append(f"FP8 weights and KV cache (--quantization fp8 {both.words}) fit on the same GPUs.")
+    if split := first_fit(d, other_split):
+        out.append(f"The same {d.gpus} × {title} hold it with {split.words}.")
+    if more := first_fit(d, more_gpus):
+        nodes = f"on {more.after.nodes} node(s) of {d.gpus_per_node}"
+        out.append(f"{more.after.gpus} × {title} hold it: {more.words} {nodes}.")
+    return out or [f"No split over up to {MOST_GPUS} × {title} holds it: choose a larger GPU."]
+
+
+def _better(d: Deployment, counted: bool) -> list[str]:
+    now, out = fit(d).capacity, []
+    for change in kv_fp8(d):
+        tokens = fit(change.after).capacity.tokens
+        times = tokens / max(1, now.tokens)
+        out.append(f"{change.words} holds {tokens:,} tokens ({times:.1f} times), at a small cost in precision.")
+    for change in utilization(d):
+        more = fit(change.after).capacity.tokens - now.tokens
+        out.append(f"{change.words} adds {more:,} tokens, {change.note}.")
+    for change in small_batch(d):
+        more = fit(change.after).capacity.tokens - now.tokens
+        if more > 0.01 * now.tokens:
+            out.append(f"{change.words} adds {more:,} tokens; {change.note}.")
+    return out + _about_gpus(d, counted) + _about_requests(d)
+
+
+def _about_gpus(d: Deployment, counted: bool) -> list[str]:
+    out, kv_heads = [], d.model.num_key_value_heads
+    if d.tp > 1 and not d.model.mla and kv_heads < d.tp:
+        copies = d.tp // kv_heads
+        out.append(
+            f"{d.tp} GPUs share {kv_heads} KV heads, so every head is kept {copies} times: pipeline parallelism would "
+            "keep each once."
+        )
+    idle = d.nodes * d.gpus_per_node - d.gpus if counted else 0
+    if idle >= d.gpus:
+        out.append(
+            f"{idle} GPU(s) stay idle: {idle // d.gpus} more server(s) like this one would use them, each with its own "
+            "requests (data parallel)."
+        )
+    fewer = choose.fewest(d, d.gpus - 1) if not counted else None
+    if fewer:
+        slower = speed.decode_tokens_per_s(fewer) / speed.decode_tokens_per_s(d)
+        out.append(
+            f"{fewer.gpus} × {d.gpu.title} hold it as well: --tensor-parallel-size {fewer.tp} --pipeline-parallel-size "
+            f"{fewer.pp}, with {slower:.0%} of the speed for one stream."
+        )
+    return out
+
+
+def _about_requests(d: Deployment) -> list[str]:
+    length = d.settings.max_model_len
+    if fit(d).capacity.max_concurrency >= 2:
+        return []
+    shorter_len = max(1024, length // 4)
+    return [
+        f"Less than two requests of {length:,} tokens fit at once: --max-model-len {shorter_len} admits more requests "
+        "only if they are short; more GPUs hold more."
+    ]

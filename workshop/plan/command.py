@@ -1,0 +1,50 @@
+"""The command of a deployment: flags as data, of which the shell line, a script and a manifest are views."""
+
+from __future__ import annotations
+
+import shlex
+
+from workshop.plan.deployment import Deployment
+from workshop.plan.settings import UTILIZATION, batch_defaults
+
+
+def served(d: Deployment) -> str:
+    """Return what `vllm serve` is given: the Hub id, or the folder of a model without one."""
+    return d.model.hub_ids[0] if d.model.hub_ids else d.model.location or d.model.name
+
+
+def flags(d: Deployment) -> dict[str, str]:
+    """Return the flags of `vllm serve` and their values ('' for a flag alone); what it does anyway is left out."""
+    m, s = d.model, d.settings
+    tokens, seqs = batch_defaults(d.gpu, "serve", s.vllm_version)
+    said = {
+        "--tensor-parallel-size": (d.tp, None),
+        "--pipeline-parallel-size": (d.pp, 1),
+        "--max-model-len": (s.max_model_len, m.default_model_len or m.max_position_embeddings),
+        "--gpu-memory-utilization": (f"{s.gpu_memory_utilization:g}", f"{UTILIZATION:g}"),
+        "--max-num-batched-tokens": (s.max_num_batched_tokens, min(tokens, seqs * s.max_model_len)),
+        "--max-num-seqs": (s.max_num_seqs, min(seqs, s.max_num_batched_tokens)),
+        "--dtype": (s.dtype, "auto"),
+        "--kv-cache-dtype": (s.kv_cache_dtype, "auto"),
+        "--quantization": (d.quantization, None),
+    }
+    out = {flag: str(value) for flag, (value, default) in said.items() if value is not None and value != default}
+    return {**out, "--enforce-eager": ""} if s.enforce_eager else out
+
+
+def node_flags(d: Deployment) -> dict[str, str]:
+    """Return the flags that differ from node to node, as the shell says them: NODE_RANK from 0, workers --headless."""
+    if d.nodes == 1:
+        return {}
+    return {"--nnodes": str(d.nodes), "--node-rank": "$NODE_RANK", "--master-addr": "$HEAD_NODE"}
+
+
+def words(found: dict[str, str]) -> list[str]:
+    """Return flags and values as the words of a command line."""
+    return [word for flag, value in found.items() for word in ((flag, value) if value else (flag,))]
+
+
+def command(d: Deployment) -> str:
+    """Return the `vllm serve` line; over nodes it runs on each."""
+    line = ["vllm", "serve", served(d), *words(flags(d) | node_flags(d))]
+    return " ".join(word if word.startswith("$") else shlex.quote(word) for word in line)

@@ -1,0 +1,86 @@
+"""A deployment: one model on one kind of GPU, with vLLM's settings and the split. All else is computed from it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from workshop.plan import capability, settings
+from workshop.plan.catalog import load_gpu, load_model
+from workshop.plan.catalog import quantization as quant
+from workshop.plan.catalog.config import ModelConfig
+from workshop.plan.catalog.gpus import GPU
+from workshop.plan.settings import Settings
+
+GPUS_PER_NODE = 8  # where nothing is said about the hardware
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """What runs where. Ranks fill the nodes in order: those of a tensor-parallel group are neighbours.
+
+    Attributes:
+        tp, pp: tensor_parallel_size and pipeline_parallel_size.
+        network: between the nodes; one of communication.NETWORKS.
+        quantization: what --quantization asks for, which a checkpoint that is quantised already does not need.
+    """
+
+    model: ModelConfig
+    gpu: GPU
+    settings: Settings
+    tp: int = 1
+    pp: int = 1
+    gpus_per_node: int = GPUS_PER_NODE
+    network: str = "infiniband-ndr"
+    quantization: str | None = None
+
+    @property
+    def gpus(self) -> int:
+        return self.tp * self.pp
+
+    @property
+    def nodes(self) -> int:
+        return -(-self.gpus // self.gpus_per_node)
+
+    def split(self, tp: int, pp: int) -> Deployment:
+        """Return the same model and settings on tp × pp GPUs."""
+        return replace(self, tp=tp, pp=pp)
+
+    def with_settings(self, **changes: object) -> Deployment:
+        """Return it with other engine settings."""
+        return replace(self, settings=replace(self.settings, **changes))
+
+    def quantised(self, method: str) -> Deployment:
+        """Return it with weights quantised so. Raises BadInput where the GPU has no kernels for them."""
+        model = self.model.with_quantization(quant.from_name(method))
+        capability.check_quantization(model, self.gpu)
+        return replace(self, model=model, quantization=method)
+
+
+def prepare(
+    model: str | Path | ModelConfig,
+    gpu: str | GPU,
+    *,
+    dtype: str = "auto",
+    quantization: str | None = None,
+    kv_cache_dtype: str = "auto",
+    gpus_per_node: int | None = None,
+    network: str = "infiniband-ndr",
+    **asked: object,
+) -> Deployment:
+    """Return the deployment on one GPU, with vLLM's defaults filled in; `choose` splits it.
+
+    asked: what settings.resolve takes besides (max_model_len, gpu_memory_utilization, …).
+
+    Raises:
+        BadInput: an unknown name, a number out of range, or something that the GPU has no kernels for.
+    """
+    m, g = load_model(model), load_gpu(gpu)
+    if quantization and not m.quantization:
+        m = m.with_quantization(quant.from_name(quantization))
+    capability.check_quantization(m, g)
+    capability.check_kv_cache_dtype(g, kv_cache_dtype)
+    dtype = capability.dtype_for(m, g, dtype)
+    m = settings.apply_dtype(m, dtype)
+    s = settings.resolve(m, g, dtype=dtype, kv_cache_dtype=kv_cache_dtype, **asked)
+    return Deployment(m, g, s, 1, 1, gpus_per_node or GPUS_PER_NODE, network, quantization)

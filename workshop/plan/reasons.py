@@ -1,0 +1,92 @@
+"""Why a plan is as it is, in plain words: the split, what each GPU holds, what limits the context, what travels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from workshop.plan.capability import BFLOAT16, capability
+from workshop.plan.catalog.config import ModelConfig
+from workshop.plan.catalog.gpus import GIB
+from workshop.plan.choose import Choice, executor
+from workshop.plan.communication import Traffic
+from workshop.plan.deployment import Deployment
+from workshop.plan.memory import fit
+from workshop.plan.ranks import partition_layers
+from workshop.plan.settings import DEFAULT_VERSION, batch_defaults
+
+
+def reasons(choice: Choice, sent: Sequence[Traffic]) -> list[str]:
+    """Return the reasons of a choice; sent: what a step of one token sends."""
+    d = choice.deployment
+    out = [*choice.reasons, *_dtype(d), *_split(d), *_memory(d)]
+    if not fit(d).fits:
+        return out
+    out += [_window_reason(d.model)] if d.model.sliding else []
+    for t in sent:
+        each = f"{t.count} × {t.bytes_each / 1024:.0f} KiB ({t.what}, {t.reason})"
+        out.append(f"A step of one token sends {each} over {t.link}: about {t.ms:.2f} ms.")
+    if d.gpus > 1:
+        out.append(executor(d.gpus, d.nodes)[1])
+    return out + _version(d)
+
+
+def _dtype(d: Deployment) -> list[str]:
+    if d.settings.dtype != "half" or capability(d.gpu) >= BFLOAT16:
+        return []
+    return [
+        f"{d.gpu.title} has no bfloat16: the model runs in float16 (--dtype half), which takes the same memory; vLLM's "
+        "attention kernels there are Triton's, as FlashAttention and FlashInfer begin with Ampere."
+    ]
+
+
+def _split(d: Deployment) -> list[str]:
+    m, out = d.model, []
+    if d.tp > 1:
+        heads, kv = m.num_attention_heads // d.tp, m.num_key_value_heads
+        held = f"{kv // d.tp} of {kv} KV heads" if kv >= d.tp else f"1 of {kv} KV heads, each copied {d.tp // kv} times"
+        held = "the one latent, copied to every GPU" if m.mla else held
+        out.append(f"Each GPU computes {heads} of {m.num_attention_heads} attention heads and keeps {held}.")
+    if d.pp > 1:
+        sizes = [len(r) for r in partition_layers(m.num_hidden_layers, d.pp)]
+        even = f"{sizes[0]} layers each" if len(set(sizes)) == 1 else "layers " + ", ".join(map(str, sizes))
+        out.append(f"The {m.num_hidden_layers} layers go to {d.pp} stages: {even}.")
+    return out
+
+
+def _memory(d: Deployment) -> list[str]:
+    f = fit(d)
+    i, room = f.tightest, f.available[f.tightest] / GIB
+    lacking = f"{-room:.2f} GiB are missing before the first token"
+    left = f"{room:.2f} GiB are left for KV cache" if room > 0 else lacking
+    weights, overhead = f.weights[i] / GIB, f.overhead[i] / GIB
+    out = [
+        f"Of {f.requested / GIB:.1f} GiB that the engine may use on a GPU, {weights:.2f} GiB are weights and "
+        f"{overhead:.2f} GiB overhead; {left}."
+    ]
+    if f.fits:
+        out.append(
+            f"They hold {f.capacity.blocks:,} blocks of {f.layout.block_size} tokens: {f.capacity.tokens:,} tokens, or "
+            f"{f.capacity.max_concurrency:.2f} requests of {d.settings.max_model_len:,} tokens at once."
+        )
+    return out
+
+
+def _version(d: Deployment) -> list[str]:
+    s, out = d.settings, []
+    if s.vllm_version != DEFAULT_VERSION:
+        out.append(
+            f"The formulas for {s.vllm_version} follow its source; on GPUs, {DEFAULT_VERSION} is the version measured."
+        )
+    serves = batch_defaults(d.gpu, "serve", s.vllm_version)[0]
+    if s.usage == "llm" and serves != s.max_num_batched_tokens:
+        out.append(
+            f"max_num_batched_tokens is {s.max_num_batched_tokens:,}, as the LLM class takes it; vllm serve "
+            f"alone would take {serves:,}, so the command says it."
+        )
+    return out
+
+
+def _window_reason(m: ModelConfig) -> str:
+    windows = [w for w in m.layer_windows if w]
+    return (f"{len(windows)} of {m.num_hidden_layers} layers look back {windows[0]:,} tokens only, so a long request "
+            "keeps less there.")
