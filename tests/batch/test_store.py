@@ -96,6 +96,67 @@ def test_the_second_run_on_one_output_is_refused_and_the_next_after_it_is_not(tm
     assert not (tmp_path / "out.jsonl").exists()        # nothing was put into it
 
 
+@pytest.fixture
+def begun(tmp_path, monkeypatch):
+    """An input of four rows, the output's record, and what the journal holds once all are answered."""
+    monkeypatch.setattr(store.os, "fsync", lambda _: None)      # thousands of runs; what it does is not tested here
+    (tmp_path / "in.txt").write_text("a\nb\nc\nd\n")
+    where = paths.Paths(tmp_path / "out.jsonl")
+    paths.write_meta(where, {"input": {}, "sampling_parameters": {}, "runs": []})
+    go_on(where)
+    return where, where.journal.read_bytes()
+
+
+def go_on(where: paths.Paths) -> list[int]:
+    """Run again as a batch does, and answer what is left; return which rows that was."""
+    lock = store.Lock(where)
+    work = Work(Source(where.output.with_name("in.txt")), Builder())
+    work.check()
+    work.resume(where.journal)
+    journal, rows = store.Journal(where.journal, work.keep_bytes), [row for row in work.rows() if row]
+    for row in rows:
+        journal.add(lines.answer_line(row.custom_id, row.key, row.number, b'{"choices": [{"text": "x"}]}', {}))
+    journal.close()
+    work.index.close()
+    lock.release()
+    return [row.number for row in rows]
+
+
+@pytest.mark.parametrize("wrong", ["cut", "zeros to the end", "a hole", "cut and a hole"])
+def test_after_a_power_cut_anywhere_in_the_last_two_answers_those_alone_are_asked_again(wrong, begun):
+    where, data = begun
+    ends = [number + 1 for number, byte in enumerate(data) if byte == ord("\n")]
+    for at in range(ends[1], len(data) + (wrong == "cut")):
+        broken = {"cut": data[:at], "zeros to the end": data[:at] + bytes(len(data) - at),
+                  "a hole": data[:at] + bytes(len(data[at:at + 40])) + data[at + 40:],
+                  "cut and a hole": (data[:at] + bytes(30) + data[at + 30:])[:max(at + 1, len(data) - 70)]}[wrong]
+        where.journal.write_bytes(broken)
+        intact = {row for row, (start, end) in enumerate(zip([0, *ends], ends, strict=False))
+                  if broken[max(0, start - 1):end] == data[max(0, start - 1):end]}
+        asked = go_on(where)
+        assert {0, 1} <= intact and set(asked) == set(range(4)) - intact
+        found = [json.loads(each) for each in where.journal.read_bytes().split(b"\n")[:-1]]
+        assert sorted(each["row"] for each in found) == [0, 1, 2, 3]
+        assert where.journal.read_bytes().startswith(data[:ends[1]])
+
+
+def test_one_answer_of_three_samples_is_none(tmp_path):
+    (tmp_path / "in.jsonl").write_text('{"prompt": "a", "n": 3}\n{"prompt": "b"}\n')
+    journal, asked = tmp_path / "out.jsonl", {}
+    bodies = ([{"index": 1}], [{"index": 0}, {"index": 0}, {"index": 1}], [{}, {}, {}])
+    for choices, done in zip(bodies, (1, 1, 2), strict=True):
+        work = Work(Source(tmp_path / "in.jsonl"), Builder())
+        work.check()
+        for row in work.rows():
+            asked[row.number] = row
+        each = [lines.answer_line(row.custom_id, row.key, row.number, json.dumps({"choices": choices if row.number == 0
+                else [{}]}).encode(), {}) for row in asked.values()]
+        journal.write_bytes(b"\n".join([*each, b""]))
+        work.resume(journal)
+        assert work.index.done.count == done
+        work.index.close()
+
+
 @settings(max_examples=60, deadline=None)
 @given(rows=st.integers(1, 12), cuts=st.lists(st.tuples(st.integers(0, 12), st.integers(0, 4000)), max_size=5))
 def test_however_often_it_is_killed_every_row_is_there_once(rows, cuts, tmp_path_factory):

@@ -23,7 +23,7 @@ from workshop.errors import BadInput, WorkshopError
 
 COMMIT_S = 0.5      # every answer is on disk this long after it came, and fsync's own time
 _HOLDER = "user.workshop.run"       # an attribute of the journal: who holds it, where the file system has such
-_SCAN_BYTES = 1 << 22
+_SCAN_BYTES = 1 << 20
 
 
 class Lock:
