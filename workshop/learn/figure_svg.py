@@ -1,0 +1,89 @@
+"""What `figure` draws where matplotlib cannot be imported: the same numbers, colours and words, as SVG."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from workshop.learn import chart, figure
+from workshop.learn.widgets import style
+
+LETTER = 6.8  # a letter's width in SVG units, at a size of 12
+
+
+def picture(series: Sequence[figure.Series], kind: str, colours: Mapping[str, str], xlabel: str, ylabel: str,
+            title: str, *, names: Sequence[str], limit: float | None, width: int, height: int,
+            words: str) -> chart.Picture:  # fmt: skip
+    """Return the figure; the arguments are those of `figure.figure`."""
+    labels = [label for label, _, _ in series if label] if kind != "line" else []
+    each = 34 + LETTER * max(map(len, labels), default=0)
+    per_line = max(1, int(width // each))
+    foot = height - 8 - 20 * (-(-len(labels) // per_line) if len(labels) > 1 else 0)
+    if kind == "line":
+        axes, drawn = _lines(series, colours, names, width, height)
+    else:
+        axes, drawn = _rows(series, kind, colours, limit, width, foot)
+    for n, label in enumerate(labels if len(labels) > 1 else ()):
+        x, y = n % per_line * each, foot + 10 + 20 * (n // per_line)
+        drawn += [chart.box(x, y, 12, 12, colours[label]), chart.text(x + 18, y + 11, label)]
+    drawn = [chart.text(axes.left, 18, title, bold=True, size=14), *drawn,
+             chart.text(axes.left, foot, xlabel, fill=style.MUTED),
+             chart.text(axes.left - 50 if ylabel else 0, 36, ylabel, fill=style.MUTED)]  # fmt: skip
+    return chart.Picture("".join(drawn), width, height, words)
+
+
+def _lines(series, colours, names, width, height) -> tuple[chart.Axes, list[str]]:
+    ticks = series[0][1] if isinstance(series[0][1][0], str) else None
+    at = {x: n if ticks else x for _, xs, _ in series for n, x in enumerate(xs)}
+    room = 20 + LETTER * max(len(text) for text in (*names, *(label for label, _, _ in series)))
+    axes = chart.Axes(64, 48, width - room, height - 44, max(at.values()), y_start=0, x_start=min(at.values()),
+                      y_end=chart.round_up(max(max(ys) for _, _, ys in series)))  # fmt: skip
+    drawn = [chart.path(f"M{axes.left} {axes.top}V{axes.bottom}H{axes.right}"), axes.y_ticks(say=figure.number),
+             axes.x_ticks(range(len(ticks)) if ticks else None,
+                          (lambda n: ticks[int(n)]) if ticks else figure.number)]  # fmt: skip
+    ends = figure.spread([ys[-1] for _, _, ys in series], 16 / (axes.bottom - axes.top) * axes.y_end)
+    for (label, xs, ys), end in zip(series, ends, strict=True):
+        places = axes.points([at[x] for x in xs], ys)
+        drawn.append(chart.line(places, colours[label]))
+        drawn += [chart.dot(x, y, 4, colours[label]) for x, y in places] if len(xs) <= 20 else []
+        drawn += [chart.text(x + 10, y + 12, name, bold=True) for (x, y), name in zip(places, names, strict=False)]
+        drawn += [] if names else [chart.text(places[-1][0] + 10, axes.y(end) + 4, label, bold=True)]
+    return axes, drawn
+
+
+def _rows(series, kind, colours, limit, width, foot) -> tuple[chart.Axes, list[str]]:
+    rows = figure.rows_of(series)
+    sums = [sum(ys[xs.index(x)] for _, xs, ys in series for x in xs if str(x) == row) for row in rows]
+    far = max(sums) if kind == "stacked" else limit or max(abs(y) for _, _, ys in series for y in ys)
+    left = 16 + LETTER * max(map(len, rows))
+    axes = chart.Axes(left, 32, width - 56, foot - 36, far, x_start=-far if kind == "points" else 0)
+    tall = (axes.bottom - axes.top) / len(rows)
+    middles = {row: axes.top + (n + 0.5) * tall for n, row in enumerate(rows)}
+    drawn = [chart.text(left - 8, y + 4, row, anchor="end") for row, y in middles.items()]
+    drawn += [chart.path(f"M{axes.x(0)} {axes.top}V{axes.bottom}"), axes.x_ticks(say=figure.number)]
+    if kind == "points":
+        return axes, drawn + _points(axes, series, colours, middles, far)
+    stacked, ends = kind == "stacked", dict.fromkeys(rows, 0.0)
+    thick = 0.7 * tall if stacked else 0.76 * tall / len(series)
+    for n, (label, xs, ys) in enumerate(series):
+        for row, y in zip(map(str, xs), ys, strict=True):
+            top = middles[row] - (thick / 2 if stacked else (len(series) / 2 - n) * thick)
+            start = axes.x(ends[row]) if stacked else left
+            drawn.append(chart.box(start, top, axes.x(y) - left, 0.94 * thick, colours[label]))
+            ends[row] += y
+            if not stacked:
+                drawn.append(chart.text(axes.x(y) + 6, top + thick / 2 + 4, figure.number(y), bold=True))
+    for row, end in ends.items() if stacked else ():
+        drawn.append(chart.text(axes.x(end) + 6, middles[row] + 4, figure.number(end), bold=True))
+    return axes, drawn
+
+
+def _points(axes, series, colours, middles, far) -> list[str]:
+    drawn = []
+    for label, xs, ys in reversed(series):  # the first over the others
+        for row, y in zip(map(str, xs), ys, strict=True):
+            at = axes.x(max(-far, min(far, y)))
+            drawn.append(chart.dot(at, middles[row], 5, colours[label], title=f"{label}: {figure.number(y)}"))
+            if abs(y) > far:  # beyond the axis: its number stands inside, where there is room
+                side, anchor = (-9, "end") if y > 0 else (9, "start")
+                drawn.append(chart.text(at + side, middles[row] + 4, f"{y:+.0f}", size=10, anchor=anchor))
+    return drawn
