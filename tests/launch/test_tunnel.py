@@ -53,6 +53,8 @@ def test_command_binds_the_laptops_own_address_only():
     command = tunnel.command_for(RECORD, "me@login", 8001)
     assert command[-2:] == ["127.0.0.1:8001:10.1.2.3:20008", "me@login"] and "ExitOnForwardFailure=yes" in command
     assert "secret-key" not in " ".join(command)
+    six = ServerRecord(**{**asdict(RECORD), "url": "http://[fd00::1]:8000/v1"})
+    assert "127.0.0.1:8001:[fd00::1]:8000" in tunnel.command_for(six, "me@login", 8001)
 
 
 @pytest.mark.parametrize("login", ["-oProxyCommand=x", "a b", "", "me@host;rm"])
@@ -97,3 +99,50 @@ def test_server_that_does_not_answer_leaves_no_record(ssh, workshop_home, monkey
     with pytest.raises(WorkshopError):
         tunnel.open_tunnel(ServerRecord(**{**asdict(RECORD), "url": "http://127.0.0.1:1/v1"}), "me@login", None)
     assert not records.path_of("70b").exists()
+
+
+GOOD = json.dumps(asdict(RECORD)).encode()
+BROKEN = [b"{", b"{}", b"{" + b"\xff" * 20, GOOD[:40], b'{"a":' * 5000, b'{"pid": ' + b"9" * 5000 + b"}", b"{\x1b[0m",
+          GOOD.replace(b'"70b"', b'"../../x"'), GOOD.replace(b"10.1.2.3:20008", b"h:99999"),
+          GOOD.replace(b'"ready"', b"7"), GOOD.replace(b'"secret-key"', b"null"), GOOD.replace(b"http:", b"file:")]
+
+
+@pytest.fixture
+def ssh_that_prints(tmp_path, monkeypatch):
+    """A stand-in for ssh that prints these bytes."""
+    (tmp_path / "ssh").write_text(f"#!/bin/sh\ncat {tmp_path}/said\n")
+    (tmp_path / "ssh").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    return (tmp_path / "said").write_bytes
+
+
+@pytest.mark.parametrize("noise", [b"", b"Welcome!\n", b"\x1b[31mred", b"\xff\xfe\x00", b"\r\n", b"[1]\n", *BROKEN])
+def test_good_record_is_found_in_whatever_a_login_prints(ssh_that_prints, noise):
+    ssh_that_prints(noise + b"\n" + GOOD + b"\n" + noise)
+    assert tunnel.fetch("me@login", None) == RECORD
+    ssh_that_prints(noise + b"\n" + GOOD)
+    assert tunnel.fetch("me@login", "70b") == RECORD
+
+
+@pytest.mark.parametrize("text", [b"", b"Welcome!", b"\x1b[31m\n\x00", b"\xff" * 1000, *BROKEN])
+def test_output_without_a_record_is_one_sentence(ssh_that_prints, text):
+    ssh_that_prints(text)
+    with pytest.raises(WorkshopError) as error:
+        tunnel.fetch("me@login", None)
+    said = str(error.value)
+    assert len(said) < 300 and said.isprintable() and "secret-key" not in said
+
+
+def test_a_banner_before_the_first_record_does_not_swallow_it(ssh, monkeypatch):
+    put(ssh, RECORD)
+    script = (ssh.parent / "bin" / "ssh").read_text()
+    (ssh.parent / "bin" / "ssh").write_text(script.replace('if "-L"', 'print("Welcome", end="", flush=True)\nif "-L"'))
+    assert tunnel.fetch("me@login", None) == RECORD
+
+
+def test_a_name_that_is_taken_here_is_refused_and_stays(ssh, workshop_home):
+    mine = ServerRecord(**{**asdict(RECORD), "where": "kubernetes", "url": "http://127.0.0.1:9/v1"})
+    records.write(mine)
+    with pytest.raises(WorkshopError, match="is ready at"):
+        tunnel.open_tunnel(RECORD, "me@login", None)
+    assert records.read("70b") == mine

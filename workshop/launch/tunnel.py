@@ -13,11 +13,11 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable
-from dataclasses import fields, replace
+from dataclasses import replace
 from urllib.parse import urlsplit
 
 from workshop.errors import BadInput, WorkshopError
-from workshop.launch import machine, records
+from workshop.launch import claims, machine, processes, record_file, records
 from workshop.launch.records import ServerRecord
 from workshop.launch.supervise import answers, end
 
@@ -28,8 +28,9 @@ POLL_S = 0.1
 def command_for(record: ServerRecord, login: str, port: int) -> list[str]:
     """Return the ssh command that makes the server appear at 127.0.0.1:port; it ends when it cannot do that."""
     address = urlsplit(record.url)
+    host = f"[{address.hostname}]" if ":" in address.hostname else address.hostname
     return ["ssh", "-N", "-o", "ExitOnForwardFailure=yes", "-o", "ServerAliveInterval=30",
-            "-L", f"127.0.0.1:{port}:{address.hostname}:{address.port}", login]
+            "-L", f"127.0.0.1:{port}:{host}:{address.port or 80}", login]
 
 
 def checked_login(login: str) -> str:
@@ -45,18 +46,33 @@ def fetch(login: str, name: str | None) -> ServerRecord:
     Raises:
         WorkshopError: ssh fails, or there is no ready server of that name.
     """
+    # Each record on a line of its own, whatever the login files there print before and in between.
     remote = ('for f in "${WORKSHOP_HOME:-$HOME/.workshop}"/servers/*.json; do '
-              '[ -e "$f" ] && tr -d "\\n" <"$f" && echo; done; true')
+              '[ -f "$f" ] && { echo; tr -d "\\n" <"$f"; echo; }; done; true')
     try:
-        done = subprocess.run(["ssh", checked_login(login), remote], stdout=subprocess.PIPE, text=True, timeout=120)
+        done = subprocess.run(["ssh", checked_login(login), remote], stdout=subprocess.PIPE, timeout=120)
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise WorkshopError(f"ssh to {login} did not work: {error}.", f"Try it by hand: ssh {login}") from None
+        why = error.strerror if isinstance(error, OSError) else "no answer within 120 s"
+        raise WorkshopError(f"ssh to {login} did not work: {why}.", f"Try it by hand: ssh {login}") from None
     if done.returncode:
         raise WorkshopError(f"ssh to {login} ended with exit code {done.returncode}.", f"Try it by hand: ssh {login}")
-    known = {field.name for field in fields(ServerRecord)}
-    found = [ServerRecord(**{key: value for key, value in json.loads(line).items() if key in known})
-             for line in done.stdout.splitlines() if line.startswith("{")]
+    found, broken = _records_in(done.stdout.decode("utf-8", errors="replace"))
+    if broken and not found:
+        raise WorkshopError(f"{broken} server records came from {login} over ssh, and none of them can be read.",
+                            f"See what it prints: ssh {login} workshop servers")
     return choose(found, name, login)
+
+
+def _records_in(text: str) -> tuple[list[ServerRecord], int]:
+    """Return the records among the lines that ssh brought, and how many more were no good."""
+    found, broken = [], 0
+    for line in text.split("\n"):
+        if line.startswith("{"):
+            try:
+                found.append(ServerRecord(**record_file.checked(json.loads(line))))
+            except (ValueError, RecursionError):
+                broken += 1
+    return found, broken
 
 
 def choose(found: list[ServerRecord], name: str | None, where: str) -> ServerRecord:
@@ -78,19 +94,21 @@ def open_tunnel(record: ServerRecord, login: str, port: int | None,
         WorkshopError: ssh ends, or the server does not answer through it.
     """
     port = port or machine.free_port("127.0.0.1")
-    process = subprocess.Popen(command_for(record, login, port), stdin=subprocess.DEVNULL)
-    local = replace(record, url=f"http://127.0.0.1:{port}/v1", where="local", host=socket.gethostname(),
-                    pid=process.pid, boot_id=records.boot_id(), started=records.now(), job_id=None, log="")
+    claim = claims.claim(replace(
+        record, url=f"http://127.0.0.1:{port}/v1", where="local", host=socket.gethostname(), pid=None,
+        process_started=None, boot_id=records.boot_id(), started=records.now(), job_id=None, log="", state="starting"))
+    process = None
     try:
-        _wait(process, local, login)
-        records.write(local)
-        ready(local)
+        process = subprocess.Popen(command_for(record, login, port), stdin=subprocess.DEVNULL)
+        _wait(process, claim.write(pid=process.pid, process_started=processes.started(process.pid)), login)
+        ready(claim.write(state="ready"))
         process.wait()
         raise WorkshopError(f"The tunnel through {login} has ended (exit code {process.returncode}).",
                             "Open it again; `workshop servers` on the cluster shows whether the server still runs.")
     finally:
-        end(process)
-        records.remove(local.name)
+        end(process, claim.record)
+        claim.forget()
+        claim.close()
 
 
 def _wait(process: subprocess.Popen, local: ServerRecord, login: str) -> None:
