@@ -15,11 +15,13 @@ import time
 from collections.abc import Callable
 
 from workshop.engine.metrics import Metrics
-from workshop.learn.widgets import metrics_panel, reconcile
+from workshop.learn.widgets import metrics_panel
 from workshop.learn.widgets.kv_cache.view import KvCacheExplorer
 from workshop.learn.widgets.logprobs_view import cells, viewer_html
 from workshop.learn.widgets.memory_sliders import MemorySliders
 from workshop.learn.widgets.parallelism_explorer import ParallelismExplorer
+from workshop.learn.widgets.reconcile.case import LOGS
+from workshop.learn.widgets.reconcile.view import compared
 from workshop.plan.parallelism import plan
 from workshop.use import logprobs
 
@@ -60,7 +62,7 @@ def measure() -> dict[str, dict[str, float]]:
 
     def play() -> None:
         growth.step.value = next(frames) % len(growth.states)
-    path = reconcile.LOGS / "llama-3.1-405b-fp8_tp4_h200.log"
+    path = LOGS / "llama-3.1-405b-fp8_tp4_h200.log"
     looks = [Metrics(time=1000 + second, requests_running=second % 9, requests_waiting=2, preemptions_total=0,
                      kv_cache_usage=(second % 100) / 100, prompt_tokens_total=10 * second,
                      generation_tokens_total=50.0 * second) for second in range(metrics_panel.KEPT)]
@@ -69,7 +71,7 @@ def measure() -> dict[str, dict[str, float]]:
         "top_logprobs": [{"a": -1.0, **{f"t{i}": -2.0 - i for i in range(8)}}] * 200}}]}))
     steps = {"memory sliders": random_steps(MemorySliders().controls, generator),
              "parallelism explorer": random_steps(ParallelismExplorer().controls, generator), "KV growth": play,
-             "reconcile view": lambda: reconcile.view_html(path, None, "h200"),
+             "reconcile view": lambda: compared(path, None, "h200"),
              "metrics, ten minutes": lambda: metrics_panel.panel_html(looks),
              CLICKS[0]: lambda: viewer_html(tokens),
              "one plan": lambda: plan("llama-3.1-70b", "h200", max_model_len=generator.randrange(1000, 100_000))}

@@ -24,7 +24,7 @@ print("most running:", max(look.requests_running for look in looks))"""
 BATCH = """import json, tempfile
 from pathlib import Path
 from workshop import batch
-from workshop.learn.widgets.batch_progress import BatchProgress
+from workshop.learn.widgets.batch.view import BatchProgress
 folder = Path(tempfile.mkdtemp())
 (folder / "prompts.json").write_text(json.dumps([f"Paris {n} is" for n in range(60)]))
 bar = BatchProgress().show()

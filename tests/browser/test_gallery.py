@@ -36,7 +36,7 @@ panel.picture.value = panel_html([Metrics(time=s, requests_running=s % 5, reques
     kv_cache_usage=s / 40, prompt_tokens_total=10 * s, generation_tokens_total=s ** 2, preemptions_total=s // 10)
     for s in range(30)])
 panel"""
-BATCH = f"""from {WIDGETS}.batch_progress import BatchProgress
+BATCH = f"""from {WIDGETS}.batch.view import BatchProgress
 from workshop.batch.progress import Progress
 bar = BatchProgress()
 bar(Progress(50, 31, 2, 31, 4.0, 7.7, 240.0, 8, 16, running=8, waiting=1, kv_cache_usage=0.34))
@@ -44,7 +44,7 @@ bar"""
 CHECKS = """from IPython.display import display
 from workshop.learn.exercises import check
 display(check("server.split", ...), check("server.split", (16, 1)), check("server.split", (4, 4)))"""
-ERRORS = f"""from {WIDGETS}.memory_runs import recorded_errors
+ERRORS = f"""from {WIDGETS}.reconcile.case import recorded_errors
 from workshop.learn import plots
 plots.errors(recorded_errors())"""
 SWEEP = """from workshop.learn.plots_speed import latency_throughput
@@ -66,13 +66,13 @@ display(show.doctor(), show.fields({"id": "cmpl-1", "object": "text_completion",
 COURSE = """from workshop.learn.course_map import course_map, progress_line
 display(course_map(), progress_line("01_memory"))"""
 GALLERY = {
-    "server_panel": f"from {WIDGETS}.server_panel import ServerPanel\nServerPanel()",
+    "server_panel": f"from {WIDGETS}.server.view import ServerPanel\nServerPanel()",
     "memory_sliders": f"from {WIDGETS}.memory_sliders import MemorySliders\nMemorySliders()",
     "kv_cache": f"from {WIDGETS}.kv_cache.view import KvCacheExplorer\nKvCacheExplorer()",
     "parallelism_explorer": f"from {WIDGETS}.parallelism_explorer import ParallelismExplorer\n"
                             'ParallelismExplorer("llama-3.1-405b", nodes=2, gpus_per_node=8, tp=8, pp=2)',
-    "loading_view": f"from {WIDGETS}.loading_view import LoadingView\nLoadingView()",
-    "reconcile": f"from {WIDGETS}.reconcile import ReconcileView\nReconcileView()",
+    "loading_view": f"from {WIDGETS}.loading.view import LoadingView\nLoadingView()",
+    "reconcile": f"from {WIDGETS}.reconcile.view import ReconcileView\nReconcileView()",
     "sampling_explorer": f"from {WIDGETS}.sampling_explorer import SamplingExplorer\nSamplingExplorer()",
     "logprobs_viewer": LOGPROBS, "metrics_panel": METRICS, "batch_progress": BATCH, "timeline": TIMELINE,
     "three_places": f'from {WIDGETS}.elsewhere.view import ThreePlaces\nThreePlaces("llama-3.1-70b", "h100", '

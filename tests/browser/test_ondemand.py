@@ -23,7 +23,7 @@ from widget_page import CUT, SILENT, Widget, write_notebook
 
 pytestmark = [pytest.mark.browser, pytest.mark.live]
 MEMORY_BYTES = 4 * 2**30
-START = """from workshop.learn.widgets.server_panel import ServerPanel
+START = """from workshop.learn.widgets.server.view import ServerPanel
 panel = ServerPanel()
 panel"""
 EXPLORE = """from workshop.learn.widgets.sampling_explorer import SamplingExplorer

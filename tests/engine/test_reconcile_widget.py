@@ -5,7 +5,10 @@ from __future__ import annotations
 import pytest
 
 from workshop.engine.reconcile import Reconciliation, Row, reconcile
-from workshop.learn.widgets import reconcile as widget
+from workshop.learn.widgets import style
+from workshop.learn.widgets.reconcile import view as widget
+from workshop.learn.widgets.reconcile.case import LOGS
+from workshop.learn.widgets.reconcile.picture import picture
 
 
 def test_every_recorded_log_is_drawn():
@@ -24,7 +27,7 @@ def test_the_picture_has_the_numbers_of_the_log():
 
 
 def test_a_path_of_ones_own_is_read_and_asks_for_what_is_missing():
-    path = widget.LOGS / "llama-3.1-8b_tp1_h200.log"
+    path = LOGS / "llama-3.1-8b_tp1_h200.log"
     view = widget.ReconcileView(path)
     assert view.choice.value == widget.OWN and view.own.layout.display == ""
     assert "does not name its GPU" in view.picture.value
@@ -37,20 +40,20 @@ def test_a_path_of_ones_own_is_read_and_asks_for_what_is_missing():
 
 
 @pytest.mark.parametrize(("error", "place", "colour"), [
-    (2.5, "left:50.00%;width:25.00%", widget.style.ORANGE), (-2.5, "left:25.00%;width:25.00%", widget.style.ORANGE),
-    (40.0, "left:50.00%;width:50.00%", widget.style.BAD),
-    (0.2, "left:50.00%;width:2.00%", widget.style.GOOD)])  # fmt: skip
+    (2.5, "left:50.00%;width:25.00%", style.ORANGE), (-2.5, "left:25.00%;width:25.00%", style.ORANGE),
+    (40.0, "left:50.00%;width:50.00%", style.BAD),
+    (0.2, "left:50.00%;width:2.00%", style.GOOD)])  # fmt: skip
 def test_a_bar_goes_to_the_side_of_its_error_and_ends_at_the_axis(error, place, colour):
-    html = widget.reconcile_html(Reconciliation([Row("x", 1.0, 1.0, "GiB", error, "why")], []))
+    html = picture(Reconciliation([Row("x", 1.0, 1.0, "GiB", error, "why")], []))
     assert f"{place};background:{colour}" in html
 
 
 def test_what_a_log_says_cannot_become_markup():
     row = Row("<b>x</b>", 1.0, 1.0, "GiB", 0.0, '<img src=x onerror="alert(1)">')
-    html = widget.reconcile_html(Reconciliation([row], [], ["<script>"], 'quote " here'))
+    html = picture(Reconciliation([row], [], ["<script>"], 'quote " here'))
     assert "<img" not in html and "<script>" not in html and "<b>x</b>" not in html
 
 
 def test_the_picture_is_a_grid_which_themes_leave_alone():
-    path = widget.LOGS / "llama-3.1-405b-fp8_tp4_h200.log"
-    assert "<table" not in widget.reconcile_html(reconcile(path, gpu="h200"))
+    path = LOGS / "llama-3.1-405b-fp8_tp4_h200.log"
+    assert "<table" not in picture(reconcile(path, gpu="h200"))

@@ -14,7 +14,9 @@ from workshop.launch import slurm
 from workshop.launch.records import ServerRecord
 from workshop.learn import cluster
 from workshop.learn.exercise_sets import e03_server
-from workshop.learn.widgets import loading_view
+from workshop.learn.widgets.loading import case as loading
+from workshop.learn.widgets.loading.picture import picture
+from workshop.learn.widgets.loading.view import LoadingView
 
 
 @pytest.mark.parametrize("name", ["70b", "405b", "405b-fp8", "model"])
@@ -33,15 +35,15 @@ def test_steps_are_those_that_the_script_runs(name):
 
 def test_unknown_names_are_answered_with_the_choices():
     for call in (lambda: cluster.body("7b"), lambda: cluster.tail("Z"), lambda: cluster.grep("A", "("),
-                 lambda: loading_view.recorded_text("8b")):
+                 lambda: loading.recorded_text("8b")):
         with pytest.raises(BadInput) as error:
             call()
         assert error.value.remedy
 
 
 def test_recorded_starts_go_forward_and_end_ready():
-    for name in loading_view.RECORDED:
-        found = loading_view.moments(loading_view.recorded_text(name))
+    for name in loading.RECORDED:
+        found = loading.moments(loading.recorded_text(name))
         fractions = [moment.fraction for moment in found]
         assert fractions == sorted(fractions) and found[0].fraction == 0.0
         assert found[-1].stage == "ready" and found[-1].kv_cache_tokens
@@ -49,8 +51,8 @@ def test_recorded_starts_go_forward_and_end_ready():
 
 
 def test_view_shows_what_the_slider_asks_for():
-    view = loading_view.LoadingView("70b")
-    view.place.value = loading_view.STEPS
+    view = LoadingView("70b")
+    view.place.value = loading.STEPS
     assert "1,229,264 tokens" in view.readout.value and 'aria-valuenow="100"' in view.readout.value
     view.model.value = "405b-fp8"
     assert "95.54 GiB" in view.readout.value
@@ -59,8 +61,8 @@ def test_view_shows_what_the_slider_asks_for():
 
 
 def test_picture_escapes_what_a_log_holds():
-    moment = loading_view.moments("<script>alert(1)</script>\n")[-1]
-    assert "<script>" not in loading_view.picture(moment)
+    moment = loading.moments("<script>alert(1)</script>\n")[-1]
+    assert "<script>" not in picture(moment)
 
 
 def test_right_causes_are_those_that_the_log_reader_finds():
@@ -101,5 +103,5 @@ def test_in_a_class_that_shares_a_server_nothing_is_submitted(monkeypatch, works
 def test_without_slurm_nothing_is_submitted(monkeypatch):
     monkeypatch.setattr(cluster, "available", lambda: False)
     assert cluster.submit("70b") == "recorded"
-    assert isinstance(cluster.watch("recorded", "70b"), loading_view.LoadingView)
+    assert isinstance(cluster.watch("recorded", "70b"), LoadingView)
     assert "No SLURM" in cluster.where()

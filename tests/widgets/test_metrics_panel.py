@@ -12,7 +12,8 @@ from workshop.errors import BadInput
 from workshop.learn import timeline
 from workshop.learn.timeline import Span, timeline_html
 from workshop.learn.widgets import metrics_panel
-from workshop.learn.widgets.batch_progress import BatchProgress, progress_html
+from workshop.learn.widgets.batch.view import BatchProgress
+from workshop.learn.widgets.batch.view import picture as progress_html
 
 
 def look(second: float, running: int = 0, kv: float = 0.0, tokens: float = 0.0) -> Metrics:

@@ -11,8 +11,10 @@ from workshop.errors import WorkshopError
 from workshop.launch import local, records, supervise
 from workshop.launch.records import ServerRecord
 from workshop.launch.supervise import Progress
-from workshop.learn.widgets import server_panel
-from workshop.learn.widgets.server_panel import ServerPanel, last_lines, status_html, words_html
+from workshop.learn.widgets.server import view as server_panel
+from workshop.learn.widgets.server.picture import status as status_html
+from workshop.learn.widgets.server.picture import words as words_html
+from workshop.learn.widgets.server.view import ServerPanel, last_lines
 
 
 def ready(name="a") -> ServerRecord:

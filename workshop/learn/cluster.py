@@ -16,7 +16,7 @@ from workshop.launch import records, slurm
 from workshop.launch.records import ServerRecord
 from workshop.learn.show import Table
 from workshop.learn.widgets import style
-from workshop.learn.widgets.loading_view import LoadingView
+from workshop.learn.widgets.loading.view import LoadingView
 
 DIRECTIVES = {
     "job-name": "what squeue shows; it names the folder of the logs and the server",

@@ -1,0 +1,93 @@
+"""What is known at each moment of a start: a recorded log, read line by line, as a live one is followed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.resources import files
+
+from workshop.engine.log import Reader
+from workshop.errors import BadInput
+
+RECORDED = {
+    "70b": "llama-3.1-70b_tp4_h200.log",
+    "405b-fp8": "llama-3.1-405b-fp8_tp4_h200.log",
+    "teaching-model": "tiny_cpu_server.log",
+}
+STEPS = 60  # positions of the slider
+LINES_SHOWN = 5
+
+
+@dataclass(frozen=True)
+class Moment:
+    """What is known after so many lines of a log."""
+
+    line: int
+    lines: int
+    clock: str
+    stage: str
+    fraction: float
+    message: str
+    shards: tuple[int, int]
+    weights_gib: float | None
+    available_kv_gib: float | None
+    kv_cache_tokens: int | None
+    words: tuple[str, ...]
+
+
+@lru_cache(maxsize=8)
+def recorded_text(name: str) -> str:
+    """Return a recorded log of the course: 70b, 405b-fp8 or teaching-model."""
+    if name not in RECORDED:
+        raise BadInput(f"There is no recorded start of {name!r}.", f"There are: {', '.join(RECORDED)}.")
+    return _start_of((files("workshop") / "data" / "logs" / RECORDED[name]).read_text(encoding="utf-8"))
+
+
+def _start_of(text: str) -> str:
+    """Return a log up to the moment when the engine is ready: what comes after is another story."""
+    reader, kept = Reader(), []
+    for line in text.splitlines():
+        kept.append(line)
+        reader.feed(line + "\n")
+        if reader.ready or (reader.log.engine_ready and not reader.log.server):
+            break
+    return "\n".join(kept)
+
+
+@lru_cache(maxsize=8)
+def moments(text: str, steps: int = STEPS) -> tuple[Moment, ...]:
+    """Return what is known at `steps` + 1 places of a log, from its first line to its last.
+
+    Raises:
+        BadInput: the text is empty.
+    """
+    lines = text.splitlines()
+    if not lines:
+        raise BadInput("The log is empty.", "Give the text of a vLLM log.")
+    reader, found, at = Reader(), [], 0
+    for step in range(steps + 1):
+        until = round(len(lines) * step / steps)
+        if until > at:
+            reader.feed("\n".join(lines[at:until]) + "\n")
+            at = until
+        found.append(_moment(reader, at, lines))
+    return tuple(found)
+
+
+def _moment(reader: Reader, at: int, lines: list[str]) -> Moment:
+    log = reader.log
+    available = [rank.available_kv_gib for rank in log.ranks.values() if rank.available_kv_gib is not None]
+    done = log.engine_ready and not log.server  # an offline engine opens no port: its start ends here
+    return Moment(
+        at,
+        len(lines),
+        (log.last or "").split(" ")[-1],
+        "ready" if done else reader.stage,
+        1.0 if done else reader.fraction,
+        "the engine is ready" if done else reader.message,
+        (log.shards_loaded, log.shards_total),
+        log.weights_gib,
+        min(available) if available else None,
+        log.kv_cache_tokens,
+        tuple(line[:150] for line in lines[max(0, at - LINES_SHOWN) : at]),
+    )

@@ -1,0 +1,96 @@
+"""The panel of notebook 00: find a server or start one, with a progress bar and the engine's own words."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import ipywidgets as widgets
+
+from workshop.errors import WorkshopError
+from workshop.launch import local, supervise
+from workshop.launch.records import ServerRecord
+from workshop.learn.widgets.controls import View, button
+from workshop.learn.widgets.server.picture import LINES_SHOWN, status, words
+from workshop.use import client
+
+
+def last_lines(log: Path, count: int = LINES_SHOWN) -> list[str]:
+    """Return the last lines of a log that is being written; [] if it is not there yet."""
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, log.stat().st_size - 8192))
+            text = file.read().decode("utf-8", "replace")
+    except OSError:
+        return []
+    return [line.rstrip() for line in text.replace("\r", "\n").splitlines() if line.strip()][-count:]
+
+
+class ServerPanel(View):
+    """The server that `connect()` finds, or a button that starts one: vLLM itself, with a bar and the engine's words.
+
+    Without a GPU the small teaching model is served on the CPU (about half a minute until it answers).
+
+    >>> from workshop import ServerPanel
+    >>> panel = ServerPanel()
+    >>> llm = panel.connect()                   # waits until the server answers
+
+    Args:
+        model: what to serve: a catalogue name, a folder, or None for the teaching model.
+    """
+
+    def __init__(self, model: str | None = None):
+        self._model, self._worker, self.error = model, None, None
+        self.status, self.words = widgets.HTML(), widgets.HTML()
+        look = {"button_style": "primary", "icon": "play", "tooltip": "Starts vLLM on this machine"}
+        self.button = button("Start the server", self.start, "180px", **look)
+        super().__init__(self.button, self.status, self.words)
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Look again which server is there."""
+        record = self._found()
+        self.button.layout.display = "none" if record else ""
+        self.status.value = status(record, error=self.error)
+
+    def _found(self) -> ServerRecord | None:
+        try:
+            return client.find()
+        except WorkshopError:
+            return None
+
+    def start(self) -> None:
+        """Start a server in the background, once."""
+        if self._worker and self._worker.is_alive():
+            return
+        if self._found():
+            self.refresh()
+            return
+        self.error = None
+        self.button.disabled = True
+        self._worker = threading.Thread(target=self._start, daemon=True)
+        self._worker.start()
+
+    def _start(self) -> None:
+        try:
+            launch = local.prepare(self._model)
+
+            def report(progress: supervise.Progress) -> None:
+                self.status.value = status(None, progress)
+                self.words.value = words(last_lines(launch.log))
+
+            supervise.start(launch, report)
+        except WorkshopError as error:
+            self.error = error
+        finally:
+            self.button.disabled = False
+            self.refresh()
+
+    def connect(self) -> client.Client:
+        """Return a client of the server; starts one if there is none, and waits until it answers."""
+        self.start()
+        if self._worker:
+            self._worker.join()
+        if self.error:
+            raise self.error
+        return client.connect()
