@@ -80,7 +80,7 @@ def test_whichever_write_fails_it_is_one_sentence_and_nothing_is_lost(output, tm
 def test_a_full_folder_for_temporary_files_is_one_sentence():
     index = Index()
     index.do("PRAGMA max_page_count = 10")
-    with pytest.raises(WorkshopError, match="temporary file.*full"):
+    with pytest.raises(WorkshopError, match=r"temporary file.*full"):
         for number in range(100_000):
             index.add(number, number, str(number), b"k" * 16)
     index.close()
@@ -128,5 +128,5 @@ def test_an_output_that_cannot_be_read_is_one_sentence(tmp_path, monkeypatch):
         raise PermissionError(errno.EACCES, "Permission denied")
 
     monkeypatch.setattr(pathlib.Path, "open", denied)
-    with pytest.raises(WorkshopError, match="cannot be read .Permission denied"):
+    with pytest.raises(WorkshopError, match=r"cannot be read \(Permission denied"):
         Current({"input": {}, "sampling_parameters": {}, "runs": []}, [tmp_path / "out.jsonl"])

@@ -186,5 +186,5 @@ def test_a_folder_that_one_may_not_look_into_is_one_sentence(prompts, tmp_path, 
         raise PermissionError(errno.EACCES, "Permission denied", str(path))
 
     monkeypatch.setattr(paths_module.Path, "stat", denied)
-    with pytest.raises(BadInput, match="cannot be written .Permission denied"):
+    with pytest.raises(BadInput, match=r"cannot be written \(Permission denied"):
         Paths(tmp_path / "out.jsonl")

@@ -1,0 +1,142 @@
+"""Merging writes beside, then renames; over nothing but an earlier merge; and only what belongs together."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import pytest
+
+from workshop import batch
+from workshop.errors import BadInput, WorkshopError
+
+ROWS = [(f"r{n}", f"p{n}") for n in range(9)]
+
+
+def write(path, rows=ROWS):
+    path.write_text("".join(json.dumps({"custom_id": name, "prompt": prompt}) + "\n" for name, prompt in rows))
+    return path
+
+
+@pytest.fixture
+def shards(tmp_path, faulty, quick):
+    """Return a function that runs the three shards, and their folder."""
+    folder, server = tmp_path / "shards", faulty()
+    folder.mkdir()
+
+    def run(which=(1, 2, 3), of=3, ending=".jsonl", source=None, url=server.url, **options):
+        source = source or write(tmp_path / "in.jsonl")
+        for number in which:
+            batch.run(source, folder / f"{number}{ending}", url=url, limits=quick, shard=f"{number}/{of}", **options)
+        return folder
+
+    run.server = server
+    return run
+
+
+@pytest.mark.parametrize("ending", [".jsonl", ".parquet"])
+def test_each_row_is_there_once_and_a_merge_may_be_repeated(ending, shards, tmp_path, answers):
+    folder, out = shards(ending=ending), tmp_path / f"out{ending}"
+    for _ in range(2):
+        assert batch.merge(folder, out) == len(ROWS)
+        frame = batch.load(out)
+        assert list(zip(frame.custom_id, frame.prompt, strict=True)) == ROWS
+        assert list(frame.text) == [f" {prompt}" for _, prompt in ROWS]
+    assert batch.merge(folder, folder / "all.jsonl") == batch.merge(folder, folder / "all.jsonl") == len(ROWS)
+    assert not [path for path in tmp_path.rglob("*") if path.name.endswith(".part")]
+
+
+@pytest.mark.parametrize("ending", ["", ".meta.json", ".errors.jsonl"])
+def test_a_file_that_no_merge_wrote_is_left_as_it_is(ending, shards, tmp_path):
+    folder, mine = shards(), tmp_path / f"out.jsonl{ending}"
+    mine.write_text('{"thesis": "three years"}\n')
+    with pytest.raises(BadInput, match="left as it is"):
+        batch.merge(folder, tmp_path / "out.jsonl")
+    assert mine.read_text() == '{"thesis": "three years"}\n'
+
+
+def test_nor_is_the_output_of_a_batch_or_a_shard_written_over(shards, tmp_path, quick):
+    folder, out = shards(), tmp_path / "out.jsonl"
+    batch.run(write(tmp_path / "other.jsonl", [("x", "y")]), out, url=shards.server.url, limits=quick)
+    os.symlink(folder / "1.jsonl", tmp_path / "link.jsonl")
+    os.link(folder / "1.jsonl", tmp_path / "hard.jsonl")
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*.jsonl")}
+    for target in (out, folder / "2.jsonl", tmp_path / "link.jsonl", tmp_path / "hard.jsonl"):
+        with pytest.raises(BadInput, match=r"not of a merge|at once"):
+            batch.merge(folder, target)
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*.jsonl")} == before
+
+
+@pytest.mark.parametrize(("other", "says"), [
+    ("input", "differ in input"), ("model", "differ in model: 1.jsonl has stub, 2.jsonl has another"),
+    ("parameters", "differ in sampling parameters.*max_tokens"), ("chat", "differ in chat"),
+    ("of", "holds the shards 1/3, 2/4, 3/3"), ("twice", "holds the shards 1/3, 1/3, 2/3, 3/3"),
+    ("missing", "holds the shards 1/3, 3/3"), ("cut", "hold 8 answers; their runs counted 9"),
+    ("gone", "hold 6 answers; their runs counted 9"), ("running", "not complete .running"), ("nothing", "of nothing"),
+    ("no folder", "There is no folder")])
+def test_what_does_not_belong_together_is_refused(other, says, shards, tmp_path, faulty):
+    folder = shards((1, 3))
+    options = {"input": {"source": write(tmp_path / "in2.jsonl", ROWS[:8])}, "parameters": {"max_tokens": 5},
+               "model": {"url": faulty(model="another").url}, "chat": {"chat": True}, "of": {"of": 4}}.get(other, {})
+    if other != "missing":
+        shards((2,), **options)
+    second = folder / "2.jsonl"
+    if other == "twice":
+        for end in ("", ".meta.json"):
+            (folder / f"copy.jsonl{end}").write_bytes((folder / f"1.jsonl{end}").read_bytes())
+    elif other == "cut":
+        second.write_bytes(b"".join(second.read_bytes().splitlines(keepends=True)[:-1]))
+    elif other == "gone":
+        second.unlink()
+    elif other == "running":
+        meta = folder / "2.jsonl.meta.json"
+        meta.write_text(meta.read_text().replace('"complete"', '"running"'))
+    elif other == "nothing":
+        (folder := tmp_path / "empty").mkdir()
+        (folder / "package.meta.json").write_text("{}")
+    elif other == "no folder":
+        folder = tmp_path / "none"
+    with pytest.raises(BadInput, match=says):
+        batch.merge(folder, tmp_path / "out.jsonl")
+    assert not (tmp_path / "out.jsonl").exists() and not (tmp_path / "out.jsonl.meta.json").exists()
+
+
+def test_rows_have_the_numbers_that_they_have_now(shards, tmp_path, answers):
+    source = write(tmp_path / "in.jsonl")
+    shards(source=source)
+    rows = [("new", "p"), *ROWS[3:], ("r0", "changed"), *ROWS[:3][1:]]
+    shards(source=write(source, rows))
+    shards(source=write(source, rows))
+    batch.merge(tmp_path / "shards", tmp_path / "out.jsonl")
+    source.unlink()
+    frame = batch.load(tmp_path / "out.jsonl")
+    assert list(frame.custom_id) == [name for name, _ in rows] and list(frame.row) == list(range(len(rows)))
+    assert list(frame.text) == [f" {prompt}" for _, prompt in rows]
+
+
+def test_reasons_of_rows_without_an_answer_come_along(shards, tmp_path, faulty, answers):
+    refusing = faulty(lambda prompt, times: (400, b"{}") if prompt in ("p3", "p4") else None)
+    folder = shards(url=refusing.url)
+    assert batch.merge(folder, tmp_path / "out.jsonl") == len(ROWS) - 2
+    assert sorted(line["row"] for line in answers(tmp_path / "out.jsonl.errors.jsonl")) == [3, 4]
+    shards()
+    assert batch.merge(folder, tmp_path / "out.jsonl") == len(ROWS)
+    assert not (tmp_path / "out.jsonl.errors.jsonl").exists()
+
+
+def test_a_merge_that_fails_leaves_what_was_there(shards, tmp_path, monkeypatch):
+    folder, out = shards(), tmp_path / "out.jsonl"
+    batch.merge(folder, out)
+    before, real, calls = out.read_bytes(), os.replace, []
+
+    def full(one, two):
+        calls.append(two)
+        if len(calls) == 2:
+            raise OSError(28, "No space left on device")
+        real(one, two)
+
+    monkeypatch.setattr(os, "replace", full)
+    with pytest.raises(WorkshopError, match="No space"):
+        batch.merge(folder, out)
+    monkeypatch.undo()
+    assert out.read_bytes() == before and batch.merge(folder, out) == len(ROWS)
