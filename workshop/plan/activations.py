@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from workshop.plan.attention import main_kind
 from workshop.plan.catalog.config import DTYPE_BYTES, ModelConfig
 from workshop.plan.catalog.gpus import GPU, MIB
 from workshop.plan.settings import Settings
-from workshop.plan.weights import VOCAB_PADDING
+from workshop.plan.weight import VOCAB_PADDING
 
 CUBLAS_WORKSPACE = 32 * MIB      # PyTorch's default on Hopper and newer (aten/src/ATen/cuda/CublasHandlePool.cpp)
 CUBLAS_WORKSPACE_OLDER = 8 * MIB
@@ -43,13 +44,8 @@ class Widths:
 
 
 def widths(m: ModelConfig, tp: int) -> Widths:
-    heads = m.num_attention_heads // tp
-    if m.mla:
-        qk = m.mla.qk_nope_head_dim + m.mla.qk_rope_head_dim
-        return Widths(m.hidden_size, heads * m.mla.v_head_dim, heads * qk,
-                      m.mla.kv_lora_rank + m.mla.qk_rope_head_dim, m.intermediate_size // tp)
-    kv = max(1, m.num_key_value_heads // tp) * m.head_dim
-    return Widths(m.hidden_size, heads * m.head_dim, heads * m.head_dim, kv, m.intermediate_size // tp)
+    w = main_kind(m).widths(m, tp)
+    return Widths(m.hidden_size, w.attn, w.q, w.kv, m.intermediate_size // tp)
 
 
 def runner(m: ModelConfig, version: str = "0.25.1") -> int:

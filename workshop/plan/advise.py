@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from workshop.errors import BadInput
 from workshop.plan import choose, speed
+from workshop.plan.attention import main_kind
 from workshop.plan.capability import runs_kv_cache_dtype
 from workshop.plan.catalog.gpus import GIB
 from workshop.plan.deployment import Deployment
@@ -168,12 +169,12 @@ def _better(d: Deployment, counted: bool) -> list[str]:
 
 
 def _about_gpus(d: Deployment, counted: bool) -> list[str]:
-    out, kv_heads = [], d.model.num_key_value_heads
-    if d.tp > 1 and not d.model.mla and kv_heads < d.tp:
-        copies = d.tp // kv_heads
+    out, kind = [], main_kind(d.model)
+    copies = d.tp * kind.token_elements(d.model, d.tp) // kind.token_elements(d.model)
+    if copies > 1:
         out.append(
-            f"{d.tp} GPUs share {kv_heads} KV heads, so every head is kept {copies} times: pipeline parallelism would "
-            "keep each once."
+            f"Each of {d.tp} GPUs keeps {kind.held(d.model, d.tp)}, so everything is kept {copies} times: pipeline "
+            "parallelism would keep it once."
         )
     idle = d.nodes * d.gpus_per_node - d.gpus if counted else 0
     if idle >= d.gpus:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from workshop.errors import BadInput
+from workshop.plan.attention import Attention, ceil_div, kind_of, main_kind, mamba, size_of
 from workshop.plan.catalog.config import DTYPE_BYTES, ModelConfig
 
 BLOCK_SIZE = 16         # vllm/config/cache.py, DEFAULT_BLOCK_SIZE; FlashAttention and its MLA variant keep it
@@ -26,13 +27,6 @@ def kv_dtype_bytes(m: ModelConfig, kv_cache_dtype: str = "auto") -> int:
     return KV_CACHE_DTYPES[kv_cache_dtype] or DTYPE_BYTES[m.dtype]
 
 
-def layer_token_elements(m: ModelConfig, kv_heads: int | None = None) -> int:
-    """Elements that one attention layer keeps of one token: K and V of every KV head, or MLA's one latent."""
-    if m.mla:
-        return m.mla.kv_lora_rank + m.mla.qk_rope_head_dim
-    return 2 * (kv_heads or m.num_key_value_heads) * m.head_dim
-
-
 def kv_cache_bytes_per_token(m: ModelConfig, kv_cache_dtype: str = "auto") -> int:
     """Return the KV-cache bytes that one token needs, summed over all layers.
 
@@ -44,7 +38,8 @@ def kv_cache_bytes_per_token(m: ModelConfig, kv_cache_dtype: str = "auto") -> in
         BadInput (a ValueError): kv_cache_dtype is not one of KV_CACHE_DTYPES.
     Source: PagedAttention (arXiv 2309.06180); vLLM 0.25.1 v1/kv_cache_interface.py.
     """
-    return len(m.attention_layers) * layer_token_elements(m) * kv_dtype_bytes(m, kv_cache_dtype)
+    each = kv_dtype_bytes(m, kv_cache_dtype)
+    return sum(kind_of(m, i).token_elements(m) for i in range(m.num_hidden_layers)) * each
 
 
 def kv_bytes_for_context(m: ModelConfig, tokens: int, kv_cache_dtype: str = "auto") -> tuple[int, int]:
@@ -53,24 +48,19 @@ def kv_bytes_for_context(m: ModelConfig, tokens: int, kv_cache_dtype: str = "aut
     Least: every sliding-window layer keeps only its window. Most: the whole context in every layer, which is what an
     engine without a hybrid KV-cache manager keeps. Equal for models without sliding windows.
     """
-    each = layer_token_elements(m) * kv_dtype_bytes(m, kv_cache_dtype)
-    windows = m.layer_windows or (None,) * m.num_hidden_layers
-    chunks = m.layer_chunks or (None,) * m.num_hidden_layers
-    least = sum(min(tokens, windows[i] or chunks[i] or tokens) for i in m.attention_layers)
-    return least * each, len(m.attention_layers) * tokens * each
-
-
-def mamba_state_bytes(m: ModelConfig, tp: int) -> int:
-    """Bytes of one request's state in one Mamba layer on one rank: convolution window and SSM state, in 16 bit."""
-    inner = m.mamba.expand * m.hidden_size // tp
-    return 2 * inner * (m.mamba.d_conv - 1 + m.mamba.d_state)
+    least = most = 0
+    for i in range(m.num_hidden_layers):
+        kind = kind_of(m, i)
+        each = kind.token_elements(m) * kv_dtype_bytes(m, kv_cache_dtype)
+        least, most = least + each * kind.kept(tokens, size_of(m, i)), most + each * tokens
+    return least, most
 
 
 @dataclass(frozen=True)
 class Group:
     """Layers that share one block table. page_bytes: one block of one layer; blocks_per_request at max_model_len."""
 
-    kind: str                    # full, sliding, chunked, mamba
+    kind: str                    # the key of its kind of attention
     layers: tuple[int, ...]
     block_size: int
     page_bytes: int
@@ -85,54 +75,23 @@ class Layout:
     block_size: int
 
 
-def _cdiv(a: int, b: int) -> int:
-    return -(-a // b)
-
-
 @lru_cache(maxsize=512)
 def layout(m: ModelConfig, tp: int, kv_cache_dtype: str, max_model_len: int, max_num_batched_tokens: int) -> Layout:
     """Return the groups of layers that vLLM makes for the whole model at this tensor parallel size."""
-    kv_heads = max(1, m.num_key_value_heads // tp)
-    token_bytes = layer_token_elements(m, kv_heads) * kv_dtype_bytes(m, kv_cache_dtype)
+    token_bytes = main_kind(m).token_elements(m, tp) * kv_dtype_bytes(m, kv_cache_dtype)
     block = BLOCK_SIZE
     if m.mamba:   # the attention page must hold a Mamba state: platforms/interface.py, _align_hybrid_block_size
-        block = BLOCK_SIZE * _cdiv(mamba_state_bytes(m, tp), BLOCK_SIZE * token_bytes)
-    page = block * token_bytes
-
-    def blocks(kind: str, size: int) -> int:
-        if kind == "mamba":
-            return 1
-        if kind == "sliding":
-            return _cdiv(min(size - 1 + max_num_batched_tokens, max_model_len), block) + 1
-        if kind == "chunked":
-            return _cdiv(min(size + max_num_batched_tokens, max_model_len), block)
-        return _cdiv(max_model_len, block)
-
-    kinds = _layers_by_attention(m)
-    if len(kinds) == 1:
-        (kind, size), layers = next(iter(kinds.items()))
-        return Layout((Group(kind, tuple(layers), block, page, blocks(kind, size)),), block)
-    group_size = _group_size([len(v) for v in kinds.values()])
+        block = BLOCK_SIZE * ceil_div(mamba.state_bytes(m, tp), BLOCK_SIZE * token_bytes)
+    kinds: dict[tuple[Attention, int], list[int]] = {}
+    for i in range(m.num_hidden_layers):
+        kinds.setdefault((kind_of(m, i), size_of(m, i)), []).append(i)
+    group_size = _group_size([len(layers) for layers in kinds.values()])
     groups = []
     for (kind, size), layers in kinds.items():
-        parts = _cdiv(len(layers), group_size)
-        groups += [Group(kind, tuple(layers[i::parts]), block, page, blocks(kind, size)) for i in range(parts)]
+        parts = ceil_div(len(layers), group_size)
+        blocks = kind.blocks(size, block, max_model_len, max_num_batched_tokens)
+        groups += [Group(kind.key, tuple(layers[i::parts]), block, block * token_bytes, blocks) for i in range(parts)]
     return Layout(tuple(groups), block)
-
-
-def _layers_by_attention(m: ModelConfig) -> dict[tuple[str, int], list[int]]:
-    kinds: dict[tuple[str, int], list[int]] = {}
-    for i in range(m.num_hidden_layers):
-        if m.mamba and i in m.mamba.layers:
-            key = ("mamba", 0)
-        elif m.layer_windows and m.layer_windows[i]:
-            key = ("sliding", m.layer_windows[i])
-        elif m.layer_chunks and m.layer_chunks[i]:
-            key = ("chunked", m.layer_chunks[i])
-        else:
-            key = ("full", 0)
-        kinds.setdefault(key, []).append(i)
-    return kinds
 
 
 def _group_size(counts: Sequence[int]) -> int:

@@ -12,6 +12,7 @@ from functools import lru_cache
 
 from workshop.errors import BadInput
 from workshop.plan.allocator import Allocator
+from workshop.plan.attention import main_kind
 from workshop.plan.catalog.config import DTYPE_BYTES, ModelConfig
 from workshop.plan.catalog.gpus import GPU, MIB
 from workshop.plan.deployment import Deployment
@@ -61,12 +62,8 @@ def tp_problem(m: ModelConfig, tp: int) -> str:
     """Return why this tensor parallel size cannot be used, or an empty string."""
     if m.num_attention_heads % tp:
         return f"{tp} does not divide the {m.num_attention_heads} attention heads"
-    if not m.mla:
-        kv = m.num_key_value_heads
-        if kv >= tp and kv % tp:
-            return f"{tp} does not divide the {kv} KV heads"
-        if kv < tp and tp % kv:
-            return f"{tp} is not a multiple of the {kv} KV heads, so they cannot be copied evenly"
+    if problem := main_kind(m).split_problem(m, tp):
+        return problem
     if -(-m.vocab_size // 64) * 64 % tp:
         return f"{tp} does not divide the vocabulary, padded to {-(-m.vocab_size // 64) * 64}"
     widths = [m.intermediate_size] if not m.moe or len(m.moe.layers) < m.num_hidden_layers else []
@@ -165,7 +162,8 @@ def stage_bytes(m: ModelConfig, tp: int, pp: int, stage: int, deep_gemm: bool = 
     deep_gemm: FP8 weights, an FP8 KV cache or MLA on Hopper and newer load DeepGEMM, whose handle takes a workspace.
     """
     memory = Allocator()
-    if deep_gemm and not m.mla:
+    late = main_kind(m).deep_gemm      # loaded with the attention, after the first rope table
+    if deep_gemm and not late:
         memory.alloc(DEEP_GEMM_WORKSPACE)
     before, after = stage_weights(m, stage, pp)
     for w in before:
@@ -178,7 +176,7 @@ def stage_bytes(m: ModelConfig, tp: int, pp: int, stage: int, deep_gemm: bool = 
             memory.alloc(size)
         if tables and (len(tables) == len(m.rope_tables) or not m.layer_windows[i]):
             _build_rope(m, tables.pop(0), memory)      # the second one, if any, is that of the full-attention layers
-            if deep_gemm and m.mla:
+            if deep_gemm and late:
                 memory.alloc(DEEP_GEMM_WORKSPACE)
         for size in rest:
             memory.alloc(size)
@@ -190,8 +188,9 @@ def stage_bytes(m: ModelConfig, tp: int, pp: int, stage: int, deep_gemm: bool = 
 
 def loads_deep_gemm(m: ModelConfig, gpu: GPU, kv_cache_dtype: str) -> bool:
     """True where vLLM 0.25.1 initialises DeepGEMM while loading (vllm/utils/deep_gemm.py)."""
-    fp8_weights = m.quantization is not None and m.quantization.weight_bits == 8 and m.quantization.activation_bits == 8
-    return gpu.hopper_or_newer and (fp8_weights or m.mla is not None or kv_dtype_bytes(m, kv_cache_dtype) == 1)
+    q = m.quantization
+    fp8 = (q is not None and q.weight_bits == q.activation_bits == 8) or kv_dtype_bytes(m, kv_cache_dtype) == 1
+    return gpu.hopper_or_newer and (fp8 or main_kind(m).deep_gemm)
 
 
 def ranks(d: Deployment) -> list[Rank]:
@@ -203,6 +202,6 @@ def ranks(d: Deployment) -> list[Rank]:
         for t in range(tp):
             number = stage * tp + t
             out.append(Rank(number, number // d.gpus_per_node, t, stage, layers, m.num_attention_heads // tp,
-                            1 if m.mla else max(1, m.num_key_value_heads // tp), weight_bytes, stage == 0,
+                            main_kind(m).kv_heads(m, tp), weight_bytes, stage == 0,
                             stage == pp - 1))
     return out

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from workshop.plan.attention import main_kind
 from workshop.plan.capability import BFLOAT16, capability
 from workshop.plan.catalog.config import ModelConfig
 from workshop.plan.catalog.gpus import GIB
@@ -42,9 +43,7 @@ def _dtype(d: Deployment) -> list[str]:
 def _split(d: Deployment) -> list[str]:
     m, out = d.model, []
     if d.tp > 1:
-        heads, kv = m.num_attention_heads // d.tp, m.num_key_value_heads
-        held = f"{kv // d.tp} of {kv} KV heads" if kv >= d.tp else f"1 of {kv} KV heads, each copied {d.tp // kv} times"
-        held = "the one latent, copied to every GPU" if m.mla else held
+        heads, held = m.num_attention_heads // d.tp, main_kind(m).held(m, d.tp)
         out.append(f"Each GPU computes {heads} of {m.num_attention_heads} attention heads and keeps {held}.")
     if d.pp > 1:
         sizes = [len(r) for r in partition_layers(m.num_hidden_layers, d.pp)]

@@ -10,11 +10,12 @@ from collections import Counter
 from dataclasses import dataclass
 from functools import lru_cache
 
+from workshop.plan.attention import kind_of, size_of
 from workshop.plan.catalog.config import ModelConfig
 from workshop.plan.catalog.gpus import GPU
 from workshop.plan.communication import traffic
 from workshop.plan.deployment import Deployment
-from workshop.plan.kv_cache import kv_dtype_bytes, layer_token_elements
+from workshop.plan.kv_cache import kv_dtype_bytes
 from workshop.plan.ranks import stand_ins, whole_bytes
 from workshop.plan.weights import (
     active_parameters,
@@ -29,7 +30,6 @@ EXPERTS_SHARE = 0.878
 MATMUL_SHARE = 0.70          # of the peak FLOP/s that large products reach
 LAYER_US = 26.4              # small kernels of a layer: norms, rope, cache write, attention of a short context
 MOE_LAYER_US = 20.0          # routing and gathering of experts
-MLA_LAYER_US = 26.0          # projections into and out of the latent
 MXFP4_LAYER_US = 25.0        # gpt-oss' kernels for 4-bit experts on Hopper (one run)
 PREFILL_STEP_MS = 4.0        # a first token also waits for the request to be taken in and scheduled
 FP8_LAYER_US = 8.4           # quantising activations
@@ -72,16 +72,15 @@ def _touched_experts(m: ModelConfig, batch: int) -> float:
 
 def _kv_read_bytes(m: ModelConfig, tp: int, kv_cache_dtype: str, context: int) -> int:
     """Bytes of KV cache that one request's step reads on one rank."""
-    heads = max(1, m.num_key_value_heads // tp)
-    each = layer_token_elements(m, heads) * kv_dtype_bytes(m, kv_cache_dtype)
-    windows = m.layer_windows or (None,) * m.num_hidden_layers
-    return sum(min(context, windows[i] or context) for i in m.attention_layers) * each
+    layers = ((kind_of(m, i), size_of(m, i)) for i in range(m.num_hidden_layers))
+    elements = sum(kind.token_elements(m, tp) * kind.kept(context, size) for kind, size in layers)
+    return elements * kv_dtype_bytes(m, kv_cache_dtype)
 
 
 def _small_kernels_ms(m: ModelConfig) -> float:
     layers = m.num_hidden_layers
     us = layers * LAYER_US + (len(m.moe.layers) * MOE_LAYER_US if m.moe else 0)
-    us += layers * MLA_LAYER_US if m.mla else 0
+    us += sum(kind_of(m, i).kernels_us for i in range(layers))
     us += layers * EXTRA_NORMS_US if m.traits.norms == 4 else 0
     us += len(m.moe.layers) * MXFP4_LAYER_US if m.moe and m.quantization and m.quantization.method == "mxfp4" else 0
     us += layers * FP8_LAYER_US if m.quantization and m.quantization.activation_bits == 8 else 0

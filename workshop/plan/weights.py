@@ -9,98 +9,11 @@ from __future__ import annotations
 import fnmatch
 import math
 import re
-from dataclasses import dataclass
 from functools import lru_cache
 
+from workshop.plan import attention
 from workshop.plan.catalog.config import DTYPE_BYTES, ModelConfig, Quantization
-
-VOCAB_PADDING = 64      # vocab_parallel_embedding.py, DEFAULT_VOCAB_PADDING_SIZE
-
-
-@dataclass(frozen=True)
-class Weight:
-    """One tensor of shape [copies, rows, cols]; split names how a tensor-parallel rank gets its share.
-
-    split: column (rows / TP), row (cols / TP), qkv (query rows / TP, KV rows / min(TP, KV heads)), vocab (padded rows
-    / TP), vector (rows / TP, no cols), replicated.
-    """
-
-    name: str
-    rows: int
-    cols: int = 1
-    split: str = "replicated"
-    copies: int = 1                 # experts
-    quantizable: bool = False
-    bias: bool = False
-    kv_heads: int = 0               # for qkv
-    kv_rows: int = 0                # rows of K and V together, for qkv
-    bytes_each: int = 0             # 0: the model's dtype
-    shards: int = 1                 # logical parts with a scale each (q, k, v; gate, up)
-
-    def elements(self) -> int:
-        """Elements in the checkpoint: neither padded nor replicated."""
-        return self.copies * self.rows * self.cols + (self.rows if self.bias else 0)
-
-    def shape_on_rank(self, tp: int) -> tuple[int, int]:
-        """Rows and columns of one copy on one of `tp` ranks."""
-        if self.split == "qkv":
-            kv = self.kv_rows // min(tp, self.kv_heads)
-            return (self.rows - self.kv_rows) // tp + kv, self.cols
-        if self.split == "vocab":
-            return -(-self.rows // VOCAB_PADDING) * VOCAB_PADDING // tp, self.cols
-        if self.split in ("column", "vector"):
-            return -(-self.rows // tp), self.cols
-        if self.split == "row":
-            return self.rows, -(-self.cols // tp)
-        return self.rows, self.cols
-
-    def bias_on_rank(self, tp: int) -> int:
-        return (self.rows if self.split == "row" else self.shape_on_rank(tp)[0]) if self.bias else 0
-
-
-def _attention(m: ModelConfig) -> list[Weight]:
-    t, h, d = m.traits, m.hidden_size, m.head_dim
-    q, kv = m.num_attention_heads * d, 2 * m.num_key_value_heads * d
-    out = [Weight("self_attn.qkv_proj", q + kv, h, "qkv", quantizable=True, bias=t.qkv_bias, shards=3,
-                  kv_heads=m.num_key_value_heads, kv_rows=kv),
-           Weight("self_attn.o_proj", h, q, "row", quantizable=True, bias=t.o_bias)]
-    if t.qk_norm == "head":
-        out += [Weight("self_attn.q_norm", d), Weight("self_attn.k_norm", d)]
-    elif t.qk_norm == "full":
-        out += [Weight("self_attn.q_norm", q), Weight("self_attn.k_norm", kv // 2)]
-    if t.sinks:
-        out.append(Weight("self_attn.sinks", m.num_attention_heads, split="vector"))
-    return out
-
-
-def _mla(m: ModelConfig) -> list[Weight]:
-    a, n, h = m.mla or m.latent_projections, m.num_attention_heads, m.hidden_size
-    qk = a.qk_nope_head_dim + a.qk_rope_head_dim
-    latent = a.kv_lora_rank + a.qk_rope_head_dim
-    if a.q_lora_rank:
-        out = [Weight("self_attn.fused_qkv_a_proj", a.q_lora_rank + latent, h, quantizable=True, shards=2),
-               Weight("self_attn.q_a_layernorm", a.q_lora_rank),
-               Weight("self_attn.q_b_proj", n * qk, a.q_lora_rank, "column", quantizable=True)]
-    else:
-        out = [Weight("self_attn.q_proj", n * qk, h, "column", quantizable=True),
-               Weight("self_attn.kv_a_proj_with_mqa", latent, h, quantizable=True)]
-    return [*out, Weight("self_attn.kv_a_layernorm", a.kv_lora_rank),
-            Weight("self_attn.kv_b_proj", n * (a.qk_nope_head_dim + a.v_head_dim), a.kv_lora_rank, "column",
-                   quantizable=True),
-            Weight("self_attn.o_proj", h, n * a.v_head_dim, "row", quantizable=True)]
-
-
-def _mamba(m: ModelConfig) -> list[Weight]:
-    s, h = m.mamba, m.hidden_size
-    inner = s.expand * h
-    return [Weight("mamba.conv1d", inner, s.d_conv, "column", bias=True),
-            Weight("mamba.in_proj", 2 * inner, h, "column", quantizable=True, shards=2),
-            Weight("mamba.x_proj", s.dt_rank + 2 * s.d_state, inner, "row"),
-            Weight("mamba.dt_proj", inner, s.dt_rank, "column", bias=True),
-            Weight("mamba.A", inner, s.d_state, "column", bytes_each=4), Weight("mamba.D", inner, split="vector"),
-            Weight("mamba.out_proj", h, inner, "row", quantizable=True),
-            Weight("mamba.dt_layernorm", s.dt_rank), Weight("mamba.b_layernorm", s.d_state),
-            Weight("mamba.c_layernorm", s.d_state)]
+from workshop.plan.weight import Weight
 
 
 def _dense_mlp(m: ModelConfig, width: int, prefix: str = "mlp") -> list[Weight]:
@@ -131,16 +44,15 @@ def _moe_mlp(m: ModelConfig) -> list[Weight]:
 @lru_cache(maxsize=4096)
 def layer_weights(m: ModelConfig, index: int) -> tuple[Weight, ...]:
     """Return the weights of decoder layer `index`."""
-    is_mamba = m.mamba and index in m.mamba.layers
-    mixer = _mamba(m) if is_mamba else _mla(m) if m.mla or m.latent_projections else _attention(m)
+    mixer = attention.kind_of(m, index).weights(m)
     mlp = _moe_mlp(m) if m.moe and index in m.moe.layers else _dense_mlp(m, m.intermediate_size)
     norms = [Weight(f"norm{i}", m.hidden_size, bias=m.traits.norm_bias) for i in range(m.traits.norms)]
     return tuple(mixer + mlp + norms)
 
 
-def layer_kind(m: ModelConfig, index: int) -> tuple[bool, bool]:
-    """(is Mamba, has experts): layers of one kind have the same weights."""
-    return bool(m.mamba and index in m.mamba.layers), bool(m.moe and index in m.moe.layers)
+def layer_kind(m: ModelConfig, index: int) -> tuple[tuple[Weight, ...], bool]:
+    """(weights of attention, has experts): layers of one kind have the same weights."""
+    return tuple(attention.kind_of(m, index).weights(m)), bool(m.moe and index in m.moe.layers)
 
 
 def layers_by_kind(m: ModelConfig, indices: range) -> list[tuple[int, int]]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from workshop.learn.html import Html, bar, div, join, muted, panel, span, tag, tiles
 from workshop.learn.numbers import size
 from workshop.learn.widgets.kv_cache.case import State, reserved_tokens
+from workshop.plan.attention import main_kind
 from workshop.plan.catalog.config import ModelConfig
-from workshop.plan.kv_cache import BLOCK_SIZE, kv_cache_bytes_per_token, layer_token_elements
+from workshop.plan.kv_cache import BLOCK_SIZE, kv_cache_bytes_per_token
 
 SIGNS = {
     "coming": "not yet here",
@@ -82,7 +83,7 @@ def _foot(state: State, model: ModelConfig) -> Html:
     pool_tokens, empty = len(state.pool) * BLOCK_SIZE, state.used * BLOCK_SIZE - state.tokens
     each, layers, reserved = kv_cache_bytes_per_token(model), len(model.attention_layers), reserved_tokens(state)
     heads = "one latent" if model.mla else f"2 × {model.num_key_value_heads} heads × {model.head_dim}"
-    element = each // (layers * layer_token_elements(model))
+    element = each // (layers * main_kind(model).token_elements(model))
     parts = [
         f"One token: {heads} × {layers} layers × {element} bytes = {size(each)}. ",
         f"Taken but still empty: {empty} slots, less than one block a request. ",

@@ -1,0 +1,51 @@
+"""One weight: its shape, and what a tensor-parallel rank holds of it.
+
+Source: vLLM 0.25.1, model_executor/layers/linear.py and vocab_parallel_embedding.py.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+VOCAB_PADDING = 64      # vocab_parallel_embedding.py, DEFAULT_VOCAB_PADDING_SIZE
+
+
+@dataclass(frozen=True)
+class Weight:
+    """One tensor of shape [copies, rows, cols]; split names how a tensor-parallel rank gets its share.
+
+    split: column (rows / TP), row (cols / TP), qkv (query rows / TP, KV rows / min(TP, KV heads)), vocab (padded rows
+    / TP), vector (rows / TP, no cols), replicated.
+    """
+
+    name: str
+    rows: int
+    cols: int = 1
+    split: str = "replicated"
+    copies: int = 1                 # experts
+    quantizable: bool = False
+    bias: bool = False
+    kv_heads: int = 0               # for qkv
+    kv_rows: int = 0                # rows of K and V together, for qkv
+    bytes_each: int = 0             # 0: the model's dtype
+    shards: int = 1                 # logical parts with a scale each (q, k, v; gate, up)
+
+    def elements(self) -> int:
+        """Elements in the checkpoint: neither padded nor replicated."""
+        return self.copies * self.rows * self.cols + (self.rows if self.bias else 0)
+
+    def shape_on_rank(self, tp: int) -> tuple[int, int]:
+        """Rows and columns of one copy on one of `tp` ranks."""
+        if self.split == "qkv":
+            kv = self.kv_rows // min(tp, self.kv_heads)
+            return (self.rows - self.kv_rows) // tp + kv, self.cols
+        if self.split == "vocab":
+            return -(-self.rows // VOCAB_PADDING) * VOCAB_PADDING // tp, self.cols
+        if self.split in ("column", "vector"):
+            return -(-self.rows // tp), self.cols
+        if self.split == "row":
+            return self.rows, -(-self.cols // tp)
+        return self.rows, self.cols
+
+    def bias_on_rank(self, tp: int) -> int:
+        return (self.rows if self.split == "row" else self.shape_on_rank(tp)[0]) if self.bias else 0
