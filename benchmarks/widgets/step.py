@@ -15,10 +15,11 @@ import time
 from collections.abc import Callable
 
 from workshop.engine.metrics import Metrics
-from workshop.learn.widgets import metrics_panel
 from workshop.learn.widgets.kv_cache.view import KvCacheExplorer
 from workshop.learn.widgets.logprobs_view import cells, viewer_html
 from workshop.learn.widgets.memory_sliders import MemorySliders
+from workshop.learn.widgets.metrics import picture as metrics
+from workshop.learn.widgets.metrics.view import KEPT
 from workshop.learn.widgets.parallelism_explorer import ParallelismExplorer
 from workshop.learn.widgets.reconcile.case import LOGS
 from workshop.learn.widgets.reconcile.view import compared
@@ -65,14 +66,14 @@ def measure() -> dict[str, dict[str, float]]:
     path = LOGS / "llama-3.1-405b-fp8_tp4_h200.log"
     looks = [Metrics(time=1000 + second, requests_running=second % 9, requests_waiting=2, preemptions_total=0,
                      kv_cache_usage=(second % 100) / 100, prompt_tokens_total=10 * second,
-                     generation_tokens_total=50.0 * second) for second in range(metrics_panel.KEPT)]
+                     generation_tokens_total=50.0 * second) for second in range(KEPT)]
     tokens = cells(logprobs.rows({"choices": [{"logprobs": {
         "tokens": ["a"] * 200, "token_logprobs": [-1.0] * 200,
         "top_logprobs": [{"a": -1.0, **{f"t{i}": -2.0 - i for i in range(8)}}] * 200}}]}))
     steps = {"memory sliders": random_steps(MemorySliders().controls, generator),
              "parallelism explorer": random_steps(ParallelismExplorer().controls, generator), "KV growth": play,
              "reconcile view": lambda: compared(path, None, "h200"),
-             "metrics, ten minutes": lambda: metrics_panel.panel_html(looks),
+             "metrics, ten minutes": lambda: metrics.picture(looks),
              CLICKS[0]: lambda: viewer_html(tokens),
              "one plan": lambda: plan("llama-3.1-70b", "h200", max_model_len=generator.randrange(1000, 100_000))}
     found = {}

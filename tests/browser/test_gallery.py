@@ -29,10 +29,11 @@ LogprobsViewer([row("prompt", 0, "Boston"), row("prompt", 1, " is", (" was", .5)
     row("completion", 1, " moon", (" city", .7), (" moon", .001))])"""
 TIMELINE = """from workshop.learn.timeline import Span, Timeline
 Timeline([Span(f"{n}: {20 * n} tokens", 0.1 * n, 0.1 * n + 0.05, 0.1 * n + 0.2 * n, 20 * n) for n in range(1, 13)])"""
-METRICS = f"""from {WIDGETS}.metrics_panel import MetricsPanel, panel_html
+METRICS = f"""from {WIDGETS}.metrics.picture import picture
+from {WIDGETS}.metrics.view import MetricsPanel
 from workshop.engine.metrics import Metrics
 panel = MetricsPanel("http://127.0.0.1:9/v1")
-panel.picture.value = panel_html([Metrics(time=s, requests_running=s % 5, requests_waiting=s % 3,
+panel.picture.value = picture([Metrics(time=s, requests_running=s % 5, requests_waiting=s % 3,
     kv_cache_usage=s / 40, prompt_tokens_total=10 * s, generation_tokens_total=s ** 2, preemptions_total=s // 10)
     for s in range(30)])
 panel"""

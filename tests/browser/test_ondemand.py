@@ -30,7 +30,7 @@ EXPLORE = """from workshop.learn.widgets.sampling_explorer import SamplingExplor
 llm = panel.connect()
 SamplingExplorer(llm)"""
 WORK = """from workshop.learn.timeline import Timeline, ask
-from workshop.learn.widgets.metrics_panel import MetricsPanel
+from workshop.learn.widgets.metrics.view import MetricsPanel
 watching = MetricsPanel(llm, every_s=0.5)
 watching.look()
 display(Timeline(ask(llm, ["Boston is a"] * 8, at_once=4, max_tokens=[40] * 8)))
