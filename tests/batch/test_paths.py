@@ -6,6 +6,8 @@ import errno
 import json
 import os
 import shutil
+import threading
+import time
 
 import pytest
 
@@ -96,23 +98,38 @@ def test_answers_without_their_record_are_not_mixed_with_others(prompts, tmp_pat
     assert out.read_bytes() == before
 
 
-def links(folder):
-    """Other names of out.jsonl and out.parquet's journal."""
-    return [(folder / "out.jsonl", folder / "symbolic.jsonl", os.symlink), (folder / "out.jsonl", folder / "hard.jsonl",
-            os.link), (folder / "out.jsonl", folder / "sub" / "far.jsonl", os.symlink),
-            (folder / "out.parquet.jsonl", folder / "journal.jsonl", os.link)]
-
-
-@pytest.mark.parametrize("which", range(4))
-def test_a_second_run_is_refused_by_whatever_name_the_output_is_called(which, tmp_path):
+@pytest.mark.parametrize(("output", "journal", "other", "link"), [
+    ("out.jsonl", "out.jsonl", "out.jsonl", None), ("out.jsonl", "out.jsonl", "symbolic.jsonl", os.symlink),
+    ("out.jsonl", "out.jsonl", "sub/far.jsonl", os.symlink), ("out.jsonl", "out.jsonl", "hard.jsonl", os.link),
+    ("out.parquet", "out.parquet.jsonl", "journal.jsonl", os.link),
+    ("out.parquet", "out.parquet.jsonl", "out.parquet.jsonl", None)])
+def test_a_second_run_is_refused_by_whatever_name_the_output_is_called(output, journal, other, link, tmp_path, faulty,
+                                                                       quick):
+    """Also once every file beside it that looks like a lock was removed."""
     (tmp_path / "sub").mkdir()
-    journal, other, link = links(tmp_path)[which]
-    first = Lock(Paths(str(journal).replace(".parquet.jsonl", ".parquet")))
-    link(journal, other)
+    prompts, server = tmp_path / "in.txt", faulty(delay_s=0.05)
+    prompts.write_text("".join(f"p{number}\n" for number in range(30)))
+    first = batch.Batch(prompts, tmp_path / output, url=server.url, limits=quick, concurrency=1)
+    thread = threading.Thread(target=first.run)
+    thread.start()
+    while not (tmp_path / journal).exists() or not (tmp_path / journal).stat().st_size:
+        assert thread.is_alive()
+        time.sleep(0.005)
     for path in tmp_path.glob("*.lock"):
         path.unlink()
-    with pytest.raises(WorkshopError, match="Another run writes"):
-        Lock(Paths(other))
+    if link:
+        link(tmp_path / journal, tmp_path / other)
+    with pytest.raises(WorkshopError, match=r"Another run writes|has the name of|says what it came from, is lost"):
+        batch.run(prompts, tmp_path / other, url=server.url, limits=quick)
+    thread.join()
+    assert sorted(server.asked) == sorted(prompts.read_text().split())      # once each
+
+
+def test_a_hard_link_with_a_copy_of_the_record_is_the_same_output(tmp_path):
+    first = Lock(Paths(tmp_path / "out.jsonl"))
+    os.link(tmp_path / "out.jsonl", tmp_path / "hard.jsonl")
+    with pytest.raises(WorkshopError, match=f"Another run writes.*(process {os.getpid()} on|another process)"):
+        Lock(Paths(tmp_path / "hard.jsonl"))
     first.release()
 
 
