@@ -6,16 +6,22 @@ import hashlib
 import json
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import unquote
 
 COMMIT = "c" * 40
 
 
 class FakeHub:
-    """Serves {name: bytes} as one model; `gated` wants a token, `cut` breaks them off at that byte."""
+    """Serves {name: bytes} as one model; `gated` wants a token, `cut` breaks them off at that byte.
+
+    It can also lie: `lies` replaces fields of the answer about the model, `page` answers everything with a web page,
+    `elsewhere` sends whoever asks for a file to another server. `tokens`: what Authorization said, each time.
+    """
 
     def __init__(self, hub_id: str, files: dict[str, bytes]):
         self.hub_id, self.files = hub_id, files
-        self.gated, self.cut, self.ranges = "", 0, []
+        self.gated, self.cut, self.ranges, self.tokens = "", 0, [], []
+        self.lies, self.page, self.elsewhere = {}, "", ""
         hub = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -29,15 +35,20 @@ class FakeHub:
                 hub.answer(self, body=True)
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self.server.server_port}"
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        threading.Thread(target=self.server.serve_forever, args=(0.01,), daemon=True).start()
 
     def close(self) -> None:
         self.server.shutdown()
         self.server.server_close()
 
     def answer(self, request: BaseHTTPRequestHandler, body: bool) -> None:
-        path = request.path.split("?")[0]
-        if self.gated and request.headers.get("Authorization") != f"Bearer {self.gated}":
+        path = unquote(request.path.split("?")[0])
+        self.tokens.append(request.headers.get("Authorization"))
+        if self.page and (self.page == "all" or "/resolve/" in path):
+            self._send(request, 200, b"<html>Please log in</html>", {"Content-Type": "text/html; charset=utf-8"})
+        elif self.elsewhere and "/resolve/" in path:
+            self._send(request, 302, b"", {"Location": self.elsewhere + request.path})
+        elif self.gated and request.headers.get("Authorization") != f"Bearer {self.gated}":
             self._send(request, 403, b'{"error": "gated"}', {"X-Error-Code": "GatedRepo",
                                                              "X-Error-Message": "Access to this model is restricted."})
         elif path.startswith(f"/api/models/{self.hub_id}"):
@@ -48,10 +59,12 @@ class FakeHub:
             self._send(request, 404, b"{}", {"X-Error-Code": "RepoNotFound"})
 
     def _info(self) -> dict:
-        siblings = [{"rfilename": name, "size": len(data), "blobId": "b" * 40,
+        siblings = [{"rfilename": name, "size": len(data),
+                     "blobId": hashlib.sha1(f"blob {len(data)}\0".encode() + data).hexdigest(),
                      **({"lfs": {"size": len(data), "sha256": hashlib.sha256(data).hexdigest(), "pointerSize": 130}}
                         if name.endswith(".safetensors") else {})} for name, data in self.files.items()]
-        return {"id": self.hub_id, "modelId": self.hub_id, "sha": COMMIT, "private": False, "siblings": siblings}
+        return {"id": self.hub_id, "modelId": self.hub_id, "sha": COMMIT, "private": False, "siblings": siblings,
+                **self.lies}
 
     def _file(self, request: BaseHTTPRequestHandler, name: str, body: bool) -> None:
         data = self.files[name]

@@ -10,7 +10,7 @@ import contextlib
 import json
 import re
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
 from pathlib import Path
@@ -67,7 +67,7 @@ def hub_id(model: str) -> str:
     from workshop.launch.slurm import RECIPES
     from workshop.plan.catalog import load_model
 
-    if re.fullmatch(r"[\w.-]+/[\w.-]+", model) and not model.startswith("."):
+    if re.fullmatch(r"[\w-][\w.-]{0,95}/[\w-][\w.-]{0,95}", model, re.ASCII):
         return model
     name = RECIPES[model].model if model in RECIPES else model
     ids = load_model(name).hub_ids
@@ -79,7 +79,10 @@ def hub_id(model: str) -> str:
 
 def target_folder(hub: str, to: str | Path) -> Path:
     """Return where the model goes: TO/name, or TO itself if it is called so already."""
-    place = Path(to).expanduser().resolve()
+    try:
+        place = Path(to).expanduser().resolve()
+    except (OSError, RuntimeError, ValueError):
+        raise BadInput(f"{str(to)[:80]!r} cannot be the name of a folder.", "Give another with --to.") from None
     name = hub.split("/")[-1]
     return place if place.name == name else place / name
 
@@ -141,7 +144,7 @@ def download(remote: Remote, folder: Path, token: str | None = None,
         prefetch_hub.fetch(remote.hub_id, remote.revision, list(remote.files), folder, token)
     finally:
         done.set()
-    _let_everybody_read(folder)
+    _let_everybody_read(folder, remote.files)
 
 
 def _watch(remote: Remote, folder: Path, report: Callable[[Progress], None], done: threading.Event) -> None:
@@ -158,12 +161,15 @@ def _watch(remote: Remote, folder: Path, report: Callable[[Progress], None], don
                         f"{have / 1e9:.1f} of {remote.bytes / 1e9:.1f} GB, {len(remote.files)} files"))
 
 
-def _let_everybody_read(folder: Path) -> None:
+def _let_everybody_read(folder: Path, files: Iterable[File]) -> None:
     """Give others what the folder itself gives them: downloaded shards are often readable by their owner alone."""
     bits = folder.stat().st_mode & 0o055
-    for path in folder.rglob("*"):
+    ours = {place for file in files for place in ((folder / file.name), *(folder / file.name).parents)
+            if folder in place.parents}
+    for path in ours:
         with contextlib.suppress(OSError):
-            path.chmod(path.stat().st_mode | (bits if path.is_dir() else bits & 0o044))
+            if not path.is_symlink():       # a link's target may be somebody's private file
+                path.chmod(path.stat().st_mode | (bits if path.is_dir() else bits & 0o044))
 
 
 def verify(folder: Path, remote: Remote | None = None, *, checksums: bool = False,
@@ -190,7 +196,7 @@ def verify(folder: Path, remote: Remote | None = None, *, checksums: bool = Fals
             found.problems.append(f"{file.name} is missing.")
         elif path.stat().st_size != file.size:
             found.problems.append(f"{file.name} has {path.stat().st_size} bytes, and the Hub says {file.size}.")
-        elif checksums and file.sha256 and prefetch_hub.digest(path) != file.sha256:
+        elif checksums and not file.is_whole(path):
             found.problems.append(f"{file.name} has another checksum than on the Hub.")
     found.problems = list(dict.fromkeys(found.problems))
     found.notes.append(who_sees(folder))

@@ -10,29 +10,42 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import re
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import quote
 
 import httpx
 
-from workshop.errors import WorkshopError
+from workshop.errors import BadInput, WorkshopError
+from workshop.launch import slurm_weights
 from workshop.launch.home import cannot_write
 
 HUB = "https://huggingface.co"
 WORKERS = 4
 CHUNK_BYTES = 1 << 20
 TRIES = 5                 # of one file, as long as none of them brings anything
+DIGEST = re.compile("[0-9a-f]{0,128}")     # also in the names of parts, so nothing else may stand there
 TIMEOUT = httpx.Timeout(60.0, connect=15.0)
 
 
 @dataclass(frozen=True)
 class File:
-    """One file of a model on the Hub; sha256 is known of the large ones."""
+    """One file of a model on the Hub; sha256 is known of the large ones, git's own digest of the others."""
 
     name: str
     size: int
     sha256: str = ""
+    blob: str = ""
+
+    def is_whole(self, path: Path) -> bool:
+        """Return whether what lies there has the promised size and digest (reads all of it)."""
+        if path.stat().st_size != self.size:
+            return False
+        if self.sha256:
+            return digest(path) == self.sha256
+        return not self.blob or digest(path, "sha1", f"blob {self.size}\0".encode()) == self.blob
 
 
 def endpoint() -> str:
@@ -44,13 +57,15 @@ def saved_token() -> str | None:
     """Return the token that is set (HF_TOKEN) or was saved by `hf auth login`, if any."""
     if token := os.environ.get("HF_TOKEN", "").strip():
         return token
-    home = Path(os.environ.get("HF_HOME") or "~/.cache/huggingface").expanduser()
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError, ValueError, RuntimeError):
+        home = Path(os.environ.get("HF_HOME") or "~/.cache/huggingface").expanduser()
         return (home / "token").read_text().strip() or None
     return None
 
 
 def _headers(token: str | None) -> dict[str, str]:
+    if token and not re.fullmatch("[!-~]+", token):     # the HTTP library would show it in its complaint
+        raise BadInput("The token holds a space, or a letter that no token has.", "Set HF_TOKEN to the token alone.")
     return {"Authorization": f"Bearer {token}"} if token else {}
 
 
@@ -60,19 +75,44 @@ def list_files(hub_id: str, token: str | None = None) -> tuple[str, list[File]]:
     Raises:
         WorkshopError: the Hub is not reached, there is no such model, or it is gated and this token may not have it.
     """
+    headers = _headers(token)
     try:
-        answer = httpx.get(f"{endpoint()}/api/models/{hub_id}", params={"blobs": "true"}, headers=_headers(token),
+        answer = httpx.get(f"{endpoint()}/api/models/{hub_id}", params={"blobs": "true"}, headers=headers,
                            timeout=TIMEOUT, follow_redirects=True)
         answer.raise_for_status()
-        info = answer.json()
-        files = [File(each["rfilename"], int(each.get("size") or 0), (each.get("lfs") or {}).get("sha256", ""))
-                 for each in info["siblings"]]
-    except (httpx.HTTPError, ValueError, KeyError) as error:
+        commit, files = _read_list(answer.json())
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
         raise explain(hub_id, error) from None
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise WorkshopError(f"{endpoint()} does not answer with a list of files, as the Hub does.",
+                            "A login page or a proxy may stand in between: open that address in a browser here; "
+                            "HF_ENDPOINT names a mirror.") from None
     # The list of a gated model is public, its files are not: ask for the one that every model has.
     with contextlib.suppress(StopIteration):
         small = next(file for file in files if file.name == "config.json")
-        _probe(hub_id, info["sha"], small.name, token)
+        _probe(hub_id, commit, small.name, token)
+    return commit, files
+
+
+def _read_list(info: dict) -> tuple[str, list[File]]:
+    """Return (commit, files) of the Hub's answer. Nothing in it is trusted: it may come from a mirror.
+
+    Raises:
+        WorkshopError: a name that would lie outside the model's folder.
+        ValueError, KeyError, TypeError, AttributeError: no such list.
+    """
+    files = []
+    for each in info["siblings"]:
+        lfs = each.get("lfs") or {}
+        file = File(each["rfilename"], each.get("size") or 0, lfs.get("sha256") or "", each.get("blobId") or "")
+        if not slurm_weights.stays_inside(file.name):
+            raise WorkshopError(f"{endpoint()} lists a file {str(file.name)[:80]!r}, which is no name inside a folder.",
+                                "Nothing was downloaded. Take the Hub itself, or another mirror (HF_ENDPOINT).")
+        if type(file.size) is not int or file.size < 0 or not DIGEST.fullmatch(file.sha256 + file.blob):
+            raise ValueError(file)
+        files.append(file)
+    if not DIGEST.fullmatch(info["sha"]) or not info["sha"]:
+        raise ValueError(info["sha"])
     return info["sha"], files
 
 
@@ -85,7 +125,7 @@ def _probe(hub_id: str, commit: str, name: str, token: str | None) -> None:
 
 
 def _address(hub_id: str, commit: str, name: str) -> str:
-    return f"{endpoint()}/{hub_id}/resolve/{commit}/{name}"
+    return f"{endpoint()}/{hub_id}/resolve/{commit}/{quote(name)}"
 
 
 def fetch(hub_id: str, commit: str, files: list[File], folder: Path, token: str | None = None) -> None:
@@ -102,22 +142,24 @@ def fetch(hub_id: str, commit: str, files: list[File], folder: Path, token: str 
                 part.result()
         except BaseException as error:
             pool.shutdown(wait=False, cancel_futures=True)
-            if isinstance(error, httpx.HTTPError | OSError):
+            if isinstance(error, httpx.HTTPError | httpx.InvalidURL | OSError):
                 raise explain(hub_id, error) from None
             raise
 
 
 def _fetch_file(client: httpx.Client, hub_id: str, commit: str, file: File, folder: Path) -> None:
     target = folder / file.name
+    if not target.parent.resolve().is_relative_to(folder.resolve()):
+        raise WorkshopError(f"{target.parent} is a link that leads out of {folder}.", "Remove that link.")
     if target.is_file() and target.stat().st_size == file.size:
         return
     # The part carries the commit's mark: a part of an older version is no beginning of a newer one.
-    part = target.with_name(f"{target.name}.{(file.sha256 or commit)[:12]}.part")
+    part = target.with_name(f"{target.name}.{(file.sha256 or file.blob or commit)[:12]}.part")
     part.parent.mkdir(parents=True, exist_ok=True)
     left = TRIES
     while (have := part.stat().st_size if part.exists() else 0) < file.size or not part.exists():
         try:
-            _append(client, _address(hub_id, commit, file.name), part, have)
+            _append(client, _address(hub_id, commit, file.name), part, have, file.size)
         except httpx.HTTPStatusError as error:
             if error.response.status_code < 500:
                 raise
@@ -133,30 +175,39 @@ def _fetch_file(client: httpx.Client, hub_id: str, commit: str, file: File, fold
     _finish(part, target, file)
 
 
-def _append(client: httpx.Client, address: str, part: Path, have: int) -> None:
+def _append(client: httpx.Client, address: str, part: Path, have: int, size: int) -> None:
+    """Write what comes behind what is there; of more than was promised, one byte more is kept, as a proof."""
     headers = {"Range": f"bytes={have}-"} if have else {}
     with client.stream("GET", address, headers={**headers, "Accept-Encoding": "identity"}) as answer:
         answer.raise_for_status()
+        if answer.headers.get("Content-Type", "").startswith("text/html"):
+            raise WorkshopError(f"{address.split('?')[0]} answers with a web page instead of the file.",
+                                "A login page or a proxy may stand in between: open that address in a browser here.")
         resumed = answer.status_code == 206      # 200: the server does not know ranges, and begins again
-        with part.open("ab" if resumed else "wb") as file:
+        left = size + 1 - (have if resumed else 0)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | (os.O_APPEND if resumed else os.O_TRUNC)
+        with open(os.open(part, flags, 0o666), "wb") as file:
             for chunk in answer.iter_bytes():    # as they come: a break loses nothing that has arrived
-                file.write(chunk)
+                file.write(chunk[:left])
+                left -= len(chunk)
+                if left <= 0:
+                    return
 
 
 def _finish(part: Path, target: Path, file: File) -> None:
     """Give a whole part its name; one that is not what the Hub promised is thrown away."""
-    size = part.stat().st_size
-    if size != file.size or (file.sha256 and digest(part) != file.sha256):
+    if not file.is_whole(part):
+        size = part.stat().st_size
         part.unlink()
         raise WorkshopError(f"{file.name} came damaged ({size} of {file.size} bytes, or another checksum).",
                             "Run the same command again: it is downloaded anew.")
     os.replace(part, target)
 
 
-def digest(path: Path) -> str:
-    """Return the SHA-256 of a file."""
+def digest(path: Path, kind: str = "sha256", before: bytes = b"") -> str:
+    """Return the digest of a file with `before` in front of it."""
     with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+        return hashlib.file_digest(file, lambda: hashlib.new(kind, before, usedforsecurity=False)).hexdigest()
 
 
 def explain(hub_id: str, error: Exception) -> WorkshopError:
@@ -174,7 +225,8 @@ def explain(hub_id: str, error: Exception) -> WorkshopError:
                              "Compare the spelling with its page; for a private or gated one set HF_TOKEN.")
     if isinstance(error, OSError) and error.errno:
         return cannot_write(Path(error.filename or "the folder"), error)
-    said = (str(error).strip().splitlines() or [type(error).__name__])[0][:200].rstrip(".")
+    said = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    said = re.sub(r"[?]\S*", "", said)[:200].rstrip(".")      # what follows ? in an address may be a signature
     return WorkshopError(f"The Hub is not reached, or broke off: {said}.",
                          "Run it again: what has come is kept. Compute nodes rarely have internet: use a login or "
                          "transfer node; behind a proxy set HTTPS_PROXY.")

@@ -10,7 +10,14 @@ from pathlib import Path
 from workshop.errors import WorkshopError
 
 INDEX = "model.safetensors.index.json"
+LONGEST_NAME, LONGEST_PART = 1000, 200      # of a file: file systems take 255 bytes a part, and .part files need some
 HEADER_LIMIT_BYTES = 100 * 2**20     # safetensors' own limit
+
+
+def stays_inside(name: object) -> bool:
+    """Return whether a file of that name, said by an index or a mirror, lies in the model's folder, on every system."""
+    return (isinstance(name, str) and name.isprintable() and not set(name) & set('\\:') and len(name) <= LONGEST_NAME
+            and all(part not in ("", ".", "..") and len(part.encode()) <= LONGEST_PART for part in name.split("/")))
 
 
 def shards(folder: Path) -> list[Path]:
@@ -19,7 +26,9 @@ def shards(folder: Path) -> list[Path]:
     if index.is_file():
         try:
             names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
-        except (ValueError, KeyError, AttributeError):
+            if not all(map(stays_inside, names)):
+                raise ValueError(names)
+        except (ValueError, KeyError, AttributeError, TypeError, RecursionError, OSError):
             raise WorkshopError(f"The index {index} cannot be read.", f"Download it again: {again(folder)}") from None
         return [folder / name for name in names]
     return sorted(folder.glob("*.safetensors")) or sorted(folder.glob("pytorch_model*.bin"))
@@ -60,9 +69,9 @@ def tensors(path: Path) -> set[str]:
         try:
             header = json.loads(file.read(length))
             held = {name: entry["data_offsets"][1] for name, entry in header.items() if name != "__metadata__"}
-        except (ValueError, KeyError, TypeError):
+            expected = 8 + length + max(held.values(), default=0)
+        except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError):
             raise WorkshopError(f"The header of {path.name} is damaged.", "Download it again.") from None
-    expected = 8 + length + max(held.values(), default=0)
     if size != expected:
         raise WorkshopError(f"{path.name} has {size} bytes, and its header promises {expected}.", "Download it again.")
     return set(held)
