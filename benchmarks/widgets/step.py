@@ -17,10 +17,10 @@ from collections.abc import Callable
 from workshop.engine.metrics import Metrics
 from workshop.learn.widgets.kv_cache.view import KvCacheExplorer
 from workshop.learn.widgets.logprobs_view import cells, viewer_html
-from workshop.learn.widgets.memory_sliders import MemorySliders
+from workshop.learn.widgets.memory.view import MemorySliders
 from workshop.learn.widgets.metrics import picture as metrics
 from workshop.learn.widgets.metrics.view import KEPT
-from workshop.learn.widgets.parallelism_explorer import ParallelismExplorer
+from workshop.learn.widgets.parallelism.view import ParallelismExplorer
 from workshop.learn.widgets.reconcile.case import LOGS
 from workshop.learn.widgets.reconcile.view import compared
 from workshop.plan.parallelism import plan

@@ -68,9 +68,9 @@ COURSE = """from workshop.learn.course_map import course_map, progress_line
 display(course_map(), progress_line("01_memory"))"""
 GALLERY = {
     "server_panel": f"from {WIDGETS}.server.view import ServerPanel\nServerPanel()",
-    "memory_sliders": f"from {WIDGETS}.memory_sliders import MemorySliders\nMemorySliders()",
+    "memory_sliders": f"from {WIDGETS}.memory.view import MemorySliders\nMemorySliders()",
     "kv_cache": f"from {WIDGETS}.kv_cache.view import KvCacheExplorer\nKvCacheExplorer()",
-    "parallelism_explorer": f"from {WIDGETS}.parallelism_explorer import ParallelismExplorer\n"
+    "parallelism_explorer": f"from {WIDGETS}.parallelism.view import ParallelismExplorer\n"
                             'ParallelismExplorer("llama-3.1-405b", nodes=2, gpus_per_node=8, tp=8, pp=2)',
     "loading_view": f"from {WIDGETS}.loading.view import LoadingView\nLoadingView()",
     "reconcile": f"from {WIDGETS}.reconcile.view import ReconcileView\nReconcileView()",

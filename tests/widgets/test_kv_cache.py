@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from workshop.errors import BadInput
 from workshop.learn.widgets.kv_cache.case import REQUESTS, Request, reserved_tokens, simulate
-from workshop.learn.widgets.kv_cache.view import KvCacheExplorer
 from workshop.learn.widgets.kv_cache.picture import picture, spoken
+from workshop.learn.widgets.kv_cache.view import KvCacheExplorer
 from workshop.plan.catalog import load_model
 
 requests = st.lists(st.tuples(st.integers(0, 20), st.integers(1, 60), st.integers(1, 60)), min_size=1, max_size=6)

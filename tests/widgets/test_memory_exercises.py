@@ -10,7 +10,7 @@ pytest.importorskip("ipywidgets")
 
 from workshop.learn import plots
 from workshop.learn.exercise_sets.e01_memory import EXERCISES, TIGHT
-from workshop.learn.widgets.memory_case import Case, memory
+from workshop.learn.widgets.memory.case import Case, memory
 from workshop.learn.widgets.reconcile.case import recorded_errors
 
 TIGHT_CASE = Case(**TIGHT)

@@ -7,9 +7,9 @@ import pytest
 pytest.importorskip("ipywidgets")
 
 from workshop.errors import BadInput
-from workshop.learn.widgets.memory_case import Case, command, memory, remedies, verdict
-from workshop.learn.widgets.memory_picture import memory_html, spoken
-from workshop.learn.widgets.memory_sliders import MemorySliders, words
+from workshop.learn.widgets.memory.case import Case, command, memory, remedies, verdict
+from workshop.learn.widgets.memory.picture import picture, spoken
+from workshop.learn.widgets.memory.view import MemorySliders, words
 from workshop.plan.catalog import list_models
 from workshop.plan.parallelism import plan
 
@@ -76,18 +76,18 @@ class TestPicture:
     @pytest.mark.parametrize("name", list_models())
     def test_every_model_of_the_catalogue_can_be_drawn(self, name):
         result = memory(Case(name, gpus=8, gpu="h200", context=1024))
-        assert verdict(result).split(" Nearest")[0][:40] in memory_html(result).replace("&#x27;", "'")
+        assert verdict(result).split(" Nearest")[0][:40] in picture(result).replace("&#x27;", "'")
 
     def test_a_bar_a_gpu_and_words_for_screen_readers(self):
         result = memory(Case("llama-3.1-70b", gpus=4))
-        text = memory_html(result)
+        text = picture(result)
         assert [f"GPU {n}</span>" in text for n in range(5)] == [True] * 4 + [False]
         assert 'role="img" aria-label="Memory of llama-3.1-70b on 4' in text
         assert "KV cache asked for" in spoken(result)
 
     def test_too_much_is_drawn_as_too_much(self):
-        assert "too much\"" in memory_html(memory(Case("llama-3.1-405b", gpus=8)))
-        assert "too much\"" not in memory_html(memory(Case()))
+        assert "too much\"" in picture(memory(Case("llama-3.1-405b", gpus=8)))
+        assert "too much\"" not in picture(memory(Case()))
 
 
 class TestView:

@@ -9,9 +9,9 @@ import pytest
 pytest.importorskip("ipywidgets")
 
 from workshop.errors import BadInput
-from workshop.learn.widgets.parallelism_case import Choice, deployment, head_range, layout
-from workshop.learn.widgets.parallelism_explorer import ParallelismExplorer, words
-from workshop.learn.widgets.parallelism_picture import layout_html, spoken
+from workshop.learn.widgets.parallelism.case import Choice, deployment, head_range, layout
+from workshop.learn.widgets.parallelism.picture import picture, spoken
+from workshop.learn.widgets.parallelism.view import ParallelismExplorer, words
 from workshop.plan.catalog import list_models, load_model
 from workshop.plan.communication import spans_nodes
 from workshop.plan.parallelism import plan
@@ -36,7 +36,7 @@ class TestWhoHoldsWhat:
         result = layout(replace(LLAMA_405B, tp=16, pp=1))
         kv = [head_range(r, m)[1] for r in result.ranks]
         assert [span.start for span in kv] == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7]
-        assert "KV 7 (copy)" in layout_html(result)
+        assert "KV 7 (copy)" in picture(result)
 
     def test_nodes_are_filled_in_order(self):
         assert [r.node for r in layout(LLAMA_405B).ranks] == [0] * 8 + [1] * 8
@@ -48,8 +48,8 @@ class TestWhoHoldsWhat:
     def test_idle_gpus_are_said_and_drawn(self):
         result = layout(Choice("llama-3.1-8b", nodes=1, gpus_per_node=8, tp=2, pp=1))
         assert result.idle == 6
-        assert layout_html(result).count(">idle</text>") == 6
-        assert "6 of 8 GPUs stay idle" in layout_html(result)
+        assert picture(result).count(">idle</text>") == 6
+        assert "6 of 8 GPUs stay idle" in picture(result)
 
 
 class TestWhatTravels:
@@ -78,7 +78,7 @@ class TestWhatTravels:
     def test_one_gpu_sends_nothing(self):
         result = layout(Choice("llama-3.1-8b", nodes=1, gpus_per_node=1, tp=1, pp=1))
         assert result.messages == ()
-        assert "nothing: one GPU" in layout_html(result)
+        assert "nothing: one GPU" in picture(result)
 
 
 class TestVerdict:
@@ -106,7 +106,7 @@ class TestVerdict:
 
     @pytest.mark.parametrize("name", list_models())
     def test_every_model_of_the_catalogue_can_be_drawn(self, name):
-        text = layout_html(layout(Choice(name, nodes=1, gpus_per_node=2, tp=1, pp=2)))
+        text = picture(layout(Choice(name, nodes=1, gpus_per_node=2, tp=1, pp=2)))
         assert "GPU 1" in text
         assert "nan" not in text
 

@@ -45,7 +45,7 @@ def _fewest_h100(answer: object) -> str | None:
 
 
 def _one_change(answer: object) -> str | None:
-    from workshop.learn.widgets.memory_case import Case, memory
+    from workshop.learn.widgets.memory.case import Case, memory
 
     if not isinstance(answer, Case):
         return "give sliders.case: what the controls say"

@@ -52,8 +52,7 @@ class Explorer(View):
             super().__init__(beside(rows, self.picture), max_width=max_width)
         else:
             super().__init__(in_a_row(*self.controls.values()), self.picture, max_width=max_width)
-        self.adapt(next(iter(controls)))
-        self.draw()
+        self._changed(next(iter(controls)))
 
     def _changed(self, name: str) -> None:
         if not self._held:

@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from workshop.errors import BadInput
+from workshop.learn.numbers import gib
 from workshop.plan import advise, choose, kv_cache, ranks
 from workshop.plan.catalog import load_gpu, load_model
 from workshop.plan.catalog import quantization as quant
 from workshop.plan.catalog.config import DTYPE_BYTES, ModelConfig
-from workshop.plan.catalog.gpus import GIB
 from workshop.plan.command import command as command_of
 from workshop.plan.deployment import Deployment, prepare
 from workshop.plan.memory import fit
@@ -143,11 +143,11 @@ def verdict(result: Memory) -> str:
         more = f"there is room for {spare:,} more" if spare else "and not one more"
         return f"It fits: {_requests(case.requests)} of {case.context:,} tokens at once; {more}."
     if stage.room <= 0:
-        what = (f"It does not fit: weights and overhead need {_gib(stage.weights + stage.overhead)} of {whose}, "
-                f"and vLLM may use {_gib(result.limit_bytes)}.")
+        what = (f"It does not fit: weights and overhead need {gib(stage.weights + stage.overhead)} of {whose}, "
+                f"and vLLM may use {gib(result.limit_bytes)}.")
     elif result.state == "refused":
         what = (f"vLLM would refuse to start: one request of {case.context:,} tokens needs "
-                f"{_gib(result.request_bytes)} of KV cache, and {_gib(stage.room)} of {whose} are left for it.")
+                f"{gib(result.request_bytes)} of KV cache, and {gib(stage.room)} of {whose} are left for it.")
     else:
         what = (f"It starts, but {int(result.max_concurrency):,} of the {case.requests:,} requests fill the KV cache "
                 f"at full length; the others wait.")
@@ -187,8 +187,3 @@ def command(result: Memory) -> str:
 
 def _requests(n: int) -> str:
     return "1 request" if n == 1 else f"{n:,} requests"
-
-
-def _gib(size: int) -> str:
-    value = size / GIB
-    return f"{value:,.0f} GiB" if value >= 100 else f"{value:.1f} GiB"

@@ -1,0 +1,116 @@
+"""The picture of the memory sliders: a bar for each GPU, the verdict, four numbers, the command. Pure: text out."""
+
+from __future__ import annotations
+
+from workshop.learn.html import Html, bold, code, div, join, legend, muted, panel, span, tag, tiles
+from workshop.learn.html import verdict as at_the_edge
+from workshop.learn.numbers import gib
+from workshop.learn.widgets.memory.case import Memory, Stage, command, verdict
+from workshop.plan.catalog import load_gpu
+
+NO_BREAK = "\u00a0"
+BARS = 8  # GPUs beyond so many are drawn a stage at a time
+HEIGHTS_PX = {1: 40, 2: 30, 3: 20, 4: 20}  # of a bar, by how many there are
+SIGNS = {"fits": ("✓", "good"), "waits": ("!", "warn"), "refused": ("✗", "bad")}
+KEYS = (
+    ("bg-weights edge", "weights"),
+    ("bg-overhead edge", "overhead (activations, kernels, buffers)"),
+    ("bg-kv edge", "KV cache of your requests"),
+    ("bg-free edge", "KV cache still free"),
+    ("too-much edge", "too much"),
+)
+
+
+def picture(result: Memory) -> Html:
+    """Return the whole picture."""
+    parts = (_verdict(result), *_bars(result), legend(KEYS, cls="beside-name"), _tiles(result))
+    # A picture is one thing to a screen reader: the command, which is to be copied, stands outside of it.
+    return join([panel(*parts, label=spoken(result)), panel(code(command(result)))])
+
+
+def spoken(result: Memory) -> str:
+    """Return the picture in words, for screen readers."""
+    stage, case = result.tightest, result.case
+    parts = f"weights {gib(stage.weights)}, overhead {gib(stage.overhead)}, KV cache asked for {gib(stage.asked)}"
+    limit = f"room for KV cache {gib(max(0, stage.room))}, limit {gib(result.limit_bytes)} of {gib(result.gpu_bytes)}"
+    where = f"Memory of {case.model} on {case.gpus} {load_gpu(case.gpu).title}."
+    return f"{where} {verdict(result)} On one GPU: {parts}, {limit}."
+
+
+def _verdict(result: Memory) -> Html:
+    head, _, remedy = verdict(result).partition(" Nearest remedy: ")
+    more = (div("→ Nearest remedy: ", bold(remedy)),) if remedy else ()
+    sign, kind = SIGNS[result.state]
+    return at_the_edge(sign, f"{kind} tall", head, *more)
+
+
+def _bars(result: Memory) -> tuple[Html, ...]:
+    """One bar a GPU on one axis: as long as the GPU, or as what is asked for if that is more."""
+    most = max(s.needed for s in result.stages)
+    axis = max(result.gpu_bytes * 1.01, min(most, 2.2 * result.gpu_bytes))
+    alone = result.case.gpus <= BARS
+    stages = result.stages if alone or len(result.stages) <= BARS else (*result.stages[: BARS - 1], result.stages[-1])
+    rows = []
+    for s in stages:
+        first, last = s.gpus
+        each = range(first, last + 1) if alone else [f"{first}–{last}" if first < last else first]
+        rows += [(f"GPU {name}", s) for name in each]
+    height = HEIGHTS_PX.get(len(rows), 15)
+    drawn = [_row(name, s, result, axis, height) for name, s in rows]
+    left_out = len(result.stages) - len(stages)
+    note = (muted(f"… and {left_out} stages like these", cls="beside-name"),) if left_out else ()
+    return _scale(result, axis), div(*drawn, style=f"--h:{height}px"), *note
+
+
+def _scale(result: Memory, axis: float) -> Html:
+    """What stands above the bars: how long the GPU is, and how much of it vLLM may use."""
+    seen = span(f"{load_gpu(result.case.gpu).title}: the engine sees ", bold(gib(result.gpu_bytes)))
+    place = f"right:calc(100% - {_percent(result.limit_bytes, axis)})"
+    share = f"× {result.case.gpu_memory_utilization:g} = vLLM may use "
+    return div(seen, span(share, bold(gib(result.limit_bytes)), " ▾", style=place), cls="scale")
+
+
+def _row(name: str, s: Stage, result: Memory, axis: float, height: int) -> Html:
+    pieces, at, limit = [_piece(0, result.gpu_bytes, axis, "whole-gpu")], 0, result.limit_bytes
+    for size, look, what in (
+        (s.weights, "bg-weights", "weights"),
+        (s.overhead, "bg-overhead", "overhead"),
+        (s.used, "bg-kv", "KV in use"),
+        (s.room - s.asked, "clear", "KV free"),
+    ):
+        shown = max(0, min(size, limit - at))
+        if shown > 0:
+            # Where both do not stand on the one visible line, the number wraps below it; the title has both.
+            room = height >= 20 and shown > axis * 0.18
+            text = f"{what} {gib(size).replace(' ', NO_BREAK)}" if room else ""
+            pieces.append(_piece(at, shown, axis, look, f"{what}: {gib(size)}", text))
+        at += shown
+    over = s.needed - limit
+    if over > 0:
+        cut = "▶" if s.needed > axis else ""
+        pieces.append(_piece(limit, min(over, axis - limit), axis, "too-much", f"{gib(over)} too much", cut))
+    pieces.append(tag("i", cls="limit", style=f"left:{_percent(limit, axis)}"))
+    return div(span(name), span(*pieces), cls="gpu")
+
+
+def _piece(start: float, size: float, axis: float, look: str, title: str = "", text: str = "") -> Html:
+    place = f"left:{_percent(start, axis)};width:{_percent(size, axis)}"
+    return span(text, cls=f"piece {look}", style=place, title=title)
+
+
+def _tiles(result: Memory) -> Html:
+    stage, fits = result.tightest, result.state != "refused"
+    total = sum(s.weights * result.tp for s in result.stages)
+    each = f"{result.kv_bytes_per_token / 1024:,.1f} KiB".replace(".0 ", " ")
+    concurrency = f"{result.max_concurrency:.2f}×" if fits else "0×"
+    items = (
+        (gib(stage.weights), "weights on a GPU", f"{gib(total)} in all; {result.weight_kind}"),
+        (gib(max(0, stage.room)), "room for KV cache on a GPU", f"{each} a token, over the whole model"),
+        (f"{result.tokens:,}" if fits else "0", "tokens of KV cache", "vLLM's log: “GPU KV cache size”"),
+        (concurrency, f"requests of {result.case.context:,} tokens", "vLLM's log: “Maximum concurrency”"),
+    )
+    return tiles(items, columns=2)
+
+
+def _percent(size: float, axis: float) -> str:
+    return f"{100 * size / axis:.3f}%"
