@@ -5,22 +5,22 @@ from __future__ import annotations
 import asyncio
 import heapq
 import itertools
-import json
 import random
 import time
 from collections import deque
 from dataclasses import dataclass
 
 import aiohttp
-from yarl import URL
 
 from workshop.batch import servers
 from workshop.batch.lines import answer_line, error_line
 from workshop.batch.prepare import Work
-from workshop.batch.rows import CHAT, COMPLETIONS, Row
+from workshop.batch.rows import Row
 from workshop.batch.servers import Server
 from workshop.batch.store import COMMIT_S, Journal
+from workshop.batch.strict_json import Malformed
 from workshop.errors import WorkshopError
+from workshop.use import reach, received
 
 AGAIN = frozenset({408, 409, 425, 429, 500, 502, 503, 504})      # asking again can help
 BUSY = frozenset({429, 503})                                     # … and the row is not at fault
@@ -71,8 +71,6 @@ class Sender:
         self._delayed: list[tuple[float, int, Attempt]] = []           # a heap: when to ask again
         self._order = itertools.count()
         self._wake = asyncio.Event()
-        self._urls = {(server, path): URL(server.root + path, encoded=True)
-                      for server in fleet for path in (COMPLETIONS, CHAT)}
 
     async def run(self) -> None:
         """Send until everything is answered, or `stop` is called.
@@ -188,32 +186,43 @@ class Sender:
         return None
 
     async def _ask(self, attempt: Attempt, server: Server) -> None:
-        row = attempt.row
+        row, asked = attempt.row, (server.url, server.api_key)
         try:
-            async with server.session.post(self._urls[server, row.url], data=row.payload(self.model)) as answer:
+            async with server.post(row.url, data=row.payload(self.model)) as answer:
                 raw = await answer.read()
-                status, wait = answer.status, answer.headers.get("Retry-After")
+                status, headers = answer.status, answer.headers
             if status == 200:
                 return self._keep(row, server, raw)
         except (aiohttp.ClientPayloadError, Cut) as error:
             return self._again(attempt, None, "cut_answer", f"the answer was cut: {error}"[:500])
+        except Malformed as bad:
+            return self._again(attempt, None, "bad_answer", f"the server answers with {bad}"[:500])
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             return await self._lost(attempt, server, error)
-        self._refused(attempt, server, status, raw, wait)
+        if status in (401, 403):
+            return await self._key_refused(attempt, server, asked)
+        if error := reach.redirected(server.url, status, headers.get("Location")):
+            return self._fail(error)
+        self._refused(attempt, server, status, raw, headers.get("Retry-After"))
+
+    async def _key_refused(self, attempt: Attempt, server: Server, asked: tuple[str, str]) -> None:
+        """Ask again if the server was started anew since: its record has another key, or is not there for now."""
+        if asked == (server.url, server.api_key):
+            changed = await server.read_again()     # meanwhile another row may have done so
+            if changed is None:
+                server.fell()
+            elif asked == (server.url, server.api_key):
+                return self._fail(server.key_refused())
+        self._returned.append(attempt)
 
     def _keep(self, row: Row, server: Server, raw: bytes) -> None:
-        try:
-            body = json.loads(raw)
-            choices, model = body["choices"], body.get("model", self.model)
-        except (ValueError, KeyError, TypeError):
-            raise Cut(f"{raw[:80]!r}") from None
-        if model != self.model:
-            return self._fail(servers.another_model(server.url, model, self.model))
-        if not choices or any(choice.get("finish_reason") in CUT for choice in choices):
-            raise Cut("no choices" if not choices else "a choice has no end")
-        usage = body.get("usage") or {}
-        self.prompt_tokens += usage.get("prompt_tokens") or 0
-        self.completion_tokens += usage.get("completion_tokens") or 0
+        answer = received.answer(raw, row.samples)
+        if answer.model not in (None, self.model):
+            return self._fail(servers.another_model(server.url, answer.model, self.model))
+        if any(choice.get("finish_reason") in CUT for choice in answer.choices):
+            raise Cut("a choice has no end")
+        self.prompt_tokens += answer.prompt_tokens
+        self.completion_tokens += answer.completion_tokens
         self.answers.add(answer_line(row.custom_id, row.key, row.number, raw, row.extra))
         self.work.index.done.add(row.number)
         self.new += 1
@@ -222,8 +231,6 @@ class Sender:
 
     def _refused(self, attempt: Attempt, server: Server, status: int, raw: bytes, wait: str | None) -> None:
         said = _message(raw)
-        if status in (401, 403):
-            return self._fail(servers.key_refused(server.url))
         if status == 404 and "does not exist" in said:
             return self._fail(WorkshopError(f"{server.url} says: {said}", "Give --model, or the right server."))
         if status not in AGAIN:
@@ -291,12 +298,12 @@ class _quiet:
 
 def _message(raw: bytes) -> str:
     try:
-        body = json.loads(raw)
+        body = received.body(raw)
         error = body.get("error", body)
         said = error.get("message") if isinstance(error, dict) else error
         return str(said or body)[:2000]
-    except (ValueError, AttributeError):
-        return raw[:500].decode(errors="replace").strip() or "nothing"
+    except Malformed:
+        return received.shown(raw)
 
 
 def _seconds(text: str | None) -> float | None:

@@ -8,11 +8,18 @@ import time
 from dataclasses import dataclass
 
 import aiohttp
+from yarl import URL
 
+from workshop.batch.rows import CHAT, COMPLETIONS
+from workshop.batch.strict_json import Malformed
 from workshop.engine import metrics
-from workshop.errors import BadInput, WorkshopError
+from workshop.errors import WorkshopError
+from workshop.launch import records
+from workshop.launch.records import ServerRecord
+from workshop.use import reach, received
 
 FIRST_LIMIT, LARGEST_LIMIT, SMALLEST_LIMIT = 32, 1024, 4
+READ_AGAIN_S = 10.0         # between two looks at the record of a server that is away
 POLL_S, QUICK_POLL_S = 1.0, 0.4       # a look costs the server some 10 ms: often only while the pace is sought
 KEEP_ALIVE_S = 3.0          # uvicorn closes idle connections after 5 s; reusing one as it closes loses a request
 _LINES = tuple(f"vllm:{name}" for name in (
@@ -61,34 +68,74 @@ class Pace:
         self.limit = min(LARGEST_LIMIT, self.limit * 2 if self.doubling else self.limit + max(1, self.limit // 16))
 
 
-class Server:
-    """A server that the batch sends to. `url` ends in /v1."""
+class KeyRefused(WorkshopError):
+    """401 or 403."""
 
-    def __init__(self, url: str, api_key: str, concurrency: int | None = None):
-        if not url.startswith(("http://", "https://")):
-            raise BadInput(f"{url!r} is no address of a server.", "Give http://HOST:PORT/v1.")
-        self.root = url.rstrip("/").removesuffix("/v1")
-        self.url = f"{self.root}/v1"
-        self.headers = {"Content-Type": "application/json", "User-Agent": "workshop-batch"}
-        if api_key:
-            self.headers["Authorization"] = f"Bearer {api_key}"
+
+class Server:
+    """A server that the batch sends to. `url` ends in /v1.
+
+    Args:
+        record: where it is and its key; read again when it is away or refuses the key, for it may have been started
+            anew. Not that of an address that the user gave, nor where the key is WORKSHOP_API_KEY.
+    """
+
+    def __init__(self, url: str, api_key: str, concurrency: int | None = None, record: ServerRecord | None = None):
+        self.record, self.proxy, self.read_at = record, None, 0.0
+        self.session: aiohttp.ClientSession | None = None
+        self._aim(url, api_key)
         self.pace = Pace(concurrency, fixed=True, doubling=False) if concurrency else Pace()
         self.workers = self.in_flight = self.answered = 0
         self.up, self.down_since = asyncio.Event(), None
         self.heard, self.tasks = time.monotonic(), set()        # when it last said anything; the workers that it has
         self.look: metrics.Metrics | None = None
 
+    def _aim(self, url: str, api_key: str) -> None:
+        self.root, self.api_key = url.rstrip("/").removesuffix("/v1"), api_key
+        self.url = f"{self.root}/v1"
+        self.urls = {path: URL(self.root + path, encoded=True) for path in (COMPLETIONS, CHAT)}
+        self.headers = {"Content-Type": "application/json", "User-Agent": "workshop-batch",
+                        **({"Authorization": f"Bearer {api_key}"} if api_key else {})}
+
     def connect(self, read_timeout_s: float) -> None:
         """Open the session; call it inside the event loop."""
         self.session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEP_ALIVE_S, ttl_dns_cache=300),
-            cookie_jar=aiohttp.DummyCookieJar(), headers=self.headers,
+            cookie_jar=aiohttp.DummyCookieJar(), proxy=self.proxy, trust_env=False,
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=read_timeout_s))
 
-    async def get(self, path: str, timeout_s: float = 5.0) -> tuple[int, str]:
-        """GET a path beside /v1; (status, text)."""
-        async with self.session.get(self.root + path, timeout=aiohttp.ClientTimeout(total=timeout_s)) as answer:
-            return answer.status, await answer.text()
+    def post(self, path: str, headers: dict | None = None, **body):
+        """POST to a path beside /v1 with the key of now, which no redirect takes elsewhere; an async context."""
+        return self.session.post(self.urls[path], headers={**self.headers, **(headers or {})}, allow_redirects=False,
+                                 **body)
+
+    async def get(self, path: str, timeout_s: float = 5.0) -> tuple[int, bytes]:
+        """GET a path beside /v1; (status, body).
+
+        Raises:
+            WorkshopError: it leads elsewhere.
+            aiohttp.ClientError, TimeoutError: it does not answer.
+        """
+        async with self.session.get(self.root + path, headers=self.headers, allow_redirects=False,
+                                    timeout=aiohttp.ClientTimeout(total=timeout_s)) as answer:
+            if error := reach.redirected(self.root + path, answer.status, answer.headers.get("Location")):
+                raise error
+            return answer.status, await answer.read()
+
+    async def read_again(self) -> bool | None:
+        """Read the record again; return whether address or key changed, None if it is gone or has failed for now."""
+        if self.record is None:
+            return False
+        self.read_at = time.monotonic()
+        try:
+            now = await asyncio.to_thread(_current, self.record.name)
+        except WorkshopError:
+            now = None
+        if now is None or now.state == "failed":
+            return None
+        changed = (now.url.rstrip("/"), now.api_key) != (self.url, self.api_key)
+        self._aim(now.url, now.api_key)
+        return changed
 
     async def models(self) -> list[dict]:
         """Return what it serves.
@@ -97,23 +144,21 @@ class Server:
             WorkshopError: it refuses the key, or is no server of this kind.
             aiohttp.ClientError, TimeoutError: it does not answer.
         """
-        import json
-
-        status, text = await self.get("/v1/models")
+        status, raw = await self.get("/v1/models")
         if status in (401, 403):
-            raise key_refused(self.url)
+            raise self.key_refused()
         if status in (429, 500, 502, 503, 504):
             raise aiohttp.ClientError(f"it answers {status}")
         try:
-            return [dict(model) for model in json.loads(text)["data"]]
-        except (ValueError, KeyError, TypeError):
-            raise WorkshopError(f"{self.url}/models answers {status}, and no list of models.",
+            return received.models(raw)
+        except Malformed as bad:
+            raise WorkshopError(f"{self.url}/models answers {status} with {bad}.",
                                 "Give the address of a vLLM server, which ends in /v1.") from None
 
     async def check(self, model: str) -> dict:
         """Return the entry of the model that it is to answer as ('': the only one that it has)."""
         found = await self.models()
-        names = [entry.get("id") for entry in found]
+        names = [entry["id"] for entry in found]
         if not model and len(found) > 1:
             raise WorkshopError(f"{self.url} serves several models: {', '.join(names)}.", "Choose one with --model.")
         if not found or (model and model not in names):
@@ -122,12 +167,11 @@ class Server:
 
     async def version(self) -> str | None:
         """Return vLLM's version, where it is told."""
-        import json
-
         try:
-            status, text = await self.get("/version")
-            return json.loads(text).get("version") if status == 200 else None
-        except (aiohttp.ClientError, TimeoutError, ValueError, AttributeError):
+            status, raw = await self.get("/version")
+            told = received.body(raw).get("version") if status == 200 else None
+            return told if isinstance(told, str) else None
+        except (aiohttp.ClientError, TimeoutError, OSError, Malformed, WorkshopError):
             return None
 
     async def watch(self, model: str) -> None:
@@ -156,12 +200,12 @@ class Server:
     async def metrics_now(self) -> metrics.Metrics | bool | None:
         """Return what /metrics says; None: not this time; False: it has none."""
         try:
-            status, text = await self.get("/metrics", timeout_s=10)
+            status, raw = await self.get("/metrics", timeout_s=10)
             if status != 200:
                 return False
-            wanted = [line for line in text.splitlines() if line.startswith(_LINES)]   # the page has 400 lines
-            return metrics.parse("\n".join([*wanted, ""]))
-        except BadInput:
+            lines = raw.decode(errors="replace").splitlines()       # names and numbers, which are ASCII
+            return metrics.parse("\n".join([*(line for line in lines if line.startswith(_LINES)), ""]))  # of 400
+        except WorkshopError:
             return False
         except (aiohttp.ClientError, TimeoutError, OSError):
             return None
@@ -170,6 +214,12 @@ class Server:
         try:
             await self.check(model)
         except (aiohttp.ClientError, TimeoutError, OSError):
+            if time.monotonic() - self.read_at > READ_AGAIN_S:      # it may be back under another address
+                await self.read_again()
+            return
+        except KeyRefused:
+            if await self.read_again() is False:
+                raise
             return
         self.rise()
 
@@ -192,31 +242,43 @@ class Server:
         except (aiohttp.ClientError, TimeoutError, OSError):
             return False
 
+    def key_refused(self) -> KeyRefused:
+        """The error for 401 and 403."""
+        if self.record is None and os.environ.get("WORKSHOP_API_KEY"):
+            return KeyRefused(f"{self.url} refuses the key that WORKSHOP_API_KEY holds.",
+                              "Set it to the server's key; where the server has a record here, unset it.")
+        return KeyRefused(f"{self.url} refuses the key.", "Set WORKSHOP_API_KEY to the server's key.")
+
 
 def find(urls: tuple[str, ...], concurrency: int | None) -> list[Server]:
     """Return the servers at these addresses, or the one that connect() finds; nothing is asked yet."""
-    if urls:
-        unique = list(dict.fromkeys(url.rstrip("/") for url in urls))
-        return [Server(url, _key_for(url), concurrency) for url in unique]
     from workshop.use import client
 
-    record = client.find()
-    return [Server(record.url, record.api_key, concurrency)]
+    if not urls:
+        return [of(client.find(), concurrency)]
+    found = {}
+    for url in urls:
+        record = _own(given := client.given(url, "--url"))
+        found[given.url] = of(record or given, concurrency, given.api_key)
+    return list(found.values())
 
 
-def _key_for(url: str) -> str:
-    """Return WORKSHOP_API_KEY, else the key in this user's own record of that server."""
-    from workshop.launch import records
+def of(record: ServerRecord, concurrency: int | None = None, api_key: str = "") -> Server:
+    """Return the server of a record; `api_key` counts more than the record's, which is then not read again."""
+    if record.where == "given" or api_key:
+        server = Server(record.url, api_key or record.api_key, concurrency)
+        server.proxy = reach.proxy_to(server.url) if record.where == "given" else None
+        return server
+    return Server(record.url, record.api_key, concurrency, record)
 
-    if key := os.environ.get("WORKSHOP_API_KEY"):
-        return key
-    own = [record for record in records.own() if record.url.rstrip("/").removesuffix("/v1") == url.removesuffix("/v1")]
-    return own[-1].api_key if own else ""
+
+def _own(given: ServerRecord) -> ServerRecord | None:
+    """Return this user's own record of the server at an address, if there is one."""
+    return next((record for record in reversed(records.own()) if record.url.rstrip("/") == given.url), None)
 
 
-def key_refused(url: str) -> WorkshopError:
-    """The error for 401 and 403."""
-    return WorkshopError(f"{url} refuses the key.", "Set WORKSHOP_API_KEY to the server's key.")
+def _current(name: str) -> ServerRecord | None:
+    return records.read(name) or next((record for record in records.shared() if record.name == name), None)
 
 
 def another_model(url: str, has: str, asked: str) -> WorkshopError:

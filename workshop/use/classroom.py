@@ -113,8 +113,7 @@ class Classroom:
             return servers.find((self._url,), None)[0]
         from workshop.use import client
 
-        record = client.find(self._name)
-        return servers.Server(record.url, record.api_key)
+        return servers.of(client.find(self._name))
 
     async def _class(self, server: servers.Server, model: str, allowed: Allowed) -> float:
         """Let every learner play; return how long it took in seconds."""

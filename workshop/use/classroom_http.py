@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import re
 import time
 
 import aiohttp
 
 from workshop.batch import servers
+from workshop.batch.strict_json import Malformed
 from workshop.errors import WorkshopError
-from workshop.use import classroom_plan, refusals
+from workshop.use import classroom_plan, reach, received, refusals
 from workshop.use.classroom_plan import CHAT, COMPLETIONS, Allowed, Ask, Cell
 from workshop.use.classroom_report import Request
 
@@ -44,11 +44,11 @@ async def find_limits(server: servers.Server, model: str, max_model_len: int | N
         plain = {name: value for name, value in ask.body.items() if name in ("prompt", "messages")}
         status, raw, header = await _post(server, ask.path, {"model": model, **plain, "max_tokens": 1})
         if status in (401, 403):
-            raise servers.key_refused(server.url)
+            raise server.key_refused()
         if status >= 500 and ask.path != CHAT:      # chat with a model that has no template: refused, or a crash of it
             raise WorkshopError(f"{server.url} answers {status}: {said(raw)}.", "Look at its log: `workshop servers`.")
         if status == 200:
-            texts[text] = (json.loads(raw).get("usage") or {}).get("prompt_tokens", 0)
+            texts[text] = _prompt_tokens(server, raw)
             chat = chat or ask.path == CHAT
     body = {"model": model, "prompt": classroom_plan.CITIES[0], "max_tokens": 1}
     _, raw, _ = await _post(server, COMPLETIONS, {**body, "logprobs": classroom_plan.ALL_LOGPROBS})
@@ -61,7 +61,9 @@ async def find_limits(server: servers.Server, model: str, max_model_len: int | N
 async def _post(server: servers.Server, path: str, body: dict) -> tuple[int, bytes, str]:
     """POST; (status, body, what a server for a class says of its limits)."""
     async def once() -> tuple[int, bytes, str]:
-        async with server.session.post(server.root + path, json=body) as answer:
+        async with server.post(path, json=body) as answer:
+            if error := reach.redirected(server.url, answer.status, answer.headers.get("Location")):
+                raise error
             return answer.status, await answer.read(), answer.headers.get("x-workshop-limits", "")
 
     try:
@@ -81,15 +83,18 @@ async def send(server: servers.Server, model: str, ask: Ask, number: int, reques
         body |= {"stream": True, "stream_options": {"include_usage": True}}
     began = time.monotonic()
     headers = {"X-Workshop-Learner": f"classroom-{number}"}      # a server for a class gives each a share
-    async with server.session.post(server.root + ask.path, json=body, headers=headers) as answer:
+    async with server.post(ask.path, json=body, headers=headers) as answer:
         if answer.status != 200:
             raise Refused(f"{answer.status}: {said(await answer.read())}")
-        if ask.stream:
-            return await _read_stream(answer, began, request)
-        raw = await answer.read()
+        try:
+            if ask.stream:
+                return await _read_stream(answer, began, request)
+            told = received.answer(await answer.read(), received.sequences(ask.body.get("prompt"), ask.body.get("n")))
+        except (Malformed, ValueError) as error:        # aiohttp's, for a line without an end
+            raise Refused(f"200: {error}") from None
     if ask.body["max_tokens"] == 1:      # its only token is its first
         request.ttft_s = time.monotonic() - began
-    _count(json.loads(raw), request)
+    _count((told.prompt_tokens, told.completion_tokens), request)
 
 
 async def _read_stream(answer: aiohttp.ClientResponse, began: float, request: Request) -> None:
@@ -100,32 +105,39 @@ async def _read_stream(answer: aiohttp.ClientResponse, began: float, request: Re
         data = line[5:].strip()
         if data == b"[DONE]":
             return
-        chunk, now = json.loads(data), time.monotonic()
+        chunk, now = received.body(data), time.monotonic()
         if "error" in chunk:
             raise Refused(f"500: {said(data)}")
-        for choice in chunk.get("choices", ()):
-            if not (choice.get("text") or (choice.get("delta") or {}).get("content")):
+        for index, text in received.pieces(chunk):
+            if not text:
                 continue
             if request.ttft_s is None:
                 request.ttft_s = now - began
-            if choice["index"] in last:
-                request.itl_s.append(now - last[choice["index"]])
-            last[choice["index"]] = now
-        _count(chunk, request)
+            if index in last:
+                request.itl_s.append(now - last[index])
+            last[index] = now
+        _count(received.usage(chunk), request)
     raise Refused("the answer was cut")
 
 
-def _count(answer: dict, request: Request) -> None:
-    usage = answer.get("usage") or {}
-    request.prompt_tokens = usage.get("prompt_tokens") or request.prompt_tokens
-    request.completion_tokens = usage.get("completion_tokens") or request.completion_tokens
+def _count(tokens: tuple[int, int], request: Request) -> None:
+    request.prompt_tokens, request.completion_tokens = (
+        tokens[0] or request.prompt_tokens, tokens[1] or request.completion_tokens)
+
+
+def _prompt_tokens(server: servers.Server, raw: bytes) -> int:
+    try:
+        return received.usage(received.body(raw))[0]
+    except Malformed as bad:
+        raise WorkshopError(f"{server.url} answers with {bad}.",
+                            "Give the address of a vLLM server, which ends in /v1.") from None
 
 
 def said(raw: bytes) -> str:
     """Return the first line of a refusal."""
     try:
-        error = json.loads(raw).get("error")
-        text = error.get("message", "") if isinstance(error, dict) else str(error or "")
-    except (ValueError, AttributeError):
-        text = raw.decode(errors="replace")
+        error = received.body(raw).get("error")
+        text = str(error.get("message", "") if isinstance(error, dict) else error or "")
+    except Malformed:
+        text = received.shown(raw)
     return refusals.sentence(text)[:160]

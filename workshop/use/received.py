@@ -75,6 +75,17 @@ def answer(raw: bytes, sequences: int | None = 1) -> Answer:
     return Answer(choices, _typed(data.get("model"), str | None, "a model that is"), *usage(data))
 
 
+def pieces(data: dict) -> list[tuple[int, str]]:
+    """Return (index of the sequence, text) of each choice of a piece of a stream."""
+    found = []
+    for choice in _typed(data.get("choices"), list | None, "choices that are") or []:
+        _typed(choice, dict, "a choice that is")
+        delta = _typed(choice.get("delta"), dict | None, "a delta that is") or {}
+        text = _typed(choice.get("text", delta.get("content")), str | None, "a text that is")
+        found.append((_typed(choice.get("index"), int, "an index that is"), text or ""))
+    return found
+
+
 def usage(data: dict) -> tuple[int, int]:
     """Return (prompt tokens, generated tokens) of an answer or of the last piece of a stream."""
     told = _typed(data.get("usage"), dict | None, "a usage that is") or {}
