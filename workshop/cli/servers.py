@@ -6,6 +6,8 @@ import json
 
 import click
 
+from workshop.cli.say import say
+
 
 @click.command
 @click.option("--json", "as_json", is_flag=True, help="A list of records, without keys.")
@@ -18,12 +20,12 @@ def command(as_json: bool) -> None:
         click.echo(json.dumps([record.public() for record in found], indent=1))
         return
     if not found:
-        click.echo("No server is known here. Start one: workshop serve --background")
+        say("No server is known here. Start one: workshop serve --background")
     for record in found:
         sign = {"ready": "✓", "starting": "…", "failed": "✗"}.get(record.state, "?")
         colour = {"ready": "green", "failed": "red"}.get(record.state)
         why = f": {record.reason}" if record.reason else ""
-        click.secho(f"{sign} {record.name:<20} {record.state}{why}", fg=colour)
-        click.echo(f"    {record.model} at {record.url} ({record.where}, {record.host}, since {record.started[:16]}Z)")
+        say(f"{sign} {record.name:<20} {record.state}{why}", fg=colour)
+        say(f"    {record.model} at {record.url} ({record.where}, {record.host}, since {record.started[:16]}Z)")
         if record.state == "failed":
-            click.echo(f"    its own words: {record.log}; forget it: workshop stop {record.name}")
+            say(f"    its own words: {record.log}; forget it: workshop stop {record.name}")

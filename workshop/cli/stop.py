@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import click
 
+from workshop.cli.say import say
+
 
 @click.command
 @click.argument("name")
 def command(name: str) -> None:
     """Stop the server NAME (see `workshop servers`) and forget its record."""
-    from workshop.launch import supervise
+    from workshop.launch import stopping
 
-    click.echo(supervise.stop(name))
+    say(stopping.stop(name))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
-import signal
 import subprocess
 import sys
 import time
@@ -17,6 +16,7 @@ from pathlib import Path
 
 from workshop.errors import WorkshopError
 from workshop.launch import course, local, machine, records, supervise
+from workshop.launch.home import cannot_write, home, private_folder
 from workshop.launch.vllm_main import installed
 
 FIRST = "00_start.ipynb"
@@ -44,12 +44,20 @@ def start_jupyter(folder: Path, port: int | None = None, host: str = "127.0.0.1"
                "--LabApp.news_url=None", "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate"]
     if hasattr(os, "geteuid") and os.geteuid() == 0:
         command.append("--allow-root")
-    supervise.private_folder("logs")
-    with (records.home() / "logs" / "jupyterlab.log").open("wb") as log:
+    private_folder("logs")
+    try:
+        log = _log().open("wb")
+    except OSError as error:
+        raise cannot_write(_log(), error) from None
+    with log:
         process = subprocess.Popen(
             command, env={**os.environ, "JUPYTER_TOKEN": token}, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
             start_new_session=True, preexec_fn=supervise.end_with_parent if os.name == "posix" else None)
     return Lab(process, f"http://{host}:{port}/lab/tree/{FIRST}?token={token}")
+
+
+def _log() -> Path:
+    return home() / "logs" / "jupyterlab.log"
 
 
 def wait_for_jupyter(lab: Lab) -> None:
@@ -63,7 +71,7 @@ def wait_for_jupyter(lab: Lab) -> None:
         with contextlib.suppress(urllib.error.URLError, OSError), opener.open(status, timeout=2):
             return
         time.sleep(0.1)
-    log = records.home() / "logs" / "jupyterlab.log"
+    log = _log()
     last = (log.read_text(errors="replace").strip().splitlines() or ["no word"])[-1]
     raise WorkshopError(f"JupyterLab did not start: {last[:200]}", f"Its own words are in {log}.")
 
@@ -130,10 +138,7 @@ def _ready_sentence(lab: Lab, folder: Path, held: list[str]) -> str:
 def _end(lab: Lab | None, began: str, say: Callable[[str], None]) -> None:
     """End JupyterLab with its kernels, and every local server that was started since, by us or from a notebook."""
     if lab is not None:
-        lab.process.send_signal(signal.SIGTERM)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            lab.process.wait(supervise.STOP_GRACE_S)
-        supervise.end(lab.process)
+        supervise.end(lab.process, log=str(_log()))
     for record in records.own():
         if record.where == "local" and record.started >= began:
             with contextlib.suppress(WorkshopError):

@@ -5,6 +5,7 @@ The life of the process is in `supervise`; this module decides and refuses, and 
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import re
 import socket
@@ -15,7 +16,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from workshop.errors import BadInput, WorkshopError
-from workshop.launch import auth, machine, records
+from workshop.launch import auth, claims, machine, records
 from workshop.launch.flags import checked
 from workshop.launch.flags import flags_of as flags_of
 from workshop.launch.home import home
@@ -37,6 +38,7 @@ class Launch:
         argv: the command; it holds no key.
         env: the whole environment of the engine.
         log: where the engine's words go.
+        held: the claim on the port, until the engine listens there.
     """
 
     name: str
@@ -47,12 +49,26 @@ class Launch:
     argv: list[str]
     env: dict[str, str] = field(repr=False)
     log: Path
+    held: socket.socket | None = field(default=None, repr=False, compare=False)
+
+    def let_go(self) -> None:
+        """Give up the claim on the port."""
+        if self.held:
+            self.held.close()
 
     @property
     def url(self) -> str:
         """The address for clients, ending in /v1."""
         address = machine.reachable_address(self.host)
         return f"http://{f'[{address}]' if ':' in address else address}:{self.port}/v1"
+
+    @property
+    def note(self) -> str:
+        """What to know about who can reach it; '' if only this machine can."""
+        found = {each[4][0] for each in socket.getaddrinfo(self.host, self.port)}
+        if all(ipaddress.ip_address(each.partition("%")[0]).is_loopback for each in found):
+            return ""
+        return "Other machines reach it: each path but /health wants its key, and the network sees key and texts."
 
 
 def prepare(model: str | None = None, *, name: str | None = None, port: int | None = None, host: str = "127.0.0.1",
@@ -70,9 +86,9 @@ def prepare(model: str | None = None, *, name: str | None = None, port: int | No
     served = given.get("served-model-name") or served
     device = engine_device()
     name = name or re.sub(r"[^A-Za-z0-9._-]+", "-", served).strip("-.")[:64]
-    _refuse_running(name)
+    claims.refuse_taken(name)
     _refuse_host(host)
-    port = _checked_port(host, port, name)
+    port, held = _port(host, port, name)
     args = ["--host", host, "--port", str(port)]
     if "served-model-name" not in given:
         args += ["--served-model-name", served]
@@ -80,7 +96,8 @@ def prepare(model: str | None = None, *, name: str | None = None, port: int | No
     _refuse_full_disk()
     return Launch(name=name, model=path, served=served, host=host, port=port,
                   argv=[sys.executable, "-m", "workshop.launch.vllm_main", "serve", path, *args],
-                  env=engine_environment(path, device, given, name), log=home() / "logs" / f"{name}.log")
+                  env=engine_environment(path, device, given, name), log=home() / "logs" / f"{name}.log",
+                  held=held)
 
 
 def resolve_model(model: str | None) -> tuple[str, str]:
@@ -115,13 +132,6 @@ def engine_device() -> str:
     return "gpu" if distribution == "vllm" and has_gpu else "cpu"
 
 
-def _refuse_running(name: str) -> None:
-    record = records.read(name)
-    if record and record.state != "failed":
-        raise WorkshopError(f"A server called {name!r} is {record.state} at {record.url}.",
-                            f"Use it, stop it (`workshop stop {name}`), or give the new one a --name of its own.")
-
-
 def _refuse_host(host: str) -> None:
     try:
         if host:                       # without one, vLLM would listen on every address
@@ -139,15 +149,17 @@ def _own_port(name: str) -> int:
     return FIRST_PORT + zlib.crc32(f"{user} {name}".encode()) % PORTS
 
 
-def _checked_port(host: str, port: int | None, name: str) -> int:
+def _port(host: str, port: int | None, name: str) -> tuple[int, socket.socket]:
+    """Return the port that was given, or a free one, and the claim on it."""
     if port is None:
-        return machine.free_port(host, _own_port(name))
+        return machine.take_port(host, _own_port(name))
     if not 1 <= port <= 65535:
         raise BadInput(f"{port} is no port.", "Ports go from 1 to 65535; without --port a free one is taken.")
-    if not machine.port_is_free(host, port):
+    held = machine.hold_port(host, port)
+    if not held:
         raise WorkshopError(f"Port {port} on {host} is taken, or not yours to use.",
                             "Give another --port, or none: then a free one is taken.")
-    return port
+    return port, held
 
 
 def _refuse_full_disk() -> None:

@@ -60,6 +60,11 @@ class Lock:
             os.close(self.descriptor)
             self.descriptor = None
 
+    def hand_over(self) -> None:
+        """Let go of the descriptor alone: a child that inherited it holds the lock from now on."""
+        os.close(self.descriptor)
+        self.descriptor = None
+
     @contextlib.contextmanager
     def taken(self) -> Iterator[bool]:
         """Hold the lock for a moment if it is free; yields whether it is."""

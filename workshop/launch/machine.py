@@ -7,6 +7,7 @@ import platform
 import shutil
 import socket
 import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -133,3 +134,32 @@ def free_port(host: str, first: int = 8000, tries: int = 20) -> int:
     with socket.socket() as probe:
         probe.bind((host, 0))
         return probe.getsockname()[1]
+
+
+def hold_port(host: str, port: int) -> socket.socket | None:
+    """Return a claim on a free port, which ends when it is closed; None if the port or the claim is somebody's.
+
+    From the choice of a port until the engine listens there, seconds pass. Meanwhile no other server of the workshop
+    chooses it, of whatever user: on Linux the claim is a name that one socket of this machine can have at a time.
+    """
+    if sys.platform != "linux":
+        return socket.socket() if port_is_free(host, port) else None
+    claim = socket.socket(socket.AF_UNIX)
+    try:
+        claim.bind(f"\0workshop-port-{port}")
+        if port_is_free(host, port):
+            return claim
+    except OSError:
+        pass
+    claim.close()
+    return None
+
+
+def take_port(host: str, first: int, tries: int = 20) -> tuple[int, socket.socket]:
+    """Return a free port and the claim on it: the first of `tries` from `first`, else any that the system gives."""
+    for port in range(first, first + tries):
+        if held := hold_port(host, port):
+            return port, held
+    while not (held := hold_port(host, port := free_port(host, first, 0))):
+        pass
+    return port, held

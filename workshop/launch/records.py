@@ -117,14 +117,18 @@ def stored(name: str) -> ServerRecord | None:
         return None
 
 
-def read(name: str) -> ServerRecord | None:
-    """Return the checked record of this user's server `name`, or None."""
+def read(name: str, claimed: bool | None = None) -> ServerRecord | None:
+    """Return the checked record of this user's server `name`, or None.
+
+    claimed: whether somebody is starting it, for a caller who holds the name's lock; None: ask the lock.
+    """
     record = stored(name)
     if record is None:
         return None
     now = checked(record)
     lock = Lock(lock_of(name))
-    if now.state == "starting" and now.pid is None and _is_here(now) and not lock.held():
+    waits = now.state == "starting" and now.pid is None and is_here(now)
+    if waits and not (lock.held() if claimed is None else claimed):
         now = replace(now, state="failed", reason="it was ended before its engine was started")
     if now != record:
         with contextlib.suppress(WorkshopError), lock.taken() as free:
@@ -200,10 +204,11 @@ def _reason_gone(record: ServerRecord) -> str:
         from workshop.launch import slurm_queue
 
         return slurm_queue.why_gone(record)
-    return _why_gone(record) if _is_here(record) else ""
+    return _why_gone(record) if is_here(record) else ""
 
 
-def _is_here(record: ServerRecord) -> bool:
+def is_here(record: ServerRecord) -> bool:
+    """Return whether the record's process would be on this machine."""
     return record.where == "local" and record.host == socket.gethostname()
 
 

@@ -23,24 +23,29 @@ PREFIX = "workshop-"
 LONGEST = 107 - len("/01234567-89ab-cdef-0123-456789abcdef")   # bytes: a Unix socket's path (unix(7)), less its name
 SHARED_MEMORY = Path("/dev/shm")
 MADE_BY_ENGINES = ("psm_", "sem.mp-", "vllm", "torch_", "nccl-")   # a model that lies in /dev/shm is mapped as well
-NOTES, ASKED = "shared-memory", "asked-to-stop"
+NOTES = "shared-memory"
 LOOKS = 3                 # at a new file: it is mapped at once after it was made, or by others
 
 
 def make(name: str) -> Path:
-    """Return a new folder for the server `name`, and remember it; what an earlier server of that name left goes.
+    """Return a new folder for the server `name`, and remember it; what an earlier server of that name left goes."""
+    remove(name)
+    folder = new_folder()
+    write_private(private_folder("run") / name, str(folder))
+    return folder
+
+
+def new_folder() -> Path:
+    """Return a new folder, closed to others, whose path leaves room for a socket's name.
 
     Raises:
-        WorkshopError: no temporary folder can be written, or all their paths are too long for a socket.
+        WorkshopError: no temporary folder can be written, or all their paths are too long.
     """
-    remove(name)
     for parent in dict.fromkeys((_temporary(), "/tmp")):
         if len(os.fsencode(parent)) + len(f"/{PREFIX}12345678") > LONGEST:
             continue
         with contextlib.suppress(OSError):
-            folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))     # 0700
-            write_private(private_folder("run") / name, str(folder))
-            return folder
+            return Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))     # 0700
     raise WorkshopError(f"No folder for the server's sockets can be made in {_temporary()} or /tmp.",
                         f"Set TMPDIR to a folder that you may write, with a path of at most {LONGEST - 20} bytes.")
 
@@ -66,19 +71,6 @@ def of(name: str) -> Path | None:
 def environment(folder: Path) -> dict[str, str]:
     """Return what makes an engine keep its sockets and temporary files in the folder."""
     return dict.fromkeys((VARIABLE, "TMPDIR", "VLLM_RPC_BASE_PATH"), str(folder))
-
-
-def ask_to_stop(name: str) -> None:
-    """Write down that the server's end is wanted: an end without this is a failure, whatever its exit code."""
-    if folder := of(name):
-        with contextlib.suppress(OSError):
-            (folder / ASKED).touch(mode=0o600)
-
-
-def asked_to_stop(name: str) -> bool:
-    """Return whether somebody asked for the server's end."""
-    folder = of(name)
-    return folder is not None and (folder / ASKED).exists()
 
 
 def remove(name: str) -> None:

@@ -8,6 +8,7 @@ Runs in the engine's environment: the standard library and psutil only, which vL
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import re
 import secrets
@@ -20,7 +21,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from workshop.errors import WorkshopError
-from workshop.launch import records, slurm_net
+from workshop.launch import claims, records, slurm_net
 from workshop.launch.home import private_folder
 from workshop.launch.records import ServerRecord
 from workshop.launch.slurm_follow import Follower, refuse
@@ -41,11 +42,10 @@ def announce(args: argparse.Namespace) -> None:
     head = slurm_net.own_address(os.environ.get("WORKSHOP_FABRIC", ""), *_other_nodes(), submit_host, api_host)
     job = own_job()
     ports = slurm_net.job_ports(int(os.environ["SLURM_JOB_ID"]), sorted({api_host, head}), slurm_net.fixed_port())
-    record = ServerRecord(
-        name=_free_name(args.name, job), url=f"http://{api_host}:{ports[0]}/v1", model=args.served,
+    record = _claimed(ServerRecord(
+        name=args.name, url=f"http://{api_host}:{ports[0]}/v1", model=args.served,
         api_key=secrets.token_urlsafe(32), where="slurm", host=socket.gethostname(), job_id=job, log=args.log,
-        state="starting", started=records.now())
-    records.write(record)
+        state="starting", started=records.now()))
     print(records.path_of(record.name), api_host, ports[0], head, *ports[1:4], sep="\t")
 
 
@@ -69,11 +69,14 @@ def _other_nodes() -> list[str]:
     return [name for name in names if name not in (socket.gethostname(), os.environ.get("SLURMD_NODENAME"))]
 
 
-def _free_name(name: str, job: str) -> str:
-    """Return `name`, or name-job where a server of that name is there already."""
-    path = records.path_of(name)
-    known = records.read(name) if path.exists() else None
-    return name if known is None or known.state == "failed" else records.path_of(f"{name}-{job}").stem
+def _claimed(record: ServerRecord) -> ServerRecord:
+    """Write the record under its name, or under name-job where a server of that name is there already; return it."""
+    try:
+        claims.claim(record).close()
+    except WorkshopError:
+        record = replace(record, name=records.path_of(f"{record.name}-{record.job_id}").stem)
+        claims.claim(record).close()
+    return record
 
 
 def _refuse_full_disk(folder: Path) -> None:
@@ -87,11 +90,18 @@ def _refuse_full_disk(folder: Path) -> None:
 
 def budget_s(model: str) -> float:
     """Return how long a start may take: bytes of the weights / the folder's speed, and an allowance for the rest."""
-    speed = float(os.environ.get("WORKSHOP_LOAD_GB_PER_S") or LOAD_GB_PER_S)
-    allowance = float(os.environ.get("WORKSHOP_START_ALLOWANCE_S") or START_ALLOWANCE_S)
-    if speed <= 0:
-        raise WorkshopError(f"WORKSHOP_LOAD_GB_PER_S is {speed:g}.", "Give the speed of the model folder in GB/s.")
+    speed = _positive("WORKSHOP_LOAD_GB_PER_S", LOAD_GB_PER_S, "the speed of the model folder in GB/s")
+    allowance = _positive("WORKSHOP_START_ALLOWANCE_S", START_ALLOWANCE_S, "seconds")
     return weight_bytes(Path(model)) / 1e9 / speed + allowance
+
+
+def _positive(name: str, otherwise: float, what: str) -> float:
+    """Return the number of a variable; refuse what is none, or not above 0."""
+    said = os.environ.get(name) or otherwise
+    with suppress(ValueError):
+        if 0 < float(said) < math.inf:
+            return float(said)
+    raise WorkshopError(f"{name} is {said!r}.", f"Give {what}, above 0.")
 
 
 def watch(args: argparse.Namespace) -> None:

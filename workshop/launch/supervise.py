@@ -21,25 +21,26 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict
 from pathlib import Path
-
-import psutil
+from typing import NoReturn
 
 from workshop.engine.log import Reader
 from workshop.errors import WorkshopError
-from workshop.launch import records, scratch
+from workshop.launch import claims, processes, records, scratch
+from workshop.launch.claims import Claim
 from workshop.launch.home import cannot_write, private_folder
 from workshop.launch.local import Launch
+from workshop.launch.lock import Lock
 from workshop.launch.progress import Progress
 from workshop.launch.records import ServerRecord
-from workshop.launch.vllm_main import end_session, installed
+from workshop.launch.stopping import STOP_GRACE_S
+from workshop.launch.stopping import stop as stop
+from workshop.launch.vllm_main import installed
 
 POLL_S = 0.1
-STOP_GRACE_S = 20.0       # then what is left is killed
 REFUSALS = (400, 404, 422, 501)  # HTTP: waiting does not change these
 READY_TIMEOUT_S = 3600.0  # of one local start; a download from the Hub is part of it
-CLEAN_EXITS = (0, -signal.SIGTERM, -signal.SIGINT, 128 + signal.SIGTERM, 128 + signal.SIGINT)
 Report = Callable[[Progress], None]
 
 
@@ -48,42 +49,42 @@ class Stopped(BaseException):
 
 
 def run(launch: Launch, report: Report = lambda progress: None,
-        on_ready: Callable[[ServerRecord], None] = lambda record: None) -> None:
+        on_ready: Callable[[ServerRecord], None] = lambda record: None, claim: Claim | None = None) -> None:
     """Start the engine, report its progress, call `on_ready` when it answers, return when it was stopped.
 
+    claim: of the server's name, if it is taken already.
+
     Raises:
-        WorkshopError: it did not start, or it ended by itself; the record keeps the reason.
+        WorkshopError: the name is taken, it did not start, or it ended by itself; the record keeps the reason.
     """
-    record = _new_record(launch)
-    records.write(record)
+    claim, process = claim or claims.claim(new_record(launch)), None
     with stop_signals():
-        process = None
         try:
             process = _spawn(launch, scratch.make(launch.name))
-            record = replace(record, pid=process.pid)
-            records.write(record)
+            record = claim.write(pid=process.pid, process_started=processes.started(process.pid))
             watch = _Watch(launch, process)
             watch.until_ready(record, report)
-            record = replace(record, state="ready", vllm_version=installed()[1])
-            records.write(record)
-            on_ready(record)
+            launch.let_go()
+            on_ready(claim.write(state="ready", vllm_version=installed()[1]))
             watch.until_end()
-            records.remove(launch.name)
-        except Stopped:
-            end(process)
-            records.remove(launch.name)
         except WorkshopError as error:
-            records.write(replace(record, state="failed", reason=error.message.rstrip(".")))
+            with contextlib.suppress(WorkshopError):          # the disk may be full: then the first error counts
+                claim.write(state="failed", reason=error.message.rstrip("."))
             raise
-        except BaseException:
-            records.remove(launch.name)
-            raise
+        except BaseException as error:
+            end(process, claim.record)
+            claim.forget()
+            if not isinstance(error, Stopped):
+                raise
         finally:
-            end(process)
+            end(process, claim.record)
+            launch.let_go()
             scratch.remove(launch.name)
+            claim.close()
 
 
-def _new_record(launch: Launch) -> ServerRecord:
+def new_record(launch: Launch) -> ServerRecord:
+    """Return the record of a server that is about to start, with a new key."""
     return ServerRecord(name=launch.name, url=launch.url, model=launch.served, api_key=secrets.token_urlsafe(32),
                         where="local", host=socket.gethostname(), boot_id=records.boot_id(), log=str(launch.log),
                         state="starting", started=records.now())
@@ -147,26 +148,24 @@ class _Watch:
             time.sleep(POLL_S)
         report(Progress(1.0, "ready"))
 
-    def until_end(self) -> None:
-        """Return when the engine was stopped; raise with the reason if it ended by itself."""
+    def until_end(self) -> NoReturn:
+        """Wait for the engine's end; raise Stopped if somebody asked for it, else with the reason."""
         while True:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self.process.wait(timeout=1.0)
             self._read()
-            self._alive(stopped_is_fine=True)
-            if self.process.returncode is not None:
-                return
+            self._alive()
 
     def _read(self) -> None:
         while chunk := self._log.read(65536):
             self.reader.feed(chunk)
 
-    def _alive(self, stopped_is_fine: bool = False) -> None:
+    def _alive(self) -> None:
         code = self.process.poll()
-        failure = self.reader.error
-        asked = stopped_is_fine and code in CLEAN_EXITS and scratch.asked_to_stop(self.launch.name)
-        if code is None or (asked and failure is None):
+        if code is None:
             return
+        if claims.asked_to_stop(self.launch.name):
+            raise Stopped
         self._read()
         failure = self.reader.error
         if failure is not None:
@@ -211,16 +210,21 @@ def _refused(record: ServerRecord, error: urllib.error.HTTPError) -> WorkshopErr
                          f"{said}.", remedy)
 
 
-def end(process: subprocess.Popen | None) -> None:
-    """End an engine with all that it started: politely, then not."""
+def end(process: subprocess.Popen | None, record: ServerRecord | None = None, log: str = "") -> None:
+    """End a process with all of the session that it leads: politely, then not.
+
+    Once it was waited for, its number may be a stranger's: then its record, or its log, tells what is its own.
+    """
     if process is None:
         return
-    if process.poll() is None:
-        with contextlib.suppress(ProcessLookupError):
-            process.terminate()
+    start = record.process_started if record else None
+    if process.returncode is None:
+        start = processes.started(process.pid)
+        process.terminate()
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(STOP_GRACE_S)
-    end_session(process.pid)
+    processes.end_session(process.pid, start, record.log if record else log)
+    process.kill()       # does nothing if it has ended
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(5)
 
@@ -234,17 +238,18 @@ def start(launch: Launch, report: Report = lambda progress: None, *, with_parent
     Raises:
         WorkshopError: it did not become ready; the reason is also in its record.
     """
-    private_folder("logs")
-    words = launch.log.with_suffix(".watcher.log")
-    command = [sys.executable, "-m", "workshop.launch.supervise"]
-    with words.open("wb") as errors:
-        watcher = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=errors,
-                                   start_new_session=True, preexec_fn=end_with_parent if with_parent else None)
-    spec = {**vars(launch), "log": str(launch.log)}
-    watcher.stdin.write(json.dumps(spec).encode())
-    watcher.stdin.close()
+    claim = claims.claim(new_record(launch))
     try:
-        return _wait_for(launch, watcher, words, report)
+        words = private_folder("logs") / f"{launch.name}.watcher.log"
+        watcher = _watcher(launch, claim, words, with_parent)
+    except BaseException:
+        claim.forget()
+        claim.close()
+        raise
+    claim.lock.hand_over()
+    launch.let_go()
+    try:
+        return _wait_for(launch, claim.record, watcher, words, report)
     except BaseException:
         if watcher.poll() is None:
             watcher.terminate()
@@ -253,11 +258,32 @@ def start(launch: Launch, report: Report = lambda progress: None, *, with_parent
         raise
 
 
-def _wait_for(launch: Launch, watcher: subprocess.Popen, words: Path, report: Report) -> ServerRecord:
+def _watcher(launch: Launch, claim: Claim, words: Path, with_parent: bool) -> subprocess.Popen:
+    """Start the watcher, which inherits the name and the port."""
+    held = [launch.held.fileno()] if launch.held else []
+    try:
+        with words.open("wb") as errors:
+            watcher = subprocess.Popen([sys.executable, "-m", "workshop.launch.supervise"], stdin=subprocess.PIPE,
+                                       stdout=subprocess.DEVNULL, stderr=errors, start_new_session=True,
+                                       pass_fds=[claim.lock.descriptor, *held],
+                                       preexec_fn=end_with_parent if with_parent else None)
+    except OSError as error:
+        raise cannot_write(words, error) from None
+    spec = {"launch": {**vars(launch), "log": str(launch.log), "held": None}, "record": asdict(claim.record),
+            "lock": claim.lock.descriptor, "held": held}
+    with contextlib.suppress(BrokenPipeError), watcher.stdin:      # it ended already: its words say why
+        watcher.stdin.write(json.dumps(spec).encode())
+    return watcher
+
+
+def _wait_for(launch: Launch, mine: ServerRecord, watcher: subprocess.Popen, words: Path,
+              report: Report) -> ServerRecord:
     reader, log = Reader(), None
     while True:
         ended = watcher.poll() is not None
-        record = records.load(records.path_of(launch.name)) if records.path_of(launch.name).exists() else None
+        record = records.stored(launch.name)
+        if record and record.api_key != mine.api_key:     # the watcher has ended, and another server has the name
+            record = None
         if record and record.pid and log is None:
             log = launch.log.open(encoding="utf-8", errors="replace", newline="")
         if log:
@@ -267,73 +293,28 @@ def _wait_for(launch: Launch, watcher: subprocess.Popen, words: Path, report: Re
             report(Progress(1.0, "ready"))
             return record
         if ended:
-            last = words.read_text(errors="replace").strip().splitlines()
-            what, _, remedy = (last[-1] if last else "the watcher ended without a word").partition("\t")
-            raise WorkshopError(what, remedy)
+            raise _last_words(launch, watcher, words, record)
         time.sleep(POLL_S)
 
 
-def stop(name: str) -> str:
-    """Stop the server `name`, or cancel its SLURM job; return what was done.
-
-    Raises:
-        WorkshopError: there is no record of it, or it cannot be stopped from this machine.
-    """
-    path = records.path_of(name)
-    record = records.load(path) if path.exists() else None
-    if record is None:
-        known = ", ".join(each.name for each in records.own()) or "none"
-        raise WorkshopError(f"No server called {name!r} is known here.", f"Known: {known}.")
-    record = records.checked(record)
-    if record.state == "failed":
-        if record.pid and record.boot_id == records.boot_id():
-            end_session(record.pid)
-        scratch.remove(name)
-        records.remove(name)
-        return f"{name} had failed ({record.reason}); its record is removed."
-    if record.where == "slurm":
-        return _cancel(record)
-    if record.host != socket.gethostname():
-        raise WorkshopError(f"{name} runs on {record.host}, not on this machine.",
-                            f"Stop it there: workshop stop {name}")
-    _terminate(record)
-    records.remove(name)
-    return f"{name} is stopped."
-
-
-def _cancel(record: ServerRecord) -> str:
-    """Cancel the server's job: the job removes the record itself, and is given a moment for it."""
-    from workshop.launch import slurm_queue
-
-    slurm_queue.cancel(record.job_id or "")
-    deadline = time.monotonic() + STOP_GRACE_S
-    while records.path_of(record.name).exists() and time.monotonic() < deadline:
-        time.sleep(POLL_S)
-    records.remove(record.name)
-    return f"{record.name} is stopped: job {record.job_id} is cancelled."
-
-
-def _terminate(record: ServerRecord) -> None:
-    if record.pid is None:
-        return
-    scratch.ask_to_stop(record.name)
-    with contextlib.suppress(psutil.NoSuchProcess):
-        process = psutil.Process(record.pid)
-        process.terminate()
-        with contextlib.suppress(psutil.TimeoutExpired):
-            process.wait(STOP_GRACE_S)
-    end_session(record.pid)
-    deadline = time.monotonic() + 5      # its watcher removes the record itself
-    while records.path_of(record.name).exists() and time.monotonic() < deadline:
-        time.sleep(POLL_S)
+def _last_words(launch: Launch, watcher: subprocess.Popen, words: Path, record: ServerRecord | None) -> WorkshopError:
+    if watcher.returncode == 0:
+        return WorkshopError(f"{launch.name} was stopped before it answered.")
+    said = words.read_text(errors="replace").strip().splitlines()
+    if said:
+        return WorkshopError(*said[-1].partition("\t")[::2])
+    why = record.reason if record and record.reason else "its watcher ended without a word"
+    return WorkshopError(f"{launch.name} did not start: {why}.", f"Is there space on the disk of {words.parent}?")
 
 
 def _main() -> int:
-    """Be the watcher of a server in the background: the launch comes on standard input."""
+    """Be the watcher of a server in the background: launch, record, and what is held come on standard input."""
     spec = json.load(sys.stdin)
-    launch = Launch(**{**spec, "log": Path(spec["log"])})
+    held = socket.socket(fileno=spec["held"][0]) if spec["held"] else None
+    launch = Launch(**{**spec["launch"], "log": Path(spec["launch"]["log"]), "held": held})
+    claim = Claim(ServerRecord(**spec["record"]), Lock(records.lock_of(launch.name), spec["lock"]))
     try:
-        run(launch)
+        run(launch, claim=claim)
     except WorkshopError as error:
         print(f"{error.message}\t{error.remedy}", file=sys.stderr)
         return 1

@@ -1,0 +1,90 @@
+"""The right to a server's name: one process has it, from before the start until after the end.
+
+It is a lock beside the record, so it ends with its holder, by kill -9 too. Only the holder starts an engine under the
+name and writes its record; a watcher in the background inherits the lock of the command that started it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import replace
+from pathlib import Path
+
+from workshop.errors import WorkshopError
+from workshop.launch import records
+from workshop.launch.home import private_folder
+from workshop.launch.lock import Lock
+from workshop.launch.records import ServerRecord
+
+
+class Claim:
+    """A name that is this process's, and the record under it."""
+
+    def __init__(self, record: ServerRecord, lock: Lock):
+        self.record, self.lock = record, lock
+
+    def write(self, **changes) -> ServerRecord:
+        """Change fields of the record on disk; return it."""
+        self.record = replace(self.record, **changes)
+        records.write(self.record)
+        return self.record
+
+    def forget(self) -> None:
+        """Remove the record: the server was meant to end."""
+        records.remove(self.record.name)
+        _asked(self.record.name).unlink(missing_ok=True)
+
+    def close(self) -> None:
+        """Give the name back; the record stays as it is."""
+        self.lock.give_back()
+
+
+def claim(record: ServerRecord) -> Claim:
+    """Take the name of a new server and write its record.
+
+    Raises:
+        WorkshopError: a server of that name is there, or another process is starting or stopping one; nothing is
+            changed.
+    """
+    private_folder("servers")
+    lock = Lock(records.lock_of(record.name))
+    if not lock.take():
+        refuse_taken(record.name)
+        raise busy(record.name)
+    try:
+        refuse_taken(record.name, ours=True)
+        _asked(record.name).unlink(missing_ok=True)
+        records.write(record)
+    except BaseException:
+        lock.give_back()
+        raise
+    return Claim(record, lock)
+
+
+def refuse_taken(name: str, ours: bool = False) -> None:
+    """Raise a WorkshopError if a server called `name` is there; `ours`: this process holds the name."""
+    record = records.read(name, claimed=False if ours else None)
+    if record and record.state != "failed":
+        raise WorkshopError(f"A server called {name!r} is {record.state} at {record.url}.",
+                            f"Use it, stop it (`workshop stop {name}`), or give the new one a --name of its own.")
+
+
+def busy(name: str) -> WorkshopError:
+    """The error for a name that another process holds."""
+    return WorkshopError(f"Another process is starting or stopping a server called {name!r}.",
+                         "Wait until `workshop servers` shows what came of it, or give the new one another --name.")
+
+
+def ask_to_stop(name: str) -> None:
+    """Write down that the server's end is wanted: an end without this is a failure, whatever its exit code."""
+    with contextlib.suppress(OSError):
+        _asked(name).touch(mode=0o600)
+
+
+def asked_to_stop(name: str) -> bool:
+    """Return whether somebody asked for the server's end."""
+    return _asked(name).exists()
+
+
+def _asked(name: str) -> Path:
+    return records.path_of(name).with_suffix(".stop")

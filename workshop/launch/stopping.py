@@ -1,0 +1,116 @@
+"""`workshop stop`: end a server, and nothing else: what is signalled is known by its number and its start time."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable
+
+from workshop.errors import WorkshopError
+from workshop.launch import claims, processes, records, scratch
+from workshop.launch.lock import Lock
+from workshop.launch.records import ServerRecord
+
+POLL_S = 0.1
+STOP_GRACE_S = 20.0       # then what is left is killed
+START_TAKES_S = 10.0      # from the name's claim to the engine's process
+WATCHER_TAKES_S = 10.0    # to write down an end
+
+
+def stop(name: str) -> str:
+    """Stop the server `name`, or cancel its SLURM job; return what was done.
+
+    Raises:
+        WorkshopError: there is no record of it, or it cannot be stopped from here, or it did not end; then its
+            record stays.
+    """
+    record = records.read(name)
+    if record is None:
+        known = ", ".join(each.name for each in records.own()) or "none"
+        raise WorkshopError(f"No server called {name!r} is known here.", f"Known: {known}.")
+    if record.state == "failed":
+        _clear(record)
+        return f"{name} had failed ({record.reason}); its record is removed."
+    if record.where == "slurm":
+        return _cancel(record)
+    if not records.is_here(record):
+        place = f"on {record.host}" if record.where == "local" else f"in {record.where}"
+        raise WorkshopError(f"{name} runs {place}, not on this machine.", f"Stop it there: workshop stop {name}")
+    if record.pid is None:
+        record = _with_process(record)
+    _terminate(record)
+    _clear(record)
+    return f"{name} is stopped."
+
+
+def _with_process(record: ServerRecord) -> ServerRecord:
+    """Return the record of a server that is just being started, as soon as it has a process."""
+    _wait(lambda: (now := records.read(record.name)) is None or now.pid is not None, START_TAKES_S)
+    now = records.read(record.name)
+    if now is None or now.pid is None or now.state == "failed":
+        raise claims.busy(record.name)
+    return now
+
+
+def _terminate(record: ServerRecord) -> None:
+    """End the engine with all that it started: politely, then not."""
+    pid, start = record.pid, record.process_started
+    if start is None:
+        raise WorkshopError(
+            f"The record of {record.name} does not tell process {pid} from another that got its number: an older "
+            "version of the workshop wrote it.",
+            f"If `ps -fp {pid}` shows vLLM, end it by hand (kill {pid}), then again: workshop stop {record.name}")
+    claims.ask_to_stop(record.name)
+    try:
+        processes.send(pid, start, signal.SIGTERM)
+    except PermissionError:
+        raise WorkshopError(f"Process {pid} of {record.name} is another user's.",
+                            "Stop it as the user who started it.") from None
+    _wait(lambda: not processes.alive(pid, start), STOP_GRACE_S)
+    gone = processes.end_session(pid, start, record.log)
+    processes.send(pid, start, signal.SIGKILL)             # one that leads no session, such as a tunnel's ssh
+    if not gone or not _wait(lambda: not processes.alive(pid, start), processes.KILL_TAKES_S):
+        raise WorkshopError(f"{record.name} does not end: process {pid} or one of its own is there still.",
+                            "Try again, or ask the administrator: such a process waits for a disk or a driver.")
+
+
+def _clear(record: ServerRecord) -> None:
+    """Forget a server that has ended, and remove what it left on this machine; its watcher mostly did so already."""
+    lock = Lock(records.lock_of(record.name))
+
+    def passed_on() -> bool:
+        now = records.stored(record.name)
+        return now is not None and (now.api_key, now.started) != (record.api_key, record.started)
+    # The watcher may be stopped (Ctrl-Z): then it keeps the name, and no other server can be meant.
+    _wait(lambda: lock.take(tries=1) or passed_on(), WATCHER_TAKES_S)
+    try:
+        if passed_on() or records.stored(record.name) is None:
+            return
+        if records.is_here(record) and record.boot_id == records.boot_id():
+            if record.pid and record.process_started is not None:
+                processes.end_session(record.pid, record.process_started, record.log)
+            scratch.remove(record.name)
+        claims.Claim(record, lock).forget()
+    finally:
+        lock.give_back()
+
+
+def _cancel(record: ServerRecord) -> str:
+    """Cancel the server's job: the job removes the record itself, and is given a moment for it."""
+    from workshop.launch import slurm_queue
+
+    slurm_queue.cancel(record.job_id or "")
+    if not _wait(lambda: records.stored(record.name) is None, STOP_GRACE_S):
+        job = slurm_queue.find(record.job_id or "")
+        if job is not None and job.active:
+            raise WorkshopError(f"Job {record.job_id} of {record.name} was told to end, and is {job.state} still.",
+                                f"Look again in a minute: workshop slurm status {record.job_id}")
+        records.remove(record.name)
+    return f"{record.name} is stopped: job {record.job_id} is cancelled."
+
+
+def _wait(true: Callable[[], bool], seconds: float) -> bool:
+    deadline = time.monotonic() + seconds
+    while not (done := true()) and time.monotonic() < deadline:
+        time.sleep(POLL_S)
+    return done
