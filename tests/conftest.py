@@ -6,10 +6,17 @@ import os
 from pathlib import Path
 
 import pytest
-from needs import lacking
+from needs import SEED, lacking
 
 for variable in ("WORKSHOP_URL", "WORKSHOP_API_KEY", "WORKSHOP_SHARED", "WORKSHOP_NOTEBOOKS"):
     os.environ.pop(variable, None)     # the tests bring their own
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config) -> None:
+    """Hypothesis draws with the suite's seed, too, unless the command line gives another."""
+    if config.getoption("--hypothesis-seed", None) is None:
+        config.option.hypothesis_seed = SEED
 
 
 @pytest.fixture

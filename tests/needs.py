@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+SEED = int(os.environ.get("WORKSHOP_TEST_SEED", "0"))
+"""The one seed of every test that draws: NumPy's, hypothesis's, the requests' to a server."""
+
 
 def lacking(what: str) -> None:
     """Skip the test, saying what is lacking; in CI nothing is skipped silently: fail."""

@@ -22,7 +22,6 @@ import subprocess
 import sys
 import time
 import traceback
-import types
 from collections.abc import Iterator
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -35,7 +34,7 @@ import dummy  # noqa: E402
 os.environ["PYTHONPATH"] = f"{ROOT}:{os.environ.get('PYTHONPATH', '')}"
 TRUTH = ("everything off", "top_k 20, temperature 1.5", "top_p 0.9, temperature 0.6", "min_p 0.05, temperature 1.6",
          "top_k 30, top_p 0.8, temperature 1.5", "frequency_penalty -2, temperature 0.7, top_k 4",
-         "repetition_penalty 0.7, temperature 1.3")
+         "repetition_penalty 0.6, temperature 1.3")
 
 
 class Chain:
@@ -203,29 +202,20 @@ def viewer(llm) -> dict:
 
 def truth_test(llm) -> dict:
     """Draw 2,000 samples a setting and prompt, and compare them with what the explorer draws."""
-    try:
-        import scipy.stats  # noqa: F401
-    except ImportError:     # the same number from PyTorch
-        import torch
-
-        def sf(x: float, freedom: int) -> float:
-            return float(torch.special.gammaincc(*(torch.tensor(v, dtype=torch.float64) for v in (freedom / 2, x / 2))))
-        sys.modules["scipy"], sys.modules["scipy.stats"] = (
-            types.ModuleType("scipy"), types.SimpleNamespace(chi2=types.SimpleNamespace(sf=sf)))
     import truth
+    from cases import on_gpu
 
     from workshop.launch import machine
 
-    server, compute = truth.Server(llm), truth.on_gpu if machine.gpus() else truth.ours
+    server, compute = truth.Server(llm), on_gpu if machine.gpus() else truth.ours
     outcomes = [truth.compare(server, case, prompt, compute) for case in truth.CASES if case.name in TRUTH
                 for prompt in truth.PROMPTS]
-    least = min(outcomes, key=lambda one: one.p)
-    assert least.p * len(outcomes) >= truth.LEAST, [asdict(one) for one in outcomes if one.p < 0.01]
+    most = max(outcomes, key=lambda one: one.evidence)
+    assert not most.alarm, [asdict(one) for one in outcomes if one.alarm]
     wrong_case, wrong = truth.WRONG["top_k and top_p before temperature"]
     case = next(case for case in truth.CASES if case.name == wrong_case)
-    found_out = sum(truth.compare(server, case, prompt, wrong).p * len(outcomes) < truth.LEAST
-                    for prompt in truth.PROMPTS)
-    return {"compared": len(outcomes), "smallest_corrected_p": min(1.0, least.p * len(outcomes)), "of": least.case,
+    found_out = sum(truth.compare(server, case, prompt, wrong).alarm for prompt in truth.PROMPTS)
+    return {"compared": len(outcomes), "evidence_of_alarm": most.evidence, "of": most.case,
             "wrong_order_found_out": f"{found_out} of {len(truth.PROMPTS)}"}
 
 

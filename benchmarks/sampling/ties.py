@@ -2,8 +2,9 @@
 
     python benchmarks/sampling/ties.py          # a server of the teaching model that connect() finds
 
-For five prompts, four settings and two seeds, 2,000 samples each are compared with both computations (chi-square, as in
-truth.py), and the logprobs of one sequence with those of 32 computed at once. Prints one JSON object.
+For five prompts, four settings and two seeds, 2,000 samples each are compared with both computations (how probable is
+as much evidence by chance, at most: evidence.py), and the logprobs of one sequence with those of 32 computed at once.
+Prints one JSON object.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).resolve().parents[2])]
 import truth  # noqa: E402
+from cases import on_gpu, ours  # noqa: E402
 
 CASES = ("everything off", "top_k 20, temperature 1.5", "top_k 30, top_p 0.8, temperature 1.5",
          "top_p 0.9, temperature 0.6")
@@ -32,6 +34,12 @@ def together(llm, prompt: str, listed: int) -> tuple[dict[int, float], list[int]
     return dict(most), sorted(found.values(), reverse=True)
 
 
+def by_chance(counts: Counter, result: truth.Pipeline) -> float:
+    """Bound the probability of what was sampled; tokens that tie at top_p's border are not compared."""
+    groups = [truth.group(counts, result.probabilities, leave_out=result.border)]
+    return truth.chance(truth.evidence(groups), truth.freedom(groups))
+
+
 def compare(llm) -> list[dict]:
     """Return a row for each prompt, setting and seed."""
     server, rows = truth.Server(llm), []
@@ -44,8 +52,8 @@ def compare(llm) -> list[dict]:
                 answer = llm.complete(prompt, max_tokens=1, n=truth.SAMPLES, seed=seed, return_token_ids=True,
                                       **case.settings.request())
                 counts = Counter(choice.token_ids[0] for choice in answer.choices)
-                results = (compute(logprobs, case.settings, (), (), 0.0) for compute in (truth.ours, truth.on_gpu))
-                all_kept, exactly_k = (truth.p_value(*truth.chi_square(counts, one)[:2]) for one in results)
+                all_kept, exactly_k = (by_chance(counts, compute(logprobs, case.settings, (), (), 0.0))
+                                       for compute in (ours, on_gpu))
                 rows.append({"prompt": prompt, "case": case.name, "seed": seed, "p_all_ties_kept": all_kept,
                              "p_exactly_k": exactly_k, "logprobs_differ_by": differ, "vectors_of_32": vectors})
     return rows

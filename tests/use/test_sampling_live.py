@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
-import importlib.util
+import math
 import os
-import sys
-from pathlib import Path
+from collections import Counter
 
 import pytest
+import truth
+from needs import SEED
 
-pytest.importorskip("scipy")
+from workshop.use.logprobs import next_token_logprobs
+from workshop.use.sampling import pipeline
+from workshop.use.sampling_settings import Settings
+
 pytestmark = pytest.mark.live
-PATH = Path(__file__).parents[2] / "benchmarks" / "sampling" / "truth.py"
-
-
-def load():
-    """Import the benchmark: its cases, prompts and seeds are the ones of the table in docs/sampling.md."""
-    spec = importlib.util.spec_from_file_location("sampling_truth", PATH)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-truth = load()
 
 # Every run of the tests draws for these: one of each kind, and all that a wrong order is tried on. WORKSHOP_TRUTH=all
 # draws for every setting of docs/sampling.md, as benchmarks/sampling/truth.py does.
@@ -39,21 +30,22 @@ _servers: dict[str, truth.Server] = {}   # samples are drawn once and serve seve
 @pytest.fixture
 def server_truth(client):
     """The live server, as the truth test asks it."""
-    return _servers.setdefault(client.url, truth.Server(client))
+    return _servers.setdefault(client.url, truth.Server(client, SEED))
 
 
-def test_there_are_enough_of_them():
+def test_there_are_enough_of_them_and_no_more_than_the_false_alarms_are_counted_for():
     assert len(CASES) >= 12 and {case.name for case in CASES} >= ENOUGH
     assert len(truth.PROMPTS) >= 5
     assert truth.SAMPLES >= 2000
+    assert len(truth.CASES) * len(truth.PROMPTS) + 1 <= truth.COMPARISONS     # and min_tokens
+    assert len(truth.WRONG) * len(truth.PROMPTS) * truth.MISSED < 0.001
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_vllm_samples_what_we_compute(server_truth, case):
-    number = len(truth.CASES) * len(truth.PROMPTS)
     for prompt in truth.PROMPTS:
         outcome = truth.compare(server_truth, case, prompt)
-        assert min(1.0, outcome.p * number) >= truth.LEAST, outcome
+        assert not outcome.alarm, outcome
         assert outcome.samples == (1 if case.settings.greedy else truth.SAMPLES)
 
 
@@ -61,32 +53,28 @@ def test_vllm_samples_what_we_compute(server_truth, case):
 def test_a_wrong_order_is_found_out(server_truth, name):
     case_name, compute = truth.WRONG[name]
     case = next(case for case in truth.CASES if case.name == case_name)
-    number = len(truth.CASES) * len(truth.PROMPTS)
-    failed = [prompt for prompt in truth.PROMPTS
-              if truth.compare(server_truth, case, prompt, compute).p * number < truth.LEAST]
-    assert len(failed) >= 3, f"only {failed} tell the wrong order from the right one"
+    outcomes = [truth.compare(server_truth, case, prompt, compute) for prompt in truth.PROMPTS]
+    telling = [one for one in outcomes if one.missed <= truth.MISSED]
+    assert len(telling) >= 3, f"on too few prompts can it be told from the right order: {outcomes}"
+    assert all(one.alarm for one in telling), telling
 
 
 def test_min_tokens_takes_the_end_away_where_it_is_likely(client):
     """The table's prompts hardly ever end after a token; this one nearly always does."""
-    from collections import Counter
-
-    from workshop.use.logprobs import next_token_logprobs
-    from workshop.use.sampling import pipeline
-    from workshop.use.sampling_settings import Settings
     question = "Question: What is Boston?\nAnswer:"
-    context = question + client.complete(question, max_tokens=60, temperature=0).choices[0].text
-    answer = client.complete(context, max_tokens=1, temperature=0, logprobs=-1, return_tokens_as_token_ids=True)
-    logprobs = next_token_logprobs(answer)
-    assert logprobs[1] > -0.7, "the end is likely here"
-    found = client.complete(context, max_tokens=2, min_tokens=2, n=truth.SAMPLES, seed=5, temperature=1.3,
-                            return_token_ids=True)
+    whole = client.complete(question, max_tokens=60, temperature=0).choices[0]
+    assert whole.finish_reason == "stop", "so the end is the most probable token here"
+    answer = client.complete(question + whole.text, max_tokens=1, temperature=0, logprobs=-1,
+                             return_tokens_as_token_ids=True)
+    found = client.complete(question + whole.text, max_tokens=2, min_tokens=2, n=500, temperature=1.3,
+                            seed=SEED * 500, return_token_ids=True)
     counts = Counter(choice.token_ids[0] for choice in found.choices)
-    right = pipeline(logprobs, Settings(temperature=1.3, min_tokens=2), stop_tokens=[1])
-    statistic, freedom, _ = truth.chi_square(counts, right)
-    assert truth.chi2.sf(statistic, freedom) >= truth.LEAST
-    statistic, freedom, _ = truth.chi_square(counts, pipeline(logprobs, Settings(temperature=1.3)))
-    assert truth.chi2.sf(statistic, freedom) < truth.LEAST, "without min_tokens the test fails"
+    right, without = (pipeline(next_token_logprobs(answer), Settings(temperature=1.3, min_tokens=n), stop_tokens=[1])
+                      for n in (2, 0))
+    for tried, alarm in ((right, False), (without, True)):
+        groups = [truth.group(counts, tried.probabilities, right.probabilities)]
+        assert (truth.missed(groups, truth.ALARM) <= truth.MISSED) is alarm
+        assert (truth.chance(truth.evidence(groups), truth.freedom(groups)) < truth.ALARM) is alarm, counts
 
 
 def test_the_tables_cases_are_compared_in_more_than_one_cell(server_truth):
@@ -98,9 +86,6 @@ def test_the_tables_cases_are_compared_in_more_than_one_cell(server_truth):
 
 
 def test_all_logprobs_come_with_ids_and_sum_to_one(client):
-    import math
-
-    from workshop.use.logprobs import next_token_logprobs
     answer = client.complete("San Francisco is a", max_tokens=1, logprobs=-1, return_tokens_as_token_ids=True)
     logprobs = next_token_logprobs(answer)
     assert all(isinstance(token, int) for token in logprobs)
