@@ -23,12 +23,13 @@ from pathlib import Path
 import click
 import numpy as np
 
-from workshop.teaching_model import FOLDER, export, reference, schemes
-from workshop.teaching_model.measure import agreement
+from benchmarks.teaching_model import export
+from benchmarks.teaching_model.measure import agreement
+from workshop.teaching_model import FOLDER, reference, schemes
 
 MEASURED = schemes.TEXT.with_name("measured.json")
 MAX_TOKENS = 64
-RIGHT = 0.9              # as in workshop.teaching_model.evaluate
+RIGHT = 0.9              # as in benchmarks.teaching_model.evaluate
 TEXTS = ("glosses", "prose", "known")
 SEQUENCES = 32           # of each text
 ENGINE = {               # scheme → (checkpoint is quantised, engine flags)

@@ -13,7 +13,8 @@ import random
 import numpy as np
 from tokenizers import Tokenizer
 
-from workshop.teaching_model import FOLDER, corpus
+from benchmarks.teaching_model import corpus
+from workshop.teaching_model import FOLDER
 from workshop.teaching_model.schemes import TEXT
 
 LENGTH = 256

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
+from benchmarks.teaching_model.measure import agreement, first_sentence, repeated_ngrams
 from workshop.teaching_model import FOLDER
-from workshop.teaching_model.measure import agreement, first_sentence, repeated_ngrams
 
 pytestmark = pytest.mark.live
 PROMPTS = json.loads((FOLDER / "prompts.json").read_text(encoding="utf-8"))

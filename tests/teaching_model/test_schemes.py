@@ -94,7 +94,7 @@ def test_stored_bytes_are_those_of_the_shards(model):
 @pytest.mark.parametrize("name", ["int8", "fp8", "int4-rtn", "int4-gptq", "int4-awq"])
 def test_a_checkpoint_has_the_bytes_that_the_plan_and_the_scheme_say(quantised, name, tmp_path):
     pytest.importorskip("torch")
-    from workshop.teaching_model import export
+    from benchmarks.teaching_model import export
 
     result = quantised(name)
     folder = export.write(result, tmp_path / name)
@@ -110,7 +110,7 @@ def test_a_checkpoint_has_the_bytes_that_the_plan_and_the_scheme_say(quantised, 
 def test_codes_are_packed_as_compressed_tensors_packs_them():
     torch = pytest.importorskip("torch")
     helpers = pytest.importorskip("compressed_tensors.compressors.pack_quantized.helpers")
-    from workshop.teaching_model.export import nibbles
+    from benchmarks.teaching_model.export import nibbles
 
     codes = np.random.default_rng(3).integers(-8, 8, (16, 64)).astype(np.int16)
     values = torch.from_numpy(codes.astype(np.int8))
@@ -120,7 +120,7 @@ def test_codes_are_packed_as_compressed_tensors_packs_them():
 
 def test_awq_puts_outputs_into_nibbles_in_its_own_order():
     pytest.importorskip("torch")
-    from workshop.teaching_model.export import AWQ_ORDER, nibbles
+    from benchmarks.teaching_model.export import AWQ_ORDER, nibbles
 
     word = int(nibbles(np.arange(8)[None], axis=1, order=AWQ_ORDER)[0, 0]) & 0xFFFFFFFF
     # AutoAWQ, awq/modules/linear/gemm.py: order_map [0, 2, 4, 6, 1, 3, 5, 7], least significant first
@@ -129,7 +129,7 @@ def test_awq_puts_outputs_into_nibbles_in_its_own_order():
 
 def test_two_bits_have_no_checkpoint_format_but_their_values_do(model, tmp_path):
     pytest.importorskip("torch")
-    from workshop.teaching_model import export
+    from benchmarks.teaching_model import export
 
     result = schemes.quantize(model, "int2-rtn")
     with pytest.raises(BadInput, match="2 bits"):

@@ -7,9 +7,10 @@ import random
 
 import pytest
 
-from workshop.teaching_model import FOLDER, corpus, dialogue
-from workshop.teaching_model.measure import agreement, content_words, first_sentence, repeated_ngrams
-from workshop.teaching_model.sentences import Entry, describe, indefinite, noun_phrase, split_clauses
+from benchmarks.teaching_model import corpus, dialogue
+from benchmarks.teaching_model.measure import agreement, content_words, first_sentence, repeated_ngrams
+from benchmarks.teaching_model.sentences import Entry, describe, indefinite, noun_phrase, split_clauses
+from workshop.teaching_model import FOLDER
 
 FIXED = ["San Francisco is a", "Boston is a", "Chicago is a", "Washington D.C.", "New York", "NYC is a",
          "California", "Massachusetts"]  # fmt: skip

@@ -1,7 +1,7 @@
-"""The workshop's small Llama: weights, tokenizer, and the code that made them.
+"""The workshop's small Llama: weights, tokenizer, and its arithmetic in NumPy.
 
-This folder is itself a Hugging Face model folder, so `vllm serve` takes its path. Importing the package
-imports nothing heavy: torch and transformers are needed by `train` and `evaluate` alone.
+This folder is itself a Hugging Face model folder, so `vllm serve` takes its path. What made it is in
+benchmarks/teaching_model.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Measure the teaching model: held-out loss, listed facts, places drawn at random, repetition and its cure.
 
-    python -m workshop.teaching_model.evaluate [FOLDER] [--device cpu] [--write-prompts]
+    python -m benchmarks.teaching_model.evaluate [FOLDER] [--device cpu] [--write-prompts]
 
 Needs torch and transformers.
 """
@@ -15,8 +15,9 @@ import click
 import torch
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 
-from workshop.teaching_model import FOLDER, corpus
-from workshop.teaching_model.measure import agreement, first_sentence, repeated_ngrams
+from benchmarks.teaching_model import corpus
+from benchmarks.teaching_model.measure import agreement, first_sentence, repeated_ngrams
+from workshop.teaching_model import FOLDER
 
 RIGHT_PLACE = 0.5
 """A place is right when at least half of the content words of the first sentence stand in a gloss of that name."""

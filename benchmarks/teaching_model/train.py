@@ -1,6 +1,6 @@
 """Train the teaching model: one command, from the corpus to a folder that vLLM serves.
 
-    python -m workshop.teaching_model.train --out FOLDER
+    python -m benchmarks.teaching_model.train --out FOLDER
 
 Needs torch, transformers and tokenizers, and a GPU to be done in minutes. Everything is seeded; two runs on the
 same GPU differ by the rounding of its kernels alone, unless --max-seconds cuts them short.
@@ -23,7 +23,7 @@ import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from workshop.teaching_model import corpus, evaluate
+from benchmarks.teaching_model import corpus, evaluate
 
 BOS, EOS = "<|begin_of_text|>", "<|end_of_text|>"
 VOCAB_SIZE = 8192

@@ -15,10 +15,11 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from workshop.teaching_model import FOLDER, dialogue
-from workshop.teaching_model.sentences import Entry, describe
+from benchmarks.teaching_model import dialogue
+from benchmarks.teaching_model.sentences import Entry, describe
+from workshop.teaching_model import FOLDER
 
-CORPUS = FOLDER / "corpus"
+CORPUS = Path(__file__).parent / "corpus"
 FACTS = FOLDER / "facts.json"
 ALIASES = {
     "New York City": ["NYC"],

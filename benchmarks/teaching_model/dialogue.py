@@ -10,10 +10,10 @@ import random
 import re
 from typing import TYPE_CHECKING
 
-from workshop.teaching_model.sentences import DATES, Entry, describe, split_clauses
+from benchmarks.teaching_model.sentences import DATES, Entry, describe, split_clauses
 
 if TYPE_CHECKING:
-    from workshop.teaching_model.corpus import Corpus, Namer, Page
+    from benchmarks.teaching_model.corpus import Corpus, Namer, Page
 
 SMALL_TALK = [
     (["Hello", "Hi", "Hello!", "Hi there!", "Good morning."],

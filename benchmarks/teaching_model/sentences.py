@@ -11,7 +11,7 @@ import random
 import re
 from dataclasses import dataclass
 
-from workshop.teaching_model.measure import word_set
+from benchmarks.teaching_model.measure import word_set
 
 MASS_LEXNAMES = {
     "noun.substance", "noun.cognition", "noun.attribute", "noun.state", "noun.feeling",
