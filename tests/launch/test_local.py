@@ -75,6 +75,11 @@ def test_ports_of_one_machine_are_on_loopback_whatever_the_site_sets(monkeypatch
         assert several["VLLM_HOST_IP"] == "10.1.2.3" and several["NCCL_SOCKET_IFNAME"] == "ib0"
 
 
+@pytest.mark.parametrize(("host", "said"), [("127.0.0.1", False), ("localhost", False), ("0.0.0.0", True)])
+def test_who_lets_other_machines_in_is_told_what_that_means(host, said):
+    assert ("Other machines reach it" in prepare(host=host).note) == said
+
+
 def test_headers_of_a_stranger_are_kept_up_to_64_kib():
     argv = prepare().argv
     assert argv[argv.index("--h11-max-incomplete-event-size") + 1] == "65536"

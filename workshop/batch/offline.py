@@ -5,6 +5,7 @@ Rows are fed to the engine as others finish, so that there is no barrier and a k
 
 from __future__ import annotations
 
+import atexit
 import itertools
 import os
 import sys
@@ -229,12 +230,15 @@ def start(path: str, engine_args: tuple[str, ...] = ()):
     Raises:
         WorkshopError: vLLM is not installed, or it cannot start; its own words are on the terminal.
     """
-    from workshop.launch import auth, local
+    from workshop.launch import auth, local, scratch
     from workshop.launch.vllm_main import answer_for_vllm
 
     device, given = local.engine_device(), local.flags_of(engine_args)
     environment = local.engine_environment(path, device, given, "offline")
     os.environ.update({key: value for key, value in environment.items() if key != auth.RECORD_VARIABLE})
+    folder = scratch.new_folder()                  # vLLM's sockets, which it leaves
+    atexit.register(scratch.clear, folder)
+    os.environ["VLLM_RPC_BASE_PATH"] = str(folder)
     os.environ.setdefault("VLLM_LOGGING_STREAM", "ext://sys.stderr")     # stdout is for what the command prints
     answer_for_vllm()
     from vllm import LLM, EngineArgs

@@ -61,6 +61,8 @@ def command(ctx: click.Context, model: str | None, name: str | None, port: int |
     if tensor_parallel_size:
         vllm_args = ("--tensor-parallel-size", str(tensor_parallel_size), *vllm_args)
     launch = local.prepare(model, name=name, port=port, host=host, vllm_args=vllm_args)
+    if launch.note:
+        click.echo(f"! {launch.note}", err=True)
     if background:
         with Bar(f"Starting {launch.served}") as bar:
             record = supervise.start(launch, bar)

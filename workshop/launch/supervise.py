@@ -73,6 +73,7 @@ def run(launch: Launch, report: Report = lambda progress: None,
             raise
         except BaseException as error:
             end(process, claim.record)
+            scratch.remove(launch.name)
             claim.forget()
             if not isinstance(error, Stopped):
                 raise
