@@ -13,13 +13,11 @@ import os
 import signal
 import socket
 import sys
-import time
 from collections import Counter
 from pathlib import Path
 
 LOOK_EVERY_S = 1.0       # for shared memory that is new
 LEFTOVER_GRACE_S = 10.0
-KILL_TAKES_S = 5.0       # a process that holds much memory is not gone at once
 
 
 def installed() -> tuple[str, str]:
@@ -92,7 +90,7 @@ def leave_nothing_behind() -> None:
     leader = os.getpid()
     if sys.platform != "linux" or os.getsid(0) != leader or os.fork():
         return
-    from workshop.launch import scratch
+    from workshop.launch import processes, scratch
 
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1, signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
     ctypes.CDLL(None).prctl(1, signal.SIGUSR1)      # PR_SET_PDEATHSIG: tell me when my parent dies
@@ -101,46 +99,15 @@ def leave_nothing_behind() -> None:
         notes = scratch.Notes(Path(folder))
     while os.getppid() == leader:                   # it may have died before the line with prctl
         if notes:
-            notes.take(_session(leader))
+            notes.take(pid for pid, _ in processes.session(leader, None))
         signal.sigtimedwait({signal.SIGUSR1}, LOOK_EVERY_S)
     if notes:
-        notes.take(_session(leader))
-    end_session(leader, grace_s=LEFTOVER_GRACE_S)
+        notes.take(pid for pid, _ in processes.session(leader, None))
+    # This process is of the session, so the number is nobody else's.
+    processes.end_session(leader, None, grace_s=LEFTOVER_GRACE_S)
     if folder:
         scratch.clear(Path(folder))
     os._exit(0)
-
-
-def end_session(leader: int, grace_s: float = 0.0) -> None:
-    """Kill all processes of the session that `leader` led, except this one, after `grace_s` to end by themselves."""
-    def left() -> list[int]:
-        return [pid for pid in _session(leader) if pid != os.getpid()]
-
-    def wait(seconds: float) -> None:
-        deadline = time.monotonic() + seconds
-        while left() and time.monotonic() < deadline:
-            time.sleep(0.1)
-
-    wait(grace_s)
-    for pid in left():
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-    wait(KILL_TAKES_S)
-
-
-def _session(leader: int) -> list[int]:
-    import psutil
-
-    return [pid for pid in psutil.pids() if _lives_in(pid, leader)]
-
-
-def _lives_in(pid: int, leader: int) -> bool:
-    import psutil
-
-    try:
-        return os.getsid(pid) == leader and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    except (ProcessLookupError, psutil.Error):
-        return False
 
 
 if __name__ == "__main__":
