@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import importlib.metadata
 import json
+import os
 from types import SimpleNamespace
 
 import pytest
 
 from workshop.batch.rows import CHAT, COMPLETIONS, Row
+from workshop.errors import BadInput, WorkshopError
 from workshop.launch.local import TEACHING_FOLDER
 from workshop.launch.vllm_main import answer_for_vllm, installed
 
@@ -89,28 +92,65 @@ def test_one_bad_row_is_refused_alone(maker, bad, words):
         assert [each.prompt for each in (first, last)] == [each.prompt for each in maker.requests(good)]
 
 
+class Engine:
+    """Ends one request at each step, with `answers` of its samples (None: all)."""
+
+    def __init__(self, llm, answers=None):
+        self.model_config, self.answers = llm.llm_engine.model_config, answers
+        self.queue, self.highest = [], 0
+
+    def add_request(self, name, prompt, params):
+        self.queue.append((name, prompt, params))
+        self.highest = max(self.highest, sum(each.n for _, _, each in self.queue))
+
+    def step(self):
+        name, prompt, params = self.queue.pop(0)
+        outputs = [SimpleNamespace(index=index, finish_reason="length", stop_reason=None, text=" x", token_ids=[5],
+                                   logprobs=None) for index in range(min(params.n, self.answers or params.n))]
+        return [SimpleNamespace(request_id=name, finished=True, prompt_logprobs=None, outputs=outputs, **prompt)]
+
+
 @pytest.mark.parametrize(("limit", "samples", "most"), [(16, 8, 16), (5, 3, 7), (1, 1, 1), (400, 1, 200)])
 def test_no_more_sequences_fly_than_were_asked_for(llm, tmp_path, limit, samples, most):
     """But for the samples of one row, which are one request."""
     from workshop.batch.offline import run_offline
 
-    class Engine:
-        model_config = llm.llm_engine.model_config
-        queue, highest = [], 0
-
-        def add_request(self, name, prompt, params):
-            self.queue.append((name, prompt, params))
-            self.highest = max(self.highest, sum(each.n for _, _, each in self.queue))
-
-        def step(self):
-            name, prompt, params = self.queue.pop(0)
-            outputs = [SimpleNamespace(index=index, finish_reason="length", stop_reason=None, text=" x", token_ids=[5],
-                                       logprobs=None) for index in range(params.n)]
-            return [SimpleNamespace(request_id=name, finished=True, prompt_logprobs=None, outputs=outputs, **prompt)]
-
-    engine = Engine()
+    engine = Engine(llm)
     rows = tmp_path / "rows.jsonl"
     rows.write_text("".join(json.dumps({"prompt": f"{n} is", "n": samples if n % 2 else 1}) + "\n" for n in range(200)))
     summary = run_offline(rows, tmp_path / "out.jsonl", concurrency=limit,
                           llm=SimpleNamespace(get_tokenizer=llm.get_tokenizer, llm_engine=engine))
     assert summary.answered == 200 and engine.highest <= most + samples - 1 and (limit < 400 or engine.highest == most)
+
+
+def test_one_answer_of_three_samples_is_among_the_errors(llm, tmp_path):
+    from workshop.batch.offline import run_offline
+
+    rows, engine = tmp_path / "rows.jsonl", Engine(llm, answers=1)
+    rows.write_text('{"prompt": "a", "n": 3}\n{"prompt": "b"}\n')
+    summary = run_offline(rows, tmp_path / "out.jsonl", concurrency=4,
+                          llm=SimpleNamespace(get_tokenizer=llm.get_tokenizer, llm_engine=engine))
+    assert (summary.answered, summary.errors, summary.exit_code) == (1, 1, 1)
+
+
+def test_a_disk_that_is_full_at_the_end_is_one_sentence_offline_too(llm, tmp_path, monkeypatch):
+    from workshop.batch import store
+    from workshop.batch.offline import run_offline
+
+    rows, real = tmp_path / "rows.txt", os.write
+
+    def full(file, data):
+        if "out.jsonl" in os.readlink(f"/proc/self/fd/{file}"):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return real(file, data)
+
+    rows.write_text("a\nb\n")
+    engine = SimpleNamespace(get_tokenizer=llm.get_tokenizer, llm_engine=Engine(llm))
+    with monkeypatch.context() as patched:
+        patched.setattr(store.os, "write", full)
+        with pytest.raises(WorkshopError, match="No space is left"):
+            run_offline(rows, tmp_path / "out.jsonl", concurrency=4, llm=engine)
+    assert json.loads((tmp_path / "out.jsonl.meta.json").read_text())["runs"][-1]["state"] == "failed"
+    assert run_offline(rows, tmp_path / "out.jsonl", concurrency=4, llm=engine).answered == 2
+    with pytest.raises(BadInput, match="input and output at once"):
+        run_offline(tmp_path / "out.jsonl", tmp_path / "out.jsonl", llm=engine)

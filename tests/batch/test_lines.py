@@ -85,7 +85,7 @@ ANYTHING = st.recursive(st.none() | st.booleans() | st.integers(-2 ** 70, 2 ** 7
                         lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3))
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(custom_id=st.text(st.characters(exclude_categories=["Cs"]), min_size=1), more=ANYTHING, text=ANYTHING,
        extra=st.dictionaries(st.text(), ANYTHING, max_size=2), ascii=st.booleans())
 @example(custom_id="a", more={"index": "0"}, text=["a"], extra={"\ud83d": 1}, ascii=False)

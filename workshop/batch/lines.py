@@ -16,8 +16,8 @@ from typing import NamedTuple
 _HEAD = re.compile(rb'\{"custom_id": "(?:[^"\\]|\\.)*", "key": "[0-9a-f]{32}", "row": (\d+), ')
 _START = b'{"custom_id": '
 # What makes a body worth a second look; the separators of lines that only Unicode knows break str.splitlines().
-_HAZARDS = (b"NaN", b"Infinity", b"\\ud", b"\\uD", b"\0", b"\r", b"\n", b"\xed", b"\xc2\x85", b"\xe2\x80\xa8",
-            b"\xe2\x80\xa9", b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")
+_HAZARDS = (b"NaN", b"Infinity", b"\\ud", b"\\uD", b"\0", b"\r", b"\n")
+_BEYOND_ASCII = (b"\xed", b"\xc2\x85", b"\xe2\x80\xa8", b"\xe2\x80\xa9", b"\xef\xbb\xbf")
 _DIGITS = bytes.maketrans(b"123456789", b"0" * 9)
 _UTF_16 = re.compile(rb"\0[^\0]{1,3}\0")
 
@@ -111,7 +111,8 @@ def _has_zeros(raw: bytes) -> bool:
 
 def _sound(data: bytes) -> bytes:
     """Return JSON as it is; written anew, in ASCII, where only some readers take what is in it."""
-    if not any(hazard in data for hazard in _HAZARDS) and b"0" * 20 not in data.translate(_DIGITS):
+    hazards = _HAZARDS if data.isascii() else _HAZARDS + _BEYOND_ASCII
+    if not any(hazard in data for hazard in hazards) and b"0" * 20 not in data.translate(_DIGITS):
         return data.strip()
     text = data.decode(json.detect_encoding(data), "surrogatepass")
     decoder = json.JSONDecoder(parse_constant=lambda _: None, parse_float=_finite, parse_int=_whole)
