@@ -33,7 +33,7 @@ def server(workshop_home):
 @pytest.fixture
 def prompts(tmp_path):
     path = tmp_path / "in.txt"
-    path.write_text("".join(f"row {number}\n" for number in range(40)))
+    path.write_text("".join(f"row {number}\n" for number in range(12)))
     return path
 
 
@@ -57,7 +57,7 @@ def test_as_many_samples_as_were_asked_for_or_none(prompts, tmp_path, faulty, qu
     server = faulty(lambda prompt, times: (200, encoded({"choices": choices})) if prompt == "row 3" else None)
     summary = batch.run(prompts, tmp_path / "out.jsonl", url=server.url, samples=3, temperature=1.0,
                         limits=replace(quick, attempts=2))
-    assert (summary.answered, summary.errors) == (39, 1) and len(batch.load(summary.output)) == 39 * 3
+    assert (summary.answered, summary.errors) == (11, 1) and len(batch.load(summary.output)) == 11 * 3
     assert "2 choices, and 3 should be there" in summary.errors_file.read_text()
 
 
@@ -173,7 +173,7 @@ def test_an_address_outside_is_asked_through_the_proxy_that_is_named(prompts, tm
         monkeypatch.setenv("http_proxy", proxy.root)
         monkeypatch.delenv("no_proxy", raising=False)
         summary = batch.run(prompts, tmp_path / "out.jsonl", url="http://gpu.example:8001")
-        assert summary.exit_code == 0 and len(proxy.seen) >= 40
+        assert summary.exit_code == 0 and len(proxy.seen) > 12
         assert "gpu.example:8001" in capsys.readouterr().err
     finally:
         proxy.close()
@@ -215,17 +215,17 @@ def known(server, key="old", **changes):
 @pytest.mark.parametrize("by_url", [False, True])
 def test_a_server_that_was_started_anew_with_another_key_is_gone_on_with(state, by_url, prompts, tmp_path, quick,
                                                                          workshop_home):
-    server = Keyed(change_after=15, then=lambda: known(server, "new", state=state))
+    server = Keyed(change_after=5, then=lambda: known(server, "new", state=state))
     try:
         known(server)
         summary = batch.run(prompts, tmp_path / "out.jsonl", url=server.url if by_url else (), limits=quick)
-        assert (summary.exit_code, summary.answered) == (0, 40)
+        assert (summary.exit_code, summary.answered) == (0, 12)
     finally:
         server.close()
 
 
 def test_while_there_is_no_record_the_batch_waits_for_it(prompts, tmp_path, workshop_home, quick):
-    server = Keyed(change_after=15, then=lambda: records.remove("a"))
+    server = Keyed(change_after=5, then=lambda: records.remove("a"))
     again = []
 
     def report(progress):
@@ -244,7 +244,7 @@ def test_a_server_that_came_back_on_another_port_is_gone_on_with(prompts, tmp_pa
     monkeypatch.setattr(servers, "READ_AGAIN_S", 0.05)
     second = odd_answers.Server()
     second.answers = {"/v1/models": encoded(MODELS), "/v1/completions": encoded(COMPLETION)}
-    first = faulty(lambda prompt, times: die() if prompt == "row 20" else None, model="m")
+    first = faulty(lambda prompt, times: die() if prompt == "row 6" else None, model="m")
 
     def die():
         known(second, "new")
