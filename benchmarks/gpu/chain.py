@@ -171,7 +171,7 @@ def without_key(llm) -> dict:
 
 def explorer(llm, prompt: str, pictures_at_least: int) -> dict:
     """Move the explorer's sliders, sample, step back."""
-    from workshop.learn.widgets.sampling_explorer import SamplingExplorer
+    from workshop.learn.widgets.sampling.view import SamplingExplorer
 
     widget = SamplingExplorer(llm, prompt)
     pictures, steps = set(), []
@@ -193,7 +193,7 @@ def explorer(llm, prompt: str, pictures_at_least: int) -> dict:
 
 def viewer(llm) -> dict:
     """Colour a text by its logprobs."""
-    from workshop.learn.widgets.logprobs_viewer import LogprobsViewer
+    from workshop.learn.widgets.logprobs.view import LogprobsViewer
 
     widget = LogprobsViewer(llm, "San Francisco is a city in California. Boston is a city in the moon.")
     assert len(widget.rows) > 15 and not widget.banner.value

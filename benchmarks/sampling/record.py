@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 
 from workshop import connect
-from workshop.learn.widgets.sampling_recorded import record
-from workshop.learn.widgets.sampling_source import ServerSource
+from workshop.learn.widgets.sampling.recorded import record
+from workshop.learn.widgets.sampling.source import ServerSource
 
 PROMPTS = ("San Francisco is a", "Boston is a", "A dog is a", "To be, or not to", "My fellow citizens,",
            "Question: What is the capital of Russia?\nAnswer:")

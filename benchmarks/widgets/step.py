@@ -16,7 +16,8 @@ from collections.abc import Callable
 
 from workshop.engine.metrics import Metrics
 from workshop.learn.widgets.kv_cache.view import KvCacheExplorer
-from workshop.learn.widgets.logprobs_view import cells, viewer_html
+from workshop.learn.widgets.logprobs.case import cells
+from workshop.learn.widgets.logprobs.picture import picture
 from workshop.learn.widgets.memory.view import MemorySliders
 from workshop.learn.widgets.metrics import picture as metrics
 from workshop.learn.widgets.metrics.view import KEPT
@@ -74,7 +75,7 @@ def measure() -> dict[str, dict[str, float]]:
              "parallelism explorer": random_steps(ParallelismExplorer().controls, generator), "KV growth": play,
              "reconcile view": lambda: compared(path, None, "h200"),
              "metrics, ten minutes": lambda: metrics.picture(looks),
-             CLICKS[0]: lambda: viewer_html(tokens),
+             CLICKS[0]: lambda: picture(tokens),
              "one plan": lambda: plan("llama-3.1-70b", "h200", max_model_len=generator.randrange(1000, 100_000))}
     found = {}
     for name, step in steps.items():

@@ -11,13 +11,13 @@ from widget_page import CUT, SILENT, address, write_notebook
 pytestmark = [pytest.mark.browser, pytest.mark.live]
 DARK = "@jupyterlab/apputils-extension/themes.jupyterlab-settings"
 EXPLORER = """from workshop import connect
-from workshop.learn.widgets.sampling_explorer import SamplingExplorer
+from workshop.learn.widgets.sampling.view import SamplingExplorer
 from workshop.use.sampling_settings import Settings
 explorer = SamplingExplorer(connect(), "The king said to the", Settings(temperature=1.3, top_k=12, top_p=0.9))
 explorer.pin(Settings(temperature=0.7))
 explorer"""
 VIEWER = """from workshop import connect
-from workshop.learn.widgets.logprobs_viewer import LogprobsViewer
+from workshop.learn.widgets.logprobs.view import LogprobsViewer
 LogprobsViewer(connect(), "San Francisco is a city in California. Boston is a city in the moon.")"""
 
 
@@ -59,7 +59,7 @@ def drive_explorer(page: Page, url: str, shot: str) -> None:
     page.shot(shot)
     for number in range(2):
         page.page.get_by_role("button", name="Sample a token").click()
-        page.page.wait_for_function("count => document.querySelectorAll('.workshop span[style*=\"border-bottom:2px\"]')"
+        page.page.wait_for_function("count => document.querySelectorAll('.workshop span.token')"
                                     ".length === count", arg=number + 1)
     page.page.get_by_role("tab", name="20 completions").click()
     page.page.get_by_role("button", name="Write 20 completions").click()

@@ -17,7 +17,7 @@ from widget_page import CUT, SILENT, Widget, address, choose_theme, write_notebo
 pytestmark = [pytest.mark.browser]
 ROOT = Path(__file__).parents[2]
 WIDGETS = "workshop.learn.widgets"
-LOGPROBS = f"""from {WIDGETS}.logprobs_viewer import LogprobsViewer
+LOGPROBS = f"""from {WIDGETS}.logprobs.view import LogprobsViewer
 from workshop.use.logprobs import Alternative, Row
 def row(part, place, token, *probable):
     import math
@@ -74,7 +74,7 @@ GALLERY = {
                             'ParallelismExplorer("llama-3.1-405b", nodes=2, gpus_per_node=8, tp=8, pp=2)',
     "loading_view": f"from {WIDGETS}.loading.view import LoadingView\nLoadingView()",
     "reconcile": f"from {WIDGETS}.reconcile.view import ReconcileView\nReconcileView()",
-    "sampling_explorer": f"from {WIDGETS}.sampling_explorer import SamplingExplorer\nSamplingExplorer()",
+    "sampling_explorer": f"from {WIDGETS}.sampling.view import SamplingExplorer\nSamplingExplorer()",
     "logprobs_viewer": LOGPROBS, "metrics_panel": METRICS, "batch_progress": BATCH, "timeline": TIMELINE,
     "three_places": f'from {WIDGETS}.elsewhere.view import ThreePlaces\nThreePlaces("llama-3.1-70b", "h100", '
                     "gpus_per_node=4)",

@@ -26,7 +26,7 @@ MEMORY_BYTES = 4 * 2**30
 START = """from workshop.learn.widgets.server.view import ServerPanel
 panel = ServerPanel()
 panel"""
-EXPLORE = """from workshop.learn.widgets.sampling_explorer import SamplingExplorer
+EXPLORE = """from workshop.learn.widgets.sampling.view import SamplingExplorer
 llm = panel.connect()
 SamplingExplorer(llm)"""
 WORK = """from workshop.learn.timeline import Timeline, ask

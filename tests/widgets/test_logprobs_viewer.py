@@ -11,8 +11,9 @@ pytest.importorskip("ipywidgets")
 
 from workshop.errors import BadInput
 from workshop.learn.widgets import style
-from workshop.learn.widgets.logprobs_view import cells, shade
-from workshop.learn.widgets.logprobs_viewer import LogprobsViewer
+from workshop.learn.widgets.logprobs.case import cells
+from workshop.learn.widgets.logprobs.picture import shade
+from workshop.learn.widgets.logprobs.view import LogprobsViewer
 from workshop.use import logprobs
 from workshop.use.sampling_settings import Settings
 
@@ -33,8 +34,7 @@ def viewer():
 
 def panel(text: str, number: int) -> str:
     """Return the panel of one token."""
-    return re.search(rf'<div class="lp\d+-p{number}".*?(?=<div class="lp\d+-p|<div style="font-size:13px;margin-top)',
-                     text, re.DOTALL)[0]
+    return re.search(rf'<div class="lp\d+-p{number} .*?(?=<div class="lp\d+-p|<div class="sums")', text, re.DOTALL)[0]
 
 
 def test_every_token_can_be_chosen_and_has_a_panel(viewer):

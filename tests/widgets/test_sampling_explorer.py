@@ -11,10 +11,11 @@ import pytest
 pytest.importorskip("ipywidgets")
 
 from workshop.errors import WorkshopError
-from workshop.learn.widgets.sampling_bars import AXES, bars, bars_html, rows_shown
-from workshop.learn.widgets.sampling_explorer import SamplingExplorer
-from workshop.learn.widgets.sampling_source import EMPTY, Completion, Position
-from workshop.learn.widgets.sampling_words import percent, token_label, words
+from workshop.learn.widgets.sampling.bars import AXES, bars, rows_shown
+from workshop.learn.widgets.sampling.picture import picture
+from workshop.learn.widgets.sampling.source import EMPTY, Completion, Position
+from workshop.learn.widgets.sampling.view import SamplingExplorer
+from workshop.learn.widgets.sampling.words import percent, token_label, words
 from workshop.use.sampling import pipeline
 from workshop.use.sampling_settings import Settings
 
@@ -113,7 +114,7 @@ class TestBars:
         result = pipeline(listed, Settings())
         drawn = bars(result, [0, 1], str)
         assert drawn.rows[0].sampled == pytest.approx(0.5)   # not 0.71: the rest is elsewhere
-        assert "30 % of the model's probability lies on tokens that are not listed" in bars_html(drawn)
+        assert "30 % of the model's probability lies on tokens that are not listed" in picture(drawn)
 
 
 class TestWords:

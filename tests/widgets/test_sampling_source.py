@@ -16,9 +16,9 @@ pytest.importorskip("openai")
 
 from workshop.errors import BadInput, WorkshopError
 from workshop.launch.records import ServerRecord
-from workshop.learn.widgets.sampling_explorer import SamplingExplorer
-from workshop.learn.widgets.sampling_recorded import PRESETS, RecordedSource, record
-from workshop.learn.widgets.sampling_source import ServerSource
+from workshop.learn.widgets.sampling.recorded import PRESETS, RecordedSource, record
+from workshop.learn.widgets.sampling.source import ServerSource
+from workshop.learn.widgets.sampling.view import SamplingExplorer
 from workshop.use.client import Client
 from workshop.use.sampling_settings import Settings
 
@@ -239,7 +239,7 @@ class TestTheCoursesOwnRecording:
 
 @pytest.mark.live
 def test_a_recording_of_the_live_server_agrees_with_it(client, tmp_path, monkeypatch):
-    from workshop.learn.widgets import sampling_recorded
+    from workshop.learn.widgets.sampling import recorded as sampling_recorded
     monkeypatch.setattr(sampling_recorded, "BRANCHES", (2, 1))
     live = ServerSource(client)
     record(live, ["Boston is a"], tmp_path / "r.json", vllm_version="0.32.0", hardware="CPU", command="test")

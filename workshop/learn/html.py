@@ -26,7 +26,7 @@ class Html(str):
 
 def join(children: Iterable[object]) -> Html:
     """Return children one after the other; those that are no Html are escaped."""
-    return Html("".join([one if one.__class__ is Html else escape(str(one)) for one in children]))
+    return Html("".join([one if one.__class__ is Html else escape(str(one), quote=False) for one in children]))
 
 
 def tag(name: str, *children: object, cls: str = "", **attributes: object) -> Html:

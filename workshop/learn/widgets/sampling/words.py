@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import html
 import math
 
+from workshop.learn.numbers import percent
 from workshop.use.sampling import Pipeline
 from workshop.use.sampling_settings import LOWEST_TEMPERATURE, Settings
 
@@ -18,19 +18,6 @@ USUAL = {
 }
 
 
-def percent(p: float) -> str:
-    """Return a probability as people read it: 31 %, 4.2 %, 0.03 %, < 0.01 %."""
-    if p >= 0.9995:
-        return "100 %"
-    if p >= 0.0995:
-        return f"{100 * p:.0f} %"
-    if p >= 0.00995:
-        return f"{100 * p:.1f} %"
-    if p >= 0.000095:
-        return f"{100 * p:.2f} %"
-    return "< 0.01 %" if p > 0 else "0 %"
-
-
 def token_label(text: str) -> str:
     """Return how a token is shown: spaces and line ends visible, and what is no text said in words."""
     if text == "":
@@ -42,8 +29,8 @@ def token_label(text: str) -> str:
 
 
 def spoken(text: str) -> str:
-    """Return a token for a screen reader and for HTML attributes."""
-    return html.escape(text.replace("\n", " line end ").strip() or "space", quote=True)
+    """Return a token for a screen reader."""
+    return text.replace("\n", " line end ").strip() or "space"
 
 
 def words(settings: Settings, result: Pipeline, *, generated: int) -> dict[str, str]:

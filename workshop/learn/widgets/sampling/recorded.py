@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from workshop.errors import BadInput, WorkshopError
-from workshop.learn.widgets.sampling_source import EMPTY, Completion, Position
+from workshop.learn.widgets.sampling.source import EMPTY, Completion, Position
 from workshop.use.sampling import Token
 from workshop.use.sampling_settings import Settings
 
 if TYPE_CHECKING:
-    from workshop.learn.widgets.sampling_source import ServerSource
+    from workshop.learn.widgets.sampling.source import ServerSource
 
 LISTED = 60                 # tokens kept of each distribution
 BRANCHES = (12, 3, 1, 1, 1)   # how many of the most probable tokens are followed at each depth
