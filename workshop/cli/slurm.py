@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 import sys
 
 import click
@@ -40,9 +39,9 @@ def submit(model: str, vllm: tuple[str, ...], dry_run: bool, as_json: bool, sbat
 
     What stands after MODEL and is not listed here goes to sbatch as it is (--partition=…, --qos=…).
     """
-    from workshop.launch import slurm
+    from workshop.launch import slurm, slurm_flags
 
-    flags = tuple(word for text in vllm for word in shlex.split(text))
+    flags = slurm_flags.words(vllm)
     submission = slurm.prepare(slurm.Request(what=model, vllm=flags, sbatch_args=sbatch_args, **options))
     job_id = None if dry_run else slurm.submit(submission)
     if as_json:

@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from workshop.errors import BadInput, WorkshopError
-from workshop.launch import course, local
+from workshop.launch import course, records, slurm_flags
 from workshop.launch.home import private_folder, write_private
 from workshop.launch.slurm_queue import job_number
+from workshop.plan.catalog.read import existing
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,7 @@ RECIPES = {
 }
 NODES_TRIED = (1, 2, 3, 4, 6, 8, 12, 16)     # for a model without a script of its own: the fewest that hold it
 GPUS_PER_NODE = 4
+SBATCH_TIMEOUT_S = 60
 GPU_MEMORY_SHARE = 0.95     # a GPU of the planned kind has at least this share of its memory, whatever ECC takes
 
 
@@ -118,12 +120,17 @@ def prepare(request: Request) -> Submission:
     Raises:
         BadInput: an unknown model, or numbers that cannot be.
     """
+    if request.name:
+        records.path_of(request.name)       # refuses what is no name of a server
+    slurm_flags.check(request.vllm)
+    if request.sbatch_args and not request.sbatch_args[0].startswith("-"):
+        raise BadInput(f"{request.sbatch_args[0][:80]!r} is no option of sbatch.", "Its options begin with -.")
     site = site_environment()
     for name, value in (("--nodes", request.nodes), ("--gpus-per-node", request.gpus_per_node)):
         if value is not None and not 1 <= value <= 1024:
             raise BadInput(f"{name} {value} is not possible.", "Give a whole number from 1.")
-    if request.time and not re.fullmatch(r"(\d+-)?\d+(:\d+){0,2}", request.time):
-        raise BadInput(f"--time {request.time} is no time.", "Give HH:MM:SS, minutes, or D-HH:MM:SS.")
+    if request.time and not re.fullmatch(r"([0-9]{1,4}-)?[0-9]{1,6}(:[0-9]{1,2}){0,2}", request.time):
+        raise BadInput(f"--time {request.time[:40]!r} is no time.", "Give HH:MM:SS, minutes, or D-HH:MM:SS.")
     recipe = RECIPES.get(request.what)
     return _of_recipe(request, recipe, site) if recipe else _of_plan(request, site)
 
@@ -136,7 +143,7 @@ def _of_recipe(request: Request, recipe: Recipe, site: dict[str, str]) -> Submis
     folder = Path(site.get("WORKSHOP_MODEL") or usual).expanduser()
     pipeline = recipe.split == "pipeline" or request.pipeline
     tp, pp = (gpus, nodes) if pipeline else (gpus * nodes, 1)
-    length = request.max_model_len or int(site.get("WORKSHOP_MAX_MODEL_LEN") or recipe.max_model_len)
+    length = request.max_model_len or _site_length(site) or recipe.max_model_len
     planned = plan(folder if (folder / "config.json").is_file() else recipe.model, request.gpu or recipe.gpu,
                    nodes=nodes, gpus_per_node=gpus, tensor_parallel_size=tp, pipeline_parallel_size=pp,
                    max_model_len=length, gpu_memory_utilization=recipe.gpu_memory_utilization, usage="serve")
@@ -147,6 +154,13 @@ def _of_recipe(request: Request, recipe: Recipe, site: dict[str, str]) -> Submis
         environment["PARALLEL"] = "pipeline"
     arguments = _arguments(request, nodes if request.nodes else None, gpus if request.gpus_per_node else None)
     return _submission(request, recipe.script, arguments, environment, planned, folder)
+
+
+def _site_length(site: dict[str, str]) -> int:
+    said = site.get("WORKSHOP_MAX_MODEL_LEN", "")
+    if said and not re.fullmatch("[0-9]{1,9}", said):
+        raise BadInput(f"WORKSHOP_MAX_MODEL_LEN is {said[:40]!r}, no number of tokens.", "Edit the site's file.")
+    return int(said or 0)
 
 
 def _of_plan(request: Request, site: dict[str, str]) -> Submission:
@@ -180,10 +194,10 @@ def _of_plan(request: Request, site: dict[str, str]) -> Submission:
 
 
 def _model_folder(what: str, site: dict[str, str]) -> Path:
-    given = Path(what).expanduser()
-    if given.is_dir() or what.startswith(("/", ".", "~")):
-        if not (given / "config.json").is_file():
-            raise BadInput(f"The folder {what} holds no config.json, so it is no model.",
+    given = existing(what)
+    if (given and given.is_dir()) or what.startswith(("/", ".", "~")):
+        if not given or not (given / "config.json").is_file():
+            raise BadInput(f"The folder {what[:200]} holds no config.json, so it is no model.",
                            "Give the folder that `workshop prefetch` filled.")
         return given.resolve()
     from workshop.plan.catalog import load_model
@@ -219,13 +233,6 @@ def _environment(request: Request, planned, changed_gpu: bool) -> dict[str, str]
 
 def _argument_file(flags: tuple[str, ...]) -> Path:
     """Return a file with one argument a line: an environment variable could not tell `a b` from two arguments."""
-    given = local.flags_of(flags)
-    for flag in ("api-key", "middleware", "host", "port", "nnodes", "node-rank", "master-addr", "master-port"):
-        if flag in given:
-            raise BadInput(f"--{flag} is the job's own to set.",
-                           "Leave it out; slurm/site.sh has the settings of the site.")
-    if any("\n" in flag for flag in flags):
-        raise BadInput("An argument of vLLM holds a line break.", "Give it on one line.")
     text = "\n".join(flags) + "\n"
     path = private_folder("slurm") / f"{hashlib.sha256(text.encode()).hexdigest()[:12]}.args"
     write_private(path, text)
@@ -273,12 +280,22 @@ def submit(submission: Submission) -> str:
     private_folder("servers")            # the job writes the record there: better to find out now
     line = 'source "$1" && shift && exec sbatch --parsable "$@"'
     environment = {**os.environ, "WORKSHOP_ROOT": str(scripts_folder().parent), **submission.environment}
-    done = subprocess.run(["bash", "-c", line, "bash", str(submission.site), *submission.arguments,
-                           str(submission.script)], capture_output=True, text=True, timeout=60, env=environment)
+    try:
+        done = subprocess.run(["bash", "-c", line, "bash", str(submission.site), *submission.arguments,
+                               str(submission.script)], capture_output=True, text=True, errors="replace",
+                              timeout=SBATCH_TIMEOUT_S, env=environment)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise WorkshopError(f"sbatch does not answer: {error}.",
+                            "Look whether the job is there, before you submit it again: squeue --me") from None
     if done.returncode:
         said = (done.stderr.strip().splitlines() or ["no reason given"])[-1].removeprefix("sbatch: error: ")
         raise WorkshopError(f"sbatch refused: {said}", refusal_remedy(said))
-    return job_number(done.stdout.strip().splitlines()[-1].split(";")[0])
+    said = (done.stdout.strip().splitlines() or [""])[-1]
+    try:
+        return job_number(said.split(";")[0])
+    except BadInput:
+        raise WorkshopError(f"sbatch answered {said[:200]!r}, and not with the number of a job.",
+                            "Look whether the job is there: squeue --me") from None
 
 
 def refusal_remedy(said: str) -> str:

@@ -45,7 +45,7 @@ def examine() -> Iterator[Check]:
 def _run(*command: str, env: dict[str, str] | None = None, timeout: float = TIMEOUT_S) -> tuple[int, str, str]:
     """Return (exit code, output, last line of what it said against it)."""
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, env=env)
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=timeout, env=env)
     except (OSError, subprocess.TimeoutExpired) as error:
         return 1, "", str(error)
     return done.returncode, done.stdout, (done.stderr.strip().splitlines() or [""])[-1]

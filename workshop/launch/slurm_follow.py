@@ -11,6 +11,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from workshop.engine.log import Event, Reader
+from workshop.engine.log_lines import MAX_LINE_CHARS
 from workshop.errors import WorkshopError
 from workshop.launch.records import ServerRecord
 
@@ -50,7 +51,7 @@ class Follower:
         for path in self.offset:
             text = self._rest[path] + self._new(path)
             cut = max(text.rfind("\n"), text.rfind("\r")) + 1
-            whole, self._rest[path] = text[:cut], text[cut:]
+            whole, self._rest[path] = text[:cut], text[cut:][:MAX_LINE_CHARS]
             for line in whole.splitlines():
                 self._own_words(line)
             events += self.reader.feed(whole) if whole else []
@@ -58,10 +59,12 @@ class Follower:
 
     def _new(self, path: Path) -> str:
         try:
+            if not path.is_file():      # a pipe would wait for somebody to write
+                return ""
             with path.open("rb") as file:
                 file.seek(self.offset[path])
                 data = file.read()
-        except FileNotFoundError:
+        except OSError:       # not there yet, or not to be read by us
             return ""
         self.offset[path] += len(data)
         return data.decode("utf-8", errors="replace")

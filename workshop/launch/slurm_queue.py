@@ -47,8 +47,8 @@ def available() -> bool:
 
 def job_number(text: str) -> str:
     """Return a job's number (7, or 7_2 for a task of an array), or refuse what cannot be one."""
-    if not re.fullmatch(r"[1-9]\d{0,9}(_\d{1,7})?", text):
-        raise BadInput(f"{text!r} is no job id.", "Give the number that sbatch printed; `squeue --me` lists yours.")
+    if not re.fullmatch(r"[1-9][0-9]{0,9}(_[0-9]{1,7})?", text):
+        raise BadInput(f"{text[:60]!r} is no job id.", "Give what sbatch printed; `squeue --me` lists yours.")
     return text
 
 
@@ -66,7 +66,7 @@ def find(job_id: str) -> Job | None:
 def _ask(*command: str) -> str:
     """Return a command's output, '' if it says that it knows no such job; never hangs."""
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S)
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=TIMEOUT_S)
     except subprocess.TimeoutExpired:
         raise WorkshopError(f"{command[0]} did not answer within {TIMEOUT_S:.0f} s.",
                             "Try again in a minute.") from None
@@ -113,8 +113,8 @@ def _from_sacct(job_id: str) -> Job | None:
     if len(parts) != 9:
         return None
     number, name, state, reason, nodes, elapsed, limit, folder, code = parts
-    return Job(number, name, state.split()[0], "" if reason == "None" else reason, nodes, elapsed, limit, folder, code,
-               "sacct")
+    state = (state.split() or ["UNKNOWN"])[0]       # "CANCELLED by 1000"
+    return Job(number, name, state, "" if reason == "None" else reason, nodes, elapsed, limit, folder, code, "sacct")
 
 
 def why_gone(record: ServerRecord) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -72,8 +73,9 @@ def files_of(job_id: str, job: Job | None, record: ServerRecord | None) -> tuple
         folders.append(Path(job.folder) / f"{job.name}_{job_id}")
     folders += sorted(Path.cwd().glob(f"*_{job_id}"))
     for folder in folders:
-        if (folder / f"output_{job_id}.out").exists():
-            return folder / f"output_{job_id}.out", folder / f"error_{job_id}.out"
+        with suppress(OSError):      # no name that a folder can have, or not for us
+            if (folder / f"output_{job_id}.out").exists():
+                return folder / f"output_{job_id}.out", folder / f"error_{job_id}.out"
     return None
 
 
