@@ -1,0 +1,116 @@
+"""One planner: sliders, explorer, SLURM, Kubernetes and the VM page say what `plan` says, for every model and GPU."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from workshop.errors import BadInput, WorkshopError
+from workshop.launch import kubernetes_case, vm
+from workshop.learn.widgets.memory import case as sliders
+from workshop.learn.widgets.parallelism import case as explorer
+from workshop.plan import advise, choose
+from workshop.plan.catalog import list_gpus, list_models, load_gpu, load_model
+from workshop.plan.deployment import prepare
+from workshop.plan.memory import fit
+from workshop.plan.parallelism import plan
+
+CONTEXTS = (4096, explorer.CONTEXT, 65536)
+
+
+def length(model: str, context: int) -> int:
+    return min(context, load_model(model).max_position_embeddings)
+
+
+@pytest.mark.parametrize("gpu", list_gpus())
+def test_the_sliders_verdict_and_command_are_the_plans(gpu):
+    for model in list_models():
+        for context in CONTEXTS:
+            try:
+                p = plan(model, gpu, max_model_len=length(model, context))
+            except BadInput as refused:
+                with pytest.raises(BadInput, match=refused.message[:20].replace("(", r"\(")):
+                    sliders.memory(sliders.Case(model, gpu, context=context))
+                continue
+            if p.gpus not in sliders.GPU_COUNTS:
+                continue
+            shown = sliders.memory(sliders.Case(model, gpu, p.gpus, context=context, requests=1))
+            assert (shown.state == "fits") == p.fits, (model, gpu, context)
+            if (shown.tp, shown.pp) == (p.tensor_parallel_size, p.pipeline_parallel_size):
+                assert shown.tokens == p.kv_cache_tokens or not p.fits
+                assert sliders.command(shown).split(" --nnodes")[0] == p.command.split(" --nnodes")[0]
+
+
+@pytest.mark.parametrize("gpu", list_gpus())
+def test_the_explorers_verdict_and_traffic_are_the_plans(gpu):
+    for model in list_models():
+        try:
+            p = plan(model, gpu, max_model_len=length(model, explorer.CONTEXT))
+        except BadInput:
+            with pytest.raises(BadInput):
+                explorer.layout(explorer.Choice(model, gpu, tp=1, pp=1))
+            continue
+        drawn = explorer.layout(explorer.Choice(
+            model, gpu, p.nodes, p.gpus_per_node, p.tensor_parallel_size, p.pipeline_parallel_size))
+        assert (drawn.state == "fits") == p.fits, (model, gpu)
+        assert list(drawn.messages) == p.communication and list(drawn.ranks) == p.ranks
+
+
+@pytest.mark.parametrize("model", list_models())
+def test_manifests_and_units_take_the_plans_flags(model):
+    for gpu in kubernetes_case.PRODUCTS:
+        for context in CONTEXTS:
+            try:
+                p = plan(model, gpu, max_model_len=length(model, context))
+                case = kubernetes_case.Case(p)
+            except (BadInput, WorkshopError):
+                continue
+            words = p.command.split()
+            for flag, value in case.flags.items():
+                assert flag in words and (not value or words[words.index(flag) + 1].strip("'") == value)
+            said = {word for word in words if word.startswith("--")}
+            assert said - {"--nnodes", "--node-rank", "--master-addr"} == set(case.flags)
+            if p.nodes == 1:
+                assert " ".join(vm.Case(p).flags).startswith(" ".join(words[2:]).replace("'", ""))
+
+
+def test_the_fewest_gpus_are_the_fewest():
+    """Three H100 as three stages hold 70B and 65,536 tokens; four are the fewest for tensor parallelism alone."""
+    found = choose.fewest(prepare("llama-3.3-70b", "h100", max_model_len=65536))
+    assert (found.tp, found.pp) == (1, 3)
+    assert plan("llama-3.3-70b", "h100", tensor_parallel_size=1, pipeline_parallel_size=3, max_model_len=65536).fits
+
+
+@pytest.mark.parametrize("gpus", range(1, 18))
+def test_fewest_misses_no_smaller_split(gpus):
+    d = prepare("llama-3.1-405b-fp8", "h100", max_model_len=4096)
+    found = choose.fewest(d)
+    if gpus < found.gpus:
+        assert not any(fit(split).fits for split in choose.splits(d, gpus))
+
+
+@pytest.mark.parametrize("gpu", ["t4", "a100-80gb", "h100"])
+def test_what_is_advised_can_be_done_on_that_gpu(gpu):
+    """Each change of the table is a deployment that plan() accepts, with the numbers that were promised."""
+    d = prepare("llama-3.1-8b", gpu, max_model_len=2048)
+    for rule in (advise.kv_fp8, advise.weights_fp8, advise.utilization, advise.small_batch, advise.eager):
+        for change in rule(d):
+            s = change.after.settings
+            again = plan("llama-3.1-8b", gpu, max_model_len=2048, quantization=change.after.quantization,
+                         tensor_parallel_size=1, kv_cache_dtype=s.kv_cache_dtype, enforce_eager=s.enforce_eager,
+                         gpu_memory_utilization=s.gpu_memory_utilization, max_num_seqs=s.max_num_seqs,
+                         max_num_batched_tokens=s.max_num_batched_tokens)
+            assert fit(again.deployment).capacity == fit(change.after).capacity, rule.__name__
+    assert (gpu == "t4") == (not list(advise.kv_fp8(d)))     # attention on a T4 reads no FP8
+
+
+def test_a_t4_gets_half_precision_from_the_sliders_too():
+    shown = sliders.memory(sliders.Case("llama-3.2-1b", "t4", context=4096, requests=1))
+    assert "--dtype half" in sliders.command(shown)
+
+
+def test_a_deployment_never_changes():
+    d = prepare("llama-3.1-8b", load_gpu("h100"))
+    assert replace(d) == d and hash(replace(d)) == hash(d)
+    assert d.split(2, 1) != d and (d.tp, d.pp) == (1, 1)
