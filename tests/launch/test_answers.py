@@ -49,7 +49,7 @@ def test_a_completion_of_the_model_is_an_answer(ask):
 
 
 @pytest.mark.parametrize(("code", "body"), [(200, {"model": "another"}), (200, b"not JSON"), (401, {}), (500, {}),
-                                            (503, b"starting")])
+                                            (200, [3]), (200, b"[" * 9999), (503, b"starting")])
 def test_what_may_still_change_is_no_answer_yet(ask, code, body):
     assert not ask(code, body)
 
@@ -70,3 +70,21 @@ def test_another_server_on_the_port_is_told_apart_from_a_model_of_another_kind(a
     with pytest.raises(WorkshopError, match="does not exist") as refused:
         ask(404, {"error": {"message": "The model `a-model` does not exist."}})
     assert "workshop servers" in refused.value.remedy
+
+
+def test_the_key_goes_neither_to_a_web_proxy_nor_where_a_redirect_leads(monkeypatch):
+    import odd_answers
+
+    server, other = odd_answers.Server(), odd_answers.Server()
+    try:
+        for name in ("http_proxy", "all_proxy"):
+            monkeypatch.setenv(name, other.root)
+        monkeypatch.delenv("no_proxy", raising=False)
+        for status in (301, 302, 303, 307, 308):
+            answer = odd_answers.redirect(f"{other.url}/completions").replace("307", str(status))
+            server.answers["/v1/completions"] = answer
+            assert not answers(records.ServerRecord(name="a", url=server.url, model="m", api_key="key"))
+        assert other.seen == [] and len(server.seen) == 5
+    finally:
+        server.close()
+        other.close()

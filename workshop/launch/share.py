@@ -135,7 +135,7 @@ def _limits(host: str, port: int) -> str:
     try:
         connection.request("GET", "/health")
         return connection.getresponse().headers.get(HEADER, "")
-    except OSError:
+    except (OSError, http.client.HTTPException):
         return ""
     finally:
         connection.close()

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import http.client
 import json
 import os
 import secrets
@@ -18,12 +17,12 @@ import socket
 import subprocess
 import sys
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import NoReturn
+
+import httpx
 
 from workshop.engine.log import Reader
 from workshop.errors import WorkshopError
@@ -182,33 +181,28 @@ def answers(record: ServerRecord) -> bool:
     Raises:
         WorkshopError: it is there and refuses: it knows no such model, or this one does not complete text.
     """
-    body = json.dumps({"model": record.model, "prompt": "The", "max_tokens": 1}).encode()
-    request = urllib.request.Request(f"{record.url}/completions", data=body, headers={
-        "Authorization": f"Bearer {record.api_key}", "Content-Type": "application/json"})
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))   # never through a site's web proxy
-    try:
-        with opener.open(request, timeout=60) as answer:
-            return json.load(answer)["model"] == record.model
-    except urllib.error.HTTPError as error:
-        if error.code not in REFUSALS:
-            return False
-        raise _refused(record, error) from None
-    except (urllib.error.URLError, OSError, ValueError, KeyError):
+    body = {"model": record.model, "prompt": "The", "max_tokens": 1}
+    key = {"Authorization": f"Bearer {record.api_key}"}
+    try:        # never through a site's web proxy, nor where a redirect leads: the key is for this server
+        answer = httpx.post(f"{record.url}/completions", json=body, headers=key, timeout=60, trust_env=False)
+        if answer.status_code not in REFUSALS:
+            return answer.status_code == 200 and answer.json()["model"] == record.model
+    except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError, KeyError, TypeError, RecursionError):
         return False
+    raise _refused(record, answer)
 
 
-def _refused(record: ServerRecord, error: urllib.error.HTTPError) -> WorkshopError:
-    said = ""
-    with contextlib.suppress(OSError, http.client.HTTPException):
-        said = error.read(2000).decode(errors="replace")
+def _refused(record: ServerRecord, answer: httpx.Response) -> WorkshopError:
+    said = answer.content[:2000].decode(errors="replace")
     with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError):
         body = json.loads(said)
         said = body.get("detail") or body["error"]["message"] or ""
     said = (str(said).strip().splitlines() or ["no word"])[0][:160].rstrip(".")
     remedy = ("Another server took this port: `workshop servers` lists yours." if "does not exist" in said else
               "Serve a model that generates text, with its tokenizer; an embedding model does not.")
-    return WorkshopError(f"The server is up, but refuses to complete a prompt with {record.model} ({error.code}): "
-                         f"{said}.", remedy)
+    code = answer.status_code
+    return WorkshopError(f"The server is up, but refuses to complete a prompt with {record.model} ({code}): {said}.",
+                         remedy)
 
 
 def end(process: subprocess.Popen | None, record: ServerRecord | None = None, log: str = "") -> None:
