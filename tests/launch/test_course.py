@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
+from datetime import datetime
 
 import pytest
 
-from workshop.errors import BadInput
+from workshop.errors import BadInput, WorkshopError
 from workshop.launch import course
 
 
@@ -64,3 +67,116 @@ def test_fresh_gives_a_new_copy_and_keeps_the_old(folders):
 def test_fresh_of_an_unknown_notebook_names_those_there_are(folders):
     with pytest.raises(BadInput, match="00_start"):
         course.fresh("99_nothing")
+
+
+class Autumn(datetime):
+    """A clock that stands: twice in a second, or the hour that autumn has twice."""
+
+    @classmethod
+    def now(cls, tz=None):
+        return datetime(2026, 10, 25, 2, 30, 0, tzinfo=tz)
+
+
+def ran(path, text: str) -> None:
+    """Run a notebook and save it: what JupyterLab writes."""
+    book = json.loads(path.read_text())
+    book["cells"][0] |= {"outputs": [{"output_type": "stream", "name": "stdout", "text": [text]}], "execution_count": 1}
+    path.write_text(json.dumps(book, indent=1))
+
+
+def kept(folder) -> list[str]:
+    """The contents of all files beside the fresh copy."""
+    return sorted(path.read_text() for path in folder.glob("00_start.*.ipynb"))
+
+
+def test_fresh_twice_at_one_moment_keeps_both(folders, monkeypatch):
+    _, mine = folders
+    monkeypatch.setattr(course, "datetime", Autumn)
+    course.copy_notebooks()
+    texts = [notebook(f"answer {number}") for number in range(12)]
+    for text in texts:
+        (mine / "00_start.ipynb").write_text(text)
+        assert course.fresh("00_start")[1].read_text() == text
+    assert kept(mine) == sorted(texts)
+
+
+def test_fresh_keeps_outputs_too(folders):
+    _, mine = folders
+    course.copy_notebooks()
+    ran(mine / "00_start.ipynb", "an hour's result")
+    _, beside = course.fresh("00_start")
+    assert "an hour's result" in beside.read_text()
+    assert course.fresh("00_start")[1] is None, "nothing of the learner's is in it"
+
+
+def test_a_renewed_copy_leaves_its_outputs_beside(folders):
+    source, mine = folders
+    course.copy_notebooks()
+    ran(mine / "00_start.ipynb", "an hour's result")
+    (source / "00_start.ipynb").write_text(notebook("version 2"))
+    assert course.copy_notebooks()[1] == []
+    assert "version 2" in (mine / "00_start.ipynb").read_text()
+    assert len(kept(mine)) == 1 and "an hour's result" in kept(mine)[0]
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"00_start": 1}', "[" * 100_000])
+def test_outputs_stay_when_it_is_forgotten_where_copies_are_from(folders, text):
+    _, mine = folders
+    course.copy_notebooks()
+    ran(mine / "00_start.ipynb", "an hour's result")
+    before = (mine / "00_start.ipynb").read_text()
+    (mine / course.ORIGINALS).write_text(text)
+    assert course.copy_notebooks() == (mine, [])
+    assert (mine / "00_start.ipynb").read_text() == before and kept(mine) == []
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"cells": 1}', '{"cells": [{}]}', '{"cells": [[]]}',
+                                  "[" * 100_000])
+def test_what_is_no_notebook_any_more_is_kept(folders, text):
+    source, mine = folders
+    course.copy_notebooks()
+    (mine / "00_start.ipynb").write_text(text)
+    (source / "00_start.ipynb").write_text(notebook("version 2"))
+    assert course.copy_notebooks()[1] == ["00_start"]
+    assert course.fresh("00_start")[1].read_text() == text
+
+
+def test_a_link_of_the_learners_leads_to_what_it_led_to(folders, tmp_path):
+    _, mine = folders
+    course.copy_notebooks()
+    elsewhere = tmp_path / "backup.ipynb"
+    elsewhere.write_text(notebook("my answer"))
+    (mine / "00_start.ipynb").unlink()
+    (mine / "00_start.ipynb").symlink_to(elsewhere)
+    _, beside = course.fresh("00_start")
+    assert "my answer" in beside.read_text() and "my answer" in elsewhere.read_text()
+    assert "version 1" in (mine / "00_start.ipynb").read_text()
+
+
+@pytest.mark.parametrize("make", [
+    lambda path: path.symlink_to("/a/disk/that/is/away.ipynb"), lambda path: path.mkdir(), os.mkfifo])
+def test_what_is_no_file_is_left_alone(folders, make):
+    _, mine = folders
+    course.copy_notebooks()
+    (mine / "00_start.ipynb").unlink()
+    make(mine / "00_start.ipynb")
+    assert course.copy_notebooks()[1] == ["00_start"]
+    with pytest.raises(WorkshopError, match="is no file"):
+        course.fresh("00_start")
+    assert kept(mine) == []
+
+
+@pytest.mark.parametrize("fails", ["replace", "fsync"])
+def test_a_full_disk_loses_nothing(folders, monkeypatch, fails):
+    _, mine = folders
+    course.copy_notebooks()
+    (mine / "00_start.ipynb").write_text(notebook("my answer"))
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+    monkeypatch.setattr(os, fails, full)
+    with pytest.raises(WorkshopError, match="No space left"):
+        course.fresh("00_start")
+    assert "my answer" in (mine / "00_start.ipynb").read_text()
+    assert all("my answer" in text for text in kept(mine)), "no half file"
+    assert not [path for path in mine.iterdir() if path.name.startswith(".00")]

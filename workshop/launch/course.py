@@ -1,16 +1,20 @@
 """The learner's private copy of the notebooks, so that an update of the course never collides with answers.
 
 A copy that the learner has not touched is renewed when the course changes; one that they have worked in stays, and
-`fresh` gives a new one beside it.
+`fresh` gives a new one beside it. Outputs are the learner's as well: a copy that was only run is renewed, and what it
+was is kept beside it. No file of theirs is ever written over.
 """
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 import json
 import os
 import shutil
+import tempfile
+from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 
@@ -48,60 +52,111 @@ def names() -> list[str]:
 def copy_notebooks() -> tuple[Path, list[str]]:
     """Make or renew the private copy; return its folder and the notebooks whose newer version was held back."""
     folder, held = private_folder(), []
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        originals = _originals(folder)
+    with _writing_to(folder) as originals:
         for name in names():
             source, copy = course_folder() / f"{name}.ipynb", folder / f"{name}.ipynb"
-            newest = _digest(source)
-            if copy.exists() and originals.get(name) == newest:
-                continue
-            if copy.exists() and _digest(copy) not in (originals.get(name), newest):
+            newest, _ = _look(source)
+            if not os.path.lexists(copy):
+                _put(source, copy)
+            elif not copy.is_file():             # a link to a disk that is away, for example
                 held.append(name)
                 continue
-            _copy(source, copy)
+            elif originals.get(name) != newest:
+                mine, has_outputs = _look(copy)
+                if mine not in (originals.get(name), newest):
+                    held.append(name)
+                    continue
+                if mine != newest:
+                    if has_outputs:
+                        _keep(copy)
+                    _put(source, copy)
             originals[name] = newest
-        (folder / ORIGINALS).write_text(json.dumps(originals, indent=1))
-    except OSError as error:
-        raise WorkshopError(f"Cannot write your copy of the notebooks to {folder} ({error.strerror}).",
-                            "Set WORKSHOP_NOTEBOOKS to a folder that you may write, with some space left.") from None
     return folder, held
 
 
 def fresh(name: str) -> tuple[Path, Path | None]:
-    """Put a fresh copy of one notebook in place; return it and where the old one was moved (None if there was none)."""
+    """Put a fresh copy of one notebook in place; return it and where the old one is kept.
+
+    The old one is kept, with its outputs, unless nothing was changed in it and it has none (then None is returned).
+    """
     name = name.removesuffix(".ipynb")
     if name not in names():
         raise BadInput(f"There is no notebook {name!r}.", f"There are: {', '.join(names())}.")
-    folder, _ = copy_notebooks()
-    copy, kept = folder / f"{name}.ipynb", None
-    source = course_folder() / f"{name}.ipynb"
-    if copy.exists() and _digest(copy) != _digest(source):
-        kept = folder / f"{name}.{datetime.now():%Y-%m-%d_%H%M%S}.ipynb"
-        copy.rename(kept)
-    _copy(source, copy)
-    originals = _originals(folder)
-    originals[name] = _digest(source)
-    (folder / ORIGINALS).write_text(json.dumps(originals, indent=1))
+    folder, kept = private_folder(), None
+    source, copy = course_folder() / f"{name}.ipynb", folder / f"{name}.ipynb"
+    if os.path.lexists(copy) and not copy.is_file():
+        raise WorkshopError(f"{copy} is no file.", f"Move it elsewhere, then again: workshop fresh {name}")
+    with _writing_to(folder) as originals:
+        newest, _ = _look(source)
+        if copy.exists() and _look(copy) != (newest, False):
+            kept = _keep(copy)
+        _put(source, copy)
+        originals[name] = newest
+    copy_notebooks()
     return copy, kept
 
 
-def _copy(source: Path, target: Path) -> None:
-    shutil.copyfile(source, target)
-    target.chmod(0o644)     # the course may be installed read-only
+@contextlib.contextmanager
+def _writing_to(folder: Path) -> Iterator[dict[str, str]]:
+    """Make the folder if need be; yield which version of the course each copy was made from, and save it."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        originals = _originals(folder)
+        yield originals
+        _replace(folder / ORIGINALS, json.dumps(originals, indent=1).encode())
+    except OSError as error:
+        raise WorkshopError(f"Cannot write your copy of the notebooks to {folder} ({error.strerror}).",
+                            "Set WORKSHOP_NOTEBOOKS to a folder that you may write, with some space left.") from None
 
 
-def _digest(path: Path) -> str:
-    """Return the digest of what the learner could have changed: cells without outputs and counts."""
-    with contextlib.suppress(ValueError, KeyError, TypeError):
-        cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
-        kept = [(cell["cell_type"], "".join(cell["source"])) for cell in cells]
-        return hashlib.sha256(json.dumps(kept).encode()).hexdigest()
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+def _keep(copy: Path) -> Path:
+    """Copy a learner's file to a new name beside it, and return that; a file that has the name is never touched."""
+    moment = f"{datetime.now():%Y-%m-%d_%H%M%S}"       # comes twice: in one second, and in one hour of autumn
+    for number in itertools.count(1):
+        kept = copy.with_name(f"{copy.stem}.{moment}{f'-{number}' if number > 1 else ''}.ipynb")
+        with contextlib.suppress(FileExistsError), kept.open("xb") as target:
+            try:
+                target.write(copy.read_bytes())
+                target.flush()
+                os.fsync(target.fileno())
+                shutil.copymode(copy, kept)
+            except BaseException:
+                kept.unlink()
+                raise
+            return kept
+
+
+def _put(source: Path, target: Path) -> None:
+    _replace(target, source.read_bytes())
+
+
+def _replace(target: Path, data: bytes) -> None:
+    """Write a file, whole or not at all; where a link is, the file takes its place."""
+    descriptor, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+        os.chmod(temporary, 0o644)     # the course may be installed read-only
+        os.replace(temporary, target)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+
+
+def _look(path: Path) -> tuple[str, bool]:
+    """Return a digest of what a learner writes, the cells without outputs and counts, and whether there are outputs."""
+    data = path.read_bytes()
+    with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        cells = json.loads(data)["cells"]
+        written = [(cell["cell_type"], "".join(cell["source"]), *filter(None, [cell.get("attachments")]))
+                   for cell in cells]
+        digest = hashlib.sha256(json.dumps(written).encode()).hexdigest()
+        return digest, any(cell.get("outputs") for cell in cells)
+    return hashlib.sha256(data).hexdigest(), False
 
 
 def _originals(folder: Path) -> dict[str, str]:
-    try:
-        return json.loads((folder / ORIGINALS).read_text())
-    except (OSError, ValueError):
-        return {}
+    with contextlib.suppress(OSError, ValueError, RecursionError):
+        known = json.loads((folder / ORIGINALS).read_bytes())
+        return known if isinstance(known, dict) else {}
+    return {}
