@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass
 from typing import Any
 
 from workshop.engine.reconcile_case import GIB, Case, size_words
-from workshop.errors import BadInput
-from workshop.plan.parallelism import Plan
+from workshop.plan import advise as planned
+from workshop.plan import kv_cache
+from workshop.plan.attention import main_kind
+from workshop.plan.deployment import Deployment
+from workshop.plan.memory import fit
 
 WORTH_PERCENT = 1.0  # less is not worth a flag
 SPARE_GIB = 1.0  # left free beside the CUDA graphs when --gpu-memory-utilization is raised
-HIGHEST_UTILIZATION = 0.95
 NULL_BLOCKS = 1  # the block that stands for "none" is never given to a request: v1/core/block_pool.py
 CPU_BLOCK_SIZE = 128  # tokens; vllm/platforms/cpu.py
 ENOUGH_REQUESTS = 4  # fewer at once than this: offer a shorter context
@@ -41,29 +44,27 @@ def _order(item: tuple[float, Advice]) -> tuple[bool, float]:
     return item[1].flag.endswith("parallel-size"), -item[0]
 
 
-def _tokens(case: Case, base: Plan, changed: Plan) -> float:
+def _tokens(case: Case, after: Deployment) -> float:
     """KV tokens after a change: the log's memory plus the planned difference, at the planned bytes a token."""
-    before, after = _available(base), _available(changed)
+    before, now = fit(case.base.deployment), fit(after)
+    expected = before.available[before.tightest] / GIB
     said = case.log.available_kv_gib
-    available = said if said is not None and case.stage.tightest else before
-    size = available + after - before
-    if size <= 0 or available <= 0:
-        return max(0.0, size) / _gib_per_token(case, changed)
-    tokens = case.log.kv_cache_tokens or available / _gib_per_token(case, base)
-    return tokens * size / available * _gib_per_token(case, base) / _gib_per_token(case, changed)
+    available = said if said is not None and case.stage.tightest else expected
+    size = available + now.available[now.tightest] / GIB - expected
+    if size <= 0:
+        return 0.0
+    tokens = case.log.kv_cache_tokens or available / _gib_per_token(case.base.deployment)
+    return tokens * size / available * _gib_per_token(case.base.deployment) / _gib_per_token(after)
 
 
-def _available(plan: Plan) -> float:
-    return plan.requested_gib_per_gpu - plan.weights_gib_per_gpu - plan.overhead_gib_per_gpu
-
-
-def _gib_per_token(case: Case, plan: Plan) -> float:
+def _gib_per_token(d: Deployment) -> float:
     """GiB of one token on one GPU; from the capacity where it fits, else from the formula for a whole model."""
-    if plan.kv_cache_tokens:
-        return _available(plan) / plan.kv_cache_tokens
-    split = plan.tensor_parallel_size if not case.model.mla else 1
-    heads = max(1, case.model.num_key_value_heads // split) / case.model.num_key_value_heads
-    return plan.kv_bytes_per_token * (heads if not case.model.mla else 1) / plan.pipeline_parallel_size / GIB
+    f = fit(d)
+    if f.fits:
+        return f.available[f.tightest] / f.capacity.tokens / GIB
+    kind = main_kind(d.model)
+    share = kind.token_elements(d.model, d.tp) / kind.token_elements(d.model) / d.pp
+    return kv_cache.kv_cache_bytes_per_token(d.model, d.settings.kv_cache_dtype) * share / GIB
 
 
 def _effect(case: Case, tokens: float, length: int, note: str) -> tuple[float, str]:
@@ -79,59 +80,45 @@ def _effect(case: Case, tokens: float, length: int, note: str) -> tuple[float, s
 
 
 def _on_gpu(case: Case) -> list[tuple[float, Advice]]:
-    base = case.base
-    found = [_shorter(case, base)] if not case.kv_bytes else []
-    changes = [] if case.kv_bytes else _changes(case, base)
-    for flag, value, changed, note in changes:
-        try:
-            plan = case.plan(**changed)
-        except BadInput:
-            continue
-        gain, effect = _effect(case, _tokens(case, base, plan), case.max_model_len(), note)
-        found.append((gain, Advice(flag, value, effect)))
     if case.kv_bytes:
         measured = "vLLM measures what is free, instead of taking the bytes that were given"
-        found.append((math.inf, Advice("--kv-cache-memory-bytes", "leave it out", measured)))
+        found = [(math.inf, Advice("--kv-cache-memory-bytes", "leave it out", measured))]
+    else:
+        found = [_shorter(case), *_changes(case)]
     return [item for item in [*found, _longer(case)] if item is not None]
 
 
-def _changes(case: Case, base: Plan) -> list[tuple[str, Any, dict[str, Any], str]]:
-    """(flag, value, keywords of plan(), note) of every change that may help."""
-    s, changes = base.settings, []
-    if (share := _highest_share(case, base)) > s.gpu_memory_utilization + 0.004:
-        changes.append(("--gpu-memory-utilization", share, {"gpu_memory_utilization": share},
-                        f"leaves {(1 - share) * base.gpu_memory_gib:.1f} GiB for CUDA graphs and others"))  # fmt: skip
-    if s.kv_cache_dtype == "auto" and case.gpu.fp8_tflops:
-        changes.append(("--kv-cache-dtype", "fp8", {"kv_cache_dtype": "fp8"}, "check the answers: K and V have 8 bits"))
-    if s.max_num_batched_tokens > 2048:
-        changes.append(("--max-num-batched-tokens", 2048, {"max_num_batched_tokens": 2048},
-                        "smaller profile run; long prompts take more steps"))  # fmt: skip
-    if not s.enforce_eager:
-        changes.append(("--enforce-eager", "", {"enforce_eager": True}, "no CUDA graphs: each token takes longer"))
-    tp = base.tensor_parallel_size * 2
-    more = f"on {tp * base.pipeline_parallel_size} GPUs"
-    changes.append(("--tensor-parallel-size", tp, {"tensor_parallel_size": tp}, more))
-    if not case.model.quantization and case.gpu.fp8_tflops:
-        changes.append(("--quantization", "fp8", {"quantization": "fp8"}, "weights of 8 bits; check the answers"))
-    return changes
+def _changes(case: Case) -> list[tuple[float, Advice]]:
+    """What the planner's table of changes brings this run."""
+    d = case.base.deployment
+    rules = (planned.kv_fp8, planned.small_batch, planned.eager, planned.weights_fp8)
+    changes = [change for rule in rules for change in rule(d)]
+    changes += planned.utilization(d, _highest_share(case))
+    changes += itertools.islice(planned.more_gpus(d), 1)
+    out = []
+    for change in changes:
+        note = f"{change.note}, with {change.with_it}" if change.with_it else change.note
+        gain, effect = _effect(case, _tokens(case, change.after), case.max_model_len(), note)
+        out.append((gain, Advice(change.flag, change.value, effect)))
+    return out
 
 
-def _highest_share(case: Case, base: Plan) -> float:
+def _highest_share(case: Case) -> float:
     """The largest --gpu-memory-utilization that leaves room for the CUDA graphs and a little more."""
     keep = (case.log.cuda_graph_gib or 0.0) + SPARE_GIB
-    return min(HIGHEST_UTILIZATION, math.floor((1 - keep / base.gpu_memory_gib) * 100) / 100)
+    return min(planned.HIGH_UTILIZATION, math.floor((1 - keep / case.gpu.engine_gib) * 100) / 100)
 
 
-def _shorter(case: Case, base: Plan) -> tuple[float, Advice] | None:
+def _shorter(case: Case) -> tuple[float, Advice] | None:
     """A shorter context, where few requests of full length fit (or none, and the start failed)."""
     length = case.max_model_len()
-    tokens = case.log.kv_cache_tokens or _tokens(case, base, base)
-    if tokens / length >= ENOUGH_REQUESTS or tokens < 2 * base.block_size:
+    tokens = case.log.kv_cache_tokens or _tokens(case, case.base.deployment)
+    if tokens / length >= ENOUGH_REQUESTS or tokens < 2 * case.base.block_size:
         return None
     if tokens < length:
-        fits = (int(tokens) // base.block_size - NULL_BLOCKS) * base.block_size
+        fits = (int(tokens) // case.base.block_size - NULL_BLOCKS) * case.base.block_size
         return math.inf, Advice("--max-model-len", fits, f"the longest request that fits; one of {length:,} does not")
-    half = max(base.block_size, length // 2)
+    half = max(case.base.block_size, length // 2)
     return 100.0, Advice("--max-model-len", half, f"{tokens / half:.2f} requests of {half:,} tokens at once instead of "
                          f"{tokens / length:.2f} of {length:,}")  # fmt: skip
 

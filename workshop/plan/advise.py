@@ -32,11 +32,12 @@ class Change:
     value: object
     after: Deployment
     note: str = ""
+    with_it: str = ""  # a second flag that belongs to it
 
     @property
     def words(self) -> str:
-        """The flag as it is typed."""
-        return f"{self.flag} {self.value}".strip()
+        """The flags as they are typed."""
+        return " ".join(str(word) for word in (self.flag, self.value, self.with_it) if word != "")
 
     @property
     def fits(self) -> bool:
@@ -81,8 +82,8 @@ def small_batch(d: Deployment) -> Iterator[Change]:
         after = d.with_settings(
             max_num_batched_tokens=SMALL_BATCH, max_num_seqs=min(d.settings.max_num_seqs, FEW_SEQS)
         )
-        note = "long prompts are then read in more steps"
-        yield Change("small_batch", "--max-num-batched-tokens", f"{SMALL_BATCH} --max-num-seqs {FEW_SEQS}", after, note)
+        note, seqs = "long prompts are then read in more steps", f"--max-num-seqs {after.settings.max_num_seqs}"
+        yield Change("small_batch", "--max-num-batched-tokens", SMALL_BATCH, after, note, seqs)
 
 
 def eager(d: Deployment) -> Iterator[Change]:
@@ -99,16 +100,18 @@ def more_gpus(d: Deployment) -> Iterator[Change]:
     for gpus in numbers:
         if gpus > d.gpus and choose.splits(d, gpus):
             after = choose.spread(d, gpus)
-            flags = f"{after.tp} --pipeline-parallel-size {after.pp}"
-            yield Change("more_gpus", "--tensor-parallel-size", flags, after, f"on {gpus} GPUs")
+            yield _split("more_gpus", after, f"on {gpus} GPUs")
+
+
+def _split(rule: str, after: Deployment, note: str) -> Change:
+    return Change(rule, "--tensor-parallel-size", after.tp, after, note, f"--pipeline-parallel-size {after.pp}")
 
 
 def other_split(d: Deployment) -> Iterator[Change]:
     """Use the same GPUs in another way."""
     for after in choose.splits(d, d.gpus):
         if (after.tp, after.pp) != (d.tp, d.pp):
-            flags = f"{after.tp} --pipeline-parallel-size {after.pp}"
-            yield Change("other_split", "--tensor-parallel-size", flags, after, "on the same GPUs")
+            yield _split("other_split", after, "on the same GPUs")
 
 
 def shorter(d: Deployment) -> Iterator[Change]:
