@@ -18,8 +18,8 @@ import time
 import urllib.request
 from pathlib import Path
 
-from workshop.learn.widgets.sampling.view import SamplingExplorer
 from workshop.learn.widgets.sampling.source import Position
+from workshop.learn.widgets.sampling.view import SamplingExplorer
 from workshop.use.sampling import model_step, pipeline
 from workshop.use.sampling_settings import Settings
 

@@ -15,7 +15,6 @@ from workshop.errors import BadInput, WorkshopError
 from workshop.launch import records, slurm
 from workshop.launch.records import ServerRecord
 from workshop.learn.show import Table
-from workshop.learn.widgets import style
 from workshop.learn.widgets.loading.view import LoadingView
 
 DIRECTIVES = {
@@ -173,4 +172,4 @@ def grep(letter: str, pattern: str) -> Table:
 
 def _lines(letter: str, numbered: list[tuple[int, str]], total: int) -> Table:
     rows = [(str(number), line[:220]) for number, line in numbered] or [("–", "no line matches")]
-    return Table(("line", f"log {letter}, {total} lines"), rows, [style.MUTED] * len(rows))
+    return Table(("line", f"log {letter}, {total} lines"), rows, ["muted"] * len(rows))

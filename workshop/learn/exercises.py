@@ -6,7 +6,6 @@ With WORKSHOP_STRICT=1, as in the tests, a wrong answer raises.
 
 from __future__ import annotations
 
-import html
 import importlib
 import json
 import math
@@ -21,7 +20,7 @@ from numbers import Real
 from workshop.errors import BadInput, WorkshopError
 from workshop.launch.home import home, private_folder, write_private
 from workshop.learn import exercise_sets
-from workshop.learn.widgets import style
+from workshop.learn.html import Html, alone, div, join, muted, panel, span, tag
 
 Test = Callable[[object], str | None]
 FROM_SOLUTION = "This is the solution's answer. Only yours counts as done: put it in the cell above."
@@ -42,9 +41,11 @@ class Exercise:
     hints: tuple[str, ...] = ()
 
 
-def close_to(expected: float, *, rel: float = 0.01, unit: str = "",
-             near_misses: dict[float, str] | None = None) -> Test:
+def close_to(
+    expected: float, *, rel: float = 0.01, unit: str = "", near_misses: dict[float, str] | None = None
+) -> Test:
     """Return a test for a number; `near_misses` maps typical wrong numbers to what went wrong."""
+
     def test(answer: object) -> str | None:
         if isinstance(answer, bool) or not isinstance(answer, Real) or not math.isfinite(answer):
             return f"{answer!r} is not a number{f' of {unit}' if unit else ''}"
@@ -55,6 +56,7 @@ def close_to(expected: float, *, rel: float = 0.01, unit: str = "",
                 return why
         size = "large" if answer > expected else "small"
         return f"{answer:,.6g} {unit} is too {size}".replace("  ", " ")
+
     return test
 
 
@@ -110,7 +112,7 @@ class Result:
     """What a check says; notebooks show it as HTML, terminals as text."""
 
     key: str
-    state: str      # unanswered, right, wrong
+    state: str  # unanswered, right, wrong
     message: str
     note: str = ""
 
@@ -122,37 +124,45 @@ class Result:
         return f"{sign} {all_exercises()[self.key].title}{f': {self.message}' if self.message else ''}"
 
     def _repr_html_(self) -> str:
-        colour = {"right": style.GOOD, "wrong": style.BAD, "unanswered": style.MUTED}[self.state]
-        parts = [f'<div style="border-left:4px solid {colour};padding:4px 12px;margin:4px 0">'
-                 f'<b class="workshop-check" data-state="{self.state}">{html.escape(repr(self))}</b>']
+        kind = {"right": "good", "wrong": "bad", "unanswered": "open"}[self.state]
         hints = all_exercises()[self.key].hints if self.state != "right" else ()
-        parts += [f'<details style="margin-top:4px"><summary style="cursor:pointer">Hint {number} of {len(hints)}'
-                  f"</summary>{html.escape(hint)}</details>" for number, hint in enumerate(hints, 1)]
-        if self.note:
-            parts.append(f'<div style="color:{style.MUTED}">{html.escape(self.note)}</div>')
-        return style.panel("".join([*parts, "</div>", progress_bar(self.key)]))
+        said = tag("b", repr(self), cls="workshop-check", data_state=self.state)
+        shown = [
+            tag("details", tag("summary", f"Hint {number} of {len(hints)}"), hint)
+            for number, hint in enumerate(hints, 1)
+        ]
+        note = [muted(self.note)] if self.note else []
+        return alone(panel(div(said, *shown, *note, cls=f"verdict {kind}"), progress_bar(self.key)))
 
 
-def progress_bar(key: str) -> str:
-    """Return the HTML of how far this notebook's exercises are done (keys are `notebook.exercise`)."""
+def progress_bar(key: str) -> Html:
+    """Return how far this notebook's exercises are done (keys are `notebook.exercise`)."""
     mine = [name for name in all_exercises() if name.split(".")[0] == key.split(".")[0]]
     stored = progress()
-    done = sum(bool(stored.get(name, {}).get("done")) for name in mine)
-    dots = "".join(
-        f'<span title="{html.escape(all_exercises()[name].title)}" style="display:inline-block;width:22px;height:8px;'
-        f'border-radius:4px;margin-right:4px;background:{_colour(stored.get(name))}"></span>' for name in mine)
-    return (f'<div role="img" aria-label="{done} of {len(mine)} exercises of this notebook done" '
-            f'style="font-size:12px;color:{style.MUTED};margin-top:2px">{dots} {done} of {len(mine)}</div>')
-
-
-def _colour(entry: dict | None) -> str:
-    return style.GOOD if entry and entry.get("done") else style.FREE
+    done = [bool(stored.get(name, {}).get("done")) for name in mine]
+    dots = join(
+        span(cls=f"dot bg-{'good' if right else 'free'}", title=all_exercises()[name].title)
+        for name, right in zip(mine, done, strict=True)
+    )
+    said = f"{sum(done)} of {len(mine)}"
+    return div(dots, f" {said}", cls="note", role="img", aria_label=f"{said} exercises of this notebook done")
 
 
 def check(key: str, answer: object) -> Result:
-    """Check an answer; `...` stands for "not answered yet", also as one part of a tuple.
+    """Check an answer to an exercise; `...` stands for "not answered yet", also as one part of a tuple.
 
-    A solution's cell counts for nothing: it is folded, and who runs all cells runs it too.
+    A wrong answer gets a sentence about what is off, then hints; a right one is remembered for the course map. A
+    solution's cell counts for nothing: it is folded, and who runs all cells runs it too.
+
+    >>> from workshop import check
+    >>> check("memory.weights_405b", ...)
+    … GB of weights of Llama 3.1 405B in float16: replace the ... above with your answer, then run the cell again
+    >>> check("memory.weights_405b", 810)
+    ✓ GB of weights of Llama 3.1 405B in float16
+
+    Args:
+        key: the exercise, as its cell has it.
+        answer: a number, a text, a tuple, a function: what the exercise asks for.
 
     Raises:
         BadInput: there is no such exercise.
@@ -164,7 +174,7 @@ def check(key: str, answer: object) -> Result:
         return Result(key, "unanswered", "replace the ... above with your answer, then run the cell again")
     try:
         message = all_exercises()[key].test(answer)
-    except Exception as error:   # whatever a learner's answer does must not look like a fault of theirs
+    except Exception as error:  # whatever a learner's answer does must not look like a fault of theirs
         message = f"the check could not use {answer!r} ({type(error).__name__}: {error})"
     if message and os.environ.get("WORKSHOP_STRICT") == "1":
         raise AssertionError(f"{key}: {message}")

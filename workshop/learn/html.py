@@ -127,15 +127,15 @@ def alone(body: str) -> Html:
 @cache
 def _rules() -> tuple[tuple[str, tuple[set[str], ...]], ...]:
     """Return each rule of the stylesheet with the classes that each of its selectors wants."""
-    text = re.sub(
-        r"/\*.*?\*/", "", (files("workshop.learn.widgets") / "style.css").read_text(encoding="utf-8"), flags=re.DOTALL
-    )
     values = ";".join(f"--{name}:{value}" for name, value in style.NAMES.items())
     colours = [f".workshop .bg-{n}{{background:var(--{n})}}.workshop .ink-{n}{{color:var(--{n})}}" for n in style.NAMES]
-    rules = re.findall(r"[^{}]+{[^}]*}", re.sub(r"\s+", " ", f".workshop {{{values}}}{''.join(colours)}{text}"))
+    written = (files("workshop.learn.widgets") / "style.css").read_text(encoding="utf-8")
+    text = re.sub(r"/\*.*?\*/", "", f".workshop{{{values}}}{''.join(colours)}{written}", flags=re.DOTALL)
+    text = re.sub(r"\s*([{};,>])\s*|(:)\s+|\s+(?=\s)", r"\1\2", text.replace("\n", " "))
+    rules = [rule.strip() for rule in re.findall(r"[^{}]+{[^}]*}", text)]
     selectors = (rule[: rule.index("{")].split(",") for rule in rules)
     needs = (tuple({*re.findall(r"\.([a-z][\w-]*)", one)} for one in each) for each in selectors)
-    return tuple(zip((rule.strip() for rule in rules), needs, strict=True))
+    return tuple(zip(rules, needs, strict=True))
 
 
 SHEET = Html(f"<style>{''.join(rule for rule, _ in _rules())}</style>")

@@ -7,7 +7,6 @@ that looks at the manifests as a cluster would see them; it knows nothing of whi
 from __future__ import annotations
 
 import copy
-import html
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from typing import Any
 from workshop.launch import kubernetes
 from workshop.launch.kubernetes_case import GIB, Case, Options
 from workshop.launch.kubernetes_yaml import dump
-from workshop.learn.widgets import style
+from workshop.learn.html import alone, div, panel, tag
 from workshop.plan.capability import BFLOAT16, capability
 from workshop.plan.catalog import load_gpu, load_model
 from workshop.plan.parallelism import Plan, plan
@@ -67,12 +66,8 @@ class Manifests:
         return self.excerpt()
 
     def _repr_html_(self) -> str:
-        rows = "".join(f'<div><span style="display:inline-block;width:34px;color:{style.MUTED};user-select:none">'
-                       f"{number}</span>{html.escape(line)}</div>"
-                       for number, line in enumerate(self.excerpt().splitlines(), 1))
-        return style.panel(f'<div tabindex="0" role="region" aria-label="manifest" style="font-family:{style.MONO};'
-                           f'font-size:12px;line-height:1.5;white-space:pre;overflow:auto;max-height:430px;'
-                           f'border:1px solid {style.LINE};border-radius:6px;padding:8px 10px">{rows}</div>')
+        lines = [div(tag("i", number), line) for number, line in enumerate(self.excerpt().splitlines(), 1)]
+        return alone(panel(div(*lines, cls="numbered", tabindex="0", role="region", aria_label="manifest")))
 
 
 @dataclass(frozen=True)

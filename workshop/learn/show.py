@@ -1,12 +1,22 @@
-"""Tables that notebooks show: what the doctor found, and a server's answer, field by field."""
+"""Tables that notebooks show: any rows, what the doctor found, a server's answer field by field, logprobs as a frame.
+
+>>> from workshop import show
+>>> show.Table(("model", "GB in float16"), [("8B", "16"), ("405B", "810")])
+model  GB in float16
+8B     16
+405B   810
+>>> show.fields({"model": "llama", "usage": {"prompt_tokens": 5}}).rows[0]
+('model', "'llama'", 'who answered: the name that the request gave')
+"""
 
 from __future__ import annotations
 
-import html
 from collections.abc import Mapping
+from html import escape
 
 from workshop.launch import doctor as _doctor
-from workshop.learn.widgets import style
+from workshop.learn.html import Html, alone, panel, span
+from workshop.learn.html import table as table_html
 
 # What each field of an answer means; the names are those of the OpenAI API, as vLLM fills them.
 FIELDS = {
@@ -30,45 +40,47 @@ FIELDS = {
 
 
 class Table:
-    """An HTML table in notebooks, aligned text elsewhere."""
+    """An HTML table in notebooks, aligned text elsewhere.
 
-    def __init__(self, head: tuple[str, ...], rows: list[tuple[str, ...]], colours: list[str] | None = None):
-        self.head, self.rows, self._colours = head, rows, colours or [style.TEXT] * len(rows)
+    Args:
+        head: names of the columns.
+        rows: texts.
+        kinds: how the first cell of each row is written: text, muted, good or bad (the colours of style.py).
+    """
+
+    def __init__(self, head: tuple[str, ...], rows: list[tuple[str, ...]], kinds: list[str] | None = None):
+        self.head, self.rows, self._kinds = head, rows, kinds or ["text"] * len(rows)
 
     def __repr__(self) -> str:
         widths = [max(len(row[column]) for row in [self.head, *self.rows]) for column in range(len(self.head))]
-        return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-                         for row in [self.head, *self.rows])
+        return "\n".join(
+            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+            for row in [self.head, *self.rows]
+        )
 
     def _repr_html_(self) -> str:
-        cell = ("padding:3px 14px 3px 4px;text-align:left;vertical-align:top;overflow-wrap:break-word;"
-                f"border-bottom:1px solid {style.LINE}")
-        head = "".join(f'<th style="{cell};color:{style.MUTED}">{html.escape(name)}</th>' for name in self.head)
-        body = "".join(
-            "<tr>" + "".join(f'<td style="{cell}{_lead(colour) if not number else ""}">'
-                             f"{_breakable(text)}</td>" for number, text in enumerate(row)) + "</tr>"
-            for row, colour in zip(self.rows, self._colours, strict=True))
-        return style.panel(f'<table style="border-collapse:collapse"><thead><tr>{head}</tr></thead>'
-                           f"<tbody>{body}</tbody></table>")
+        rows = [
+            (span(_breakable(row[0]), cls=f"ink-{kind}"), *map(_breakable, row[1:]))
+            for row, kind in zip(self.rows, self._kinds, strict=True)
+        ]
+        return alone(panel(table_html(self.head, rows, "lead")))
 
 
-def _breakable(text: str) -> str:
+def _breakable(text: str) -> Html:
     """Escape; a path may go on in the next line after a slash, so that no table is wider than the page."""
-    return html.escape(text).replace("/", "/<wbr>")
-
-
-def _lead(colour: str) -> str:
-    return f";color:{colour};font-weight:600;white-space:nowrap"
+    return Html(escape(text, quote=False).replace("/", "/<wbr>"))
 
 
 def doctor() -> Table:
     """Return what `workshop doctor` says, as a table."""
     checks = _doctor.examine()
     signs = {_doctor.OK: "✓", _doctor.NOTE: "·", _doctor.LACK: "✗"}
-    colours = {_doctor.OK: style.GOOD, _doctor.NOTE: style.TEXT, _doctor.LACK: style.BAD}
-    rows = [(f"{signs[check.state]} {check.name}", check.found, check.remedy if check.state != _doctor.OK else "")
-            for check in checks]
-    return Table(("", "found", "remedy"), rows, [colours[check.state] for check in checks])
+    kinds = {_doctor.OK: "good", _doctor.NOTE: "text", _doctor.LACK: "bad"}
+    rows = [
+        (f"{signs[check.state]} {check.name}", check.found, check.remedy if check.state != _doctor.OK else "")
+        for check in checks
+    ]
+    return Table(("", "found", "remedy"), rows, [kinds[check.state] for check in checks])
 
 
 def fields(answer: Mapping | object) -> Table:
