@@ -8,9 +8,10 @@ import os
 from dataclasses import asdict
 
 import pytest
+from needs import lacking
 
 from workshop.errors import BadInput, WorkshopError
-from workshop.launch import records, share
+from workshop.launch import records, share, trust
 from workshop.launch.records import ServerRecord
 
 GROUP = grp.getgrgid(os.getegid()).gr_name
@@ -89,3 +90,52 @@ def test_without_a_folder_it_says_where_to_set_one(server, monkeypatch):
     monkeypatch.delenv("WORKSHOP_SHARED", raising=False)
     with pytest.raises(BadInput, match="No folder"):
         share.share("big", GROUP)
+
+
+@pytest.mark.parametrize(("mode", "who"), [
+    (0o755, ""), (0o777, "Everybody on this machine may replace"), (0o775, f"Members of the group {GROUP} may replace"),
+    (0o1777, ""), (0o757, "Everybody")])
+def test_who_could_swap_the_server_is_said_to_teacher_and_learner(server, class_folder, monkeypatch, capfd, mode, who):
+    class_folder.chmod(mode)
+    _, notes = share.share("big", GROUP, class_folder)
+    assert any(who in note for note in notes) if who else not any("in the place of" in note for note in notes)
+    monkeypatch.setenv("WORKSHOP_SHARED", str(class_folder))
+    for _ in range(2):
+        assert [each.name for each in records.shared()] == ["big"]
+    said = capfd.readouterr().err
+    assert said.count("\n") == bool(who) and who in said and "secret" not in said
+
+
+def test_a_folder_above_or_a_file_that_others_may_write_counts_too(server, class_folder):
+    inner = class_folder / "inner"
+    inner.mkdir(mode=0o755)
+    path, _ = share.share("big", GROUP, inner)
+    assert trust.who_could_swap(path) == ""
+    class_folder.chmod(0o777)
+    assert f"may replace what lies in {class_folder}," in trust.who_could_swap(path)
+    class_folder.chmod(0o755)
+    path.chmod(0o646)
+    assert f"may change {path}," in trust.who_could_swap(path)
+
+
+def test_in_a_folder_where_everybody_may_add_the_owner_of_a_record_counts(server, class_folder):
+    path, _ = share.share("big", GROUP, class_folder)
+    class_folder.chmod(0o1777)
+    if os.geteuid() != 0:
+        lacking("giving a file to another user needs root")
+    os.chown(path, 12345, -1)
+    assert "User 12345, who does not own" in trust.who_could_swap(path)
+
+
+def test_only_copies_of_this_record_are_taken_back(server, class_folder, tmp_path):
+    path, _ = share.share("big", GROUP, class_folder)
+    other = json.dumps({**asdict(server), "api_key": "of another server"})
+    path.write_text(other)
+    bystander = tmp_path / "letter.txt"
+    bystander.write_text("")
+    remembered = records.path_of("big").with_suffix(".shared")
+    remembered.write_text(json.dumps([str(path), str(bystander)]))
+    assert share.withdraw("big") == [] and path.read_text() == other and bystander.exists()
+    for text in ("", "[", "null", "[1]", '{"a": 1}', "[" * 100_000):
+        remembered.write_text(text)
+        assert share.withdraw("big") == []

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import click
 
+from workshop.cli.say import say
+
 
 @click.command
 @click.argument("name")
@@ -20,13 +22,13 @@ def command(name: str, group: str | None, folder: str | None, stop: bool) -> Non
 
     if stop:
         removed = share.withdraw(name)
-        click.echo(f"✓ {len(removed)} shared cop{'y' if len(removed) == 1 else 'ies'} of {name} removed. "
+        say(f"✓ {len(removed)} shared cop{'y' if len(removed) == 1 else 'ies'} of {name} removed. "
                    "Who has read it knows the key still: stop the server to shut them out.")
         return
     if not group:
         raise BadInput("No group is given.", "Say for whom: --group NAME (`id -nG` lists yours).")
     path, notes = share.share(name, group, folder)
-    click.secho(f"✓ {path} (for the group {group})", fg="green")
-    click.echo(f"Learners: export WORKSHOP_SHARED={path.parent}, then workshop.connect()")
+    say(f"✓ {path} (for the group {group})", fg="green")
+    say(f"Learners: export WORKSHOP_SHARED={path.parent}, then workshop.connect()")
     for note in notes:
-        click.echo(f"· {note}")
+        say(f"· {note}")

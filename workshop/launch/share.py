@@ -12,7 +12,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from workshop.errors import BadInput, WorkshopError
-from workshop.launch import records
+from workshop.launch import records, trust
 from workshop.launch.fairshare import HEADER
 from workshop.launch.home import write_private
 from workshop.launch.records import ServerRecord
@@ -31,19 +31,24 @@ def share(name: str, group: str, folder: str | Path | None = None) -> tuple[Path
     target = place / f"{name}.json"
     _refuse_foreign(target, record)
     write_private(target, json.dumps(asdict(record), indent=1) + "\n", 0o640, gid)
-    remembered = [*_copies(name), str(target)]
-    write_private(_list_of(name), json.dumps(sorted(set(remembered))) + "\n")
-    return target, _notes(record)
+    remembered = {str(path) for path in _copies(name)} | {str(target)}
+    write_private(_list_of(name), json.dumps(sorted(remembered)) + "\n")
+    return target, _notes(record, target)
 
 
 def withdraw(name: str) -> list[Path]:
-    """Remove the copies that were shared of a server; return them. Nothing happens if there are none."""
-    removed = []
-    for text in _copies(name):
-        path = Path(text)
-        with contextlib.suppress(FileNotFoundError, PermissionError):
-            path.unlink()
-            removed.append(path)
+    """Remove the copies that were shared of a server; return them. Nothing happens if there are none.
+
+    Only files of this user's go that are copies of this server's record, whatever has come to lie there since.
+    """
+    removed, own = [], None
+    with contextlib.suppress(WorkshopError):
+        own = records.stored(name)
+    for path in _copies(name):
+        with contextlib.suppress(OSError, WorkshopError):
+            if path.lstat().st_uid == os.geteuid() and (own is None or records.load(path).api_key == own.api_key):
+                path.unlink()
+                removed.append(path)
     _list_of(name).unlink(missing_ok=True)
     return removed
 
@@ -53,11 +58,10 @@ def _list_of(name: str) -> Path:
     return records.path_of(name).with_suffix(".shared")
 
 
-def _copies(name: str) -> list[str]:
-    try:
-        return json.loads(_list_of(name).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return []
+def _copies(name: str) -> list[Path]:
+    with contextlib.suppress(OSError, ValueError, TypeError, RecursionError):
+        return [Path(text) for text in json.loads(_list_of(name).read_bytes())]
+    return []
 
 
 def _ready(name: str) -> ServerRecord:
@@ -98,9 +102,9 @@ def _folder(folder: str | Path | None, group: str, gid: int) -> Path:
     if not chosen:
         raise BadInput("No folder for the class is given.",
                        "Set WORKSHOP_SHARED (in slurm/site.sh) to a folder that all of them see, or give --to.")
-    place = Path(chosen).expanduser().resolve()
-    if not place.is_dir():
-        raise WorkshopError(f"There is no folder {place}.",
+    place = Path(os.path.realpath(os.path.expanduser(chosen)))
+    if not os.path.isdir(place):
+        raise WorkshopError(f"There is no folder {place}, or it is closed to you.",
                             f"Make it: mkdir -p {place} && chgrp {group} {place} && chmod 2750 {place}")
     for part in (place, *place.parents):
         mode, owner = part.stat().st_mode, part.stat().st_gid
@@ -111,14 +115,16 @@ def _folder(folder: str | Path | None, group: str, gid: int) -> Path:
 
 
 def _refuse_foreign(target: Path, record: ServerRecord) -> None:
-    if target.exists() and target.stat().st_uid != os.geteuid():
+    if os.path.lexists(target) and target.lstat().st_uid != os.geteuid():
         raise WorkshopError(f"{target} belongs to somebody else's server of the same name.",
                             f"Start yours under another name, and share that one instead of {record.name}.")
 
 
-def _notes(record: ServerRecord) -> list[str]:
+def _notes(record: ServerRecord, copy: Path) -> list[str]:
     address = urlsplit(record.url)
     notes = []
+    if who := trust.who_could_swap(copy):
+        notes.append(f"{who} {trust.WHAT_FOR} Close it: chmod go-w.")
     if address.hostname in ("127.0.0.1", "localhost", "::1"):
         notes.append("It listens on this machine only (127.0.0.1): learners on others cannot reach it. "
                      "Start it with --host and the address that they reach.")
