@@ -127,3 +127,18 @@ def test_a_file_where_the_home_should_be_names_the_way_out(tmp_path, monkeypatch
     monkeypatch.setenv("WORKSHOP_HOME", str(tmp_path / "file"))
     with pytest.raises(WorkshopError, match="Set WORKSHOP_HOME"):
         records.write(record())
+
+
+def test_a_home_of_nobody_is_one_sentence(monkeypatch):
+    monkeypatch.setenv("WORKSHOP_HOME", "~no-such-user/x")
+    with pytest.raises(BadInput, match="WORKSHOP_HOME"):
+        records.own()
+
+
+def test_folders_of_records_that_cannot_be_read_are_said_and_passed_over(workshop_home, monkeypatch, capfd):
+    workshop_home.mkdir()
+    (workshop_home / "servers").write_text("")
+    for place in ("~no-such-user/x", str(workshop_home / "servers"), "/" + "x" * 300, "/proc/1/none"):
+        monkeypatch.setenv("WORKSHOP_SHARED", place)
+        assert records.own() == records.shared() == []
+    assert len(capfd.readouterr().err.splitlines()) == 1, "the name that is too long"

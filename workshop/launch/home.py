@@ -8,12 +8,17 @@ import os
 import tempfile
 from pathlib import Path
 
-from workshop.errors import WorkshopError
+from workshop.errors import BadInput, WorkshopError
 
 
 def home() -> Path:
     """Return the folder of this user's records, logs and progress (not created)."""
-    return Path(os.environ.get("WORKSHOP_HOME") or "~/.workshop").expanduser()
+    given = os.environ.get("WORKSHOP_HOME") or "~/.workshop"
+    try:
+        return Path(given).expanduser()
+    except RuntimeError:       # ~name of nobody, or no home folder at all
+        raise BadInput(f"There is no home folder for WORKSHOP_HOME={given!r}.",
+                       "Set WORKSHOP_HOME to a folder that you may write.") from None
 
 
 def private_folder(*parts: str) -> Path:

@@ -78,7 +78,7 @@ def _cgroup_text(name: str) -> str:
 
 def disk_free_bytes(path: Path) -> int:
     """Return the free space where `path` is, or will be."""
-    while not path.exists():
+    while not os.path.exists(path):       # Path.exists raises where a folder above is closed
         path = path.parent
     return shutil.disk_usage(path).free
 

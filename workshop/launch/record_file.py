@@ -32,8 +32,8 @@ def read(path: Path) -> dict[str, Any]:
     """
     try:
         return checked(json.loads(_text(path)))
-    except FileNotFoundError:
-        raise
+    except (FileNotFoundError, NotADirectoryError):
+        raise FileNotFoundError(str(path)) from None
     except PermissionError:
         raise WorkshopError(f"You may not read the server record {path}.",
                             "Ask whoever shared it to share it with a group of yours.") from None
