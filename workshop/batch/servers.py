@@ -101,13 +101,13 @@ class Server:
         """Open the session; call it inside the event loop."""
         self.session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEP_ALIVE_S, ttl_dns_cache=300),
-            cookie_jar=aiohttp.DummyCookieJar(), proxy=self.proxy, trust_env=False,
+            cookie_jar=aiohttp.DummyCookieJar(), trust_env=False,
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=read_timeout_s))
 
     def post(self, path: str, headers: dict | None = None, **body):
         """POST to a path beside /v1 with the key of now, which no redirect takes elsewhere; an async context."""
-        return self.session.post(self.urls[path], headers={**self.headers, **(headers or {})}, allow_redirects=False,
-                                 **body)
+        return self.session.post(self.urls[path], headers={**self.headers, **(headers or {})}, proxy=self.proxy,
+                                 allow_redirects=False, **body)
 
     async def get(self, path: str, timeout_s: float = 5.0) -> tuple[int, bytes]:
         """GET a path beside /v1; (status, body).
@@ -116,7 +116,7 @@ class Server:
             WorkshopError: it leads elsewhere.
             aiohttp.ClientError, TimeoutError: it does not answer.
         """
-        async with self.session.get(self.root + path, headers=self.headers, allow_redirects=False,
+        async with self.session.get(self.root + path, headers=self.headers, proxy=self.proxy, allow_redirects=False,
                                     timeout=aiohttp.ClientTimeout(total=timeout_s)) as answer:
             if error := reach.redirected(self.root + path, answer.status, answer.headers.get("Location")):
                 raise error
