@@ -13,7 +13,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
-from workshop.learn.plots_speed import step_time  # noqa: E402
+from workshop.learn import plots  # noqa: E402
+from workshop.learn.figure import svg  # noqa: E402
 from workshop.plan import recorded  # noqa: E402
 from workshop.plan.catalog import load_gpu  # noqa: E402
 from workshop.plan.speed import bandwidth_limit_tokens_per_s  # noqa: E402
@@ -167,12 +168,18 @@ def tables() -> dict[str, str]:
     return {"claims": claims(), "log": log(), "batch": batch(), "chain": chain()}
 
 
+def picture() -> str:
+    """Return the time of one token, part by part, as the SVG of docs/gpu.md: on white, for a page of any colour."""
+    title, shades = "Llama 3.1 70B on 4 H200: what one token waits for", plots.STEP_COLOURS
+    made = plots.figure(plots.step_table(), "stacked", xlabel="ms of one token", title=title, colours=shades)
+    return svg(made, alone=True) + "\n"
+
+
 def main() -> None:
     """Bring the documents and the picture up to date."""
     for path in (ROOT / "docs" / "gpu.md", ROOT / "README.md"):
         path.write_text(write(path.read_text(), **tables()))
-    svg = step_time().svg.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1)
-    (ROOT / "docs" / "pictures" / "gpu_step.svg").write_text(svg + "\n")
+    (ROOT / "docs" / "pictures" / "gpu_step.svg").write_text(picture())
 
 
 if __name__ == "__main__":

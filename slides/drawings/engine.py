@@ -19,6 +19,8 @@ from drawings.canvas import (
     WIDTH,
     Canvas,
 )
+from drawings.charts import Chart, chart
+from workshop.learn.figure import draw
 from workshop.plan import recorded
 from workshop.plan.catalog import load_gpu
 from workshop.plan.kv_cache import BLOCK_SIZE
@@ -174,49 +176,30 @@ def latency() -> Canvas:
     return c
 
 
-def limits() -> Canvas:
+def limits() -> Chart:
     """Single stream: the limit by bandwidth, and what was measured."""
-    c = Canvas(400, "")
-    most, words = max(limit_tokens_per_s(n) for n in SPEEDS), []
-    for row, (name, (model, gpus)) in enumerate(SPEEDS.items()):
-        y, limit, found = row * 130, limit_tokens_per_s(name), run(name)["single_tok_s"]
-        per = 700 / most
-        c.text(0, y + 42, model, 24, bold=True).text(0, y + 74, gpus, 20, fill=SOFT)
-        c.box(270, y + 10, limit * per, 38, FREE, radius=4).text(280 + limit * per, y + 38, f"{limit:.0f}", 24,
-                                                                 bold=True)
-        c.box(270, y + 54, found * per, 38, BLUE, radius=4).text(280 + found * per, y + 82, f"{found:.0f}", 24,
-                                                                 bold=True)
-        words.append(f"{model} on {gpus}: limit {limit:.0f}, measured {found:.0f}")
-    c.legend(270, 392, [(FREE, "limit: bandwidth ÷ bytes of the weights"), (BLUE, "measured, tokens/s, one stream")])
-    c.words = "; ".join(words) + " tokens a second."
+    rows = {f"{model}\n{gpus}": (limit_tokens_per_s(name), run(name)["single_tok_s"])
+            for name, (model, gpus) in SPEEDS.items()}  # fmt: skip
+    said = "; ".join(f"{row}: limit {limit:.0f}, measured {found:.0f}" for row, (limit, found) in rows.items())
+    with chart(400, said.replace("\n", " on ") + " tokens a second.") as c:
+        limit, measured = "limit: bandwidth ÷ bytes of the weights", "measured"
+        table = {limit: {row: both[0] for row, both in rows.items()},
+                 measured: {row: both[1] for row, both in rows.items()}}  # fmt: skip
+        draw(c.axes, table, "barh", {limit: FREE, measured: BLUE})
+        for label in c.axes.texts:
+            label.set_text(f"{float(label.get_text()):.0f}")
+        c.axes.set_xlabel("tokens/s, one stream")
     return c
 
 
-def throughput() -> Canvas:
+def throughput() -> Chart:
     """Tokens/s of all requests against requests at once, recorded."""
-    c = Canvas(420, "Tokens a second of all requests, with 1, 16, 64 and 256 at once: " + "; ".join(
-        f"{model} {', '.join(f'{v:,.0f}' for v in rates(name))}" for name, (model, _) in SPEEDS.items()) + ".")
-    left, right, top, bottom = 96, 300, 14, 340
-    most = 11_000
-
-    def at(n: int, value: float) -> tuple[float, float]:
-        return left + (BATCHES.index(n)) / 3 * (WIDTH - left - right), bottom - value / most * (bottom - top)
-    for value in (0, 5_000, 10_000):
-        y = at(1, value)[1]
-        c.line([(left, y), (WIDTH - right, y)], HAIR, 1.5).text(left - 14, y + 7, f"{value:,}", SMALL, anchor="end",
-                                                                fill=SOFT)
-    for n in BATCHES:
-        c.text(at(n, 0)[0], bottom + 30, str(n), 20, anchor="middle", fill=SOFT)
-    c.text(left, bottom + 64, "requests at once", 20, fill=SOFT)
-    for (name, (model, gpus)), colour in zip(SPEEDS.items(), (GREEN, BLUE, VERMILLION), strict=True):
-        points = [at(n, v) for n, v in zip(BATCHES, rates(name), strict=True)]
-        c.line(points, colour, 5)
-        for x, y in points:
-            c.dot(x, y, 8, colour)
-        x, y = points[-1]
-        y = max(y, 28)
-        c.text(x + 22, y + 2, f"{rates(name)[-1]:,.0f} tokens/s", 22, bold=True)
-        c.text(x + 22, y + 28, f"{model.replace('Llama 3.1 ', '')}, {gpus}", SMALL, fill=SOFT)
+    said = "; ".join(f"{model} {', '.join(f'{v:,.0f}' for v in rates(name))}" for name, (model, _) in SPEEDS.items())
+    with chart(420, f"Tokens a second of all requests, with 1, 16, 64 and 256 at once: {said}.") as c:
+        lines = {f"{rates(name)[-1]:,.0f}: {model.replace('Llama 3.1 ', '')}\non {gpus}":
+                 dict(zip(map(str, BATCHES), rates(name), strict=True)) for name, (model, gpus) in SPEEDS.items()}
+        draw(c.axes, lines, "line", dict(zip(lines, (GREEN, BLUE, VERMILLION), strict=True)))
+        c.axes.set(xlabel="requests at once", ylabel="tokens/s of all")
     return c
 
 

@@ -9,12 +9,13 @@ from drawings.canvas import (
     INK,
     KV_CACHE,
     NORMAL,
-    SMALL,
     SOFT,
     VERMILLION,
     WIDTH,
     Canvas,
 )
+from drawings.charts import Chart, chart
+from workshop.learn.figure import draw
 from workshop.plan import rules
 from workshop.plan.catalog import load_model
 from workshop.plan.kv_cache import kv_cache_bytes_per_token
@@ -77,26 +78,15 @@ def kv_step(step: int, cached: bool) -> Canvas:
     return c.legend(x0, 372, [(VERMILLION, "computed in this step"), ("dashed:" + KV_CACHE, "read from the cache")])
 
 
-def kv_growth() -> Canvas:
+def kv_growth() -> Chart:
     """Pairs of K and V computed for an answer of n tokens, with and without a cache."""
-    n_max, top, bottom, left, right = 64, 20, 320, 120, 300
-    without = [sum(range(1, n + 1)) for n in range(1, n_max + 1)]
-    c = Canvas(390, f"Pairs of keys and values computed against tokens: after {n_max} tokens {without[-1]:,} without "
-                    f"a cache, "
-                    f"{n_max} with one.")
-
-    def at(n, pairs):
-        return left + (n - 1) / (n_max - 1) * (WIDTH - left - right), bottom - pairs / without[-1] * (bottom - top)
-    c.line([(left, top), (left, bottom), (WIDTH - right + 8, bottom)], HAIR, 2)
-    c.line([at(n, v) for n, v in enumerate(without, 1)], VERMILLION, 5)
-    c.line([at(n, n) for n in range(1, n_max + 1)], KV_CACHE, 5)
-    c.text(WIDTH - right + 16, top + 8, f"{without[-1]:,} without", 24, bold=True)
-    c.text(WIDTH - right + 16, bottom - 4, f"{n_max} with a KV cache", 24, bold=True)
-    for n in (1, 16, 32, 48, 64):
-        c.text(at(n, 0)[0], bottom + 30, str(n), SMALL, fill=SOFT, anchor="middle")
-    c.text(left, bottom + 62, "tokens read and written", SMALL, fill=SOFT)
-    c.text(left - 16, top + 4, "pairs", SMALL, fill=SOFT, anchor="end").text(
-        left - 16, top + 28, "computed", SMALL, fill=SOFT, anchor="end")
+    last = 64
+    without = {n: n * (n + 1) // 2 for n in range(1, last + 1)}
+    words = f"Pairs of keys and values computed against tokens: after {last} tokens {without[last]:,} without a cache"
+    with chart(390, f"{words}, {last} with one.") as c:
+        lines = {f"{without[last]:,} without": without, f"{last} with a KV cache": {n: n for n in without}}
+        draw(c.axes, lines, "line", dict(zip(lines, (VERMILLION, KV_CACHE), strict=True)))
+        c.axes.set(xlabel="tokens read and written", ylabel="pairs computed", xticks=(1, 16, 32, 48, last))
     return c
 
 

@@ -22,6 +22,8 @@ from drawings.canvas import (
     WIDTH,
     Canvas,
 )
+from drawings.charts import Chart, chart
+from workshop.learn.figure import draw
 from workshop.plan import rules
 from workshop.plan.catalog import load_model
 from workshop.plan.parallelism import plan
@@ -104,45 +106,41 @@ def gpu_grid() -> Canvas:
     return c
 
 
-def weight_bars() -> Canvas:
+def weight_bars() -> Chart:
     """Weights by precision, as bars on a scale of H100s."""
-    c = Canvas(440, "Bars of the weights' size: " + "; ".join(
-        f"{size} {', '.join(f'{p} {gb}' for p, gb in row.items())}" for size, row in rules.weights_table().items())
-        + f". Lines mark every {rules.H100_GB} GB, one H100.")
-    left, per = 78, (WIDTH - 78 - 100) / 810
-    for n in range(1, 11):
-        x = left + n * rules.H100_GB * per
-        c.line([(x, 4), (x, 402)], HAIR, 1.5, dash="3 5")
-        c.text(x, 428, str(n), SMALL, fill=SOFT, anchor="middle")
-    c.text(left, 428, "H100s", SMALL, fill=SOFT)
-    fills = {"Float16": WEIGHTS, "Float8": "#56B4E9", "INT4": "#B5DDF3"}
-    for row, (size, (billions, _)) in enumerate(rules.SIZES.items()):
-        y = 12 + row * 136
-        c.text(0, y + 66, size, LARGE, bold=True)
-        for n, p in enumerate(rules.BYTES):
-            gb = rules.weights_gb(billions, p)
-            c.box(left, y + n * 38, max(3, gb * per), 32, fills[p], radius=3)
-            shown = rules.weights_table()[size][p]
-            inside = gb * per > 250
-            c.text(left + gb * per + (-12 if inside else 10), y + n * 38 + 23, f"{p}  {shown}", 19,
-                   anchor="end" if inside else "start", fill="#ffffff" if inside and n == 0 else INK)
+    table = rules.weights_table()
+    said = "; ".join(f"{size} {', '.join(f'{p} {gb}' for p, gb in row.items())}" for size, row in table.items())
+    with chart(440, f"Bars of the weights' size: {said}. Lines mark every {rules.H100_GB} GB, one H100.") as c:
+        gb = {p: {size: rules.weights_gb(billions, p) for size, (billions, _) in rules.SIZES.items()}
+              for p in rules.BYTES}  # fmt: skip
+        draw(c.axes, gb, "barh")
+        for label in c.axes.texts:
+            label.set_text(f"{label.get_text()} GB")
+        in_h100s(c, 10, rules.H100_GB)
     return c
 
 
-def gib_table() -> Canvas:
+def in_h100s(c: Chart, count: int, gb: float = 1) -> None:
+    """Let the axis count H100s."""
+    c.axes.set_xticks([n * gb for n in range(count + 1)], [f"{n}" for n in range(count + 1)])
+    c.axes.set_xlabel(f"H100s of {rules.H100_GB} GB")
+
+
+def gib_table() -> Chart:
     """One request of 128,000 tokens to 405B: what the table says, and what its config.json says now."""
     m = load_model("llama-3.1-405b")
     then, now = rules.kv_request_gib(m, kv_heads=rules.TABLE_KV_HEADS["405B"]), rules.kv_request_gib(m)
     gb = then * 2**30 / 1e9
-    rows = ((f"{then:.2f} “GB”", f"as published: {rules.TABLE_KV_HEADS['405B']} KV heads, GiB called GB", then, FREE),
-            (f"{gb:.1f} GB", "the same bytes, in units of 10⁹", gb, "#F4D9A0"),
-            (f"{now:.1f} GiB", f"today: {m.num_key_value_heads} KV heads in config.json", now, KV_CACHE))
-    c = Canvas(350, "; ".join(f"{value}: {words}" for value, words, _, _ in rows) + ".")
-    per = 640 / gb
-    for n, (value, words, size, fill) in enumerate(rows):
-        y = 10 + n * 116
-        c.box(250, y, size * per, 70, fill).text(230, y + 47, value, 34, bold=True, anchor="end")
-        c.text(256, y + 98, words, 20, fill=SOFT)
+    rows = {f"as published: {rules.TABLE_KV_HEADS['405B']} KV heads,\nGiB called GB": (then, f"{then:.2f} “GB”", FREE),
+            "the same bytes,\nin units of 10⁹": (gb, f"{gb:.1f} GB", "#F4D9A0"),
+            f"today: {m.num_key_value_heads} KV heads\nin config.json": (now, f"{now:.1f} GiB", KV_CACHE)}  # fmt: skip
+    said = [f"{value}: {row}".replace("\n", " ") for row, (_, value, _) in rows.items()]
+    with chart(350, "; ".join(said) + ".") as c:
+        draw(c.axes, {row: size for row, (size, _, _) in rows.items()}, "barh")
+        for bar, label, (_, value, fill) in zip(c.axes.patches, c.axes.texts, rows.values(), strict=True):
+            bar.set_facecolor(fill)
+            label.set(text=value, size=28)
+        c.axes.set_xlabel("one request of 128,000 tokens to 405B")
     return c
 
 
@@ -175,22 +173,16 @@ def gpu_fill() -> Canvas:
                                f"{p.gpu_memory_gib:.1f} GiB", 20, anchor="middle", fill=SOFT)
 
 
-def table_bars() -> Canvas:
+def table_bars() -> Chart:
     """Weights and KV cache of the large table, as bars on a scale of H100s."""
-    c = Canvas(300, "Weights and KV cache of one long request, in H100s of 80 GB: " + ", ".join(
-        f"{size} {rules.h100s_for_both(size):.2f}" for size in rules.SIZES) + ".")
-    left, per = 88, (WIDTH - 104) / 12
-    for n in range(1, 13):
-        x = left + n * per
-        c.line([(x, 0), (x, 262)], HAIR, 1.5, dash="3 5").text(x, 290, str(n), SMALL, fill=SOFT, anchor="middle")
-    c.text(left, 290, "H100s", SMALL, fill=SOFT)
-    for row, (size, (billions, _)) in enumerate(rules.SIZES.items()):
-        weights = rules.weights_gb(billions, "Float16") / rules.H100_GB * per
-        both = rules.h100s_for_both(size) * per
-        y = 12 + row * 84
-        c.text(0, y + 42, size, LARGE, bold=True).box(left, y, weights - 2, 60, WEIGHTS, radius=3)
-        c.box(left + weights, y, both - weights, 60, KV_CACHE, radius=3)
-    return c.legend(700, 128, [(WEIGHTS, "weights"), (KV_CACHE, "KV cache, one request")])
+    said = ", ".join(f"{size} {rules.h100s_for_both(size):.2f}" for size in rules.SIZES)
+    weights = {size: rules.weights_gb(each, "Float16") / rules.H100_GB for size, (each, _) in rules.SIZES.items()}
+    request = {size: rules.h100s_for_both(size) - weights[size] for size in rules.SIZES}
+    with chart(300, f"Weights and KV cache of one long request, in H100s of 80 GB: {said}.") as c:
+        parts = {"weights": weights, "KV cache, one request": request}
+        draw(c.axes, parts, "stacked", {"KV cache, one request": KV_CACHE})
+        in_h100s(c, 12)
+    return c
 
 
 FIGURES = {

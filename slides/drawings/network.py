@@ -14,6 +14,8 @@ from drawings.canvas import (
     VERMILLION,
     Canvas,
 )
+from drawings.charts import Chart, chart
+from workshop.learn.figure import draw
 from workshop.plan.catalog import load_gpu, load_model
 from workshop.plan.communication import LINKS, compare_splits
 from workshop.plan.parallelism import plan
@@ -47,16 +49,16 @@ def links() -> Canvas:
     return c.text(568, 402, f"{pair:g} GB/s a pair, each way", 22, anchor="middle", fill=SOFT)
 
 
-def link_bars() -> Canvas:
+def link_bars() -> Chart:
     """What one GPU can send, by link, to scale."""
-    names = ("nvlink", "pcie", "infiniband-ndr", "ethernet-100g", "ethernet-25g")
-    rates = ", ".join(f"{LINKS[n].name} {LINKS[n].gb_s:g}" for n in names)
-    c = Canvas(330, f"What one GPU can send, in GB/s: {rates}.")
-    for row, name in enumerate(names):
-        link, y = LINKS[name], row * 66
-        width = max(4, link.gb_s / 450 * 660)
-        c.text(0, y + 36, link.name, 22).box(310, y + 8, width, 44, GREEN if name == "nvlink" else ORANGE, radius=4)
-        c.text(320 + width, y + 38, f"{link.gb_s:g} GB/s", 23, bold=True)
+    links = [LINKS[name] for name in ("nvlink", "pcie", "infiniband-ndr", "ethernet-100g", "ethernet-25g")]
+    rates = ", ".join(f"{link.name} {link.gb_s:g}" for link in links)
+    with chart(330, f"What one GPU can send, in GB/s: {rates}.") as c:
+        draw(c.axes, {link.name: link.gb_s for link in links}, "barh")
+        for bar, label, link in zip(c.axes.patches, c.axes.texts, links, strict=True):
+            bar.set_facecolor(GREEN if link is LINKS["nvlink"] else ORANGE)
+            label.set_text(f"{link.gb_s:g}")
+        c.axes.set_xlabel("GB/s")
     return c
 
 
@@ -79,25 +81,24 @@ def prompt_s(network: str) -> dict[str, float]:
             for split, sent in compare_splits(m, h100, 8, 2, PROMPT_TOKENS, network).items()}
 
 
-def networks() -> Canvas:
+def networks() -> Chart:
     """One stream's speed, and a prompt's communication, of 405B on 2 × 8 H100: both splits, three networks."""
-    c, words = Canvas(410), []
-    for side, (title, under, of, unit) in enumerate((
-            ("one stream", "tokens/s, predicted: more is better", stream_tokens_per_s, "{:.0f}"),
-            (f"a prompt of {PROMPT_TOKENS:,} tokens", "communication: less is better", prompt_s, "{:.1f} s"))):
-        x0, found = side * 590, {network: of(network) for network in NETWORKS}
-        most = max(v for row in found.values() for v in row.values())
-        c.text(x0, 24, title, 25, bold=True).text(x0, 54, under, 20, fill=SOFT)
-        for row, (network, splits) in enumerate(found.items()):
-            y = 66 + row * 106
-            c.text(x0, y + 24, LINKS[network].name, 20)
-            for n, (split, value) in enumerate(splits.items()):
-                width = max(3, value / most * 380)
-                c.box(x0, y + 34 + n * 31, width, 26, (GREEN, VERMILLION)[n], radius=3)
-                c.text(x0 + width + 10, y + 54 + n * 31, unit.format(value), 20, bold=True)
-                words.append(f"{title}, {LINKS[network].name}, {split}: {unit.format(value)}")
-    c.legend(0, 406, [(GREEN, "TP 8 × PP 2"), (VERMILLION, "TP 16, over both nodes")])
-    c.words = "405B on two nodes of eight H100. " + "; ".join(words) + "."
+    panels = (("one stream", "tokens/s, predicted: more is better", stream_tokens_per_s, " tokens/s"),
+              (f"a prompt of {PROMPT_TOKENS:,} tokens", "seconds of communication: less is better", prompt_s, " s"))
+    names = dict(zip(SPLITS, ("TP 8 × PP 2", "TP 16, over both nodes"), strict=True))
+    said = []
+    with chart(410, panels=2) as c:
+        for axes, (title, under, of, unit) in zip(c.panels, panels, strict=True):
+            found = {LINKS[network].name: of(network) for network in NETWORKS}
+            table = {names[split]: {network: row[split] for network, row in found.items()} for split in SPLITS}
+            draw(axes, table, "barh", dict(zip(table, (GREEN, VERMILLION), strict=True)), legend=axes is c.axes)
+            axes.set(xlabel=under)
+            axes.set_title(title)
+            if axes is not c.axes:
+                axes.set_yticks([])
+            said += [f"{title}, {network}, {split}: {value:.3g}{unit}" for network, row in found.items()
+                     for split, value in row.items()]  # fmt: skip
+        c.words = f"405B on two nodes of eight H100. {'; '.join(said)}."
     return c
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+from matplotlib.patches import Patch
+
 from drawings.canvas import (
     BLUE,
     FREE,
@@ -20,11 +22,14 @@ from drawings.canvas import (
     WIDTH,
     Canvas,
 )
+from drawings.charts import Chart, chart
 from drawings.recorded import answers
+from workshop.learn.figure import draw
 from workshop.use.logprobs import next_token_logprobs, rows
 from workshop.use.sampling import next_token_probabilities
 
 SHOWN = 8
+TEMPERATURES = (0.5, 1.0, 1.5)
 
 
 def next_token(**settings) -> dict[str, float]:
@@ -43,22 +48,26 @@ def best(count: int = SHOWN) -> list[str]:
     return sorted(model, key=model.get, reverse=True)[:count]
 
 
-def _bars(c: Canvas, x: float, y: float, width: float, settings: dict, *, words: bool = True, row: float = 40,
-          full: float = 1.0) -> None:
-    """Draw the best tokens' bars: the model's own as an outline, what is sampled filled."""
-    model, sampled = next_token(), next_token(**settings)
-    left = x + (96 if words else 0)
-    per = (width - (96 if words else 0) - 84) / full
-    for n, token in enumerate(best()):
-        top = y + n * row
-        share = sampled.get(token, 0.0)
-        if words:
-            c.text(left - 12, top + row * 0.62, shown(token), 21, anchor="end")
-        if share:
-            c.box(left, top + 4, max(2, share * per), row - 10, BLUE, radius=3)
-        c.box(left, top + 4, model[token] * per, row - 10, "none", stroke="#46505a", line=2, radius=3)
-        c.text(left + max(share, model[token]) * per + 8, top + row * 0.62, f"{share:.0%}" if share >= 0.005 else
-               ("0" if not share else "<1%"), 19, fill=INK if share else SOFT)
+def _panels(cases: list[dict], words: str, under: list[str]) -> Chart:
+    """Draw the best tokens for each case: the model's own probability as an outline, what is sampled filled."""
+    model, tokens = next_token(), best()
+    with chart(420, words, panels=len(cases)) as c:
+        for axes, case, below in zip(c.panels, cases, under, strict=True):
+            sampled = next_token(**case)
+            draw(axes, {shown(token): 100 * sampled.get(token, 0.0) for token in tokens}, "barh")
+            axes.barh(range(len(tokens)), [100 * model[token] for token in tokens], 0.7, fill=False, ec=SOFT, lw=2)
+            for label, token in zip(axes.texts, tokens, strict=True):
+                share = sampled.get(token, 0.0)
+                label.xy = (100 * max(share, model[token]), label.xy[1])
+                label.set_text(f"{share:.0%}" if share >= 0.005 else "<1%" if share else "0")
+            name, value = next(iter(case.items()))
+            axes.set_title(f"{name} {value:g}")
+            axes.set(xlim=(0, 100), xticks=(), xlabel=below)
+            if axes is not c.axes:
+                axes.set_yticks([])
+        handles = [Patch(fill=False, ec=SOFT, lw=2), Patch(color=BLUE)]
+        c.figure.legend(handles, ["what the model says", "what is sampled from"], loc="outside lower left", ncols=2)
+    return c
 
 
 def token_loop() -> Canvas:
@@ -108,37 +117,22 @@ def order() -> Canvas:
     return c.text((first + last) / 2, 210, "cut the tail", 20, anchor="middle", bold=True)
 
 
-def temperatures() -> Canvas:
+def temperatures() -> Chart:
     """The same distribution at three temperatures."""
-    c = Canvas(420, "")
-    said = []
-    full = max(next_token(temperature=0.5).values())
-    for n, temperature in enumerate((0.5, 1.0, 1.5)):
-        x = n * 368 + (96 if n else 0)
-        c.text(x + (0 if n else 96), 28, f"temperature {temperature:g}", 25, bold=True)
-        _bars(c, x, 48, 408 if n == 0 else 300, {"temperature": temperature}, words=n == 0, full=full)
-        sampled = next_token(temperature=temperature)
-        said.append(f"at {temperature:g}: " + ", ".join(f"{shown(t)} {sampled[t]:.1%}" for t in best(3)))
-    c.legend(96, 408, [("dashed:#46505a", "what the model says"), (BLUE, "what is sampled from")])
-    c.words = "Probabilities of the next token after San Francisco is a, by temperature. " + "; ".join(said) + "."
-    return c
+    said = [f"at {t:g}: " + ", ".join(f"{shown(token)} {next_token(temperature=t)[token]:.1%}" for token in best(3))
+            for t in TEMPERATURES]  # fmt: skip
+    words = f"Probabilities of the next token after San Francisco is a, by temperature. {'; '.join(said)}."
+    return _panels([{"temperature": t} for t in TEMPERATURES], words, [""] * len(TEMPERATURES))
 
 
-def cuts() -> Canvas:
+def cuts() -> Chart:
     """top_k, top_p and min_p on the same distribution."""
-    cases = ({"top_k": 2}, {"top_p": 0.8}, {"min_p": 0.05})
-    c = Canvas(420, "")
-    full = max(max(next_token(**case).values()) for case in cases)
-    said = []
-    for n, case in enumerate(cases):
-        x = n * 368 + (96 if n else 0)
-        name, value = next(iter(case.items()))
-        c.text(x + (0 if n else 96), 28, f"{name} = {value:g}", 25, bold=True)
-        _bars(c, x, 48, 408 if n == 0 else 300, case, words=n == 0, full=full)
-        said.append(f"{name} {value:g} keeps {len(next_token(**case))} tokens")
-        c.text(x + (0 if n else 96), 402, f"{len(next_token(**case))} tokens left", 21, fill=SOFT)
-    c.words = "What three parameters leave of the same distribution: " + "; ".join(said) + "."
-    return c
+    cases = [{"top_k": 2}, {"top_p": 0.8}, {"min_p": 0.05}]
+    left = [len(next_token(**case)) for case in cases]
+    said = [f"{name} {value:g} keeps {count} tokens" for case, count in zip(cases, left, strict=True)
+            for name, value in case.items()]  # fmt: skip
+    words = f"What three parameters leave of the same distribution: {'; '.join(said)}."
+    return _panels(cases, words, [f"{count} tokens left" for count in left])
 
 
 def logprob_scale() -> Canvas:
@@ -161,20 +155,20 @@ def logprob_scale() -> Canvas:
     return c
 
 
-def surprise() -> Canvas:
+def surprise() -> Chart:
     """The surprise of each token of a text, in bits, as the teaching model sees it."""
     tokens = [row for row in rows(answers()["surprise"]["answer"]) if row.part == "prompt" and row.logprob is not None]
-    bits = ", ".join(f"{r.token.strip()} {r.surprise_bits:.1f}" for r in tokens)
-    c = Canvas(380, f"Surprise in bits, token by token: {bits}.")
-    step, most = WIDTH / len(tokens), max(r.surprise_bits for r in tokens)
-    for n, row in enumerate(tokens):
-        x, tall = n * step, row.surprise_bits / most * 230
-        doubtful = n == max(range(len(tokens)), key=lambda k: tokens[k].surprise_bits * (k > 4))
-        c.box(x + 4, 272 - tall, step - 8, max(tall, 2), VERMILLION if doubtful else BLUE, radius=3)
-        c.text(x + step / 2, 262 - tall, f"{row.surprise_bits:.0f}", 19, anchor="middle")
-        c.raw(f'<g transform="translate({x + step / 2 + 6:.1f} 292) rotate(45)">').text(0, 0, row.token.strip(),
-                                                                                        19).raw("</g>")
-    return c.line([(0, 272), (WIDTH, 272)], INK, 2)
+    bits = [row.surprise_bits for row in tokens]
+    doubtful = max(range(5, len(tokens)), key=bits.__getitem__)      # the first words could be any
+    said = ", ".join(f"{row.token.strip()} {row.surprise_bits:.1f}" for row in tokens)
+    with chart(380, f"Surprise in bits, token by token: {said}.") as c:
+        colours = [VERMILLION if n == doubtful else BLUE for n in range(len(tokens))]
+        drawn = c.axes.bar(range(len(tokens)), bits, 0.86, color=colours)
+        c.axes.bar_label(drawn, [f"{value:.0f}" for value in bits], padding=4)
+        words = [row.token.strip() for row in tokens]
+        c.axes.set_xticks(range(len(tokens)), words, rotation=-45, ha="left", rotation_mode="anchor", color=INK)
+        c.axes.set(ylabel="bits", yticks=(), xlim=(-0.6, len(tokens) - 0.4))
+    return c
 
 
 FIGURES = {

@@ -20,7 +20,10 @@ from drawings.canvas import (
     WIDTH,
     Canvas,
 )
+from drawings.charts import Chart, chart
 from drawings.recorded import answers
+from workshop.learn.figure import draw
+from workshop.learn.timeline import Span, parts
 
 
 def offline_online() -> Canvas:
@@ -100,23 +103,19 @@ def pool() -> Canvas:
     return c.text(430, 322, "an answer is there: its thread takes the next prompt", 20, fill=SOFT)
 
 
-def timelines() -> Canvas:
+def timelines() -> Chart:
     """Twelve real requests, one after the other, and with four threads."""
-    c = Canvas(430, "")
-    said, most = [], max(span["ended"] for span in answers()["one_by_one"])
-    for side, (key, name) in enumerate((("one_by_one", "one after the other"), ("four_threads", "four threads"))):
-        y, spans = 34 + side * 218, answers()[key]
-        end = max(span["ended"] for span in spans)
-        c.text(0, y - 8, f"{name}: {end:.2f} s", 23, bold=True)
-        for n, span in enumerate(spans):
-            per = (WIDTH - 4) / most
-            c.box(span["sent"] * per, y + 6 + n * 14, max(2, (span["first"] - span["sent"]) * per), 11, ORANGE,
-                  radius=2)
-            c.box(span["first"] * per, y + 6 + n * 14, max(2, (span["ended"] - span["first"]) * per), 11, BLUE,
-                  radius=2)
-        said.append(f"{name} {end:.2f} seconds")
-    c.legend(560, 380, [(ORANGE, "sent, no token yet"), (BLUE, "tokens come")])
-    c.words = f"Timeline of {len(answers()['one_by_one'])} requests of different length: " + ", ".join(said) + "."
+    sides = {"one after the other": "one_by_one", "four threads": "four_threads"}
+    sides = {title: [Span(**span) for span in answers()[key]] for title, key in sides.items()}
+    ends = {title: max(span.ended for span in spans) for title, spans in sides.items()}
+    said = ", ".join(f"{title} {end:.2f} seconds" for title, end in ends.items())
+    with chart(430, f"Timeline of {len(answers()['one_by_one'])} requests of different length: {said}.", panels=2) as c:
+        for axes, (title, spans) in zip(c.panels, sides.items(), strict=True):
+            draw(axes, parts(spans), "stacked", legend=axes is c.axes)
+            for label in list(axes.texts):
+                label.remove()
+            axes.set_title(f"{title}: {ends[title]:.2f} s")
+            axes.set(xlim=(0, max(ends.values())), yticks=(), xlabel="seconds")
     return c
 
 

@@ -14,7 +14,7 @@ TIMELINE = """import workshop
 from workshop.learn import timeline
 llm = workshop.connect()
 at_once = 1
-timeline.Timeline(timeline.ask(llm, ["Boston is a"] * 6, at_once=at_once, max_tokens=[30, 10, 20, 40, 10, 20]))"""
+timeline.draw(timeline.ask(llm, ["Boston is a"] * 6, at_once=at_once, max_tokens=[30, 10, 20, 40, 10, 20]))"""
 PANEL = """from workshop.learn.widgets.metrics.view import MetricsPanel
 panel = MetricsPanel(llm, every_s=0.25).start()
 panel"""

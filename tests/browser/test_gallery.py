@@ -27,8 +27,8 @@ def row(part, place, token, *probable):
 LogprobsViewer([row("prompt", 0, "Boston"), row("prompt", 1, " is", (" was", .5), (" is", .3)),
     row("completion", 0, " a", (" a", .6), (" the", .2)),
     row("completion", 1, " moon", (" city", .7), (" moon", .001))])"""
-TIMELINE = """from workshop.learn.timeline import Span, Timeline
-Timeline([Span(f"{n}: {20 * n} tokens", 0.1 * n, 0.1 * n + 0.05, 0.1 * n + 0.2 * n, 20 * n) for n in range(1, 13)])"""
+TIMELINE = """from workshop.learn.timeline import Span, draw
+draw([Span(f"{n}: {20 * n} tokens", 0.1 * n, 0.1 * n + 0.05, 0.1 * n + 0.2 * n, 20 * n) for n in range(1, 13)])"""
 METRICS = f"""from {WIDGETS}.metrics.picture import picture
 from {WIDGETS}.metrics.view import MetricsPanel
 from workshop.engine.metrics import Metrics
@@ -46,16 +46,19 @@ CHECKS = """from IPython.display import display
 from workshop.learn.exercises import check
 display(check("server.split", ...), check("server.split", (16, 1)), check("server.split", (4, 4)))"""
 ERRORS = f"""from {WIDGETS}.reconcile.case import recorded_errors
+import pandas as pd
 from workshop.learn import plots
-plots.errors(recorded_errors())"""
-SWEEP = """from workshop.learn.plots_speed import latency_throughput
-latency_throughput({1: (160, .2), 2: (290, .22), 4: (480, .27), 8: (700, .37), 16: (800, .64)})"""
+plots.figure(pd.DataFrame(recorded_errors()).T, "points", limit=60, xlabel="error, %", title="Errors")"""
+SWEEP = """plots.figure({.2: 160, .22: 290, .27: 480, .37: 700, .64: 800}, names=["1", "2", "4", "8", "16 at once"],
+             xlabel="seconds a request", ylabel="tokens/s of all", title="The knee")"""
 LINES = """from workshop.learn import plots
 curves = {"without a cache": [n * n for n in range(64)], "with a KV cache": range(64)}
-plots.lines(curves, range(64), "tokens", "work")"""
+plots.figure(pd.DataFrame(curves), xlabel="tokens", ylabel="work", title="Growth")"""
 KV_CACHING = "from workshop.learn import plots\nplots.kv_caching()"
-PARALLEL = """from workshop.learn import plots_parallelism as pictures
-display(pictures.kinds(), pictures.links(), pictures.megatron())"""
+PARALLEL = "from workshop.learn import plots\ndisplay(plots.kinds(), plots.links(), plots.megatron())"
+STEP = """plots.figure(plots.step_table(), "stacked", xlabel="ms of one token", colours=plots.STEP_COLOURS)
+plots.course_style()
+pd.DataFrame({"tokens/s": [160, 290, 480]}).plot(title="A plot of one's own", xlabel="at once", ylabel="tokens/s");"""
 CLUSTER = """from workshop.learn import cluster
 display(cluster.directives("70b"), cluster.steps(), cluster.submission("70b"), cluster.tail("B", 3),
         cluster.grep("D", "died"))
@@ -80,7 +83,7 @@ GALLERY = {
                     "gpus_per_node=4)",
     "bits_explorer": f"from {WIDGETS}.bits.view import BitsExplorer\nBitsExplorer()",
     "checks": CHECKS, "errors": ERRORS, "sweep": SWEEP, "lines": LINES, "kv_caching": KV_CACHING,
-    "parallelism": PARALLEL, "step_time": "from workshop.learn.plots_speed import step_time\nstep_time()",
+    "parallelism": PARALLEL, "step": STEP,
     "cluster": CLUSTER, "fields": FIELDS, "course_map": COURSE}
 
 
@@ -91,10 +94,10 @@ def test_nothing_that_notebooks_show_is_left_out():
             bases = [ast.unparse(base) for base in getattr(node, "bases", ())]
             if isinstance(node, ast.ClassDef) and {"View", "Explorer", "widgets.VBox"} & {*bases} and not node.name.startswith("_"):
                 assert f"import {node.name}" in shown, f"{node.name} of {path.name} is not in the gallery"
-    for path in sorted((ROOT / "workshop/learn").glob("plots*.py")):
-        for node in ast.parse(path.read_text()).body:
-            if isinstance(node, ast.FunctionDef) and ast.unparse(node.returns or node) == "Picture":
-                assert re.search(rf"\b{node.name}\b", shown), f"{node.name} of {path.name} is not in the gallery"
+    for node in ast.parse((ROOT / "workshop/learn/pictures.py").read_text()).body:
+        if isinstance(node, ast.FunctionDef) and ast.unparse(node.returns or node) == "Picture":
+            assert re.search(rf"\b{node.name}\b", shown), f"{node.name} is not in the gallery"
+    assert all(f'"{kind}"' in shown for kind in ("stacked", "points")), "kinds of charts that notebooks draw"
 
 
 @pytest.fixture(scope="module")

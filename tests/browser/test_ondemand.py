@@ -29,11 +29,11 @@ panel"""
 EXPLORE = """from workshop.learn.widgets.sampling.view import SamplingExplorer
 llm = panel.connect()
 SamplingExplorer(llm)"""
-WORK = """from workshop.learn.timeline import Timeline, ask
+WORK = """from workshop.learn import timeline
 from workshop.learn.widgets.metrics.view import MetricsPanel
 watching = MetricsPanel(llm, every_s=0.5)
 watching.look()
-display(Timeline(ask(llm, ["Boston is a"] * 8, at_once=4, max_tokens=[40] * 8)))
+display(timeline.draw(timeline.ask(llm, ["Boston is a"] * 8, at_once=4, max_tokens=[40] * 8)))
 watching.look()
 watching"""
 

@@ -62,8 +62,3 @@ def test_pictures_say_their_words_and_draw_what_they_count():
     picture = plots.kv_caching()
     assert "15 pairs of keys and values without a cache, 5 with one" in repr(picture)
     assert picture.svg.count(f'fill="{plots.style.VERMILLION}"') == 15 + 5 + 1       # and the legend
-    errors = plots.errors({"a run": {"ours": 0.5, "theirs": 90.0}})
-    assert "+90 %" in errors.svg
-    assert 'aria-label="Errors of 1 runs' in errors._repr_html_()
-    lines = plots.lines({"a": [1, 4, 9, 16], "b": [1, 2, 3, 4]}, range(1, 5), "tokens", "y")
-    assert "tokens; at 4: a 16, b 4" in repr(lines)

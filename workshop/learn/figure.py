@@ -7,6 +7,7 @@ matplotlib takes a second or two to import, so nothing here imports it before th
 from __future__ import annotations
 
 import io
+import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -18,6 +19,7 @@ from workshop.learn.widgets import style
 KINDS = ("line", "barh", "stacked", "points")
 INK, SOFT, HAIR = "#1f2328", "#59636e", "#d0d7de"  # the theme's own stand for them where a notebook shows the figure
 MEANING = {"weights": style.WEIGHTS, "KV cache": style.KV_CACHE, "overhead": style.OVERHEAD,
+           "Float16": style.WEIGHTS, "Float8": style.SKY, "INT4": "#B5DDF3",
            "with a KV cache": style.KV_CACHE, "without a cache": style.VERMILLION, "workshop plan": style.GREEN,
            "sent, no token yet": style.ORANGE, "tokens come": style.BLUE}  # fmt: skip
 STYLE = {   # matplotlib's settings. A point is a pixel here, as the figure is SVG
@@ -153,18 +155,22 @@ def _points(axes, series: list[Series], rows: list[str], colours: Mapping[str, s
                 axes.annotate(f"{y:+.0f}", (at, place), textcoords="offset points", va="center", size=10, **inside)
 
 
-def svg(made, *, background: bool = False) -> str:
-    """Return a matplotlib figure as SVG: text as text in the page's font, no identifiers, nothing but the drawing."""
+def svg(made, *, alone: bool = False) -> str:
+    """Return a matplotlib figure as SVG: text as text in the page's typeface, no ground, nothing but the drawing.
+
+    With `alone` it is for a file: on white, with a typeface.
+    """
     from matplotlib.style import context
 
     file, without = io.StringIO(), dict.fromkeys(("Date", "Creator", "Format", "Type"))
     with context(STYLE):
-        made.savefig(file, format="svg", transparent=not background, metadata=without)
+        made.savefig(file, format="svg", transparent=not alone, metadata=without)
     text = file.getvalue()[file.getvalue().index("<svg") :]
     text = re.sub(r"<defs>\s*<style.*?</style>\s*</defs>", "", text, flags=re.DOTALL)  # it styles the whole page
     text = re.sub(r' id="(?:\w+_\d+|matplotlib\.axis_\d)"| version="1.1"|font-family: [^;]+; ', "", text)
     text = re.sub(r' transform="rotate\(-0 [^"]*"', "", text)
     text = re.sub(r"(\d\.\d\d)\d+", r"\1", text)
+    text = text.replace("<svg ", '<svg font-family="sans-serif" ', 1) if alone else text
     return re.sub(r"\s*\n\s*", " ", re.sub(r">\s+<", "><", text)).strip()
 
 
@@ -205,8 +211,8 @@ def course_style() -> None:
 
 
 def number(value: float) -> str:
-    """Return a number as axes and labels show it: at least three digits, thousands with commas."""
-    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+    """Return a number as axes and labels show it: at least three digits, thousands with commas, 202.5 as 203."""
+    return f"{math.floor(value + 0.5):,}" if abs(value) >= 100 else f"{value:.3g}"
 
 
 def rows_of(series: Sequence[Series]) -> list[str]:
