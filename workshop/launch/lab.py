@@ -14,9 +14,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
+
 from workshop.errors import WorkshopError
 from workshop.launch import course, local, machine, records, supervise
 from workshop.launch.home import cannot_write, home, private_folder
+from workshop.launch.records import ServerRecord
 from workshop.launch.vllm_main import installed
 
 FIRST = "00_start.ipynb"
@@ -86,9 +89,6 @@ def find_or_start_server(report: supervise.Report) -> tuple[str, str | None]:
     if not installed()[0]:
         return ("No local server here (vLLM is not installed): set WORKSHOP_URL and WORKSHOP_API_KEY, or\n"
                 "WORKSHOP_SHARED, to use one elsewhere. Everything that needs no server works."), None
-    stale = records.read(local.TEACHING_MODEL)
-    if stale is not None and stale.state == "failed":
-        records.remove(stale.name)
     record = supervise.start(local.prepare(), report, with_parent=True)
     return f"The server {record.name!r} answers at {record.url}", record.name
 
@@ -136,13 +136,24 @@ def _ready_sentence(lab: Lab, folder: Path, held: list[str]) -> str:
 
 
 def _end(lab: Lab | None, began: str, say: Callable[[str], None]) -> None:
-    """End JupyterLab with its kernels, and every local server that was started since, by us or from a notebook."""
+    """End JupyterLab with its kernels, and the servers that were started since, by us or from one of its notebooks."""
+    ours = [record for record in records.own() if record.started >= began and _started_here(record, lab)]
     if lab is not None:
         supervise.end(lab.process, log=str(_log()))
-    for record in records.own():
-        if record.where == "local" and record.started >= began:
-            with contextlib.suppress(WorkshopError):
-                say(supervise.stop(record.name))
+    for record in ours:
+        with contextlib.suppress(WorkshopError):
+            say(supervise.stop(record.name))
+
+
+def _started_here(record: ServerRecord, lab: Lab | None) -> bool:
+    """Return whether the server's watcher is a child of this process, or has the token of this JupyterLab."""
+    if not records.is_here(record) or record.pid is None or record.state == "failed":
+        return False
+    with contextlib.suppress(psutil.Error, OSError):
+        watcher = psutil.Process(record.pid).parent()
+        return watcher is not None and (watcher.ppid() == os.getpid() or (
+            lab is not None and lab.url.endswith(f"?token={watcher.environ().get('JUPYTER_TOKEN')}")))
+    return False
 
 
 def has_display() -> bool:
