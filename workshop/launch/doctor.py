@@ -38,7 +38,8 @@ def examine() -> list[Check]:
         try:
             found += part()
         except Exception as error:   # a broken probe must not hide the others
-            found.append(Check(part.__name__.strip("_"), NOTE, f"could not be examined: {error}"))
+            found.append(Check(part.__name__.strip("_"), NOTE, f"could not be examined: {error}",
+                               "Look at what this names; the other lines hold all the same."))
     return found
 
 
@@ -131,7 +132,7 @@ def _slurm() -> Iterator[Check]:
 
 
 def _kubernetes() -> Iterator[Check]:
-    from workshop.launch import kubernetes_doctor
+    from workshop.launch.kubernetes import doctor as kubernetes_doctor
 
     yield from kubernetes_doctor.examine()
 
