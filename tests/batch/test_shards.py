@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 
@@ -44,6 +45,11 @@ def test_each_row_is_there_once_and_a_merge_may_be_repeated(ending, shards, tmp_
         assert list(frame.text) == [f" {prompt}" for _, prompt in ROWS]
     assert batch.merge(folder, folder / "all.jsonl") == batch.merge(folder, folder / "all.jsonl") == len(ROWS)
     assert not [path for path in tmp_path.rglob("*") if path.name.endswith(".part")]
+
+
+def test_there_may_be_more_shards_than_rows(shards, tmp_path):
+    folder = shards(range(1, 12), 11)
+    assert batch.merge(folder, tmp_path / "out.jsonl") == len(ROWS)
 
 
 @pytest.mark.parametrize("ending", ["", ".meta.json", ".errors.jsonl"])
@@ -140,3 +146,29 @@ def test_a_merge_that_fails_leaves_what_was_there(shards, tmp_path, monkeypatch)
         batch.merge(folder, out)
     monkeypatch.undo()
     assert out.read_bytes() == before and batch.merge(folder, out) == len(ROWS)
+
+
+def values(found: object, place: tuple = ()):
+    """Yield where each value of a record stands."""
+    for name, value in found.items() if isinstance(found, dict) else enumerate(found):
+        yield (*place, name)
+        if isinstance(value, dict | list):
+            yield from values(value, (*place, name))
+
+
+@pytest.mark.parametrize("wrong", [None, -1, "x", "0/0", "\ud83d", [], {}, [1], True], ids=repr)
+def test_a_record_that_somebody_edited_is_one_sentence_at_most(wrong, shards, tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "fsync", lambda _: None)
+    folder = shards((1, 2), 2)
+    path = folder / "1.jsonl.meta.json"
+    record = json.loads(path.read_text())
+    for place in values(record):
+        edited = json.loads(json.dumps(record))
+        part = edited
+        for name in place[:-1]:
+            part = part[name]
+        part[place[-1]] = wrong
+        path.write_text(json.dumps(edited))
+        for step in (lambda: batch.load(folder / "1.jsonl"), lambda: batch.merge(folder, tmp_path / "out.jsonl")):
+            with contextlib.suppress(WorkshopError):
+                step()

@@ -14,7 +14,7 @@ from pathlib import Path
 from workshop.batch.index import Temporary, short
 from workshop.batch.inputs import Source
 from workshop.batch.lines import Answer
-from workshop.batch.prepare import Work
+from workshop.batch.prepare import Work, shard_of
 from workshop.batch.rows import Builder
 from workshop.batch.store import scan
 from workshop.errors import BadInput, WorkshopError
@@ -105,8 +105,7 @@ def _work(meta: dict, input: str | Path | None, shard: tuple[int, int] | None) -
         if source.sha256() != facts["sha256"]:
             return None
         builder = Builder(meta["sampling_parameters"], source.column, bool(facts.get("chat")), table=source.table)
-        which, of = shard or map(int, facts.get("shard", "1/1").split("/"))
-        work = Work(source, builder, shard=(which, of))
+        work = Work(source, builder, shard=shard or shard_of(facts.get("shard")))
         work.check(skip_bad=True, tell=False)
     except (BadInput, OSError, KeyError, TypeError, ValueError):
         return None

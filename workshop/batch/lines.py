@@ -85,7 +85,7 @@ def read_answer(raw: bytes, end: int) -> Answer | None:
     if not raw.endswith(b"}\n") or b"\0" in raw or not _HEAD.match(raw):
         return None
     try:
-        line = json.loads(raw)
+        line = json.loads(_sound(raw[:-1]) if b"\\ud" in raw or b"\\uD" in raw else raw)
         choices = line["response"]["body"]["choices"]
     except (ValueError, LookupError, TypeError, RecursionError):
         return None

@@ -18,9 +18,9 @@ from pathlib import Path
 from workshop.batch import engine_rows, provenance
 from workshop.batch.inputs import Source
 from workshop.batch.lines import answer_line, error_line
-from workshop.batch.online import REPORT_S, Report, close_journals, shard_of
+from workshop.batch.online import REPORT_S, Report, close_journals
 from workshop.batch.paths import Paths
-from workshop.batch.prepare import Work
+from workshop.batch.prepare import Work, shard_of
 from workshop.batch.progress import COMPLETE, FAILED, INTERRUPTED, Progress, Rate, Summary
 from workshop.batch.rows import Builder, Row, check_sampling
 from workshop.batch.store import COMMIT_S, Journal, Lock

@@ -15,7 +15,7 @@ from workshop.batch import provenance, servers
 from workshop.batch.inputs import Source
 from workshop.batch.lines import error_line
 from workshop.batch.paths import Paths, cannot_write
-from workshop.batch.prepare import Work
+from workshop.batch.prepare import Work, shard_of
 from workshop.batch.progress import COMPLETE, FAILED, INTERRUPTED, Progress, Rate, Summary
 from workshop.batch.rows import Builder, check_sampling
 from workshop.batch.send import Limits, Sender
@@ -207,14 +207,6 @@ def run(input: str | Path, output: str | Path, **options) -> Summary:
     if isinstance(result[0], BaseException):
         raise result[0]
     return result[0]
-
-
-def shard_of(text: str | None) -> tuple[int, int]:
-    """Read "2/8": the second of eight shards."""
-    which, slash, of = (text or "1/1").partition("/")
-    if not (slash and which.isdigit() and of.isdigit() and 1 <= int(which) <= int(of)):
-        raise BadInput(f"{text!r} is no shard.", "Give which one of how many, such as 2/8.")
-    return int(which), int(of)
 
 
 def close_journals(answers: Journal, errors: Journal, paths: Paths) -> None:

@@ -19,6 +19,8 @@ from typing import BinaryIO
 from workshop.errors import BadInput, WorkshopError
 
 PARQUET_META = b"workshop.batch"        # the key of our record in a Parquet file's schema
+_RECORD = {"input": dict, "sampling_parameters": dict, "runs": list}
+_FIELDS = {"path": str, "sha256": str, "bytes": int, "rows": int, "shard": str, "answered": int, "state": str}
 _BESIDE = re.compile(r"\.parquet\.jsonl$|\.(jsonl|parquet)\.errors\.jsonl$")
 
 
@@ -97,9 +99,12 @@ def read_meta(paths: Paths) -> dict | None:
         found = json.loads(paths.meta.read_bytes())
     except (OSError, ValueError, RecursionError):
         return None
-    types = {"input": dict, "sampling_parameters": dict, "runs": list}
-    sound = isinstance(found, dict) and all(isinstance(found.get(name), kind) for name, kind in types.items())
-    return found if sound and all(isinstance(run, dict) for run in found["runs"]) else None
+    sound = isinstance(found, dict) and all(isinstance(found.get(name), kind) for name, kind in _RECORD.items())
+    return found if sound and all(_is_typed(part) for part in (found["input"], *found["runs"])) else None
+
+
+def _is_typed(part: object) -> bool:
+    return isinstance(part, dict) and all(isinstance(part.get(name, kind()), kind) for name, kind in _FIELDS.items())
 
 
 def write_meta(paths: Paths, meta: dict) -> None:

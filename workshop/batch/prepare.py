@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -65,7 +66,7 @@ class Work:
             self.source.tell()
         if self.index.bad.count and not skip_bad:
             raise self._refusal()
-        if self.index.rows == self.index.bad.count + self.index.other.count:
+        if self.index.rows == self.index.bad.count:     # a shard may have none: there may be more of them than rows
             raise BadInput(f"{self.source.path} holds no prompt.", "Give at least one.")
 
     def _refusal(self) -> BadInput:
@@ -124,3 +125,12 @@ class Work:
             times = self.index.occurrence(number, content) if first else self.index.occurrence_of(number)
             custom_id = derived_id(url, body, times)
         return Row(number, place, custom_id, url, body, extra)
+
+
+def shard_of(text: str | None) -> tuple[int, int]:
+    """Read "2/8": the second of eight shards."""
+    found = re.fullmatch("([0-9]{1,9})/([0-9]{1,9})", text or "1/1")
+    which, of = map(int, found.groups()) if found else (0, 0)
+    if not 1 <= which <= of:
+        raise BadInput(f"{text!r} is no shard.", "Give which one of how many, such as 2/8.")
+    return which, of

@@ -90,7 +90,7 @@ def command(ctx: click.Context, input: Path, output: Path, urls: tuple[str, ...]
         from workshop.batch.shards import merge as put_together
 
         count, paths = put_together(input, output), Paths(output)
-        rows = read_meta(paths)["input"]["rows"]
+        rows = read_meta(paths)["input"].get("rows", count)
         without = f"; {rows - count:,} rows have none: see {paths.errors}" if count < rows else ""
         click.echo(f"✓ {count:,} answers are in {output}{without}.")
         return
