@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from workshop.launch import kubernetes_doctor
 from workshop.launch.doctor import NOTE, OK
+from workshop.launch.kubernetes import doctor as kubernetes_doctor
 
 
 @pytest.fixture

@@ -117,7 +117,7 @@ def test_the_probe_reads_the_title_that_setproctitle_writes(tmp_path):
 
 
 def test_the_config_maps_files_alone_run_download_wait_and_guard(hub, tmp_path):
-    for key, text in kubernetes.code()["data"].items():
+    for key, text in kubernetes.code().items():
         path = tmp_path / "code" / "workshop" / (key.removesuffix(".py").replace(".", "/") + ".py")
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)

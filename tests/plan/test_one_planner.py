@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from workshop.errors import BadInput, WorkshopError
-from workshop.launch import kubernetes_case, vm
+from workshop.launch import vm
+from workshop.launch.kubernetes import case as kubernetes_case
 from workshop.learn.widgets.memory import case as sliders
 from workshop.learn.widgets.parallelism import case as explorer
 from workshop.plan import advise, choose

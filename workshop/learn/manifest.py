@@ -12,9 +12,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import yaml
+
 from workshop.launch import kubernetes
-from workshop.launch.kubernetes_case import GIB, Case, Options
-from workshop.launch.kubernetes_yaml import dump
+from workshop.launch.kubernetes.case import GIB, Case, Options
 from workshop.learn.html import alone, div, panel, tag
 from workshop.plan.capability import BFLOAT16, capability
 from workshop.plan.catalog import load_gpu, load_model
@@ -60,7 +61,7 @@ class Manifests:
         parts = [{"kind": claim["kind"], "spec": claim["spec"]},
                  {"kind": "Deployment", "spec": {"template": {"spec": {**kept, "containers": [short],
                                                                       "volumes": volumes}}}}]
-        return "---\n".join(dump(part) for part in parts)
+        return "---\n".join(yaml.safe_dump(part, sort_keys=False, width=1000) for part in parts)
 
     def __repr__(self) -> str:
         return self.excerpt()

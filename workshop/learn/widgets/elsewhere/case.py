@@ -9,10 +9,11 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
+import yaml
+
 from workshop.errors import WorkshopError
 from workshop.launch import kubernetes, vm
-from workshop.launch.kubernetes_case import Case, Options
-from workshop.launch.kubernetes_yaml import dump
+from workshop.launch.kubernetes.case import Case, Options
 from workshop.plan.parallelism import Plan
 
 # fact → (what it is in words, how a line that spells it looks)
@@ -132,7 +133,7 @@ def kubernetes_lines(p: Plan) -> list[str]:
         "volumes": [v for v in pod["volumes"] if v["name"] in ("shm", "key", "models")],
         "claim": claim["spec"]["resources"]["requests"],
     }
-    return dump(short).splitlines()
+    return yaml.safe_dump(short, sort_keys=False, width=1000).splitlines()
 
 
 def vm_lines(p: Plan) -> list[str]:

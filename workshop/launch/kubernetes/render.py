@@ -1,0 +1,153 @@
+"""`workshop plan … --kubernetes`: the plan as manifests, for kubectl at once or as kustomize base and overlay.
+
+    from workshop.launch import kubernetes
+    print(kubernetes.render(plan("llama-3.1-70b", "h100", gpus_per_node=4)))
+
+One pod a node: a Deployment on one node, a LeaderWorkerSet on several. OpenShift: the same, without a user of ours. The
+templates read as the YAML that they make; what depends on the plan is computed in case.py.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from pathlib import Path
+from textwrap import wrap
+from typing import Any
+
+import jinja2
+import yaml
+
+from workshop.errors import WorkshopError
+from workshop.launch import pod
+from workshop.launch.auth import KEY_FILE_VARIABLE
+from workshop.launch.home import cannot_write
+from workshop.launch.kubernetes import case as cases
+from workshop.launch.kubernetes.case import Case, Options
+from workshop.plan.parallelism import Plan
+
+PACKAGE = Path(__file__).parents[2]
+WIDTH = 108  # of the header's lines
+NAMES = {  # what the templates know besides the case
+    "CODE": pod.CODE,
+    "CODE_FOLDER": "/opt/workshop",
+    "CODE_MAP": "workshop-code",
+    "GPU": "nvidia.com/gpu",
+    "KEY_ENTRY": "api-key",
+    "KEY_FILE_VARIABLE": KEY_FILE_VARIABLE,
+    "KEY_FOLDER": "/etc/workshop/key",
+    "KEY_SECRET": "vllm-api-key",
+    "MODELS": cases.MODELS,
+    "PART_OF": "distributed-inference-workshop",
+    "PORT": cases.PORT,
+    "PROBE_EVERY_S": cases.PROBE_EVERY_S,
+    "SCRATCH": "/scratch",
+    "START_ALLOWANCE_S": round(cases.START_ALLOWANCE_S),
+    "TOKEN_ENTRY": "token",
+    "TOKEN_SECRET": "hf-token",
+    "USER": 2000,  # the user `vllm` of the image, which runs as root unless told otherwise
+}
+
+
+@lru_cache(maxsize=1)
+def _templates() -> jinja2.Environment:
+    found = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=False,  # YAML; what a user may choose goes through `scalar`
+    )
+    found.globals.update(NAMES)
+    found.filters["scalar"] = lambda text: yaml.safe_dump(text, width=10_000).removesuffix("...\n").strip()
+    return found
+
+
+def _make(template: str, **values: Any) -> str:
+    return _templates().get_template(f"{template}.yaml.j2").render(**values)
+
+
+def manifests(plan: Plan, options: Options | None = None) -> list[dict[str, Any]]:
+    """Return what `kubectl apply` gets, as plain data: base and overlay in one list.
+
+    Raises:
+        BadInput: the plan does not fit, the volume is too small, or the options cannot be.
+    """
+    return list(yaml.safe_load_all(render(plan, options)))
+
+
+def render(plan: Plan, options: Options | None = None) -> str:
+    """Return the same as YAML with comments, for `workshop plan … --kubernetes | kubectl apply -f -`."""
+    case = Case(plan, options or Options())
+    documents = [_make("weights", case=case), _make("server", case=case)]
+    documents += [_make("route", name=case.name)] if case.options.openshift else []
+    return _comment(header(case)) + "---\n".join([*documents, _make("monitor"), _make("code", code=code())])
+
+
+def _comment(lines: list[str]) -> str:
+    return "".join(f"# {line}".rstrip() + "\n" for line in lines)
+
+
+def header(case: Case) -> list[str]:
+    """Return the lines on top: the command that made it, what it is, and what the cluster must have."""
+    p = case.plan
+    what = (
+        f"{case.hub} on {p.gpus} × {p.gpu}, TP {p.tensor_parallel_size} × PP {p.pipeline_parallel_size}: "
+        f"{p.kv_cache_tokens:,} tokens of KV cache, {p.max_concurrency:.2f} requests of {p.max_model_len:,} tokens at "
+        f"once, about {p.single_stream_tokens_per_s:.0f} tokens/s for one. Made by the command above; make it again "
+        "rather than editing it."
+    )
+    secrets = f"the Secrets {NAMES['KEY_SECRET']} and, for gated models, {NAMES['TOKEN_SECRET']}"
+    needs = [secrets, f"nodes labelled {NAMES['GPU']}.product={case.product}"]
+    if case.many:
+        needs.append('the LeaderWorkerSet controller (without it: no matches for kind "LeaderWorkerSet")')
+        needs.append("a storage class for ReadWriteMany")
+    needs.append("the Prometheus operator for the PodMonitor (without it, leave that one out)")
+    return [case.command, "", *wrap(what, WIDTH), "", *wrap(f"Needs: {'; '.join(needs)}.", WIDTH)]
+
+
+def overlay(plan: Plan, options: Options | None = None) -> dict[str, str]:
+    """Return {path: text} of a kustomize tree: base/, components/openshift/, overlays/NAME/."""
+    case = Case(plan, options or Options())
+    here = f"overlays/{case.name}"
+    neutral = Case(plan, Options(**{**vars(case.options), "openshift": False}))  # the component changes it back
+    made = _comment([f"{case.command} --output kubernetes", *header(case)[1:]])
+    return {
+        "base/kustomization.yaml": _make("base"),
+        "base/code.yaml": _make("code", code=code()),
+        "base/monitor.yaml": _make("monitor"),
+        "components/openshift/kustomization.yaml": _make("openshift"),
+        "components/openshift/route.yaml": _make("route", name="set-by-the-replacement"),
+        f"{here}/kustomization.yaml": made + _make("overlay", case=case),
+        f"{here}/weights.yaml": _make("weights", case=neutral),
+        f"{here}/server.yaml": _make("server", case=neutral),
+    }
+
+
+def write(plan: Plan, folder: str | Path, options: Options | None = None) -> list[Path]:
+    """Write the kustomize tree below `folder`; return the files. An overlay of that name is replaced.
+
+    Raises:
+        BadInput: as manifests().
+        WorkshopError: the folder cannot be written.
+    """
+    paths = []
+    for name, text in overlay(plan, options).items():
+        path = Path(folder).expanduser() / name
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        except OSError as error:
+            message = cannot_write(path, error).message
+            raise WorkshopError(message, "Give --output a folder that you may write.") from None
+        paths.append(path)
+    return paths
+
+
+def code() -> dict[str, str]:
+    """Return the modules that the pods need, by name: vLLM's own image is used, and has no workshop.
+
+    Packages are empty there: what theirs offer is not in the pod.
+    """
+    read = {name: (PACKAGE / f"{name}.py").read_text(encoding="utf-8") for name in pod.CODE}
+    return {f"{n.replace('/', '.')}.py": "" if n.endswith("__init__") else text for n, text in read.items()}
