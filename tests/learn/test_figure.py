@@ -171,7 +171,21 @@ def test_axes_without_matplotlib_end_at_round_numbers(value, end):
 
 
 @pytest.mark.parametrize(
-    ("value", "text"), [(0, "0"), (0.0312, "0.0312"), (7.349, "7.35"), (202.5, "203"), (-90.2, "-90.2")]
+    ("value", "text"),
+    [
+        (0, "0"),
+        (0.0312, "0.0312"),
+        (7.349, "7.35"),
+        (0.966, "0.966"),
+        (0.0001, "<0.001"),
+        (202.5, "203"),
+        (-90.2, "-90.2"),
+    ],
 )
 def test_numbers_have_three_digits_and_thousands_their_commas(value, text):
     assert number(value) == text and number(1_064_960) == "1,064,960"
+
+
+def test_written_numbers_keep_their_digits(way):
+    drawn = shown(figure.figure({"city": 0.9656, "port": 0.02442}, "barh"))
+    assert ">0.966<" in drawn and ">0.0244<" in drawn

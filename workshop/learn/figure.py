@@ -169,7 +169,8 @@ def svg(made, *, alone: bool = False) -> str:
     text = re.sub(r"<defs>\s*<style.*?</style>\s*</defs>", "", text, flags=re.DOTALL)  # it styles the whole page
     text = re.sub(r' id="(?:\w+_\d+|matplotlib\.axis_\d)"| version="1.1"|font-family: [^;]+; ', "", text)
     text = re.sub(r' transform="rotate\(-0 [^"]*"', "", text)
-    text = re.sub(r"(\d\.\d\d)\d+", r"\1", text)
+    # Places need no more than hundredths of a pixel; the numbers that are written keep all their digits.
+    text = re.sub(r' (?:d|x|y|width|height)="[^"]*"', lambda found: re.sub(r"(\.\d\d)\d+", r"\1", found[0]), text)
     text = text.replace("<svg ", '<svg font-family="sans-serif" ', 1) if alone else text
     return re.sub(r"\s*\n\s*", " ", re.sub(r">\s+<", "><", text)).strip()
 
@@ -212,6 +213,8 @@ def course_style() -> None:
 
 def number(value: float) -> str:
     """Return a number as axes and labels show it: at least three digits, thousands with commas, 202.5 as 203."""
+    if 0 < value < 0.001:
+        return "<0.001"
     return f"{math.floor(value + 0.5):,}" if abs(value) >= 100 else f"{value:.3g}"
 
 
