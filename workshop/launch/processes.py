@@ -31,6 +31,14 @@ def alive(pid: int, start: int) -> bool:
     return running and now == start
 
 
+def ended(pid: int, start: int, within_s: float) -> bool:
+    """Wait until the process that was started at `start` has ended; return whether it has in this time."""
+    deadline = time.monotonic() + within_s
+    while (running := alive(pid, start)) and time.monotonic() < deadline:
+        time.sleep(POLL_S)
+    return not running
+
+
 def _look(pid: int) -> tuple[bool, int | None]:
     """Return (does it run, when was it started)."""
     if sys.platform == "linux":

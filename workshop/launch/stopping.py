@@ -66,10 +66,10 @@ def _terminate(record: ServerRecord) -> None:
     except PermissionError:
         raise WorkshopError(f"Process {pid} of {record.name} is another user's.",
                             "Stop it as the user who started it.") from None
-    _wait(lambda: not processes.alive(pid, start), STOP_GRACE_S)
+    processes.ended(pid, start, STOP_GRACE_S)
     gone = processes.end_session(pid, start, record.log)
     processes.send(pid, start, signal.SIGKILL)             # one that leads no session, such as a tunnel's ssh
-    if not gone or not _wait(lambda: not processes.alive(pid, start), processes.KILL_TAKES_S):
+    if not gone or not processes.ended(pid, start, processes.KILL_TAKES_S):
         raise WorkshopError(f"{record.name} does not end: process {pid} or one of its own is there still.",
                             "Try again, or ask the administrator: such a process waits for a disk or a driver.")
 

@@ -216,8 +216,7 @@ def end(process: subprocess.Popen | None, record: ServerRecord | None = None, lo
     if process.returncode is None:
         start = processes.started(process.pid)
         process.terminate()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(STOP_GRACE_S)
+        processes.ended(process.pid, start, STOP_GRACE_S)    # not waited for yet: so the number stays its own
     processes.end_session(process.pid, start, record.log if record else log)
     process.kill()       # does nothing if it has ended
     with contextlib.suppress(subprocess.TimeoutExpired):
