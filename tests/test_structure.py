@@ -17,7 +17,8 @@ PACKAGE = ROOT / "workshop"
 MODULES = sorted(PACKAGE.rglob("*.py"))
 # A layer may import itself and those before it (errors and the package itself are below all).
 LAYERS = (("plan",), ("launch", "engine", "use", "batch", "teaching_model"), ("learn", "cli"))
-PURE = ("plan", "engine/log", "use/sampling", "use/distribution", "use/logprobs", "learn/widgets/style", "errors")
+PURE = ("plan", "engine/log", "use/sampling", "use/distribution", "use/logprobs", "learn/widgets/style",
+        "learn/numbers", "errors", "lazy")
 THEIR_OWN_STANDARD_LIBRARY = set(sys.stdlib_module_names)
 
 

@@ -1,17 +1,87 @@
-"""Distributed LLM inference with vLLM: plan, launch, use, reconcile, learn."""
+"""Distributed LLM inference with vLLM: plan → launch → use → reconcile → learn.
 
+    from workshop import connect, plan
+    plan("llama-3.1-70b", "h200").command
+    connect().complete("San Francisco is a", max_tokens=16)
+
+What there is, each loaded when you ask for it; `help(plan)` says more, with an example:
+"""
+
+# ruff: noqa: F401      type checkers see the names under TYPE_CHECKING
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from workshop.lazy import lazily
+
 if TYPE_CHECKING:
+    from workshop import batch, errors
+    from workshop.learn import cluster, elsewhere, given, live, plots, show
+    from workshop.learn.course_map import course_map, progress_line
+    from workshop.learn.exercises import check
+    from workshop.learn.widgets.batch.view import BatchProgress
+    from workshop.learn.widgets.kv_cache.view import KvCacheExplorer
+    from workshop.learn.widgets.logprobs.view import LogprobsViewer
+    from workshop.learn.widgets.memory.view import MemorySliders
+    from workshop.learn.widgets.metrics.view import MetricsPanel
+    from workshop.learn.widgets.parallelism.view import ParallelismExplorer
+    from workshop.learn.widgets.reconcile.view import ReconcileView
+    from workshop.learn.widgets.sampling.view import SamplingExplorer
+    from workshop.learn.widgets.server.view import ServerPanel
+    from workshop.plan.parallelism import plan
+    from workshop.use import logprobs, sampling
     from workshop.use.client import Client
 
 __version__ = "0.1.0"
+_WIDGETS = "workshop.learn.widgets"
+_DOOR = {  # name → where it is, what it is
+    "connect": ("", "a client of the running server"),
+    "check": ("workshop.learn.exercises:check", "check an answer to an exercise"),
+    "plan": ("workshop.plan", "how many GPUs, which split, which command; the catalogue and the formulas"),
+    "batch": ("workshop.batch", "many prompts: a file in, every answer once in a file out"),
+    "logprobs": ("workshop.use.logprobs", "a response's log probabilities as rows; perplexity"),
+    "sampling": ("workshop.use.sampling", "what temperature, top_k, top_p and penalties do to probabilities"),
+    "show": ("workshop.learn.show", "tables: any rows, the doctor, an answer field by field, logprobs"),
+    "plots": ("workshop.learn.plots", "figures and schematic pictures in the course's style"),
+    "course_map": ("workshop.learn.course_map:course_map", "the course as a path, with your progress"),
+    "progress_line": ("workshop.learn.course_map:progress_line", "how far one notebook is"),
+    "given": ("workshop.learn.given", "what exercises start from"),
+    "live": ("workshop.learn.live", "servers that run here: start, stop, their log, their metrics, requests in time"),
+    "cluster": ("workshop.learn.cluster", "notebook 03's SLURM: scripts, submission, recorded starts, failures"),
+    "elsewhere": ("workshop.learn.elsewhere", "notebook 08's places: Kubernetes, a VM, fewer bits"),
+    "errors": ("workshop.errors", "the two errors that the workshop raises on purpose"),
+    "ServerPanel": (f"{_WIDGETS}.server.view:ServerPanel", "find a server, or start one at a click"),
+    "MemorySliders": (f"{_WIDGETS}.memory.view:MemorySliders", "what fills each GPU, and whether it fits"),
+    "KvCacheExplorer": (f"{_WIDGETS}.kv_cache.view:KvCacheExplorer", "a paged KV cache as requests fill it"),
+    "ParallelismExplorer": (f"{_WIDGETS}.parallelism.view:ParallelismExplorer", "who holds what, and what travels"),
+    "SamplingExplorer": (f"{_WIDGETS}.sampling.view:SamplingExplorer", "the next token under the sampling parameters"),
+    "LogprobsViewer": (f"{_WIDGETS}.logprobs.view:LogprobsViewer", "a text coloured by its logprobs"),
+    "MetricsPanel": (f"{_WIDGETS}.metrics.view:MetricsPanel", "what a server says at /metrics, as it works"),
+    "BatchProgress": (f"{_WIDGETS}.batch.view:BatchProgress", "how far a batch is"),
+    "ReconcileView": (f"{_WIDGETS}.reconcile.view:ReconcileView", "the plan beside a log of vLLM"),
+}
+__all__ = list(_DOOR)
+__doc__ += "\n" + "\n".join(f"    {name:20} {about}" for name, (_, about) in _DOOR.items())
+__getattr__, __dir__ = lazily(__name__, {name: place for name, (place, _) in _DOOR.items() if place})
 
 
 def connect(name: str | None = None) -> Client:
-    """Return a client of the running server; see `workshop.use.client.connect`."""
+    """Return a client of the running server, as its record says: address, model, key. Nothing is to be typed in.
+
+    Taken in this order: WORKSHOP_URL with WORKSHOP_API_KEY, your own server, one that is shared with your class.
+
+    >>> from workshop import connect
+    >>> llm = connect()
+    >>> answer = llm.complete("San Francisco is a", max_tokens=8, temperature=0)    # any of vLLM's parameters
+    >>> answer.usage.completion_tokens
+    8
+
+    Args:
+        name: of the server; needed where there are several.
+
+    Raises:
+        WorkshopError: there is no server, or several and no name; the message says which.
+    """
     from workshop.use.client import connect as _connect  # openai takes 0.5 s to import: only when needed
 
     return _connect(name)

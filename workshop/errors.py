@@ -1,4 +1,14 @@
-"""The two errors that the workshop raises on purpose: one clear sentence, and a remedy."""
+"""The two errors that the workshop raises on purpose: one clear sentence, and a remedy.
+
+BadInput is a WorkshopError, for what was given and cannot be right; it names the value and the choices.
+
+>>> from workshop import errors, plan
+>>> try:
+...     plan("llama-3.1-8b", "h1000")
+... except errors.BadInput as error:
+...     print(error.message)
+The GPU 'h1000' is not in the catalogue.
+"""
 
 from __future__ import annotations
 

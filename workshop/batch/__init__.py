@@ -1,8 +1,14 @@
-"""Many prompts: a file in, every answer once in a file out.
+"""Many prompts: a file in, every answer once in a file out. Run it again after an interruption, and it goes on.
 
-from workshop import batch
-batch.run("prompts.json", "answers.jsonl", max_tokens=100)
-batch.load("answers.jsonl")
+Each line of the output is one answer with its prompt's place (`row`), tokens and seconds; `load` makes a table of it.
+
+>>> from workshop import batch, connect
+>>> model = connect().model                 # a server has to run
+>>> _ = open("prompts.json", "w").write('["San Francisco is a", "Boston is a"]')
+>>> batch.run("prompts.json", "answers.jsonl", max_tokens=8).answered
+2
+>>> len(batch.load("answers.jsonl"))
+2
 """
 
 from __future__ import annotations

@@ -1,6 +1,12 @@
 """Notebook 03's helpers: the script part by part, a submission where there is SLURM, the failures to diagnose.
 
 Without SLURM the same calls show the plan and the recorded start, so that the notebook runs everywhere.
+
+>>> from workshop import cluster
+>>> cluster.steps().rows[2]
+('start_engine', 'srun: one vLLM on every node; each checks GPUs, memory, disk and model before loading')
+>>> cluster.moments(cluster.recorded_text("70b"))[-1].kv_cache_tokens       # what that start's log says
+1229264
 """
 
 from __future__ import annotations
@@ -15,7 +21,11 @@ from workshop.errors import BadInput, WorkshopError
 from workshop.launch import records, slurm
 from workshop.launch.records import ServerRecord
 from workshop.learn.show import Table
+from workshop.learn.widgets.loading.case import moments, recorded_text
 from workshop.learn.widgets.loading.view import LoadingView
+
+__all__ = ["body", "directives", "grep", "moments", "record", "recorded_text", "steps", "submission", "submit", "tail",
+           "watch", "where"]  # fmt: skip
 
 DIRECTIVES = {
     "job-name": "what squeue shows; it names the folder of the logs and the server",

@@ -160,7 +160,7 @@ def course_map() -> CourseMap:
 
 
 def progress_line(name: str) -> ProgressLine:
-    """Return one line on how far a notebook is, and the whole course.
+    """Return one line on how far a notebook is: its checks that you have answered, and those of the whole course.
 
     >>> from workshop import progress_line
     >>> progress_line("01_memory")

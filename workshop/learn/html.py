@@ -24,6 +24,9 @@ class Html(str):
     __slots__ = ()
 
 
+BR = Html("<br>")
+
+
 def join(children: Iterable[object]) -> Html:
     """Return children one after the other; those that are no Html are escaped."""
     return Html("".join([one if one.__class__ is Html else escape(str(one), quote=False) for one in children]))
@@ -70,7 +73,7 @@ def verdict(sign: str, kind: str, head: str, *more: object) -> Html:
 
 def alert(error: WorkshopError) -> Html:
     """Return what is wrong and what to do, in a panel of its own: it stands where the picture would."""
-    remedy = [tag("br"), "→ ", error.remedy] if error.remedy else []
+    remedy = [BR, "→ ", error.remedy] if error.remedy else []
     return panel(div(bold("✗ ", error.message), *remedy, cls="verdict bad", role="alert"))
 
 

@@ -1,17 +1,38 @@
-"""For notebook 02's servers with two ranks: room for them, their start, and their workers as a table."""
+"""Servers that run here, for notebooks 02 and 06: start, stop, their processes, log and metrics, requests in time.
+
+>>> from workshop import connect, live
+>>> llm = connect()
+>>> live.metrics.fetch(llm.url, llm.record.api_key).kv_cache_tokens > 10_000      # places in its KV cache
+True
+>>> spans = live.timeline.ask(llm, ["Boston is a"] * 2, at_once=2, max_tokens=[4, 8])
+>>> [span.tokens for span in spans]
+[4, 8]
+"""
 
 from __future__ import annotations
 
 import psutil
 
-from workshop.engine.log import read
+from workshop.batch import offline
+from workshop.engine import log, metrics
 from workshop.launch import local, machine, records, supervise
+from workshop.launch.local import TEACHING_FOLDER
 from workshop.launch.records import ServerRecord
+from workshop.launch.supervise import stop
+from workshop.launch.vllm_main import installed
+from workshop.learn import timeline
 from workshop.learn.show import Table
+from workshop.use.client import Client, connect
 
-NEEDED_BYTES = int(2.8 * 2**30)     # all four processes took 2.1 GiB (PSS) with TP 2 and 2.3 with PP 2: slack
-ROLES = (("EngineCore", "engine core: scheduler and block tables"),
-         ("Worker", "worker: one rank's weights and KV cache"))
+__all__ = ["TEACHING_FOLDER", "bring_back", "log", "make_room", "metrics", "offline", "small_server", "start", "stop",
+           "stop_small_server", "timeline", "workers"]  # fmt: skip
+SMALL = "small-kv"
+SMALL_KV_CACHE_BYTES = 10 * 2**20  # 10,240 tokens of the teaching model: one request of its whole length, and a little
+NEEDED_BYTES = int(2.8 * 2**30)  # all four processes took 2.1 GiB (PSS) with TP 2 and 2.3 with PP 2: slack
+ROLES = (
+    ("EngineCore", "engine core: scheduler and block tables"),
+    ("Worker", "worker: one rank's weights and KV cache"),
+)
 
 
 def make_room(needed_bytes: int = NEEDED_BYTES) -> list[str]:
@@ -64,6 +85,20 @@ def _mib(process: psutil.Process) -> str:
     return f"{getattr(memory, 'pss', memory.rss) / 2**20:,.0f}"
 
 
-def kv_cache_tokens(record: ServerRecord) -> int:
-    """Return the tokens that the server's own log says its KV cache holds."""
-    return read(record.log).kv_cache_tokens
+def small_server(kv_cache_bytes: int = SMALL_KV_CACHE_BYTES) -> Client:
+    """Return a client of a server whose KV cache is small enough to see it fill, started if need be.
+
+    Where vLLM is not installed it is the usual server's.
+    """
+    if not installed()[0]:
+        return connect()
+    record = records.read(SMALL)
+    if record is None or record.state != "ready":
+        supervise.start(local.prepare(name=SMALL, vllm_args=("--kv-cache-memory-bytes", str(kv_cache_bytes))))
+    return connect(SMALL)
+
+
+def stop_small_server() -> None:
+    """Stop it, if it runs."""
+    if records.path_of(SMALL).exists():
+        supervise.stop(SMALL)

@@ -1,4 +1,10 @@
-"""What notebooks draw with: `figure` for numbers, the schematic pictures, and tables that only the records have."""
+"""What notebooks draw with: `figure` for numbers, the schematic pictures, and tables that only the records have.
+
+>>> from workshop import plots
+>>> made = plots.figure({"8B": 16, "405B": 810}, "barh", xlabel="GB in float16", title="Two bytes a parameter")
+>>> "405B" in made.words                    # what a screen reader says of it
+True
+"""
 
 from __future__ import annotations
 

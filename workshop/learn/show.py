@@ -11,12 +11,17 @@ model  GB in float16
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from html import escape
+from typing import TYPE_CHECKING
 
 from workshop.launch import doctor as _doctor
 from workshop.learn.html import Html, alone, panel, span
 from workshop.learn.html import table as table_html
+from workshop.use.logprobs import Row, tidy
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 # What each field of an answer means; the names are those of the OpenAI API, as vLLM fills them.
 FIELDS = {
@@ -103,3 +108,14 @@ def _short(value: object) -> str:
         return "counts"
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}…"
+
+
+def to_frame(rows: Iterable[Row], *, alternatives: bool = False) -> pd.DataFrame:
+    """Return logprobs as a table: one line a token; with alternatives one line for each, `chosen` marks the text's own.
+
+    Columns: part, position, token, token_id, logprob, probability, surprise_bits, rank, chosen.
+    """
+    import pandas as pd  # 0.5 s, and only notebooks need it
+
+    table = pd.DataFrame(tidy(rows)).astype({"token_id": "Int64", "rank": "Int64"})
+    return table if alternatives else table[table["chosen"]].drop(columns="chosen").reset_index(drop=True)

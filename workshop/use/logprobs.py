@@ -1,8 +1,15 @@
 """What a server says about each token's probability, as tidy rows: completions, chat, and the prompt.
 
-    rows(llm.complete("San Francisco is a", max_tokens=5, logprobs=3, prompt_logprobs=3))
+A logprob is the natural logarithm of a probability; the surprise is −log2 of it, in bits; the perplexity of a text is
+2 to its mean surprise. A response is what the `openai` package returns, or its JSON as a dict. Pure: standard library.
 
-A response is what the `openai` package returns, or its JSON as a dict. Pure: standard library only.
+>>> from workshop import connect, logprobs
+>>> answer = connect().complete("San Francisco is a", max_tokens=2, logprobs=3, prompt_logprobs=3)
+>>> [row.part for row in logprobs.rows(answer)][-2:]
+['completion', 'completion']
+>>> logprobs.perplexity(logprobs.rows(answer)) > 1
+True
+
 Source: vLLM 0.32, entrypoints/openai/completion/serving.py and chat_completion/serving.py.
 """
 

@@ -2,6 +2,12 @@
 
     min_tokens → repetition → frequency → presence → temperature → min_p → top_k → top_p
 
+>>> import math
+>>> from workshop import sampling
+>>> model = {"city": math.log(0.5), "port": math.log(0.3), "cat": math.log(0.2)}
+>>> sampling.next_token_probabilities(model, top_k=2)["city"]      # 0.5 of the 0.8 that are left
+0.625
+
 Source: vLLM 0.32, v1/sample/sampler.py, ops/penalties.py, ops/topk_topp_sampler.py and
 logits_processor/builtin.py. Pure: standard library only. Scores are natural logarithms.
 """

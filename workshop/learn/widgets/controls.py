@@ -51,7 +51,7 @@ class Explorer(View):
             rows = [(each, self.says[name], *more.get(name, ())) for name, each in self.controls.items()]
             super().__init__(beside(rows, self.picture), max_width=max_width)
         else:
-            super().__init__(in_a_row(*self.controls.values()), self.picture, max_width=max_width)
+            super().__init__(in_a_row(*self.controls.values(), gap="2px 22px"), self.picture, max_width=max_width)
         self._changed(next(iter(controls)))
 
     def _changed(self, name: str) -> None:
@@ -115,7 +115,7 @@ def beside(rows: Iterable[tuple[widgets.Widget, ...]], picture: widgets.Widget) 
     return widgets.HBox([controls, right], layout=widgets.Layout(flex_flow="row wrap", grid_gap="20px"))
 
 
-def in_a_row(*children: widgets.Widget, gap: str = "2px 22px") -> widgets.HBox:
+def in_a_row(*children: widgets.Widget, gap: str = "2px 4px") -> widgets.HBox:
     """Return children side by side; what does not fit goes on below."""
     return widgets.HBox(children, layout=widgets.Layout(flex_flow="row wrap", grid_gap=gap, align_items="center"))
 

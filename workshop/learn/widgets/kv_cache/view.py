@@ -27,8 +27,8 @@ class KvCacheExplorer(Explorer):
     >>> from workshop import KvCacheExplorer
     >>> cache = KvCacheExplorer("llama-3.1-8b", blocks=24, requests=4)
     >>> cache.step.value = 60                   # as if dragged there
-    >>> cache.state.used, len(cache.state.pool)  # blocks
-    (24, 24)
+    >>> cache.state.used, len(cache.state.pool)     # blocks that hold tokens, of all
+    (20, 24)
 
     Args:
         model: whose bytes a token are counted: a catalogue name, or a folder with a config.json.

@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from html import escape
 
-from workshop.learn.html import Html, div, join, muted, panel, span, tag
+from workshop.learn.html import BR, Html, div, join, muted, panel, span, tag
 from workshop.learn.numbers import percent
 from workshop.learn.widgets import style
 from workshop.learn.widgets.logprobs.case import Cell
@@ -126,7 +126,7 @@ def _plot(drawn: Sequence[Cell], said: Sequence[str], name: str, kind: str) -> H
         look = "too-much" if infinite else "bg-blue" if cell.row.part == "completion" else "bg-grey"
         bar = f'<i class="{name}-t{n} {look}" style="height:{100 * bits / top:.1f}%"></i>'
         bars.append(f'<label for="{name}-{n}" title="{said[n]}"{edge}>{bar}</label>')
-    axis = span(f"surprise, {kind}", tag("br"), f"{top:.0f} bits", cls="note")
+    axis = span(f"surprise, {kind}", BR, f"{top:.0f} bits", cls="note")
     return div(axis, div(Html("".join(bars)), cls="surprise"), cls="part")
 
 

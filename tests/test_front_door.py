@@ -1,0 +1,111 @@
+"""The front door: few names, light, each with an example that runs; notebooks go through it alone."""
+
+from __future__ import annotations
+
+import ast
+import doctest
+import importlib.util
+import inspect
+import json
+import pydoc
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import workshop
+
+pytest.importorskip("ipywidgets")
+
+ROOT = Path(__file__).parents[1]
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+MOST_NAMES = 25
+
+
+def example(name: str) -> doctest.DocTest:
+    """The example in a name's docstring."""
+    text = inspect.getdoc(getattr(workshop, name))
+    return doctest.DocTestParser().get_doctest(text, {}, name, f"workshop.{name}", 0)
+
+
+LIVE = [name for name in workshop.__all__ if any("connect()" in one.source for one in example(name).examples)]
+OFFLINE = [name for name in workshop.__all__ if name not in LIVE]
+
+
+def run(test: doctest.DocTest) -> None:
+    said: list[str] = []
+    runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
+    runner.run(test, out=said.append)
+    assert test.examples and not runner.failures, "".join(said)
+
+
+@pytest.mark.parametrize("name", OFFLINE)
+def test_the_example_of_a_name_runs(name, workshop_home, monkeypatch, tmp_path):
+    monkeypatch.delenv("WORKSHOP_STRICT", raising=False)
+    monkeypatch.chdir(tmp_path)
+    run(example(name))
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("name", LIVE)
+def test_the_example_of_a_name_runs_on_a_server(name, server, live_home, monkeypatch, tmp_path):
+    monkeypatch.setenv("WORKSHOP_HOME", str(live_home))
+    monkeypatch.chdir(tmp_path)
+    run(example(name))
+
+
+def test_there_are_few_names_and_each_teaches():
+    assert len(workshop.__all__) <= MOST_NAMES
+    for name in workshop.__all__:
+        lesson = inspect.getdoc(getattr(workshop, name)).split(">>>")[0]
+        assert len(lesson.split()) >= 15, f"{name}: what it shows, in a sentence or two"
+
+
+def test_names_are_found_by_completion_and_others_are_refused_with_the_choices():
+    assert set(workshop.__all__) <= set(dir(workshop))
+    with pytest.raises(AttributeError, match="MemorySliders"):
+        workshop.MemorySlider  # noqa: B018
+
+
+def test_type_checkers_see_every_name():
+    tree = ast.parse((ROOT / "workshop/__init__.py").read_text())
+    hidden = next(node for node in tree.body if isinstance(node, ast.If))
+    seen = {alias.name for node in hidden.body for alias in node.names}
+    assert set(workshop.__all__) - {"connect"} <= seen
+
+
+def test_help_begins_with_an_index_of_all_names():
+    first = pydoc.plain(pydoc.render_doc(workshop))[:4000]
+    assert [name for name in workshop.__all__ if not re.search(rf"^ *{name} +\w", first, re.MULTILINE)] == []
+
+
+def test_the_page_of_names_is_what_their_docstrings_say():
+    spec = importlib.util.spec_from_file_location("api", ROOT / "docs/api.py")
+    api = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(api)
+    assert (ROOT / "docs/api.md").read_text() == api.page(), "run: python docs/api.py"
+
+
+def test_asking_for_a_name_loads_no_more_than_it_needs():
+    heavy = ("torch", "vllm", "pandas", "matplotlib", "openai", "ipywidgets")
+    asked = "import sys\nfrom workshop import errors, plan\nplan('llama-3.1-8b', 'h100')"
+    code = f"{asked}\nprint([name for name in {heavy} if name in sys.modules])"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "[]"
+
+
+def test_the_planner_is_one_name_that_can_be_called_and_looked_into():
+    import workshop.plan.memory
+
+    assert workshop.plan("llama-3.1-8b", "h100").fits and workshop.plan.memory.parameters is workshop.plan.parameters
+
+
+@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
+def test_notebooks_import_from_the_front_door_alone(notebook):
+    cells = [cell for cell in json.loads(notebook.read_text())["cells"] if cell["cell_type"] == "code"]
+    code = "\n".join("".join(cell["source"]) for cell in cells)
+    asked = re.findall(r"^\s*(?:from (workshop[\w.]*) import (.+)|import (workshop[\w.]*))", code, re.MULTILINE)
+    assert {module or whole for module, _, whole in asked} == {"workshop"}, "no deeper than `from workshop import …`"
+    names = {name.strip() for _, listed, _ in asked for name in listed.split(",") if name.strip()}
+    assert names <= set(workshop.__all__)

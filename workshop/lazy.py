@@ -1,0 +1,24 @@
+"""Names that are imported when somebody asks for them (PEP 562), so that `import workshop` stays light."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from importlib import import_module
+
+
+def lazily(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
+    """Return the __getattr__ and __dir__ of a package.
+
+    Args:
+        homes: name → where it is: "module" or "module:attribute".
+    """
+
+    def get(name: str) -> object:
+        if name not in homes:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}; it has {', '.join(homes)}")
+        module, _, attribute = homes[name].partition(":")
+        found = import_module(module)
+        return getattr(found, attribute) if attribute else found
+
+    return get, lambda: sorted({*vars(sys.modules[package]), *homes})

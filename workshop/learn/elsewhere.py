@@ -1,0 +1,19 @@
+"""What notebook 08 needs: one plan in three places, Kubernetes manifests, and the teaching model in fewer bits.
+
+>>> from workshop import elsewhere, plan
+>>> documents = elsewhere.kubernetes.manifests(plan("llama-3.1-8b", "h100", usage="serve"))
+>>> "Deployment" in [document["kind"] for document in documents]
+True
+>>> elsewhere.manifest.faults(elsewhere.manifest.sound())       # the policies that it breaks
+[]
+"""
+
+from __future__ import annotations
+
+from workshop.launch import kubernetes
+from workshop.learn import manifest, quantised
+from workshop.learn.widgets.bits.view import BitsExplorer
+from workshop.learn.widgets.elsewhere.view import ThreePlaces
+from workshop.teaching_model import reference, schemes
+
+__all__ = ["BitsExplorer", "ThreePlaces", "kubernetes", "manifest", "quantised", "reference", "schemes"]
