@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -116,10 +115,3 @@ def cut_in_chunks(data: bytes) -> str:
     """Return an answer whose chunked body ends in the middle."""
     return ("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
             f"{len(data):x}\r\n{data.decode()[:-5]}")
-
-
-def unused_port() -> int:
-    """Return a port on which nobody listens just now."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return found.getsockname()[1]
