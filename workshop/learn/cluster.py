@@ -46,8 +46,13 @@ STEPS = {
     "wait_until_ready": "asks for a completion until one comes, or the time for loading is used up",
     "wait_until_end": "stays until the server is stopped; if a part of it dies, all of it ends, with the reason",
 }
-FAILURES = {"A": "port_taken.log", "B": "kv_cache_too_small.log", "C": "truncated_shard.log", "D": "worker_killed.log",
-            "E": "tp_does_not_divide.log"}
+FAILURES = {
+    "A": "port_taken.log",
+    "B": "kv_cache_too_small.log",
+    "C": "truncated_shard.log",
+    "D": "worker_killed.log",
+    "E": "tp_does_not_divide.log",
+}
 NOISE = re.compile(r"ulimit|FutureWarning|UserWarning|nanobind|leaked|warnings\.warn")
 
 
@@ -65,12 +70,16 @@ def available() -> bool:
 def where() -> str:
     """Return one sentence: on a cluster or not, and what that means for this notebook."""
     if available() and _class_server():
-        return (f"A SLURM cluster answers here, and your class shares the server {_class_server()!r}: "
-                "submit() starts no job, and the starts of 70B and 405B are recorded ones.")
+        return (
+            f"A SLURM cluster answers here, and your class shares the server {_class_server()!r}: "
+            "submit() starts no job, and the starts of 70B and 405B are recorded ones."
+        )
     if available():
         return "A SLURM cluster answers here: submit() below starts a real job (settings: slurm/site.sh)."
-    return ("No SLURM answers here: submit() shows what it would do, the server is the one of notebook 00, "
-            "and the starts of 70B and 405B are recorded ones.")
+    return (
+        "No SLURM answers here: submit() shows what it would do, the server is the one of notebook 00, "
+        "and the starts of 70B and 405B are recorded ones."
+    )
 
 
 def directives(name: str) -> Table:
@@ -83,7 +92,7 @@ def directives(name: str) -> Table:
 def body(name: str) -> str:
     """Return the script without its comments on top and its #SBATCH lines: what bash runs."""
     text = _script(name)
-    return text[text.index("# The job runs a copy"):].rstrip()
+    return text[text.index("# The job runs a copy") :].rstrip()
 
 
 def steps() -> Table:
@@ -115,7 +124,7 @@ def submit(name: str, **options) -> str:
         return "recorded"
     running = [record for record in records.own() if record.where == "slurm" and record.state != "failed"]
     if running:
-        return str(running[-1].job_id)         # running the cell again must not cost four more GPUs
+        return str(running[-1].job_id)  # running the cell again must not cost four more GPUs
     if _class_server():
         return "recorded"
     return slurm.submit(slurm.prepare(slurm.Request(name, **options)))
@@ -144,6 +153,7 @@ def watch(job: str, name: str = "70b"):
 
     def report(progress) -> None:
         bar.value, words.value = progress.fraction, progress.message
+
     now = slurm_status.follow(job, report, print)
     if now.server != "ready":
         raise WorkshopError(f"Job {job} ended: {now.error or now.state}", now.remedy or f"Its words: {now.output}")

@@ -24,30 +24,7 @@ MONO = "var(--jp-code-font-family, ui-monospace, monospace)"
 
 # The names that style.css and classes (bg-…, ink-…) know them by.
 NAMES = {
-    "blue": BLUE,
-    "orange": ORANGE,
-    "green": GREEN,
-    "vermillion": VERMILLION,
-    "sky": SKY,
-    "purple": PURPLE,
-    "yellow": YELLOW,
-    "grey": GREY,
-    "weights": WEIGHTS,
-    "kv": KV_CACHE,
-    "overhead": OVERHEAD,
-    "free": FREE,
-    "good": GOOD,
-    "bad": BAD,
-    "text": TEXT,
-    "muted": MUTED,
-    "panel": PANEL,
-    "line": LINE,
-    "empty": EMPTY,
-}
-
-
-def panel(body: str, *, label: str = "") -> str:
-    """Wrap widget HTML in the course's panel; `label` is what a screen reader says of it."""
-    aria = f' role="img" aria-label="{label}"' if label else ""
-    return (f'<div class="workshop"{aria} style="font-family:{FONT};color:{TEXT};line-height:1.45;'
-            f'font-size:14px;max-width:860px">{body}</div>')
+    "blue": BLUE, "orange": ORANGE, "green": GREEN, "vermillion": VERMILLION, "sky": SKY, "purple": PURPLE,
+    "yellow": YELLOW, "grey": GREY, "weights": WEIGHTS, "kv": KV_CACHE, "overhead": OVERHEAD, "free": FREE,
+    "good": GOOD, "bad": BAD, "text": TEXT, "muted": MUTED, "panel": PANEL, "line": LINE, "empty": EMPTY,
+}  # fmt: skip

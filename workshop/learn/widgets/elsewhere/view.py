@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from workshop.learn.html import Html
 from workshop.learn.widgets.controls import Explorer, choice, gpus, models
 from workshop.learn.widgets.elsewhere.case import Elsewhere, three
 from workshop.learn.widgets.elsewhere.picture import picture
@@ -30,6 +29,8 @@ class ThreePlaces(Explorer):
         max_model_len: tokens of one request; cut to what the model reads.
     """
 
+    picture_of = staticmethod(picture)
+
     def __init__(
         self,
         model: str = "llama-3.1-70b",
@@ -55,7 +56,3 @@ class ThreePlaces(Explorer):
         longest = plan(model, gpu).config.max_position_embeddings
         length = min(said.pop("max_model_len"), longest)
         return three(plan(model, gpu, usage="serve", max_model_len=length, **said))
-
-    def picture_of(self, result: Elsewhere) -> Html:
-        """Draw the columns."""
-        return picture(result)

@@ -19,7 +19,7 @@ from workshop.plan.deployment import Deployment, prepare
 from workshop.plan.memory import fit
 
 GPU_COUNTS = (1, 2, 4, 8, 16, 32)
-CONTEXTS = tuple(1024 * 2**n for n in range(8))         # 1,024 … 131,072 tokens
+CONTEXTS = tuple(1024 * 2**n for n in range(8))  # 1,024 … 131,072 tokens
 WEIGHTS = ("as published", "fp8", "awq")
 KV_DTYPES = ("auto", "fp8")
 
@@ -42,11 +42,11 @@ class Case:
 class Stage:
     """The memory of one GPU of a pipeline stage, in bytes; `room` is what is left for the KV cache (may be < 0)."""
 
-    gpus: tuple[int, int]       # first and last GPU of the stage
+    gpus: tuple[int, int]  # first and last GPU of the stage
     weights: int
     overhead: int
     room: int
-    asked: int                  # KV cache of all requests at full context
+    asked: int  # KV cache of all requests at full context
 
     @property
     def used(self) -> int:
@@ -64,14 +64,14 @@ class Memory:
     case: Case
     tp: int
     pp: int
-    gpu_bytes: int              # what the engine sees of one GPU
-    limit_bytes: int            # × gpu_memory_utilization
+    gpu_bytes: int  # what the engine sees of one GPU
+    limit_bytes: int  # × gpu_memory_utilization
     stages: tuple[Stage, ...]
-    kv_bytes_per_token: int     # whole model
-    request_bytes: int          # one request at full context, on the tightest GPU
-    tokens: int                 # "GPU KV cache size"
+    kv_bytes_per_token: int  # whole model
+    request_bytes: int  # one request at full context, on the tightest GPU
+    tokens: int  # "GPU KV cache size"
     max_concurrency: float
-    context_limit: int          # what the model reads at most
+    context_limit: int  # what the model reads at most
     weight_kind: str
 
     @property
@@ -106,9 +106,14 @@ def deployment(case: Case) -> Deployment:
         BadInput: a name that is not known, a number out of range, or something that the GPU or model cannot do.
     """
     m = load_model(case.model)
-    d = prepare(m, case.gpu, quantization=None if case.weights == "as published" else case.weights,
-                kv_cache_dtype=case.kv_cache_dtype, gpu_memory_utilization=case.gpu_memory_utilization,
-                max_model_len=min(case.context, m.max_position_embeddings))
+    d = prepare(
+        m,
+        case.gpu,
+        quantization=None if case.weights == "as published" else case.weights,
+        kv_cache_dtype=case.kv_cache_dtype,
+        gpu_memory_utilization=case.gpu_memory_utilization,
+        max_model_len=min(case.context, m.max_position_embeddings),
+    )
     return choose.spread(d, case.gpus)
 
 
@@ -120,18 +125,35 @@ def memory(case: Case) -> Memory:
     """
     if isinstance(case.requests, bool) or not isinstance(case.requests, int) or case.requests < 1:
         raise BadInput(f"requests is {case.requests!r}, and must be a whole number from 1.", "Give how many at a time.")
-    d = deployment(replace(case, requests=1))     # requests change nothing that vLLM sets aside
+    d = deployment(replace(case, requests=1))  # requests change nothing that vLLM sets aside
     m, f = d.model, fit(d)
     parts = [tuple(r) for r in ranks.partition_layers(m.num_hidden_layers, f.pp)]
     blocks = kv_cache.blocks_per_request(f.layout)
     per_request = [kv_cache.pool_bytes_per_block(f.layout, layers) * blocks for layers in parts]
     stages = tuple(
-        Stage((i * f.tp, (i + 1) * f.tp - 1), f.weights[i], f.requested - f.weights[i] - f.available[i],
-              f.available[i], per_request[i] * case.requests) for i in range(f.pp))
-    return Memory(case, f.tp, f.pp, load_gpu(case.gpu).engine_bytes, f.requested, stages,
-                  kv_cache.kv_cache_bytes_per_token(m, case.kv_cache_dtype), per_request[f.tightest],
-                  f.capacity.tokens, f.capacity.max_concurrency, m.max_position_embeddings,
-                  weight_words(m, case.weights))
+        Stage(
+            (i * f.tp, (i + 1) * f.tp - 1),
+            f.weights[i],
+            f.requested - f.weights[i] - f.available[i],
+            f.available[i],
+            per_request[i] * case.requests,
+        )
+        for i in range(f.pp)
+    )
+    return Memory(
+        case,
+        f.tp,
+        f.pp,
+        load_gpu(case.gpu).engine_bytes,
+        f.requested,
+        stages,
+        kv_cache.kv_cache_bytes_per_token(m, case.kv_cache_dtype),
+        per_request[f.tightest],
+        f.capacity.tokens,
+        f.capacity.max_concurrency,
+        m.max_position_embeddings,
+        weight_words(m, case.weights),
+    )
 
 
 def verdict(result: Memory) -> str:
@@ -143,14 +165,20 @@ def verdict(result: Memory) -> str:
         more = f"there is room for {spare:,} more" if spare else "and not one more"
         return f"It fits: {_requests(case.requests)} of {case.context:,} tokens at once; {more}."
     if stage.room <= 0:
-        what = (f"It does not fit: weights and overhead need {gib(stage.weights + stage.overhead)} of {whose}, "
-                f"and vLLM may use {gib(result.limit_bytes)}.")
+        what = (
+            f"It does not fit: weights and overhead need {gib(stage.weights + stage.overhead)} of {whose}, "
+            f"and vLLM may use {gib(result.limit_bytes)}."
+        )
     elif result.state == "refused":
-        what = (f"vLLM would refuse to start: one request of {case.context:,} tokens needs "
-                f"{gib(result.request_bytes)} of KV cache, and {gib(stage.room)} of {whose} are left for it.")
+        what = (
+            f"vLLM would refuse to start: one request of {case.context:,} tokens needs "
+            f"{gib(result.request_bytes)} of KV cache, and {gib(stage.room)} of {whose} are left for it."
+        )
     else:
-        what = (f"It starts, but {int(result.max_concurrency):,} of the {case.requests:,} requests fill the KV cache "
-                f"at full length; the others wait.")
+        what = (
+            f"It starts, but {int(result.max_concurrency):,} of the {case.requests:,} requests fill the KV cache "
+            f"at full length; the others wait."
+        )
     found = remedies(case)
     return f"{what} {'Nearest remedy: ' + ', or '.join(found[:2]) if found else 'No single change here helps'}."
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from workshop.learn.html import Html
 from workshop.learn.widgets import controls as make
 from workshop.learn.widgets.memory.case import (
     CONTEXTS,
@@ -46,6 +45,8 @@ class MemorySliders(make.Explorer):
             gpu_memory_utilization.
     """
 
+    picture_of = staticmethod(picture)
+
     def __init__(self, model: str = "llama-3.1-8b", **case):
         start = Case(model=model, **case)
         kinds = [(KV_LABELS.get(name, name), name) for name in KV_DTYPES]
@@ -82,10 +83,6 @@ class MemorySliders(make.Explorer):
     def compute(self) -> Memory:
         """Return the memory of the case."""
         return memory(self.case)
-
-    def picture_of(self, result: Memory) -> Html:
-        """Draw it."""
-        return picture(result)
 
     def words(self) -> Mapping[str, str]:
         """Say what each control means now."""

@@ -18,7 +18,7 @@ from workshop.plan.deployment import Deployment, prepare
 from workshop.plan.memory import fit
 from workshop.plan.ranks import Rank
 
-CONTEXT = 8192        # at which "fits" is judged
+CONTEXT = 8192  # at which "fits" is judged
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Layout:
     remedy: str
     ranks: tuple[Rank, ...]
     messages: tuple[Traffic, ...]
-    compute_us: float           # all else in a step: weights, KV cache, small kernels, stage after stage
+    compute_us: float  # all else in a step: weights, KV cache, small kernels, stage after stage
     tp_crosses_nodes: bool
 
     @property
@@ -69,8 +69,13 @@ def deployment(choice: Choice) -> Deployment:
     Raises:
         BadInput: an unknown model or GPU, or weights that the GPU has no kernels for.
     """
-    return replace(_prepared(choice.model, choice.gpu), tp=choice.tp, pp=choice.pp, network=choice.network,
-                   gpus_per_node=choice.gpus_per_node)
+    return replace(
+        _prepared(choice.model, choice.gpu),
+        tp=choice.tp,
+        pp=choice.pp,
+        network=choice.network,
+        gpus_per_node=choice.gpus_per_node,
+    )
 
 
 def _compute_us(d: Deployment, requests: int) -> float:
@@ -108,17 +113,26 @@ def _wrong(m: ModelConfig, choice: Choice) -> tuple[str, str] | None:
     problem = ranks.tp_problem(m, choice.tp)
     if problem:
         sizes = ", ".join(map(str, usable_tp(m, 32)))
-        return (f"{m.name} does not divide: {problem}.",
-                f"tensor parallel {sizes}; or tensor parallel 1 and pipeline parallel, which splits by layers")
+        return (
+            f"{m.name} does not divide: {problem}.",
+            f"tensor parallel {sizes}; or tensor parallel 1 and pipeline parallel, which splits by layers",
+        )
     if choice.pp > m.num_hidden_layers:
-        return (f"{m.name} has {m.num_hidden_layers} layers, too few for {choice.pp} stages.",
-                f"pipeline parallel {m.num_hidden_layers} at most")
+        return (
+            f"{m.name} has {m.num_hidden_layers} layers, too few for {choice.pp} stages.",
+            f"pipeline parallel {m.num_hidden_layers} at most",
+        )
     if choice.tp * choice.pp > choice.gpus:
         fitting = max(1, choice.gpus // choice.tp)
-        better = (f"pipeline parallel {fitting}" if choice.tp <= choice.gpus
-                  else f"tensor parallel {usable_tp(m, choice.gpus)[-1]}")
-        return (f"TP {choice.tp} × PP {choice.pp} needs {choice.tp * choice.pp} GPUs, and there are {choice.gpus}.",
-                f"{better}, or more nodes")
+        better = (
+            f"pipeline parallel {fitting}"
+            if choice.tp <= choice.gpus
+            else f"tensor parallel {usable_tp(m, choice.gpus)[-1]}"
+        )
+        return (
+            f"TP {choice.tp} × PP {choice.pp} needs {choice.tp * choice.pp} GPUs, and there are {choice.gpus}.",
+            f"{better}, or more nodes",
+        )
     return None
 
 
@@ -127,11 +141,17 @@ def _memory_words(d: Deployment) -> tuple[str, str, str]:
     i = f.tightest
     weights = f.weights[i] / GIB
     if f.fits:
-        return ("fits", f"It divides and fits: {weights:.1f} GiB of weights on a GPU, and KV cache for "
-                        f"{f.capacity.tokens:,} tokens.", "")
+        return (
+            "fits",
+            f"It divides and fits: {weights:.1f} GiB of weights on a GPU, and KV cache for "
+            f"{f.capacity.tokens:,} tokens.",
+            "",
+        )
     needed = weights + f.overhead[i] / GIB
-    said = (f"It divides but does not fit: a GPU would need {needed:.1f} GiB before any KV cache, and vLLM may use "
-            f"{f.requested / GIB:.1f} GiB.")
+    said = (
+        f"It divides but does not fit: a GPU would need {needed:.1f} GiB before any KV cache, and vLLM may use "
+        f"{f.requested / GIB:.1f} GiB."
+    )
     return "small", said, _bigger(d)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from workshop.learn.html import Html
 from workshop.learn.widgets import controls as make
 from workshop.learn.widgets.parallelism.case import Choice, Layout, layout, usable_tp
 from workshop.learn.widgets.parallelism.picture import picture
@@ -34,6 +33,8 @@ class ParallelismExplorer(make.Explorer):
         **choice: where the other controls stand at first: gpu, nodes, gpus_per_node, tp, pp, network, requests.
     """
 
+    picture_of = staticmethod(picture)
+
     def __init__(self, model: str = "llama-3.1-70b", **choice):
         start = Choice(model=model, **choice)
         networks = [(network_link(name).name, name) for name in NETWORKS if name != "nvlink"]
@@ -57,10 +58,6 @@ class ParallelismExplorer(make.Explorer):
     def compute(self) -> Layout:
         """Return who holds what, and what travels."""
         return layout(self.choice)
-
-    def picture_of(self, result: Layout) -> Html:
-        """Draw it."""
-        return picture(result)
 
     def words(self) -> Mapping[str, str]:
         """Say what each control means now."""

@@ -132,22 +132,12 @@ def _text(one: Completion, shared: int, look: str) -> Html:
     return join([span(before, cls="ink-muted"), span(after, cls=look)])
 
 
-def diversity(completions: list[Completion]) -> dict[str, int]:
-    """Return how many there are, how many differ, how many first tokens differ, and words used in all."""
-    used = {word.strip(".,;:!?\"'()").lower() for one in completions for word in one.text.split()}
-    return {
-        "completions": len(completions),
-        "different": len({one.text for one in completions}),
-        "first_tokens": len({one.tokens[:1] for one in completions}),
-        "words": len(used),
-    }
-
-
 def completions(found: list[Completion], settings: Settings) -> Html:
     """Return the list, equal ones counted, with the diversity above."""
-    counts, d = Counter(one.text for one in found), diversity(found)
-    top = [bold(f"{d['different']} of {d['completions']}"), f" differ · {d['first_tokens']} different first tokens"]
-    top.append(f" · {d['words']} different words")
+    counts, firsts = Counter(one.text for one in found), {one.tokens[:1] for one in found}
+    used = {word.strip(".,;:!?\"'()").lower() for one in found for word in one.text.split()}
+    top = [bold(f"{len(counts)} of {len(found)}"), f" differ · {len(firsts)} different first tokens"]
+    top.append(f" · {len(used)} different words")
     if settings.greedy:
         top = ["Temperature 0: one completion stands for all, they would be the same."]
     ended = {one.text for one in found if one.ended}

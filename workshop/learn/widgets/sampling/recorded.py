@@ -23,10 +23,16 @@ from workshop.use.sampling_settings import Settings
 if TYPE_CHECKING:
     from workshop.learn.widgets.sampling.source import ServerSource
 
-LISTED = 60                 # tokens kept of each distribution
-BRANCHES = (12, 3, 1, 1, 1)   # how many of the most probable tokens are followed at each depth
-PRESETS = (Settings(temperature=0), Settings(temperature=0.7), Settings(), Settings(temperature=1.0, top_p=0.9),
-           Settings(temperature=1.5), Settings(frequency_penalty=2.0))
+LISTED = 60  # tokens kept of each distribution
+BRANCHES = (12, 3, 1, 1, 1)  # how many of the most probable tokens are followed at each depth
+PRESETS = (
+    Settings(temperature=0),
+    Settings(temperature=0.7),
+    Settings(),
+    Settings(temperature=1.0, top_p=0.9),
+    Settings(temperature=1.5),
+    Settings(frequency_penalty=2.0),
+)
 
 
 class RecordedSource:
@@ -54,8 +60,10 @@ class RecordedSource:
         one = self._prompt(prompt)
         listed = one["tree"].get(" ".join(map(str, output)))
         if listed is None:
-            raise WorkshopError(f"The recording ends here: nobody asked what comes after “{self.text(output)}”.",
-                                "Step back and take a more probable token, or connect a server: there it goes on.")
+            raise WorkshopError(
+                f"The recording ends here: nobody asked what comes after “{self.text(output)}”.",
+                "Step back and take a more probable token, or connect a server: there it goes on.",
+            )
         logprobs = dict(zip(listed["ids"], listed["logprobs"], strict=True))
         return Position(logprobs, min(logprobs.values()), tuple(one["prompt_token_ids"]))
 
@@ -63,8 +71,9 @@ class RecordedSource:
         """Return the text of recorded tokens."""
         return "".join(self._texts.get(token, f"⟨{token}⟩") for token in tokens)
 
-    def complete(self, prompt: str, output: tuple[Token, ...], settings: Settings, *, n: int, seed: int,
-                 max_tokens: int) -> list[Completion]:
+    def complete(
+        self, prompt: str, output: tuple[Token, ...], settings: Settings, *, n: int, seed: int, max_tokens: int
+    ) -> list[Completion]:
         """Return recorded completions; only some settings were recorded, only for the prompt as it is.
 
         Raises:
@@ -75,9 +84,12 @@ class RecordedSource:
             if Settings(**one["settings"]) == settings and not output:
                 return [Completion(text, tuple(tokens), ended) for text, tokens, ended in one["texts"]][:n]
         those = "; ".join(", ".join(f"{k}={v}" for k, v in one["settings"].items()) for one in recorded)
-        raise WorkshopError("Completions with these settings were not recorded."
-                            if not output else "Completions were recorded for the bare prompt only.",
-                            f"Recorded, each for the bare prompt: {those}. A server takes any settings.")
+        raise WorkshopError(
+            "Completions with these settings were not recorded."
+            if not output
+            else "Completions were recorded for the bare prompt only.",
+            f"Recorded, each for the bare prompt: {those}. A server takes any settings.",
+        )
 
     def _prompt(self, prompt: str) -> dict:
         if not prompt:
@@ -94,26 +106,36 @@ def _read(path: Path | None) -> dict:
             return json.loads((folder / "teaching_model.json").read_text(encoding="utf-8"))
         return json.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
-        raise WorkshopError(f"The recording cannot be read: {error}.", "Give the path of a file that record() wrote.") \
-            from None
+        raise WorkshopError(
+            f"The recording cannot be read: {error}.", "Give the path of a file that record() wrote."
+        ) from None
     except ValueError as error:
         raise BadInput(f"{path} is no recording: {error}.", "Give the path of a file that record() wrote.") from None
 
 
-def record(source: ServerSource, prompts: Sequence[str], path: Path, *, vllm_version: str, hardware: str,
-           command: str) -> None:
+def record(
+    source: ServerSource, prompts: Sequence[str], path: Path, *, vllm_version: str, hardware: str, command: str
+) -> None:
     """Ask a server for trees of distributions and for completions, and write them to one file."""
-    data = {"about": "Next-token distributions as a vLLM server gave them (raw logprobs, the most probable first).",
-            "model": source.llm.model.rstrip("/").split("/")[-1], "vllm_version": vllm_version, "hardware": hardware,
-            "command": command, "date": datetime.datetime.now(datetime.UTC).date().isoformat(), "prompts": {}}
+    data = {
+        "about": "Next-token distributions as a vLLM server gave them (raw logprobs, the most probable first).",
+        "model": source.llm.model.rstrip("/").split("/")[-1],
+        "vllm_version": vllm_version,
+        "hardware": hardware,
+        "command": command,
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        "prompts": {},
+    }
     tokens: set[Token] = set()
-    source.listed = min(source.listed, LISTED)   # a whole vocabulary takes ten times as long
+    source.listed = min(source.listed, LISTED)  # a whole vocabulary takes ten times as long
     for prompt in prompts:
         tree: dict[str, dict] = {}
         _grow(source, prompt, (), tree, tokens)
         data["prompts"][prompt] = {
-            "prompt_token_ids": list(source.position(prompt).prompt), "tree": tree,
-            "completions": [_completions(source, prompt, settings) for settings in PRESETS]}
+            "prompt_token_ids": list(source.position(prompt).prompt),
+            "tree": tree,
+            "completions": [_completions(source, prompt, settings) for settings in PRESETS],
+        }
     data["texts"] = {str(token): source.text((token,)) for token in sorted(tokens)}
     path.write_text(json.dumps(data, ensure_ascii=False, separators=(",", ":")) + "\n", encoding="utf-8")
 
@@ -121,15 +143,20 @@ def record(source: ServerSource, prompts: Sequence[str], path: Path, *, vllm_ver
 def _grow(source: ServerSource, prompt: str, output: tuple, tree: dict, tokens: set) -> None:
     position = source.position(prompt, output)
     best = list(position.logprobs.items())[:LISTED]
-    tree[" ".join(map(str, output))] = {"ids": [token for token, _ in best],
-                                        "logprobs": [round(value, 4) for _, value in best]}
+    tree[" ".join(map(str, output))] = {
+        "ids": [token for token, _ in best],
+        "logprobs": [round(value, 4) for _, value in best],
+    }
     tokens.update(token for token, _ in best)
     if len(output) < len(BRANCHES):
-        for token, _ in best[:BRANCHES[len(output)]]:
+        for token, _ in best[: BRANCHES[len(output)]]:
             _grow(source, prompt, (*output, token), tree, tokens)
 
 
 def _completions(source: ServerSource, prompt: str, settings: Settings) -> dict:
     found = source.complete(prompt, (), settings, n=20, seed=1, max_tokens=24)
-    return {"settings": settings.request(), "seed": 1,
-            "texts": [[one.text, list(one.tokens), one.ended] for one in found]}
+    return {
+        "settings": settings.request(),
+        "seed": 1,
+        "texts": [[one.text, list(one.tokens), one.ended] for one in found],
+    }

@@ -17,8 +17,8 @@ from workshop.use.sampling_settings import Settings
 if TYPE_CHECKING:
     from workshop.use.client import Client
 
-MOST_LISTED = 8192    # of a larger vocabulary the rest is bounded, not listed: JSON of 128,256 takes seconds
-PATIENCE_S = 30.0     # a widget must not hold the kernel longer
+MOST_LISTED = 8192  # of a larger vocabulary the rest is bounded, not listed: JSON of 128,256 takes seconds
+PATIENCE_S = 30.0  # a widget must not hold the kernel longer
 END = re.compile(r"<\|(end_of_text|endoftext|eot_id|eom_id|im_end|end)\|>|</s>|<eos>|<end_of_turn>|<EOS_TOKEN>")
 EMPTY = BadInput("The prompt is empty.", "Type at least one character: a model continues what stands there.")
 
@@ -51,16 +51,20 @@ class Source(Protocol):
     """What the explorer asks of a server or a recording."""
 
     live: bool
-    prompts: tuple[str, ...]   # the only ones there are; () if any will do
+    prompts: tuple[str, ...]  # the only ones there are; () if any will do
 
     def describe(self) -> str:
         """Say in a few words what this is."""
+
     def position(self, prompt: str, output: tuple[Token, ...]) -> Position:
         """Return the distribution after the prompt and what was generated."""
+
     def text(self, tokens: tuple[Token, ...]) -> str:
         """Return the text of some tokens."""
-    def complete(self, prompt: str, output: tuple[Token, ...], settings: Settings, *, n: int, seed: int,
-                 max_tokens: int) -> list[Completion]:
+
+    def complete(
+        self, prompt: str, output: tuple[Token, ...], settings: Settings, *, n: int, seed: int, max_tokens: int
+    ) -> list[Completion]:
         """Return n completions; one if the settings are greedy."""
 
 
@@ -80,8 +84,7 @@ class ServerSource:
         name = self.llm.model.rstrip("/").split("/")[-1]
         way = ", through chat: the server has no completions" if self.chat else ""
         if self.listed < MOST_LISTED:
-            return (f"{name} on your server{way}; it lists the {self.listed} most probable tokens "
-                    f"(its --max-logprobs)")
+            return f"{name} on your server{way}; it lists the {self.listed} most probable tokens (its --max-logprobs)"
         return f"{name} on your server{way}"
 
     def position(self, prompt: str, output: tuple[Token, ...] = ()) -> Position:
@@ -109,17 +112,28 @@ class ServerSource:
             whole = math.fsum(map(math.exp, found.values())) > 1 - 1e-4
             data = response.model_dump()
             ids = data["choices"][0].get("prompt_token_ids") or data.get("prompt_token_ids") or ()
-            prompt_ids = tuple(ids)[:len(ids) - len(output)]
-            return Position(dict(sorted(found.items(), key=lambda item: -item[1])),
-                            None if whole else min(ranked, default=0.0), prompt_ids)
+            prompt_ids = tuple(ids)[: len(ids) - len(output)]
+            return Position(
+                dict(sorted(found.items(), key=lambda item: -item[1])),
+                None if whole else min(ranked, default=0.0),
+                prompt_ids,
+            )
 
     def _one_token(self, prompt: str, output: tuple[Token, ...]):
         ids = {"return_token_ids": True, "return_tokens_as_token_ids": True} if self._asks_ids else {}
         if self.chat:
-            return self.llm.chat(**self._messages(prompt, output), max_tokens=1, temperature=0, logprobs=True,
-                                 top_logprobs=self.listed, timeout=PATIENCE_S, **ids)
-        return self.llm.complete(self._context(prompt, output), max_tokens=1, temperature=0, logprobs=self.listed,
-                                 timeout=PATIENCE_S, **ids)
+            return self.llm.chat(
+                **self._messages(prompt, output),
+                max_tokens=1,
+                temperature=0,
+                logprobs=True,
+                top_logprobs=self.listed,
+                timeout=PATIENCE_S,
+                **ids,
+            )
+        return self.llm.complete(
+            self._context(prompt, output), max_tokens=1, temperature=0, logprobs=self.listed, timeout=PATIENCE_S, **ids
+        )
 
     def _adapt(self, error: WorkshopError) -> bool:
         """Ask for what this server can do; False if there is nothing left to give up."""
@@ -156,21 +170,30 @@ class ServerSource:
             return "".join(map(str, tokens))
         if tokens not in self._texts:
             try:
-                answer = self.llm.http.post(f"{self.llm.root}/detokenize", timeout=PATIENCE_S,
-                                            json={"model": self.llm.model, "tokens": list(tokens)})
+                answer = self.llm.http.post(
+                    f"{self.llm.root}/detokenize",
+                    timeout=PATIENCE_S,
+                    json={"model": self.llm.model, "tokens": list(tokens)},
+                )
                 self._texts[tokens] = str(answer.raise_for_status().json()["prompt"])
             except (httpx.HTTPError, KeyError, ValueError, TypeError, RecursionError):
-                return "".join(f"⟨{token}⟩" for token in tokens)   # not remembered: it may come back
+                return "".join(f"⟨{token}⟩" for token in tokens)  # not remembered: it may come back
         return self._texts[tokens]
 
-    def complete(self, prompt: str, output: tuple[Token, ...], settings: Settings, *, n: int, seed: int,
-                 max_tokens: int) -> list[Completion]:
+    def complete(
+        self, prompt: str, output: tuple[Token, ...], settings: Settings, *, n: int, seed: int, max_tokens: int
+    ) -> list[Completion]:
         """Return n completions with one seed; one if the settings are greedy."""
         if not prompt:
             raise EMPTY
-        self.position(prompt, ())   # learns the prompt's ids, and whether there is chat only
-        request = {**settings.request(), "n": 1 if settings.greedy else n, "seed": seed, "max_tokens": max_tokens,
-                   "timeout": 4 * PATIENCE_S}
+        self.position(prompt, ())  # learns the prompt's ids, and whether there is chat only
+        request = {
+            **settings.request(),
+            "n": 1 if settings.greedy else n,
+            "seed": seed,
+            "max_tokens": max_tokens,
+            "timeout": 4 * PATIENCE_S,
+        }
         if self.chat:
             response = self.llm.chat(**self._messages(prompt, output), logprobs=True, top_logprobs=0, **request)
         else:
@@ -181,7 +204,7 @@ class ServerSource:
 def _completion(response: object, choice: int) -> Completion:
     one = response.choices[choice]
     tokens = tuple(row.token for row in logprobs.rows(response, choice=choice) if row.part == "completion")
-    text = one.text if hasattr(one, "text") else one.message.content   # pieces of an emoji are whole only here
+    text = one.text if hasattr(one, "text") else one.message.content  # pieces of an emoji are whole only here
     return Completion(text or "", tokens, one.finish_reason == "stop")
 
 

@@ -56,7 +56,7 @@ def _temperature(value: float) -> str:
     if value == 1:
         return "The model's own probabilities, unchanged."
     power = 1 / max(value, LOWEST_TEMPERATURE)
-    odds = 2.0 ** power
+    odds = 2.0**power
     lead = f"{odds:,.0f}:1" if odds >= 10 else f"{odds:.2g}:1"
     if odds > 1e6:
         lead = "more than a million to one"
@@ -101,8 +101,10 @@ def _min_p(settings: Settings, result: Pipeline) -> str:
         return "Off: no token is too improbable."
     before = result.steps[result.steps.index(step) - 1]
     floor = settings.min_p * max(before.probabilities.values()) * (1 - before.outside)
-    return (f"Removes what is less than {percent(settings.min_p)} as probable as the best: "
-            f"below {percent(floor)}, {step.removed:,} tokens.")
+    return (
+        f"Removes what is less than {percent(settings.min_p)} as probable as the best: "
+        f"below {percent(floor)}, {step.removed:,} tokens."
+    )
 
 
 def _penalty(value: float, generated: int, when: str) -> str:
