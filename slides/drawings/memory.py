@@ -181,6 +181,8 @@ def table_bars() -> Chart:
     with chart(300, f"Weights and KV cache of one long request, in H100s of 80 GB: {said}.") as c:
         parts = {"weights": weights, "KV cache, one request": request}
         draw(c.axes, parts, "stacked", {"KV cache, one request": KV_CACHE})
+        for label, size in zip(c.axes.texts, rules.SIZES, strict=True):
+            label.set_text(f"{rules.h100s_for_both(size):.2f}")
         in_h100s(c, 12)
     return c
 
