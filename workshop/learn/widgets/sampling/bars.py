@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from workshop.use.distribution import entropy_bits
-from workshop.use.sampling import Pipeline, Token
+from workshop.use.sampling import Pipeline, Step, Token
 
 ROWS = 14
 AXES = (0.05, 0.1, 0.25, 0.5, 1.0)
@@ -35,7 +35,6 @@ class Bars:
     rows: tuple[Bar, ...]
     axis: float  # the probability at the right end
     others: Bar
-    other_tokens: int
     chain: tuple[tuple[str, int], ...]  # parameter → tokens left
     bits: tuple[float, float]  # entropy of the model's and of the sampled distribution
     outside: float = 0.0  # share of the model's distribution that is not listed
@@ -53,55 +52,27 @@ def rows_shown(model: dict[Token, float], generated: Iterable[Token], count: int
 
 
 def bars(
-    result: Pipeline,
-    shown: list[Token],
-    label: Callable[[Token], str],
-    *,
-    pinned: Pipeline | None = None,
-    generated: Iterable[Token] = (),
+    result: Pipeline, shown: list[Token], label: Callable[[Token], str], *, pinned: Pipeline | None = None, generated=()
 ) -> Bars:
-    """Return what is to be drawn of one pipeline (and of a second one, for comparison)."""
-    generated = list(generated)
-    model, last = result.steps[0], result.steps[-1]
-    scale, visible = 1.0 - model.outside, 1.0 - last.outside
-    rows = tuple(
-        Bar(
-            label(token),
-            model.probabilities.get(token, 0.0) * scale,
-            last.probabilities.get(token, 0.0) * visible,
-            _of(pinned, token),
-            _removed_by(result, token),
-            generated.count(token),
-        )
-        for token in shown
-    )
-    top = max(row.model for row in rows)
-    axis = next(end for end in AXES if end >= min(1.0, 1.5 * top))
-    others = Bar(
-        "all others",
-        max(0.0, 1.0 - sum(row.model for row in rows)),
-        max(0.0, 1.0 - sum(row.sampled for row in rows)),
-        None if pinned is None else max(0.0, 1.0 - sum(row.pinned or 0.0 for row in rows)),
-    )
-    left = len(last.probabilities) - sum(row.sampled > 0 for row in rows)
+    """Return what is to be drawn of one pipeline (and of a second one, for comparison); `generated` are tokens."""
+    generated, first, last = list(generated), result.steps[0], result.steps[-1]
+    model, sampled, pin = _share(first), _share(last), pinned and _share(pinned.steps[-1])
+    rows = []
+    for token in shown:
+        own = (model(token), sampled(token), pin and pin(token), _removed_by(result, token), generated.count(token))
+        rows.append(Bar(label(token), *own))
+    axis = next(end for end in AXES if end >= min(1.0, 1.5 * max(row.model for row in rows)))
+    shares = zip(*((row.model, row.sampled, row.pinned or 0.0) for row in rows), strict=True)
+    rest = [max(0.0, 1.0 - sum(each)) for each in shares]
+    others = Bar("all others", *rest[:2], pin and rest[2])
     chain = tuple((step.name, len(step.probabilities)) for step in result.steps)
-    return Bars(
-        rows,
-        axis,
-        others,
-        left,
-        chain,
-        (entropy_bits(model.probabilities), entropy_bits(last.probabilities)),
-        model.outside,
-        len(result.border),
-    )
+    bits = (entropy_bits(first.probabilities), entropy_bits(last.probabilities))
+    return Bars(tuple(rows), axis, others, chain, bits, first.outside, len(result.border))
 
 
-def _of(pinned: Pipeline | None, token: Token) -> float | None:
-    if pinned is None:
-        return None
-    last = pinned.steps[-1]
-    return last.probabilities.get(token, 0.0) * (1.0 - last.outside)
+def _share(step: Step) -> Callable[[Token], float]:
+    """Return a token's share of the whole distribution, what is not listed included."""
+    return lambda token: step.probabilities.get(token, 0.0) * (1.0 - step.outside)
 
 
 def _removed_by(result: Pipeline, token: Token) -> str:
