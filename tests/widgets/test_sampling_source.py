@@ -14,9 +14,10 @@ import pytest
 
 pytest.importorskip("openai")
 
+from benchmarks.sampling import record as recorder
 from workshop.errors import BadInput, WorkshopError
 from workshop.launch.records import ServerRecord
-from workshop.learn.widgets.sampling.recorded import PRESETS, RecordedSource, record
+from workshop.learn.widgets.sampling.recorded import RecordedSource
 from workshop.learn.widgets.sampling.source import ServerSource
 from workshop.learn.widgets.sampling.view import SamplingExplorer
 from workshop.use.client import Client
@@ -179,7 +180,8 @@ class TestRecordings:
     @pytest.fixture
     def path(self, serve, tmp_path):
         client, *_ = serve(limit=100)
-        record(ServerSource(client), ["one"], tmp_path / "r.json", vllm_version="0.32.0", hardware="none", command="x")
+        about = {"vllm_version": "0.32.0", "hardware": "none", "command": "x"}
+        recorder.record(ServerSource(client), ["one"], tmp_path / "r.json", **about)
         return tmp_path / "r.json"
 
     def test_a_recording_gives_back_what_the_server_said(self, path):
@@ -229,7 +231,7 @@ class TestTheCoursesOwnRecording:
             position = source.position(prompt)
             mass = sum(map(math.exp, position.logprobs.values()))
             assert 0.3 < mass <= 1.001
-            for settings in PRESETS:
+            for settings in recorder.PRESETS:
                 assert source.complete(prompt, (), settings, n=20, seed=1, max_tokens=24)
 
     def test_it_says_where_it_comes_from(self):
@@ -239,10 +241,9 @@ class TestTheCoursesOwnRecording:
 
 @pytest.mark.live
 def test_a_recording_of_the_live_server_agrees_with_it(client, tmp_path, monkeypatch):
-    from workshop.learn.widgets.sampling import recorded as sampling_recorded
-    monkeypatch.setattr(sampling_recorded, "BRANCHES", (2, 1))
+    monkeypatch.setattr(recorder, "BRANCHES", (2, 1))
     live = ServerSource(client)
-    record(live, ["Boston is a"], tmp_path / "r.json", vllm_version="0.32.0", hardware="CPU", command="test")
+    recorder.record(live, ["Boston is a"], tmp_path / "r.json", vllm_version="0.32.0", hardware="CPU", command="test")
     recorded = RecordedSource(tmp_path / "r.json").position("Boston is a").logprobs
     full = live.position("Boston is a").logprobs
     assert recorded == pytest.approx({token: full[token] for token in recorded}, abs=1e-4)
