@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
+from needs import SEED
 
 ROOT = Path(__file__).parents[2]
 STUB = ROOT / "benchmarks" / "batch" / "stub.py"
@@ -74,7 +75,7 @@ def folder(tmp_path):
 
 def test_whenever_the_client_is_killed_every_row_is_answered_once(folder, start_stub):
     _, url = start_stub()
-    chance = random.Random(6)
+    chance = random.Random(SEED)
     for _ in range(KILLS):
         client = subprocess.Popen(
             command(folder, url), env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
@@ -90,7 +91,7 @@ def test_whenever_the_client_is_killed_every_row_is_answered_once(folder, start_
 def test_whenever_the_server_is_killed_the_run_waits_for_the_next_and_loses_nothing(folder, start_stub):
     server, url = start_stub()
     port = int(url.rsplit(":", 1)[1].split("/")[0])
-    chance = random.Random(7)
+    chance = random.Random(SEED)
     client = subprocess.Popen(
         command(folder, url, "--patience", "60"),
         env=environment(),

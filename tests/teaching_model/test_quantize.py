@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from needs import SEED
 
 from workshop.errors import BadInput
 from workshop.teaching_model import quantize as q
@@ -11,7 +12,7 @@ from workshop.teaching_model import quantize as q
 
 @pytest.fixture
 def rng():
-    return np.random.default_rng(7)
+    return np.random.default_rng(SEED)
 
 
 def correlated(rng, inputs: int, tokens: int = 4000) -> np.ndarray:

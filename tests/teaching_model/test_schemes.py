@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from needs import SEED
 
 from workshop.errors import BadInput
 from workshop.plan.catalog import load_model
@@ -112,7 +113,7 @@ def test_codes_are_packed_as_compressed_tensors_packs_them():
     helpers = pytest.importorskip("compressed_tensors.compressors.pack_quantized.helpers")
     from benchmarks.teaching_model.export import nibbles
 
-    codes = np.random.default_rng(3).integers(-8, 8, (16, 64)).astype(np.int16)
+    codes = np.random.default_rng(SEED).integers(-8, 8, (16, 64)).astype(np.int16)
     values = torch.from_numpy(codes.astype(np.int8))
     assert (nibbles(codes + 8, axis=1) == helpers.pack_to_int32(values, 4, packed_dim=1)).all()
     assert (nibbles(codes + 8, axis=0) == helpers.pack_to_int32(values, 4, packed_dim=0)).all()

@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 import random
 from dataclasses import asdict
+from itertools import accumulate
 
 import pytest
+from needs import SEED
 
 from workshop.use.sampling import Pipeline, pipeline
 from workshop.use.sampling_settings import Settings
@@ -53,9 +55,23 @@ def vllm_steps():
     return run
 
 
-def request(seed: int) -> tuple[list[float], list[int], list[int], list[int]]:
-    """Return made-up logits (as coarse as bfloat16: many exact ties), prompt, output and stop tokens."""
-    generator = random.Random(seed)
+def request(number: int, settings: Settings) -> tuple[list[float], list[int], list[int], list[int]]:
+    """Return made-up logits (as coarse as bfloat16: many exact ties), prompt, output and stop tokens.
+
+    vLLM adds up in float32, and in which order depends on the processor: where what top_p reaches is that near to a
+    token's border, other logits are made up.
+    """
+    generator = random.Random(f"{SEED} {number}")
+    while True:
+        made = _request(generator)
+        before = pipeline(None, settings.without("top_p"), logits=dict(enumerate(made[0])), prompt_tokens=made[1],
+                          output_tokens=made[2], stop_tokens=made[3]).probabilities
+        reached = accumulate(sorted(before.values(), reverse=True))
+        if settings.top_p == 1 or min(abs(mass - settings.top_p) for mass in reached) > 1e-5:
+            return made
+
+
+def _request(generator: random.Random) -> tuple[list[float], list[int], list[int], list[int]]:
     logits = [round(generator.gauss(0, 3) * 32) / 32 for _ in range(VOCABULARY)]
     likely = sorted(range(VOCABULARY), key=logits.__getitem__)[-30:]
     output = generator.choices(likely, k=8)
@@ -66,7 +82,7 @@ def request(seed: int) -> tuple[list[float], list[int], list[int], list[int]]:
     f"{name}={value}" for name, value in asdict(s).items() if value != asdict(Settings())[name]))
 @pytest.mark.parametrize("seed", range(5))
 def test_vllm_computes_the_same_distribution(vllm_steps, settings, seed):
-    logits, prompt, output, stop = request(seed)
+    logits, prompt, output, stop = request(seed, settings)
     theirs = vllm_steps(logits, settings, prompt, output, stop)
     ours = pipeline(None, settings, logits=dict(enumerate(logits)), prompt_tokens=prompt, output_tokens=output,
                     stop_tokens=stop)
@@ -90,9 +106,9 @@ def test_ties_stood_at_the_border_at_least_once():
     """Otherwise the comparison above would not have tried them."""
     found = 0
     for seed in range(5):
-        logits, _, output, _ = request(seed)
-        found += sum(bool(pipeline(None, settings, logits=dict(enumerate(logits)), output_tokens=output).border)
-                     for settings in CASES)
+        for settings in CASES:
+            logits, _, output, _ = request(seed, settings)
+            found += bool(pipeline(None, settings, logits=dict(enumerate(logits)), output_tokens=output).border)
     assert found
 
 

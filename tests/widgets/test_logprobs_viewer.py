@@ -6,6 +6,7 @@ import math
 import re
 
 import pytest
+from needs import SEED
 
 pytest.importorskip("ipywidgets")
 
@@ -150,6 +151,6 @@ class TestLive:
 
     def test_the_servers_processed_logprobs_are_what_is_computed(self, client):
         """The server sends raw ones; the distribution that it samples is checked by the truth test."""
-        answer = client.complete("San Francisco is a", max_tokens=3, logprobs=20, temperature=0.5, top_k=3, seed=1)
+        answer = client.complete("San Francisco is a", max_tokens=3, logprobs=20, temperature=0.5, top_k=3, seed=SEED)
         for row in logprobs.rows(answer, k=20):
             assert math.isfinite(logprobs.processed(row, Settings(temperature=0.5, top_k=3))[row.token])

@@ -7,6 +7,7 @@ import random
 import re
 
 import pytest
+from needs import SEED
 
 pytest.importorskip("ipywidgets")
 
@@ -28,7 +29,7 @@ class Made:
     live, prompts = True, ()
 
     def __init__(self, size: int = 6):
-        generator = random.Random(5)
+        generator = random.Random(SEED)
         logits = [4.0, 3.5, 2.0, 1.0, 0.5, 0.0] if size == 6 else [generator.gauss(0, 3) for _ in range(size)]
         total = math.log(math.fsum(map(math.exp, logits)))
         self.logprobs = dict(sorted(((t, x - total) for t, x in enumerate(logits)), key=lambda item: -item[1]))
