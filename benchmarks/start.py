@@ -27,7 +27,7 @@ RESULTS = Path(__file__).parent / "results" / "start.json"
 def serve_with_workshop() -> float:
     """Return the seconds from `workshop serve --background` to a completion."""
     import workshop
-    from workshop.launch import supervise
+    from workshop.launch.local import supervise
 
     began = time.perf_counter()
     subprocess.run([sys.executable, "-m", "workshop", "serve", "--background"], check=True, capture_output=True)

@@ -54,7 +54,7 @@ announce_server() {
     fi
     # The key is made in there and goes into the record alone, a file that only you may read.
     local facts
-    facts=$("${python[@]}" -m workshop.launch.slurm_job announce \
+    facts=$("${python[@]}" -m workshop.launch.slurm.job announce \
         --name "${WORKSHOP_NAME:-$SLURM_JOB_NAME}" --model "$model" --served "$served" --log "$folder/output_$job.out")
     IFS=$'\t' read -r WORKSHOP_RECORD WORKSHOP_API_HOST WORKSHOP_API_PORT \
         WORKSHOP_HEAD_ADDRESS WORKSHOP_MASTER_PORT WORKSHOP_CHECK_PORT WORKSHOP_RAY_PORT <<<"$facts"
@@ -84,7 +84,7 @@ start_engine() {
 
 wait_until_ready() {
     local code=0
-    "${python[@]}" -m workshop.launch.slurm_job watch --record "$WORKSHOP_RECORD" --model "$model" \
+    "${python[@]}" -m workshop.launch.slurm.job watch --record "$WORKSHOP_RECORD" --model "$model" \
         --output "$folder/output_$job.out" --error "$folder/error_$job.out" &
     watch=$!
     wait -n || code=$?                              # of the two children, the engine and the watch, whichever ends first
@@ -111,7 +111,7 @@ engine_ended() {                                    # a server ends only when it
 }
 
 write_the_end() {
-    "${python[@]}" -m workshop.launch.slurm_job end --record "${WORKSHOP_RECORD:-}" --cause "$ended_by" --code "$1" \
+    "${python[@]}" -m workshop.launch.slurm.job end --record "${WORKSHOP_RECORD:-}" --cause "$ended_by" --code "$1" \
         --output "$folder/output_$job.out" --error "$folder/error_$job.out"
     rm -f "$WORKSHOP_REASONS"
 }

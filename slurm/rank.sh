@@ -74,7 +74,7 @@ set +u
 workshop_environment
 set -u
 # Every node tells the head what it has; the head refuses for all of them what was not planned. Seconds, not minutes.
-setsid "${python[@]}" -m workshop.launch.slurm_preflight "$1" >"$scratch/facts" &
+setsid "${python[@]}" -m workshop.launch.slurm.preflight "$1" >"$scratch/facts" &
 engine=$!                                   # in the background: a shell that waits in the foreground hears no signal
 wait "$engine"
 engine=''
@@ -104,13 +104,13 @@ start_ray() {                               # as the seeds do it, but waiting fo
         setsid "${python[@]}" -m ray.scripts.scripts start --head --port="$WORKSHOP_RAY_PORT" --include-dashboard=false \
             --temp-dir="$scratch/r" --ray-client-server-port="$((WORKSHOP_RAY_PORT + 1))" "${ray_args[@]}" &
         ray=$!
-        setsid "${python[@]}" -m workshop.launch.slurm_ray head "$RAY_ADDRESS" "$SLURM_NNODES" "$WORKSHOP_CHECK_PORT" &
+        setsid "${python[@]}" -m workshop.launch.slurm.ray head "$RAY_ADDRESS" "$SLURM_NNODES" "$WORKSHOP_CHECK_PORT" &
         engine=$!
         wait "$engine"
         setsid "${python[@]}" -m workshop.launch.vllm_main serve "${args[@]}" --distributed-executor-backend ray &
         engine=$!
     else
-        setsid "${python[@]}" -m workshop.launch.slurm_ray worker "$RAY_ADDRESS" "$SLURM_NNODES" "$WORKSHOP_CHECK_PORT" &
+        setsid "${python[@]}" -m workshop.launch.slurm.ray worker "$RAY_ADDRESS" "$SLURM_NNODES" "$WORKSHOP_CHECK_PORT" &
         engine=$!
         wait "$engine"
         setsid env -u RAY_ADDRESS "${python[@]}" -m ray.scripts.scripts start --address="$RAY_ADDRESS" "${ray_args[@]}" &

@@ -35,7 +35,8 @@ def live_home(tmp_path_factory) -> Path:
 @pytest.fixture(scope="session")
 def server(live_home):
     """The record of one vLLM server with the teaching model, started once for the run and stopped at its end."""
-    from workshop.launch import local, records, supervise
+    from workshop.launch import local, records
+    from workshop.launch.local import supervise
     from workshop.launch.vllm_main import installed
 
     if not installed()[0]:

@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "workshop"
 MODULES = sorted(PACKAGE.rglob("*.py"))
 # A layer may import itself and those before it (errors and the package itself are below all).
-LAYERS = (("plan",), ("launch", "engine", "use", "batch", "teaching_model"), ("learn", "cli"))
+LAYERS = (("plan", "teaching_model"), ("engine",), ("launch",), ("use",), ("batch",), ("classroom",), ("learn", "cli"))
 PURE = ("plan", "engine/log", "use/sampling", "use/distribution", "use/logprobs", "learn/widgets/style",
         "learn/numbers", "errors", "lazy")
 THEIR_OWN_STANDARD_LIBRARY = set(sys.stdlib_module_names)

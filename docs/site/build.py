@@ -24,7 +24,7 @@ from static_page import local_links, neighbours, page, with_formulas, with_pictu
 from static_widgets import VIEW, Widgets
 
 from workshop.errors import WorkshopError
-from workshop.launch import course
+from workshop.launch.local import course
 from workshop.learn.course_map import Chapter, CourseMap, chapters
 
 ROOT = Path(__file__).parents[2]
@@ -79,7 +79,8 @@ def main() -> int:
 @contextmanager
 def server(home: Path | None, needed: bool):
     """Give the notebooks a WORKSHOP_HOME with a server in it; what was started here is stopped again."""
-    from workshop.launch import local, records, supervise
+    from workshop.launch import local, records
+    from workshop.launch.local import supervise
 
     with tempfile.TemporaryDirectory(prefix="workshop-site-") as folder:
         os.environ["WORKSHOP_HOME"] = str(home or Path(folder) / "home")

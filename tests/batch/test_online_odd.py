@@ -14,12 +14,13 @@ from odd_answers import BROKEN, BROKEN_MODELS, COMPLETION, MODELS, encoded
 from workshop import batch
 from workshop.batch import servers
 from workshop.batch.servers import Server
+from workshop.classroom import http as classroom_http
+from workshop.classroom.plan import CHAT, COMPLETIONS, Ask
+from workshop.classroom.report import Request
 from workshop.errors import BadInput, WorkshopError
 from workshop.launch import records
 from workshop.launch.records import ServerRecord
-from workshop.use import classroom_http, received
-from workshop.use.classroom_plan import CHAT, COMPLETIONS, Ask
-from workshop.use.classroom_report import Request
+from workshop.use import received
 
 
 @pytest.fixture

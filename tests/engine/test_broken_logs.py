@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 
 from workshop.cli.reconcile import number
 from workshop.engine import log as engine_log
-from workshop.engine.log_lines import MAX_LINE_CHARS
+from workshop.engine.log.lines import MAX_LINE_CHARS
 from workshop.engine.reconcile import reconcile
 from workshop.errors import BadInput, WorkshopError
 
-LOGS = Path(engine_log.__file__).parents[1] / "data" / "logs"
+LOGS = Path(__file__).parents[2] / "workshop" / "data" / "logs"
 FACTS = json.loads((LOGS / "index.json").read_text(encoding="utf-8"))["logs"]
 NAMES = sorted(str(path.relative_to(LOGS)) for path in LOGS.rglob("*.log"))
 NUMBERS = ["", "0", "-1", "1", "99", "0.0", "1.2.3", "...", "nan", "inf", "None", "1e308", "1,2,3", "3 KiB", "٣",

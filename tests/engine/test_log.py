@@ -13,7 +13,7 @@ import pytest
 from workshop.engine import log
 from workshop.errors import BadInput
 
-LOGS = Path(log.__file__).parents[1] / "data" / "logs"
+LOGS = Path(__file__).parents[2] / "workshop" / "data" / "logs"
 DATA = Path(__file__).parent / "data"
 # The Namespace line that the course's material shows, shortened.
 NAMESPACE_0_6 = (DATA / "format_0.6.4_namespace.log").read_text()
@@ -183,7 +183,7 @@ def test_a_folder_a_missing_file_and_a_binary_are_refused(tmp_path):
 def test_reading_a_log_imports_the_standard_library_only():
     code = ("import sys; before = set(sys.modules); import workshop.engine.log; "
             "print(sorted({name.split('.')[0] for name in set(sys.modules) - before} - set(sys.stdlib_module_names)))")
-    root = Path(log.__file__).parents[2]
+    root = Path(__file__).parents[2]
     said = subprocess.run([sys.executable, "-S", "-c", code], cwd=root, capture_output=True, text=True, check=True)
     assert said.stdout.strip() == "['workshop']"
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from workshop.engine import log
-from workshop.engine.log_failures import SYMPTOM
-from workshop.engine.log_known import TABLE, diagnose
+from workshop.engine.log.failures import SYMPTOM
+from workshop.engine.log.known import TABLE, diagnose
 
-LOGS = Path(log.__file__).parents[1] / "data" / "logs"
+LOGS = Path(__file__).parents[2] / "workshop" / "data" / "logs"
 RECORDED = {
     name: entry["failure"]
     for name, entry in json.loads((LOGS / "index.json").read_text())["logs"].items()

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from workshop.engine import log
 
-LOGS = Path(log.__file__).parents[1] / "data" / "logs"
+LOGS = Path(__file__).parents[2] / "workshop" / "data" / "logs"
 NAMES = ["tiny_cpu_server", "llama-3.1-405b-fp8_tp4_h200", "qwen3-30b-a3b_tp1_h200", "failures/kv_cache_too_small",
          "failures/worker_killed", "failures/truncated_shard"]  # fmt: skip
 TEXTS = {name: (LOGS / f"{name}.log").read_bytes().decode() for name in NAMES}

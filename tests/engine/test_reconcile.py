@@ -14,7 +14,7 @@ from workshop.errors import BadInput, WorkshopError
 from workshop.launch.local import TEACHING_FOLDER
 
 DATA = Path(__file__).parent / "data"
-LOGS = Path(log.__file__).parents[1] / "data" / "logs"
+LOGS = Path(__file__).parents[2] / "workshop" / "data" / "logs"
 GPU_LOGS = sorted(LOGS.glob("*_h200.log"))
 TINY, LONG = (LOGS / "configs" / f"{name}-llama.json" for name in ("tiny", "long"))  # what the CPU logs are of
 

@@ -10,7 +10,7 @@ import pytest
 
 from workshop.errors import WorkshopError
 from workshop.launch import records
-from workshop.launch.supervise import answers
+from workshop.launch.local.supervise import answers
 
 
 @pytest.fixture

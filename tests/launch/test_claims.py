@@ -17,14 +17,16 @@ from pathlib import Path
 import pytest
 
 from workshop.errors import WorkshopError
-from workshop.launch import claims, machine, processes, records, stopping, supervise
-from workshop.launch.local import Launch
+from workshop.launch import machine, processes, records
+from workshop.launch.local import Launch, claims, stopping, supervise
 from workshop.launch.lock import Lock
 from workshop.launch.records import ServerRecord
 
 # A process that takes the name `a` and then does nothing, until its standard input ends.
 HOLDER = """import sys
-from workshop.launch import claims, records, supervise
+from workshop.launch import records
+from workshop.launch.local import claims
+from workshop.launch.local import supervise
 from workshop.launch.local import Launch
 from pathlib import Path
 launch = Launch("a", "m", "m", "127.0.0.1", 1, [], {}, Path("log"))

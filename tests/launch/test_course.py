@@ -10,7 +10,7 @@ from datetime import datetime
 import pytest
 
 from workshop.errors import BadInput, WorkshopError
-from workshop.launch import course
+from workshop.launch.local import course
 
 
 def notebook(text: str) -> str:

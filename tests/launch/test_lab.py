@@ -9,11 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from workshop.launch import lab, records, stopping
+from workshop.launch import records
+from workshop.launch.local import lab, stopping
 
 START = """import os, sys
 from pathlib import Path
-from workshop.launch import machine, records, supervise
+from workshop.launch import machine, records
+from workshop.launch.local import supervise
 from workshop.launch.local import Launch
 name, engine = sys.argv[1:]
 port, held = machine.take_port("127.0.0.1", 8900)

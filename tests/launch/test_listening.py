@@ -74,7 +74,8 @@ def test_a_server_listens_on_loopback_alone_and_killed_it_leaves_nothing(namespa
     found = namespace(LISTENING + """
 import signal
 from pathlib import Path
-from workshop.launch import local, records, supervise
+from workshop.launch import local, records
+from workshop.launch.local import supervise
 record = supervise.start(local.prepare())
 home = Path(os.environ["TMPDIR"])
 folders = [folder for folder in home.iterdir() if folder.name.startswith("workshop-")]
@@ -100,7 +101,8 @@ def test_jupyterlab_and_its_kernels_listen_on_loopback_alone(namespace, tmp_path
     found = namespace(LISTENING + """
 from pathlib import Path
 from urllib.request import Request, urlopen
-from workshop.launch import lab, supervise
+from workshop.launch.local import lab
+from workshop.launch.local import supervise
 jupyter = lab.start_jupyter(Path(os.environ["WORKSHOP_HOME"]).parent)
 try:
     lab.wait_for_jupyter(jupyter)

@@ -81,7 +81,7 @@ def test_gpus_are_those_that_the_driver_shows(monkeypatch, answer, expected):
 
 
 def test_the_engine_s_log_begins_with_what_gpus_there_are(monkeypatch, capsys):
-    from workshop.engine.log_reader import Reader
+    from workshop.engine.log.reader import Reader
     from workshop.launch.vllm_main import name_gpus
 
     cards = [machine.Gpu("NVIDIA H100 80GB HBM3", 80 * 2**30, 0)] * 2 + [machine.Gpu("NVIDIA L4", 23 * 2**30, 0)]

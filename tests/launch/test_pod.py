@@ -39,7 +39,7 @@ def test_a_download_leaves_the_mark_only_when_all_is_whole(hub, tmp_path):
 
 
 def test_a_break_leaves_no_mark_and_the_next_try_goes_on(hub, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("workshop.launch.prefetch_hub.TRIES", 1)
+    monkeypatch.setattr("workshop.launch.weights.hub.TRIES", 1)
     folder = tmp_path / "Tiny-Llama"
     hub.cut = 100_000
     assert pod.main(["download", HUB_ID, str(folder)]) == 1
@@ -65,7 +65,7 @@ def test_a_gated_model_without_a_token_says_what_to_do(hub, tmp_path, capsys):
 
 
 def test_a_volume_that_is_too_small_is_refused_before_the_first_byte(hub, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("workshop.launch.prefetch.disk_free_bytes", lambda path: 1_000_000)
+    monkeypatch.setattr("workshop.launch.weights.prefetch.disk_free_bytes", lambda path: 1_000_000)
     assert pod.main(["download", HUB_ID, str(tmp_path / "x")]) == 1
     assert "free" in capsys.readouterr().out and not list(tmp_path.rglob("*.part"))
 
@@ -132,6 +132,6 @@ def test_the_config_maps_files_alone_run_download_wait_and_guard(hub, tmp_path):
     for words in (("download", HUB_ID, folder), ("wait", folder)):
         done = run("-m", "workshop.launch.pod", *words)
         assert done.returncode == 0, done.stdout + done.stderr
-    assert run("-m", "workshop.launch.pod", "workers", "1").returncode == 1
+    assert run("-m", "workshop.launch.pod", "workers", "9999").returncode == 1     # others may run here, not so many
     done = run("-c", "import workshop.launch.auth as a; print(a.__file__); a.RequireKey(None)")
     assert done.returncode == 0 and str(tmp_path) in done.stdout, done.stderr

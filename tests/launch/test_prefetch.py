@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from workshop.errors import WorkshopError
-from workshop.launch import prefetch, slurm_weights
+from workshop.launch.weights import check as slurm_weights
+from workshop.launch.weights import prefetch
 
 sys.path.insert(0, str(Path(__file__).parent))
 HUB_ID = "lab/Tiny-Llama"

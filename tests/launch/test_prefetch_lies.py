@@ -12,7 +12,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from workshop.errors import BadInput, WorkshopError
-from workshop.launch import prefetch, prefetch_hub, slurm_weights
+from workshop.launch.weights import check as slurm_weights
+from workshop.launch.weights import hub as prefetch_hub
+from workshop.launch.weights import prefetch
 
 sys.path.insert(0, str(Path(__file__).parent))
 HUB_ID = "lab/Tiny-Llama"

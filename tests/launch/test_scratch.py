@@ -12,7 +12,7 @@ from multiprocessing import shared_memory
 import pytest
 
 from workshop.errors import WorkshopError
-from workshop.launch import scratch
+from workshop.launch.local import scratch
 
 
 @pytest.fixture(autouse=True)

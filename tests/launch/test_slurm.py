@@ -14,9 +14,15 @@ from click.testing import CliRunner
 
 from workshop.cli.slurm import command
 from workshop.errors import BadInput, WorkshopError
-from workshop.launch import records, slurm, slurm_job, slurm_net, slurm_preflight, slurm_queue, slurm_status
+from workshop.launch import records
 from workshop.launch.records import ServerRecord
-from workshop.launch.slurm_follow import Follower
+from workshop.launch.slurm import job as slurm_job
+from workshop.launch.slurm import net as slurm_net
+from workshop.launch.slurm import preflight as slurm_preflight
+from workshop.launch.slurm import queue as slurm_queue
+from workshop.launch.slurm import status as slurm_status
+from workshop.launch.slurm import submit as slurm
+from workshop.launch.slurm.follow import Follower
 
 ROOT = Path(__file__).parents[2]
 SCRIPTS = sorted((ROOT / "slurm").glob("*.sbatch"))

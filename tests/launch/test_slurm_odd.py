@@ -12,8 +12,12 @@ from hypothesis import strategies as st
 
 from workshop.cli.slurm import command
 from workshop.errors import BadInput, WorkshopError
-from workshop.launch import slurm, slurm_flags, slurm_job, slurm_queue, slurm_status
-from workshop.launch.slurm_follow import Follower
+from workshop.launch.slurm import flags as slurm_flags
+from workshop.launch.slurm import job as slurm_job
+from workshop.launch.slurm import queue as slurm_queue
+from workshop.launch.slurm import status as slurm_status
+from workshop.launch.slurm import submit as slurm
+from workshop.launch.slurm.follow import Follower
 
 
 @pytest.fixture

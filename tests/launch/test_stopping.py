@@ -16,9 +16,10 @@ from pathlib import Path
 import pytest
 
 from workshop.errors import WorkshopError
-from workshop.launch import claims, machine, processes, records, scratch, slurm_queue, stopping, supervise
-from workshop.launch.local import Launch
+from workshop.launch import machine, processes, records
+from workshop.launch.local import Launch, claims, scratch, stopping, supervise
 from workshop.launch.records import ServerRecord
+from workshop.launch.slurm import queue as slurm_queue
 
 # A session whose leader is ended by a line on its standard input, and a process of it that stays; prints its number.
 SESSION = """import os, signal, sys

@@ -10,8 +10,8 @@ import pytest
 
 from workshop.engine import log
 from workshop.errors import BadInput
-from workshop.launch import slurm
 from workshop.launch.records import ServerRecord
+from workshop.launch.slurm import submit as slurm
 from workshop.learn import cluster
 from workshop.learn.exercise_sets import e03_server
 from workshop.learn.widgets.loading import case as loading

@@ -12,9 +12,9 @@ import time
 
 import pytest
 
+from workshop.classroom import run as classroom
+from workshop.classroom.run import Classroom
 from workshop.errors import BadInput
-from workshop.use import classroom
-from workshop.use.classroom import Classroom
 
 
 @pytest.mark.parametrize("learners", [0, -1, 10_000])
@@ -101,7 +101,8 @@ def test_limits_of_a_server_are_found_and_kept(server, monkeypatch):
     import random
 
     from workshop.batch.servers import Server
-    from workshop.use import classroom_http, classroom_plan
+    from workshop.classroom import http as classroom_http
+    from workshop.classroom import plan as classroom_plan
 
     async def look():
         found = Server(server.url, server.api_key)

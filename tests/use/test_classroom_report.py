@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workshop.use.classroom_report import Criteria, Peaks, Report, Request, percentile
+from workshop.classroom.report import Criteria, Peaks, Report, Request, percentile
 
 
 def report(requests, **more) -> Report:

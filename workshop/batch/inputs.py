@@ -13,9 +13,10 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from workshop.batch import strict_json, tables
-from workshop.batch.strict_json import Malformed
+from workshop.batch import tables
 from workshop.errors import BadInput, plain
+from workshop.use import strict_json
+from workshop.use.strict_json import Malformed
 
 FORMATS = (".json", ".txt", ".jsonl", ".csv", ".parquet")
 LOOK_BYTES = 1 << 20        # of the beginning, to see how it is written

@@ -230,7 +230,8 @@ def start(path: str, engine_args: tuple[str, ...] = ()):
     Raises:
         WorkshopError: vLLM is not installed, or it cannot start; its own words are on the terminal.
     """
-    from workshop.launch import auth, local, scratch
+    from workshop.launch import auth, local
+    from workshop.launch.local import scratch
     from workshop.launch.vllm_main import answer_for_vllm
 
     device, given = local.engine_device(), local.flags_of(engine_args)

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2b
 
-from workshop.batch.strict_json import Malformed, decode
 from workshop.errors import BadInput
+from workshop.use.strict_json import Malformed, decode
 
 COMPLETIONS, CHAT = "/v1/completions", "/v1/chat/completions"
 KEY_BYTES = 16

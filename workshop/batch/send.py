@@ -18,9 +18,9 @@ from workshop.batch.prepare import Work
 from workshop.batch.rows import Row
 from workshop.batch.servers import Server
 from workshop.batch.store import COMMIT_S, Journal
-from workshop.batch.strict_json import Malformed
 from workshop.errors import WorkshopError
 from workshop.use import reach, received
+from workshop.use.strict_json import Malformed
 
 AGAIN = frozenset({408, 409, 425, 429, 500, 502, 503, 504})      # asking again can help
 BUSY = frozenset({429, 503})                                     # … and the row is not at fault

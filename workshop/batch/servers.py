@@ -11,12 +11,12 @@ import aiohttp
 from yarl import URL
 
 from workshop.batch.rows import CHAT, COMPLETIONS
-from workshop.batch.strict_json import Malformed
 from workshop.engine import metrics
 from workshop.errors import WorkshopError
 from workshop.launch import records
 from workshop.launch.records import ServerRecord
 from workshop.use import reach, received
+from workshop.use.strict_json import Malformed
 
 FIRST_LIMIT, LARGEST_LIMIT, SMALLEST_LIMIT = 32, 1024, 4
 READ_AGAIN_S = 10.0         # between two looks at the record of a server that is away

@@ -6,8 +6,8 @@ import csv
 from collections.abc import Iterator
 from pathlib import Path
 
-from workshop.batch.strict_json import Malformed
 from workshop.errors import BadInput
+from workshop.use.strict_json import Malformed
 
 SEPARATORS = {",": "a comma", ";": "';'", "\t": "a tab", "|": "'|'"}
 PROMPTS = ("prompt", "messages", "text")        # names of columns that hold prompts

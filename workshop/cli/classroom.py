@@ -37,9 +37,9 @@ def command(learners: int, url: str | None, name: str | None, minutes: float | N
     Exit codes: 0 it will hold, 1 it will not (or nothing could be measured), 2 wrong use. Ctrl-C prints what was
     measured so far.
     """
+    from workshop.classroom.report import Criteria
+    from workshop.classroom.run import Classroom
     from workshop.errors import BadInput
-    from workshop.use.classroom import Classroom
-    from workshop.use.classroom_report import Criteria
 
     for one, other in ((("--minutes", minutes), ("--seconds", seconds)), (("--url", url), ("--name", name))):
         if one[1] is not None and other[1] is not None:
@@ -70,7 +70,7 @@ class _Rarely:
 
 def as_text(report) -> str:
     """Return the report as people read it: figures, cells, the server's own view, then the sentence."""
-    from workshop.use.classroom_report import MEASURES, percentile
+    from workshop.classroom.report import MEASURES, percentile
 
     def s(value: float | None) -> str:
         return "–" if value is None else f"{value:.3f}" if value < 0.1 else f"{value:.2f}"

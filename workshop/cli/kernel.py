@@ -13,7 +13,7 @@ def command() -> None:
 @command.command
 def install() -> None:
     """Let your other JupyterLabs find the course's kernel, and show its widgets. No administrator needed."""
-    from workshop.launch import kernel
+    from workshop.launch.local import kernel
 
     for line in kernel.install():
         click.echo(f"✓ {line}")

@@ -14,7 +14,7 @@ from workshop.cli.progress import Bar
 @click.option("--no-browser", is_flag=True, help="Print the address, open no browser.")
 def command(port: int | None, host: str, no_server: bool, no_browser: bool) -> None:
     """Open JupyterLab on your copy of the notebooks, with a server behind it; Ctrl-C ends both."""
-    from workshop.launch import lab
+    from workshop.launch.local import lab
 
     bar = Bar("Starting the server")
 

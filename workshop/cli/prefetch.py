@@ -24,7 +24,8 @@ def command(model: str, to: str, verify_only: bool, checksums: bool, as_json: bo
     For a login node: compute nodes rarely have internet, and jobs then run offline. Gated models need their licence
     accepted on the model's page, and a token of that account: HF_TOKEN, or you are asked.
     """
-    from workshop.launch import prefetch, prefetch_hub
+    from workshop.launch.weights import hub as prefetch_hub
+    from workshop.launch.weights import prefetch
 
     hub = prefetch.hub_id(model)
     folder, remote = prefetch.target_folder(hub, to), None
@@ -47,7 +48,7 @@ def command(model: str, to: str, verify_only: bool, checksums: bool, as_json: bo
 def _look_up(hub: str, token: str | None):
     """Ask the Hub; if it wants a token and there is none, ask the person, who is told what for."""
     from workshop.errors import WorkshopError
-    from workshop.launch import prefetch
+    from workshop.launch.weights import prefetch
 
     try:
         return prefetch.look_up(hub, token), token

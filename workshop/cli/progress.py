@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from workshop.cli.say import say, shown
-from workshop.launch.supervise import Progress
+from workshop.launch.local.supervise import Progress
 
 
 class Bar:

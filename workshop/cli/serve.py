@@ -55,7 +55,8 @@ def command(ctx: click.Context, model: str | None, name: str | None, port: int |
     `vllm serve` as they are. Only this machine is let in unless --host says otherwise, and every path but /health
     needs the server's key, which `workshop.connect()` finds by itself.
     """
-    from workshop.launch import local, supervise
+    from workshop.launch import local
+    from workshop.launch.local import supervise
 
     vllm_args: tuple[str, ...] = ctx.obj
     if tensor_parallel_size:

@@ -39,7 +39,8 @@ def submit(model: str, vllm: tuple[str, ...], dry_run: bool, as_json: bool, sbat
 
     What stands after MODEL and is not listed here goes to sbatch as it is (--partition=…, --qos=…).
     """
-    from workshop.launch import slurm, slurm_flags
+    from workshop.launch.slurm import flags as slurm_flags
+    from workshop.launch.slurm import submit as slurm
 
     flags = slurm_flags.words(vllm)
     submission = slurm.prepare(slurm.Request(what=model, vllm=flags, sbatch_args=sbatch_args, **options))
@@ -75,7 +76,7 @@ def _print(submission, dry_run: bool) -> None:
 @click.option("--json", "as_json", is_flag=True, help="The job's state, stage, address, error and files.")
 def status(job: str, as_json: bool) -> None:
     """Show where JOB (its number, or the name of its server) is: queue, loading, address, or the first real error."""
-    from workshop.launch import slurm_status
+    from workshop.launch.slurm import status as slurm_status
 
     now = slurm_status.status(slurm_status.resolve(job))
     click.echo(json.dumps(now.to_dict(), indent=1)) if as_json else _show(now)
@@ -89,7 +90,7 @@ def logs(job: str, follow: bool) -> None:
     """Show what JOB (its number, or the name of its server) has said: all of it, or with --follow as it comes."""
     from pathlib import Path
 
-    from workshop.launch import slurm_status
+    from workshop.launch.slurm import status as slurm_status
 
     number = slurm_status.resolve(job)
     if not follow:

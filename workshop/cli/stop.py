@@ -11,6 +11,6 @@ from workshop.cli.say import say
 @click.argument("name")
 def command(name: str) -> None:
     """Stop the server NAME (see `workshop servers`) and forget its record."""
-    from workshop.launch import stopping
+    from workshop.launch.local import stopping
 
     say(stopping.stop(name))

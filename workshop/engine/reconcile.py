@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from workshop.engine import log as engine_log
-from workshop.engine.log_facts import EngineLog
+from workshop.engine.log.facts import EngineLog
 from workshop.engine.reconcile_advice import Advice, advise
 from workshop.engine.reconcile_case import GIB, Case, make_case, size_words
 from workshop.plan.catalog import GPU, ModelConfig

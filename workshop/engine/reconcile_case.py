@@ -9,8 +9,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from workshop.engine.log_facts import EngineLog
-from workshop.engine.log_rules import LARGEST
+from workshop.engine.log.facts import EngineLog
+from workshop.engine.log.rules import LARGEST
 from workshop.errors import BadInput, WorkshopError
 from workshop.plan import kv_cache, ranks, settings
 from workshop.plan.catalog import GPU, ModelConfig, list_gpus, load_gpu, load_model

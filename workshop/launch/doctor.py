@@ -10,8 +10,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from workshop.errors import WorkshopError
-from workshop.launch import kernel, machine, records
+from workshop.launch import machine, records
 from workshop.launch.home import home, private_folder
+from workshop.launch.local import kernel
 from workshop.launch.vllm_main import installed
 
 GIB = machine.GIB
@@ -126,7 +127,7 @@ def _jupyter() -> Iterator[Check]:
 
 
 def _slurm() -> Iterator[Check]:
-    from workshop.launch import slurm_doctor
+    from workshop.launch.slurm import doctor as slurm_doctor
 
     yield from slurm_doctor.examine()
 

@@ -22,7 +22,8 @@ from workshop.launch.progress import Progress
 
 # What a pod needs of the package, the guard in front of vLLM included.
 CODE = ("__init__", "errors", "launch/__init__", "launch/auth", "launch/home", "launch/machine", "launch/pod",
-        "launch/prefetch", "launch/prefetch_hub", "launch/progress", "launch/slurm_weights")
+        "launch/progress", "launch/weights/__init__", "launch/weights/prefetch", "launch/weights/hub",
+        "launch/weights/check")
 WHOLE = ".workshop-whole"        # written when every file is there and was checked
 ASK_EVERY_S = 5.0
 SAY_EVERY_S = 60.0
@@ -37,7 +38,8 @@ def download(hub: str, folder: Path, *, every_s: float = SAY_EVERY_S) -> None:
     Raises:
         WorkshopError: the Hub, the token or the volume does not let us, or a file is damaged.
     """
-    from workshop.launch import prefetch, prefetch_hub  # httpx: a probe, every few seconds, does without
+    from workshop.launch.weights import hub as prefetch_hub  # httpx: a probe, every few seconds, does without
+    from workshop.launch.weights import prefetch
 
     token = prefetch_hub.saved_token()
     remote = prefetch.look_up(hub, token)
@@ -58,7 +60,7 @@ def download(hub: str, folder: Path, *, every_s: float = SAY_EVERY_S) -> None:
 
 def wait(folder: Path, *, ask_every_s: float = ASK_EVERY_S, every_s: float = SAY_EVERY_S) -> None:
     """Return when the weights are whole. A container that waits does not restart, which would restart its group."""
-    from workshop.launch import slurm_weights
+    from workshop.launch.weights import check as slurm_weights
 
     said = 0.0
     while not (folder / WHOLE).is_file():

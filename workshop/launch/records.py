@@ -201,7 +201,7 @@ def checked(record: ServerRecord) -> ServerRecord:
 
 def _reason_gone(record: ServerRecord) -> str:
     if record.where == "slurm":
-        from workshop.launch import slurm_queue
+        from workshop.launch.slurm import queue as slurm_queue
 
         return slurm_queue.why_gone(record)
     return _why_gone(record) if is_here(record) else ""

@@ -17,9 +17,10 @@ from dataclasses import replace
 from urllib.parse import urlsplit
 
 from workshop.errors import BadInput, WorkshopError
-from workshop.launch import claims, machine, processes, record_file, records
+from workshop.launch import machine, processes, record_file, records
+from workshop.launch.local import claims
+from workshop.launch.local.supervise import answers, end
 from workshop.launch.records import ServerRecord
-from workshop.launch.supervise import answers, end
 
 WAIT_S = 20.0
 POLL_S = 0.1

@@ -90,7 +90,8 @@ def leave_nothing_behind() -> None:
     leader = os.getpid()
     if sys.platform != "linux" or os.getsid(0) != leader or os.fork():
         return
-    from workshop.launch import processes, scratch
+    from workshop.launch import processes
+    from workshop.launch.local import scratch
 
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1, signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
     ctypes.CDLL(None).prctl(1, signal.SIGUSR1)      # PR_SET_PDEATHSIG: tell me when my parent dies

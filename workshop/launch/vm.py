@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from workshop.errors import BadInput, WorkshopError
 from workshop.launch.auth import KEY_FILE_VARIABLE
-from workshop.launch.slurm_job import LOAD_GB_PER_S, START_ALLOWANCE_S
+from workshop.launch.slurm.job import LOAD_GB_PER_S, START_ALLOWANCE_S
 from workshop.plan import machines
 from workshop.plan.command import flags, words
 from workshop.plan.parallelism import Plan

@@ -18,8 +18,9 @@ from functools import cache
 from importlib.resources import files
 
 from workshop.errors import BadInput, WorkshopError
-from workshop.launch import records, slurm
+from workshop.launch import records
 from workshop.launch.records import ServerRecord
+from workshop.launch.slurm import submit as slurm
 from workshop.learn.show import Table
 from workshop.learn.widgets.loading.case import moments, recorded_text
 from workshop.learn.widgets.loading.view import LoadingView
@@ -146,7 +147,7 @@ def watch(job: str, name: str = "70b"):
     import ipywidgets as widgets
     from IPython.display import display
 
-    from workshop.launch import slurm_status
+    from workshop.launch.slurm import status as slurm_status
 
     bar, words = widgets.FloatProgress(max=1.0, description=f"job {job}"), widgets.HTML()
     display(widgets.VBox([widgets.HBox([bar, words])]))

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from workshop.errors import BadInput
-from workshop.launch import course
+from workshop.launch.local import course
 from workshop.learn import exercises
 from workshop.learn.html import Html, alone, div, muted, panel, span, tag
 

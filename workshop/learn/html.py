@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from functools import cache
+from functools import cache, partial
 from html import escape
 from importlib.resources import files
 
@@ -29,31 +29,24 @@ BR = Html("<br>")
 
 def join(children: Iterable[object]) -> Html:
     """Return children one after the other; those that are no Html are escaped."""
-    return Html("".join([one if one.__class__ is Html else escape(str(one), quote=False) for one in children]))
+    return Html(_joined(children))
+
+
+def _joined(children: Iterable[object]) -> str:
+    return "".join([one if one.__class__ is Html else escape(str(one), quote=False) for one in children])
 
 
 def tag(name: str, *children: object, cls: str = "", **attributes: object) -> Html:
     """Return an element. Attributes that are None or empty are left out; `aria_label` becomes aria-label."""
     head = f'<{name} class="{cls}"' if cls else f"<{name}"
-    for key, value in attributes.items():
-        if value is not None and value != "":
-            head += f' {key.replace("_", "-")}="{escape(str(value))}"'
-    return Html(f"{head}>{join(children)}</{name}>")
+    if attributes:
+        for key, value in attributes.items():
+            if value is not None and value != "":
+                head += f' {key.replace("_", "-")}="{escape(str(value))}"'
+    return Html(f"{head}>{_joined(children)}</{name}>")
 
 
-def div(*children: object, cls: str = "", **attributes: object) -> Html:
-    """Return a block."""
-    return tag("div", *children, cls=cls, **attributes)
-
-
-def span(*children: object, cls: str = "", **attributes: object) -> Html:
-    """Return a piece of a line."""
-    return tag("span", *children, cls=cls, **attributes)
-
-
-def bold(*children: object) -> Html:
-    """Return bold text."""
-    return tag("b", *children)
+div, span, bold = partial(tag, "div"), partial(tag, "span"), partial(tag, "b")
 
 
 def muted(*children: object, cls: str = "") -> Html:

@@ -15,10 +15,10 @@ import psutil
 
 from workshop.batch import offline
 from workshop.engine import log, metrics
-from workshop.launch import local, machine, records, supervise
-from workshop.launch.local import TEACHING_FOLDER
+from workshop.launch import local, machine, records
+from workshop.launch.local import TEACHING_FOLDER, supervise
+from workshop.launch.local.supervise import stop
 from workshop.launch.records import ServerRecord
-from workshop.launch.supervise import stop
 from workshop.launch.vllm_main import installed
 from workshop.learn import timeline
 from workshop.learn.show import Table

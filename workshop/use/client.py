@@ -22,12 +22,12 @@ from urllib.parse import quote, urlsplit
 import httpx
 import openai
 
-from workshop.batch.strict_json import Malformed
 from workshop.errors import BadInput, WorkshopError
 from workshop.launch import records
 from workshop.launch.records import ServerRecord
 from workshop.use import reach, received, refusals
 from workshop.use.stream import Stream
+from workshop.use.strict_json import Malformed
 
 CONNECT_TIMEOUT_S = 5.0
 CLOSED = ("RemoteProtocolError", "ReadError", "WriteError")     # by name: openai brings its own edition of httpx

@@ -8,7 +8,7 @@ from __future__ import annotations
 import codecs
 from dataclasses import dataclass
 
-from workshop.batch.strict_json import Malformed, decode
+from workshop.use.strict_json import Malformed, decode
 
 _KINDS = {type(None): "null", dict: "an object", list: "a list", str: "text", bool: "true or false", int: "a number",
           float: "a number"}  # fmt: skip

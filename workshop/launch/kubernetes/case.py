@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from workshop.errors import BadInput, WorkshopError
-from workshop.launch.slurm_job import LOAD_GB_PER_S, START_ALLOWANCE_S
+from workshop.launch.slurm.job import LOAD_GB_PER_S, START_ALLOWANCE_S
 from workshop.plan import ranks
 from workshop.plan.catalog import load_gpu, load_model
 from workshop.plan.command import flags

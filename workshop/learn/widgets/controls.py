@@ -42,6 +42,7 @@ class Explorer(View):
     ):
         """Lay them out: beside each other with labels of `label_px`, or above the picture in a row where that is 0."""
         self.controls, self.label_px, self.result, self._held = dict(controls), label_px, None, False
+        self._words: dict[str, str] = {}
         self.says, self.picture = {name: widgets.HTML() for name in controls}, widgets.HTML()
         for name, control in self.controls.items():
             control.style.description_width = f"{label_px}px" if label_px else "initial"
@@ -98,7 +99,9 @@ class Explorer(View):
             self.result = None
             self.picture.value = html.alert(error)
         for name, sentence in self.words().items():
-            self.says[name].value = html.says(sentence, indent=self.label_px + 4)
+            if self._words.get(name) != sentence:
+                self._words[name] = sentence
+                self.says[name].value = html.says(sentence, indent=self.label_px + 4)
 
 
 def beside(rows: Iterable[tuple[widgets.Widget, ...]], picture: widgets.Widget) -> widgets.HBox:

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from workshop.errors import BadInput
-from workshop.plan.kv_cache import BLOCK_SIZE
+from workshop.plan.catalog.config import ModelConfig
+from workshop.plan.kv_cache import BLOCK_SIZE, kv_cache_bytes_per_token
 
 MOST_STEPS = 2000
 
@@ -183,3 +184,9 @@ def _picture(step: int, lives: list[_Live], blocks: int, event: str) -> State:
 def reserved_tokens(state: State) -> int:
     """Tokens that a cache without paging would hold back now: each running request's longest length, in one piece."""
     return sum(s.request.prompt + s.request.output for s in state.requests if s.state == "running")
+
+
+@lru_cache(maxsize=64)
+def token_bytes(model: ModelConfig) -> int:
+    """Return the bytes of KV cache that one token needs, over all layers; remembered, as every step asks for it."""
+    return kv_cache_bytes_per_token(model)

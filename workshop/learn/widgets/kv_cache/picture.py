@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from workshop.learn.html import Html, bar, div, join, muted, panel, span, tag, tiles
 from workshop.learn.numbers import size
-from workshop.learn.widgets.kv_cache.case import State, reserved_tokens
+from workshop.learn.widgets.kv_cache.case import State, reserved_tokens, token_bytes
 from workshop.plan.attention import main_kind
 from workshop.plan.catalog.config import ModelConfig
-from workshop.plan.kv_cache import BLOCK_SIZE, kv_cache_bytes_per_token
+from workshop.plan.kv_cache import BLOCK_SIZE
 
 SIGNS = {
     "coming": "not yet here",
@@ -28,13 +28,13 @@ def picture(state: State, model: ModelConfig, last_event: str = "") -> Html:
 def spoken(state: State, model: ModelConfig) -> str:
     """Return the picture in words, for screen readers."""
     each = [f"{s.request.name} {SIGNS[s.state]}, {s.tokens} tokens in {len(s.blocks)} blocks" for s in state.requests]
-    held = f"{state.tokens} tokens, {size(state.tokens * kv_cache_bytes_per_token(model))}"
+    held = f"{state.tokens} tokens, {size(state.tokens * token_bytes(model))}"
     return f"Step {state.step}. {state.used} of {len(state.pool)} blocks used, {held}. {'. '.join(each)}. {state.event}"
 
 
 def _head(state: State, model: ModelConfig, last_event: str) -> tuple[Html, ...]:
     """The counters, a bar of the whole pool, and what happened."""
-    each, full = kv_cache_bytes_per_token(model), state.used == len(state.pool)
+    each, full = token_bytes(model), state.used == len(state.pool)
     numbers = (
         (f"{state.tokens:,}", "tokens in the cache"),
         (size(state.tokens * each), f"× {each:,} bytes a token"),
@@ -81,7 +81,7 @@ def _requests(state: State) -> Html:
 
 def _foot(state: State, model: ModelConfig) -> Html:
     pool_tokens, empty = len(state.pool) * BLOCK_SIZE, state.used * BLOCK_SIZE - state.tokens
-    each, layers, reserved = kv_cache_bytes_per_token(model), len(model.attention_layers), reserved_tokens(state)
+    each, layers, reserved = token_bytes(model), len(model.attention_layers), reserved_tokens(state)
     heads = "one latent" if model.mla else f"2 × {model.num_key_value_heads} heads × {model.head_dim}"
     element = each // (layers * main_kind(model).token_elements(model))
     parts = [

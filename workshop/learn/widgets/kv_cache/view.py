@@ -9,10 +9,10 @@ import ipywidgets as widgets
 from workshop.errors import WorkshopError
 from workshop.learn.numbers import size
 from workshop.learn.widgets.controls import Explorer, models, whole
-from workshop.learn.widgets.kv_cache.case import REQUESTS, State, simulate
+from workshop.learn.widgets.kv_cache.case import REQUESTS, State, simulate, token_bytes
 from workshop.learn.widgets.kv_cache.picture import picture
 from workshop.plan.catalog import load_model
-from workshop.plan.kv_cache import BLOCK_SIZE, kv_cache_bytes_per_token
+from workshop.plan.kv_cache import BLOCK_SIZE
 
 MS_A_STEP = 150
 
@@ -73,7 +73,7 @@ class KvCacheExplorer(Explorer):
 
     def words(self) -> Mapping[str, str]:
         """Say what each control means now."""
-        each, tokens = kv_cache_bytes_per_token(load_model(self.model.value)), self.blocks.value * BLOCK_SIZE
+        each, tokens = token_bytes(load_model(self.model.value)), self.blocks.value * BLOCK_SIZE
         running = sum(s.state == "running" for s in self.state.requests) if self.state else 0
         come = "comes" if self.requests.value == 1 else "come"
         return {

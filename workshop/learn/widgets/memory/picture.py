@@ -94,8 +94,8 @@ def _row(name: str, s: Stage, result: Memory, axis: float, height: int) -> Html:
 
 
 def _piece(start: float, size: float, axis: float, look: str, title: str = "", text: str = "") -> Html:
-    place = f"left:{_percent(start, axis)};width:{_percent(size, axis)}"
-    return span(text, cls=f"piece {look}", style=place, title=title)
+    place, tip = f"left:{_percent(start, axis)};width:{_percent(size, axis)}", f' title="{title}"' if title else ""
+    return Html(f'<span class="piece {look}" style="{place}"{tip}>{text}</span>')
 
 
 def _tiles(result: Memory) -> Html:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from workshop.errors import WorkshopError
-from workshop.launch import supervise
+from workshop.launch.local import supervise
 from workshop.launch.records import ServerRecord
 from workshop.learn.html import Html, alert, bar, bold, muted, panel, tag
 

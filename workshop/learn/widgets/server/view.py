@@ -8,7 +8,8 @@ from pathlib import Path
 import ipywidgets as widgets
 
 from workshop.errors import WorkshopError
-from workshop.launch import local, supervise
+from workshop.launch import local
+from workshop.launch.local import supervise
 from workshop.launch.records import ServerRecord
 from workshop.learn.widgets.controls import View, button
 from workshop.learn.widgets.server.picture import LINES_SHOWN, status, words

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from workshop.engine.log_facts import EngineLog
-from workshop.engine.log_failures import UNEXPLAINED, Failure
-from workshop.engine.log_known import diagnose
-from workshop.engine.log_lines import LINE_BREAK, MAX_LINE_CHARS, Line, parse_line, parts
-from workshop.engine.log_rules import apply_line
+from workshop.engine.log.facts import EngineLog
+from workshop.engine.log.failures import UNEXPLAINED, Failure
+from workshop.engine.log.known import diagnose
+from workshop.engine.log.lines import LINE_BREAK, MAX_LINE_CHARS, Line, parse_line, parts
+from workshop.engine.log.rules import apply_line
 
 # A start, in its order, and the share of it that is done when the stage begins. The shares are those of real
 # starts (8B, 70B and 405B on H200, a tiny model on a CPU); loading a big checkpoint takes longer, and says so.

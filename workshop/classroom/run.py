@@ -1,6 +1,6 @@
 """A simulated class: what a room of learners sends to one server, and how it bears it.
 
-    from workshop.use import classroom
+    from workshop.classroom import run as classroom
     print(classroom.run(learners=30))
 
 Everybody runs the same cell within a few seconds, as in a class; who has not got all answers yet goes on later.
@@ -17,11 +17,12 @@ from dataclasses import dataclass
 import aiohttp
 
 from workshop.batch import servers
+from workshop.classroom import http as classroom_http
+from workshop.classroom import plan as classroom_plan
+from workshop.classroom.plan import Allowed, Ask, Cell
+from workshop.classroom.report import Criteria, Peaks, Report, Request
 from workshop.engine.metrics import Metrics
 from workshop.errors import BadInput, WorkshopError
-from workshop.use import classroom_http, classroom_plan
-from workshop.use.classroom_plan import Allowed, Ask, Cell
-from workshop.use.classroom_report import Criteria, Peaks, Report, Request
 
 MOST_LEARNERS = 500
 EVERY_S = 10.0            # between two cells, where the time is not given

@@ -1,7 +1,7 @@
 """`workshop prefetch`: a model on a shared folder, whole and checked, before a job on nodes without internet needs it.
 
 Decides what of a model is needed, refuses a disk that is too small before the first byte, checks every shard
-against the index, and says who will see the result. The download itself is in `prefetch_hub`.
+against the index, and says who will see the result. The download itself is in hub.py.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ from fnmatch import fnmatch
 from pathlib import Path
 
 from workshop.errors import BadInput, WorkshopError
-from workshop.launch import prefetch_hub, slurm_weights
 from workshop.launch.home import cannot_write
 from workshop.launch.machine import GIB, disk_free_bytes
-from workshop.launch.prefetch_hub import File
 from workshop.launch.progress import Progress
+from workshop.launch.weights import check as slurm_weights
+from workshop.launch.weights import hub as prefetch_hub
+from workshop.launch.weights.hub import File
 
 NEEDED = ("*.json", "*.safetensors", "*.txt", "*.model", "*.jinja", "*.py", "*.tiktoken", "LICENSE*", "USE_POLICY*")
 # The same weights again, in other formats.
@@ -64,7 +65,7 @@ class Report:
 
 def hub_id(model: str) -> str:
     """Return the Hub id that is meant: an id, a catalogue name, or a script's name (70b)."""
-    from workshop.launch.slurm import RECIPES
+    from workshop.launch.slurm.submit import RECIPES
     from workshop.plan.catalog import load_model
 
     if re.fullmatch(r"[\w-][\w.-]{0,95}/[\w-][\w.-]{0,95}", model, re.ASCII):

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from workshop.engine.log_facts import EngineLog, RankFacts, Throughput
-from workshop.engine.log_failures import Failure
-from workshop.engine.log_reader import STAGES, Event, Reader
+from workshop.engine.log.facts import EngineLog, RankFacts, Throughput
+from workshop.engine.log.failures import Failure
+from workshop.engine.log.reader import STAGES, Event, Reader
 from workshop.errors import BadInput
 
 __all__ = ["STAGES", "EngineLog", "Event", "Failure", "RankFacts", "Reader", "Throughput", "parse", "read"]

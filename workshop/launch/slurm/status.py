@@ -9,11 +9,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from workshop.errors import WorkshopError
-from workshop.launch import records, slurm_queue
+from workshop.launch import records
+from workshop.launch.local.supervise import Progress
 from workshop.launch.records import ServerRecord
-from workshop.launch.slurm_follow import Follower
-from workshop.launch.slurm_queue import Job
-from workshop.launch.supervise import Progress
+from workshop.launch.slurm import queue as slurm_queue
+from workshop.launch.slurm.follow import Follower
+from workshop.launch.slurm.queue import Job
 
 POLL_S = 0.5
 QUEUE_EVERY_S = 3.0      # the controller serves the whole cluster: ask it rarely

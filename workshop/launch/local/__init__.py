@@ -16,10 +16,11 @@ from importlib.resources import files
 from pathlib import Path
 
 from workshop.errors import BadInput, WorkshopError
-from workshop.launch import auth, claims, machine, records
+from workshop.launch import auth, machine, records
 from workshop.launch.flags import checked
 from workshop.launch.flags import flags_of as flags_of
 from workshop.launch.home import home
+from workshop.launch.local import claims
 from workshop.launch.vllm_main import installed
 
 TEACHING_MODEL = "teaching-model"

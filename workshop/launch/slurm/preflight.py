@@ -1,6 +1,6 @@
 """Before anything is loaded: every node tells the head what it has, and the head says go or no.
 
-`python -m workshop.launch.slurm_preflight MODEL` runs once on every node of the step, in the engine's own
+`python -m workshop.launch.slurm.preflight MODEL` runs once on every node of the step, in the engine's own
 environment, and prints this node's address and interface for the shell. A start that cannot work ends here, within
 seconds, with one sentence about the node and the plan.
 """
@@ -19,10 +19,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from workshop.errors import WorkshopError
-from workshop.launch import slurm_net, slurm_weights
 from workshop.launch.machine import GIB, disk_free_bytes
-from workshop.launch.slurm_follow import refuse
+from workshop.launch.slurm import net as slurm_net
+from workshop.launch.slurm.follow import refuse
 from workshop.launch.vllm_main import installed
+from workshop.launch.weights import check as slurm_weights
 
 WAIT_S = 25.0                         # for the other nodes: they all start at the same moment
 SCRATCH_NEEDED_BYTES = 256 * 2**20    # compile caches and temporary files

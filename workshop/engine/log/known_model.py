@@ -6,7 +6,7 @@ about 0.6 to 0.9), torch, NCCL, Ray, huggingface_hub and transformers.
 
 from __future__ import annotations
 
-from workshop.engine.log_failures import LIKELY, known
+from workshop.engine.log.failures import LIKELY, known
 
 MODEL = (
     known(

@@ -17,8 +17,9 @@ from pathlib import Path
 import psutil
 
 from workshop.errors import WorkshopError
-from workshop.launch import course, local, machine, records, supervise
+from workshop.launch import local, machine, records
 from workshop.launch.home import cannot_write, home, private_folder
+from workshop.launch.local import course, supervise
 from workshop.launch.records import ServerRecord
 from workshop.launch.vllm_main import installed
 

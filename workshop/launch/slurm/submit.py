@@ -12,9 +12,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from workshop.errors import BadInput, WorkshopError
-from workshop.launch import course, records, slurm_flags
+from workshop.launch import records
 from workshop.launch.home import private_folder, write_private
-from workshop.launch.slurm_queue import job_number
+from workshop.launch.local import course
+from workshop.launch.slurm import flags as slurm_flags
+from workshop.launch.slurm.queue import job_number
 from workshop.plan.catalog.read import existing
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from workshop.engine.log_failures import Failure
+from workshop.engine.log.failures import Failure
 
 
 @dataclass

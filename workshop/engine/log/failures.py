@@ -1,4 +1,4 @@
-"""What a failure is, and what makes a row of the table of known ones (log_known). Pure."""
+"""What a failure is, and what makes a row of the table of known ones (known.py). Pure."""
 
 from __future__ import annotations
 

@@ -19,8 +19,8 @@ from urllib.parse import quote
 import httpx
 
 from workshop.errors import BadInput, WorkshopError
-from workshop.launch import slurm_weights
 from workshop.launch.home import cannot_write
+from workshop.launch.weights import check as slurm_weights
 
 HUB = "https://huggingface.co"
 WORKERS = 4

@@ -8,11 +8,12 @@ import time
 import aiohttp
 
 from workshop.batch import servers
-from workshop.batch.strict_json import Malformed
+from workshop.classroom import plan as classroom_plan
+from workshop.classroom.plan import CHAT, COMPLETIONS, Allowed, Ask, Cell
+from workshop.classroom.report import Request
 from workshop.errors import WorkshopError
-from workshop.use import classroom_plan, reach, received, refusals
-from workshop.use.classroom_plan import CHAT, COMPLETIONS, Allowed, Ask, Cell
-from workshop.use.classroom_report import Request
+from workshop.use import reach, received, refusals
+from workshop.use.strict_json import Malformed
 
 
 class Refused(Exception):

@@ -1,6 +1,6 @@
 """What slurm/job.sh asks for on the head node: announce the server, watch until it answers, write down its end.
 
-    python -m workshop.launch.slurm_job announce|watch|end …
+    python -m workshop.launch.slurm.job announce|watch|end …
 
 Runs in the engine's environment: the standard library and psutil only, which vLLM brings.
 """
@@ -21,12 +21,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from workshop.errors import WorkshopError
-from workshop.launch import claims, records, slurm_net
+from workshop.launch import records
 from workshop.launch.home import private_folder
+from workshop.launch.local import claims
+from workshop.launch.local.supervise import answers
 from workshop.launch.records import ServerRecord
-from workshop.launch.slurm_follow import Follower, refuse
-from workshop.launch.slurm_weights import weight_bytes
-from workshop.launch.supervise import answers
+from workshop.launch.slurm import net as slurm_net
+from workshop.launch.slurm.follow import Follower, refuse
+from workshop.launch.weights.check import weight_bytes
 
 POLL_S = 0.2
 START_ALLOWANCE_S = 900.0         # beside loading: imports, compiling, CUDA graphs
@@ -194,7 +196,7 @@ def _at_time_limit() -> bool:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="slurm_job")
+    parser = argparse.ArgumentParser(prog="workshop.launch.slurm.job")
     parts = parser.add_subparsers(dest="part", required=True)
     options = {"announce": ("name", "model", "served", "log"), "watch": ("record", "model", "output", "error"),
                "end": ("record", "cause", "output", "error")}

@@ -26,15 +26,15 @@ import httpx
 
 from workshop.engine.log import Reader
 from workshop.errors import WorkshopError
-from workshop.launch import claims, processes, records, scratch
-from workshop.launch.claims import Claim
+from workshop.launch import processes, records
 from workshop.launch.home import cannot_write, private_folder
-from workshop.launch.local import Launch
+from workshop.launch.local import Launch, claims, scratch
+from workshop.launch.local.claims import Claim
+from workshop.launch.local.stopping import STOP_GRACE_S
+from workshop.launch.local.stopping import stop as stop
 from workshop.launch.lock import Lock
 from workshop.launch.progress import Progress
 from workshop.launch.records import ServerRecord
-from workshop.launch.stopping import STOP_GRACE_S
-from workshop.launch.stopping import stop as stop
 from workshop.launch.vllm_main import installed
 
 POLL_S = 0.1
@@ -257,7 +257,7 @@ def _watcher(launch: Launch, claim: Claim, words: Path, with_parent: bool) -> su
     held = [launch.held.fileno()] if launch.held else []
     try:
         with words.open("wb") as errors:
-            watcher = subprocess.Popen([sys.executable, "-m", "workshop.launch.supervise"], stdin=subprocess.PIPE,
+            watcher = subprocess.Popen([sys.executable, "-m", "workshop.launch.local.supervise"], stdin=subprocess.PIPE,
                                        stdout=subprocess.DEVNULL, stderr=errors, start_new_session=True,
                                        pass_fds=[claim.lock.descriptor, *held],
                                        preexec_fn=end_with_parent if with_parent else None)

@@ -1,4 +1,4 @@
-"""Waiting for Ray by asking it, on the head (`slurm_ray head`) and on the other nodes (`slurm_ray worker`).
+"""Waiting for Ray by asking it, on the head (`ray head`) and on the other nodes (`ray worker`).
 
 Ray's port opens before the head itself has joined, and a worker that comes in between is turned away or keeps trying
 for minutes. So the head asks Ray until it is in, then opens a door (a plain port) that the others wait for.
@@ -11,7 +11,7 @@ import sys
 import time
 
 from workshop.errors import WorkshopError
-from workshop.launch.slurm_follow import refuse
+from workshop.launch.slurm.follow import refuse
 
 WAIT_S = 120.0
 POLL_S = 0.2
@@ -57,7 +57,7 @@ def _until_alive(ray, nodes: int, within_s: float) -> None:
 
 
 def main() -> int:
-    """`slurm_ray head|worker ADDRESS NODES DOOR`: exit code 3 and a sentence if what is waited for does not come."""
+    """`ray head|worker ADDRESS NODES DOOR`: exit code 3 and a sentence if what is waited for does not come."""
     try:
         address, nodes, door = sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
         if sys.argv[1] == "head":

@@ -10,9 +10,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from workshop.errors import WorkshopError
-from workshop.launch import prefetch, slurm
 from workshop.launch.doctor import LACK, NOTE, OK, Check
 from workshop.launch.home import home
+from workshop.launch.slurm import submit as slurm
+from workshop.launch.weights import prefetch
 
 TIMEOUT_S = 20.0
 ENVIRONMENT_TIMEOUT_S = 60.0       # conda and module on a busy shared file system

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import re
 
-from workshop.engine.log_failures import LIKELY, SYMPTOM, Failure, Known, known
-from workshop.engine.log_known_model import CONFIGURATION, MODEL
+from workshop.engine.log.failures import LIKELY, SYMPTOM, Failure, Known, known
+from workshop.engine.log.known_model import CONFIGURATION, MODEL
 
 MEMORY = (
     known(

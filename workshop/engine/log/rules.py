@@ -14,9 +14,9 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from workshop.engine.log_args import parse_arguments
-from workshop.engine.log_facts import EngineLog, RankFacts, Throughput
-from workshop.engine.log_lines import Line, seconds_between
+from workshop.engine.log.args import parse_arguments
+from workshop.engine.log.facts import EngineLog, RankFacts, Throughput
+from workshop.engine.log.lines import Line, seconds_between
 
 DEFAULT_BLOCK_SIZE = 16  # tokens; vLLM's default on GPUs in every version read here
 LARGEST = 10**15  # tokens, GiB or seconds: more was not printed by an engine

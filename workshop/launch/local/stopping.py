@@ -7,7 +7,8 @@ import time
 from collections.abc import Callable
 
 from workshop.errors import WorkshopError
-from workshop.launch import claims, processes, records, scratch
+from workshop.launch import processes, records
+from workshop.launch.local import claims, scratch
 from workshop.launch.lock import Lock
 from workshop.launch.records import ServerRecord
 
@@ -97,7 +98,7 @@ def _clear(record: ServerRecord) -> None:
 
 def _cancel(record: ServerRecord) -> str:
     """Cancel the server's job: the job removes the record itself, and is given a moment for it."""
-    from workshop.launch import slurm_queue
+    from workshop.launch.slurm import queue as slurm_queue
 
     slurm_queue.cancel(record.job_id or "")
     if not _wait(lambda: records.stored(record.name) is None, STOP_GRACE_S):

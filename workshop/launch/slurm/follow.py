@@ -11,7 +11,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from workshop.engine.log import Event, Reader
-from workshop.engine.log_lines import MAX_LINE_CHARS
+from workshop.engine.log.lines import MAX_LINE_CHARS
 from workshop.errors import WorkshopError
 from workshop.launch.records import ServerRecord
 

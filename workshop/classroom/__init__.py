@@ -1,0 +1,1 @@
+"""A simulated class against a server."""

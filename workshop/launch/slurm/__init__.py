@@ -1,0 +1,1 @@
+"""A server on a SLURM cluster: submit, check before loading, watch, reach."""

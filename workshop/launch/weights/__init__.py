@@ -1,0 +1,1 @@
+"""Weights on a disk: downloaded whole, checked."""
