@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import graphlib
 import json
 import re
 import subprocess
@@ -47,6 +48,16 @@ def test_dependencies_point_one_way(path):
         parts = name.split(".")
         theirs = layer(parts[1]) if parts[0] == "workshop" and len(parts) > 1 else None
         assert theirs is None or theirs <= mine, f"{path.relative_to(ROOT)} imports {name}"
+
+
+def test_no_module_imports_itself_by_a_way_round():
+    """Also by imports inside functions; the front door (workshop/__init__.py) names all, and is left out."""
+    names = {f"workshop.{'.'.join(path.relative_to(PACKAGE).with_suffix('').parts)}".removesuffix(".__init__"): path
+             for path in MODULES if path.parent != PACKAGE}
+    graph = graphlib.TopologicalSorter(
+        {name: {found for found in imports(path) if found in names and found != name and path.stem != "__init__"}
+         for name, path in names.items()})
+    graph.prepare()      # raises CycleError with the way
 
 
 @pytest.mark.parametrize("path", [path for path in MODULES if str(path.relative_to(PACKAGE)).startswith(PURE)],

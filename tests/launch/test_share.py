@@ -61,8 +61,8 @@ def test_copies_go_when_the_server_goes(server, class_folder):
 
 def test_withdraw_twice_does_no_harm(server, class_folder):
     share.share("big", GROUP, class_folder)
-    assert len(share.withdraw("big")) == 1
-    assert share.withdraw("big") == []
+    assert len(records.withdraw("big")) == 1
+    assert records.withdraw("big") == []
 
 
 @pytest.mark.parametrize(("name", "group", "error", "words"), [
@@ -135,7 +135,7 @@ def test_only_copies_of_this_record_are_taken_back(server, class_folder, tmp_pat
     bystander.write_text("")
     remembered = records.path_of("big").with_suffix(".shared")
     remembered.write_text(json.dumps([str(path), str(bystander)]))
-    assert share.withdraw("big") == [] and path.read_text() == other and bystander.exists()
+    assert records.withdraw("big") == [] and path.read_text() == other and bystander.exists()
     for text in ("", "[", "null", "[1]", '{"a": 1}', "[" * 100_000):
         remembered.write_text(text)
-        assert share.withdraw("big") == []
+        assert records.withdraw("big") == []

@@ -18,10 +18,10 @@ def command(name: str, group: str | None, folder: str | None, stop: bool) -> Non
     Learners set WORKSHOP_SHARED to that folder, and `workshop.connect()` finds the server.
     """
     from workshop.errors import BadInput
-    from workshop.launch import share
+    from workshop.launch import records, share
 
     if stop:
-        removed = share.withdraw(name)
+        removed = records.withdraw(name)
         say(f"✓ {len(removed)} shared cop{'y' if len(removed) == 1 else 'ies'} of {name} removed. "
                    "Who has read it knows the key still: stop the server to shut them out.")
         return

@@ -7,29 +7,20 @@ import os
 import platform
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from workshop.errors import WorkshopError
 from workshop.launch import machine, records
+from workshop.launch.checks import LACK, NOTE, OK, Check
 from workshop.launch.home import home, private_folder
+from workshop.launch.kubernetes import doctor as kubernetes_doctor
 from workshop.launch.local import kernel
+from workshop.launch.slurm import doctor as slurm_doctor
 from workshop.launch.vllm_main import installed
 
 GIB = machine.GIB
 PACKAGES = ("jupyterlab", "ipywidgets", "openai", "matplotlib", "pandas", "pyarrow", "nbval")
 SERVER_MEMORY_GIB = 2.0     # server of the teaching model with its KV cache, measured: 1.7
 SESSION_MEMORY_GIB = 3.5    # and JupyterLab and a kernel beside it
-OK, NOTE, LACK = "ok", "note", "lack"
-
-
-@dataclass(frozen=True)
-class Check:
-    """One line of the report: state is "ok", "note" (works, with less) or "lack" (does not work)."""
-
-    name: str
-    state: str
-    found: str
-    remedy: str = ""
 
 
 def examine() -> list[Check]:
@@ -127,14 +118,10 @@ def _jupyter() -> Iterator[Check]:
 
 
 def _slurm() -> Iterator[Check]:
-    from workshop.launch.slurm import doctor as slurm_doctor
-
     yield from slurm_doctor.examine()
 
 
 def _kubernetes() -> Iterator[Check]:
-    from workshop.launch.kubernetes import doctor as kubernetes_doctor
-
     yield from kubernetes_doctor.examine()
 
 

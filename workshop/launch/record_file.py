@@ -10,6 +10,7 @@ import os
 import re
 import stat
 from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,31 @@ MAX_BYTES = 32 * 1024
 REMEDY = "Remove that file and start the server again."
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 STATES = ("starting", "ready", "failed")
+
+
+@dataclass(frozen=True)
+class ServerRecord:
+    """One server; the names are relied on from outside (see the README's table of them)."""
+
+    name: str
+    url: str                      # ends in /v1
+    model: str                    # the name that requests give
+    api_key: str = field(repr=False)
+    where: str = "local"          # local, slurm, vm, kubernetes
+    host: str = ""
+    pid: int | None = None        # of vLLM's API server
+    boot_id: str = ""
+    job_id: str | None = None
+    log: str = ""
+    vllm_version: str = ""
+    state: str = "starting"       # one of STATES
+    reason: str = ""              # why it failed
+    started: str = ""             # ISO 8601, UTC
+    process_started: int | None = None   # of that pid (processes.started)
+
+    def public(self) -> dict:
+        """Return the record without its key, for printing."""
+        return {key: value for key, value in asdict(self).items() if key != "api_key"}
 
 
 def read(path: Path) -> dict[str, Any]:

@@ -14,7 +14,7 @@ import os
 import socket
 import sys
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -24,35 +24,12 @@ from workshop.errors import BadInput, WorkshopError, plain
 from workshop.launch import processes, record_file, trust
 from workshop.launch.home import cannot_write, home, private_folder, write_private
 from workshop.launch.lock import Lock
+from workshop.launch.record_file import ServerRecord
+from workshop.launch.slurm import queue as slurm_queue
 
 CLOCK_SLACK_S = 120.0   # a process much younger than its record is another one that got the same pid
 MAX_REASON_CHARS = 2000
 _said: set[str] = set()
-
-
-@dataclass(frozen=True)
-class ServerRecord:
-    """One server; the names are relied on from outside (see the README's table of them)."""
-
-    name: str
-    url: str                      # ends in /v1
-    model: str                    # the name that requests give
-    api_key: str = field(repr=False)
-    where: str = "local"          # local, slurm, vm, kubernetes
-    host: str = ""
-    pid: int | None = None        # of vLLM's API server
-    boot_id: str = ""
-    job_id: str | None = None
-    log: str = ""
-    vllm_version: str = ""
-    state: str = "starting"       # one of record_file.STATES
-    reason: str = ""              # why it failed
-    started: str = ""             # ISO 8601, UTC
-    process_started: int | None = None   # of that pid (processes.started)
-
-    def public(self) -> dict:
-        """Return the record without its key, for printing."""
-        return {key: value for key, value in asdict(self).items() if key != "api_key"}
 
 
 def now() -> str:
@@ -86,10 +63,8 @@ def write(record: ServerRecord) -> None:
 def remove(name: str) -> None:
     """Remove the record, and copies of it that were shared; nothing happens if there is none."""
     path = path_of(name)
-    if path.with_suffix(".shared").exists():
-        from workshop.launch import share
-
-        share.withdraw(name)
+    if list_of(name).exists():
+        withdraw(name)
     try:
         path.unlink(missing_ok=True)
     except OSError as error:
@@ -115,6 +90,34 @@ def stored(name: str) -> ServerRecord | None:
         return load(path_of(name))
     except FileNotFoundError:
         return None
+
+
+def withdraw(name: str) -> list[Path]:
+    """Remove the copies that were shared of a server; return them. Nothing happens if there are none.
+
+    Only files of this user's go that are copies of this server's record, whatever has come to lie there since.
+    """
+    removed, own = [], None
+    with contextlib.suppress(WorkshopError):
+        own = stored(name)
+    for path in copies_of(name):
+        with contextlib.suppress(OSError, WorkshopError):
+            if path.lstat().st_uid == os.geteuid() and (own is None or load(path).api_key == own.api_key):
+                path.unlink()
+                removed.append(path)
+    list_of(name).unlink(missing_ok=True)
+    return removed
+
+
+def list_of(name: str) -> Path:
+    """Return the file that remembers where copies of the record are (not a record itself: another suffix)."""
+    return path_of(name).with_suffix(".shared")
+
+
+def copies_of(name: str) -> list[Path]:
+    with contextlib.suppress(OSError, ValueError, TypeError, RecursionError):
+        return [Path(text) for text in json.loads(list_of(name).read_bytes())]
+    return []
 
 
 def read(name: str, claimed: bool | None = None) -> ServerRecord | None:
@@ -201,8 +204,6 @@ def checked(record: ServerRecord) -> ServerRecord:
 
 def _reason_gone(record: ServerRecord) -> str:
     if record.where == "slurm":
-        from workshop.launch.slurm import queue as slurm_queue
-
         return slurm_queue.why_gone(record)
     return _why_gone(record) if is_here(record) else ""
 

@@ -31,37 +31,9 @@ def share(name: str, group: str, folder: str | Path | None = None) -> tuple[Path
     target = place / f"{name}.json"
     _refuse_foreign(target, record)
     write_private(target, json.dumps(asdict(record), indent=1) + "\n", 0o640, gid)
-    remembered = {str(path) for path in _copies(name)} | {str(target)}
-    write_private(_list_of(name), json.dumps(sorted(remembered)) + "\n")
+    remembered = {str(path) for path in records.copies_of(name)} | {str(target)}
+    write_private(records.list_of(name), json.dumps(sorted(remembered)) + "\n")
     return target, _notes(record, target)
-
-
-def withdraw(name: str) -> list[Path]:
-    """Remove the copies that were shared of a server; return them. Nothing happens if there are none.
-
-    Only files of this user's go that are copies of this server's record, whatever has come to lie there since.
-    """
-    removed, own = [], None
-    with contextlib.suppress(WorkshopError):
-        own = records.stored(name)
-    for path in _copies(name):
-        with contextlib.suppress(OSError, WorkshopError):
-            if path.lstat().st_uid == os.geteuid() and (own is None or records.load(path).api_key == own.api_key):
-                path.unlink()
-                removed.append(path)
-    _list_of(name).unlink(missing_ok=True)
-    return removed
-
-
-def _list_of(name: str) -> Path:
-    """Return the file that remembers where copies of the record are (not a record itself: another suffix)."""
-    return records.path_of(name).with_suffix(".shared")
-
-
-def _copies(name: str) -> list[Path]:
-    with contextlib.suppress(OSError, ValueError, TypeError, RecursionError):
-        return [Path(text) for text in json.loads(_list_of(name).read_bytes())]
-    return []
 
 
 def _ready(name: str) -> ServerRecord:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from workshop.learn import chart, figure
+from workshop.learn import chart
+from workshop.learn.series import Series, number, rows_of, spread
 from workshop.learn.widgets import style
 
 LETTER = 6.8  # a letter's width in SVG units, at a size of 12
 
 
-def picture(series: Sequence[figure.Series], kind: str, colours: Mapping[str, str], xlabel: str, ylabel: str,
+def picture(series: Sequence[Series], kind: str, colours: Mapping[str, str], xlabel: str, ylabel: str,
             title: str, *, names: Sequence[str], limit: float | None, width: int, height: int,
             words: str) -> chart.Picture:  # fmt: skip
     """Return the figure; the arguments are those of `figure.figure`."""
@@ -37,10 +38,10 @@ def _lines(series, colours, names, width, height) -> tuple[chart.Axes, list[str]
     room = 20 + LETTER * max(len(text) for text in (*names, *(label for label, _, _ in series)))
     axes = chart.Axes(64, 48, width - room, height - 44, max(at.values()), y_start=0, x_start=min(at.values()),
                       y_end=chart.round_up(max(max(ys) for _, _, ys in series)))  # fmt: skip
-    drawn = [chart.path(f"M{axes.left} {axes.top}V{axes.bottom}H{axes.right}"), axes.y_ticks(say=figure.number),
+    drawn = [chart.path(f"M{axes.left} {axes.top}V{axes.bottom}H{axes.right}"), axes.y_ticks(say=number),
              axes.x_ticks(range(len(ticks)) if ticks else None,
-                          (lambda n: ticks[int(n)]) if ticks else figure.number)]  # fmt: skip
-    ends = figure.spread([ys[-1] for _, _, ys in series], 16 / (axes.bottom - axes.top) * axes.y_end)
+                          (lambda n: ticks[int(n)]) if ticks else number)]  # fmt: skip
+    ends = spread([ys[-1] for _, _, ys in series], 16 / (axes.bottom - axes.top) * axes.y_end)
     for (label, xs, ys), end in zip(series, ends, strict=True):
         places = axes.points([at[x] for x in xs], ys)
         drawn.append(chart.line(places, colours[label]))
@@ -51,7 +52,7 @@ def _lines(series, colours, names, width, height) -> tuple[chart.Axes, list[str]
 
 
 def _rows(series, kind, colours, limit, width, foot) -> tuple[chart.Axes, list[str]]:
-    rows = figure.rows_of(series)
+    rows = rows_of(series)
     sums = [sum(ys[xs.index(x)] for _, xs, ys in series for x in xs if str(x) == row) for row in rows]
     far = max(sums) if kind == "stacked" else limit or max(abs(y) for _, _, ys in series for y in ys)
     left = 16 + LETTER * max(map(len, rows))
@@ -59,7 +60,7 @@ def _rows(series, kind, colours, limit, width, foot) -> tuple[chart.Axes, list[s
     tall = (axes.bottom - axes.top) / len(rows)
     middles = {row: axes.top + (n + 0.5) * tall for n, row in enumerate(rows)}
     drawn = [chart.text(left - 8, y + 4, row, anchor="end") for row, y in middles.items()]
-    drawn += [chart.path(f"M{axes.x(0)} {axes.top}V{axes.bottom}"), axes.x_ticks(say=figure.number)]
+    drawn += [chart.path(f"M{axes.x(0)} {axes.top}V{axes.bottom}"), axes.x_ticks(say=number)]
     if kind == "points":
         return axes, drawn + _points(axes, series, colours, middles, far)
     stacked, ends = kind == "stacked", dict.fromkeys(rows, 0.0)
@@ -71,9 +72,9 @@ def _rows(series, kind, colours, limit, width, foot) -> tuple[chart.Axes, list[s
             drawn.append(chart.box(start, top, axes.x(y) - left, 0.94 * thick, colours[label]))
             ends[row] += y
             if not stacked:
-                drawn.append(chart.text(axes.x(y) + 6, top + thick / 2 + 4, figure.number(y), bold=True))
+                drawn.append(chart.text(axes.x(y) + 6, top + thick / 2 + 4, number(y), bold=True))
     for row, end in ends.items() if stacked else ():
-        drawn.append(chart.text(axes.x(end) + 6, middles[row] + 4, figure.number(end), bold=True))
+        drawn.append(chart.text(axes.x(end) + 6, middles[row] + 4, number(end), bold=True))
     return axes, drawn
 
 
@@ -82,7 +83,7 @@ def _points(axes, series, colours, middles, far) -> list[str]:
     for label, xs, ys in reversed(series):  # the first over the others
         for row, y in zip(map(str, xs), ys, strict=True):
             at = axes.x(max(-far, min(far, y)))
-            drawn.append(chart.dot(at, middles[row], 5, colours[label], title=f"{label}: {figure.number(y)}"))
+            drawn.append(chart.dot(at, middles[row], 5, colours[label], title=f"{label}: {number(y)}"))
             if abs(y) > far:  # beyond the axis: its number stands inside, where there is room
                 side, anchor = (-9, "end") if y > 0 else (9, "start")
                 drawn.append(chart.text(at + side, middles[row] + 4, f"{y:+.0f}", size=10, anchor=anchor))

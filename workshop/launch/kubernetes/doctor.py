@@ -8,7 +8,7 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-from workshop.launch.doctor import NOTE, OK, Check
+from workshop.launch.checks import NOTE, OK, Check
 
 TIMEOUT_S = 10.0
 KINDS = {

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from workshop.errors import WorkshopError
-from workshop.launch.doctor import LACK, NOTE, OK, Check
+from workshop.launch.checks import LACK, NOTE, OK, Check
 from workshop.launch.home import home
 from workshop.launch.slurm import submit as slurm
 from workshop.launch.weights import prefetch

@@ -156,10 +156,8 @@ def _logs(args: argparse.Namespace) -> list[Path]:
 
 
 def _withdraw_shared(record: ServerRecord) -> None:
-    from workshop.launch import share
-
     with suppress(WorkshopError, OSError):
-        share.withdraw(record.name)
+        records.withdraw(record.name)
 
 
 def reason(cause: str, code: int, logs: list[Path]) -> tuple[str, str]:

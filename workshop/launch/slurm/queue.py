@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from workshop.errors import BadInput, WorkshopError
-from workshop.launch.records import ServerRecord
+from workshop.launch.record_file import ServerRecord
 
 TIMEOUT_S = 10.0
 ACTIVE = frozenset({"PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "SUSPENDED", "REQUEUED", "RESIZING", "STAGE_OUT",
