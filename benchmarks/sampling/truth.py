@@ -153,9 +153,9 @@ def compare(server: Server, case: Case, prompt: str, compute: Compute = ours) ->
     for first, counts in sampled.items():
         if not first or counts.total() >= SMALLEST_GROUP:
             position = at(server, case, prompt, first)
-            leave_out = unsure(compute, *position) | unsure(ours, *position)
-            tried, true = (way(*position).probabilities for way in (compute, ours))
-            groups.append(group(counts, tried, true, leave_out))
+            say = {way: way(*position).probabilities for way in {compute, ours}}
+            leave_out = set().union(*(unsure(way, *position) for way in say))
+            groups.append(group(counts, say[compute], say[ours], leave_out))
     x, free = evidence(groups), freedom(groups)
     return Outcome(case.name, prompt, chance(x, free), missed(groups, ALARM), x / limit(ALARM, free),
                    sum(len(one.expected) for one in groups), len(found))
