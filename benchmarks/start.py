@@ -42,13 +42,14 @@ def serve_bare() -> float:
     from workshop.launch import local
 
     launch = local.prepare(name="bare")
-    argv = launch.argv[:launch.argv.index("--middleware")]
+    argv = launch.argv[: launch.argv.index("--middleware")]
     began = time.perf_counter()
     with tempfile.TemporaryFile() as log:
         process = subprocess.Popen(argv, env=launch.env, stdout=log, stderr=log, start_new_session=True)
         body = json.dumps({"model": launch.served, "prompt": "San Francisco is a", "max_tokens": 16, "temperature": 0})
-        request = urllib.request.Request(f"{launch.url}/completions", data=body.encode(),
-                                         headers={"Content-Type": "application/json"})
+        request = urllib.request.Request(
+            f"{launch.url}/completions", data=body.encode(), headers={"Content-Type": "application/json"}
+        )
         while True:
             try:
                 with urllib.request.urlopen(request, timeout=60) as answer:
@@ -66,10 +67,12 @@ def serve_bare() -> float:
 
 def seconds_of(*command: str, times: int = 9) -> float:
     """Return the median wall-clock seconds of a command."""
+
     def once() -> float:
         began = time.perf_counter()
         subprocess.run([sys.executable, *command], check=True, capture_output=True)
         return time.perf_counter() - began
+
     return statistics.median(once() for _ in range(times))
 
 
@@ -90,7 +93,9 @@ def main() -> None:
     times = [(serve_with_workshop(), serve_bare()) for _ in range(pairs)]
     empty = seconds_of("-c", "pass")
     result = {
-        "date": datetime.now(UTC).date().isoformat(), "python": platform.python_version(), "cpus": os.cpu_count(),
+        "date": datetime.now(UTC).date().isoformat(),
+        "python": platform.python_version(),
+        "cpus": os.cpu_count(),
         "pairs_s": [[round(each, 2) for each in pair] for pair in times],
         "serve_s": round(statistics.median(pair[0] for pair in times), 1),
         "bare_s": round(statistics.median(pair[1] for pair in times), 1),

@@ -21,8 +21,7 @@ from pathlib import Path
 from with_uv import TORCH_INDEX
 
 HERE = Path(__file__).parent
-LEFT_OUT = ("torch", "torchvision", "torchaudio", "torchcodec", "triton", "opencv-python-headless",
-            "httptools")
+LEFT_OUT = ("torch", "torchvision", "torchaudio", "torchcodec", "triton", "opencv-python-headless", "httptools")
 SETS = {"dev": ("--extra", "local", "--extra", "dev"), "local": ("--extra", "local"), "base": ()}
 # The package itself is installed with --no-build-isolation: what builds it is locked as well, and what installs.
 BUILD = "hatchling\neditables\nuv\n"
@@ -35,8 +34,18 @@ def compile_lock(name: str, extras: tuple[str, ...], torch: str) -> None:
     (HERE / "overrides.in").write_text(f"{torch}; sys_platform == 'linux'\n")
     constraints = () if name == "dev" else ("--constraint", str(HERE / "dev.txt"))
     left_out = [part for package in LEFT_OUT for part in ("--no-emit-package", package)]
-    compile_with_uv("pyproject.toml", "locks/build.in", *extras, "--override", "locks/overrides.in", *constraints,
-                    *left_out, "--upgrade", "--output-file", f"locks/{name}.txt")
+    compile_with_uv(
+        "pyproject.toml",
+        "locks/build.in",
+        *extras,
+        "--override",
+        "locks/overrides.in",
+        *constraints,
+        *left_out,
+        "--upgrade",
+        "--output-file",
+        f"locks/{name}.txt",
+    )
     for scrap in ("build.in", "overrides.in"):
         (HERE / scrap).unlink()
 

@@ -16,10 +16,12 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent))     # this checkout's workshop, installed or not
+sys.path.insert(0, str(HERE.parent))  # this checkout's workshop, installed or not
 BUILD, MODULES = HERE / "build", HERE / "node_modules"
-FONTS = {"Inter Variable": "@fontsource-variable/inter/files/inter-latin-wght-normal.woff2",
-         "JetBrains Mono Variable": "@fontsource-variable/jetbrains-mono/files/jetbrains-mono-latin-wght-normal.woff2"}
+FONTS = {
+    "Inter Variable": "@fontsource-variable/inter/files/inter-latin-wght-normal.woff2",
+    "JetBrains Mono Variable": "@fontsource-variable/jetbrains-mono/files/jetbrains-mono-latin-wght-normal.woff2",
+}
 
 
 class CannotBuild(Exception):
@@ -30,8 +32,10 @@ def run(*command: str, **more: str) -> None:
     """Run a command in slides/; its words are shown only where it fails."""
     done = subprocess.run(command, cwd=HERE, env={**os.environ, **more}, capture_output=True, text=True)
     if done.returncode:
-        raise CannotBuild(f"{' '.join(command[:3])} ended with exit code {done.returncode}:\n"
-                          + (done.stdout + done.stderr)[-3000:].strip())
+        raise CannotBuild(
+            f"{' '.join(command[:3])} ended with exit code {done.returncode}:\n"
+            + (done.stdout + done.stderr)[-3000:].strip()
+        )
 
 
 def install() -> None:
@@ -60,8 +64,10 @@ def theme() -> str:
     faces = []
     for family, file in FONTS.items():
         data = base64.b64encode((MODULES / file).read_bytes()).decode()
-        faces.append(f'@font-face {{ font-family: "{family}"; font-weight: 100 900; '
-                     f"src: url(data:font/woff2;base64,{data}) format('woff2'); }}")
+        faces.append(
+            f'@font-face {{ font-family: "{family}"; font-weight: 100 900; '
+            f"src: url(data:font/woff2;base64,{data}) format('woff2'); }}"
+        )
     return (HERE / "theme.css").read_text(encoding="utf-8") + "\n" + "\n".join(faces) + "\n"
 
 
@@ -70,8 +76,11 @@ def external(page: str) -> list[str]:
     page = re.sub(r"<a\b[^>]*>", "", page)
     found = re.findall(r"""(?:src|href|srcset|data|poster)\s*=\s*["']?(?!data:|#)([^"'\s>]+)""", page)
     found += re.findall(r"""url\((?:&quot;|["'])?(?!data:|#)([^)"'&]+)""", page)
-    return [address for address in found + re.findall(r"@import\s+[\"']?([^;\"']+)",
-                                                      page) if re.match(r"(https?:)?//|\.|/", address)]
+    return [
+        address
+        for address in found + re.findall(r"@import\s+[\"']?([^;\"']+)", page)
+        if re.match(r"(https?:)?//|\.|/", address)
+    ]
 
 
 def build(html_only: bool = False) -> list[Path]:

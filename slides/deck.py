@@ -30,9 +30,11 @@ title: Distributed LLM inference with vLLM
 NOTE = re.compile(r"<!-- (\d+(?:\.\d+)?) min\. (.*?) -->", re.DOTALL)
 PLACEHOLDER = re.compile(r"\{\{(.+?)\}\}")
 # The agenda's items: title, what it holds, and the files of deck/ that it counts.
-AGENDA = (("1", "Basics of distributed inference", "memory, many GPUs, vLLM, speed", ("1", "2", "3")),
-          ("2", "vLLM for online inference", "a server, requests, log probabilities, many prompts", ("4", "5")),
-          ("3", "vLLM for offline inference", "batches that lose nothing, other models", ("6",)))
+AGENDA = (
+    ("1", "Basics of distributed inference", "memory, many GPUs, vLLM, speed", ("1", "2", "3")),
+    ("2", "vLLM for online inference", "a server, requests, log probabilities, many prompts", ("4", "5")),
+    ("3", "vLLM for offline inference", "batches that lose nothing, other models", ("6",)),
+)
 
 
 @dataclass(frozen=True)
@@ -79,8 +81,10 @@ def _where_parts(text: str) -> tuple[str, str, list[str]]:
 def _where(text: str, minutes: float) -> str:
     notebook, heading, keys = _where_parts(text)
     checks = " ".join(f'<code>check("{key}", …)</code>' for key in keys if key in all_exercises())
-    return (f'<div class="where"><b>{minutes:g} min</b><span>notebooks/{notebook}.ipynb → '
-            f"<strong>{html.escape(heading)}</strong></span><span>{checks}</span></div>")
+    return (
+        f'<div class="where"><b>{minutes:g} min</b><span>notebooks/{notebook}.ipynb → '
+        f"<strong>{html.escape(heading)}</strong></span><span>{checks}</span></div>"
+    )
 
 
 def _agenda(now: str) -> str:
@@ -88,8 +92,10 @@ def _agenda(now: str) -> str:
     for number, title, under, files in AGENDA:
         minutes = round(sum(s.minutes for s in slides() if s.part[0] in files))
         cls = " now" if number == now else ""
-        rows.append(f'<span class="n{cls}">{number}</span><span class="t{cls}">{title}<small>{under}</small></span>'
-                    f'<span class="m">{minutes} min</span>')
+        rows.append(
+            f'<span class="n{cls}">{number}</span><span class="t{cls}">{title}<small>{under}</small></span>'
+            f'<span class="m">{minutes} min</span>'
+        )
     return f'<div class="agenda{" some" if now != "0" else ""}">' + "".join(rows) + "</div>"
 
 
@@ -101,12 +107,14 @@ def _picture(text: str) -> str:
     """A screenshot, cut to left, top, width, height in its own pixels, in an SVG of its own."""
     file, crop, words = (part.strip() for part in text.split("|"))
     data = base64.b64encode((ROOT / file).read_bytes()).decode()
-    width, height = struct.unpack(">II", (ROOT / file).read_bytes()[16:24])      # PNG: the header's first two numbers
+    width, height = struct.unpack(">II", (ROOT / file).read_bytes()[16:24])  # PNG: the header's first two numbers
     _, _, wide, tall = map(int, crop.split())
-    return (f'<figure class="shot"><svg viewBox="0 0 {wide} {tall}" width="{wide * 2}" height="{tall * 2}" role="img" '
-            f'aria-label="{html.escape(words)}"><svg width="{wide}" height="{tall}" viewBox="{crop}">'
-            f'<image href="data:image/png;base64,{data}" width="{width}" height="{height}"/></svg>'
-            f'<rect width="{wide}" height="{tall}" fill="none" stroke="#d0d7de" stroke-width="2"/></svg></figure>')
+    return (
+        f'<figure class="shot"><svg viewBox="0 0 {wide} {tall}" width="{wide * 2}" height="{tall * 2}" role="img" '
+        f'aria-label="{html.escape(words)}"><svg width="{wide}" height="{tall}" viewBox="{crop}">'
+        f'<image href="data:image/png;base64,{data}" width="{width}" height="{height}"/></svg>'
+        f'<rect width="{wide}" height="{tall}" fill="none" stroke="#d0d7de" stroke-width="2"/></svg></figure>'
+    )
 
 
 @cache
@@ -116,6 +124,7 @@ def _known() -> dict[str, str]:
 
 def fill(text: str, minutes: float = 0) -> str:
     """Return text with every `{{…}}` replaced. Raises KeyError for a name that nobody computes."""
+
     def one(match: re.Match) -> str:
         kind, _, rest = match[1].partition(" ")
         if kind == "figure":
@@ -130,6 +139,7 @@ def fill(text: str, minutes: float = 0) -> str:
             file, _, span = rest.partition(" ")
             return code(file, *(part.strip() for part in span.split("..")))
         return _known()[match[1]]
+
     return PLACEHOLDER.sub(one, text)
 
 

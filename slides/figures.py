@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))     # this checkout's workshop, installed or not
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # this checkout's workshop, installed or not
 
 from drawings import engine, kv_cache, memory, network, parallel, probabilities, requests, speed
 
@@ -34,8 +34,11 @@ def main(arguments: list[str]) -> int:
             if not arguments:
                 path.write_text(svg, encoding="utf-8")
     unknown = sorted(path.stem for path in FOLDER.glob("*.svg") if path.stem not in FIGURES)
-    print(f"{len(FIGURES)} figures, {len(stale)} {'differ' if arguments else 'written'}"
-          + (f": {', '.join(stale)}" if stale else "") + (f"; of no use: {', '.join(unknown)}" if unknown else ""))
+    print(
+        f"{len(FIGURES)} figures, {len(stale)} {'differ' if arguments else 'written'}"
+        + (f": {', '.join(stale)}" if stale else "")
+        + (f"; of no use: {', '.join(unknown)}" if unknown else "")
+    )
     return 1 if arguments and (stale or unknown) else 0
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from drawings.recorded import answers
 
 ROOT = Path(__file__).resolve().parents[1]
-CODE_WIDTH = 90     # characters of a line of code; a comment that does not fit is left out
-LONG = 26          # characters of a string that are shown
+CODE_WIDTH = 90  # characters of a line of code; a comment that does not fit is left out
+LONG = 26  # characters of a string that are shown
 
 
 def code(file: str, first: str, last: str) -> str:
@@ -19,17 +19,20 @@ def code(file: str, first: str, last: str) -> str:
     lines = (ROOT / file).read_text(encoding="utf-8").splitlines()
     start = next(n for n, line in enumerate(lines) if line.startswith(first))
     end = next(n for n, line in enumerate(lines) if n >= start and line.startswith(last))
-    parts = [(code.rstrip(), sign + words) for code, sign,
-             words in (line.partition(" # ") for line in lines[start:end + 1])]
-    column = max(len(code) for code, _ in parts) + 1       # comments side by side, as near as they can be
-    fitting = [code if not words or column + len(words) > CODE_WIDTH else f"{code:<{column}}{words}" for code,
-               words in parts]
+    parts = [
+        (code.rstrip(), sign + words)
+        for code, sign, words in (line.partition(" # ") for line in lines[start : end + 1])
+    ]
+    column = max(len(code) for code, _ in parts) + 1  # comments side by side, as near as they can be
+    fitting = [
+        code if not words or column + len(words) > CODE_WIDTH else f"{code:<{column}}{words}" for code, words in parts
+    ]
     return "```bash\n" + "\n".join(fitting) + "\n```"
 
 
 def _cut(value: object) -> str:
     if isinstance(value, str) and len(value) > LONG:
-        value = value[:LONG - 1].rstrip() + "…"
+        value = value[: LONG - 1].rstrip() + "…"
     if isinstance(value, float):
         value = round(value, 2)
     return json.dumps(value, ensure_ascii=False)
@@ -44,8 +47,9 @@ def answer() -> str:
     """The whole answer, choices folded."""
     data = answers()["answer"]["answer"]
     lines = [f"  {_cut(key)}: {_cut(data[key])}," for key in ("id", "object", "created", "model")]
-    usage = ",\n".join(f"    {_cut(key)}: {data['usage'][key]}" for key in ("prompt_tokens", "completion_tokens",
-                                                                            "total_tokens"))
+    usage = ",\n".join(
+        f"    {_cut(key)}: {data['usage'][key]}" for key in ("prompt_tokens", "completion_tokens", "total_tokens")
+    )
     return _pre(["{", *map(html.escape, lines), '  "choices": [ … ],', '  "usage": {', html.escape(usage), "  }", "}"])
 
 
@@ -81,8 +85,10 @@ def prompt_logprobs() -> str:
     for position in given[1:3]:
         lines.append("  {")
         for number, (token_id, one) in enumerate(position.items()):
-            text = (f'"{token_id}": {{ "logprob": {one["logprob"]:.2f}, "rank": {one["rank"]},',
-                    f'  "decoded_token": {json.dumps(one["decoded_token"], ensure_ascii=False)} }},')
+            text = (
+                f'"{token_id}": {{ "logprob": {one["logprob"]:.2f}, "rank": {one["rank"]},',
+                f'  "decoded_token": {json.dumps(one["decoded_token"], ensure_ascii=False)} }},',
+            )
             marks = ("<mark>", "</mark>") if number == 0 else ("", "")
             lines += [f"    {marks[0]}{html.escape(line)}{marks[1]}" for line in text]
         lines.append("  },")
@@ -116,14 +122,17 @@ def slide_prompt() -> str:
     for number, (token_id, one) in enumerate(llama_70b()["prompt_logprobs"][0].items()):
         text = [f'"{token_id}": {{'] + [f"  {json.dumps(key)}: {json.dumps(value)}," for key, value in one.items()]
         mark = '<mark class="b">' if number else "<mark>"
-        lines += [f"    {mark}{html.escape(text[0])}</mark>", *(f"    {html.escape(line)}" for line in text[1:]),
-                  "    },"]
+        lines += [
+            f"    {mark}{html.escape(text[0])}</mark>",
+            *(f"    {html.escape(line)}" for line in text[1:]),
+            "    },",
+        ]
     return _pre([*lines, "  },"])
 
 
 def _cell(text: str, length: int) -> str:
     text = " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;").replace("*", "\\*").replace("_", "\\_")
-    return text if len(text) <= length else text[:length - 1].rstrip() + " …"
+    return text if len(text) <= length else text[: length - 1].rstrip() + " …"
 
 
 def _end(text: str, length: int) -> str:
@@ -135,25 +144,37 @@ def limits() -> str:
     """Table rows: the limits asked for, tokens, why it ended, the text."""
     out = []
     for one in answers()["limits"]:
-        asked = "`<br>`".join(f"{name}={one['request'][name]}" for name in ("min_tokens",
-                                                                        "max_tokens") if name in one["request"])
+        asked = "`<br>`".join(
+            f"{name}={one['request'][name]}" for name in ("min_tokens", "max_tokens") if name in one["request"]
+        )
         chosen = one["answer"]["choices"][0]
-        out.append(f"| `{asked}` | {one['answer']['usage']['completion_tokens']} | {chosen['finish_reason']} | "
-                   f"{_cell(_end(chosen['text'], 66), 70)} |")
+        out.append(
+            f"| `{asked}` | {one['answer']['usage']['completion_tokens']} | {chosen['finish_reason']} | "
+            f"{_cell(_end(chosen['text'], 66), 70)} |"
+        )
     return "\n".join(out)
 
 
 def penalties() -> str:
     """Table rows: what three penalties make of the same prompt."""
-    return "\n".join(f"| **{one['request']['frequency_penalty']}** | … "
-                     f"{_cell(one['answer']['choices'][0]['text'], 132)} |"
-                     for one in answers()["penalties"])
+    return "\n".join(
+        f"| **{one['request']['frequency_penalty']}** | … {_cell(one['answer']['choices'][0]['text'], 132)} |"
+        for one in answers()["penalties"]
+    )
 
 
 def snippets() -> dict[str, str]:
     """Return what `{{json.…}}` and `{{rows.…}}` stand for."""
-    return {"json.answer": answer(), "json.choice": choice(), "json.logprobs_none": logprobs("None"),
-            "json.logprobs_zero": logprobs("0"), "json.logprobs_three": logprobs("3"),
-            "json.prompt_logprobs": prompt_logprobs(),
-            "json.slide": slide(False), "json.slide_marked": slide(True), "json.slide_prompt": slide_prompt(),
-            "rows.limits": limits(), "rows.penalties": penalties()}
+    return {
+        "json.answer": answer(),
+        "json.choice": choice(),
+        "json.logprobs_none": logprobs("None"),
+        "json.logprobs_zero": logprobs("0"),
+        "json.logprobs_three": logprobs("3"),
+        "json.prompt_logprobs": prompt_logprobs(),
+        "json.slide": slide(False),
+        "json.slide_marked": slide(True),
+        "json.slide_prompt": slide_prompt(),
+        "rows.limits": limits(),
+        "rows.penalties": penalties(),
+    }

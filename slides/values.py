@@ -19,10 +19,12 @@ from workshop.plan.parallelism import plan
 from workshop.use.logprobs import rows
 
 # What others measured and published: the only numbers here that are given, each with its source.
-PUBLISHED = {     # slides of the Kempner Institute's workshop, 17 December 2024: "Speed of Inference"
-    "then.70b": "50", "then.405b": "18–20", "then.when": "2024",
+PUBLISHED = {  # slides of the Kempner Institute's workshop, 17 December 2024: "Speed of Inference"
+    "then.70b": "50",
+    "then.405b": "18–20",
+    "then.when": "2024",
 }
-SESSION = {"session.cpus": "1", "session.gb": "4"}     # what the course's notebooks need: README, "Needs"
+SESSION = {"session.cpus": "1", "session.gb": "4"}  # what the course's notebooks need: README, "Needs"
 NODE_GPUS = 4
 LOG = recorded.FOLDER.parent / "logs" / "llama-3.1-70b_tp4_h200.log"
 
@@ -32,17 +34,24 @@ def _models() -> dict[str, str]:
     for size, (billions, name) in rules.SIZES.items():
         m, key = load_model(name), size.lower()
         at_least = rules.h100s_needed(size)
-        out |= {f"{key}.layers": f"{m.num_hidden_layers}", f"{key}.hidden": f"{m.hidden_size:,}",
-                f"{key}.heads": f"{m.num_attention_heads}", f"{key}.kv_heads": f"{m.num_key_value_heads}",
-                f"{key}.head_dim": f"{m.head_dim}", f"{key}.context": f"{m.max_position_embeddings:,}",
-                f"{key}.weights_gb": f"{rules.weights_gb(billions, 'Float16'):.0f}",
-                f"{key}.exact_gb": f"{weight_bytes(m) / 1e9:.1f}", f"{key}.exact_gib": f"{weight_bytes(m) / GIB:.1f}",
-                f"{key}.table_kv": f"{rules.kv_table()[size]} GB",
-                f"{key}.kv_full": f"{rules.kv_request_gib(m, m.max_position_embeddings):.2f}",
-                f"{key}.h100_least": f"{at_least[0]}", f"{key}.h100_long": f"{at_least[1]}",
-                f"table.{key}.weights": rules.weights_table()[size]["Float16"],
-                f"table.{key}.kv": rules.kv_table()[size],
-                f"table.{key}.h100": rules.h100_table()[size]}
+        out |= {
+            f"{key}.layers": f"{m.num_hidden_layers}",
+            f"{key}.hidden": f"{m.hidden_size:,}",
+            f"{key}.heads": f"{m.num_attention_heads}",
+            f"{key}.kv_heads": f"{m.num_key_value_heads}",
+            f"{key}.head_dim": f"{m.head_dim}",
+            f"{key}.context": f"{m.max_position_embeddings:,}",
+            f"{key}.weights_gb": f"{rules.weights_gb(billions, 'Float16'):.0f}",
+            f"{key}.exact_gb": f"{weight_bytes(m) / 1e9:.1f}",
+            f"{key}.exact_gib": f"{weight_bytes(m) / GIB:.1f}",
+            f"{key}.table_kv": f"{rules.kv_table()[size]} GB",
+            f"{key}.kv_full": f"{rules.kv_request_gib(m, m.max_position_embeddings):.2f}",
+            f"{key}.h100_least": f"{at_least[0]}",
+            f"{key}.h100_long": f"{at_least[1]}",
+            f"table.{key}.weights": rules.weights_table()[size]["Float16"],
+            f"table.{key}.kv": rules.kv_table()[size],
+            f"table.{key}.h100": rules.h100_table()[size],
+        }
     return out
 
 
@@ -50,33 +59,57 @@ def _memory() -> dict[str, str]:
     h100, a100 = load_gpu("h100"), load_gpu("a100-40gb")
     p = plan("llama-3.1-8b", "h100", max_model_len=8192)
     bits = {32: DTYPE_BYTES["float32"], 16: rules.BYTES["Float16"], 8: rules.BYTES["Float8"], 4: rules.BYTES["INT4"]}
-    return {**{f"bits.{n}": f"{n}" for n in bits}, **{f"bytes.{n}": f"{size:g}" for n, size in bits.items()},
-            "h100.gb": f"{h100.marketing_gb}", "a100.gb": f"{a100.marketing_gb}", "h100.gib": f"{h100.engine_gib:.1f}",
-            "h100.seen_gb": f"{h100.engine_bytes / 1e9:.1f}", "gib.percent": f"{GIB / 1e9 - 1:.0%}",
-            "table.tokens": f"{rules.REQUEST_TOKENS:,}",
-            "70b.fp8_gb": f"{weight_bytes(load_model('llama-3.1-70b-fp8')) / 1e9:.1f}",
-            "8b.kv_tokens": f"{p.kv_cache_tokens:,}", "8b.concurrency": f"{p.max_concurrency:.1f}",
-            "8b.max_len": f"{p.max_model_len:,}", "8b.max_len_flag": f"{p.max_model_len}",
-            "tight.requests": f"{TIGHT['requests']}",
-            "tight.context": f"{TIGHT['context']:,}", "fewest.context": f"{65536:,}",
-            "405b.table_heads": f"{rules.TABLE_KV_HEADS['405B']}", "405b.billion": f"{rules.SIZES['405B'][0]}",
-            "teaching.million": f"{parameters(load_model(TEACHING_FOLDER)) / 1e6:.0f}"}
+    return {
+        **{f"bits.{n}": f"{n}" for n in bits},
+        **{f"bytes.{n}": f"{size:g}" for n, size in bits.items()},
+        "h100.gb": f"{h100.marketing_gb}",
+        "a100.gb": f"{a100.marketing_gb}",
+        "h100.gib": f"{h100.engine_gib:.1f}",
+        "h100.seen_gb": f"{h100.engine_bytes / 1e9:.1f}",
+        "gib.percent": f"{GIB / 1e9 - 1:.0%}",
+        "table.tokens": f"{rules.REQUEST_TOKENS:,}",
+        "70b.fp8_gb": f"{weight_bytes(load_model('llama-3.1-70b-fp8')) / 1e9:.1f}",
+        "8b.kv_tokens": f"{p.kv_cache_tokens:,}",
+        "8b.concurrency": f"{p.max_concurrency:.1f}",
+        "8b.max_len": f"{p.max_model_len:,}",
+        "8b.max_len_flag": f"{p.max_model_len}",
+        "tight.requests": f"{TIGHT['requests']}",
+        "tight.context": f"{TIGHT['context']:,}",
+        "fewest.context": f"{65536:,}",
+        "405b.table_heads": f"{rules.TABLE_KV_HEADS['405B']}",
+        "405b.billion": f"{rules.SIZES['405B'][0]}",
+        "teaching.million": f"{parameters(load_model(TEACHING_FOLDER)) / 1e6:.0f}",
+    }
 
 
 def _parallel() -> dict[str, str]:
     nvlink, ib = LINKS["nvlink"], LINKS["infiniband-ndr"]
     pairs = NODE_GPUS * (NODE_GPUS - 1) // 2
-    split = plan("llama-3.1-405b", "h100", gpus_per_node=8, nodes=2, tensor_parallel_size=8, pipeline_parallel_size=2,
-                 max_model_len=8192)
+    split = plan(
+        "llama-3.1-405b",
+        "h100",
+        gpus_per_node=8,
+        nodes=2,
+        tensor_parallel_size=8,
+        pipeline_parallel_size=2,
+        max_model_len=8192,
+    )
     sent, prompt = (next(t for t in traffic(split.deployment, n) if t.what == "all-reduce") for n in (1, 8192))
-    return {"nvlink.pairs": f"{pairs}", "nvlink.pair": f"{nvlink.gb_s / pairs:g}",
-            "nvlink.both": f"{nvlink.gb_s * 2:g}",
-            "nvlink.direct_pair": f"{nvlink.gb_s / (NODE_GPUS - 1):g}",
-            "ib.gb_s": f"{ib.gb_s:g}", "ib.gbit": f"{ib.gb_s * 8:g}", "nvlink.times_ib": _number(nvlink.gb_s / ib.gb_s),
-            "405b.allreduce_count": f"{sent.count}", "405b.allreduce_kib": f"{sent.bytes_each / 1024:g}",
-            "405b.allreduce_mib": f"{sent.bytes / 2**20:.1f}", "405b.allreduce_prompt_gib": f"{prompt.bytes / GIB:.1f}",
-            "405b.pp_gib": f"{split.weights_gib_per_gpu:.1f}",
-            "falcon.heads": f"{load_model('falcon-7b').num_attention_heads}"}
+    return {
+        "nvlink.pairs": f"{pairs}",
+        "nvlink.pair": f"{nvlink.gb_s / pairs:g}",
+        "nvlink.both": f"{nvlink.gb_s * 2:g}",
+        "nvlink.direct_pair": f"{nvlink.gb_s / (NODE_GPUS - 1):g}",
+        "ib.gb_s": f"{ib.gb_s:g}",
+        "ib.gbit": f"{ib.gb_s * 8:g}",
+        "nvlink.times_ib": _number(nvlink.gb_s / ib.gb_s),
+        "405b.allreduce_count": f"{sent.count}",
+        "405b.allreduce_kib": f"{sent.bytes_each / 1024:g}",
+        "405b.allreduce_mib": f"{sent.bytes / 2**20:.1f}",
+        "405b.allreduce_prompt_gib": f"{prompt.bytes / GIB:.1f}",
+        "405b.pp_gib": f"{split.weights_gib_per_gpu:.1f}",
+        "falcon.heads": f"{load_model('falcon-7b').num_attention_heads}",
+    }
 
 
 def _number(value: float) -> str:
@@ -86,16 +119,21 @@ def _number(value: float) -> str:
 
 def _speed() -> dict[str, str]:
     h100, h200, r = load_gpu("h100"), load_gpu("h200"), run("70b-tp4")
-    return {"h200.bandwidth": f"{h200.bandwidth_gb_s / 1e3:g}",
-            "h200.more": f"{h200.bandwidth_gb_s / h100.bandwidth_gb_s:.1f}",
-            "70b.single": f"{r['single_tok_s']:.0f}", "405b.single": f"{run('405b-fp8-tp4')['single_tok_s']:.0f}",
-            "70b.tuned": f"{recorded.tuned('70b-tp4-best')['single_tok_s']:.0f}",
-            "70b.small_kib": f"{load_model('llama-3.1-70b').hidden_size * 2 / 1024:g}",
-            "70b.limit": f"{limit_tokens_per_s('70b-tp4'):.0f}",
-            "70b.ttft_ms": f"{r['ttft_ms_32']:.0f}", "70b.tpot_ms": f"{1e3 / r['single_tok_s']:.1f}",
-            "70b.batch256": f"{r['batch256_tok_s']:,}",
-            "70b.batch_times": f"{r['batch256_tok_s'] / r['single_tok_s']:.0f}",
-            "vllm.gpu": settings.DEFAULT_VERSION, "vllm.cpu": f"vLLM {answers()['vllm_version'].split('+')[0]}"}
+    return {
+        "h200.bandwidth": f"{h200.bandwidth_gb_s / 1e3:g}",
+        "h200.more": f"{h200.bandwidth_gb_s / h100.bandwidth_gb_s:.1f}",
+        "70b.single": f"{r['single_tok_s']:.0f}",
+        "405b.single": f"{run('405b-fp8-tp4')['single_tok_s']:.0f}",
+        "70b.tuned": f"{recorded.tuned('70b-tp4-best')['single_tok_s']:.0f}",
+        "70b.small_kib": f"{load_model('llama-3.1-70b').hidden_size * 2 / 1024:g}",
+        "70b.limit": f"{limit_tokens_per_s('70b-tp4'):.0f}",
+        "70b.ttft_ms": f"{r['ttft_ms_32']:.0f}",
+        "70b.tpot_ms": f"{1e3 / r['single_tok_s']:.1f}",
+        "70b.batch256": f"{r['batch256_tok_s']:,}",
+        "70b.batch_times": f"{r['batch256_tok_s'] / r['single_tok_s']:.0f}",
+        "vllm.gpu": settings.DEFAULT_VERSION,
+        "vllm.cpu": f"vLLM {answers()['vllm_version'].split('+')[0]}",
+    }
 
 
 def _log() -> dict[str, str]:
@@ -103,12 +141,18 @@ def _log() -> dict[str, str]:
 
     def line(words: str) -> str:
         return next(text.split("] ", 1)[1] for text in lines if words in text)
+
     p = plan("llama-3.1-70b", "h200", tensor_parallel_size=4, max_model_len=131072)
-    return {"log.weights": line("Model loading took"), "log.available": line("Available KV cache memory"),
-            "log.tokens": line("KV cache size"), "log.concurrency": line("Maximum concurrency"),
-            "recon.weights": f"{p.weights_gib_per_gpu:.2f}", "recon.tokens": f"{p.kv_cache_tokens:,}",
-            "recon.weights_said": f"{run('70b-tp4')['weights_gib_per_gpu']:.2f}",
-            "recon.tokens_said": f"{said.kv_cache_tokens:,}"}
+    return {
+        "log.weights": line("Model loading took"),
+        "log.available": line("Available KV cache memory"),
+        "log.tokens": line("KV cache size"),
+        "log.concurrency": line("Maximum concurrency"),
+        "recon.weights": f"{p.weights_gib_per_gpu:.2f}",
+        "recon.tokens": f"{p.kv_cache_tokens:,}",
+        "recon.weights_said": f"{run('70b-tp4')['weights_gib_per_gpu']:.2f}",
+        "recon.tokens_said": f"{said.kv_cache_tokens:,}",
+    }
 
 
 def _others() -> dict[str, str]:
@@ -116,14 +160,27 @@ def _others() -> dict[str, str]:
 
     mistral, mixtral, qwen = load_model("mistral-7b-v0.1"), load_model("mixtral-8x7b"), load_model("qwen3-30b-a3b")
     jamba, minicpm = load_model("jamba-v0.1"), load_model("minicpm-2b")
-    names = {"yi": "Yi 34B", "mistral": "Mistral 7B v0.1", "mixtral": "Mixtral 8×7B", "qwen": "Qwen3 30B-A3B",
-             "deepseek": "DeepSeek V3, R1", "jamba": "Jamba v0.1", "minicpm": "MiniCPM 2B"}
-    return {**{f"tiny.{key}": name for key, name in names.items()},
-            "mistral.window": f"{next(w for w in mistral.layer_windows if w):,}",
-            "mixtral.used": _number(mixtral.moe.experts_per_token), "mixtral.experts": f"{mixtral.moe.num_experts}",
-            "qwen.active": f"{active_parameters(qwen) / 1e9:.1f}", "qwen.total": f"{parameters(qwen) / 1e9:.1f}",
-            "jamba.attention": f"{len(jamba.attention_layers)}", "jamba.layers": f"{jamba.num_hidden_layers}",
-            "minicpm.kv": f"{kv_cache_bytes_per_token(minicpm) / 1024:.0f}", "catalog.count": f"{len(list_models())}"}
+    names = {
+        "yi": "Yi 34B",
+        "mistral": "Mistral 7B v0.1",
+        "mixtral": "Mixtral 8×7B",
+        "qwen": "Qwen3 30B-A3B",
+        "deepseek": "DeepSeek V3, R1",
+        "jamba": "Jamba v0.1",
+        "minicpm": "MiniCPM 2B",
+    }
+    return {
+        **{f"tiny.{key}": name for key, name in names.items()},
+        "mistral.window": f"{next(w for w in mistral.layer_windows if w):,}",
+        "mixtral.used": _number(mixtral.moe.experts_per_token),
+        "mixtral.experts": f"{mixtral.moe.num_experts}",
+        "qwen.active": f"{active_parameters(qwen) / 1e9:.1f}",
+        "qwen.total": f"{parameters(qwen) / 1e9:.1f}",
+        "jamba.attention": f"{len(jamba.attention_layers)}",
+        "jamba.layers": f"{jamba.num_hidden_layers}",
+        "minicpm.kv": f"{kv_cache_bytes_per_token(minicpm) / 1024:.0f}",
+        "catalog.count": f"{len(list_models())}",
+    }
 
 
 def _slide_example() -> dict[str, str]:
@@ -135,13 +192,26 @@ def _slide_example() -> dict[str, str]:
     named = {"20": "20", "49": "49", "-minute": "minute", "San": "san", "Question": "question"}
     for one in (alternative for row in found for alternative in row.alternatives):
         key = f"slide.{named[one.token]}"
-        out |= {key: f"{one.logprob}", f"{key}_short": f"{one.logprob:.2f}", f"{key}_rank": f"{one.rank}",
-                f"{key}_p": f"{one.probability:.1%}" if one.probability > 0.001 else f"{one.probability:.2%}"}
+        out |= {
+            key: f"{one.logprob}",
+            f"{key}_short": f"{one.logprob:.2f}",
+            f"{key}_rank": f"{one.rank}",
+            f"{key}_p": f"{one.probability:.1%}" if one.probability > 0.001 else f"{one.probability:.2%}",
+        }
     return {**out, "slide.text": "".join(row.token for row in found if row.part == "completion")}
 
 
 def values() -> dict[str, str]:
     """Return what `{{name}}` stands for, as text."""
-    return {**PUBLISHED, **SESSION, **_models(), **_memory(), **_parallel(), **_speed(), **_log(), **_others(),
-            **_slide_example(),
-            "recorded.date": answers()["date"]}
+    return {
+        **PUBLISHED,
+        **SESSION,
+        **_models(),
+        **_memory(),
+        **_parallel(),
+        **_speed(),
+        **_log(),
+        **_others(),
+        **_slide_example(),
+        "recorded.date": answers()["date"],
+    }

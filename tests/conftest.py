@@ -9,7 +9,7 @@ import pytest
 from needs import SEED, lacking
 
 for variable in ("WORKSHOP_URL", "WORKSHOP_API_KEY", "WORKSHOP_SHARED", "WORKSHOP_NOTEBOOKS"):
-    os.environ.pop(variable, None)     # the tests bring their own
+    os.environ.pop(variable, None)  # the tests bring their own
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -80,7 +80,9 @@ def browser():
 
 def pytest_collection_modifyitems(items) -> None:
     """Run quick tests first, then those on the shared server, then those that start servers of their own."""
+
     def weight(item) -> int:
         marks = {mark.name for mark in item.iter_markers()}
         return 3 if "slurm" in marks else 2 if "browser" in marks or "starts" in marks else 1 if "live" in marks else 0
+
     items.sort(key=weight)

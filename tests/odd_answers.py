@@ -78,7 +78,7 @@ class Server:
                 body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
                 outer.seen.append((self.path, dict(self.headers), body))
                 found = outer.answers.get(self.path, b"{}")
-                if isinstance(found, str):          # a whole answer, as it stands on the wire
+                if isinstance(found, str):  # a whole answer, as it stands on the wire
                     self.wfile.write(found.encode())
                     self.close_connection = True
                     return
@@ -113,5 +113,7 @@ def redirect(to: str) -> str:
 
 def cut_in_chunks(data: bytes) -> str:
     """Return an answer whose chunked body ends in the middle."""
-    return ("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
-            f"{len(data):x}\r\n{data.decode()[:-5]}")
+    return (
+        "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
+        f"{len(data):x}\r\n{data.decode()[:-5]}"
+    )

@@ -37,9 +37,11 @@ class Session:
 
 def render(name: str, **values: str) -> str:
     """Stand for Ruby's ERB: each tag names one value (a method's name, before any call on it)."""
+
     def value(match: re.Match) -> str:
         words = match[1].strip().removeprefix("context.")
         return values[re.match(r"\w+", words)[0]]
+
     return re.sub(r"<%=(.*?)%>", value, (APP / name).read_text())
 
 
@@ -59,18 +61,35 @@ def session(folder: Path, first: Callable[[], None] | None = None) -> Iterator[S
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    script = (f"find_port() {{ echo {port}; }}; create_passwd() {{ echo {PASSWORD}; }}; host=127.0.0.1\n"
-              + render("template/before.sh.erb", course=str(course)) + "export host\n(\n"
-              + render("template/script.sh.erb", course=str(course), class_folder=str(folder)).replace(
-                  "--no-browser", "--no-browser --allow-root") + "\n)")      # tests of root run as root
+    script = (
+        f"find_port() {{ echo {port}; }}; create_passwd() {{ echo {PASSWORD}; }}; host=127.0.0.1\n"
+        + render("template/before.sh.erb", course=str(course))
+        + "export host\n(\n"
+        + render("template/script.sh.erb", course=str(course), class_folder=str(folder)).replace(
+            "--no-browser", "--no-browser --allow-root"
+        )
+        + "\n)"
+    )  # tests of root run as root
     (folder / "job.sh").write_text(script)
     with (folder / "log").open("w") as log:
-        process = subprocess.Popen(["bash", str(folder / "job.sh")], cwd=here, stdout=log, stderr=log,
-                                   start_new_session=True, preexec_fn=first,
-                                   env={"PATH": "/usr/bin:/bin", "HOME": str(home), "LANG": "C.UTF-8"})
+        process = subprocess.Popen(
+            ["bash", str(folder / "job.sh")],
+            cwd=here,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+            preexec_fn=first,
+            env={"PATH": "/usr/bin:/bin", "HOME": str(home), "LANG": "C.UTF-8"},
+        )
     try:
-        yield Session(port, here, home, folder / "log",
-                      render("view.html.erb", host="127.0.0.1", port=str(port), password=PASSWORD), process)
+        yield Session(
+            port,
+            here,
+            home,
+            folder / "log",
+            render("view.html.erb", host="127.0.0.1", port=str(port), password=PASSWORD),
+            process,
+        )
     finally:
         os.killpg(process.pid, signal.SIGTERM)
         process.wait(20)

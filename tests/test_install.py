@@ -34,8 +34,12 @@ def with_uv(install):
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
 def test_an_old_python_can_read_it(file):
     tree = ast.parse(file.read_text(), feature_version=(3, 6))
-    names = {name.split(".")[0] for node in ast.walk(tree) if isinstance(node, ast.Import)
-             for name in (alias.name for alias in node.names)}
+    names = {
+        name.split(".")[0]
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Import)
+        for name in (alias.name for alias in node.names)
+    }
     assert names <= set(sys.stdlib_module_names) | {"with_uv"}
 
 
@@ -46,15 +50,23 @@ def test_an_old_python_is_told_or_replaced(install, monkeypatch):
         install.need_python()
     assert "3.8" in error.value.args[0] and "PYTHON=" in error.value.args[1]
     monkeypatch.setattr(install.shutil, "which", lambda name: "/usr/bin/python3.12" if name == "python3.12" else None)
-    monkeypatch.setattr(install.os, "execv", lambda path, argv: sys.exit(path))   # as execv, it does not return
+    monkeypatch.setattr(install.os, "execv", lambda path, argv: sys.exit(path))  # as execv, it does not return
     with pytest.raises(SystemExit, match=r"python3\.12"):
         install.need_python()
 
 
-@pytest.mark.parametrize(("variables", "system", "machine", "expected"), [
-    ({}, "Linux", "x86_64", "local"), ({}, "Linux", "aarch64", "local"), ({"LOCAL": "no"}, "Linux", "x86_64", "base"),
-    ({"WORKSHOP_URL": "http://x/v1"}, "Linux", "x86_64", "base"), ({}, "Darwin", "arm64", "base"),
-    ({}, "Windows", "AMD64", "base"), ({}, "Linux", "ppc64le", "base")])
+@pytest.mark.parametrize(
+    ("variables", "system", "machine", "expected"),
+    [
+        ({}, "Linux", "x86_64", "local"),
+        ({}, "Linux", "aarch64", "local"),
+        ({"LOCAL": "no"}, "Linux", "x86_64", "base"),
+        ({"WORKSHOP_URL": "http://x/v1"}, "Linux", "x86_64", "base"),
+        ({}, "Darwin", "arm64", "base"),
+        ({}, "Windows", "AMD64", "base"),
+        ({}, "Linux", "ppc64le", "base"),
+    ],
+)
 def test_the_set_fits_the_machine_and_the_session(install, monkeypatch, variables, system, machine, expected, capsys):
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
@@ -72,17 +84,23 @@ def test_a_shared_server_means_the_light_base(install, monkeypatch, tmp_path):
     assert install.default_set() == "base"
 
 
-@pytest.mark.parametrize(("output", "says"), [
-    ("ERROR: Could not install packages due to an OSError: [Errno 28] No space left on device", "full"),
-    ("  cause: failed to copy file from /a to /b: No space left on device (os error 28)", "full"),
-    ("OSError: [Errno 122] Disk quota exceeded", "full"),
-    ("WARNING: Retrying … NewConnectionError … Temporary failure in name resolution\nERROR: No matching distribution",
-     "index"),
-    ("  cause: error sending request for url\n  cause: client error (Connect)\n  cause: dns error", "index"),
-    ("ERROR: THESE PACKAGES DO NOT MATCH THE HASHES FROM THE REQUIREMENTS FILE", "locked"),
-    ("error: Failed to download `six==1.16.0`\n  cause: Hash mismatch for `six==1.16.0`", "locked"),
-    ("ERROR: No matching distribution found for numba==0.1", "does not exist"),
-    ("  × No solution found when resolving dependencies:", "does not exist")])
+@pytest.mark.parametrize(
+    ("output", "says"),
+    [
+        ("ERROR: Could not install packages due to an OSError: [Errno 28] No space left on device", "full"),
+        ("  cause: failed to copy file from /a to /b: No space left on device (os error 28)", "full"),
+        ("OSError: [Errno 122] Disk quota exceeded", "full"),
+        (
+            "WARNING: Retrying … NewConnectionError … Temporary failure in name resolution\nERROR: No matching distribution",
+            "index",
+        ),
+        ("  cause: error sending request for url\n  cause: client error (Connect)\n  cause: dns error", "index"),
+        ("ERROR: THESE PACKAGES DO NOT MATCH THE HASHES FROM THE REQUIREMENTS FILE", "locked"),
+        ("error: Failed to download `six==1.16.0`\n  cause: Hash mismatch for `six==1.16.0`", "locked"),
+        ("ERROR: No matching distribution found for numba==0.1", "does not exist"),
+        ("  × No solution found when resolving dependencies:", "does not exist"),
+    ],
+)
 def test_what_pip_and_uv_say_is_explained_with_a_remedy(with_uv, output, says):
     with pytest.raises(with_uv.Failed) as error:
         with_uv.explain(output)
@@ -171,23 +189,34 @@ def test_the_command_runs_in_the_environment_with_its_own_exit_code(tmp_path):
     (tmp_path / "bin" / "ends").write_text('#!/bin/sh\necho "$@"; exit 7\n')
     (tmp_path / "bin" / "ends").chmod(0o755)
     code = "import sys, install; install.is_installed = lambda *args: True; sys.exit(install.main(sys.argv[1:]))"
-    done = subprocess.run([sys.executable, "-c", code, "dev", "--", "ends", "-x", "--", "two words"], text=True,
-                          env={**os.environ, "WORKSHOP_VENV": str(tmp_path), "PYTHONPATH": "locks"}, cwd=ROOT,
-                          capture_output=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code, "dev", "--", "ends", "-x", "--", "two words"],
+        text=True,
+        env={**os.environ, "WORKSHOP_VENV": str(tmp_path), "PYTHONPATH": "locks"},
+        cwd=ROOT,
+        capture_output=True,
+    )
     assert (done.returncode, done.stdout) == (7, "-x -- two words\n")
 
 
 def test_uv_is_told_what_pip_is_told(with_uv, monkeypatch, tmp_path):
-    lines = ["global.index-url='https://mirror.example/simple'", "global.extra-index-url='https://a/s https://b/s'",
-             ":env:.find-links='/wheels'", "global.cert='/etc/ca.pem'", "install.trusted-host='mirror.example'",
-             "global.proxy='http://proxy.example:3128'"]
+    lines = [
+        "global.index-url='https://mirror.example/simple'",
+        "global.extra-index-url='https://a/s https://b/s'",
+        ":env:.find-links='/wheels'",
+        "global.cert='/etc/ca.pem'",
+        "install.trusted-host='mirror.example'",
+        "global.proxy='http://proxy.example:3128'",
+    ]
     monkeypatch.setattr(with_uv, "call", lambda command: (0, "\n".join(lines)))
     for variable in ("SSL_CERT_FILE", "ALL_PROXY"):
         monkeypatch.delenv(variable, raising=False)
     flags, env = with_uv.settings("python", str(tmp_path / "uv-cache"))
-    assert " ".join(flags) == ("--index-url https://mirror.example/simple --extra-index-url https://a/s "
-                               "--extra-index-url https://b/s --find-links /wheels "
-                               "--allow-insecure-host mirror.example")
+    assert " ".join(flags) == (
+        "--index-url https://mirror.example/simple --extra-index-url https://a/s "
+        "--extra-index-url https://b/s --find-links /wheels "
+        "--allow-insecure-host mirror.example"
+    )
     assert (env["SSL_CERT_FILE"], env["ALL_PROXY"]) == ("/etc/ca.pem", "http://proxy.example:3128")
 
 

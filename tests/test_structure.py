@@ -18,8 +18,17 @@ PACKAGE = ROOT / "workshop"
 MODULES = sorted(PACKAGE.rglob("*.py"))
 # A layer may import itself and those before it (errors and the package itself are below all).
 LAYERS = (("plan", "teaching_model"), ("engine",), ("launch",), ("use",), ("batch",), ("classroom",), ("learn", "cli"))
-PURE = ("plan", "engine/log", "use/sampling", "use/distribution", "use/logprobs", "learn/widgets/style",
-        "learn/numbers", "errors", "lazy")
+PURE = (
+    "plan",
+    "engine/log",
+    "use/sampling",
+    "use/distribution",
+    "use/logprobs",
+    "learn/widgets/style",
+    "learn/numbers",
+    "errors",
+    "lazy",
+)
 THEIR_OWN_STANDARD_LIBRARY = set(sys.stdlib_module_names)
 
 
@@ -52,16 +61,25 @@ def test_dependencies_point_one_way(path):
 
 def test_no_module_imports_itself_by_a_way_round():
     """Also by imports inside functions; the front door (workshop/__init__.py) names all, and is left out."""
-    names = {f"workshop.{'.'.join(path.relative_to(PACKAGE).with_suffix('').parts)}".removesuffix(".__init__"): path
-             for path in MODULES if path.parent != PACKAGE}
+    names = {
+        f"workshop.{'.'.join(path.relative_to(PACKAGE).with_suffix('').parts)}".removesuffix(".__init__"): path
+        for path in MODULES
+        if path.parent != PACKAGE
+    }
     graph = graphlib.TopologicalSorter(
-        {name: {found for found in imports(path) if found in names and found != name and path.stem != "__init__"}
-         for name, path in names.items()})
-    graph.prepare()      # raises CycleError with the way
+        {
+            name: {found for found in imports(path) if found in names and found != name and path.stem != "__init__"}
+            for name, path in names.items()
+        }
+    )
+    graph.prepare()  # raises CycleError with the way
 
 
-@pytest.mark.parametrize("path", [path for path in MODULES if str(path.relative_to(PACKAGE)).startswith(PURE)],
-                         ids=lambda path: str(path.relative_to(PACKAGE)))
+@pytest.mark.parametrize(
+    "path",
+    [path for path in MODULES if str(path.relative_to(PACKAGE)).startswith(PURE)],
+    ids=lambda path: str(path.relative_to(PACKAGE)),
+)
 def test_pure_modules_import_the_standard_library_only(path):
     roots = {name.split(".")[0] for name in imports(path)} - {"workshop", "__future__"}
     assert roots <= THEIR_OWN_STANDARD_LIBRARY
@@ -89,9 +107,14 @@ def test_nothing_of_one_machine_stands_in_the_tree():
 
 def test_shell_scripts_wait_by_asking():
     places = ("slurm", "kubernetes")
-    waits = [str(path.relative_to(ROOT)) for path in tracked()
-             if path.relative_to(ROOT).parts[0] in places and path.suffix in (".sh", ".sbatch") and path.exists()
-             and re.search(r"(^|[^a-z_])sleep [0-9]", path.read_text())]
+    waits = [
+        str(path.relative_to(ROOT))
+        for path in tracked()
+        if path.relative_to(ROOT).parts[0] in places
+        and path.suffix in (".sh", ".sbatch")
+        and path.exists()
+        and re.search(r"(^|[^a-z_])sleep [0-9]", path.read_text())
+    ]
     assert not waits
 
 
@@ -112,8 +135,19 @@ def test_the_readme_lists_every_notebook_with_its_title_and_minutes():
 
 
 def test_ruff_finds_nothing():
-    done = subprocess.run([sys.executable, "-m", "ruff", "check", "--output-format", "concise", "."], cwd=ROOT,
-                          capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-m", "ruff", "check", "--output-format", "concise", "."],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout
+
+
+def test_ruff_would_format_nothing():
+    done = subprocess.run(
+        [sys.executable, "-m", "ruff", "format", "--check", "."], cwd=ROOT, capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stdout
 
 

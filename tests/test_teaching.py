@@ -14,7 +14,7 @@ from workshop.cli import COMMANDS, group
 
 ROOT = Path(__file__).parents[1]
 GUIDE = (ROOT / "docs" / "teaching.md").read_text()
-PASSED_ON = {"slurm submit": {"--reservation"}}      # to sbatch, as it is
+PASSED_ON = {"slurm submit": {"--reservation"}}  # to sbatch, as it is
 
 
 def commands(text: str) -> list[str]:
@@ -59,8 +59,10 @@ def test_minutes_add_up(title, minutes):
 
 def test_the_day_runs_forward_and_gives_each_notebook_its_minutes():
     part = re.search(r"### A day.*?\n\n", GUIDE, re.DOTALL)[0]
-    rows = [(60 * int(hour) + int(minute), rest) for hour, minute, rest in
-            re.findall(r"^\| (\d+):(\d\d) (\|.*)$", part, re.MULTILINE)]
+    rows = [
+        (60 * int(hour) + int(minute), rest)
+        for hour, minute, rest in re.findall(r"^\| (\d+):(\d\d) (\|.*)$", part, re.MULTILINE)
+    ]
     assert [at for at, _ in rows] == sorted(at for at, _ in rows)
     ends = [*(at for at, _ in rows[1:]), 17 * 60]
     for (at, rest), end in zip(rows, ends, strict=True):
@@ -70,7 +72,10 @@ def test_the_day_runs_forward_and_gives_each_notebook_its_minutes():
 
 
 def test_links_of_the_guide_lead_somewhere():
-    headings = {re.sub(r"[^\w -]", "", line.lstrip("# ")).lower().replace(" ", "-")
-                for line in GUIDE.splitlines() if line.startswith("#")}
+    headings = {
+        re.sub(r"[^\w -]", "", line.lstrip("# ")).lower().replace(" ", "-")
+        for line in GUIDE.splitlines()
+        if line.startswith("#")
+    }
     for target in re.findall(r"\]\(([^)]+)\)", GUIDE):
         assert target.lstrip("#") in headings if target.startswith("#") else (ROOT / "docs" / target).exists(), target

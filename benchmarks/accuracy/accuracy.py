@@ -19,8 +19,11 @@ from workshop.plan import calculators, kv_cache, ranks, speed, weights  # noqa: 
 from workshop.plan.catalog import load_gpu  # noqa: E402
 from workshop.plan.recorded import model_of, plan_of, runs  # noqa: E402
 
-PEERS = {"llm-d-planner": calculators.llm_d_planner_tokens, "weights + KV only": calculators.hf_mem_tokens,
-         "rule of thumb": calculators.rule_tokens}
+PEERS = {
+    "llm-d-planner": calculators.llm_d_planner_tokens,
+    "weights + KV only": calculators.hf_mem_tokens,
+    "rule of thumb": calculators.rule_tokens,
+}
 
 
 def percent(predicted: float, actual: float) -> float:
@@ -35,10 +38,17 @@ def rows() -> list[dict]:
             continue
         p, m = plan_of(run), model_of(run)
         share = run["extra"].get("gpu_memory_utilization", 0.92)
-        row = {"run": run, "tokens": run["kv_cache_tokens"], "ours": percent(p.kv_cache_tokens, run["kv_cache_tokens"]),
-               "weights": percent(p.weights_gib_per_gpu, weights_gib(run)), "predicted": p.kv_cache_tokens,
-               "peers": {name: percent(f(m, gpu, run["tp"], run["pp"], share), run["kv_cache_tokens"])
-                         for name, f in PEERS.items()}}
+        row = {
+            "run": run,
+            "tokens": run["kv_cache_tokens"],
+            "ours": percent(p.kv_cache_tokens, run["kv_cache_tokens"]),
+            "weights": percent(p.weights_gib_per_gpu, weights_gib(run)),
+            "predicted": p.kv_cache_tokens,
+            "peers": {
+                name: percent(f(m, gpu, run["tp"], run["pp"], share), run["kv_cache_tokens"])
+                for name, f in PEERS.items()
+            },
+        }
         if "single_tok_s" in run:
             row["speed"] = percent(p.single_stream_tokens_per_s, run["single_tok_s"])
         out.append(row)
@@ -67,8 +77,9 @@ def unseen() -> dict[str, list[float]]:
 
 def plan_ms() -> tuple[float, float]:
     """Return the median and the longest time of a plan that nothing has cached; best of five."""
-    cached = [f for module in (kv_cache, ranks, speed, weights) for f in vars(module).values()
-              if hasattr(f, "cache_clear")]
+    cached = [
+        f for module in (kv_cache, ranks, speed, weights) for f in vars(module).values() if hasattr(f, "cache_clear")
+    ]
     times = []
     for run in runs():
         best = float("inf")
@@ -93,30 +104,49 @@ def settings_of(run: dict) -> str:
 def table(data: list[dict]) -> str:
     """Return the Markdown report."""
     median, longest = plan_ms()
-    lines = ["# Accuracy of `workshop plan`", "",
-             "vLLM 0.25.1 on 1 to 4 × H200, dummy weights, LLM() defaults where no setting is named. Errors in "
-             "percent of "
-             "what vLLM printed.", "", f"A plan takes {median:.1f} ms in the median, {longest:.1f} ms at most.", "",
-             "| | median | worst |", "|---|---:|---:|",
-             f"| KV-cache tokens, ours | {summary([r['ours'] for r in data])} |"]
+    lines = [
+        "# Accuracy of `workshop plan`",
+        "",
+        "vLLM 0.25.1 on 1 to 4 × H200, dummy weights, LLM() defaults where no setting is named. Errors in "
+        "percent of "
+        "what vLLM printed.",
+        "",
+        f"A plan takes {median:.1f} ms in the median, {longest:.1f} ms at most.",
+        "",
+        "| | median | worst |",
+        "|---|---:|---:|",
+        f"| KV-cache tokens, ours | {summary([r['ours'] for r in data])} |",
+    ]
     for name in PEERS:
         lines.append(f"| KV-cache tokens, {name} | {summary([r['peers'][name] for r in data])} |")
-    lines += [f"| weights, ours | {summary([r['weights'] for r in data])} |",
-              f"| single-stream tokens/s, ours | {summary([r['speed'] for r in data if 'speed' in r])} |", "",
-              "| model | settings | tokens vLLM printed | ours | error | " + " | ".join(PEERS) + " | weights | "
-                                                                                                 "tokens/s |",
-              "|---|---|---:|---:|---:|" + "---:|" * len(PEERS) + "---:|---:|"]
+    lines += [
+        f"| weights, ours | {summary([r['weights'] for r in data])} |",
+        f"| single-stream tokens/s, ours | {summary([r['speed'] for r in data if 'speed' in r])} |",
+        "",
+        "| model | settings | tokens vLLM printed | ours | error | " + " | ".join(PEERS) + " | weights | tokens/s |",
+        "|---|---|---:|---:|---:|" + "---:|" * len(PEERS) + "---:|---:|",
+    ]
     for r in data:
         peers = " | ".join(f"{r['peers'][n]:+.1f}" for n in PEERS)
         speed = f"{r['speed']:+.1f}" if "speed" in r else ""
-        lines.append(f"| {r['run']['model']} | {settings_of(r['run'])} | {r['tokens']:,} | {r['predicted']:,} | "
-                     f"{r['ours']:+.2f} | {peers} | {r['weights']:+.2f} | {speed} |")
-    lines += ["", "Before the formulas had seen them (memory left for KV cache, median and worst error): " + "; ".join(
-        f"{name} set of {len(errors)} runs {summary(errors).replace(' | ', ' and ')} %"
-        for name, errors in unseen().items())
-        + ".", "", "Peers by their published formulas (workshop/plan/calculators.py): llm-d-planner's constants are "
-                   "for vLLM "
-              "0.19 on H100; neither it nor the others know sliding windows or an FP8 KV cache.", ""]
+        lines.append(
+            f"| {r['run']['model']} | {settings_of(r['run'])} | {r['tokens']:,} | {r['predicted']:,} | "
+            f"{r['ours']:+.2f} | {peers} | {r['weights']:+.2f} | {speed} |"
+        )
+    lines += [
+        "",
+        "Before the formulas had seen them (memory left for KV cache, median and worst error): "
+        + "; ".join(
+            f"{name} set of {len(errors)} runs {summary(errors).replace(' | ', ' and ')} %"
+            for name, errors in unseen().items()
+        )
+        + ".",
+        "",
+        "Peers by their published formulas (workshop/plan/calculators.py): llm-d-planner's constants are "
+        "for vLLM "
+        "0.19 on H100; neither it nor the others know sliding windows or an FP8 KV cache.",
+        "",
+    ]
     return "\n".join(lines)
 
 
@@ -129,14 +159,28 @@ def plot(data: list[dict], path: Path) -> None:
 
     labels = [f"{r['run']['model']} · {settings_of(r['run'])}".replace(" · —", "") for r in data]
     figure, axes = plt.subplots(figsize=(9, 0.3 * len(data) + 1.4))
-    series = {"rule of thumb": ("#bbbbbb", "D"),
-              "weights + KV only": ("#e0a030", "s"), "llm-d-planner": ("#5b8db8", "^")}
+    series = {
+        "rule of thumb": ("#bbbbbb", "D"),
+        "weights + KV only": ("#e0a030", "s"),
+        "llm-d-planner": ("#5b8db8", "^"),
+    }
     for name, (colour, marker) in series.items():
-        axes.scatter([max(0.003, abs(r["peers"][name])) for r in data], range(len(data)), color=colour, marker=marker,
-                     label=name, s=26)
-    axes.scatter([max(0.003, abs(r["ours"])) for r in data], range(len(data)), color="#1b7a3d", label="workshop "
-                                                                                                      "plan", s=34,
-                 zorder=3)
+        axes.scatter(
+            [max(0.003, abs(r["peers"][name])) for r in data],
+            range(len(data)),
+            color=colour,
+            marker=marker,
+            label=name,
+            s=26,
+        )
+    axes.scatter(
+        [max(0.003, abs(r["ours"])) for r in data],
+        range(len(data)),
+        color="#1b7a3d",
+        label="workshop plan",
+        s=34,
+        zorder=3,
+    )
     axes.axvline(1, color="#888888", linewidth=0.8, linestyle="--")
     axes.set_xscale("log")
     axes.set_xticks([0.003, 0.01, 0.1, 1, 10, 100], ["exact", "0.01", "0.1", "1", "10", "100"])

@@ -40,8 +40,12 @@ def main() -> None:
             engine_args += ["--load-format", "dummy"]
         began = time.perf_counter()
         llm = offline.start(local.resolve_model(model)[0], ("--no-enable-prefix-caching", *engine_args))
-        found = {"model": asked.dummy or asked.model or local.TEACHING_MODEL, "rows": asked.rows,
-                 "start_s": round(time.perf_counter() - began, 1), **compare(llm, asked, Path(temporary))}
+        found = {
+            "model": asked.dummy or asked.model or local.TEACHING_MODEL,
+            "rows": asked.rows,
+            "start_s": round(time.perf_counter() - began, 1),
+            **compare(llm, asked, Path(temporary)),
+        }
         offline.stop(llm)
     print(json.dumps(found, indent=1))
 
@@ -52,15 +56,21 @@ def compare(llm, asked: argparse.Namespace, folder: Path) -> dict:
 
     def theirs(work: list[tuple[str, int]], number: int) -> float:
         began = time.perf_counter()
-        llm.generate([prompt for prompt, _ in work],
-                     [SamplingParams(max_tokens=count, min_tokens=count, ignore_eos=True) for _, count in work],
-                     use_tqdm=False)
+        llm.generate(
+            [prompt for prompt, _ in work],
+            [SamplingParams(max_tokens=count, min_tokens=count, ignore_eos=True) for _, count in work],
+            use_tqdm=False,
+        )
         return time.perf_counter() - began
 
     def ours(work: list[tuple[str, int]], number: int) -> float:
         rows, out = folder / f"{number}.jsonl", folder / f"{number}.out.jsonl"
-        rows.write_text("".join(json.dumps({"prompt": prompt, "max_tokens": count, "min_tokens": count,
-                                            "ignore_eos": True}) + "\n" for prompt, count in work))
+        rows.write_text(
+            "".join(
+                json.dumps({"prompt": prompt, "max_tokens": count, "min_tokens": count, "ignore_eos": True}) + "\n"
+                for prompt, count in work
+            )
+        )
         began = time.perf_counter()
         summary = offline.run_offline(rows, out, llm=llm)
         seconds = time.perf_counter() - began
@@ -75,9 +85,11 @@ def compare(llm, asked: argparse.Namespace, folder: Path) -> dict:
         for name, way in [("run_offline", ours), ("LLM.generate", theirs)][:: -1 if number % 2 else 1]:
             speeds[name].append(tokens / way(work, number))
     ratio = statistics.median(mine / other for mine, other in zip(*speeds.values(), strict=True))
-    return {"ratio_to_llm_generate": round(ratio, 3),
-            "tokens_per_s": {name: [round(each) for each in found] for name, found in speeds.items()}}
+    return {
+        "ratio_to_llm_generate": round(ratio, 3),
+        "tokens_per_s": {name: [round(each) for each in found] for name, found in speeds.items()},
+    }
 
 
-if __name__ == "__main__":      # the engine is a process of its own, which reads this file again
+if __name__ == "__main__":  # the engine is a process of its own, which reads this file again
     main()

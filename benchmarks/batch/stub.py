@@ -14,9 +14,11 @@ import itertools
 import json
 import random
 
-METRICS = ('vllm:num_requests_running{{engine="0",model_name="{0}"}} {1}\n'
-           'vllm:num_requests_waiting{{engine="0",model_name="{0}"}} 0\n'
-           'vllm:kv_cache_usage_perc{{engine="0",model_name="{0}"}} 0.1\n')
+METRICS = (
+    'vllm:num_requests_running{{engine="0",model_name="{0}"}} {1}\n'
+    'vllm:num_requests_waiting{{engine="0",model_name="{0}"}} 0\n'
+    'vllm:kv_cache_usage_perc{{engine="0",model_name="{0}"}} 0.1\n'
+)
 REASONS = {200: b"OK", 404: b"Not Found", 500: b"Internal Server Error"}
 
 
@@ -34,10 +36,10 @@ class Stub(asyncio.Protocol):
         while (end := self.buffer.find(b"\r\n\r\n")) >= 0:
             head = self.buffer[:end]
             at = head.lower().find(b"content-length:")
-            size = int(head[at + 15:].split(b"\r\n", 1)[0]) if at >= 0 else 0
+            size = int(head[at + 15 :].split(b"\r\n", 1)[0]) if at >= 0 else 0
             if len(self.buffer) < end + 4 + size:
                 return
-            body, self.buffer = self.buffer[end + 4:end + 4 + size], self.buffer[end + 4 + size:]
+            body, self.buffer = self.buffer[end + 4 : end + 4 + size], self.buffer[end + 4 + size :]
             self.request(head.split(b" ", 2)[1], body)
 
     def request(self, path: bytes, body: bytes) -> None:
@@ -55,17 +57,39 @@ class Stub(asyncio.Protocol):
         Stub.running -= 1
         asked = json.loads(body)
         text = str(asked.get("prompt") or asked["messages"][-1]["content"])[:40]
-        choices = [{"index": number, "text": f" {text}", "message": {"role": "assistant", "content": text},
-                    "logprobs": None, "finish_reason": "length", "stop_reason": None}
-                   for number in range(asked.get("n") or 1)]
-        self.answer(200, json.dumps({
-            "id": f"cmpl-{next(self.served)}", "object": "text_completion", "created": 0, "model": asked["model"],
-            "choices": choices, "usage": {"prompt_tokens": 8, "total_tokens": 24, "completion_tokens": 16}}).encode())
+        choices = [
+            {
+                "index": number,
+                "text": f" {text}",
+                "message": {"role": "assistant", "content": text},
+                "logprobs": None,
+                "finish_reason": "length",
+                "stop_reason": None,
+            }
+            for number in range(asked.get("n") or 1)
+        ]
+        self.answer(
+            200,
+            json.dumps(
+                {
+                    "id": f"cmpl-{next(self.served)}",
+                    "object": "text_completion",
+                    "created": 0,
+                    "model": asked["model"],
+                    "choices": choices,
+                    "usage": {"prompt_tokens": 8, "total_tokens": 24, "completion_tokens": 16},
+                }
+            ).encode(),
+        )
 
     def other(self, path: bytes) -> tuple[int, bytes]:
         if path.endswith(b"/models"):
-            return 200, json.dumps({"object": "list", "data": [{"id": self.settings.model, "object": "model",
-                                                                "root": self.settings.model}]}).encode()
+            return 200, json.dumps(
+                {
+                    "object": "list",
+                    "data": [{"id": self.settings.model, "object": "model", "root": self.settings.model}],
+                }
+            ).encode()
         if path.endswith(b"/metrics"):
             return 200, METRICS.format(self.settings.model, Stub.running).encode()
         if path.endswith(b"/version"):
@@ -74,8 +98,10 @@ class Stub(asyncio.Protocol):
 
     def answer(self, status: int, body: bytes) -> None:
         if not self.transport.is_closing():
-            self.transport.write(b"HTTP/1.1 %d %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s"
-                                 % (status, REASONS[status], len(body), body))
+            self.transport.write(
+                b"HTTP/1.1 %d %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s"
+                % (status, REASONS[status], len(body), body)
+            )
 
 
 async def serve(port: int) -> None:

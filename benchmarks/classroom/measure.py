@@ -40,9 +40,15 @@ def main() -> None:
                 print(f"{count}: {reports[-1]}", flush=True)
         finally:
             supervise.stop(record.name)
-    facts = {"date": datetime.now(UTC).date().isoformat(), "processor": processor(), "cpus": os.cpu_count(),
-             "load_before": [round(each, 2) for each in LOAD], "python": platform.python_version(),
-             "vllm_version": record.vllm_version, "model": record.model}
+    facts = {
+        "date": datetime.now(UTC).date().isoformat(),
+        "processor": processor(),
+        "cpus": os.cpu_count(),
+        "load_before": [round(each, 2) for each in LOAD],
+        "python": platform.python_version(),
+        "vllm_version": record.vllm_version,
+        "model": record.model,
+    }
     results = [{**report.to_dict(), "url": "local"} for report in reports]
     RESULTS.write_text(json.dumps({**facts, "classes": results}, indent=1) + "\n", encoding="utf-8")
 

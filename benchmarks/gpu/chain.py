@@ -32,9 +32,15 @@ sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks" / "sampling")]
 import dummy  # noqa: E402
 
 os.environ["PYTHONPATH"] = f"{ROOT}:{os.environ.get('PYTHONPATH', '')}"
-TRUTH = ("everything off", "top_k 20, temperature 1.5", "top_p 0.9, temperature 0.6", "min_p 0.05, temperature 1.6",
-         "top_k 30, top_p 0.8, temperature 1.5", "frequency_penalty -2, temperature 0.7, top_k 4",
-         "repetition_penalty 0.6, temperature 1.3")
+TRUTH = (
+    "everything off",
+    "top_k 20, temperature 1.5",
+    "top_p 0.9, temperature 0.6",
+    "min_p 0.05, temperature 1.6",
+    "top_k 30, top_p 0.8, temperature 1.5",
+    "frequency_penalty -2, temperature 0.7, top_k 4",
+    "repetition_penalty 0.6, temperature 1.3",
+)
 
 
 class Chain:
@@ -86,8 +92,10 @@ class Chain:
             (self.out / "server.log").write_bytes(Path(record.log).read_bytes())
         with self.step("reconcile") as result:
             said = json.loads(self.workshop("reconcile", str(self.out / "server.log"), "--json"))
-            result["rows"] = [{key: row[key] for key in ("quantity", "predicted", "actual", "unit", "error_percent")}
-                              for row in said["rows"]]
+            result["rows"] = [
+                {key: row[key] for key in ("quantity", "predicted", "actual", "unit", "error_percent")}
+                for row in said["rows"]
+            ]
 
     def use(self) -> None:
         """Use the server."""
@@ -123,8 +131,9 @@ class Chain:
     def input(self, name: str, rows: int) -> Path:
         """Write prompts that differ."""
         path = self.out / name
-        path.write_text("".join(json.dumps({"custom_id": f"row-{n}", "prompt": self.prompt(n)}) + "\n"
-                                for n in range(rows)))
+        path.write_text(
+            "".join(json.dumps({"custom_id": f"row-{n}", "prompt": self.prompt(n)}) + "\n" for n in range(rows))
+        )
         return path
 
     def batch(self) -> dict:
@@ -140,8 +149,9 @@ class Chain:
         """Kill a batch in its middle, run it again, and count."""
         rows, out = self.rows // 2, self.out / "killed.jsonl"
         words = ["batch", str(self.input("killed_prompts.jsonl", rows)), str(out), "--max-tokens", "32"]
-        process = subprocess.Popen([sys.executable, "-m", "workshop", *words], stdout=subprocess.DEVNULL,
-                                   stderr=subprocess.DEVNULL)
+        process = subprocess.Popen(
+            [sys.executable, "-m", "workshop", *words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
         before = 0
         while process.poll() is None and before < rows // 8:
             time.sleep(0.02)
@@ -163,8 +173,10 @@ def without_key(llm) -> dict:
     """Ask every kind of path without the key: only /health may answer."""
     import requests
 
-    codes = {path: requests.get(llm.root + path, timeout=20).status_code
-             for path in ("/health", "/v1/models", "/metrics", "/version", "/openapi.json")}
+    codes = {
+        path: requests.get(llm.root + path, timeout=20).status_code
+        for path in ("/health", "/v1/models", "/metrics", "/version", "/openapi.json")
+    }
     assert codes.pop("/health") == 200 and set(codes.values()) == {401}, codes
     return {"without_key": codes}
 
@@ -175,8 +187,11 @@ def explorer(llm, prompt: str, pictures_at_least: int) -> dict:
 
     widget = SamplingExplorer(llm, prompt)
     pictures, steps = set(), []
-    for name, value in [*(("temperature", 0.1 * n) for n in range(1, 20)), *(("top_k", n) for n in range(1, 20)),
-                        *(("top_p", 0.05 * n) for n in range(1, 20))]:
+    for name, value in [
+        *(("temperature", 0.1 * n) for n in range(1, 20)),
+        *(("top_k", n) for n in range(1, 20)),
+        *(("top_p", 0.05 * n) for n in range(1, 20)),
+    ]:
         began = time.perf_counter()
         widget.sliders[name].value = value
         steps.append(1000 * (time.perf_counter() - began))
@@ -187,8 +202,11 @@ def explorer(llm, prompt: str, pictures_at_least: int) -> dict:
     asked = (time.perf_counter() - began) / 8
     widget.step_back()
     assert len(pictures) >= pictures_at_least and len(widget.output) == 7 and not widget.banner.value
-    return {"slider_step_ms": {"p50": round(statistics.median(steps), 2), "max": round(max(steps), 2)},
-            "sampled_token_ms": round(1000 * asked, 1), "tokens_seen": len(widget.result.probabilities)}
+    return {
+        "slider_step_ms": {"p50": round(statistics.median(steps), 2), "max": round(max(steps), 2)},
+        "sampled_token_ms": round(1000 * asked, 1),
+        "tokens_seen": len(widget.result.probabilities),
+    }
 
 
 def viewer(llm) -> dict:
@@ -208,15 +226,23 @@ def truth_test(llm) -> dict:
     from workshop.launch import machine
 
     server, compute = truth.Server(llm), on_gpu if machine.gpus() else truth.ours
-    outcomes = [truth.compare(server, case, prompt, compute) for case in truth.CASES if case.name in TRUTH
-                for prompt in truth.PROMPTS]
+    outcomes = [
+        truth.compare(server, case, prompt, compute)
+        for case in truth.CASES
+        if case.name in TRUTH
+        for prompt in truth.PROMPTS
+    ]
     most = max(outcomes, key=lambda one: one.evidence)
     assert not most.alarm, [asdict(one) for one in outcomes if one.alarm]
     wrong_case, wrong = truth.WRONG["top_k and top_p before temperature"]
     case = next(case for case in truth.CASES if case.name == wrong_case)
     found_out = sum(truth.compare(server, case, prompt, wrong).alarm for prompt in truth.PROMPTS)
-    return {"compared": len(outcomes), "evidence_of_alarm": most.evidence, "of": most.case,
-            "wrong_order_found_out": f"{found_out} of {len(truth.PROMPTS)}"}
+    return {
+        "compared": len(outcomes),
+        "evidence_of_alarm": most.evidence,
+        "of": most.case,
+        "wrong_order_found_out": f"{found_out} of {len(truth.PROMPTS)}",
+    }
 
 
 def facts() -> dict:
@@ -224,8 +250,13 @@ def facts() -> dict:
     from workshop.launch import machine
     from workshop.launch.vllm_main import installed
 
-    return {"date": datetime.now(UTC).date().isoformat(), "vllm_version": installed()[1],
-            "gpus": [str(each) for each in machine.gpus()], "cpus": os.cpu_count(), "python": platform.python_version()}
+    return {
+        "date": datetime.now(UTC).date().isoformat(),
+        "vllm_version": installed()[1],
+        "gpus": [str(each) for each in machine.gpus()],
+        "cpus": os.cpu_count(),
+        "python": platform.python_version(),
+    }
 
 
 def main() -> None:

@@ -7,7 +7,7 @@ import re
 from collections import Counter, defaultdict
 from pathlib import Path
 
-KINDS = (   # the first pattern that a kernel's name matches says what it does
+KINDS = (  # the first pattern that a kernel's name matches says what it does
     ("all-reduce", r"cross_device_reduce|allreduce|all_reduce|ncclDevKernel|AllReduce"),
     ("attention", r"flash|FlashAttn|attn|paged|prepare_varlen"),
     ("KV cache write", r"reshape_and_cache|concat_and_cache"),
@@ -30,10 +30,14 @@ def kernel_times(folder: Path, steps: int = 16) -> dict:
     Keys: step_ms (from one step's first kernel to the next one's), busy_ms (some kernel runs), idle_ms, by_kind
     {kind: [ms, kernels]}, top [[name, ms, kernels]]. A step ends where a sampling kernel (argmax) ran.
     """
-    traces = sorted(p for p in folder.rglob("*.json") if re.search(r"rank[-_.]?0|dp0.*tp0|rank0", p.name)) \
-        or sorted(folder.rglob("*.json"))
-    events = [e for e in json.loads(traces[0].read_text())["traceEvents"]
-              if e.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset") and "dur" in e]
+    traces = sorted(p for p in folder.rglob("*.json") if re.search(r"rank[-_.]?0|dp0.*tp0|rank0", p.name)) or sorted(
+        folder.rglob("*.json")
+    )
+    events = [
+        e
+        for e in json.loads(traces[0].read_text())["traceEvents"]
+        if e.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset") and "dur" in e
+    ]
     events.sort(key=lambda e: e["ts"])
     ends = [e["ts"] + e["dur"] for e in events if "argmax" in e["name"].lower()]
     if len(ends) < 3:
@@ -56,6 +60,12 @@ def kernel_times(folder: Path, steps: int = 16) -> dict:
         return [[key, round(us / steps / 1e3, 4), round(count / steps, 1)] for key, (us, count) in ranked]
 
     step = (end - begin) / steps / 1e3
-    return {"trace": traces[0].name, "steps": steps, "step_ms": round(step, 4), "busy_ms": round(busy / steps / 1e3, 4),
-            "idle_ms": round(step - busy / steps / 1e3, 4),
-            "by_kind": {key: [ms, count] for key, ms, count in per_step(by_kind)}, "top": per_step(by_name)[:24]}
+    return {
+        "trace": traces[0].name,
+        "steps": steps,
+        "step_ms": round(step, 4),
+        "busy_ms": round(busy / steps / 1e3, 4),
+        "idle_ms": round(step - busy / steps / 1e3, 4),
+        "by_kind": {key: [ms, count] for key, ms, count in per_step(by_kind)},
+        "top": per_step(by_name)[:24],
+    }

@@ -30,10 +30,16 @@ from kernels import kernel_times
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[1]))
 ENVIRONMENT = {
-    "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "VLLM_USE_FLASHINFER_SAMPLER": "0",
+    "HF_HUB_OFFLINE": "1",
+    "VLLM_NO_USAGE_STATS": "1",
+    "VLLM_USE_FLASHINFER_SAMPLER": "0",
     # NVLink multicast stays off: on a host that others share, a program that uses it can take the GPUs out of service.
-    "VLLM_ALLREDUCE_USE_SYMM_MEM": "0", "NCCL_NVLS_ENABLE": "0", "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1",
-    "NVSHMEM_DISABLE_NVLS": "1", "VLLM_FLASHINFER_ALLREDUCE_BACKEND": "trtllm", "FLASHINFER_CUDA_ARCH_LIST": "9.0a",
+    "VLLM_ALLREDUCE_USE_SYMM_MEM": "0",
+    "NCCL_NVLS_ENABLE": "0",
+    "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1",
+    "NVSHMEM_DISABLE_NVLS": "1",
+    "VLLM_FLASHINFER_ALLREDUCE_BACKEND": "trtllm",
+    "FLASHINFER_CUDA_ARCH_LIST": "9.0a",
 }
 PATTERNS = {
     "weights_gib_per_gpu": r"Model loading took ([\d.]+) GiB",
@@ -64,7 +70,7 @@ def model_folder(job: dict, out: Path) -> Path:
 @contextlib.contextmanager
 def turn(out: Path) -> Iterator[None]:
     """Hold the GPUs for one measurement: jobs that share them wait until all have started, then take turns."""
-    if "WORKSHOP_MEASURE_JOBS" not in os.environ:      # GPUs of its own: nobody to wait for
+    if "WORKSHOP_MEASURE_JOBS" not in os.environ:  # GPUs of its own: nobody to wait for
         yield
         return
     (out / f"{os.environ['WORKSHOP_MEASURE_NAME']}.ready").touch()
@@ -81,12 +87,23 @@ def engine(job: dict, out: Path):
 
     extra = dict(job.get("extra", {}))
     if job.get("profile"):
-        extra["profiler_config"] = {"profiler": "torch", "torch_profiler_dir": str(out / "trace" / job["name"]),
-                                    "torch_profiler_with_stack": False, "torch_profiler_use_gzip": False}
+        extra["profiler_config"] = {
+            "profiler": "torch",
+            "torch_profiler_dir": str(out / "trace" / job["name"]),
+            "torch_profiler_with_stack": False,
+            "torch_profiler_use_gzip": False,
+        }
     extra.setdefault("skip_tokenizer_init", True)
-    return LLM(model=str(model_folder(job, out)), load_format="dummy", max_model_len=job.get("max_model_len"),
-               tensor_parallel_size=job.get("tp", 1), pipeline_parallel_size=job.get("pp", 1),
-               enable_prefix_caching=False, worker_extension_cls="measure_worker.MemoryReport", **extra)
+    return LLM(
+        model=str(model_folder(job, out)),
+        load_format="dummy",
+        max_model_len=job.get("max_model_len"),
+        tensor_parallel_size=job.get("tp", 1),
+        pipeline_parallel_size=job.get("pp", 1),
+        enable_prefix_caching=False,
+        worker_extension_cls="measure_worker.MemoryReport",
+        **extra,
+    )
 
 
 def speeds(llm, batches: list[int]) -> dict:
@@ -123,8 +140,9 @@ def run_one(job: dict, out: Path) -> None:
         if job.get("speed", True):
             result |= speeds(llm, job.get("batches", [16, 64]))
         if "speculative_config" in job.get("extra", {}):
-            result["speculation"] = {m.name: m.value for m in llm.get_metrics()
-                                     if "spec_decode" in m.name and hasattr(m, "value")}
+            result["speculation"] = {
+                m.name: m.value for m in llm.get_metrics() if "spec_decode" in m.name and hasattr(m, "value")
+            }
         print("RESULT " + json.dumps(result), flush=True)
         if job.get("profile"):
             llm.start_profile()
@@ -154,15 +172,26 @@ def collect(job: dict, out: Path, seconds: float) -> dict:
 
 
 def start(job: dict, out: Path, gpus: list[int]) -> subprocess.Popen:
-    env = {**os.environ, **ENVIRONMENT, "CUDA_VISIBLE_DEVICES": ",".join(map(str, gpus)),
-           "WORKSHOP_MEASURE_OUT": str(out / job["name"]), "WORKSHOP_MEASURE_TRACE": "1" if job.get("trace") else "0",
-           "WORKSHOP_MEASURE_STOP": "0" if job.get("speed", True) else "1",
-           "VLLM_LOGGING_LEVEL": "DEBUG" if job.get("debug") else "INFO",
-           "PYTHONPATH": f"{HERE}:{os.environ.get('PYTHONPATH', '')}",
-           "VLLM_CACHE_ROOT": str(out / "cache" / job["name"]), **job.get("env", {})}
+    env = {
+        **os.environ,
+        **ENVIRONMENT,
+        "CUDA_VISIBLE_DEVICES": ",".join(map(str, gpus)),
+        "WORKSHOP_MEASURE_OUT": str(out / job["name"]),
+        "WORKSHOP_MEASURE_TRACE": "1" if job.get("trace") else "0",
+        "WORKSHOP_MEASURE_STOP": "0" if job.get("speed", True) else "1",
+        "VLLM_LOGGING_LEVEL": "DEBUG" if job.get("debug") else "INFO",
+        "PYTHONPATH": f"{HERE}:{os.environ.get('PYTHONPATH', '')}",
+        "VLLM_CACHE_ROOT": str(out / "cache" / job["name"]),
+        **job.get("env", {}),
+    }
     with open(out / f"{job['name']}.log", "wb") as log:
-        return subprocess.Popen([sys.executable, __file__, "--one", json.dumps(job), str(out)], stdout=log, stderr=log,
-                                env=env, start_new_session=True)
+        return subprocess.Popen(
+            [sys.executable, __file__, "--one", json.dumps(job), str(out)],
+            stdout=log,
+            stderr=log,
+            env=env,
+            start_new_session=True,
+        )
 
 
 def run_together(jobs: list[dict], out: Path, budget_s: float) -> None:
@@ -170,13 +199,20 @@ def run_together(jobs: list[dict], out: Path, budget_s: float) -> None:
     out.mkdir(parents=True, exist_ok=True)
     began, running = time.time(), []
     for number, job in enumerate(jobs):
-        job = {**job, "env": {"VLLM_PORT": str(21000 + 200 * number), "WORKSHOP_MEASURE_JOBS": str(len(jobs)),
-                              "WORKSHOP_MEASURE_NAME": job["name"], **job.get("env", {})}}
+        job = {
+            **job,
+            "env": {
+                "VLLM_PORT": str(21000 + 200 * number),
+                "WORKSHOP_MEASURE_JOBS": str(len(jobs)),
+                "WORKSHOP_MEASURE_NAME": job["name"],
+                **job.get("env", {}),
+            },
+        }
         running.append((job, start(job, out, list(range(job.get("tp", 1) * job.get("pp", 1))))))
     while running and time.time() - began < budget_s:
         for item in [item for item in running if item[1].poll() is not None]:
             running.remove(item)
-            (out / f"{item[0]['name']}.ready").touch()      # also of a job that failed: the others do not wait for it
+            (out / f"{item[0]['name']}.ready").touch()  # also of a job that failed: the others do not wait for it
             report(item[0], out, began, began)
         time.sleep(0.5)
     for job, process in running:
@@ -203,7 +239,7 @@ def run_all(jobs: list[dict], out: Path, budget_s: float) -> None:
             need = job.get("tp", 1) * job.get("pp", 1)
             if need > len(free):
                 if need > 1:
-                    break          # keep the order: a large job waits for GPUs instead of starving
+                    break  # keep the order: a large job waits for GPUs instead of starving
                 continue
             gpus = sorted(free)[:need]
             free -= set(gpus)

@@ -22,11 +22,15 @@ _loaded: dict = {}
 def _memory() -> dict:
     free, total = torch.cuda.mem_get_info()
     stats = torch.cuda.memory_stats()
-    return {"free": free, "total": total, "reserved": stats.get("reserved_bytes.all.current", 0),
-            "allocated": stats.get("allocated_bytes.all.current", 0),
-            "requested": stats.get("requested_bytes.all.current", 0),
-            "peak": stats.get("allocated_bytes.all.peak", 0),
-            "non_torch": total - free - stats.get("reserved_bytes.all.current", 0)}
+    return {
+        "free": free,
+        "total": total,
+        "reserved": stats.get("reserved_bytes.all.current", 0),
+        "allocated": stats.get("allocated_bytes.all.current", 0),
+        "requested": stats.get("requested_bytes.all.current", 0),
+        "peak": stats.get("allocated_bytes.all.peak", 0),
+        "non_torch": total - free - stats.get("reserved_bytes.all.current", 0),
+    }
 
 
 def _where(frames: list[dict]) -> list[str]:
@@ -54,14 +58,16 @@ def _peak(events: list[dict]) -> dict:
         if total > best:
             best, at = total, i
     live = {}
-    for e in events[:at + 1]:
+    for e in events[: at + 1]:
         if e["action"] == "alloc":
             live[e["addr"]] = e
         elif e["action"] == "free_completed":
             live.pop(e["addr"], None)
     big = sorted(live.values(), key=lambda e: -e["size"])
-    return {"bytes": best, "tensors": [{"bytes": e["size"], "where": _where(e["frames"])}
-                                       for e in big if e["size"] >= 1 << 20]}
+    return {
+        "bytes": best,
+        "tensors": [{"bytes": e["size"], "where": _where(e["frames"])} for e in big if e["size"] >= 1 << 20],
+    }
 
 
 def _load_model(self: Worker, **kwargs) -> None:
@@ -102,12 +108,17 @@ def _determine_available_memory(self: Worker) -> int:
     self.model_runner.profile_run = profile_run
     snapshot = self.init_snapshot
     report |= {
-        "total": snapshot.total_memory, "init_free": snapshot.free_memory, "init_non_torch": snapshot.non_torch_memory,
-        "requested": self.requested_memory, "weights": self.model_runner.model_memory_usage,
+        "total": snapshot.total_memory,
+        "init_free": snapshot.free_memory,
+        "init_non_torch": snapshot.non_torch_memory,
+        "requested": self.requested_memory,
+        "weights": self.model_runner.model_memory_usage,
         "activation_peak": getattr(self, "peak_activation_memory", None),
         "non_torch": getattr(self, "non_torch_memory", None),
-        "cudagraph_estimate": getattr(self, "cudagraph_memory_estimate", None), "available": available,
-        "after": _memory(), "load": _loaded,
+        "cudagraph_estimate": getattr(self, "cudagraph_memory_estimate", None),
+        "available": available,
+        "after": _memory(),
+        "load": _loaded,
     }
     with open(f"{os.environ['WORKSHOP_MEASURE_OUT']}.rank{self.rank}.json", "w") as f:
         json.dump(report, f)

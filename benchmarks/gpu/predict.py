@@ -1,6 +1,6 @@
 """Write down what the plan says of jobs before they are measured.
 
-    python benchmarks/gpu/predict.py JOBS.json … > before.json
+python benchmarks/gpu/predict.py JOBS.json … > before.json
 """
 
 from __future__ import annotations

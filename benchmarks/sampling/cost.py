@@ -1,6 +1,6 @@
 """What one step of the explorer's sliders costs: in the kernel, and to the screen of a real JupyterLab.
 
-    python benchmarks/sampling/cost.py          # needs chromium and playwright; no server; writes cost.json, docs
+python benchmarks/sampling/cost.py          # needs chromium and playwright; no server; writes cost.json, docs
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from workshop.use.sampling import model_step, pipeline
 from workshop.use.sampling_settings import Settings
 
 VOCABULARIES = (20, 8192, 32_000)
-BUSY = Settings(temperature=1.2, top_k=100, top_p=0.95, min_p=0.001, frequency_penalty=0.5)   # every step at work
+BUSY = Settings(temperature=1.2, top_k=100, top_p=0.95, min_p=0.001, frequency_penalty=0.5)  # every step at work
 STEPS = 40
 NOTEBOOK = """import sys; sys.path.insert(0, {folder!r})
 from cost import explorer
@@ -81,8 +81,12 @@ def kernel_ms(size: int) -> dict[str, float]:
         start = time.process_time()
         pipeline(logprobs, one.settings, output_tokens=one.output, model=model_step(logprobs))
         sums.append(1e3 * (time.process_time() - start))
-    return {"tokens": size, "step_ms": statistics.median(steps), "slowest_ms": max(steps),
-            "arithmetic_ms": statistics.median(sums)}
+    return {
+        "tokens": size,
+        "step_ms": statistics.median(steps),
+        "slowest_ms": max(steps),
+        "arithmetic_ms": statistics.median(sums),
+    }
 
 
 def screen_ms() -> dict[str, float]:
@@ -90,11 +94,18 @@ def screen_ms() -> dict[str, float]:
     from playwright.sync_api import sync_playwright
 
     with tempfile.TemporaryDirectory() as folder:
-        cell = {"cell_type": "code", "execution_count": None, "metadata": {}, "outputs": [], "id": "a",
-                "source": NOTEBOOK.format(folder=str(Path(__file__).parent))}
+        cell = {
+            "cell_type": "code",
+            "execution_count": None,
+            "metadata": {},
+            "outputs": [],
+            "id": "a",
+            "source": NOTEBOOK.format(folder=str(Path(__file__).parent)),
+        }
         kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
-        Path(folder, "a.ipynb").write_text(json.dumps(
-            {"cells": [cell], "metadata": {"kernelspec": kernel}, "nbformat": 4, "nbformat_minor": 5}))
+        Path(folder, "a.ipynb").write_text(
+            json.dumps({"cells": [cell], "metadata": {"kernelspec": kernel}, "nbformat": 4, "nbformat_minor": 5})
+        )
         lab, url = _start_lab(folder)
         try:
             with sync_playwright() as playwright:
@@ -108,13 +119,33 @@ def _start_lab(folder: str) -> tuple[subprocess.Popen, str]:
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         port = found.getsockname()[1]
-    private = {name: f"{folder}/{name.lower()}" for name in (
-        "JUPYTER_CONFIG_DIR", "JUPYTERLAB_WORKSPACES_DIR", "JUPYTERLAB_SETTINGS_DIR", "JUPYTER_RUNTIME_DIR")}
+    private = {
+        name: f"{folder}/{name.lower()}"
+        for name in (
+            "JUPYTER_CONFIG_DIR",
+            "JUPYTERLAB_WORKSPACES_DIR",
+            "JUPYTERLAB_SETTINGS_DIR",
+            "JUPYTER_RUNTIME_DIR",
+        )
+    }
     root = str(Path(__file__).parents[2])
     process = subprocess.Popen(
-        [sys.executable, "-m", "jupyterlab", "--no-browser", f"--ServerApp.port={port}", "--ServerApp.ip=127.0.0.1",
-         "--IdentityProvider.token=bench", f"--ServerApp.root_dir={folder}", "--allow-root", "--LabApp.news_url=None"],
-        env={**os.environ, **private, "PYTHONPATH": root}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        [
+            sys.executable,
+            "-m",
+            "jupyterlab",
+            "--no-browser",
+            f"--ServerApp.port={port}",
+            "--ServerApp.ip=127.0.0.1",
+            "--IdentityProvider.token=bench",
+            f"--ServerApp.root_dir={folder}",
+            "--allow-root",
+            "--LabApp.news_url=None",
+        ],
+        env={**os.environ, **private, "PYTHONPATH": root},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
     url = f"http://127.0.0.1:{port}/"
     for _ in range(300):
         try:
@@ -126,15 +157,18 @@ def _start_lab(folder: str) -> tuple[subprocess.Popen, str]:
 
 
 def _measure(playwright, address: str) -> dict[str, float]:
-    browser = playwright.chromium.launch(executable_path=os.environ.get("CHROMIUM", "/usr/bin/chromium"),
-                                         args=["--no-sandbox", "--disable-dev-shm-usage"])
+    browser = playwright.chromium.launch(
+        executable_path=os.environ.get("CHROMIUM", "/usr/bin/chromium"),
+        args=["--no-sandbox", "--disable-dev-shm-usage"],
+    )
     page = browser.new_page(viewport={"width": 1400, "height": 1300})
     page.goto(address)
     page.wait_for_selector(".jp-Notebook .jp-Cell", timeout=60_000)
-    page.wait_for_selector(".jp-NotebookPanel-toolbar .jp-Notebook-ExecutionIndicator[data-status=idle]",
-                           timeout=60_000)
+    page.wait_for_selector(
+        ".jp-NotebookPanel-toolbar .jp-Notebook-ExecutionIndicator[data-status=idle]", timeout=60_000
+    )
     handle = page.locator(".widget-slider .noUi-handle").first
-    for _ in range(20):   # cells run before the kernel is connected are dropped, or a dialog asks for one: ask again
+    for _ in range(20):  # cells run before the kernel is connected are dropped, or a dialog asks for one: ask again
         if page.locator(".jp-Dialog .jp-mod-accept").count():
             page.locator(".jp-Dialog .jp-mod-accept").first.click()
         page.get_by_role("menuitem", name="Run", exact=True).click()
@@ -154,13 +188,19 @@ def _measure(playwright, address: str) -> dict[str, float]:
 
 def table(kernel: list[dict], screen: dict) -> str:
     """Return the table of docs/sampling.md."""
-    lines = ["| tokens listed | arithmetic | one step in the kernel, CPU time | the slowest of 40 |",
-             "|---:|---:|---:|---:|"]
-    lines += [f"| {one['tokens']:,} | {one['arithmetic_ms']:.1f} ms | {one['step_ms']:.1f} ms | "
-              f"{one['slowest_ms']:.1f} ms |" for one in kernel]
-    to_screen = (f"To the screen of JupyterLab in Chromium, 8,192 tokens, from the key press to the frame with the new "
-                 f"bars: {screen['screen_ms']:.0f} ms (median of {screen['steps']} steps; slowest "
-                 f"{screen['slowest_ms']:.0f} ms). Every parameter switched on; two shared cores.")
+    lines = [
+        "| tokens listed | arithmetic | one step in the kernel, CPU time | the slowest of 40 |",
+        "|---:|---:|---:|---:|",
+    ]
+    lines += [
+        f"| {one['tokens']:,} | {one['arithmetic_ms']:.1f} ms | {one['step_ms']:.1f} ms | {one['slowest_ms']:.1f} ms |"
+        for one in kernel
+    ]
+    to_screen = (
+        f"To the screen of JupyterLab in Chromium, 8,192 tokens, from the key press to the frame with the new "
+        f"bars: {screen['screen_ms']:.0f} ms (median of {screen['steps']} steps; slowest "
+        f"{screen['slowest_ms']:.0f} ms). Every parameter switched on; two shared cores."
+    )
     return "\n".join([*lines, "", to_screen])
 
 

@@ -10,7 +10,7 @@ import math
 from collections.abc import Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 
-SMALLEST_CELL = 5   # tokens with fewer expected samples share a cell: fewer cells make sharper bounds
+SMALLEST_CELL = 5  # tokens with fewer expected samples share a cell: fewer cells make sharper bounds
 REST, NEVER = "rest", "never"
 
 
@@ -52,6 +52,7 @@ def group(counts: Mapping, expected: Mapping, true: Mapping | None = None, leave
                 cell = token if often else (REST if token in expected else NEVER)
                 found[cell] = found.get(cell, 0.0) + amount
         return found
+
     return Group(cells(counts), _scaled(cells(expected)), _scaled(cells(expected if true is None else true)))
 
 
@@ -89,7 +90,7 @@ def chance(x: float, freedom: int) -> float:
 def limit(alarm: float, freedom: int) -> float:
     """Return the evidence whose `chance` is `alarm`: less of it is no reason to doubt the distribution."""
     x = float(freedom) - math.log(alarm)
-    for _ in range(200):    # a contraction: its derivative is freedom / x < 1
+    for _ in range(200):  # a contraction: its derivative is freedom / x < 1
         x = freedom - math.log(alarm) + (freedom * math.log(x / freedom) if freedom else 0.0)
     return x
 
@@ -103,7 +104,15 @@ def missed(groups: Collection[Group], alarm: float) -> float:
     enough = limit(alarm, freedom(groups))
 
     def bound(s: float) -> float:
-        shared = ((one.samples, math.fsum(p ** (1 - s) * one.expected[cell] ** s for cell, p in one.true.items()
-                                          if cell in one.expected)) for one in groups)
+        shared = (
+            (
+                one.samples,
+                math.fsum(
+                    p ** (1 - s) * one.expected[cell] ** s for cell, p in one.true.items() if cell in one.expected
+                ),
+            )
+            for one in groups
+        )
         return s * enough + math.fsum(n * math.log(max(part, 1e-300)) for n, part in shared)
+
     return math.exp(min(0.0, *(bound(step / 50) for step in range(1, 50))))

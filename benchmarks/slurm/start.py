@@ -57,14 +57,20 @@ sys.exit(1)
 def ask(cluster: Cluster, url: str, key: str, model: str) -> None:
     """Return when the server completes a prompt; asked from the login node, by one process that stays."""
     enter = cluster._enter("login")
-    subprocess.run([*enter, sys.executable, "-c", ASK, url, model, str(LIMIT_S)], input=f"{key}\n", text=True,
-                   check=True, env=cluster._env())
+    subprocess.run(
+        [*enter, sys.executable, "-c", ASK, url, model, str(LIMIT_S)],
+        input=f"{key}\n",
+        text=True,
+        check=True,
+        env=cluster._env(),
+    )
 
 
 def idle(cluster: Cluster) -> None:
     """Wait until both nodes are free again."""
-    cluster.wait(lambda: cluster.run("login", "sinfo", "-h", "-o", "%T %D").strip() == "idle 2", 60,
-                 "nodes are not idle")
+    cluster.wait(
+        lambda: cluster.run("login", "sinfo", "-h", "-o", "%T %D").strip() == "idle 2", 60, "nodes are not idle"
+    )
 
 
 def bare(cluster: Cluster) -> float:
@@ -72,9 +78,23 @@ def bare(cluster: Cluster) -> float:
     script = cluster.course / "bare.sh"
     script.write_text(BARE.format(course=cluster.course, model=cluster.model, python=sys.executable))
     began = time.perf_counter()
-    process = subprocess.Popen([*cluster._enter("login"), "setpriv", "--reuid=7001", "--regid=7001", "--init-groups",
-                                "env", "-C", str(cluster.course), "bash", str(script)], env=cluster._env("teacher"),
-                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(
+        [
+            *cluster._enter("login"),
+            "setpriv",
+            "--reuid=7001",
+            "--regid=7001",
+            "--init-groups",
+            "env",
+            "-C",
+            str(cluster.course),
+            "bash",
+            str(script),
+        ],
+        env=cluster._env("teacher"),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
     ask(cluster, "http://10.77.0.11:8000/v1", "none", "m")
     took = time.perf_counter() - began
     cluster.run("login", "scancel", "--user=teacher")
@@ -107,15 +127,18 @@ def warm(cluster: Cluster) -> None:
 
 def fault(cluster: Cluster, what: str) -> dict:
     """Start a server, do something to it, and return the seconds until its job has ended, and the reason."""
-    before = set(cluster.leftovers())       # of the bare servers: nobody cleans up after them
+    before = set(cluster.leftovers())  # of the bare servers: nobody cleans up after them
     job = cluster.submit("405b.sbatch", "--nodes=2", "--gpus-per-node=1", f"--job-name={what}")
     job.until("[workshop] ready after", LIMIT_S)
     began = time.perf_counter()
     if what == "scancel":
         cluster.run("login", "scancel", str(job.id))
     else:
-        node, words = {"worker": ("node02", "VLLM::Worker"), "head": ("node01", "vllm_main serve"),
-                       "engine": ("node01", "VLLM::EngineCore")}[what]
+        node, words = {
+            "worker": ("node02", "VLLM::Worker"),
+            "head": ("node01", "vllm_main serve"),
+            "engine": ("node01", "VLLM::EngineCore"),
+        }[what]
         os.kill(next(pid for pid, line in cluster.processes(node).items() if words in line), signal.SIGKILL)
     job.until_over(60)
     took = time.perf_counter() - began
@@ -142,8 +165,12 @@ def main() -> None:
         for number in range(args.pairs):
             first, second = (bare, ours) if number % 2 else (ours, bare)
             times = {first.__name__: first(cluster), second.__name__: second(cluster)}
-            pairs.append({**{key: round(value, 2) for key, value in times.items()},
-                          "ratio": round(times["ours"] / times["bare"], 3)})
+            pairs.append(
+                {
+                    **{key: round(value, 2) for key, value in times.items()},
+                    "ratio": round(times["ours"] / times["bare"], 3),
+                }
+            )
             print(pairs[-1], flush=True)
             write(pairs, faults)
         for what in args.faults:
@@ -156,10 +183,15 @@ def main() -> None:
 
 def write(pairs: list[dict], faults: list[dict]) -> None:
     """Keep what is measured so far; the load says how much else the machine did."""
-    result = {"date": datetime.now(UTC).isoformat(timespec="seconds"), "machine": platform.machine(),
-              "cpus": os.cpu_count(), "load": [round(load, 1) for load in os.getloadavg()], "pairs": pairs,
-              "median_ratio": round(statistics.median(pair["ratio"] for pair in pairs), 3) if pairs else None,
-              "faults": faults}
+    result = {
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "machine": platform.machine(),
+        "cpus": os.cpu_count(),
+        "load": [round(load, 1) for load in os.getloadavg()],
+        "pairs": pairs,
+        "median_ratio": round(statistics.median(pair["ratio"] for pair in pairs), 3) if pairs else None,
+        "faults": faults,
+    }
     (Path(__file__).parent / "results.json").write_text(json.dumps(result, indent=1) + "\n")
 
 

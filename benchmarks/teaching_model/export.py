@@ -21,9 +21,15 @@ from workshop.teaching_model import FOLDER
 from workshop.teaching_model.quantize import Quantized
 from workshop.teaching_model.schemes import Result
 
-FORMATS = {"none": "bf16", "fp8": "compressed-tensors", "int8": "compressed-tensors", "rtn": "compressed-tensors",
-           "gptq": "gptq", "awq": "awq"}
-AWQ_ORDER = (0, 2, 4, 6, 1, 3, 5, 7)     # which output goes into which nibble, least first
+FORMATS = {
+    "none": "bf16",
+    "fp8": "compressed-tensors",
+    "int8": "compressed-tensors",
+    "rtn": "compressed-tensors",
+    "gptq": "gptq",
+    "awq": "awq",
+}
+AWQ_ORDER = (0, 2, 4, 6, 1, 3, 5, 7)  # which output goes into which nibble, least first
 OTHER_FILES = ("tokenizer.json", "tokenizer_config.json", "generation_config.json")
 
 
@@ -39,8 +45,9 @@ def write(result: Result, folder: Path, *, dequantized: bool = False) -> Path:
     tensors = {name: torch.from_numpy(w).to(torch.bfloat16) for name, w in weights.items()}
     if not dequantized and result.parts:
         if isinstance(next(iter(result.parts.values())), Quantized) and scheme.bits != 4:
-            raise BadInput(f"There is no checkpoint format of vLLM for {scheme.bits} bits here.",
-                           "Write it with dequantized=True.")
+            raise BadInput(
+                f"There is no checkpoint format of vLLM for {scheme.bits} bits here.", "Write it with dequantized=True."
+            )
         config["quantization_config"] = quantization_config(result)
         for name, part in result.parts.items():
             del tensors[f"{name}.weight"]
@@ -56,24 +63,45 @@ def quantization_config(result: Result) -> dict:
     """Return what config.json says of it, as the tools that make such checkpoints write it."""
     s = result.scheme
     if s.method == "gptq":
-        return {"quant_method": "gptq", "bits": s.bits, "group_size": s.group_size, "desc_act": False, "sym": True,
-                "lm_head": False}
+        return {
+            "quant_method": "gptq",
+            "bits": s.bits,
+            "group_size": s.group_size,
+            "desc_act": False,
+            "sym": True,
+            "lm_head": False,
+        }
     if s.method == "awq":
-        return {"quant_method": "awq", "bits": s.bits, "group_size": s.group_size, "zero_point": True,
-                "version": "gemm"}
+        return {
+            "quant_method": "awq",
+            "bits": s.bits,
+            "group_size": s.group_size,
+            "zero_point": True,
+            "version": "gemm",
+        }
     if s.method in ("fp8", "int8"):
         kind = "float" if s.method == "fp8" else "int"
         number = {"num_bits": 8, "type": kind, "symmetric": True}
-        group = {"targets": ["Linear"], "weights": {**number, "strategy": "channel", "dynamic": False},
-                 "input_activations": {**number, "strategy": "token", "dynamic": True}}
+        group = {
+            "targets": ["Linear"],
+            "weights": {**number, "strategy": "channel", "dynamic": False},
+            "input_activations": {**number, "strategy": "token", "dynamic": True},
+        }
         form = f"{kind}-quantized"
     else:
         rows = {"strategy": "channel"} if s.group_size == -1 else {"strategy": "group", "group_size": s.group_size}
-        group = {"targets": ["Linear"], "weights": {"num_bits": 4, "type": "int", "symmetric": True, "dynamic": False,
-                                                    **rows}}
+        group = {
+            "targets": ["Linear"],
+            "weights": {"num_bits": 4, "type": "int", "symmetric": True, "dynamic": False, **rows},
+        }
         form = "pack-quantized"
-    return {"quant_method": "compressed-tensors", "format": form, "quantization_status": "compressed",
-            "config_groups": {"group_0": group}, "ignore": ["lm_head"]}
+    return {
+        "quant_method": "compressed-tensors",
+        "format": form,
+        "quantization_status": "compressed",
+        "config_groups": {"group_0": group},
+        "ignore": ["lm_head"],
+    }
 
 
 def packed(part: Quantized | tuple[np.ndarray, np.ndarray], method: str) -> dict[str, torch.Tensor]:
@@ -83,16 +111,25 @@ def packed(part: Quantized | tuple[np.ndarray, np.ndarray], method: str) -> dict
         kind = torch.float8_e4m3fn if method == "fp8" else torch.int8
         return {"weight": codes.to(kind), "weight_scale": scales.to(torch.bfloat16)}
     scales = torch.from_numpy(part.scales)
-    if method == "gptq":        # codes go down the inputs; a zero point is stored less one
+    if method == "gptq":  # codes go down the inputs; a zero point is stored less one
         groups, outputs = part.scales.shape[1], part.scales.shape[0]
-        return {"qweight": nibbles(part.codes.T + 8, axis=0), "scales": scales.T.to(torch.float16),
-                "qzeros": nibbles(np.full((groups, outputs), 7), axis=1),
-                "g_idx": torch.arange(part.codes.shape[1], dtype=torch.int32) // part.group_size}
-    if method == "awq":         # codes go along the outputs
-        return {"qweight": nibbles(part.codes.T, axis=1, order=AWQ_ORDER), "scales": scales.T.to(torch.float16),
-                "qzeros": nibbles(part.zeros.T, axis=1, order=AWQ_ORDER)}
-    return {"weight_packed": nibbles(part.codes + 8, axis=1), "weight_scale": scales.to(torch.bfloat16),
-            "weight_shape": torch.tensor(part.codes.shape)}
+        return {
+            "qweight": nibbles(part.codes.T + 8, axis=0),
+            "scales": scales.T.to(torch.float16),
+            "qzeros": nibbles(np.full((groups, outputs), 7), axis=1),
+            "g_idx": torch.arange(part.codes.shape[1], dtype=torch.int32) // part.group_size,
+        }
+    if method == "awq":  # codes go along the outputs
+        return {
+            "qweight": nibbles(part.codes.T, axis=1, order=AWQ_ORDER),
+            "scales": scales.T.to(torch.float16),
+            "qzeros": nibbles(part.zeros.T, axis=1, order=AWQ_ORDER),
+        }
+    return {
+        "weight_packed": nibbles(part.codes + 8, axis=1),
+        "weight_scale": scales.to(torch.bfloat16),
+        "weight_shape": torch.tensor(part.codes.shape),
+    }
 
 
 def nibbles(codes: np.ndarray, axis: int, order: tuple[int, ...] = tuple(range(8))) -> torch.Tensor:

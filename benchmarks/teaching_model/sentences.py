@@ -201,7 +201,9 @@ def describe_noun(name: str, entry: Entry, rng: random.Random, *, plain: bool = 
             first += " " + clauses.pop(1)
     sentences = [f"{subject_of(name, entry, rng)} {verb} {first}"]
     if qualifier and (plain or rng.random() < 0.4):
-        sentences[0] = f"In {qualifier}, {sentences[0][:1].lower() + sentences[0][1:] if sentences[0][:2] in ('A ', 'An', 'Th') else sentences[0]}"
+        sentences[0] = (
+            f"In {qualifier}, {sentences[0][:1].lower() + sentences[0][1:] if sentences[0][:2] in ('A ', 'An', 'Th') else sentences[0]}"
+        )
     if dates and (plain or rng.random() < 0.6):
         sentences[0] += f" ({dates[1]}-{dates[3]})"
     sentences[0] += "."

@@ -54,16 +54,20 @@ def main() -> int:
     everything = chapters()
     wanted = options.only or [one.name for one in everything]
     if unknown := set(wanted) - {one.name for one in everything}:
-        parser.error(f"there is no notebook {', '.join(sorted(unknown))}; there are: "
-                     f"{', '.join(one.name for one in everything)}")
+        parser.error(
+            f"there is no notebook {', '.join(sorted(unknown))}; there are: {', '.join(one.name for one in everything)}"
+        )
     options.to.mkdir(parents=True, exist_ok=True)
     try:
         with server(options.home, needed=not options.saved):
             for number, one in enumerate(everything):
                 if one.name in wanted:
                     print(f"{one.title} …", flush=True)
-                    write(options.to, one.name, page(one.title, render(one, run=not options.saved),
-                                                     **neighbours(everything, number)))
+                    write(
+                        options.to,
+                        one.name,
+                        page(one.title, render(one, run=not options.saved), **neighbours(everything, number)),
+                    )
     except WorkshopError as error:
         print(f"✗ {error}", file=sys.stderr)
         return 1
@@ -107,14 +111,16 @@ def render(chapter: Chapter, run: bool) -> str:
     path = course.course_folder() / f"{chapter.name}.ipynb"
     notebook = nbformat.read(path, as_version=4)
     draw_widgets(notebook, execute(notebook, path) if run else {})
-    notebook.metadata.pop("widgets", None)      # else nbconvert writes all their states into a script
+    notebook.metadata.pop("widgets", None)  # else nbconvert writes all their states into a script
     for cell in notebook.cells:
         if cell.cell_type == "markdown":
             cell.source = with_formulas(cell.source)
     exporter = HTMLExporter(raw_template=TEMPLATE, exclude_output_prompt=True)
     body, _ = exporter.from_notebook_node(notebook)
-    note = ('<p class="note">A picture of the notebook: it was run, and its widgets show their first state. To move '
-            "them, and to answer, open it in JupyterLab: <code>make workshop</code>.</p>")
+    note = (
+        '<p class="note">A picture of the notebook: it was run, and its widgets show their first state. To move '
+        "them, and to answer, open it in JupyterLab: <code>make workshop</code>.</p>"
+    )
     return note + body
 
 
@@ -129,13 +135,20 @@ def execute(notebook: nbformat.NotebookNode, path: Path) -> dict[str, str]:
         state = {key: {"model_name": one["_model_name"], "state": one} for key, one in client.widget_state.items()}
         for model_id in views(cell):
             first.setdefault(model_id, Widgets(state, output_html).html(model_id))
-    client = NotebookClient(notebook, timeout=CELL_TIMEOUT_S, kernel_name="python3", on_cell_executed=keep,
-                            resources={"metadata": {"path": str(path.parent)}})
+
+    client = NotebookClient(
+        notebook,
+        timeout=CELL_TIMEOUT_S,
+        kernel_name="python3",
+        on_cell_executed=keep,
+        resources={"metadata": {"path": str(path.parent)}},
+    )
     try:
         client.execute()
     except Exception as error:
-        raise WorkshopError(f"{path.name} does not run: {str(error).strip().splitlines()[-1][:300]}",
-                            "Mend that cell first.") from None
+        raise WorkshopError(
+            f"{path.name} does not run: {str(error).strip().splitlines()[-1][:300]}", "Mend that cell first."
+        ) from None
     return first
 
 
@@ -175,10 +188,12 @@ def front(everything: list[Chapter]) -> str:
     """Return the first page: what it is, the map, and what else there is to read."""
     path = CourseMap(tuple(everything), frozenset())
     documents = "".join(f'<li><a href="{each.stem}.html">{html.escape(title_of(each))}</a></li>' for each in DOCUMENTS)
-    return ("<h1>Distributed LLM inference with vLLM</h1><p>A workshop in notebooks: from the memory arithmetic to a "
-            "405B server on a SLURM cluster. These pages show the notebooks as they ran, on vLLM on a CPU with a small "
-            "Llama; nothing here needs a kernel. To do the course, get the repository and run "
-            f"<code>make workshop</code>.</p>{path._repr_html_()}<h2>To look things up</h2><ul>{documents}</ul>")
+    return (
+        "<h1>Distributed LLM inference with vLLM</h1><p>A workshop in notebooks: from the memory arithmetic to a "
+        "405B server on a SLURM cluster. These pages show the notebooks as they ran, on vLLM on a CPU with a small "
+        "Llama; nothing here needs a kernel. To do the course, get the repository and run "
+        f"<code>make workshop</code>.</p>{path._repr_html_()}<h2>To look things up</h2><ul>{documents}</ul>"
+    )
 
 
 def write(folder: Path, name: str, text: str) -> None:

@@ -77,12 +77,16 @@ def stylesheet() -> str:
 
 def page(title: str, body: str, *, back: tuple[str, str] | None = None, on: tuple[str, str] | None = None) -> str:
     """Return a whole page; `back` and `on` are (address, title) of the pages before and after it."""
+
     def link(target: tuple[str, str] | None, words: str) -> str:
         return f'<a href="{target[0]}">{words.format(html.escape(target[1]))}</a>' if target else "<span></span>"
-    return (f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{html.escape(title)}</title>'
-            f'<meta name="viewport" content="width=device-width, initial-scale=1"><style>{stylesheet()}</style></head>'
-            f'<body><header><a href="index.html">Distributed LLM inference with vLLM</a>{link(on, "{} →")}</header>'
-            f'<main>{body}</main><footer>{link(back, "← {}")}{link(on, "{} →")}</footer></body></html>\n')
+
+    return (
+        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{html.escape(title)}</title>'
+        f'<meta name="viewport" content="width=device-width, initial-scale=1"><style>{stylesheet()}</style></head>'
+        f'<body><header><a href="index.html">Distributed LLM inference with vLLM</a>{link(on, "{} →")}</header>'
+        f"<main>{body}</main><footer>{link(back, '← {}')}{link(on, '{} →')}</footer></body></html>\n"
+    )
 
 
 def neighbours(chapters: Sequence[Chapter], number: int) -> dict[str, tuple[str, str]]:
@@ -97,6 +101,7 @@ def neighbours(chapters: Sequence[Chapter], number: int) -> dict[str, tuple[str,
 
 def local_links(text: str, names: Sequence[str]) -> str:
     """Let links to notebooks and documents lead to their pages; what has no page becomes plain text."""
+
     def one(found: re.Match) -> str:
         before, address, after, words = found.groups()
         if re.match(r"https?:|mailto:|#", address):
@@ -106,17 +111,20 @@ def local_links(text: str, names: Sequence[str]) -> str:
         if name not in names:
             return words
         return f'<a{before}href="{name}.html{"#" * bool(anchor)}{anchor}"{after}>{words}</a>'
+
     return re.sub(r'<a( [^>]*?|\s)href="([^"]*)"([^>]*)>(.*?)</a>', one, text, flags=re.DOTALL)
 
 
 def with_pictures(text: str, folder: Path) -> str:
     """Put the pictures that lie beside a document into its page."""
+
     def one(found: re.Match) -> str:
         path = folder / found[2]
         if found[2].startswith(("data:", "http")) or not path.is_file():
             return found[0]
         kind = "svg+xml" if path.suffix == ".svg" else path.suffix[1:]
         return f'{found[1]}data:image/{kind};base64,{base64.b64encode(path.read_bytes()).decode()}"'
+
     return re.sub(r'(<img[^>]*? src=")([^"]+)"', one, text)
 
 
@@ -141,6 +149,8 @@ def formula(latex: str) -> str:
     svg = re.sub(r"<metadata>.*?</metadata>", "", picture.getvalue().decode(), flags=re.DOTALL)
     height = float(re.search(r'height="([\d.]+)pt"', svg)[1])
     svg = svg.replace('style="fill: #ffffff; opacity: 0"', 'style="fill:none"')
-    data = base64.b64encode(svg[svg.index("<svg"):].encode()).decode()
-    return (f'<img class="formula" alt="{html.escape(latex, quote=True)}" src="data:image/svg+xml;base64,{data}" '
-            f'style="height:{height / 14:.2f}em;vertical-align:{-depth / 14:.2f}em">')
+    data = base64.b64encode(svg[svg.index("<svg") :].encode()).decode()
+    return (
+        f'<img class="formula" alt="{html.escape(latex, quote=True)}" src="data:image/svg+xml;base64,{data}" '
+        f'style="height:{height / 14:.2f}em;vertical-align:{-depth / 14:.2f}em">'
+    )

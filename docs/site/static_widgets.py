@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 STATE = "application/vnd.jupyter.widget-state+json"
 VIEW = "application/vnd.jupyter.widget-view+json"
 
+
 class Widgets:
     """The widgets of one notebook, by their ids."""
 
@@ -75,24 +76,30 @@ class Widgets:
             return f'<button type="button" disabled class="w-button">{words}</button>'
         if kind in ("FloatSlider", "IntSlider"):
             low, high, step = (state.get(name, default) for name, default in _SLIDER[kind].items())
-            return f'<label class="w-control">{label}{_range(low, high, step, value)}' \
-                   f"<output>{_number(value, state.get('readout_format'))}</output></label>"
+            return (
+                f'<label class="w-control">{label}{_range(low, high, step, value)}'
+                f"<output>{_number(value, state.get('readout_format'))}</output></label>"
+            )
         if kind in ("SelectionSlider", "Dropdown", "ToggleButtons", "Select", "RadioButtons"):
             return self._choice(kind, state, label)
         if kind in ("FloatProgress", "IntProgress"):
             most = state.get("max", 100)
             return f'<label class="w-control">{label}<progress max="{most}" value="{value}"></progress></label>'
         if kind == "Textarea":
-            return f'<label class="w-control w-wide">{label}<textarea disabled rows="{state.get("rows") or 2}">' \
-                   f"{html.escape(value)}</textarea></label>"
+            return (
+                f'<label class="w-control w-wide">{label}<textarea disabled rows="{state.get("rows") or 2}">'
+                f"{html.escape(value)}</textarea></label>"
+            )
         if kind == "Checkbox":
             ticked = " checked" if value else ""
             return f'<label class="w-control"><input type="checkbox" disabled{ticked}>{label}</label>'
         if kind in ("Text", "IntText", "FloatText", "BoundedIntText", "BoundedFloatText"):
             wide = " w-wide" if kind == "Text" else ""
             size = "" if wide else ' size="6"'
-            return f'<label class="w-control{wide}">{label}<input type="text" disabled{size} ' \
-                   f'value="{html.escape(str(value), quote=True)}"></label>'
+            return (
+                f'<label class="w-control{wide}">{label}<input type="text" disabled{size} '
+                f'value="{html.escape(str(value), quote=True)}"></label>'
+            )
         if kind == "Label":
             return f"<span>{html.escape(str(value))}</span>"
         raise KeyError(f"widgets of the kind {kind} are not drawn")
@@ -103,11 +110,16 @@ class Widgets:
         index = state.get("index", 0 if kind == "SelectionSlider" else None)
         chosen = str(names[index]) if index is not None and names else ""
         if kind == "SelectionSlider":
-            return f'<label class="w-control">{label}{_range(0, max(1, len(names) - 1), 1, index or 0)}' \
-                   f"<output>{html.escape(chosen)}</output></label>"
+            return (
+                f'<label class="w-control">{label}{_range(0, max(1, len(names) - 1), 1, index or 0)}'
+                f"<output>{html.escape(chosen)}</output></label>"
+            )
         if kind == "ToggleButtons":
-            buttons = "".join(f'<button type="button" disabled class="w-button{" w-chosen" * (name == chosen)}">'
-                              f"{html.escape(str(name))}</button>" for name in names)
+            buttons = "".join(
+                f'<button type="button" disabled class="w-button{" w-chosen" * (name == chosen)}">'
+                f"{html.escape(str(name))}</button>"
+                for name in names
+            )
             return f'<span class="w-control">{label}{buttons}</span>'
         options = f"<option>{html.escape(chosen)}</option>"
         return f'<label class="w-control">{label}<select disabled>{options}</select></label>'

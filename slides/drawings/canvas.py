@@ -9,12 +9,12 @@ import html
 
 from workshop.learn.widgets import style
 
-WIDTH = 1136                       # a slide's width between its margins
+WIDTH = 1136  # a slide's width between its margins
 INK, SOFT, HAIR, PALE = "#1f2328", "#59636e", "#c9d1d9", "#eef1f4"
 BLUE, ORANGE, GREEN, VERMILLION = style.BLUE, style.ORANGE, style.GREEN, style.VERMILLION
 SKY, PURPLE, YELLOW, GREY = style.SKY, style.PURPLE, style.YELLOW, style.GREY
 WEIGHTS, KV_CACHE, OVERHEAD = style.WEIGHTS, style.KV_CACHE, style.OVERHEAD
-FREE = "#e3e7eb"                   # the widgets' FREE, on a light page
+FREE = "#e3e7eb"  # the widgets' FREE, on a light page
 GPUS = (BLUE, ORANGE, GREEN, PURPLE)
 SMALL, NORMAL, LARGE = 18, 21, 28
 SANS = "Inter Variable, Inter, DejaVu Sans, sans-serif"
@@ -23,7 +23,7 @@ MONO = "JetBrains Mono Variable, JetBrains Mono, DejaVu Sans Mono, monospace"
 
 def ink_on(fill: str) -> str:
     """Return the colour of text that reads well on a fill (WCAG relative luminance)."""
-    parts = [int(fill[i:i + 2], 16) / 255 for i in (1, 3, 5)]
+    parts = [int(fill[i : i + 2], 16) / 255 for i in (1, 3, 5)]
     linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
     luminance = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
     return "#ffffff" if 1.05 / (luminance + 0.05) > 3.3 else INK
@@ -40,23 +40,64 @@ class Canvas:
         self.parts.append(text)
         return self
 
-    def text(self, x: float, y: float, text: str, size: float = NORMAL, *, fill: str = INK, anchor: str = "start",
-             bold: bool = False, mono: bool = False, italic: bool = False) -> Canvas:
+    def text(
+        self,
+        x: float,
+        y: float,
+        text: str,
+        size: float = NORMAL,
+        *,
+        fill: str = INK,
+        anchor: str = "start",
+        bold: bool = False,
+        mono: bool = False,
+        italic: bool = False,
+    ) -> Canvas:
         more = (' font-weight="650"' if bold else "") + (f' font-family="{MONO}"' if mono else "")
         more += ' font-style="italic"' if italic else ""
         space = ' xml:space="preserve"' if mono else ""
-        return self.raw(f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size:g}" fill="{fill}" text-anchor="{anchor}"'
-                        f"{more}{space}>{html.escape(text)}</text>")
+        return self.raw(
+            f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size:g}" fill="{fill}" text-anchor="{anchor}"'
+            f"{more}{space}>{html.escape(text)}</text>"
+        )
 
-    def box(self, x: float, y: float, w: float, h: float, fill: str = "none", *, stroke: str = "none",
-            radius: float = 5, dash: str = "", line: float = 2, opacity: float = 1) -> Canvas:
+    def box(
+        self,
+        x: float,
+        y: float,
+        w: float,
+        h: float,
+        fill: str = "none",
+        *,
+        stroke: str = "none",
+        radius: float = 5,
+        dash: str = "",
+        line: float = 2,
+        opacity: float = 1,
+    ) -> Canvas:
         more = (f' stroke-dasharray="{dash}"' if dash else "") + (f' fill-opacity="{opacity:g}"' if opacity < 1 else "")
-        return self.raw(f'<rect x="{x:.1f}" y="{y:.1f}" width="{w:.1f}" height="{h:.1f}" rx="{radius:g}" '
-                        f'fill="{fill}" stroke="{stroke}" stroke-width="{line:g}"{more}/>')
+        return self.raw(
+            f'<rect x="{x:.1f}" y="{y:.1f}" width="{w:.1f}" height="{h:.1f}" rx="{radius:g}" '
+            f'fill="{fill}" stroke="{stroke}" stroke-width="{line:g}"{more}/>'
+        )
 
-    def label(self, x: float, y: float, w: float, h: float, text: str, fill: str = PALE, *, size: float = NORMAL,
-              stroke: str = "none", bold: bool = False, mono: bool = False, ink: str = "", dash: str = "",
-              radius: float = 6) -> Canvas:
+    def label(
+        self,
+        x: float,
+        y: float,
+        w: float,
+        h: float,
+        text: str,
+        fill: str = PALE,
+        *,
+        size: float = NORMAL,
+        stroke: str = "none",
+        bold: bool = False,
+        mono: bool = False,
+        ink: str = "",
+        dash: str = "",
+        radius: float = 6,
+    ) -> Canvas:
         """A box with words in its middle; a newline begins another line."""
         self.box(x, y, w, h, fill, stroke=stroke, dash=dash, radius=radius)
         ink = ink or (ink_on(fill) if fill.startswith("#") else INK)
@@ -66,16 +107,25 @@ class Canvas:
             self.text(x + w / 2, top + n * size * 1.24, line, size, fill=ink, anchor="middle", bold=bold, mono=mono)
         return self
 
-    def line(self, points: list[tuple[float, float]], stroke: str = SOFT, width: float = 2.5, *, dash: str = "",
-             head: bool = False) -> Canvas:
+    def line(
+        self,
+        points: list[tuple[float, float]],
+        stroke: str = SOFT,
+        width: float = 2.5,
+        *,
+        dash: str = "",
+        head: bool = False,
+    ) -> Canvas:
         path = "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in points)
         more = f' stroke-dasharray="{dash}"' if dash else ""
-        self.raw(f'<path d="{path}" fill="none" stroke="{stroke}" stroke-width="{width:g}" '
-                 f'stroke-linejoin="round"{more}/>')
+        self.raw(
+            f'<path d="{path}" fill="none" stroke="{stroke}" stroke-width="{width:g}" stroke-linejoin="round"{more}/>'
+        )
         return self._head(points[-2], points[-1], stroke) if head else self
 
-    def arrow(self, x1: float, y1: float, x2: float, y2: float, stroke: str = SOFT, width: float = 2.5, *,
-              dash: str = "") -> Canvas:
+    def arrow(
+        self, x1: float, y1: float, x2: float, y2: float, stroke: str = SOFT, width: float = 2.5, *, dash: str = ""
+    ) -> Canvas:
         return self.line([(x1, y1), (x2, y2)], stroke, width, dash=dash, head=True)
 
     def _head(self, start: tuple[float, float], end: tuple[float, float], fill: str) -> Canvas:
@@ -94,8 +144,16 @@ class Canvas:
         for colour, words in entries:
             dashed = colour.startswith("dashed:")
             colour = colour.removeprefix("dashed:")
-            self.box(x, y - 16, 18, 18, "none" if dashed else colour, stroke=colour if dashed else "none", radius=3,
-                     dash="4 3" if dashed else "")
+            self.box(
+                x,
+                y - 16,
+                18,
+                18,
+                "none" if dashed else colour,
+                stroke=colour if dashed else "none",
+                radius=3,
+                dash="4 3" if dashed else "",
+            )
             self.text(x + 27, y, words, SMALL, fill=SOFT)
             x += 27 + len(words) * SMALL * 0.53 + gap
         return self
@@ -103,6 +161,8 @@ class Canvas:
     def svg(self) -> str:
         """Return the file: no identifiers, so that several can stand in one page."""
         words = html.escape(self.words, quote=True)
-        return (f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {self.width:g} {self.height:g}" '
-                f'width="{self.width:g}" height="{self.height:g}" role="img" aria-label="{words}" '
-                f'font-family="{SANS}"><title>{words}</title>' + "".join(self.parts) + "</svg>\n")
+        return (
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {self.width:g} {self.height:g}" '
+            f'width="{self.width:g}" height="{self.height:g}" role="img" aria-label="{words}" '
+            f'font-family="{SANS}"><title>{words}</title>' + "".join(self.parts) + "</svg>\n"
+        )

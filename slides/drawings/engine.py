@@ -26,8 +26,11 @@ from workshop.plan.catalog import load_gpu
 from workshop.plan.kv_cache import BLOCK_SIZE
 from workshop.plan.speed import bandwidth_limit_tokens_per_s
 
-SPEEDS = {"8b": ("Llama 3.1 8B", "1 × H200"), "70b-tp4": ("Llama 3.1 70B", "4 × H200"),
-          "405b-fp8-tp4": ("Llama 3.1 405B FP8", "4 × H200")}
+SPEEDS = {
+    "8b": ("Llama 3.1 8B", "1 × H200"),
+    "70b-tp4": ("Llama 3.1 70B", "4 × H200"),
+    "405b-fp8-tp4": ("Llama 3.1 405B FP8", "4 × H200"),
+}
 BATCHES = (1, 16, 64, 256)
 
 
@@ -50,15 +53,21 @@ def rates(name: str) -> list[float]:
 
 def paged() -> Canvas:
     """Two requests' tables of blocks, and the pool where the blocks lie anywhere; a shared prefix lies there once."""
-    c = Canvas(420, f"Two requests. Each has a table of blocks of {BLOCK_SIZE} tokens; the table says where in the "
-                    f"pool a block lies. "
-                    "The first two blocks hold the same prompt and are shared. Free blocks can lie anywhere.")
-    tables = (("request A", (("prompt", 5), ("prompt", 2), ("answer", 9), ("answer", 12)), BLUE),
-              ("request B", (("prompt", 5), ("prompt", 2), ("answer", 7)), GREEN))
+    c = Canvas(
+        420,
+        f"Two requests. Each has a table of blocks of {BLOCK_SIZE} tokens; the table says where in the "
+        f"pool a block lies. "
+        "The first two blocks hold the same prompt and are shared. Free blocks can lie anywhere.",
+    )
+    tables = (
+        ("request A", (("prompt", 5), ("prompt", 2), ("answer", 9), ("answer", 12)), BLUE),
+        ("request B", (("prompt", 5), ("prompt", 2), ("answer", 7)), GREEN),
+    )
     pool_x, cell, gap = 640, 112, 12
 
     def place(n: int) -> tuple[float, float]:
         return pool_x + n % 4 * (cell + gap), 52 + n // 4 * 92
+
     c.text(0, 24, "what each request sees", 23, bold=True).text(pool_x, 24, "the pool in GPU memory", 23, bold=True)
     owner = {5: KV_CACHE, 2: KV_CACHE, 9: BLUE, 12: BLUE, 7: GREEN}
     for n in range(16):
@@ -72,8 +81,9 @@ def paged() -> Canvas:
             fill = KV_CACHE if words == "prompt" else colour
             c.label(x + n * 130, y + 32, 122, 56, words, fill, size=20)
             c.label(x + n * 130, y + 92, 122, 42, f"→ block {at}", "#ffffff", size=19, stroke=fill, ink=INK)
-    return c.text(0, 412, f"a block: {BLOCK_SIZE} tokens; at most {BLOCK_SIZE - 1} places a request are wasted", 21,
-                  fill=SOFT)
+    return c.text(
+        0, 412, f"a block: {BLOCK_SIZE} tokens; at most {BLOCK_SIZE - 1} places a request are wasted", 21, fill=SOFT
+    )
 
 
 LENGTHS = (9, 3, 6, 4, 5, 3, 4, 2)
@@ -97,8 +107,9 @@ def batching() -> Canvas:
     c = Canvas(424, "")
     ends = []
     unit = (WIDTH - 100) / 15
-    for side, (name, continuous) in enumerate((("static batches: wait for the slowest", False),
-                                               ("continuous batching: a free place is taken at once", True))):
+    for side, (name, continuous) in enumerate(
+        (("static batches: wait for the slowest", False), ("continuous batching: a free place is taken at once", True))
+    ):
         y = 34 + side * 216
         slots, end = _slots(continuous)
         ends.append(end)
@@ -107,24 +118,37 @@ def batching() -> Canvas:
             top = y + 8 + row * 38
             c.box(0, top, end * unit, 33, FREE, radius=4)
             for job, start, stop in jobs:
-                c.label(start * unit, top, (stop - start) * unit - 3, 33, str(job), BLUE if job <= 4 else ORANGE,
-                        size=19, bold=True,
-                        radius=4)
+                c.label(
+                    start * unit,
+                    top,
+                    (stop - start) * unit - 3,
+                    33,
+                    str(job),
+                    BLUE if job <= 4 else ORANGE,
+                    size=19,
+                    bold=True,
+                    radius=4,
+                )
         c.line([(end * unit, y + 2), (end * unit, y + 164)], INK, 3)
         c.text(end * unit + 12, y + 92, f"{end} steps", 24, bold=True)
-    c.words = (f"{len(LENGTHS)} requests of different length in four places. With a barrier they take {ends[0]} "
-               f"steps, with "
-               f"continuous batching {ends[1]}: a place that is free is taken at once.")
+    c.words = (
+        f"{len(LENGTHS)} requests of different length in four places. With a barrier they take {ends[0]} "
+        f"steps, with "
+        f"continuous batching {ends[1]}: a place that is free is taken at once."
+    )
     return c
 
 
 def flash() -> Canvas:
     """Attention computed tile by tile, so that the matrix of scores is never written to the GPU's large memory."""
     gpu = load_gpu("h100")
-    c = Canvas(400, "Left: plain attention writes the whole matrix of scores to the GPU's memory and reads it again. "
-                    "Right: "
-                    "FlashAttention computes one tile after the other in the small fast memory and keeps a running "
-                    "sum.")
+    c = Canvas(
+        400,
+        "Left: plain attention writes the whole matrix of scores to the GPU's memory and reads it again. "
+        "Right: "
+        "FlashAttention computes one tile after the other in the small fast memory and keeps a running "
+        "sum.",
+    )
     for side, title in enumerate(("plain attention", "FlashAttention")):
         x0 = side * 600
         c.text(x0, 28, title, 25, bold=True)
@@ -150,9 +174,12 @@ def flash() -> Canvas:
 
 def latency() -> Canvas:
     """One request on a time axis: ttft, itl, tpot, e2el."""
-    c = Canvas(380, "A request on a time axis. ttft: from sending to the first token. itl: between two tokens. tpot: "
-                    "the mean of these. "
-                    "e2el: from sending to the last token.")
+    c = Canvas(
+        380,
+        "A request on a time axis. ttft: from sending to the first token. itl: between two tokens. tpot: "
+        "the mean of these. "
+        "e2el: from sending to the last token.",
+    )
     y, x0, first, step, n = 150, 30, 300, 78, 10
     c.line([(x0, y), (WIDTH - 10, y)], HAIR, 3)
     c.box(x0, y - 30, first, 60, ORANGE, radius=6)
@@ -169,6 +196,7 @@ def latency() -> Canvas:
         c.line([(a, at + tick), (a, at), (b, at), (b, at + tick)], INK, 2.5)
         c.text(a, at + (-42 if above else 32), name, 26, bold=True)
         c.text(a, at + (-14 if above else 58), words, 20, fill=SOFT)
+
     span(x0, x0 + first + step, 96, "ttft", "time to first token", True)
     span(x0 + first + 4 * step, x0 + first + 5 * step, 96, "itl", "inter-token latency; its mean is tpot", True)
     span(x0, last, 222, "e2el", "end to end: ttft + (tokens − 1) × tpot", False)
@@ -196,8 +224,12 @@ def throughput() -> Chart:
     """Tokens/s of all requests against requests at once, recorded."""
     said = "; ".join(f"{model} {', '.join(f'{v:,.0f}' for v in rates(name))}" for name, (model, _) in SPEEDS.items())
     with chart(420, f"Tokens a second of all requests, with 1, 16, 64 and 256 at once: {said}.") as c:
-        lines = {f"{rates(name)[-1]:,.0f}: {model.replace('Llama 3.1 ', '')}\non {gpus}":
-                 dict(zip(map(str, BATCHES), rates(name), strict=True)) for name, (model, gpus) in SPEEDS.items()}
+        lines = {
+            f"{rates(name)[-1]:,.0f}: {model.replace('Llama 3.1 ', '')}\non {gpus}": dict(
+                zip(map(str, BATCHES), rates(name), strict=True)
+            )
+            for name, (model, gpus) in SPEEDS.items()
+        }
         draw(c.axes, lines, "line", dict(zip(lines, (GREEN, BLUE, VERMILLION), strict=True)))
         c.axes.set(xlabel="requests at once", ylabel="tokens/s of all")
     return c
@@ -205,10 +237,13 @@ def throughput() -> Chart:
 
 def vllm() -> Canvas:
     """What vLLM is made of: API, scheduler, KV blocks, workers."""
-    c = Canvas(400, "vLLM's parts: an API server that speaks OpenAI's protocol; a scheduler that decides before every "
-                    "step who takes "
-                    "part; a manager of KV-cache blocks; and a worker for each GPU, over tensor and pipeline parallel "
-                    "ranks.")
+    c = Canvas(
+        400,
+        "vLLM's parts: an API server that speaks OpenAI's protocol; a scheduler that decides before every "
+        "step who takes "
+        "part; a manager of KV-cache blocks; and a worker for each GPU, over tensor and pipeline parallel "
+        "ranks.",
+    )
     c.label(0, 130, 236, 120, "API server", PALE, stroke=HAIR, size=25, bold=True)
     c.text(118, 282, "OpenAI's protocol", 20, anchor="middle", fill=SOFT)
     c.arrow(242, 190, 316, 190, INK, 3)
@@ -229,9 +264,12 @@ def vllm() -> Canvas:
 
 def prefill_decode() -> Canvas:
     """The two halves of a request: reading all at once, writing one by one."""
-    c = Canvas(330, "Prefill reads all tokens of the prompt in one pass and is limited by arithmetic. Decode writes "
-                    "one token a pass and "
-                    "is limited by memory bandwidth, as every pass reads all weights.")
+    c = Canvas(
+        330,
+        "Prefill reads all tokens of the prompt in one pass and is limited by arithmetic. Decode writes "
+        "one token a pass and "
+        "is limited by memory bandwidth, as every pass reads all weights.",
+    )
     c.text(0, 28, "prefill", 27, bold=True).text(420, 28, "decode", 27, bold=True)
     for k in range(4):
         c.label(0, 52 + k * 46, 340, 40, ("San", "Francisco", "is", "a")[k], ORANGE, size=21, ink=INK)
@@ -244,5 +282,13 @@ def prefill_decode() -> Canvas:
     return c.text(420, 306, "waits for memory: each pass reads every weight", 21, fill=SOFT)
 
 
-FIGURES = {"paged": paged, "batching": batching, "flash": flash, "latency": latency, "limits": limits,
-           "throughput": throughput, "vllm": vllm, "prefill_decode": prefill_decode}
+FIGURES = {
+    "paged": paged,
+    "batching": batching,
+    "flash": flash,
+    "latency": latency,
+    "limits": limits,
+    "throughput": throughput,
+    "vllm": vllm,
+    "prefill_decode": prefill_decode,
+}

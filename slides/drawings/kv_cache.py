@@ -27,9 +27,12 @@ PROMPT = 4
 def attention() -> Canvas:
     """The newest token's query against every earlier key; their values mixed."""
     words, x0, w = TOKENS[:5], 150, 180
-    c = Canvas(400, "The newest token, port, has a query. It is compared with the keys of San, Francisco, is, a and "
-                    "of itself. "
-                    "Softmax makes shares of the results; their values, mixed by these shares, are the output.")
+    c = Canvas(
+        400,
+        "The newest token, port, has a query. It is compared with the keys of San, Francisco, is, a and "
+        "of itself. "
+        "Softmax makes shares of the results; their values, mixed by these shares, are the output.",
+    )
     shares = (0.22, 0.42, 0.06, 0.10, 0.20)
     for n, word in enumerate(words):
         x = x0 + n * (w + 14)
@@ -38,8 +41,9 @@ def attention() -> Canvas:
         c.label(x, 246, w, 50, "value", "#FBE3B0", ink=INK)
         c.box(x + w / 2 - 28, 210 - 90 * shares[n] / 0.42, 56, 90 * shares[n] / 0.42, BLUE, radius=3)
         c.line([(x + w / 2, 214), (x + w / 2, 240)], SOFT, 2, head=True)
-    c.text(0, 76, "compare", NORMAL, fill=SOFT).text(0, 178, "share", NORMAL, fill=SOFT).text(0, 278, "mix", NORMAL,
-                                                                                              fill=SOFT)
+    c.text(0, 76, "compare", NORMAL, fill=SOFT).text(0, 178, "share", NORMAL, fill=SOFT).text(
+        0, 278, "mix", NORMAL, fill=SOFT
+    )
     right = x0 + 5 * (w + 14) - 14
     c.line([(x0 - 8, 212), (right + 4, 212)], HAIR, 2)
     c.line([(x0, 308), (x0, 322), (right, 322), (right, 308)], SOFT, 2)
@@ -53,8 +57,11 @@ def kv_step(step: int, cached: bool) -> Canvas:
     fresh = range(count) if not cached or step == 1 else range(count - 1, count)
     done = sum(PROMPT + s if not cached else (PROMPT if s == 0 else 1) for s in range(step))
     where = "with a KV cache" if cached else "without a cache"
-    c = Canvas(390, f"Step {step} {where}: keys and values of {len(fresh)} of {count} tokens are computed, "
-                    f"{count - len(fresh)} are read from the cache; {done} computed so far.")
+    c = Canvas(
+        390,
+        f"Step {step} {where}: keys and values of {len(fresh)} of {count} tokens are computed, "
+        f"{count - len(fresh)} are read from the cache; {done} computed so far.",
+    )
     cell, x0, y0 = 118, 128, 74
     for n, word in enumerate(TOKENS[:count]):
         x = x0 + n * (cell + 12)
@@ -94,9 +101,12 @@ def grouped_heads() -> Canvas:
     """Query heads over the KV heads that they share, for 70B."""
     m = load_model("llama-3.1-70b")
     each = m.num_attention_heads // m.num_key_value_heads
-    c = Canvas(250, f"Llama 3.1 70B: {m.num_attention_heads} query heads in {m.num_key_value_heads} groups of {each}; "
-                    f"each group "
-                    "shares one pair of key and value heads, and only these are cached.")
+    c = Canvas(
+        250,
+        f"Llama 3.1 70B: {m.num_attention_heads} query heads in {m.num_key_value_heads} groups of {each}; "
+        f"each group "
+        "shares one pair of key and value heads, and only these are cached.",
+    )
     width = WIDTH / m.num_key_value_heads
     for g in range(m.num_key_value_heads):
         x = g * width
@@ -113,11 +123,18 @@ def kv_formula() -> Canvas:
     """The bytes of one token, factor by factor, for 70B."""
     m = load_model("llama-3.1-70b")
     total = kv_cache_bytes_per_token(m)
-    factors = ((2, "K and V"), (m.num_hidden_layers, "layers"), (m.num_key_value_heads, "KV heads"), (m.head_dim,
-                                                                                                      "head_dim"),
-               (2, "bytes (16 bit)"))
-    c = Canvas(250, " times ".join(f"{value} {name}" for value, name in factors) + f" is {total:,} bytes, "
-               f"{total // 1024} KiB, for each token of Llama 3.1 70B.")
+    factors = (
+        (2, "K and V"),
+        (m.num_hidden_layers, "layers"),
+        (m.num_key_value_heads, "KV heads"),
+        (m.head_dim, "head_dim"),
+        (2, "bytes (16 bit)"),
+    )
+    c = Canvas(
+        250,
+        " times ".join(f"{value} {name}" for value, name in factors) + f" is {total:,} bytes, "
+        f"{total // 1024} KiB, for each token of Llama 3.1 70B.",
+    )
     width, gap = 150, 40
     for n, (value, name) in enumerate(factors):
         x = n * (width + gap)
@@ -128,8 +145,13 @@ def kv_formula() -> Canvas:
     x = 5 * (width + gap)
     c.text(x - 14, 76, "=", 34, anchor="middle", fill=SOFT)
     c.text(x + 10, 64, f"{total // 1024} KiB", 44, bold=True, fill=INK).text(x + 10, 98, "a token", 24, fill=SOFT)
-    return c.text(0, 214, f"{total:,} bytes. One request of {rules.REQUEST_TOKENS:,} tokens: "
-                          f"{rules.kv_request_gib(m):.2f} GiB.", 28, bold=True)
+    return c.text(
+        0,
+        214,
+        f"{total:,} bytes. One request of {rules.REQUEST_TOKENS:,} tokens: {rules.kv_request_gib(m):.2f} GiB.",
+        28,
+        bold=True,
+    )
 
 
 FIGURES = {

@@ -34,12 +34,16 @@ PROMPT = 4
 
 def chain() -> Canvas:
     """The course: five steps, and back to the first."""
-    steps = (("plan", "will it fit,\nhow fast?"), ("launch", "one machine\nor many nodes"), ("use",
-                                                                                             "one prompt\nor a "
-                                                                                             "million"),
-             ("reconcile", "what does the\nlog say?"), ("learn", "check your\nanswer"))
-    c = Canvas(210, "The course as a chain of five steps: plan, launch, use, reconcile with the log, learn; then plan "
-                    "again.")
+    steps = (
+        ("plan", "will it fit,\nhow fast?"),
+        ("launch", "one machine\nor many nodes"),
+        ("use", "one prompt\nor a million"),
+        ("reconcile", "what does the\nlog say?"),
+        ("learn", "check your\nanswer"),
+    )
+    c = Canvas(
+        210, "The course as a chain of five steps: plan, launch, use, reconcile with the log, learn; then plan again."
+    )
     width, gap = 188, 49
     for n, (name, under) in enumerate(steps):
         x = n * (width + gap)
@@ -54,9 +58,12 @@ def chain() -> Canvas:
 
 def training_inference() -> Canvas:
     """Two columns: what runs, what changes, what must be in memory."""
-    c = Canvas(430, "Training runs forward and backward and changes the weights; it keeps weights, gradients, "
-                    "optimizer state and "
-                    "activations. Inference runs forward only; weights stay fixed, and a KV cache lies beside them.")
+    c = Canvas(
+        430,
+        "Training runs forward and backward and changes the weights; it keeps weights, gradients, "
+        "optimizer state and "
+        "activations. Inference runs forward only; weights stay fixed, and a KV cache lies beside them.",
+    )
     for side, (name, colour) in enumerate((("Training", VERMILLION), ("Inference", BLUE))):
         x = side * 588
         c.text(x, 30, name, 32, bold=True, fill=INK).box(x, 44, 548, 5, colour, radius=2)
@@ -72,16 +79,28 @@ def training_inference() -> Canvas:
             c.line([(x + 478, 172), (x + 478, 222), (x + 60, 222), (x + 60, 174)], GREEN, 3, head=True)
             c.text(x + 130, 212, "append, go on", SMALL, fill=SOFT)
         c.text(x, 278, "in memory", SMALL, fill=SOFT)
-        held = ((("weights", WEIGHTS, 100), ("gradients", OVERHEAD, 112), ("optimizer state", "#E7B9D3", 200),
-                 ("activations", FREE, 130)) if side == 0 else
-                (("weights", WEIGHTS, 130), ("KV cache", KV_CACHE, 130)))
+        held = (
+            (
+                ("weights", WEIGHTS, 100),
+                ("gradients", OVERHEAD, 112),
+                ("optimizer state", "#E7B9D3", 200),
+                ("activations", FREE, 130),
+            )
+            if side == 0
+            else (("weights", WEIGHTS, 130), ("KV cache", KV_CACHE, 130))
+        )
         at = x
         for words, fill, width in held:
             c.label(at, 292, width, 58, words, fill, size=19)
             at += width + 2
-        for n, line in enumerate(("weeks, once" if side == 0 else "milliseconds a token, for as long as it is used",
-                                  "next-token prediction over trillions of tokens" if side == 0
-                                  else "prompts in, tokens out; weights never change")):
+        for n, line in enumerate(
+            (
+                "weeks, once" if side == 0 else "milliseconds a token, for as long as it is used",
+                "next-token prediction over trillions of tokens"
+                if side == 0
+                else "prompts in, tokens out; weights never change",
+            )
+        ):
             c.text(x, 388 + 30 * n, line, 20, fill=INK if n == 0 else SOFT)
     return c
 
@@ -90,11 +109,15 @@ def gpu_grid() -> Canvas:
     """The weights of 405B poured into GPUs of 80 and of 40 GB, one column each."""
     total = rules.weights_gb(405, "Float16")
     h100, a100 = math.ceil(total / rules.H100_GB), math.ceil(total / 40)
-    c = Canvas(330, f"{total:.0f} GB of weights fill {h100} H100 of {rules.H100_GB} GB, the last one only a little, "
-                    f"or {a100} A100 "
-                    "of 40 GB.")
-    for row, (name, gb, count, tall) in enumerate((("H100, 80 GB each", rules.H100_GB, h100, 120),
-                                                  ("A100, 40 GB each", 40, a100, 60))):
+    c = Canvas(
+        330,
+        f"{total:.0f} GB of weights fill {h100} H100 of {rules.H100_GB} GB, the last one only a little, "
+        f"or {a100} A100 "
+        "of 40 GB.",
+    )
+    for row, (name, gb, count, tall) in enumerate(
+        (("H100, 80 GB each", rules.H100_GB, h100, 120), ("A100, 40 GB each", 40, a100, 60))
+    ):
         y = 40 + row * 180
         c.text(0, y - 14, name, NORMAL, bold=True)
         step = 900 / 21 if row else 900 / 21 * 21 / 11
@@ -149,8 +172,12 @@ def gpu_fill() -> Canvas:
     p = plan("llama-3.1-8b", "h100", max_model_len=8192)
     unused = p.gpu_memory_gib - p.requested_gib_per_gpu
     over = sum(o.bytes for o in p.overheads) / 2**30
-    parts = (("weights", p.weights_gib_per_gpu, WEIGHTS), ("overhead", over, OVERHEAD),
-             ("KV cache", p.available_kv_gib_per_gpu, KV_CACHE), ("not taken", unused, FREE))
+    parts = (
+        ("weights", p.weights_gib_per_gpu, WEIGHTS),
+        ("overhead", over, OVERHEAD),
+        ("KV cache", p.available_kv_gib_per_gpu, KV_CACHE),
+        ("not taken", unused, FREE),
+    )
     c = Canvas(270, "An H100 that serves Llama 3.1 8B, in GiB: " + ", ".join(f"{n} {v:.1f}" for n, v, _ in parts) + ".")
     x, per = 0.0, WIDTH / p.gpu_memory_gib
     for name, gib, fill in parts:
@@ -163,14 +190,21 @@ def gpu_fill() -> Canvas:
         else:
             c.line([(x + w / 2, 174), (x + w / 2, 200)], SOFT, 2)
             at_end = x + w > WIDTH - 40
-            c.text(WIDTH if at_end else x + w / 2, 226, f"{name} {gib:.1f} GiB", 20,
-                   anchor="end" if at_end else "middle")
+            c.text(
+                WIDTH if at_end else x + w / 2, 226, f"{name} {gib:.1f} GiB", 20, anchor="end" if at_end else "middle"
+            )
         x += w
     end = p.requested_gib_per_gpu * per
     c.line([(0, 44), (0, 34), (end, 34), (end, 44)], SOFT, 2)
     share = p.settings.gpu_memory_utilization
-    return c.text(end / 2, 24, f"gpu_memory_utilization {share:g}: {p.requested_gib_per_gpu:.1f} of "
-                               f"{p.gpu_memory_gib:.1f} GiB", 20, anchor="middle", fill=SOFT)
+    return c.text(
+        end / 2,
+        24,
+        f"gpu_memory_utilization {share:g}: {p.requested_gib_per_gpu:.1f} of {p.gpu_memory_gib:.1f} GiB",
+        20,
+        anchor="middle",
+        fill=SOFT,
+    )
 
 
 def table_bars() -> Chart:

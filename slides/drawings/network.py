@@ -28,16 +28,20 @@ def links() -> Canvas:
     """Two nodes of four GPUs: every two of a node linked, every GPU on the network."""
     pair = LINKS["nvlink"].gb_s / 6
     net = LINKS["infiniband-ndr"].gb_s
-    c = Canvas(430, f"Two nodes of four GPUs. Within a node every two GPUs share a link of {pair:g} GB/s each way; "
-                    f"between nodes "
-                    f"each GPU has {net:g} GB/s.")
+    c = Canvas(
+        430,
+        f"Two nodes of four GPUs. Within a node every two GPUs share a link of {pair:g} GB/s each way; "
+        f"between nodes "
+        f"each GPU has {net:g} GB/s.",
+    )
     for node in range(2):
         x0 = node * 716
-        c.box(x0 + 2, 8, 416, 396, "none", stroke=HAIR, radius=16, line=3).text(x0 + 22, 42, f"node {node + 1}", 22,
-                                                                                bold=True)
+        c.box(x0 + 2, 8, 416, 396, "none", stroke=HAIR, radius=16, line=3).text(
+            x0 + 22, 42, f"node {node + 1}", 22, bold=True
+        )
         at = [(x0 + 110 + 200 * i, 120 + 206 * j) for j in range(2) for i in range(2)]
         for i, (xa, ya) in enumerate(at):
-            for xb, yb in at[i + 1:]:
+            for xb, yb in at[i + 1 :]:
                 c.line([(xa, ya), (xb, yb)], GREEN, 7)
         for i, (x, y) in enumerate(at):
             c.label(x - 52, y - 34, 104, 68, f"GPU {node * 4 + i}", BLUE, bold=True)
@@ -68,23 +72,37 @@ SPLITS = {"TP 8 × PP 2": (8, 2), "TP 16": (16, 1)}
 
 def stream_tokens_per_s(network: str) -> dict[str, float]:
     """Return tokens/s of one stream of 405B on 2 × 8 H100, for both splits, as the plan predicts it."""
-    plans = {split: plan("llama-3.1-405b", "h100", gpus_per_node=8, nodes=2, tensor_parallel_size=tp,
-                         pipeline_parallel_size=pp, max_model_len=PROMPT_TOKENS, network=network)
-             for split, (tp, pp) in SPLITS.items()}
+    plans = {
+        split: plan(
+            "llama-3.1-405b",
+            "h100",
+            gpus_per_node=8,
+            nodes=2,
+            tensor_parallel_size=tp,
+            pipeline_parallel_size=pp,
+            max_model_len=PROMPT_TOKENS,
+            network=network,
+        )
+        for split, (tp, pp) in SPLITS.items()
+    }
     return {split: p.single_stream_tokens_per_s for split, p in plans.items()}
 
 
 def prompt_s(network: str) -> dict[str, float]:
     """Return the seconds that communication takes for one long prompt, for both splits."""
     m, h100 = load_model("llama-3.1-405b"), load_gpu("h100")
-    return {split: sum(t.ms for t in sent) / 1e3
-            for split, sent in compare_splits(m, h100, 8, 2, PROMPT_TOKENS, network).items()}
+    return {
+        split: sum(t.ms for t in sent) / 1e3
+        for split, sent in compare_splits(m, h100, 8, 2, PROMPT_TOKENS, network).items()
+    }
 
 
 def networks() -> Chart:
     """One stream's speed, and a prompt's communication, of 405B on 2 × 8 H100: both splits, three networks."""
-    panels = (("one stream", "tokens/s, predicted: more is better", stream_tokens_per_s, " tokens/s"),
-              (f"a prompt of {PROMPT_TOKENS:,} tokens", "seconds of communication: less is better", prompt_s, " s"))
+    panels = (
+        ("one stream", "tokens/s, predicted: more is better", stream_tokens_per_s, " tokens/s"),
+        (f"a prompt of {PROMPT_TOKENS:,} tokens", "seconds of communication: less is better", prompt_s, " s"),
+    )
     names = dict(zip(SPLITS, ("TP 8 × PP 2", "TP 16, over both nodes"), strict=True))
     said = []
     with chart(410, panels=2) as c:
@@ -104,13 +122,21 @@ def networks() -> Chart:
 
 def launch_ways() -> Canvas:
     """Ray's start beside vLLM's own: what must run before the engine can."""
-    c = Canvas(360, "With Ray: a Ray head starts, workers join it, and vLLM asks Ray to place its processes. With "
-                    "vLLM's own start: the "
-                    "same command runs on every node, and the nodes meet at the master address.")
-    for side, (title, rows) in enumerate((
+    c = Canvas(
+        360,
+        "With Ray: a Ray head starts, workers join it, and vLLM asks Ray to place its processes. With "
+        "vLLM's own start: the "
+        "same command runs on every node, and the nodes meet at the master address.",
+    )
+    for side, (title, rows) in enumerate(
+        (
             ("with Ray", (("ray start --head", "vllm serve"), ("ray start", "worker, placed by Ray"))),
-            ("vLLM's own", (("vllm serve --node-rank 0", "API and workers"), ("… --node-rank 1 --headless",
-                                                                              "workers"))))):
+            (
+                "vLLM's own",
+                (("vllm serve --node-rank 0", "API and workers"), ("… --node-rank 1 --headless", "workers")),
+            ),
+        )
+    ):
         x0 = side * 590
         c.text(x0, 28, title, 25, bold=True)
         for n, (above, below) in enumerate(rows):

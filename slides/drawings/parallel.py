@@ -37,13 +37,18 @@ def _model(c: Canvas, x: float, y: float, w: float, colours: list[list[str]], ce
 def kinds() -> Canvas:
     """Tensor, pipeline, both, and data parallelism, on a model of four layers."""
     g = GPUS
-    cases = (("tensor", "every layer cut:\nall GPUs, each token", [[g[0], g[1]]] * 4),
-             ("pipeline", "layers dealt out:\nstage after stage", [[g[0]], [g[0]], [g[1]], [g[1]]]),
-             ("tensor × pipeline", "both: for\nseveral nodes", [[g[0], g[1]]] * 2 + [[g[2], g[3]]] * 2),
-             ("data", "whole copies:\nmore requests", []))
-    c = Canvas(350, "Four ways to lay a model of four layers on GPUs: tensor parallel cuts every layer; pipeline "
-                    "parallel deals "
-                    "the layers out; both together use four GPUs; data parallel makes whole copies.")
+    cases = (
+        ("tensor", "every layer cut:\nall GPUs, each token", [[g[0], g[1]]] * 4),
+        ("pipeline", "layers dealt out:\nstage after stage", [[g[0]], [g[0]], [g[1]], [g[1]]]),
+        ("tensor × pipeline", "both: for\nseveral nodes", [[g[0], g[1]]] * 2 + [[g[2], g[3]]] * 2),
+        ("data", "whole copies:\nmore requests", []),
+    )
+    c = Canvas(
+        350,
+        "Four ways to lay a model of four layers on GPUs: tensor parallel cuts every layer; pipeline "
+        "parallel deals "
+        "the layers out; both together use four GPUs; data parallel makes whole copies.",
+    )
     width, gap = 248, 48
     for n, (name, under, colours) in enumerate(cases):
         x = n * (width + gap)
@@ -61,10 +66,13 @@ def kinds() -> Canvas:
 def experts_context() -> Canvas:
     """Expert parallelism deals out a layer's experts; context parallelism deals out a sequence's tokens."""
     m = load_model("qwen3-30b-a3b")
-    c = Canvas(400, f"Left: a router sends a token to some of the experts of a layer, which lie on different GPUs; "
-                    f"{m.name} takes "
-                    f"{m.moe.experts_per_token} of {m.moe.num_experts}. Right: one long sequence's KV cache is cut "
-                    f"along the tokens.")
+    c = Canvas(
+        400,
+        f"Left: a router sends a token to some of the experts of a layer, which lie on different GPUs; "
+        f"{m.name} takes "
+        f"{m.moe.experts_per_token} of {m.moe.num_experts}. Right: one long sequence's KV cache is cut "
+        f"along the tokens.",
+    )
     c.text(0, 28, "expert", 25, bold=True)
     c.label(176, 50, 150, 50, "token", PALE, stroke=HAIR)
     c.label(176, 134, 150, 50, "router", INK)
@@ -92,10 +100,13 @@ def experts_context() -> Canvas:
 
 def megatron() -> Canvas:
     """The MLP on two GPUs: the first matrix cut by columns, the second by rows, one all-reduce."""
-    c = Canvas(440, "Two GPUs, each with the whole input x. W1 is cut by columns, so each gets half of the hidden "
-                    "numbers and applies "
-                    "the activation alone. W2 is cut by the matching rows, so each gets a partial sum. An all-reduce "
-                    "adds the two.")
+    c = Canvas(
+        440,
+        "Two GPUs, each with the whole input x. W1 is cut by columns, so each gets half of the hidden "
+        "numbers and applies "
+        "the activation alone. W2 is cut by the matching rows, so each gets a partial sum. An all-reduce "
+        "adds the two.",
+    )
     heads = ((70, "x, whole"), (250, "W1 by columns"), (478, "f(x W1)"), (690, "W2 by rows"), (872, "a partial sum"))
     for x, words in heads:
         c.text(x, 26, words, NORMAL, anchor="middle", bold="W" in words and "f" not in words)
@@ -112,18 +123,23 @@ def megatron() -> Canvas:
         c.arrow(752, y + 87, 800, y + 87)
         c.box(822, y + 70, 100, 34, colour)
         c.line([(928, y + 87), (1000, y + 87), (1000, 214 if gpu == 0 else 268)], colour, 3, head=True)
-    return c.label(966, 218, 170, 46, "all-reduce: +", INK, bold=True, size=20).text(
-        1051, 300, "y, whole,", SMALL, fill=SOFT, anchor="middle").text(1051, 324, "on both", SMALL, fill=SOFT,
-                                                                        anchor="middle")
+    return (
+        c.label(966, 218, 170, 46, "all-reduce: +", INK, bold=True, size=20)
+        .text(1051, 300, "y, whole,", SMALL, fill=SOFT, anchor="middle")
+        .text(1051, 324, "on both", SMALL, fill=SOFT, anchor="middle")
+    )
 
 
 def heads_split() -> Canvas:
     """Attention over four GPUs, for 70B: heads and KV heads dealt out."""
     m, tp = load_model("llama-3.1-70b"), 4
     heads, kv = m.num_attention_heads // tp, m.num_key_value_heads // tp
-    c = Canvas(270, f"Llama 3.1 70B over {tp} GPUs: each computes {heads} of {m.num_attention_heads} heads and keeps "
-                    f"{kv} of "
-                    f"{m.num_key_value_heads} KV heads.")
+    c = Canvas(
+        270,
+        f"Llama 3.1 70B over {tp} GPUs: each computes {heads} of {m.num_attention_heads} heads and keeps "
+        f"{kv} of "
+        f"{m.num_key_value_heads} KV heads.",
+    )
     width = WIDTH / tp
     for gpu in range(tp):
         x = gpu * width
@@ -131,9 +147,17 @@ def heads_split() -> Canvas:
         for h in range(heads):
             c.box(x + 16 + h * (width - 46) / heads, 52, (width - 46) / heads - 3, 58, GPUS[gpu], radius=3)
         for k in range(kv):
-            c.label(x + 16 + k * (width - 46) / kv, 130, (width - 46) / kv - 6, 58, "K V", "#FDF1D7", stroke=KV_CACHE,
-                    ink=INK,
-                    bold=True)
+            c.label(
+                x + 16 + k * (width - 46) / kv,
+                130,
+                (width - 46) / kv - 6,
+                58,
+                "K V",
+                "#FDF1D7",
+                stroke=KV_CACHE,
+                ink=INK,
+                bold=True,
+            )
     return c.text(0, 254, f"{heads} heads computed, {kv} KV heads kept: a quarter of the cache on each GPU", 23)
 
 
@@ -161,9 +185,12 @@ def bubble() -> Canvas:
     unit = 94
     one = STAGES * (STAGES - 1) / (STAGES * STAGES)
     many = (STAGES - 1) / (REQUESTS + STAGES - 1)
-    c = Canvas(420, f"A pipeline of {STAGES} stages. With one request three of four stages wait: {one:.0%} idle. With "
-                    f"{REQUESTS} "
-                    f"requests only the beginning and the end are idle: {many:.0%}.")
+    c = Canvas(
+        420,
+        f"A pipeline of {STAGES} stages. With one request three of four stages wait: {one:.0%} idle. With "
+        f"{REQUESTS} "
+        f"requests only the beginning and the end are idle: {many:.0%}.",
+    )
     _pipe(c, 36, 1, unit, "one request")
     c.text(96 + 4 * unit + 30, 30 + 76, f"{one:.0%} idle", 40, bold=True, fill=VERMILLION)
     _pipe(c, 252, REQUESTS, unit, f"{REQUESTS} requests")
@@ -175,15 +202,19 @@ def nodes() -> Canvas:
     """405B on two nodes of eight GPUs: TP 8 × PP 2."""
     m = load_model("llama-3.1-405b")
     stages = partition_layers(m.num_hidden_layers, 2)
-    c = Canvas(400, f"Llama 3.1 405B, TP 8 × PP 2: node 1 holds layers {stages[0].start} to {stages[0].stop - 1}, "
-                    f"node 2 the rest; "
-                    "in a node every layer is cut over eight GPUs. Node 1 hands its result to node 2.")
+    c = Canvas(
+        400,
+        f"Llama 3.1 405B, TP 8 × PP 2: node 1 holds layers {stages[0].start} to {stages[0].stop - 1}, "
+        f"node 2 the rest; "
+        "in a node every layer is cut over eight GPUs. Node 1 hands its result to node 2.",
+    )
     for node, stage in enumerate(stages):
         y = 8 + node * 206
         c.box(0, y, WIDTH, 166, PALE, radius=14).text(20, y + 36, f"node {node + 1}", 23, bold=True)
         c.text(20, y + 66, "one pipeline stage", 20, fill=SOFT)
-        c.text(20, y + 110, "layers", 20, fill=SOFT).text(20, y + 142, f"{stage.start} to {stage.stop - 1}", 26,
-                                                          bold=True)
+        c.text(20, y + 110, "layers", 20, fill=SOFT).text(
+            20, y + 142, f"{stage.start} to {stage.stop - 1}", 26, bold=True
+        )
         for gpu in range(8):
             x = 236 + gpu * 110
             c.box(x, y + 22, 98, 122, BLUE if node == 0 else GREEN, radius=8)

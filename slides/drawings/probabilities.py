@@ -73,11 +73,15 @@ def _panels(cases: list[dict], words: str, under: list[str]) -> Chart:
 def token_loop() -> Canvas:
     """A decoder-only model writes one token, and reads it again: the teaching model's own distribution."""
     model, listed = next_token(), best(4)
-    c = Canvas(372, "A decoder-only model reads San Francisco is a, and gives every token of its vocabulary a "
-                    "probability: "
-               + ", ".join(f"{shown(t)} {model[t]:.0%}" for t in listed) + ". One is drawn, appended to the text, "
-                                                                            "and the "
-               "model runs again.")
+    c = Canvas(
+        372,
+        "A decoder-only model reads San Francisco is a, and gives every token of its vocabulary a "
+        "probability: "
+        + ", ".join(f"{shown(t)} {model[t]:.0%}" for t in listed)
+        + ". One is drawn, appended to the text, "
+        "and the "
+        "model runs again.",
+    )
     for n, word in enumerate(("San", "Francisco", "is", "a")):
         c.label(n * 122, 110, 114, 60, word, PALE, stroke=HAIR)
     c.arrow(494, 140, 552, 140)
@@ -97,13 +101,18 @@ def token_loop() -> Canvas:
 
 def order() -> Canvas:
     """The sampler's order, from logits to one token."""
-    steps = (("logits", "one a token", INK), ("penalties", "what came\nbefore", PURPLE), ("temperature",
-                                                                                          "wider or\nnarrower", ORANGE),
-             ("min_p", "share of\nthe best", BLUE), ("top_k", "the k best", BLUE), ("top_p", "the best that\nhold p",
-                                                                                    BLUE),
-             ("draw", "one token", GREEN))
-    c = Canvas(220, "The order in which vLLM applies the sampling parameters: " + ", ".join(name for name, _,
-                                                                                            _ in steps) + ".")
+    steps = (
+        ("logits", "one a token", INK),
+        ("penalties", "what came\nbefore", PURPLE),
+        ("temperature", "wider or\nnarrower", ORANGE),
+        ("min_p", "share of\nthe best", BLUE),
+        ("top_k", "the k best", BLUE),
+        ("top_p", "the best that\nhold p", BLUE),
+        ("draw", "one token", GREEN),
+    )
+    c = Canvas(
+        220, "The order in which vLLM applies the sampling parameters: " + ", ".join(name for name, _, _ in steps) + "."
+    )
     width, gap = 144, 21
     for n, (name, under, fill) in enumerate(steps):
         x = n * (width + gap)
@@ -138,8 +147,13 @@ def cuts() -> Chart:
 def logprob_scale() -> Canvas:
     """Probabilities and their natural logarithms on one scale."""
     c = Canvas(250, "")
-    marks = ((1.0, "certain"), (0.5, "a coin toss"), (0.1, "one in ten"), (0.01, "one in a hundred"),
-             (0.001, "one in a thousand"))
+    marks = (
+        (1.0, "certain"),
+        (0.5, "a coin toss"),
+        (0.1, "one in ten"),
+        (0.01, "one in a hundred"),
+        (0.001, "one in a thousand"),
+    )
     lowest = -7.2
     c.line([(40, 100), (WIDTH - 40, 100)], INK, 3)
     for p, words in marks:
@@ -150,8 +164,9 @@ def logprob_scale() -> Canvas:
         for k, line in enumerate(lines):
             c.text(x, 176 + 26 * k, line, 20, anchor="middle", fill=SOFT)
     c.text(0, 24, "logprob = ln(probability)", 22, fill=SOFT)
-    c.words = "Log probabilities: " + "; ".join(f"probability {p:g}, {w}: {math.log(p) + 0:.2f}" for p,
-                                                w in marks) + "."
+    c.words = (
+        "Log probabilities: " + "; ".join(f"probability {p:g}, {w}: {math.log(p) + 0:.2f}" for p, w in marks) + "."
+    )
     return c
 
 
@@ -159,7 +174,7 @@ def surprise() -> Chart:
     """The surprise of each token of a text, in bits, as the teaching model sees it."""
     tokens = [row for row in rows(answers()["surprise"]["answer"]) if row.part == "prompt" and row.logprob is not None]
     bits = [row.surprise_bits for row in tokens]
-    doubtful = max(range(5, len(tokens)), key=bits.__getitem__)      # the first words could be any
+    doubtful = max(range(5, len(tokens)), key=bits.__getitem__)  # the first words could be any
     said = ", ".join(f"{row.token.strip()} {row.surprise_bits:.1f}" for row in tokens)
     with chart(380, f"Surprise in bits, token by token: {said}.") as c:
         colours = [VERMILLION if n == doubtful else BLUE for n in range(len(tokens))]

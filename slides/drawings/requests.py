@@ -28,9 +28,12 @@ from workshop.learn.timeline import Span, parts
 
 def offline_online() -> Canvas:
     """Offline: a full machine, only the end counts. Online: requests come when they come, each wants to be fast."""
-    c = Canvas(400, "Offline: all prompts are there at the beginning, the machine is always full, only the end "
-                    "counts. Online: "
-                    "requests come when people send them, and each of them waits for its answer.")
+    c = Canvas(
+        400,
+        "Offline: all prompts are there at the beginning, the machine is always full, only the end "
+        "counts. Online: "
+        "requests come when people send them, and each of them waits for its answer.",
+    )
     c.text(0, 28, "offline: a file of prompts", 25, bold=True)
     c.text(0, 222, "online: people, one by one", 25, bold=True)
     lengths = ((9, 6, 12, 7, 10), (5, 11, 8, 13, 7), (12, 7, 6, 9, 10), (7, 9, 11, 6, 11))
@@ -53,28 +56,36 @@ def offline_online() -> Canvas:
 
 def endpoint() -> Canvas:
     """Who talks to whom: notebook, head node, workers; one address."""
-    c = Canvas(410, "A notebook without a GPU sends a request to the endpoint, an address on the head node. The "
-                    "server there answers; "
-                    "other nodes only compute.")
+    c = Canvas(
+        410,
+        "A notebook without a GPU sends a request to the endpoint, an address on the head node. The "
+        "server there answers; "
+        "other nodes only compute.",
+    )
     c.label(0, 96, 250, 150, "client", PALE, stroke=HAIR, size=LARGE, bold=True)
     c.text(125, 284, "a notebook, a script,", 20, anchor="middle", fill=SOFT).text(
-        125, 312, "thirty learners: no GPU", 20, anchor="middle", fill=SOFT)
+        125, 312, "thirty learners: no GPU", 20, anchor="middle", fill=SOFT
+    )
     c.box(480, 8, 656, 330, "none", stroke=HAIR, radius=16, line=3).text(500, 42, "GPU nodes of one job", 20, fill=SOFT)
     c.label(510, 96, 270, 150, "server\non the head node", BLUE, size=24, bold=True)
     c.label(880, 62, 226, 100, "workers", FREE, size=23)
     c.label(880, 186, 226, 100, "workers", FREE, size=23)
     c.arrow(782, 150, 874, 116).arrow(782, 190, 874, 232)
     c.line([(256, 150), (504, 150)], GREEN, 5, head=True).line([(504, 196), (256, 196)], GREEN, 5, head=True)
-    c.text(378, 132, "prompt", NORMAL, anchor="middle", bold=True).text(378, 226, "tokens", NORMAL, anchor="middle",
-                                                                        bold=True)
+    c.text(378, 132, "prompt", NORMAL, anchor="middle", bold=True).text(
+        378, 226, "tokens", NORMAL, anchor="middle", bold=True
+    )
     return c.label(160, 358, 816, 50, "endpoint: http://HEAD:PORT/v1/completions", "#E4F3EE", size=23, mono=True)
 
 
 def record_flow() -> Canvas:
     """How connect() finds a server: by the record that the job wrote."""
-    c = Canvas(300, "The job writes a record, one private file with address and key, into the home folder that all "
-                    "nodes see. "
-                    "connect() reads it in the notebook, and requests go straight to the server.")
+    c = Canvas(
+        300,
+        "The job writes a record, one private file with address and key, into the home folder that all "
+        "nodes see. "
+        "connect() reads it in the notebook, and requests go straight to the server.",
+    )
     c.label(0, 20, 300, 110, "SLURM job", BLUE, size=26, bold=True)
     c.label(418, 20, 300, 110, "record", "#FDF1D7", size=26, bold=True, stroke=KV_CACHE, ink=INK)
     c.label(836, 20, 300, 110, "connect()", GREEN, size=26, bold=True, mono=True)
@@ -88,9 +99,12 @@ def record_flow() -> Canvas:
 
 def pool() -> Canvas:
     """A queue of prompts, four threads, one server that computes for all of them at once."""
-    c = Canvas(330, "A queue of prompts feeds four threads; each sends a request, waits for the answer, and takes the "
-                    "next prompt. The "
-                    "server computes all four in the same step.")
+    c = Canvas(
+        330,
+        "A queue of prompts feeds four threads; each sends a request, waits for the answer, and takes the "
+        "next prompt. The "
+        "server computes all four in the same step.",
+    )
     c.text(0, 28, "queue", 23, bold=True).text(430, 28, "four threads", 23, bold=True)
     for n in range(5):
         c.label(n * 58, 122, 50, 84, str(9 - n), FREE, size=22, bold=True)
@@ -121,19 +135,25 @@ def timelines() -> Chart:
 
 def batch() -> Canvas:
     """A batch that is killed and goes on: rows done stay done."""
-    c = Canvas(300, "A file of rows. The first run is killed when some rows have their answer on disk; the second run "
-                    "asks only the "
-                    "rest. Every row is answered once.")
+    c = Canvas(
+        300,
+        "A file of rows. The first run is killed when some rows have their answer on disk; the second run "
+        "asks only the "
+        "rest. Every row is answered once.",
+    )
     n_rows, done = 24, 15
     w = WIDTH / n_rows
-    for y, name, start, stop, fill in ((40, "first run, killed", 0, done, BLUE), (150, "second run: only the rest",
-                                                                                  done, n_rows, GREEN)):
+    for y, name, start, stop, fill in (
+        (40, "first run, killed", 0, done, BLUE),
+        (150, "second run: only the rest", done, n_rows, GREEN),
+    ):
         c.text(0, y - 12, name, 23, bold=True)
         for n in range(n_rows):
             mine = start <= n < stop
             c.box(n * w, y, w - 6, 50, fill if mine else "none", stroke=fill if mine else HAIR, radius=5)
-    c.line([(done * w - 3, 22), (done * w - 3, 104)], VERMILLION, 5).text(done * w + 10, 28, "kill -9", 22, mono=True,
-                                                                          fill=INK)
+    c.line([(done * w - 3, 22), (done * w - 3, 104)], VERMILLION, 5).text(
+        done * w + 10, 28, "kill -9", 22, mono=True, fill=INK
+    )
     c.text(0, 250, "answers on disk:", 22, fill=SOFT)
     for n in range(n_rows):
         c.box(n * w, 266, w - 6, 30, BLUE if n < done else GREEN, radius=5)

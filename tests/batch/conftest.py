@@ -35,7 +35,7 @@ class Faulty:
                     if wrong == "drop":
                         return self.transport.close()
                     if wrong == "cut":
-                        self.transport.write(b"HTTP/1.1 200 OK\r\nContent-Length: 5000\r\n\r\n{\"choices\": [{\"te")
+                        self.transport.write(b'HTTP/1.1 200 OK\r\nContent-Length: 5000\r\n\r\n{"choices": [{"te')
                         return self.transport.close()
                     if wrong:
                         return self.answer(*wrong)

@@ -39,9 +39,9 @@ def test_an_answer_stands_beside_its_own_prompt(versions, output, tmp_path, faul
         write(path, rows)
         assert batch.run(path, out, url=server.url, limits=quick).exit_code == 0
         check(batch.load(out), rows)
-    assert len(server.asked) == len({row for rows in versions for row in rows})     # and none is asked twice
+    assert len(server.asked) == len({row for rows in versions for row in rows})  # and none is asked twice
     moved = path.rename(tmp_path / "moved.jsonl")
-    if output.endswith(".jsonl"):       # a Parquet output has the prompts itself
+    if output.endswith(".jsonl"):  # a Parquet output has the prompts itself
         with pytest.raises(WorkshopError, match="several versions"):
             batch.load(out)
         check(batch.load(out, input=moved), versions[-1])
@@ -61,7 +61,7 @@ def test_a_parquet_output_older_than_its_journal_is_not_what_is_read(tmp_path, f
     running = batch.Batch(path, out, url=refusing.url, limits=quick)
     kept = out.read_bytes()
     assert running.run().errors == 1
-    out.write_bytes(kept)       # as if it had been killed before
+    out.write_bytes(kept)  # as if it had been killed before
     check(batch.load(out), [("q1", "B")])
 
 
@@ -91,7 +91,7 @@ def test_rows_of_another_shard_are_neither_counted_nor_put_into_its_output(tmp_p
     for other in ("2/2", None):
         with pytest.raises(BadInput, match="holds shard 1/2"):
             batch.run(path, out, url=server.url, limits=quick, shard=other)
-    write(path, [("new", "new"), *rows])        # every row changes its shard
+    write(path, [("new", "new"), *rows])  # every row changes its shard
     summary = batch.run(path, out, url=server.url, limits=quick, shard="1/2")
     assert (summary.rows, summary.answered, summary.new, summary.superseded) == (5, 5, 5, 4)
     assert list(batch.load(out).custom_id) == ["new", "1", "3", "5", "7"]
@@ -119,8 +119,11 @@ def test_an_input_that_changes_between_its_two_readings_mixes_nothing(tmp_path, 
 
 
 NAMES, TEXTS = st.sampled_from("abc"), st.sampled_from("123")
-INPUTS = st.lists(st.dictionaries(NAMES, TEXTS, min_size=1).flatmap(
-    lambda rows: st.permutations(list(rows.items()))), min_size=1, max_size=5)
+INPUTS = st.lists(
+    st.dictionaries(NAMES, TEXTS, min_size=1).flatmap(lambda rows: st.permutations(list(rows.items()))),
+    min_size=1,
+    max_size=5,
+)
 
 
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -145,8 +148,11 @@ def test_whatever_the_versions_of_an_input_each_prompt_has_its_answer(versions, 
         journal = store.Journal(where.journal, work.keep_bytes)
         for row in filter(None, work.rows()):
             text = f" {json.loads(row.body)['prompt']}"
-            journal.add(lines.answer_line(row.custom_id, row.key, row.number,
-                                          json.dumps({"choices": [{"text": text}]}).encode(), {}))
+            journal.add(
+                lines.answer_line(
+                    row.custom_id, row.key, row.number, json.dumps({"choices": [{"text": text}]}).encode(), {}
+                )
+            )
         journal.close()
         work.index.close()
         lock.release()

@@ -23,12 +23,13 @@ LONGEST = 100
 def llm():
     """What `Maker` needs of an LLM: its tokenizer and two facts."""
     version = importlib.metadata.version
-    answer_for_vllm()                   # replaces it for the whole process
+    answer_for_vllm()  # replaces it for the whole process
     from vllm.tokenizers import get_tokenizer
 
     config = SimpleNamespace(max_model_len=LONGEST, get_diff_sampling_param=dict)
-    yield SimpleNamespace(get_tokenizer=lambda: get_tokenizer(str(TEACHING_FOLDER)),
-                          llm_engine=SimpleNamespace(model_config=config))
+    yield SimpleNamespace(
+        get_tokenizer=lambda: get_tokenizer(str(TEACHING_FOLDER)), llm_engine=SimpleNamespace(model_config=config)
+    )
     importlib.metadata.version = version
 
 
@@ -44,9 +45,13 @@ def row(number: int, url: str = COMPLETIONS, **body) -> Row:
 
 
 ROWS = [
-    row(0, prompt="Boston is a", max_tokens=5), row(1, prompt="Paris is a", max_tokens=5, temperature=0.5),
-    row(2, prompt="Rome is a city in", max_tokens=5), row(3, prompt=[5, 6, 7], max_tokens=5),
-    row(4, prompt="Rome", add_special_tokens=False), row(5, prompt="Oslo is a"), row(6, prompt="Bern", seed=7, n=3),
+    row(0, prompt="Boston is a", max_tokens=5),
+    row(1, prompt="Paris is a", max_tokens=5, temperature=0.5),
+    row(2, prompt="Rome is a city in", max_tokens=5),
+    row(3, prompt=[5, 6, 7], max_tokens=5),
+    row(4, prompt="Rome", add_special_tokens=False),
+    row(5, prompt="Oslo is a"),
+    row(6, prompt="Bern", seed=7, n=3),
     row(7, CHAT, messages=[{"role": "user", "content": "What is Rome?"}], max_tokens=9),
     row(8, prompt="one two three four five six seven", max_tokens=5, truncate_prompt_tokens=2),
 ]
@@ -71,20 +76,27 @@ def test_parameters_are_the_rows_own(maker):
 
 def test_a_limit_that_is_not_given_is_what_is_left_of_the_context(maker):
     for number, text in enumerate(("Rome", "What is Rome?")):
-        asked, = maker.requests([row(number, CHAT, messages=[{"role": "user", "content": text}])])
+        (asked,) = maker.requests([row(number, CHAT, messages=[{"role": "user", "content": text}])])
         assert asked.params.max_tokens == LONGEST - len(asked.prompt["prompt_token_ids"])
 
 
-@pytest.mark.parametrize(("bad", "words"), [
-    ({"prompt": "half of a pair: \ud83d"}, "TextEncodeInput|surrogate"),
-    ({"prompt": [5] * LONGEST}, "maximum context length"), ({"prompt": [-1, 5]}, "0 or more"), ({"prompt": 7}, "text"),
-    ({"prompt": "x", "max_tokens": 0}, "max_tokens"),
-    ({"prompt": "x", "max_tokens": LONGEST}, "maximum context length"), ({"prompt": "x", "top_p": 7}, "top_p"),
-    ({"prompt": "x", "echo": True}, "echo"), ({"prompt": "x", "temperature": "hot"}, "temperature"),
-])
+@pytest.mark.parametrize(
+    ("bad", "words"),
+    [
+        ({"prompt": "half of a pair: \ud83d"}, "TextEncodeInput|surrogate"),
+        ({"prompt": [5] * LONGEST}, "maximum context length"),
+        ({"prompt": [-1, 5]}, "0 or more"),
+        ({"prompt": 7}, "text"),
+        ({"prompt": "x", "max_tokens": 0}, "max_tokens"),
+        ({"prompt": "x", "max_tokens": LONGEST}, "maximum context length"),
+        ({"prompt": "x", "top_p": 7}, "top_p"),
+        ({"prompt": "x", "echo": True}, "echo"),
+        ({"prompt": "x", "temperature": "hot"}, "temperature"),
+    ],
+)
 def test_one_bad_row_is_refused_alone(maker, bad, words):
     good = [row(1, prompt="Boston is a"), row(2, prompt="Paris is a")]
-    for _ in range(2):                                     # the second time from what is remembered
+    for _ in range(2):  # the second time from what is remembered
         first, refused, last = maker.requests([good[0], row(0, **bad), good[1]])
         assert isinstance(refused, Exception), refused
         with pytest.raises(type(refused), match=words):
@@ -105,8 +117,12 @@ class Engine:
 
     def step(self):
         name, prompt, params = self.queue.pop(0)
-        outputs = [SimpleNamespace(index=index, finish_reason="length", stop_reason=None, text=" x", token_ids=[5],
-                                   logprobs=None) for index in range(min(params.n, self.answers or params.n))]
+        outputs = [
+            SimpleNamespace(
+                index=index, finish_reason="length", stop_reason=None, text=" x", token_ids=[5], logprobs=None
+            )
+            for index in range(min(params.n, self.answers or params.n))
+        ]
         return [SimpleNamespace(request_id=name, finished=True, prompt_logprobs=None, outputs=outputs, **prompt)]
 
 
@@ -118,8 +134,12 @@ def test_no_more_sequences_fly_than_were_asked_for(llm, tmp_path, limit, samples
     engine = Engine(llm)
     rows = tmp_path / "rows.jsonl"
     rows.write_text("".join(json.dumps({"prompt": f"{n} is", "n": samples if n % 2 else 1}) + "\n" for n in range(200)))
-    summary = run_offline(rows, tmp_path / "out.jsonl", concurrency=limit,
-                          llm=SimpleNamespace(get_tokenizer=llm.get_tokenizer, llm_engine=engine))
+    summary = run_offline(
+        rows,
+        tmp_path / "out.jsonl",
+        concurrency=limit,
+        llm=SimpleNamespace(get_tokenizer=llm.get_tokenizer, llm_engine=engine),
+    )
     assert summary.answered == 200 and engine.highest <= most + samples - 1 and (limit < 400 or engine.highest == most)
 
 
@@ -128,8 +148,12 @@ def test_one_answer_of_three_samples_is_among_the_errors(llm, tmp_path):
 
     rows, engine = tmp_path / "rows.jsonl", Engine(llm, answers=1)
     rows.write_text('{"prompt": "a", "n": 3}\n{"prompt": "b"}\n')
-    summary = run_offline(rows, tmp_path / "out.jsonl", concurrency=4,
-                          llm=SimpleNamespace(get_tokenizer=llm.get_tokenizer, llm_engine=engine))
+    summary = run_offline(
+        rows,
+        tmp_path / "out.jsonl",
+        concurrency=4,
+        llm=SimpleNamespace(get_tokenizer=llm.get_tokenizer, llm_engine=engine),
+    )
     assert (summary.answered, summary.errors, summary.exit_code) == (1, 1, 1)
 
 

@@ -39,6 +39,7 @@ class Failing:
                 if self.fail_from is not None and self.count >= self.fail_from:
                     raise OSError(self.number, os.strerror(self.number))
             return real(first, *args, **kwargs)
+
         return call
 
     def _is_here(self, which) -> bool:
@@ -47,8 +48,9 @@ class Failing:
 
 
 @pytest.mark.parametrize("output", ["out.jsonl", "out.parquet"])
-def test_whichever_write_fails_it_is_one_sentence_and_nothing_is_lost(output, tmp_path, faulty, quick, monkeypatch,
-                                                                      answers):
+def test_whichever_write_fails_it_is_one_sentence_and_nothing_is_lost(
+    output, tmp_path, faulty, quick, monkeypatch, answers
+):
     prompts, folder = tmp_path / "in.txt", tmp_path / "there"
     prompts.write_text("".join(f"p{number}\n" for number in range(N)))
     folder.mkdir()

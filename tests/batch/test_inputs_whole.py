@@ -38,80 +38,97 @@ def put(tmp_path, name: str, data: bytes | str):
     return path
 
 
-@pytest.mark.parametrize(("name", "data", "says"), [
-    ("in.json", '["a","b"]\n["c","d"]', "line 2"),
-    ("in.json", '["a"] x', "line 1"),
-    ("in.json", '["a"],\n\n["b"]', "after the array's end"),
-    ("in.json", '["a", "b', "item 2 is not JSON"),
-    ("in.json", '["a",\n"b\nc"]', "line 2"),
-    ("in.json", '["a", NaN]', "NaN is no JSON number"),
-    ("in.json", '[{"prompt": "a", "seed": 1e999}]', "1e999 is too large"),
-    ("in.json", '[{"prompt": "a", "seed": ' + "9" * 5000 + "}]", "digits"),
-    ("in.json", "[" * 5000 + '"a"' + "]" * 5000, "nested"),
-    ("in.json", '["a", ' + "[" * 200 + "]" * 200 + "]", "nested"),
-    ("in.json", '[{"prompt": "a", "prompt": "b"}]', "'prompt' twice"),
-    ("in.json", r'["\ud800 half"]', "surrogate"),
-    ("in.json", '["a", ""]', "empty"),
-    ("in.json", b'["a", "\xff"]', "byte 8"),
-    ("in.json", b"\xff\xfe" + '["a"]'.encode("utf-16-le"), "UTF-16"),
-    ("in.json", '["a"]'.encode("utf-16-le"), "NUL"),
-    ("in.json", "", "'['"),
-    ("in.jsonl", '{"prompt": "a", "prompt": "b"}\n', "'prompt' twice"),
-    ("in.jsonl", '{"prompt": "a", "seed": ' + "9" * 5000 + "}\n", "digits"),
-    ("in.jsonl", '{"prompt": "a", "label": -Infinity}\n', "-Infinity"),
-    ("in.jsonl", '{"prompt": "a", "temperature": 1e999}\n', "1e999"),
-    ("in.jsonl", '{"prompt": "a", "label": ' + "[" * 5000 + "]" * 5000 + "}\n", "nested"),
-    ("in.jsonl", r'{"prompt": "\ud800 half"}' + "\n", "surrogate"),
-    ("in.jsonl", '{"prompt": "a"} {"prompt": "b"}\n', "line 1"),
-    ("in.jsonl", '{"custom_id": 1, "prompt": "a"}\n{"custom_id": "1", "prompt": "b"}\n', "that of line 1"),
-    ("in.jsonl", '{"prompt": "a"}\n'.encode("utf-16"), "UTF-16"),
-    ("in.jsonl", '{"prompt": "a"}\n'.encode("utf-16-be"), "NUL"),
-    ("in.txt", "a\nb\n".encode("utf-16"), "UTF-16"),
-    ("in.txt", "a\nb\n".encode("utf-32"), "UTF-32"),
-    ("in.txt", "a\nb\n".encode("utf-16-le"), "NUL"),
-    ("in.txt", "Zürich\n".encode("latin-1"), "byte 2"),
-    ("in.txt", "one\rtwo\nthree\n", "carriage return"),
-    ("in.csv", 'prompt\n"a\nb\nc\n', "line 2"),
-    ("in.csv", 'prompt,x\na,1\n"b" c,2\nd,3\n', "line 3"),
-    ("in.csv", "prompt,x\na,1\nb\nc,3,4\n", "line 3: it has 1 cells"),
-    ("in.csv", "prompt\nZürich\n".encode("latin-1"), "line 2"),
-    ("in.csv", "pr\xf6mpt\na\n".encode("latin-1"), "UTF-8"),
-    ("in.csv", LF.encode("utf-16"), "UTF-16"),
-    ("in.csv", "prompt\na\0b\n", "NUL"),
-    ("in.csv", 'prompt\n""\n', "empty"),
-    ("in.csv", "prompt,temperature\na,1e999\n", "1e999"),
-    ("in.csv", "question;answer\nwhy?;because\n", "--column: question, answer"),
-    ("in.csv", "", "--column"),
-    ("in.parquet", b"PAR1 and no more", "Parquet"),
-], ids=lambda value: str(value)[:24])
+@pytest.mark.parametrize(
+    ("name", "data", "says"),
+    [
+        ("in.json", '["a","b"]\n["c","d"]', "line 2"),
+        ("in.json", '["a"] x', "line 1"),
+        ("in.json", '["a"],\n\n["b"]', "after the array's end"),
+        ("in.json", '["a", "b', "item 2 is not JSON"),
+        ("in.json", '["a",\n"b\nc"]', "line 2"),
+        ("in.json", '["a", NaN]', "NaN is no JSON number"),
+        ("in.json", '[{"prompt": "a", "seed": 1e999}]', "1e999 is too large"),
+        ("in.json", '[{"prompt": "a", "seed": ' + "9" * 5000 + "}]", "digits"),
+        ("in.json", "[" * 5000 + '"a"' + "]" * 5000, "nested"),
+        ("in.json", '["a", ' + "[" * 200 + "]" * 200 + "]", "nested"),
+        ("in.json", '[{"prompt": "a", "prompt": "b"}]', "'prompt' twice"),
+        ("in.json", r'["\ud800 half"]', "surrogate"),
+        ("in.json", '["a", ""]', "empty"),
+        ("in.json", b'["a", "\xff"]', "byte 8"),
+        ("in.json", b"\xff\xfe" + '["a"]'.encode("utf-16-le"), "UTF-16"),
+        ("in.json", '["a"]'.encode("utf-16-le"), "NUL"),
+        ("in.json", "", "'['"),
+        ("in.jsonl", '{"prompt": "a", "prompt": "b"}\n', "'prompt' twice"),
+        ("in.jsonl", '{"prompt": "a", "seed": ' + "9" * 5000 + "}\n", "digits"),
+        ("in.jsonl", '{"prompt": "a", "label": -Infinity}\n', "-Infinity"),
+        ("in.jsonl", '{"prompt": "a", "temperature": 1e999}\n', "1e999"),
+        ("in.jsonl", '{"prompt": "a", "label": ' + "[" * 5000 + "]" * 5000 + "}\n", "nested"),
+        ("in.jsonl", r'{"prompt": "\ud800 half"}' + "\n", "surrogate"),
+        ("in.jsonl", '{"prompt": "a"} {"prompt": "b"}\n', "line 1"),
+        ("in.jsonl", '{"custom_id": 1, "prompt": "a"}\n{"custom_id": "1", "prompt": "b"}\n', "that of line 1"),
+        ("in.jsonl", '{"prompt": "a"}\n'.encode("utf-16"), "UTF-16"),
+        ("in.jsonl", '{"prompt": "a"}\n'.encode("utf-16-be"), "NUL"),
+        ("in.txt", "a\nb\n".encode("utf-16"), "UTF-16"),
+        ("in.txt", "a\nb\n".encode("utf-32"), "UTF-32"),
+        ("in.txt", "a\nb\n".encode("utf-16-le"), "NUL"),
+        ("in.txt", "Zürich\n".encode("latin-1"), "byte 2"),
+        ("in.txt", "one\rtwo\nthree\n", "carriage return"),
+        ("in.csv", 'prompt\n"a\nb\nc\n', "line 2"),
+        ("in.csv", 'prompt,x\na,1\n"b" c,2\nd,3\n', "line 3"),
+        ("in.csv", "prompt,x\na,1\nb\nc,3,4\n", "line 3: it has 1 cells"),
+        ("in.csv", "prompt\nZürich\n".encode("latin-1"), "line 2"),
+        ("in.csv", "pr\xf6mpt\na\n".encode("latin-1"), "UTF-8"),
+        ("in.csv", LF.encode("utf-16"), "UTF-16"),
+        ("in.csv", "prompt\na\0b\n", "NUL"),
+        ("in.csv", 'prompt\n""\n', "empty"),
+        ("in.csv", "prompt,temperature\na,1e999\n", "1e999"),
+        ("in.csv", "question;answer\nwhy?;because\n", "--column: question, answer"),
+        ("in.csv", "", "--column"),
+        ("in.parquet", b"PAR1 and no more", "Parquet"),
+    ],
+    ids=lambda value: str(value)[:24],
+)
 def test_what_cannot_be_read_whole_is_refused_with_its_place(name, data, says, tmp_path):
     with pytest.raises(BadInput) as error:
         prompts(put(tmp_path, name, data))
     assert says in str(error.value) and len(str(error.value)) < 500
 
 
-@pytest.mark.parametrize(("name", "data", "read", "says"), [
-    ("in.csv", "Hello you\nHow are you\n", ["How are you"], "'Hello you' as the name of its only column"),
-    ("in.csv", "prompt;label\na;1\nb;2\n", ["a", "b"], "';'"),
-    ("in.csv", "id\tprompt\n1\ta, b\n", ["a, b"], "tab"),
-    ("in.csv", "prompt,label,label\na,1,2\n", ["a"], "'label.2'"),
-    ("in.csv", "prompt,prompt\na,b\n", ["a"], "'prompt.2'"),
-    ("in.csv", "prompt\ra\rb\r", ["a", "b"], "CR"),
-    ("in.csv", "prompt\na\n\nb\n", ["a", "b"], "1 empty line"),
-    ("in.txt", "a\rb\r", ["a", "b"], "CR"),
-    ("in.txt", "a\n\n\nb\n\n", ["a", "b"], "3 empty lines"),
-    ("in.jsonl", '{"prompt": "a"}\r{"prompt": "b"}', ["a", "b"], "CR"),
-])
+@pytest.mark.parametrize(
+    ("name", "data", "read", "says"),
+    [
+        ("in.csv", "Hello you\nHow are you\n", ["How are you"], "'Hello you' as the name of its only column"),
+        ("in.csv", "prompt;label\na;1\nb;2\n", ["a", "b"], "';'"),
+        ("in.csv", "id\tprompt\n1\ta, b\n", ["a, b"], "tab"),
+        ("in.csv", "prompt,label,label\na,1,2\n", ["a"], "'label.2'"),
+        ("in.csv", "prompt,prompt\na,b\n", ["a"], "'prompt.2'"),
+        ("in.csv", "prompt\ra\rb\r", ["a", "b"], "CR"),
+        ("in.csv", "prompt\na\n\nb\n", ["a", "b"], "1 empty line"),
+        ("in.txt", "a\rb\r", ["a", "b"], "CR"),
+        ("in.txt", "a\n\n\nb\n\n", ["a", "b"], "3 empty lines"),
+        ("in.jsonl", '{"prompt": "a"}\r{"prompt": "b"}', ["a", "b"], "CR"),
+    ],
+)
 def test_what_was_understood_is_said(name, data, read, says, tmp_path, capsys):
     assert prompts(put(tmp_path, name, data)) == read
     (line,) = capsys.readouterr().err.splitlines()
     assert says in line and name in line
 
 
-@pytest.mark.parametrize(("name", "data"), [
-    ("in.csv", LF), ("in.csv", "\ufeff" + LF), ("in.csv", LF.replace("\n", "\r\n")), ("in.csv", LF.rstrip()),
-    ("in.txt", "\ufeffa\nb\nc"), ("in.txt", "a\r\nb\r\nc\r\n"), ("in.json", '\ufeff ["a",\r\n"b" ,"c"] \n\n'),
-    ("in.json", '["a","b","c"]\r'), ("in.jsonl", '\ufeff"a"\n"b"\r\n{"prompt":"c"}')])
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        ("in.csv", LF),
+        ("in.csv", "\ufeff" + LF),
+        ("in.csv", LF.replace("\n", "\r\n")),
+        ("in.csv", LF.rstrip()),
+        ("in.txt", "\ufeffa\nb\nc"),
+        ("in.txt", "a\r\nb\r\nc\r\n"),
+        ("in.json", '\ufeff ["a",\r\n"b" ,"c"] \n\n'),
+        ("in.json", '["a","b","c"]\r'),
+        ("in.jsonl", '\ufeff"a"\n"b"\r\n{"prompt":"c"}'),
+    ],
+)
 def test_what_is_plain_is_read_without_a_word(name, data, tmp_path, capsys):
     assert prompts(put(tmp_path, name, data)) == ["a", "b", "c"] and capsys.readouterr().err == ""
 
@@ -180,12 +197,17 @@ def test_an_array_of_any_length_is_scanned_in_linear_time(tmp_path, monkeypatch)
 
     monkeypatch.setattr(strict_json, "DECODER_OF_ITEMS", Counting())
     monkeypatch.setattr(strict_json, "CHUNK_BYTES", 1000)
-    for data in ('["' + "a" * 500_000, '[{"prompt": [' + "1, " * 150_000 + "]}]", '["a", nope' + "b" * 500_000,
-                 '["' + "a" * 500_000 + '"]', "[" + " " * 500_000):
+    for data in (
+        '["' + "a" * 500_000,
+        '[{"prompt": [' + "1, " * 150_000 + "]}]",
+        '["a", nope' + "b" * 500_000,
+        '["' + "a" * 500_000 + '"]',
+        "[" + " " * 500_000,
+    ):
         scanned.clear()
         with contextlib.suppress(BadInput):
             prompts(put(tmp_path, "in.json", data))
-        assert sum(scanned) < 8 * len(data) and len(scanned) < 60, data[:20]     # in two readings
+        assert sum(scanned) < 8 * len(data) and len(scanned) < 60, data[:20]  # in two readings
 
 
 # Round trips: what was written comes back from every format, and a file that was damaged gives no other rows.
@@ -228,21 +250,26 @@ def test_lines_come_back_from_text(rows, tmp_path):
 
 
 @quiet
-@given(rows=st.lists(text, min_size=2, max_size=5, unique=True), ending=st.sampled_from([".json", ".jsonl"]),
-       at=st.floats(0, 1, exclude_max=True), cut=st.booleans(), skip_bad=st.booleans())
+@given(
+    rows=st.lists(text, min_size=2, max_size=5, unique=True),
+    ending=st.sampled_from([".json", ".jsonl"]),
+    at=st.floats(0, 1, exclude_max=True),
+    cut=st.booleans(),
+    skip_bad=st.booleans(),
+)
 def test_a_file_that_was_cut_or_doubled_is_refused_or_read_whole(rows, ending, at, cut, skip_bad, tmp_path):
     whole = WRITERS[ending](rows).rstrip("\n")
-    damaged = whole[:int(at * len(whole))] if cut else f"{whole}\n{whole}"
+    damaged = whole[: int(at * len(whole))] if cut else f"{whole}\n{whole}"
     lines = damaged.count("\n") + bool(damaged.rpartition("\n")[2])
     try:
         found = prompts(put(tmp_path, f"in{ending}", damaged), skip_bad=skip_bad)
     except BadInput:
         return
-    assert ending == ".jsonl" and found == (rows + rows)[:len(found)] and len(found) >= lines - 1
+    assert ending == ".jsonl" and found == (rows + rows)[: len(found)] and len(found) >= lines - 1
 
 
 @quiet
-@given(rows=st.lists(line, min_size=2, max_size=5), at=st.integers(0), quote=st.sampled_from(['"', '""', ',', "\0"]))
+@given(rows=st.lists(line, min_size=2, max_size=5), at=st.integers(0), quote=st.sampled_from(['"', '""', ",", "\0"]))
 def test_a_table_with_one_character_too_many_is_refused_or_holds_it(rows, at, quote, tmp_path):
     """Every row of the file is there with all its text, save for the character that was put in."""
     whole = as_csv([f"<{row}>" for row in rows], quoting=csv.QUOTE_ALL)
@@ -255,4 +282,5 @@ def test_a_table_with_one_character_too_many_is_refused_or_holds_it(rows, at, qu
     assert len(found) == len(rows)
     assert sorted("".join(found).replace('"', "")) in (
         sorted("".join(f"<{row}>" for row in rows).replace('"', "")),
-        sorted("".join(f"<{row}>" for row in rows).replace('"', "") + quote.replace('"', "")))
+        sorted("".join(f"<{row}>" for row in rows).replace('"', "") + quote.replace('"', "")),
+    )

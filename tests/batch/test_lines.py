@@ -16,14 +16,29 @@ from workshop.batch.answers import write_parquet
 
 KEY = b"k" * 16
 BODY = '{"choices": [{"index": 0, "text": %s, "logprobs": {"token_logprobs": [%s]}}], "usage": {"prompt_tokens": 1}}'
-TEXTS = {       # what a server said -> what stands in the output
-    '"plain"': "plain", '"日本 é 😀"': "日本 é 😀", r'"\ud83d\ude00"': "😀", r'"half \ud83d"': "half \ufffd",
-    r'"\ude00 half"': "\ufffd half", '"a\u2028b\u0085c\u2029"': "a\u2028b\u0085c\u2029", r'"\u0000\n\r"': "\0\n\r",
-    r'"a literal \\ud83d, and NaN"': r"a literal \ud83d, and NaN", '"' + "9" * 30 + '"': "9" * 30, '"\ud83d"': "\ufffd",
+TEXTS = {  # what a server said -> what stands in the output
+    '"plain"': "plain",
+    '"日本 é 😀"': "日本 é 😀",
+    r'"\ud83d\ude00"': "😀",
+    r'"half \ud83d"': "half \ufffd",
+    r'"\ude00 half"': "\ufffd half",
+    '"a\u2028b\u0085c\u2029"': "a\u2028b\u0085c\u2029",
+    r'"\u0000\n\r"': "\0\n\r",
+    r'"a literal \\ud83d, and NaN"': r"a literal \ud83d, and NaN",
+    '"' + "9" * 30 + '"': "9" * 30,
+    '"\ud83d"': "\ufffd",
     "null": None,
 }
-NUMBERS = {"-0.5": -0.5, "NaN": None, "-Infinity": None, "Infinity": None, "1e999": None, "12345678901234567890123":
-           "12345678901234567890123", "-9999.0": -9999.0, "0.12345678901234567": 0.12345678901234567}
+NUMBERS = {
+    "-0.5": -0.5,
+    "NaN": None,
+    "-Infinity": None,
+    "Infinity": None,
+    "1e999": None,
+    "12345678901234567890123": "12345678901234567890123",
+    "-9999.0": -9999.0,
+    "0.12345678901234567": 0.12345678901234567,
+}
 
 
 def check(line: bytes, folder) -> dict:
@@ -41,7 +56,7 @@ def check(line: bytes, folder) -> dict:
     paths.write_meta(where, {"input": {}, "sampling_parameters": {}, "runs": []})
     write_parquet(where)
     frame, said = batch.load(where.output), found["response"]["body"]["choices"][0]["text"]
-    said = said if isinstance(said, str | None) else json.dumps(said)       # a column of Parquet has one type
+    said = said if isinstance(said, str | None) else json.dumps(said)  # a column of Parquet has one type
     assert frame.text.isna()[0] if said is None else frame.text[0] == said
     where.output.unlink()
     assert len(batch.load(where.output)) == len(frame)
@@ -58,15 +73,17 @@ def test_a_text_is_read_back_as_it_was_said(said, encoding, tmp_path):
 
 @pytest.mark.parametrize("said", NUMBERS)
 def test_a_number_that_json_does_not_have_is_null(said, tmp_path):
-    if said == "1e999":     # JSON, but of no finite value: with a second look alone
+    if said == "1e999":  # JSON, but of no finite value: with a second look alone
         said = "1e999, NaN"
     found = check(lines.answer_line("id", KEY, 0, (BODY % ('"x"', said)).encode(), {}), tmp_path)
     read = found["response"]["body"]["choices"][0]["logprobs"]["token_logprobs"]
     assert read[0] == NUMBERS[said.split(",")[0]]
 
 
-@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 10 ** 30, -10 ** 30, 2 ** 63, "\ud83d", b"bytes",
-                                   {"nested": [math.nan, "\u2028"]}, 1j])
+@pytest.mark.parametrize(
+    "value",
+    [math.nan, math.inf, -math.inf, 10**30, -(10**30), 2**63, "\ud83d", b"bytes", {"nested": [math.nan, "\u2028"]}, 1j],
+)
 def test_the_rows_own_fields_are_read_back_too(value, tmp_path):
     found = check(lines.answer_line("id", KEY, 0, (BODY % ('"x"', "0")).encode(), {"field": value}), tmp_path)
     assert "field" in found["metadata"]
@@ -80,14 +97,25 @@ def test_a_reason_is_read_back_whatever_the_server_said():
     json.dumps(pandas.read_json(io.StringIO(line), lines=True).error[0], ensure_ascii=False).encode()
 
 
-ANYTHING = st.recursive(st.none() | st.booleans() | st.integers(-2 ** 70, 2 ** 70) | st.floats() | st.text() |
-                        st.text(st.characters(categories=["Cs", "Cc", "Zl"])),
-                        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3))
+ANYTHING = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**70), 2**70)
+    | st.floats()
+    | st.text()
+    | st.text(st.characters(categories=["Cs", "Cc", "Zl"])),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+)
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(custom_id=st.text(st.characters(exclude_categories=["Cs"]), min_size=1), more=ANYTHING, text=ANYTHING,
-       extra=st.dictionaries(st.text(), ANYTHING, max_size=2), ascii=st.booleans())
+@given(
+    custom_id=st.text(st.characters(exclude_categories=["Cs"]), min_size=1),
+    more=ANYTHING,
+    text=ANYTHING,
+    extra=st.dictionaries(st.text(), ANYTHING, max_size=2),
+    ascii=st.booleans(),
+)
 @example(custom_id="a", more={"index": "0"}, text=["a"], extra={"\ud83d": 1}, ascii=False)
 @example(custom_id='"\\', more=None, text="\x7f\x80\x85", extra={"custom_id": "b"}, ascii=False)
 def test_whatever_a_server_says_is_read_back(custom_id, more, text, extra, ascii, tmp_path_factory):
@@ -106,8 +134,15 @@ def test_what_is_no_answer_is_none():
     whole = lines.answer_line("id", KEY, 0, (BODY % ('"x"', "0")).encode(), {}) + b"\n"
     assert lines.read_answer(whole, 0)
     glued = whole[:150] + whole
-    for wrong in (glued, whole[:-1], whole.replace(b"text", b"te\0t"), whole.replace(b"s\": [", b's": [1, '),
-                  whole.replace(b'"body": {', b'"body": 5, "x": {'), b"[]\n", b'{"custom_id": "a"}\n'):
+    for wrong in (
+        glued,
+        whole[:-1],
+        whole.replace(b"text", b"te\0t"),
+        whole.replace(b's": [', b's": [1, '),
+        whole.replace(b'"body": {', b'"body": 5, "x": {'),
+        b"[]\n",
+        b'{"custom_id": "a"}\n',
+    ):
         assert lines.read_answer(wrong, 0) is None
 
 

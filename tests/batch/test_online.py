@@ -28,14 +28,26 @@ def test_every_row_is_answered_once_and_a_second_run_asks_nothing(prompts, tmp_p
     assert (first.exit_code, first.new, len(server.asked)) == (0, N, N)
     second = batch.run(prompts, out, url=server.url, limits=quick)
     assert (second.exit_code, second.new, second.answered, len(server.asked)) == (0, 0, N, N)
-    for line in answers(out):      # each answer belongs to its prompt
+    for line in answers(out):  # each answer belongs to its prompt
         assert line["response"]["body"]["choices"][0]["text"] == f" prompt {line['row']}"
     assert not out.with_name("out.jsonl.errors.jsonl").exists()
 
 
-@pytest.mark.parametrize("wrong", ["drop", "cut", (500, b"{}"), (503, b"busy"), (429, b"{}"), (200, b"{}"), (200, b""),
-                                   (200, b'{"choices": [{"finish_reason": "abort", "text": ""}]}'),
-                                   (200, b'{"choices": []}')], ids=str)
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        "drop",
+        "cut",
+        (500, b"{}"),
+        (503, b"busy"),
+        (429, b"{}"),
+        (200, b"{}"),
+        (200, b""),
+        (200, b'{"choices": [{"finish_reason": "abort", "text": ""}]}'),
+        (200, b'{"choices": []}'),
+    ],
+    ids=str,
+)
 def test_what_fails_once_is_asked_again(wrong, prompts, tmp_path, faulty, quick, answers):
     server = faulty(lambda prompt, times: wrong if times == 1 and prompt.endswith("7") else None)
     summary = batch.run(prompts, tmp_path / "out.jsonl", url=server.url, limits=quick)
@@ -43,11 +55,18 @@ def test_what_fails_once_is_asked_again(wrong, prompts, tmp_path, faulty, quick,
     assert server.asked.count("prompt 7") == 2 and server.asked.count("prompt 8") == 1
 
 
-@pytest.mark.parametrize(("wrong", "attempts", "says"), [
-    ((400, b'{"error": {"message": "maximum context length is 2048"}}'), 1, "maximum context length"),
-    ((500, b'{"error": {"message": "boom"}}'), 6, "boom (6 attempts)"), ("cut", 6, "cut")], ids=["400", "500", "cut"])
-def test_a_row_that_cannot_be_answered_is_among_the_errors_alone(wrong, attempts, says, prompts, tmp_path, faulty,
-                                                                 quick, answers):
+@pytest.mark.parametrize(
+    ("wrong", "attempts", "says"),
+    [
+        ((400, b'{"error": {"message": "maximum context length is 2048"}}'), 1, "maximum context length"),
+        ((500, b'{"error": {"message": "boom"}}'), 6, "boom (6 attempts)"),
+        ("cut", 6, "cut"),
+    ],
+    ids=["400", "500", "cut"],
+)
+def test_a_row_that_cannot_be_answered_is_among_the_errors_alone(
+    wrong, attempts, says, prompts, tmp_path, faulty, quick, answers
+):
     server = faulty(lambda prompt, times: wrong if prompt == "prompt 3" else None)
     summary = batch.run(prompts, tmp_path / "out.jsonl", url=server.url, limits=quick)
     assert (summary.exit_code, summary.answered, summary.errors) == (1, N - 1, 1)
@@ -55,7 +74,7 @@ def test_a_row_that_cannot_be_answered_is_among_the_errors_alone(wrong, attempts
     (error,) = answers(summary.errors_file)
     assert error["row"] == 3 and says in error["error"]["message"]
     assert 3 not in {line["row"] for line in answers(summary.output)}
-    mended = batch.run(prompts, summary.output, url=faulty().url, limits=quick)     # the next run asks it again
+    mended = batch.run(prompts, summary.output, url=faulty().url, limits=quick)  # the next run asks it again
     assert (mended.exit_code, mended.new) == (0, 1) and not (tmp_path / "out.jsonl.errors.jsonl").exists()
 
 
@@ -66,7 +85,7 @@ def test_changed_rows_are_asked_again_and_told_apart(prompts, tmp_path, faulty, 
     path.write_text(path.read_text().replace("p3", "changed"))
     summary = batch.run(path, out, url=server.url, limits=quick)
     assert (summary.new, summary.superseded, summary.answered) == (1, 1, 5)
-    assert [line["custom_id"] for line in answers(out)].count("3") == 2         # append-only
+    assert [line["custom_id"] for line in answers(out)].count("3") == 2  # append-only
     frame = batch.load(out)
     assert list(frame.custom_id) == list("01234") and frame.text[3] == " changed" and frame.prompt[3] == "changed"
 
@@ -121,17 +140,26 @@ def test_it_never_waits_for_the_slowest(tmp_path, faulty, quick):
             waits.set()
 
     from dataclasses import replace
-    summary = batch.run(tmp_path / "in.txt", tmp_path / "out.jsonl", url=server.url, concurrency=4, report=report,
-                        limits=replace(quick, attempts=10_000))
+
+    summary = batch.run(
+        tmp_path / "in.txt",
+        tmp_path / "out.jsonl",
+        url=server.url,
+        concurrency=4,
+        report=report,
+        limits=replace(quick, attempts=10_000),
+    )
     assert summary.exit_code == 0 and 199 in done
 
 
 def close_after(server, requests: int) -> None:
     """Close a server once it was asked so often: it dies in the middle on a slow machine, too."""
+
     def watch() -> None:
         while len(server.asked) < requests:
             time.sleep(0.005)
         server.close()
+
     threading.Thread(target=watch, daemon=True).start()
 
 
@@ -146,8 +174,9 @@ def test_when_one_of_two_servers_dies_the_other_answers_its_rows(tmp_path, fault
     (tmp_path / "in.txt").write_text("".join(f"row {number}\n" for number in range(400)))
     dying, lasting = faulty(delay_s=0.02), faulty(delay_s=0.02)
     close_after(dying, 40)
-    summary = batch.run(tmp_path / "in.txt", tmp_path / "out.jsonl", url=(dying.url, lasting.url), limits=quick,
-                        concurrency=8)
+    summary = batch.run(
+        tmp_path / "in.txt", tmp_path / "out.jsonl", url=(dying.url, lasting.url), limits=quick, concurrency=8
+    )
     assert summary.exit_code == 0 and len({line["row"] for line in answers(summary.output)}) == 400
     assert dying.asked and lasting.asked
 
@@ -166,8 +195,9 @@ def test_a_server_that_is_gone_ends_the_run_with_what_came(tmp_path, faulty, qui
 
 def test_stop_keeps_what_came(tmp_path, faulty, quick, answers):
     (tmp_path / "in.txt").write_text("".join(f"row {number}\n" for number in range(2000)))
-    running = batch.Batch(tmp_path / "in.txt", tmp_path / "out.jsonl", url=faulty(delay_s=0.02).url, limits=quick,
-                          concurrency=8)
+    running = batch.Batch(
+        tmp_path / "in.txt", tmp_path / "out.jsonl", url=faulty(delay_s=0.02).url, limits=quick, concurrency=8
+    )
     threading.Timer(0.6, running.stop).start()
     summary = running.run()
     assert summary.state == "interrupted" and summary.exit_code == 75
@@ -204,7 +234,7 @@ def test_the_pace_doubles_while_the_server_takes_everything_and_backs_off_when_i
         pace.by_metrics(pace.limit, running=pace.limit, waiting=0, kv_cache_usage=0.1, preempted=0)
     assert pace.limit == LARGEST_LIMIT
     pace.by_metrics(1024, running=256, waiting=700, kv_cache_usage=0.5, preempted=0)
-    assert 256 < pace.limit < 420            # a queue is kept, so that the engine never lacks work
+    assert 256 < pace.limit < 420  # a queue is kept, so that the engine never lacks work
     before = pace.limit
     pace.by_metrics(before, running=before, waiting=0, kv_cache_usage=0.97, preempted=3)
     assert pace.limit < before
@@ -223,8 +253,9 @@ def test_a_run_ends_soon_after_its_last_row(prompts, tmp_path, faulty, quick):
 
 
 @pytest.mark.parametrize("attempt", range(5))
-def test_a_commit_that_is_under_way_when_the_run_ends_is_waited_for(attempt, prompts, tmp_path, faulty, quick, answers,
-                                                                    monkeypatch):
+def test_a_commit_that_is_under_way_when_the_run_ends_is_waited_for(
+    attempt, prompts, tmp_path, faulty, quick, answers, monkeypatch
+):
     """It once went, late, into whichever file had been given the closed one's number."""
     from workshop.batch import send, store
 
@@ -257,7 +288,7 @@ def test_shards_share_no_row_and_merge_into_one_output(prompts, tmp_path, faulty
     assert batch.merge(folder, tmp_path / "out.jsonl") == N
     assert sorted(line["row"] for line in answers(tmp_path / "out.jsonl")) == list(range(N))
     assert list(batch.load(tmp_path / "out.jsonl").prompt) == json.loads(prompts.read_text())
-    again = batch.run(prompts, tmp_path / "out.jsonl", url=server.url, limits=quick)     # and it may be gone on with
+    again = batch.run(prompts, tmp_path / "out.jsonl", url=server.url, limits=quick)  # and it may be gone on with
     assert again.new == 0 and len(server.asked) == N
     for wrong in ("3", "0/2", "3/2", "a/b"):
         with pytest.raises(BadInput, match="no shard"):

@@ -44,8 +44,9 @@ def test_no_broken_answer_counts_and_each_is_named(tmp_path, faulty, quick, answ
     path.write_text(json.dumps([f"{what} {number}" for number in range(len(names)) for what in ("good", "bad")]))
     faults = {f"bad {number}": (200, BROKEN[name]) for number, name in enumerate(names)}
     server = faulty(lambda prompt, times: faults.get(prompt), model="m")
-    summary = batch.run(path, tmp_path / "out.jsonl", url=server.url,
-                        limits=replace(quick, attempts=2, hopeless=10_000))
+    summary = batch.run(
+        path, tmp_path / "out.jsonl", url=server.url, limits=replace(quick, attempts=2, hopeless=10_000)
+    )
     assert (summary.answered, summary.errors, summary.exit_code) == (len(names), len(names), 1)
     assert all(line["response"]["body"]["choices"][0]["text"].startswith(" good") for line in answers(summary.output))
     said = {line["row"]: line["error"]["message"] for line in answers(summary.errors_file)}
@@ -56,8 +57,9 @@ def test_no_broken_answer_counts_and_each_is_named(tmp_path, faulty, quick, answ
 def test_as_many_samples_as_were_asked_for_or_none(prompts, tmp_path, faulty, quick):
     choices = [{"index": number, "text": "x", "finish_reason": "stop"} for number in range(2)]
     server = faulty(lambda prompt, times: (200, encoded({"choices": choices})) if prompt == "row 3" else None)
-    summary = batch.run(prompts, tmp_path / "out.jsonl", url=server.url, samples=3, temperature=1.0,
-                        limits=replace(quick, attempts=2))
+    summary = batch.run(
+        prompts, tmp_path / "out.jsonl", url=server.url, samples=3, temperature=1.0, limits=replace(quick, attempts=2)
+    )
     assert (summary.answered, summary.errors) == (11, 1) and len(batch.load(summary.output)) == 11 * 3
     assert "2 choices, and 3 should be there" in summary.errors_file.read_text()
 
@@ -75,14 +77,21 @@ def test_a_version_and_metrics_that_are_none_do_no_harm(version, server, prompts
     assert batch.run(prompts, tmp_path / "out.jsonl", url=server.url).exit_code == 0
 
 
-@pytest.mark.parametrize("wire", [odd_answers.cut_in_chunks(encoded(COMPLETION)), "nonsense\r\n\r\n",
-                                  "HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 2\r\n\r\n{}"],
-                         ids=["cut in chunks", "nonsense", "no gzip"])
+@pytest.mark.parametrize(
+    "wire",
+    [
+        odd_answers.cut_in_chunks(encoded(COMPLETION)),
+        "nonsense\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 2\r\n\r\n{}",
+    ],
+    ids=["cut in chunks", "nonsense", "no gzip"],
+)
 def test_a_broken_connection_is_an_error_of_its_row(wire, server, tmp_path, quick):
     (tmp_path / "in.txt").write_text("a\n")
     server.answers["/v1/completions"] = wire
-    summary = batch.run(tmp_path / "in.txt", tmp_path / "out.jsonl", url=server.url,
-                        limits=replace(quick, attempts=2, deaths=2))
+    summary = batch.run(
+        tmp_path / "in.txt", tmp_path / "out.jsonl", url=server.url, limits=replace(quick, attempts=2, deaths=2)
+    )
     assert (summary.answered, summary.errors) == (0, 1)
 
 
@@ -102,12 +111,14 @@ def test_any_mutation_is_an_answer_with_whole_counts_or_a_sentence(body):
 
 def in_a_session(server: Server, use):
     """Return what a coroutine gives with the server's session open."""
+
     async def run():
         server.connect(5)
         try:
             return await use(server)
         finally:
             await server.session.close()
+
     return asyncio.run(run())
 
 
@@ -118,7 +129,7 @@ def in_a_session(server: Server, use):
 @example(body={**COMPLETION, "choices": [{"delta": "x"}], "usage": {"completion_tokens": "9"}})
 def test_a_learner_of_a_class_counts_whole_answers_and_names_the_rest(body, server):
     stream = b"data: " + encoded(body) + b"\n\ndata: [DONE]\n\n"
-    for max_tokens, raw in ((1, encoded(body)), (2, stream)):       # more than one come as a stream
+    for max_tokens, raw in ((1, encoded(body)), (2, stream)):  # more than one come as a stream
         server.answers["/v1/completions"] = raw
         ask, request = Ask(COMPLETIONS, {"prompt": "x", "max_tokens": max_tokens}, "x"), Request("c", 0.0)
         try:
@@ -169,8 +180,10 @@ def test_neither_batch_nor_class_goes_through_a_web_proxy(server, prompts, tmp_p
 def test_an_address_outside_is_asked_through_the_proxy_that_is_named(prompts, tmp_path, monkeypatch, capsys):
     proxy = odd_answers.Server()
     try:
-        proxy.answers = {"http://gpu.example:8001/v1/models": encoded(MODELS),
-                         "http://gpu.example:8001/v1/completions": encoded(COMPLETION)}
+        proxy.answers = {
+            "http://gpu.example:8001/v1/models": encoded(MODELS),
+            "http://gpu.example:8001/v1/completions": encoded(COMPLETION),
+        }
         monkeypatch.setenv("http_proxy", proxy.root)
         monkeypatch.delenv("no_proxy", raising=False)
         summary = batch.run(prompts, tmp_path / "out.jsonl", url="http://gpu.example:8001")
@@ -201,21 +214,24 @@ class Keyed(odd_answers.Server):
                     return f"HTTP/1.1 401 Unauthorized\r\nContent-Length: {len(said)}\r\n\r\n{said}"
                 answered.append(path)
                 if len(answered) == change_after:
-                    then()              # a record is written before its server listens
+                    then()  # a record is written before its server listens
                     outer.key = "new"
                 return encoded({"/v1/models": MODELS, COMPLETIONS: COMPLETION}.get(path, {}))
+
         self.answers = Answers()
 
 
 def known(server, key="old", **changes):
-    records.write(ServerRecord(**{"name": "a", "url": server.url, "model": "m", "api_key": key, "state": "ready",
-                                  **changes}))
+    records.write(
+        ServerRecord(**{"name": "a", "url": server.url, "model": "m", "api_key": key, "state": "ready", **changes})
+    )
 
 
 @pytest.mark.parametrize("state", ["starting", "ready"])
 @pytest.mark.parametrize("by_url", [False, True])
-def test_a_server_that_was_started_anew_with_another_key_is_gone_on_with(state, by_url, prompts, tmp_path, quick,
-                                                                         workshop_home):
+def test_a_server_that_was_started_anew_with_another_key_is_gone_on_with(
+    state, by_url, prompts, tmp_path, quick, workshop_home
+):
     server = Keyed(change_after=5, then=lambda: known(server, "new", state=state))
     try:
         known(server)
@@ -269,7 +285,7 @@ def test_a_key_that_the_user_gave_is_refused_at_once_by_its_name(prompts, tmp_pa
         with pytest.raises(WorkshopError, match="the key that WORKSHOP_API_KEY holds"):
             batch.run(prompts, tmp_path / "out.jsonl", url=server.url)
         assert len(server.seen) == 1
-        assert batch.run(prompts, tmp_path / "out.jsonl").exit_code == 0      # its record has the right one
+        assert batch.run(prompts, tmp_path / "out.jsonl").exit_code == 0  # its record has the right one
         known(server, "wrong")
         with pytest.raises(WorkshopError, match="refuses the key"):
             batch.run(prompts, tmp_path / "other.jsonl")

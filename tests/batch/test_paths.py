@@ -37,7 +37,7 @@ def tree(folder) -> dict:
 def test_no_file_that_a_run_writes_may_be_its_input(link, output, beside, prompts, tmp_path):
     target = tmp_path / f"{output}{beside}"
     source = prompts
-    if link is shutil.copy:         # the input has the name itself
+    if link is shutil.copy:  # the input has the name itself
         if target.suffix == ".json":
             prompts.write_text('["p"]')
         source = prompts.rename(target)
@@ -46,7 +46,7 @@ def test_no_file_that_a_run_writes_may_be_its_input(link, output, beside, prompt
     else:
         link(prompts, target)
     before = tree(tmp_path)
-    if not (beside == ".jsonl" and output == "out.jsonl"):      # no file of that output
+    if not (beside == ".jsonl" and output == "out.jsonl"):  # no file of that output
         with pytest.raises(BadInput, match="input and output at once"):
             batch.Batch(source, tmp_path / output)
     assert tree(tmp_path) == before
@@ -65,7 +65,7 @@ def test_nor_may_two_of_its_files_be_one(prompts, tmp_path):
 def test_what_no_batch_wrote_is_left_as_it_is(ending, output, content, prompts, tmp_path, faulty, quick):
     mine = tmp_path / f"{output}{ending}"
     if mine in (tmp_path / "out.jsonl.jsonl", prompts):
-        return      # no file of that output
+        return  # no file of that output
     mine.write_bytes(content)
     before, server = tree(tmp_path), faulty()
     with pytest.raises(BadInput, match="left as it is"):
@@ -98,13 +98,20 @@ def test_answers_without_their_record_are_not_mixed_with_others(prompts, tmp_pat
     assert out.read_bytes() == before
 
 
-@pytest.mark.parametrize(("output", "journal", "other", "link"), [
-    ("out.jsonl", "out.jsonl", "out.jsonl", None), ("out.jsonl", "out.jsonl", "symbolic.jsonl", os.symlink),
-    ("out.jsonl", "out.jsonl", "sub/far.jsonl", os.symlink), ("out.jsonl", "out.jsonl", "hard.jsonl", os.link),
-    ("out.parquet", "out.parquet.jsonl", "journal.jsonl", os.link),
-    ("out.parquet", "out.parquet.jsonl", "out.parquet.jsonl", None)])
-def test_a_second_run_is_refused_by_whatever_name_the_output_is_called(output, journal, other, link, tmp_path, faulty,
-                                                                       quick):
+@pytest.mark.parametrize(
+    ("output", "journal", "other", "link"),
+    [
+        ("out.jsonl", "out.jsonl", "out.jsonl", None),
+        ("out.jsonl", "out.jsonl", "symbolic.jsonl", os.symlink),
+        ("out.jsonl", "out.jsonl", "sub/far.jsonl", os.symlink),
+        ("out.jsonl", "out.jsonl", "hard.jsonl", os.link),
+        ("out.parquet", "out.parquet.jsonl", "journal.jsonl", os.link),
+        ("out.parquet", "out.parquet.jsonl", "out.parquet.jsonl", None),
+    ],
+)
+def test_a_second_run_is_refused_by_whatever_name_the_output_is_called(
+    output, journal, other, link, tmp_path, faulty, quick
+):
     """Also once every file beside it that looks like a lock was removed."""
     (tmp_path / "sub").mkdir()
     prompts, server = tmp_path / "in.txt", faulty(delay_s=0.05)
@@ -122,7 +129,7 @@ def test_a_second_run_is_refused_by_whatever_name_the_output_is_called(output, j
     with pytest.raises(WorkshopError, match=r"Another run writes|has the name of|says what it came from, is lost"):
         batch.run(prompts, tmp_path / other, url=server.url, limits=quick)
     thread.join()
-    assert sorted(server.asked) == sorted(prompts.read_text().split())      # once each
+    assert sorted(server.asked) == sorted(prompts.read_text().split())  # once each
 
 
 def test_a_hard_link_with_a_copy_of_the_record_is_the_same_output(tmp_path):
@@ -133,9 +140,24 @@ def test_a_hard_link_with_a_copy_of_the_record_is_the_same_output(tmp_path):
     first.release()
 
 
-@pytest.mark.parametrize("name", ["x.parquet.jsonl", "x.jsonl.errors.jsonl", "x.parquet.errors.jsonl", "x.json", "x",
-                                  "folder.jsonl", "pipe.jsonl", "null.jsonl", "no/x.jsonl", "x" * 300 + ".jsonl",
-                                  "x" * 240 + ".jsonl", "x\0.jsonl", "loop.jsonl"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "x.parquet.jsonl",
+        "x.jsonl.errors.jsonl",
+        "x.parquet.errors.jsonl",
+        "x.json",
+        "x",
+        "folder.jsonl",
+        "pipe.jsonl",
+        "null.jsonl",
+        "no/x.jsonl",
+        "x" * 300 + ".jsonl",
+        "x" * 240 + ".jsonl",
+        "x\0.jsonl",
+        "loop.jsonl",
+    ],
+)
 def test_a_name_that_can_be_no_output_is_refused_in_one_sentence(name, tmp_path):
     (tmp_path / "folder.jsonl").mkdir()
     os.mkfifo(tmp_path / "pipe.jsonl")

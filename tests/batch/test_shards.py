@@ -73,17 +73,32 @@ def test_nor_is_the_output_of_a_batch_or_a_shard_written_over(shards, tmp_path, 
     assert {path: path.read_bytes() for path in tmp_path.rglob("*.jsonl")} == before
 
 
-@pytest.mark.parametrize(("other", "says"), [
-    ("input", "differ in input"), ("model", "differ in model: 1.jsonl has stub, 2.jsonl has another"),
-    ("parameters", "differ in sampling parameters.*max_tokens"), ("chat", "differ in chat"),
-    ("of", "holds the shards 1/3, 2/4, 3/3"), ("twice", "holds the shards 1/3, 1/3, 2/3, 3/3"),
-    ("missing", "holds the shards 1/3, 3/3"), ("cut", "hold 8 answers; their runs counted 9"),
-    ("gone", "hold 6 answers; their runs counted 9"), ("running", "not complete .running"), ("nothing", "of nothing"),
-    ("no folder", "There is no folder")])
+@pytest.mark.parametrize(
+    ("other", "says"),
+    [
+        ("input", "differ in input"),
+        ("model", "differ in model: 1.jsonl has stub, 2.jsonl has another"),
+        ("parameters", "differ in sampling parameters.*max_tokens"),
+        ("chat", "differ in chat"),
+        ("of", "holds the shards 1/3, 2/4, 3/3"),
+        ("twice", "holds the shards 1/3, 1/3, 2/3, 3/3"),
+        ("missing", "holds the shards 1/3, 3/3"),
+        ("cut", "hold 8 answers; their runs counted 9"),
+        ("gone", "hold 6 answers; their runs counted 9"),
+        ("running", "not complete .running"),
+        ("nothing", "of nothing"),
+        ("no folder", "There is no folder"),
+    ],
+)
 def test_what_does_not_belong_together_is_refused(other, says, shards, tmp_path, faulty):
     folder = shards((1, 3))
-    options = {"input": {"source": write(tmp_path / "in2.jsonl", ROWS[:8])}, "parameters": {"max_tokens": 5},
-               "model": {"url": faulty(model="another").url}, "chat": {"chat": True}, "of": {"of": 4}}.get(other, {})
+    options = {
+        "input": {"source": write(tmp_path / "in2.jsonl", ROWS[:8])},
+        "parameters": {"max_tokens": 5},
+        "model": {"url": faulty(model="another").url},
+        "chat": {"chat": True},
+        "of": {"of": 4},
+    }.get(other, {})
     if other != "missing":
         shards((2,), **options)
     second = folder / "2.jsonl"

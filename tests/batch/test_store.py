@@ -93,13 +93,13 @@ def test_the_second_run_on_one_output_is_refused_and_the_next_after_it_is_not(tm
         store.Lock(paths.Paths(tmp_path / "out.jsonl"))
     lock.release()
     store.Lock(paths.Paths(tmp_path / "out.jsonl")).release()
-    assert not (tmp_path / "out.jsonl").exists()        # nothing was put into it
+    assert not (tmp_path / "out.jsonl").exists()  # nothing was put into it
 
 
 @pytest.fixture
 def begun(tmp_path, monkeypatch):
     """An input of four rows, the output's record, and what the journal holds once all are answered."""
-    monkeypatch.setattr(store.os, "fsync", lambda _: None)      # thousands of runs; what it does is not tested here
+    monkeypatch.setattr(store.os, "fsync", lambda _: None)  # thousands of runs; what it does is not tested here
     (tmp_path / "in.txt").write_text("a\nb\nc\nd\n")
     where = paths.Paths(tmp_path / "out.jsonl")
     paths.write_meta(where, {"input": {}, "sampling_parameters": {}, "runs": []})
@@ -127,17 +127,23 @@ def test_after_a_power_cut_anywhere_in_the_last_two_answers_those_alone_are_aske
     where, data = begun
     ends = [number + 1 for number, byte in enumerate(data) if byte == ord("\n")]
     for at in range(ends[1], len(data) + (wrong == "cut")):
-        broken = {"cut": data[:at], "zeros to the end": data[:at] + bytes(len(data) - at),
-                  "a hole": data[:at] + bytes(len(data[at:at + 40])) + data[at + 40:],
-                  "cut and a hole": (data[:at] + bytes(30) + data[at + 30:])[:max(at + 1, len(data) - 70)]}[wrong]
+        broken = {
+            "cut": data[:at],
+            "zeros to the end": data[:at] + bytes(len(data) - at),
+            "a hole": data[:at] + bytes(len(data[at : at + 40])) + data[at + 40 :],
+            "cut and a hole": (data[:at] + bytes(30) + data[at + 30 :])[: max(at + 1, len(data) - 70)],
+        }[wrong]
         where.journal.write_bytes(broken)
-        intact = {row for row, (start, end) in enumerate(zip([0, *ends], ends, strict=False))
-                  if broken[max(0, start - 1):end] == data[max(0, start - 1):end]}
+        intact = {
+            row
+            for row, (start, end) in enumerate(zip([0, *ends], ends, strict=False))
+            if broken[max(0, start - 1) : end] == data[max(0, start - 1) : end]
+        }
         asked = go_on(where)
         assert {0, 1} <= intact and set(asked) == set(range(4)) - intact
         found = [json.loads(each) for each in where.journal.read_bytes().split(b"\n")[:-1]]
         assert sorted(each["row"] for each in found) == [0, 1, 2, 3]
-        assert where.journal.read_bytes().startswith(data[:ends[1]])
+        assert where.journal.read_bytes().startswith(data[: ends[1]])
 
 
 def test_one_answer_of_three_samples_is_none(tmp_path):
@@ -149,8 +155,16 @@ def test_one_answer_of_three_samples_is_none(tmp_path):
         work.check()
         for row in work.rows():
             asked[row.number] = row
-        each = [lines.answer_line(row.custom_id, row.key, row.number, json.dumps({"choices": choices if row.number == 0
-                else [{}]}).encode(), {}) for row in asked.values()]
+        each = [
+            lines.answer_line(
+                row.custom_id,
+                row.key,
+                row.number,
+                json.dumps({"choices": choices if row.number == 0 else [{}]}).encode(),
+                {},
+            )
+            for row in asked.values()
+        ]
         journal.write_bytes(b"\n".join([*each, b""]))
         work.resume(journal)
         assert work.index.done.count == done

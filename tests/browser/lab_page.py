@@ -18,8 +18,14 @@ from needs import lacking
 ROOT = Path(__file__).parents[2]
 OUTPUT = ROOT / ".ci" / "output"
 # What Chromium would otherwise ask its maker for; the page's own requests are watched below.
-FLAGS = ["--no-sandbox", "--disable-dev-shm-usage", "--disable-background-networking", "--disable-component-update",
-         "--disable-sync", "--no-first-run"]
+FLAGS = [
+    "--no-sandbox",
+    "--disable-dev-shm-usage",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--no-first-run",
+]
 IDLE = ".jp-Notebook-ExecutionIndicator[data-status=idle]"
 
 
@@ -35,12 +41,26 @@ def chromium() -> str:
 @contextlib.contextmanager
 def lab(home: Path, notebooks: Path, *options: str) -> Iterator[str]:
     """Run `workshop lab` with a $WORKSHOP_HOME and a folder for the copies; yield the address that it prints."""
-    own = {"JUPYTER_CONFIG_DIR": "jupyter", "IPYTHONDIR": "ipython", "JUPYTERLAB_WORKSPACES_DIR": "workspaces",
-           "JUPYTERLAB_SETTINGS_DIR": "settings"}
-    environment = {**os.environ, "WORKSHOP_HOME": str(home), "WORKSHOP_NOTEBOOKS": str(notebooks),
-                   **{variable: str(notebooks.parent / folder) for variable, folder in own.items()}}
-    process = subprocess.Popen([sys.executable, "-m", "workshop", "lab", "--no-browser", *options], env=environment,
-                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True)
+    own = {
+        "JUPYTER_CONFIG_DIR": "jupyter",
+        "IPYTHONDIR": "ipython",
+        "JUPYTERLAB_WORKSPACES_DIR": "workspaces",
+        "JUPYTERLAB_SETTINGS_DIR": "settings",
+    }
+    environment = {
+        **os.environ,
+        "WORKSHOP_HOME": str(home),
+        "WORKSHOP_NOTEBOOKS": str(notebooks),
+        **{variable: str(notebooks.parent / folder) for variable, folder in own.items()},
+    }
+    process = subprocess.Popen(
+        [sys.executable, "-m", "workshop", "lab", "--no-browser", *options],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
     words = []
     try:
         for line in process.stdout:

@@ -23,10 +23,11 @@ def test_the_first_notebook_runs_in_a_real_jupyterlab(page, server, live_home, t
         assert page.page.locator(".workshop-check[data-state=right]").count() == 2, "both solutions are right"
         assert page.page.locator(".workshop-check[data-state=unanswered]").count() == 2
         assert page.page.locator(".jp-Cell-inputWrapper .jp-Placeholder, .jp-InputPlaceholder").count() == 2, (
-            "solutions are collapsed")
+            "solutions are collapsed"
+        )
         assert not page.failures() and not page.elsewhere and not page.errors
         page.page.set_viewport_size({"width": 900, "height": 1000})
-        page.page.keyboard.press("Control+b")       # the file browser takes a third of it
+        page.page.keyboard.press("Control+b")  # the file browser takes a third of it
         page.page.wait_for_timeout(500)
         assert not page.page.evaluate(CUT), "nothing is cut on a narrow screen"
         assert not page.page.evaluate(SILENT), "no picture is without words"

@@ -12,7 +12,7 @@ pytestmark = [pytest.mark.browser]
 def whole(page) -> None:
     """Nothing is cut on a narrow screen, no picture is without words, nothing is asked for elsewhere."""
     page.page.set_viewport_size({"width": 900, "height": 1000})
-    page.page.keyboard.press("Control+b")       # the file browser takes a third of it
+    page.page.keyboard.press("Control+b")  # the file browser takes a third of it
     page.page.wait_for_timeout(500)
     assert not page.page.evaluate(CUT)
     assert not page.page.evaluate(SILENT)
@@ -53,7 +53,7 @@ def test_the_parallelism_explorer_answers_every_control(page, tmp_path):
     with lab(tmp_path / "home", tmp_path / "mine", "--no-server") as url:
         page.open(address(url, "02_parallelism.ipynb"))
         explorer = page.page.locator(f"{PICTURE}[aria-label*='GPU 0 on node 0']")
-        for _ in range(60):     # cell by cell, so that no server is started
+        for _ in range(60):  # cell by cell, so that no server is started
             if explorer.count():
                 break
             page.page.keyboard.press("Shift+Enter")
@@ -63,11 +63,11 @@ def test_the_parallelism_explorer_answers_every_control(page, tmp_path):
             page.page.wait_for_timeout(200)
         widget = Widget(page.page, "GPU 0 on node 0")
         page.shot("02_parallelism_explorer")
-        widget.step("TP")                          # 16: needs 32 GPUs with PP 2, and there are 16
+        widget.step("TP")  # 16: needs 32 GPUs with PP 2, and there are 16
         assert "needs 32 GPUs" in widget.picture()
         widget.step("nodes")
         widget.step("GPUs a node", "ArrowLeft")
-        widget.step("PP", "ArrowLeft")             # 1: it divides, and spans the nodes of 7
+        widget.step("PP", "ArrowLeft")  # 1: it divides, and spans the nodes of 7
         assert "GPU 15 on node 2" in widget.picture()
         widget.step("requests")
         widget.choose("network", "25 Gbit/s Ethernet")

@@ -43,7 +43,7 @@ def test_explorer_and_viewer(browser, server, live_home, tmp_path, theme, width)
 def drive_explorer(page: Page, url: str, shot: str) -> None:
     """Move a slider by keyboard, sample two tokens, ask for twenty completions."""
     page.open(url)
-    page.page.keyboard.press("Control+b")   # the file browser takes a third of a narrow screen
+    page.page.keyboard.press("Control+b")  # the file browser takes a third of a narrow screen
     page.run_all()
     bars = page.page.locator(".workshop[role=img]").first
     bars.wait_for(timeout=60_000)
@@ -55,12 +55,13 @@ def drive_explorer(page: Page, url: str, shot: str) -> None:
         page.page.keyboard.press("ArrowLeft")
     page.page.wait_for_function("old => document.querySelector('.workshop[role=img]').innerText !== old", arg=before)
     assert bars.locator("div[title]").all_inner_texts() == rows, "rows keep their places"
-    page.page.wait_for_timeout(800)   # six steps
+    page.page.wait_for_timeout(800)  # six steps
     page.shot(shot)
     for number in range(2):
         page.page.get_by_role("button", name="Sample a token").click()
-        page.page.wait_for_function("count => document.querySelectorAll('.workshop span.token')"
-                                    ".length === count", arg=number + 1)
+        page.page.wait_for_function(
+            "count => document.querySelectorAll('.workshop span.token').length === count", arg=number + 1
+        )
     page.page.get_by_role("tab", name="20 completions").click()
     page.page.get_by_role("button", name="Write 20 completions").click()
     page.page.get_by_text("of 20 differ").wait_for(timeout=60_000)

@@ -21,8 +21,9 @@ def notebook(tmp_path):
     kernel = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}
     folder = tmp_path / "mine"
     folder.mkdir()
-    (folder / "elsewhere.ipynb").write_text(json.dumps({"cells": [cell], "metadata": {"kernelspec": kernel},
-                                                        "nbformat": 4, "nbformat_minor": 5}))
+    (folder / "elsewhere.ipynb").write_text(
+        json.dumps({"cells": [cell], "metadata": {"kernelspec": kernel}, "nbformat": 4, "nbformat_minor": 5})
+    )
     return folder
 
 
@@ -36,7 +37,8 @@ def test_three_places_and_bits(browser, notebook, tmp_path):
             page.run_all()
             assert not page.failures() and not page.elsewhere
             columns = page.page.locator("section", has_text="workshop plan").or_(
-                page.page.locator("section", has_text="workshop slurm submit"))
+                page.page.locator("section", has_text="workshop slurm submit")
+            )
             assert columns.count() == 3
             tops = {round(columns.nth(n).bounding_box()["y"]) for n in range(3)}
             assert (len(tops) == 1) == (width == 1400), "side by side where there is room, else below each other"

@@ -74,17 +74,28 @@ GALLERY = {
     "memory_sliders": f"from {WIDGETS}.memory.view import MemorySliders\nMemorySliders()",
     "kv_cache": f"from {WIDGETS}.kv_cache.view import KvCacheExplorer\nKvCacheExplorer()",
     "parallelism_explorer": f"from {WIDGETS}.parallelism.view import ParallelismExplorer\n"
-                            'ParallelismExplorer("llama-3.1-405b", nodes=2, gpus_per_node=8, tp=8, pp=2)',
+    'ParallelismExplorer("llama-3.1-405b", nodes=2, gpus_per_node=8, tp=8, pp=2)',
     "loading_view": f"from {WIDGETS}.loading.view import LoadingView\nLoadingView()",
     "reconcile": f"from {WIDGETS}.reconcile.view import ReconcileView\nReconcileView()",
     "sampling_explorer": f"from {WIDGETS}.sampling.view import SamplingExplorer\nSamplingExplorer()",
-    "logprobs_viewer": LOGPROBS, "metrics_panel": METRICS, "batch_progress": BATCH, "timeline": TIMELINE,
+    "logprobs_viewer": LOGPROBS,
+    "metrics_panel": METRICS,
+    "batch_progress": BATCH,
+    "timeline": TIMELINE,
     "three_places": f'from {WIDGETS}.elsewhere.view import ThreePlaces\nThreePlaces("llama-3.1-70b", "h100", '
-                    "gpus_per_node=4)",
+    "gpus_per_node=4)",
     "bits_explorer": f"from {WIDGETS}.bits.view import BitsExplorer\nBitsExplorer()",
-    "checks": CHECKS, "errors": ERRORS, "sweep": SWEEP, "lines": LINES, "kv_caching": KV_CACHING,
-    "parallelism": PARALLEL, "step": STEP,
-    "cluster": CLUSTER, "fields": FIELDS, "course_map": COURSE}
+    "checks": CHECKS,
+    "errors": ERRORS,
+    "sweep": SWEEP,
+    "lines": LINES,
+    "kv_caching": KV_CACHING,
+    "parallelism": PARALLEL,
+    "step": STEP,
+    "cluster": CLUSTER,
+    "fields": FIELDS,
+    "course_map": COURSE,
+}
 
 
 def test_nothing_that_notebooks_show_is_left_out():
@@ -92,7 +103,11 @@ def test_nothing_that_notebooks_show_is_left_out():
     for path in sorted((ROOT / "workshop/learn/widgets").glob("*/*.py")):
         for node in ast.parse(path.read_text()).body:
             bases = [ast.unparse(base) for base in getattr(node, "bases", ())]
-            if isinstance(node, ast.ClassDef) and {"View", "Explorer", "widgets.VBox"} & {*bases} and not node.name.startswith("_"):
+            if (
+                isinstance(node, ast.ClassDef)
+                and {"View", "Explorer", "widgets.VBox"} & {*bases}
+                and not node.name.startswith("_")
+            ):
                 assert f"import {node.name}" in shown, f"{node.name} of {path.name} is not in the gallery"
     for node in ast.parse((ROOT / "workshop/learn/pictures.py").read_text()).body:
         if isinstance(node, ast.FunctionDef) and ast.unparse(node.returns or node) == "Picture":
@@ -115,7 +130,7 @@ def output(page, name: str):
 
 def test_all_are_whole_and_said_in_words_and_answer_the_keyboard(page, url):
     page.open(address(url, "gallery.ipynb"))
-    page.page.keyboard.press("Control+b")       # the file browser takes a third of a narrow screen
+    page.page.keyboard.press("Control+b")  # the file browser takes a third of a narrow screen
     page.run_all()
     assert not page.failures()
     faults = []
@@ -161,8 +176,9 @@ def test_each_notebook_opens_at_a_clean_page(page, url):
 
 def keep_whole(page, width: int, name: str) -> None:
     """Keep the whole notebook as one picture: the window is made as high as it is."""
-    height = page.page.evaluate("Math.max(...[...document.querySelectorAll('.jp-Notebook, .jp-WindowedPanel-outer')]"
-                                ".map(e => e.scrollHeight))")
+    height = page.page.evaluate(
+        "Math.max(...[...document.querySelectorAll('.jp-Notebook, .jp-WindowedPanel-outer')].map(e => e.scrollHeight))"
+    )
     page.page.set_viewport_size({"width": width, "height": min(height + 250, 16000)})
     page.page.evaluate("document.querySelectorAll('.jp-WindowedPanel-outer').forEach(e => e.scrollTop = 0)")
     page.page.wait_for_timeout(700)
@@ -172,9 +188,13 @@ def keep_whole(page, width: int, name: str) -> None:
 
 def operate(page) -> None:
     """Reach a control of each by Tab, move it by an arrow key, and see the picture change; then the rest of it."""
-    for name, control, key in (("memory_sliders", "requests", "ArrowRight"), ("kv_cache", "step", "ArrowRight"),
-                               ("parallelism_explorer", "TP", "ArrowLeft"), ("bits_explorer", "bits", "ArrowLeft"),
-                               ("sampling_explorer", "temperature", "ArrowLeft")):
+    for name, control, key in (
+        ("memory_sliders", "requests", "ArrowRight"),
+        ("kv_cache", "step", "ArrowRight"),
+        ("parallelism_explorer", "TP", "ArrowLeft"),
+        ("bits_explorer", "bits", "ArrowLeft"),
+        ("sampling_explorer", "temperature", "ArrowLeft"),
+    ):
         widget = Widget(page.page, output(page, name))
         widget.reach_by_tab(control)
         widget.changes(lambda key=key: page.page.keyboard.press(key))

@@ -78,6 +78,7 @@ class Watch:
 @contextlib.contextmanager
 def proxy(port: int):
     """Stand for OnDemand's /node proxy: another address, the whole path passed on, web sockets too; yield its port."""
+
     async def pump(reader, writer) -> None:
         with contextlib.suppress(OSError):
             while data := await reader.read(1 << 16):
@@ -96,7 +97,7 @@ def proxy(port: int):
             connection.cancel()
         await asyncio.gather(*connections, return_exceptions=True)
 
-    loop = asyncio.new_event_loop()      # of its own thread: Playwright's runs in this one
+    loop = asyncio.new_event_loop()  # of its own thread: Playwright's runs in this one
     thread = threading.Thread(target=loop.run_forever, daemon=True)
     thread.start()
     listening = asyncio.run_coroutine_threadsafe(asyncio.start_server(pass_on, "127.0.0.1", 0), loop).result(10)
@@ -123,8 +124,12 @@ def log_in(context, site: str, session) -> Page:
 def test_the_course_runs_in_an_ondemand_session_of_one_cpu_and_4_gb(browser, tmp_path):
     home = tmp_path / "home"
     write_notebook(home / "workshop-notebooks" / "ondemand.ipynb", START, EXPLORE, WORK, kernel="vllm-workshop")
-    subprocess.run([sys.executable, "-m", "workshop", "kernel", "install"], check=True, capture_output=True,
-                   env={"PATH": os.environ["PATH"], "HOME": str(home)})
+    subprocess.run(
+        [sys.executable, "-m", "workshop", "kernel", "install"],
+        check=True,
+        capture_output=True,
+        env={"PATH": os.environ["PATH"], "HOME": str(home)},
+    )
     context = browser.new_context(viewport={"width": 900, "height": 1200})
     watch = Watch(home)
     with ondemand_app.session(tmp_path, one_cpu) as session, proxy(session.port) as front:
@@ -132,10 +137,16 @@ def test_the_course_runs_in_an_ondemand_session_of_one_cpu_and_4_gb(browser, tmp
         site, path = f"http://127.0.0.1:{front}", f"/node/127.0.0.1/{session.port}/"
         try:
             page = log_in(context, site, session)
-            page.page.on("dialog", lambda dialog: dialog.accept())      # leave a notebook that is not saved
+            page.page.on("dialog", lambda dialog: dialog.accept())  # leave a notebook that is not saved
             outside = []
-            page.page.on("request", lambda request: outside.append(request.url)
-                         if request.url.startswith("http") and not request.url.startswith(site + path) else None)
+            page.page.on(
+                "request",
+                lambda request: (
+                    outside.append(request.url)
+                    if request.url.startswith("http") and not request.url.startswith(site + path)
+                    else None
+                ),
+            )
             page.page.locator(".jp-RenderedMarkdown", has_text="You will be able to").first.wait_for(timeout=90_000)
             assert not page.page.locator(".jp-toast-message, .Toastify__toast").count(), "no question about news"
             page.shot("ondemand_start")
@@ -150,9 +161,12 @@ def test_the_course_runs_in_an_ondemand_session_of_one_cpu_and_4_gb(browser, tmp
         finally:
             if page:
                 page.shot("end_of_ondemand")
-            watch.stop()        # what follows is ours, not the session's
-            subprocess.run([sys.executable, "-m", "workshop", "stop", "teaching-model"], capture_output=True,
-                           env={"PATH": os.environ["PATH"], "HOME": str(home)})
+            watch.stop()  # what follows is ours, not the session's
+            subprocess.run(
+                [sys.executable, "-m", "workshop", "stop", "teaching-model"],
+                capture_output=True,
+                env={"PATH": os.environ["PATH"], "HOME": str(home)},
+            )
             context.close()
     print(f"peak {watch.peak_bytes / 2**30:.2f} GiB of {', '.join(sorted(watch.names))}")
     assert any("VLLM" in name for name in watch.names), "the engine was counted"
@@ -168,9 +182,12 @@ def start_the_server(page: Page) -> None:
     bar = page.page.locator(".jp-OutputArea [role=progressbar]")
     bar.wait_for(timeout=60_000)
     first = int(bar.get_attribute("aria-valuenow"))
-    page.page.wait_for_function("first => { const bar = document.querySelector('.jp-OutputArea [role=progressbar]');"
-                                " return !bar || Number(bar.getAttribute('aria-valuenow')) > first; }", arg=first,
-                                timeout=120_000)
+    page.page.wait_for_function(
+        "first => { const bar = document.querySelector('.jp-OutputArea [role=progressbar]');"
+        " return !bar || Number(bar.getAttribute('aria-valuenow')) > first; }",
+        arg=first,
+        timeout=120_000,
+    )
     page.shot("ondemand_server_starts")
     page.page.get_by_text("teaching-model answers").wait_for(timeout=180_000)
 

@@ -21,13 +21,27 @@ def refuse_all_but_files(context) -> list[str]:
     def refuse(route) -> None:
         asked.append(route.request.url)
         route.abort()
+
     context.route(re.compile(r"^(?!file:|data:)"), refuse)
     return asked
 
 
 def test_pages_with_widgets_need_nothing_from_elsewhere(browser, server, live_home, tmp_path):
-    done = subprocess.run([sys.executable, str(BUILD), "--only", "00_start", "04_sampling", "--home", str(live_home),
-                           "--to", str(tmp_path)], capture_output=True, text=True)
+    done = subprocess.run(
+        [
+            sys.executable,
+            str(BUILD),
+            "--only",
+            "00_start",
+            "04_sampling",
+            "--home",
+            str(live_home),
+            "--to",
+            str(tmp_path),
+        ],
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     for scheme in ("light", "dark"):
         context = browser.new_context(viewport={"width": 900, "height": 1200}, color_scheme=scheme)

@@ -36,8 +36,17 @@ SILENT = """() => [...document.querySelectorAll('.jp-OutputArea-output')].flatMa
 
 def write_notebook(path: Path, *sources: str, kernel: str = "python3") -> Path:
     """Write a notebook with one code cell for each source."""
-    cells = [{"cell_type": "code", "execution_count": None, "metadata": {}, "outputs": [], "id": f"cell-{number}",
-              "source": source} for number, source in enumerate(sources)]
+    cells = [
+        {
+            "cell_type": "code",
+            "execution_count": None,
+            "metadata": {},
+            "outputs": [],
+            "id": f"cell-{number}",
+            "source": source,
+        }
+        for number, source in enumerate(sources)
+    ]
     spec = {"display_name": kernel, "language": "python", "name": kernel}
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps({"cells": cells, "metadata": {"kernelspec": spec}, "nbformat": 4, "nbformat_minor": 5}))
@@ -58,7 +67,7 @@ def choose_theme(page, name: str) -> None:
     page.locator(item.format(name)).click()
     is_light = "true" if "Light" in name else "false"
     page.wait_for_selector(f"body[data-jp-theme-light={is_light}]", state="attached")
-    page.wait_for_timeout(400)      # its style sheet
+    page.wait_for_timeout(400)  # its style sheet
 
 
 class Widget:
@@ -76,7 +85,7 @@ class Widget:
             return
         found = page.locator(".jp-OutputArea-output", has=page.locator(f"{PICTURE}[aria-label*='{says}']")).last
         found.scroll_into_view_if_needed()
-        found.evaluate("(element, name) => element.setAttribute('data-widget', name)", says)   # its words will change
+        found.evaluate("(element, name) => element.setAttribute('data-widget', name)", says)  # its words will change
         self.root = page.locator(f"[data-widget='{says}']")
 
     def picture(self) -> str:
@@ -107,6 +116,7 @@ class Widget:
             field.press("Control+A")
             field.type(value)
             field.press("Enter")
+
         self.changes(write)
 
     def step(self, name: str, key: str = "ArrowRight") -> None:
@@ -130,8 +140,10 @@ class Widget:
     def reach_by_tab(self, name: str, most: int = 60) -> None:
         """Press Tab from the top of the widget until the control called `name` has the focus."""
         inside = self.control(name).locator("select, input, textarea, .noUi-handle, [contenteditable=true]")
-        self.root.evaluate("root => { const all = root.querySelectorAll('button, select, input, textarea, .noUi-handle,"
-                           " [contenteditable=true]'); all[0].focus(); }")
+        self.root.evaluate(
+            "root => { const all = root.querySelectorAll('button, select, input, textarea, .noUi-handle,"
+            " [contenteditable=true]'); all[0].focus(); }"
+        )
         for _ in range(most):
             if inside.evaluate_all("all => all.includes(document.activeElement)"):
                 return

@@ -29,8 +29,18 @@ def test_help_names_every_command():
     assert all(command in shown for command in COMMANDS)
 
 
-@pytest.mark.parametrize("args", [("nonsense",), ("serve", "--port", "many"), ("stop",), ("serve", "--port", "0"),
-                                  ("serve", "--api-key", "x"), ("serve", "/no/such/model"), ("stop", "../x")])
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("nonsense",),
+        ("serve", "--port", "many"),
+        ("stop",),
+        ("serve", "--port", "0"),
+        ("serve", "--api-key", "x"),
+        ("serve", "/no/such/model"),
+        ("stop", "../x"),
+    ],
+)
 def test_wrong_use_is_2_without_a_traceback(args, workshop_home):
     done = workshop(*args)
     assert done.returncode == 2, done.stdout + done.stderr
@@ -51,8 +61,17 @@ def test_doctor_gives_each_lack_a_remedy(workshop_home):
     report = json.loads(workshop("doctor", "--json").stdout)
     assert set(report) == {"ok", "checks"}
     names = [check["name"] for check in report["checks"]]
-    assert {"Python", "jupyterlab", "ipywidgets", "openai", "vLLM", "GPUs", "Memory", "Jupyter widgets",
-            "SLURM"} <= set(names)
+    assert {
+        "Python",
+        "jupyterlab",
+        "ipywidgets",
+        "openai",
+        "vLLM",
+        "GPUs",
+        "Memory",
+        "Jupyter widgets",
+        "SLURM",
+    } <= set(names)
     for check in report["checks"]:
         assert set(check) == {"name", "state", "found", "remedy"} and check["found"]
         assert check["state"] == "ok" or check["remedy"], check
@@ -66,15 +85,19 @@ def test_doctor_sees_a_home_that_cannot_be_written_and_a_server_that_does_not_an
     assert done.returncode == 1 and "WORKSHOP_HOME" in lacks["Workshop folder"] and "Server" in lacks
 
 
-@pytest.mark.parametrize(("args", "model", "theirs"), [
-    ((), None, ()),
-    (("m",), "m", ()),
-    (("m", "--max-model-len", "5"), "m", ("--max-model-len", "5")),
-    (("--max-model-len", "5"), None, ("--max-model-len", "5")),
-    (("--name", "a", "m", "--seed=3", "-O3"), "m", ("--seed=3", "-O3")),
-    (("--enforce-eager", "--port", "9"), None, ("--enforce-eager",)),
-    (("--allowed-origins", "a", "b", "--name", "x"), None, ("--allowed-origins", "a", "b")),
-    (("m", "--seed", "-1"), "m", ("--seed", "-1"))])
+@pytest.mark.parametrize(
+    ("args", "model", "theirs"),
+    [
+        ((), None, ()),
+        (("m",), "m", ()),
+        (("m", "--max-model-len", "5"), "m", ("--max-model-len", "5")),
+        (("--max-model-len", "5"), None, ("--max-model-len", "5")),
+        (("--name", "a", "m", "--seed=3", "-O3"), "m", ("--seed=3", "-O3")),
+        (("--enforce-eager", "--port", "9"), None, ("--enforce-eager",)),
+        (("--allowed-origins", "a", "b", "--name", "x"), None, ("--allowed-origins", "a", "b")),
+        (("m", "--seed", "-1"), "m", ("--seed", "-1")),
+    ],
+)
 def test_serve_tells_its_own_flags_from_those_of_vllm(args, model, theirs):
     from workshop.cli.serve import command
 
@@ -89,7 +112,9 @@ def test_import_is_light():
 
 
 def test_help_imports_no_command():
-    code = ("import sys; sys.argv = ['workshop', '--help']\nfrom workshop.cli import main\n"
-            "try: main()\nexcept SystemExit: pass\n"
-            "print([name for name in sys.modules if name.startswith('workshop.launch')])")
+    code = (
+        "import sys; sys.argv = ['workshop', '--help']\nfrom workshop.cli import main\n"
+        "try: main()\nexcept SystemExit: pass\n"
+        "print([name for name in sys.modules if name.startswith('workshop.launch')])"
+    )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip().endswith("[]")

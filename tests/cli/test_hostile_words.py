@@ -20,12 +20,68 @@ from hypothesis import strategies as st
 from workshop import cli
 from workshop.errors import WorkshopError
 
-BELL = "\x1b]0;mine\x07\x9b2J"      # sets a terminal's title, rings, clears the screen
-VALUES = ["", "0", "-1", "1", "4", "1e9", "nan", "inf", "-inf", "9" * 400, "9" * 4000, "9" * 5000, "9" * 16 + "K", "٣",
-          "128K", "x", "x[/]", "[bold]x", ":smile:", BELL, "\udcff", "a b", "'x", "{}", "%s", "../x", "/", ".", "~",
-          "~nobody/x", "x" * 5000, "-", "--", "-x", "--x", "--x=" + BELL, "=", "@", "config.json", "broken", "pipe",
-          "x[/]/config.json", "http://127.0.0.1:1/v1", "http://[", "h100", "t4", "fp8", "awq", "auto", "70b", "405b",
-          "llama-3.1-8b", "llama-3.1-70b", "mixtral-8x7b", "install", "submit", "status", "logs", "7"]
+BELL = "\x1b]0;mine\x07\x9b2J"  # sets a terminal's title, rings, clears the screen
+VALUES = [
+    "",
+    "0",
+    "-1",
+    "1",
+    "4",
+    "1e9",
+    "nan",
+    "inf",
+    "-inf",
+    "9" * 400,
+    "9" * 4000,
+    "9" * 5000,
+    "9" * 16 + "K",
+    "٣",
+    "128K",
+    "x",
+    "x[/]",
+    "[bold]x",
+    ":smile:",
+    BELL,
+    "\udcff",
+    "a b",
+    "'x",
+    "{}",
+    "%s",
+    "../x",
+    "/",
+    ".",
+    "~",
+    "~nobody/x",
+    "x" * 5000,
+    "-",
+    "--",
+    "-x",
+    "--x",
+    "--x=" + BELL,
+    "=",
+    "@",
+    "config.json",
+    "broken",
+    "pipe",
+    "x[/]/config.json",
+    "http://127.0.0.1:1/v1",
+    "http://[",
+    "h100",
+    "t4",
+    "fp8",
+    "awq",
+    "auto",
+    "70b",
+    "405b",
+    "llama-3.1-8b",
+    "llama-3.1-70b",
+    "mixtral-8x7b",
+    "install",
+    "submit",
+    "status",
+    "logs",
+    "7",
+]
 
 
 def options(command: click.Command) -> list[str]:
@@ -66,10 +122,15 @@ def close_the_edges(patch: pytest.MonkeyPatch, folder) -> None:
     for name in ("HOME", "WORKSHOP_HOME", "HF_HOME", "JUPYTER_DATA_DIR", "WORKSHOP_NOTEBOOKS", "TMPDIR"):
         patch.setenv(name, str(folder / "home"))
     patch.setenv("HF_ENDPOINT", "http://127.0.0.1:1")
-    for owner, name, stub in ((subprocess.Popen, "__init__", no_program), (os, "execv", no_program),
-                              (os, "execvp", no_program), (os, "execvpe", no_program),
-                              (socket.socket, "connect", unreachable), (socket, "getaddrinfo", unreachable),
-                              (offline, "OfflineBatch", no_engine)):
+    for owner, name, stub in (
+        (subprocess.Popen, "__init__", no_program),
+        (os, "execv", no_program),
+        (os, "execvp", no_program),
+        (os, "execvpe", no_program),
+        (socket.socket, "connect", unreachable),
+        (socket, "getaddrinfo", unreachable),
+        (offline, "OfflineBatch", no_engine),
+    ):
         patch.setattr(owner, name, stub)
     patch.setattr(subprocess.Popen, "__del__", lambda self: None)
 
@@ -92,8 +153,11 @@ def run(*words: str, folder=None) -> tuple[int, str, str]:
 def lines(draw) -> list[str]:
     name = draw(st.sampled_from([*cli.COMMANDS, "nonsense", BELL]))
     flags = FLAGS.get(name) or ["--help"]
-    words = st.sampled_from(VALUES) | st.sampled_from(flags) | st.tuples(
-        st.sampled_from(flags), st.sampled_from(VALUES)).map("=".join)
+    words = (
+        st.sampled_from(VALUES)
+        | st.sampled_from(flags)
+        | st.tuples(st.sampled_from(flags), st.sampled_from(VALUES)).map("=".join)
+    )
     return [name, *draw(st.lists(words, max_size=6))]
 
 
@@ -150,15 +214,21 @@ def test_reader_that_has_enough_sees_no_traceback(words):
     assert done.returncode == 1 and not done.stderr
 
 
-@pytest.mark.parametrize(("error", "said"), [
-    (KeyboardInterrupt(), "Stopped."), (OSError(errno.ENOSPC, "No space left on device"), "No space left on device"),
-    (PermissionError(errno.EACCES, "Permission denied", "/x\x1b[31m"), r"Permission denied: /x\x1b[31m")])
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (KeyboardInterrupt(), "Stopped."),
+        (OSError(errno.ENOSPC, "No space left on device"), "No space left on device"),
+        (PermissionError(errno.EACCES, "Permission denied", "/x\x1b[31m"), r"Permission denied: /x\x1b[31m"),
+    ],
+)
 def test_interrupts_and_errors_of_the_system_are_one_line(monkeypatch, error, said):
     def fail(**names):
         raise error
 
-    monkeypatch.setitem(sys.modules, "workshop.cli.fresh",
-                        type("module", (), {"command": click.Command("fresh", callback=fail)}))
+    monkeypatch.setitem(
+        sys.modules, "workshop.cli.fresh", type("module", (), {"command": click.Command("fresh", callback=fail)})
+    )
     code, out, err = run("fresh")
     assert code == 1 and said in err and not out and len(err.strip().splitlines()) == 1
 

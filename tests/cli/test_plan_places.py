@@ -13,8 +13,9 @@ T4 = ("--gpu", "t4", "--gpus-per-node", "2")
 
 
 def plan(*words: str, cwd=None) -> subprocess.CompletedProcess:
-    return subprocess.run([sys.executable, "-m", "workshop", "plan", *words], capture_output=True, text=True,
-                          timeout=60, cwd=cwd)
+    return subprocess.run(
+        [sys.executable, "-m", "workshop", "plan", *words], capture_output=True, text=True, timeout=60, cwd=cwd
+    )
 
 
 def test_manifests_go_to_standard_output_and_nothing_else_does():
@@ -26,8 +27,11 @@ def test_manifests_go_to_standard_output_and_nothing_else_does():
 
 
 def test_the_servers_defaults_count_unless_told_otherwise():
-    args = next(doc for doc in yaml.safe_load_all(plan("llama-3.1-8b", "--gpu", "h100", "--kubernetes").stdout)
-                if doc["kind"] == "Deployment")["spec"]["template"]["spec"]["containers"][0]["args"]
+    args = next(
+        doc
+        for doc in yaml.safe_load_all(plan("llama-3.1-8b", "--gpu", "h100", "--kubernetes").stdout)
+        if doc["kind"] == "Deployment"
+    )["spec"]["template"]["spec"]["containers"][0]["args"]
     assert not any("--max-num-batched-tokens" in word for word in args)
     told = plan("llama-3.1-8b", "--gpu", "h100", "--kubernetes", "--usage", "llm").stdout
     assert "--max-num-batched-tokens=16384" in told
@@ -45,22 +49,39 @@ def test_a_model_that_does_not_fit_prints_no_manifest_but_what_would_fit():
     assert "does not fit" in done.stderr and "16 × Tesla T4 hold it" in done.stderr
 
 
-@pytest.mark.parametrize(("words", "said"), [
-    (("llama-3.1-70b", "--gpu", "h100", "--gpus-per-node", "4", "--kubernetes", "--pvc-size", "130"), "131.4 GiB"),
-    (("mistral-7b-v0.3", *T4, "--dtype", "bfloat16", "--kubernetes"), "no bfloat16"),
-    (("mistral-7b-v0.3", *T4, "--quantization", "awq", "--kubernetes"), "cannot make awq weights"),
-    (("mistral-7b-v0.3", *T4, "--kubernetes", "--name", "My Server"), "name of a Service"),
-    (("mistral-7b-v0.3", *T4, "--kubernetes", "--load-gb-per-s", "0"), "no speed"),
-    (("llama-3.1-8b", "--gpu", "mi300x", "--kubernetes"), "NVIDIA"),
-    (("mistral-7b-v0.3", *T4, "--kubernetes", "--json"), "different things"),
-    (("mistral-7b-v0.3", *T4, "--kubernetes", "--vm"), "different things"),
-    (("mistral-7b-v0.3", *T4, "--pvc-size", "100"), "belongs to --kubernetes"),
-    (("mistral-7b-v0.3", *T4, "--kubernetes", "--disk-gb", "100"), "belongs to --vm"),
-    (("mistral-7b-v0.3", *T4, "--name", "x"), "belongs to --kubernetes and --vm"),
-    (("llama-3.3-70b", "--gpu", "h100-nvl", "--gpus-per-node", "2", "--max-model-len", "64K", "--vm", "--disk-gb",
-      "120"), "141.1 GB"),
-    (("mistral-7b-v0.3", "--kubernetes"), "--gpu is missing"), (("--machines",), "MODEL is missing"),
-])
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("llama-3.1-70b", "--gpu", "h100", "--gpus-per-node", "4", "--kubernetes", "--pvc-size", "130"), "131.4 GiB"),
+        (("mistral-7b-v0.3", *T4, "--dtype", "bfloat16", "--kubernetes"), "no bfloat16"),
+        (("mistral-7b-v0.3", *T4, "--quantization", "awq", "--kubernetes"), "cannot make awq weights"),
+        (("mistral-7b-v0.3", *T4, "--kubernetes", "--name", "My Server"), "name of a Service"),
+        (("mistral-7b-v0.3", *T4, "--kubernetes", "--load-gb-per-s", "0"), "no speed"),
+        (("llama-3.1-8b", "--gpu", "mi300x", "--kubernetes"), "NVIDIA"),
+        (("mistral-7b-v0.3", *T4, "--kubernetes", "--json"), "different things"),
+        (("mistral-7b-v0.3", *T4, "--kubernetes", "--vm"), "different things"),
+        (("mistral-7b-v0.3", *T4, "--pvc-size", "100"), "belongs to --kubernetes"),
+        (("mistral-7b-v0.3", *T4, "--kubernetes", "--disk-gb", "100"), "belongs to --vm"),
+        (("mistral-7b-v0.3", *T4, "--name", "x"), "belongs to --kubernetes and --vm"),
+        (
+            (
+                "llama-3.3-70b",
+                "--gpu",
+                "h100-nvl",
+                "--gpus-per-node",
+                "2",
+                "--max-model-len",
+                "64K",
+                "--vm",
+                "--disk-gb",
+                "120",
+            ),
+            "141.1 GB",
+        ),
+        (("mistral-7b-v0.3", "--kubernetes"), "--gpu is missing"),
+        (("--machines",), "MODEL is missing"),
+    ],
+)
 def test_bad_input_is_one_sentence_and_exit_code_2(words, said):
     done = plan(*words)
     assert done.returncode == 2 and not done.stdout, done.stdout
@@ -68,25 +89,50 @@ def test_bad_input_is_one_sentence_and_exit_code_2(words, said):
 
 
 def test_fp8_weights_made_while_loading_need_the_volume_of_16_bit_ones():
-    docs = list(yaml.safe_load_all(plan("llama-3.1-70b", "--gpu", "h100", "--gpus-per-node", "2", "--max-model-len",
-                                        "8192", "--quantization", "fp8", "--kubernetes").stdout))
+    docs = list(
+        yaml.safe_load_all(
+            plan(
+                "llama-3.1-70b",
+                "--gpu",
+                "h100",
+                "--gpus-per-node",
+                "2",
+                "--max-model-len",
+                "8192",
+                "--quantization",
+                "fp8",
+                "--kubernetes",
+            ).stdout
+        )
+    )
     claim = next(doc for doc in docs if doc["kind"] == "PersistentVolumeClaim")
-    assert claim["spec"]["resources"]["requests"]["storage"] == "140Gi"      # 131.4 GiB in the checkpoint
+    assert claim["spec"]["resources"]["requests"]["storage"] == "140Gi"  # 131.4 GiB in the checkpoint
 
 
 def test_the_options_of_the_volume_reach_the_manifests():
-    done = plan("mistral-7b-v0.3", *T4, "--kubernetes", "--storage-class", "fast", "--pvc-size", "50",
-                "--load-gb-per-s", "1")
+    done = plan(
+        "mistral-7b-v0.3", *T4, "--kubernetes", "--storage-class", "fast", "--pvc-size", "50", "--load-gb-per-s", "1"
+    )
     docs = {doc["kind"]: doc for doc in yaml.safe_load_all(done.stdout)}
     claim = docs["PersistentVolumeClaim"]["spec"]
     assert claim["storageClassName"] == "fast" and claim["resources"]["requests"]["storage"] == "50Gi"
     probe = docs["Deployment"]["spec"]["template"]["spec"]["containers"][0]["startupProbe"]
-    assert probe["periodSeconds"] * probe["failureThreshold"] == 920         # 14.5 GB at 1 GB/s, and 900 s
+    assert probe["periodSeconds"] * probe["failureThreshold"] == 920  # 14.5 GB at 1 GB/s, and 900 s
 
 
 def test_the_vm_prints_unit_and_containers():
-    done = plan("unsloth/Llama-3.3-70B-Instruct", "--gpu", "h100-nvl", "--gpus-per-node", "2", "--max-model-len", "64K",
-                "--vm", "--download-dir", "/mnt/share")
+    done = plan(
+        "unsloth/Llama-3.3-70B-Instruct",
+        "--gpu",
+        "h100-nvl",
+        "--gpus-per-node",
+        "2",
+        "--max-model-len",
+        "64K",
+        "--vm",
+        "--download-dir",
+        "/mnt/share",
+    )
     assert done.returncode == 0
     for word in ("[Service]", "podman run", "docker run", "apptainer exec", "--download-dir /mnt/share", "141.1 GB"):
         assert word in done.stdout
@@ -102,6 +148,14 @@ def test_machines_are_listed_without_a_gpu_and_as_data():
 
 
 def test_a_model_that_no_machine_holds_is_exit_code_1():
-    done = plan("deepseek-v3", "--machines", "--dtype", "float16", "--max-model-len", "163840",
-                "--gpu-memory-utilization", "0.3")
+    done = plan(
+        "deepseek-v3",
+        "--machines",
+        "--dtype",
+        "float16",
+        "--max-model-len",
+        "163840",
+        "--gpu-memory-utilization",
+        "0.3",
+    )
     assert done.returncode == 1 and "None of these" in done.stderr

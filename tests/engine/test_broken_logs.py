@@ -21,8 +21,29 @@ from workshop.errors import BadInput, WorkshopError
 LOGS = Path(__file__).parents[2] / "workshop" / "data" / "logs"
 FACTS = json.loads((LOGS / "index.json").read_text(encoding="utf-8"))["logs"]
 NAMES = sorted(str(path.relative_to(LOGS)) for path in LOGS.rglob("*.log"))
-NUMBERS = ["", "0", "-1", "1", "99", "0.0", "1.2.3", "...", "nan", "inf", "None", "1e308", "1,2,3", "3 KiB", "٣",
-           "0." + "0" * 320 + "1", "9" * 30, "9" * 400, "9" * 4000, "9" * 5000, "-" + "9" * 400]
+NUMBERS = [
+    "",
+    "0",
+    "-1",
+    "1",
+    "99",
+    "0.0",
+    "1.2.3",
+    "...",
+    "nan",
+    "inf",
+    "None",
+    "1e308",
+    "1,2,3",
+    "3 KiB",
+    "٣",
+    "0." + "0" * 320 + "1",
+    "9" * 30,
+    "9" * 400,
+    "9" * 4000,
+    "9" * 5000,
+    "-" + "9" * 400,
+]
 NOISE = ["\x1b[31m", "\x1b]0;title\x07", "\0", "\r", "\u2028", "\x85", "\ufffd", "\ud800"]
 GPU_LOG, CPU_LOG = "llama-3.1-8b_tp1_pp2_h200.log", "cpu_tp2.log"
 
@@ -42,7 +63,7 @@ def broken(draw) -> tuple[str, str]:
         here, there = draw(place), draw(place)
         accident = draw(st.sampled_from(["cut", "twice", "swap", "join", "noise", "end", "number", "number", "number"]))
         if accident == "cut":
-            lines[here] = lines[here][:draw(st.integers(0, len(lines[here])))]
+            lines[here] = lines[here][: draw(st.integers(0, len(lines[here])))]
         elif accident == "twice":
             lines.insert(there, lines[here])
         elif accident == "swap":
@@ -52,10 +73,10 @@ def broken(draw) -> tuple[str, str]:
         elif accident == "noise":
             lines[here] = lines[here][:9] + draw(st.sampled_from(NOISE)) + lines[here][9:]
         elif accident == "end":
-            del lines[here + 1:]
+            del lines[here + 1 :]
         elif found := list(re.finditer(r"-?\d[\d.,_]*", lines[here])):
             one = draw(st.sampled_from(found))
-            lines[here] = lines[here][:one.start()] + draw(st.sampled_from(NUMBERS)) + lines[here][one.end():]
+            lines[here] = lines[here][: one.start()] + draw(st.sampled_from(NUMBERS)) + lines[here][one.end() :]
     return name, "\n".join(lines)
 
 

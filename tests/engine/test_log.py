@@ -181,8 +181,10 @@ def test_a_folder_a_missing_file_and_a_binary_are_refused(tmp_path):
 
 
 def test_reading_a_log_imports_the_standard_library_only():
-    code = ("import sys; before = set(sys.modules); import workshop.engine.log; "
-            "print(sorted({name.split('.')[0] for name in set(sys.modules) - before} - set(sys.stdlib_module_names)))")
+    code = (
+        "import sys; before = set(sys.modules); import workshop.engine.log; "
+        "print(sorted({name.split('.')[0] for name in set(sys.modules) - before} - set(sys.stdlib_module_names)))"
+    )
     root = Path(__file__).parents[2]
     said = subprocess.run([sys.executable, "-S", "-c", code], cwd=root, capture_output=True, text=True, check=True)
     assert said.stdout.strip() == "['workshop']"

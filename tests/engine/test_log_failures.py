@@ -94,8 +94,7 @@ WORDS = [
         "disk-full",
     ),
     (
-        "RuntimeError: Failed to infer device type, please set the environment variable "
-        "`VLLM_LOGGING_LEVEL=DEBUG`",
+        "RuntimeError: Failed to infer device type, please set the environment variable `VLLM_LOGGING_LEVEL=DEBUG`",
         "no-gpu",
     ),
     (
@@ -104,8 +103,7 @@ WORDS = [
         "shared-memory-full",
     ),
     (
-        "slurmstepd: error: Detected 1 oom_kill event in StepId=42.0. Some of the step tasks have been "
-        "OOM Killed.",
+        "slurmstepd: error: Detected 1 oom_kill event in StepId=42.0. Some of the step tasks have been OOM Killed.",
         "host-out-of-memory",
     ),
     (

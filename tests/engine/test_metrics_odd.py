@@ -43,7 +43,7 @@ def test_a_number_that_is_none_is_not_told(value):
 @example(line="<html><body>Please log in</body></html>", at=0, put="", drop=0)
 @example(line="# TYPE vllm:x histogram\nvllm:x{", at=0, put="", drop=0)
 def test_a_page_that_was_changed_is_read_or_refused(line, at, put, drop):
-    check(line[:at] + put + line[at + drop:] + "\n")
+    check(line[:at] + put + line[at + drop :] + "\n")
 
 
 @settings(max_examples=50, deadline=None)

@@ -136,7 +136,7 @@ def test_a_log_of_workshop_serve_names_its_gpu_itself(tmp_path):
     result = reconcile(DATA / "served_h200.log", model=TEACHING_FOLDER)
     assert any("NVIDIA H200" in line for line in result.assumed)
     assert (result.row("KV cache size").predicted, result.row("KV cache size").actual) == (65536, 65536)
-    small = result.row("weights per GPU")       # 22.8 MiB are 0.02 GiB in the log
+    small = result.row("weights per GPU")  # 22.8 MiB are 0.02 GiB in the log
     assert (small.predicted, small.actual, small.error_percent) == (0.022, 0.02, 0) and "22.8 MiB" in small.reason
     with pytest.raises(BadInput, match="does not name its GPU"):
         path = tmp_path / "unnamed.log"
@@ -145,15 +145,19 @@ def test_a_log_of_workshop_serve_names_its_gpu_itself(tmp_path):
 
 
 def test_a_batch_that_is_nearly_done_is_no_single_stream(tmp_path):
-    said = ("(APIServer pid=5) INFO 11-21 16:49:{:02} [loggers.py:273] Engine 000: "
-            "Avg prompt throughput: 40.0 tokens/s, Avg generation throughput: {} tokens/s, Running: {} reqs, "
-            "Waiting: 0 reqs, GPU KV cache usage: 0.1%, Prefix cache hit rate: 0.0%\n")
+    said = (
+        "(APIServer pid=5) INFO 11-21 16:49:{:02} [loggers.py:273] Engine 000: "
+        "Avg prompt throughput: 40.0 tokens/s, Avg generation throughput: {} tokens/s, Running: {} reqs, "
+        "Waiting: 0 reqs, GPU KV cache usage: 0.1%, Prefix cache hit rate: 0.0%\n"
+    )
     log_of = {"batch": [(15911.0, 173), (15911.0, 1), (20.0, 0)], "alone": [(9000.0, 3), (190.0, 1), (205.0, 1)]}
     found = {}
     for name, lines in log_of.items():
         path = tmp_path / f"{name}.log"
-        path.write_text((LOGS / "llama-3.1-8b_tp1_h200.log").read_text() + "".join(
-            said.format(10 + number, *line) for number, line in enumerate(lines)))
+        path.write_text(
+            (LOGS / "llama-3.1-8b_tp1_h200.log").read_text()
+            + "".join(said.format(10 + number, *line) for number, line in enumerate(lines))
+        )
         found[name] = reconcile(path, gpu="h200").row("single stream")
     assert found["batch"] is None and found["alone"].actual == 205
 

@@ -51,7 +51,7 @@ def resolved(name: str) -> list[dict]:
 
 def on_openshift(name: str, folder: Path) -> list[dict]:
     words = words_of(name)
-    run([*words[:words.index("--output")], "--openshift", "--output", str(folder)])
+    run([*words[: words.index("--output")], "--openshift", "--output", str(folder)])
     return k8s_kustomize.build(folder / "overlays" / name)
 
 

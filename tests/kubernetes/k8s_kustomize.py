@@ -46,7 +46,7 @@ def _remove(resource: dict, step: dict) -> None:
 
 def _replace(found: list[dict], replacement: dict) -> None:
     source = replacement["source"]
-    value, = (_get(each, source["fieldPath"]) for each in found if each["kind"] == source["kind"])
+    (value,) = (_get(each, source["fieldPath"]) for each in found if each["kind"] == source["kind"])
     for target in replacement["targets"]:
         for resource in (each for each in found if each["kind"] == target["select"]["kind"]):
             for path in target["fieldPaths"]:

@@ -85,7 +85,11 @@ def the_volume_holds_the_weights(docs, e) -> Iterator[str]:
 def a_job_downloads_and_servers_wait(docs, e) -> Iterator[str]:
     jobs = of(docs, "Job")
     if len(jobs) != 1 or containers(jobs[0]["spec"]["template"])[0]["command"][:4] != [
-            "python3", "-m", "workshop.launch.pod", "download"]:
+        "python3",
+        "-m",
+        "workshop.launch.pod",
+        "download",
+    ]:
         yield "there is no Job that downloads"
         return
     hub, folder = containers(jobs[0]["spec"]["template"])[0]["command"][4:]
@@ -176,11 +180,19 @@ def a_user_without_a_home_can_write_its_caches(docs, e) -> Iterator[str]:
                 yield f"{name}: {container['name']}: getpass.getuser() fails for a user that has no name"
             places = [value(container, "HOME"), "/tmp"]
             if container is vllm(template) and name != "weights":
-                places += [value(container, "VLLM_CACHE_ROOT"), value(container, "TRITON_CACHE_DIR"),
-                           value(container, "TORCHINDUCTOR_CACHE_DIR")]
+                places += [
+                    value(container, "VLLM_CACHE_ROOT"),
+                    value(container, "TRITON_CACHE_DIR"),
+                    value(container, "TORCHINDUCTOR_CACHE_DIR"),
+                ]
             for place in places:
-                inside = [each for each in container["volumeMounts"] if place and (place + "/").startswith(
-                    each["mountPath"] + "/") and "emptyDir" in volume(template, each["name"])]
+                inside = [
+                    each
+                    for each in container["volumeMounts"]
+                    if place
+                    and (place + "/").startswith(each["mountPath"] + "/")
+                    and "emptyDir" in volume(template, each["name"])
+                ]
                 if not inside:
                     yield f"{name}: {container['name']}: {place or 'a cache'} cannot be written"
 

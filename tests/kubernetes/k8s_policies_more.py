@@ -30,8 +30,11 @@ def a_group_starts_and_ends_as_one(docs, e) -> Iterator[str]:
             yield "there are no spare GPUs for a second group"
     if e.nodes > 1:
         for name, template in serving(docs).items():
-            wanted = {"--nnodes=$(LWS_GROUP_SIZE)", "--node-rank=$(LWS_WORKER_INDEX)",
-                      "--master-addr=$(LWS_LEADER_ADDRESS)"}
+            wanted = {
+                "--nnodes=$(LWS_GROUP_SIZE)",
+                "--node-rank=$(LWS_WORKER_INDEX)",
+                "--master-addr=$(LWS_LEADER_ADDRESS)",
+            }
             if not wanted <= set(vllm(template)["args"]):
                 yield f"{name} does not know its rank or its leader"
             if ("--headless" in vllm(template)["args"]) != (name == "worker"):
@@ -86,15 +89,19 @@ def a_service_reaches_the_server_alone(docs, e) -> Iterator[str]:
 def the_network_is_closed_but_for_the_api(docs, e) -> Iterator[str]:
     rules = of(docs, "NetworkPolicy")
     for name, template in templates(docs).items():
-        mine = [rule for rule in rules
-                if rule["spec"]["podSelector"]["matchLabels"].items() <= template["metadata"]["labels"].items()
-                and "Ingress" in rule["spec"].get("policyTypes", [])]
+        mine = [
+            rule
+            for rule in rules
+            if rule["spec"]["podSelector"]["matchLabels"].items() <= template["metadata"]["labels"].items()
+            and "Ingress" in rule["spec"].get("policyTypes", [])
+        ]
         if not mine:
             yield f"{name} can be reached on every port"
         for rule in mine:
             for entry in rule["spec"].get("ingress", []):
-                own = any("podSelector" in source and "namespaceSelector" not in source
-                          for source in entry.get("from", []))
+                own = any(
+                    "podSelector" in source and "namespaceSelector" not in source for source in entry.get("from", [])
+                )
                 if not own and [each.get("port") for each in entry.get("ports", [])] != [8000]:
                     yield f"{name}: more than the API is open to everybody"
     if e.nodes > 1 and not any(entry.get("from") for rule in rules for entry in rule["spec"].get("ingress", [])):

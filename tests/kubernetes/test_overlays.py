@@ -20,8 +20,10 @@ from workshop.launch import kubernetes, pod
 from workshop.plan.parallelism import plan
 
 KUBERNETES_VERSION = "1.34"
-SCHEMAS = {json.loads(path.read_text())["properties"]["kind"]["const"]: json.loads(path.read_text())
-           for path in (Path(__file__).parent / "schemas").glob("*.json")}
+SCHEMAS = {
+    json.loads(path.read_text())["properties"]["kind"]["const"]: json.loads(path.read_text())
+    for path in (Path(__file__).parent / "schemas").glob("*.json")
+}
 
 
 def test_there_is_an_overlay_for_each_of_the_five_models():
@@ -31,12 +33,13 @@ def test_there_is_an_overlay_for_each_of_the_five_models():
 @pytest.mark.parametrize("name", OVERLAYS)
 def test_the_committed_files_are_byte_for_byte_what_their_command_renders(name, tmp_path):
     words = words_of(name)
-    run([*words[:words.index("--output")], "--output", str(tmp_path)])
+    run([*words[: words.index("--output")], "--output", str(tmp_path)])
     made = sorted(path.relative_to(tmp_path) for path in tmp_path.rglob("*.yaml"))
     for path in made:
         committed = TREE / path
         assert committed.exists() and committed.read_bytes() == (tmp_path / path).read_bytes(), (
-            f"kubernetes/{path} is not what the plan renders now. Run: workshop plan {shlex.join(words)}")
+            f"kubernetes/{path} is not what the plan renders now. Run: workshop plan {shlex.join(words)}"
+        )
     shared = {path for path in made if path.parts[0] != "overlays"}
     assert {path.relative_to(TREE) for part in ("base", "components") for path in (TREE / part).rglob("*.*")} == shared
 
@@ -44,14 +47,14 @@ def test_the_committed_files_are_byte_for_byte_what_their_command_renders(name, 
 @pytest.mark.parametrize("name", OVERLAYS)
 def test_what_is_printed_is_what_the_overlay_resolves_to(name):
     words = words_of(name)
-    printed = list(yaml.safe_load_all(run(words[:words.index("--output")])))
+    printed = list(yaml.safe_load_all(run(words[: words.index("--output")])))
     assert by_kind(printed) == by_kind(resolved(name))
 
 
 @pytest.mark.parametrize("name", OVERLAYS)
 def test_with_openshift_too(name, tmp_path):
     words = words_of(name)
-    printed = list(yaml.safe_load_all(run([*words[:words.index("--output")], "--openshift"])))
+    printed = list(yaml.safe_load_all(run([*words[: words.index("--output")], "--openshift"])))
     assert by_kind(printed) == by_kind(on_openshift(name, tmp_path))
 
 
@@ -60,12 +63,28 @@ def test_kustomize_itself_makes_the_same_where_it_is_at_hand(name, tmp_path):
     folder = TREE / "overlays" / name
     ours = by_kind(resolved(name))
     tool = shutil.which("kubectl")
-    theirs = ours if tool is None else list(yaml.safe_load_all(subprocess.run(
-        [tool, "kustomize", str(folder)], capture_output=True, text=True, check=True).stdout))
+    theirs = (
+        ours
+        if tool is None
+        else list(
+            yaml.safe_load_all(
+                subprocess.run([tool, "kustomize", str(folder)], capture_output=True, text=True, check=True).stdout
+            )
+        )
+    )
     assert by_kind(theirs) == ours
     ours = by_kind(on_openshift(name, tmp_path))
-    theirs = ours if tool is None else list(yaml.safe_load_all(subprocess.run(
-        [tool, "kustomize", str(tmp_path / "overlays" / name)], capture_output=True, text=True, check=True).stdout))
+    theirs = (
+        ours
+        if tool is None
+        else list(
+            yaml.safe_load_all(
+                subprocess.run(
+                    [tool, "kustomize", str(tmp_path / "overlays" / name)], capture_output=True, text=True, check=True
+                ).stdout
+            )
+        )
+    )
     assert by_kind(theirs) == ours
 
 
@@ -75,9 +94,13 @@ def validate(docs: list[dict]) -> None:
             jsonschema.validate(doc, SCHEMAS[doc["kind"]])
         else:
             kubernetes_validate.validate(doc, KUBERNETES_VERSION, strict=True)
-    for template in templates(docs).values():     # also those inside a LeaderWorkerSet
-        each = {"apiVersion": "v1", "kind": "Pod", "metadata": {**template["metadata"], "name": "x"},
-                "spec": template["spec"]}
+    for template in templates(docs).values():  # also those inside a LeaderWorkerSet
+        each = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {**template["metadata"], "name": "x"},
+            "spec": template["spec"],
+        }
         kubernetes_validate.validate(each, KUBERNETES_VERSION, strict=True)
 
 
@@ -87,13 +110,17 @@ def test_every_resource_is_valid_by_the_schemas(name, tmp_path):
     validate(on_openshift(name, tmp_path))
 
 
-@pytest.mark.parametrize(("kind", "spoil"), [
-    ("Deployment", lambda spec: spec.update(replica=1)),
-    ("PersistentVolumeClaim", lambda spec: spec.update(accessModes="ReadWriteOnce")),
-    ("PodMonitor", lambda spec: spec["podMetricsEndpoints"][0].update(interval="often")),
-    ("Route", lambda spec: spec["tls"].update(termination="http")),
-    ("LeaderWorkerSet", lambda spec: spec["leaderWorkerTemplate"].update(restartPolicy="Always")),
-    ("LeaderWorkerSet", lambda spec: spec["leaderWorkerTemplate"]["workerTemplate"]["spec"].update(container=[]))])
+@pytest.mark.parametrize(
+    ("kind", "spoil"),
+    [
+        ("Deployment", lambda spec: spec.update(replica=1)),
+        ("PersistentVolumeClaim", lambda spec: spec.update(accessModes="ReadWriteOnce")),
+        ("PodMonitor", lambda spec: spec["podMetricsEndpoints"][0].update(interval="often")),
+        ("Route", lambda spec: spec["tls"].update(termination="http")),
+        ("LeaderWorkerSet", lambda spec: spec["leaderWorkerTemplate"].update(restartPolicy="Always")),
+        ("LeaderWorkerSet", lambda spec: spec["leaderWorkerTemplate"]["workerTemplate"]["spec"].update(container=[])),
+    ],
+)
 def test_the_schemas_find_a_mistake(kind, spoil, tmp_path):
     docs = on_openshift("llama-3-1-405b" if kind == "LeaderWorkerSet" else "mistral-7b", tmp_path)
     spoil(of(docs, kind)[0]["spec"])
@@ -108,9 +135,15 @@ def test_every_overlay_holds_to_every_policy(name, tmp_path):
     assert problems(on_openshift(name, tmp_path), expected) == {}
 
 
-@pytest.mark.parametrize(("model", "gpu", "hardware"), [
-    ("qwen3-30b-a3b", "h200", {"gpus_per_node": 1}), ("llama-3.1-405b-fp8", "h100", {"gpus_per_node": 8}),
-    ("deepseek-r1", "h200", {"gpus_per_node": 8, "nodes": 2}), ("mixtral-8x7b", "l40s", {"gpus_per_node": 4})])
+@pytest.mark.parametrize(
+    ("model", "gpu", "hardware"),
+    [
+        ("qwen3-30b-a3b", "h200", {"gpus_per_node": 1}),
+        ("llama-3.1-405b-fp8", "h100", {"gpus_per_node": 8}),
+        ("deepseek-r1", "h200", {"gpus_per_node": 8, "nodes": 2}),
+        ("mixtral-8x7b", "l40s", {"gpus_per_node": 4}),
+    ],
+)
 def test_any_other_model_holds_to_them_too(model, gpu, hardware):
     p = plan(model, gpu, usage="serve", max_model_len=8192, **hardware)
     case = kubernetes.Case(p)
@@ -123,15 +156,18 @@ def test_any_other_model_holds_to_them_too(model, gpu, hardware):
 def test_the_pods_code_is_the_packages_and_fits_into_a_config_map():
     data = of(resolved("mistral-7b"), "ConfigMap")[0]["data"]
     assert len(data) == len(pod.CODE)
-    assert sum(map(len, data.values())) < 250_000       # kubectl apply keeps a copy in an annotation of 256 KiB
+    assert sum(map(len, data.values())) < 250_000  # kubectl apply keeps a copy in an annotation of 256 KiB
     for name in pod.CODE:
         packages = "" if name.endswith("__init__") else (TREE.parent / "workshop" / f"{name}.py").read_text()
         assert data[f"{name.replace('/', '.')}.py"] == packages
 
 
 def test_the_readmes_table_has_the_overlays_own_figures():
-    rows = {cells[0].strip("` "): cells[1:] for line in (TREE / "README.md").read_text().splitlines()
-            if line.startswith("| `") and len(cells := line.strip("|").split("|")) == 6}
+    rows = {
+        cells[0].strip("` "): cells[1:]
+        for line in (TREE / "README.md").read_text().splitlines()
+        if line.startswith("| `") and len(cells := line.strip("|").split("|")) == 6
+    }
     assert sorted(rows) == sorted(OVERLAYS)
     for name, cells in rows.items():
         docs = resolved(name)
@@ -140,4 +176,7 @@ def test_the_readmes_table_has_the_overlays_own_figures():
         minutes = -(-probe["periodSeconds"] * probe["failureThreshold"] // 60)
         weights = EXPECTED[name].weight_bytes / 1e9
         assert [cell.strip() for cell in cells[1:4]] == [
-            f"{weights:.1f} GB", claim.replace("Gi", " GiB"), f"{minutes} minutes"], name
+            f"{weights:.1f} GB",
+            claim.replace("Gi", " GiB"),
+            f"{minutes} minutes",
+        ], name

@@ -29,10 +29,14 @@ from workshop.launch.vllm_main import installed
 
 pytestmark = pytest.mark.starts
 READY_S = 300
-NAMED = Path(__file__).parents[1] / "slurm" / "ray_on_cpu" / "vllm-0.32.0+cpu.dist-info"   # what `vllm` asks for
+NAMED = Path(__file__).parents[1] / "slurm" / "ray_on_cpu" / "vllm-0.32.0+cpu.dist-info"  # what `vllm` asks for
 ON_THE_CPU = ["--enforce-eager", "--no-enable-chunked-prefill", "--kv-cache-memory-bytes=67108864"]
-SMALLER = {"--tensor-parallel-size": "2", "--pipeline-parallel-size": "1", "--max-model-len": "256",
-           "--host": "127.0.0.1"}
+SMALLER = {
+    "--tensor-parallel-size": "2",
+    "--pipeline-parallel-size": "1",
+    "--max-model-len": "256",
+    "--host": "127.0.0.1",
+}
 
 
 class Pods:
@@ -50,13 +54,22 @@ class Pods:
 
     def environment(self, name: str, rank: int) -> dict[str, str]:
         """The container's variables; paths lie in this test's folder, and the CPU engine's own are added."""
-        found = {"PATH": os.environ["PATH"], "LWS_GROUP_SIZE": "2", "LWS_WORKER_INDEX": str(rank),
-                 "LWS_LEADER_ADDRESS": "127.0.0.1"}
+        found = {
+            "PATH": os.environ["PATH"],
+            "LWS_GROUP_SIZE": "2",
+            "LWS_WORKER_INDEX": str(rank),
+            "LWS_LEADER_ADDRESS": "127.0.0.1",
+        }
         for variable, entry in env(vllm(serving(self.docs)[name])).items():
             text = entry.get("value") or "127.0.0.1"
             found[variable] = re.sub(r"^/scratch", str(self.folder / f"scratch-{rank}"), text)
-        found |= {"PYTHONPATH": str(self.folder / "code"), "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-                  "OMP_NUM_THREADS": "1", "TORCHDYNAMO_DISABLE": "1", "PYTHONUNBUFFERED": "1"}
+        found |= {
+            "PYTHONPATH": str(self.folder / "code"),
+            "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+            "OMP_NUM_THREADS": "1",
+            "TORCHDYNAMO_DISABLE": "1",
+            "PYTHONUNBUFFERED": "1",
+        }
         if "WORKSHOP_API_KEY_FILE" in found:
             found["WORKSHOP_API_KEY_FILE"] = str(self.folder / "api-key")
         Path(found["HOME"]).mkdir(exist_ok=True)
@@ -64,8 +77,10 @@ class Pods:
 
     def start(self, name: str, rank: int) -> None:
         variables = self.environment(name, rank)
-        args = [re.sub(r"\$\((\w+)\)", lambda found: variables[found[1]], word)       # as the kubelet does
-                for word in vllm(serving(self.docs)[name])["args"]]
+        args = [
+            re.sub(r"\$\((\w+)\)", lambda found: variables[found[1]], word)  # as the kubelet does
+            for word in vllm(serving(self.docs)[name])["args"]
+        ]
         changed = [str(TEACHING_FOLDER)]
         for word in args[1:]:
             flag = word.partition("=")[0]
@@ -73,19 +88,26 @@ class Pods:
             changed.append(f"{flag}={other}" if other else word)
         command = [sys.executable, "-m", "vllm.entrypoints.cli.main", "serve", *changed, *ON_THE_CPU]
         log = (self.folder / f"{name}.log").open("w")
-        self.running[name] = subprocess.Popen(command, env=variables, cwd=self.folder, stdout=log,
-                                              stderr=subprocess.STDOUT, start_new_session=True)
+        self.running[name] = subprocess.Popen(
+            command, env=variables, cwd=self.folder, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+        )
 
     def probe(self, count: int) -> int:
         """Run the worker's probe, the overlay's words with another count; /proc is shared by both here."""
         words = vllm(serving(self.docs)["worker"])["livenessProbe"]["exec"]["command"]
-        return subprocess.run([sys.executable, *words[1:-1], str(count)], env=self.environment("worker", 1),
-                              capture_output=True, timeout=30).returncode
+        return subprocess.run(
+            [sys.executable, *words[1:-1], str(count)],
+            env=self.environment("worker", 1),
+            capture_output=True,
+            timeout=30,
+        ).returncode
 
     def ask(self, path: str, key: str = "", body: dict | None = None) -> int:
-        request = urllib.request.Request(f"http://127.0.0.1:{self.ports['--port']}{path}",
-                                         data=json.dumps(body).encode() if body else None,
-                                         headers={"Content-Type": "application/json"})
+        request = urllib.request.Request(
+            f"http://127.0.0.1:{self.ports['--port']}{path}",
+            data=json.dumps(body).encode() if body else None,
+            headers={"Content-Type": "application/json"},
+        )
         if key:
             request.add_header("Authorization", f"Bearer {key}")
         try:
@@ -129,7 +151,7 @@ def test_the_group_of_pods_starts_answers_and_ends_as_one(pods):
     assert before == 1, "no worker of vLLM lives here before the start"
     pods.wait(lambda: pods.ask("/health") == 200, "the leader's probe")
     assert pods.probe(2) == 0, "one worker on each of the two"
-    assert pods.ask("/metrics") == 401 and pods.ask("/metrics", "right") == 200      # as the PodMonitor asks
+    assert pods.ask("/metrics") == 401 and pods.ask("/metrics", "right") == 200  # as the PodMonitor asks
     hub = next(word.partition("=")[2] for word in vllm(serving(pods.docs)["server"])["args"] if "served-model" in word)
     body = {"model": hub, "prompt": "The sea", "max_tokens": 4}
     assert pods.ask("/v1/completions", body=body) == 401

@@ -14,77 +14,144 @@ SERVER, LEADER = "Deployment.spec.template", "LeaderWorkerSet.spec.leaderWorkerT
 WORKER, JOB = "LeaderWorkerSet.spec.leaderWorkerTemplate.workerTemplate", "Job.spec.template"
 # What is taken away, by the policy that must then speak.
 REMOVED = {
-    "there_is_one_server_of_the_planned_size": ["Deployment", "Deployment.spec.replicas", "LeaderWorkerSet",
-                                                "LeaderWorkerSet.spec.leaderWorkerTemplate.size"],
+    "there_is_one_server_of_the_planned_size": [
+        "Deployment",
+        "Deployment.spec.replicas",
+        "LeaderWorkerSet",
+        "LeaderWorkerSet.spec.leaderWorkerTemplate.size",
+    ],
     "a_start_may_take_its_budget": [
         *[f"{each}.spec.containers.0.startupProbe" for each in (SERVER, LEADER, WORKER)],
-        f"{SERVER}.spec.containers.0.startupProbe.failureThreshold", "Deployment.spec.progressDeadlineSeconds",
-        f"{SERVER}.spec.containers.0.env[VLLM_ENGINE_READY_TIMEOUT_S]"],
+        f"{SERVER}.spec.containers.0.startupProbe.failureThreshold",
+        "Deployment.spec.progressDeadlineSeconds",
+        f"{SERVER}.spec.containers.0.env[VLLM_ENGINE_READY_TIMEOUT_S]",
+    ],
     "probes_ask_where_there_is_an_answer": [
-        *[f"{each}.spec.containers.0.{kind}Probe{field}" for each in (SERVER, LEADER, WORKER)
-          for kind in ("startup", "readiness", "liveness") for field in ("", ".timeoutSeconds")],
-        f"{SERVER}.spec.containers.0.livenessProbe.httpGet", f"{WORKER}.spec.containers.0.livenessProbe.exec"],
+        *[
+            f"{each}.spec.containers.0.{kind}Probe{field}"
+            for each in (SERVER, LEADER, WORKER)
+            for kind in ("startup", "readiness", "liveness")
+            for field in ("", ".timeoutSeconds")
+        ],
+        f"{SERVER}.spec.containers.0.livenessProbe.httpGet",
+        f"{WORKER}.spec.containers.0.livenessProbe.exec",
+    ],
     "shared_memory_is_memory_with_a_limit": [
-        *[f"{each}.spec.volumes[shm]{field}" for each in (SERVER, LEADER, WORKER)
-          for field in ("", ".emptyDir.medium", ".emptyDir.sizeLimit")],
-        f"{SERVER}.spec.containers.0.volumeMounts[shm]"],
+        *[
+            f"{each}.spec.volumes[shm]{field}"
+            for each in (SERVER, LEADER, WORKER)
+            for field in ("", ".emptyDir.medium", ".emptyDir.sizeLimit")
+        ],
+        f"{SERVER}.spec.containers.0.volumeMounts[shm]",
+    ],
     "the_volume_holds_the_weights": [
-        "PersistentVolumeClaim", "PersistentVolumeClaim.spec.resources", "PersistentVolumeClaim.spec.accessModes",
-        f"{SERVER}.spec.volumes[models]", f"{JOB}.spec.volumes[models]",
-        f"{SERVER}.spec.containers.0.volumeMounts[models].readOnly"],
+        "PersistentVolumeClaim",
+        "PersistentVolumeClaim.spec.resources",
+        "PersistentVolumeClaim.spec.accessModes",
+        f"{SERVER}.spec.volumes[models]",
+        f"{JOB}.spec.volumes[models]",
+        f"{SERVER}.spec.containers.0.volumeMounts[models].readOnly",
+    ],
     "a_job_downloads_and_servers_wait": [
-        "Job", "Job.spec.backoffLimit", "Job.spec.ttlSecondsAfterFinished", f"{SERVER}.spec.initContainers",
-        f"{WORKER}.spec.initContainers.0.command.4", f"{SERVER}.spec.containers.0.args.0",
-        f"{SERVER}.spec.containers.0.env[HF_HUB_OFFLINE]"],
+        "Job",
+        "Job.spec.backoffLimit",
+        "Job.spec.ttlSecondsAfterFinished",
+        f"{SERVER}.spec.initContainers",
+        f"{WORKER}.spec.initContainers.0.command.4",
+        f"{SERVER}.spec.containers.0.args.0",
+        f"{SERVER}.spec.containers.0.env[HF_HUB_OFFLINE]",
+    ],
     "keys_come_from_secrets_and_stand_nowhere": [
-        f"{SERVER}.spec.volumes[key]", f"{SERVER}.spec.volumes[key].secret.defaultMode",
-        f"{SERVER}.spec.containers.0.volumeMounts[key]", f"{SERVER}.spec.containers.0.env[WORKSHOP_API_KEY_FILE]",
-        f"{SERVER}.spec.containers.0.args.-1", f"{LEADER}.spec.containers.0.args.-1",
+        f"{SERVER}.spec.volumes[key]",
+        f"{SERVER}.spec.volumes[key].secret.defaultMode",
+        f"{SERVER}.spec.containers.0.volumeMounts[key]",
+        f"{SERVER}.spec.containers.0.env[WORKSHOP_API_KEY_FILE]",
+        f"{SERVER}.spec.containers.0.args.-1",
+        f"{LEADER}.spec.containers.0.args.-1",
         f"{JOB}.spec.containers.0.env[HF_TOKEN]",
-        f"{JOB}.spec.containers.0.env[HF_TOKEN].valueFrom.secretKeyRef.optional"],
+        f"{JOB}.spec.containers.0.env[HF_TOKEN].valueFrom.secretKeyRef.optional",
+    ],
     "the_code_that_pods_run_is_mounted": [
-        "ConfigMap", f"{SERVER}.spec.volumes[code]", f"{WORKER}.spec.containers.0.env[PYTHONPATH]",
-        f"{JOB}.spec.containers.0.volumeMounts[code]"],
+        "ConfigMap",
+        f"{SERVER}.spec.volumes[code]",
+        f"{WORKER}.spec.containers.0.env[PYTHONPATH]",
+        f"{JOB}.spec.containers.0.volumeMounts[code]",
+    ],
     "pods_are_restricted": [
-        *[f"{each}.spec.securityContext{field}" for each in (SERVER, LEADER, WORKER, JOB)
-          for field in ("", ".runAsNonRoot", ".runAsUser", ".fsGroup", ".seccompProfile")],
-        *[f"{each}.spec.{which}.0.securityContext{field}" for each in (SERVER, WORKER)
-          for which in ("containers", "initContainers")
-          for field in ("", ".allowPrivilegeEscalation", ".capabilities")]],
+        *[
+            f"{each}.spec.securityContext{field}"
+            for each in (SERVER, LEADER, WORKER, JOB)
+            for field in ("", ".runAsNonRoot", ".runAsUser", ".fsGroup", ".seccompProfile")
+        ],
+        *[
+            f"{each}.spec.{which}.0.securityContext{field}"
+            for each in (SERVER, WORKER)
+            for which in ("containers", "initContainers")
+            for field in ("", ".allowPrivilegeEscalation", ".capabilities")
+        ],
+    ],
     "a_user_without_a_home_can_write_its_caches": [
-        *[f"{each}.spec.containers.0.env[{name}]" for each in (SERVER, WORKER)
-          for name in ("HOME", "USER", "VLLM_CACHE_ROOT", "TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR")],
-        f"{SERVER}.spec.volumes[scratch]", f"{JOB}.spec.volumes[tmp]"],
+        *[
+            f"{each}.spec.containers.0.env[{name}]"
+            for each in (SERVER, WORKER)
+            for name in ("HOME", "USER", "VLLM_CACHE_ROOT", "TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR")
+        ],
+        f"{SERVER}.spec.volumes[scratch]",
+        f"{JOB}.spec.volumes[tmp]",
+    ],
     "pods_get_the_planned_gpus": [
-        *[f"{each}.spec.{field}" for each in (SERVER, LEADER, WORKER, JOB)
-          for field in ("nodeSelector", "tolerations")],
+        *[
+            f"{each}.spec.{field}"
+            for each in (SERVER, LEADER, WORKER, JOB)
+            for field in ("nodeSelector", "tolerations")
+        ],
         *[f"{SERVER}.spec.containers.0.resources.{part}.nvidia_com/gpu" for part in ("requests", "limits")],
-        f"{SERVER}.spec.containers.0.resources.limits.memory", f"{SERVER}.spec.containers.0.resources.requests.cpu"],
+        f"{SERVER}.spec.containers.0.resources.limits.memory",
+        f"{SERVER}.spec.containers.0.resources.requests.cpu",
+    ],
     "the_dtype_is_one_that_the_gpu_has": [f"{SERVER}.spec.containers.0.args(--dtype=half)"],
     "vllm_knows_its_address_and_no_service_confuses_it": [
-        *[f"{each}.spec.{field}" for each in (SERVER, WORKER, JOB)
-          for field in ("enableServiceLinks", "automountServiceAccountToken")],
-        *[f"{each}.spec.containers.0.env[VLLM_HOST_IP]" for each in (SERVER, LEADER, WORKER)]],
+        *[
+            f"{each}.spec.{field}"
+            for each in (SERVER, WORKER, JOB)
+            for field in ("enableServiceLinks", "automountServiceAccountToken")
+        ],
+        *[f"{each}.spec.containers.0.env[VLLM_HOST_IP]" for each in (SERVER, LEADER, WORKER)],
+    ],
     "a_group_starts_and_ends_as_one": [
-        "LeaderWorkerSet.spec.leaderWorkerTemplate.restartPolicy", "LeaderWorkerSet.spec.rolloutStrategy",
-        "Deployment.spec.strategy", f"{WORKER}.spec.containers.0.args(--headless)",
+        "LeaderWorkerSet.spec.leaderWorkerTemplate.restartPolicy",
+        "LeaderWorkerSet.spec.rolloutStrategy",
+        "Deployment.spec.strategy",
+        f"{WORKER}.spec.containers.0.args(--headless)",
         f"{WORKER}.spec.containers.0.args(--node-rank=$(LWS_WORKER_INDEX))",
         f"{LEADER}.spec.containers.0.args(--master-addr=$(LWS_LEADER_ADDRESS))",
-        f"{LEADER}.spec.containers.0.args(--nnodes=$(LWS_GROUP_SIZE))"],
+        f"{LEADER}.spec.containers.0.args(--nnodes=$(LWS_GROUP_SIZE))",
+    ],
     "nothing_moves_a_pod_without_being_asked": [
-        f"{SERVER}.metadata.annotations", f"{WORKER}.metadata.annotations.karpenter_sh/do-not-disrupt",
+        f"{SERVER}.metadata.annotations",
+        f"{WORKER}.metadata.annotations.karpenter_sh/do-not-disrupt",
         f"{LEADER}.metadata.annotations.cluster-autoscaler_kubernetes_io/safe-to-evict",
-        f"{SERVER}.spec.terminationGracePeriodSeconds"],
+        f"{SERVER}.spec.terminationGracePeriodSeconds",
+    ],
     "the_volumes_node_is_preferred": [f"{SERVER}.spec.affinity", f"{JOB}.spec.affinity"],
     "a_service_reaches_the_server_alone": [
-        "Service", "Service.spec.selector.app_kubernetes_io/component", f"{SERVER}.spec.containers.0.ports"],
+        "Service",
+        "Service.spec.selector.app_kubernetes_io/component",
+        f"{SERVER}.spec.containers.0.ports",
+    ],
     "the_network_is_closed_but_for_the_api": [
-        "NetworkPolicy", "NetworkPolicy.spec.policyTypes.0", "NetworkPolicy.spec.ingress.0.ports",
-        "NetworkPolicy.spec.ingress.1"],
+        "NetworkPolicy",
+        "NetworkPolicy.spec.policyTypes.0",
+        "NetworkPolicy.spec.ingress.0.ports",
+        "NetworkPolicy.spec.ingress.1",
+    ],
     "prometheus_brings_the_key": [
-        "PodMonitor", "PodMonitor.spec.podMetricsEndpoints.0.authorization",
-        "PodMonitor.spec.podMetricsEndpoints.0.authorization.credentials.key", "PodMonitor.spec.selector.matchLabels",
-        "PodMonitor.spec.podMetricsEndpoints.0.port"],
+        "PodMonitor",
+        "PodMonitor.spec.podMetricsEndpoints.0.authorization",
+        "PodMonitor.spec.podMetricsEndpoints.0.authorization.credentials.key",
+        "PodMonitor.spec.selector.matchLabels",
+        "PodMonitor.spec.podMetricsEndpoints.0.port",
+    ],
     "openshift_lets_people_in_by_https": ["Route", "Route.spec.tls", "Route.metadata.annotations"],
 }
 # What is no lack but a wrong word: (policy, place, word).
@@ -110,8 +177,11 @@ def step(value, key: str):
 
 def walk(docs: list[dict], path: str) -> tuple[object, object]:
     """Return (what holds it, its key): `Kind.a.b`, `list.0`, `list[name]`, `args(word)`."""
-    kind, *keys = path.replace("[", ".[").replace("(", ".(", 1).split(".") if "(" not in path else [
-        *path[:path.index("(")].split("."), path[path.index("("):]]
+    kind, *keys = (
+        path.replace("[", ".[").replace("(", ".(", 1).split(".")
+        if "(" not in path
+        else [*path[: path.index("(")].split("."), path[path.index("(") :]]
+    )
     holder, key = docs, docs.index(of(docs, kind)[0])
     for name in keys:
         holder = holder[key]
@@ -141,7 +211,7 @@ def test_each_policy_speaks_when_what_it_asks_for_is_taken_away(name, path, tmp_
     del holder[key]
     try:
         found = list(POLICIES[name](docs, expected))
-    except (KeyError, IndexError, ValueError, StopIteration):      # so much is gone that there is nothing to read
+    except (KeyError, IndexError, ValueError, StopIteration):  # so much is gone that there is nothing to read
         found = ["it cannot even be read"] if "." not in path else []
     assert found
 

@@ -33,6 +33,7 @@ class FakeHub:
 
             def do_GET(self) -> None:
                 hub.answer(self, body=True)
+
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self.server.server_port}"
         threading.Thread(target=self.server.serve_forever, args=(0.01,), daemon=True).start()
@@ -49,8 +50,12 @@ class FakeHub:
         elif self.elsewhere and "/resolve/" in path:
             self._send(request, 302, b"", {"Location": self.elsewhere + request.path})
         elif self.gated and request.headers.get("Authorization") != f"Bearer {self.gated}":
-            self._send(request, 403, b'{"error": "gated"}', {"X-Error-Code": "GatedRepo",
-                                                             "X-Error-Message": "Access to this model is restricted."})
+            self._send(
+                request,
+                403,
+                b'{"error": "gated"}',
+                {"X-Error-Code": "GatedRepo", "X-Error-Message": "Access to this model is restricted."},
+            )
         elif path.startswith(f"/api/models/{self.hub_id}"):
             self._send(request, 200, json.dumps(self._info()).encode(), {"Content-Type": "application/json"})
         elif path.startswith(f"/{self.hub_id}/resolve/") and (name := path.split("/", 5)[5]) in self.files:
@@ -59,12 +64,27 @@ class FakeHub:
             self._send(request, 404, b"{}", {"X-Error-Code": "RepoNotFound"})
 
     def _info(self) -> dict:
-        siblings = [{"rfilename": name, "size": len(data),
-                     "blobId": hashlib.sha1(f"blob {len(data)}\0".encode() + data).hexdigest(),
-                     **({"lfs": {"size": len(data), "sha256": hashlib.sha256(data).hexdigest(), "pointerSize": 130}}
-                        if name.endswith(".safetensors") else {})} for name, data in self.files.items()]
-        return {"id": self.hub_id, "modelId": self.hub_id, "sha": COMMIT, "private": False, "siblings": siblings,
-                **self.lies}
+        siblings = [
+            {
+                "rfilename": name,
+                "size": len(data),
+                "blobId": hashlib.sha1(f"blob {len(data)}\0".encode() + data).hexdigest(),
+                **(
+                    {"lfs": {"size": len(data), "sha256": hashlib.sha256(data).hexdigest(), "pointerSize": 130}}
+                    if name.endswith(".safetensors")
+                    else {}
+                ),
+            }
+            for name, data in self.files.items()
+        ]
+        return {
+            "id": self.hub_id,
+            "modelId": self.hub_id,
+            "sha": COMMIT,
+            "private": False,
+            "siblings": siblings,
+            **self.lies,
+        }
 
     def _file(self, request: BaseHTTPRequestHandler, name: str, body: bool) -> None:
         data = self.files[name]
@@ -72,14 +92,25 @@ class FakeHub:
         if wanted:
             start = int(wanted.removeprefix("bytes=").split("-")[0])
             self.ranges.append((name, start))
-        headers = {"ETag": f'"{hashlib.sha256(data).hexdigest()}"', "X-Repo-Commit": COMMIT, "Accept-Ranges": "bytes",
-                   "Content-Type": "application/octet-stream"}
+        headers = {
+            "ETag": f'"{hashlib.sha256(data).hexdigest()}"',
+            "X-Repo-Commit": COMMIT,
+            "Accept-Ranges": "bytes",
+            "Content-Type": "application/octet-stream",
+        }
         if wanted:
             headers["Content-Range"] = f"bytes {start}-{len(data) - 1}/{len(data)}"
         self._send(request, 206 if wanted else 200, data[start:], headers, body, start)
 
-    def _send(self, request: BaseHTTPRequestHandler, status: int, data: bytes, headers: dict[str, str],
-              body: bool = True, start: int = 0) -> None:
+    def _send(
+        self,
+        request: BaseHTTPRequestHandler,
+        status: int,
+        data: bytes,
+        headers: dict[str, str],
+        body: bool = True,
+        start: int = 0,
+    ) -> None:
         request.send_response(status)
         for key, value in {**headers, "Content-Length": str(len(data))}.items():
             request.send_header(key, value)

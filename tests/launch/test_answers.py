@@ -31,9 +31,18 @@ def ask():
 
     server = HTTPServer(("127.0.0.1", 0), Handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    record = records.ServerRecord(name="a", url=f"http://127.0.0.1:{server.server_port}/v1", model="a-model",
-                                  api_key="key", where="local", host="here", boot_id="", log="", state="starting",
-                                  started=records.now())
+    record = records.ServerRecord(
+        name="a",
+        url=f"http://127.0.0.1:{server.server_port}/v1",
+        model="a-model",
+        api_key="key",
+        where="local",
+        host="here",
+        boot_id="",
+        log="",
+        state="starting",
+        started=records.now(),
+    )
 
     def reply(code: int, body: object) -> bool:
         replies.append((code, body if isinstance(body, bytes) else json.dumps(body).encode()))
@@ -48,18 +57,32 @@ def test_a_completion_of_the_model_is_an_answer(ask):
     assert ask(200, {"model": "a-model"})
 
 
-@pytest.mark.parametrize(("code", "body"), [(200, {"model": "another"}), (200, b"not JSON"), (401, {}), (500, {}),
-                                            (200, [3]), (200, b"[" * 9999), (503, b"starting")])
+@pytest.mark.parametrize(
+    ("code", "body"),
+    [
+        (200, {"model": "another"}),
+        (200, b"not JSON"),
+        (401, {}),
+        (500, {}),
+        (200, [3]),
+        (200, b"[" * 9999),
+        (503, b"starting"),
+    ],
+)
 def test_what_may_still_change_is_no_answer_yet(ask, code, body):
     assert not ask(code, body)
 
 
-@pytest.mark.parametrize(("code", "body", "words"), [
-    (400, {"error": {"message": "The prompt cannot be empty"}}, r"\(400\): The prompt cannot be empty\."),
-    (404, {"detail": "Not Found"}, r"\(404\): Not Found\."), (422, b"<html>", r"\(422\): <html>\."),
-    (501, {"error": {"message": None}}, r"\(501\): no word\."),
-    (400, {"error": {"message": "one\ntwo"}}, r"\(400\): one\. Serve"),
-])
+@pytest.mark.parametrize(
+    ("code", "body", "words"),
+    [
+        (400, {"error": {"message": "The prompt cannot be empty"}}, r"\(400\): The prompt cannot be empty\."),
+        (404, {"detail": "Not Found"}, r"\(404\): Not Found\."),
+        (422, b"<html>", r"\(422\): <html>\."),
+        (501, {"error": {"message": None}}, r"\(501\): no word\."),
+        (400, {"error": {"message": "one\ntwo"}}, r"\(400\): one\. Serve"),
+    ],
+)
 def test_a_refusal_ends_the_waiting_with_the_servers_words(ask, code, body, words):
     with pytest.raises(WorkshopError, match=words) as refused:
         ask(code, body)

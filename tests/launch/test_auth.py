@@ -31,8 +31,13 @@ def ask(guard, path="/v1/models", *, kind="http", headers=(), method="GET", root
     async def send(message):
         sent.append(message)
 
-    scope = {"type": kind, "path": path, "method": method, "root_path": root_path,
-             "headers": [(name.encode(), value.encode()) for name, value in headers]}
+    scope = {
+        "type": kind,
+        "path": path,
+        "method": method,
+        "root_path": root_path,
+        "headers": [(name.encode(), value.encode()) for name, value in headers],
+    }
     asyncio.run(guard(scope, None, send))
     return sent
 
@@ -41,24 +46,49 @@ def passed(sent) -> bool:
     return sent == [{"type": "passed"}]
 
 
-@pytest.mark.parametrize("headers", [
-    [("authorization", "Bearer right")], [("Authorization", "bearer right")], [("authorization", "Bearer  right ")]])
+@pytest.mark.parametrize(
+    "headers",
+    [[("authorization", "Bearer right")], [("Authorization", "bearer right")], [("authorization", "Bearer  right ")]],
+)
 def test_the_key_opens(guard, headers):
     assert passed(ask(guard, headers=headers))
 
 
-@pytest.mark.parametrize("headers", [
-    [], [("authorization", "")], [("authorization", "Bearer")], [("authorization", "Bearer wrong")],
-    [("authorization", "Bearer rightx")], [("authorization", "Basic right")], [("authorization", "right")],
-    [("x-api-key", "right")], [("authorization", "Bearer wrong"), ("authorization", "Bearer right")]])
+@pytest.mark.parametrize(
+    "headers",
+    [
+        [],
+        [("authorization", "")],
+        [("authorization", "Bearer")],
+        [("authorization", "Bearer wrong")],
+        [("authorization", "Bearer rightx")],
+        [("authorization", "Basic right")],
+        [("authorization", "right")],
+        [("x-api-key", "right")],
+        [("authorization", "Bearer wrong"), ("authorization", "Bearer right")],
+    ],
+)
 def test_anything_else_is_refused_and_says_how(guard, headers):
     start, body = ask(guard, headers=headers)
     assert start["status"] == 401
     assert "Bearer" in json.loads(body["body"])["error"]["message"]
 
 
-@pytest.mark.parametrize("path", ["/metrics", "/tokenize", "/invocations", "/health/", "/healthx", "//health",
-                                  "/v1/health", "/HEALTH", "/health/../metrics", ""])
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/metrics",
+        "/tokenize",
+        "/invocations",
+        "/health/",
+        "/healthx",
+        "//health",
+        "/v1/health",
+        "/HEALTH",
+        "/health/../metrics",
+        "",
+    ],
+)
 def test_only_health_is_open(guard, path):
     assert ask(guard, path)[0]["status"] == 401
     assert passed(ask(guard, "/health"))
@@ -81,7 +111,7 @@ def test_an_empty_key_serves_nobody(tmp_path, monkeypatch):
 
 def test_where_there_is_no_record_the_key_comes_from_a_file_of_its_own(tmp_path, monkeypatch):
     key = tmp_path / "api-key"
-    key.write_text("right\n")          # as a Secret made from `openssl rand` has it
+    key.write_text("right\n")  # as a Secret made from `openssl rand` has it
     monkeypatch.delenv(auth.RECORD_VARIABLE, raising=False)
     monkeypatch.setenv(auth.KEY_FILE_VARIABLE, str(key))
 
@@ -107,10 +137,16 @@ def test_no_file_or_an_empty_one_serves_nobody(tmp_path, monkeypatch):
 def test_the_file_alone_guards_where_no_other_part_of_the_workshop_is(tmp_path):
     (tmp_path / "guard.py").write_text(Path(auth.__file__).read_text())
     (tmp_path / "key").write_text("right")
-    code = (f"import sys; sys.path.insert(0, {str(tmp_path)!r})\nimport asyncio, guard\nsent = []\n"
-            "async def send(m): sent.append(m)\n"
-            "asyncio.run(guard.RequireKey(None)({'type': 'http', 'path': '/metrics', 'headers': []}, None, send))\n"
-            "print(sent[0]['status'])")
-    done = subprocess.run([sys.executable, "-I", "-S", "-c", code],
-                          env={auth.KEY_FILE_VARIABLE: str(tmp_path / "key")}, capture_output=True, text=True)
+    code = (
+        f"import sys; sys.path.insert(0, {str(tmp_path)!r})\nimport asyncio, guard\nsent = []\n"
+        "async def send(m): sent.append(m)\n"
+        "asyncio.run(guard.RequireKey(None)({'type': 'http', 'path': '/metrics', 'headers': []}, None, send))\n"
+        "print(sent[0]['status'])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", code],
+        env={auth.KEY_FILE_VARIABLE: str(tmp_path / "key")},
+        capture_output=True,
+        text=True,
+    )
     assert done.stdout.strip() == "401", done.stderr

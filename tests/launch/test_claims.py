@@ -36,16 +36,31 @@ sys.stdin.read()"""
 
 
 def record(name: str = "a") -> ServerRecord:
-    return ServerRecord(name=name, url="http://127.0.0.1:1/v1", model="m", api_key="secret", state="starting",
-                        host=socket.gethostname(), boot_id=records.boot_id(), started=records.now())
+    return ServerRecord(
+        name=name,
+        url="http://127.0.0.1:1/v1",
+        model="m",
+        api_key="secret",
+        state="starting",
+        host=socket.gethostname(),
+        boot_id=records.boot_id(),
+        started=records.now(),
+    )
 
 
 def launch(name: str = "a", port: int | None = None, **env: str) -> Launch:
     port, held = machine.take_port("127.0.0.1", 8900) if port is None else (port, None)
-    return Launch(name=name, model="m", served="m", host="127.0.0.1", port=port, held=held,
-                  argv=[sys.executable, str(Path(__file__).with_name("engine.py")), str(port), "m"],
-                  env={**os.environ, **env, "WORKSHOP_RECORD": str(records.path_of(name))},
-                  log=records.home() / "logs" / f"{name}.log")
+    return Launch(
+        name=name,
+        model="m",
+        served="m",
+        host="127.0.0.1",
+        port=port,
+        held=held,
+        argv=[sys.executable, str(Path(__file__).with_name("engine.py")), str(port), "m"],
+        env={**os.environ, **env, "WORKSHOP_RECORD": str(records.path_of(name))},
+        log=records.home() / "logs" / f"{name}.log",
+    )
 
 
 @pytest.fixture
@@ -66,6 +81,7 @@ def at_once(*calls) -> list:
             return call()
         except WorkshopError as error:
             return error
+
     with ThreadPoolExecutor(len(calls)) as pool:
         return list(pool.map(one, calls))
 
@@ -114,7 +130,7 @@ def test_a_watcher_that_is_killed_gives_the_name_back(workshop_home):
     watcher = int(Path(f"/proc/{server.pid}/stat").read_text().rpartition(")")[2].split()[1])
     assert Lock(records.lock_of("a")).held()
     os.kill(watcher, signal.SIGKILL)
-    while processes.alive(server.pid, server.process_started):      # the kernel tells the engine
+    while processes.alive(server.pid, server.process_started):  # the kernel tells the engine
         signal.sigtimedwait([], 0.05)
     assert records.read("a").state == "failed"
     again = supervise.start(launch())
@@ -158,6 +174,7 @@ def test_a_lock_on_a_file_that_was_removed_is_none(tmp_path):
 def test_where_files_cannot_be_locked_a_server_starts_all_the_same(workshop_home, monkeypatch):
     def no_locks(*_):
         raise OSError(errno.ENOLCK, "No locks available")
+
     monkeypatch.setattr(fcntl, "flock", no_locks)
     claim = claims.claim(record())
     claim.forget()
@@ -187,6 +204,7 @@ def test_a_log_that_cannot_be_written_is_one_sentence_and_leaves_nothing(worksho
 def test_a_disk_that_fills_up_during_the_start_is_one_sentence(workshop_home, monkeypatch):
     def full(path, *_):
         raise OSError(errno.ENOSPC, "No space left on device")
+
     states = []
     write = records.write
 
@@ -195,6 +213,7 @@ def test_a_disk_that_fills_up_during_the_start_is_one_sentence(workshop_home, mo
         if len(states) > 1:
             monkeypatch.setattr(os, "replace", full)
         write(record)
+
     monkeypatch.setattr(records, "write", fills_up)
     with pytest.raises(WorkshopError, match="No space is left"):
         supervise.run(launch())

@@ -130,8 +130,9 @@ def test_outputs_stay_when_it_is_forgotten_where_copies_are_from(folders, text):
     assert (mine / "00_start.ipynb").read_text() == before and kept(mine) == []
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"cells": 1}', '{"cells": [{}]}', '{"cells": [[]]}',
-                                  "[" * 100_000])
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", "null", '{"cells": 1}', '{"cells": [{}]}', '{"cells": [[]]}', "[" * 100_000]
+)
 def test_what_is_no_notebook_any_more_is_kept(folders, text):
     source, mine = folders
     course.copy_notebooks()
@@ -153,8 +154,9 @@ def test_a_link_of_the_learners_leads_to_what_it_led_to(folders, tmp_path):
     assert "version 1" in (mine / "00_start.ipynb").read_text()
 
 
-@pytest.mark.parametrize("make", [
-    lambda path: path.symlink_to("/a/disk/that/is/away.ipynb"), lambda path: path.mkdir(), os.mkfifo])
+@pytest.mark.parametrize(
+    "make", [lambda path: path.symlink_to("/a/disk/that/is/away.ipynb"), lambda path: path.mkdir(), os.mkfifo]
+)
 def test_what_is_no_file_is_left_alone(folders, make):
     _, mine = folders
     course.copy_notebooks()
@@ -174,6 +176,7 @@ def test_a_full_disk_loses_nothing(folders, monkeypatch, fails):
 
     def full(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
+
     monkeypatch.setattr(os, fails, full)
     with pytest.raises(WorkshopError, match="No space left"):
         course.fresh("00_start")

@@ -31,12 +31,20 @@ class Engine:
         await send({"type": "http.response.body", "body": b"{}"})
 
 
-async def ask(app, who: str, body: dict | bytes, path: str = "/v1/completions", *, method: str = "POST",
-              root_path: str = "", pieces: int = 1) -> tuple[int, dict, bytes]:
+async def ask(
+    app,
+    who: str,
+    body: dict | bytes,
+    path: str = "/v1/completions",
+    *,
+    method: str = "POST",
+    root_path: str = "",
+    pieces: int = 1,
+) -> tuple[int, dict, bytes]:
     sent = []
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
     size = max(1, -(-len(data) // pieces))
-    parts = [data[start:start + size] for start in range(0, len(data), size)] or [b""]
+    parts = [data[start : start + size] for start in range(0, len(data), size)] or [b""]
 
     async def receive():
         if not parts:
@@ -45,18 +53,27 @@ async def ask(app, who: str, body: dict | bytes, path: str = "/v1/completions", 
 
     async def send(message):
         sent.append(message)
-    scope = {"type": "http", "method": method, "path": path, "root_path": root_path, "client": ("10.0.0.9", 1),
-             "headers": [(b"x-workshop-learner", who.encode())]}
+
+    scope = {
+        "type": "http",
+        "method": method,
+        "path": path,
+        "root_path": root_path,
+        "client": ("10.0.0.9", 1),
+        "headers": [(b"x-workshop-learner", who.encode())],
+    }
     await app(scope, receive, send)
     return sent[0]["status"], dict(sent[0]["headers"]), sent[1]["body"]
 
 
 def alone(body: dict | bytes, path: str = "/v1/completions", **options) -> tuple[int, dict, bytes, list[bytes]]:
     """One request to an engine that answers at once: status, headers, answer, and the bodies that the engine saw."""
+
     async def story():
         engine = Engine()
         engine.go.set()
         return *await ask(FairShare(engine), "one", body, path, **options), engine.bodies
+
     return asyncio.run(story())
 
 
@@ -74,6 +91,7 @@ def test_one_learners_many_requests_do_not_hold_up_another():
         assert {status for status, _, _ in answers} == {200} and len(engine.bodies) == 21
         assert engine.most == {"greedy": 4, "modest": 1}
         assert not app._inside and not app._slots, "nothing is remembered of who has gone"
+
     asyncio.run(story())
 
 
@@ -83,25 +101,57 @@ def test_queue_of_one_learner_has_an_end():
         app = FairShare(engine)
         tasks = [asyncio.create_task(ask(app, "greedy", {})) for _ in range(70)]
         await asyncio.sleep(0.05)
-        assert sum(task.done() and task.result()[0] == 429 for task in tasks) == 2    # 4 inside, 64 waiting
+        assert sum(task.done() and task.result()[0] == 429 for task in tasks) == 2  # 4 inside, 64 waiting
         engine.go.set()
         await asyncio.gather(*tasks)
+
     asyncio.run(story())
 
 
-@pytest.mark.parametrize(("body", "status"), [
-    ({"max_tokens": 1024}, 200), ({"max_tokens": 1025}, 400), ({"min_tokens": 9999}, 400),
-    ({"max_completion_tokens": 5000}, 400), ({"max_output_tokens": 5000}, 400), ({"n": 32}, 200), ({"n": 33}, 400),
-    ({"best_of": 33}, 400), ({"prompt": ["a"] * 33}, 400), ({"prompt": ["a"] * 8, "n": 5}, 400),
-    ({"prompt": [1] * 500}, 200), ({"prompt": [[1, 2]] * 33}, 400), ({"prompt": [1] + ["a"] * 33}, 400),
-    ({"prompt_embeds": ["a"] * 33}, 400), ({"prompt": ["a"] * 17, "prompt_embeds": ["a"] * 16}, 400),
-    ({"max_tokens": "50"}, 400), ({"max_tokens": 50.0}, 400), ({"n": "9"}, 400), ({"n": True}, 400),
-    ({"n": [1]}, 400), ({"n": None, "max_tokens": None}, 200), ({"background": True}, 400),
-    (b"not json", 400), (b"[]", 400), (b"", 400), (b'"x"', 400), (b'{"max_tokens": 1, "max_tokens": 9999}', 400),
-    (b'{"a": {"b": 1, "b": 2}}', 400), (b'{"n": NaN}', 400), (b'{"temperature": Infinity}', 400),
-    (b'{"max_tokens": 1e9}', 400), (b'{"max_tokens": ' + b"9" * 5000 + b"}", 400), (b"[" * 100_000, 400),
-    (b'{"max_tokens": ' + b"9" * 4000 + b"}", 400), (b"\xef\xbb\xbf{}", 400), ('{"n": 99}'.encode("utf-16"), 400),
-    ('{"n": 99}'.encode("utf-32-le"), 400), (b'{"prompt": "\xff"}', 400), (gzip.compress(b'{"n": 99}'), 400)])
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        ({"max_tokens": 1024}, 200),
+        ({"max_tokens": 1025}, 400),
+        ({"min_tokens": 9999}, 400),
+        ({"max_completion_tokens": 5000}, 400),
+        ({"max_output_tokens": 5000}, 400),
+        ({"n": 32}, 200),
+        ({"n": 33}, 400),
+        ({"best_of": 33}, 400),
+        ({"prompt": ["a"] * 33}, 400),
+        ({"prompt": ["a"] * 8, "n": 5}, 400),
+        ({"prompt": [1] * 500}, 200),
+        ({"prompt": [[1, 2]] * 33}, 400),
+        ({"prompt": [1] + ["a"] * 33}, 400),
+        ({"prompt_embeds": ["a"] * 33}, 400),
+        ({"prompt": ["a"] * 17, "prompt_embeds": ["a"] * 16}, 400),
+        ({"max_tokens": "50"}, 400),
+        ({"max_tokens": 50.0}, 400),
+        ({"n": "9"}, 400),
+        ({"n": True}, 400),
+        ({"n": [1]}, 400),
+        ({"n": None, "max_tokens": None}, 200),
+        ({"background": True}, 400),
+        (b"not json", 400),
+        (b"[]", 400),
+        (b"", 400),
+        (b'"x"', 400),
+        (b'{"max_tokens": 1, "max_tokens": 9999}', 400),
+        (b'{"a": {"b": 1, "b": 2}}', 400),
+        (b'{"n": NaN}', 400),
+        (b'{"temperature": Infinity}', 400),
+        (b'{"max_tokens": 1e9}', 400),
+        (b'{"max_tokens": ' + b"9" * 5000 + b"}", 400),
+        (b"[" * 100_000, 400),
+        (b'{"max_tokens": ' + b"9" * 4000 + b"}", 400),
+        (b"\xef\xbb\xbf{}", 400),
+        ('{"n": 99}'.encode("utf-16"), 400),
+        ('{"n": 99}'.encode("utf-32-le"), 400),
+        (b'{"prompt": "\xff"}', 400),
+        (gzip.compress(b'{"n": 99}'), 400),
+    ],
+)
 def test_single_request_may_not_fill_the_engine(body, status):
     got, headers, answer, bodies = alone(body)
     assert got == status and headers[b"x-workshop-limits"].startswith(b"4 requests at a time")
@@ -120,12 +170,40 @@ def test_body_in_pieces_is_read_as_one():
 
 def test_every_path_that_makes_the_engine_work_is_limited_or_closed():
     """All that vLLM 0.32 answers to a POST (entrypoints/**/api_router.py), and a few that it does not."""
-    for path in ("/v1/chat/completions/batch", "/inference/v1/generate", "/invocations", "/pooling", "/classify",
-                 "/score", "/v1/score", "/rerank", "/v1/rerank", "/v2/rerank", "/v1/embeddings", "/v2/embed",
-                 "/generative_scoring", "/v1/systemone", "/cohere/v2/chat", "/v1/audio/transcriptions",
-                 "/v1/audio/translations", "/v1/responses/x/cancel", "/v1/load_lora_adapter", "/v1/completions/render",
-                 "/sleep", "/pause", "/abort_requests", "/scale_elastic_ep", "/collective_rpc", "/reset_prefix_cache",
-                 "/v1/completions/", "//v1/completions", "/V1/completions", "/v1/completions/x", "", "/new"):
+    for path in (
+        "/v1/chat/completions/batch",
+        "/inference/v1/generate",
+        "/invocations",
+        "/pooling",
+        "/classify",
+        "/score",
+        "/v1/score",
+        "/rerank",
+        "/v1/rerank",
+        "/v2/rerank",
+        "/v1/embeddings",
+        "/v2/embed",
+        "/generative_scoring",
+        "/v1/systemone",
+        "/cohere/v2/chat",
+        "/v1/audio/transcriptions",
+        "/v1/audio/translations",
+        "/v1/responses/x/cancel",
+        "/v1/load_lora_adapter",
+        "/v1/completions/render",
+        "/sleep",
+        "/pause",
+        "/abort_requests",
+        "/scale_elastic_ep",
+        "/collective_rpc",
+        "/reset_prefix_cache",
+        "/v1/completions/",
+        "//v1/completions",
+        "/V1/completions",
+        "/v1/completions/x",
+        "",
+        "/new",
+    ):
         got, _, answer, bodies = alone({"prompt": "x"}, path)
         assert (got, bodies) == (403, []) and "not open in this class" in json.loads(answer)["error"]["message"], path
     for path in ("/v1/completions", "/v1/chat/completions", "/v1/responses", "/v1/messages"):
@@ -161,8 +239,12 @@ def test_realtime_is_closed_and_what_only_looks_passes():
 
     async def send(message):
         sent.append(message["type"])
-    for scope in ({"type": "websocket", "path": "/v1/realtime"}, {"type": "lifespan"},
-                  {"type": "http", "method": "GET", "path": "/v1/models"}):
+
+    for scope in (
+        {"type": "websocket", "path": "/v1/realtime"},
+        {"type": "lifespan"},
+        {"type": "http", "method": "GET", "path": "/v1/models"},
+    ):
         asyncio.run(FairShare(app)(scope, None, send))
     assert sent == ["websocket.close", "passed", "passed"]
 
@@ -185,8 +267,11 @@ def test_whatever_reaches_the_engine_is_within_the_limits(pairs, encoding):
         for name in (*fairshare.TOKENS, *fairshare.COUNTS):
             assert read.get(name) is None or type(read[name]) is int
         assert all((read.get(name) or 0) <= 1024 for name in fairshare.TOKENS)
-        many = [len(each) for name in ("prompt", "prompt_embeds") if isinstance(each := read.get(name), list)
-                and any(isinstance(item, (str, list)) for item in each)]
+        many = [
+            len(each)
+            for name in ("prompt", "prompt_embeds")
+            if isinstance(each := read.get(name), list) and any(isinstance(item, (str, list)) for item in each)
+        ]
         assert max(1, sum(many)) * max(1, *((read.get(name) or 0) for name in fairshare.COUNTS)) <= 32
 
 

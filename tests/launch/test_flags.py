@@ -21,8 +21,12 @@ def no_key_of_vllm(monkeypatch):
 def spellings(flag: str) -> list[str]:
     """Every way in which vLLM understands a flag: each shorter form, underscores, parts, lists."""
     shorter = [flag[:length] for length in range(1, len(flag) + 1)]
-    return [f"--{each}{end}" for short in shorter for each in {short, short.replace("-", "_")}
-            for end in ("", "=x", ".x", ".x+")]
+    return [
+        f"--{each}{end}"
+        for short in shorter
+        for each in {short, short.replace("-", "_")}
+        for end in ("", "=x", ".x", ".x+")
+    ]
 
 
 @pytest.mark.parametrize("flag", flags.REFUSED)
@@ -78,8 +82,18 @@ def test_file_that_sets_no_flags_is_one_sentence(tmp_path, text):
         checked(("--config", str(tmp_path / "c.yaml")))
 
 
-@pytest.mark.parametrize("args", [("--config",), ("--config", "/nowhere.yaml"), ("--config", "/"), ("--config=a.yaml",),
-                                  ("--config", "\0"), ("--",), ("--middleware", "a.RequireKey")])
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("--config",),
+        ("--config", "/nowhere.yaml"),
+        ("--config", "/"),
+        ("--config=a.yaml",),
+        ("--config", "\0"),
+        ("--",),
+        ("--middleware", "a.RequireKey"),
+    ],
+)
 def test_what_vllm_would_overlook_or_stumble_over_is_refused(args):
     with pytest.raises(BadInput):
         checked(args)

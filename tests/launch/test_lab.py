@@ -29,8 +29,11 @@ def test_a_server_of_another_terminal_outlives_the_lab(workshop_home, token, end
     """A kernel has its JupyterLab's token in its environment, and so has the watcher that it starts."""
     env = {key: value for key, value in os.environ.items() if key != "JUPYTER_TOKEN"}
     began = records.now()
-    subprocess.run([sys.executable, "-c", START, "a", str(Path(__file__).with_name("engine.py"))], check=True,
-                   env=env if token is None else {**env, "JUPYTER_TOKEN": token})
+    subprocess.run(
+        [sys.executable, "-c", START, "a", str(Path(__file__).with_name("engine.py"))],
+        check=True,
+        env=env if token is None else {**env, "JUPYTER_TOKEN": token},
+    )
     jupyter = subprocess.Popen(["sleep", "600"], start_new_session=True)
     said = []
     lab._end(lab.Lab(jupyter, "http://127.0.0.1:1/lab?token=this"), began, said.append)

@@ -43,11 +43,16 @@ def namespace():
     folder = tempfile.mkdtemp(prefix="ns")
 
     def run(code: str, **environment: str):
-        done = subprocess.run(["unshare", "-rnmu", "sh", "-c", NAMESPACE, "sh", folder, sys.executable, "-c", code],
-                              capture_output=True, text=True, timeout=400,
-                              env={**os.environ, "TMPDIR": folder, **environment})
+        done = subprocess.run(
+            ["unshare", "-rnmu", "sh", "-c", NAMESPACE, "sh", folder, sys.executable, "-c", code],
+            capture_output=True,
+            text=True,
+            timeout=400,
+            env={**os.environ, "TMPDIR": folder, **environment},
+        )
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout.splitlines()[-1])
+
     yield run
     shutil.rmtree(folder)
 
@@ -61,9 +66,12 @@ def listening():
 
 
 def test_the_namespace_shows_a_port_that_others_reach(namespace):
-    found = namespace(LISTENING + """
+    found = namespace(
+        LISTENING
+        + """
 with socket.create_server((socket.gethostname(), 0)):
-    print(json.dumps(listening()))""")
+    print(json.dumps(listening()))"""
+    )
     assert found == [ADDRESS], "a host's name that resolves to the network: the case of these tests"
 
 
@@ -71,7 +79,9 @@ with socket.create_server((socket.gethostname(), 0)):
 def test_a_server_listens_on_loopback_alone_and_killed_it_leaves_nothing(namespace, tmp_path):
     if not installed()[0]:
         lacking("vLLM is not installed: make test installs it on Linux")
-    found = namespace(LISTENING + """
+    found = namespace(
+        LISTENING
+        + """
 import signal
 from pathlib import Path
 from workshop.launch import local, records
@@ -90,7 +100,9 @@ while records.read(record.name).state != "failed" or any(folder.exists() for fol
     time.sleep(0.1)
 print(json.dumps({**found, "left": [each.name for each in home.iterdir() if each.name != "hosts"],
                   "left_memory": os.listdir("/dev/shm")}))""",
-                      WORKSHOP_HOME=str(tmp_path / "home"), VLLM_HOST_IP=ADDRESS)
+        WORKSHOP_HOME=str(tmp_path / "home"),
+        VLLM_HOST_IP=ADDRESS,
+    )
     assert found["listening"] == ["127.0.0.1"] and found["ports"] > 10
     assert found["folders"] == ["0o700"] and found["sockets"] > 5 and found["outside"] == []
     assert found["memory"] and (found["left"], found["left_memory"]) == ([], [])
@@ -98,7 +110,9 @@ print(json.dumps({**found, "left": [each.name for each in home.iterdir() if each
 
 @pytest.mark.starts
 def test_jupyterlab_and_its_kernels_listen_on_loopback_alone(namespace, tmp_path):
-    found = namespace(LISTENING + """
+    found = namespace(
+        LISTENING
+        + """
 from pathlib import Path
 from urllib.request import Request, urlopen
 from workshop.launch.local import lab
@@ -115,7 +129,9 @@ try:
         time.sleep(0.1)
     print(json.dumps(listening()))
 finally:
-    supervise.end(jupyter.process)""", WORKSHOP_HOME=str(tmp_path / "home"))
+    supervise.end(jupyter.process)""",
+        WORKSHOP_HOME=str(tmp_path / "home"),
+    )
     assert found == ["127.0.0.1"]
 
 

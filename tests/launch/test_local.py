@@ -50,11 +50,15 @@ def test_a_pipeline_on_the_cpu_does_without_enforce_eager():
     assert launch.env["VLLM_CPU_OMP_THREADS_BIND"] == "nobind"
 
 
-@pytest.mark.parametrize(("args", "flags"), [
-    (("--a", "1", "--b=2", "--c"), {"a": "1", "b": "2", "c": ""}),
-    (("--tensor_parallel_size", "2"), {"tensor-parallel-size": "2"}),
-    (("-tp", "2", "--seed", "-1"), {"tensor-parallel-size": "2", "seed": "-1"}),
-    (("--x", "1", "2"), {"x": "1"})])
+@pytest.mark.parametrize(
+    ("args", "flags"),
+    [
+        (("--a", "1", "--b=2", "--c"), {"a": "1", "b": "2", "c": ""}),
+        (("--tensor_parallel_size", "2"), {"tensor-parallel-size": "2"}),
+        (("-tp", "2", "--seed", "-1"), {"tensor-parallel-size": "2", "seed": "-1"}),
+        (("--x", "1", "2"), {"x": "1"}),
+    ],
+)
 def test_flags_are_read_in_every_spelling(args, flags):
     assert local.flags_of(args) == flags
 
@@ -93,8 +97,10 @@ def test_host_that_is_no_address_is_one_sentence(host):
         prepare(host=host)
 
 
-@pytest.mark.parametrize(("model", "says"), [
-    ("/no/such/folder", "no folder"), ("./nothing", "no folder"), ("nonsense", "no folder"), ("a/b/c", "no folder")])
+@pytest.mark.parametrize(
+    ("model", "says"),
+    [("/no/such/folder", "no folder"), ("./nothing", "no folder"), ("nonsense", "no folder"), ("a/b/c", "no folder")],
+)
 def test_a_model_that_is_not_there_is_named(model, says):
     with pytest.raises(BadInput, match=says):
         prepare(model)
@@ -131,8 +137,19 @@ def test_a_number_that_is_no_port_is_refused(port):
 def test_a_second_server_of_the_same_name_is_refused(workshop_home):
     import os
 
-    records.write(ServerRecord("teaching-model", "http://127.0.0.1:1/v1", "m", "k", host=socket.gethostname(),
-                               pid=os.getpid(), boot_id=records.boot_id(), state="ready", started=records.now()))
+    records.write(
+        ServerRecord(
+            "teaching-model",
+            "http://127.0.0.1:1/v1",
+            "m",
+            "k",
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            boot_id=records.boot_id(),
+            state="ready",
+            started=records.now(),
+        )
+    )
     with pytest.raises(WorkshopError, match="is ready at"):
         prepare()
     assert prepare(name="second").name == "second"
@@ -163,8 +180,10 @@ def test_servers_of_other_names_and_users_look_for_ports_elsewhere(monkeypatch):
     assert len(ports) == 6, "a class that starts all at once does not race for one port"
 
 
-@pytest.mark.parametrize(("cpus", "args", "threads"), [
-    (1.0, (), "1"), (2.0, (), "1"), (3.0, (), "2"), (2.0, ("-tp", "2"), "1"), (8.0, ("-tp", "2"), "4")])
+@pytest.mark.parametrize(
+    ("cpus", "args", "threads"),
+    [(1.0, (), "1"), (2.0, (), "1"), (3.0, (), "2"), (2.0, ("-tp", "2"), "1"), (8.0, ("-tp", "2"), "4")],
+)
 def test_few_cores_leave_one_to_the_api_server(monkeypatch, cpus, args, threads):
     if local.engine_device() == "gpu":
         pytest.skip("this machine has a GPU")

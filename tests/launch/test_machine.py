@@ -18,8 +18,14 @@ def cgroup(monkeypatch):
 
 
 def test_a_session_of_one_cpu_and_four_gib_is_seen_as_such(cgroup):
-    cgroup.update({"cpu.max": "100000 100000", "memory.max": str(4 * 2**30), "memory.current": str(3 * 2**30),
-                   "memory.stat": f"inactive_file {2**29}\nactive_file {2**29}\nanon 1"})
+    cgroup.update(
+        {
+            "cpu.max": "100000 100000",
+            "memory.max": str(4 * 2**30),
+            "memory.current": str(3 * 2**30),
+            "memory.stat": f"inactive_file {2**29}\nactive_file {2**29}\nanon 1",
+        }
+    )
     assert machine.cpus() == 1.0
     assert machine.memory_limit_bytes() == 4 * 2**30
     assert machine.memory_available_bytes() <= 2 * 2**30, "what files occupy can be given back"
@@ -41,8 +47,7 @@ def test_a_limit_of_a_level_above_is_found(tmp_path, monkeypatch):
 
 
 def _with_cgroup(original, text):
-    return lambda self, *args, **options: (
-        text if str(self) == "/proc/self/cgroup" else original(self, *args, **options))
+    return lambda self, *args, **options: text if str(self) == "/proc/self/cgroup" else original(self, *args, **options)
 
 
 def test_disk_space_of_a_folder_that_is_not_there_yet(tmp_path):
@@ -67,13 +72,20 @@ def test_all_interfaces_are_reached_by_a_real_address():
     assert machine.reachable_address("0.0.0.0") not in ("0.0.0.0", "", None)
 
 
-@pytest.mark.parametrize(("answer", "expected"), [
-    ("NVIDIA H200, 143771, 143000\nNVIDIA H200, 143771, 20", 2), ("", 0), ("No devices were found", 0),
-    ("NVIDIA GB10, [N/A], [N/A]", 0)])
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        ("NVIDIA H200, 143771, 143000\nNVIDIA H200, 143771, 20", 2),
+        ("", 0),
+        ("No devices were found", 0),
+        ("NVIDIA GB10, [N/A], [N/A]", 0),
+    ],
+)
 def test_gpus_are_those_that_the_driver_shows(monkeypatch, answer, expected):
     monkeypatch.setattr(machine.shutil, "which", lambda name: "/usr/bin/nvidia-smi")
-    monkeypatch.setattr(machine.subprocess, "run",
-                        lambda *args, **options: machine.subprocess.CompletedProcess(args, 0, answer, ""))
+    monkeypatch.setattr(
+        machine.subprocess, "run", lambda *args, **options: machine.subprocess.CompletedProcess(args, 0, answer, "")
+    )
     found = machine.gpus()
     assert len(found) == expected
     if expected:

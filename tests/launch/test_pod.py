@@ -95,8 +95,8 @@ def test_the_probe_counts_workers_that_live_and_have_met_the_others(tmp_path):
     for rank in range(2):
         process(tmp_path, 100 + rank, f"VLLM::Worker_PP1_TP{rank}".encode())
     process(tmp_path, 1, b"/usr/bin/python3\0/usr/bin/vllm\0serve")
-    process(tmp_path, 200, b"VLLM::Worker")                            # has not joined its groups yet
-    process(tmp_path, 201, b"VLLM::Worker_PP1_TP2", state="Z")         # dead, not yet buried
+    process(tmp_path, 200, b"VLLM::Worker")  # has not joined its groups yet
+    process(tmp_path, 201, b"VLLM::Worker_PP1_TP2", state="Z")  # dead, not yet buried
     (tmp_path / "self").mkdir()
     pod.workers(2, tmp_path)
     with pytest.raises(WorkshopError, match="2 of 3"):
@@ -104,9 +104,10 @@ def test_the_probe_counts_workers_that_live_and_have_met_the_others(tmp_path):
 
 
 def test_the_probe_reads_the_title_that_setproctitle_writes(tmp_path):
-    pytest.importorskip("setproctitle")            # vLLM brings it
-    title = ("import setproctitle, time; setproctitle.setproctitle('VLLM::Worker_TP7'); print(flush=True); "
-             "time.sleep(60)")
+    pytest.importorskip("setproctitle")  # vLLM brings it
+    title = (
+        "import setproctitle, time; setproctitle.setproctitle('VLLM::Worker_TP7'); print(flush=True); time.sleep(60)"
+    )
     worker = subprocess.Popen([sys.executable, "-c", title], stdout=subprocess.PIPE)
     try:
         worker.stdout.readline()
@@ -122,16 +123,23 @@ def test_the_config_maps_files_alone_run_download_wait_and_guard(hub, tmp_path):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
     (tmp_path / "key").write_text("right\n")
-    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(tmp_path / "code"), "HF_ENDPOINT": hub.url,
-                   "HOME": str(tmp_path), "WORKSHOP_API_KEY_FILE": str(tmp_path / "key")}
+    environment = {
+        "PATH": os.environ["PATH"],
+        "PYTHONPATH": str(tmp_path / "code"),
+        "HF_ENDPOINT": hub.url,
+        "HOME": str(tmp_path),
+        "WORKSHOP_API_KEY_FILE": str(tmp_path / "key"),
+    }
 
     def run(*words: str) -> subprocess.CompletedProcess:
-        return subprocess.run([sys.executable, *words], env=environment, cwd=tmp_path, capture_output=True, text=True,
-                              timeout=60)
+        return subprocess.run(
+            [sys.executable, *words], env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=60
+        )
+
     folder = str(tmp_path / "models" / "Tiny-Llama")
     for words in (("download", HUB_ID, folder), ("wait", folder)):
         done = run("-m", "workshop.launch.pod", *words)
         assert done.returncode == 0, done.stdout + done.stderr
-    assert run("-m", "workshop.launch.pod", "workers", "9999").returncode == 1     # others may run here, not so many
+    assert run("-m", "workshop.launch.pod", "workers", "9999").returncode == 1  # others may run here, not so many
     done = run("-c", "import workshop.launch.auth as a; print(a.__file__); a.RequireKey(None)")
     assert done.returncode == 0 and str(tmp_path) in done.stdout, done.stderr

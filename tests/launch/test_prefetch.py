@@ -29,11 +29,15 @@ def safetensors(tensors: dict[str, int]) -> bytes:
 
 def model() -> dict[str, bytes]:
     weight_map = {"a": "model-00001-of-00002.safetensors", "b": "model-00002-of-00002.safetensors"}
-    return {"config.json": b'{"model_type": "llama"}', "tokenizer.json": b"{}",
-            "model.safetensors.index.json": json.dumps({"weight_map": weight_map}).encode(),
-            "model-00001-of-00002.safetensors": safetensors({"a": 300_000}),
-            "model-00002-of-00002.safetensors": safetensors({"b": 200_000}),
-            "original/consolidated.00.pth": b"the same weights again" * 50_000, "README.md": b"words"}
+    return {
+        "config.json": b'{"model_type": "llama"}',
+        "tokenizer.json": b"{}",
+        "model.safetensors.index.json": json.dumps({"weight_map": weight_map}).encode(),
+        "model-00001-of-00002.safetensors": safetensors({"a": 300_000}),
+        "model-00002-of-00002.safetensors": safetensors({"b": 200_000}),
+        "original/consolidated.00.pth": b"the same weights again" * 50_000,
+        "README.md": b"words",
+    }
 
 
 @pytest.fixture
@@ -77,8 +81,11 @@ def test_damaged_shards_are_found_by_name(hub, tmp_path):
     fetch(folder)
     shard = folder / "model-00002-of-00002.safetensors"
     data = shard.read_bytes()
-    for damage, words in ((data[:-7], "its header promises"), (b"", "no whole safetensors file"),
-                          (safetensors({"other": 200_000}), "lacks 1 tensors of the index, b first")):
+    for damage, words in (
+        (data[:-7], "its header promises"),
+        (b"", "no whole safetensors file"),
+        (safetensors({"other": 200_000}), "lacks 1 tensors of the index, b first"),
+    ):
         shard.write_bytes(damage)
         assert any("model-00002" in problem and words in problem for problem in prefetch.verify(folder).problems)
     shard.unlink()
@@ -130,7 +137,7 @@ def test_gate_is_explained_and_opens_with_a_token(hub, tmp_path):
 
 def test_small_disk_is_refused_with_both_figures_before_the_first_byte(hub, tmp_path, monkeypatch):
     files = tuple(prefetch.File(f"model-{number:05}-of-00030.safetensors", 4_704_000_000) for number in range(30))
-    monkeypatch.setattr(prefetch, "disk_free_bytes", lambda path: 120 * 10**9)     # the seeds' system disk
+    monkeypatch.setattr(prefetch, "disk_free_bytes", lambda path: 120 * 10**9)  # the seeds' system disk
     with pytest.raises(WorkshopError, match=r"needs 141 GB more.*120 GB free"):
         prefetch.refuse_small_disk(prefetch.Remote("meta-llama/Llama-3.1-70B", "main", files), tmp_path / "m")
 
@@ -142,10 +149,16 @@ def test_no_network_says_where_to_run_it(hub):
     assert "login" in error.value.remedy
 
 
-@pytest.mark.parametrize(("line", "words"), [
-    ("server:/export {} nfs4 rw 0 0", "network file system"), ("store@tcp:/fs {} lustre rw 0 0", "network file system"),
-    ("/dev/nvme0n1 {} xfs rw 0 0", "will NOT see"), ("tmpfs {} tmpfs rw 0 0", "will NOT see"),
-    ("thing {} newfs rw 0 0", "cannot be told")])
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("server:/export {} nfs4 rw 0 0", "network file system"),
+        ("store@tcp:/fs {} lustre rw 0 0", "network file system"),
+        ("/dev/nvme0n1 {} xfs rw 0 0", "will NOT see"),
+        ("tmpfs {} tmpfs rw 0 0", "will NOT see"),
+        ("thing {} newfs rw 0 0", "cannot be told"),
+    ],
+)
 def test_node_local_disk_is_told_from_a_shared_one(tmp_path, line, words):
     mounts = tmp_path / "mounts"
     mounts.write_text("/dev/vda / ext4 rw 0 0\n" + line.format(tmp_path / "models") + "\n")

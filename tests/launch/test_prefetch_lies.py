@@ -19,9 +19,30 @@ from workshop.launch.weights import prefetch
 sys.path.insert(0, str(Path(__file__).parent))
 HUB_ID = "lab/Tiny-Llama"
 FILES = {"config.json": b'{"model_type": "llama"}', "sub/tokenizer.json": b"{}", "model.safetensors": b"x" * 300_000}
-OUTSIDE = ["../x.json", "/tmp/x.json", "a/../../x.json", "..", ".", "", "a//b.json", "a/", "./x.json", "..\\x.json",
-           "C:\\x.json", "C:x.json", "a\0.json", "a\n.json", "\x1b[31m.json", "\ud800.json", "x" * 300 + ".json",
-           "/".join("d" * 1000), None, 5, ["x.json"], {}]
+OUTSIDE = [
+    "../x.json",
+    "/tmp/x.json",
+    "a/../../x.json",
+    "..",
+    ".",
+    "",
+    "a//b.json",
+    "a/",
+    "./x.json",
+    "..\\x.json",
+    "C:\\x.json",
+    "C:x.json",
+    "a\0.json",
+    "a\n.json",
+    "\x1b[31m.json",
+    "\ud800.json",
+    "x" * 300 + ".json",
+    "/".join("d" * 1000),
+    None,
+    5,
+    ["x.json"],
+    {},
+]
 
 
 @pytest.fixture
@@ -64,13 +85,24 @@ def test_name_that_is_taken_stays_inside(name):
         assert (inside / name).resolve().is_relative_to(inside) and (inside / name).resolve() != inside
 
 
-@pytest.mark.parametrize("lies", [
-    {"sha": "../../../../x"}, {"sha": None}, {"sha": ""}, {"siblings": None}, {"siblings": {}}, {"siblings": [5]},
-    {"siblings": [{"rfilename": "config.json", "size": -1}]}, {"siblings": [{"rfilename": "config.json", "size": "9"}]},
-    {"siblings": [{"rfilename": "config.json", "size": 1e300}]}, {"siblings": [{"size": 5}]},
-    {"siblings": [{"rfilename": "config.json", "size": 5, "lfs": "x"}]},
-    {"siblings": [{"rfilename": "config.json", "size": 5, "lfs": {"sha256": "../../../x"}}]},
-    {"siblings": [{"rfilename": "config.json", "size": 5, "blobId": ["x"]}]}])
+@pytest.mark.parametrize(
+    "lies",
+    [
+        {"sha": "../../../../x"},
+        {"sha": None},
+        {"sha": ""},
+        {"siblings": None},
+        {"siblings": {}},
+        {"siblings": [5]},
+        {"siblings": [{"rfilename": "config.json", "size": -1}]},
+        {"siblings": [{"rfilename": "config.json", "size": "9"}]},
+        {"siblings": [{"rfilename": "config.json", "size": 1e300}]},
+        {"siblings": [{"size": 5}]},
+        {"siblings": [{"rfilename": "config.json", "size": 5, "lfs": "x"}]},
+        {"siblings": [{"rfilename": "config.json", "size": 5, "lfs": {"sha256": "../../../x"}}]},
+        {"siblings": [{"rfilename": "config.json", "size": 5, "blobId": ["x"]}]},
+    ],
+)
 def test_answer_that_is_no_list_of_files_is_one_sentence(hub, tmp_path, lies):
     hub.lies = lies
     if lies == {"siblings": {}}:

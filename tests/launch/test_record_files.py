@@ -18,13 +18,35 @@ from workshop.launch import records
 from workshop.launch.records import ServerRecord
 from workshop.use import client
 
-GOOD = ServerRecord(name="good", url="http://10.1.2.3:8000/v1", model="m", api_key="secret", host="elsewhere",
-                    pid=4242, process_started=1, boot_id="b", state="ready",
-                    started="2026-11-20T10:00:00.000+00:00")
+GOOD = ServerRecord(
+    name="good",
+    url="http://10.1.2.3:8000/v1",
+    model="m",
+    api_key="secret",
+    host="elsewhere",
+    pid=4242,
+    process_started=1,
+    boot_id="b",
+    state="ready",
+    started="2026-11-20T10:00:00.000+00:00",
+)
 BAD = {**asdict(GOOD), "name": "bad"}
 WRONG = [None, True, -1, 0, 1.5, float("nan"), 2**70, "", "x", "\x1b[31mred", "a\nb", "\ud800", "x" * 5000, [], [1], {}]
-TEXTS = ["", " ", "{", "[]", "null", "1", '"x"', json.dumps(BAD)[:-40], json.dumps([BAD]), "[" * 100_000,
-         '{"name": "bad", "pid": ' + "9" * 5000 + "}", json.dumps(BAD) + "x", "\ufeff" + json.dumps(BAD)]
+TEXTS = [
+    "",
+    " ",
+    "{",
+    "[]",
+    "null",
+    "1",
+    '"x"',
+    json.dumps(BAD)[:-40],
+    json.dumps([BAD]),
+    "[" * 100_000,
+    '{"name": "bad", "pid": ' + "9" * 5000 + "}",
+    json.dumps(BAD) + "x",
+    "\ufeff" + json.dumps(BAD),
+]
 
 
 def fifo(path: Path) -> None:
@@ -37,7 +59,9 @@ def huge(path: Path) -> None:
 
 
 KINDS = {
-    "a FIFO": fifo, "a folder": Path.mkdir, "a huge file": huge,
+    "a FIFO": fifo,
+    "a folder": Path.mkdir,
+    "a huge file": huge,
     "a link to itself": lambda path: path.symlink_to(path),
     "a link that leads nowhere": lambda path: path.symlink_to("nowhere"),
     "a link to a device": lambda path: path.symlink_to("/dev/zero"),
@@ -99,12 +123,23 @@ def test_a_field_of_a_wrong_kind_stops_nobody(key, places):
         everything_goes_on(places)
 
 
-@settings(max_examples=60, deadline=None,
-          suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
-@given(changes=st.dictionaries(st.sampled_from(sorted(BAD)), st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=40),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3), max_leaves=4),
-    min_size=1, max_size=4), cut=st.integers(0, 500), unknown=st.text(max_size=9))
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
+@given(
+    changes=st.dictionaries(
+        st.sampled_from(sorted(BAD)),
+        st.recursive(
+            st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=40),
+            lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+            max_leaves=4,
+        ),
+        min_size=1,
+        max_size=4,
+    ),
+    cut=st.integers(0, 500),
+    unknown=st.text(max_size=9),
+)
 @example(changes={"started": "2026-11-20T10:00:00", "state": "ready"}, cut=500, unknown="")
 @example(changes={"reason": "\x1b]0;title\x07\x9b31m", "state": "failed"}, cut=500, unknown="later")
 @example(changes={"name": "good"}, cut=500, unknown="")

@@ -17,13 +17,37 @@ from workshop.launch import records
 from workshop.launch.records import ServerRecord
 
 # The names that others rely on, as the design lists them.
-NAMES = {"name", "url", "model", "api_key", "where", "host", "pid", "boot_id", "job_id", "log", "vllm_version",
-         "state", "reason", "started", "process_started"}
+NAMES = {
+    "name",
+    "url",
+    "model",
+    "api_key",
+    "where",
+    "host",
+    "pid",
+    "boot_id",
+    "job_id",
+    "log",
+    "vllm_version",
+    "state",
+    "reason",
+    "started",
+    "process_started",
+}
 
 
 def record(**changes) -> ServerRecord:
-    mine = ServerRecord(name="a", url="http://127.0.0.1:8000/v1", model="m", api_key="secret", pid=os.getpid(),
-                        host=socket.gethostname(), boot_id=records.boot_id(), state="ready", started=records.now())
+    mine = ServerRecord(
+        name="a",
+        url="http://127.0.0.1:8000/v1",
+        model="m",
+        api_key="secret",
+        pid=os.getpid(),
+        host=socket.gethostname(),
+        boot_id=records.boot_id(),
+        state="ready",
+        started=records.now(),
+    )
     return replace(mine, **changes)
 
 

@@ -64,6 +64,7 @@ def test_path_too_long_for_a_socket_is_not_taken(monkeypatch, tmp_path):
 def test_no_place_for_a_folder_is_one_sentence(monkeypatch):
     def refuse(**_):
         raise OSError(28, "No space left on device")
+
     monkeypatch.setattr(scratch.tempfile, "mkdtemp", refuse)
     with pytest.raises(WorkshopError, match="No folder for the server's sockets") as error:
         scratch.make("a")
@@ -92,13 +93,13 @@ def test_only_a_folder_that_is_certainly_ours_is_removed(pointer, tmp_path):
 def test_shared_memory_of_a_dead_server_goes_and_no_other(shared):
     folder = scratch.make("a")
     (shared / "psm_older").write_bytes(b"x")
-    older = mapped(shared / "psm_older")                        # there before the server
+    older = mapped(shared / "psm_older")  # there before the server
     notes = scratch.Notes(folder)
-    (shared / "psm_theirs").write_bytes(b"x")                   # of another process, which has it open but not mapped
+    (shared / "psm_theirs").write_bytes(b"x")  # of another process, which has it open but not mapped
     ours = mapped(shared / "psm_ours")
-    model = mapped(shared / "model.safetensors")                # a model in memory is mapped, and was not made by vLLM
+    model = mapped(shared / "model.safetensors")  # a model in memory is mapped, and was not made by vLLM
     still = mapped(shared / "vllm_still_used")
-    with open(shared / "sem.temporary", "w+b") as file:         # glibc maps a semaphore, then gives it its name
+    with open(shared / "sem.temporary", "w+b") as file:  # glibc maps a semaphore, then gives it its name
         file.truncate(32)
         semaphore = mmap.mmap(file.fileno(), 32)
     os.rename(shared / "sem.temporary", shared / "sem.mp-ours")
@@ -106,8 +107,12 @@ def test_shared_memory_of_a_dead_server_goes_and_no_other(shared):
     for each in (older, ours, model, semaphore):
         each.close()
     scratch.remove("a")
-    assert {path.name for path in shared.iterdir()} == {"psm_older", "psm_theirs", "model.safetensors",
-                                                        "vllm_still_used"}
+    assert {path.name for path in shared.iterdir()} == {
+        "psm_older",
+        "psm_theirs",
+        "model.safetensors",
+        "vllm_still_used",
+    }
     still.close()
 
 
@@ -118,7 +123,7 @@ def test_a_new_file_under_an_old_name_stays(shared):
     keep = mapped(shared / "psm_b")
     notes.take([os.getpid()])
     keep.close()
-    (shared / "held").write_bytes(b"")                  # so that no inode is given out a second time
+    (shared / "held").write_bytes(b"")  # so that no inode is given out a second time
     os.rename(shared / "psm_b", shared / "psm_c")
     (shared / "psm_b").write_bytes(b"another's")
     scratch.remove("a")
@@ -144,12 +149,13 @@ lock = multiprocessing.get_context("spawn").Lock()
 memory = shared_memory.SharedMemory(create=True, size=100)
 print(memory.name, lock._semlock.name, flush=True)
 input()"""
-    process = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-                               start_new_session=True)
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
     memory, lock = process.stdout.readline().split()
     names = [scratch.SHARED_MEMORY / memory, scratch.SHARED_MEMORY / f"sem.{lock.lstrip('/')}"]
     notes.take([process.pid])
-    os.killpg(process.pid, 9)                           # with its resource tracker, which would tidy up
+    os.killpg(process.pid, 9)  # with its resource tracker, which would tidy up
     process.communicate()
     left = [name for name in names if name.exists()]
     scratch.remove("a")

@@ -57,8 +57,9 @@ def engine_core(pid: int) -> psutil.Process:
 
 
 def test_background_answers_and_a_killed_engine_is_explained():
-    done = subprocess.run([*CLI, "serve", "--background", "--name", "mine"], capture_output=True, text=True,
-                          timeout=READY_S)
+    done = subprocess.run(
+        [*CLI, "serve", "--background", "--name", "mine"], capture_output=True, text=True, timeout=READY_S
+    )
     assert done.returncode == 0, done.stderr
     assert "answers at" in done.stdout and "100% ready" in done.stderr
     record = records.read("mine")
@@ -83,10 +84,14 @@ def test_background_answers_and_a_killed_engine_is_explained():
 
 
 def test_ctrl_c_in_the_foreground_leaves_nothing():
-    process = subprocess.Popen([*CLI, "serve", "--name", "front"], stdout=subprocess.PIPE, text=True,
-                               start_new_session=True)
-    wait_until(lambda: process.poll() is not None or getattr(records.read("front"), "state", "") == "ready", READY_S,
-               "the server must become ready")
+    process = subprocess.Popen(
+        [*CLI, "serve", "--name", "front"], stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
+    wait_until(
+        lambda: process.poll() is not None or getattr(records.read("front"), "state", "") == "ready",
+        READY_S,
+        "the server must become ready",
+    )
     pid = records.read("front").pid
     process.send_signal(signal.SIGINT)
     output, _ = process.communicate(timeout=60)
@@ -95,8 +100,12 @@ def test_ctrl_c_in_the_foreground_leaves_nothing():
 
 
 def test_a_killed_watcher_takes_the_engine_with_it():
-    process = subprocess.Popen([*CLI, "serve", "--name", "orphan"], stdout=subprocess.DEVNULL,
-                               stderr=subprocess.DEVNULL, start_new_session=True)
+    process = subprocess.Popen(
+        [*CLI, "serve", "--name", "orphan"],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
     wait_until(lambda: getattr(records.read("orphan"), "pid", None), 30, "the engine must start")
     pid = records.read("orphan").pid
     wait_until(lambda: len(session_of(pid)) > 1, READY_S, "the engine has processes of its own")
@@ -106,15 +115,21 @@ def test_a_killed_watcher_takes_the_engine_with_it():
     assert records.read("orphan").state == "failed"
 
 
-@pytest.mark.parametrize(("config", "says"), [
-    ("{", r"config\.json"), ('{"architectures": ["NoSuchModel"], "model_type": "llama"}', "NoSuchModel|not supported")])
+@pytest.mark.parametrize(
+    ("config", "says"),
+    [
+        ("{", r"config\.json"),
+        ('{"architectures": ["NoSuchModel"], "model_type": "llama"}', "NoSuchModel|not supported"),
+    ],
+)
 def test_a_model_that_vllm_refuses_is_one_sentence_and_a_remedy(tmp_path, config, says):
     import re
 
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "config.json").write_text(config)
-    done = subprocess.run([*CLI, "serve", str(tmp_path / "model"), "--background"], capture_output=True, text=True,
-                          timeout=READY_S)
+    done = subprocess.run(
+        [*CLI, "serve", str(tmp_path / "model"), "--background"], capture_output=True, text=True, timeout=READY_S
+    )
     assert done.returncode == 1
     assert re.search(says, done.stderr) and "→" in done.stderr and "Traceback" not in done.stderr
     record = records.read("model")

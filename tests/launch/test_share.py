@@ -19,8 +19,17 @@ GROUP = grp.getgrgid(os.getegid()).gr_name
 
 @pytest.fixture
 def server(workshop_home) -> ServerRecord:
-    record = ServerRecord(name="big", url="http://10.1.2.3:8000/v1", model="m", api_key="secret", where="slurm",
-                          host="elsewhere", job_id=None, state="ready", started=records.now())
+    record = ServerRecord(
+        name="big",
+        url="http://10.1.2.3:8000/v1",
+        model="m",
+        api_key="secret",
+        where="slurm",
+        host="elsewhere",
+        job_id=None,
+        state="ready",
+        started=records.now(),
+    )
     records.write(record)
     return record
 
@@ -29,7 +38,7 @@ def server(workshop_home) -> ServerRecord:
 def class_folder(tmp_path):
     folder = tmp_path / "class"
     folder.mkdir(mode=0o755)
-    for part in (folder, *folder.parents):       # pytest's own folders are closed to others
+    for part in (folder, *folder.parents):  # pytest's own folders are closed to others
         if not part.stat().st_mode & 0o001 and part.stat().st_uid == os.geteuid():
             part.chmod(part.stat().st_mode | 0o001)
     return folder
@@ -65,8 +74,10 @@ def test_withdraw_twice_does_no_harm(server, class_folder):
     assert records.withdraw("big") == []
 
 
-@pytest.mark.parametrize(("name", "group", "error", "words"), [
-    ("small", GROUP, WorkshopError, "no server called 'small'"), ("big", "no-such-group", BadInput, "no group")])
+@pytest.mark.parametrize(
+    ("name", "group", "error", "words"),
+    [("small", GROUP, WorkshopError, "no server called 'small'"), ("big", "no-such-group", BadInput, "no group")],
+)
 def test_what_cannot_be_is_refused_with_the_choices(server, class_folder, name, group, error, words):
     with pytest.raises(error, match=words) as caught:
         share.share(name, group, class_folder)
@@ -92,9 +103,16 @@ def test_without_a_folder_it_says_where_to_set_one(server, monkeypatch):
         share.share("big", GROUP)
 
 
-@pytest.mark.parametrize(("mode", "who"), [
-    (0o755, ""), (0o777, "Everybody on this machine may replace"), (0o775, f"Members of the group {GROUP} may replace"),
-    (0o1777, ""), (0o757, "Everybody")])
+@pytest.mark.parametrize(
+    ("mode", "who"),
+    [
+        (0o755, ""),
+        (0o777, "Everybody on this machine may replace"),
+        (0o775, f"Members of the group {GROUP} may replace"),
+        (0o1777, ""),
+        (0o757, "Everybody"),
+    ],
+)
 def test_who_could_swap_the_server_is_said_to_teacher_and_learner(server, class_folder, monkeypatch, capfd, mode, who):
     class_folder.chmod(mode)
     _, notes = share.share("big", GROUP, class_folder)

@@ -44,6 +44,7 @@ def stand_in(folder: Path, name: str, script: str) -> None:
 
 # --- the scripts
 
+
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
 def test_scripts_keep_the_house_rules(script):
     text = script.read_text()
@@ -61,12 +62,18 @@ def test_only_site_sh_has_lines_to_edit():
 
 # --- what is submitted, and why
 
-@pytest.mark.parametrize(("what", "options", "words"), [
-    ("70b", {}, "1 node, 4 × h100, TP 4 × PP 1"), ("405b", {}, "4 nodes, 16 × h100, TP 16 × PP 1"),
-    ("405b", {"pipeline": True}, "4 nodes, 16 × h100, TP 4 × PP 4"),
-    ("405b-fp8", {}, "2 nodes, 8 × h100, TP 4 × PP 2"),
-    ("405b-fp8", {"nodes": 1, "gpu": "h200"}, "1 node, 4 × h200, TP 4 × PP 1"),
-    ("llama-3.1-8b", {}, "1 node, 1 × h100, TP 1 × PP 1")])
+
+@pytest.mark.parametrize(
+    ("what", "options", "words"),
+    [
+        ("70b", {}, "1 node, 4 × h100, TP 4 × PP 1"),
+        ("405b", {}, "4 nodes, 16 × h100, TP 16 × PP 1"),
+        ("405b", {"pipeline": True}, "4 nodes, 16 × h100, TP 4 × PP 4"),
+        ("405b-fp8", {}, "2 nodes, 8 × h100, TP 4 × PP 2"),
+        ("405b-fp8", {"nodes": 1, "gpu": "h200"}, "1 node, 4 × h200, TP 4 × PP 1"),
+        ("llama-3.1-8b", {}, "1 node, 1 × h100, TP 1 × PP 1"),
+    ],
+)
 def test_the_plan_of_each_script_fits_and_says_its_split(workshop_home, what, options, words):
     submission = slurm.prepare(slurm.Request(what, **options))
     assert submission.fits and words in submission.reasons[0]
@@ -85,8 +92,9 @@ def test_any_model_gets_the_fewest_nodes_that_hold_it(workshop_home):
 def test_what_the_command_prints_can_be_pasted(workshop_home, bin_folder, tmp_path):
     seen = tmp_path / "seen"
     stand_in(bin_folder, "sbatch", f'printf "%s\\n" "$PARALLEL" "$ENGINE" "$@" > {seen}; echo 77')
-    submission = slurm.prepare(slurm.Request("405b", pipeline=True, ray=True, time="02:00:00",
-                                             sbatch_args=("--qos=a b",)))
+    submission = slurm.prepare(
+        slurm.Request("405b", pipeline=True, ray=True, time="02:00:00", sbatch_args=("--qos=a b",))
+    )
     subprocess.run(["bash", "-c", submission.command], check=True, cwd=tmp_path)
     pasted = seen.read_text().splitlines()
     assert slurm.submit(submission) == "77"
@@ -121,18 +129,30 @@ def test_plan_that_does_not_fit_is_not_submitted(workshop_home, bin_folder, tmp_
     assert CliRunner().invoke(command, ["submit", "70b", "--gpus-per-node", "1", "--dry-run"]).exit_code == 1
 
 
-@pytest.mark.parametrize("request_", [slurm.Request("no-such-model"), slurm.Request("70b", nodes=0),
-                                      slurm.Request("70b", time="soon"), slurm.Request("/nowhere")])
+@pytest.mark.parametrize(
+    "request_",
+    [
+        slurm.Request("no-such-model"),
+        slurm.Request("70b", nodes=0),
+        slurm.Request("70b", time="soon"),
+        slurm.Request("/nowhere"),
+    ],
+)
 def test_wrong_use_is_one_sentence(workshop_home, request_):
     with pytest.raises(BadInput) as error:
         slurm.prepare(request_)
     assert error.value.remedy
 
 
-@pytest.mark.parametrize(("said", "remedy"), [
-    ("invalid partition specified: gpuu", "SBATCH_PARTITION"),
-    ("Invalid account or account/partition combination", "sinfo"),
-    ("Requested node configuration is not available", "sinfo"), ("something new", "workshop doctor")])
+@pytest.mark.parametrize(
+    ("said", "remedy"),
+    [
+        ("invalid partition specified: gpuu", "SBATCH_PARTITION"),
+        ("Invalid account or account/partition combination", "sinfo"),
+        ("Requested node configuration is not available", "sinfo"),
+        ("something new", "workshop doctor"),
+    ],
+)
 def test_refusal_of_sbatch_names_the_line_to_edit(workshop_home, bin_folder, said, remedy):
     stand_in(bin_folder, "sbatch", f'echo "sbatch: error: {said}" >&2; exit 1')
     with pytest.raises(WorkshopError, match=said.split(":")[0]) as error:
@@ -150,8 +170,10 @@ def test_mistake_in_the_site_file_is_shown_in_bashs_words(workshop_home, tmp_pat
 
 # --- the queue
 
-SCONTROL = ("JobId=7 JobName=70b UserId=a(1) JobState=FAILED Reason=NonZeroExitCode RunTime=00:01:02 ExitCode=3:0 "
-            "NodeList=n1 WorkDir=/w")
+SCONTROL = (
+    "JobId=7 JobName=70b UserId=a(1) JobState=FAILED Reason=NonZeroExitCode RunTime=00:01:02 ExitCode=3:0 "
+    "NodeList=n1 WorkDir=/w"
+)
 
 
 def test_queue_is_asked_squeue_first_then_scontrol_then_sacct(bin_folder):
@@ -159,7 +181,10 @@ def test_queue_is_asked_squeue_first_then_scontrol_then_sacct(bin_folder):
     stand_in(bin_folder, "scontrol", f"echo '{SCONTROL}'")
     stand_in(bin_folder, "sacct", "echo '7|70b|CANCELLED by 5|None|n1|00:01:00|08:00:00|/w|0:15'")
     assert (slurm_queue.find("7").source, slurm_queue.find("7").state, slurm_queue.find("7").left) == (
-        "squeue", "RUNNING", "7:59:00")
+        "squeue",
+        "RUNNING",
+        "7:59:00",
+    )
     stand_in(bin_folder, "squeue", 'echo "slurm_load_jobs error: Invalid job id specified" >&2; exit 1')
     job = slurm_queue.find("7")
     assert (job.source, job.state, job.exit_code, job.active) == ("scontrol", "FAILED", "3:0", False)
@@ -183,8 +208,7 @@ def test_record_of_an_ended_job_is_failed_unless_something_listens_there(bin_fol
     stand_in(bin_folder, "scontrol", f"echo '{SCONTROL}'")
     with socket.create_server(("127.0.0.1", 0)) as server:
         url = f"http://127.0.0.1:{server.getsockname()[1]}/v1"
-        record = ServerRecord("big", url, "m", "k", where="slurm", job_id="7",
-                              state="ready", started=records.now())
+        record = ServerRecord("big", url, "m", "k", where="slurm", job_id="7", state="ready", started=records.now())
         assert records.checked(record).state == "ready", "some clusters hide other people's jobs"
     checked = records.checked(record)
     assert (checked.state, checked.reason) == ("failed", "its SLURM job 7 reached its time limit")
@@ -207,6 +231,7 @@ def test_a_task_of_an_array_is_a_job_of_its_own(workshop_home, monkeypatch):
 
 
 # --- status and logs on recorded logs: the same code where there is no SLURM
+
 
 def recorded(tmp_path: Path, name: str, job: str = "9") -> Path:
     folder = tmp_path / f"x_{job}"
@@ -254,30 +279,52 @@ GPU = ("NVIDIA H100 80GB HBM3", 81559 * 2**20, 81008 * 2**20)
 
 
 def facts(rank: int, **changes) -> slurm_preflight.Facts:
-    base = {"rank": rank, "node": f"n{rank}", "gpus": (GPU,) * 4, "driver": True, "build": "vllm 0.25.1", "model": True,
-            "missing": (), "unreadable": (), "weights": 812 * 10**9, "scratch": "/tmp/x",
-            "scratch_free": 2**36, "shm_free": 2**33}
+    base = {
+        "rank": rank,
+        "node": f"n{rank}",
+        "gpus": (GPU,) * 4,
+        "driver": True,
+        "build": "vllm 0.25.1",
+        "model": True,
+        "missing": (),
+        "unreadable": (),
+        "weights": 812 * 10**9,
+        "scratch": "/tmp/x",
+        "scratch_free": 2**36,
+        "shm_free": 2**33,
+    }
     return slurm_preflight.Facts(**{**base, **changes})
 
 
-EXPECTED = slurm_preflight.Expected(nodes=4, gpus_per_node=4, tensor_parallel_size=16, pipeline_parallel_size=1,
-                                    min_gpu_gib=75.0)
+EXPECTED = slurm_preflight.Expected(
+    nodes=4, gpus_per_node=4, tensor_parallel_size=16, pipeline_parallel_size=1, min_gpu_gib=75.0
+)
 
 
 def test_four_nodes_as_planned_may_go():
     assert slurm_preflight.judge([facts(rank) for rank in range(4)], EXPECTED) is None
 
 
-@pytest.mark.parametrize(("changes", "words"), [
-    ({"gpus": (GPU,) * 3}, "n2 gives this job 3 GPUs"),
-    ({"gpus": (), "driver": False}, "nvidia-smi"),
-    ({"gpus": (GPU, GPU, GPU, ("A100", 40 * 2**30, 40 * 2**30))},
-     "GPU 3 of n2 (A100) has 40.0 GiB, and the plan needs 75.0"),
-    ({"gpus": (GPU, GPU, GPU, (GPU[0], GPU[1], 2**30))}, "Another process holds 78.6 GiB"),
-    ({"build": "vllm 0.32.0"}, "n0 runs vllm 0.25.1, and n2 vllm 0.32.0"), ({"build": ""}, "vLLM is not installed"),
-    ({"model": False}, "n2 sees no config.json"), ({"missing": ("model-00007.safetensors",)}, "model-00007"),
-    ({"unreadable": ("model-00001.safetensors",)}, "you may not read"), ({"weights": 0}, "sees no weights"),
-    ({"scratch_free": 2**20}, "n2 has 1 MiB left in /tmp/x"), ({"shm_free": 0}, "/dev/shm")])
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"gpus": (GPU,) * 3}, "n2 gives this job 3 GPUs"),
+        ({"gpus": (), "driver": False}, "nvidia-smi"),
+        (
+            {"gpus": (GPU, GPU, GPU, ("A100", 40 * 2**30, 40 * 2**30))},
+            "GPU 3 of n2 (A100) has 40.0 GiB, and the plan needs 75.0",
+        ),
+        ({"gpus": (GPU, GPU, GPU, (GPU[0], GPU[1], 2**30))}, "Another process holds 78.6 GiB"),
+        ({"build": "vllm 0.32.0"}, "n0 runs vllm 0.25.1, and n2 vllm 0.32.0"),
+        ({"build": ""}, "vLLM is not installed"),
+        ({"model": False}, "n2 sees no config.json"),
+        ({"missing": ("model-00007.safetensors",)}, "model-00007"),
+        ({"unreadable": ("model-00001.safetensors",)}, "you may not read"),
+        ({"weights": 0}, "sees no weights"),
+        ({"scratch_free": 2**20}, "n2 has 1 MiB left in /tmp/x"),
+        ({"shm_free": 0}, "/dev/shm"),
+    ],
+)
 def test_one_node_that_differs_stops_all_with_its_name(changes, words):
     rows = [facts(rank, **(changes if rank == 2 else {})) for rank in range(4)]
     sentence, remedy = slurm_preflight.judge(rows, EXPECTED)
@@ -296,6 +343,7 @@ def test_model_that_cannot_fit_is_refused_with_the_plans_figures():
 
 
 # --- addresses and ports
+
 
 def test_two_jobs_on_a_node_take_different_ports():
     ports = [set(slurm_net.job_ports(job, ["127.0.0.1"])) for job in (1000, 1001, 1002)]

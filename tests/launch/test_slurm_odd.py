@@ -39,20 +39,45 @@ def submit(*words: str) -> Exception | None:
     return CliRunner().invoke(command, ["submit", "70b", *words]).exception
 
 
-@pytest.mark.parametrize(("text", "said"), [
-    ("'x", "quotation mark"), ('--a "b', "quotation mark"), ("--a \\", "backslash"),
-    ("--tensor-parallel-size 99", "follows from the GPUs"), ("--tensor_parallel_size=99", "follows from the GPUs"),
-    ("--tensor-par 99", "follows from the GPUs"), ("-tp 99", "follows from the GPUs"), ("-tp=99", "follows from"),
-    ("--pipeline-parallel-size 2", "follows from the GPUs"), ("-pp 2", "follows from the GPUs"),
-    ("--data-parallel-size 2", "follows from the GPUs"), ("-dp 2", "follows from the GPUs"), ("-dpn 1", "follows from"),
-    ("--uds x", "address and ports"), ("--ud x", "address and ports"), ("--port 1", "address and ports"),
-    ("--host 0.0.0.0", "address and ports"), ("--seed 1 --port=1", "address and ports"),
-    ("--headless", "each of its nodes"), ("--nnodes 2", "each of its nodes"), ("-n 2", "each of its nodes"),
-    ("-n2", "each of its nodes"), ("--node-rank 1", "each of its nodes"), ("-r 1", "each of its nodes"),
-    ("--master-addr x", "each of its nodes"), ("--distributed-executor-backend ray", "each of its nodes"),
-    ("--served-model-name x", "the record says"), ("--middleware x", "the job's own"), ("--api-key x", "--api-key"),
-    ("--api-ke x", "--api-key"), ("--model x", "model comes first"), ("llama", "is no flag"),
-    ("--ssl-keyfile x", "HTTP"), ("--seed '1\n--port 1'", "line break")])
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("'x", "quotation mark"),
+        ('--a "b', "quotation mark"),
+        ("--a \\", "backslash"),
+        ("--tensor-parallel-size 99", "follows from the GPUs"),
+        ("--tensor_parallel_size=99", "follows from the GPUs"),
+        ("--tensor-par 99", "follows from the GPUs"),
+        ("-tp 99", "follows from the GPUs"),
+        ("-tp=99", "follows from"),
+        ("--pipeline-parallel-size 2", "follows from the GPUs"),
+        ("-pp 2", "follows from the GPUs"),
+        ("--data-parallel-size 2", "follows from the GPUs"),
+        ("-dp 2", "follows from the GPUs"),
+        ("-dpn 1", "follows from"),
+        ("--uds x", "address and ports"),
+        ("--ud x", "address and ports"),
+        ("--port 1", "address and ports"),
+        ("--host 0.0.0.0", "address and ports"),
+        ("--seed 1 --port=1", "address and ports"),
+        ("--headless", "each of its nodes"),
+        ("--nnodes 2", "each of its nodes"),
+        ("-n 2", "each of its nodes"),
+        ("-n2", "each of its nodes"),
+        ("--node-rank 1", "each of its nodes"),
+        ("-r 1", "each of its nodes"),
+        ("--master-addr x", "each of its nodes"),
+        ("--distributed-executor-backend ray", "each of its nodes"),
+        ("--served-model-name x", "the record says"),
+        ("--middleware x", "the job's own"),
+        ("--api-key x", "--api-key"),
+        ("--api-ke x", "--api-key"),
+        ("--model x", "model comes first"),
+        ("llama", "is no flag"),
+        ("--ssl-keyfile x", "HTTP"),
+        ("--seed '1\n--port 1'", "line break"),
+    ],
+)
 def test_flags_that_the_job_sets_are_refused_before_sbatch(sbatch, text, said):
     error = submit("--vllm", text)
     assert isinstance(error, BadInput) and said in error.message and error.remedy, error
@@ -66,7 +91,7 @@ def test_flags_in_a_file_count_as_well(sbatch, tmp_path):
 
 
 def test_other_flags_reach_the_job(sbatch):
-    assert submit("--vllm", "--seed 1 --max-num-seqs=4", "--vllm", "-O3 --hf-overrides '{\"a\": \"b c\"}'") is None
+    assert submit("--vllm", "--seed 1 --max-num-seqs=4", "--vllm", '-O3 --hf-overrides \'{"a": "b c"}\'') is None
     assert sbatch.exists()
 
 
@@ -83,11 +108,29 @@ def test_any_flags_are_taken_or_refused(texts):
         assert error.message.isprintable() and error.remedy
 
 
-@pytest.mark.parametrize("words", [
-    ("--name", "../x"), ("--name", "a b"), ("--name", "a\nb"), ("--name", "a;b"), ("--name", "-x"), ("--name", "$(id)"),
-    ("--name", "x" * 65), ("--name", "ü"), ("other.sh",), ("--time", "٣"), ("--time", "1;id"), ("--time", "9" * 5000),
-    ("--nodes", "0"), ("--nodes", "9" * 4000), ("--gpus-per-node", "-1"), ("--max-model-len", "9" * 4000),
-    ("--gpu", "x[/]"), ("--gpu", "\x1b[31m")])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--name", "../x"),
+        ("--name", "a b"),
+        ("--name", "a\nb"),
+        ("--name", "a;b"),
+        ("--name", "-x"),
+        ("--name", "$(id)"),
+        ("--name", "x" * 65),
+        ("--name", "ü"),
+        ("other.sh",),
+        ("--time", "٣"),
+        ("--time", "1;id"),
+        ("--time", "9" * 5000),
+        ("--nodes", "0"),
+        ("--nodes", "9" * 4000),
+        ("--gpus-per-node", "-1"),
+        ("--max-model-len", "9" * 4000),
+        ("--gpu", "x[/]"),
+        ("--gpu", "\x1b[31m"),
+    ],
+)
 def test_names_and_numbers_that_are_none_are_refused_before_sbatch(sbatch, words):
     error = submit(*words)
     assert isinstance(error, BadInput) or error.code == 2, error
@@ -100,8 +143,20 @@ def test_models_that_are_none_are_refused_before_sbatch(sbatch, model):
     assert isinstance(error, BadInput) and error.message.isprintable() and not sbatch.exists()
 
 
-@pytest.mark.parametrize("answer", ["true", "echo", "echo Submitted batch job 77", r"printf '\377\376'", "echo '-1'",
-                                    "echo '\x1b[31m7'", "kill -9 $$", "echo x >&2; false", r"printf '\377' >&2; false"])
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "true",
+        "echo",
+        "echo Submitted batch job 77",
+        r"printf '\377\376'",
+        "echo '-1'",
+        "echo '\x1b[31m7'",
+        "kill -9 $$",
+        "echo x >&2; false",
+        r"printf '\377' >&2; false",
+    ],
+)
 def test_sbatch_that_answers_nonsense_is_one_sentence(sbatch, answer):
     stand_in(sbatch.parent / "bin", "sbatch", answer)
     error = submit()
@@ -121,8 +176,18 @@ def test_length_of_the_site_that_is_none_is_one_sentence(sbatch, tmp_path, monke
     assert "WORKSHOP_MAX_MODEL_LEN" in submit().message and not sbatch.exists()
 
 
-ODD = ["", "x", "|||||||", "7|a|b|c|d|e|f", "7|n|RUNNING|None|n1|1|1|/w|more", "\x1b[31m|\x1b[2J|\x1b]0;\x07|a|b|c|d|e",
-       "7|n||None|n1|1|1|/w", "7|n|RUNNING|None|n1|1|1|" + "w" * 5000, "JobState=", "JobState=RUNNING"]
+ODD = [
+    "",
+    "x",
+    "|||||||",
+    "7|a|b|c|d|e|f",
+    "7|n|RUNNING|None|n1|1|1|/w|more",
+    "\x1b[31m|\x1b[2J|\x1b]0;\x07|a|b|c|d|e",
+    "7|n||None|n1|1|1|/w",
+    "7|n|RUNNING|None|n1|1|1|" + "w" * 5000,
+    "JobState=",
+    "JobState=RUNNING",
+]
 
 
 @pytest.mark.parametrize("answer", ODD)

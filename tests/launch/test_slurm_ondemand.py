@@ -33,7 +33,7 @@ def test_yaml_is_valid_and_the_defaults_are_what_the_course_needs(name):
 def test_templates_are_clean(name):
     text = render(f"template/{name}", course="/shared/course", class_folder="/shared/class")
     done = subprocess.run([shellcheck(), "--exclude=SC2154", "-"], input=text, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout      # SC2154: host is Batch Connect's
+    assert done.returncode == 0, done.stdout  # SC2154: host is Batch Connect's
 
 
 @pytest.mark.starts

@@ -38,8 +38,13 @@ def short_times(workshop_home, monkeypatch):
 @pytest.fixture
 def stranger():
     """A living leader of a session, and a process of that session."""
-    leader = subprocess.Popen([sys.executable, "-c", SESSION], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-                              start_new_session=True)
+    leader = subprocess.Popen(
+        [sys.executable, "-c", SESSION],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
     leader.child = int(leader.stdout.readline())
     yield leader
     with contextlib.suppress(ProcessLookupError):
@@ -60,9 +65,18 @@ def living(pid: int) -> bool:
 
 
 def record(pid: int | None, **changes) -> ServerRecord:
-    mine = ServerRecord(name="a", url="http://127.0.0.1:1/v1", model="m", api_key="secret", pid=pid, state="ready",
-                        host=socket.gethostname(), boot_id=records.boot_id(), started=records.now(),
-                        process_started=processes.started(pid))
+    mine = ServerRecord(
+        name="a",
+        url="http://127.0.0.1:1/v1",
+        model="m",
+        api_key="secret",
+        pid=pid,
+        state="ready",
+        host=socket.gethostname(),
+        boot_id=records.boot_id(),
+        started=records.now(),
+        process_started=processes.started(pid),
+    )
     return replace(mine, **changes)
 
 
@@ -71,13 +85,30 @@ def launch(name: str = "a", **env: str) -> Launch:
     port, held = machine.take_port("127.0.0.1", 8900)
     argv = [sys.executable, str(Path(__file__).with_name("engine.py")), str(port), "m"]
     variables = {**os.environ, **env, "WORKSHOP_RECORD": str(records.path_of(name))}
-    return Launch(name=name, model="m", served="m", host="127.0.0.1", port=port, argv=argv, env=variables,
-                  log=records.home() / "logs" / f"{name}.log", held=held)
+    return Launch(
+        name=name,
+        model="m",
+        served="m",
+        host="127.0.0.1",
+        port=port,
+        argv=argv,
+        env=variables,
+        log=records.home() / "logs" / f"{name}.log",
+        held=held,
+    )
 
 
-@pytest.mark.parametrize("changes", [
-    {"process_started": 1}, {"process_started": 1, "state": "failed"}, {"process_started": 1, "state": "starting"},
-    {"process_started": None, "state": "failed"}, {"boot_id": "another"}, {"boot_id": "another", "state": "failed"}])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"process_started": 1},
+        {"process_started": 1, "state": "failed"},
+        {"process_started": 1, "state": "starting"},
+        {"process_started": None, "state": "failed"},
+        {"boot_id": "another"},
+        {"boot_id": "another", "state": "failed"},
+    ],
+)
 def test_a_stranger_with_the_number_of_an_old_record_lives_on(stranger, changes):
     records.write(record(stranger.pid, **changes))
     assert "had failed" in stopping.stop("a")
@@ -105,8 +136,9 @@ def test_a_session_whose_leader_is_gone_may_be_a_strangers(stranger):
 def test_what_a_dead_engine_left_is_ended_as_it_writes_to_its_log(tmp_path):
     log = tmp_path / "a.log"
     with log.open("wb") as words:
-        leader = subprocess.Popen([sys.executable, "-c", SESSION], stdin=subprocess.PIPE, stdout=words,
-                                  start_new_session=True)
+        leader = subprocess.Popen(
+            [sys.executable, "-c", SESSION], stdin=subprocess.PIPE, stdout=words, start_new_session=True
+        )
     while not log.read_text():
         time.sleep(0.01)
     records.write(record(leader.pid, log=str(log)))
@@ -170,7 +202,7 @@ def test_stop_ends_all_of_a_server_and_says_so(env, monkeypatch):
 
 
 def test_stop_works_when_the_watcher_was_killed():
-    server = supervise.start(launch(STUBBORN="1"))        # deaf to the signal that the kernel sends it then
+    server = supervise.start(launch(STUBBORN="1"))  # deaf to the signal that the kernel sends it then
     watcher = int(Path(f"/proc/{server.pid}/stat").read_text().rpartition(")")[2].split()[1])
     os.kill(watcher, signal.SIGKILL)
     stopping.STOP_GRACE_S, before = 0.5, stopping.STOP_GRACE_S
@@ -204,6 +236,7 @@ def test_a_server_that_does_not_end_is_not_said_to_be_stopped(stranger, monkeypa
 def test_another_users_server_is_one_sentence(stranger, monkeypatch):
     def refuse(*_):
         raise PermissionError(1, "Operation not permitted")
+
     records.write(record(stranger.pid))
     monkeypatch.setattr(processes, "send", refuse)
     with pytest.raises(WorkshopError, match="another user's"):
@@ -229,7 +262,7 @@ def test_stop_waits_for_a_server_that_is_about_to_have_a_process(stranger):
     with pytest.raises(WorkshopError, match="Another process is starting"):
         stopping.stop("a")
     threading.Timer(0.2, lambda: claim.write(pid=stranger.pid, process_started=processes.started(stranger.pid))).start()
-    ended = threading.Timer(0.5, stranger.wait)       # its parent is this test
+    ended = threading.Timer(0.5, stranger.wait)  # its parent is this test
     ended.start()
     assert stopping.stop("a") == "a is stopped."
     ended.join()
@@ -240,8 +273,14 @@ def test_stop_waits_for_a_server_that_is_about_to_have_a_process(stranger):
 def test_a_newer_server_of_the_name_keeps_its_record(stranger, monkeypatch):
     """Between the end of the old one and the removal of its record, another may have the name."""
     old = record(stranger.pid, process_started=1, state="failed")
-    new = replace(old, api_key="new", started="2026-11-21T10:00:00.000+00:00", state="ready", pid=os.getpid(),
-                  process_started=processes.started(os.getpid()))
+    new = replace(
+        old,
+        api_key="new",
+        started="2026-11-21T10:00:00.000+00:00",
+        state="ready",
+        pid=os.getpid(),
+        process_started=processes.started(os.getpid()),
+    )
     records.write(new)
     stopping._clear(old)
     assert records.read("a") == new

@@ -34,8 +34,9 @@ def guarded(tmp_path_factory):
     """(port, psutil.Process) of a server that nobody has the key of."""
     key = tmp_path_factory.mktemp("key") / "key"
     key.write_text("right")
-    process = subprocess.Popen([sys.executable, "-c", SERVER], env={auth.KEY_FILE_VARIABLE: str(key)},
-                               stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [sys.executable, "-c", SERVER], env={auth.KEY_FILE_VARIABLE: str(key)}, stdout=subprocess.PIPE, text=True
+    )
     port = int(process.stdout.readline())
     assert refused(port), "it is up"
     yield port, psutil.Process(process.pid)
@@ -61,9 +62,17 @@ def flood(port: int, head: bytes, piece: bytes, pieces: int = 100) -> int:
     return taken
 
 
-@pytest.mark.parametrize(("head", "piece"), [
-    (HEAD, b"X: " + b"a" * MIB + b"\r\n"), (HEAD + b"X: ", b"a" * MIB), (b"", b"G" * MIB), (HEAD, b"X: y\r\n" * 2**17),
-    (HEAD + b"X: y\r\n", b" folded" * 2**17)], ids=["lines", "one line", "no line", "short lines", "folded"])
+@pytest.mark.parametrize(
+    ("head", "piece"),
+    [
+        (HEAD, b"X: " + b"a" * MIB + b"\r\n"),
+        (HEAD + b"X: ", b"a" * MIB),
+        (b"", b"G" * MIB),
+        (HEAD, b"X: y\r\n" * 2**17),
+        (HEAD + b"X: y\r\n", b" folded" * 2**17),
+    ],
+    ids=["lines", "one line", "no line", "short lines", "folded"],
+)
 def test_an_endless_head_ends_the_connection_and_costs_no_memory(guarded, head, piece):
     port, process = guarded
     before = process.memory_info().rss
@@ -71,10 +80,15 @@ def test_an_endless_head_ends_the_connection_and_costs_no_memory(guarded, head, 
     assert process.memory_info().rss - before < 30 * MIB and refused(port)
 
 
-@pytest.mark.parametrize(("head", "piece"), [
-    (b"Content-Length: 1000000000\r\n\r\n", b"a" * MIB),
-    (b"Transfer-Encoding: chunked\r\n\r\n", b"100000\r\n" + b"a" * MIB + b"\r\n"),
-    (b"Content-Length: 1000000000\r\nExpect: 100-continue\r\n\r\n", b"a" * MIB)], ids=["length", "chunks", "expect"])
+@pytest.mark.parametrize(
+    ("head", "piece"),
+    [
+        (b"Content-Length: 1000000000\r\n\r\n", b"a" * MIB),
+        (b"Transfer-Encoding: chunked\r\n\r\n", b"100000\r\n" + b"a" * MIB + b"\r\n"),
+        (b"Content-Length: 1000000000\r\nExpect: 100-continue\r\n\r\n", b"a" * MIB),
+    ],
+    ids=["length", "chunks", "expect"],
+)
 def test_a_huge_body_is_refused_before_it_is_read_and_costs_no_memory(guarded, head, piece):
     port, process = guarded
     before = process.memory_info().rss

@@ -13,8 +13,17 @@ from workshop.errors import BadInput, WorkshopError
 from workshop.launch import records, tunnel
 from workshop.launch.records import ServerRecord
 
-RECORD = ServerRecord("70b", "http://10.1.2.3:20008/v1", "m", "secret-key", where="slurm", host="gpu01", job_id="5",
-                      state="ready", started="2026-11-20T10:00:00.000+00:00")
+RECORD = ServerRecord(
+    "70b",
+    "http://10.1.2.3:20008/v1",
+    "m",
+    "secret-key",
+    where="slurm",
+    host="gpu01",
+    job_id="5",
+    state="ready",
+    started="2026-11-20T10:00:00.000+00:00",
+)
 
 
 @pytest.fixture
@@ -89,6 +98,7 @@ def test_connect_finds_the_server_through_the_tunnel_while_it_is_open(server, ss
         assert records.path_of("far").stat().st_mode & 0o777 == 0o600 and local.url != server.url
         seen.append(workshop.connect().complete("The", max_tokens=3).usage.completion_tokens)
         raise KeyboardInterrupt
+
     with pytest.raises(KeyboardInterrupt):
         tunnel.open_tunnel(tunnel.fetch("me@login", "far"), "me@login", None, ready)
     assert seen == [3] and not records.path_of("far").exists()
@@ -102,9 +112,20 @@ def test_server_that_does_not_answer_leaves_no_record(ssh, workshop_home, monkey
 
 
 GOOD = json.dumps(asdict(RECORD)).encode()
-BROKEN = [b"{", b"{}", b"{" + b"\xff" * 20, GOOD[:40], b'{"a":' * 5000, b'{"pid": ' + b"9" * 5000 + b"}", b"{\x1b[0m",
-          GOOD.replace(b'"70b"', b'"../../x"'), GOOD.replace(b"10.1.2.3:20008", b"h:99999"),
-          GOOD.replace(b'"ready"', b"7"), GOOD.replace(b'"secret-key"', b"null"), GOOD.replace(b"http:", b"file:")]
+BROKEN = [
+    b"{",
+    b"{}",
+    b"{" + b"\xff" * 20,
+    GOOD[:40],
+    b'{"a":' * 5000,
+    b'{"pid": ' + b"9" * 5000 + b"}",
+    b"{\x1b[0m",
+    GOOD.replace(b'"70b"', b'"../../x"'),
+    GOOD.replace(b"10.1.2.3:20008", b"h:99999"),
+    GOOD.replace(b'"ready"', b"7"),
+    GOOD.replace(b'"secret-key"', b"null"),
+    GOOD.replace(b"http:", b"file:"),
+]
 
 
 @pytest.fixture

@@ -33,7 +33,7 @@ def test_a_70b_does_not_go_onto_an_os_disk_of_120_gb_and_the_plan_says_so(case):
         vm.Case(case.plan, "/home/me/models", disk_gb=120)
     assert vm.Case(case.plan, "/mnt/share/models", disk_gb=100_000)
     small = vm.Case(plan("llama-3.1-8b", "h100-nvl", usage="serve"))
-    assert len(vm.disk_words(small)) == 1       # 16 GB do
+    assert len(vm.disk_words(small)) == 1  # 16 GB do
 
 
 def test_the_figures_of_the_guide_are_the_plans():
@@ -72,20 +72,20 @@ def test_the_unit_waits_for_the_share_restarts_and_cannot_touch_the_rest(case):
 
 
 def test_systemd_takes_the_unit_where_it_is_at_hand(case, tmp_path):
-    text = vm.unit(case).replace(vm.PYTHON, sys.executable)      # which exists here
+    text = vm.unit(case).replace(vm.PYTHON, sys.executable)  # which exists here
     path = tmp_path / "vllm.service"
     path.write_text(text)
     tool = shutil.which("systemd-analyze")
     sections = unit(case).sections()
     assert sections == ["Unit", "Service", "Install"]
     if tool is None:
-        return                                                   # the points above hold everywhere
+        return  # the points above hold everywhere
     done = subprocess.run([tool, "verify", str(path)], capture_output=True, text=True)
     ours = [line for line in done.stderr.splitlines() if "vllm.service" in line]
     assert not ours, done.stderr
     path.write_text(text.replace("Restart=on-failure", "Restart=sometimes"))
     done = subprocess.run([tool, "verify", str(path)], capture_output=True, text=True)
-    assert "vllm.service" in done.stderr                         # it would have said something
+    assert "vllm.service" in done.stderr  # it would have said something
 
 
 def words_of(line: str) -> list[str]:
@@ -107,7 +107,7 @@ def test_a_container_gets_gpus_shared_memory_the_share_and_a_closed_port(case, e
     assert "/mnt/share/models:/mnt/share/models" in values(words, "--volume")
     image = next(word for word in words if "vllm-openai" in word)
     assert image.endswith(f"vllm/vllm-openai:v{case.plan.vllm_version}")
-    assert words[words.index(image) + 1] == HUB                  # its entry point is `vllm serve`
+    assert words[words.index(image) + 1] == HUB  # its entry point is `vllm serve`
 
 
 def test_apptainer_gets_gpus_and_stays_on_this_machine(case):
@@ -126,9 +126,14 @@ def test_no_line_holds_a_key_and_all_have_the_guard(case):
         assert "/etc/workshop/hf.env" in line and "WORKSHOP_API_KEY_FILE=/etc/workshop/api-key" in line
 
 
-@pytest.mark.parametrize(("change", "words"), [
-    ({"download_dir": "models"}, "whole path"), ({"download_dir": "/mnt/my models"}, "whole path"),
-    ({"name": "My Server"}, "name of a unit")])
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"download_dir": "models"}, "whole path"),
+        ({"download_dir": "/mnt/my models"}, "whole path"),
+        ({"name": "My Server"}, "name of a unit"),
+    ],
+)
 def test_bad_input_is_named(case, change, words):
     with pytest.raises(BadInput, match=words):
         vm.Case(case.plan, **change)

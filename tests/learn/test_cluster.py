@@ -34,8 +34,12 @@ def test_steps_are_those_that_the_script_runs(name):
 
 
 def test_unknown_names_are_answered_with_the_choices():
-    for call in (lambda: cluster.body("7b"), lambda: cluster.tail("Z"), lambda: cluster.grep("A", "("),
-                 lambda: loading.recorded_text("8b")):
+    for call in (
+        lambda: cluster.body("7b"),
+        lambda: cluster.tail("Z"),
+        lambda: cluster.grep("A", "("),
+        lambda: loading.recorded_text("8b"),
+    ):
         with pytest.raises(BadInput) as error:
             call()
         assert error.value.remedy
@@ -66,9 +70,15 @@ def test_picture_escapes_what_a_log_holds():
 
 
 def test_right_causes_are_those_that_the_log_reader_finds():
-    keys = {"port": "port-in-use", "kv": "kv-cache-too-small", "shard": "corrupt-shard", "killed": "host-out-of-memory",
-            "divide": "tensor-parallel-does-not-divide"}
+    keys = {
+        "port": "port-in-use",
+        "kv": "kv-cache-too-small",
+        "shard": "corrupt-shard",
+        "killed": "host-out-of-memory",
+        "divide": "tensor-parallel-does-not-divide",
+    }
     from importlib.resources import files
+
     folder = files("workshop") / "data" / "logs" / "failures"
     for letter, name in cluster.FAILURES.items():
         assert log.read(folder / name).error.key == keys[e03_server.RIGHT[letter]]
@@ -90,8 +100,9 @@ def test_kind_words_for_typical_wrong_answers():
 def test_in_a_class_that_shares_a_server_nothing_is_submitted(monkeypatch, workshop_home, tmp_path):
     monkeypatch.setattr(cluster, "available", lambda: True)
     monkeypatch.setattr(slurm, "prepare", lambda request: pytest.fail("a job of a learner's own"))
-    record = ServerRecord(name="70b", url="http://gpu1:8000/v1", model="llama", api_key="k", where="given",
-                          state="ready")
+    record = ServerRecord(
+        name="70b", url="http://gpu1:8000/v1", model="llama", api_key="k", where="given", state="ready"
+    )
     (tmp_path / "70b.json").write_text(json.dumps(asdict(record)))
     monkeypatch.setenv("WORKSHOP_SHARED", str(tmp_path))
     assert cluster.submit("70b") == "recorded" and "'70b'" in cluster.where()

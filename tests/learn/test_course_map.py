@@ -66,7 +66,8 @@ def test_links_are_reachable_by_keyboard_and_progress_is_said(workshop_home):
     assert page.links == [path.name for path in NOTEBOOKS], "real links, in the order of the course"
     assert "Course map" in page.labels
     assert [label for label in page.labels if label.endswith("checks")] == [
-        f"0 of {len(one.checks)} checks" for one in chapters() if one.checks]
+        f"0 of {len(one.checks)} checks" for one in chapters() if one.checks
+    ]
 
 
 def test_colours_are_the_themes(workshop_home):
@@ -82,13 +83,27 @@ def test_a_learner_without_any_home_sees_the_map_all_the_same(tmp_path, monkeypa
 
 
 def test_words_of_the_map(tmp_path):
-    first = {"cells": [{"source": ["# 9. Rest: a goal\n", "\n", "**You will be able to** x.\n\n",
-                                   "90 minutes · needs: a CPU and a server (notebook [0](a.ipynb) starts one), x. "
-                                   "More."]}]}
+    first = {
+        "cells": [
+            {
+                "source": [
+                    "# 9. Rest: a goal\n",
+                    "\n",
+                    "**You will be able to** x.\n\n",
+                    "90 minutes · needs: a CPU and a server (notebook [0](a.ipynb) starts one), x. More.",
+                ]
+            }
+        ]
+    }
     (tmp_path / "09_rest.ipynb").write_text(json.dumps(first))
     chapter = chapters(tmp_path)[0]
     assert (chapter.title, chapter.goal, chapter.minutes, chapter.needs, chapter.checks) == (
-        "9. Rest", "a goal", 90, "a CPU and a server, x", ())
+        "9. Rest",
+        "a goal",
+        90,
+        "a CPU and a server, x",
+        (),
+    )
     path = CourseMap((chapter,), frozenset())
     assert path.next is None and path.summary() == "0 of 0 checks answered · about 1 h 30 min to go"
     assert "nothing to check" in repr(path) and "nothing to check" in repr(ProgressLine(path, chapter))

@@ -13,8 +13,10 @@ from workshop.learn.exercises import Exercise, check, close_to
 @pytest.fixture(autouse=True)
 def one_exercise(workshop_home, monkeypatch):
     monkeypatch.delenv("WORKSHOP_STRICT", raising=False)
-    mine = {"demo.two": Exercise("Add", lambda answer: None if answer == 2 else "not two", ("think", "it is 1 + 1")),
-            "demo.breaks": Exercise("Break", lambda answer: 1 / 0)}
+    mine = {
+        "demo.two": Exercise("Add", lambda answer: None if answer == 2 else "not two", ("think", "it is 1 + 1")),
+        "demo.breaks": Exercise("Break", lambda answer: 1 / 0),
+    }
     monkeypatch.setattr(exercises, "all_exercises", lambda: mine)
 
 
@@ -59,9 +61,18 @@ def test_an_unknown_key_names_those_there_are():
         check("demo.three", 1)
 
 
-@pytest.mark.parametrize(("answer", "says"), [(810, None), (810.5, None), (405, "half"), (1, "too small"),
-                                              ("810", "not a number"), (True, "not a number"),
-                                              (float("nan"), "number")])
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        (810, None),
+        (810.5, None),
+        (405, "half"),
+        (1, "too small"),
+        ("810", "not a number"),
+        (True, "not a number"),
+        (float("nan"), "number"),
+    ],
+)
 def test_numbers_are_compared_with_what_went_wrong(answer, says):
     message = close_to(810, unit="GB", near_misses={405: "that is half: 2 bytes each"})(answer)
     assert message is None if says is None else says in message
@@ -79,8 +90,9 @@ def test_all_sets_of_the_course_load_and_their_keys_are_unique():
     assert seen and len(seen) == len(set(seen))
 
 
-@pytest.mark.parametrize(("cell", "done"), [("# Solution: click the dots to open it\ncheck('demo.two', 2)", 0),
-                                            ("check('demo.two', 2)", 1)])
+@pytest.mark.parametrize(
+    ("cell", "done"), [("# Solution: click the dots to open it\ncheck('demo.two', 2)", 0), ("check('demo.two', 2)", 1)]
+)
 def test_a_solution_that_ran_with_the_others_is_not_the_learners_answer(cell, done, tmp_path, monkeypatch):
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path))
     from IPython.core.interactiveshell import InteractiveShell

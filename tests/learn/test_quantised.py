@@ -35,10 +35,13 @@ def test_every_scheme_was_measured():
 
 
 def test_the_reference_agrees_with_the_engine_where_both_ran():
-    both = {name: (row["numpy"], row["engine"]) for name, row in quantised.measured()["schemes"].items()
-            if "numpy" in row and "glosses" in row.get("engine", {})}
+    both = {
+        name: (row["numpy"], row["engine"])
+        for name, row in quantised.measured()["schemes"].items()
+        if "numpy" in row and "glosses" in row.get("engine", {})
+    }
     assert {"bf16", "int8", "int4-rtn", "int4-gptq", "int4-awq"} <= set(both)
-    for name, (ours, theirs) in both.items():     # float32 against bfloat16
+    for name, (ours, theirs) in both.items():  # float32 against bfloat16
         assert theirs["glosses"] == pytest.approx(ours["glosses"], abs=0.05), name
         assert abs(theirs["right"] - ours["right"]) <= 4, name
 
@@ -54,10 +57,14 @@ def test_bits_of_the_page():
     assert round(100 * 8192 * 448 / 11_702_208) == 31
 
 
-@pytest.mark.parametrize(("model", "gpu", "gpus", "form", "gib"), [
-    # Llama 3.1 70B: 68.45 B of Linears and 2.1 B of embeddings; 8 bits: 1 byte, 4 bits: 0.5195 bytes a Linear's weight
-    ("llama-3.1-70b", "h100", 4, "FP8 W8A8", (68.45e9 + 2.1e9 * 2) / 2**30),
-    ("llama-3.1-70b", "h100", 4, "INT4 AWQ", (68.45e9 * (4 + 20 / 128) / 8 + 2.1e9 * 2) / 2**30)])
+@pytest.mark.parametrize(
+    ("model", "gpu", "gpus", "form", "gib"),
+    [
+        # Llama 3.1 70B: 68.45 B of Linears and 2.1 B of embeddings; 8 bits: 1 byte, 4 bits: 0.5195 bytes a Linear's weight
+        ("llama-3.1-70b", "h100", 4, "FP8 W8A8", (68.45e9 + 2.1e9 * 2) / 2**30),
+        ("llama-3.1-70b", "h100", 4, "INT4 AWQ", (68.45e9 * (4 + 20 / 128) / 8 + 2.1e9 * 2) / 2**30),
+    ],
+)
 def test_planned_weights_follow_from_the_bits(model, gpu, gpus, form, gib):
     rows = {s.format: s for s in planned.savings(model, gpu, gpus)}
     assert rows[form].weights_gib == pytest.approx(gib, rel=0.01)

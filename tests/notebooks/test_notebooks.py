@@ -18,31 +18,53 @@ ROOT = Path(__file__).parents[2]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 
 
-LONG = ("02_parallelism", "07_offline_batching", "06_many_prompts")    # these start engines of their own: first
-ROOM_BYTES = 12 * 2**30     # for the engines of two notebooks beside the shared server
+LONG = ("02_parallelism", "07_offline_batching", "06_many_prompts")  # these start engines of their own: first
+ROOM_BYTES = 12 * 2**30  # for the engines of two notebooks beside the shared server
 
 
 def run(notebook: Path, live_home: Path, folder: Path) -> subprocess.CompletedProcess:
     """Run one notebook with nbval. Its home knows the shared server, and none that another notebook starts."""
     home = Path(shutil.copytree(live_home, folder / "home"))
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--nbval-lax", "--nbval-current-env",
-               "--nbval-cell-timeout", "300", "-c", os.devnull, "--rootdir", str(notebook.parent), str(notebook)]
-    environment = {**os.environ, "WORKSHOP_HOME": str(home), "WORKSHOP_STRICT": "1",
-                   "IPYTHONDIR": str(folder / "ipython")}
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "--nbval-lax",
+        "--nbval-current-env",
+        "--nbval-cell-timeout",
+        "300",
+        "-c",
+        os.devnull,
+        "--rootdir",
+        str(notebook.parent),
+        str(notebook),
+    ]
+    environment = {
+        **os.environ,
+        "WORKSHOP_HOME": str(home),
+        "WORKSHOP_STRICT": "1",
+        "IPYTHONDIR": str(folder / "ipython"),
+    }
     return subprocess.run(command, env=environment, capture_output=True, text=True, cwd=notebook.parent)
 
 
 @pytest.fixture(scope="module")
 def runs(request, server, live_home, tmp_path_factory):
     """The runs of the notebooks that were asked for, two at a time: half of the time they wait for engines to start."""
-    asked = [item.callspec.params["notebook"] for item in request.session.items
-             if getattr(item, "originalname", "") == "test_notebook_runs"]
+    asked = [
+        item.callspec.params["notebook"]
+        for item in request.session.items
+        if getattr(item, "originalname", "") == "test_notebook_runs"
+    ]
     asked.sort(key=lambda path: LONG.index(path.stem) if path.stem in LONG else len(LONG))
     with ThreadPoolExecutor(2 if machine.memory_available_bytes() > ROOM_BYTES else 1) as pool:
         started = {path: pool.submit(run, path, live_home, tmp_path_factory.mktemp(path.stem)) for path in asked}
         yield started
         for future in started.values():
-            future.cancel()         # after -x
+            future.cancel()  # after -x
 
 
 @pytest.mark.live

@@ -20,12 +20,15 @@ def errors(key: str, predicted: str) -> list[float]:
 @pytest.mark.parametrize("run", RUNS, ids=NAMES)
 def test_weights_are_within_half_a_percent_of_what_loading_took(run):
     p = plan_of(run)
-    actual = (max(r["weights_bytes"] for r in run["ranks"]) / GIB if "ranks" in run else run["weights_gib_per_gpu"])
+    actual = max(r["weights_bytes"] for r in run["ranks"]) / GIB if "ranks" in run else run["weights_gib_per_gpu"]
     assert p.weights_gib_per_gpu == pytest.approx(actual, rel=0.005)
 
 
-@pytest.mark.parametrize("run", [r for r in RUNS if "kv_cache_tokens" in r],
-                         ids=[n for n, r in zip(NAMES, RUNS, strict=True) if "kv_cache_tokens" in r])
+@pytest.mark.parametrize(
+    "run",
+    [r for r in RUNS if "kv_cache_tokens" in r],
+    ids=[n for n, r in zip(NAMES, RUNS, strict=True) if "kv_cache_tokens" in r],
+)
 def test_kv_cache_tokens_are_within_half_a_percent(run):
     assert plan_of(run).kv_cache_tokens == pytest.approx(run["kv_cache_tokens"], rel=0.005)
 

@@ -16,25 +16,126 @@ from workshop.plan.catalog.read import from_dict
 from workshop.plan.parallelism import plan
 
 GONE = "(taken out)"
-BLOCKS = {"config_groups": {"group_0": {"weights": {"num_bits": 4, "group_size": 128, "strategy": "group"}}},
-          "weight_block_size": [128, 128], "ignore": ["lm_head", "re:.*gate"], "bits": 4, "group_size": -1}
-QUANTIZED = [{"quant_method": method, **more} for more in ({}, BLOCKS) for method in (
-    "fp8", "awq", "gptq", "compressed-tensors", "modelopt", "mxfp4", "bitsandbytes", "fbgemm_fp8", "magic", None, 5)]
-ROPES = [{"rope_type": kind, "factor": factor, "original_max_position_embeddings": original}
-         for kind in ("yarn", "linear", "longrope", ["x"]) for factor in (2.0, 1e300, "x") for original in (4096, "x")]
-PATTERNS = [["re:("], ["re:(a+)+$"], ["re:(.*.)*y"], ["re:" + ".*" * 9 + "y"], ["re:" + "(?:" * 3000],
-            ["model.layers." + "9" * 5000], ["x"] * 5000]
-VALUES = [GONE, None, -1, 0, 1, 2, 3, 7, 10**12, 10**40, 10**4000, -(10**4000), 0.0, 0.5, 3.0, 1e308, float("nan"),
-          float("inf"), "", "8", "many", "x[/]", "\x1b[31m", "\ud800", True, False, [], [None], [1], [-1], ["a"], [[1]],
-          {}, {"": {}}, {"a": 1}, {"full_attention": 3}, {"partial_rotary_factor": []}, *PATTERNS, *QUANTIZED, *ROPES]
+BLOCKS = {
+    "config_groups": {"group_0": {"weights": {"num_bits": 4, "group_size": 128, "strategy": "group"}}},
+    "weight_block_size": [128, 128],
+    "ignore": ["lm_head", "re:.*gate"],
+    "bits": 4,
+    "group_size": -1,
+}
+QUANTIZED = [
+    {"quant_method": method, **more}
+    for more in ({}, BLOCKS)
+    for method in (
+        "fp8",
+        "awq",
+        "gptq",
+        "compressed-tensors",
+        "modelopt",
+        "mxfp4",
+        "bitsandbytes",
+        "fbgemm_fp8",
+        "magic",
+        None,
+        5,
+    )
+]
+ROPES = [
+    {"rope_type": kind, "factor": factor, "original_max_position_embeddings": original}
+    for kind in ("yarn", "linear", "longrope", ["x"])
+    for factor in (2.0, 1e300, "x")
+    for original in (4096, "x")
+]
+PATTERNS = [
+    ["re:("],
+    ["re:(a+)+$"],
+    ["re:(.*.)*y"],
+    ["re:" + ".*" * 9 + "y"],
+    ["re:" + "(?:" * 3000],
+    ["model.layers." + "9" * 5000],
+    ["x"] * 5000,
+]
+VALUES = [
+    GONE,
+    None,
+    -1,
+    0,
+    1,
+    2,
+    3,
+    7,
+    10**12,
+    10**40,
+    10**4000,
+    -(10**4000),
+    0.0,
+    0.5,
+    3.0,
+    1e308,
+    float("nan"),
+    float("inf"),
+    "",
+    "8",
+    "many",
+    "x[/]",
+    "\x1b[31m",
+    "\ud800",
+    True,
+    False,
+    [],
+    [None],
+    [1],
+    [-1],
+    ["a"],
+    [[1]],
+    {},
+    {"": {}},
+    {"a": 1},
+    {"full_attention": 3},
+    {"partial_rotary_factor": []},
+    *PATTERNS,
+    *QUANTIZED,
+    *ROPES,
+]
 # What some family, some quantisation or some rope reads, whether the model's own config has it or not.
-NAMES = ["quantization_config", "compression_config", "rope_scaling", "rope_parameters", "text_config", "layer_types",
-         "torch_dtype", "dtype", "sliding_window", "use_sliding_window", "max_window_layers", "partial_rotary_factor",
-         "original_max_position_embeddings", "head_dim", "mlp_only_layers", "decoder_sparse_step", "no_rope_layers",
-         "moe_layers", "interleave_moe_layer_step", "rotary_pct", "attention_chunk_size", "moe_layer_freq",
-         "first_k_dense_replace", "n_shared_experts", "q_lora_rank", "model_type", "architectures",
-         "num_key_value_heads", "num_experts_per_tok", "attn_layer_period", "expert_layer_period", "mamba_dt_rank",
-         "topk_method", "n_inner", "sliding_window_pattern", "tie_word_embeddings"]
+NAMES = [
+    "quantization_config",
+    "compression_config",
+    "rope_scaling",
+    "rope_parameters",
+    "text_config",
+    "layer_types",
+    "torch_dtype",
+    "dtype",
+    "sliding_window",
+    "use_sliding_window",
+    "max_window_layers",
+    "partial_rotary_factor",
+    "original_max_position_embeddings",
+    "head_dim",
+    "mlp_only_layers",
+    "decoder_sparse_step",
+    "no_rope_layers",
+    "moe_layers",
+    "interleave_moe_layer_step",
+    "rotary_pct",
+    "attention_chunk_size",
+    "moe_layer_freq",
+    "first_k_dense_replace",
+    "n_shared_experts",
+    "q_lora_rank",
+    "model_type",
+    "architectures",
+    "num_key_value_heads",
+    "num_experts_per_tok",
+    "attn_layer_period",
+    "expert_layer_period",
+    "mamba_dt_rank",
+    "topk_method",
+    "n_inner",
+    "sliding_window_pattern",
+    "tie_word_embeddings",
+]
 
 
 def paths(value: object, before: tuple = ()) -> list[tuple]:
@@ -89,8 +190,15 @@ QUANT, GROUP = "quantization_config", "config_groups"
 @one("llama-3.1-8b", QUANT, {"quant_method": "compressed-tensors", GROUP: {"group_0": []}})
 @one("llama-3.1-8b", QUANT, {"quant_method": "compressed-tensors", GROUP: {"group_0": {"weights": True}}})
 @one("llama-3.1-8b", QUANT, {"quant_method": "compressed-tensors", GROUP: {"a": {"weights": {"num_bits": "8"}}}})
-@one("llama-3.1-8b", QUANT, {"quant_method": "compressed-tensors", "kv_cache_scheme": 3,
-                             GROUP: {"a": {"weights": {"num_bits": 8, "strategy": {}}, "input_activations": 3.0}}})
+@one(
+    "llama-3.1-8b",
+    QUANT,
+    {
+        "quant_method": "compressed-tensors",
+        "kv_cache_scheme": 3,
+        GROUP: {"a": {"weights": {"num_bits": 8, "strategy": {}}, "input_activations": 3.0}},
+    },
+)
 @one("llama-3.1-8b", "partial_rotary_factor", {"rope_type": ["x"]})
 @one("llama-3.1-8b", "rope_scaling", {"partial_rotary_factor": []})
 @one("llama-3.1-8b", "rope_scaling", {"rope_type": "linear", "factor": float("inf")})
@@ -115,9 +223,23 @@ def test_changed_config_gives_a_plan_or_one_short_sentence(given_changes, gpu):
         assert found.reasons and found.kv_bytes_per_token > 0 and found.weights_gib_per_gpu > 0
 
 
-@pytest.mark.parametrize("content", [
-    b"", b"\xff\xfe{", b"\xef\xbb\xbf{}", b"\0" * 64, b"[" * 200_000, b'{"a":' * 200_000,
-    b'{"hidden_size": ' + b"9" * 5000 + b"}", b'{"hidden_size": NaN}', b"5", b'"text"', b"null", b"{}" * 2])
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"\xff\xfe{",
+        b"\xef\xbb\xbf{}",
+        b"\0" * 64,
+        b"[" * 200_000,
+        b'{"a":' * 200_000,
+        b'{"hidden_size": ' + b"9" * 5000 + b"}",
+        b'{"hidden_size": NaN}',
+        b"5",
+        b'"text"',
+        b"null",
+        b"{}" * 2,
+    ],
+)
 def test_file_that_is_no_config_is_one_sentence(tmp_path, content):
     (tmp_path / "config.json").write_bytes(content)
     with pytest.raises(BadInput) as caught:

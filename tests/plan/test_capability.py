@@ -44,5 +44,5 @@ def test_weights_with_kernels_from_the_t4_on_pass(quantization):
 def test_a_kv_cache_that_a_t4_cannot_keep_is_refused_and_never_advised(kv_cache_dtype):
     with pytest.raises(BadInput, match="KV cache"):
         plan("llama-3-8b", "t4", gpus_per_node=2, kv_cache_dtype=kv_cache_dtype)
-    for model in ("llama-3-8b", "llama-3-70b"):      # one that fits, one that does not
+    for model in ("llama-3-8b", "llama-3-70b"):  # one that fits, one that does not
         assert not any("--kv-cache-dtype" in line for line in plan(model, "t4", gpus_per_node=2).advice)

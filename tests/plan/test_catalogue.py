@@ -21,16 +21,47 @@ def test_parameters_from_the_config_equal_the_published_count(name):
 def test_the_catalogue_has_the_models_that_the_course_talks_about():
     names = set(list_models())
     assert len(names) >= 40
-    assert {"llama-2-7b", "llama-3.1-8b", "llama-3.1-70b", "llama-3.1-405b", "llama-3.1-405b-fp8", "llama-3.2-1b",
-            "llama-3.3-70b", "mistral-7b-v0.1", "mixtral-8x7b", "mixtral-8x22b", "falcon-7b", "falcon-40b",
-            "falcon-180b", "opt-13b", "gpt2", "yi-34b", "minicpm-2b", "jamba-v0.1", "qwen2.5-7b", "qwen3-30b-a3b",
-            "gemma-2-9b", "gemma-3-12b", "deepseek-v2-lite", "deepseek-v3", "deepseek-r1", "phi-4",
-            "gpt-oss-20b"} <= names
+    assert {
+        "llama-2-7b",
+        "llama-3.1-8b",
+        "llama-3.1-70b",
+        "llama-3.1-405b",
+        "llama-3.1-405b-fp8",
+        "llama-3.2-1b",
+        "llama-3.3-70b",
+        "mistral-7b-v0.1",
+        "mixtral-8x7b",
+        "mixtral-8x22b",
+        "falcon-7b",
+        "falcon-40b",
+        "falcon-180b",
+        "opt-13b",
+        "gpt2",
+        "yi-34b",
+        "minicpm-2b",
+        "jamba-v0.1",
+        "qwen2.5-7b",
+        "qwen3-30b-a3b",
+        "gemma-2-9b",
+        "gemma-3-12b",
+        "deepseek-v2-lite",
+        "deepseek-v3",
+        "deepseek-r1",
+        "phi-4",
+        "gpt-oss-20b",
+    } <= names
 
 
-@pytest.mark.parametrize(("name", "billions"), [
-    ("mixtral-8x7b", 12.9), ("qwen3-30b-a3b", 3.3), ("deepseek-v3", 37.6), ("gpt-oss-120b", 5.1),
-    ("deepseek-v2-lite", 2.7)])      # the models' own cards, embeddings included where the card does
+@pytest.mark.parametrize(
+    ("name", "billions"),
+    [
+        ("mixtral-8x7b", 12.9),
+        ("qwen3-30b-a3b", 3.3),
+        ("deepseek-v3", 37.6),
+        ("gpt-oss-120b", 5.1),
+        ("deepseek-v2-lite", 2.7),
+    ],
+)  # the models' own cards, embeddings included where the card does
 def test_active_parameters_of_experts(name, billions):
     assert active_parameters(load_model(name)) / 1e9 == pytest.approx(billions, rel=0.17)
 
@@ -42,8 +73,9 @@ def test_gpus_see_a_little_less_than_the_driver_reports(name):
     assert 0 <= lost < 0.05 and gpu.source and gpu.bandwidth_gb_s > 100 and gpu.link_gb_s > 0
 
 
-@pytest.mark.parametrize("name", ["H200", "h200-sxm", "NVIDIA H200", "a100", "A100-SXM4-80GB", "mi300x", "H100 NVL "
-                                                                                                         "94GB"])
+@pytest.mark.parametrize(
+    "name", ["H200", "h200-sxm", "NVIDIA H200", "a100", "A100-SXM4-80GB", "mi300x", "H100 NVL 94GB"]
+)
 def test_gpus_are_found_under_their_usual_spellings(name):
     assert load_gpu(name).engine_bytes > 0
 
@@ -52,9 +84,14 @@ def test_hub_ids_of_known_models_work_offline():
     assert load_model("meta-llama/Llama-3.1-70B-Instruct").name == "llama-3.1-70b"
 
 
-@pytest.mark.parametrize(("call", "near"), [
-    (lambda: load_model("lama-3.1-8b"), "llama-3.1-8b"), (lambda: load_gpu("h2000"), "h200"),
-    (lambda: load_model(""), "llama-3.1-8b")])
+@pytest.mark.parametrize(
+    ("call", "near"),
+    [
+        (lambda: load_model("lama-3.1-8b"), "llama-3.1-8b"),
+        (lambda: load_gpu("h2000"), "h200"),
+        (lambda: load_model(""), "llama-3.1-8b"),
+    ],
+)
 def test_unknown_names_offer_the_nearest(call, near):
     with pytest.raises(BadInput) as caught:
         call()
@@ -80,19 +117,39 @@ def test_a_nested_text_config_is_read():
     """Gemma 3 12B's config.json nests the text model, and leaves out what is the family's default."""
     from workshop.plan.catalog.read import from_dict
 
-    nested = {"architectures": ["Gemma3ForConditionalGeneration"], "model_type": "gemma3", "torch_dtype": "bfloat16",
-              "vision_config": {"hidden_size": 1152},
-              "text_config": {"hidden_size": 3840, "intermediate_size": 15360, "model_type": "gemma3_text",
-                              "num_attention_heads": 16, "num_hidden_layers": 48, "num_key_value_heads": 8,
-                              "rope_scaling": {"factor": 8.0, "rope_type": "linear"}, "sliding_window": 1024}}
+    nested = {
+        "architectures": ["Gemma3ForConditionalGeneration"],
+        "model_type": "gemma3",
+        "torch_dtype": "bfloat16",
+        "vision_config": {"hidden_size": 1152},
+        "text_config": {
+            "hidden_size": 3840,
+            "intermediate_size": 15360,
+            "model_type": "gemma3_text",
+            "num_attention_heads": 16,
+            "num_hidden_layers": 48,
+            "num_key_value_heads": 8,
+            "rope_scaling": {"factor": 8.0, "rope_type": "linear"},
+            "sliding_window": 1024,
+        },
+    }
     m = from_dict(nested, name="gemma-3-12b-it")
     assert parameters(m) == load_model("gemma-3-12b").published_parameters
     assert m.rope_tables == load_model("gemma-3-12b").rope_tables
     assert m.layer_windows.count(None) == 8 and m.max_position_embeddings == 131072
 
 
-@pytest.mark.parametrize("field", ["hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size",
-                                   "intermediate_size", "max_position_embeddings"])
+@pytest.mark.parametrize(
+    "field",
+    [
+        "hidden_size",
+        "num_hidden_layers",
+        "num_attention_heads",
+        "vocab_size",
+        "intermediate_size",
+        "max_position_embeddings",
+    ],
+)
 @pytest.mark.parametrize("value", [None, -1, 0, "many", 3.5, True, 10**12])
 def test_a_lying_field_is_refused_by_name(tmp_path, config, field, value):
     config[field] = value
@@ -102,13 +159,21 @@ def test_a_lying_field_is_refused_by_name(tmp_path, config, field, value):
         load_model(write(tmp_path, config))
 
 
-@pytest.mark.parametrize(("change", "named"), [
-    ({"num_key_value_heads": 5}, "num_key_value_heads"), ({"num_key_value_heads": 64}, "num_key_value_heads"),
-    ({"hidden_size": 4097}, "num_attention_heads"), ({"torch_dtype": "decimal"}, "torch_dtype"),
-    ({"architectures": ["SuperNovaForCausalLM"]}, "SuperNovaForCausalLM"),
-    ({"architectures": "Llama"}, "architectures"),
-    ({"model_type": "mixtral"}, "model_type"), ({"quantization_config": {"quant_method": "magic"}}, "magic"),
-    ({"architectures": None, "model_type": None}, "architectures"), ({"rope_scaling": "yes"}, "rope_scaling")])
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"num_key_value_heads": 5}, "num_key_value_heads"),
+        ({"num_key_value_heads": 64}, "num_key_value_heads"),
+        ({"hidden_size": 4097}, "num_attention_heads"),
+        ({"torch_dtype": "decimal"}, "torch_dtype"),
+        ({"architectures": ["SuperNovaForCausalLM"]}, "SuperNovaForCausalLM"),
+        ({"architectures": "Llama"}, "architectures"),
+        ({"model_type": "mixtral"}, "model_type"),
+        ({"quantization_config": {"quant_method": "magic"}}, "magic"),
+        ({"architectures": None, "model_type": None}, "architectures"),
+        ({"rope_scaling": "yes"}, "rope_scaling"),
+    ],
+)
 def test_contradictions_and_unknown_architectures_are_refused_by_name(tmp_path, config, change, named):
     with pytest.raises(BadInput, match=named):
         load_model(write(tmp_path, {**config, **change}))
@@ -126,25 +191,37 @@ def test_an_empty_folder_is_refused(tmp_path):
         load_model(tmp_path)
 
 
-@pytest.mark.parametrize("change", [
-    {"dtype": "bfloat16", "torch_dtype": None,
-     "rope_parameters": {"rope_theta": 5e5, "rope_type": "llama3", "factor": 8.0},
-     "rope_scaling": None},
-    {"head_dim": 128}, {"head_dim": None, "sliding_window": None, "layer_types": None}])
+@pytest.mark.parametrize(
+    "change",
+    [
+        {
+            "dtype": "bfloat16",
+            "torch_dtype": None,
+            "rope_parameters": {"rope_theta": 5e5, "rope_type": "llama3", "factor": 8.0},
+            "rope_scaling": None,
+        },
+        {"head_dim": 128},
+        {"head_dim": None, "sliding_window": None, "layer_types": None},
+    ],
+)
 def test_other_spellings_of_the_same_config_give_the_same_plan(tmp_path, config, change):
     """Transformers 5 writes dtype and rope_parameters; fields may be there with null."""
     from workshop.plan.parallelism import plan
 
     found = plan(write(tmp_path, {**config, **change}), "h200", usage="llm")
-    assert found.kv_cache_tokens == 914_304      # recorded run "8b"
+    assert found.kv_cache_tokens == 914_304  # recorded run "8b"
 
 
 def test_longrope_starts_with_its_original_length(tmp_path):
     from workshop.plan.parallelism import plan
 
-    raw = {**load_model("phi-3-mini-4k").raw, "max_position_embeddings": 131072, "sliding_window": None,
-           "original_max_position_embeddings": 4096,
-           "rope_scaling": {"type": "longrope", "short_factor": [1.0] * 48, "long_factor": [1.0] * 48}}
+    raw = {
+        **load_model("phi-3-mini-4k").raw,
+        "max_position_embeddings": 131072,
+        "sliding_window": None,
+        "original_max_position_embeddings": 4096,
+        "rope_scaling": {"type": "longrope", "short_factor": [1.0] * 48, "long_factor": [1.0] * 48},
+    }
     folder = write(tmp_path, raw)
     assert plan(folder, "h200").max_model_len == 4096
     assert plan(folder, "h200", max_model_len=131072).fits

@@ -34,15 +34,16 @@ def test_over_nodes_the_pipeline_parallel_size_is_their_number():
 def test_gpus_that_do_not_divide_the_model_become_pipeline_stages():
     """71 heads of Falcon 7B on 2 GPUs, and 64 heads of Llama 70B on 3."""
     assert split("falcon-7b", "t4", gpus_per_node=2) == (1, 2, 1, True)
-    assert split("llama-3.1-70b", "h200", gpus_per_node=3, max_model_len=8192, dtype="bfloat16",
-                 gpu_memory_utilization=0.9)[:2] in ((1, 3), (1, 1))
+    assert split(
+        "llama-3.1-70b", "h200", gpus_per_node=3, max_model_len=8192, dtype="bfloat16", gpu_memory_utilization=0.9
+    )[:2] in ((1, 3), (1, 1))
 
 
 def test_without_hardware_the_reason_names_the_heads_not_nodes_that_are_not_there():
     found = plan("falcon-7b", "t4", max_model_len=2048)
     assert (found.tensor_parallel_size, found.nodes) == (1, 1)
     said = " ".join(found.reasons)
-    assert "71 attention heads" in said and "over nodes" not in said     # Falcon 7B's config.json: 71 heads
+    assert "71 attention heads" in said and "over nodes" not in said  # Falcon 7B's config.json: 71 heads
 
 
 def test_405b_in_bf16_does_not_fit_on_eight_h100_and_the_plan_says_what_would():
@@ -59,22 +60,47 @@ def test_a_request_that_is_too_long_is_answered_with_the_length_that_fits():
     assert not plan("llama-3.3-70b", "h100-nvl", gpus_per_node=2, max_model_len=length + 64).fits
 
 
-@pytest.mark.parametrize(("layers", "stages", "sizes"), [
-    (126, 4, [31, 32, 32, 31]), (32, 5, [6, 6, 7, 7, 6]), (80, 2, [40, 40]), (61, 8, [7, 7, 8, 8, 8, 8, 8, 7]),
-    (7, 3, [2, 3, 2])])
+@pytest.mark.parametrize(
+    ("layers", "stages", "sizes"),
+    [
+        (126, 4, [31, 32, 32, 31]),
+        (32, 5, [6, 6, 7, 7, 6]),
+        (80, 2, [40, 40]),
+        (61, 8, [7, 7, 8, 8, 8, 8, 8, 7]),
+        (7, 3, [2, 3, 2]),
+    ],
+)
 def test_uneven_layers_go_where_vllm_puts_them(layers, stages, sizes):
     """vllm/distributed/utils.py get_pp_indices: the rest to the stages before the last, counted from the end."""
     assert [len(r) for r in partition_layers(layers, stages)] == sizes
 
 
-@pytest.mark.parametrize("kwargs", [
-    {"tensor_parallel_size": 3}, {"tensor_parallel_size": 0}, {"tensor_parallel_size": -2},
-    {"pipeline_parallel_size": 33}, {"gpus_per_node": 0}, {"nodes": -1}, {"max_model_len": 0},
-    {"max_model_len": 131073},
-    {"gpu_memory_utilization": 0}, {"gpu_memory_utilization": 1.2}, {"gpu_memory_utilization": -0.5},
-    {"max_num_batched_tokens": -1}, {"max_num_seqs": 0}, {"max_num_seqs": 512, "max_num_batched_tokens": 256},
-    {"dtype": "int3"}, {"kv_cache_dtype": "fp3"}, {"quantization": "fp7"}, {"vllm_version": "0.1.0"},
-    {"usage": "other"}, {"network": "string"}, {"tensor_parallel_size": 8, "gpus_per_node": 4, "nodes": 1}])
+@pytest.mark.parametrize(
+    "kwargs",
+    [
+        {"tensor_parallel_size": 3},
+        {"tensor_parallel_size": 0},
+        {"tensor_parallel_size": -2},
+        {"pipeline_parallel_size": 33},
+        {"gpus_per_node": 0},
+        {"nodes": -1},
+        {"max_model_len": 0},
+        {"max_model_len": 131073},
+        {"gpu_memory_utilization": 0},
+        {"gpu_memory_utilization": 1.2},
+        {"gpu_memory_utilization": -0.5},
+        {"max_num_batched_tokens": -1},
+        {"max_num_seqs": 0},
+        {"max_num_seqs": 512, "max_num_batched_tokens": 256},
+        {"dtype": "int3"},
+        {"kv_cache_dtype": "fp3"},
+        {"quantization": "fp7"},
+        {"vllm_version": "0.1.0"},
+        {"usage": "other"},
+        {"network": "string"},
+        {"tensor_parallel_size": 8, "gpus_per_node": 4, "nodes": 1},
+    ],
+)
 def test_wrong_numbers_are_refused_with_a_remedy(kwargs):
     with pytest.raises(BadInput) as caught:
         plan("llama-3.1-8b", "h100", **kwargs)
@@ -83,6 +109,7 @@ def test_wrong_numbers_are_refused_with_a_remedy(kwargs):
 
 def test_the_defaults_are_those_of_each_usage_and_version():
     """vllm/engine/arg_utils.py get_batch_defaults of both tags."""
+
     def tokens(gpu, **kwargs):
         return plan("llama-3.2-1b", gpu, **kwargs).settings.max_num_batched_tokens
 
@@ -92,10 +119,23 @@ def test_the_defaults_are_those_of_each_usage_and_version():
 
 
 def test_the_command_says_what_vllm_serve_would_not_take_by_itself():
-    p = plan("llama-3.1-70b", "h200", tensor_parallel_size=4, kv_cache_dtype="fp8", max_model_len=32768,
-             gpu_memory_utilization=0.9, usage="llm")
-    for part in ("meta-llama/Llama-3.1-70B", "--tensor-parallel-size 4", "--kv-cache-dtype fp8",
-                 "--max-model-len 32768", "--gpu-memory-utilization 0.9", "--max-num-batched-tokens 16384"):
+    p = plan(
+        "llama-3.1-70b",
+        "h200",
+        tensor_parallel_size=4,
+        kv_cache_dtype="fp8",
+        max_model_len=32768,
+        gpu_memory_utilization=0.9,
+        usage="llm",
+    )
+    for part in (
+        "meta-llama/Llama-3.1-70B",
+        "--tensor-parallel-size 4",
+        "--kv-cache-dtype fp8",
+        "--max-model-len 32768",
+        "--gpu-memory-utilization 0.9",
+        "--max-num-batched-tokens 16384",
+    ):
         assert part in p.command
     assert "--max-num-batched-tokens" not in plan("llama-3.1-8b", "h200").command
     assert "--nnodes 2" in plan("llama-3.1-405b", "h100", gpus_per_node=8, nodes=2).command
@@ -119,8 +159,10 @@ def test_kv_heads_are_copied_where_tensor_parallel_is_wider():
     assert any("times" in a for a in wide.advice)
 
 
-@pytest.mark.parametrize(("gpus", "nodes", "inside_ray", "name"), [
-    (1, 1, False, "uni"), (4, 1, False, "mp"), (4, 1, True, "ray"), (16, 2, False, "mp")])
+@pytest.mark.parametrize(
+    ("gpus", "nodes", "inside_ray", "name"),
+    [(1, 1, False, "uni"), (4, 1, False, "mp"), (4, 1, True, "ray"), (16, 2, False, "mp")],
+)
 def test_who_starts_the_workers(gpus, nodes, inside_ray, name):
     """vllm/config/parallel.py, 0.25.1."""
     assert executor(gpus, nodes, inside_ray=inside_ray)[0] == name

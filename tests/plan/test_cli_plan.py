@@ -10,28 +10,54 @@ import pytest
 
 from workshop.plan.catalog import load_model
 
-KEYS = {"model", "gpu", "tensor_parallel_size", "pipeline_parallel_size", "nodes", "gpus", "fits",
-        "weights_gib_per_gpu", "overhead_gib_per_gpu", "available_kv_gib_per_gpu",
-        "kv_bytes_per_token", "kv_cache_tokens", "max_concurrency",
-        "single_stream_tokens_per_s", "command", "reasons", "advice"}
+KEYS = {
+    "model",
+    "gpu",
+    "tensor_parallel_size",
+    "pipeline_parallel_size",
+    "nodes",
+    "gpus",
+    "fits",
+    "weights_gib_per_gpu",
+    "overhead_gib_per_gpu",
+    "available_kv_gib_per_gpu",
+    "kv_bytes_per_token",
+    "kv_cache_tokens",
+    "max_concurrency",
+    "single_stream_tokens_per_s",
+    "command",
+    "reasons",
+    "advice",
+}
 
 
 def workshop(*args: str) -> subprocess.CompletedProcess:
-    return subprocess.run([sys.executable, "-c", "from workshop.cli import main; main()", "plan", *args],
-                          capture_output=True, text=True, timeout=60)
+    return subprocess.run(
+        [sys.executable, "-c", "from workshop.cli import main; main()", "plan", *args],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
 
 
 def test_json_has_the_promised_keys_and_types(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(dict(load_model("llama-3.1-70b").raw)))
-    done = workshop(str(tmp_path), "--gpu", "h200", "--tensor-parallel-size", "4", "--max-model-len",
-                    "131072", "--json")
+    done = workshop(
+        str(tmp_path), "--gpu", "h200", "--tensor-parallel-size", "4", "--max-model-len", "131072", "--json"
+    )
     data = json.loads(done.stdout)
     assert done.returncode == 0 and data.keys() >= KEYS
-    for key in ("tensor_parallel_size", "pipeline_parallel_size", "nodes", "gpus", "kv_bytes_per_token",
-                "kv_cache_tokens"):
+    for key in (
+        "tensor_parallel_size",
+        "pipeline_parallel_size",
+        "nodes",
+        "gpus",
+        "kv_bytes_per_token",
+        "kv_cache_tokens",
+    ):
         assert isinstance(data[key], int) and not isinstance(data[key], bool)
     assert data["fits"] is True and isinstance(data["command"], str)
-    assert data["kv_cache_tokens"] == pytest.approx(1_229_264, rel=0.01)      # the recorded run of this model
+    assert data["kv_cache_tokens"] == pytest.approx(1_229_264, rel=0.01)  # the recorded run of this model
 
 
 def test_a_model_that_does_not_fit_exits_with_1():
@@ -41,13 +67,19 @@ def test_a_model_that_does_not_fit_exits_with_1():
     assert (data["fits"], data["kv_cache_tokens"], data["max_concurrency"]) == (False, 0, 0) and data["advice"]
 
 
-@pytest.mark.parametrize(("args", "said"), [
-    (["llama-3.1-8", "--gpu", "h100"], "llama-3.1-8b"), (["llama-3.1-8b", "--gpu", "h101"], "h100"),
-    (["llama-3.1-8b"], "--gpu"), (["--gpu", "h100"], "MODEL"),
-    (["llama-3.1-8b", "--gpu", "h100", "--tensor-parallel-size", "3"], "32 attention heads"),
-    (["llama-3.1-8b", "--gpu", "h100", "--max-model-len", "1M"], "131072"),
-    (["llama-3.1-8b", "--gpu", "h100", "--max-model-len", "many"], "whole number"),
-    (["llama-3.1-8b", "--gpu", "h100", "--vllm-version", "9.9"], "0.25.1")])
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (["llama-3.1-8", "--gpu", "h100"], "llama-3.1-8b"),
+        (["llama-3.1-8b", "--gpu", "h101"], "h100"),
+        (["llama-3.1-8b"], "--gpu"),
+        (["--gpu", "h100"], "MODEL"),
+        (["llama-3.1-8b", "--gpu", "h100", "--tensor-parallel-size", "3"], "32 attention heads"),
+        (["llama-3.1-8b", "--gpu", "h100", "--max-model-len", "1M"], "131072"),
+        (["llama-3.1-8b", "--gpu", "h100", "--max-model-len", "many"], "whole number"),
+        (["llama-3.1-8b", "--gpu", "h100", "--vllm-version", "9.9"], "0.25.1"),
+    ],
+)
 def test_wrong_use_exits_with_2_and_one_sentence(args, said):
     done = workshop(*args)
     assert done.returncode == 2 and said in done.stderr and "Traceback" not in done.stderr
@@ -66,9 +98,11 @@ def test_the_lists_name_models_and_gpus():
 
 
 def test_planning_imports_no_more_than_the_standard_library():
-    code = ("import sys; before = set(sys.modules); from workshop.plan import parallelism, rules, calculators, memory;"
-            "from workshop.plan.parallelism import plan; plan('llama-3.1-8b', 'h100');"
-            "extra = {m.split('.')[0] for m in set(sys.modules) - before} - set(sys.stdlib_module_names);"
-            "print(sorted(extra))")
+    code = (
+        "import sys; before = set(sys.modules); from workshop.plan import parallelism, rules, calculators, memory;"
+        "from workshop.plan.parallelism import plan; plan('llama-3.1-8b', 'h100');"
+        "extra = {m.split('.')[0] for m in set(sys.modules) - before} - set(sys.stdlib_module_names);"
+        "print(sorted(extra))"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.stdout.strip() == "['workshop']", done.stderr

@@ -18,21 +18,39 @@ DOCS = Path(__file__).parents[2] / "docs"
 
 
 def test_the_page_is_what_the_catalogue_makes():
-    assert (DOCS / "models.md").read_text(encoding="utf-8") == models_page.page(), \
+    assert (DOCS / "models.md").read_text(encoding="utf-8") == models_page.page(), (
         "run: workshop models --markdown > docs/models.md"
+    )
 
 
 def test_every_catalogued_model_has_a_row_and_every_family_of_the_course_a_model():
     rows = hardware.table()
     assert sorted(r.model for r in rows) == sorted(list_models())
-    assert {r.family for r in rows} >= {"Jamba", "Llama", "MiniCPM", "MiniCPM3", "Mistral", "Mixtral", "Yi", "DeepSeek",
-                                        "Falcon", "Qwen"}
+    assert {r.family for r in rows} >= {
+        "Jamba",
+        "Llama",
+        "MiniCPM",
+        "MiniCPM3",
+        "Mistral",
+        "Mixtral",
+        "Yi",
+        "DeepSeek",
+        "Falcon",
+        "Qwen",
+    }
 
 
-@pytest.mark.parametrize(("model", "gpu", "gpus"), [
-    # weights in GiB / what a GPU may use (0.92 of it): 15.0 / 13.6, 15.0 / 20.3, 131.4 / 72.9, 756.0 / 128.6
-    ("llama-3.1-8b", "t4", 2), ("llama-3.1-8b", "a10g", 1), ("llama-3.1-70b", "h100", 2), ("llama-3.1-405b", "h200", 8),
-    ("llama-3.1-405b", "h100", 16)])
+@pytest.mark.parametrize(
+    ("model", "gpu", "gpus"),
+    [
+        # weights in GiB / what a GPU may use (0.92 of it): 15.0 / 13.6, 15.0 / 20.3, 131.4 / 72.9, 756.0 / 128.6
+        ("llama-3.1-8b", "t4", 2),
+        ("llama-3.1-8b", "a10g", 1),
+        ("llama-3.1-70b", "h100", 2),
+        ("llama-3.1-405b", "h200", 8),
+        ("llama-3.1-405b", "h100", 16),
+    ],
+)
 def test_the_fewest_gpus_follow_from_the_weights(model, gpu, gpus):
     place = hardware.smallest(model, gpu)
     assert place.gpus == gpus and place.plan.fits
@@ -55,9 +73,14 @@ def test_jamba_keeps_a_cache_in_four_of_its_32_layers():
     assert "28 of 32 layers Mamba" in hardware.architecture(load_model("jamba-v0.1"))
 
 
-@pytest.mark.parametrize(("model", "gpu", "says"), [
-    ("gemma-2-9b", "t4", "float16"), ("gpt-oss-20b", "t4", "compute capability 7.5"),
-    ("llama-3.1-405b", "t4", "More than 16")])
+@pytest.mark.parametrize(
+    ("model", "gpu", "says"),
+    [
+        ("gemma-2-9b", "t4", "float16"),
+        ("gpt-oss-20b", "t4", "compute capability 7.5"),
+        ("llama-3.1-405b", "t4", "More than 16"),
+    ],
+)
 def test_where_it_does_not_run_the_row_says_why(model, gpu, says):
     place = hardware.smallest(model, gpu)
     assert place.gpus == 0 and says in place.reason

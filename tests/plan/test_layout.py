@@ -15,8 +15,16 @@ def test_one_kind_of_layer_is_one_group():
     assert len(lay.groups) == 1 and lay.groups[0].blocks_per_request == 8192
 
 
-@pytest.mark.parametrize(("name", "groups", "size"), [
-    ("gemma-2-9b", 2, 21), ("gemma-3-12b", 6, 8), ("gpt-oss-20b", 2, 12), ("gemma-3-27b", 7, 10), ("jamba-v0.1", 8, 4)])
+@pytest.mark.parametrize(
+    ("name", "groups", "size"),
+    [
+        ("gemma-2-9b", 2, 21),
+        ("gemma-3-12b", 6, 8),
+        ("gpt-oss-20b", 2, 12),
+        ("gemma-3-27b", 7, 10),
+        ("jamba-v0.1", 8, 4),
+    ],
+)
 def test_hybrid_models_are_cut_into_groups_of_equal_size(name, groups, size):
     """v1/core/kv_cache_utils.py _get_kv_cache_groups_uniform_page_size: the rarest kind decides the size."""
     lay = layout(load_model(name), 1, "auto", 8192, 16384)

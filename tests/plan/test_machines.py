@@ -31,12 +31,12 @@ def fitting(model: str, **settings) -> set[str]:
 
 def test_70b_fits_two_gpus_of_94_gb_and_no_t4s():
     names = fitting("llama-3.3-70b", max_model_len=32768)
-    assert "Standard_NC80adis_H100_v5" in names            # 141 GB of weights in 2 × 93 GiB
-    assert not names & {"g4dn.12xlarge", "Standard_NC64as_T4_v3"}      # 4 × 16 GB
+    assert "Standard_NC80adis_H100_v5" in names  # 141 GB of weights in 2 × 93 GiB
+    assert not names & {"g4dn.12xlarge", "Standard_NC64as_T4_v3"}  # 4 × 16 GB
 
 
 def test_405b_in_16_bit_fits_eight_h200_alone():
-    assert fitting("llama-3.1-405b", max_model_len=16384) == {"p5en.48xlarge"}     # 812 GB; 8 × 80 GB are 640
+    assert fitting("llama-3.1-405b", max_model_len=16384) == {"p5en.48xlarge"}  # 812 GB; 8 × 80 GB are 640
 
 
 def test_what_does_not_fit_says_what_would_and_comes_last():
@@ -53,7 +53,7 @@ def test_a_gpu_that_cannot_run_the_weights_is_named_not_counted():
 
 def test_disks_are_counted_in_the_vendors_unit():
     assert "141.1 GB" in machines.disk_problem("llama-3.3-70b", 120)
-    assert machines.disk_problem("llama-3.3-70b", 142)          # no room is left beside them
+    assert machines.disk_problem("llama-3.3-70b", 142)  # no room is left beside them
     assert machines.disk_problem("llama-3.3-70b", 150) == ""
 
 

@@ -52,8 +52,9 @@ def test_the_explorers_verdict_and_traffic_are_the_plans(gpu):
             with pytest.raises(BadInput):
                 explorer.layout(explorer.Choice(model, gpu, tp=1, pp=1))
             continue
-        drawn = explorer.layout(explorer.Choice(
-            model, gpu, p.nodes, p.gpus_per_node, p.tensor_parallel_size, p.pipeline_parallel_size))
+        drawn = explorer.layout(
+            explorer.Choice(model, gpu, p.nodes, p.gpus_per_node, p.tensor_parallel_size, p.pipeline_parallel_size)
+        )
         assert (drawn.state == "fits") == p.fits, (model, gpu)
         assert list(drawn.messages) == p.communication and list(drawn.ranks) == p.ranks
 
@@ -98,12 +99,20 @@ def test_what_is_advised_can_be_done_on_that_gpu(gpu):
     for rule in (advise.kv_fp8, advise.weights_fp8, advise.utilization, advise.small_batch, advise.eager):
         for change in rule(d):
             s = change.after.settings
-            again = plan("llama-3.1-8b", gpu, max_model_len=2048, quantization=change.after.quantization,
-                         tensor_parallel_size=1, kv_cache_dtype=s.kv_cache_dtype, enforce_eager=s.enforce_eager,
-                         gpu_memory_utilization=s.gpu_memory_utilization, max_num_seqs=s.max_num_seqs,
-                         max_num_batched_tokens=s.max_num_batched_tokens)
+            again = plan(
+                "llama-3.1-8b",
+                gpu,
+                max_model_len=2048,
+                quantization=change.after.quantization,
+                tensor_parallel_size=1,
+                kv_cache_dtype=s.kv_cache_dtype,
+                enforce_eager=s.enforce_eager,
+                gpu_memory_utilization=s.gpu_memory_utilization,
+                max_num_seqs=s.max_num_seqs,
+                max_num_batched_tokens=s.max_num_batched_tokens,
+            )
             assert fit(again.deployment).capacity == fit(change.after).capacity, rule.__name__
-    assert (gpu == "t4") == (not list(advise.kv_fp8(d)))     # attention on a T4 reads no FP8
+    assert (gpu == "t4") == (not list(advise.kv_fp8(d)))  # attention on a T4 reads no FP8
 
 
 def test_a_t4_gets_half_precision_from_the_sliders_too():

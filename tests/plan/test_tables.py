@@ -18,7 +18,8 @@ def test_the_table_of_weights():
     assert rules.weights_table() == {
         "8B": {"Float16": "16 GB", "Float8": "8 GB", "INT4": "4 GB"},
         "70B": {"Float16": "140 GB", "Float8": "70 GB", "INT4": "35 GB"},
-        "405B": {"Float16": "810 GB", "Float8": "405 GB", "INT4": "203 GB"}}
+        "405B": {"Float16": "810 GB", "Float8": "405 GB", "INT4": "203 GB"},
+    }
 
 
 def test_the_table_of_kv_caches_and_h100s():
@@ -42,9 +43,17 @@ def test_impossible_numbers_are_refused(billions, bits):
         rules.rule_of_thumb_gb(billions, bits)
 
 
-@pytest.mark.parametrize(("name", "kib"), [
-    ("llama-3.1-8b", 128), ("llama-3.1-70b", 320), ("llama-3.1-405b", 504),     # 2 · layers · KV heads · 128 · 2 bytes
-    ("llama-2-7b", 512), ("falcon-7b", 8), ("gpt2", 36)])
+@pytest.mark.parametrize(
+    ("name", "kib"),
+    [
+        ("llama-3.1-8b", 128),
+        ("llama-3.1-70b", 320),
+        ("llama-3.1-405b", 504),  # 2 · layers · KV heads · 128 · 2 bytes
+        ("llama-2-7b", 512),
+        ("falcon-7b", 8),
+        ("gpt2", 36),
+    ],
+)
 def test_kv_bytes_per_token_of_known_models(name, kib):
     assert kv_cache_bytes_per_token(load_model(name)) == kib * 1024
 
@@ -59,7 +68,7 @@ def test_jamba_keeps_kv_in_4_of_32_layers():
 
 def test_the_calculators_disagree_where_expected():
     rows = {e.calculator: e for e in calculators.compare(("llama-3-8b",), context=8192)["llama-3-8b"]}
-    assert rows["gpu_poor"].kv_cache_gib == pytest.approx(4 * rows["workshop plan"].kv_cache_gib)     # no GQA: 32 of 8
+    assert rows["gpu_poor"].kv_cache_gib == pytest.approx(4 * rows["workshop plan"].kv_cache_gib)  # no GQA: 32 of 8
     assert rows["LLM Model VRAM Calculator"].kv_cache_gib == pytest.approx(rows["workshop plan"].kv_cache_gib)
     assert rows["HF model-memory-usage"].total_gib == pytest.approx(1.2 * 14.9575, rel=1e-3)
     assert rows["LLM Explorer"].kv_cache_gib is None

@@ -32,24 +32,35 @@ def state_of(models: dict) -> dict:
         if isinstance(value, w.Widget):
             return f"IPY_MODEL_{value.model_id}"
         return [flat(each) for each in value] if isinstance(value, list | tuple) else value
-    return {key: {"model_name": one._model_name, "state": {name: flat(getattr(one, name)) for name in one.keys}}
-            for key, one in models.items()}
+
+    return {
+        key: {"model_name": one._model_name, "state": {name: flat(getattr(one, name)) for name in one.keys}}
+        for key, one in models.items()
+    }
 
 
 def test_controls_become_inputs_with_their_labels_and_values(site_modules):
     import ipywidgets as w
 
-    box = w.VBox([
-        w.HTML("<b>picture</b>"), w.IntSlider(7, min=1, max=9, description="GPUs"),
-        w.FloatSlider(0.925, min=0, max=1, description="utilization", readout_format=".2f"),
-        w.SelectionSlider(options=[("4k", 4096), ("128k", 131072)], value=131072, description="context"),
-        w.Dropdown(options=["h100", "a<100"], value="a<100", description="GPU"),
-        w.ToggleButtons(options=["raw", "processed"], value="processed"), w.Button(description="Sample"),
-        w.Textarea("two\nlines", description="prompt"), w.BoundedIntText(16, max=99, description="max_tokens"),
-        w.Checkbox(True, description="ticked"), w.Play(max=5),
-        w.FloatProgress(0.4, max=1.0, description="done"), w.Label("words"),
-        w.HBox([w.HTML("hidden")], layout=w.Layout(display="none")),
-        w.Tab([w.HTML("one"), w.HTML("two")], titles=["First", "Second"], selected_index=1)])
+    box = w.VBox(
+        [
+            w.HTML("<b>picture</b>"),
+            w.IntSlider(7, min=1, max=9, description="GPUs"),
+            w.FloatSlider(0.925, min=0, max=1, description="utilization", readout_format=".2f"),
+            w.SelectionSlider(options=[("4k", 4096), ("128k", 131072)], value=131072, description="context"),
+            w.Dropdown(options=["h100", "a<100"], value="a<100", description="GPU"),
+            w.ToggleButtons(options=["raw", "processed"], value="processed"),
+            w.Button(description="Sample"),
+            w.Textarea("two\nlines", description="prompt"),
+            w.BoundedIntText(16, max=99, description="max_tokens"),
+            w.Checkbox(True, description="ticked"),
+            w.Play(max=5),
+            w.FloatProgress(0.4, max=1.0, description="done"),
+            w.Label("words"),
+            w.HBox([w.HTML("hidden")], layout=w.Layout(display="none")),
+            w.Tab([w.HTML("one"), w.HTML("two")], titles=["First", "Second"], selected_index=1),
+        ]
+    )
     models, queue = {}, [box]
     while queue:
         one = queue.pop()
@@ -113,7 +124,8 @@ def test_every_notebook_becomes_a_page_with_its_neighbours(tmp_path):
     assert done.returncode == 0, done.stderr
     names = sorted(path.stem for path in (ROOT / "notebooks").glob("*.ipynb"))
     assert sorted(path.stem for path in tmp_path.glob("*.html")) == sorted(
-        [*names, "index", *(path.stem for path in (ROOT / "docs").glob("*.md"))])
+        [*names, "index", *(path.stem for path in (ROOT / "docs").glob("*.md"))]
+    )
     for path in tmp_path.glob("*.html"):
         text = path.read_text()
         assert ".ipynb" not in " ".join(re.findall(r'href="([^"]*)"', text)), "links lead to pages"

@@ -10,7 +10,7 @@ import deck
 import pytest
 
 pytestmark = pytest.mark.browser
-LEGIBLE_PX = 16       # of a slide of 1280 × 720; body text has 29
+LEGIBLE_PX = 16  # of a slide of 1280 × 720; body text has 29
 
 # Every run of text of the slide that is shown: its box, its size on the slide, and what it belongs to.
 MEASURE = """() => {
@@ -54,10 +54,12 @@ def measured(page) -> list[dict]:
     found = []
     for slide in deck.slides():
         page.evaluate(f"location.hash = '#{slide.number}'")
-        page.wait_for_function("number => document.querySelector('.bespoke-marp-active "
-                               "section')?.dataset.marpitPagination == number "
-                               "|| document.querySelector('.bespoke-marp-active section')?.id == String(number)",
-                               arg=slide.number)
+        page.wait_for_function(
+            "number => document.querySelector('.bespoke-marp-active "
+            "section')?.dataset.marpitPagination == number "
+            "|| document.querySelector('.bespoke-marp-active section')?.id == String(number)",
+            arg=slide.number,
+        )
         found.append({**page.evaluate(MEASURE), "title": f"{slide.number} {slide.title}"})
     return found
 
@@ -80,10 +82,16 @@ def test_nothing_is_fetched(page, measured, built):
     assert build.external((built / "workshop.html").read_text(encoding="utf-8")) == []
 
 
-@pytest.mark.parametrize("page_text", [
-    '<img src="https://example.org/a.png">', '<link href="//example.org/a.css">',
-    "<style>a{background:url(http://example.org/a)}</style>",
-    '<img src="../figures/a.svg">', "<style>@import 'https://example.org/a.css';</style>"])
+@pytest.mark.parametrize(
+    "page_text",
+    [
+        '<img src="https://example.org/a.png">',
+        '<link href="//example.org/a.css">',
+        "<style>a{background:url(http://example.org/a)}</style>",
+        '<img src="../figures/a.svg">',
+        "<style>@import 'https://example.org/a.css';</style>",
+    ],
+)
 def test_a_page_that_fetches_is_found_out(page_text):
     assert build.external(page_text)
     assert not build.external('<a href="https://example.org">a link</a><img src="data:image/png;base64,AA">')
@@ -105,8 +113,8 @@ def test_no_text_leaves_its_slide(measured):
 def test_no_text_lies_on_other_text(measured):
     for slide in measured:
         for n, one in enumerate(slide["texts"]):
-            for other in slide["texts"][n + 1:]:
-                flowing = one["group"] == other["group"] != "figure"       # the browser sets these lines itself
+            for other in slide["texts"][n + 1 :]:
+                flowing = one["group"] == other["group"] != "figure"  # the browser sets these lines itself
                 if flowing or one["turned"] or other["turned"] or one["text"] == other["text"]:
                     continue
                 assert overlap(one, other) < 12, f"{slide['title']}: {one['text']!r} lies on {other['text']!r}"
@@ -117,8 +125,9 @@ def test_no_box_lies_on_the_source_or_on_where(measured):
         low = [box for box in slide["boxes"] if box["name"].split(".")[1] in ("source", "where")]
         for box in slide["boxes"]:
             for other in low:
-                assert box is other or overlap(box,
-                                               other) == 0, f"{slide['title']}: {box['name']} lies on {other['name']}"
+                assert box is other or overlap(box, other) == 0, (
+                    f"{slide['title']}: {box['name']} lies on {other['name']}"
+                )
 
 
 def test_no_line_of_code_is_broken(measured):
@@ -140,8 +149,8 @@ def test_every_picture_says_in_words_what_it_shows(measured):
 def test_the_pdf_has_a_page_for_every_slide(built):
     data = (built / "workshop.pdf").read_bytes()
     objects = [data]
-    for found in re.finditer(rb"/ObjStm.{0,200}?stream\r?\n", data, re.DOTALL):       # pages are listed in such streams
-        objects.append(zlib.decompressobj().decompress(data[found.end():]))
+    for found in re.finditer(rb"/ObjStm.{0,200}?stream\r?\n", data, re.DOTALL):  # pages are listed in such streams
+        objects.append(zlib.decompressobj().decompress(data[found.end() :]))
     assert len(re.findall(rb"/Type\s*/Page\b", b"".join(objects))) == len(deck.slides())
 
 

@@ -18,14 +18,18 @@ from workshop.learn.exercises import all_exercises
 SLIDES = deck.slides()
 # Numbers that are typed in the deck, as nothing computes them: the phrase, and where it is from.
 GIVEN = {
-    r"Llama 3\.[123]": "a model's name", r"vLLM 0\.32": "the version whose source was read",
+    r"Llama 3\.[123]": "a model's name",
+    r"vLLM 0\.32": "the version whose source was read",
     r"arXiv [\d.]+|(?:PagedAttention|FlashAttention|Megatron-LM) \d{4}\.\d{5}": "a paper",
     r"(?:July|December|since|February) 20\d\d": "Meta's announcements; the published slides",
     r"17 December 2024": "the published slides",
     r"2026-11-2[01]": "workshop/data/runs, workshop/data/tuning",
     r"[Nn]otebook \d|[Ss]tep \d|[Pp]art \d": "a place in the course",
-    r"10⁹|2³⁰": "what giga and gibi mean", r"in 16 bits": "the dtype of embeddings", r"× 2 directions": "to and fro",
-    r"18 links of 25": "NVIDIA's H100 datasheet", r"prompt of 8,192 tokens": "the example of notebook 2",
+    r"10⁹|2³⁰": "what giga and gibi mean",
+    r"in 16 bits": "the dtype of embeddings",
+    r"× 2 directions": "to and fro",
+    r"18 links of 25": "NVIDIA's H100 datasheet",
+    r"prompt of 8,192 tokens": "the example of notebook 2",
     r"2 × 8 H100|4 × H[12]00|16 × H100": "the cluster of an example or of a run",
     r"a factor of 2 either": "workshop/plan/communication.py",
     r"a prompt of 32|prompts of 256 tokens, 128 new|for 256 together": "how the runs were made: workshop/data/runs",
@@ -35,19 +39,29 @@ GIVEN = {
     r"And 0|from -2 to 2|At 0|[Bb]elow 1|above 1|0 to 0\.3|0\.7": "a parameter's values",
     r"At 2|at 0\.5|≥ 0|-1 asks|up to 1|Temperature 0": "a parameter's values",
     r"None, 0, 3|0: the generated|3: the three best|3,\s+0\.5: who": "a parameter's values",
-    r"2,000 samples in 22 settings": "docs/sampling.md", r'"20"|"49"': "tokens of the published example",
-    r"2 to the mean": "a formula", r"2 CPU cores": "where it was recorded",
+    r"2,000 samples in 22 settings": "docs/sampling.md",
+    r'"20"|"49"': "tokens of the published example",
+    r"2 to the mean": "a formula",
+    r"2 CPU cores": "where it was recorded",
     r"3, 4 and 5 equal": "the exercise's counts",
-    r"signal 9": "a signal", r'"compile_sizes": \[1\]': "the flag in slurm/70b.sbatch",
+    r"signal 9": "a signal",
+    r'"compile_sizes": \[1\]': "the flag in slurm/70b.sbatch",
 }
 NUMBER = re.compile(r"(?<![\w.,/-])[-−]?\d[\d.,-]*(?![\w/])")
 
 
 def words_of(source: str) -> str:
     """What is typed in a slide as words: without code, placeholders, attributes and addresses."""
-    for pattern in (r"```.*?```", r"\{\{.*?\}\}", r"`[^`]*`", r"<code>.*?</code>", r"<!-- [\d.]+ min\.",
-                    r"<!--\s*_?\w+:.*?-->", r"<[^>]+>",
-                    r"[\w.]+/[\w./-]+"):
+    for pattern in (
+        r"```.*?```",
+        r"\{\{.*?\}\}",
+        r"`[^`]*`",
+        r"<code>.*?</code>",
+        r"<!-- [\d.]+ min\.",
+        r"<!--\s*_?\w+:.*?-->",
+        r"<[^>]+>",
+        r"[\w.]+/[\w./-]+",
+    ):
         source = re.sub(pattern, " ", source, flags=re.DOTALL)
     return re.sub(r"^\s*\d\. ", " ", source, flags=re.MULTILINE)
 
@@ -55,8 +69,11 @@ def words_of(source: str) -> str:
 def test_the_minutes_of_the_notes_add_up_to_three_hours():
     by_part = {part: sum(s.minutes for s in SLIDES if s.part == part) for part in dict.fromkeys(s.part for s in SLIDES)}
     total = sum(by_part.values())
-    print("\n".join(f"{part:14} {minutes:6g} min" for part, minutes in by_part.items()), f"{'sum':14} {total:6g} min",
-          sep="\n")
+    print(
+        "\n".join(f"{part:14} {minutes:6g} min" for part, minutes in by_part.items()),
+        f"{'sum':14} {total:6g} min",
+        sep="\n",
+    )
     assert total == 180
 
 
@@ -84,18 +101,54 @@ def test_more_than_a_third_of_the_time_is_for_exercises():
     assert sum(s.minutes for s in SLIDES if s.wheres) >= 180 / 3
 
 
-@pytest.mark.parametrize("topic", [
-    "By the end you can", "Agenda", "Llama", "Training and inference", "Will 405B fit", "Precision", "KV cache",
-    "H100s for both",
-    "NVLink", "PagedAttention", "FlashAttention", "figure kinds", "figure megatron", "figure bubble",
-    "--tensor-parallel-size",
-    "exception", "--headless", "Ray", "Latency and throughput", "tokens/s", "Offline and online", "endpoint", "sbatch",
-    "connect()",
-    "json.answer", "temperature", "top_k", "frequency_penalty", "max_tokens", "json.choice", "json.logprobs_none",
-    "json.logprobs_zero",
-    "json.logprobs_three", "json.prompt_logprobs", "json.slide_marked", "json.slide_prompt", "ThreadPoolExecutor",
-    "asyncio",
-    "LLM(", "workshop batch", "MixtralForCausalLM", "JambaForCausalLM", "MiniCPMForCausalLM"])
+@pytest.mark.parametrize(
+    "topic",
+    [
+        "By the end you can",
+        "Agenda",
+        "Llama",
+        "Training and inference",
+        "Will 405B fit",
+        "Precision",
+        "KV cache",
+        "H100s for both",
+        "NVLink",
+        "PagedAttention",
+        "FlashAttention",
+        "figure kinds",
+        "figure megatron",
+        "figure bubble",
+        "--tensor-parallel-size",
+        "exception",
+        "--headless",
+        "Ray",
+        "Latency and throughput",
+        "tokens/s",
+        "Offline and online",
+        "endpoint",
+        "sbatch",
+        "connect()",
+        "json.answer",
+        "temperature",
+        "top_k",
+        "frequency_penalty",
+        "max_tokens",
+        "json.choice",
+        "json.logprobs_none",
+        "json.logprobs_zero",
+        "json.logprobs_three",
+        "json.prompt_logprobs",
+        "json.slide_marked",
+        "json.slide_prompt",
+        "ThreadPoolExecutor",
+        "asyncio",
+        "LLM(",
+        "workshop batch",
+        "MixtralForCausalLM",
+        "JambaForCausalLM",
+        "MiniCPMForCausalLM",
+    ],
+)
 def test_the_deck_covers(topic):
     assert any(topic in slide.source for slide in SLIDES)
 
@@ -119,24 +172,48 @@ def test_no_placeholder_is_left_and_none_is_unknown():
 
 # What values() says, beside arithmetic that is written out here from each config.json and from the published tables.
 EXPECTED = {
-    "405b.weights_gb": "810", "8b.exact_gb": f"{8_030_261_248 * 2 / 1e9:.1f}",
+    "405b.weights_gb": "810",
+    "8b.exact_gb": f"{8_030_261_248 * 2 / 1e9:.1f}",
     "8b.exact_gib": f"{8_030_261_248 * 2 / 2**30:.1f}",
-    "70b.exact_gib": f"{70_553_706_496 * 2 / 2**30:.1f}", "table.8b.kv": "15.62", "table.70b.kv": "39.06",
+    "70b.exact_gib": f"{70_553_706_496 * 2 / 2**30:.1f}",
+    "table.8b.kv": "15.62",
+    "table.70b.kv": "39.06",
     "table.405b.kv": "123.05",
-    "table.8b.h100": "1", "table.70b.h100": "2.24", "table.405b.h100": "11.66", "70b.h100_least": "2",
+    "table.8b.h100": "1",
+    "table.70b.h100": "2.24",
+    "table.405b.h100": "11.66",
+    "70b.h100_least": "2",
     "70b.h100_long": "3",
-    "405b.h100_least": "11", "405b.h100_long": "12", "405b.kv_full": f"{2 * 126 * 8 * 128 * 2 * 131072 / 2**30:.2f}",
-    "gib.percent": "7%", "nvlink.both": f"{75 * 6 * 2}", "ib.gb_s": f"{400 / 8:g}", "nvlink.times_ib": "nine",
-    "405b.allreduce_count": f"{2 * 126}", "405b.allreduce_kib": f"{16384 * 2 / 1024:g}",
-    "405b.allreduce_mib": f"{2 * 126 * 16384 * 2 / 2**20:.1f}", "70b.single": "82", "405b.single": "31",
-    "70b.limit": f"{4 * 4.8e12 / (70_553_706_496 * 2):.0f}", "70b.tuned": "92",
+    "405b.h100_least": "11",
+    "405b.h100_long": "12",
+    "405b.kv_full": f"{2 * 126 * 8 * 128 * 2 * 131072 / 2**30:.2f}",
+    "gib.percent": "7%",
+    "nvlink.both": f"{75 * 6 * 2}",
+    "ib.gb_s": f"{400 / 8:g}",
+    "nvlink.times_ib": "nine",
+    "405b.allreduce_count": f"{2 * 126}",
+    "405b.allreduce_kib": f"{16384 * 2 / 1024:g}",
+    "405b.allreduce_mib": f"{2 * 126 * 16384 * 2 / 2**20:.1f}",
+    "70b.single": "82",
+    "405b.single": "31",
+    "70b.limit": f"{4 * 4.8e12 / (70_553_706_496 * 2):.0f}",
+    "70b.tuned": "92",
     "70b.small_kib": f"{8192 * 2 / 1024:g}",
-    "70b.tpot_ms": f"{1000 / 82.0:.1f}", "h200.more": f"{4.8 / 3.35:.1f}", "recon.tokens_said": "1,229,264",
-    "slide.20_p": f"{math.exp(-4.005917549133301):.1%}", "slide.49_p": f"{math.exp(-1.7559176683425903):.1%}",
-    "slide.san_p": f"{math.exp(-8.533774375915527):.2%}", "slide.question_p": f"{math.exp(-1.1587743759155273):.1%}",
-    "slide.san_rank": "284", "falcon.heads": "71", "mixtral.used": "two", "mixtral.experts": "8",
+    "70b.tpot_ms": f"{1000 / 82.0:.1f}",
+    "h200.more": f"{4.8 / 3.35:.1f}",
+    "recon.tokens_said": "1,229,264",
+    "slide.20_p": f"{math.exp(-4.005917549133301):.1%}",
+    "slide.49_p": f"{math.exp(-1.7559176683425903):.1%}",
+    "slide.san_p": f"{math.exp(-8.533774375915527):.2%}",
+    "slide.question_p": f"{math.exp(-1.1587743759155273):.1%}",
+    "slide.san_rank": "284",
+    "falcon.heads": "71",
+    "mixtral.used": "two",
+    "mixtral.experts": "8",
     "mistral.window": "4,096",
-    "jamba.attention": f"{32 // 8}", "minicpm.kv": f"{40 * 2 * 36 * 64 * 2 / 1024:.0f}", "fewest.context": "65,536",
+    "jamba.attention": f"{32 // 8}",
+    "minicpm.kv": f"{40 * 2 * 36 * 64 * 2 / 1024:.0f}",
+    "fewest.context": "65,536",
 }
 
 
@@ -175,7 +252,7 @@ def test_tensor_parallel_over_nodes_pays_on_a_fast_network_only():
 
 
 def test_the_bubble_is_the_one_of_the_formula():
-    idle = (parallel.STAGES - 1) / (parallel.REQUESTS + parallel.STAGES - 1)      # (p - 1) / (m + p - 1), GPipe
+    idle = (parallel.STAGES - 1) / (parallel.REQUESTS + parallel.STAGES - 1)  # (p - 1) / (m + p - 1), GPipe
     assert f"{idle:.0%}" in parallel.bubble().words
 
 
@@ -188,15 +265,16 @@ def test_continuous_batching_does_the_same_work_in_fewer_steps():
 
 def test_recorded_answers_name_their_server_and_command():
     said = recorded.answers()
-    assert said["command"].endswith("slides/record.py") and all(said[key] for key in ("vllm_version", "hardware",
-                                                                                      "date"))
+    assert said["command"].endswith("slides/record.py") and all(
+        said[key] for key in ("vllm_version", "hardware", "date")
+    )
 
 
 def test_recorded_logprobs_show_what_the_slide_says():
     found = {k: one["answer"]["choices"][0]["logprobs"] for k, one in recorded.answers()["logprobs"].items()}
     assert found["None"] is None
     assert [len(top) for top in found["0"]["top_logprobs"]] == [1, 1, 1]
-    assert found["0"]["tokens"] == found["3"]["tokens"]           # the same seed
+    assert found["0"]["tokens"] == found["3"]["tokens"]  # the same seed
     for token, top in zip(found["3"]["tokens"], found["3"]["top_logprobs"], strict=True):
         assert token in top and len(top) in (3, 4)
     assert 4 in map(len, found["3"]["top_logprobs"]), "the slide shows a token that was not among the three best"

@@ -71,15 +71,19 @@ class Cluster:
         self._start("login", "slurmctld", "-D", "-i")
         for node in NODES:
             self._start(node, "slurmd", "-D", "-N", node)
-        self.wait(lambda: self.run("login", "sinfo", "-h", "-o", "%T %D", check=False).strip() == "idle 2", 60,
-                  "the cluster did not come up", self._logs)
+        self.wait(
+            lambda: self.run("login", "sinfo", "-h", "-o", "%T %D", check=False).strip() == "idle 2",
+            60,
+            "the cluster did not come up",
+            self._logs,
+        )
 
     def down(self) -> None:
         """End everything that was started, by its own process ids and namespaces, and remove what was written."""
         for process in self._extra:
             process.terminate()
         for process in reversed(self._daemons.values()):
-            for pid in (_children(process.pid) or [process.pid]):    # unshare itself does not pass signals on
+            for pid in _children(process.pid) or [process.pid]:  # unshare itself does not pass signals on
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGTERM)
         for process in self._daemons.values():
@@ -90,7 +94,7 @@ class Cluster:
             os.kill(int((self.bed / "munge/munged.pid").read_text()), signal.SIGTERM)
         for host in HOSTS:
             pids = subprocess.run(["ip", "netns", "pids", self._netns(host)], capture_output=True, text=True).stdout
-            for pid in pids.split():     # everything in these network namespaces was started here
+            for pid in pids.split():  # everything in these network namespaces was started here
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(int(pid), signal.SIGKILL)
             subprocess.run(["ip", "netns", "del", self._netns(host)], capture_output=True)
@@ -104,6 +108,7 @@ class Cluster:
     def _network(self) -> None:
         def ip(*words: str) -> None:
             subprocess.run(["ip", *words], check=True)
+
         for host in HOSTS:
             ip("netns", "add", self._netns(host))
             ip("-n", self._netns(host), "link", "set", "lo", "up")
@@ -181,62 +186,123 @@ class Cluster:
         (folder / "key").chmod(0o400)
         shutil.chown(folder, "munge", "munge")
         shutil.chown(folder / "key", "munge", "munge")
-        subprocess.run(["runuser", "-u", "munge", "--", "munged", f"--socket={folder}/socket",
-                        f"--key-file={folder}/key", f"--pid-file={folder}/munged.pid",
-                        f"--log-file={folder}/munged.log", f"--seed-file={folder}/munged.seed"], check=True)
+        subprocess.run(
+            [
+                "runuser",
+                "-u",
+                "munge",
+                "--",
+                "munged",
+                f"--socket={folder}/socket",
+                f"--key-file={folder}/key",
+                f"--pid-file={folder}/munged.pid",
+                f"--log-file={folder}/munged.log",
+                f"--seed-file={folder}/munged.seed",
+            ],
+            check=True,
+        )
 
     def _start(self, host: str, *command: str) -> None:
         with (self.bed / "log" / f"{host}.out").open("wb") as log:
             self._daemons[host] = subprocess.Popen(
-                [*self._enter(host, processes=host in NODES), *command], stdout=log, stderr=log, env=self._env(),
-                start_new_session=True)
+                [*self._enter(host, processes=host in NODES), *command],
+                stdout=log,
+                stderr=log,
+                env=self._env(),
+                start_new_session=True,
+            )
 
     def _enter(self, host: str, processes: bool = False) -> list[str]:
         own = ["-i", "-p", "-f", "--kill-child"] if processes else []
-        return ["nsenter", f"--net=/run/netns/{self._netns(host)}", "unshare", "-u", "-m", *own, "--",
-                "env", f"NEW_PID={'yes' if processes else 'no'}", str(HERE / "host.sh"), str(self.bed), host]
+        return [
+            "nsenter",
+            f"--net=/run/netns/{self._netns(host)}",
+            "unshare",
+            "-u",
+            "-m",
+            *own,
+            "--",
+            "env",
+            f"NEW_PID={'yes' if processes else 'no'}",
+            str(HERE / "host.sh"),
+            str(self.bed),
+            host,
+        ]
 
     def _env(self, user: str = "root") -> dict[str, str]:
         home = f"{self.bed}/home/{user}" if user in USERS else "/root"
-        return {"PATH": f"{self.bed}/bin:{SEARCH}", "SLURM_CONF": f"{self.bed}/etc/slurm.conf", "HOME": home,
-                "USER": user, "LOGNAME": user, "LANG": "C.UTF-8", "PYTHONDONTWRITEBYTECODE": "1"}
+        return {
+            "PATH": f"{self.bed}/bin:{SEARCH}",
+            "SLURM_CONF": f"{self.bed}/etc/slurm.conf",
+            "HOME": home,
+            "USER": user,
+            "LOGNAME": user,
+            "LANG": "C.UTF-8",
+            "PYTHONDONTWRITEBYTECODE": "1",
+        }
 
     def _logs(self) -> str:
         return "\n".join(f"--- {path.name}\n{path.read_text()[-2000:]}" for path in (self.bed / "log").iterdir())
 
     # ---- use
 
-    def run(self, host: str, *command: str, user: str = "root", cwd: Path | None = None, check: bool = True,
-            env: dict[str, str] | None = None, timeout: float = 120) -> str:
+    def run(
+        self,
+        host: str,
+        *command: str,
+        user: str = "root",
+        cwd: Path | None = None,
+        check: bool = True,
+        env: dict[str, str] | None = None,
+        timeout: float = 120,
+    ) -> str:
         """Run a command on a host as a user; return its output (both streams)."""
         as_user = []
         if user != "root":
             uid = str(USERS[user])
             as_user = ["setpriv", f"--reuid={uid}", f"--regid={uid}", "--init-groups"]
         folder = str(cwd or (self.bed / "home" / user if user in USERS else "/"))
-        done = subprocess.run([*self._enter(host), *as_user, "env", "-C", folder, *command],
-                              env={**self._env(user), **(env or {})}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                              text=True, timeout=timeout)
+        done = subprocess.run(
+            [*self._enter(host), *as_user, "env", "-C", folder, *command],
+            env={**self._env(user), **(env or {})},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=timeout,
+        )
         if check and done.returncode:
             raise AssertionError(f"{host}: {' '.join(command)} ended with {done.returncode}:\n{done.stdout[-4000:]}")
         return done.stdout
 
     def spawn(self, host: str, *command: str) -> subprocess.Popen:
         """Start a program on a host that stays until it is ended, or the cluster is."""
-        process = subprocess.Popen([*self._enter(host), *command], env=self._env(), stdout=subprocess.DEVNULL,
-                                   stderr=subprocess.DEVNULL)
+        process = subprocess.Popen(
+            [*self._enter(host), *command], env=self._env(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
         self._extra.append(process)
         return process
 
-    def submit(self, script: str, *options: str, site: str = "", user: str = "teacher", args: tuple[str, ...] = (),
-               **env: str) -> Job:
+    def submit(
+        self, script: str, *options: str, site: str = "", user: str = "teacher", args: tuple[str, ...] = (), **env: str
+    ) -> Job:
         """`source slurm/site.sh && sbatch OPTIONS slurm/SCRIPT ARGS` in the course; `site`: more lines of site.sh."""
         if site:
             (self.course / "site-extra.sh").write_text((self.course / "slurm/site.sh").read_text() + f"\n{site}\n")
             env["WORKSHOP_SITE"] = str(self.course / "site-extra.sh")
         line = 'source "${WORKSHOP_SITE:-slurm/site.sh}" && sbatch --parsable "$@"'
-        out = self.run("login", "bash", "-c", line, "sbatch", *options, f"slurm/{script}", *args, user=user,
-                       cwd=self.course, env=env)
+        out = self.run(
+            "login",
+            "bash",
+            "-c",
+            line,
+            "sbatch",
+            *options,
+            f"slurm/{script}",
+            *args,
+            user=user,
+            cwd=self.course,
+            env=env,
+        )
         return Job(self, int(out.strip().splitlines()[-1]))
 
     def processes(self, node: str) -> dict[int, str]:
@@ -253,8 +319,14 @@ class Cluster:
     def inside(self, node: str, *command: str) -> str:
         """Run a command in the very namespaces of a node's slurmd: its /tmp, /dev/shm and processes."""
         daemon = _children(self._daemons[node].pid)[0]
-        done = subprocess.run(["nsenter", "-t", str(daemon), "-m", "-u", "-i", "-n", "-p", *command],
-                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=60, env=self._env())
+        done = subprocess.run(
+            ["nsenter", "-t", str(daemon), "-m", "-u", "-i", "-n", "-p", *command],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=60,
+            env=self._env(),
+        )
         return done.stdout
 
     def leftovers(self) -> list[str]:
@@ -319,16 +391,22 @@ class Job:
 
     def until(self, words: str, within_s: float = 120) -> float:
         """Wait until the words stand in the job's files; return the seconds since submission."""
+
         def there() -> bool:
             if words in self.text():
                 return True
             assert self.state in ("PENDING", "CONFIGURING", "RUNNING"), f"{self.state}:\n{self.text()[-5000:]}"
             return False
+
         self.cluster.wait(there, within_s, f"{words!r} did not come", lambda: self.text()[-5000:])
         return time.monotonic() - self.submitted
 
     def until_over(self, within_s: float = 60) -> str:
         """Wait until the job has ended on all its nodes; return its last state."""
-        self.cluster.wait(lambda: self.state not in ("PENDING", "CONFIGURING", "RUNNING", "COMPLETING"), within_s,
-                          f"job {self.id} did not end", lambda: self.text()[-5000:])
+        self.cluster.wait(
+            lambda: self.state not in ("PENDING", "CONFIGURING", "RUNNING", "COMPLETING"),
+            within_s,
+            f"job {self.id} did not end",
+            lambda: self.text()[-5000:],
+        )
         return self.state

@@ -30,8 +30,16 @@ def folder(cluster, request):
 
 
 def settings(folder, tokens: int) -> tuple[str, ...]:
-    return (str(folder / "prompts.jsonl"), str(folder / "answers.jsonl"), "--max-tokens", str(tokens),
-            "--min-tokens", str(tokens), "--concurrency", "4")
+    return (
+        str(folder / "prompts.jsonl"),
+        str(folder / "answers.jsonl"),
+        "--max-tokens",
+        str(tokens),
+        "--min-tokens",
+        str(tokens),
+        "--concurrency",
+        "4",
+    )
 
 
 def test_the_job_goes_back_into_the_queue_before_its_time_limit_and_goes_on(cluster, folder):
@@ -39,13 +47,13 @@ def test_the_job_goes_back_into_the_queue_before_its_time_limit_and_goes_on(clus
     job = cluster.submit("70b-offline.sbatch", *ONE_NODE, args=settings(folder, 60))
     job.until("[workshop] ready after", START_S)
     cluster.wait(lambda: len(ids(answers)) >= 20, 120, "no answers came", job.text)
-    cluster.run("login", "scancel", "--signal=USR1", "--batch", str(job.id))      # as SLURM does before the limit
+    cluster.run("login", "scancel", "--signal=USR1", "--batch", str(job.id))  # as SLURM does before the limit
     cluster.wait(lambda: job.facts["Restarts"] == "1", 90, "the job was not requeued", job.text)
     before = len(ids(answers))
     assert 20 <= before < 300, "the batch was to be stopped in its middle"
     assert (folder / "prompts.jsonl").exists()
 
-    def started() -> bool:      # SLURM itself waits two minutes, and sets the time once more while the job ends
+    def started() -> bool:  # SLURM itself waits two minutes, and sets the time once more while the job ends
         cluster.run("login", "scontrol", "update", f"JobId={job.id}", "StartTime=now", check=False)
         return job.state == "RUNNING"
 
@@ -57,12 +65,19 @@ def test_the_job_goes_back_into_the_queue_before_its_time_limit_and_goes_on(clus
 
 def test_an_array_shards_the_file_and_a_merge_makes_one_of_the_answers(cluster, folder):
     """The second task ends first. It has the array's own number, and must not take the other with it."""
-    rows = [{"custom_id": f"row-{n}", "prompt": f"{n} San Francisco is a", "max_tokens": length, "min_tokens": length}
-            for n in range(300) for length in [2 if n % 2 else 40]]
+    rows = [
+        {"custom_id": f"row-{n}", "prompt": f"{n} San Francisco is a", "max_tokens": length, "min_tokens": length}
+        for n in range(300)
+        for length in [2 if n % 2 else 40]
+    ]
     (folder / "prompts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     first = cluster.submit("70b-offline.sbatch", *ONE_NODE, "--array=1-2", args=settings(folder, 4))
-    cluster.wait(lambda: not cluster.run("login", "squeue", "-h", "-j", str(first.id), check=False).strip(),
-                 2 * START_S, "the array did not end", lambda: cluster.run("login", "squeue"))
+    cluster.wait(
+        lambda: not cluster.run("login", "squeue", "-h", "-j", str(first.id), check=False).strip(),
+        2 * START_S,
+        "the array did not end",
+        lambda: cluster.run("login", "squeue"),
+    )
     shards = folder / "answers.jsonl.shards"
     each = [ids(shards / f"{number}.jsonl") for number in (1, 2)]
     assert all(each) and not set(each[0]) & set(each[1])

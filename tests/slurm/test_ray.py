@@ -17,7 +17,7 @@ from needs import lacking
 
 RAY = os.environ.get("WORKSHOP_TEST_RAY", "")
 pytestmark = pytest.mark.slurm
-SHIM = Path(__file__).parent / "ray_on_cpu"     # vLLM refuses Ray on a CPU: test only
+SHIM = Path(__file__).parent / "ray_on_cpu"  # vLLM refuses Ray on a CPU: test only
 
 
 @pytest.fixture
@@ -33,13 +33,18 @@ def paths(request) -> str:
 
 
 def test_ray_serves_over_two_nodes_and_ends_with_a_killed_worker(cluster, paths):
-    job = cluster.submit("405b.sbatch", "--nodes=2", "--gpus-per-node=1", "--job-name=ray", ENGINE="ray",
-                         site=f"export PYTHONPATH={paths}:${{PYTHONPATH:-}} RAY_OBJECT_STORE_ALLOW_SLOW_STORAGE=1")
+    job = cluster.submit(
+        "405b.sbatch",
+        "--nodes=2",
+        "--gpus-per-node=1",
+        "--job-name=ray",
+        ENGINE="ray",
+        site=f"export PYTHONPATH={paths}:${{PYTHONPATH:-}} RAY_OBJECT_STORE_ALLOW_SLOW_STORAGE=1",
+    )
     job.until("[workshop] Ray has its 2 nodes", 120)
     job.until("[workshop] ready after", 300)
     ask = "import workshop; print(workshop.connect('ray').complete('The', max_tokens=4).usage.completion_tokens)"
-    out = cluster.run("notebook", sys.executable, "-c", ask,
-                      user="teacher", env={"PYTHONPATH": str(cluster.course)})
+    out = cluster.run("notebook", sys.executable, "-c", ask, user="teacher", env={"PYTHONPATH": str(cluster.course)})
     assert out.split()[-1] == "4"
     began = time.monotonic()
     pids = [pid for pid, line in cluster.processes("node02").items() if "RayWorkerWrapper" in line or "ray::" in line]

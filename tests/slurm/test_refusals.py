@@ -10,7 +10,7 @@ import time
 import pytest
 
 pytestmark = pytest.mark.slurm
-SECONDS = 30      # the bound of the promise; they take two to five
+SECONDS = 30  # the bound of the promise; they take two to five
 
 
 def ended(job, cluster, *words: str) -> str:
@@ -121,10 +121,22 @@ def doctor(cluster, site: str = "") -> dict[str, dict]:
     """`workshop doctor` with the site's file, and lines added to it."""
     path = cluster.course / "site-doctor.sh"
     path.write_text((cluster.course / "slurm/site.sh").read_text() + f"\n{site}\n")
-    out = cluster.run("login", sys.executable, "-m", "workshop", "doctor", "--json", user="teacher", check=False,
-                      env={"PYTHONPATH": str(cluster.course), "WORKSHOP_SITE": str(path),
-                           "WORKSHOP_SLURM": str(cluster.course / "slurm")})
-    return {check["name"]: check for check in json.loads(out[out.index("{"):])["checks"]}
+    out = cluster.run(
+        "login",
+        sys.executable,
+        "-m",
+        "workshop",
+        "doctor",
+        "--json",
+        user="teacher",
+        check=False,
+        env={
+            "PYTHONPATH": str(cluster.course),
+            "WORKSHOP_SITE": str(path),
+            "WORKSHOP_SLURM": str(cluster.course / "slurm"),
+        },
+    )
+    return {check["name"]: check for check in json.loads(out[out.index("{") :])["checks"]}
 
 
 def test_doctor_holds_site_sh_against_the_cluster(cluster):
@@ -136,9 +148,16 @@ def test_doctor_holds_site_sh_against_the_cluster(cluster):
 
 
 def test_doctor_finds_what_is_wrong_in_site_sh(cluster):
-    checks = doctor(cluster, "export SBATCH_PARTITION=gpuu SBATCH_CONSTRAINT=h200 WORKSHOP_MODELS=/nowhere\n"
-                             "workshop_environment() { python=(/usr/bin/false); }")
-    for name, words in (("site.sh: partition", "gpuu is not here"), ("sbatch 70b.sbatch", "would be refused"),
-                        ("site.sh: models", "no folder /nowhere"), ("site.sh: environment", "fails here")):
+    checks = doctor(
+        cluster,
+        "export SBATCH_PARTITION=gpuu SBATCH_CONSTRAINT=h200 WORKSHOP_MODELS=/nowhere\n"
+        "workshop_environment() { python=(/usr/bin/false); }",
+    )
+    for name, words in (
+        ("site.sh: partition", "gpuu is not here"),
+        ("sbatch 70b.sbatch", "would be refused"),
+        ("site.sh: models", "no folder /nowhere"),
+        ("site.sh: environment", "fails here"),
+    ):
         check = checks[name]
         assert check["state"] == "lack" and words in check["found"] and check["remedy"], check

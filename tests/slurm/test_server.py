@@ -12,20 +12,30 @@ from pathlib import Path
 import pytest
 
 pytestmark = pytest.mark.slurm
-WITHIN_S = 30.0       # from a fault to a job that has ended with its reason
-START_S = 240.0       # two engines start on two cores
+WITHIN_S = 30.0  # from a fault to a job that has ended with its reason
+START_S = 240.0  # two engines start on two cores
 TWO_NODES = ("--nodes=2", "--gpus-per-node=1")
 
 
 def workshop(cluster, *words: str, user: str = "teacher", host: str = "login", check: bool = True, **env: str) -> str:
     """Run the `workshop` command as a person does in the course's folder."""
-    return cluster.run(host, sys.executable, "-m", "workshop", *words, user=user, check=check, cwd=cluster.course,
-                       env={"PYTHONPATH": str(cluster.course), **env})
+    return cluster.run(
+        host,
+        sys.executable,
+        "-m",
+        "workshop",
+        *words,
+        user=user,
+        check=check,
+        cwd=cluster.course,
+        env={"PYTHONPATH": str(cluster.course), **env},
+    )
 
 
 def python(cluster, code: str, user: str = "teacher", host: str = "login", check: bool = True, **env: str) -> str:
-    return cluster.run(host, sys.executable, "-c", code, user=user, check=check,
-                       env={"PYTHONPATH": str(cluster.course), **env})
+    return cluster.run(
+        host, sys.executable, "-c", code, user=user, check=check, env={"PYTHONPATH": str(cluster.course), **env}
+    )
 
 
 def record(cluster, name: str) -> dict | None:
@@ -61,8 +71,11 @@ class TestServer:
     """One server, many questions; the last test kills it."""
 
     def test_connect_finds_it_without_an_address(self, served, cluster):
-        out = python(cluster, "import workshop; llm = workshop.connect(); "
-                              "print(llm.model, llm.url, llm.complete('The', max_tokens=8).usage.completion_tokens)")
+        out = python(
+            cluster,
+            "import workshop; llm = workshop.connect(); "
+            "print(llm.model, llm.url, llm.complete('The', max_tokens=8).usage.completion_tokens)",
+        )
         assert out.split()[-3::2] == ["teaching-model", "8"] and "http://10.77.0.11:" in out
 
     def test_engine_is_spread_over_both_nodes(self, served, cluster):
@@ -78,12 +91,18 @@ class TestServer:
         path = cluster.bed / "home/teacher/.workshop/servers/405b.json"
         key = json.loads(path.read_text())["api_key"]
         assert path.stat().st_mode & 0o777 == 0o600 and len(key) >= 32
-        public = [served.text(), cluster.run("login", "scontrol", "show", "job", "-d", str(served.id)),
-                  cluster.run("login", "scontrol", "write", "batch_script", str(served.id), "-")]
+        public = [
+            served.text(),
+            cluster.run("login", "scontrol", "show", "job", "-d", str(served.id)),
+            cluster.run("login", "scontrol", "write", "batch_script", str(served.id), "-"),
+        ]
         for node in ("node01", "node02"):
             for pid in cluster.processes(node):
-                public += [Path(f"/proc/{pid}/{part}").read_bytes().decode(errors="replace")
-                           for part in ("cmdline", "environ") if Path(f"/proc/{pid}").exists()]
+                public += [
+                    Path(f"/proc/{pid}/{part}").read_bytes().decode(errors="replace")
+                    for part in ("cmdline", "environ")
+                    if Path(f"/proc/{pid}").exists()
+                ]
         assert not any(key in text for text in public)
 
     def test_bound_to_the_interface_that_learners_reach_and_no_other(self, served, cluster):
@@ -93,10 +112,12 @@ class TestServer:
 
     def test_every_path_but_health_asks_for_the_key(self, served, cluster):
         root = record(cluster, "405b")["url"].removesuffix("/v1")
-        code = (f"import urllib.request, urllib.error\nfor path in ('/health', '/v1/models', '/metrics',"
-                f" '/openapi.json', '/invocations'):\n  try:"
-                f" print(urllib.request.urlopen('{root}' + path, timeout=20).status)\n"
-                f"  except urllib.error.HTTPError as error: print(error.code)")
+        code = (
+            f"import urllib.request, urllib.error\nfor path in ('/health', '/v1/models', '/metrics',"
+            f" '/openapi.json', '/invocations'):\n  try:"
+            f" print(urllib.request.urlopen('{root}' + path, timeout=20).status)\n"
+            f"  except urllib.error.HTTPError as error: print(error.code)"
+        )
         assert python(cluster, code, user="stranger", host="notebook").split() == ["200", "401", "401", "401", "401"]
 
     def test_class_uses_it_from_another_host_and_no_stranger_does(self, served, cluster):
@@ -143,14 +164,29 @@ class TestEnds:
     @staticmethod
     def jobs(cluster):
         """70b.sbatch on one node each: by `workshop slurm submit`, beside a stranger on the job's own port."""
-        limited = cluster.submit("70b.sbatch", "--gpus-per-node=1", "--job-name=limited", "--time=1",
-                                 "--nodelist=node02", "--signal=B:USR1@5")
+        limited = cluster.submit(
+            "70b.sbatch",
+            "--gpus-per-node=1",
+            "--job-name=limited",
+            "--time=1",
+            "--nodelist=node02",
+            "--signal=B:USR1@5",
+        )
         port = 20000 + (limited.id + 1) * 8
         stranger = cluster.spawn("node01", "python3", "-m", "http.server", str(port), "--bind", "10.77.0.11")
         cluster.wait(lambda: f":{port}" in cluster.run("node01", "ss", "-Hltn"), 20, "the stranger does not listen")
-        out = workshop(cluster, "slurm", "submit", "70b", "--gpus-per-node", "1", "--json", "--nodelist=node01",
-                       WORKSHOP_SLURM=str(cluster.course / "slurm"))
-        facts = json.loads(out[out.index("{"):])
+        out = workshop(
+            cluster,
+            "slurm",
+            "submit",
+            "70b",
+            "--gpus-per-node",
+            "1",
+            "--json",
+            "--nodelist=node01",
+            WORKSHOP_SLURM=str(cluster.course / "slurm"),
+        )
+        facts = json.loads(out[out.index("{") :])
         yield {"limited": limited, "submitted": facts, "port": port, "stranger": stranger}
         stranger.terminate()
 
@@ -189,8 +225,12 @@ class TestEnds:
 
     def test_killed_head_ends_the_job_with_the_reason(self, jobs, cluster):
         job = cluster.submit("405b.sbatch", *TWO_NODES, "--job-name=headless")
-        cluster.wait(lambda: any("vllm_main serve" in line for line in cluster.processes("node01").values()), 60,
-                     "vLLM did not start", job.text)
+        cluster.wait(
+            lambda: any("vllm_main serve" in line for line in cluster.processes("node01").values()),
+            60,
+            "vLLM did not start",
+            job.text,
+        )
         cluster.wait(lambda: "non-default args" in job.text(), 60, "vLLM did not start", job.text)
         began = time.monotonic()
         kill(cluster, "node01", "vllm_main serve")
@@ -202,7 +242,7 @@ class TestEnds:
     def test_a_record_whose_job_was_killed_without_a_word_is_corrected(self, jobs, cluster):
         job = cluster.submit("70b.sbatch", "--gpus-per-node=1", "--job-name=mute", "--nodelist=node01")
         cluster.wait(lambda: record(cluster, "mute"), 60, "no record came", job.text)
-        kill(cluster, "node01", "slurm_script")        # the job's own script, by signal 9: it can say nothing
+        kill(cluster, "node01", "slurm_script")  # the job's own script, by signal 9: it can say nothing
         job.until_over(WITHIN_S)
         servers = {each["name"]: each for each in json.loads(workshop(cluster, "servers", "--json"))}
         assert servers["mute"]["state"] == "failed" and f"job {job.id}" in servers["mute"]["reason"]

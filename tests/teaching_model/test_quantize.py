@@ -18,7 +18,8 @@ def rng():
 def correlated(rng, inputs: int, tokens: int = 4000) -> np.ndarray:
     """Inputs whose columns hang together, as a model's do; returns their mean x xᵀ."""
     x = rng.normal(size=(tokens, inputs // 4)) @ rng.normal(size=(inputs // 4, inputs)) + 0.3 * rng.normal(
-        size=(tokens, inputs))
+        size=(tokens, inputs)
+    )
     return x.T @ x / tokens
 
 
@@ -64,8 +65,8 @@ def test_gptq_makes_good_the_first_columns_error_in_the_second():
     # With H = [[1, .9], [.9, 1]] the best answer to an error e of column 0 is 0.9 · e more in column 1 (least squares).
     w, h = np.array([[0.30, 1.0]]), np.array([[1.0, 0.9], [0.9, 1.0]])
     step = 1 / 7.5
-    first = round(0.30 / step)                                      # 2, which is 0.267: e = 0.033
-    second = round((1.0 + 0.9 * (0.30 - first * step)) / step)      # 1.030 / 0.133 = 7.7, cut at 7
+    first = round(0.30 / step)  # 2, which is 0.267: e = 0.033
+    second = round((1.0 + 0.9 * (0.30 - first * step)) / step)  # 1.030 / 0.133 = 7.7, cut at 7
     found = q.gptq(w, h, 4, -1, damp=0.0)
     assert found.codes.tolist() == [[first, min(second, 7)]]
     # …and where the codes have room, the second really changes:
@@ -103,10 +104,22 @@ def test_awq_leaves_a_matrix_alone_whose_inputs_are_all_alike(rng):
     assert factor == pytest.approx(np.ones(64))
 
 
-@pytest.mark.parametrize(("number", "nearest"), [
-    # 3 bits of mantissa: steps of 2 from 16 to 32, ties to the even one; least step 2**-9; most 448
-    (17.0, 16.0), (19.0, 20.0), (18.9, 18.0), (1e6, 448.0), (-500.0, -448.0), (2.0**-9, 2.0**-9), (2.0**-11, 0.0),
-    (0.0, 0.0), (1.0625, 1.0), (1.07, 1.125)])
+@pytest.mark.parametrize(
+    ("number", "nearest"),
+    [
+        # 3 bits of mantissa: steps of 2 from 16 to 32, ties to the even one; least step 2**-9; most 448
+        (17.0, 16.0),
+        (19.0, 20.0),
+        (18.9, 18.0),
+        (1e6, 448.0),
+        (-500.0, -448.0),
+        (2.0**-9, 2.0**-9),
+        (2.0**-11, 0.0),
+        (0.0, 0.0),
+        (1.0625, 1.0),
+        (1.07, 1.125),
+    ],
+)
 def test_e4m3_rounds_to_its_steps(number, nearest):
     assert q.to_e4m3(np.array([number], np.float32))[0] == nearest
 

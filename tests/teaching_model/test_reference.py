@@ -20,7 +20,7 @@ def model() -> reference.Llama:
 
 
 def test_it_has_all_parameters(model):
-    assert sum(w.size for w in model.weights.values()) == 11_702_208   # 11.7 million, as its card says
+    assert sum(w.size for w in model.weights.values()) == 11_702_208  # 11.7 million, as its card says
     assert len(model.linear_names()) == 4 * 7
 
 
@@ -62,7 +62,7 @@ def test_uniform_logits_have_the_vocabulary_as_perplexity(model):
 def test_bfloat16_rounds_ties_to_even_as_torch_does():
     torch = pytest.importorskip("torch")
     x = np.random.default_rng(SEED).normal(size=10_000).astype(np.float32)
-    x[:2] = [1 + 2**-8, 1 + 3 * 2**-8]      # exactly between two bfloat16 numbers
+    x[:2] = [1 + 2**-8, 1 + 3 * 2**-8]  # exactly between two bfloat16 numbers
     theirs = torch.from_numpy(x).to(torch.bfloat16).to(torch.float32).numpy()
     assert (reference.to_bfloat16(x) == theirs).all()
 

@@ -49,16 +49,19 @@ def test_calibration_keeps_the_mean_of_x_x_transposed(model):
 def test_folding_awq_factors_leaves_the_model_the_same(model, inputs):
     weights, ids = dict(model.weights), schemes.text("known")[:1, :48]
     schemes.fold_awq(weights, model, inputs, schemes.SCHEMES["int4-awq"])
-    assert not np.array_equal(weights["model.layers.0.mlp.down_proj.weight"],
-                              model.weights["model.layers.0.mlp.down_proj.weight"])
+    assert not np.array_equal(
+        weights["model.layers.0.mlp.down_proj.weight"], model.weights["model.layers.0.mlp.down_proj.weight"]
+    )
     folded = reference.Llama(weights, model.config)
-    assert np.abs(folded.logits(ids) - model.logits(ids)).mean() < 0.05     # norms are kept in bfloat16
+    assert np.abs(folded.logits(ids) - model.logits(ids)).mean() < 0.05  # norms are kept in bfloat16
 
 
 def test_fewer_bits_cost_more_and_methods_win_back(quantised):
     ids = schemes.text("known")[:2]
-    loss = {name: float(reference.token_losses(quantised(name).model, ids).mean())
-            for name in ("bf16", "int8", "int4-gptq", "int4-rtn", "int4-rtn-row", "int2-rtn")}
+    loss = {
+        name: float(reference.token_losses(quantised(name).model, ids).mean())
+        for name in ("bf16", "int8", "int4-gptq", "int4-rtn", "int4-rtn-row", "int2-rtn")
+    }
     assert list(loss) == sorted(loss, key=loss.get)
     assert loss["int8"] - loss["bf16"] < 0.02 and loss["int2-rtn"] > 5
 
@@ -89,7 +92,7 @@ def test_gptq_is_further_from_the_weights_and_nearer_in_the_loss(model, quantise
 
 def test_stored_bytes_are_those_of_the_shards(model):
     shards = sum(p.stat().st_size for p in Path(schemes.__file__).parent.glob("model-*.safetensors"))
-    assert 0 < shards - schemes.quantize(model, "bf16").stored_bytes < 10_000      # the headers
+    assert 0 < shards - schemes.quantize(model, "bf16").stored_bytes < 10_000  # the headers
 
 
 @pytest.mark.parametrize("name", ["int8", "fp8", "int4-rtn", "int4-gptq", "int4-awq"])

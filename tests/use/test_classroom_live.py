@@ -30,17 +30,28 @@ def test_a_time_that_makes_no_class_is_refused(seconds):
 
 
 def command(*arguments, home, **more) -> subprocess.CompletedProcess:
-    return subprocess.run([sys.executable, "-m", "workshop", "classroom", *arguments], capture_output=True, text=True,
-                          env={**os.environ, "WORKSHOP_HOME": str(home), **more}, timeout=300)
+    return subprocess.run(
+        [sys.executable, "-m", "workshop", "classroom", *arguments],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "WORKSHOP_HOME": str(home), **more},
+        timeout=300,
+    )
 
 
-@pytest.mark.parametrize(("arguments", "code", "says"), [
-    (["--learners", "0"], 2, "Give 1 to 500"), (["--learners", "10000"], 2, "10,000 learners"),
-    (["--learners", "2"], 1, "No server is known here"), ([], 2, "--learners"),
-    (["--learners", "2", "--url", "http://127.0.0.1:9/v1"], 1, "No server answers at http://127.0.0.1:9/v1"),
-    (["--learners", "2", "--url", "nowhere"], 2, "no address"),
-    (["--learners", "2", "--minutes", "1", "--seconds", "60"], 2, "both given"),
-    (["--learners", "2", "--max-ttft", "0"], 2, "cannot be met")])
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (["--learners", "0"], 2, "Give 1 to 500"),
+        (["--learners", "10000"], 2, "10,000 learners"),
+        (["--learners", "2"], 1, "No server is known here"),
+        ([], 2, "--learners"),
+        (["--learners", "2", "--url", "http://127.0.0.1:9/v1"], 1, "No server answers at http://127.0.0.1:9/v1"),
+        (["--learners", "2", "--url", "nowhere"], 2, "no address"),
+        (["--learners", "2", "--minutes", "1", "--seconds", "60"], 2, "both given"),
+        (["--learners", "2", "--max-ttft", "0"], 2, "cannot be met"),
+    ],
+)
 def test_wrong_use_is_one_sentence(arguments, code, says, tmp_path):
     done = command(*arguments, home=tmp_path)
     assert done.returncode == code and says in done.stderr
@@ -50,8 +61,21 @@ def test_wrong_use_is_one_sentence(arguments, code, says, tmp_path):
 @pytest.mark.live
 def test_a_small_class_holds_on_the_live_server(server, live_home, tmp_path):
     # Criteria that a slow machine meets, too: what is tested is the simulation, not this machine.
-    done = command("--learners", "3", "--url", server.url, "--seconds", "60", "--max-ttft", "300", "--max-e2el", "300",
-                   "--json", home=tmp_path, WORKSHOP_API_KEY=server.api_key)
+    done = command(
+        "--learners",
+        "3",
+        "--url",
+        server.url,
+        "--seconds",
+        "60",
+        "--max-ttft",
+        "300",
+        "--max-e2el",
+        "300",
+        "--json",
+        home=tmp_path,
+        WORKSHOP_API_KEY=server.api_key,
+    )
     report = json.loads(done.stdout)
     assert done.returncode == 0 and report["holds"], done.stdout + done.stderr
     assert report["errors"] == {} and report["left_out"] == []
@@ -82,9 +106,13 @@ def test_criteria_that_nobody_meets_fail_with_advice(server, monkeypatch):
 
 @pytest.mark.live
 def test_control_c_prints_what_was_measured(server, tmp_path):
-    process = subprocess.Popen([sys.executable, "-m", "workshop", "classroom", "--learners", "2", "--url", server.url,
-                                "--minutes", "5"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                               env={**os.environ, "WORKSHOP_HOME": str(tmp_path), "WORKSHOP_API_KEY": server.api_key})
+    process = subprocess.Popen(
+        [sys.executable, "-m", "workshop", "classroom", "--learners", "2", "--url", server.url, "--minutes", "5"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "WORKSHOP_HOME": str(tmp_path), "WORKSHOP_API_KEY": server.api_key},
+    )
     timer = threading.Timer(15, lambda: process.send_signal(signal.SIGINT))
     timer.start()
     began = time.monotonic()
@@ -113,6 +141,7 @@ def test_limits_of_a_server_are_found_and_kept(server, monkeypatch):
             return await classroom_http.find_limits(found, entry["id"], entry["max_model_len"], cells), entry
         finally:
             await found.session.close()
+
     allowed, entry = asyncio.run(look())
     assert allowed.chat and allowed.max_logprobs is None and allowed.max_model_len == entry["max_model_len"]
     assert allowed.prompt_tokens["San Francisco is a"] == 5, "four words and <|begin_of_text|>"

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from needs import SEED
 
-from workshop.use import classroom_plan
-from workshop.use.classroom_plan import CHAT, COMPLETIONS, Allowed, Ask, course, cut, fitted, starts
+from workshop.classroom import plan as classroom_plan
+from workshop.classroom.plan import CHAT, COMPLETIONS, Allowed, Ask, course, cut, fitted, starts
 
 NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
 COUNTED = {text: len(text.split()) + 4 for text in (
@@ -73,7 +74,7 @@ def test_what_can_be_streamed_is(body, stream):
 
 
 def test_everybody_runs_a_cell_within_seconds():
-    times = [starts(3, 10.0, random.Random(number)) for number in range(500)]
+    times = [starts(3, 10.0, random.Random(f"{SEED} {number}")) for number in range(500)]
     for turn in range(3):
         after = sorted(one[turn] - 10 * turn for one in times)
         assert after[0] >= 0 and after[-1] <= classroom_plan.BUNCH_S
@@ -88,7 +89,7 @@ def test_a_model_without_chat_costs_the_chat_alone():
     from aiohttp import web
 
     from workshop.batch.servers import Server
-    from workshop.use import classroom_http
+    from workshop.classroom import http as classroom_http
 
     chats = []
 

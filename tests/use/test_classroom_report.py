@@ -62,9 +62,15 @@ def test_slow_first_tokens_fail_beyond_the_limit_only():
     assert not report(quick(ttft_s=1, e2el_s=31)).holds
 
 
-@pytest.mark.parametrize(("peaks", "flag"), [
-    (Peaks(40, 0, 0.99, 12), "--max-model-len"), (Peaks(16, 100, 0.3, 0), "--max-num-seqs"),
-    (Peaks(200, 0, 0.3, 0), "second server"), (Peaks(), "second server")])
+@pytest.mark.parametrize(
+    ("peaks", "flag"),
+    [
+        (Peaks(40, 0, 0.99, 12), "--max-model-len"),
+        (Peaks(16, 100, 0.3, 0), "--max-num-seqs"),
+        (Peaks(200, 0, 0.3, 0), "second server"),
+        (Peaks(), "second server"),
+    ],
+)
 def test_advice_follows_what_the_server_showed(peaks, flag):
     assert flag in report(quick(ttft_s=9, e2el_s=10), peaks=peaks).advice()[0]
 
@@ -92,6 +98,7 @@ def test_an_interrupted_class_gives_no_verdict():
 
 
 def test_cells_are_told_apart():
-    rows = report([*quick(4), Request("06 batch", 2.0, 3.0, 1.0, [], 5, 20),
-                   Request("06 batch", 2.0, error="connection: X")]).rows()
+    rows = report(
+        [*quick(4), Request("06 batch", 2.0, 3.0, 1.0, [], 5, 20), Request("06 batch", 2.0, error="connection: X")]
+    ).rows()
     assert rows == [("00 first", 4, 0, 0.1, 0.1, 1.1), ("06 batch", 2, 1, 1.0, 1.0, 3.0)]

@@ -17,8 +17,14 @@ from workshop.errors import BadInput, WorkshopError
 from workshop.launch import records
 from workshop.launch.records import ServerRecord
 
-COMPLETION = {"id": "c", "object": "text_completion", "created": 1, "model": "m", "usage": None,
-              "choices": [{"index": 0, "text": " city", "finish_reason": "length", "logprobs": None}]}
+COMPLETION = {
+    "id": "c",
+    "object": "text_completion",
+    "created": 1,
+    "model": "m",
+    "usage": None,
+    "choices": [{"index": 0, "text": " city", "finish_reason": "length", "logprobs": None}],
+}
 SCHEMA = {"components": {"schemas": {"CompletionRequest": {"properties": {"top_k": {}, "temperature": {}}}}}}
 
 
@@ -52,9 +58,18 @@ class Stub(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def stub(workshop_home, monkeypatch):
-    handler = type("Handler", (Stub,), {"seen": [], "answers": {
-        "/v1/models": (200, {"object": "list", "data": [{"id": "m", "object": "model"}]}),
-        "/v1/completions": (200, COMPLETION), "/openapi.json": (200, SCHEMA)}})
+    handler = type(
+        "Handler",
+        (Stub,),
+        {
+            "seen": [],
+            "answers": {
+                "/v1/models": (200, {"object": "list", "data": [{"id": "m", "object": "model"}]}),
+                "/v1/completions": (200, COMPLETION),
+                "/openapi.json": (200, SCHEMA),
+            },
+        },
+    )
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
     handler.url = f"http://127.0.0.1:{server.server_port}/v1"
@@ -63,8 +78,17 @@ def stub(workshop_home, monkeypatch):
 
 
 def known(stub, name="a", **changes):
-    fields = {"url": stub.url, "model": "m", "api_key": "right", "pid": os.getpid(), "state": "ready",
-              "host": socket.gethostname(), "boot_id": records.boot_id(), "started": records.now(), **changes}
+    fields = {
+        "url": stub.url,
+        "model": "m",
+        "api_key": "right",
+        "pid": os.getpid(),
+        "state": "ready",
+        "host": socket.gethostname(),
+        "boot_id": records.boot_id(),
+        "started": records.now(),
+        **changes,
+    }
     records.write(ServerRecord(name=name, **fields))
 
 
@@ -90,9 +114,15 @@ def test_no_server_says_how_to_start_one(workshop_home):
         workshop.connect("nobody")
 
 
-@pytest.mark.parametrize(("changes", "says"), [
-    ({"state": "starting"}, "still starting"), ({"state": "failed", "reason": "no memory"}, "no memory"),
-    ({"pid": 2**22}, "has failed"), ({"boot_id": "another"}, "restarted")])
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"state": "starting"}, "still starting"),
+        ({"state": "failed", "reason": "no memory"}, "no memory"),
+        ({"pid": 2**22}, "has failed"),
+        ({"boot_id": "another"}, "restarted"),
+    ],
+)
 def test_a_server_that_is_not_ready_says_why(stub, changes, says):
     known(stub, **changes)
     with pytest.raises(WorkshopError, match=says):
@@ -151,8 +181,10 @@ def test_what_the_server_refuses_is_its_own_sentence(stub):
 
 def test_validation_errors_are_shown_by_what_they_say(stub):
     known(stub)
-    said = ("1 validation error:\n  {'type': 'value_error', 'loc': ('body',), 'msg': 'Value error, `n` is odd.', "
-            "'input': {'n': 3}}\n\n  File \"api_utils.py\"")
+    said = (
+        "1 validation error:\n  {'type': 'value_error', 'loc': ('body',), 'msg': 'Value error, `n` is odd.', "
+        "'input': {'n': 3}}\n\n  File \"api_utils.py\""
+    )
     stub.answers["/v1/completions"] = (400, {"error": {"message": said, "code": 400}})
     with pytest.raises(BadInput, match=r"\(400\): `n` is odd\.$"):
         workshop.connect().complete("San")
@@ -165,11 +197,20 @@ def test_validation_errors_are_shown_by_what_they_say(stub):
 def test_minus_one_means_all_logprobs_on_servers_that_do_not_know_it_too(stub, tmp_path):
     known(stub)
     client = workshop.connect()
-    first = (400, {"error": {"message": "1 validation error:\n  {'msg': 'Value error, `logprobs` must be a positive "
-                                        "value. (parameter=logprobs, value=-1)', 'input': {}}"}})
+    first = (
+        400,
+        {
+            "error": {
+                "message": "1 validation error:\n  {'msg': 'Value error, `logprobs` must be a positive "
+                "value. (parameter=logprobs, value=-1)', 'input': {}}"
+            }
+        },
+    )
     (tmp_path / "config.json").write_text(json.dumps({"vocab_size": 8192}))
-    stub.answers["/v1/models"] = (200, {"object": "list", "data": [{"id": "m", "object": "model",
-                                                                    "root": str(tmp_path)}]})
+    stub.answers["/v1/models"] = (
+        200,
+        {"object": "list", "data": [{"id": "m", "object": "model", "root": str(tmp_path)}]},
+    )
     stub.answers["/v1/completions"] = (200, [first, (200, COMPLETION)])
     stub.seen.clear()
     assert client.complete("San", max_tokens=5, logprobs=-1).choices[0].text == " city"
@@ -177,9 +218,9 @@ def test_minus_one_means_all_logprobs_on_servers_that_do_not_know_it_too(stub, t
     assert [body["logprobs"] for body in asked] == [-1, 8192] and asked[1]["max_tokens"] == 5
     said = "Requested sample logprobs of 8192, which is greater than max allowed: 20"
     stub.answers["/v1/completions"] = (200, [first, (400, {"error": {"message": said}})])
-    with pytest.raises(BadInput, match="max allowed: 20"):                  # never 20 where all were asked for
+    with pytest.raises(BadInput, match="max allowed: 20"):  # never 20 where all were asked for
         client.complete("San", logprobs=-1)
-    (tmp_path / "config.json").unlink()                                     # a model of another machine
+    (tmp_path / "config.json").unlink()  # a model of another machine
     stub.answers["/v1/completions"] = (200, [first])
     with pytest.raises(BadInput, match="does not know logprobs=-1"):
         client.complete("San", logprobs=-1)
@@ -193,7 +234,7 @@ def test_a_connection_that_the_server_closed_after_an_answer_costs_nothing(stub)
 
     def answer_and_reset(self):
         plain(self)
-        if self.path == "/v1/completions" and self.request.recv(1, socket.MSG_PEEK):    # the next request is there
+        if self.path == "/v1/completions" and self.request.recv(1, socket.MSG_PEEK):  # the next request is there
             resets.append(self.path)
             self.request.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             self.close_connection = True

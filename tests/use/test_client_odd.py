@@ -19,16 +19,22 @@ from workshop.launch.records import ServerRecord
 from workshop.use import logprobs
 from workshop.use.client import Client
 
-CHAT = {**COMPLETION, "object": "chat.completion", "choices": [
-    {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "hello"}}]}
+CHAT = {
+    **COMPLETION,
+    "object": "chat.completion",
+    "choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "hello"}}],
+}
 quiet = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @pytest.fixture
 def server(workshop_home):
     server = odd_answers.Server()
-    server.answers = {"/v1/models": encoded(MODELS), "/v1/completions": encoded(COMPLETION),
-                      "/v1/chat/completions": encoded(CHAT)}
+    server.answers = {
+        "/v1/models": encoded(MODELS),
+        "/v1/completions": encoded(COMPLETION),
+        "/v1/chat/completions": encoded(CHAT),
+    }
     yield server
     server.close()
 
@@ -47,8 +53,13 @@ def test_what_is_no_answer_is_one_sentence(body, server, client):
 
 
 def test_what_came_is_named(server, client):
-    for body, says in ((LOGIN, "an HTML page"), (b"", "nothing"), (BROKEN["choices []"], "0 choices"),
-                       (BROKEN["usage 'x'"], "a usage that is text"), (BROKEN["UTF-16"], "UTF-8")):
+    for body, says in (
+        (LOGIN, "an HTML page"),
+        (b"", "nothing"),
+        (BROKEN["choices []"], "0 choices"),
+        (BROKEN["usage 'x'"], "a usage that is text"),
+        (BROKEN["UTF-16"], "UTF-8"),
+    ):
         server.answers["/v1/completions"] = body
         with pytest.raises(WorkshopError, match=says):
             client.complete("San")
@@ -101,10 +112,19 @@ def test_any_mutation_is_a_whole_answer_or_a_sentence(body, server, client):
     assert len(answer.choices) == 1 and isinstance(answer.choices[0].text, str)
 
 
-@pytest.mark.parametrize("wire", [odd_answers.cut_in_chunks(encoded(COMPLETION)), "", "nonsense\r\n\r\n",
-                                  "HTTP/1.1 200 OK\r\nContent-Length: 900\r\n\r\n{", "HTTP/1.1 999\r\n\r\n",
-                                  "HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 2\r\n\r\n{}",
-                                  "HTTP/1.1 204 No Content\r\n\r\n"], ids=lambda wire: repr(wire)[:30])
+@pytest.mark.parametrize(
+    "wire",
+    [
+        odd_answers.cut_in_chunks(encoded(COMPLETION)),
+        "",
+        "nonsense\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nContent-Length: 900\r\n\r\n{",
+        "HTTP/1.1 999\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 2\r\n\r\n{}",
+        "HTTP/1.1 204 No Content\r\n\r\n",
+    ],
+    ids=lambda wire: repr(wire)[:30],
+)
 def test_a_broken_connection_is_one_sentence(wire, server, client, monkeypatch):
     server.answers["/v1/completions"] = server.answers["/v1/models"] = wire
     for ask in (client.models, lambda: client.complete("San"), lambda: list(client.complete("San", stream=True))):
@@ -112,9 +132,20 @@ def test_a_broken_connection_is_one_sentence(wire, server, client, monkeypatch):
             ask()
 
 
-@pytest.mark.parametrize("line", ["data: {", "data: [1", 'data: "x"', "data: " + "[" * 5000, 'data: {"error": {}}',
-                                  "data: " + "9" * 5000, 'data: {"error": {"message": "boom"}}', "data: {}",
-                                  'data: {"choices": null}'])
+@pytest.mark.parametrize(
+    "line",
+    [
+        "data: {",
+        "data: [1",
+        'data: "x"',
+        "data: " + "[" * 5000,
+        'data: {"error": {}}',
+        "data: " + "9" * 5000,
+        'data: {"error": {"message": "boom"}}',
+        "data: {}",
+        'data: {"choices": null}',
+    ],
+)
 def test_a_stream_gives_pieces_or_a_sentence(line, server, client):
     server.answers["/v1/completions"] = f"{line}\n\n".encode(), "text/event-stream"
     try:
@@ -140,8 +171,16 @@ def test_connect_names_what_is_no_list_of_models(body, server, monkeypatch):
     assert len(str(error.value)) < 400
 
 
-@pytest.mark.parametrize("schema", [b"[]", LOGIN, b'{"components": []}', b'{"components": {"schemas": 3}}',
-                                    b'{"components": {"schemas": {"CompletionRequest": {"properties": "top_k"}}}}'])
+@pytest.mark.parametrize(
+    "schema",
+    [
+        b"[]",
+        LOGIN,
+        b'{"components": []}',
+        b'{"components": {"schemas": 3}}',
+        b'{"components": {"schemas": {"CompletionRequest": {"properties": "top_k"}}}}',
+    ],
+)
 def test_a_schema_that_is_none_forbids_nothing(schema, server, client):
     server.answers["/openapi.json"] = schema
     assert client.complete("San", top_k=3).choices[0].text == " city"
@@ -162,8 +201,12 @@ def test_no_redirect_is_followed(server, client):
     try:
         for path in server.answers:
             server.answers[path] = odd_answers.redirect(f"{other.url}/completions")
-        for ask in (client.models, lambda: client.complete("San"), lambda: client.chat("x"),
-                    lambda: client.complete("San", stream=True)):
+        for ask in (
+            client.models,
+            lambda: client.complete("San"),
+            lambda: client.chat("x"),
+            lambda: client.complete("San", stream=True),
+        ):
             with pytest.raises(WorkshopError, match=f"leads to {other.url}"):
                 ask()
         assert other.seen == []
@@ -186,12 +229,12 @@ def proxy(monkeypatch):
 def test_a_server_with_a_record_is_asked_past_every_proxy(server, proxy, monkeypatch):
     """Also by what a learner sends with httpx and openai themselves."""
     for name in ("no_proxy", "NO_PROXY"):
-        monkeypatch.setenv(name, "example.org")         # and is put back
+        monkeypatch.setenv(name, "example.org")  # and is put back
     records.write(ServerRecord(name="a", url=server.url, model="m", api_key="secret", state="ready"))
     client = workshop.connect()
     client.complete("San")
     client.get("/openapi.json")
-    with pytest.raises(WorkshopError, match="breaks off"):      # it answered without a stream
+    with pytest.raises(WorkshopError, match="breaks off"):  # it answered without a stream
         list(client.complete("San", stream=True))
     httpx.post(f"{client.url}/completions", headers=client.headers, json={})
     openai.OpenAI(base_url=client.url, api_key="secret", max_retries=0).completions.create(model="m", prompt="x")
@@ -204,8 +247,9 @@ def test_this_machine_is_never_asked_through_a_proxy(server, proxy, monkeypatch,
     assert proxy.seen == [] and capsys.readouterr().err == ""
 
 
-@pytest.mark.parametrize(("url", "sees"), [("http://gpu.example:8000/v1", "can read the key"),
-                                           ("https://gpu.example/v1", "not the key")])
+@pytest.mark.parametrize(
+    ("url", "sees"), [("http://gpu.example:8000/v1", "can read the key"), ("https://gpu.example/v1", "not the key")]
+)
 def test_an_address_outside_goes_through_the_proxy_that_is_named(url, sees, proxy, monkeypatch, capsys):
     proxy.answers["http://gpu.example:8000/v1/models"] = encoded(MODELS)
     monkeypatch.setenv("WORKSHOP_URL", url)
@@ -257,8 +301,19 @@ def test_a_stream_that_ends_before_its_text_is_a_sentence(server, client):
         list(client.complete("San", stream=True))
 
 
-@pytest.mark.parametrize("url", ["http://", "http://[::1/v1", "http://a b/v1", "http://h:99999/v1", "http://h:x/v1",
-                                 "http://h\n/v1", "ftp://h/v1", "http://h:0/v1"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://",
+        "http://[::1/v1",
+        "http://a b/v1",
+        "http://h:99999/v1",
+        "http://h:x/v1",
+        "http://h\n/v1",
+        "ftp://h/v1",
+        "http://h:0/v1",
+    ],
+)
 def test_an_address_that_is_none_is_refused(url, monkeypatch):
     monkeypatch.setenv("WORKSHOP_URL", url)
     with pytest.raises(BadInput, match="no address"):

@@ -12,38 +12,62 @@ from workshop.use.sampling_settings import Settings
 
 # The slides' example: Llama 3.1 70B, logprobs=1 and prompt_logprobs=1.
 SLIDES = {
-    "choices": [{
-        "text": "20-minute",
-        "logprobs": {
-            "text_offset": [0, 2], "tokens": ["20", "-minute"],
-            "token_logprobs": [-4.005917549133301, -1.359967827796936],
-            "top_logprobs": [{"20": -4.005917549133301, "49": -1.7559176683425903}, {"-minute": -1.359967827796936}]},
-        "prompt_logprobs": [None, {
-            "24661": {"logprob": -8.533774375915527, "rank": 284, "decoded_token": "San"},
-            "14924": {"logprob": -1.1587743759155273, "rank": 1, "decoded_token": "Question"}}]}]}
+    "choices": [
+        {
+            "text": "20-minute",
+            "logprobs": {
+                "text_offset": [0, 2],
+                "tokens": ["20", "-minute"],
+                "token_logprobs": [-4.005917549133301, -1.359967827796936],
+                "top_logprobs": [
+                    {"20": -4.005917549133301, "49": -1.7559176683425903},
+                    {"-minute": -1.359967827796936},
+                ],
+            },
+            "prompt_logprobs": [
+                None,
+                {
+                    "24661": {"logprob": -8.533774375915527, "rank": 284, "decoded_token": "San"},
+                    "14924": {"logprob": -1.1587743759155273, "rank": 1, "decoded_token": "Question"},
+                },
+            ],
+        }
+    ]
+}
 
 
 def completion(tokens: list[str], values: list[float], tops: list[dict | None], **more) -> dict:
     """Return a completion's JSON."""
-    return {"choices": [{"text": "".join(tokens), "logprobs": {
-        "tokens": tokens, "token_logprobs": values, "top_logprobs": tops, "text_offset": []}, **more}]}
+    return {
+        "choices": [
+            {
+                "text": "".join(tokens),
+                "logprobs": {"tokens": tokens, "token_logprobs": values, "top_logprobs": tops, "text_offset": []},
+                **more,
+            }
+        ]
+    }
 
 
 class TestTheSlidesExample:
     def test_rows_come_prompt_first(self):
         assert [(row.part, row.token) for row in lp.rows(SLIDES)] == [
-            ("prompt", ""), ("prompt", "San"), ("completion", "20"), ("completion", "-minute")]
+            ("prompt", ""),
+            ("prompt", "San"),
+            ("completion", "20"),
+            ("completion", "-minute"),
+        ]
 
     def test_san_is_the_first_token_and_question_the_most_probable(self):
         san = lp.rows(SLIDES)[1]
         assert (san.token, san.token_id, san.rank) == ("San", 24661, 284)
         assert san.most_probable.token == "Question"
-        assert san.surprise_bits == pytest.approx(12.31, abs=0.01)   # 8.5338 / ln 2
+        assert san.surprise_bits == pytest.approx(12.31, abs=0.01)  # 8.5338 / ln 2
 
     def test_20_was_generated_and_49_most_probable(self):
         twenty = lp.rows(SLIDES)[2]
         assert (twenty.token, twenty.most_probable.token) == ("20", "49")
-        assert twenty.rank is None   # it is below the top 1: how far below, nobody said
+        assert twenty.rank is None  # it is below the top 1: how far below, nobody said
         assert twenty.probability == pytest.approx(0.0182, abs=1e-4)
 
     def test_minute_was_both(self):
@@ -97,13 +121,34 @@ class TestCompletions:
 CHAT = {
     "prompt_logprobs": [None, {"5": {"logprob": -2.0, "rank": 3, "decoded_token": "Hi"}}],
     "prompt_token_ids": [0, 5],
-    "choices": [{"message": {"content": "No"}, "logprobs": {"content": [
-        {"token": "No", "logprob": -1.2, "bytes": [78, 111],
-         "top_logprobs": [{"token": "Yes", "logprob": -0.4, "bytes": []},
-                          {"token": "No", "logprob": -1.2, "bytes": []}]},
-        {"token": "!", "logprob": -6.0, "bytes": [33],
-         "top_logprobs": [{"token": ".", "logprob": -0.1, "bytes": []},
-                          {"token": "?", "logprob": -3.0, "bytes": []}]}]}}]}
+    "choices": [
+        {
+            "message": {"content": "No"},
+            "logprobs": {
+                "content": [
+                    {
+                        "token": "No",
+                        "logprob": -1.2,
+                        "bytes": [78, 111],
+                        "top_logprobs": [
+                            {"token": "Yes", "logprob": -0.4, "bytes": []},
+                            {"token": "No", "logprob": -1.2, "bytes": []},
+                        ],
+                    },
+                    {
+                        "token": "!",
+                        "logprob": -6.0,
+                        "bytes": [33],
+                        "top_logprobs": [
+                            {"token": ".", "logprob": -0.1, "bytes": []},
+                            {"token": "?", "logprob": -3.0, "bytes": []},
+                        ],
+                    },
+                ]
+            },
+        }
+    ],
+}
 
 
 class TestChat:
@@ -116,10 +161,23 @@ class TestChat:
 
     def test_objects_of_the_openai_package(self):
         chat = pytest.importorskip("openai.types.chat").ChatCompletion
-        response = chat.model_validate({
-            **CHAT, "id": "1", "object": "chat.completion", "created": 1, "model": "m",
-            "choices": [{**CHAT["choices"][0], "index": 0, "finish_reason": "stop",
-                         "message": {"role": "assistant", "content": "No!"}}]})
+        response = chat.model_validate(
+            {
+                **CHAT,
+                "id": "1",
+                "object": "chat.completion",
+                "created": 1,
+                "model": "m",
+                "choices": [
+                    {
+                        **CHAT["choices"][0],
+                        "index": 0,
+                        "finish_reason": "stop",
+                        "message": {"role": "assistant", "content": "No!"},
+                    }
+                ],
+            }
+        )
         assert lp.rows(response) == lp.rows(CHAT)
 
 
@@ -141,28 +199,42 @@ class TestSums:
         table = lp.tidy(lp.rows(SLIDES))
         assert len(table) == 6
         assert [line["token"] for line in table if line["chosen"]] == ["", "San", "20", "-minute"]
-        assert list(table[0]) == ["part", "position", "token", "token_id", "logprob", "probability",
-                                  "surprise_bits", "rank", "chosen"]
+        assert list(table[0]) == [
+            "part",
+            "position",
+            "token",
+            "token_id",
+            "logprob",
+            "probability",
+            "surprise_bits",
+            "rank",
+            "chosen",
+        ]
 
 
 class TestProcessed:
-    ROW = lp.rows(completion(["a"], [math.log(.5)], [{"a": math.log(.5), "b": math.log(.25), "c": math.log(.25)}]))[0]
+    ROW = lp.rows(completion(["a"], [math.log(0.5)], [{"a": math.log(0.5), "b": math.log(0.25), "c": math.log(0.25)}]))[
+        0
+    ]
 
     def test_everything_off_is_raw(self):
         assert lp.processed(self.ROW, Settings()) == pytest.approx(
-            {"a": math.log(.5), "b": math.log(.25), "c": math.log(.25)})
+            {"a": math.log(0.5), "b": math.log(0.25), "c": math.log(0.25)}
+        )
 
     def test_top_k_leaves_minus_infinity(self):
         assert lp.processed(self.ROW, Settings(top_k=1)) == {"a": 0.0, "b": -math.inf, "c": -math.inf}
 
     def test_what_a_truncated_list_does_not_show_keeps_its_share(self):
-        row = lp.rows(completion(["a"], [math.log(.5)], [{"a": math.log(.5), "b": math.log(.25)}]), k=2)[0]
-        assert lp.processed(row, Settings()) == pytest.approx({"a": math.log(.5), "b": math.log(.25)})
+        row = lp.rows(completion(["a"], [math.log(0.5)], [{"a": math.log(0.5), "b": math.log(0.25)}]), k=2)[0]
+        assert lp.processed(row, Settings()) == pytest.approx({"a": math.log(0.5), "b": math.log(0.25)})
         assert lp.processed(row, Settings(top_k=2))["a"] == pytest.approx(math.log(2 / 3))
 
 
-@pytest.mark.parametrize("response", [
-    {"choices": [{"text": "x", "logprobs": None}]}, {"choices": [{"message": {}, "logprobs": {"content": []}}]}])
+@pytest.mark.parametrize(
+    "response",
+    [{"choices": [{"text": "x", "logprobs": None}]}, {"choices": [{"message": {}, "logprobs": {"content": []}}]}],
+)
 def test_without_logprobs_it_says_how_to_ask(response):
     with pytest.raises(BadInput, match=r"no logprobs.*logprobs=5"):
         lp.rows(response)

@@ -30,7 +30,7 @@ def as_logprobs(logits: dict) -> dict:
 
 class TestOneParameter:
     def test_everything_off_is_the_models_own_distribution(self):
-        assert next_token_probabilities(HALVES) == pytest.approx({"a": .5, "b": .25, "c": .125, "d": .125})
+        assert next_token_probabilities(HALVES) == pytest.approx({"a": 0.5, "b": 0.25, "c": 0.125, "d": 0.125})
 
     def test_temperature_zero_is_greedy_whatever_else_is_set(self):
         assert next_token_probabilities(HALVES, temperature=0, top_k=3, top_p=0.9) == {"a": 1.0}
@@ -43,8 +43,7 @@ class TestOneParameter:
         assert p["a"] / p["b"] == pytest.approx(4.0)
 
     def test_a_tiny_temperature_is_raised_to_a_hundredth(self):
-        assert next_token_probabilities(HALVES, temperature=1e-6) == next_token_probabilities(
-            HALVES, temperature=0.01)
+        assert next_token_probabilities(HALVES, temperature=1e-6) == next_token_probabilities(HALVES, temperature=0.01)
 
     def test_top_k_keeps_ties_with_the_last_and_on_a_gpu_exactly_k_by_their_ids(self):
         assert set(next_token_probabilities(HALVES, top_k=3)) == {"a", "b", "c", "d"}
@@ -74,16 +73,16 @@ class TestOneParameter:
         assert set(next_token_probabilities(HALVES, min_p=1.0)) == {"a"}
 
     def test_frequency_counts_repeats_and_presence_does_not(self):
-        once, twice = (next_token_probabilities(HALVES, frequency_penalty=1.0, output_tokens=["a"] * n)
-                       for n in (1, 2))
+        once, twice = (next_token_probabilities(HALVES, frequency_penalty=1.0, output_tokens=["a"] * n) for n in (1, 2))
         assert once["a"] / once["b"] == pytest.approx(2 / math.e)
-        assert twice["a"] / twice["b"] == pytest.approx(2 / math.e ** 2)
+        assert twice["a"] / twice["b"] == pytest.approx(2 / math.e**2)
         presence = next_token_probabilities(HALVES, presence_penalty=1.0, output_tokens=["a", "a"])
         assert presence == pytest.approx(once)
 
     def test_frequency_and_presence_leave_the_prompts_tokens_alone(self):
-        assert next_token_probabilities(HALVES, frequency_penalty=2.0, presence_penalty=2.0,
-                                        prompt_tokens=["a"]) == next_token_probabilities(HALVES)
+        assert next_token_probabilities(
+            HALVES, frequency_penalty=2.0, presence_penalty=2.0, prompt_tokens=["a"]
+        ) == next_token_probabilities(HALVES)
 
     def test_min_tokens_forbids_the_end_until_there_are_enough(self):
         forbidden = next_token_probabilities(HALVES, min_tokens=2, stop_tokens=["a"], output_tokens=["b"])
@@ -93,8 +92,8 @@ class TestOneParameter:
     def test_repetition_divides_positive_logits_and_multiplies_negative_ones(self):
         logits = {"x": 2.0, "y": -1.0, "z": 0.0}
         p = next_token_probabilities(logits=logits, repetition_penalty=2.0, prompt_tokens=["x"], output_tokens=["y"])
-        assert p["x"] / p["z"] == pytest.approx(math.e)         # 2 / 2
-        assert p["y"] / p["z"] == pytest.approx(math.e ** -2)   # -1 · 2
+        assert p["x"] / p["z"] == pytest.approx(math.e)  # 2 / 2
+        assert p["y"] / p["z"] == pytest.approx(math.e**-2)  # -1 · 2
 
     def test_what_the_server_sends_for_minus_infinity_never_comes(self):
         p = next_token_probabilities({"a": 0.0, "b": -9999.0}, temperature=2.0)
@@ -103,12 +102,28 @@ class TestOneParameter:
 
 class TestOrder:
     def test_steps_come_in_vllms_order(self):
-        everything = Settings(temperature=0.8, top_k=3, top_p=0.9, min_p=0.01, frequency_penalty=0.1,
-                              presence_penalty=0.1, repetition_penalty=1.1, min_tokens=1)
+        everything = Settings(
+            temperature=0.8,
+            top_k=3,
+            top_p=0.9,
+            min_p=0.01,
+            frequency_penalty=0.1,
+            presence_penalty=0.1,
+            repetition_penalty=1.1,
+            min_tokens=1,
+        )
         result = pipeline(None, everything, logits=HALVES, stop_tokens=["d"])
         assert [step.name for step in result.steps] == [
-            "model", "min_tokens", "repetition_penalty", "frequency_penalty", "presence_penalty",
-            "temperature", "min_p", "top_k", "top_p"]
+            "model",
+            "min_tokens",
+            "repetition_penalty",
+            "frequency_penalty",
+            "presence_penalty",
+            "temperature",
+            "min_p",
+            "top_k",
+            "top_p",
+        ]
 
     def test_top_p_sees_the_tempered_distribution(self):
         assert len(next_token_probabilities(HALVES, temperature=2.0, top_p=0.75)) == 3
@@ -125,19 +140,35 @@ class TestOrder:
         after = {token: p ** (1 / 0.5) for token, p in by_hand.items()}
         total = sum(after.values())
         assert next_token_probabilities(HALVES, temperature=0.5, top_k=2) == pytest.approx(
-            {token: p / total for token, p in after.items()})
+            {token: p / total for token, p in after.items()}
+        )
 
 
 class TestBadInput:
-    @pytest.mark.parametrize(("name", "value", "says"), [
-        ("temperature", -0.1, "the nearest is 0"), ("temperature", 100.0, "the nearest is 2"),
-        ("temperature", math.nan, "no number"), ("temperature", math.inf, "no number"),
-        ("temperature", "hot", "no number"), ("temperature", None, "no number"), ("temperature", True, "no number"),
-        ("top_p", 0, "top_k=1"), ("top_p", 1.5, "the nearest is 1"), ("top_p", -1, "top_k=1"),
-        ("top_k", -2, "the nearest is -1"), ("top_k", 2.5, "whole number"), ("top_k", True, "whole number"),
-        ("min_p", -0.1, "the nearest is 0"), ("min_p", 2, "the nearest is 1"),
-        ("frequency_penalty", 3, "the nearest is 2"), ("presence_penalty", -3, "the nearest is -2"),
-        ("repetition_penalty", 0, "1 switches it off"), ("min_tokens", -1, "the nearest is 0")])
+    @pytest.mark.parametrize(
+        ("name", "value", "says"),
+        [
+            ("temperature", -0.1, "the nearest is 0"),
+            ("temperature", 100.0, "the nearest is 2"),
+            ("temperature", math.nan, "no number"),
+            ("temperature", math.inf, "no number"),
+            ("temperature", "hot", "no number"),
+            ("temperature", None, "no number"),
+            ("temperature", True, "no number"),
+            ("top_p", 0, "top_k=1"),
+            ("top_p", 1.5, "the nearest is 1"),
+            ("top_p", -1, "top_k=1"),
+            ("top_k", -2, "the nearest is -1"),
+            ("top_k", 2.5, "whole number"),
+            ("top_k", True, "whole number"),
+            ("min_p", -0.1, "the nearest is 0"),
+            ("min_p", 2, "the nearest is 1"),
+            ("frequency_penalty", 3, "the nearest is 2"),
+            ("presence_penalty", -3, "the nearest is -2"),
+            ("repetition_penalty", 0, "1 switches it off"),
+            ("min_tokens", -1, "the nearest is 0"),
+        ],
+    )
     def test_a_value_that_vllm_refuses_is_named_with_what_is_allowed(self, name, value, says):
         with pytest.raises(ValueError, match=name) as raised:
             next_token_probabilities(HALVES, **{name: value})
@@ -167,8 +198,14 @@ class TestBadInput:
 
 
 @settings(max_examples=60, deadline=None)
-@given(size=st.integers(2, 60), seed=st.integers(0, 10_000), temperature=st.floats(0.05, 2.0),
-       top_k=st.integers(-1, 70), top_p=st.floats(0.01, 1.0), min_p=st.floats(0.0, 1.0))
+@given(
+    size=st.integers(2, 60),
+    seed=st.integers(0, 10_000),
+    temperature=st.floats(0.05, 2.0),
+    top_k=st.integers(-1, 70),
+    top_p=st.floats(0.01, 1.0),
+    min_p=st.floats(0.0, 1.0),
+)
 def test_it_is_always_a_distribution_and_keeps_the_ranks(size, seed, temperature, top_k, top_p, min_p):
     logprobs = as_logprobs(model(size, seed))
     p = next_token_probabilities(logprobs, temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p)

@@ -29,9 +29,14 @@ def outcomes(true: list[float], expected: list[float], n: int):
         counts = (a, b, n - a - b)
         if min(counts) >= 0:
             ways = math.factorial(n) // math.prod(map(math.factorial, counts))
-            yield ways * math.prod(p**k for p, k in zip(true, counts, strict=True)), Group(
-                {cell: k for cell, k in enumerate(counts) if k}, {cell: p for cell, p in enumerate(expected) if p},
-                {cell: p for cell, p in enumerate(true) if p})
+            yield (
+                ways * math.prod(p**k for p, k in zip(true, counts, strict=True)),
+                Group(
+                    {cell: k for cell, k in enumerate(counts) if k},
+                    {cell: p for cell, p in enumerate(expected) if p},
+                    {cell: p for cell, p in enumerate(true) if p},
+                ),
+            )
 
 
 def shares(sizes: list[int]) -> list[float]:
@@ -40,7 +45,7 @@ def shares(sizes: list[int]) -> list[float]:
 
 @settings(max_examples=40, deadline=None)
 @given(SIZES, st.integers(5, 25))
-@example([1, 1, 98], 20)    # cells with fewer than one expected: chi-square's table would be wrong by far
+@example([1, 1, 98], 20)  # cells with fewer than one expected: chi-square's table would be wrong by far
 def test_chance_is_never_less_than_how_often_it_happens(sizes, n):
     p = shares(sizes)
     found = sorted(((evidence.evidence([one]), weight) for weight, one in outcomes(p, p, n)), reverse=True)
@@ -51,8 +56,12 @@ def test_chance_is_never_less_than_how_often_it_happens(sizes, n):
 
 
 @settings(max_examples=40, deadline=None)
-@given(SIZES, st.lists(st.integers(0, 9), min_size=3, max_size=3).filter(lambda sizes: sum(map(bool, sizes)) > 1),
-       st.integers(10, 40), st.sampled_from([0.3, 0.01, 1e-4]))
+@given(
+    SIZES,
+    st.lists(st.integers(0, 9), min_size=3, max_size=3).filter(lambda sizes: sum(map(bool, sizes)) > 1),
+    st.integers(10, 40),
+    st.sampled_from([0.3, 0.01, 1e-4]),
+)
 @example([1, 1, 8], [8, 0, 2], 30, 1e-4)
 def test_missed_is_never_less_than_how_often_it_happens(sizes, others, n, alarm):
     true, expected = shares(sizes), shares(others)
@@ -63,8 +72,10 @@ def test_missed_is_never_less_than_how_often_it_happens(sizes, others, n, alarm)
 
 
 def test_the_evidence_of_two_groups_is_bounded_as_one():
-    first, second = ([(weight, evidence.evidence([one])) for weight, one in outcomes(p, p, 8)]
-                     for p in ([0.1, 0.2, 0.7], [0.3, 0.3, 0.4]))
+    first, second = (
+        [(weight, evidence.evidence([one])) for weight, one in outcomes(p, p, 8)]
+        for p in ([0.1, 0.2, 0.7], [0.3, 0.3, 0.4])
+    )
     for x in range(5, 20):
         tail = math.fsum(v * w for (v, a), (w, b) in product(first, second) if a + b >= x)
         assert 0 < tail <= chance(x, 4)
@@ -87,12 +98,23 @@ def test_what_is_left_out_is_not_compared_and_the_rest_sums_to_one():
     assert seldom.expected == pytest.approx({"a": 0.96, evidence.REST: 0.04}) and seldom.counts[evidence.REST] == 1
 
 
-@pytest.mark.parametrize(("settings", "unsure"), [
-    (Settings(), set()), (Settings(top_k=2), {0, 1, 2}), (Settings(top_k=3), set()), (Settings(top_k=4), set()),
-    (Settings(temperature=0), {0, 1, 2}), (Settings(min_p=0.93), {0, 1, 2}), (Settings(min_p=0.5), set()),
-    (Settings(top_p=0.94), {3}), (Settings(top_p=0.8), set()), (Settings(top_p=0.63), {0, 1, 2})])
+@pytest.mark.parametrize(
+    ("settings", "unsure"),
+    [
+        (Settings(), set()),
+        (Settings(top_k=2), {0, 1, 2}),
+        (Settings(top_k=3), set()),
+        (Settings(top_k=4), set()),
+        (Settings(temperature=0), {0, 1, 2}),
+        (Settings(min_p=0.93), {0, 1, 2}),
+        (Settings(min_p=0.5), set()),
+        (Settings(top_p=0.94), {3}),
+        (Settings(top_p=0.8), set()),
+        (Settings(top_p=0.63), {0, 1, 2}),
+    ],
+)
 def test_tokens_whose_staying_hangs_on_rounding_are_known(settings, unsure):
-    logits = {0: 3.0, 1: 2.95, 2: 2.9, 3: 1.0, 4: 0.0}    # probabilities 0.33, 0.31, 0.30, 0.04, 0.02
+    logits = {0: 3.0, 1: 2.95, 2: 2.9, 3: 1.0, 4: 0.0}  # probabilities 0.33, 0.31, 0.30, 0.04, 0.02
     assert truth.unsure(truth.ours, logits, settings, (), (), 0.0) == unsure
 
 
@@ -105,7 +127,7 @@ class Rehearsal(truth.Server):
 
     def __init__(self, seed: int, moved: float):
         super().__init__(None, seed)
-        self.moved, self.offset = moved, lambda context: 9.0    # which one does not matter
+        self.moved, self.offset = moved, lambda context: 9.0  # which one does not matter
 
     def _position(self, context):
         ids = tokens_of(context) if isinstance(context, str) else context

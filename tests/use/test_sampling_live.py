@@ -19,12 +19,18 @@ pytestmark = pytest.mark.live
 # Every run of the tests draws for these: one of each kind, and all that a wrong order is tried on. WORKSHOP_TRUTH=all
 # draws for every setting of docs/sampling.md, as benchmarks/sampling/truth.py does.
 ALL = os.environ.get("WORKSHOP_TRUTH") == "all"
-ENOUGH = {"greedy", "everything off", "top_k 20, temperature 1.5", "top_p 0.9, temperature 0.6",
-          "min_p 0.02, top_k 12, top_p 0.9, temperature 1.4", truth.CASES[-1].name,
-          *(case for case, _ in truth.WRONG.values())}
+ENOUGH = {
+    "greedy",
+    "everything off",
+    "top_k 20, temperature 1.5",
+    "top_p 0.9, temperature 0.6",
+    "min_p 0.02, top_k 12, top_p 0.9, temperature 1.4",
+    truth.CASES[-1].name,
+    *(case for case, _ in truth.WRONG.values()),
+}
 CASES = [case for case in truth.CASES if ALL or case.name in ENOUGH]
 
-_servers: dict[str, truth.Server] = {}   # samples are drawn once and serve several tests
+_servers: dict[str, truth.Server] = {}  # samples are drawn once and serve several tests
 
 
 @pytest.fixture
@@ -37,7 +43,7 @@ def test_there_are_enough_of_them_and_no_more_than_the_false_alarms_are_counted_
     assert len(CASES) >= 12 and {case.name for case in CASES} >= ENOUGH
     assert len(truth.PROMPTS) >= 5
     assert truth.SAMPLES >= 2000
-    assert len(truth.CASES) * len(truth.PROMPTS) + 1 <= truth.COMPARISONS     # and min_tokens
+    assert len(truth.CASES) * len(truth.PROMPTS) + 1 <= truth.COMPARISONS  # and min_tokens
     assert len(truth.WRONG) * len(truth.PROMPTS) * truth.MISSED < 0.001
 
 
@@ -64,13 +70,22 @@ def test_min_tokens_takes_the_end_away_where_it_is_likely(client):
     question = "Question: What is Boston?\nAnswer:"
     whole = client.complete(question, max_tokens=60, temperature=0).choices[0]
     assert whole.finish_reason == "stop", "so the end is the most probable token here"
-    answer = client.complete(question + whole.text, max_tokens=1, temperature=0, logprobs=-1,
-                             return_tokens_as_token_ids=True)
-    found = client.complete(question + whole.text, max_tokens=2, min_tokens=2, n=500, temperature=1.3,
-                            seed=SEED * 500, return_token_ids=True)
+    answer = client.complete(
+        question + whole.text, max_tokens=1, temperature=0, logprobs=-1, return_tokens_as_token_ids=True
+    )
+    found = client.complete(
+        question + whole.text,
+        max_tokens=2,
+        min_tokens=2,
+        n=500,
+        temperature=1.3,
+        seed=SEED * 500,
+        return_token_ids=True,
+    )
     counts = Counter(choice.token_ids[0] for choice in found.choices)
-    right, without = (pipeline(next_token_logprobs(answer), Settings(temperature=1.3, min_tokens=n), stop_tokens=[1])
-                      for n in (2, 0))
+    right, without = (
+        pipeline(next_token_logprobs(answer), Settings(temperature=1.3, min_tokens=n), stop_tokens=[1]) for n in (2, 0)
+    )
     for tried, alarm in ((right, False), (without, True)):
         groups = [truth.group(counts, tried.probabilities, right.probabilities)]
         assert (truth.missed(groups, truth.ALARM) <= truth.MISSED) is alarm
@@ -79,8 +94,12 @@ def test_min_tokens_takes_the_end_away_where_it_is_likely(client):
 
 def test_the_tables_cases_are_compared_in_more_than_one_cell(server_truth):
     """A test of one cell cannot fail."""
-    outcomes = [truth.compare(server_truth, case, prompt) for case in CASES for prompt in truth.PROMPTS
-                if not case.settings.greedy]
+    outcomes = [
+        truth.compare(server_truth, case, prompt)
+        for case in CASES
+        for prompt in truth.PROMPTS
+        if not case.settings.greedy
+    ]
     single = [one for one in outcomes if one.cells < 2]
     assert len(single) <= len(outcomes) / 10, single
 

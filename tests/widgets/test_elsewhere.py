@@ -18,27 +18,49 @@ from workshop.learn.widgets.elsewhere.view import ThreePlaces
 from workshop.plan.parallelism import plan
 
 FIVE = ["dtype", "startup", "shm", "volume", "key"]
-SMALL = ["Standard_NC64as_T4_v3", "g4dn.12xlarge", "Standard_NC24ads_A100_v4"]     # 59, 59 and 79 GiB for 131.4
+SMALL = ["Standard_NC64as_T4_v3", "g4dn.12xlarge", "Standard_NC24ads_A100_v4"]  # 59, 59 and 79 GiB for 131.4
 
 
-@pytest.mark.parametrize(("key", "answer"), [
-    ("elsewhere.faults", FIVE), ("elsewhere.faults", set(FIVE)), ("elsewhere.machines", SMALL),
-    ("elsewhere.disk", 141.1), ("elsewhere.codes", [3, -2, 1, -7]), ("elsewhere.codes", np.array(CODES)),
-    ("elsewhere.bits", 4.15625), ("elsewhere.jamba", 16384)])
+@pytest.mark.parametrize(
+    ("key", "answer"),
+    [
+        ("elsewhere.faults", FIVE),
+        ("elsewhere.faults", set(FIVE)),
+        ("elsewhere.machines", SMALL),
+        ("elsewhere.disk", 141.1),
+        ("elsewhere.codes", [3, -2, 1, -7]),
+        ("elsewhere.codes", np.array(CODES)),
+        ("elsewhere.bits", 4.15625),
+        ("elsewhere.jamba", 16384),
+    ],
+)
 def test_right_answers_pass(key, answer):
     assert EXERCISES[key].test(answer) is None
 
 
-@pytest.mark.parametrize(("key", "answer", "says"), [
-    ("elsewhere.faults", ["dtype"], "1 of 5"), ("elsewhere.faults", [*FIVE, "user"], "'user' is not broken"),
-    ("elsewhere.faults", ["colour"], "no policy 'colour'"), ("elsewhere.faults", "dtype", "a list"),
-    ("elsewhere.faults", 5, "a list"), ("elsewhere.machines", [*SMALL, "p5.48xlarge"], "does hold it"),
-    ("elsewhere.machines", SMALL[:1], "2 more"), ("elsewhere.machines", ["laptop"], "no machine"),
-    ("elsewhere.disk", 131.4, "GiB"), ("elsewhere.disk", 70.55, "two bytes"),
-    ("elsewhere.codes", [2, -1, 0, -7], "instead of cutting off"), ("elsewhere.codes", [3, -2, 1, -8], "-7.20"),
-    ("elsewhere.codes", [2.6, -1.75, 0.65, -7.2], "whole number"), ("elsewhere.codes", [3, -2], "4 codes"),
-    ("elsewhere.codes", None, "four whole numbers"), ("elsewhere.bits", 4, "zero point"),
-    ("elsewhere.bits", 4.125, "zero point"), ("elsewhere.jamba", 131072, "4 of its 32")])
+@pytest.mark.parametrize(
+    ("key", "answer", "says"),
+    [
+        ("elsewhere.faults", ["dtype"], "1 of 5"),
+        ("elsewhere.faults", [*FIVE, "user"], "'user' is not broken"),
+        ("elsewhere.faults", ["colour"], "no policy 'colour'"),
+        ("elsewhere.faults", "dtype", "a list"),
+        ("elsewhere.faults", 5, "a list"),
+        ("elsewhere.machines", [*SMALL, "p5.48xlarge"], "does hold it"),
+        ("elsewhere.machines", SMALL[:1], "2 more"),
+        ("elsewhere.machines", ["laptop"], "no machine"),
+        ("elsewhere.disk", 131.4, "GiB"),
+        ("elsewhere.disk", 70.55, "two bytes"),
+        ("elsewhere.codes", [2, -1, 0, -7], "instead of cutting off"),
+        ("elsewhere.codes", [3, -2, 1, -8], "-7.20"),
+        ("elsewhere.codes", [2.6, -1.75, 0.65, -7.2], "whole number"),
+        ("elsewhere.codes", [3, -2], "4 codes"),
+        ("elsewhere.codes", None, "four whole numbers"),
+        ("elsewhere.bits", 4, "zero point"),
+        ("elsewhere.bits", 4.125, "zero point"),
+        ("elsewhere.jamba", 131072, "4 of its 32"),
+    ],
+)
 def test_wrong_answers_are_told_what_is_off(key, answer, says):
     assert says in EXERCISES[key].test(answer)
 
@@ -71,19 +93,23 @@ def without(items, **wanted):
     items[:] = [item for item in items if not all(item.get(key) == value for key, value in wanted.items())]
 
 
-@pytest.mark.parametrize(("name", "change"), [
-    ("dtype", lambda m: m.vllm["args"].remove("--dtype=half")),
-    ("gpus", lambda m: m.vllm["resources"]["limits"].update({"nvidia.com/gpu": "1"})),
-    ("startup", lambda m: m.vllm.pop("startupProbe")),
-    ("liveness", lambda m: m.vllm["livenessProbe"]["httpGet"].update(path="/v1/models")),
-    ("shm", lambda m: next(v for v in m.pod["volumes"] if v["name"] == "shm")["emptyDir"].pop("medium")),
-    ("key", lambda m: m.vllm["args"].append("--api-key=secret")),
-    ("key", lambda m: without(m.pod["volumes"], name="key")),
-    ("user", lambda m: m.pod["securityContext"].update(runAsNonRoot=False)),
-    ("user", lambda m: m.vllm["securityContext"].update(allowPrivilegeEscalation=True)),
-    ("volume", lambda m: m.of("PersistentVolumeClaim")["spec"]["resources"]["requests"].update(storage="14Gi")),
-    ("address", lambda m: without(m.vllm["env"], name="VLLM_HOST_IP")),
-    ("node", lambda m: m.pod.update(tolerations=[]))])
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("dtype", lambda m: m.vllm["args"].remove("--dtype=half")),
+        ("gpus", lambda m: m.vllm["resources"]["limits"].update({"nvidia.com/gpu": "1"})),
+        ("startup", lambda m: m.vllm.pop("startupProbe")),
+        ("liveness", lambda m: m.vllm["livenessProbe"]["httpGet"].update(path="/v1/models")),
+        ("shm", lambda m: next(v for v in m.pod["volumes"] if v["name"] == "shm")["emptyDir"].pop("medium")),
+        ("key", lambda m: m.vllm["args"].append("--api-key=secret")),
+        ("key", lambda m: without(m.pod["volumes"], name="key")),
+        ("user", lambda m: m.pod["securityContext"].update(runAsNonRoot=False)),
+        ("user", lambda m: m.vllm["securityContext"].update(allowPrivilegeEscalation=True)),
+        ("volume", lambda m: m.of("PersistentVolumeClaim")["spec"]["resources"]["requests"].update(storage="14Gi")),
+        ("address", lambda m: without(m.vllm["env"], name="VLLM_HOST_IP")),
+        ("node", lambda m: m.pod.update(tolerations=[])),
+    ],
+)
 def test_each_policy_finds_its_own_mistake_and_no_other(name, change):
     assert manifest.faults(spoil(change)) == [name]
 
@@ -120,7 +146,7 @@ def test_a_plan_that_does_not_fit_says_what_would():
 
 def test_changing_a_control_draws_anew_and_longer_than_the_model_reads_is_cut():
     view = ThreePlaces()
-    view.controls["model"].value = "falcon-40b"       # reads 2,048 tokens
+    view.controls["model"].value = "falcon-40b"  # reads 2,048 tokens
     assert "2048" in view.picture.value or view.result.plan.max_model_len == 2048
 
 

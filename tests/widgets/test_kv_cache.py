@@ -55,8 +55,8 @@ class TestScheduler:
         when = next(s for s in states if "preempted" in s.event)
         a, b = when.requests
         assert (a.state, b.state, b.tokens) == ("running", "preempted", 0)
-        again = next(s for s in states[when.step:] if "B starts again" in s.event).requests[1]
-        assert again.tokens == 40 + b.generated         # the prompt, and what it had written
+        again = next(s for s in states[when.step :] if "B starts again" in s.event).requests[1]
+        assert again.tokens == 40 + b.generated  # the prompt, and what it had written
 
     def test_the_first_pool_becomes_full(self, growth):
         assert any("preempted" in s.event for s in growth.states)
@@ -74,8 +74,9 @@ class TestScheduler:
 
 
 class TestView:
-    @pytest.mark.parametrize(("control", "value"), [("model", "llama-3.1-70b"), ("blocks", 40), ("requests", 1),
-                                                    ("step", 50), ("play", 60)])
+    @pytest.mark.parametrize(
+        ("control", "value"), [("model", "llama-3.1-70b"), ("blocks", 40), ("requests", 1), ("step", 50), ("play", 60)]
+    )
     def test_every_control_changes_the_picture(self, growth, control, value):
         growth.step.value = 30
         before = growth.picture.value

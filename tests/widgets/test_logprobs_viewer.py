@@ -18,14 +18,31 @@ from workshop.learn.widgets.logprobs.view import LogprobsViewer
 from workshop.use import logprobs
 from workshop.use.sampling_settings import Settings
 
-RESPONSE = {"choices": [{
-    "text": " port�", "token_ids": [11, 12], "prompt_token_ids": [0, 24661],
-    "logprobs": {"text_offset": [0, 5], "tokens": [" port", "�"],
-                 "token_logprobs": [math.log(0.25), math.log(0.001)],
-                 "top_logprobs": [{" port": math.log(0.25), " city": math.log(0.5), " <b>": math.log(0.25)},
-                                  {"�": math.log(0.001), ".": math.log(0.9), ",": math.log(0.05)}]},
-    "prompt_logprobs": [None, {"24661": {"logprob": -8.533774375915527, "rank": 284, "decoded_token": "San"},
-                               "14924": {"logprob": -1.1587743759155273, "rank": 1, "decoded_token": "Question"}}]}]}
+RESPONSE = {
+    "choices": [
+        {
+            "text": " port�",
+            "token_ids": [11, 12],
+            "prompt_token_ids": [0, 24661],
+            "logprobs": {
+                "text_offset": [0, 5],
+                "tokens": [" port", "�"],
+                "token_logprobs": [math.log(0.25), math.log(0.001)],
+                "top_logprobs": [
+                    {" port": math.log(0.25), " city": math.log(0.5), " <b>": math.log(0.25)},
+                    {"�": math.log(0.001), ".": math.log(0.9), ",": math.log(0.05)},
+                ],
+            },
+            "prompt_logprobs": [
+                None,
+                {
+                    "24661": {"logprob": -8.533774375915527, "rank": 284, "decoded_token": "San"},
+                    "14924": {"logprob": -1.1587743759155273, "rank": 1, "decoded_token": "Question"},
+                },
+            ],
+        }
+    ]
+}
 
 
 @pytest.fixture
@@ -67,15 +84,15 @@ def test_a_piece_of_a_character_is_said_to_be_one(viewer):
 
 
 def test_perplexities_of_prompt_and_completion(viewer):
-    assert "prompt: perplexity <b>5,083.6</b>" in viewer.picture.value      # e^8.5338
-    assert "completion: perplexity <b>63.2</b>" in viewer.picture.value     # √(4 · 1000)
+    assert "prompt: perplexity <b>5,083.6</b>" in viewer.picture.value  # e^8.5338
+    assert "completion: perplexity <b>63.2</b>" in viewer.picture.value  # √(4 · 1000)
 
 
 def test_colours_by_probability_and_by_rank():
     drawn = cells(logprobs.rows(RESPONSE, k=3))
     assert shade(drawn[0], "probability") == "transparent"
     strengths = [int(shade(cell, "probability")[-2:], 16) for cell in (drawn[2], drawn[3], drawn[1])]
-    assert strengths == sorted(strengths)   # 2 bits, 10 bits, 12.3 bits
+    assert strengths == sorted(strengths)  # 2 bits, 10 bits, 12.3 bits
     assert shade(drawn[1], "rank").startswith(style.VERMILLION)
     assert shade(drawn[2], "rank").startswith(style.SKY)
 
@@ -95,23 +112,33 @@ def test_processed_logprobs_are_computed(viewer):
     port = panel(viewer.picture.value, 2)
     assert "these settings never sample it" in port
     assert "completion: perplexity <b>∞</b>" in viewer.picture.value
-    assert "prompt: perplexity <b>5,083.6</b>" in viewer.picture.value   # a prompt is not sampled
+    assert "prompt: perplexity <b>5,083.6</b>" in viewer.picture.value  # a prompt is not sampled
     viewer.top_k.value = 0
     viewer.temperature.value = 0.5
-    assert "17 %" in panel(viewer.picture.value, 2)   # 1/16 of 1/16 + 1/4 + 1/16
+    assert "17 %" in panel(viewer.picture.value, 2)  # 1/16 of 1/16 + 1/4 + 1/16
 
 
 def test_processed_penalties_count_the_tokens_before():
-    twice = {"choices": [{"logprobs": {"tokens": ["a", "a"], "token_logprobs": [math.log(.5)] * 2, "top_logprobs": [
-        {"a": math.log(.5), "b": math.log(.5)}] * 2}}]}
+    twice = {
+        "choices": [
+            {
+                "logprobs": {
+                    "tokens": ["a", "a"],
+                    "token_logprobs": [math.log(0.5)] * 2,
+                    "top_logprobs": [{"a": math.log(0.5), "b": math.log(0.5)}] * 2,
+                }
+            }
+        ]
+    }
     first, second = cells(logprobs.rows(twice), Settings(frequency_penalty=1.0))
     assert math.exp(first.logprob) == pytest.approx(0.5)
     assert math.exp(second.logprob) == pytest.approx(1 / (1 + math.e))
 
 
 def test_without_alternatives_there_is_still_a_picture():
-    viewer = LogprobsViewer({"choices": [{"logprobs": {
-        "tokens": ["x"], "token_logprobs": [-0.5], "top_logprobs": [{"x": -0.5}]}}]})
+    viewer = LogprobsViewer(
+        {"choices": [{"logprobs": {"tokens": ["x"], "token_logprobs": [-0.5], "top_logprobs": [{"x": -0.5}]}}]}
+    )
     assert "no alternatives were asked for" in viewer.picture.value
 
 

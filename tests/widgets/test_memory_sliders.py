@@ -33,18 +33,28 @@ class TestCase:
         assert result.request_bytes == 8192 * 327_680 // 4
         assert result.tightest.asked == 3 * result.request_bytes
 
-    @pytest.mark.parametrize(("case", "state", "says"), [
-        (Case(), "fits", "room for"),
-        (Case("llama-3.1-405b", gpus=8), "refused", "does not fit"),
-        (Case("llama-3.1-70b", gpus=2, context=131072, requests=1), "refused", "refuse to start"),
-        (Case("llama-3.1-8b", context=131072, requests=64), "waits", "the others wait")])
+    @pytest.mark.parametrize(
+        ("case", "state", "says"),
+        [
+            (Case(), "fits", "room for"),
+            (Case("llama-3.1-405b", gpus=8), "refused", "does not fit"),
+            (Case("llama-3.1-70b", gpus=2, context=131072, requests=1), "refused", "refuse to start"),
+            (Case("llama-3.1-8b", context=131072, requests=64), "waits", "the others wait"),
+        ],
+    )
     def test_each_state_has_its_sentence(self, case, state, says):
         result = memory(case)
         assert result.state == state
         assert says in verdict(result)
 
-    @pytest.mark.parametrize("case", [Case("llama-3.1-405b", gpus=8), Case("llama-3.1-8b", context=131072, requests=64),
-                                      Case("llama-3.1-70b", gpus=2, context=131072, requests=8)])
+    @pytest.mark.parametrize(
+        "case",
+        [
+            Case("llama-3.1-405b", gpus=8),
+            Case("llama-3.1-8b", context=131072, requests=64),
+            Case("llama-3.1-70b", gpus=2, context=131072, requests=8),
+        ],
+    )
     def test_a_remedy_that_names_gpus_works(self, case):
         from dataclasses import replace
 
@@ -52,9 +62,10 @@ class TestCase:
         assert counts
         assert memory(replace(case, gpus=counts[0])).state == "fits"
 
-    @pytest.mark.parametrize(("model", "gpus", "sizes"), [
-        ("llama-3.1-70b", 4, (4, 1)), ("llama-3.1-405b", 16, (8, 2)),
-        ("falcon-7b", 4, (1, 4))])     # 71 heads: tensor parallel cannot, pipeline parallel can
+    @pytest.mark.parametrize(
+        ("model", "gpus", "sizes"),
+        [("llama-3.1-70b", 4, (4, 1)), ("llama-3.1-405b", 16, (8, 2)), ("falcon-7b", 4, (1, 4))],
+    )  # 71 heads: tensor parallel cannot, pipeline parallel can
     def test_the_split_follows_the_rule(self, model, gpus, sizes):
         found = memory(Case(model, gpus=gpus))
         assert (found.tp, found.pp) == sizes
@@ -67,8 +78,14 @@ class TestCase:
 
     def test_the_command_holds_what_was_chosen(self):
         line = command(memory(Case("llama-3.1-405b", gpus=16, context=4096, kv_cache_dtype="fp8", weights="fp8")))
-        for part in ("Llama-3.1-405B", "--tensor-parallel-size 8", "--pipeline-parallel-size 2", "--max-model-len 4096",
-                     "--kv-cache-dtype fp8", "--quantization fp8"):
+        for part in (
+            "Llama-3.1-405B",
+            "--tensor-parallel-size 8",
+            "--pipeline-parallel-size 2",
+            "--max-model-len 4096",
+            "--kv-cache-dtype fp8",
+            "--quantization fp8",
+        ):
             assert part in line
 
 
@@ -86,14 +103,24 @@ class TestPicture:
         assert "KV cache asked for" in spoken(result)
 
     def test_too_much_is_drawn_as_too_much(self):
-        assert "too much\"" in picture(memory(Case("llama-3.1-405b", gpus=8)))
-        assert "too much\"" not in picture(memory(Case()))
+        assert 'too much"' in picture(memory(Case("llama-3.1-405b", gpus=8)))
+        assert 'too much"' not in picture(memory(Case()))
 
 
 class TestView:
-    @pytest.mark.parametrize(("control", "value"), [
-        ("model", "mistral-7b-v0.1"), ("weights", "fp8"), ("kv_cache_dtype", "fp8"), ("context", 32768),
-        ("requests", 64), ("gpu", "a100-40gb"), ("gpus", 2), ("gpu_memory_utilization", 0.8)])
+    @pytest.mark.parametrize(
+        ("control", "value"),
+        [
+            ("model", "mistral-7b-v0.1"),
+            ("weights", "fp8"),
+            ("kv_cache_dtype", "fp8"),
+            ("context", 32768),
+            ("requests", 64),
+            ("gpu", "a100-40gb"),
+            ("gpus", 2),
+            ("gpu_memory_utilization", 0.8),
+        ],
+    )
     def test_every_control_changes_the_picture(self, sliders, control, value):
         before = sliders.picture.value
         sliders.controls[control].value = value
@@ -103,9 +130,9 @@ class TestView:
     def test_a_model_brings_its_own_precision_and_length(self, sliders):
         sliders.controls["context"].value = 131072
         sliders.controls["weights"].value = "fp8"
-        sliders.controls["model"].value = "gpt-oss-20b"        # published in mxfp4
+        sliders.controls["model"].value = "gpt-oss-20b"  # published in mxfp4
         assert sliders.controls["weights"].value == "as published"
-        sliders.controls["model"].value = "gpt2"               # reads 1,024 tokens
+        sliders.controls["model"].value = "gpt2"  # reads 1,024 tokens
         assert sliders.controls["context"].value == 1024
         assert sliders.result is not None
 

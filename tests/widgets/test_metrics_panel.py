@@ -19,8 +19,15 @@ from workshop.learn.widgets.metrics.view import MetricsPanel
 
 
 def look(second: float, running: int = 0, kv: float = 0.0, tokens: float = 0.0) -> Metrics:
-    return Metrics(time=1000 + second, requests_running=running, requests_waiting=2, kv_cache_usage=kv,
-                   prompt_tokens_total=10 * second, generation_tokens_total=tokens, preemptions_total=0)
+    return Metrics(
+        time=1000 + second,
+        requests_running=running,
+        requests_waiting=2,
+        kv_cache_usage=kv,
+        prompt_tokens_total=10 * second,
+        generation_tokens_total=tokens,
+        preemptions_total=0,
+    )
 
 
 LOOKS = [look(0), look(1, 4, 0.25, 100), look(2, 4, 0.5, 300), look(3, 0, 0.0, 300)]
@@ -59,9 +66,23 @@ def test_a_server_that_is_away_is_said_in_the_panel():
 
 
 def test_progress_shows_rows_rates_errors_and_kv_cache():
-    drawn = progress_html(Progress(rows=200, done=50, errors=10, new=50, seconds=5, rows_per_s=10,
-                                   generation_tokens_per_s=160, in_flight=8, limit=8, running=7, waiting=1,
-                                   kv_cache_usage=0.4, message="<b>"))
+    drawn = progress_html(
+        Progress(
+            rows=200,
+            done=50,
+            errors=10,
+            new=50,
+            seconds=5,
+            rows_per_s=10,
+            generation_tokens_per_s=160,
+            in_flight=8,
+            limit=8,
+            running=7,
+            waiting=1,
+            kv_cache_usage=0.4,
+            message="<b>",
+        )
+    )
     assert 'aria-valuenow="25"' in drawn and "width:25.00%" in drawn and "width:5.00%" in drawn
     assert "160 tokens/s" in drawn and "10 errors" in drawn and "14 s left" in drawn and drawn.count("40 %") == 1
     assert "&lt;b&gt;" in drawn
@@ -81,7 +102,7 @@ def test_the_timeline_draws_each_request_at_its_times():
 
 @pytest.mark.live
 def test_the_panel_sees_the_requests_of_a_real_server(client):
-    for _ in range(3):     # a server that shares two cores with others may answer /metrics only when it is done
+    for _ in range(3):  # a server that shares two cores with others may answer /metrics only when it is done
         panel = MetricsPanel(client, every_s=0.25).start()
         spans = timeline.ask(client, ["Boston is a"] * 4, 4, [1500] * 4, temperature=1.0)
         looks = panel.stop()

@@ -29,10 +29,10 @@ class TestWhoHoldsWhat:
         result = layout(LLAMA_405B)
         m = load_model("llama-3.1-405b")
         held = [(layer, head) for r in result.ranks for layer in r.layers for head in head_range(r, m)[0]]
-        assert len(held) == len(set(held)) == 126 * 128      # config.json: 126 layers, 128 heads
+        assert len(held) == len(set(held)) == 126 * 128  # config.json: 126 layers, 128 heads
 
     def test_kv_heads_are_copied_where_there_are_fewer_than_ranks(self):
-        m = load_model("llama-3.1-405b")                       # 8 KV heads
+        m = load_model("llama-3.1-405b")  # 8 KV heads
         result = layout(replace(LLAMA_405B, tp=16, pp=1))
         kv = [head_range(r, m)[1] for r in result.ranks]
         assert [span.start for span in kv] == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7]
@@ -70,8 +70,10 @@ class TestWhatTravels:
         slow = layout(replace(LLAMA_405B, tp=16, pp=1, network="ethernet-25g"))
         assert slow.messages[0].ms > across.messages[0].ms
 
-    @pytest.mark.parametrize(("tp", "pp", "per_node", "spans"), [
-        (8, 2, 8, False), (16, 1, 8, True), (2, 2, 3, True), (2, 1, 3, False), (4, 2, 8, False)])
+    @pytest.mark.parametrize(
+        ("tp", "pp", "per_node", "spans"),
+        [(8, 2, 8, False), (16, 1, 8, True), (2, 2, 3, True), (2, 1, 3, False), (4, 2, 8, False)],
+    )
     def test_groups_that_span_nodes_are_found(self, tp, pp, per_node, spans):
         assert spans_nodes(deployment(Choice(tp=tp, pp=pp, gpus_per_node=per_node, nodes=4))) is spans
 
@@ -82,13 +84,26 @@ class TestWhatTravels:
 
 
 class TestVerdict:
-    @pytest.mark.parametrize(("choice", "state", "says", "remedy"), [
-        (Choice(), "fits", "divides and fits", ""),
-        (Choice(tp=3, pp=1), "wrong", "3 does not divide the 64 attention heads", "1, 2, 4, 8"),
-        (Choice("llama-3.1-8b", pp=33, tp=1), "wrong", "too few for 33 stages", "32 at most"),
-        (Choice(nodes=1, gpus_per_node=4, tp=8, pp=1), "wrong", "needs 8 GPUs, and there are 4", "tensor parallel 4"),
-        (replace(LLAMA_405B, nodes=1, pp=1), "small", "does not fit",
-         "tensor parallel 8 × pipeline parallel 2 on 2 nodes")])
+    @pytest.mark.parametrize(
+        ("choice", "state", "says", "remedy"),
+        [
+            (Choice(), "fits", "divides and fits", ""),
+            (Choice(tp=3, pp=1), "wrong", "3 does not divide the 64 attention heads", "1, 2, 4, 8"),
+            (Choice("llama-3.1-8b", pp=33, tp=1), "wrong", "too few for 33 stages", "32 at most"),
+            (
+                Choice(nodes=1, gpus_per_node=4, tp=8, pp=1),
+                "wrong",
+                "needs 8 GPUs, and there are 4",
+                "tensor parallel 4",
+            ),
+            (
+                replace(LLAMA_405B, nodes=1, pp=1),
+                "small",
+                "does not fit",
+                "tensor parallel 8 × pipeline parallel 2 on 2 nodes",
+            ),
+        ],
+    )
     def test_it_says_what_is_wrong_and_the_nearest_choice(self, choice, state, says, remedy):
         result = layout(choice)
         assert result.state == state
@@ -98,8 +113,10 @@ class TestVerdict:
     def test_the_nearest_choice_works(self):
         assert layout(LLAMA_405B).state == "fits"
 
-    @pytest.mark.parametrize(("wrong", "says"), [({"network": "carrier pigeon"}, "carrier pigeon"),
-                                                 ({"nodes": 0}, "nodes is 0"), ({"model": "lama"}, "lama")])
+    @pytest.mark.parametrize(
+        ("wrong", "says"),
+        [({"network": "carrier pigeon"}, "carrier pigeon"), ({"nodes": 0}, "nodes is 0"), ({"model": "lama"}, "lama")],
+    )
     def test_absurd_input_is_refused(self, wrong, says):
         with pytest.raises(BadInput, match=says):
             layout(replace(Choice(), **wrong))
@@ -112,9 +129,19 @@ class TestVerdict:
 
 
 class TestView:
-    @pytest.mark.parametrize(("control", "value"), [
-        ("model", "llama-3.1-405b"), ("nodes", 4), ("gpus_per_node", 8), ("tp", 2), ("pp", 1), ("gpu", "a100-80gb"),
-        ("network", "ethernet-25g"), ("requests", 64)])
+    @pytest.mark.parametrize(
+        ("control", "value"),
+        [
+            ("model", "llama-3.1-405b"),
+            ("nodes", 4),
+            ("gpus_per_node", 8),
+            ("tp", 2),
+            ("pp", 1),
+            ("gpu", "a100-80gb"),
+            ("network", "ethernet-25g"),
+            ("requests", 64),
+        ],
+    )
     def test_every_control_changes_the_picture(self, explorer, control, value):
         before = explorer.picture.value
         explorer.controls[control].value = value

@@ -53,8 +53,10 @@ class Made:
         if self.gone:
             raise WorkshopError("The server does not answer.", "Start it again.")
         generator = random.Random(seed)
-        return [Completion(f" {x} <i>", (f" {x}", " <i>"), x == 1)
-                for x in (generator.randint(1, 3) for _ in range(1 if settings.greedy else n))]
+        return [
+            Completion(f" {x} <i>", (f" {x}", " <i>"), x == 1)
+            for x in (generator.randint(1, 3) for _ in range(1 if settings.greedy else n))
+        ]
 
 
 @pytest.fixture
@@ -114,22 +116,32 @@ class TestBars:
         listed = {0: math.log(0.5), 1: math.log(0.2)}
         result = pipeline(listed, Settings())
         drawn = bars(result, [0, 1], str)
-        assert drawn.rows[0].sampled == pytest.approx(0.5)   # not 0.71: the rest is elsewhere
+        assert drawn.rows[0].sampled == pytest.approx(0.5)  # not 0.71: the rest is elsewhere
         assert "30 % of the model's probability lies on tokens that are not listed" in picture(drawn)
 
 
 class TestWords:
-    @pytest.mark.parametrize(("settings", "name", "says"), [
-        (Settings(), "temperature", "unchanged"), (Settings(temperature=0), "temperature", "Greedy"),
-        (Settings(temperature=0.5), "temperature", "now 4:1"), (Settings(temperature=2), "temperature", "now 1.4:1"),
-        (Settings(temperature=0.01), "temperature", "million"),
-        (Settings(top_k=0), "top_k", "Off"), (Settings(top_k=-1), "top_k", "Off"),
-        (Settings(top_k=2), "top_k", "2 most probable"), (Settings(top_k=10**6), "top_k", "removes nothing"),
-        (Settings(top_p=0.9), "top_p", "holds 90 %"), (Settings(top_p=0.01), "top_p", "1 token"),
-        (Settings(min_p=0.1), "min_p", "less than 10 %"), (Settings(min_p=0), "min_p", "Off"),
-        (Settings(frequency_penalty=1), "frequency_penalty", "Nothing has been generated yet"),
-        (Settings(frequency_penalty=-2), "frequency_penalty", "raises its logit by 2: its odds × 7.4"),
-        (Settings(temperature=0, top_k=3), "top_k", "greedy takes one")])
+    @pytest.mark.parametrize(
+        ("settings", "name", "says"),
+        [
+            (Settings(), "temperature", "unchanged"),
+            (Settings(temperature=0), "temperature", "Greedy"),
+            (Settings(temperature=0.5), "temperature", "now 4:1"),
+            (Settings(temperature=2), "temperature", "now 1.4:1"),
+            (Settings(temperature=0.01), "temperature", "million"),
+            (Settings(top_k=0), "top_k", "Off"),
+            (Settings(top_k=-1), "top_k", "Off"),
+            (Settings(top_k=2), "top_k", "2 most probable"),
+            (Settings(top_k=10**6), "top_k", "removes nothing"),
+            (Settings(top_p=0.9), "top_p", "holds 90 %"),
+            (Settings(top_p=0.01), "top_p", "1 token"),
+            (Settings(min_p=0.1), "min_p", "less than 10 %"),
+            (Settings(min_p=0), "min_p", "Off"),
+            (Settings(frequency_penalty=1), "frequency_penalty", "Nothing has been generated yet"),
+            (Settings(frequency_penalty=-2), "frequency_penalty", "raises its logit by 2: its odds × 7.4"),
+            (Settings(temperature=0, top_k=3), "top_k", "greedy takes one"),
+        ],
+    )
     def test_each_slider_says_what_it_does_now(self, settings, name, says):
         result = pipeline(Made().logprobs, settings)
         assert says in words(settings, result, generated=0)[name]
@@ -138,14 +150,34 @@ class TestWords:
         for name, said in explorer.says.items():
             assert "Usual" in said.value, name
 
-    @pytest.mark.parametrize(("text", "shown"), [
-        (" city", "·city"), ("\n", "⏎"), ("  ", "··"), ("", "▯ (no text)"), ("�", "▯ (part of a character)"),
-        ("👍", "👍"), ("a b", "a b")])
+    @pytest.mark.parametrize(
+        ("text", "shown"),
+        [
+            (" city", "·city"),
+            ("\n", "⏎"),
+            ("  ", "··"),
+            ("", "▯ (no text)"),
+            ("�", "▯ (part of a character)"),
+            ("👍", "👍"),
+            ("a b", "a b"),
+        ],
+    )
     def test_tokens_that_are_no_text_are_shown_in_words(self, text, shown):
         assert token_label(text) == shown
 
-    @pytest.mark.parametrize(("p", "shown"), [(1.0, "100 %"), (0.314, "31 %"), (0.0421, "4.2 %"), (0.0003, "0.03 %"),
-                                              (1e-7, "< 0.01 %"), (0.0, "0 %"), (0.9996, "100 %"), (0.0996, "10 %")])
+    @pytest.mark.parametrize(
+        ("p", "shown"),
+        [
+            (1.0, "100 %"),
+            (0.314, "31 %"),
+            (0.0421, "4.2 %"),
+            (0.0003, "0.03 %"),
+            (1e-7, "< 0.01 %"),
+            (0.0, "0 %"),
+            (0.9996, "100 %"),
+            (0.0996, "10 %"),
+        ],
+    )
     def test_probabilities_read_well(self, p, shown):
         assert percent(p) == shown
 
@@ -209,7 +241,7 @@ class TestBadInput:
 
     def test_a_server_that_goes_away_while_a_slider_is_dragged(self, explorer):
         explorer.source.gone = True
-        explorer.sliders["temperature"].value = 0.3   # needs no server
+        explorer.sliders["temperature"].value = 0.3  # needs no server
         assert explorer.banner.value == ""
         picture = explorer.picture.value
         explorer.sample()

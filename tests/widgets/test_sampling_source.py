@@ -48,8 +48,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
             return self.refuse(404, "Not Found")
         k = body.get("top_logprobs" if chat else "logprobs") or 0
         if k > self.limit:
-            return self.refuse(400, f"Requested sample logprobs of {k}, which is greater than max allowed: "
-                                    f"{self.limit}")
+            return self.refuse(
+                400, f"Requested sample logprobs of {k}, which is greater than max allowed: {self.limit}"
+            )
         return self.answer(200, self.chat(k, body) if chat else self.completion(k, body))
 
     def refuse(self, code, message):
@@ -58,19 +59,46 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def completion(self, k, body):
         ids = body.get("return_tokens_as_token_ids")
         name = (lambda token: f"token_id:{token}") if ids else TEXTS.__getitem__
-        top = {name(token): value for token, value in list(LOGPROBS.items())[:max(k, 1)]}
-        choice = {"index": 0, "text": " seven", "finish_reason": "length", "token_ids": [7],
-                  "prompt_token_ids": [1], "logprobs": {
-                      "tokens": [name(7)], "token_logprobs": [LOGPROBS[7]], "top_logprobs": [top], "text_offset": [0]}}
-        return {"id": "1", "object": "text_completion", "created": 1, "model": "m",
-                "choices": [{**choice, "index": i} for i in range(body.get("n", 1))]}
+        top = {name(token): value for token, value in list(LOGPROBS.items())[: max(k, 1)]}
+        choice = {
+            "index": 0,
+            "text": " seven",
+            "finish_reason": "length",
+            "token_ids": [7],
+            "prompt_token_ids": [1],
+            "logprobs": {
+                "tokens": [name(7)],
+                "token_logprobs": [LOGPROBS[7]],
+                "top_logprobs": [top],
+                "text_offset": [0],
+            },
+        }
+        return {
+            "id": "1",
+            "object": "text_completion",
+            "created": 1,
+            "model": "m",
+            "choices": [{**choice, "index": i} for i in range(body.get("n", 1))],
+        }
 
     def chat(self, k, body):
         top = [{"token": TEXTS[token], "logprob": value, "bytes": []} for token, value in LOGPROBS.items()][:k]
         content = [{"token": " seven", "logprob": LOGPROBS[7], "bytes": [], "top_logprobs": top}]
-        return {"id": "1", "object": "chat.completion", "created": 1, "model": "m", "choices": [
-            {"index": index, "finish_reason": "length", "message": {"role": "assistant", "content": " seven"},
-             "logprobs": {"content": content}} for index in range(body.get("n", 1))]}
+        return {
+            "id": "1",
+            "object": "chat.completion",
+            "created": 1,
+            "model": "m",
+            "choices": [
+                {
+                    "index": index,
+                    "finish_reason": "length",
+                    "message": {"role": "assistant", "content": " seven"},
+                    "logprobs": {"content": content},
+                }
+                for index in range(body.get("n", 1))
+            ],
+        }
 
     def answer(self, code, data):
         raw = json.dumps(data).encode()
@@ -97,7 +125,9 @@ def serve(workshop_home):
         def stop():
             server.shutdown()
             server.server_close()
+
         return client, handler, stop
+
     yield start
     for server in running:
         server.shutdown()
@@ -130,7 +160,7 @@ def test_what_was_generated_goes_back_as_token_ids_not_as_text(serve):
     assert handler.requests[-1][1]["prompt"] == [1, 7, 8]
     asked = len(handler.requests)
     source.position("one", (7, 8))
-    assert len(handler.requests) == asked   # stepping back is free
+    assert len(handler.requests) == asked  # stepping back is free
 
 
 def test_a_chat_only_server_is_used_through_chat(serve):
@@ -150,8 +180,9 @@ def test_a_chat_only_server_is_used_through_chat(serve):
 
 def test_a_model_that_is_not_there_is_not_taken_for_a_chat_only_server(serve, monkeypatch):
     client, handler, _ = serve(completions=False)
-    monkeypatch.setattr(handler, "refuse", lambda self, code, message: Handler.refuse(
-        self, 404, "The model `m` does not exist."))
+    monkeypatch.setattr(
+        handler, "refuse", lambda self, code, message: Handler.refuse(self, 404, "The model `m` does not exist.")
+    )
     with pytest.raises(WorkshopError, match="does not exist"):
         ServerSource(client).position("one")
 

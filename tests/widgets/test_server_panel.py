@@ -8,9 +8,10 @@ import time
 import pytest
 
 from workshop.errors import WorkshopError
-from workshop.launch import local, records, supervise
+from workshop.launch import local, records
+from workshop.launch.local import supervise
+from workshop.launch.local.supervise import Progress
 from workshop.launch.records import ServerRecord
-from workshop.launch.supervise import Progress
 from workshop.learn.widgets.server import view as server_panel
 from workshop.learn.widgets.server.picture import status as status_html
 from workshop.learn.widgets.server.picture import words as words_html

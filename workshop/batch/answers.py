@@ -15,8 +15,23 @@ if TYPE_CHECKING:
     import pandas
 
 GROUP_ROWS = 10_000
-COLUMNS = ("custom_id", "row", "sample", "prompt", "text", "finish_reason", "stop_reason", "prompt_tokens",
-           "completion_tokens", "logprobs", "prompt_logprobs", "request_id", "model", "key", "metadata")
+COLUMNS = (
+    "custom_id",
+    "row",
+    "sample",
+    "prompt",
+    "text",
+    "finish_reason",
+    "stop_reason",
+    "prompt_tokens",
+    "completion_tokens",
+    "logprobs",
+    "prompt_logprobs",
+    "request_id",
+    "model",
+    "key",
+    "metadata",
+)
 WHOLE = ("row", "sample", "prompt_tokens", "completion_tokens")
 NESTED = ("logprobs", "prompt_logprobs", "metadata")
 
@@ -96,14 +111,22 @@ def records_of(line: dict, row: int, prompt: object = None) -> Iterator[dict]:
     usage = _dict(body.get("usage"))
     for number, choice in enumerate(body["choices"]):
         yield {
-            "custom_id": line["custom_id"], "row": row, "sample": choice.get("index", number), "prompt": prompt,
+            "custom_id": line["custom_id"],
+            "row": row,
+            "sample": choice.get("index", number),
+            "prompt": prompt,
             "text": choice["text"] if "text" in choice else _dict(choice.get("message")).get("content"),
-            "finish_reason": choice.get("finish_reason"), "stop_reason": choice.get("stop_reason"),
-            "prompt_tokens": usage.get("prompt_tokens"), "completion_tokens": usage.get("completion_tokens"),
+            "finish_reason": choice.get("finish_reason"),
+            "stop_reason": choice.get("stop_reason"),
+            "prompt_tokens": usage.get("prompt_tokens"),
+            "completion_tokens": usage.get("completion_tokens"),
             "logprobs": choice.get("logprobs"),
             "prompt_logprobs": choice.get("prompt_logprobs") or body.get("prompt_logprobs"),
-            "request_id": body.get("id"), "model": body.get("model"), "key": line["key"],
-            "metadata": _dict(line.get("metadata"))}
+            "request_id": body.get("id"),
+            "model": body.get("model"),
+            "key": line["key"],
+            "metadata": _dict(line.get("metadata")),
+        }
 
 
 def _dict(value: object) -> dict:

@@ -35,11 +35,14 @@ class Current:
         WorkshopError: the input changed between runs, and is not there: nobody can tell which answers count.
     """
 
-    def __init__(self, meta: dict, journals: list[Path], input: str | Path | None = None,
-                 shard: tuple[int, int] | None = None):
+    def __init__(
+        self, meta: dict, journals: list[Path], input: str | Path | None = None, shard: tuple[int, int] | None = None
+    ):
         self._journals, self._facts = journals, meta["input"]
-        self._tables = Temporary("CREATE TABLE answers (key BLOB PRIMARY KEY, id BLOB UNIQUE, row INTEGER UNIQUE, "
-                                 "samples INTEGER, prompt TEXT, journal INTEGER, end INTEGER) WITHOUT ROWID")
+        self._tables = Temporary(
+            "CREATE TABLE answers (key BLOB PRIMARY KEY, id BLOB UNIQUE, row INTEGER UNIQUE, "
+            "samples INTEGER, prompt TEXT, journal INTEGER, end INTEGER) WITHOUT ROWID"
+        )
         work = _work(meta, input, shard)
         if work is None and input:
             raise BadInput(f"{input} is not the input that was answered.", f"Give {self._facts.get('path')} as it was.")
@@ -61,8 +64,12 @@ class Current:
         """Yield each answer that counts, the number of its row, and its prompt or messages (None: not known)."""
         for number, journal in enumerate(self._journals):
             for answer in scan(journal):
-                found = self._tables.do("SELECT row, prompt FROM answers WHERE key = ? AND journal = ? AND end = ?",
-                                        answer.key, number, answer.end)
+                found = self._tables.do(
+                    "SELECT row, prompt FROM answers WHERE key = ? AND journal = ? AND end = ?",
+                    answer.key,
+                    number,
+                    answer.end,
+                )
                 if found:
                     yield answer, found[0], found[1] and json.loads(found[1])
 
@@ -70,8 +77,14 @@ class Current:
         for row in work.rows():
             if row is not None:
                 body = json.loads(row.body)
-                self._tables.do("INSERT INTO answers VALUES (?, ?, ?, ?, ?, NULL, NULL)", row.key, short(row.custom_id),
-                                row.number, row.samples, json.dumps(body.get("prompt", body.get("messages"))))
+                self._tables.do(
+                    "INSERT INTO answers VALUES (?, ?, ?, ?, ?, NULL, NULL)",
+                    row.key,
+                    short(row.custom_id),
+                    row.number,
+                    row.samples,
+                    json.dumps(body.get("prompt", body.get("messages"))),
+                )
         work.index.close()
 
     def _asked(self, answer: Answer, journal: int) -> None:
@@ -81,17 +94,24 @@ class Current:
 
     def _all(self, answer: Answer, journal: int) -> None:
         try:
-            self._tables.do("INSERT INTO answers VALUES (?, ?, ?, NULL, NULL, ?, ?) ON CONFLICT (key) DO UPDATE SET "
-                            "journal = excluded.journal, end = excluded.end",
-                            answer.key, short(answer.custom_id), answer.row, journal, answer.end)
-        except sqlite3.IntegrityError:          # an id with two keys, or a row with two ids
+            self._tables.do(
+                "INSERT INTO answers VALUES (?, ?, ?, NULL, NULL, ?, ?) ON CONFLICT (key) DO UPDATE SET "
+                "journal = excluded.journal, end = excluded.end",
+                answer.key,
+                short(answer.custom_id),
+                answer.row,
+                journal,
+                answer.end,
+            )
+        except sqlite3.IntegrityError:  # an id with two keys, or a row with two ids
             raise self._ambiguous() from None
 
     def _ambiguous(self) -> WorkshopError:
         return WorkshopError(
             f"{self._journals[0]} has answers to several versions of its input, and {self._facts.get('path')} is not "
             "there as it was last: which of them count cannot be told.",
-            "Put it back, say where it lies (load's argument `input`), or run the batch again.")
+            "Put it back, say where it lies (load's argument `input`), or run the batch again.",
+        )
 
 
 def _work(meta: dict, input: str | Path | None, shard: tuple[int, int] | None) -> Work | None:

@@ -98,8 +98,10 @@ class Maker:
                 continue
             found = self._attempt(self._ids, [draft.text for draft in group], special)
             if isinstance(found, Exception):  # one of them is no text (half of a surrogate pair): find which
-                found = [self._attempt(lambda text, *more: self._ids([text], *more)[0], draft.text, special)
-                         for draft in group]
+                found = [
+                    self._attempt(lambda text, *more: self._ids([text], *more)[0], draft.text, special)
+                    for draft in group
+                ]
             for draft, tokens in zip(group, found, strict=True):
                 draft.tokens = tokens
 

@@ -19,8 +19,14 @@ class Temporary:
     def __init__(self, *tables: str) -> None:
         # The empty name is SQLite's own temporary file.
         self._db = sqlite3.connect("", isolation_level=None, check_same_thread=False)
-        for line in ("PRAGMA journal_mode=OFF", "PRAGMA synchronous=OFF", "PRAGMA temp_store=FILE",
-                     f"PRAGMA cache_size=-{CACHE_KIB}", *tables, "BEGIN"):
+        for line in (
+            "PRAGMA journal_mode=OFF",
+            "PRAGMA synchronous=OFF",
+            "PRAGMA temp_store=FILE",
+            f"PRAGMA cache_size=-{CACHE_KIB}",
+            *tables,
+            "BEGIN",
+        ):
             self.do(line)
 
     def do(self, line: str, *values: object) -> tuple | None:
@@ -73,14 +79,16 @@ class Index(Temporary):
             "CREATE TABLE ids (id BLOB PRIMARY KEY, key BLOB, row INTEGER, samples INTEGER, place INTEGER) "
             "WITHOUT ROWID",
             "CREATE TABLE seen (content TEXT PRIMARY KEY, times INTEGER) WITHOUT ROWID",
-            "CREATE TABLE again (row INTEGER PRIMARY KEY, times INTEGER)")
+            "CREATE TABLE again (row INTEGER PRIMARY KEY, times INTEGER)",
+        )
         self.done, self.bad, self.other, self.rows = Bits(), Bits(), Bits(), 0
         self._repeats = False
 
     def occurrence(self, row: int, content: str) -> int:
         """Count how often a content without an id of its own came so far, this time included; remember it for `row`."""
-        times, = self.do("INSERT INTO seen VALUES (?, 1) ON CONFLICT DO UPDATE SET times = times + 1 RETURNING times",
-                         content)
+        (times,) = self.do(
+            "INSERT INTO seen VALUES (?, 1) ON CONFLICT DO UPDATE SET times = times + 1 RETURNING times", content
+        )
         if times > 1:
             self._repeats = True
             self.do("INSERT INTO again VALUES (?, ?)", row, times)

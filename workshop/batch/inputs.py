@@ -19,10 +19,14 @@ from workshop.use import strict_json
 from workshop.use.strict_json import Malformed
 
 FORMATS = (".json", ".txt", ".jsonl", ".csv", ".parquet")
-LOOK_BYTES = 1 << 20        # of the beginning, to see how it is written
-_MARKS = {codecs.BOM_UTF32_LE: "UTF-32", codecs.BOM_UTF32_BE: "UTF-32",         # the longer ones first
-          codecs.BOM_UTF16_LE: "UTF-16", codecs.BOM_UTF16_BE: "UTF-16"}
-Raw = object    # what a format yields before it is decoded: bytes of a line, text of an item, a dict of a table
+LOOK_BYTES = 1 << 20  # of the beginning, to see how it is written
+_MARKS = {
+    codecs.BOM_UTF32_LE: "UTF-32",
+    codecs.BOM_UTF32_BE: "UTF-32",  # the longer ones first
+    codecs.BOM_UTF16_LE: "UTF-16",
+    codecs.BOM_UTF16_BE: "UTF-16",
+}
+Raw = object  # what a format yields before it is decoded: bytes of a line, text of an item, a dict of a table
 
 
 class Source:
@@ -38,18 +42,27 @@ class Source:
     def __init__(self, path: str | Path, column: str | None = None):
         self.path, self.column = Path(path), column
         if not self.path.exists():
-            raise BadInput(f"There is no input file {path}.",
-                           "Give a file of prompts: a JSON array, text lines, JSONL, CSV or Parquet.")
+            raise BadInput(
+                f"There is no input file {path}.",
+                "Give a file of prompts: a JSON array, text lines, JSONL, CSV or Parquet.",
+            )
         if not self.path.is_file():
             raise BadInput(f"{path} is no file.", "Give one file; of many, make one JSONL, or run each to its output.")
         self.format = {".ndjson": ".jsonl"}.get(self.path.suffix.lower(), self.path.suffix.lower())
         if self.format not in FORMATS:
-            raise BadInput(f"{path} ends in {self.path.suffix or 'nothing'}, which names no format that is read here.",
-                           f"There are: {', '.join(FORMATS)}.")
+            raise BadInput(
+                f"{path} ends in {self.path.suffix or 'nothing'}, which names no format that is read here.",
+                f"There are: {', '.join(FORMATS)}.",
+            )
         self.notes, self._told = [], set()
         self._cr_alone = self._look()
-        self._table = (tables.Csv(self.path, column) if self.format == ".csv" else
-                       tables.Parquet(self.path) if self.format == ".parquet" else None)
+        self._table = (
+            tables.Csv(self.path, column)
+            if self.format == ".csv"
+            else tables.Parquet(self.path)
+            if self.format == ".parquet"
+            else None
+        )
         self.table = self._table is not None
         if self._table:
             self.column = tables.choose_column(self.path, self._table.names, column)
@@ -72,8 +85,10 @@ class Source:
             else:
                 empty += 1
         if empty and self.format != ".jsonl":
-            self._note(f"{empty:,} empty line{'s' if empty > 1 else ''} of {self.path} hold{'' if empty > 1 else 's'} "
-                       "no prompt.")
+            self._note(
+                f"{empty:,} empty line{'s' if empty > 1 else ''} of {self.path} hold{'' if empty > 1 else 's'} "
+                "no prompt."
+            )
 
     def decode(self, raw: Raw) -> object:
         """Turn a raw row into a prompt or a dict of fields.
@@ -124,9 +139,12 @@ class Source:
             return False
         code = next((name for mark, name in _MARKS.items() if head.startswith(mark)), None)
         if code or b"\0" in head[:4]:
-            raise BadInput(f"{self.path} begins as {code} does." if code else
-                           f"{self.path} begins with a NUL byte, as UTF-16 without a mark does.",
-                           f"Save it as UTF-8: iconv -f {code or 'UTF-16LE'} -t UTF-8 {self.path}")
+            raise BadInput(
+                f"{self.path} begins as {code} does."
+                if code
+                else f"{self.path} begins with a NUL byte, as UTF-16 without a mark does.",
+                f"Save it as UTF-8: iconv -f {code or 'UTF-16LE'} -t UTF-8 {self.path}",
+            )
         alone = b"\r" in head.rstrip(b"\r\n") and b"\n" not in head
         if alone and self.format != ".json":
             self._note(f"The lines of {self.path} end in CR alone, as old Macs wrote them, and are read so.")
@@ -134,8 +152,11 @@ class Source:
 
     def _lines(self) -> Iterator[tuple[int, bytes]]:
         """Yield (line from 1, its bytes without its end); '' is an empty line."""
-        with (self.path.open(newline="\r", encoding="utf-8", errors="surrogateescape") if self._cr_alone else
-              self.path.open("rb")) as file:
+        with (
+            self.path.open(newline="\r", encoding="utf-8", errors="surrogateescape")
+            if self._cr_alone
+            else self.path.open("rb")
+        ) as file:
             for number, line in enumerate(file, 1):
                 raw = line.encode(errors="surrogateescape") if self._cr_alone else line
                 raw = raw.removesuffix(b"\n").removesuffix(b"\r")

@@ -75,9 +75,16 @@ def answer_line(custom_id: str, key: bytes, row: int, answer: bytes, extra: dict
 
 def error_line(custom_id: str | None, row: int, place: int, status: int | None, code: str, message: str) -> bytes:
     """Return one line of the file of errors, in OpenAI's form."""
-    return json.dumps({"custom_id": custom_id, "row": row, "place": place,
-                       "response": {"status_code": status} if status else None,
-                       "error": {"code": code, "message": _mended(message)}, "time": round(time.time(), 3)}).encode()
+    return json.dumps(
+        {
+            "custom_id": custom_id,
+            "row": row,
+            "place": place,
+            "response": {"status_code": status} if status else None,
+            "error": {"code": code, "message": _mended(message)},
+            "time": round(time.time(), 3),
+        }
+    ).encode()
 
 
 def read_answer(raw: bytes, end: int) -> Answer | None:

@@ -26,8 +26,8 @@ from workshop.batch.rows import Builder, Row, check_sampling
 from workshop.batch.store import COMMIT_S, Journal, Lock
 from workshop.errors import BadInput, WorkshopError
 
-QUEUE = 1.5        # sequences given to the engine, per sequence that it computes at once: it must never lack one
-AHEAD = 64         # rows that are read and tokenized together
+QUEUE = 1.5  # sequences given to the engine, per sequence that it computes at once: it must never lack one
+AHEAD = 64  # rows that are read and tokenized together
 HOPELESS = 50
 
 
@@ -41,10 +41,23 @@ class OfflineBatch:
         llm: an `LLM` that is there already, instead of a model.
     """
 
-    def __init__(self, input: str | Path, output: str | Path, *, model: str | None = None,
-                 engine_args: Iterable[str] = (), concurrency: int | None = None, samples: int = 1,
-                 skip_bad: bool = False, column: str | None = None, chat: bool = False, report: Report | None = None,
-                 llm=None, shard: str | None = None, **sampling):
+    def __init__(
+        self,
+        input: str | Path,
+        output: str | Path,
+        *,
+        model: str | None = None,
+        engine_args: Iterable[str] = (),
+        concurrency: int | None = None,
+        samples: int = 1,
+        skip_bad: bool = False,
+        column: str | None = None,
+        chat: bool = False,
+        report: Report | None = None,
+        llm=None,
+        shard: str | None = None,
+        **sampling,
+    ):
         if (concurrency is not None and concurrency < 1) or samples < 1:
             raise BadInput("Concurrency and samples are whole numbers from 1.", "Give 1 or more.")
         if samples > 1:
@@ -65,10 +78,13 @@ class OfflineBatch:
         lock = Lock(self.paths)
         try:
             path, served = (self.model or "", self.model or "llm") if self.llm else local.resolve_model(self.model)
-            work = Work(self.source, Builder(self.sampling, self.source.column, self.chat, served,
-                                             any_model=True, table=self.source.table), shard=self.shard)
+            work = Work(
+                self.source,
+                Builder(self.sampling, self.source.column, self.chat, served, any_model=True, table=self.source.table),
+                shard=self.shard,
+            )
             try:
-                work.check(self.skip_bad)              # before the engine starts: that takes half a minute
+                work.check(self.skip_bad)  # before the engine starts: that takes half a minute
                 work.resume(self.paths.journal)
                 return self._run(work, path, served)
             finally:
@@ -79,8 +95,13 @@ class OfflineBatch:
     def _run(self, work: Work, path: str, served: str) -> Summary:
         from workshop.launch.vllm_main import installed
 
-        facts = {"model": served, "model_path": path, "vllm_version": installed()[1], "urls": [],
-                 "engine_args": list(self.engine_args)}
+        facts = {
+            "model": served,
+            "model_path": path,
+            "vllm_version": installed()[1],
+            "urls": [],
+            "engine_args": list(self.engine_args),
+        }
         meta = provenance.begin(self.paths, self.source, work, facts, self.sampling)
         feed = Feed(work, self.paths, served, self)
         state, reason, failure = COMPLETE, "", None
@@ -142,9 +163,11 @@ class Feed:
                 break
             try:
                 outputs = engine.step()
-            except Exception as error:      # whatever killed the engine: what came is kept
-                raise WorkshopError(f"vLLM's engine ended: {error or type(error).__name__}.",
-                                    "Its own words are above. Run the same command again: it goes on.") from error
+            except Exception as error:  # whatever killed the engine: what came is kept
+                raise WorkshopError(
+                    f"vLLM's engine ended: {error or type(error).__name__}.",
+                    "Its own words are above. Run the same command again: it goes on.",
+                ) from error
             for output in outputs:
                 if output.finished:
                     self._keep(maker, output)
@@ -163,7 +186,7 @@ class Feed:
         name = row.key.hex()
         try:
             engine.add_request(name, request.prompt, request.params)
-        except maker.refusals as error:     # tokens or parameters that this model does not have
+        except maker.refusals as error:  # tokens or parameters that this model does not have
             self._refuse(row, str(error))
             return
         self._flying[name] = row, request
@@ -173,8 +196,10 @@ class Feed:
         self.errors.add(error_line(row.custom_id, row.number, row.place, 400, "refused", said[:2000]))
         self.failed += 1
         if self.failed >= HOPELESS and self.work.index.done.count == self.already:
-            raise WorkshopError(f"The first {self.failed} rows all failed, the last one with: {said}.",
-                                "Correct what it says, and run the same command again.")
+            raise WorkshopError(
+                f"The first {self.failed} rows all failed, the last one with: {said}.",
+                "Correct what it says, and run the same command again.",
+            )
 
     def _keep(self, maker: engine_rows.Maker, output) -> None:
         row, request = self._flying.pop(output.request_id)
@@ -193,7 +218,7 @@ class Feed:
         pending: list[Future] = [write for write in self._writes if not write.done()]
         for write in self._writes:
             if write.done():
-                write.result()          # a full disk ends the run
+                write.result()  # a full disk ends the run
         self._writes = pending
         for journal in (self.answers, self.errors):
             if lines := journal.take():
@@ -212,16 +237,37 @@ class Feed:
         """Return how far it is."""
         done, seconds = self.work.index.done.count, time.monotonic() - self.began
         rows_per_s, tokens_per_s = rate.at(done - self.already, self.completion_tokens)
-        return Progress(self.work.mine - self.work.index.bad.count, done, self.failed, done - self.already, seconds,
-                        rows_per_s, tokens_per_s, len(self._flying), self.limit, message=message)
+        return Progress(
+            self.work.mine - self.work.index.bad.count,
+            done,
+            self.failed,
+            done - self.already,
+            seconds,
+            rows_per_s,
+            tokens_per_s,
+            len(self._flying),
+            self.limit,
+            message=message,
+        )
 
     def summary(self, state: str, reason: str) -> Summary:
         """Return how it ended."""
         index = self.work.index
-        return Summary(state, self.work.mine, index.done.count, index.done.count - self.already, self.failed,
-                       index.bad.count, self.work.superseded, time.monotonic() - self.began, self.prompt_tokens,
-                       self.completion_tokens, self.paths.output,
-                       self.paths.errors if self.paths.errors.exists() else None, reason)
+        return Summary(
+            state,
+            self.work.mine,
+            index.done.count,
+            index.done.count - self.already,
+            self.failed,
+            index.bad.count,
+            self.work.superseded,
+            time.monotonic() - self.began,
+            self.prompt_tokens,
+            self.completion_tokens,
+            self.paths.output,
+            self.paths.errors if self.paths.errors.exists() else None,
+            reason,
+        )
 
 
 def start(path: str, engine_args: tuple[str, ...] = ()):
@@ -237,10 +283,10 @@ def start(path: str, engine_args: tuple[str, ...] = ()):
     device, given = local.engine_device(), local.flags_of(engine_args)
     environment = local.engine_environment(path, device, given, "offline")
     os.environ.update({key: value for key, value in environment.items() if key != auth.RECORD_VARIABLE})
-    folder = scratch.new_folder()                  # vLLM's sockets, which it leaves
+    folder = scratch.new_folder()  # vLLM's sockets, which it leaves
     atexit.register(scratch.clear, folder)
     os.environ["VLLM_RPC_BASE_PATH"] = str(folder)
-    os.environ.setdefault("VLLM_LOGGING_STREAM", "ext://sys.stderr")     # stdout is for what the command prints
+    os.environ.setdefault("VLLM_LOGGING_STREAM", "ext://sys.stderr")  # stdout is for what the command prints
     answer_for_vllm()
     from vllm import LLM, EngineArgs
     from vllm.utils.argparse_utils import FlexibleArgumentParser
@@ -253,8 +299,9 @@ def start(path: str, engine_args: tuple[str, ...] = ()):
         return LLM(**{**kwargs, "model": path})
     except Exception as error:
         said = str(error).splitlines()[0] if str(error) else repr(error)
-        raise WorkshopError(f"vLLM could not start with {path}: {said}",
-                            "Its own words are above; `workshop plan` says what fits.") from error
+        raise WorkshopError(
+            f"vLLM could not start with {path}: {said}", "Its own words are above; `workshop plan` says what fits."
+        ) from error
 
 
 def stop(llm) -> None:

@@ -29,10 +29,23 @@ Report = Callable[[Progress], None]
 class Batch:
     """One run; `run()` is what most people call. `stop()` may be called from any thread or signal handler."""
 
-    def __init__(self, input: str | Path, output: str | Path, *, url: str | tuple[str, ...] = (),
-                 model: str | None = None, concurrency: int | None = None, samples: int = 1, skip_bad: bool = False,
-                 column: str | None = None, chat: bool = False, limits: Limits | None = None,
-                 report: Report | None = None, shard: str | None = None, **sampling):
+    def __init__(
+        self,
+        input: str | Path,
+        output: str | Path,
+        *,
+        url: str | tuple[str, ...] = (),
+        model: str | None = None,
+        concurrency: int | None = None,
+        samples: int = 1,
+        skip_bad: bool = False,
+        column: str | None = None,
+        chat: bool = False,
+        limits: Limits | None = None,
+        report: Report | None = None,
+        shard: str | None = None,
+        **sampling,
+    ):
         if concurrency is not None and (type(concurrency) is not int or concurrency < 1):
             raise BadInput(f"A concurrency of {concurrency} sends nothing.", "Give a whole number from 1, or none.")
         if type(samples) is not int or samples < 1:
@@ -52,7 +65,7 @@ class Batch:
         """Send nothing more, keep what has come, return with the state `interrupted`."""
         self._stop = True
         if self._loop and self._sender:
-            with contextlib.suppress(RuntimeError):         # it has just ended by itself
+            with contextlib.suppress(RuntimeError):  # it has just ended by itself
                 self._loop.call_soon_threadsafe(self._sender.stop)
 
     def run(self) -> Summary:
@@ -78,8 +91,13 @@ class Batch:
         try:
             entry = await self._meet(fleet)
             work = self._prepare(entry["id"])
-            facts = {"model": entry["id"], "model_path": entry.get("root"), "max_model_len": entry.get("max_model_len"),
-                     "vllm_version": await fleet[0].version(), "urls": [server.url for server in fleet]}
+            facts = {
+                "model": entry["id"],
+                "model_path": entry.get("root"),
+                "max_model_len": entry.get("max_model_len"),
+                "vllm_version": await fleet[0].version(),
+                "urls": [server.url for server in fleet],
+            }
             meta = provenance.begin(self.paths, self.source, work, facts, self.sampling)
             try:
                 return await self._send(work, fleet, entry["id"], meta)
@@ -102,8 +120,10 @@ class Batch:
             found = found or entry
             server.rise()
         if found is None:
-            raise WorkshopError(f"No server answers: {', '.join(away)}.",
-                                "`workshop servers` lists those known here; `workshop serve --background` starts one.")
+            raise WorkshopError(
+                f"No server answers: {', '.join(away)}.",
+                "`workshop servers` lists those known here; `workshop serve --background` starts one.",
+            )
         return found
 
     def _prepare(self, model: str) -> Work:
@@ -162,22 +182,30 @@ class Batch:
             await asyncio.sleep(REPORT_S)
 
     @staticmethod
-    def _look(work: Work, fleet: list, sender: Sender, began: float, rate: Rate,
-              summary: Summary | None = None) -> Progress:
+    def _look(
+        work: Work, fleet: list, sender: Sender, began: float, rate: Rate, summary: Summary | None = None
+    ) -> Progress:
         seconds = time.monotonic() - began
         rows_per_s, tokens_per_s = rate.at(sender.new, sender.completion_tokens)
         if summary:
             rows_per_s, tokens_per_s = sender.new / max(seconds, 1e-9), sender.completion_tokens / max(seconds, 1e-9)
-        looks = [server.look for server in fleet if server.look and not summary]     # the last look is old by then
+        looks = [server.look for server in fleet if server.look and not summary]  # the last look is old by then
         away = [server.url for server in fleet if not server.up.is_set()]
         return Progress(
-            rows=work.mine - work.index.bad.count, done=work.index.done.count, errors=sender.failed,
-            new=sender.new, seconds=seconds, rows_per_s=rows_per_s, generation_tokens_per_s=tokens_per_s,
-            in_flight=sum(server.in_flight for server in fleet), limit=sum(server.pace.limit for server in fleet),
+            rows=work.mine - work.index.bad.count,
+            done=work.index.done.count,
+            errors=sender.failed,
+            new=sender.new,
+            seconds=seconds,
+            rows_per_s=rows_per_s,
+            generation_tokens_per_s=tokens_per_s,
+            in_flight=sum(server.in_flight for server in fleet),
+            limit=sum(server.pace.limit for server in fleet),
             running=sum(look.requests_running or 0 for look in looks) if looks else None,
             waiting=sum(look.requests_waiting or 0 for look in looks) if looks else None,
             kv_cache_usage=max((look.kv_cache_usage or 0.0 for look in looks), default=None),
-            message=str(summary) if summary else f"waiting for {', '.join(away)}" if away else "")
+            message=str(summary) if summary else f"waiting for {', '.join(away)}" if away else "",
+        )
 
 
 def run(input: str | Path, output: str | Path, **options) -> Summary:

@@ -18,7 +18,7 @@ from typing import BinaryIO
 
 from workshop.errors import BadInput, WorkshopError
 
-PARQUET_META = b"workshop.batch"        # the key of our record in a Parquet file's schema
+PARQUET_META = b"workshop.batch"  # the key of our record in a Parquet file's schema
 _RECORD = {"input": dict, "sampling_parameters": dict, "runs": list}
 _FIELDS = {"path": str, "sha256": str, "bytes": int, "rows": int, "shard": str, "answered": int, "state": str}
 _BESIDE = re.compile(r"\.parquet\.jsonl$|\.(jsonl|parquet)\.errors\.jsonl$")
@@ -42,11 +42,11 @@ class Paths:
             self.parquet = self.output.suffix == ".parquet"
             self.journal = self._beside(".jsonl") if self.parquet else self.output
             self.errors, self.meta = self._beside(".errors.jsonl"), self._beside(".meta.json")
-            _kind(part_of(self.meta))       # the longest name: better refused now than when the answers have come
+            _kind(part_of(self.meta))  # the longest name: better refused now than when the answers have come
             self._check_files(others)
         except BadInput:
             raise
-        except (OSError, ValueError) as error:      # too long a name, a folder nobody may look into, a NUL in it
+        except (OSError, ValueError) as error:  # too long a name, a folder nobody may look into, a NUL in it
             said = getattr(error, "strerror", None) or error
             raise BadInput(f"The output {given} cannot be written ({said}).", "Give another name or folder.") from None
 
@@ -120,10 +120,10 @@ def whole(path: Path) -> Iterator[BinaryIO]:
     Raises:
         WorkshopError: it cannot be written.
     """
-    path = Path(os.path.realpath(path))     # a link stays a link
+    path = Path(os.path.realpath(path))  # a link stays a link
     part = part_of(path)
     try:
-        part.unlink(missing_ok=True)        # of a run that was killed
+        part.unlink(missing_ok=True)  # of a run that was killed
         with part.open("xb") as file:
             yield file
             file.flush()
@@ -146,8 +146,10 @@ def part_of(path: Path) -> Path:
 def cannot_write(path: Path, error: OSError) -> WorkshopError:
     """Turn an OSError of a write into one sentence and a remedy."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-        return WorkshopError(f"No space is left to write {path} ({error.strerror}). All answers before it are kept.",
-                             "Free some space or quota, and run the same command again: it goes on.")
+        return WorkshopError(
+            f"No space is left to write {path} ({error.strerror}). All answers before it are kept.",
+            "Free some space or quota, and run the same command again: it goes on.",
+        )
     return WorkshopError(f"Cannot write {path} ({error.strerror or error}).", "Give an output that you may write.")
 
 

@@ -13,7 +13,7 @@ from workshop.batch.rows import Builder, Malformed, Row, derived_id
 from workshop.batch.store import scan
 from workshop.errors import BadInput
 
-SHOWN = 3       # bad rows that a message names
+SHOWN = 3  # bad rows that a message names
 
 
 @dataclass
@@ -32,10 +32,10 @@ class Work:
     source: Source
     builder: Builder
     index: Index = field(default_factory=Index)
-    bad: list[Bad] = field(default_factory=list)        # the first MANY; `index.bad` knows them all
-    keep_bytes: int = 0         # of the journal: whole lines
-    shard: tuple[int, int] = (1, 1)     # (which, of how many): every so-many-th row is this run's
-    superseded: int = 0         # answers of rows that read differently now, are gone, or are another shard's
+    bad: list[Bad] = field(default_factory=list)  # the first MANY; `index.bad` knows them all
+    keep_bytes: int = 0  # of the journal: whole lines
+    shard: tuple[int, int] = (1, 1)  # (which, of how many): every so-many-th row is this run's
+    superseded: int = 0  # answers of rows that read differently now, are gone, or are another shard's
 
     MANY = 10_000
 
@@ -51,12 +51,13 @@ class Work:
                 row = self._row(number, place, raw, first=True)
                 before = self.index.add(number, place, row.custom_id, row.key, row.samples)
                 if before is not None:
-                    raise Malformed(f"its custom_id {row.custom_id!r} is that of {self.source.place} {before:,} "
-                                    "already")
+                    raise Malformed(
+                        f"its custom_id {row.custom_id!r} is that of {self.source.place} {before:,} already"
+                    )
                 if not self._mine(number):
                     self.index.other.add(number)
             except Malformed as error:
-                if skip_bad and not self._mine(number):     # another shard's file of errors has it
+                if skip_bad and not self._mine(number):  # another shard's file of errors has it
                     self.index.other.add(number)
                     continue
                 self.index.bad.add(number)
@@ -66,24 +67,34 @@ class Work:
             self.source.tell()
         if self.index.bad.count and not skip_bad:
             raise self._refusal()
-        if self.index.rows == self.index.bad.count:     # a shard may have none: there may be more of them than rows
+        if self.index.rows == self.index.bad.count:  # a shard may have none: there may be more of them than rows
             raise BadInput(f"{self.source.path} holds no prompt.", "Give at least one.")
 
     def _refusal(self) -> BadInput:
         first, *others = self.bad
         more = self.index.bad.count - 1
-        also = f" {more:,} more are bad: {self.source.place} {', '.join(f'{bad.place:,}' for bad in others)}" \
-               f"{' …' if more > len(others) else ''}." if more else ""
-        return BadInput(f"{self.source.path}, {self.source.place} {first.place:,}: {first.reason}.{also} "
-                        "Nothing was started.", "Correct it, or leave such rows out with --skip-bad.")
+        also = (
+            f" {more:,} more are bad: {self.source.place} {', '.join(f'{bad.place:,}' for bad in others)}"
+            f"{' …' if more > len(others) else ''}."
+            if more
+            else ""
+        )
+        return BadInput(
+            f"{self.source.path}, {self.source.place} {first.place:,}: {first.reason}.{also} Nothing was started.",
+            "Correct it, or leave such rows out with --skip-bad.",
+        )
 
     def resume(self, journal: Path) -> None:
         """Find which rows the journal answers already, with all of their samples, under the key that they have now."""
         for answer in scan(journal):
             self.keep_bytes = answer.end
             key, number, samples = self.index.find(answer.custom_id) or (b"", 0, 0)
-            if key != answer.key or number in self.index.other or not answer.has(samples) \
-                    or not self.index.done.add(number):
+            if (
+                key != answer.key
+                or number in self.index.other
+                or not answer.has(samples)
+                or not self.index.done.add(number)
+            ):
                 self.superseded += 1
 
     @property
@@ -103,19 +114,19 @@ class Work:
     def rows(self) -> Iterator[Row | None]:
         """Yield the rows that are not answered yet; None now and then while it skips, so that others may run."""
         index = self.index
-        before = index.done.count           # rows answered from now on are ahead of nobody
+        before = index.done.count  # rows answered from now on are ahead of nobody
         for number, (place, raw) in enumerate(self.source.raws()):
             if number >= index.rows:
-                return                      # the input grew since it was checked
+                return  # the input grew since it was checked
             if number in index.other or number in index.bad or (before and number in index.done):
                 if number % 256 == 0:
                     yield None
                 continue
             try:
                 row = self._row(number, place, raw)
-            except Malformed:               # the input changed since; the caller sees that by its stamp
+            except Malformed:  # the input changed since; the caller sees that by its stamp
                 continue
-            if index.find(row.custom_id) == (row.key, number, row.samples):     # else it changed, too
+            if index.find(row.custom_id) == (row.key, number, row.samples):  # else it changed, too
                 yield row
 
     def _row(self, number: int, place: int, raw: object, first: bool = False) -> Row:

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 COMPLETE, INTERRUPTED, FAILED = "complete", "interrupted", "failed"
-EXIT_INTERRUPTED = 75       # EX_TEMPFAIL of sysexits.h: run it again
+EXIT_INTERRUPTED = 75  # EX_TEMPFAIL of sysexits.h: run it again
 WINDOW_S = 10.0
 
 
@@ -17,9 +17,9 @@ class Progress:
     """One look at a running batch; rates are over the last 10 s, the KV-cache usage is the fullest server's."""
 
     rows: int
-    done: int                    # answered, in this run or before
+    done: int  # answered, in this run or before
     errors: int
-    new: int                     # answered in this run
+    new: int  # answered in this run
     seconds: float
     rows_per_s: float
     generation_tokens_per_s: float
@@ -80,8 +80,9 @@ class Summary:
 
     def __str__(self) -> str:
         rate = f", {self.completion_tokens / self.seconds:,.0f} tokens/s" if self.seconds and self.new else ""
-        parts = [f"{self.answered:,} of {self.rows:,} rows answered "
-                 f"({self.new:,} now, in {duration(self.seconds)}{rate})"]
+        parts = [
+            f"{self.answered:,} of {self.rows:,} rows answered ({self.new:,} now, in {duration(self.seconds)}{rate})"
+        ]
         parts += [f"{self.errors:,} without an answer: see {self.errors_file}"] if self.errors else []
         parts += [f"{self.bad:,} bad rows left out: see {self.errors_file}"] if self.bad else []
         parts += [f"{self.superseded:,} answers to rows that read otherwise now"] if self.superseded else []
@@ -116,8 +117,11 @@ def duration(seconds: float) -> str:
 
 def words(progress: Progress) -> str:
     """Return one line on it: rates, what is in flight, KV cache, time left."""
-    parts = [f"{progress.rows_per_s:,.1f} rows/s", f"{progress.generation_tokens_per_s:,.0f} tokens/s",
-             f"{progress.in_flight} in flight"]
+    parts = [
+        f"{progress.rows_per_s:,.1f} rows/s",
+        f"{progress.generation_tokens_per_s:,.0f} tokens/s",
+        f"{progress.in_flight} in flight",
+    ]
     if progress.kv_cache_usage is not None:
         parts.append(f"KV cache {progress.kv_cache_usage:.0%}")
     if progress.errors:

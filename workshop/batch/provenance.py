@@ -33,25 +33,44 @@ def begin(paths: Paths, source: Source, work: Work, facts: dict, sampling: dict)
         _refuse_another(paths, before, facts["model"], revision, sampling, shard)
     then = before["input"] if before else {}
     meta = {
-        "format": FORMAT, "output": paths.output.name, "model": facts["model"],
-        "revision": revision, **{key: facts[key] for key in facts if key != "model"},
+        "format": FORMAT,
+        "output": paths.output.name,
+        "model": facts["model"],
+        "revision": revision,
+        **{key: facts[key] for key in facts if key != "model"},
         "sampling_parameters": sampling,
         # changed: the output has answers to other versions of the input, too
-        "input": {"path": str(source.path.resolve()), "sha256": digest, "bytes": source.stamp()[0],
-                  "rows": work.index.rows, "shard": shard, "column": source.column, "chat": work.builder.chat,
-                  "changed": bool(then.get("changed")) or then.get("sha256", digest) != digest},
+        "input": {
+            "path": str(source.path.resolve()),
+            "sha256": digest,
+            "bytes": source.stamp()[0],
+            "rows": work.index.rows,
+            "shard": shard,
+            "column": source.column,
+            "chat": work.builder.chat,
+            "changed": bool(then.get("changed")) or then.get("sha256", digest) != digest,
+        },
         "workshop_version": workshop.__version__,
-        "began": (before or {}).get("began") or now(), "ended": None,
-        "runs": [*(before or {}).get("runs", []), {
-            "began": now(), "host": os.uname().nodename, "pid": os.getpid(),
-            "vllm_version": facts.get("vllm_version"), "state": "running"}],
+        "began": (before or {}).get("began") or now(),
+        "ended": None,
+        "runs": [
+            *(before or {}).get("runs", []),
+            {
+                "began": now(),
+                "host": os.uname().nodename,
+                "pid": os.getpid(),
+                "vllm_version": facts.get("vllm_version"),
+                "state": "running",
+            },
+        ],
     }
     write_meta(paths, meta)
     return meta
 
 
-def end(paths: Paths, meta: dict, summary: Summary, limits: list[int],
-        failure: WorkshopError | None) -> tuple[Summary, WorkshopError | None]:
+def end(
+    paths: Paths, meta: dict, summary: Summary, limits: list[int], failure: WorkshopError | None
+) -> tuple[Summary, WorkshopError | None]:
     """Make the Parquet output of a complete run, add how the run ended, and return that, with what went wrong first."""
     from workshop.batch.answers import write_parquet
 
@@ -62,10 +81,18 @@ def end(paths: Paths, meta: dict, summary: Summary, limits: list[int],
         failure, summary = error, replace(summary, state=FAILED, reason=error.message)
     meta["ended"] = now()
     meta["runs"][-1] |= {
-        "ended": now(), "state": summary.state, "new": summary.new, "answered": summary.answered,
-        "errors": summary.errors, "bad": summary.bad, "seconds": round(summary.seconds, 3), "concurrency": limits,
-        "prompt_tokens": summary.prompt_tokens, "completion_tokens": summary.completion_tokens,
-        "reason": summary.reason}
+        "ended": now(),
+        "state": summary.state,
+        "new": summary.new,
+        "answered": summary.answered,
+        "errors": summary.errors,
+        "bad": summary.bad,
+        "seconds": round(summary.seconds, 3),
+        "concurrency": limits,
+        "prompt_tokens": summary.prompt_tokens,
+        "completion_tokens": summary.completion_tokens,
+        "reason": summary.reason,
+    }
     try:
         write_meta(paths, meta)
     except WorkshopError as error:
@@ -75,21 +102,31 @@ def end(paths: Paths, meta: dict, summary: Summary, limits: list[int],
 
 def _refuse_another(paths: Paths, before: dict, model: str, revision: str | None, sampling: dict, shard: str) -> None:
     if before.get("model") not in (None, model):
-        raise BadInput(f"{paths.output} holds answers of {before['model']}, and this run would ask {model}.",
-                       "Give this run another output, or the same model as before.")
+        raise BadInput(
+            f"{paths.output} holds answers of {before['model']}, and this run would ask {model}.",
+            "Give this run another output, or the same model as before.",
+        )
     if revision and before.get("revision") not in (None, revision):
-        raise BadInput(f"{paths.output} holds answers of the model's revision {before['revision']}, and this run would "
-                       f"ask {revision}.", "Give this run another output, or the same revision as before.")
+        raise BadInput(
+            f"{paths.output} holds answers of the model's revision {before['revision']}, and this run would "
+            f"ask {revision}.",
+            "Give this run another output, or the same revision as before.",
+        )
     then = before["sampling_parameters"]
     if then != sampling:
         names = sorted(name for name in {*then, *sampling} if then.get(name) != sampling.get(name))
-        told = ", ".join(f"{name} {then.get(name, 'not given')}, now {sampling.get(name, 'not given')}"
-                         for name in names)
-        raise BadInput(f"{paths.output} was begun with other sampling parameters: {told}.",
-                       "Give this run another output, or the same parameters as before.")
+        told = ", ".join(
+            f"{name} {then.get(name, 'not given')}, now {sampling.get(name, 'not given')}" for name in names
+        )
+        raise BadInput(
+            f"{paths.output} was begun with other sampling parameters: {told}.",
+            "Give this run another output, or the same parameters as before.",
+        )
     if (part := before["input"].get("shard", shard)) != shard:
-        raise BadInput(f"{paths.output} holds shard {part}, and this run would answer {shard}.",
-                       "Give each shard an output of its own, and put them together with --merge.")
+        raise BadInput(
+            f"{paths.output} holds shard {part}, and this run would answer {shard}.",
+            "Give each shard an output of its own, and put them together with --merge.",
+        )
 
 
 def revision_of(model_path: object) -> str | None:
@@ -99,7 +136,7 @@ def revision_of(model_path: object) -> str | None:
     if found := re.search(r"/snapshots/([0-9a-f]{40})", model_path):
         return found[1]
     downloads = sorted(Path(model_path).glob(".cache/huggingface/download/*.metadata"))
-    if downloads:       # `hf download --local-dir` writes the commit into the first line of each
+    if downloads:  # `hf download --local-dir` writes the commit into the first line of each
         try:
             first = downloads[0].read_text(encoding="utf-8").splitlines()[:1]
             return first[0] if first and re.fullmatch(r"[0-9a-f]{40}", first[0]) else None

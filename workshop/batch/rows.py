@@ -14,13 +14,9 @@ from workshop.use.strict_json import Malformed, decode
 COMPLETIONS, CHAT = "/v1/completions", "/v1/chat/completions"
 KEY_BYTES = 16
 # Sampling parameters by vLLM's names, as both endpoints take them; in a row of any fields these are the row's own.
-SAMPLING = frozenset("""
-    max_tokens min_tokens temperature top_p top_k min_p frequency_penalty presence_penalty repetition_penalty
-    seed stop stop_token_ids bad_words include_stop_str_in_output ignore_eos logprobs prompt_logprobs n
-    skip_special_tokens spaces_between_special_tokens truncate_prompt_tokens logit_bias allowed_token_ids
-    add_special_tokens return_tokens_as_token_ids return_token_ids structured_outputs response_format priority
-    echo top_logprobs max_completion_tokens chat_template_kwargs
-""".split())  # noqa: SIM905 (thirty quoted names read worse)
+SAMPLING = frozenset(
+    ["max_tokens", "min_tokens", "temperature", "top_p", "top_k", "min_p", "frequency_penalty", "presence_penalty", "repetition_penalty", "seed", "stop", "stop_token_ids", "bad_words", "include_stop_str_in_output", "ignore_eos", "logprobs", "prompt_logprobs", "n", "skip_special_tokens", "spaces_between_special_tokens", "truncate_prompt_tokens", "logit_bias", "allowed_token_ids", "add_special_tokens", "return_tokens_as_token_ids", "return_token_ids", "structured_outputs", "response_format", "priority", "echo", "top_logprobs", "max_completion_tokens", "chat_template_kwargs"]
+)
 _encode = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False).encode
 
 
@@ -47,8 +43,9 @@ class Row:
     def key(self) -> bytes:
         """The hash of what is asked and under which id: the answer belongs to this, not to a position."""
         if not self._key:
-            self._key = blake2b(f"{self.custom_id}\0{self.url}\0{self.body}".encode("utf-8", "surrogatepass"),
-                                digest_size=KEY_BYTES).digest()
+            self._key = blake2b(
+                f"{self.custom_id}\0{self.url}\0{self.body}".encode("utf-8", "surrogatepass"), digest_size=KEY_BYTES
+            ).digest()
         return self._key
 
     @property
@@ -66,18 +63,23 @@ def check_sampling(sampling: Mapping[str, object]) -> dict:
     for name in sampling:
         if name not in SAMPLING:
             near = difflib.get_close_matches(name, SAMPLING, n=1)
-            raise BadInput(f"vLLM has no sampling parameter {name!r}.",
-                           f"Did you mean {near[0]!r}?" if near else f"There are: {', '.join(sorted(SAMPLING))}.")
+            raise BadInput(
+                f"vLLM has no sampling parameter {name!r}.",
+                f"Did you mean {near[0]!r}?" if near else f"There are: {', '.join(sorted(SAMPLING))}.",
+            )
     given = {name: value for name, value in sampling.items() if value is not None}
     try:
         _encode(given)
         json.dumps(given, ensure_ascii=False).encode()
-    except (TypeError, ValueError, RecursionError) as error:        # NaN, Infinity, half of a surrogate pair
-        raise BadInput(f"The sampling parameters cannot be sent as JSON ({error}).",
-                       "Give finite numbers and whole characters.") from None
+    except (TypeError, ValueError, RecursionError) as error:  # NaN, Infinity, half of a surrogate pair
+        raise BadInput(
+            f"The sampling parameters cannot be sent as JSON ({error}).", "Give finite numbers and whole characters."
+        ) from None
     if (given.get("n") or 1) > 1 and given.get("temperature") == 0:
-        raise BadInput(f"At temperature 0 all {given['n']} samples of a prompt are the same.",
-                       "Give one sample, or a temperature such as 1.0.")
+        raise BadInput(
+            f"At temperature 0 all {given['n']} samples of a prompt are the same.",
+            "Give one sample, or a temperature such as 1.0.",
+        )
     return given
 
 
@@ -145,8 +147,11 @@ class Builder:
     def _messages(self, messages: object, own: dict) -> tuple[str, str]:
         if isinstance(messages, str) and self.table:
             messages = decode(messages)
-        if not isinstance(messages, list) or not messages or not all(
-                isinstance(each, dict) and isinstance(each.get("role"), str) for each in messages):
+        if (
+            not isinstance(messages, list)
+            or not messages
+            or not all(isinstance(each, dict) and isinstance(each.get("role"), str) for each in messages)
+        ):
             raise Malformed("its messages are not a list of objects with role and content")
         return CHAT, self._encode({"messages": messages}, own)
 
@@ -163,8 +168,10 @@ class Builder:
             raise Malformed("it asks for a stream, which a batch cannot keep")
         model = body.get("model")
         if model and self.model and model != self.model and not self.any_model:
-            raise Malformed(f"it asks for the model {model!r}, and the server has {self.model!r} "
-                            f"(--model {self.model} uses that for all rows)")
+            raise Malformed(
+                f"it asks for the model {model!r}, and the server has {self.model!r} "
+                f"(--model {self.model} uses that for all rows)"
+            )
         given = {name: value for name, value in body.items() if name not in ("model", "prompt", "messages", "stream")}
         if url == CHAT:
             return self._messages(body.get("messages"), given)
@@ -179,7 +186,7 @@ class Builder:
             raise Malformed(f"its n is {body['n']!r}, not a whole number from 1")
         try:
             return _encode(body)
-        except (TypeError, ValueError) as error:       # dates and bytes of a Parquet table
+        except (TypeError, ValueError) as error:  # dates and bytes of a Parquet table
             raise Malformed(f"it cannot be sent as JSON ({error})") from None
 
 

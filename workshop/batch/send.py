@@ -22,24 +22,24 @@ from workshop.errors import WorkshopError
 from workshop.use import reach, received
 from workshop.use.strict_json import Malformed
 
-AGAIN = frozenset({408, 409, 425, 429, 500, 502, 503, 504})      # asking again can help
-BUSY = frozenset({429, 503})                                     # … and the row is not at fault
-CUT = frozenset({None, "abort", "error"})                        # finish reasons of answers that did not end
+AGAIN = frozenset({408, 409, 425, 429, 500, 502, 503, 504})  # asking again can help
+BUSY = frozenset({429, 503})  # … and the row is not at fault
+CUT = frozenset({None, "abort", "error"})  # finish reasons of answers that did not end
 
 
 @dataclass(frozen=True)
 class Limits:
     """How long the sender tries; the defaults suit a server on a cluster."""
 
-    attempts: int = 6               # of a row that the server answers with an error
-    busy_attempts: int = 30         # of a row that meets 429 or 503
-    deaths: int = 10                # of servers while they worked on a row
-    backoff_s: float = 0.5          # before the second attempt; doubles, up to longest_backoff_s
+    attempts: int = 6  # of a row that the server answers with an error
+    busy_attempts: int = 30  # of a row that meets 429 or 503
+    deaths: int = 10  # of servers while they worked on a row
+    backoff_s: float = 0.5  # before the second attempt; doubles, up to longest_backoff_s
     longest_backoff_s: float = 30.0
-    patience_s: float = 120.0       # for a server that is away
+    patience_s: float = 120.0  # for a server that is away
     read_timeout_s: float = 3600.0  # for one answer
-    grace_s: float = 5.0            # for what is in flight when the run is told to stop
-    hopeless: int = 50              # rows refused before any was answered: then the run stops
+    grace_s: float = 5.0  # for what is in flight when the run is told to stop
+    hopeless: int = 50  # rows refused before any was answered: then the run stops
 
 
 class Cut(Exception):
@@ -67,8 +67,8 @@ class Sender:
         self.stopping = False
         self._rows = work.rows()
         self._exhausted = False
-        self._returned: deque[Attempt] = deque()                       # a server died under them
-        self._delayed: list[tuple[float, int, Attempt]] = []           # a heap: when to ask again
+        self._returned: deque[Attempt] = deque()  # a server died under them
+        self._delayed: list[tuple[float, int, Attempt]] = []  # a heap: when to ask again
         self._order = itertools.count()
         self._wake = asyncio.Event()
 
@@ -119,15 +119,18 @@ class Sender:
         now, patience_s = time.monotonic(), self.limits.patience_s
         for server in self.fleet:
             if server.up.is_set() and server.in_flight and now - server.heard > patience_s:
-                server.fell()       # it holds its connections, and answers nothing: frozen, or cut off
+                server.fell()  # it holds its connections, and answers nothing: frozen, or cut off
                 server.down_since = server.heard
                 for task in server.tasks:
                     task.cancel()
         gone = [server for server in self.fleet if server.down_since and now - server.down_since > patience_s]
         if len(gone) == len(self.fleet):
-            self._fail(WorkshopError(
-                f"{gone[0].url} has not answered for {self.limits.patience_s:.0f} s.",
-                "Start the server again, and run the same command again: it goes on where it stopped."))
+            self._fail(
+                WorkshopError(
+                    f"{gone[0].url} has not answered for {self.limits.patience_s:.0f} s.",
+                    "Start the server again, and run the same command again: it goes on where it stopped.",
+                )
+            )
 
     def _staff(self, server: Server, tasks: set[asyncio.Task]) -> None:
         """Start workers up to the server's pace, as long as there is work for them."""
@@ -137,7 +140,7 @@ class Sender:
             for group in (tasks, server.tasks):
                 group.add(task)
                 task.add_done_callback(group.discard)
-            if server.workers > server.in_flight + 64:      # let those start first
+            if server.workers > server.in_flight + 64:  # let those start first
                 self._wake.set()
                 return
 
@@ -208,7 +211,7 @@ class Sender:
     async def _key_refused(self, attempt: Attempt, server: Server, asked: tuple[str, str]) -> None:
         """Ask again if the server was started anew since: its record has another key, or is not there for now."""
         if asked == (server.url, server.api_key):
-            changed = await server.read_again()     # meanwhile another row may have done so
+            changed = await server.read_again()  # meanwhile another row may have done so
             if changed is None:
                 server.fell()
             elif asked == (server.url, server.api_key):
@@ -239,8 +242,15 @@ class Sender:
             server.pace.refused()
         self._again(attempt, status, "server_error", said, _seconds(wait), busy=status in BUSY)
 
-    def _again(self, attempt: Attempt, status: int | None, code: str, said: str, wait_s: float | None = None,
-               busy: bool = False) -> None:
+    def _again(
+        self,
+        attempt: Attempt,
+        status: int | None,
+        code: str,
+        said: str,
+        wait_s: float | None = None,
+        busy: bool = False,
+    ) -> None:
         attempt.busy += busy
         attempt.errors += not busy
         if attempt.errors >= self.limits.attempts or attempt.busy >= self.limits.busy_attempts:
@@ -270,8 +280,12 @@ class Sender:
         self.errors.add(error_line(row.custom_id, row.number, row.place, status, code, said))
         self.failed += 1
         if self.failed >= self.limits.hopeless and not self.new:
-            self._fail(WorkshopError(f"The first {self.failed} rows all failed, the last one with: {said}.",
-                                     "Correct what it says, and run the same command again."))
+            self._fail(
+                WorkshopError(
+                    f"The first {self.failed} rows all failed, the last one with: {said}.",
+                    "Correct what it says, and run the same command again.",
+                )
+            )
 
     async def _commit_regularly(self) -> None:
         while True:
@@ -282,7 +296,7 @@ class Sender:
                 write = asyncio.ensure_future(asyncio.to_thread(journal.write, lines))
                 try:
                     await asyncio.shield(write)
-                except asyncio.CancelledError:      # the run ends: not before what was taken is on disk
+                except asyncio.CancelledError:  # the run ends: not before what was taken is on disk
                     await write
                     raise
 
@@ -310,4 +324,4 @@ def _seconds(text: str | None) -> float | None:
     try:
         return min(300.0, max(0.0, float(text))) if text else None
     except ValueError:
-        return None      # a date: the usual pause does
+        return None  # a date: the usual pause does

@@ -19,11 +19,19 @@ from workshop.use import reach, received
 from workshop.use.strict_json import Malformed
 
 FIRST_LIMIT, LARGEST_LIMIT, SMALLEST_LIMIT = 32, 1024, 4
-READ_AGAIN_S = 10.0         # between two looks at the record of a server that is away
-POLL_S, QUICK_POLL_S = 1.0, 0.4       # a look costs the server some 10 ms: often only while the pace is sought
-KEEP_ALIVE_S = 3.0          # uvicorn closes idle connections after 5 s; reusing one as it closes loses a request
-_LINES = tuple(f"vllm:{name}" for name in (
-    "num_requests_running", "num_requests_waiting", "kv_cache_usage_perc", "gpu_cache_usage_perc", "num_preemptions"))
+READ_AGAIN_S = 10.0  # between two looks at the record of a server that is away
+POLL_S, QUICK_POLL_S = 1.0, 0.4  # a look costs the server some 10 ms: often only while the pace is sought
+KEEP_ALIVE_S = 3.0  # uvicorn closes idle connections after 5 s; reusing one as it closes loses a request
+_LINES = tuple(
+    f"vllm:{name}"
+    for name in (
+        "num_requests_running",
+        "num_requests_waiting",
+        "kv_cache_usage_perc",
+        "gpu_cache_usage_perc",
+        "num_preemptions",
+    )
+)
 
 
 @dataclass
@@ -87,27 +95,37 @@ class Server:
         self.pace = Pace(concurrency, fixed=True, doubling=False) if concurrency else Pace()
         self.workers = self.in_flight = self.answered = 0
         self.up, self.down_since = asyncio.Event(), None
-        self.heard, self.tasks = time.monotonic(), set()        # when it last said anything; the workers that it has
+        self.heard, self.tasks = time.monotonic(), set()  # when it last said anything; the workers that it has
         self.look: metrics.Metrics | None = None
 
     def _aim(self, url: str, api_key: str) -> None:
         self.root, self.api_key = url.rstrip("/").removesuffix("/v1"), api_key
         self.url = f"{self.root}/v1"
         self.urls = {path: URL(self.root + path, encoded=True) for path in (COMPLETIONS, CHAT)}
-        self.headers = {"Content-Type": "application/json", "User-Agent": "workshop-batch",
-                        **({"Authorization": f"Bearer {api_key}"} if api_key else {})}
+        self.headers = {
+            "Content-Type": "application/json",
+            "User-Agent": "workshop-batch",
+            **({"Authorization": f"Bearer {api_key}"} if api_key else {}),
+        }
 
     def connect(self, read_timeout_s: float) -> None:
         """Open the session; call it inside the event loop."""
         self.session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEP_ALIVE_S, ttl_dns_cache=300),
-            cookie_jar=aiohttp.DummyCookieJar(), trust_env=False,
-            timeout=aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=read_timeout_s))
+            cookie_jar=aiohttp.DummyCookieJar(),
+            trust_env=False,
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=read_timeout_s),
+        )
 
     def post(self, path: str, headers: dict | None = None, **body):
         """POST to a path beside /v1 with the key of now, which no redirect takes elsewhere; an async context."""
-        return self.session.post(self.urls[path], headers={**self.headers, **(headers or {})}, proxy=self.proxy,
-                                 allow_redirects=False, **body)
+        return self.session.post(
+            self.urls[path],
+            headers={**self.headers, **(headers or {})},
+            proxy=self.proxy,
+            allow_redirects=False,
+            **body,
+        )
 
     async def get(self, path: str, timeout_s: float = 5.0) -> tuple[int, bytes]:
         """GET a path beside /v1; (status, body).
@@ -116,8 +134,13 @@ class Server:
             WorkshopError: it leads elsewhere.
             aiohttp.ClientError, TimeoutError: it does not answer.
         """
-        async with self.session.get(self.root + path, headers=self.headers, proxy=self.proxy, allow_redirects=False,
-                                    timeout=aiohttp.ClientTimeout(total=timeout_s)) as answer:
+        async with self.session.get(
+            self.root + path,
+            headers=self.headers,
+            proxy=self.proxy,
+            allow_redirects=False,
+            timeout=aiohttp.ClientTimeout(total=timeout_s),
+        ) as answer:
             if error := reach.redirected(self.root + path, answer.status, answer.headers.get("Location")):
                 raise error
             return answer.status, await answer.read()
@@ -152,8 +175,10 @@ class Server:
         try:
             return received.models(raw)
         except Malformed as bad:
-            raise WorkshopError(f"{self.url}/models answers {status} with {bad}.",
-                                "Give the address of a vLLM server, which ends in /v1.") from None
+            raise WorkshopError(
+                f"{self.url}/models answers {status} with {bad}.",
+                "Give the address of a vLLM server, which ends in /v1.",
+            ) from None
 
     async def check(self, model: str) -> dict:
         """Return the entry of the model that it is to answer as ('': the only one that it has)."""
@@ -188,12 +213,21 @@ class Server:
             if isinstance(look, metrics.Metrics):
                 last, self.look = self.look, look
                 preempted = (look.preemptions_total or 0) - ((last and last.preemptions_total) or 0) if last else 0
-                self.pace.by_metrics(self.in_flight, look.requests_running or 0, look.requests_waiting or 0,
-                                     look.kv_cache_usage or 0.0, max(0.0, preempted))
+                self.pace.by_metrics(
+                    self.in_flight,
+                    look.requests_running or 0,
+                    look.requests_waiting or 0,
+                    look.kv_cache_usage or 0.0,
+                    max(0.0, preempted),
+                )
             elif not has_metrics and done > before:
                 self.pace.by_rate(self.in_flight, (done - before) / (now - at))
-            if isinstance(look, metrics.Metrics) or done > before or not self.in_flight or (
-                    not has_metrics and await self.alive()):
+            if (
+                isinstance(look, metrics.Metrics)
+                or done > before
+                or not self.in_flight
+                or (not has_metrics and await self.alive())
+            ):
                 self.heard = time.monotonic()
             before, at = done, now
 
@@ -203,7 +237,7 @@ class Server:
             status, raw = await self.get("/metrics", timeout_s=10)
             if status != 200:
                 return False
-            lines = raw.decode(errors="replace").splitlines()       # names and numbers, which are ASCII
+            lines = raw.decode(errors="replace").splitlines()  # names and numbers, which are ASCII
             return metrics.parse("\n".join([*(line for line in lines if line.startswith(_LINES)), ""]))  # of 400
         except WorkshopError:
             return False
@@ -214,7 +248,7 @@ class Server:
         try:
             await self.check(model)
         except (aiohttp.ClientError, TimeoutError, OSError):
-            if time.monotonic() - self.read_at > READ_AGAIN_S:      # it may be back under another address
+            if time.monotonic() - self.read_at > READ_AGAIN_S:  # it may be back under another address
                 await self.read_again()
             return
         except KeyRefused:
@@ -245,8 +279,10 @@ class Server:
     def key_refused(self) -> KeyRefused:
         """The error for 401 and 403."""
         if self.record is None and os.environ.get("WORKSHOP_API_KEY"):
-            return KeyRefused(f"{self.url} refuses the key that WORKSHOP_API_KEY holds.",
-                              "Set it to the server's key; where the server has a record here, unset it.")
+            return KeyRefused(
+                f"{self.url} refuses the key that WORKSHOP_API_KEY holds.",
+                "Set it to the server's key; where the server has a record here, unset it.",
+            )
         return KeyRefused(f"{self.url} refuses the key.", "Set WORKSHOP_API_KEY to the server's key.")
 
 
@@ -283,5 +319,7 @@ def _current(name: str) -> ServerRecord | None:
 
 def another_model(url: str, has: str, asked: str) -> WorkshopError:
     """The error for a server that is not the one that was meant."""
-    return WorkshopError(f"{url} serves {has}, not {asked or 'a model'}.",
-                         f"Give --model {has}, or the address of the right server. All answers so far are kept.")
+    return WorkshopError(
+        f"{url} serves {has}, not {asked or 'a model'}.",
+        f"Give --model {has}, or the address of the right server. All answers so far are kept.",
+    )

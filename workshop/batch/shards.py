@@ -39,15 +39,27 @@ def merge(folder: str | Path, output: str | Path) -> int:
             raise BadInput(f"{paths.output} is the output of a batch, not of a merge.", "Give another output.")
         first = parts[0][1]
         changed = any(meta["input"].get("changed") for _, meta in parts)
-        current = Current({**first, "input": {**first["input"], "changed": changed}},
-                          [part.journal for part, _ in parts], shard=(1, 1))
+        current = Current(
+            {**first, "input": {**first["input"], "changed": changed}},
+            [part.journal for part, _ in parts],
+            shard=(1, 1),
+        )
         counted = sum(meta["runs"][-1].get("answered", 0) for _, meta in parts)
         if current.count < counted:
-            raise BadInput(f"The shards in {folder} hold {current.count:,} answers; their runs counted {counted:,}.",
-                           "Run them again: rows without an answer are asked anew.")
-        write_meta(paths, {**first, "output": paths.output.name, "merged_from": [part.output.name for part, _ in parts],
-                           "runs": [run for _, meta in parts for run in meta["runs"]],
-                           "input": {**first["input"], "shard": "1/1", "changed": False}})
+            raise BadInput(
+                f"The shards in {folder} hold {current.count:,} answers; their runs counted {counted:,}.",
+                "Run them again: rows without an answer are asked anew.",
+            )
+        write_meta(
+            paths,
+            {
+                **first,
+                "output": paths.output.name,
+                "merged_from": [part.output.name for part, _ in parts],
+                "runs": [run for _, meta in parts for run in meta["runs"]],
+                "input": {**first["input"], "shard": "1/1", "changed": False},
+            },
+        )
         lock.replace(answer.renumbered(row) for answer, row, _ in current.answers())
         _copy_errors(paths, parts)
         if paths.parquet:
@@ -93,8 +105,10 @@ def _refuse_unlike(parts: list[Part]) -> None:
         for part, other in others:
             one, another = _at(meta, place), _at(other, place)
             if one != another:
-                raise BadInput(f"The shards differ in {name}: {first.output.name} has {one}, {part.output.name} has "
-                               f"{another}.", "Run all shards with the same input, model and parameters.")
+                raise BadInput(
+                    f"The shards differ in {name}: {first.output.name} has {one}, {part.output.name} has {another}.",
+                    "Run all shards with the same input, model and parameters.",
+                )
 
 
 def _at(meta: dict, place: tuple[str, ...]) -> object:

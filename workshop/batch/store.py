@@ -21,8 +21,8 @@ from workshop.batch.lines import Answer, is_torn, is_zeroed, read_answer
 from workshop.batch.paths import Paths, cannot_read, cannot_write, sync_folder, whole
 from workshop.errors import BadInput, WorkshopError
 
-COMMIT_S = 0.5      # every answer is on disk this long after it came, and fsync's own time
-_HOLDER = "user.workshop.run"       # an attribute of the journal: who holds it, where the file system has such
+COMMIT_S = 0.5  # every answer is on disk this long after it came, and fsync's own time
+_HOLDER = "user.workshop.run"  # an attribute of the journal: who holds it, where the file system has such
 _SCAN_BYTES = 1 << 20
 
 
@@ -58,7 +58,7 @@ class Lock:
         with whole(self.paths.journal) as file:
             _lock(file.fileno())
             file.writelines(lines)
-            new = os.dup(file.fileno())     # it shares the lock
+            new = os.dup(file.fileno())  # it shares the lock
         os.dup2(new, self._file)
         os.close(new)
 
@@ -75,14 +75,16 @@ def _open_locked(path: Path) -> int:
         file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
         try:
             if not _lock(file):
-                raise WorkshopError(f"Another run writes to {path} already ({_holder(file)}).",
-                                    "Wait for it, stop it, or give this run another output.")
+                raise WorkshopError(
+                    f"Another run writes to {path} already ({_holder(file)}).",
+                    "Wait for it, stop it, or give this run another output.",
+                )
             if _is_at(file, path):
                 return file
         except BaseException:
             os.close(file)
             raise
-        os.close(file)      # another run put a new file in its place just now
+        os.close(file)  # another run put a new file in its place just now
 
 
 def _lock(file: int) -> bool:
@@ -90,7 +92,7 @@ def _lock(file: int) -> bool:
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
-        return error.errno not in (errno.EAGAIN, errno.EACCES)      # else: a file system without locks
+        return error.errno not in (errno.EAGAIN, errno.EACCES)  # else: a file system without locks
     return True
 
 
@@ -132,7 +134,7 @@ def scan(journal: Path) -> Iterator[Answer]:
                 if (answer := read_answer(raw, end)) is not None:
                     yield answer
                 elif not is_zeroed(raw):
-                    if is_torn(raw) and not file.read(1):       # the last line: cut, by a kill or a full disk
+                    if is_torn(raw) and not file.read(1):  # the last line: cut, by a kill or a full disk
                         return
                     raise BadInput(f"Line {number:,} of {journal} is no answer of a batch.",
                                    "Give another output; this file is left as it is.")  # fmt: skip
@@ -158,7 +160,7 @@ class Journal:
                 os.ftruncate(self._file, keep_bytes)
                 self._size = keep_bytes
             os.fsync(self._file)
-            sync_folder(path.parent)        # so that the file's name, too, outlives a power cut
+            sync_folder(path.parent)  # so that the file's name, too, outlives a power cut
         except OSError as error:
             raise cannot_write(path, error) from None
 
@@ -177,17 +179,17 @@ class Journal:
             return 0
         data = b"\n".join([*lines, b""])
         with self._writing:
-            if self._closed:                # its number may be another file's by now
+            if self._closed:  # its number may be another file's by now
                 raise ValueError(f"{self.path} is closed")
             try:
                 self._refuse_another()
                 view = memoryview(data)
                 while view:
-                    view = view[os.write(self._file, view):]
+                    view = view[os.write(self._file, view) :]
                 os.fsync(self._file)
             except OSError as error:
-                with contextlib.suppress(OSError):      # the next run cuts it off, if this one cannot
-                    os.ftruncate(self._file, self._size)       # the group counts as a whole, or not at all
+                with contextlib.suppress(OSError):  # the next run cuts it off, if this one cannot
+                    os.ftruncate(self._file, self._size)  # the group counts as a whole, or not at all
                 raise cannot_write(self.path, error) from None
             self._size += len(data)
             self.committed += len(lines)
@@ -197,8 +199,10 @@ class Journal:
         there = _is_at(self._file, self.path)
         if not there or os.fstat(self._file).st_size != self._size:
             what = "written to by somebody else" if there else "removed, or another file was put in its place,"
-            raise WorkshopError(f"{self.path} was {what} while this run wrote to it.",
-                                "Let one run at a time write to it, and run the same command again.")
+            raise WorkshopError(
+                f"{self.path} was {what} while this run wrote to it.",
+                "Let one run at a time write to it, and run the same command again.",
+            )
 
     def close(self) -> None:
         """Commit what waits, and close."""
@@ -209,5 +213,5 @@ class Journal:
                 self._closed = True
                 try:
                     os.close(self._file)
-                except OSError as error:        # some network file systems report a full quota only now
+                except OSError as error:  # some network file systems report a full quota only now
                     raise cannot_write(self.path, error) from None

@@ -10,8 +10,8 @@ from workshop.errors import BadInput
 from workshop.use.strict_json import Malformed
 
 SEPARATORS = {",": "a comma", ";": "';'", "\t": "a tab", "|": "'|'"}
-PROMPTS = ("prompt", "messages", "text")        # names of columns that hold prompts
-REQUESTS = "body"                               # … and of the one in which OpenAI's requests lie whole
+PROMPTS = ("prompt", "messages", "text")  # names of columns that hold prompts
+REQUESTS = "body"  # … and of the one in which OpenAI's requests lie whole
 
 
 def choose_column(path: Path, names: list[str], column: str | None) -> str | None:

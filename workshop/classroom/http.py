@@ -27,7 +27,8 @@ async def meet(server: servers.Server) -> dict:
     except (aiohttp.ClientError, TimeoutError, OSError) as error:
         raise WorkshopError(
             f"No server answers at {server.url} ({str(error) or type(error).__name__}).",
-            "`workshop servers` lists those known here; `workshop serve --background` starts one.") from None
+            "`workshop servers` lists those known here; `workshop serve --background` starts one.",
+        ) from None
     if not found:
         raise WorkshopError(f"{server.url} serves no model.", "Give the address of a vLLM server, which ends in /v1.")
     return found[0]
@@ -37,8 +38,9 @@ async def find_limits(server: servers.Server, model: str, max_model_len: int | N
     """Ask every text once for one token, and find out what the server allows; nothing of it is counted."""
     texts, chat, header = {}, False, ""
     asks = {ask.text: ask for cell in cells for ask in cell.asks}
-    asks |= {text: Ask(COMPLETIONS, {"prompt": text}, text)
-             for text in (*classroom_plan.OPENINGS, *classroom_plan.LABELLED)}
+    asks |= {
+        text: Ask(COMPLETIONS, {"prompt": text}, text) for text in (*classroom_plan.OPENINGS, *classroom_plan.LABELLED)
+    }
     for question in classroom_plan.QUESTIONS:
         asks[question] = Ask(CHAT, {"messages": [{"role": "user", "content": question}]}, question)
     for text, ask in asks.items():
@@ -46,21 +48,31 @@ async def find_limits(server: servers.Server, model: str, max_model_len: int | N
         status, raw, header = await _post(server, ask.path, {"model": model, **plain, "max_tokens": 1})
         if status in (401, 403):
             raise server.key_refused()
-        if status >= 500 and ask.path != CHAT:      # chat with a model that has no template: refused, or a crash of it
+        if status >= 500 and ask.path != CHAT:  # chat with a model that has no template: refused, or a crash of it
             raise WorkshopError(f"{server.url} answers {status}: {said(raw)}.", "Look at its log: `workshop servers`.")
         if status == 200:
             texts[text] = _prompt_tokens(server, raw)
             chat = chat or ask.path == CHAT
     body = {"model": model, "prompt": classroom_plan.CITIES[0], "max_tokens": 1}
     _, raw, _ = await _post(server, COMPLETIONS, {**body, "logprobs": classroom_plan.ALL_LOGPROBS})
-    limits = [int(found[1]) if (found := re.search(rf"(\d+) {words}", header)) else None
-              for words in ("requests at a time", "tokens an answer", "sequences a request")]
-    return Allowed(max_model_len, refusals.logprobs_limit(raw.decode(errors="replace")), chat, texts,
-                   at_a_time=limits[0], max_tokens=limits[1], max_sequences=limits[2])
+    limits = [
+        int(found[1]) if (found := re.search(rf"(\d+) {words}", header)) else None
+        for words in ("requests at a time", "tokens an answer", "sequences a request")
+    ]
+    return Allowed(
+        max_model_len,
+        refusals.logprobs_limit(raw.decode(errors="replace")),
+        chat,
+        texts,
+        at_a_time=limits[0],
+        max_tokens=limits[1],
+        max_sequences=limits[2],
+    )
 
 
 async def _post(server: servers.Server, path: str, body: dict) -> tuple[int, bytes, str]:
     """POST; (status, body, what a server for a class says of its limits)."""
+
     async def once() -> tuple[int, bytes, str]:
         async with server.post(path, json=body) as answer:
             if error := reach.redirected(server.url, answer.status, answer.headers.get("Location")):
@@ -71,10 +83,12 @@ async def _post(server: servers.Server, path: str, body: dict) -> tuple[int, byt
         try:
             return await once()
         except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError):
-            return await once()         # the server closed the connection after the answer before (see use.client)
+            return await once()  # the server closed the connection after the answer before (see use.client)
     except (aiohttp.ClientError, TimeoutError, OSError) as error:
-        raise WorkshopError(f"{server.url} broke off ({str(error) or type(error).__name__}).",
-                            "`workshop servers` says whether it still runs.") from None
+        raise WorkshopError(
+            f"{server.url} broke off ({str(error) or type(error).__name__}).",
+            "`workshop servers` says whether it still runs.",
+        ) from None
 
 
 async def send(server: servers.Server, model: str, ask: Ask, number: int, request: Request) -> None:
@@ -83,7 +97,7 @@ async def send(server: servers.Server, model: str, ask: Ask, number: int, reques
     if ask.stream:
         body |= {"stream": True, "stream_options": {"include_usage": True}}
     began = time.monotonic()
-    headers = {"X-Workshop-Learner": f"classroom-{number}"}      # a server for a class gives each a share
+    headers = {"X-Workshop-Learner": f"classroom-{number}"}  # a server for a class gives each a share
     async with server.post(ask.path, json=body, headers=headers) as answer:
         if answer.status != 200:
             raise Refused(f"{answer.status}: {said(await answer.read())}")
@@ -91,9 +105,9 @@ async def send(server: servers.Server, model: str, ask: Ask, number: int, reques
             if ask.stream:
                 return await _read_stream(answer, began, request)
             told = received.answer(await answer.read(), received.sequences(ask.body.get("prompt"), ask.body.get("n")))
-        except (Malformed, ValueError) as error:        # aiohttp's, for a line without an end
+        except (Malformed, ValueError) as error:  # aiohttp's, for a line without an end
             raise Refused(f"200: {error}") from None
-    if ask.body["max_tokens"] == 1:      # its only token is its first
+    if ask.body["max_tokens"] == 1:  # its only token is its first
         request.ttft_s = time.monotonic() - began
     _count((told.prompt_tokens, told.completion_tokens), request)
 
@@ -123,15 +137,18 @@ async def _read_stream(answer: aiohttp.ClientResponse, began: float, request: Re
 
 def _count(tokens: tuple[int, int], request: Request) -> None:
     request.prompt_tokens, request.completion_tokens = (
-        tokens[0] or request.prompt_tokens, tokens[1] or request.completion_tokens)
+        tokens[0] or request.prompt_tokens,
+        tokens[1] or request.completion_tokens,
+    )
 
 
 def _prompt_tokens(server: servers.Server, raw: bytes) -> int:
     try:
         return received.usage(received.body(raw))[0]
     except Malformed as bad:
-        raise WorkshopError(f"{server.url} answers with {bad}.",
-                            "Give the address of a vLLM server, which ends in /v1.") from None
+        raise WorkshopError(
+            f"{server.url} answers with {bad}.", "Give the address of a vLLM server, which ends in /v1."
+        ) from None
 
 
 def said(raw: bytes) -> str:

@@ -10,12 +10,13 @@ COMPLETIONS, CHAT = "/v1/completions", "/v1/chat/completions"
 CITIES = ("San Francisco is a", "Boston is a", "Chicago is a", "NYC is a")
 OPENINGS = (*CITIES, "The king said to the", "Once upon a time", "To be, or not to", "The capital of California is")
 TEXT = "San Francisco is a city in California. Boston is a city in the moon."
-LABELLED = tuple(f"{thing} is {label}" for thing in ("Boston", "A dog", "A hammer")
-                 for label in ("a city", "an animal", "a tool"))
+LABELLED = tuple(
+    f"{thing} is {label}" for thing in ("Boston", "A dog", "A hammer") for label in ("a city", "an animal", "a tool")
+)
 QUESTIONS = ("What is Boston?", "Who was Abraham Lincoln?", "What is a hammer?")
-LENGTHS = (120, 20, 40, 10, 90, 30, 10, 60, 20, 100, 40, 10)     # of the timeline in notebook 06
-ALL_LOGPROBS = 8192      # what the sampling explorer asks for first
-BUNCH_S = 8.0            # everybody runs a cell within so many seconds, half of them within a sixth of it
+LENGTHS = (120, 20, 40, 10, 90, 30, 10, 60, 20, 100, 40, 10)  # of the timeline in notebook 06
+ALL_LOGPROBS = 8192  # what the sampling explorer asks for first
+BUNCH_S = 8.0  # everybody runs a cell within so many seconds, half of them within a sixth of it
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,7 @@ class Cell:
 
 def course(dice: random.Random) -> list[Cell]:
     """Return what one learner runs, in order: the cells of the notebooks that ask the server for something."""
+
     def ask(text: str, **sampling) -> Ask:
         return Ask(COMPLETIONS, {"prompt": text, **sampling}, text)
 
@@ -72,16 +74,39 @@ def course(dice: random.Random) -> list[Cell]:
         Cell("04", "four temperatures", tuple(ask(own, max_tokens=12, temperature=one) for one in (0.2, 0.7, 1, 1.5))),
         Cell("04", "explorer", (ask(own, max_tokens=1, temperature=0, logprobs=ALL_LOGPROBS),)),
         Cell("04", "20 completions", (ask(own, max_tokens=24, n=20, seed=dice.randrange(1000), temperature=1.0),)),
-        Cell("05", "prompt logprobs", (ask(TEXT, max_tokens=1, temperature=0, prompt_logprobs=5),
-                                       *(ask(text, max_tokens=1, temperature=0, prompt_logprobs=0)
-                                         for text in LABELLED))),
-        Cell("05", "answers with logprobs", tuple(ask(f"Question: {one}\nAnswer:", max_tokens=30, temperature=0,
-                                                      logprobs=3) for one in QUESTIONS)),
-        Cell("06", "12 prompts, 4 at once", tuple(ask(CITIES[number % 4], max_tokens=length, min_tokens=length,
-                                                      ignore_eos=True, temperature=1.0)
-                                                  for number, length in enumerate(LENGTHS)), at_once=4),
-        Cell("", "chat", (Ask(CHAT, {"messages": [{"role": "user", "content": question}], "max_tokens": 40,
-                                       "temperature": 0.7}, question),)),
+        Cell(
+            "05",
+            "prompt logprobs",
+            (
+                ask(TEXT, max_tokens=1, temperature=0, prompt_logprobs=5),
+                *(ask(text, max_tokens=1, temperature=0, prompt_logprobs=0) for text in LABELLED),
+            ),
+        ),
+        Cell(
+            "05",
+            "answers with logprobs",
+            tuple(ask(f"Question: {one}\nAnswer:", max_tokens=30, temperature=0, logprobs=3) for one in QUESTIONS),
+        ),
+        Cell(
+            "06",
+            "12 prompts, 4 at once",
+            tuple(
+                ask(CITIES[number % 4], max_tokens=length, min_tokens=length, ignore_eos=True, temperature=1.0)
+                for number, length in enumerate(LENGTHS)
+            ),
+            at_once=4,
+        ),
+        Cell(
+            "",
+            "chat",
+            (
+                Ask(
+                    CHAT,
+                    {"messages": [{"role": "user", "content": question}], "max_tokens": 40, "temperature": 0.7},
+                    question,
+                ),
+            ),
+        ),
     ]
 
 
@@ -103,7 +128,7 @@ def fitted(ask: Ask, allowed: Allowed) -> Ask | None:
     body = dict(ask.body)
     longest = allowed.max_tokens or body["max_tokens"]
     if allowed.max_model_len is not None:
-        if ask.text not in allowed.prompt_tokens:      # the server refused it even for one token
+        if ask.text not in allowed.prompt_tokens:  # the server refused it even for one token
             return None
         longest = min(longest, allowed.max_model_len - allowed.prompt_tokens[ask.text])
     if longest < 1:

@@ -78,11 +78,11 @@ class Report:
     peaks: Peaks = field(default_factory=Peaks)
     criteria: Criteria = field(default_factory=Criteria)
     every_s: float = 0.0
-    left_out: tuple[str, ...] = ()       # cells that this server does not take
-    late: int = 0                        # cells that began late, because the one before had not ended
-    not_reached: int = 0                 # cells for which no time was left
-    client_lag_s: float = 0.0            # longest time for which the simulation itself had no turn
-    stopped: str = ""                    # why it ended before its time
+    left_out: tuple[str, ...] = ()  # cells that this server does not take
+    late: int = 0  # cells that began late, because the one before had not ended
+    not_reached: int = 0  # cells for which no time was left
+    client_lag_s: float = 0.0  # longest time for which the simulation itself had no turn
+    stopped: str = ""  # why it ended before its time
 
     @property
     def answered(self) -> list[Request]:
@@ -133,8 +133,10 @@ class Report:
         ttft, e2el = (percentile(self.values_s(measure), 95) for measure in ("ttft", "e2el"))
         seen = f"95 of 100 saw their first token within {ttft:.1f} s and" if ttft is not None else "95 of 100 had"
         slow = ", ".join(f"“{cell}” (first token within {p95:.0f} s)" for cell, p95 in self.slow_cells())
-        return (f"It will hold: {asked}, no error; {seen} their whole answer within {e2el:.1f} s"
-                f"{'; slow is ' if slow else ''}{slow}.")
+        return (
+            f"It will hold: {asked}, no error; {seen} their whole answer within {e2el:.1f} s"
+            f"{'; slow is ' if slow else ''}{slow}."
+        )
 
     def slow_cells(self) -> list[tuple[str, float]]:
         """Return the cells whose own p95 ttft is beyond the limit, in seconds: a class may hold all the same."""
@@ -147,8 +149,16 @@ class Report:
             all_of_it = [one for one in self.requests if one.cell == cell]
             good = [one for one in all_of_it if not one.error]
             ttft, e2el = self.values_s("ttft", good), self.values_s("e2el", good)
-            found.append((cell, len(all_of_it), len(all_of_it) - len(good), percentile(ttft, 50),
-                          percentile(ttft, 95), percentile(e2el, 95)))
+            found.append(
+                (
+                    cell,
+                    len(all_of_it),
+                    len(all_of_it) - len(good),
+                    percentile(ttft, 50),
+                    percentile(ttft, 95),
+                    percentile(e2el, 95),
+                )
+            )
         return found
 
     def advice(self) -> list[str]:
@@ -160,21 +170,29 @@ class Report:
         if too_slow or self.slow_cells() or any("no answer in" in error for error in self.errors):
             found += self._for_slowness()
         if found and self.client_lag_s > BUSY_LAG_S:
-            found.append(f"This machine itself was too busy for up to {self.client_lag_s:.1f} s: run the simulation on "
-                         "another machine than the server's, or trust the figures less.")
+            found.append(
+                f"This machine itself was too busy for up to {self.client_lag_s:.1f} s: run the simulation on "
+                "another machine than the server's, or trust the figures less."
+            )
         return found
 
     def _for_slowness(self) -> list[str]:
         peaks, found = self.peaks, []
         if peaks.preemptions or (peaks.kv_cache_usage or 0) >= KV_CACHE_FULL:
-            found.append(f"The KV cache was full (up to {peaks.kv_cache_usage or 1:.0%}, {peaks.preemptions or 0} "
-                         "preemptions): give it more memory (--gpu-memory-utilization, --kv-cache-dtype fp8, more "
-                         "GPUs), or lower --max-model-len so that one learner can take less of it.")
+            found.append(
+                f"The KV cache was full (up to {peaks.kv_cache_usage or 1:.0%}, {peaks.preemptions or 0} "
+                "preemptions): give it more memory (--gpu-memory-utilization, --kv-cache-dtype fp8, more "
+                "GPUs), or lower --max-model-len so that one learner can take less of it."
+            )
         elif peaks.waiting and peaks.running and peaks.waiting > peaks.running / 4:
-            found.append(f"Up to {peaks.waiting} sequences waited while {peaks.running} ran and the KV cache was at "
-                         f"most {peaks.kv_cache_usage or 0:.0%} full: start the server with a higher --max-num-seqs.")
-        found.append("Start a second server (`workshop serve --name second`, or `workshop slurm submit`) and share one "
-                     "with each half of the class.")
+            found.append(
+                f"Up to {peaks.waiting} sequences waited while {peaks.running} ran and the KV cache was at "
+                f"most {peaks.kv_cache_usage or 0:.0%} full: start the server with a higher --max-num-seqs."
+            )
+        found.append(
+            "Start a second server (`workshop serve --name second`, or `workshop slurm submit`) and share one "
+            "with each half of the class."
+        )
         slowest = max(self.rows(), key=lambda row: row[5] or 0)
         fewer = " with n=5 instead of 20 samples" if "20 completions" in slowest[0] else ""
         found.append(f"The slowest cell is {slowest[0]}: let half of the class run it first{fewer and ', or' + fewer}.")
@@ -182,20 +200,37 @@ class Report:
 
     def to_dict(self) -> dict:
         """Return everything as plain data; times in ms, named as `vllm bench serve --save-result` names them."""
-        figures = {f"p{q}_{measure}_ms": None if not (values := self.values_s(measure)) else
-                   round(1000 * percentile(values, q), 1) for measure in MEASURES for q in (50, 95)}
+        figures = {
+            f"p{q}_{measure}_ms": None
+            if not (values := self.values_s(measure))
+            else round(1000 * percentile(values, q), 1)
+            for measure in MEASURES
+            for q in (50, 95)
+        }
         names = ("cell", "requests", "errors", "p50_ttft_s", "p95_ttft_s", "p95_e2el_s")
         return {
-            "holds": self.holds, "verdict": str(self), "criteria": asdict(self.criteria), "advice": self.advice(),
-            "learners": self.learners, "model": self.model, "url": self.url, "duration": round(self.seconds, 2),
-            "every_s": round(self.every_s, 2), "completed": len(self.answered), "errors": self.errors,
+            "holds": self.holds,
+            "verdict": str(self),
+            "criteria": asdict(self.criteria),
+            "advice": self.advice(),
+            "learners": self.learners,
+            "model": self.model,
+            "url": self.url,
+            "duration": round(self.seconds, 2),
+            "every_s": round(self.every_s, 2),
+            "completed": len(self.answered),
+            "errors": self.errors,
             "total_input_tokens": sum(one.prompt_tokens for one in self.answered),
-            "total_output_tokens": self.output_tokens, "output_throughput": round(self.output_tokens_per_s, 1),
-            "request_throughput": round(len(self.answered) / self.seconds, 2) if self.seconds else 0.0, **figures,
+            "total_output_tokens": self.output_tokens,
+            "output_throughput": round(self.output_tokens_per_s, 1),
+            "request_throughput": round(len(self.answered) / self.seconds, 2) if self.seconds else 0.0,
+            **figures,
             **{f"most_{name}" if name != "preemptions" else name: value for name, value in asdict(self.peaks).items()},
             "cells": [dict(zip(names, map(_rounded, row), strict=True)) for row in self.rows()],
-            "left_out": list(self.left_out), "late": self.late,
-            "not_reached": self.not_reached, "client_lag_s": round(self.client_lag_s, 3),
+            "left_out": list(self.left_out),
+            "late": self.late,
+            "not_reached": self.not_reached,
+            "client_lag_s": round(self.client_lag_s, 3),
             "stopped": self.stopped,
         }
 

@@ -25,11 +25,11 @@ from workshop.engine.metrics import Metrics
 from workshop.errors import BadInput, WorkshopError
 
 MOST_LEARNERS = 500
-EVERY_S = 10.0            # between two cells, where the time is not given
+EVERY_S = 10.0  # between two cells, where the time is not given
 LEAST_S, MOST_S = 10.0, 3600.0
-PATIENCE_S = 120.0        # then a learner gives up on an answer
-TICK_S = 0.5              # between two looks at /metrics
-THINK_S = (0.5, 2.0)      # after a cell that took too long, before the next
+PATIENCE_S = 120.0  # then a learner gives up on an answer
+TICK_S = 0.5  # between two looks at /metrics
+THINK_S = (0.5, 2.0)  # after a cell that took too long, before the next
 
 
 @dataclass(frozen=True)
@@ -54,14 +54,23 @@ class Classroom:
         BadInput: a number that makes no class.
     """
 
-    def __init__(self, learners: int, seconds: float | None = None, *, url: str | None = None, name: str | None = None,
-                 seed: int = 0, criteria: Criteria | None = None,
-                 report: Callable[[Progress], None] = lambda progress: None):
+    def __init__(
+        self,
+        learners: int,
+        seconds: float | None = None,
+        *,
+        url: str | None = None,
+        name: str | None = None,
+        seed: int = 0,
+        criteria: Criteria | None = None,
+        report: Callable[[Progress], None] = lambda progress: None,
+    ):
         if not 1 <= learners <= MOST_LEARNERS:
             raise BadInput(f"A class of {learners:,} learners cannot be simulated.", f"Give 1 to {MOST_LEARNERS}.")
         if seconds is not None and not LEAST_S <= seconds <= MOST_S:
-            raise BadInput(f"A class of {seconds:g} s cannot be simulated.",
-                           f"Give {LEAST_S:g} s to {MOST_S / 60:g} min.")
+            raise BadInput(
+                f"A class of {seconds:g} s cannot be simulated.", f"Give {LEAST_S:g} s to {MOST_S / 60:g} min."
+            )
         self.learners, self.seconds, self.seed, self.report = learners, seconds, seed, report
         self.criteria, self._url, self._name = criteria or Criteria(), url, name
         self.requests: list[Request] = []
@@ -98,16 +107,31 @@ class Classroom:
             allowed = await classroom_http.find_limits(server, entry["id"], entry.get("max_model_len"), cells)
             played = classroom_plan.cut(cells, allowed)
             if not played:
-                raise WorkshopError(f"{server.url} takes none of the course's requests.",
-                                    "Its --max-model-len is too small: the course needs about 100 tokens.")
+                raise WorkshopError(
+                    f"{server.url} takes none of the course's requests.",
+                    "Its --max-model-len is too small: the course needs about 100 tokens.",
+                )
             self.seconds = self.seconds or EVERY_S * len(played)
             self.every_s = min(EVERY_S, self.seconds / len(played))
             took_s = await self._class(server, entry["id"], allowed)
         finally:
             await server.session.close()
         left_out = {cell.name for cell in cells} - {cell.name for cell in played}
-        return Report(self.learners, took_s, entry["id"], server.url, self.requests, self.peaks, self.criteria,
-                      self.every_s, tuple(sorted(left_out)), self.late, self.not_reached, self.lag_s, self._stopped)
+        return Report(
+            self.learners,
+            took_s,
+            entry["id"],
+            server.url,
+            self.requests,
+            self.peaks,
+            self.criteria,
+            self.every_s,
+            tuple(sorted(left_out)),
+            self.late,
+            self.not_reached,
+            self.lag_s,
+            self._stopped,
+        )
 
     def _server(self) -> servers.Server:
         if self._url:
@@ -159,6 +183,7 @@ class Classroom:
         async def one(ask: Ask) -> None:
             async with places:
                 await self._ask(ask, f"{cell.notebook} {cell.name}".strip(), number, server, model)
+
         await asyncio.gather(*(one(ask) for ask in cell.asks))
 
     async def _ask(self, ask: Ask, cell: str, number: int, server: servers.Server, model: str) -> None:
@@ -168,7 +193,7 @@ class Classroom:
         try:
             await asyncio.wait_for(classroom_http.send(server, model, ask, number, request), PATIENCE_S)
             self._broken = 0
-        except asyncio.CancelledError:      # the class was ended: this request is nobody's fault
+        except asyncio.CancelledError:  # the class was ended: this request is nobody's fault
             raise
         except TimeoutError:
             request.error = f"no answer in {PATIENCE_S:.0f} s"
@@ -200,8 +225,11 @@ class Classroom:
 
     def _keep_peaks(self, first: Metrics, look: Metrics) -> None:
         peaks = self.peaks
-        for name, value in (("running", look.requests_running), ("waiting", look.requests_waiting),
-                            ("kv_cache_usage", look.kv_cache_usage)):
+        for name, value in (
+            ("running", look.requests_running),
+            ("waiting", look.requests_waiting),
+            ("kv_cache_usage", look.kv_cache_usage),
+        ):
             if value is not None:
                 setattr(peaks, name, max(value, getattr(peaks, name) or 0))
         if look.preemptions_total is not None:

@@ -74,7 +74,7 @@ def main() -> None:
         sys.exit(1)
     except WorkshopError as error:
         _show(error)
-    except OSError as error:     # of a file that nobody thought of: the system's own words
+    except OSError as error:  # of a file that nobody thought of: the system's own words
         place = f": {error.filename}" if error.filename else ""
         _show(WorkshopError(f"The system refuses: {error.strerror or error}{place}."))
     sys.exit(code if isinstance(code, int) else 0)
@@ -91,6 +91,6 @@ def _make_streams_sure() -> None:
     """Let every text be printed: names of files with half a character, and to streams that are closed (2>&-)."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))     # noqa: SIM115
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
         elif isinstance(stream := getattr(sys, name), io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")

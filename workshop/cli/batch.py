@@ -15,7 +15,7 @@ import click
 from workshop.cli.serve import _Forwarding
 from workshop.errors import BadInput
 
-SAMPLING = {    # vLLM's name -> (type, help)
+SAMPLING = {  # vLLM's name -> (type, help)
     "max_tokens": (int, "Longest answer, in tokens (the server's default is 16 for completions)."),
     "min_tokens": (int, "Shortest answer, in tokens."),
     "temperature": (float, "0 is greedy."),
@@ -30,7 +30,7 @@ SAMPLING = {    # vLLM's name -> (type, help)
     "prompt_logprobs": (int, "The same for the prompt's tokens."),
 }
 SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
-LINE_S = 10.0       # between lines where there is no terminal
+LINE_S = 10.0  # between lines where there is no terminal
 
 
 def _sampling_options(function):
@@ -53,13 +53,22 @@ class _Batch(_Forwarding):
 @click.command(cls=_Batch, options_metavar="[OPTIONS]")
 @click.argument("input", type=click.Path(path_type=Path))
 @click.argument("output", type=click.Path(path_type=Path))
-@click.option("--url", "urls", multiple=True, help="Server, ending in /v1; more than once for several. "
-              "By default the one that connect() finds. Key: WORKSHOP_API_KEY.")
+@click.option(
+    "--url",
+    "urls",
+    multiple=True,
+    help="Server, ending in /v1; more than once for several. "
+    "By default the one that connect() finds. Key: WORKSHOP_API_KEY.",
+)
 @click.option("--model", help="Name that requests give; with --offline a folder or Hub id.")
 @click.option("--concurrency", type=int, help="Requests at once to each server; by default found from /metrics.")
 @click.option("--samples", type=int, default=1, show_default=True, help="Answers to each prompt.")
-@click.option("--offline", is_flag=True, help="No server: vLLM's engine in this process. Other flags go to the engine, "
-              "for example --tensor-parallel-size 4.")
+@click.option(
+    "--offline",
+    is_flag=True,
+    help="No server: vLLM's engine in this process. Other flags go to the engine, "
+    "for example --tensor-parallel-size 4.",
+)
 @click.option("--skip-bad", is_flag=True, help="Leave malformed rows out instead of refusing the file.")
 @click.option("--column", help="Field or column that holds the prompts.")
 @click.option("--shard", help="Every so-many-th row only, such as 2/8: for job arrays; each has its OUTPUT.")
@@ -68,14 +77,31 @@ class _Batch(_Forwarding):
 @click.option("--stop", multiple=True, help="End an answer before this text; may be given more than once.")
 @click.option("--sampling", "more", help="Any other sampling parameters, as JSON: '{\"top_logprobs\": 5}'.")
 @_sampling_options
-@click.option("--patience", type=float, default=120.0, show_default=True,
-              help="Seconds to wait for a server that is away.")
+@click.option(
+    "--patience", type=float, default=120.0, show_default=True, help="Seconds to wait for a server that is away."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print how it ended as JSON.")
 @click.pass_context
-def command(ctx: click.Context, input: Path, output: Path, urls: tuple[str, ...], model: str | None,
-            concurrency: int | None, samples: int, offline: bool, skip_bad: bool, column: str | None, shard: str | None,
-            merge: bool, chat: bool,
-            stop: tuple[str, ...], more: str | None, patience: float, as_json: bool, **sampling) -> None:
+def command(
+    ctx: click.Context,
+    input: Path,
+    output: Path,
+    urls: tuple[str, ...],
+    model: str | None,
+    concurrency: int | None,
+    samples: int,
+    offline: bool,
+    skip_bad: bool,
+    column: str | None,
+    shard: str | None,
+    merge: bool,
+    chat: bool,
+    stop: tuple[str, ...],
+    more: str | None,
+    patience: float,
+    as_json: bool,
+    **sampling,
+) -> None:
     """Answer every prompt of INPUT exactly once, into OUTPUT. Run it again, and it goes on where it ended.
 
     INPUT: .json (an array of strings), .txt (a prompt a line), .jsonl (any fields, or OpenAI's batch format), .csv or
@@ -103,17 +129,32 @@ def command(ctx: click.Context, input: Path, output: Path, urls: tuple[str, ...]
     if offline and urls:
         raise BadInput("--offline needs no server, and --url names one.", "Give one of the two.")
     options = {**sampling, **_more(more), **({"stop": list(stop)} if stop else {})}
-    shared = {"model": model, "samples": samples, "skip_bad": skip_bad, "column": column, "chat": chat,
-              "shard": shard, **options}
+    shared = {
+        "model": model,
+        "samples": samples,
+        "skip_bad": skip_bad,
+        "column": column,
+        "chat": chat,
+        "shard": shard,
+        **options,
+    }
     with _Display(input.name) as display:
         if offline:
             from workshop.batch.offline import OfflineBatch
 
-            batch = OfflineBatch(input, output, engine_args=engine_args, concurrency=concurrency, report=display,
-                                 **shared)
+            batch = OfflineBatch(
+                input, output, engine_args=engine_args, concurrency=concurrency, report=display, **shared
+            )
         else:
-            batch = Batch(input, output, url=urls, concurrency=concurrency, report=display,
-                          limits=Limits(patience_s=patience), **shared)
+            batch = Batch(
+                input,
+                output,
+                url=urls,
+                concurrency=concurrency,
+                report=display,
+                limits=Limits(patience_s=patience),
+                **shared,
+            )
         with _signals(batch.stop):
             summary = batch.run()
     if as_json:
@@ -127,8 +168,12 @@ def command(ctx: click.Context, input: Path, output: Path, urls: tuple[str, ...]
 def _refuse_unknown(ctx: click.Context, flag: str) -> None:
     known = [option for param in ctx.command.params for option in param.opts]
     near = difflib.get_close_matches(flag, known, n=1)
-    raise BadInput(f"There is no flag {flag}.", f"Did you mean {near[0]}?" if near else
-                   "`workshop batch --help` lists them; flags of the engine need --offline.")
+    raise BadInput(
+        f"There is no flag {flag}.",
+        f"Did you mean {near[0]}?"
+        if near
+        else "`workshop batch --help` lists them; flags of the engine need --offline.",
+    )
 
 
 def _more(text: str | None) -> dict:
@@ -172,8 +217,12 @@ class _Display:
             from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
             from rich.progress import Progress as Live
 
-            columns = (TextColumn("[bold]{task.description}"), BarColumn(bar_width=24), MofNCompleteColumn(),
-                       TextColumn("{task.fields[words]}"))
+            columns = (
+                TextColumn("[bold]{task.description}"),
+                BarColumn(bar_width=24),
+                MofNCompleteColumn(),
+                TextColumn("{task.fields[words]}"),
+            )
             self._live = Live(*columns, console=Console(stderr=True), transient=True)
             self._task = self._live.add_task(title, total=None, words="reading the input")
 

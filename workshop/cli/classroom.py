@@ -12,7 +12,7 @@ from workshop.cli.batch import _signals
 from workshop.cli.progress import Bar
 from workshop.cli.say import say
 
-LINE_S = 10.0       # between lines where there is no terminal
+LINE_S = 10.0  # between lines where there is no terminal
 
 
 @click.command
@@ -21,14 +21,33 @@ LINE_S = 10.0       # between lines where there is no terminal
 @click.option("--name", help="Name of a server that `workshop servers` lists.")
 @click.option("--minutes", type=float, help="How long. By default each cell once, one every 10 s: 80 s.")
 @click.option("--seconds", type=float, help="The same in seconds. Less than 80: the cells follow each other faster.")
-@click.option("--max-ttft", type=float, default=5.0, show_default=True,
-              help="Holds if 95 of 100 first tokens come within so many seconds …")
-@click.option("--max-e2el", type=float, default=30.0, show_default=True,
-              help="… and 95 of 100 whole answers within these, and no request fails.")
+@click.option(
+    "--max-ttft",
+    type=float,
+    default=5.0,
+    show_default=True,
+    help="Holds if 95 of 100 first tokens come within so many seconds …",
+)
+@click.option(
+    "--max-e2el",
+    type=float,
+    default=30.0,
+    show_default=True,
+    help="… and 95 of 100 whole answers within these, and no request fails.",
+)
 @click.option("--seed", type=int, default=0, show_default=True, help="Of who runs what when.")
 @click.option("--json", "as_json", is_flag=True, help="Print everything that was measured as JSON.")
-def command(learners: int, url: str | None, name: str | None, minutes: float | None, seconds: float | None,
-            max_ttft: float, max_e2el: float, seed: int, as_json: bool) -> None:
+def command(
+    learners: int,
+    url: str | None,
+    name: str | None,
+    minutes: float | None,
+    seconds: float | None,
+    max_ttft: float,
+    max_e2el: float,
+    seed: int,
+    as_json: bool,
+) -> None:
     """Simulate a class against a server, and say whether it will hold.
 
     Everybody runs the same cells of the notebooks within a few seconds: short completions, 20 samples, log
@@ -48,8 +67,15 @@ def command(learners: int, url: str | None, name: str | None, minutes: float | N
         raise BadInput("A limit of 0 s or less cannot be met.", "Give --max-ttft and --max-e2el in seconds.")
     with Bar(f"A class of {learners}") as bar:
         show = bar if sys.stderr.isatty() else _Rarely(bar)
-        room = Classroom(learners, minutes * 60 if minutes is not None else seconds, url=url, name=name, seed=seed,
-                         criteria=Criteria(max_ttft, max_e2el), report=show)
+        room = Classroom(
+            learners,
+            minutes * 60 if minutes is not None else seconds,
+            url=url,
+            name=name,
+            seed=seed,
+            criteria=Criteria(max_ttft, max_e2el),
+            report=show,
+        )
         with _signals(room.stop):
             report = room.run()
     click.echo(json.dumps(report.to_dict(), indent=1)) if as_json else say(as_text(report))
@@ -74,24 +100,36 @@ def as_text(report) -> str:
 
     def s(value: float | None) -> str:
         return "–" if value is None else f"{value:.3f}" if value < 0.1 else f"{value:.2f}"
-    lines = [f"{report.model} at {report.url}, {report.seconds:.0f} s, a cell every {report.every_s:.0f} s", "",
-             f"{'seconds':<28}{'p50':>8}{'p95':>8}"]
-    words = {"ttft": "to the first token", "tpot": "a token, after the first", "itl": "between tokens",
-             "e2el": "to the end of the answer"}
+
+    lines = [
+        f"{report.model} at {report.url}, {report.seconds:.0f} s, a cell every {report.every_s:.0f} s",
+        "",
+        f"{'seconds':<28}{'p50':>8}{'p95':>8}",
+    ]
+    words = {
+        "ttft": "to the first token",
+        "tpot": "a token, after the first",
+        "itl": "between tokens",
+        "e2el": "to the end of the answer",
+    }
     for measure in MEASURES:
         values = report.values_s(measure)
         lines.append(f"{measure:<5}{words[measure]:<24}{s(percentile(values, 50)):>7}{s(percentile(values, 95)):>8}")
     lines += ["", f"{'cell':<28}{'asked':>8}{'errors':>8}{'ttft p50':>10}{'ttft p95':>10}{'e2el p95':>10}"]
-    lines += [f"{cell:<28}{asked:>8,}{errors:>8,}{s(p50):>10}{s(p95):>10}{s(e2el):>10}"
-              for cell, asked, errors, p50, p95, e2el in report.rows()]
+    lines += [
+        f"{cell:<28}{asked:>8,}{errors:>8,}{s(p50):>10}{s(p95):>10}{s(e2el):>10}"
+        for cell, asked, errors, p50, p95, e2el in report.rows()
+    ]
     return "\n".join([*lines, "", *_notes(report), *_verdict(report)])
 
 
 def _notes(report) -> list[str]:
     peaks, notes = report.peaks, [f"{report.output_tokens_per_s:,.0f} tokens/s"]
     if peaks.kv_cache_usage is not None:
-        notes.append(f"at most {peaks.running} sequences at once, {peaks.waiting} waiting, KV cache "
-                     f"{peaks.kv_cache_usage:.0%} full, {peaks.preemptions or 0} preemptions")
+        notes.append(
+            f"at most {peaks.running} sequences at once, {peaks.waiting} waiting, KV cache "
+            f"{peaks.kv_cache_usage:.0%} full, {peaks.preemptions or 0} preemptions"
+        )
     else:
         notes.append("no /metrics: what waited inside is not known")
     if report.late or report.not_reached:
@@ -103,5 +141,9 @@ def _notes(report) -> list[str]:
 
 def _verdict(report) -> list[str]:
     errors = [f"  {count:,} × {error}" for error, count in report.errors.items()]
-    return [f"· it holds if: {report.criteria}", *errors, f"{'✓' if report.holds else '✗'} {report}",
-            *(f"→ {text}" for text in report.advice())]
+    return [
+        f"· it holds if: {report.criteria}",
+        *errors,
+        f"{'✓' if report.holds else '✗'} {report}",
+        *(f"→ {text}" for text in report.advice()),
+    ]

@@ -10,7 +10,7 @@ import click
 
 from workshop.cli.say import say
 
-WIDEST_NAME = 26      # of a check; a longer one, of a server, moves its own line
+WIDEST_NAME = 26  # of a check; a longer one, of a server, moves its own line
 
 
 @click.command

@@ -13,13 +13,21 @@ from workshop.cli.say import console, shown
 @click.argument("names", nargs=-1, metavar="[MODEL …]")
 @click.option("--gpu", "gpus", multiple=True, help="Only this GPU; may be given again.  [default: eight kinds]")
 @click.option("--family", help="Only this family: llama, mistral, mixtral, qwen, deepseek, falcon, yi, minicpm, …")
-@click.option("--max-model-len", type=click.IntRange(min=1), help="Tokens of the one request that must fit.  "
-                                                                  "[default: 8192]")
+@click.option(
+    "--max-model-len", type=click.IntRange(min=1), help="Tokens of the one request that must fit.  [default: 8192]"
+)
 @click.option("--names", "only_names", is_flag=True, help="Print the names alone.")
 @click.option("--json", "as_json", is_flag=True, help="Print data instead of text.")
 @click.option("--markdown", is_flag=True, help="Print docs/models.md.")
-def command(names: tuple[str, ...], gpus: tuple[str, ...], family: str | None, max_model_len: int | None,
-            only_names: bool, as_json: bool, markdown: bool) -> None:
+def command(
+    names: tuple[str, ...],
+    gpus: tuple[str, ...],
+    family: str | None,
+    max_model_len: int | None,
+    only_names: bool,
+    as_json: bool,
+    markdown: bool,
+) -> None:
     """List the catalogue: what each model needs, and how many GPUs of each kind serve it.
 
     \b
@@ -55,13 +63,21 @@ def _show(rows: list, kinds: tuple[str, ...], context: int) -> None:
     for kind in kinds:
         out.add_column(kind, justify="right", no_wrap=True, min_width=len(kind))
     for r in rows:
-        cells = [str(p.gpus) if p.gpus else "[dim]–[/]" if p.reason.startswith("More") else "[red]✗[/]"
-                 for p in r.places]
-        out.add_row(f"[bold]{r.model}[/]", size_words(r.parameters), f"{r.weights_gib:,.1f}",
-                    f"{r.kv_kib_per_token:,.4g}", *cells)
+        cells = [
+            str(p.gpus) if p.gpus else "[dim]–[/]" if p.reason.startswith("More") else "[red]✗[/]" for p in r.places
+        ]
+        out.add_row(
+            f"[bold]{r.model}[/]",
+            size_words(r.parameters),
+            f"{r.weights_gib:,.1f}",
+            f"{r.kv_kib_per_token:,.4g}",
+            *cells,
+        )
     screen.print(out)
-    screen.print(f"\n[dim]GPUs that hold the model and one request of {context:,} tokens. –: more than 16. ✗: no "
-                  "kernels for it there.\nThe whole plan, with its command: workshop plan MODEL --gpu GPU[/]")
+    screen.print(
+        f"\n[dim]GPUs that hold the model and one request of {context:,} tokens. –: more than 16. ✗: no "
+        "kernels for it there.\nThe whole plan, with its command: workshop plan MODEL --gpu GPU[/]"
+    )
     if len(rows) == 1:
         for place in rows[0].places:
             if not place.gpus and not place.reason.startswith("More"):

@@ -22,8 +22,12 @@ if TYPE_CHECKING:
 
 BAR_CELLS = 56
 # part -> (cell, colour): weights, overhead, KV cache, what vLLM leaves alone
-PARTS = {"weights": ("█", "blue"), "overhead": ("▓", "yellow"), "KV cache": ("▒", "green"),
-         "left to others": ("░", "dim")}
+PARTS = {
+    "weights": ("█", "blue"),
+    "overhead": ("▓", "yellow"),
+    "KV cache": ("▒", "green"),
+    "left to others": ("░", "dim"),
+}
 
 
 class Tokens(click.ParamType):
@@ -48,23 +52,36 @@ class Tokens(click.ParamType):
 @click.option("--dtype", default="auto", show_default=True, help="auto, bfloat16, float16 or float32.")
 @click.option("--quantization", "-q", help="vLLM's name: fp8, awq, gptq, …; a quantization_config counts as given.")
 @click.option("--kv-cache-dtype", default="auto", show_default=True, help="auto, bfloat16, fp8, fp8_e4m3 or fp8_e5m2.")
-@click.option("--max-model-len", type=Tokens(), help="Tokens of one request, prompt and answer.  [default: the "
-                                                     "model's]")
+@click.option(
+    "--max-model-len", type=Tokens(), help="Tokens of one request, prompt and answer.  [default: the model's]"
+)
 @click.option("--gpu-memory-utilization", type=float, help="Share of the GPU that vLLM takes.  [default: 0.92]")
 @click.option("--max-num-batched-tokens", type=Tokens(), help="Tokens of one step.  [default: vLLM's for this GPU]")
 @click.option("--max-num-seqs", type=Tokens(), help="Requests of one step.  [default: vLLM's for this GPU]")
 @click.option("--enforce-eager", is_flag=True, help="No CUDA graphs.")
 @click.option("--vllm-version", help="Version whose formulas are used.  [default: 0.25.1]")
-@click.option("--usage", type=click.Choice(["serve", "llm"]), default="serve", show_default=True,
-              help="Whose defaults hold where none is given: vllm serve's, or the LLM class's.")
+@click.option(
+    "--usage",
+    type=click.Choice(["serve", "llm"]),
+    default="serve",
+    show_default=True,
+    help="Whose defaults hold where none is given: vllm serve's, or the LLM class's.",
+)
 @click.option("--network", default="infiniband-ndr", show_default=True, help="Link between nodes.")
 @plan_places.options
 @click.option("--explain", is_flag=True, help="Show every overhead and every part of a step, with its source.")
 @click.option("--list-models", is_flag=True, help="Print the catalogue's models.")
 @click.option("--list-gpus", is_flag=True, help="Print the catalogue's GPUs.")
 @click.option("--json", "as_json", is_flag=True, help="Print data instead of text.")
-def command(model: str | None, gpu: str | None, as_json: bool, explain: bool, list_models: bool,
-            list_gpus: bool, **options: object) -> None:
+def command(
+    model: str | None,
+    gpu: str | None,
+    as_json: bool,
+    explain: bool,
+    list_models: bool,
+    list_gpus: bool,
+    **options: object,
+) -> None:
     """Predict memory, parallelism and speed of MODEL on GPUs.
 
     MODEL is a catalogue name (llama-3.1-70b), its Hub id, or a folder or file with a Hugging Face config.json.
@@ -89,8 +106,9 @@ def command(model: str | None, gpu: str | None, as_json: bool, explain: bool, li
         return
     if not model or not gpu:
         missing = "MODEL" if not model else "--gpu"
-        raise BadInput(f"{missing} is missing.",
-                       "For example: workshop plan llama-3.1-70b --gpu h100 --gpus-per-node 4.")
+        raise BadInput(
+            f"{missing} is missing.", "For example: workshop plan llama-3.1-70b --gpu h100 --gpus-per-node 4."
+        )
     result = plan(model, gpu, **options)
     if place:
         plan_places.show(place, result, chosen)
@@ -106,11 +124,15 @@ def command(model: str | None, gpu: str | None, as_json: bool, explain: bool, li
 def _show(p: Plan, explain: bool) -> None:
     out = console(most=110)
     where = f"{p.gpus} × {p.gpu}" + (f" on {p.nodes} nodes" if p.nodes > 1 else "")
-    out.print(f"\n[bold]{shown(p.model)}[/] on [bold]{where}[/]   tensor parallel {p.tensor_parallel_size} × "
-              f"pipeline parallel {p.pipeline_parallel_size}   [dim]vLLM {p.vllm_version}[/]")
+    out.print(
+        f"\n[bold]{shown(p.model)}[/] on [bold]{where}[/]   tensor parallel {p.tensor_parallel_size} × "
+        f"pipeline parallel {p.pipeline_parallel_size}   [dim]vLLM {p.vllm_version}[/]"
+    )
     if p.fits:
-        out.print(f"[bold green]✓ fits[/]  {p.kv_cache_tokens:,} tokens of KV cache · {p.max_concurrency:.2f} requests "
-                  f"of {p.max_model_len:,} tokens at once · about {p.single_stream_tokens_per_s:.0f} tokens/s for one")
+        out.print(
+            f"[bold green]✓ fits[/]  {p.kv_cache_tokens:,} tokens of KV cache · {p.max_concurrency:.2f} requests "
+            f"of {p.max_model_len:,} tokens at once · about {p.single_stream_tokens_per_s:.0f} tokens/s for one"
+        )
     else:
         out.print("[bold red]✗ does not fit[/]")
     out.print()
@@ -141,8 +163,12 @@ def _bullets(lines: list[str], mark: str) -> Table:
 def _sizes(p: Plan) -> dict[str, float]:
     """GiB of each part of one GPU, in PARTS' order; what does not fit runs past the end."""
     kv = max(0.0, p.requested_gib_per_gpu - p.weights_gib_per_gpu - p.overhead_gib_per_gpu)
-    return {"weights": p.weights_gib_per_gpu, "overhead": p.overhead_gib_per_gpu, "KV cache": kv,
-            "left to others": p.gpu_memory_gib - p.requested_gib_per_gpu}
+    return {
+        "weights": p.weights_gib_per_gpu,
+        "overhead": p.overhead_gib_per_gpu,
+        "KV cache": kv,
+        "left to others": p.gpu_memory_gib - p.requested_gib_per_gpu,
+    }
 
 
 def _bar(p: Plan) -> Text:
@@ -182,8 +208,9 @@ def _explain(out: Console, p: Plan) -> None:
     overheads = Table("Overhead", "MiB", "Why", "Source", title="Overheads of one GPU", title_justify="left", box=None)
     for o in p.overheads:
         overheads.add_row(o.name, f"{o.bytes / (1 << 20):,.0f}", o.reason, o.source)
-    step = Table("Part", "ms", "Source", "May be off by", title="One decoding step, one request", title_justify="left",
-                 box=None)
+    step = Table(
+        "Part", "ms", "Source", "May be off by", title="One decoding step, one request", title_justify="left", box=None
+    )
     for t in p.decode:
         step.add_row(t.name, f"{t.ms:.3f}", t.source, t.uncertainty)
     out.print()

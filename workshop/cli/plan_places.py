@@ -15,30 +15,55 @@ from workshop.errors import BadInput, WorkshopError
 if TYPE_CHECKING:
     from workshop.plan.parallelism import Plan
 
-WIDTH = 116          # of the table of machines
+WIDTH = 116  # of the table of machines
 PLACES = ("kubernetes", "vm", "machines")
-BELONGS = {"output": "kubernetes", "pvc_size": "kubernetes", "storage_class": "kubernetes", "openshift": "kubernetes",
-           "load_gb_per_s": "kubernetes", "download_dir": "vm", "disk_gb": "vm"}
+BELONGS = {
+    "output": "kubernetes",
+    "pvc_size": "kubernetes",
+    "storage_class": "kubernetes",
+    "openshift": "kubernetes",
+    "load_gb_per_s": "kubernetes",
+    "download_dir": "vm",
+    "disk_gb": "vm",
+}
 
 
 def options(command: Callable) -> Callable:
     """Add the options of all places to a command."""
-    for option in reversed((
-        click.option("--kubernetes", is_flag=True, help="Print manifests instead, for kubectl apply -f -."),
-        click.option("--output", metavar="FOLDER", help="--kubernetes: write a kustomize base and overlay there."),
-        click.option("--pvc-size", type=click.IntRange(1), metavar="GIB", help="--kubernetes: size of the volume of "
-                     "the weights.  [default: computed]"),
-        click.option("--storage-class", help="--kubernetes: of that volume.  [default: the cluster's]"),
-        click.option("--load-gb-per-s", type=float, help="--kubernetes: speed of that volume, for the budget of a "
-                     "start.  [default: 0.25]"),
-        click.option("--openshift", is_flag=True, help="--kubernetes: no user of ours, and a Route."),
-        click.option("--vm", is_flag=True, help="Print a systemd unit and container lines instead, for one machine."),
-        click.option("--download-dir", metavar="FOLDER", help="--vm: where the weights go.  [default: /mnt/models]"),
-        click.option("--disk-gb", type=click.FloatRange(min=0, min_open=True), help="--vm: size of its disk in GB; "
-                     "refused if the weights do not fit."),
-        click.option("--name", help="--kubernetes, --vm: name of the server."),
-        click.option("--machines", is_flag=True, help="Print which common cloud VMs hold the model (no --gpu needed)."),
-    )):
+    for option in reversed(
+        (
+            click.option("--kubernetes", is_flag=True, help="Print manifests instead, for kubectl apply -f -."),
+            click.option("--output", metavar="FOLDER", help="--kubernetes: write a kustomize base and overlay there."),
+            click.option(
+                "--pvc-size",
+                type=click.IntRange(1),
+                metavar="GIB",
+                help="--kubernetes: size of the volume of the weights.  [default: computed]",
+            ),
+            click.option("--storage-class", help="--kubernetes: of that volume.  [default: the cluster's]"),
+            click.option(
+                "--load-gb-per-s",
+                type=float,
+                help="--kubernetes: speed of that volume, for the budget of a start.  [default: 0.25]",
+            ),
+            click.option("--openshift", is_flag=True, help="--kubernetes: no user of ours, and a Route."),
+            click.option(
+                "--vm", is_flag=True, help="Print a systemd unit and container lines instead, for one machine."
+            ),
+            click.option(
+                "--download-dir", metavar="FOLDER", help="--vm: where the weights go.  [default: /mnt/models]"
+            ),
+            click.option(
+                "--disk-gb",
+                type=click.FloatRange(min=0, min_open=True),
+                help="--vm: size of its disk in GB; refused if the weights do not fit.",
+            ),
+            click.option("--name", help="--kubernetes, --vm: name of the server."),
+            click.option(
+                "--machines", is_flag=True, help="Print which common cloud VMs hold the model (no --gpu needed)."
+            ),
+        )
+    ):
         command = option(command)
     return command
 
@@ -65,7 +90,7 @@ def take(given: dict[str, Any], as_json: bool) -> tuple[str, dict[str, Any]]:
 
 
 def _given(value: object) -> bool:
-    return value is not None and value is not False      # 0 was given
+    return value is not None and value is not False  # 0 was given
 
 
 def show(place: str, plan: Plan, given: dict[str, Any]) -> None:
@@ -105,32 +130,56 @@ def machines(model: str, settings: dict[str, Any], as_json: bool) -> None:
 
     offers = catalogue.offers(model, **settings)
     if as_json:
-        click.echo(json.dumps([{**vars(offer.machine), "fits": offer.fits, "why": offer.why,
-                                "command": offer.plan.command if offer.fits else ""} for offer in offers], indent=1))
+        click.echo(
+            json.dumps(
+                [
+                    {
+                        **vars(offer.machine),
+                        "fits": offer.fits,
+                        "why": offer.why,
+                        "command": offer.plan.command if offer.fits else "",
+                    }
+                    for offer in offers
+                ],
+                indent=1,
+            )
+        )
     else:
         _table(offers)
     if not any(offer.fits for offer in offers):
-        raise WorkshopError(f"None of these {len(offers)} machines holds {model}.",
-                            "Several nodes may: workshop plan MODEL --gpu h100 --nodes 2, with SLURM or Kubernetes.")
+        raise WorkshopError(
+            f"None of these {len(offers)} machines holds {model}.",
+            "Several nodes may: workshop plan MODEL --gpu h100 --nodes 2, with SLURM or Kubernetes.",
+        )
 
 
 def _table(offers: list) -> None:
     from rich.table import Table
 
-    table = Table("", "machine", "GPUs", "vCPU", "memory", "local disk", "requests", "tokens/s", box=None,
-                  padding=(0, 1))
+    table = Table(
+        "", "machine", "GPUs", "vCPU", "memory", "local disk", "requests", "tokens/s", box=None, padding=(0, 1)
+    )
     for offer in (offer for offer in offers if offer.fits):
         m, p = offer.machine, offer.plan
-        table.add_row("[green]✓[/]", f"{m.name} [dim]{m.provider}[/]", f"{p.gpus} of {m.gpus} × {m.gpu}", str(m.vcpus),
-                      f"{m.memory_gib:,} GiB", f"{m.local_disk_gb / 1000:.1f} TB", f"{p.max_concurrency:.1f}",
-                      f"{p.single_stream_tokens_per_s:.0f}")
+        table.add_row(
+            "[green]✓[/]",
+            f"{m.name} [dim]{m.provider}[/]",
+            f"{p.gpus} of {m.gpus} × {m.gpu}",
+            str(m.vcpus),
+            f"{m.memory_gib:,} GiB",
+            f"{m.local_disk_gb / 1000:.1f} TB",
+            f"{p.max_concurrency:.1f}",
+            f"{p.single_stream_tokens_per_s:.0f}",
+        )
     out = console(least=WIDTH)
     out.print()
     if table.row_count:
         out.print(table)
         length = next(offer.plan.max_model_len for offer in offers if offer.fits)
-        out.print(f"\n  [dim]requests: of {length:,} tokens at once; tokens/s: for one of them alone; "
-                      "the OS disk is extra.[/]")
+        out.print(
+            f"\n  [dim]requests: of {length:,} tokens at once; tokens/s: for one of them alone; "
+            "the OS disk is extra.[/]"
+        )
     out.print()
     for offer in (offer for offer in offers if not offer.fits):
         m = offer.machine

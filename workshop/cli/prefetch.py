@@ -13,8 +13,14 @@ from workshop.cli.say import say
 
 @click.command
 @click.argument("model")
-@click.option("--to", "--download-dir", "to", required=True, metavar="FOLDER",
-              help="Folder of the models that every node sees; the model gets a folder of its own in it.")
+@click.option(
+    "--to",
+    "--download-dir",
+    "to",
+    required=True,
+    metavar="FOLDER",
+    help="Folder of the models that every node sees; the model gets a folder of its own in it.",
+)
 @click.option("--verify-only", is_flag=True, help="Check what is there; download nothing, ask nobody.")
 @click.option("--checksums", is_flag=True, help="Compare SHA-256 with the Hub's as well (reads everything).")
 @click.option("--json", "as_json", is_flag=True, help='{"ok", "folder", "shards", "bytes", "problems", "notes"}')

@@ -18,9 +18,13 @@ class Bar:
             from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
             from rich.progress import Progress as Live
 
-            columns = (TextColumn("[bold]{task.description}"), BarColumn(bar_width=30),
-                       TextColumn("{task.percentage:>3.0f} %"), TimeElapsedColumn(),
-                       TextColumn("[dim]{task.fields[message]}"))
+            columns = (
+                TextColumn("[bold]{task.description}"),
+                BarColumn(bar_width=30),
+                TextColumn("{task.percentage:>3.0f} %"),
+                TimeElapsedColumn(),
+                TextColumn("[dim]{task.fields[message]}"),
+            )
             self._live = Live(*columns, console=Console(stderr=True), transient=True)
             self._task = self._live.add_task(shown(title), total=1.0, message="")
             self._live.start()

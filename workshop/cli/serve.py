@@ -12,8 +12,12 @@ class _Forwarding(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         own = {option for param in self.params for option in param.opts}
-        takes_value = {option for param in self.params if isinstance(param, click.Option) and not param.is_flag
-                       for option in param.opts}
+        takes_value = {
+            option
+            for param in self.params
+            if isinstance(param, click.Option) and not param.is_flag
+            for option in param.opts
+        }
         mine: list[str] = []
         theirs: list[str] = []
         queue = list(args)
@@ -26,7 +30,7 @@ class _Forwarding(click.Command):
                     mine.append(queue.pop(0))
             elif arg.startswith("-") and len(arg) > 1:
                 theirs.append(arg)
-                while "=" not in arg and queue and not _is_flag(queue[0]):   # a flag may take several values
+                while "=" not in arg and queue and not _is_flag(queue[0]):  # a flag may take several values
                     theirs.append(queue.pop(0))
             else:
                 mine.append(arg)
@@ -44,11 +48,19 @@ def _is_flag(text: str) -> bool:
 @click.option("--port", type=int, help="By default a free one from 8000 on.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="0.0.0.0 to let other machines in.")
 @click.option("--background", is_flag=True, help="Return when the server answers a completion, and leave it running.")
-@click.option("--tensor-parallel-size", type=click.IntRange(min=1), 
-              help="GPUs (on a CPU: processes) that share each layer.")
+@click.option(
+    "--tensor-parallel-size", type=click.IntRange(min=1), help="GPUs (on a CPU: processes) that share each layer."
+)
 @click.pass_context
-def command(ctx: click.Context, model: str | None, name: str | None, port: int | None, host: str, background: bool,
-            tensor_parallel_size: int | None) -> None:
+def command(
+    ctx: click.Context,
+    model: str | None,
+    name: str | None,
+    port: int | None,
+    host: str,
+    background: bool,
+    tensor_parallel_size: int | None,
+) -> None:
     """Start vLLM on this machine's GPUs if there are any, and on its CPU otherwise.
 
     MODEL comes first: a folder, a Hub id, or nothing for the teaching model. Flags that are not listed here go to
@@ -80,5 +92,3 @@ def command(ctx: click.Context, model: str | None, name: str | None, port: int |
     finally:
         bar.close()
     click.echo(f"{launch.name} is stopped.")
-
-

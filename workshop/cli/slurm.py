@@ -27,14 +27,20 @@ def command() -> None:
 @click.option("--max-model-len", type=click.IntRange(1), help="Longest request, prompt and answer, in tokens.")
 @click.option("--learners", type=click.IntRange(0), default=0, help="Size of the class: sets limits for each learner.")
 @click.option("--name", help="Name of job and server; by default the script's.")
-@click.option("--vllm", "vllm", multiple=True, metavar="FLAGS",
-              help="More flags of `vllm serve`, quoted; may be repeated.")
+@click.option(
+    "--vllm", "vllm", multiple=True, metavar="FLAGS", help="More flags of `vllm serve`, quoted; may be repeated."
+)
 @click.option("--dry-run", is_flag=True, help="Print the reasons, the command and the script; submit nothing.")
-@click.option("--json", "as_json", is_flag=True, help='{"job_id", "command", "script", "arguments", "environment", '
-                                                      '"reasons", "advice", "fits"}')
+@click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    help='{"job_id", "command", "script", "arguments", "environment", "reasons", "advice", "fits"}',
+)
 @click.argument("sbatch_args", nargs=-1, type=click.UNPROCESSED)
-def submit(model: str, vllm: tuple[str, ...], dry_run: bool, as_json: bool, sbatch_args: tuple[str, ...],
-           **options) -> None:
+def submit(
+    model: str, vllm: tuple[str, ...], dry_run: bool, as_json: bool, sbatch_args: tuple[str, ...], **options
+) -> None:
     """Submit a server of MODEL: 70b, 405b, 405b-fp8, a catalogue name, or a folder.
 
     What stands after MODEL and is not listed here goes to sbatch as it is (--partition=…, --qos=…).
@@ -46,10 +52,21 @@ def submit(model: str, vllm: tuple[str, ...], dry_run: bool, as_json: bool, sbat
     submission = slurm.prepare(slurm.Request(what=model, vllm=flags, sbatch_args=sbatch_args, **options))
     job_id = None if dry_run else slurm.submit(submission)
     if as_json:
-        click.echo(json.dumps({
-            "job_id": job_id, "command": submission.command, "script": str(submission.script),
-            "arguments": submission.arguments, "environment": submission.environment,
-            "reasons": submission.reasons, "advice": submission.advice, "fits": submission.fits}, indent=1))
+        click.echo(
+            json.dumps(
+                {
+                    "job_id": job_id,
+                    "command": submission.command,
+                    "script": str(submission.script),
+                    "arguments": submission.arguments,
+                    "environment": submission.environment,
+                    "reasons": submission.reasons,
+                    "advice": submission.advice,
+                    "fits": submission.fits,
+                },
+                indent=1,
+            )
+        )
     else:
         _print(submission, dry_run)
         if job_id:
@@ -103,6 +120,7 @@ def logs(job: str, follow: bool) -> None:
 
     def tell(text: str) -> None:
         say(f"  {text[:200]}", err=True)
+
     try:
         now = slurm_status.follow(number, bar, tell)
     finally:

@@ -130,8 +130,10 @@ def parse(text: str, time: float | None = None) -> Metrics:
     Raises:
         BadInput: it is no Prometheus text, or not vLLM's.
     """
-    samples = {name: [(label, value) for label, value in found if 0 <= value < float("inf")]     # NaN is not told
-               for name, found in _samples(text).items()}
+    samples = {
+        name: [(label, value) for label, value in found if 0 <= value < float("inf")]  # NaN is not told
+        for name, found in _samples(text).items()
+    }
     if not any(name.startswith(PREFIX) for name in samples):
         raise BadInput("This is not vLLM's /metrics page: no metric on it begins with 'vllm:'.", ASK)
     labels = [label for entries in samples.values() for label, _ in entries]

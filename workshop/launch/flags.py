@@ -17,25 +17,45 @@ SHORT = {"tp": "tensor-parallel-size", "pp": "pipeline-parallel-size", "n": "nno
 NO_GUARD = "It opens a port that the workshop's key does not guard."
 OURS = "`workshop serve` sets it, and writes it into the server's record."
 TLS = "Clients of the workshop speak plain HTTP to the server."
-REFUSED = {                # flag of vLLM: (why, what instead); their shortened forms are refused as well
-    "api-key": ("A key on a command line is shown to everybody on this machine.",
-                "Leave it out: the workshop makes a key for each server, and connect() finds it."),
+REFUSED = {  # flag of vLLM: (why, what instead); their shortened forms are refused as well
+    "api-key": (
+        "A key on a command line is shown to everybody on this machine.",
+        "Leave it out: the workshop makes a key for each server, and connect() finds it.",
+    ),
     "host": (OURS, "Give --host to `workshop serve` itself, written out."),
     "port": (OURS, "Give --port to `workshop serve` itself, written out."),
     "model": ("The model comes first, without a flag.", "For example: workshop serve organisation/name --seed 1"),
-    "uds": ("Clients find the server by address and port, and would not find a socket in a file.",
-            "Leave it out: without --host only this machine is let in, and the key guards the port."),
-    "headless": ("A headless vLLM answers nobody: it works for a server on another node.",
-                 "For a server over several nodes: workshop slurm submit"),
-    "grpc": (NO_GUARD, "Use the HTTP API."), "grpc-port": (NO_GUARD, "Use the HTTP API."),
+    "uds": (
+        "Clients find the server by address and port, and would not find a socket in a file.",
+        "Leave it out: without --host only this machine is let in, and the key guards the port.",
+    ),
+    "headless": (
+        "A headless vLLM answers nobody: it works for a server on another node.",
+        "For a server over several nodes: workshop slurm submit",
+    ),
+    "grpc": (NO_GUARD, "Use the HTTP API."),
+    "grpc-port": (NO_GUARD, "Use the HTTP API."),
     "omni": ("It hands over to another program, whose ports the workshop's key does not guard.", "Leave it out."),
     "data-parallel-multi-port-external-lb": (NO_GUARD, "Leave it out: --data-parallel-size alone balances by itself."),
     "ssl-keyfile": (TLS, "Leave it out; docs/security.md says how to reach a server from elsewhere."),
     "ssl-certfile": (TLS, "Leave it out; docs/security.md says how to reach a server from elsewhere."),
 }
-LOOKED_AT = ("middleware", "config", "served-model-name", "tensor-parallel-size", "pipeline-parallel-size", "nnodes",
-             "data-parallel-address", "max-logprobs", "kv-cache-memory-bytes", "compilation-config", "enforce-eager",
-             "enable-chunked-prefill", "max-num-batched-tokens", "h11-max-incomplete-event-size")
+LOOKED_AT = (
+    "middleware",
+    "config",
+    "served-model-name",
+    "tensor-parallel-size",
+    "pipeline-parallel-size",
+    "nnodes",
+    "data-parallel-address",
+    "max-logprobs",
+    "kv-cache-memory-bytes",
+    "compilation-config",
+    "enforce-eager",
+    "enable-chunked-prefill",
+    "max-num-batched-tokens",
+    "h11-max-incomplete-event-size",
+)
 
 
 def flags_of(args: tuple[str, ...]) -> dict[str, str]:
@@ -58,8 +78,10 @@ def checked(args: tuple[str, ...]) -> dict[str, str]:
         BadInput: one of them is not for `workshop serve`, or is shortened; the file cannot be read.
     """
     if os.environ.get("VLLM_API_KEY"):
-        raise BadInput("VLLM_API_KEY is set: vLLM would want that key beside the workshop's own, and answer nobody.",
-                       "Unset it: the workshop makes a key for each server, and connect() finds it.")
+        raise BadInput(
+            "VLLM_API_KEY is set: vLLM would want that key beside the workshop's own, and answer nobody.",
+            "Unset it: the workshop makes a key for each server, and connect() finds it.",
+        )
     given = flags_of(args)
     names = [arg[2:].partition("=")[0].replace("_", "-") for arg in args if arg.startswith("--")]
     _refuse(names)
@@ -97,10 +119,13 @@ def _flags_in(path: str, separate: bool) -> dict[str, str]:
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         if isinstance(error, BadInput):
             raise
-        raise BadInput(f"--config {path}: this is no YAML that can be read.",
-                       "Write one flag a line, as in `max-model-len: 4096`.") from None
+        raise BadInput(
+            f"--config {path}: this is no YAML that can be read.", "Write one flag a line, as in `max-model-len: 4096`."
+        ) from None
     if not isinstance(settings, dict):
         raise BadInput(f"--config {path} sets no flags.", "Write one flag a line, as in `max-model-len: 4096`.")
     named = {str(key).replace("_", "-"): value for key, value in settings.items()}
-    return {f"no-{key}" if value is False else key: "" if isinstance(value, bool) else str(value)
-            for key, value in named.items()}
+    return {
+        f"no-{key}" if value is False else key: "" if isinstance(value, bool) else str(value)
+        for key, value in named.items()
+    }

@@ -16,9 +16,10 @@ def home() -> Path:
     given = os.environ.get("WORKSHOP_HOME") or "~/.workshop"
     try:
         return Path(given).expanduser()
-    except RuntimeError:       # ~name of nobody, or no home folder at all
-        raise BadInput(f"There is no home folder for WORKSHOP_HOME={given!r}.",
-                       "Set WORKSHOP_HOME to a folder that you may write.") from None
+    except RuntimeError:  # ~name of nobody, or no home folder at all
+        raise BadInput(
+            f"There is no home folder for WORKSHOP_HOME={given!r}.", "Set WORKSHOP_HOME to a folder that you may write."
+        ) from None
 
 
 def private_folder(*parts: str) -> Path:
@@ -38,7 +39,7 @@ def write_private(path: Path, text: str, mode: int = 0o600, gid: int | None = No
     """
     temporary = None
     try:
-        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")   # 0600
+        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")  # 0600
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             file.write(text)
             if gid is not None:
@@ -57,7 +58,9 @@ def cannot_write(path: Path, error: OSError) -> WorkshopError:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return WorkshopError(
             f"No space is left to write {path} ({error.strerror}).",
-            "Free some space or quota there, or set WORKSHOP_HOME to a folder on another disk.")
+            "Free some space or quota there, or set WORKSHOP_HOME to a folder on another disk.",
+        )
     return WorkshopError(
         f"Cannot write {path} ({error.strerror}).",
-        "Set WORKSHOP_HOME to a folder that you may write, for example on your project's disk.")
+        "Set WORKSHOP_HOME to a folder that you may write, for example on your project's disk.",
+    )

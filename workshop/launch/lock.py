@@ -10,7 +10,7 @@ from pathlib import Path
 
 from workshop.launch.home import cannot_write
 
-TRIES, PAUSE_S = 20, 0.05     # a reader's look at the lock, or the end of its last holder, passes in this time
+TRIES, PAUSE_S = 20, 0.05  # a reader's look at the lock, or the end of its last holder, passes in this time
 
 
 class Lock:
@@ -88,6 +88,6 @@ def _flock(descriptor: int) -> bool:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except (BlockingIOError, PermissionError):
         return False
-    except (ImportError, OSError):      # Windows; a file system without locks
+    except (ImportError, OSError):  # Windows; a file system without locks
         pass
     return True

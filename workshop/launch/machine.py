@@ -64,7 +64,7 @@ def _cgroup_text(name: str) -> str:
     except OSError:
         return ""
     folder = CGROUP / own
-    while True:   # a limit may stand on any level above: the nearest that has one counts
+    while True:  # a limit may stand on any level above: the nearest that has one counts
         try:
             text = (folder / name).read_text().strip()
             if not text.startswith("max"):
@@ -78,7 +78,7 @@ def _cgroup_text(name: str) -> str:
 
 def disk_free_bytes(path: Path) -> int:
     """Return the free space where `path` is, or will be."""
-    while not os.path.exists(path):       # Path.exists raises where a folder above is closed
+    while not os.path.exists(path):  # Path.exists raises where a folder above is closed
         path = path.parent
     return shutil.disk_usage(path).free
 
@@ -93,8 +93,11 @@ def gpus() -> list[Gpu]:
     except (OSError, subprocess.SubprocessError):
         return []
     rows = [[part.strip() for part in line.split(",")] for line in lines if line.count(",") == 2]
-    return [Gpu(name, int(total) * 2**20, int(free) * 2**20) for name, total, free in rows
-            if total.isdigit() and free.isdigit()]
+    return [
+        Gpu(name, int(total) * 2**20, int(free) * 2**20)
+        for name, total, free in rows
+        if total.isdigit() and free.isdigit()
+    ]
 
 
 def runs_cpu_wheels() -> bool:
@@ -108,7 +111,7 @@ def reachable_address(host: str) -> str:
         return host
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
-            probe.connect(("198.51.100.1", 9))   # a documentation address: sends nothing, asks the routing table
+            probe.connect(("198.51.100.1", 9))  # a documentation address: sends nothing, asks the routing table
             return probe.getsockname()[0]
         except OSError:
             return socket.gethostname()

@@ -21,10 +21,21 @@ from workshop.errors import WorkshopError
 from workshop.launch.progress import Progress
 
 # What a pod needs of the package, the guard in front of vLLM included.
-CODE = ("__init__", "errors", "launch/__init__", "launch/auth", "launch/home", "launch/machine", "launch/pod",
-        "launch/progress", "launch/weights/__init__", "launch/weights/prefetch", "launch/weights/hub",
-        "launch/weights/check")
-WHOLE = ".workshop-whole"        # written when every file is there and was checked
+CODE = (
+    "__init__",
+    "errors",
+    "launch/__init__",
+    "launch/auth",
+    "launch/home",
+    "launch/machine",
+    "launch/pod",
+    "launch/progress",
+    "launch/weights/__init__",
+    "launch/weights/prefetch",
+    "launch/weights/hub",
+    "launch/weights/check",
+)
+WHOLE = ".workshop-whole"  # written when every file is there and was checked
 ASK_EVERY_S = 5.0
 SAY_EVERY_S = 60.0
 WORKER_TITLE = b"VLLM::Worker_"  # v1/executor/multiproc_executor.py: the name once a worker has joined its groups
@@ -70,8 +81,10 @@ def wait(folder: Path, *, ask_every_s: float = ASK_EVERY_S, every_s: float = SAY
         time.sleep(ask_every_s)
     absent = slurm_weights.missing(folder)
     if absent:
-        raise WorkshopError(f"{len(absent)} shards are gone from {folder}, {absent[0]} first.",
-                            "Delete the Job and apply it again: it downloads what is missing.")
+        raise WorkshopError(
+            f"{len(absent)} shards are gone from {folder}, {absent[0]} first.",
+            "Delete the Job and apply it again: it downloads what is missing.",
+        )
     say(f"the weights in {folder} are whole")
 
 
@@ -90,7 +103,7 @@ def workers(count: int, proc: Path = Path("/proc")) -> None:
         try:
             title = (entry / "cmdline").read_bytes()
             state = (entry / "stat").read_text().rsplit(")", 1)[1].split()[0]
-        except (OSError, IndexError):      # it ended while we looked
+        except (OSError, IndexError):  # it ended while we looked
             continue
         alive += title.startswith(WORKER_TITLE) and state not in "ZX"
     if alive < count:
@@ -105,6 +118,7 @@ def _now_and_then(every_s: float) -> Callable[[Progress], None]:
         if time.monotonic() - last >= every_s:
             last = time.monotonic()
             say(f"{progress.fraction:4.0%} {progress.message}")
+
     return report
 
 

@@ -12,7 +12,7 @@ import sys
 import time
 from pathlib import Path
 
-KILL_TAKES_S = 5.0       # a process that holds much memory is not gone at once
+KILL_TAKES_S = 5.0  # a process that holds much memory is not gone at once
 POLL_S = 0.1
 
 
@@ -43,7 +43,7 @@ def _look(pid: int) -> tuple[bool, int | None]:
     """Return (does it run, when was it started)."""
     if sys.platform == "linux":
         try:
-            fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()   # a name may hold blanks
+            fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()  # a name may hold blanks
         except OSError:
             return False, None
         return fields[0] not in (b"Z", b"X"), int(fields[19])
@@ -62,9 +62,9 @@ def send(pid: int, start: int, number: int) -> bool:
     Raises:
         PermissionError: it belongs to somebody else.
     """
-    handle = None     # holds the process itself: its number cannot pass to another between the look and the signal
+    handle = None  # holds the process itself: its number cannot pass to another between the look and the signal
     with contextlib.suppress(ProcessLookupError), contextlib.ExitStack() as stack:
-        with contextlib.suppress(AttributeError, OSError):      # not Linux, or an old kernel
+        with contextlib.suppress(AttributeError, OSError):  # not Linux, or an old kernel
             handle = os.pidfd_open(pid)
             stack.callback(os.close, handle)
         if not alive(pid, start):

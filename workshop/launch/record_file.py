@@ -29,20 +29,20 @@ class ServerRecord:
     """One server; the names are relied on from outside (see the README's table of them)."""
 
     name: str
-    url: str                      # ends in /v1
-    model: str                    # the name that requests give
+    url: str  # ends in /v1
+    model: str  # the name that requests give
     api_key: str = field(repr=False)
-    where: str = "local"          # local, slurm, vm, kubernetes
+    where: str = "local"  # local, slurm, vm, kubernetes
     host: str = ""
-    pid: int | None = None        # of vLLM's API server
+    pid: int | None = None  # of vLLM's API server
     boot_id: str = ""
     job_id: str | None = None
     log: str = ""
     vllm_version: str = ""
-    state: str = "starting"       # one of STATES
-    reason: str = ""              # why it failed
-    started: str = ""             # ISO 8601, UTC
-    process_started: int | None = None   # of that pid (processes.started)
+    state: str = "starting"  # one of STATES
+    reason: str = ""  # why it failed
+    started: str = ""  # ISO 8601, UTC
+    process_started: int | None = None  # of that pid (processes.started)
 
     def public(self) -> dict:
         """Return the record without its key, for printing."""
@@ -61,8 +61,9 @@ def read(path: Path) -> dict[str, Any]:
     except (FileNotFoundError, NotADirectoryError):
         raise FileNotFoundError(str(path)) from None
     except PermissionError:
-        raise WorkshopError(f"You may not read the server record {path}.",
-                            "Ask whoever shared it to share it with a group of yours.") from None
+        raise WorkshopError(
+            f"You may not read the server record {path}.", "Ask whoever shared it to share it with a group of yours."
+        ) from None
     except (OSError, ValueError, RecursionError) as error:
         why = getattr(error, "strerror", None) or str(error)[:200]
         raise WorkshopError(f"The server record {path} cannot be read: {why}.", REMEDY) from None
@@ -124,7 +125,7 @@ FIELDS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "name": (lambda value: isinstance(value, str) and NAME.fullmatch(value) is not None, "the name of a server"),
     "url": (_address, "an address that ends in /v1"),
     "model": TEXT,
-    "api_key": (_text_like(r"[!-~]*"), "a key"),         # it goes into a header
+    "api_key": (_text_like(r"[!-~]*"), "a key"),  # it goes into a header
     "where": TEXT,
     "host": TEXT,
     # 0 and negative numbers mean whole groups of processes to kill(2), 1 is the system's first.

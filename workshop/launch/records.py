@@ -27,7 +27,7 @@ from workshop.launch.lock import Lock
 from workshop.launch.record_file import ServerRecord
 from workshop.launch.slurm import queue as slurm_queue
 
-CLOCK_SLACK_S = 120.0   # a process much younger than its record is another one that got the same pid
+CLOCK_SLACK_S = 120.0  # a process much younger than its record is another one that got the same pid
 MAX_REASON_CHARS = 2000
 _said: set[str] = set()
 
@@ -48,8 +48,10 @@ def boot_id() -> str:
 def path_of(name: str) -> Path:
     """Return the file of the record `name`; a name is letters, digits, '.', '_' and '-'."""
     if not record_file.NAME.fullmatch(name):
-        raise BadInput(f"{name!r} cannot be the name of a server.",
-                       "Use up to 64 letters, digits, '.', '_' and '-', beginning with a letter or digit.")
+        raise BadInput(
+            f"{name!r} cannot be the name of a server.",
+            "Use up to 64 letters, digits, '.', '_' and '-', beginning with a letter or digit.",
+        )
     return home() / "servers" / f"{name}.json"
 
 
@@ -177,7 +179,7 @@ def _in_folder(folder: Path, read_one: Callable[[Path], ServerRecord | None]) ->
     for path in paths:
         try:
             found.append(read_one(path))
-        except FileNotFoundError:      # stopped since the listing
+        except FileNotFoundError:  # stopped since the listing
             continue
         except WorkshopError as error:
             refused.append(error.message)

@@ -43,8 +43,9 @@ def _ready(name: str) -> ServerRecord:
         raise WorkshopError(f"You have no server called {name!r}.", f"Yours: {known}.")
     if record.state != "ready":
         why = f": {record.reason}" if record.reason else ""
-        raise WorkshopError(f"The server {name!r} is {record.state}{why}.",
-                            "Share it when `workshop servers` says ready.")
+        raise WorkshopError(
+            f"The server {name!r} is {record.state}{why}.", "Share it when `workshop servers` says ready."
+        )
     return record
 
 
@@ -55,8 +56,10 @@ def _group_id(group: str) -> int:
         mine = ", ".join(_own_groups()) or "none"
         raise BadInput(f"There is no group {group!r} here.", f"Yours: {mine}.") from None
     if os.geteuid() != 0 and gid not in (*os.getgroups(), os.getegid()):
-        raise BadInput(f"You do not belong to the group {group!r}, so you cannot give it a file.",
-                       f"Yours: {', '.join(_own_groups())}.")
+        raise BadInput(
+            f"You do not belong to the group {group!r}, so you cannot give it a file.",
+            f"Yours: {', '.join(_own_groups())}.",
+        )
     return gid
 
 
@@ -72,24 +75,32 @@ def _folder(folder: str | Path | None, group: str, gid: int) -> Path:
     """Return the class's folder, having checked that the group can get to it."""
     chosen = folder or os.environ.get("WORKSHOP_SHARED")
     if not chosen:
-        raise BadInput("No folder for the class is given.",
-                       "Set WORKSHOP_SHARED (in slurm/site.sh) to a folder that all of them see, or give --to.")
+        raise BadInput(
+            "No folder for the class is given.",
+            "Set WORKSHOP_SHARED (in slurm/site.sh) to a folder that all of them see, or give --to.",
+        )
     place = Path(os.path.realpath(os.path.expanduser(chosen)))
     if not os.path.isdir(place):
-        raise WorkshopError(f"There is no folder {place}, or it is closed to you.",
-                            f"Make it: mkdir -p {place} && chgrp {group} {place} && chmod 2750 {place}")
+        raise WorkshopError(
+            f"There is no folder {place}, or it is closed to you.",
+            f"Make it: mkdir -p {place} && chgrp {group} {place} && chmod 2750 {place}",
+        )
     for part in (place, *place.parents):
         mode, owner = part.stat().st_mode, part.stat().st_gid
         if not (mode & 0o001 or (owner == gid and mode & 0o010)):
-            raise WorkshopError(f"The group {group} may not enter {part}.",
-                                f"chgrp {group} {part} && chmod g+rx {part}, or choose another folder: --to.")
+            raise WorkshopError(
+                f"The group {group} may not enter {part}.",
+                f"chgrp {group} {part} && chmod g+rx {part}, or choose another folder: --to.",
+            )
     return place
 
 
 def _refuse_foreign(target: Path, record: ServerRecord) -> None:
     if os.path.lexists(target) and target.lstat().st_uid != os.geteuid():
-        raise WorkshopError(f"{target} belongs to somebody else's server of the same name.",
-                            f"Start yours under another name, and share that one instead of {record.name}.")
+        raise WorkshopError(
+            f"{target} belongs to somebody else's server of the same name.",
+            f"Start yours under another name, and share that one instead of {record.name}.",
+        )
 
 
 def _notes(record: ServerRecord, copy: Path) -> list[str]:
@@ -98,12 +109,17 @@ def _notes(record: ServerRecord, copy: Path) -> list[str]:
     if who := trust.who_could_swap(copy):
         notes.append(f"{who} {trust.WHAT_FOR} Close it: chmod go-w.")
     if address.hostname in ("127.0.0.1", "localhost", "::1"):
-        notes.append("It listens on this machine only (127.0.0.1): learners on others cannot reach it. "
-                     "Start it with --host and the address that they reach.")
+        notes.append(
+            "It listens on this machine only (127.0.0.1): learners on others cannot reach it. "
+            "Start it with --host and the address that they reach."
+        )
     limits = _limits(address.hostname or "", address.port or 80)
-    notes.append(f"Limits for each learner: {limits}." if limits else
-                 "It was started without limits for a class: one learner's requests can starve the others. "
-                 "`workshop slurm submit … --learners 30` sets them.")
+    notes.append(
+        f"Limits for each learner: {limits}."
+        if limits
+        else "It was started without limits for a class: one learner's requests can starve the others. "
+        "`workshop slurm submit … --learners 30` sets them."
+    )
     return notes
 
 

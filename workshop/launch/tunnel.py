@@ -30,8 +30,17 @@ def command_for(record: ServerRecord, login: str, port: int) -> list[str]:
     """Return the ssh command that makes the server appear at 127.0.0.1:port; it ends when it cannot do that."""
     address = urlsplit(record.url)
     host = f"[{address.hostname}]" if ":" in address.hostname else address.hostname
-    return ["ssh", "-N", "-o", "ExitOnForwardFailure=yes", "-o", "ServerAliveInterval=30",
-            "-L", f"127.0.0.1:{port}:{host}:{address.port or 80}", login]
+    return [
+        "ssh",
+        "-N",
+        "-o",
+        "ExitOnForwardFailure=yes",
+        "-o",
+        "ServerAliveInterval=30",
+        "-L",
+        f"127.0.0.1:{port}:{host}:{address.port or 80}",
+        login,
+    ]
 
 
 def checked_login(login: str) -> str:
@@ -48,8 +57,10 @@ def fetch(login: str, name: str | None) -> ServerRecord:
         WorkshopError: ssh fails, or there is no ready server of that name.
     """
     # Each record on a line of its own, whatever the login files there print before and in between.
-    remote = ('for f in "${WORKSHOP_HOME:-$HOME/.workshop}"/servers/*.json; do '
-              '[ -f "$f" ] && { echo; tr -d "\\n" <"$f"; echo; }; done; true')
+    remote = (
+        'for f in "${WORKSHOP_HOME:-$HOME/.workshop}"/servers/*.json; do '
+        '[ -f "$f" ] && { echo; tr -d "\\n" <"$f"; echo; }; done; true'
+    )
     try:
         done = subprocess.run(["ssh", checked_login(login), remote], stdout=subprocess.PIPE, timeout=120)
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -59,8 +70,10 @@ def fetch(login: str, name: str | None) -> ServerRecord:
         raise WorkshopError(f"ssh to {login} ended with exit code {done.returncode}.", f"Try it by hand: ssh {login}")
     found, broken = _records_in(done.stdout.decode("utf-8", errors="replace"))
     if broken and not found:
-        raise WorkshopError(f"{broken} server records came from {login} over ssh, and none of them can be read.",
-                            f"See what it prints: ssh {login} workshop servers")
+        raise WorkshopError(
+            f"{broken} server records came from {login} over ssh, and none of them can be read.",
+            f"See what it prints: ssh {login} workshop servers",
+        )
     return choose(found, name, login)
 
 
@@ -87,25 +100,40 @@ def choose(found: list[ServerRecord], name: str | None, where: str) -> ServerRec
     raise WorkshopError(f"No server{f' {name!r}' if name else ''} is ready on {where}.", f"Known there: {names}.")
 
 
-def open_tunnel(record: ServerRecord, login: str, port: int | None,
-                ready: Callable[[ServerRecord], None] = lambda record: None) -> None:
+def open_tunnel(
+    record: ServerRecord, login: str, port: int | None, ready: Callable[[ServerRecord], None] = lambda record: None
+) -> None:
     """Open the tunnel and keep it open until it is interrupted; `connect()` on this machine finds it meanwhile.
 
     Raises:
         WorkshopError: ssh ends, or the server does not answer through it.
     """
     port = port or machine.free_port("127.0.0.1")
-    claim = claims.claim(replace(
-        record, url=f"http://127.0.0.1:{port}/v1", where="local", host=socket.gethostname(), pid=None,
-        process_started=None, boot_id=records.boot_id(), started=records.now(), job_id=None, log="", state="starting"))
+    claim = claims.claim(
+        replace(
+            record,
+            url=f"http://127.0.0.1:{port}/v1",
+            where="local",
+            host=socket.gethostname(),
+            pid=None,
+            process_started=None,
+            boot_id=records.boot_id(),
+            started=records.now(),
+            job_id=None,
+            log="",
+            state="starting",
+        )
+    )
     process = None
     try:
         process = subprocess.Popen(command_for(record, login, port), stdin=subprocess.DEVNULL)
         _wait(process, claim.write(pid=process.pid, process_started=processes.started(process.pid)), login)
         ready(claim.write(state="ready"))
         process.wait()
-        raise WorkshopError(f"The tunnel through {login} has ended (exit code {process.returncode}).",
-                            "Open it again; `workshop servers` on the cluster shows whether the server still runs.")
+        raise WorkshopError(
+            f"The tunnel through {login} has ended (exit code {process.returncode}).",
+            "Open it again; `workshop servers` on the cluster shows whether the server still runs.",
+        )
     finally:
         end(process, claim.record)
         claim.forget()
@@ -116,11 +144,15 @@ def _wait(process: subprocess.Popen, local: ServerRecord, login: str) -> None:
     deadline = time.monotonic() + WAIT_S
     while not answers(local):
         if process.poll() is not None:
-            raise WorkshopError(f"ssh to {login} ended with exit code {process.returncode}.",
-                                f"Try it by hand: {shlex.join(process.args)}")
+            raise WorkshopError(
+                f"ssh to {login} ended with exit code {process.returncode}.",
+                f"Try it by hand: {shlex.join(process.args)}",
+            )
         if time.monotonic() > deadline:
-            raise WorkshopError(f"{local.name} does not answer through {login} within {WAIT_S:.0f} s.",
-                                "Does the login node reach the server's node? On it: workshop servers")
+            raise WorkshopError(
+                f"{local.name} does not answer through {login} within {WAIT_S:.0f} s.",
+                "Does the login node reach the server's node? On it: workshop servers",
+            )
         time.sleep(POLL_S)
 
 

@@ -16,7 +16,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-LOOK_EVERY_S = 1.0       # for shared memory that is new
+LOOK_EVERY_S = 1.0  # for shared memory that is new
 LEFTOVER_GRACE_S = 10.0
 
 
@@ -71,12 +71,13 @@ def listen_where_told() -> None:
     class TCPStore(original):
         def __init__(self, host_name, port, world_size=None, is_master=False, *args, **options):
             if is_master and host_name in ("127.0.0.1", "::1", "localhost") and "master_listen_fd" not in options:
-                with contextlib.suppress(OSError):      # a second store of this process on the same port shares it
+                with contextlib.suppress(OSError):  # a second store of this process on the same port shares it
                     family = socket.AF_INET6 if host_name == "::1" else socket.AF_INET
                     listener = socket.create_server((host_name, port), family=family, backlog=2048)
                     port = listener.getsockname()[1]
                     options["master_listen_fd"] = listener.detach()
             super().__init__(host_name, port, world_size, is_master, *args, **options)
+
     distributed.TCPStore = distributed.rendezvous.__globals__["TCPStore"] = TCPStore
 
 
@@ -94,11 +95,11 @@ def leave_nothing_behind() -> None:
     from workshop.launch.local import scratch
 
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1, signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
-    ctypes.CDLL(None).prctl(1, signal.SIGUSR1)      # PR_SET_PDEATHSIG: tell me when my parent dies
+    ctypes.CDLL(None).prctl(1, signal.SIGUSR1)  # PR_SET_PDEATHSIG: tell me when my parent dies
     folder, notes = os.environ.get(scratch.VARIABLE), None
     if folder:
         notes = scratch.Notes(Path(folder))
-    while os.getppid() == leader:                   # it may have died before the line with prctl
+    while os.getppid() == leader:  # it may have died before the line with prctl
         if notes:
             notes.take(pid for pid, _ in processes.session(leader, None))
         signal.sigtimedwait({signal.SIGUSR1}, LOOK_EVERY_S)
@@ -116,7 +117,7 @@ if __name__ == "__main__":
     name_gpus()
     answer_for_vllm()
     only_our_guard()
-if __name__ in ("__main__", "__mp_main__"):         # the latter: in each process that it spawns
+if __name__ in ("__main__", "__mp_main__"):  # the latter: in each process that it spawns
     listen_where_told()
 if __name__ == "__main__":
     from vllm.entrypoints.cli.main import main

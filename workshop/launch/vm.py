@@ -21,11 +21,11 @@ from workshop.plan.command import flags, words
 from workshop.plan.parallelism import Plan
 
 PORT = 8000
-COURSE, PYTHON = "/opt/workshop", "/opt/vllm/bin/python"    # the checkout; an environment with vLLM
+COURSE, PYTHON = "/opt/workshop", "/opt/vllm/bin/python"  # the checkout; an environment with vLLM
 SETTINGS, KEY_FILE, TOKEN_FILE = "/etc/workshop", "/etc/workshop/api-key", "/etc/workshop/hf.env"
 GUARD = "workshop.launch.auth.RequireKey"
 ENGINES = ("podman", "docker")
-OS_DISK_GB = 120          # of the machine in the workshop's first document, and common elsewhere
+OS_DISK_GB = 120  # of the machine in the workshop's first document, and common elsewhere
 
 
 @dataclass(frozen=True)
@@ -47,13 +47,17 @@ class Case:
         if not p.fits:
             raise WorkshopError(f"{p.model} does not fit on {p.gpus} × {p.gpu}: {p.reasons[0]}", " ".join(p.advice))
         if p.nodes > 1:
-            raise BadInput(f"The plan takes {p.nodes} nodes, and a VM is one.",
-                           "Give the machine's GPUs as --gpus-per-node; --kubernetes and `workshop slurm` do several.")
+            raise BadInput(
+                f"The plan takes {p.nodes} nodes, and a VM is one.",
+                "Give the machine's GPUs as --gpus-per-node; --kubernetes and `workshop slurm` do several.",
+            )
         if p.gpu == "mi300x":
             raise BadInput("The unit and the containers are for NVIDIA GPUs.", "Choose another --gpu.")
         if not re.fullmatch(r"/[\w./-]*", self.download_dir):
-            raise BadInput(f"--download-dir {self.download_dir} is no whole path without spaces.",
-                           "Give the mounted disk or share, for example /mnt/models.")
+            raise BadInput(
+                f"--download-dir {self.download_dir} is no whole path without spaces.",
+                "Give the mounted disk or share, for example /mnt/models.",
+            )
         if not re.fullmatch(r"[a-z][a-z0-9-]{0,40}", self.name):
             raise BadInput(f"{self.name!r} cannot be the name of a unit.", "Use lower-case letters, digits and '-'.")
         if self.disk_gb is not None and (problem := machines.disk_problem(self.hub, self.disk_gb)):
@@ -77,8 +81,16 @@ class Case:
     @property
     def flags(self) -> list[str]:
         """The plan's flags, and those of one closed machine; `--host` is the caller's."""
-        return [self.hub, *words(flags(self.plan.deployment)), "--download-dir", self.download_dir, "--port", str(PORT),
-                "--middleware", GUARD]
+        return [
+            self.hub,
+            *words(flags(self.plan.deployment)),
+            "--download-dir",
+            self.download_dir,
+            "--port",
+            str(PORT),
+            "--middleware",
+            GUARD,
+        ]
 
 
 def disk_words(case: Case) -> list[str]:
@@ -135,26 +147,41 @@ def container(case: Case, engine: str = "podman") -> str:
     """
     if engine not in ENGINES:
         raise BadInput(f"engine {engine!r} is not known.", f"Choose from: {', '.join(ENGINES)}.")
-    gpus = ["--device", "nvidia.com/gpu=all", "--security-opt", "label=disable"] if engine == "podman" else [
-        "--gpus", "all"]
+    gpus = (
+        ["--device", "nvidia.com/gpu=all", "--security-opt", "label=disable"]
+        if engine == "podman"
+        else ["--gpus", "all"]
+    )
     image = f"docker.io/{case.image}" if engine == "podman" else case.image
-    groups = [[engine, "run", "--detach", "--name", case.name, "--restart", "on-failure"], gpus,
-              ["--ipc", "host"],                                  # /dev/shm of the machine: tensor parallel needs it
-              ["--publish", f"127.0.0.1:{PORT}:{PORT}"],
-              ["--volume", f"{case.download_dir}:{case.download_dir}"],
-              ["--volume", f"{COURSE}:{COURSE}:ro", "--env", f"PYTHONPATH={COURSE}"],
-              ["--volume", f"{KEY_FILE}:{KEY_FILE}:ro", "--env", f"{KEY_FILE_VARIABLE}={KEY_FILE}"],
-              ["--env-file", TOKEN_FILE, "--env", f"VLLM_ENGINE_READY_TIMEOUT_S={case.start_budget_s}"],
-              [image], case.flags[:1], *_pairs(case.flags[1:]), ["--host", "0.0.0.0"]]
+    groups = [
+        [engine, "run", "--detach", "--name", case.name, "--restart", "on-failure"],
+        gpus,
+        ["--ipc", "host"],  # /dev/shm of the machine: tensor parallel needs it
+        ["--publish", f"127.0.0.1:{PORT}:{PORT}"],
+        ["--volume", f"{case.download_dir}:{case.download_dir}"],
+        ["--volume", f"{COURSE}:{COURSE}:ro", "--env", f"PYTHONPATH={COURSE}"],
+        ["--volume", f"{KEY_FILE}:{KEY_FILE}:ro", "--env", f"{KEY_FILE_VARIABLE}={KEY_FILE}"],
+        ["--env-file", TOKEN_FILE, "--env", f"VLLM_ENGINE_READY_TIMEOUT_S={case.start_budget_s}"],
+        [image],
+        case.flags[:1],
+        *_pairs(case.flags[1:]),
+        ["--host", "0.0.0.0"],
+    ]
     return _lines(groups)
 
 
 def apptainer(case: Case) -> str:
     """Return the lines for Apptainer, which a machine without root has: build the image once, then run it."""
     binds = ",".join([case.download_dir, f"{COURSE}:{COURSE}:ro", f"{KEY_FILE}:{KEY_FILE}:ro"])
-    groups = [["apptainer", "exec", "--nv", "--bind", binds],
-              ["--env", f"PYTHONPATH={COURSE},{KEY_FILE_VARIABLE}={KEY_FILE}"], ["--env-file", TOKEN_FILE],
-              ["vllm.sif", "vllm", "serve"], case.flags[:1], *_pairs(case.flags[1:]), ["--host", "127.0.0.1"]]
+    groups = [
+        ["apptainer", "exec", "--nv", "--bind", binds],
+        ["--env", f"PYTHONPATH={COURSE},{KEY_FILE_VARIABLE}={KEY_FILE}"],
+        ["--env-file", TOKEN_FILE],
+        ["vllm.sif", "vllm", "serve"],
+        case.flags[:1],
+        *_pairs(case.flags[1:]),
+        ["--host", "127.0.0.1"],
+    ]
     return f"apptainer pull vllm.sif docker://{case.image}\n{_lines(groups)}"
 
 
@@ -176,9 +203,24 @@ def _lines(groups: list[list[str]]) -> str:
 def render(case: Case) -> str:
     """Return everything as one text, for the terminal."""
     p = case.plan
-    words = [f"# {case.hub} on {p.gpus} × {p.gpu}: {p.kv_cache_tokens:,} tokens of KV cache, "
-             f"{p.max_concurrency:.2f} requests of {p.max_model_len:,} tokens at once.",
-             *(f"# {line}" for line in disk_words(case)),
-             f"# The key: {KEY_FILE}, mode 0640, group vllm. Everything else is in docs/vm.md.", ""]
-    return "\n".join([*words, unit(case), "# or podman", container(case, "podman"), "", "# or docker",
-                      container(case, "docker"), "", "# or Apptainer", apptainer(case)])
+    words = [
+        f"# {case.hub} on {p.gpus} × {p.gpu}: {p.kv_cache_tokens:,} tokens of KV cache, "
+        f"{p.max_concurrency:.2f} requests of {p.max_model_len:,} tokens at once.",
+        *(f"# {line}" for line in disk_words(case)),
+        f"# The key: {KEY_FILE}, mode 0640, group vllm. Everything else is in docs/vm.md.",
+        "",
+    ]
+    return "\n".join(
+        [
+            *words,
+            unit(case),
+            "# or podman",
+            container(case, "podman"),
+            "",
+            "# or docker",
+            container(case, "docker"),
+            "",
+            "# or Apptainer",
+            apptainer(case),
+        ]
+    )

@@ -51,16 +51,29 @@ class Manifests:
     def excerpt(self) -> str:
         """Return the YAML of what decides: the volume claim and the server's pod."""
         claim, pod, box = self.of("PersistentVolumeClaim"), self.pod, self.vllm
-        short = {name: box[name] for name in ("image", "args", "env", "startupProbe", "readinessProbe",
-                                              "livenessProbe", "securityContext", "resources", "volumeMounts")}
+        short = {
+            name: box[name]
+            for name in (
+                "image",
+                "args",
+                "env",
+                "startupProbe",
+                "readinessProbe",
+                "livenessProbe",
+                "securityContext",
+                "resources",
+                "volumeMounts",
+            )
+        }
         # What is the same in every pod is left out.
         short["env"] = [e for e in box["env"] if e["name"].startswith(("VLLM_HOST", "VLLM_ENGINE", "WORKSHOP_"))]
         short["volumeMounts"] = [v for v in box["volumeMounts"] if v["name"] in ("shm", "key", "models")]
         kept = {name: pod[name] for name in ("securityContext", "nodeSelector", "tolerations")}
         volumes = [v for v in pod["volumes"] if v["name"] in ("shm", "key", "models")]
-        parts = [{"kind": claim["kind"], "spec": claim["spec"]},
-                 {"kind": "Deployment", "spec": {"template": {"spec": {**kept, "containers": [short],
-                                                                      "volumes": volumes}}}}]
+        parts = [
+            {"kind": claim["kind"], "spec": claim["spec"]},
+            {"kind": "Deployment", "spec": {"template": {"spec": {**kept, "containers": [short], "volumes": volumes}}}},
+        ]
         return "---\n".join(yaml.safe_dump(part, sort_keys=False, width=1000) for part in parts)
 
     def __repr__(self) -> str:

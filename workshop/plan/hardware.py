@@ -16,13 +16,21 @@ from workshop.plan.parallelism import Plan, plan
 from workshop.plan.weights import active_parameters, parameters
 
 GPUS = ("t4", "a10g", "l4", "a100-40gb", "a100-80gb", "h100", "h200", "b200")
-CONTEXT = 8192           # tokens of the one request that must fit; less where the model reads less
-MOST = 16                # two nodes of eight
+CONTEXT = 8192  # tokens of the one request that must fit; less where the model reads less
+MOST = 16  # two nodes of eight
 
 # How a catalogue name begins → the family it is listed under, in the order of the list.
 FAMILIES = {
-    "llama": "Llama", "tinyllama": "Llama", "mistral": "Mistral", "mixtral": "Mixtral", "qwen": "Qwen",
-    "deepseek": "DeepSeek", "falcon": "Falcon", "yi": "Yi", "minicpm3": "MiniCPM3", "minicpm": "MiniCPM",
+    "llama": "Llama",
+    "tinyllama": "Llama",
+    "mistral": "Mistral",
+    "mixtral": "Mixtral",
+    "qwen": "Qwen",
+    "deepseek": "DeepSeek",
+    "falcon": "Falcon",
+    "yi": "Yi",
+    "minicpm3": "MiniCPM3",
+    "minicpm": "MiniCPM",
     "jamba": "Jamba",
 }
 OTHERS = "Others"
@@ -61,10 +69,16 @@ class Row:
     def to_dict(self) -> dict:
         """Return plain data, as `workshop models --json` prints it."""
         out = {k: v for k, v in self.__dict__.items() if k != "places"}
-        out["smallest"] = {p.gpu: {"gpus": p.gpus, "reason": p.reason, "command": p.plan.command if p.plan else "",
-                                   "tensor_parallel_size": p.plan.tensor_parallel_size if p.plan else 0,
-                                   "pipeline_parallel_size": p.plan.pipeline_parallel_size if p.plan else 0}
-                           for p in self.places}
+        out["smallest"] = {
+            p.gpu: {
+                "gpus": p.gpus,
+                "reason": p.reason,
+                "command": p.plan.command if p.plan else "",
+                "tensor_parallel_size": p.plan.tensor_parallel_size if p.plan else 0,
+                "pipeline_parallel_size": p.plan.pipeline_parallel_size if p.plan else 0,
+            }
+            for p in self.places
+        }
         return out
 
 
@@ -96,8 +110,9 @@ def architecture(m: ModelConfig) -> str:
     return ", ".join(parts)
 
 
-def smallest(model: str | ModelConfig, gpu: str, *, context: int = CONTEXT, most: int = MOST,
-             **settings: object) -> Place:
+def smallest(
+    model: str | ModelConfig, gpu: str, *, context: int = CONTEXT, most: int = MOST, **settings: object
+) -> Place:
     """Return the fewest GPUs of one kind that hold the model and one request of `context` tokens.
 
     Args:
@@ -108,7 +123,7 @@ def smallest(model: str | ModelConfig, gpu: str, *, context: int = CONTEXT, most
     m, g = load_model(model), load_gpu(gpu)
     try:
         found = plan(m, g, max_model_len=min(context, m.max_position_embeddings), usage="serve", **settings)
-    except BadInput as error:            # no bfloat16, no kernels: not a matter of memory
+    except BadInput as error:  # no bfloat16, no kernels: not a matter of memory
         return Place(g.name, 0, f"{error.message} {error.remedy}")
     if not found.fits or found.gpus > most:
         return Place(g.name, 0, f"More than {most} × {g.title}.")
@@ -119,9 +134,18 @@ def smallest(model: str | ModelConfig, gpu: str, *, context: int = CONTEXT, most
 def row(name: str, gpus: tuple[str, ...] = GPUS, context: int = CONTEXT) -> Row:
     """Return one model's row. Raises BadInput for a model or GPU that is not catalogued."""
     m = load_model(name)
-    return Row(m.name, family(m.name), architecture(m), parameters(m), active_parameters(m), weight_bytes(m) / GIB,
-               kv_cache_bytes_per_token(m) / 1024, m.max_position_embeddings, m.source,
-               tuple(smallest(m, gpu, context=context) for gpu in gpus))
+    return Row(
+        m.name,
+        family(m.name),
+        architecture(m),
+        parameters(m),
+        active_parameters(m),
+        weight_bytes(m) / GIB,
+        kv_cache_bytes_per_token(m) / 1024,
+        m.max_position_embeddings,
+        m.source,
+        tuple(smallest(m, gpu, context=context) for gpu in gpus),
+    )
 
 
 def table(names: Sequence[str] = (), gpus: Sequence[str] = GPUS, context: int = CONTEXT) -> list[Row]:

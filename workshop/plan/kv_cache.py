@@ -13,15 +13,16 @@ from workshop.errors import BadInput
 from workshop.plan.attention import Attention, ceil_div, kind_of, main_kind, mamba, size_of
 from workshop.plan.catalog.config import DTYPE_BYTES, ModelConfig
 
-BLOCK_SIZE = 16         # vllm/config/cache.py, DEFAULT_BLOCK_SIZE; FlashAttention and its MLA variant keep it
+BLOCK_SIZE = 16  # vllm/config/cache.py, DEFAULT_BLOCK_SIZE; FlashAttention and its MLA variant keep it
 KV_CACHE_DTYPES = {"auto": 0, "bfloat16": 2, "float16": 2, "fp8": 1, "fp8_e4m3": 1, "fp8_e5m2": 1}
 
 
 def kv_dtype_bytes(m: ModelConfig, kv_cache_dtype: str = "auto") -> int:
     """Return the bytes of one cached element. Raises BadInput for a dtype that is not one of KV_CACHE_DTYPES."""
     if kv_cache_dtype not in KV_CACHE_DTYPES:
-        raise BadInput(f"kv_cache_dtype {kv_cache_dtype!r} is not known.",
-                       f"Choose from: {', '.join(KV_CACHE_DTYPES)}.")
+        raise BadInput(
+            f"kv_cache_dtype {kv_cache_dtype!r} is not known.", f"Choose from: {', '.join(KV_CACHE_DTYPES)}."
+        )
     if kv_cache_dtype == "auto" and m.quantization and m.quantization.kv_cache_dtype != "auto":
         return KV_CACHE_DTYPES[m.quantization.kv_cache_dtype]
     return KV_CACHE_DTYPES[kv_cache_dtype] or DTYPE_BYTES[m.dtype]
@@ -60,7 +61,7 @@ def kv_bytes_for_context(m: ModelConfig, tokens: int, kv_cache_dtype: str = "aut
 class Group:
     """Layers that share one block table. page_bytes: one block of one layer; blocks_per_request at max_model_len."""
 
-    kind: str                    # the key of its kind of attention
+    kind: str  # the key of its kind of attention
     layers: tuple[int, ...]
     block_size: int
     page_bytes: int
@@ -80,7 +81,7 @@ def layout(m: ModelConfig, tp: int, kv_cache_dtype: str, max_model_len: int, max
     """Return the groups of layers that vLLM makes for the whole model at this tensor parallel size."""
     token_bytes = main_kind(m).token_elements(m, tp) * kv_dtype_bytes(m, kv_cache_dtype)
     block = BLOCK_SIZE
-    if m.mamba:   # the attention page must hold a Mamba state: platforms/interface.py, _align_hybrid_block_size
+    if m.mamba:  # the attention page must hold a Mamba state: platforms/interface.py, _align_hybrid_block_size
         block = BLOCK_SIZE * ceil_div(mamba.state_bytes(m, tp), BLOCK_SIZE * token_bytes)
     kinds: dict[tuple[Attention, int], list[int]] = {}
     for i in range(m.num_hidden_layers):
@@ -121,14 +122,17 @@ class Capacity:
     max_concurrency: float
 
 
-def capacity(lay: Layout, layers_of_ranks: Sequence[Sequence[int]], available_bytes: Sequence[int],
-             max_model_len: int) -> Capacity:
+def capacity(
+    lay: Layout, layers_of_ranks: Sequence[Sequence[int]], available_bytes: Sequence[int], max_model_len: int
+) -> Capacity:
     """Return the capacity when each pipeline rank has `available_bytes`: the tightest rank decides the blocks.
 
     tokens = concurrency × max_model_len, cut to a whole number, as v1/core/kv_cache_utils.get_kv_cache_capacity does.
     """
-    blocks = min(max(0, avail) // pool_bytes_per_block(lay, layers)
-                 for layers, avail in zip(layers_of_ranks, available_bytes, strict=True)
-                 if pool_bytes_per_block(lay, layers))
+    blocks = min(
+        max(0, avail) // pool_bytes_per_block(lay, layers)
+        for layers, avail in zip(layers_of_ranks, available_bytes, strict=True)
+        if pool_bytes_per_block(lay, layers)
+    )
     concurrency = blocks / blocks_per_request(lay)
     return Capacity(blocks, int(concurrency * max_model_len), concurrency)

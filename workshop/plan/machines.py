@@ -13,9 +13,19 @@ from workshop.plan.catalog import load_model
 from workshop.plan.parallelism import Plan, plan
 
 GB = 10**9
-SPARE_BYTES = 1 << 30           # a download leaves that much free
-ASKED = ("dtype", "quantization", "kv_cache_dtype", "max_model_len", "gpu_memory_utilization",
-         "max_num_batched_tokens", "max_num_seqs", "enforce_eager", "vllm_version", "usage")
+SPARE_BYTES = 1 << 30  # a download leaves that much free
+ASKED = (
+    "dtype",
+    "quantization",
+    "kv_cache_dtype",
+    "max_model_len",
+    "gpu_memory_utilization",
+    "max_num_batched_tokens",
+    "max_num_seqs",
+    "enforce_eager",
+    "vllm_version",
+    "usage",
+)
 
 
 @dataclass(frozen=True)
@@ -30,7 +40,7 @@ class Machine:
     memory_gib: int
     local_disk_gb: int
     source: str
-    date: str               # when the source was last changed or read
+    date: str  # when the source was last changed or read
 
 
 @dataclass(frozen=True)
@@ -61,8 +71,10 @@ def load_machine(name: str) -> Machine:
     """
     found = next((m for m in list_machines() if m.name.lower() == name.strip().lower()), None)
     if found is None:
-        raise BadInput(f"The machine {name!r} is not in the catalogue.",
-                       f"Choose from: {', '.join(m.name for m in list_machines())}; or give --gpu and --gpus-per-node.")
+        raise BadInput(
+            f"The machine {name!r} is not in the catalogue.",
+            f"Choose from: {', '.join(m.name for m in list_machines())}; or give --gpu and --gpus-per-node.",
+        )
     return found
 
 
@@ -77,7 +89,7 @@ def offers(model: str, **settings: object) -> list[Offer]:
     load_model(model)
     given = {name: value for name, value in settings.items() if name in ASKED}
     found = [_offer(model, machine, given) for machine in list_machines()]
-    if not any(offer.plan for offer in found):       # it is not the machines
+    if not any(offer.plan for offer in found):  # it is not the machines
         plan(model, found[-1].machine.gpu, gpus_per_node=found[-1].machine.gpus, nodes=1, **given)
     return sorted(found, key=lambda offer: not offer.fits)
 
@@ -103,5 +115,7 @@ def disk_problem(model: str, disk_gb: float) -> str:
     needed = checkpoint_bytes(model)
     if needed + SPARE_BYTES <= disk_gb * GB:
         return ""
-    return (f"{load_model(model).name} takes {needed / GB:.1f} GB on disk, and a disk of {disk_gb:g} GB cannot hold it "
-            "even when it is empty.")
+    return (
+        f"{load_model(model).name} takes {needed / GB:.1f} GB on disk, and a disk of {disk_gb:g} GB cannot hold it "
+        "even when it is empty."
+    )

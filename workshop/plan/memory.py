@@ -59,7 +59,7 @@ class Fit:
     overheads: tuple[tuple[Overhead, ...], ...]
     capacity: kv_cache.Capacity
     layout: kv_cache.Layout
-    needed: int                       # what one request of max_model_len takes on the fullest stage
+    needed: int  # what one request of max_model_len takes on the fullest stage
 
     @cached_property
     def overhead(self) -> tuple[int, ...]:
@@ -111,7 +111,7 @@ def tokens_in_flight(s: Settings, pp: int) -> int:
 
     Source: SlidingWindowSpec.max_memory_usage_bytes and VllmConfig.max_in_flight_tokens.
     """
-    batches = 1 if s.vllm_version == "0.25.1" else pp + 1      # asynchronous scheduling overlaps one more
+    batches = 1 if s.vllm_version == "0.25.1" else pp + 1  # asynchronous scheduling overlaps one more
     return batches * s.max_num_batched_tokens
 
 

@@ -37,8 +37,14 @@ def _sizes(rows: list[Row]) -> list[str]:
     out = ["| " + " | ".join(head) + " |", "|---|---|" + "---:|" * (len(head) - 2)]
     for r in rows:
         active = f" ({size_words(r.active_parameters)} a token)" if r.active_parameters < r.parameters else ""
-        cells = [r.model, r.architecture, size_words(r.parameters) + active, f"{r.weights_gib:,.1f}",
-                 f"{r.kv_kib_per_token:,.4g}", *(_count(p) for p in r.places)]
+        cells = [
+            r.model,
+            r.architecture,
+            size_words(r.parameters) + active,
+            f"{r.weights_gib:,.1f}",
+            f"{r.kv_kib_per_token:,.4g}",
+            *(_count(p) for p in r.places),
+        ]
         out.append("| " + " | ".join(cells) + " |")
     return out
 

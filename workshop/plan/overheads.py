@@ -14,10 +14,10 @@ from workshop.plan.deployment import Deployment
 from workshop.plan.ranks import partition_layers
 
 # Read with cudaMemGetInfo around each step on an H200 (CUDA 13.0, NCCL 2.28.9): benchmarks/gpu/measure_worker.py.
-KERNELS_AT_LOAD = 162 * MIB      # a worker of its own loads its first CUDA modules after the first snapshot
-KERNELS_AT_PROFILE = 68 * MIB    # modules that the profile run touches first
-GATHER = 486 * MIB               # the communicator that the first gather of logits opens; the same for 2 and 4 ranks
-GRAPHS_LEFT_OVER = 12 * MIB      # what capturing and dropping the trial graphs leaves behind, each rank
+KERNELS_AT_LOAD = 162 * MIB  # a worker of its own loads its first CUDA modules after the first snapshot
+KERNELS_AT_PROFILE = 68 * MIB  # modules that the profile run touches first
+GATHER = 486 * MIB  # the communicator that the first gather of logits opens; the same for 2 and 4 ranks
+GRAPHS_LEFT_OVER = 12 * MIB  # what capturing and dropping the trial graphs leaves behind, each rank
 
 
 @dataclass(frozen=True)
@@ -37,26 +37,49 @@ def overheads(d: Deployment, stage: int) -> list[Overhead]:
     peak = max(candidates(m, d.gpu, s, tp, stage == 0, last), key=lambda p: p.bytes)
     kernels = KERNELS_AT_PROFILE + (KERNELS_AT_LOAD if tp * pp == 1 else 0)
     items = [
-        Overhead("activations", peak.bytes, f"peak of the profile run: {peak.name} ({peak.parts})",
-                 "shapes of vLLM 0.25.1's layers; live tensors traced on H200"),
-        Overhead("CUDA kernels", kernels, "modules that CUDA loads when a kernel is used for the first time"
-                 + ("" if tp * pp == 1 else " (with several ranks, most are loaded before vLLM starts to count)"),
-                 "cudaMemGetInfo around the profile run, H200"),
+        Overhead(
+            "activations",
+            peak.bytes,
+            f"peak of the profile run: {peak.name} ({peak.parts})",
+            "shapes of vLLM 0.25.1's layers; live tensors traced on H200",
+        ),
+        Overhead(
+            "CUDA kernels",
+            kernels,
+            "modules that CUDA loads when a kernel is used for the first time"
+            + ("" if tp * pp == 1 else " (with several ranks, most are loaded before vLLM starts to count)"),
+            "cudaMemGetInfo around the profile run, H200",
+        ),
     ]
     if tp > 1 and last:
-        items.append(Overhead("NCCL", GATHER,
-                              "buffers that the first gather of logits over the tensor-parallel ranks opens",
-                              "cudaMemGetInfo around the profile run, H200, NCCL 2.28.9"))
+        items.append(
+            Overhead(
+                "NCCL",
+                GATHER,
+                "buffers that the first gather of logits over the tensor-parallel ranks opens",
+                "cudaMemGetInfo around the profile run, H200, NCCL 2.28.9",
+            )
+        )
     layers = len(partition_layers(m.num_hidden_layers, pp)[stage])
     graphs = graph_estimate(m, s, tp, layers)
     if graphs:
         old = runner(m, s.vllm_version) == 1
-        items.append(Overhead("CUDA graphs", graphs + (GRAPHS_LEFT_OVER * tp if old else 0),
-                              f"vLLM sets aside what it estimates for {2 * len(s.graph_sizes)} graphs",
-                              f"profile_cudagraph_memory ({s.vllm_version})" + ("" if old else "; from the source, "
-                                                                                               "±35 %")))
+        items.append(
+            Overhead(
+                "CUDA graphs",
+                graphs + (GRAPHS_LEFT_OVER * tp if old else 0),
+                f"vLLM sets aside what it estimates for {2 * len(s.graph_sizes)} graphs",
+                f"profile_cudagraph_memory ({s.vllm_version})" + ("" if old else "; from the source, ±35 %"),
+            )
+        )
     states = request_states(m, s)
     if states:
-        items.append(Overhead("request states", states, f"token counts and masks of {s.max_num_seqs} requests",
-                              "v1/worker/gpu/sample (0.32.0), counted since memory is taken from cudaMemGetInfo"))
+        items.append(
+            Overhead(
+                "request states",
+                states,
+                f"token counts and masks of {s.max_num_seqs} requests",
+                "v1/worker/gpu/sample (0.32.0), counted since memory is taken from cudaMemGetInfo",
+            )
+        )
     return items

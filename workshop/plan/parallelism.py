@@ -46,7 +46,7 @@ class Plan:
     block_size: int = 16
     max_model_len: int = 0
     gpus_per_node: int = 1
-    executor: str = "uni"                       # uni: one process; mp: vLLM's own multiprocessing, also over nodes
+    executor: str = "uni"  # uni: one process; mp: vLLM's own multiprocessing, also over nodes
     vllm_version: str = settings.DEFAULT_VERSION
     gpu_memory_gib: float = 0.0
     requested_gib_per_gpu: float = 0.0
@@ -76,12 +76,26 @@ class Plan:
         return out
 
 
-def plan(model: str | Path | ModelConfig, gpu: str | GPU, *, gpus_per_node: int | None = None,
-         nodes: int | None = None, tensor_parallel_size: int | None = None,
-         pipeline_parallel_size: int | None = None, dtype: str = "auto", quantization: str | None = None,
-         kv_cache_dtype: str = "auto", max_model_len: int | None = None, gpu_memory_utilization: float | None = None,
-         max_num_batched_tokens: int | None = None, max_num_seqs: int | None = None, enforce_eager: bool = False,
-         vllm_version: str | None = None, usage: str = "serve", network: str = "infiniband-ndr") -> Plan:
+def plan(
+    model: str | Path | ModelConfig,
+    gpu: str | GPU,
+    *,
+    gpus_per_node: int | None = None,
+    nodes: int | None = None,
+    tensor_parallel_size: int | None = None,
+    pipeline_parallel_size: int | None = None,
+    dtype: str = "auto",
+    quantization: str | None = None,
+    kv_cache_dtype: str = "auto",
+    max_model_len: int | None = None,
+    gpu_memory_utilization: float | None = None,
+    max_num_batched_tokens: int | None = None,
+    max_num_seqs: int | None = None,
+    enforce_eager: bool = False,
+    vllm_version: str | None = None,
+    usage: str = "serve",
+    network: str = "infiniband-ndr",
+) -> Plan:
     """Return the plan: how to split the model, what fits, what vLLM prints, and the command.
 
     usage: whose defaults of max_num_batched_tokens are taken where none is given: "serve" (vllm serve) or "llm" (the
@@ -90,12 +104,24 @@ def plan(model: str | Path | ModelConfig, gpu: str | GPU, *, gpus_per_node: int 
     Raises:
         BadInput: an unknown name, a number out of range, or sizes that cannot split the model.
     """
-    d = prepare(model, gpu, dtype=dtype, quantization=quantization, kv_cache_dtype=kv_cache_dtype, network=network,
-                vllm_version=vllm_version, usage=usage, max_model_len=max_model_len,
-                gpu_memory_utilization=gpu_memory_utilization, max_num_batched_tokens=max_num_batched_tokens,
-                max_num_seqs=max_num_seqs, enforce_eager=enforce_eager)
-    return of_choice(choose(d, gpus_per_node=gpus_per_node, nodes=nodes, tp=tensor_parallel_size,
-                            pp=pipeline_parallel_size))
+    d = prepare(
+        model,
+        gpu,
+        dtype=dtype,
+        quantization=quantization,
+        kv_cache_dtype=kv_cache_dtype,
+        network=network,
+        vllm_version=vllm_version,
+        usage=usage,
+        max_model_len=max_model_len,
+        gpu_memory_utilization=gpu_memory_utilization,
+        max_num_batched_tokens=max_num_batched_tokens,
+        max_num_seqs=max_num_seqs,
+        enforce_eager=enforce_eager,
+    )
+    return of_choice(
+        choose(d, gpus_per_node=gpus_per_node, nodes=nodes, tp=tensor_parallel_size, pp=pipeline_parallel_size)
+    )
 
 
 def of_choice(choice: Choice) -> Plan:
@@ -106,14 +132,34 @@ def of_choice(choice: Choice) -> Plan:
     terms = speed.decode_terms(d) if ok else []
     sent = traffic(d)
     return Plan(
-        model=m.name, gpu=d.gpu.name, tensor_parallel_size=d.tp, pipeline_parallel_size=d.pp, nodes=d.nodes,
-        gpus=d.gpus, fits=ok, weights_gib_per_gpu=f.weights[i] / GIB, overhead_gib_per_gpu=f.overhead[i] / GIB,
+        model=m.name,
+        gpu=d.gpu.name,
+        tensor_parallel_size=d.tp,
+        pipeline_parallel_size=d.pp,
+        nodes=d.nodes,
+        gpus=d.gpus,
+        fits=ok,
+        weights_gib_per_gpu=f.weights[i] / GIB,
+        overhead_gib_per_gpu=f.overhead[i] / GIB,
         available_kv_gib_per_gpu=f.available[i] / GIB if ok else 0.0,
         kv_bytes_per_token=kv_cache.kv_cache_bytes_per_token(m, s.kv_cache_dtype),
-        kv_cache_tokens=f.capacity.tokens if ok else 0, max_concurrency=f.capacity.max_concurrency if ok else 0.0,
-        single_stream_tokens_per_s=1e3 / sum(t.ms for t in terms) if ok else 0.0, command=command(d),
-        reasons=reasons(choice, sent), advice=advise(choice), num_gpu_blocks=f.capacity.blocks if ok else 0,
-        block_size=f.layout.block_size, max_model_len=s.max_model_len, gpus_per_node=d.gpus_per_node,
-        executor=executor(d.gpus, d.nodes)[0], vllm_version=s.vllm_version, gpu_memory_gib=d.gpu.engine_gib,
-        requested_gib_per_gpu=f.requested / GIB, overheads=list(f.overheads[i]), communication=sent, decode=terms,
-        ranks=ranks(d), deployment=d)
+        kv_cache_tokens=f.capacity.tokens if ok else 0,
+        max_concurrency=f.capacity.max_concurrency if ok else 0.0,
+        single_stream_tokens_per_s=1e3 / sum(t.ms for t in terms) if ok else 0.0,
+        command=command(d),
+        reasons=reasons(choice, sent),
+        advice=advise(choice),
+        num_gpu_blocks=f.capacity.blocks if ok else 0,
+        block_size=f.layout.block_size,
+        max_model_len=s.max_model_len,
+        gpus_per_node=d.gpus_per_node,
+        executor=executor(d.gpus, d.nodes)[0],
+        vllm_version=s.vllm_version,
+        gpu_memory_gib=d.gpu.engine_gib,
+        requested_gib_per_gpu=f.requested / GIB,
+        overheads=list(f.overheads[i]),
+        communication=sent,
+        decode=terms,
+        ranks=ranks(d),
+        deployment=d,
+    )

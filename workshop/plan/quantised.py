@@ -13,9 +13,14 @@ from workshop.plan.parallelism import plan
 
 # name → (--quantization, --kv-cache-dtype); None: as published
 FORMATS = {
-    "bfloat16": (None, "auto"), "FP8 KV cache": (None, "fp8"), "FP8 W8A8": ("fp8", "auto"),
-    "FP8 W8A8 + FP8 KV cache": ("fp8", "fp8"), "INT8 W8A8": ("compressed-tensors", "auto"),
-    "INT4 AWQ": ("awq", "auto"), "INT4 GPTQ": ("gptq", "auto"), "INT4 AWQ + FP8 KV cache": ("awq", "fp8"),
+    "bfloat16": (None, "auto"),
+    "FP8 KV cache": (None, "fp8"),
+    "FP8 W8A8": ("fp8", "auto"),
+    "FP8 W8A8 + FP8 KV cache": ("fp8", "fp8"),
+    "INT8 W8A8": ("compressed-tensors", "auto"),
+    "INT4 AWQ": ("awq", "auto"),
+    "INT4 GPTQ": ("gptq", "auto"),
+    "INT4 AWQ + FP8 KV cache": ("awq", "fp8"),
 }
 # model, GPU, GPUs: each holds the model as published, so that everything can be compared
 CASES = (("llama-3.1-8b", "a10g", 1), ("llama-3.1-70b", "h100", 4), ("llama-3.1-405b", "h200", 8))
@@ -38,8 +43,9 @@ class Saving:
     speed_times: float = 1.0
 
 
-def savings(model: str, gpu: str, gpus: int, formats: Sequence[str] = tuple(FORMATS),
-            context: int = CONTEXT) -> list[Saving]:
+def savings(
+    model: str, gpu: str, gpus: int, formats: Sequence[str] = tuple(FORMATS), context: int = CONTEXT
+) -> list[Saving]:
     """Return a row for each format, on the same GPUs of one node, tensor parallel.
 
     weights_gib is the whole model's; one that does not fit has no tokens and no speed.
@@ -52,14 +58,34 @@ def savings(model: str, gpu: str, gpus: int, formats: Sequence[str] = tuple(FORM
         quantization, kv_cache_dtype = FORMATS[name]
         m = load_model(model)
         stored = m.with_quantization(quant.from_name(quantization)) if quantization and not m.quantization else m
-        p = plan(m, gpu, gpus_per_node=gpus, tensor_parallel_size=gpus, quantization=quantization,
-                 kv_cache_dtype=kv_cache_dtype, max_model_len=min(context, m.max_position_embeddings), usage="serve")
+        p = plan(
+            m,
+            gpu,
+            gpus_per_node=gpus,
+            tensor_parallel_size=gpus,
+            quantization=quantization,
+            kv_cache_dtype=kv_cache_dtype,
+            max_model_len=min(context, m.max_position_embeddings),
+            usage="serve",
+        )
         first = out[0] if out else None
-        out.append(Saving(m.name, load_gpu(gpu).title, gpus, name, p.fits, weight_bytes(stored) / GIB,
-                          p.kv_cache_tokens, p.single_stream_tokens_per_s,
-                          _times(p.kv_cache_tokens, first.kv_cache_tokens if first else p.kv_cache_tokens),
-                          _times(p.single_stream_tokens_per_s, first.single_stream_tokens_per_s if first
-                                 else p.single_stream_tokens_per_s)))
+        out.append(
+            Saving(
+                m.name,
+                load_gpu(gpu).title,
+                gpus,
+                name,
+                p.fits,
+                weight_bytes(stored) / GIB,
+                p.kv_cache_tokens,
+                p.single_stream_tokens_per_s,
+                _times(p.kv_cache_tokens, first.kv_cache_tokens if first else p.kv_cache_tokens),
+                _times(
+                    p.single_stream_tokens_per_s,
+                    first.single_stream_tokens_per_s if first else p.single_stream_tokens_per_s,
+                ),
+            )
+        )
     return out
 
 
@@ -69,11 +95,15 @@ def _times(value: float, base: float) -> float:
 
 def markdown(cases: Sequence[tuple[str, str, int]] = CASES) -> str:
     """Return the table of docs/quantisation.md."""
-    lines = ["| model | on | format | weights GiB | KV-cache tokens | one stream, tokens/s |",
-             "|---|---|---|---:|---:|---:|"]
+    lines = [
+        "| model | on | format | weights GiB | KV-cache tokens | one stream, tokens/s |",
+        "|---|---|---|---:|---:|---:|",
+    ]
     for case in cases:
         for s in savings(*case):
-            lines.append(f"| {s.model} | {s.gpus} × {s.gpu} | {s.format} | {s.weights_gib:,.1f} | "
-                         f"{s.kv_cache_tokens:,} ({s.kv_times:.1f} ×) | {s.single_stream_tokens_per_s:,.0f} "
-                         f"({s.speed_times:.1f} ×) |")
+            lines.append(
+                f"| {s.model} | {s.gpus} × {s.gpu} | {s.format} | {s.weights_gib:,.1f} | "
+                f"{s.kv_cache_tokens:,} ({s.kv_times:.1f} ×) | {s.single_stream_tokens_per_s:,.0f} "
+                f"({s.speed_times:.1f} ×) |"
+            )
     return "\n".join(lines)

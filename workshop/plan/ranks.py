@@ -26,7 +26,7 @@ from workshop.plan.weights import (
     tensor_bytes,
 )
 
-DEEP_GEMM_WORKSPACE = 32 * MIB     # PyTorch's cuBLAS workspace on Hopper
+DEEP_GEMM_WORKSPACE = 32 * MIB  # PyTorch's cuBLAS workspace on Hopper
 
 
 @dataclass(frozen=True)
@@ -89,11 +89,15 @@ def check_sizes(m: ModelConfig, tp: int, pp: int) -> None:
     problem = tp_problem(m, tp)
     if problem:
         usable = [str(t) for t in range(1, 33) if not tp_problem(m, t)]
-        raise BadInput(f"tensor_parallel_size {tp} cannot split {m.name}: {problem}.",
-                       f"Choose from: {', '.join(usable)}. Or pipeline parallelism, which splits by layers.")
+        raise BadInput(
+            f"tensor_parallel_size {tp} cannot split {m.name}: {problem}.",
+            f"Choose from: {', '.join(usable)}. Or pipeline parallelism, which splits by layers.",
+        )
     if pp > m.num_hidden_layers:
-        raise BadInput(f"pipeline_parallel_size {pp} is more than the {m.num_hidden_layers} layers of {m.name}.",
-                       f"Give at most {m.num_hidden_layers}.")
+        raise BadInput(
+            f"pipeline_parallel_size {pp} is more than the {m.num_hidden_layers} layers of {m.name}.",
+            f"Give at most {m.num_hidden_layers}.",
+        )
 
 
 def rope_bytes(m: ModelConfig) -> int:
@@ -107,7 +111,7 @@ def stage_weights(m: ModelConfig, stage: int, pp: int) -> tuple[list[Weight], li
     before = embedding_weights(m) if stage == 0 else []
     after = head_weights(m) if stage == pp - 1 else []
     if stage == pp - 1 and pp > 1 and m.tie_word_embeddings:
-        before = [embedding_weights(m)[0]]      # the tied lm_head needs the table on the last stage too
+        before = [embedding_weights(m)[0]]  # the tied lm_head needs the table on the last stage too
     return before, after
 
 
@@ -162,7 +166,7 @@ def stage_bytes(m: ModelConfig, tp: int, pp: int, stage: int, deep_gemm: bool = 
     deep_gemm: FP8 weights, an FP8 KV cache or MLA on Hopper and newer load DeepGEMM, whose handle takes a workspace.
     """
     memory = Allocator()
-    late = main_kind(m).deep_gemm      # loaded with the attention, after the first rope table
+    late = main_kind(m).deep_gemm  # loaded with the attention, after the first rope table
     if deep_gemm and not late:
         memory.alloc(DEEP_GEMM_WORKSPACE)
     before, after = stage_weights(m, stage, pp)
@@ -175,7 +179,7 @@ def stage_bytes(m: ModelConfig, tp: int, pp: int, stage: int, deep_gemm: bool = 
         for size in attention:
             memory.alloc(size)
         if tables and (len(tables) == len(m.rope_tables) or not m.layer_windows[i]):
-            _build_rope(m, tables.pop(0), memory)      # the second one, if any, is that of the full-attention layers
+            _build_rope(m, tables.pop(0), memory)  # the second one, if any, is that of the full-attention layers
             if deep_gemm and late:
                 memory.alloc(DEEP_GEMM_WORKSPACE)
         for size in rest:
@@ -201,7 +205,18 @@ def ranks(d: Deployment) -> list[Rank]:
         weight_bytes = stage_bytes(m, tp, pp, stage, deep_gemm)
         for t in range(tp):
             number = stage * tp + t
-            out.append(Rank(number, number // d.gpus_per_node, t, stage, layers, m.num_attention_heads // tp,
-                            main_kind(m).kv_heads(m, tp), weight_bytes, stage == 0,
-                            stage == pp - 1))
+            out.append(
+                Rank(
+                    number,
+                    number // d.gpus_per_node,
+                    t,
+                    stage,
+                    layers,
+                    m.num_attention_heads // tp,
+                    main_kind(m).kv_heads(m, tp),
+                    weight_bytes,
+                    stage == 0,
+                    stage == pp - 1,
+                )
+            )
     return out

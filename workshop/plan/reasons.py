@@ -87,5 +87,7 @@ def _version(d: Deployment) -> list[str]:
 
 def _window_reason(m: ModelConfig) -> str:
     windows = [w for w in m.layer_windows if w]
-    return (f"{len(windows)} of {m.num_hidden_layers} layers look back {windows[0]:,} tokens only, so a long request "
-            "keeps less there.")
+    return (
+        f"{len(windows)} of {m.num_hidden_layers} layers look back {windows[0]:,} tokens only, so a long request "
+        "keeps less there."
+    )

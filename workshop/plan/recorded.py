@@ -18,8 +18,9 @@ TUNING = Path(__file__).parents[1] / "data" / "tuning"
 @lru_cache(maxsize=1)
 def runs() -> list[dict]:
     """Return every run: model (a catalogue name), config (fields that differ), tp, pp, settings, what was measured."""
-    return [run for file in sorted(FOLDER.glob("*.json"))
-            for run in json.loads(file.read_text(encoding="utf-8"))["runs"]]
+    return [
+        run for file in sorted(FOLDER.glob("*.json")) for run in json.loads(file.read_text(encoding="utf-8"))["runs"]
+    ]
 
 
 @lru_cache(maxsize=1)
@@ -28,8 +29,9 @@ def tuning() -> list[dict]:
 
     "layers" is there where fewer than all layers were measured; "kernels" has ms of one decoding step on rank 0.
     """
-    return [run for file in sorted(TUNING.glob("*.json"))
-            for run in json.loads(file.read_text(encoding="utf-8"))["runs"]]
+    return [
+        run for file in sorted(TUNING.glob("*.json")) for run in json.loads(file.read_text(encoding="utf-8"))["runs"]
+    ]
 
 
 def tuned(name: str) -> dict:
@@ -50,6 +52,12 @@ def model_of(run: dict) -> ModelConfig:
 
 def plan_of(run: dict, **changes: object) -> Plan:
     """Return our plan for a run of the LLM class on an H200, as all of them were; `changes` replace arguments."""
-    arguments = {"usage": "llm", "tensor_parallel_size": run["tp"], "pipeline_parallel_size": run["pp"],
-                 "max_model_len": run["max_model_len"], **run["extra"], **changes}
+    arguments = {
+        "usage": "llm",
+        "tensor_parallel_size": run["tp"],
+        "pipeline_parallel_size": run["pp"],
+        "max_model_len": run["max_model_len"],
+        **run["extra"],
+        **changes,
+    }
     return plan(model_of(run), "h200", **arguments)

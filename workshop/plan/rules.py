@@ -12,7 +12,7 @@ from workshop.plan.catalog.gpus import GIB
 from workshop.plan.kv_cache import kv_cache_bytes_per_token
 from workshop.plan.weights import parameters
 
-REQUEST_TOKENS = 128_000         # "128k" in the Llama 3.1 announcement's table is 128,000, not 131,072
+REQUEST_TOKENS = 128_000  # "128k" in the Llama 3.1 announcement's table is 128,000, not 131,072
 H100_GB = 80
 BYTES = {"Float16": 2.0, "Float8": 1.0, "INT4": 0.5}
 # Llama 3.1's sizes in 10**9 parameters as the table rounds them, and the catalogue's names.
@@ -27,8 +27,10 @@ def rule_of_thumb_gb(billion_parameters: float, bits: float) -> float:
     Source: "Inference memory calculation" of the workshop's first document. It knows neither context nor requests.
     """
     if billion_parameters <= 0 or not 0 < bits <= 64:
-        raise BadInput(f"{billion_parameters} × 10**9 parameters of {bits} bits cannot be.",
-                       "Give a positive number of parameters and 1 to 64 bits.")
+        raise BadInput(
+            f"{billion_parameters} × 10**9 parameters of {bits} bits cannot be.",
+            "Give a positive number of parameters and 1 to 64 bits.",
+        )
     return billion_parameters * 4 / (32 / bits) * 1.2
 
 
@@ -46,8 +48,10 @@ def _rounded(value: float, digits: int, half: str = ROUND_HALF_EVEN) -> str:
 
 def weights_table() -> dict[str, dict[str, str]]:
     """Return the table "Memory Needed for Model Weights": model size → precision → GB as printed."""
-    return {size: {p: f"{_rounded(weights_gb(billions, p), 0, ROUND_HALF_UP)} GB" for p in BYTES}
-            for size, (billions, _) in SIZES.items()}
+    return {
+        size: {p: f"{_rounded(weights_gb(billions, p), 0, ROUND_HALF_UP)} GB" for p in BYTES}
+        for size, (billions, _) in SIZES.items()
+    }
 
 
 def kv_request_gib(model: ModelConfig, tokens: int = REQUEST_TOKENS, kv_heads: int | None = None) -> float:
@@ -58,8 +62,10 @@ def kv_request_gib(model: ModelConfig, tokens: int = REQUEST_TOKENS, kv_heads: i
 
 def kv_table() -> dict[str, str]:
     """Return "Memory for KV Cache for 128k token request" as printed. It says GB; the numbers are GiB."""
-    return {size: _rounded(kv_request_gib(load_model(name), kv_heads=TABLE_KV_HEADS[size]), 2)
-            for size, (_, name) in SIZES.items()}
+    return {
+        size: _rounded(kv_request_gib(load_model(name), kv_heads=TABLE_KV_HEADS[size]), 2)
+        for size, (_, name) in SIZES.items()
+    }
 
 
 def h100s_for_both(size: str) -> float:
@@ -95,15 +101,34 @@ def differences() -> list[Difference]:
     """Return where the tables are approximate or outdated."""
     small, large = load_model("llama-3.1-8b"), load_model("llama-3.1-405b")
     return [
-        Difference("KV cache of a 128k request, 8B", "15.62 GB", f"{kv_request_gib(small) * GIB / 1e9:.2f} GB",
-                   "15.62 counts GiB of 2**30 bytes, for 128,000 tokens"),
-        Difference("the same for the model's whole context", "128k", f"{kv_request_gib(small, 131072):.2f} GiB",
-                   "the model reads 131,072 tokens"),
-        Difference("KV cache of a 128k request, 405B", "123.05 GB", f"{kv_request_gib(large):.2f} GiB",
-                   "the table counts 16 KV heads; config.json has 8"),
-        Difference("weights, 405B", "810 GB", f"{2 * parameters(large) / 1e9:.1f} GB",
-                   f"{parameters(large):,} parameters, not 405,000,000,000"),
-        Difference("memory of one H100", "80 GB", f"{load_gpu('h100').engine_gib:.1f} GiB",
-                   f"the name is rounded: the engine sees {load_gpu('h100').engine_bytes / 1e9:.0f} GB; "
-                   "vLLM takes 92 % of it"),
+        Difference(
+            "KV cache of a 128k request, 8B",
+            "15.62 GB",
+            f"{kv_request_gib(small) * GIB / 1e9:.2f} GB",
+            "15.62 counts GiB of 2**30 bytes, for 128,000 tokens",
+        ),
+        Difference(
+            "the same for the model's whole context",
+            "128k",
+            f"{kv_request_gib(small, 131072):.2f} GiB",
+            "the model reads 131,072 tokens",
+        ),
+        Difference(
+            "KV cache of a 128k request, 405B",
+            "123.05 GB",
+            f"{kv_request_gib(large):.2f} GiB",
+            "the table counts 16 KV heads; config.json has 8",
+        ),
+        Difference(
+            "weights, 405B",
+            "810 GB",
+            f"{2 * parameters(large) / 1e9:.1f} GB",
+            f"{parameters(large):,} parameters, not 405,000,000,000",
+        ),
+        Difference(
+            "memory of one H100",
+            "80 GB",
+            f"{load_gpu('h100').engine_gib:.1f} GiB",
+            f"the name is rounded: the engine sees {load_gpu('h100').engine_bytes / 1e9:.0f} GB; vLLM takes 92 % of it",
+        ),
     ]

@@ -13,9 +13,9 @@ from workshop.plan.catalog.gpus import GIB, GPU
 from workshop.plan.kv_cache import KV_CACHE_DTYPES
 
 VERSIONS = ("0.25.1", "0.32.0")
-DEFAULT_VERSION = "0.25.1"              # what the `gpu` extra pins
+DEFAULT_VERSION = "0.25.1"  # what the `gpu` extra pins
 USAGES = ("serve", "llm")
-UTILIZATION = 0.92                      # vllm/config/cache.py; 0.9 before 0.21
+UTILIZATION = 0.92  # vllm/config/cache.py; 0.9 before 0.21
 DTYPES = {"bfloat16": "bfloat16", "float16": "float16", "half": "float16", "float32": "float32", "float": "float32"}
 
 
@@ -63,10 +63,20 @@ def _whole(name: str, value: object, least: int, most: int, remedy: str) -> None
         raise BadInput(f"{name} is {value}, and must be between {least} and {most}.", remedy)
 
 
-def resolve(model: ModelConfig, gpu: GPU, *, vllm_version: str | None = None, usage: str = "serve", dtype: str = "auto",
-            kv_cache_dtype: str = "auto", max_model_len: int | None = None,
-            gpu_memory_utilization: float | None = None, max_num_batched_tokens: int | None = None,
-            max_num_seqs: int | None = None, enforce_eager: bool = False) -> Settings:
+def resolve(
+    model: ModelConfig,
+    gpu: GPU,
+    *,
+    vllm_version: str | None = None,
+    usage: str = "serve",
+    dtype: str = "auto",
+    kv_cache_dtype: str = "auto",
+    max_model_len: int | None = None,
+    gpu_memory_utilization: float | None = None,
+    max_num_batched_tokens: int | None = None,
+    max_num_seqs: int | None = None,
+    enforce_eager: bool = False,
+) -> Settings:
     """Return the settings with vLLM's defaults filled in.
 
     Raises:
@@ -78,18 +88,22 @@ def resolve(model: ModelConfig, gpu: GPU, *, vllm_version: str | None = None, us
     if usage not in USAGES:
         raise BadInput(f"usage {usage!r} is not known.", "Choose llm (the LLM class) or serve (vllm serve).")
     if kv_cache_dtype not in KV_CACHE_DTYPES:
-        raise BadInput(f"kv_cache_dtype {kv_cache_dtype!r} is not known.",
-                       f"Choose from: {', '.join(KV_CACHE_DTYPES)}.")
+        raise BadInput(
+            f"kv_cache_dtype {kv_cache_dtype!r} is not known.", f"Choose from: {', '.join(KV_CACHE_DTYPES)}."
+        )
     longest = model.max_position_embeddings
     if max_model_len is not None:
         _whole("max_model_len", max_model_len, 1, 1 << 31, f"{model.name} reads up to {longest} tokens.")
         if max_model_len > longest:
-            raise BadInput(f"max_model_len {max_model_len} is beyond the {longest} tokens that {model.name} reads.",
-                           f"Give at most {longest}.")
+            raise BadInput(
+                f"max_model_len {max_model_len} is beyond the {longest} tokens that {model.name} reads.",
+                f"Give at most {longest}.",
+            )
     share = UTILIZATION if gpu_memory_utilization is None else gpu_memory_utilization
     if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 < share <= 1:
-        raise BadInput(f"gpu_memory_utilization is {share!r}, and must be above 0 and at most 1.",
-                       "vLLM's default is 0.92.")
+        raise BadInput(
+            f"gpu_memory_utilization is {share!r}, and must be above 0 and at most 1.", "vLLM's default is 0.92."
+        )
     tokens, seqs = batch_defaults(gpu, usage, version)
     if max_num_batched_tokens is not None:
         _whole("max_num_batched_tokens", max_num_batched_tokens, 1, 1 << 24, f"vLLM's default here is {tokens}.")
@@ -99,10 +113,13 @@ def resolve(model: ModelConfig, gpu: GPU, *, vllm_version: str | None = None, us
     length = max_model_len or model.default_model_len or longest
     tokens = max_num_batched_tokens or min(seqs * length, tokens)
     if seqs > tokens and max_num_seqs is not None:
-        raise BadInput(f"max_num_seqs {seqs} is more than max_num_batched_tokens {tokens}.",
-                       "Every running request needs one token a step: lower max_num_seqs.")
-    return Settings(version, usage, dtype, kv_cache_dtype, length, float(share), tokens, min(seqs, tokens),
-                    bool(enforce_eager))
+        raise BadInput(
+            f"max_num_seqs {seqs} is more than max_num_batched_tokens {tokens}.",
+            "Every running request needs one token a step: lower max_num_seqs.",
+        )
+    return Settings(
+        version, usage, dtype, kv_cache_dtype, length, float(share), tokens, min(seqs, tokens), bool(enforce_eager)
+    )
 
 
 def apply_dtype(model: ModelConfig, dtype: str) -> ModelConfig:

@@ -25,18 +25,18 @@ from workshop.plan.weights import (
     tensor_bytes,
 )
 
-WEIGHTS_SHARE = 0.833        # of the peak bandwidth that products with one row reach
+WEIGHTS_SHARE = 0.833  # of the peak bandwidth that products with one row reach
 EXPERTS_SHARE = 0.878
-MATMUL_SHARE = 0.70          # of the peak FLOP/s that large products reach
-LAYER_US = 26.4              # small kernels of a layer: norms, rope, cache write, attention of a short context
-MOE_LAYER_US = 20.0          # routing and gathering of experts
-MXFP4_LAYER_US = 25.0        # gpt-oss' kernels for 4-bit experts on Hopper (one run)
-PREFILL_STEP_MS = 4.0        # a first token also waits for the request to be taken in and scheduled
-FP8_LAYER_US = 8.4           # quantising activations
-EXTRA_NORMS_US = 11.7        # Gemma's two more norms
-STEP_MS = 0.34               # scheduling, sampling, the head's small kernels
-EAGER_LAYER_MS = 0.28        # launching a layer's kernels one by one from Python, without CUDA graphs
-HOST_REQUEST_MS = 0.02       # Python's share a running request and step
+MATMUL_SHARE = 0.70  # of the peak FLOP/s that large products reach
+LAYER_US = 26.4  # small kernels of a layer: norms, rope, cache write, attention of a short context
+MOE_LAYER_US = 20.0  # routing and gathering of experts
+MXFP4_LAYER_US = 25.0  # gpt-oss' kernels for 4-bit experts on Hopper (one run)
+PREFILL_STEP_MS = 4.0  # a first token also waits for the request to be taken in and scheduled
+FP8_LAYER_US = 8.4  # quantising activations
+EXTRA_NORMS_US = 11.7  # Gemma's two more norms
+STEP_MS = 0.34  # scheduling, sampling, the head's small kernels
+EAGER_LAYER_MS = 0.28  # launching a layer's kernels one by one from Python, without CUDA graphs
+HOST_REQUEST_MS = 0.02  # Python's share a running request and step
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ def _read_bytes(m: ModelConfig, tp: int) -> tuple[int, int]:
 def _touched_experts(m: ModelConfig, batch: int) -> float:
     """Share of the experts that at least one of `batch` tokens chooses, if the choice is even."""
     idle = 1 - m.moe.experts_per_token / m.moe.num_experts
-    return 1 - idle ** batch
+    return 1 - idle**batch
 
 
 def _kv_read_bytes(m: ModelConfig, tp: int, kv_cache_dtype: str, context: int) -> int:
@@ -96,23 +96,41 @@ def decode_terms(d: Deployment, *, batch: int = 1, context: int = 160) -> list[T
     """Return the terms of one decoding step of `batch` requests with `context` tokens each, all stages in turn."""
     m, gpu, s, tp = d.model, d.gpu, d.settings, d.tp
     dense, experts = _read_bytes(m, tp)
-    peak = gpu.bandwidth_gb_s * 1e6                                   # bytes a ms
+    peak = gpu.bandwidth_gb_s * 1e6  # bytes a ms
     memory = dense / peak / WEIGHTS_SHARE
     compute = 2 * active_parameters(m) * batch / tp / (_tflops(m, gpu) * 1e9 * MATMUL_SHARE)
-    terms = [Term("weights" if memory >= compute else "arithmetic", max(memory, compute),
-                  f"{dense / 1e9:.1f} GB at {WEIGHTS_SHARE:.0%} of {gpu.bandwidth_gb_s:.0f} GB/s"
-                  if memory >= compute else f"{MATMUL_SHARE:.0%} of {_tflops(m, gpu):.0f} TFLOP/s", "±5 %")]
+    terms = [
+        Term(
+            "weights" if memory >= compute else "arithmetic",
+            max(memory, compute),
+            f"{dense / 1e9:.1f} GB at {WEIGHTS_SHARE:.0%} of {gpu.bandwidth_gb_s:.0f} GB/s"
+            if memory >= compute
+            else f"{MATMUL_SHARE:.0%} of {_tflops(m, gpu):.0f} TFLOP/s",
+            "±5 %",
+        )
+    ]
     if experts:
         size = experts * _touched_experts(m, batch)
-        terms.append(Term("experts", size / peak / EXPERTS_SHARE,
-                          f"{size / 1e9:.1f} GB of the chosen experts at {EXPERTS_SHARE:.0%} of the "
-                          "bandwidth", "±10 %"))
+        terms.append(
+            Term(
+                "experts",
+                size / peak / EXPERTS_SHARE,
+                f"{size / 1e9:.1f} GB of the chosen experts at {EXPERTS_SHARE:.0%} of the bandwidth",
+                "±10 %",
+            )
+        )
     kv = batch * _kv_read_bytes(m, tp, s.kv_cache_dtype, context)
     terms.append(Term("KV cache", kv / peak / WEIGHTS_SHARE, f"{kv / 1e6:.0f} MB read", "±10 %"))
     terms.append(Term("small kernels", _small_kernels_ms(m), "fitted per layer on H200", "±15 %"))
     for t in traffic(d, batch):
-        terms.append(Term(t.what, t.ms, f"{t.count} × {t.bytes_each / 1e3:.0f} kB over {t.link}",
-                          "±20 % on NVLink, a factor of 2 elsewhere"))
+        terms.append(
+            Term(
+                t.what,
+                t.ms,
+                f"{t.count} × {t.bytes_each / 1e3:.0f} kB over {t.link}",
+                "±20 % on NVLink, a factor of 2 elsewhere",
+            )
+        )
     terms.append(Term("step", STEP_MS + HOST_REQUEST_MS * (batch - 1), "scheduling and sampling, fitted", "±20 %"))
     if s.enforce_eager:
         busy = sum(t.ms for t in terms)

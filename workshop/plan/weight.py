@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-VOCAB_PADDING = 64      # vocab_parallel_embedding.py, DEFAULT_VOCAB_PADDING_SIZE
+VOCAB_PADDING = 64  # vocab_parallel_embedding.py, DEFAULT_VOCAB_PADDING_SIZE
 
 
 @dataclass(frozen=True)
@@ -22,13 +22,13 @@ class Weight:
     rows: int
     cols: int = 1
     split: str = "replicated"
-    copies: int = 1                 # experts
+    copies: int = 1  # experts
     quantizable: bool = False
     bias: bool = False
-    kv_heads: int = 0               # for qkv
-    kv_rows: int = 0                # rows of K and V together, for qkv
-    bytes_each: int = 0             # 0: the model's dtype
-    shards: int = 1                 # logical parts with a scale each (q, k, v; gate, up)
+    kv_heads: int = 0  # for qkv
+    kv_rows: int = 0  # rows of K and V together, for qkv
+    bytes_each: int = 0  # 0: the model's dtype
+    shards: int = 1  # logical parts with a scale each (q, k, v; gate, up)
 
     def elements(self) -> int:
         """Elements in the checkpoint: neither padded nor replicated."""

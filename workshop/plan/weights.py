@@ -19,21 +19,30 @@ from workshop.plan.weight import Weight
 def _dense_mlp(m: ModelConfig, width: int, prefix: str = "mlp") -> list[Weight]:
     h, t = m.hidden_size, m.traits
     if t.gated_mlp:
-        return [Weight(f"{prefix}.gate_up_proj", 2 * width, h, "column", quantizable=True, bias=t.mlp_bias, shards=2),
-                Weight(f"{prefix}.down_proj", h, width, "row", quantizable=True, bias=t.mlp_bias)]
-    return [Weight(f"{prefix}.up_proj", width, h, "column", quantizable=True, bias=t.mlp_bias),
-            Weight(f"{prefix}.down_proj", h, width, "row", quantizable=True, bias=t.mlp_bias)]
+        return [
+            Weight(f"{prefix}.gate_up_proj", 2 * width, h, "column", quantizable=True, bias=t.mlp_bias, shards=2),
+            Weight(f"{prefix}.down_proj", h, width, "row", quantizable=True, bias=t.mlp_bias),
+        ]
+    return [
+        Weight(f"{prefix}.up_proj", width, h, "column", quantizable=True, bias=t.mlp_bias),
+        Weight(f"{prefix}.down_proj", h, width, "row", quantizable=True, bias=t.mlp_bias),
+    ]
 
 
 def _moe_mlp(m: ModelConfig) -> list[Weight]:
     h, e = m.hidden_size, m.moe
     out = [Weight("mlp.gate", e.num_experts, h, bias=e.router_bias)]
-    out += [Weight("mlp.experts.w13", 2 * e.intermediate_size, h, "column", copies=e.num_experts, quantizable=True,
-                   shards=2),
-            Weight("mlp.experts.w2", h, e.intermediate_size, "row", copies=e.num_experts, quantizable=True)]
-    if m.traits.mlp_bias:    # gpt-oss: a bias for every expert
-        out += [Weight("mlp.experts.w13_bias", 2 * e.intermediate_size, 1, "column", copies=e.num_experts),
-                Weight("mlp.experts.w2_bias", h, 1, copies=e.num_experts)]
+    out += [
+        Weight(
+            "mlp.experts.w13", 2 * e.intermediate_size, h, "column", copies=e.num_experts, quantizable=True, shards=2
+        ),
+        Weight("mlp.experts.w2", h, e.intermediate_size, "row", copies=e.num_experts, quantizable=True),
+    ]
+    if m.traits.mlp_bias:  # gpt-oss: a bias for every expert
+        out += [
+            Weight("mlp.experts.w13_bias", 2 * e.intermediate_size, 1, "column", copies=e.num_experts),
+            Weight("mlp.experts.w2_bias", h, 1, copies=e.num_experts),
+        ]
     if e.shared_intermediate_size:
         out += _dense_mlp(m, e.shared_intermediate_size, "mlp.shared_experts")
     if e.shared_gate:
@@ -125,8 +134,10 @@ def ignored(pattern_set: tuple[str, ...], layer: int, name: str) -> bool:
         if pattern.startswith("re:"):
             if any(re.match(pattern[3:], n) for n in names):
                 return True
-        elif any(n == pattern or n.endswith("." + pattern) or n.startswith(pattern + ".")
-                 or fnmatch.fnmatch(n, pattern) for n in names):
+        elif any(
+            n == pattern or n.endswith("." + pattern) or n.startswith(pattern + ".") or fnmatch.fnmatch(n, pattern)
+            for n in names
+        ):
             return True
     return False
 

@@ -15,8 +15,8 @@ import numpy as np
 from workshop.errors import BadInput
 from workshop.teaching_model.reference import to_bfloat16
 
-SCALE_BYTES = 2          # vLLM's checkpoints keep scales in 16 bit
-E4M3_LARGEST = 448.0     # 4 bits of exponent, 3 of mantissa, no infinity (Micikevicius et al., arXiv 2209.05433)
+SCALE_BYTES = 2  # vLLM's checkpoints keep scales in 16 bit
+E4M3_LARGEST = 448.0  # 4 bits of exponent, 3 of mantissa, no infinity (Micikevicius et al., arXiv 2209.05433)
 
 
 @dataclass(frozen=True)
@@ -59,8 +59,10 @@ def group_of(inputs: int, group_size: int) -> int:
         return inputs
     if group_size < 1 or inputs % group_size:
         fitting = [size for size in (32, 64, 128, 256) if inputs % size == 0]
-        raise BadInput(f"A group of {group_size} does not divide {inputs} inputs.",
-                       f"Choose from: {', '.join(map(str, [*fitting, -1]))} (-1: one scale a row).")
+        raise BadInput(
+            f"A group of {group_size} does not divide {inputs} inputs.",
+            f"Choose from: {', '.join(map(str, [*fitting, -1]))} (-1: one scale a row).",
+        )
     return group_size
 
 
@@ -94,7 +96,7 @@ def encode(w: np.ndarray, scale: np.ndarray, zero: np.ndarray | None, bits: int)
 def round_to_nearest(w: np.ndarray, bits: int, group_size: int = -1, symmetric: bool = True) -> Quantized:
     """Return w with every number at its nearest code: no calibration, the baseline of all methods."""
     group = group_of(w.shape[1], group_size)
-    parts = w.astype(np.float32).reshape(-1, group)              # a group is a row of its own
+    parts = w.astype(np.float32).reshape(-1, group)  # a group is a row of its own
     scale, zero = scales_of(parts, bits, symmetric)
     codes = encode(parts, scale, zero, bits).reshape(w.shape).astype(np.int16)
     shape = (w.shape[0], w.shape[1] // group)
@@ -111,7 +113,7 @@ def gptq(w: np.ndarray, hessian: np.ndarray, bits: int, group_size: int = -1, da
     group = group_of(w.shape[1], group_size)
     h = hessian.astype(np.float64) + damp * np.mean(np.diag(hessian)) * np.eye(len(hessian))
     upper = np.linalg.cholesky(np.linalg.inv(h)).T
-    left = w.astype(np.float64).copy()                           # what is still to be stored
+    left = w.astype(np.float64).copy()  # what is still to be stored
     codes, scales = np.zeros(w.shape, np.int16), np.zeros((w.shape[0], w.shape[1] // group), np.float32)
     for start in range(0, w.shape[1], group):
         block = slice(start, start + group)
@@ -133,8 +135,9 @@ def output_error(w: np.ndarray, likeness: np.ndarray, hessian: np.ndarray) -> fl
     return float(np.sum((change @ hessian) * change))
 
 
-def awq_scales(matrices: Sequence[np.ndarray], hessian: np.ndarray, size: np.ndarray, bits: int,
-               group_size: int) -> tuple[np.ndarray, float]:
+def awq_scales(
+    matrices: Sequence[np.ndarray], hessian: np.ndarray, size: np.ndarray, bits: int, group_size: int
+) -> tuple[np.ndarray, float]:
     """Return (a factor for each input, the exponent that was best): columns are stored larger by it, inputs smaller.
 
     A column that meets large inputs is made larger before rounding, so its error is relatively smaller. The factor is
@@ -149,8 +152,12 @@ def awq_scales(matrices: Sequence[np.ndarray], hessian: np.ndarray, size: np.nda
     for alpha in np.linspace(0, 1, 21):
         factor = np.maximum(size, 1e-4) ** alpha
         factor = (factor / np.sqrt(factor.max() * factor.min())).astype(np.float32)
-        error = sum(output_error(w, round_to_nearest(w * factor, bits, group_size, symmetric=False).dequantize()
-                                 / factor, hessian) for w in matrices)
+        error = sum(
+            output_error(
+                w, round_to_nearest(w * factor, bits, group_size, symmetric=False).dequantize() / factor, hessian
+            )
+            for w in matrices
+        )
         if error < found:
             best, found = (factor, float(alpha)), error
     return best
@@ -159,7 +166,7 @@ def awq_scales(matrices: Sequence[np.ndarray], hessian: np.ndarray, size: np.nda
 def to_e4m3(x: np.ndarray) -> np.ndarray:
     """Return the nearest 8-bit floats (E4M3): 8 steps between two powers of two, up to 448, where it saturates."""
     x = np.clip(x, -E4M3_LARGEST, E4M3_LARGEST)
-    exponent = np.frexp(np.maximum(np.abs(x), 2.0**-6))[1] - 1   # below 2**-6 steps no longer shrink
+    exponent = np.frexp(np.maximum(np.abs(x), 2.0**-6))[1] - 1  # below 2**-6 steps no longer shrink
     step = np.ldexp(np.float32(1), exponent - 3)
     return (np.round(x / step) * step).astype(np.float32)
 

@@ -19,8 +19,15 @@ from workshop.teaching_model import FOLDER
 
 Through = Callable[[str, np.ndarray], np.ndarray]
 """Takes a name and an array, and returns what the model goes on with: the array itself, or its quantised likeness."""
-LINEAR = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj", "mlp.gate_proj",
-          "mlp.up_proj", "mlp.down_proj")
+LINEAR = (
+    "self_attn.q_proj",
+    "self_attn.k_proj",
+    "self_attn.v_proj",
+    "self_attn.o_proj",
+    "mlp.gate_proj",
+    "mlp.up_proj",
+    "mlp.down_proj",
+)
 
 
 def read_safetensors(path: Path) -> dict[str, np.ndarray]:
@@ -97,7 +104,7 @@ class Llama:
             cache: an empty list at first; it keeps K and V of each layer, and a later call goes on behind them.
         Returns: float32 of shape [sequences, length, vocab_size].
         """
-        return self.hidden(ids, cache) @ self.weights["model.embed_tokens.weight"].T     # the head is tied
+        return self.hidden(ids, cache) @ self.weights["model.embed_tokens.weight"].T  # the head is tied
 
     def hidden(self, ids: np.ndarray, cache: list | None = None) -> np.ndarray:
         """Return what the head reads: float32 of shape [sequences, length, hidden_size]. Arguments as of logits."""
@@ -125,7 +132,7 @@ class Llama:
             if before:
                 k, v = np.concatenate([cache[i][0], k], 1), np.concatenate([cache[i][1], v], 1)
             cache[i] = (k, v)
-        q = q.reshape(*h.shape[:2], groups, heads // groups, size)      # query heads that share a KV head
+        q = q.reshape(*h.shape[:2], groups, heads // groups, size)  # query heads that share a KV head
         k, v = k.transpose(0, 2, 3, 1)[:, :, None], v.transpose(0, 2, 1, 3)[:, :, None]
         scores = q.transpose(0, 2, 3, 1, 4) @ k / np.float32(np.sqrt(size))
         scores += np.where(np.arange(k.shape[-1]) > at[:, None], np.float32(-1e30), np.float32(0))

@@ -1,7 +1,7 @@
 """Quantise the whole teaching model, one scheme of this list at a time, and say what it stores.
 
-    result = schemes.quantize(reference.load(), "int4-awq", schemes.calibrate(reference.load()))
-    reference.perplexity(result.model, schemes.text("glosses"))
+result = schemes.quantize(reference.load(), "int4-awq", schemes.calibrate(reference.load()))
+reference.perplexity(result.model, schemes.text("glosses"))
 """
 
 from __future__ import annotations
@@ -19,9 +19,12 @@ from workshop.teaching_model.reference import LINEAR, Llama, to_bfloat16
 
 TEXT = Path(str(files("workshop"))) / "data" / "quantisation" / "text.npz"
 """Token ids: glosses and prose (held out), known (learned by heart), calibration, and the listed prompts."""
-SAME_INPUT = {"self_attn.k_proj": "self_attn.q_proj", "self_attn.v_proj": "self_attn.q_proj",
-              "mlp.up_proj": "mlp.gate_proj"}
-GROUP = 64               # 128, the usual one, divides 1152 inputs but not 448
+SAME_INPUT = {
+    "self_attn.k_proj": "self_attn.q_proj",
+    "self_attn.v_proj": "self_attn.q_proj",
+    "mlp.up_proj": "mlp.gate_proj",
+}
+GROUP = 64  # 128, the usual one, divides 1152 inputs but not 448
 
 
 @dataclass(frozen=True)
@@ -31,8 +34,8 @@ class Scheme:
     method: str = "none"
     bits: int = 16
     group_size: int = -1
-    activations: str = ""        # "", fp8, int8: rounded before every Linear, one scale a token
-    kv_cache: str = ""           # "", fp8: E4M3 with scale 1, as vLLM keeps it without calibration
+    activations: str = ""  # "", fp8, int8: rounded before every Linear, one scale a token
+    kv_cache: str = ""  # "", fp8: E4M3 with scale 1, as vLLM keeps it without calibration
     words: str = ""
     symmetric: bool = True
 
@@ -107,12 +110,14 @@ def calibrate(model: Llama, ids: np.ndarray | None = None, batch: int = 4) -> di
     for part in (ids[i : i + batch] for i in range(0, len(ids), batch)):
         watched.hidden(part)
     found = {name: Inputs(hessian / ids.size, size / ids.size) for name, (hessian, size) in sums.items()}
-    return {name: found[name.replace(_part(name), SAME_INPUT.get(_part(name), _part(name)))]
-            for name in model.linear_names()}
+    return {
+        name: found[name.replace(_part(name), SAME_INPUT.get(_part(name), _part(name)))]
+        for name in model.linear_names()
+    }
 
 
 def _part(name: str) -> str:
-    """"model.layers.0.mlp.up_proj" is the part "mlp.up_proj"."""
+    """ "model.layers.0.mlp.up_proj" is the part "mlp.up_proj"."""
     return name.split(".", 3)[3]
 
 
@@ -124,8 +129,10 @@ def quantize(model: Llama, scheme: str | Scheme, inputs: dict[str, Inputs] | Non
     """
     s = named(scheme)
     if s.method in ("gptq", "awq") and inputs is None:
-        raise BadInput(f"{s.method} chooses its errors by the inputs, and there is no calibration.",
-                       "Give inputs=calibrate(model).")
+        raise BadInput(
+            f"{s.method} chooses its errors by the inputs, and there is no calibration.",
+            "Give inputs=calibrate(model).",
+        )
     weights, parts = dict(model.weights), {}
     if s.method == "awq":
         fold_awq(weights, model, inputs, s)
@@ -167,12 +174,15 @@ def fold_awq(weights: dict[str, np.ndarray], model: Llama, inputs: dict[str, Inp
     """
     for i in range(model.config["num_hidden_layers"]):
         at = f"model.layers.{i}"
-        for makers, readers in ((["mlp.up_proj"], ["mlp.down_proj"]),
-                                (["input_layernorm"], LINEAR[:3]),
-                                (["post_attention_layernorm"], ["mlp.gate_proj", "mlp.up_proj"])):
+        for makers, readers in (
+            (["mlp.up_proj"], ["mlp.down_proj"]),
+            (["input_layernorm"], LINEAR[:3]),
+            (["post_attention_layernorm"], ["mlp.gate_proj", "mlp.up_proj"]),
+        ):
             known = inputs[f"{at}.{readers[0]}"]
-            factor, _ = q.awq_scales([weights[f"{at}.{r}.weight"] for r in readers], known.hessian, known.size,
-                                     s.bits, s.group_size)
+            factor, _ = q.awq_scales(
+                [weights[f"{at}.{r}.weight"] for r in readers], known.hessian, known.size, s.bits, s.group_size
+            )
             for reader in readers:
                 weights[f"{at}.{reader}.weight"] = weights[f"{at}.{reader}.weight"] * factor
             for maker in makers:

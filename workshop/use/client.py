@@ -1,8 +1,8 @@
 """A thin client over the official `openai` package that finds the server by its record, not by an address.
 
-    from workshop import connect
-    llm = connect()
-    llm.complete("San Francisco is a", max_tokens=20, temperature=0, top_k=5).choices[0].text
+from workshop import connect
+llm = connect()
+llm.complete("San Francisco is a", max_tokens=20, temperature=0, top_k=5).choices[0].text
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from workshop.use.stream import Stream
 from workshop.use.strict_json import Malformed
 
 CONNECT_TIMEOUT_S = 5.0
-CLOSED = ("RemoteProtocolError", "ReadError", "WriteError")     # by name: openai brings its own edition of httpx
-STALE_S = 1.0       # a connection that the server closed long ago fails at once
-BROKEN = (ValueError, TypeError, AttributeError, KeyError, RecursionError)      # what odd JSON does to `openai`
+CLOSED = ("RemoteProtocolError", "ReadError", "WriteError")  # by name: openai brings its own edition of httpx
+STALE_S = 1.0  # a connection that the server closed long ago fails at once
+BROKEN = (ValueError, TypeError, AttributeError, KeyError, RecursionError)  # what odd JSON does to `openai`
 START = "Start one: `workshop serve --background`, or run the panel of notebook 00_start."
 
 
@@ -52,8 +52,13 @@ class Client:
         safe = reach.options(self.proxy)
         self.http = httpx.Client(headers=self.headers, timeout=CONNECT_TIMEOUT_S, **safe)
         self.openai = openai.OpenAI(
-            base_url=self.url, api_key=record.api_key or "none", max_retries=0, default_headers=_who(),
-            timeout=httpx.Timeout(timeout_s, connect=CONNECT_TIMEOUT_S), http_client=openai.DefaultHttpxClient(**safe))
+            base_url=self.url,
+            api_key=record.api_key or "none",
+            max_retries=0,
+            default_headers=_who(),
+            timeout=httpx.Timeout(timeout_s, connect=CONNECT_TIMEOUT_S),
+            http_client=openai.DefaultHttpxClient(**safe),
+        )
 
     def __repr__(self) -> str:
         return f"Client(model={self.model!r}, url={self.url!r})"
@@ -88,15 +93,18 @@ class Client:
                 if served["id"] == self.model:
                     config = json.loads(path.read_text(encoding="utf-8"))
                     return int((config.get("text_config") or config)["vocab_size"])
-        raise BadInput("This server's vLLM does not know logprobs=-1 for the whole vocabulary.",
-                       "Say how many tokens the model has, or how many you want to see, such as 20.")
+        raise BadInput(
+            "This server's vLLM does not know logprobs=-1 for the whole vocabulary.",
+            "Say how many tokens the model has, or how many you want to see, such as 20.",
+        )
 
     def chat(self, messages: str | list[dict], **sampling):
         """Return the answer to a conversation (an `openai` ChatCompletion); a string is one user message."""
         if isinstance(messages, str):
             messages = [{"role": "user", "content": messages}]
-        return self._request(self.openai.chat.completions.with_raw_response.create, "ChatCompletionRequest", sampling,
-                             messages=messages)
+        return self._request(
+            self.openai.chat.completions.with_raw_response.create, "ChatCompletionRequest", sampling, messages=messages
+        )
 
     def _request(self, create, schema: str, sampling: dict, **content):
         known = _parameters(create)
@@ -139,11 +147,12 @@ class Client:
             accepted = self._schema(schema)
             if accepted and name not in accepted:
                 near = difflib.get_close_matches(name, [*accepted, *known], n=1)
-                raise BadInput(f"This server knows no sampling parameter {name!r}.",
-                               f"Did you mean {near[0]!r}?" if near else
-                               "The names are those of vLLM's SamplingParams.")
+                raise BadInput(
+                    f"This server knows no sampling parameter {name!r}.",
+                    f"Did you mean {near[0]!r}?" if near else "The names are those of vLLM's SamplingParams.",
+                )
 
-    @functools.lru_cache(maxsize=4)   # noqa: B019 (one client a notebook)
+    @functools.lru_cache(maxsize=4)  # noqa: B019 (one client a notebook)
     def _schema(self, name: str) -> frozenset[str]:
         """Return the request fields that the server itself publishes ('' if it publishes none)."""
         try:
@@ -192,8 +201,10 @@ class Client:
     def explain(self, error: openai.OpenAIError) -> WorkshopError:
         """Turn an error of the `openai` package into one sentence and a remedy."""
         if isinstance(error, openai.APITimeoutError):
-            return WorkshopError(f"{self.url} did not finish in time.",
-                                 "Ask for fewer tokens, or look at the server: `workshop servers`.")
+            return WorkshopError(
+                f"{self.url} did not finish in time.",
+                "Ask for fewer tokens, or look at the server: `workshop servers`.",
+            )
         if isinstance(error, openai.APIConnectionError):
             return self._gone()
         if isinstance(error, openai.AuthenticationError):
@@ -211,19 +222,25 @@ class Client:
 
     def odd(self, what: str, address: str = "") -> WorkshopError:
         """Return the error for an answer that is none."""
-        return WorkshopError(f"{address or self.url} answers with {what}.",
-                             "Is this the address of a vLLM server? It ends in /v1, and nothing stands in between.")
+        return WorkshopError(
+            f"{address or self.url} answers with {what}.",
+            "Is this the address of a vLLM server? It ends in /v1, and nothing stands in between.",
+        )
 
     def _key_refused(self) -> WorkshopError:
-        return WorkshopError(f"{self.url} does not accept this key.",
-                             "Set WORKSHOP_API_KEY to the server's key, or use its record: connect().")
+        return WorkshopError(
+            f"{self.url} does not accept this key.",
+            "Set WORKSHOP_API_KEY to the server's key, or use its record: connect().",
+        )
 
     def _gone(self, said: str = "") -> WorkshopError:
         """Say why the server is away, as far as its record knows."""
         current = records.read(self.record.name) if self.record.where == "local" else None
         if current is not None and current.state == "failed":
-            return WorkshopError(f"The server {current.name!r} has failed: {current.reason}.",
-                                 f"Its own words are in {current.log}. {START}")
+            return WorkshopError(
+                f"The server {current.name!r} has failed: {current.reason}.",
+                f"Its own words are in {current.log}. {START}",
+            )
         detail = f" ({said})" if said else ""
         return WorkshopError(f"The server at {self.url} does not answer{detail}.", START)
 
@@ -232,7 +249,7 @@ def _who() -> dict[str, str]:
     """Say who asks: a server for a class gives each learner a share (see launch.fairshare)."""
     try:
         return {"X-Workshop-Learner": quote(getpass.getuser(), safe="@")}
-    except (OSError, KeyError):     # a user id without a name, as in some containers
+    except (OSError, KeyError):  # a user id without a name, as in some containers
         return {}
 
 
@@ -257,7 +274,8 @@ def connect(name: str | None = None) -> Client:
     if record.model and record.model not in served:
         raise WorkshopError(
             f"{client.url} serves {', '.join(served) or 'nothing'}, not {record.model}: another server took that port.",
-            f"`workshop servers` shows what is known; `workshop stop {record.name}` forgets this one.")
+            f"`workshop servers` shows what is known; `workshop stop {record.name}` forgets this one.",
+        )
     if not served:
         raise WorkshopError(f"{client.url} serves no model.", "Give the address of a vLLM server, which ends in /v1.")
     if record.where != "given":
@@ -285,8 +303,14 @@ def given(url: str, said_by: str) -> ServerRecord:
     key = os.environ.get("WORKSHOP_API_KEY", "").strip()
     if not (key.isascii() and key.isprintable()):
         raise BadInput("WORKSHOP_API_KEY holds characters that no key has.", "Set it to the server's key alone.")
-    return ServerRecord(name=said_by, url=url if url.endswith("/v1") else f"{url}/v1", model="", api_key=key,
-                        where="given", state="ready")
+    return ServerRecord(
+        name=said_by,
+        url=url if url.endswith("/v1") else f"{url}/v1",
+        model="",
+        api_key=key,
+        where="given",
+        state="ready",
+    )
 
 
 def choose(name: str | None = None) -> ServerRecord:
@@ -307,8 +331,10 @@ def choose(name: str | None = None) -> ServerRecord:
 
 def _not_ready(record: ServerRecord) -> WorkshopError:
     if record.state == "starting":
-        return WorkshopError(f"The server {record.name!r} is still starting.",
-                             "Wait until `workshop servers` says ready, then connect() again.")
-    return WorkshopError(f"The server {record.name!r} has failed: {record.reason}.",
-                         f"{START} Its own words are in {record.log}.")
-
+        return WorkshopError(
+            f"The server {record.name!r} is still starting.",
+            "Wait until `workshop servers` says ready, then connect() again.",
+        )
+    return WorkshopError(
+        f"The server {record.name!r} has failed: {record.reason}.", f"{START} Its own words are in {record.log}."
+    )

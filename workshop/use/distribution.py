@@ -35,8 +35,14 @@ class Unseen:
         return self.high == 0.0
 
 
-def unseen(logprobs: Mapping[Token, float], settings: Settings, *, ceiling: float | None = None,
-           vocab_size: int | None = None, output_tokens: Iterable[Token] = ()) -> Unseen:
+def unseen(
+    logprobs: Mapping[Token, float],
+    settings: Settings,
+    *,
+    ceiling: float | None = None,
+    vocab_size: int | None = None,
+    output_tokens: Iterable[Token] = (),
+) -> Unseen:
     """Bound the probability that vLLM samples a token which the list does not have.
 
     Args:
@@ -53,17 +59,20 @@ def unseen(logprobs: Mapping[Token, float], settings: Settings, *, ceiling: floa
     output = Counter(output_tokens)
     penalised = settings.frequency_penalty or settings.presence_penalty
     if settings.repetition_penalty != 1 or (penalised and output.keys() - logprobs.keys()):
-        return Unseen(raw, 0.0, 1.0)   # tokens outside the list move too, and nobody knows from where
-    listed = [x - (settings.frequency_penalty * output[token] + settings.presence_penalty * (token in output))
-              for token, x in logprobs.items()]
+        return Unseen(raw, 0.0, 1.0)  # tokens outside the list move too, and nobody knows from where
+    listed = [
+        x - (settings.frequency_penalty * output[token] + settings.presence_penalty * (token in output))
+        for token, x in logprobs.items()
+    ]
     top = min(logprobs.values()) if ceiling is None else ceiling
     best = max(listed)
     if settings.greedy:
         return Unseen(raw, 0.0, 0.0 if best >= top else 1.0)
     power = 1.0 / max(settings.temperature, LOWEST_TEMPERATURE)
     if math.exp(min(0.0, top - best) * power) < settings.min_p or (
-            0 < settings.top_k <= len(listed) and sorted(listed, reverse=True)[settings.top_k - 1] > top):
-        return Unseen(raw, 0.0, 0.0)   # min_p or top_k takes away all that is not listed
+        0 < settings.top_k <= len(listed) and sorted(listed, reverse=True)[settings.top_k - 1] > top
+    ):
+        return Unseen(raw, 0.0, 0.0)  # min_p or top_k takes away all that is not listed
     count = math.inf if vocab_size is None else vocab_size - len(logprobs)
     low, high = _weight_outside(raw, top, best, power, count)
     weights = [math.exp((x - best) * power) for x in listed]

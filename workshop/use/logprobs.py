@@ -23,7 +23,7 @@ from workshop.errors import BadInput
 from workshop.use.sampling import MINUS_INFINITY_SENT, Token, pipeline
 from workshop.use.sampling_settings import Settings
 
-TOKEN_ID = "token_id:"   # what `return_tokens_as_token_ids` puts in place of the text
+TOKEN_ID = "token_id:"  # what `return_tokens_as_token_ids` puts in place of the text
 NOT_ASKED = "This response has no logprobs."
 HOW_TO_ASK = "Ask for them: logprobs=5 (chat: logprobs=True, top_logprobs=5), prompt_logprobs=5 for the prompt."
 
@@ -96,17 +96,21 @@ def rows(response: object, *, choice: int = 0, k: int | None = None) -> list[Row
     except BadInput:
         raise
     except (TypeError, AttributeError, LookupError, ValueError) as error:
-        raise BadInput(f"The logprobs of this response cannot be read ({type(error).__name__}: {error}).",
-                       "Is it the whole answer of a vLLM server?") from None
+        raise BadInput(
+            f"The logprobs of this response cannot be read ({type(error).__name__}: {error}).",
+            "Is it the whole answer of a vLLM server?",
+        ) from None
 
 
 def _rows(data: Mapping, choice: int, k: int | None) -> list[Row]:
     choices = data.get("choices") or []
     if not 0 <= choice < len(choices):
-        raise BadInput(f"The response has {len(choices)} choices, and none with the number {choice}.",
-                       "Choices are counted from 0; n=… asks for more.")
+        raise BadInput(
+            f"The response has {len(choices)} choices, and none with the number {choice}.",
+            "Choices are counted from 0; n=… asks for more.",
+        )
     one = choices[choice]
-    prompt = data.get("prompt_logprobs") or one.get("prompt_logprobs")   # chat: beside the choices
+    prompt = data.get("prompt_logprobs") or one.get("prompt_logprobs")  # chat: beside the choices
     ids = one.get("prompt_token_ids") or data.get("prompt_token_ids")
     found = _prompt_rows(prompt, ids) if prompt else []
     logprobs = one.get("logprobs")
@@ -127,8 +131,9 @@ def next_token_logprobs(response: object, *, choice: int = 0, position: int = 0)
     """
     found = [row for row in rows(response, choice=choice) if row.part == "completion"]
     if not 0 <= position < len(found):
-        raise BadInput(f"There are logprobs of {len(found)} generated tokens, and none with the number {position}.",
-                       HOW_TO_ASK)
+        raise BadInput(
+            f"There are logprobs of {len(found)} generated tokens, and none with the number {position}.", HOW_TO_ASK
+        )
     return {one.token if one.token_id is None else one.token_id: one.logprob for one in found[position].alternatives}
 
 
@@ -162,8 +167,10 @@ def processed(row: Row, settings: Settings, *, output_tokens: Iterable[str] = ()
     ranked = [one.logprob for one in row.alternatives if one.rank is not None]
     result = pipeline(logprobs, settings, output_tokens=output_tokens, ceiling=min(ranked, default=None))
     visible = 1.0 - result.steps[-1].outside
-    return {token: math.log(result.probabilities[token] * visible) if token in result.probabilities else -math.inf
-            for token in logprobs}
+    return {
+        token: math.log(result.probabilities[token] * visible) if token in result.probabilities else -math.inf
+        for token in logprobs
+    }
 
 
 def tidy(tokens: Iterable[Row]) -> list[dict]:
@@ -174,11 +181,19 @@ def tidy(tokens: Iterable[Row]) -> list[dict]:
         for one in row.alternatives or (own,):
             chosen = one.token == row.token and one.token_id == row.token_id
             known = one.logprob is not None
-            table.append({
-                "part": row.part, "position": row.position, "token": one.token, "token_id": one.token_id,
-                "logprob": one.logprob, "probability": math.exp(one.logprob) if known else None,
-                "surprise_bits": -one.logprob / math.log(2) + 0.0 if known else None, "rank": one.rank,
-                "chosen": chosen})
+            table.append(
+                {
+                    "part": row.part,
+                    "position": row.position,
+                    "token": one.token,
+                    "token_id": one.token_id,
+                    "logprob": one.logprob,
+                    "probability": math.exp(one.logprob) if known else None,
+                    "surprise_bits": -one.logprob / math.log(2) + 0.0 if known else None,
+                    "rank": one.rank,
+                    "chosen": chosen,
+                }
+            )
     return table
 
 
@@ -186,12 +201,14 @@ def _prompt_rows(positions: Sequence[Mapping | None], ids: Sequence[int] | None)
     """`{"24661": {"logprob": …, "rank": 284, "decoded_token": "San"}, …}` a position; the prompt's own token first."""
     found = []
     for number, position in enumerate(positions):
-        if not position:   # nothing stood before the first token
+        if not position:  # nothing stood before the first token
             token_id = ids[number] if ids else None
             found.append(Row("prompt", number, "", None, token_id))
             continue
-        listed = [Alternative(entry.get("decoded_token") or "", _finite(entry["logprob"]), int(key), entry.get("rank"))
-                  for key, entry in position.items()]
+        listed = [
+            Alternative(entry.get("decoded_token") or "", _finite(entry["logprob"]), int(key), entry.get("rank"))
+            for key, entry in position.items()
+        ]
         own = next((one for one in listed if ids and one.token_id == ids[number]), listed[0])
         found.append(Row("prompt", number, own.token, own.logprob, own.token_id, own.rank, _ranked(listed)))
     return found
@@ -201,14 +218,23 @@ def _completion_rows(logprobs: Mapping, ids: Sequence[int] | None, k: int | None
     """`{"tokens": […], "token_logprobs": […], "top_logprobs": [{text: logprob}, …]}`; k alternatives and the chosen."""
     tops = logprobs.get("top_logprobs") or [None] * len(logprobs["tokens"])
     # Of two tokens with the same text, which share a key, the chosen one counts.
-    listed = [{**(top or {}), text: logprob} for text, logprob, top in
-              zip(logprobs["tokens"], logprobs["token_logprobs"], tops, strict=True)]
-    if k is None:   # k entries where the chosen token is among the top k, k + 1 where it is not
-        k = max((len(top) for top, text in zip(listed, logprobs["tokens"], strict=True)
-                 if len(top) > 1 and None not in top.values() and min(top, key=top.__getitem__) != text),
-                default=min(map(len, listed), default=1) - 1)
-    return [_generated(number, text, logprobs["token_logprobs"][number], list(listed[number].items()), ids, k)
-            for number, text in enumerate(logprobs["tokens"])]
+    listed = [
+        {**(top or {}), text: logprob}
+        for text, logprob, top in zip(logprobs["tokens"], logprobs["token_logprobs"], tops, strict=True)
+    ]
+    if k is None:  # k entries where the chosen token is among the top k, k + 1 where it is not
+        k = max(
+            (
+                len(top)
+                for top, text in zip(listed, logprobs["tokens"], strict=True)
+                if len(top) > 1 and None not in top.values() and min(top, key=top.__getitem__) != text
+            ),
+            default=min(map(len, listed), default=1) - 1,
+        )
+    return [
+        _generated(number, text, logprobs["token_logprobs"][number], list(listed[number].items()), ids, k)
+        for number, text in enumerate(logprobs["tokens"])
+    ]
 
 
 def _chat_rows(content: Sequence[Mapping], ids: Sequence[int] | None) -> list[Row]:
@@ -223,18 +249,25 @@ def _chat_rows(content: Sequence[Mapping], ids: Sequence[int] | None) -> list[Ro
     return found
 
 
-def _generated(number: int, text: str, logprob: float | None, listed: list[tuple[str, float]],
-               ids: Sequence[int] | None, k: int) -> Row:
+def _generated(
+    number: int, text: str, logprob: float | None, listed: list[tuple[str, float]], ids: Sequence[int] | None, k: int
+) -> Row:
     """One generated token; ranks are counted, save that of a token from further down than the top k go."""
     token_id = ids[number] if ids else _id_of(text)
-    if logprob is None:   # an echoed prompt's first token
+    if logprob is None:  # an echoed prompt's first token
         return Row("completion", number, text, None, token_id)
-    above: dict[float, int] = {}   # how many are more probable; the list may be a whole vocabulary
+    above: dict[float, int] = {}  # how many are more probable; the list may be a whole vocabulary
     for index, (_, value) in enumerate(sorted(listed, key=lambda one: -one[1])):
         above.setdefault(value, index)
     alternatives = _ranked(
-        Alternative(token, _finite(value), token_id if (token, value) == (text, logprob) else _id_of(token),
-                    above[value] + 1 if above[value] < k else None) for token, value in listed)
+        Alternative(
+            token,
+            _finite(value),
+            token_id if (token, value) == (text, logprob) else _id_of(token),
+            above[value] + 1 if above[value] < k else None,
+        )
+        for token, value in listed
+    )
     rank = above[logprob] + 1
     return Row("completion", number, text, _finite(logprob), token_id, rank if rank <= k else None, alternatives)
 

@@ -22,9 +22,9 @@ from dataclasses import dataclass
 from workshop.errors import BadInput
 from workshop.use.sampling_settings import LOWEST_TEMPERATURE, Settings
 
-Token = Hashable   # a token's id or its text, as the caller likes
-MINUS_INFINITY_SENT = -9999.0   # JSON has no infinity: vLLM's server sends this for a probability of zero
-WHOLE = 1e-4   # probabilities that sum to 1 within this are the whole vocabulary (float32 rounding)
+Token = Hashable  # a token's id or its text, as the caller likes
+MINUS_INFINITY_SENT = -9999.0  # JSON has no infinity: vLLM's server sends this for a probability of zero
+WHOLE = 1e-4  # probabilities that sum to 1 within this are the whole vocabulary (float32 rounding)
 
 
 @dataclass(frozen=True)
@@ -69,11 +69,22 @@ class Pipeline:
 
 
 def next_token_probabilities(
-        logprobs: Mapping[Token, float] | None = None, *, temperature: float = 1.0, top_k: int = 0,
-        top_p: float = 1.0, min_p: float = 0.0, frequency_penalty: float = 0.0, presence_penalty: float = 0.0,
-        repetition_penalty: float = 1.0, min_tokens: int = 0, output_tokens: Iterable[Token] = (),
-        prompt_tokens: Iterable[Token] = (), stop_tokens: Collection[Token] = (),
-        logits: Mapping[Token, float] | None = None, exact_top_k: bool = False) -> dict[Token, float]:
+    logprobs: Mapping[Token, float] | None = None,
+    *,
+    temperature: float = 1.0,
+    top_k: int = 0,
+    top_p: float = 1.0,
+    min_p: float = 0.0,
+    frequency_penalty: float = 0.0,
+    presence_penalty: float = 0.0,
+    repetition_penalty: float = 1.0,
+    min_tokens: int = 0,
+    output_tokens: Iterable[Token] = (),
+    prompt_tokens: Iterable[Token] = (),
+    stop_tokens: Collection[Token] = (),
+    logits: Mapping[Token, float] | None = None,
+    exact_top_k: bool = False,
+) -> dict[Token, float]:
     """Return the distribution that vLLM samples the next token from.
 
     Of a truncated list (the top 20, say) it is the distribution among the tokens listed;
@@ -95,17 +106,39 @@ def next_token_probabilities(
     Raises:
         BadInput (a ValueError): a value that vLLM refuses; no tokens; repetition_penalty without logits.
     """
-    settings = Settings(temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, min_tokens=min_tokens,
-                        frequency_penalty=frequency_penalty, presence_penalty=presence_penalty,
-                        repetition_penalty=repetition_penalty)
-    return pipeline(logprobs, settings, output_tokens=output_tokens, prompt_tokens=prompt_tokens,
-                    stop_tokens=stop_tokens, logits=logits, exact_top_k=exact_top_k).probabilities
+    settings = Settings(
+        temperature=temperature,
+        top_k=top_k,
+        top_p=top_p,
+        min_p=min_p,
+        min_tokens=min_tokens,
+        frequency_penalty=frequency_penalty,
+        presence_penalty=presence_penalty,
+        repetition_penalty=repetition_penalty,
+    )
+    return pipeline(
+        logprobs,
+        settings,
+        output_tokens=output_tokens,
+        prompt_tokens=prompt_tokens,
+        stop_tokens=stop_tokens,
+        logits=logits,
+        exact_top_k=exact_top_k,
+    ).probabilities
 
 
-def pipeline(logprobs: Mapping[Token, float] | None, settings: Settings, *, output_tokens: Iterable[Token] = (),
-             prompt_tokens: Iterable[Token] = (), stop_tokens: Collection[Token] = (),
-             logits: Mapping[Token, float] | None = None, model: Step | None = None,
-             ceiling: float | None = None, exact_top_k: bool = False) -> Pipeline:
+def pipeline(
+    logprobs: Mapping[Token, float] | None,
+    settings: Settings,
+    *,
+    output_tokens: Iterable[Token] = (),
+    prompt_tokens: Iterable[Token] = (),
+    stop_tokens: Collection[Token] = (),
+    logits: Mapping[Token, float] | None = None,
+    model: Step | None = None,
+    ceiling: float | None = None,
+    exact_top_k: bool = False,
+) -> Pipeline:
     """Return the distribution after every step; arguments as for `next_token_probabilities`, and
 
     Args:
@@ -123,12 +156,22 @@ def pipeline(logprobs: Mapping[Token, float] | None, settings: Settings, *, outp
         removed = _forbid(scores, stop_tokens)
         steps.append(Step("min_tokens", _softmax(scores), removed, hidden.share(scores)))
     for name, active, change in (
-            ("repetition_penalty", settings.repetition_penalty != 1,
-             lambda: _repetition(scores, {*prompt_tokens, *output}, settings.repetition_penalty)),
-            ("frequency_penalty", settings.frequency_penalty != 0,
-             lambda: _subtract(scores, {t: settings.frequency_penalty * n for t, n in Counter(output).items()})),
-            ("presence_penalty", settings.presence_penalty != 0,
-             lambda: _subtract(scores, dict.fromkeys(output, settings.presence_penalty)))):
+        (
+            "repetition_penalty",
+            settings.repetition_penalty != 1,
+            lambda: _repetition(scores, {*prompt_tokens, *output}, settings.repetition_penalty),
+        ),
+        (
+            "frequency_penalty",
+            settings.frequency_penalty != 0,
+            lambda: _subtract(scores, {t: settings.frequency_penalty * n for t, n in Counter(output).items()}),
+        ),
+        (
+            "presence_penalty",
+            settings.presence_penalty != 0,
+            lambda: _subtract(scores, dict.fromkeys(output, settings.presence_penalty)),
+        ),
+    ):
         if active:
             change()
             steps.append(Step(name, _softmax(scores), 0, hidden.share(scores)))
@@ -137,16 +180,17 @@ def pipeline(logprobs: Mapping[Token, float] | None, settings: Settings, *, outp
 
 def model_step(logprobs: Mapping[Token, float], *, truncated: bool = True) -> Step:
     """Return the model's own distribution; `truncated`: what the logprobs leave of 1 lies outside the list."""
-    truncated = truncated and max(logprobs.values()) <= 0   # scores above 0 are no logprobs: no mass to compare
+    truncated = truncated and max(logprobs.values()) <= 0  # scores above 0 are no logprobs: no mass to compare
     mass = math.fsum(map(math.exp, logprobs.values())) if truncated else 1.0
     return Step("model", _softmax(logprobs), 0, 1.0 - mass if mass < 1.0 - WHOLE else 0.0)
 
 
-def _choose(scores: dict[Token, float], settings: Settings, steps: list[Step], hidden: _Hidden,
-            exact_top_k: bool) -> Pipeline:
+def _choose(
+    scores: dict[Token, float], settings: Settings, steps: list[Step], hidden: _Hidden, exact_top_k: bool
+) -> Pipeline:
     """Temperature and what is cut off after it: min_p, top_k, top_p. The scores are final here."""
-    if settings.greedy:   # min_p, top_k and top_p have nothing left to do
-        best = max(scores, key=scores.__getitem__)   # the first of equals, as argmax takes it
+    if settings.greedy:  # min_p, top_k and top_p have nothing left to do
+        best = max(scores, key=scores.__getitem__)  # the first of equals, as argmax takes it
         return Pipeline((*steps, Step("temperature", {best: 1.0}, len(steps[-1].probabilities) - 1)))
     temperature = max(settings.temperature, LOWEST_TEMPERATURE)
     if temperature != 1:
@@ -192,7 +236,7 @@ def _top_k(kept: dict[Token, float], k: int, exact: bool) -> dict[Token, float]:
 
 def _top_p(kept: dict[Token, float], enough: float) -> tuple[dict[Token, float], tuple[Token, ...]]:
     """Keep the smallest set whose mass is `enough`, always at least one token; and say who tied at its border."""
-    mass, threshold, room = 0.0, math.inf, 0   # room: how many tokens of exactly the threshold's probability fit
+    mass, threshold, room = 0.0, math.inf, 0  # room: how many tokens of exactly the threshold's probability fit
     for p in sorted(kept.values(), reverse=True):
         if mass >= enough and room:
             break
@@ -228,19 +272,23 @@ class _Hidden:
 def _scores(logprobs: Mapping | None, logits: Mapping | None, settings: Settings) -> dict[Token, float]:
     """Return a copy of the scores to work on, with what the server sends for minus infinity put right."""
     if settings.repetition_penalty != 1 and logits is None:
-        raise BadInput("repetition_penalty divides logits, and logprobs no longer are logits.",
-                       "Pass logits=…, or leave it at 1; frequency_penalty needs no logits.")
+        raise BadInput(
+            "repetition_penalty divides logits, and logprobs no longer are logits.",
+            "Pass logits=…, or leave it at 1; frequency_penalty needs no logits.",
+        )
     source = logprobs if logits is None else logits
     if not source:
         raise BadInput("There are no tokens to choose from.", "Pass a mapping of tokens to logprobs.")
     scores = dict(source)
     try:
-        wrong = [token for token, score in scores.items() if not score < math.inf]   # NaN is not below either
+        wrong = [token for token, score in scores.items() if not score < math.inf]  # NaN is not below either
     except TypeError:
         wrong = [token for token, score in scores.items() if not isinstance(score, int | float)]
     if wrong:
-        raise BadInput(f"The score of {wrong[0]!r} is {scores[wrong[0]]!r}, which no logprob is.",
-                       "Logprobs are 0 or negative, logits any finite number; minus infinity means never.")
+        raise BadInput(
+            f"The score of {wrong[0]!r} is {scores[wrong[0]]!r}, which no logprob is.",
+            "Logprobs are 0 or negative, logits any finite number; minus infinity means never.",
+        )
     if min(scores.values()) <= MINUS_INFINITY_SENT:
         scores = {token: -math.inf if x <= MINUS_INFINITY_SENT else x for token, x in scores.items()}
     return scores

@@ -10,16 +10,17 @@ from dataclasses import asdict, dataclass, replace
 
 from workshop.errors import BadInput
 
-LOWEST_TEMPERATURE = 0.01   # vLLM raises anything between 0 and this to this, against overflow
+LOWEST_TEMPERATURE = 0.01  # vLLM raises anything between 0 and this to this, against overflow
 HIGHEST_TEMPERATURE = 2.0
 
-_RANGES = (   # parameter, lowest, highest, the lowest itself is refused, in words
+_RANGES = (  # parameter, lowest, highest, the lowest itself is refused, in words
     ("temperature", 0.0, HIGHEST_TEMPERATURE, False, "0 (greedy) to 2; most people use 0.2 to 1"),
     ("min_p", 0.0, 1.0, False, "0 (off) to 1; most people use 0.02 to 0.1"),
     ("frequency_penalty", -2.0, 2.0, False, "-2 to 2; 0 is off"),
     ("presence_penalty", -2.0, 2.0, False, "-2 to 2; 0 is off"),
     ("top_p", 0.0, 1.0, True, "more than 0 and at most 1 (off); most people use 0.9 to 0.95"),
-    ("repetition_penalty", 0.0, math.inf, True, "more than 0; 1 is off; most people use 1.05 to 1.2"))
+    ("repetition_penalty", 0.0, math.inf, True, "more than 0; 1 is off; most people use 1.05 to 1.2"),
+)
 
 
 @dataclass(frozen=True)
@@ -59,8 +60,11 @@ class Settings:
 
         The temperature is always said, because a model's generation_config.json may have another default.
         """
-        return {name: value for name, value in asdict(self).items()
-                if name == "temperature" or value != getattr(DEFAULTS, name)}
+        return {
+            name: value
+            for name, value in asdict(self).items()
+            if name == "temperature" or value != getattr(DEFAULTS, name)
+        }
 
 
 def _within(name: str, value: object, low: float, high: float, open_below: bool, says: str) -> None:
@@ -72,7 +76,7 @@ def _within(name: str, value: object, low: float, high: float, open_below: bool,
         nearest = f"the nearest is {high:g}"
     elif not open_below:
         nearest = f"the nearest is {low:g}"
-    else:   # there is no smallest number above 0: name what may have been meant
+    else:  # there is no smallest number above 0: name what may have been meant
         nearest = "top_k=1 keeps only the most probable token" if name == "top_p" else "1 switches it off"
     raise BadInput(f"{name} is {value!r}, which vLLM refuses.", f"It takes {says}; {nearest}.")
 

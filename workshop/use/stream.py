@@ -31,7 +31,7 @@ class Stream:
                 yield piece
         except openai.OpenAIError as error:
             raise self._client.explain(error) from None
-        except Exception as error:      # odd JSON, or a connection that broke: of whichever httpx openai brings
+        except Exception as error:  # odd JSON, or a connection that broke: of whichever httpx openai brings
             raise self._client.odd(f"a stream that breaks off ({type(error).__name__})") from None
         if not ended or begun - ended:
             raise self._client.odd("a stream that breaks off")

@@ -15,9 +15,9 @@ from pathlib import Path
 
 from workshop.errors import BadInput
 
-DEEPEST = 100           # lists and objects in each other; Python's own writer gives up at some 900
+DEEPEST = 100  # lists and objects in each other; Python's own writer gives up at some 900
 CHUNK_BYTES = 1 << 20
-LONGEST_TOKEN = 12      # two escapes, a number's end, or -Infinity: what a chunk's end may have cut
+LONGEST_TOKEN = 12  # two escapes, a number's end, or -Infinity: what a chunk's end may have cut
 ARRAY = 'Give a JSON array: ["first prompt", "second prompt"].'
 _SPACE = re.compile(r"[ \t\r\n]*")
 
@@ -45,8 +45,8 @@ def _refuse_constant(name: str):
 
 
 _ROWS = json.JSONDecoder(object_pairs_hook=_unique, parse_float=_finite, parse_constant=_refuse_constant)
-_ANSWERS = json.JSONDecoder(parse_constant=_refuse_constant)      # logprobs by the million: no function for each number
-DECODER_OF_ITEMS = json.JSONDecoder(parse_int=str)                # finds where an item ends; any number of digits
+_ANSWERS = json.JSONDecoder(parse_constant=_refuse_constant)  # logprobs by the million: no function for each number
+DECODER_OF_ITEMS = json.JSONDecoder(parse_int=str)  # finds where an item ends; any number of digits
 
 
 def decode(text: str, *, answer: bool = False) -> object:
@@ -72,8 +72,9 @@ def decode(text: str, *, answer: bool = False) -> object:
         try:
             json.dumps(value, ensure_ascii=False).encode()
         except UnicodeEncodeError as error:
-            raise Malformed(f"it holds half of a surrogate pair ({error.object[error.start]!r}), "
-                            "which is no character") from None
+            raise Malformed(
+                f"it holds half of a surrogate pair ({error.object[error.start]!r}), which is no character"
+            ) from None
     return value
 
 
@@ -94,8 +95,10 @@ def array_items(path: Path) -> Iterator[str]:
     with path.open("rb") as file:
         text, count = _Text(file, path), 0
         if (begins := text.next_character()) != "[":
-            raise BadInput(f"{path} begins with {begins!r}, not with '['.",
-                           f"{ARRAY} Where each line is JSON of its own, call the file .jsonl.")
+            raise BadInput(
+                f"{path} begins with {begins!r}, not with '['.",
+                f"{ARRAY} Where each line is JSON of its own, call the file .jsonl.",
+            )
         text.at += 1
         while (character := text.next_character()) != "]":
             if count and character != ",":
@@ -128,17 +131,19 @@ class _Text:
             text = self._decoder.decode(data, final=not data)
         except UnicodeDecodeError as error:
             byte = self._file.tell() - len(error.object) + error.start
-            raise BadInput(f"{self._path} is not UTF-8 (byte {byte + 1:,}: 0x{error.object[error.start]:02x}).",
-                           "Save it as UTF-8.") from None
+            raise BadInput(
+                f"{self._path} is not UTF-8 (byte {byte + 1:,}: 0x{error.object[error.start]:02x}).",
+                "Save it as UTF-8.",
+            ) from None
         self.line += self.buffer.count("\n", 0, self.at)
-        self.buffer, self.at, self.ended = self.buffer[self.at:] + text, 0, not data
+        self.buffer, self.at, self.ended = self.buffer[self.at :] + text, 0, not data
 
     def next_character(self) -> str:
         """Return the next one that is no white space, '' at the end; `at` is where it stands."""
         while True:
             self.at = _SPACE.match(self.buffer, self.at).end()
             if self.at < len(self.buffer) or self.ended:
-                return self.buffer[self.at:self.at + 1]
+                return self.buffer[self.at : self.at + 1]
             self.more()
 
     def item(self, number: int) -> str:
@@ -146,7 +151,7 @@ class _Text:
         while True:
             try:
                 _, end = DECODER_OF_ITEMS.raw_decode(self.buffer, self.at)
-                if self.ended or len(self.buffer) - end >= LONGEST_TOKEN:       # else a number may go on
+                if self.ended or len(self.buffer) - end >= LONGEST_TOKEN:  # else a number may go on
                     break
             except json.JSONDecodeError as error:
                 cut = error.msg.startswith("Unterminated string") or len(self.buffer) - error.pos < LONGEST_TOKEN

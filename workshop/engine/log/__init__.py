@@ -30,7 +30,7 @@ def read(path: str | Path) -> EngineLog:
     try:
         if not path.exists():
             raise BadInput(f"There is no log file {path}.", "Give the path of the file that vLLM's output went to.")
-        if not path.is_file():      # a pipe would wait for somebody to write
+        if not path.is_file():  # a pipe would wait for somebody to write
             kind = "a folder" if path.is_dir() else "a pipe or a device"
             raise BadInput(f"{path} is {kind}, not a log file.", "Give the file that vLLM's output went to.")
         with path.open(encoding="utf-8", errors="replace", newline="") as file:

@@ -32,7 +32,7 @@ def decimal(text: str) -> float:
     value = float(text)
     if not abs(value) <= LARGEST:
         raise ValueError(text)
-    return round(value, 9)      # and not 1e-320, by which nothing can be divided
+    return round(value, 9)  # and not 1e-320, by which nothing can be divided
 
 
 def whole(text: str) -> int:

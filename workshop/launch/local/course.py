@@ -22,7 +22,7 @@ import workshop
 from workshop.errors import BadInput, WorkshopError
 
 FOLDER = "my-notebooks"
-ORIGINALS = ".originals.json"   # which version of the course each copy was made from
+ORIGINALS = ".originals.json"  # which version of the course each copy was made from
 
 
 def course_folder(part: str = "notebooks") -> Path:
@@ -58,7 +58,7 @@ def copy_notebooks() -> tuple[Path, list[str]]:
             newest, _ = _look(source)
             if not os.path.lexists(copy):
                 _put(source, copy)
-            elif not copy.is_file():             # a link to a disk that is away, for example
+            elif not copy.is_file():  # a link to a disk that is away, for example
                 held.append(name)
                 continue
             elif originals.get(name) != newest:
@@ -105,13 +105,15 @@ def _writing_to(folder: Path) -> Iterator[dict[str, str]]:
         yield originals
         _replace(folder / ORIGINALS, json.dumps(originals, indent=1).encode())
     except OSError as error:
-        raise WorkshopError(f"Cannot write your copy of the notebooks to {folder} ({error.strerror}).",
-                            "Set WORKSHOP_NOTEBOOKS to a folder that you may write, with some space left.") from None
+        raise WorkshopError(
+            f"Cannot write your copy of the notebooks to {folder} ({error.strerror}).",
+            "Set WORKSHOP_NOTEBOOKS to a folder that you may write, with some space left.",
+        ) from None
 
 
 def _keep(copy: Path) -> Path:
     """Copy a learner's file to a new name beside it, and return that; a file that has the name is never touched."""
-    moment = f"{datetime.now():%Y-%m-%d_%H%M%S}"       # comes twice: in one second, and in one hour of autumn
+    moment = f"{datetime.now():%Y-%m-%d_%H%M%S}"  # comes twice: in one second, and in one hour of autumn
     for number in itertools.count(1):
         kept = copy.with_name(f"{copy.stem}.{moment}{f'-{number}' if number > 1 else ''}.ipynb")
         with contextlib.suppress(FileExistsError), kept.open("xb") as target:
@@ -136,7 +138,7 @@ def _replace(target: Path, data: bytes) -> None:
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(data)
-        os.chmod(temporary, 0o644)     # the course may be installed read-only
+        os.chmod(temporary, 0o644)  # the course may be installed read-only
         os.replace(temporary, target)
     except BaseException:
         os.unlink(temporary)
@@ -148,8 +150,9 @@ def _look(path: Path) -> tuple[str, bool]:
     data = path.read_bytes()
     with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError, RecursionError):
         cells = json.loads(data)["cells"]
-        written = [(cell["cell_type"], "".join(cell["source"]), *filter(None, [cell.get("attachments")]))
-                   for cell in cells]
+        written = [
+            (cell["cell_type"], "".join(cell["source"]), *filter(None, [cell.get("attachments")])) for cell in cells
+        ]
         digest = hashlib.sha256(json.dumps(written).encode()).hexdigest()
         return digest, any(cell.get("outputs") for cell in cells)
     return hashlib.sha256(data).hexdigest(), False

@@ -55,17 +55,20 @@ def install() -> list[str]:
     """Install the kernel and the widgets' extension for this user, no administrator needed; return what was done."""
     command = [sys.executable, "-m", "ipykernel", "install", "--user", "--name", NAME, "--display-name", TITLE]
     for variable in ("WORKSHOP_HOME", "WORKSHOP_SHARED"):
-        if os.environ.get(variable):      # an OnDemand session does not read the shell's settings
+        if os.environ.get(variable):  # an OnDemand session does not read the shell's settings
             command += ["--env", variable, os.environ[variable]]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
-        raise WorkshopError(f"The kernel could not be installed: {(done.stderr.strip().splitlines() or ['?'])[-1]}",
-                            f"Is there space, and may you write {user_data_folder()}?")
+        raise WorkshopError(
+            f"The kernel could not be installed: {(done.stderr.strip().splitlines() or ['?'])[-1]}",
+            f"Is there space, and may you write {user_data_folder()}?",
+        )
     said = [f"Kernel {TITLE!r} is in {user_data_folder() / 'kernels' / NAME}."]
     source = Path(sys.prefix) / "share" / "jupyter" / MANAGER
     if not (source / "package.json").exists():
-        raise WorkshopError(f"This environment has no widgets' extension in {source}.",
-                            "Install ipywidgets: make workshop")
+        raise WorkshopError(
+            f"This environment has no widgets' extension in {source}.", "Install ipywidgets: make workshop"
+        )
     target = user_widget_manager()
     try:
         shutil.copytree(source, target, dirs_exist_ok=True)

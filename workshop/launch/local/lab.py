@@ -24,7 +24,7 @@ from workshop.launch.records import ServerRecord
 from workshop.launch.vllm_main import installed
 
 FIRST = "00_start.ipynb"
-SETTINGS = Path(__file__).parent / "jupyter_settings"   # defaults: no question about news, all cells rendered
+SETTINGS = Path(__file__).parent / "jupyter_settings"  # defaults: no question about news, all cells rendered
 JUPYTER_WAIT_S = 120.0
 
 
@@ -42,10 +42,20 @@ def start_jupyter(folder: Path, port: int | None = None, host: str = "127.0.0.1"
         raise WorkshopError(f"Port {port} is taken.", "Give JupyterLab another --port, or none.")
     port = port or machine.free_port(host, 8888)
     token = secrets.token_hex(16)
-    command = [sys.executable, "-m", "jupyterlab", "--no-browser", f"--ServerApp.ip={host}",
-               f"--ServerApp.port={port}", "--ServerApp.port_retries=0", f"--ServerApp.root_dir={folder}",
-               f"--LabApp.default_url=/lab/tree/{FIRST}", f"--LabApp.app_settings_dir={SETTINGS}",
-               "--LabApp.news_url=None", "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate"]
+    command = [
+        sys.executable,
+        "-m",
+        "jupyterlab",
+        "--no-browser",
+        f"--ServerApp.ip={host}",
+        f"--ServerApp.port={port}",
+        "--ServerApp.port_retries=0",
+        f"--ServerApp.root_dir={folder}",
+        f"--LabApp.default_url=/lab/tree/{FIRST}",
+        f"--LabApp.app_settings_dir={SETTINGS}",
+        "--LabApp.news_url=None",
+        "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate",
+    ]
     if hasattr(os, "geteuid") and os.geteuid() == 0:
         command.append("--allow-root")
     private_folder("logs")
@@ -55,8 +65,14 @@ def start_jupyter(folder: Path, port: int | None = None, host: str = "127.0.0.1"
         raise cannot_write(_log(), error) from None
     with log:
         process = subprocess.Popen(
-            command, env={**os.environ, "JUPYTER_TOKEN": token}, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-            start_new_session=True, preexec_fn=supervise.end_with_parent if os.name == "posix" else None)
+            command,
+            env={**os.environ, "JUPYTER_TOKEN": token},
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+            preexec_fn=supervise.end_with_parent if os.name == "posix" else None,
+        )
     return Lab(process, f"http://{host}:{port}/lab/tree/{FIRST}?token={token}")
 
 
@@ -88,14 +104,23 @@ def find_or_start_server(report: supervise.Report) -> tuple[str, str | None]:
     if known:
         return f"Notebooks use the server {known[0].name!r} at {known[0].url}", None
     if not installed()[0]:
-        return ("No local server here (vLLM is not installed): set WORKSHOP_URL and WORKSHOP_API_KEY, or\n"
-                "WORKSHOP_SHARED, to use one elsewhere. Everything that needs no server works."), None
+        return (
+            "No local server here (vLLM is not installed): set WORKSHOP_URL and WORKSHOP_API_KEY, or\n"
+            "WORKSHOP_SHARED, to use one elsewhere. Everything that needs no server works."
+        ), None
     record = supervise.start(local.prepare(), report, with_parent=True)
     return f"The server {record.name!r} answers at {record.url}", record.name
 
 
-def run(*, port: int | None = None, host: str = "127.0.0.1", server: bool = True, browser: bool = True,
-        report: supervise.Report = lambda progress: None, say: Callable[[str], None] = print) -> None:
+def run(
+    *,
+    port: int | None = None,
+    host: str = "127.0.0.1",
+    server: bool = True,
+    browser: bool = True,
+    report: supervise.Report = lambda progress: None,
+    say: Callable[[str], None] = print,
+) -> None:
     """Run the lab until a signal ends it; then nothing that it started is left.
 
     Raises:
@@ -152,8 +177,10 @@ def _started_here(record: ServerRecord, lab: Lab | None) -> bool:
         return False
     with contextlib.suppress(psutil.Error, OSError):
         watcher = psutil.Process(record.pid).parent()
-        return watcher is not None and (watcher.ppid() == os.getpid() or (
-            lab is not None and lab.url.endswith(f"?token={watcher.environ().get('JUPYTER_TOKEN')}")))
+        return watcher is not None and (
+            watcher.ppid() == os.getpid()
+            or (lab is not None and lab.url.endswith(f"?token={watcher.environ().get('JUPYTER_TOKEN')}"))
+        )
     return False
 
 

@@ -20,11 +20,11 @@ from workshop.launch.home import home, private_folder, write_private
 
 VARIABLE = "WORKSHOP_SERVER_FOLDER"
 PREFIX = "workshop-"
-LONGEST = 107 - len("/01234567-89ab-cdef-0123-456789abcdef")   # bytes: a Unix socket's path (unix(7)), less its name
+LONGEST = 107 - len("/01234567-89ab-cdef-0123-456789abcdef")  # bytes: a Unix socket's path (unix(7)), less its name
 SHARED_MEMORY = Path("/dev/shm")
-MADE_BY_ENGINES = ("psm_", "sem.mp-", "vllm", "torch_", "nccl-")   # a model that lies in /dev/shm is mapped as well
+MADE_BY_ENGINES = ("psm_", "sem.mp-", "vllm", "torch_", "nccl-")  # a model that lies in /dev/shm is mapped as well
 NOTES = "shared-memory"
-LOOKS = 3                 # at a new file: it is mapped at once after it was made, or by others
+LOOKS = 3  # at a new file: it is mapped at once after it was made, or by others
 
 
 def make(name: str) -> Path:
@@ -45,15 +45,17 @@ def new_folder() -> Path:
         if len(os.fsencode(parent)) + len(f"/{PREFIX}12345678") > LONGEST:
             continue
         with contextlib.suppress(OSError):
-            return Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))     # 0700
-    raise WorkshopError(f"No folder for the server's sockets can be made in {_temporary()} or /tmp.",
-                        f"Set TMPDIR to a folder that you may write, with a path of at most {LONGEST - 20} bytes.")
+            return Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))  # 0700
+    raise WorkshopError(
+        f"No folder for the server's sockets can be made in {_temporary()} or /tmp.",
+        f"Set TMPDIR to a folder that you may write, with a path of at most {LONGEST - 20} bytes.",
+    )
 
 
 def _temporary() -> str:
     try:
         return tempfile.gettempdir()
-    except OSError:           # none can be written
+    except OSError:  # none can be written
         return "/tmp"
 
 
@@ -98,7 +100,7 @@ class Notes:
 
     def __init__(self, folder: Path):
         self._path = folder / NOTES
-        self._looked = Counter(dict.fromkeys(_files().values(), LOOKS))      # those are older than the server
+        self._looked = Counter(dict.fromkeys(_files().values(), LOOKS))  # those are older than the server
 
     def take(self, pids: Iterable[int]) -> None:
         """Look at files that are new, and write down those that one of the processes has mapped."""
@@ -116,7 +118,7 @@ class Notes:
 
 def _noted(folder: Path) -> set[tuple[str, tuple[int, int]]]:
     try:
-        lines = (folder / NOTES).read_text(encoding="utf-8").split("\n")[:-1]    # the last may be cut
+        lines = (folder / NOTES).read_text(encoding="utf-8").split("\n")[:-1]  # the last may be cut
         return {(path, (int(device), int(inode))) for device, inode, path in (line.split(maxsplit=2) for line in lines)}
     except (OSError, ValueError):
         return set()
@@ -146,7 +148,7 @@ def _mapped(pid: int) -> set[tuple[int, int] | str]:
                 if len(parts) == 6 and parts[5].startswith(f"{SHARED_MEMORY}/"):
                     major, minor = (int(part, 16) for part in parts[3].split(":"))
                     found |= {(os.makedev(major, minor), int(parts[4])), parts[5]}
-    except (OSError, ValueError):       # it ended, or is another user's
+    except (OSError, ValueError):  # it ended, or is another user's
         pass
     return found
 

@@ -13,9 +13,9 @@ from workshop.launch.lock import Lock
 from workshop.launch.records import ServerRecord
 
 POLL_S = 0.1
-STOP_GRACE_S = 20.0       # then what is left is killed
-START_TAKES_S = 10.0      # from the name's claim to the engine's process
-WATCHER_TAKES_S = 10.0    # to write down an end
+STOP_GRACE_S = 20.0  # then what is left is killed
+START_TAKES_S = 10.0  # from the name's claim to the engine's process
+WATCHER_TAKES_S = 10.0  # to write down an end
 
 
 def stop(name: str) -> str:
@@ -60,19 +60,23 @@ def _terminate(record: ServerRecord) -> None:
         raise WorkshopError(
             f"The record of {record.name} does not tell process {pid} from another that got its number: an older "
             "version of the workshop wrote it.",
-            f"If `ps -fp {pid}` shows vLLM, end it by hand (kill {pid}), then again: workshop stop {record.name}")
+            f"If `ps -fp {pid}` shows vLLM, end it by hand (kill {pid}), then again: workshop stop {record.name}",
+        )
     claims.ask_to_stop(record.name)
     try:
         processes.send(pid, start, signal.SIGTERM)
     except PermissionError:
-        raise WorkshopError(f"Process {pid} of {record.name} is another user's.",
-                            "Stop it as the user who started it.") from None
+        raise WorkshopError(
+            f"Process {pid} of {record.name} is another user's.", "Stop it as the user who started it."
+        ) from None
     processes.ended(pid, start, STOP_GRACE_S)
     gone = processes.end_session(pid, start, record.log)
-    processes.send(pid, start, signal.SIGKILL)             # one that leads no session, such as a tunnel's ssh
+    processes.send(pid, start, signal.SIGKILL)  # one that leads no session, such as a tunnel's ssh
     if not gone or not processes.ended(pid, start, processes.KILL_TAKES_S):
-        raise WorkshopError(f"{record.name} does not end: process {pid} or one of its own is there still.",
-                            "Try again, or ask the administrator: such a process waits for a disk or a driver.")
+        raise WorkshopError(
+            f"{record.name} does not end: process {pid} or one of its own is there still.",
+            "Try again, or ask the administrator: such a process waits for a disk or a driver.",
+        )
 
 
 def _clear(record: ServerRecord) -> None:
@@ -82,6 +86,7 @@ def _clear(record: ServerRecord) -> None:
     def passed_on() -> bool:
         now = records.stored(record.name)
         return now is not None and (now.api_key, now.started) != (record.api_key, record.started)
+
     # The watcher may be stopped (Ctrl-Z): then it keeps the name, and no other server can be meant.
     _wait(lambda: lock.take(tries=1) or passed_on(), WATCHER_TAKES_S)
     try:
@@ -104,8 +109,10 @@ def _cancel(record: ServerRecord) -> str:
     if not _wait(lambda: records.stored(record.name) is None, STOP_GRACE_S):
         job = slurm_queue.find(record.job_id or "")
         if job is not None and job.active:
-            raise WorkshopError(f"Job {record.job_id} of {record.name} was told to end, and is {job.state} still.",
-                                f"Look again in a minute: workshop slurm status {record.job_id}")
+            raise WorkshopError(
+                f"Job {record.job_id} of {record.name} was told to end, and is {job.state} still.",
+                f"Look again in a minute: workshop slurm status {record.job_id}",
+            )
         records.remove(record.name)
     return f"{record.name} is stopped: job {record.job_id} is cancelled."
 

@@ -47,8 +47,12 @@ class Stopped(BaseException):
     """A signal asked the watcher to end."""
 
 
-def run(launch: Launch, report: Report = lambda progress: None,
-        on_ready: Callable[[ServerRecord], None] = lambda record: None, claim: Claim | None = None) -> None:
+def run(
+    launch: Launch,
+    report: Report = lambda progress: None,
+    on_ready: Callable[[ServerRecord], None] = lambda record: None,
+    claim: Claim | None = None,
+) -> None:
     """Start the engine, report its progress, call `on_ready` when it answers, return when it was stopped.
 
     claim: of the server's name, if it is taken already.
@@ -67,7 +71,7 @@ def run(launch: Launch, report: Report = lambda progress: None,
             on_ready(claim.write(state="ready", vllm_version=installed()[1]))
             watch.until_end()
         except WorkshopError as error:
-            with contextlib.suppress(WorkshopError):          # the disk may be full: then the first error counts
+            with contextlib.suppress(WorkshopError):  # the disk may be full: then the first error counts
                 claim.write(state="failed", reason=error.message.rstrip("."))
             raise
         except BaseException as error:
@@ -85,18 +89,29 @@ def run(launch: Launch, report: Report = lambda progress: None,
 
 def new_record(launch: Launch) -> ServerRecord:
     """Return the record of a server that is about to start, with a new key."""
-    return ServerRecord(name=launch.name, url=launch.url, model=launch.served, api_key=secrets.token_urlsafe(32),
-                        where="local", host=socket.gethostname(), boot_id=records.boot_id(), log=str(launch.log),
-                        state="starting", started=records.now())
+    return ServerRecord(
+        name=launch.name,
+        url=launch.url,
+        model=launch.served,
+        api_key=secrets.token_urlsafe(32),
+        where="local",
+        host=socket.gethostname(),
+        boot_id=records.boot_id(),
+        log=str(launch.log),
+        state="starting",
+        started=records.now(),
+    )
 
 
 @contextlib.contextmanager
 def stop_signals():
     """Turn the signals that end a session into Stopped, once: a second Ctrl-C must not leave half of it running."""
+
     def stop(number, frame):
         for again in previous:
             signal.signal(again, signal.SIG_IGN)
         raise Stopped
+
     previous = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     for number in previous:
         signal.signal(number, stop)
@@ -115,9 +130,16 @@ def _spawn(launch: Launch, folder: Path) -> subprocess.Popen:
     except OSError as error:
         raise cannot_write(launch.log, error) from None
     try:
-        return subprocess.Popen(launch.argv, env=launch.env | scratch.environment(folder), stdin=subprocess.DEVNULL,
-                                stdout=log, stderr=log, umask=0o077, start_new_session=True,
-                                preexec_fn=end_with_parent)
+        return subprocess.Popen(
+            launch.argv,
+            env=launch.env | scratch.environment(folder),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            umask=0o077,
+            start_new_session=True,
+            preexec_fn=end_with_parent,
+        )
     finally:
         os.close(log)
 
@@ -125,7 +147,7 @@ def _spawn(launch: Launch, folder: Path) -> subprocess.Popen:
 def end_with_parent() -> None:
     """In a new process, before its program: ask Linux for a SIGTERM when the parent dies, by kill -9 too."""
     if sys.platform == "linux":
-        ctypes.CDLL(None, use_errno=True).prctl(1, signal.SIGTERM)   # PR_SET_PDEATHSIG
+        ctypes.CDLL(None, use_errno=True).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
 
 
 class _Watch:
@@ -143,8 +165,10 @@ class _Watch:
             report(Progress(self.reader.fraction, self.reader.message))
             self._alive()
             if time.monotonic() > deadline:
-                raise WorkshopError(f"{record.model} was not ready after {READY_TIMEOUT_S:.0f} s.",
-                                    f"Its own words are in {self.launch.log}.")
+                raise WorkshopError(
+                    f"{record.model} was not ready after {READY_TIMEOUT_S:.0f} s.",
+                    f"Its own words are in {self.launch.log}.",
+                )
             time.sleep(POLL_S)
         report(Progress(1.0, "ready"))
 
@@ -183,7 +207,7 @@ def answers(record: ServerRecord) -> bool:
     """
     body = {"model": record.model, "prompt": "The", "max_tokens": 1}
     key = {"Authorization": f"Bearer {record.api_key}"}
-    try:        # never through a site's web proxy, nor where a redirect leads: the key is for this server
+    try:  # never through a site's web proxy, nor where a redirect leads: the key is for this server
         answer = httpx.post(f"{record.url}/completions", json=body, headers=key, timeout=60, trust_env=False)
         if answer.status_code not in REFUSALS:
             return answer.status_code == 200 and answer.json()["model"] == record.model
@@ -198,11 +222,15 @@ def _refused(record: ServerRecord, answer: httpx.Response) -> WorkshopError:
         body = json.loads(said)
         said = body.get("detail") or body["error"]["message"] or ""
     said = (str(said).strip().splitlines() or ["no word"])[0][:160].rstrip(".")
-    remedy = ("Another server took this port: `workshop servers` lists yours." if "does not exist" in said else
-              "Serve a model that generates text, with its tokenizer; an embedding model does not.")
+    remedy = (
+        "Another server took this port: `workshop servers` lists yours."
+        if "does not exist" in said
+        else "Serve a model that generates text, with its tokenizer; an embedding model does not."
+    )
     code = answer.status_code
-    return WorkshopError(f"The server is up, but refuses to complete a prompt with {record.model} ({code}): {said}.",
-                         remedy)
+    return WorkshopError(
+        f"The server is up, but refuses to complete a prompt with {record.model} ({code}): {said}.", remedy
+    )
 
 
 def end(process: subprocess.Popen | None, record: ServerRecord | None = None, log: str = "") -> None:
@@ -216,9 +244,9 @@ def end(process: subprocess.Popen | None, record: ServerRecord | None = None, lo
     if process.returncode is None:
         start = processes.started(process.pid)
         process.terminate()
-        processes.ended(process.pid, start, STOP_GRACE_S)    # not waited for yet: so the number stays its own
+        processes.ended(process.pid, start, STOP_GRACE_S)  # not waited for yet: so the number stays its own
     processes.end_session(process.pid, start, record.log if record else log)
-    process.kill()       # does nothing if it has ended
+    process.kill()  # does nothing if it has ended
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(5)
 
@@ -257,26 +285,36 @@ def _watcher(launch: Launch, claim: Claim, words: Path, with_parent: bool) -> su
     held = [launch.held.fileno()] if launch.held else []
     try:
         with words.open("wb") as errors:
-            watcher = subprocess.Popen([sys.executable, "-m", "workshop.launch.local.supervise"], stdin=subprocess.PIPE,
-                                       stdout=subprocess.DEVNULL, stderr=errors, start_new_session=True,
-                                       pass_fds=[claim.lock.descriptor, *held],
-                                       preexec_fn=end_with_parent if with_parent else None)
+            watcher = subprocess.Popen(
+                [sys.executable, "-m", "workshop.launch.local.supervise"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=errors,
+                start_new_session=True,
+                pass_fds=[claim.lock.descriptor, *held],
+                preexec_fn=end_with_parent if with_parent else None,
+            )
     except OSError as error:
         raise cannot_write(words, error) from None
-    spec = {"launch": {**vars(launch), "log": str(launch.log), "held": None}, "record": asdict(claim.record),
-            "lock": claim.lock.descriptor, "held": held}
-    with contextlib.suppress(BrokenPipeError), watcher.stdin:      # it ended already: its words say why
+    spec = {
+        "launch": {**vars(launch), "log": str(launch.log), "held": None},
+        "record": asdict(claim.record),
+        "lock": claim.lock.descriptor,
+        "held": held,
+    }
+    with contextlib.suppress(BrokenPipeError), watcher.stdin:  # it ended already: its words say why
         watcher.stdin.write(json.dumps(spec).encode())
     return watcher
 
 
-def _wait_for(launch: Launch, mine: ServerRecord, watcher: subprocess.Popen, words: Path,
-              report: Report) -> ServerRecord:
+def _wait_for(
+    launch: Launch, mine: ServerRecord, watcher: subprocess.Popen, words: Path, report: Report
+) -> ServerRecord:
     reader, log = Reader(), None
     while True:
         ended = watcher.poll() is not None
         record = records.stored(launch.name)
-        if record and record.api_key != mine.api_key:     # the watcher has ended, and another server has the name
+        if record and record.api_key != mine.api_key:  # the watcher has ended, and another server has the name
             record = None
         if record and record.pid and log is None:
             log = launch.log.open(encoding="utf-8", errors="replace", newline="")

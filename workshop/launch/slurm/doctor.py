@@ -16,7 +16,7 @@ from workshop.launch.slurm import submit as slurm
 from workshop.launch.weights import prefetch
 
 TIMEOUT_S = 20.0
-ENVIRONMENT_TIMEOUT_S = 60.0       # conda and module on a busy shared file system
+ENVIRONMENT_TIMEOUT_S = 60.0  # conda and module on a busy shared file system
 
 
 def examine() -> Iterator[Check]:
@@ -26,8 +26,12 @@ def examine() -> Iterator[Check]:
         return
     code, out, said = _run("sinfo", "--noheader", "--format=%R|%D|%G|%f")
     if code:
-        yield Check("SLURM", NOTE, said or "sinfo failed",
-                    "No controller answers from here: log in to a login node, or ask the cluster's administrators.")
+        yield Check(
+            "SLURM",
+            NOTE,
+            said or "sinfo failed",
+            "No controller answers from here: log in to a login node, or ask the cluster's administrators.",
+        )
         return
     rows = [line.split("|") for line in out.splitlines() if line.count("|") == 3]
     gpu = dict.fromkeys(row[0] for row in rows if "gpu" in row[2].lower())
@@ -59,15 +63,20 @@ def _partition(site: dict[str, str], rows: list[list[str]], gpu: list[str]) -> I
     if name and not set(name.split(",")) <= set(known):
         yield Check("site.sh: partition", LACK, f"{name} is not here", f"Edit SBATCH_PARTITION. {choices}")
     elif name and not set(name.split(",")) & set(gpu):
-        yield Check("site.sh: partition", NOTE, f"{name} has no GPUs that SLURM knows",
-                    f"Edit SBATCH_PARTITION. {choices}")
+        yield Check(
+            "site.sh: partition", NOTE, f"{name} has no GPUs that SLURM knows", f"Edit SBATCH_PARTITION. {choices}"
+        )
     else:
         yield Check("site.sh: partition", OK, name or "the cluster's default")
     wanted = site.get("SBATCH_CONSTRAINT", "")
     features = {feature for row in rows for feature in row[3].split(",") if not name or row[0] in name.split(",")}
     if wanted and wanted.isalnum() and wanted not in features:
-        yield Check("site.sh: constraint", LACK, f"no node has the feature {wanted}",
-                    f"Edit SBATCH_CONSTRAINT. Features: {', '.join(sorted(features - {'(null)'})) or 'none'}.")
+        yield Check(
+            "site.sh: constraint",
+            LACK,
+            f"no node has the feature {wanted}",
+            f"Edit SBATCH_CONSTRAINT. Features: {', '.join(sorted(features - {'(null)'})) or 'none'}.",
+        )
 
 
 def _accepted(site: dict[str, str]) -> Check:
@@ -83,36 +92,55 @@ def _accepted(site: dict[str, str]) -> Check:
 def _folders(site: dict[str, str]) -> Iterator[Check]:
     models = Path(site.get("WORKSHOP_MODELS", "")).expanduser()
     if not models.is_dir():
-        yield Check("site.sh: models", LACK, f"there is no folder {models}",
-                    "Edit WORKSHOP_MODELS, or: workshop prefetch MODEL --to " + shlex.quote(str(models)))
+        yield Check(
+            "site.sh: models",
+            LACK,
+            f"there is no folder {models}",
+            "Edit WORKSHOP_MODELS, or: workshop prefetch MODEL --to " + shlex.quote(str(models)),
+        )
     else:
         whole = sorted(path.parent.name for path in models.glob("*/config.json"))
         yield from _seen("site.sh: models", models, f"{', '.join(whole) or 'no model yet'}; ")
     yield from _seen("Workshop folder", home(), "records of servers; ")
     if shared := site.get("WORKSHOP_SHARED"):
         there = Path(shared).is_dir()
-        yield Check("site.sh: class folder", OK if there else NOTE, shared if there else f"{shared} does not exist",
-                    "" if there else "Make it before `workshop share`: mkdir, chgrp to the class, chmod 2750.")
+        yield Check(
+            "site.sh: class folder",
+            OK if there else NOTE,
+            shared if there else f"{shared} does not exist",
+            "" if there else "Make it before `workshop share`: mkdir, chgrp to the class, chmod 2750.",
+        )
 
 
 def _seen(name: str, folder: Path, before: str) -> Iterator[Check]:
     words = prefetch.who_sees(folder)
     local = "will NOT see" in words
-    yield Check(name, NOTE if local else OK, before + words.replace("see the model", "see it"),
-                "Use a folder on the file system that all nodes share." if local else "")
+    yield Check(
+        name,
+        NOTE if local else OK,
+        before + words.replace("see the model", "see it"),
+        "Use a folder on the file system that all nodes share." if local else "",
+    )
 
 
 def _environment() -> Check:
     """Run the site's workshop_environment here, and ask the Python that it chose for vLLM."""
-    line = ('set +u; source "$1" >/dev/null && workshop_environment >/dev/null && "${python[@]}" -c '
-            '"from workshop.launch.vllm_main import installed; print(*installed())"')
+    line = (
+        'set +u; source "$1" >/dev/null && workshop_environment >/dev/null && "${python[@]}" -c '
+        '"from workshop.launch.vllm_main import installed; print(*installed())"'
+    )
     root = str(slurm.scripts_folder().parent)
     env = {**os.environ, "WORKSHOP_ROOT": root, "PYTHONPATH": root}
     code, out, said = _run("bash", "-c", line, "bash", str(slurm.site_file()), env=env, timeout=ENVIRONMENT_TIMEOUT_S)
     if code:
-        return Check("site.sh: environment", LACK, f"workshop_environment fails here: {said}",
-                     "Edit workshop_environment; slurm/sites/ has examples. (Some login nodes run no containers.)")
+        return Check(
+            "site.sh: environment",
+            LACK,
+            f"workshop_environment fails here: {said}",
+            "Edit workshop_environment; slurm/sites/ has examples. (Some login nodes run no containers.)",
+        )
     if not out.strip():
-        return Check("site.sh: environment", LACK, "its Python has no vLLM",
-                     "Edit workshop_environment, or install vLLM.")
+        return Check(
+            "site.sh: environment", LACK, "its Python has no vLLM", "Edit workshop_environment, or install vLLM."
+        )
     return Check("site.sh: environment", OK, out.strip().splitlines()[-1])

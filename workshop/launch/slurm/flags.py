@@ -14,15 +14,25 @@ SIZES = "It follows from the GPUs of the job."
 PLACE = "The job chooses address and ports, and writes them into the server's record."
 NODES = "The job starts vLLM on each of its nodes, and tells each its part."
 NAMED = "It goes by the name that the record says."
-OWN = {                # flag of vLLM, or a group of them: why the job sets it
-    "tensor-parallel": SIZES, "pipeline-parallel": SIZES, "data-parallel": SIZES,
-    "host": PLACE, "port": PLACE, "uds": PLACE,
-    "headless": NODES, "nnodes": NODES, "node-rank": NODES, "master-": NODES, "distributed-executor": NODES,
-    "served-model-name": NAMED, "middleware": "The guard with the server's key is the job's own.",
+OWN = {  # flag of vLLM, or a group of them: why the job sets it
+    "tensor-parallel": SIZES,
+    "pipeline-parallel": SIZES,
+    "data-parallel": SIZES,
+    "host": PLACE,
+    "port": PLACE,
+    "uds": PLACE,
+    "headless": NODES,
+    "nnodes": NODES,
+    "node-rank": NODES,
+    "master-": NODES,
+    "distributed-executor": NODES,
+    "served-model-name": NAMED,
+    "middleware": "The guard with the server's key is the job's own.",
 }
 SHORT = {"tp": "tensor-parallel", "pp": "pipeline-parallel", "dp": "data-parallel", "n": "nnodes", "r": "node-rank"}
-REMEDY = ("Leave it out. GPUs: --nodes, --gpus-per-node, --pipeline; the engine: --ray; settings of the site: "
-          "slurm/site.sh.")
+REMEDY = (
+    "Leave it out. GPUs: --nodes, --gpus-per-node, --pipeline; the engine: --ray; settings of the site: slurm/site.sh."
+)
 
 
 def words(texts: Iterable[str]) -> tuple[str, ...]:
@@ -36,8 +46,10 @@ def words(texts: Iterable[str]) -> tuple[str, ...]:
         try:
             found += shlex.split(text)
         except ValueError:
-            raise BadInput(f"--vllm {text[:80]!r} has a quotation mark without its partner, or ends in a backslash.",
-                           "Write it as for a shell: --vllm \"--seed 1 --generation-config 'my folder'\".") from None
+            raise BadInput(
+                f"--vllm {text[:80]!r} has a quotation mark without its partner, or ends in a backslash.",
+                "Write it as for a shell: --vllm \"--seed 1 --generation-config 'my folder'\".",
+            ) from None
     return tuple(found)
 
 
@@ -52,9 +64,9 @@ def check(given: tuple[str, ...]) -> None:
     if any("\n" in word for word in given):
         raise BadInput("An argument of vLLM holds a line break.", "Give it on one line.")
     names = [found[1] for word in given if (found := re.match(r"--([\w-]+)", word))]
-    names += [SHORT[found[1]] for word in given if (found := re.match(r"-(tp|pp|dp|n|r)", word))]     # -tp 4, -n4
+    names += [SHORT[found[1]] for word in given if (found := re.match(r"-(tp|pp|dp|n|r)", word))]  # -tp 4, -n4
     _refuse(names)
-    _refuse(flags.checked(given))       # also what is in the file of --config
+    _refuse(flags.checked(given))  # also what is in the file of --config
 
 
 def _refuse(names: Iterable[str]) -> None:

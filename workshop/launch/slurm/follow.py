@@ -16,10 +16,12 @@ from workshop.errors import WorkshopError
 from workshop.launch.records import ServerRecord
 
 REFUSED_CODE = 3
-LABEL = r"^(?:\s*\d+: )?"                      # srun --label puts the task's number in front
+LABEL = r"^(?:\s*\d+: )?"  # srun --label puts the task's number in front
 OWN = re.compile(LABEL + r"\[workshop\] (?P<kind>refused|remedy|ended): (?P<text>.*)$")
-NODE_ENDED = re.compile(LABEL + r"\[workshop\] (?P<node>\S+), node \d+: "
-                        r"vLLM ended by itself with exit code (?P<code>\d+)")
+NODE_ENDED = re.compile(
+    LABEL + r"\[workshop\] (?P<node>\S+), node \d+: "
+    r"vLLM ended by itself with exit code (?P<code>\d+)"
+)
 
 
 def refuse(error: WorkshopError) -> int:
@@ -42,7 +44,7 @@ class Follower:
     def __init__(self, paths: list[Path], *, own: bool = True):
         self.reader, self.ended, self.offset = Reader(), "", dict.fromkeys(paths, 0)
         self._rest = dict.fromkeys(paths, "")
-        self._own = own                         # whether our last word in the log ("ended") counts as known
+        self._own = own  # whether our last word in the log ("ended") counts as known
         self._said: dict[str, str] = {}
 
     def read(self) -> list[Event]:
@@ -59,12 +61,12 @@ class Follower:
 
     def _new(self, path: Path) -> str:
         try:
-            if not path.is_file():      # a pipe would wait for somebody to write
+            if not path.is_file():  # a pipe would wait for somebody to write
                 return ""
             with path.open("rb") as file:
                 file.seek(self.offset[path])
                 data = file.read()
-        except OSError:       # not there yet, or not to be read by us
+        except OSError:  # not there yet, or not to be read by us
             return ""
         self.offset[path] += len(data)
         return data.decode("utf-8", errors="replace")

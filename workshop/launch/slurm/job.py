@@ -31,9 +31,9 @@ from workshop.launch.slurm.follow import Follower, refuse
 from workshop.launch.weights.check import weight_bytes
 
 POLL_S = 0.2
-START_ALLOWANCE_S = 900.0         # beside loading: imports, compiling, CUDA graphs
+START_ALLOWANCE_S = 900.0  # beside loading: imports, compiling, CUDA graphs
 LOAD_GB_PER_S = 0.25
-SPACE_NEEDED_BYTES = 64 * 2**20   # for record and logs
+SPACE_NEEDED_BYTES = 64 * 2**20  # for record and logs
 
 
 def announce(args: argparse.Namespace) -> None:
@@ -44,10 +44,20 @@ def announce(args: argparse.Namespace) -> None:
     head = slurm_net.own_address(os.environ.get("WORKSHOP_FABRIC", ""), *_other_nodes(), submit_host, api_host)
     job = own_job()
     ports = slurm_net.job_ports(int(os.environ["SLURM_JOB_ID"]), sorted({api_host, head}), slurm_net.fixed_port())
-    record = _claimed(ServerRecord(
-        name=args.name, url=f"http://{api_host}:{ports[0]}/v1", model=args.served,
-        api_key=secrets.token_urlsafe(32), where="slurm", host=socket.gethostname(), job_id=job, log=args.log,
-        state="starting", started=records.now()))
+    record = _claimed(
+        ServerRecord(
+            name=args.name,
+            url=f"http://{api_host}:{ports[0]}/v1",
+            model=args.served,
+            api_key=secrets.token_urlsafe(32),
+            where="slurm",
+            host=socket.gethostname(),
+            job_id=job,
+            log=args.log,
+            state="starting",
+            started=records.now(),
+        )
+    )
     print(records.path_of(record.name), api_host, ports[0], head, *ports[1:4], sep="\t")
 
 
@@ -64,8 +74,9 @@ def _other_nodes() -> list[str]:
     """Return the job's other nodes: the way to them is the network that the parts of the engine need."""
     nodes = os.environ.get("SLURM_JOB_NODELIST", "")
     try:
-        names = subprocess.run(["scontrol", "show", "hostnames", nodes], capture_output=True, text=True, timeout=20,
-                               check=True).stdout.split()
+        names = subprocess.run(
+            ["scontrol", "show", "hostnames", nodes], capture_output=True, text=True, timeout=20, check=True
+        ).stdout.split()
     except (OSError, subprocess.SubprocessError):
         return []
     return [name for name in names if name not in (socket.gethostname(), os.environ.get("SLURMD_NODENAME"))]
@@ -86,8 +97,10 @@ def _refuse_full_disk(folder: Path) -> None:
 
     for place in (private_folder("servers"), folder):
         if (free := disk_free_bytes(place)) < SPACE_NEEDED_BYTES:
-            raise WorkshopError(f"Only {free / 2**20:.0f} MiB are left on the disk of {place}.",
-                                "Free some space or quota there, or call sbatch from another disk.")
+            raise WorkshopError(
+                f"Only {free / 2**20:.0f} MiB are left on the disk of {place}.",
+                "Free some space or quota there, or call sbatch from another disk.",
+            )
 
 
 def budget_s(model: str) -> float:
@@ -120,12 +133,15 @@ def watch(args: argparse.Namespace) -> None:
             raise WorkshopError(
                 f"{record.model} was not ready within its budget of {budget:.0f} s; last seen: {last}.",
                 "If loading was still going on, set WORKSHOP_LOAD_GB_PER_S in slurm/site.sh to the folder's "
-                "real speed.")
+                "real speed.",
+            )
         time.sleep(POLL_S)
     follower.read()
     records.write(replace(record, state="ready", vllm_version=follower.reader.log.version or ""))
-    _say(f"ready after {time.monotonic() - began:.0f} s: {record.name} answers at {record.url} "
-         f"(node {record.host}, job {record.job_id})")
+    _say(
+        f"ready after {time.monotonic() - began:.0f} s: {record.name} answers at {record.url} "
+        f"(node {record.host}, job {record.job_id})"
+    )
     _say(f"in a notebook: workshop.connect({record.name!r}); stop it: workshop stop {record.name}")
 
 
@@ -171,14 +187,18 @@ def reason(cause: str, code: int, logs: list[Path]) -> tuple[str, str]:
     follower.reader.close()
     if refused := follower.refusal():
         return refused
-    if killed := re.search(r"exit code (1[3-9]\d)$", follower.ended):   # 128 + signal; the rest is an echo
-        return (f"vLLM was killed by signal {int(killed[1]) - 128} ({follower.ended})",
-                "Signal 9 mostly means that the host had no memory left: ask for more (sbatch --mem).")
+    if killed := re.search(r"exit code (1[3-9]\d)$", follower.ended):  # 128 + signal; the rest is an echo
+        return (
+            f"vLLM was killed by signal {int(killed[1]) - 128} ({follower.ended})",
+            "Signal 9 mostly means that the host had no memory left: ask for more (sbatch --mem).",
+        )
     if failure := follower.reader.error:
         return failure.what, failure.remedy
     dead = f" ({follower.ended})" if follower.ended else ""
-    return (f"the engine ended by itself with exit code {code}{dead}",
-            f"Its last words are in {logs[1].name} and {logs[2].name}.")
+    return (
+        f"the engine ended by itself with exit code {code}{dead}",
+        f"Its last words are in {logs[1].name} and {logs[2].name}.",
+    )
 
 
 def _at_time_limit() -> bool:
@@ -196,8 +216,11 @@ def _at_time_limit() -> bool:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="workshop.launch.slurm.job")
     parts = parser.add_subparsers(dest="part", required=True)
-    options = {"announce": ("name", "model", "served", "log"), "watch": ("record", "model", "output", "error"),
-               "end": ("record", "cause", "output", "error")}
+    options = {
+        "announce": ("name", "model", "served", "log"),
+        "watch": ("record", "model", "output", "error"),
+        "end": ("record", "cause", "output", "error"),
+    }
     for part, names in options.items():
         sub = parts.add_parser(part)
         for name in names:

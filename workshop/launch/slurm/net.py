@@ -11,16 +11,21 @@ import psutil
 from workshop.errors import WorkshopError
 from workshop.launch.machine import port_is_free
 
-FIRST_PORT, LAST_PORT = 20000, 31999     # below the ports that Linux hands out by itself (32768 and up)
-PORTS_PER_JOB = 8                        # API, master, check, Ray, Ray's client server; the rest is reserve
+FIRST_PORT, LAST_PORT = 20000, 31999  # below the ports that Linux hands out by itself (32768 and up)
+PORTS_PER_JOB = 8  # API, master, check, Ray, Ray's client server; the rest is reserve
 INTERFACES_REMEDY = "Set WORKSHOP_INTERFACE (or WORKSHOP_FABRIC) in slurm/site.sh to one of: {}."
 
 
 def interfaces() -> dict[str, str]:
     """Return the IPv4 address of every interface that is up, by its name."""
     up = {name for name, state in psutil.net_if_stats().items() if state.isup}
-    return {name: each.address for name, addresses in psutil.net_if_addrs().items() if name in up
-            for each in reversed(addresses) if each.family == socket.AF_INET}
+    return {
+        name: each.address
+        for name, addresses in psutil.net_if_addrs().items()
+        if name in up
+        for each in reversed(addresses)
+        if each.family == socket.AF_INET
+    }
 
 
 def address_of(interface: str) -> str:
@@ -31,8 +36,10 @@ def address_of(interface: str) -> str:
     """
     known = interfaces()
     if interface not in known:
-        raise WorkshopError(f"{socket.gethostname()} has no interface {interface!r} with an IPv4 address.",
-                            INTERFACES_REMEDY.format(_choices(known)))
+        raise WorkshopError(
+            f"{socket.gethostname()} has no interface {interface!r} with an IPv4 address.",
+            INTERFACES_REMEDY.format(_choices(known)),
+        )
     return _refuse_loopback(known[interface], f"interface {interface!r}")
 
 
@@ -71,7 +78,8 @@ def own_address(interface: str, *hosts: str) -> str:
     raise WorkshopError(
         f"{socket.gethostname()} has no address that other nodes reach: it calls itself {calls_itself}, and knows no "
         f"way to {' or '.join(host for host in hosts if host) or 'another host'}.",
-        INTERFACES_REMEDY.format(_choices(known)))
+        INTERFACES_REMEDY.format(_choices(known)),
+    )
 
 
 def interface_of(address: str) -> str:
@@ -81,8 +89,10 @@ def interface_of(address: str) -> str:
 
 def _refuse_loopback(address: str, what: str) -> str:
     if ipaddress.ip_address(address).is_loopback:
-        raise WorkshopError(f"The head address {address} ({what}) is one that no other node reaches.",
-                            INTERFACES_REMEDY.format(_choices(interfaces())))
+        raise WorkshopError(
+            f"The head address {address} ({what}) is one that no other node reaches.",
+            INTERFACES_REMEDY.format(_choices(interfaces())),
+        )
     return address
 
 
@@ -105,16 +115,20 @@ def job_ports(job_id: int, addresses: list[str], fixed: int | None = None) -> li
     them, the next eight are taken. `fixed` (WORKSHOP_PORT) is taken as it is, or refused.
     """
     if fixed is not None and not all(port_is_free(address, fixed) for address in addresses):
-        raise WorkshopError(f"Port {fixed} on {addresses[0]} is taken by another program.",
-                            "Unset WORKSHOP_PORT (each job then takes ports of its own), or choose another.")
+        raise WorkshopError(
+            f"Port {fixed} on {addresses[0]} is taken by another program.",
+            "Unset WORKSHOP_PORT (each job then takes ports of its own), or choose another.",
+        )
     span = (LAST_PORT - FIRST_PORT + 1) // PORTS_PER_JOB
     for step in range(span):
         first = FIRST_PORT + (job_id + step) % span * PORTS_PER_JOB
         ports = list(range(first, first + PORTS_PER_JOB))
         if all(port_is_free(address, port) for address in (*addresses, "0.0.0.0") for port in ports):
             return [fixed or ports[0], *ports[1:]]
-    raise WorkshopError(f"No eight ports in a row from {FIRST_PORT} to {LAST_PORT} are free on {socket.gethostname()}.",
-                        "Ask for a node of your own: sbatch --exclusive.")
+    raise WorkshopError(
+        f"No eight ports in a row from {FIRST_PORT} to {LAST_PORT} are free on {socket.gethostname()}.",
+        "Ask for a node of your own: sbatch --exclusive.",
+    )
 
 
 def fixed_port() -> int | None:
@@ -123,6 +137,8 @@ def fixed_port() -> int | None:
     if not text:
         return None
     if not text.isdigit() or not 1024 <= int(text) <= 65535:
-        raise WorkshopError(f"WORKSHOP_PORT is {text!r}, which is no port that you may use.",
-                            "Ports go from 1024 to 65535; unset it, and each job takes a port of its own.")
+        raise WorkshopError(
+            f"WORKSHOP_PORT is {text!r}, which is no port that you may use.",
+            "Ports go from 1024 to 65535; unset it, and each job takes a port of its own.",
+        )
     return int(text)

@@ -25,11 +25,11 @@ from workshop.launch.slurm.follow import refuse
 from workshop.launch.vllm_main import installed
 from workshop.launch.weights import check as slurm_weights
 
-WAIT_S = 25.0                         # for the other nodes: they all start at the same moment
-SCRATCH_NEEDED_BYTES = 256 * 2**20    # compile caches and temporary files
-SHM_NEEDED_BYTES = 64 * 2**20         # the queues between vLLM's processes
-WORKING_GIB = 1.0                     # least that a GPU needs beside its share of the weights
-USED_ALLOWED_GIB = 2.0                # another process that holds more than this will be in the way
+WAIT_S = 25.0  # for the other nodes: they all start at the same moment
+SCRATCH_NEEDED_BYTES = 256 * 2**20  # compile caches and temporary files
+SHM_NEEDED_BYTES = 64 * 2**20  # the queues between vLLM's processes
+WORKING_GIB = 1.0  # least that a GPU needs beside its share of the weights
+USED_ALLOWED_GIB = 2.0  # another process that holds more than this will be in the way
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Facts:
     node: str
     gpus: tuple[tuple[str, int, int], ...]
     driver: bool
-    build: str            # distribution and version of vLLM
+    build: str  # distribution and version of vLLM
     model: bool
     missing: tuple[str, ...]
     unreadable: tuple[str, ...]
@@ -64,8 +64,13 @@ class Expected:
     def from_environment(cls) -> Expected:
         """Read the WORKSHOP_… and SLURM_… variables of the step."""
         env = os.environ
-        return cls(int(env["SLURM_NNODES"]), int(env["WORKSHOP_GPUS_PER_NODE"]), int(env["WORKSHOP_TP"]),
-                   int(env["WORKSHOP_PP"]), float(env.get("WORKSHOP_MIN_GPU_GIB") or 0))
+        return cls(
+            int(env["SLURM_NNODES"]),
+            int(env["WORKSHOP_GPUS_PER_NODE"]),
+            int(env["WORKSHOP_TP"]),
+            int(env["WORKSHOP_PP"]),
+            float(env.get("WORKSHOP_MIN_GPU_GIB") or 0),
+        )
 
 
 def gather(model: str) -> Facts:
@@ -74,12 +79,19 @@ def gather(model: str) -> Facts:
     is_folder = (folder / "config.json").is_file()
     rows, driver = _gpus()
     return Facts(
-        rank=int(os.environ["SLURM_NODEID"]), node=socket.gethostname(), gpus=tuple(rows), driver=driver,
-        build=" ".join(installed()).strip(), model=is_folder,
+        rank=int(os.environ["SLURM_NODEID"]),
+        node=socket.gethostname(),
+        gpus=tuple(rows),
+        driver=driver,
+        build=" ".join(installed()).strip(),
+        model=is_folder,
         missing=tuple(slurm_weights.missing(folder)) if is_folder else (),
         unreadable=tuple(slurm_weights.unreadable(folder)) if is_folder else (),
-        weights=slurm_weights.weight_bytes(folder), scratch=scratch, scratch_free=disk_free_bytes(Path(scratch)),
-        shm_free=disk_free_bytes(Path("/dev/shm")) if Path("/dev/shm").is_dir() else SHM_NEEDED_BYTES)
+        weights=slurm_weights.weight_bytes(folder),
+        scratch=scratch,
+        scratch_free=disk_free_bytes(Path(scratch)),
+        shm_free=disk_free_bytes(Path("/dev/shm")) if Path("/dev/shm").is_dir() else SHM_NEEDED_BYTES,
+    )
 
 
 def _gpus() -> tuple[list[tuple[str, int, int]], bool]:
@@ -94,49 +106,71 @@ def _gpus() -> tuple[list[tuple[str, int, int]], bool]:
     except (OSError, subprocess.SubprocessError):
         return [], False
     rows = [[part.strip() for part in line.split(",")] for line in text.splitlines() if line.count(",") == 4]
-    sizes = {key: (row[2], int(row[3]) * 2**20, int(row[4]) * 2**20) for row in rows
-             if row[3].isdigit() and row[4].isdigit() for key in (row[0], row[1])}
+    sizes = {
+        key: (row[2], int(row[3]) * 2**20, int(row[4]) * 2**20)
+        for row in rows
+        if row[3].isdigit() and row[4].isdigit()
+        for key in (row[0], row[1])
+    }
     if wanted is None:
         return [sizes[row[0]] for row in rows if row[0] in sizes], True
     # Under a cgroup the driver counts the job's own devices from 0, whatever the variable says.
     order = [row[0] for row in rows if row[0] in sizes]
-    found = [sizes.get(key) or sizes[order[place]] for place, key in enumerate(wanted)
-             if key in sizes or place < len(order)]
+    found = [
+        sizes.get(key) or sizes[order[place]] for place, key in enumerate(wanted) if key in sizes or place < len(order)
+    ]
     return found, True
 
 
 def judge(all_facts: list[Facts], expected: Expected) -> tuple[str, str] | None:
     """Return (sentence, remedy) of the first thing that cannot work; None if nothing speaks against it."""
-    return next((found for check in (_world, _models, _builds, _gpu_counts, _gpu_memory, _disks)
-                 if (found := check(all_facts, expected))), None)
+    return next(
+        (
+            found
+            for check in (_world, _models, _builds, _gpu_counts, _gpu_memory, _disks)
+            if (found := check(all_facts, expected))
+        ),
+        None,
+    )
 
 
 def _world(facts: list[Facts], e: Expected) -> tuple[str, str] | None:
     need, have = e.tensor_parallel_size * e.pipeline_parallel_size, e.nodes * e.gpus_per_node
     if need != have:
-        return (f"TP {e.tensor_parallel_size} × PP {e.pipeline_parallel_size} needs {need} GPUs, and the job has "
-                f"{e.nodes} × {e.gpus_per_node}.", "Ask sbatch for as many GPUs as the model is spread over.")
+        return (
+            f"TP {e.tensor_parallel_size} × PP {e.pipeline_parallel_size} needs {need} GPUs, and the job has "
+            f"{e.nodes} × {e.gpus_per_node}.",
+            "Ask sbatch for as many GPUs as the model is spread over.",
+        )
     absent = set(range(e.nodes)) - {each.rank for each in facts}
     if absent:
         seen = ", ".join(each.node for each in facts)
-        return (f"{len(absent)} of {e.nodes} nodes did not report to the head within {WAIT_S:.0f} s; {seen} did.",
-                "Look in the error file for what the others say; WORKSHOP_FABRIC in slurm/site.sh names the network "
-                "between the nodes.")
+        return (
+            f"{len(absent)} of {e.nodes} nodes did not report to the head within {WAIT_S:.0f} s; {seen} did.",
+            "Look in the error file for what the others say; WORKSHOP_FABRIC in slurm/site.sh names the network "
+            "between the nodes.",
+        )
     return None
 
 
 def _models(facts: list[Facts], e: Expected) -> tuple[str, str] | None:
     for each in facts:
         if not each.model:
-            return (f"{each.node} sees no config.json in the model's folder.",
-                    "Put the model into a folder that every node sees (WORKSHOP_MODELS in slurm/site.sh): "
-                    "workshop prefetch MODEL --to FOLDER")
+            return (
+                f"{each.node} sees no config.json in the model's folder.",
+                "Put the model into a folder that every node sees (WORKSHOP_MODELS in slurm/site.sh): "
+                "workshop prefetch MODEL --to FOLDER",
+            )
         if each.missing:
-            return (f"{each.node} lacks {len(each.missing)} of the model's shards, {each.missing[0]} first.",
-                    "Complete the download: workshop prefetch MODEL --to FOLDER")
+            return (
+                f"{each.node} lacks {len(each.missing)} of the model's shards, {each.missing[0]} first.",
+                "Complete the download: workshop prefetch MODEL --to FOLDER",
+            )
         if each.unreadable:
-            return (f"On {each.node} you may not read {each.unreadable[0]} of the model's folder.",
-                    "Let whoever downloaded it run: chmod -R a+rX FOLDER")
+            return (
+                f"On {each.node} you may not read {each.unreadable[0]} of the model's folder.",
+                "Let whoever downloaded it run: chmod -R a+rX FOLDER",
+            )
         if not each.weights:
             return f"{each.node} sees no weights in the model's folder.", "workshop prefetch MODEL --to FOLDER"
     return None
@@ -145,11 +179,15 @@ def _models(facts: list[Facts], e: Expected) -> tuple[str, str] | None:
 def _builds(facts: list[Facts], e: Expected) -> tuple[str, str] | None:
     for each in facts:
         if not each.build:
-            return (f"vLLM is not installed in the environment of {each.node}.",
-                    "Correct workshop_environment in slurm/site.sh.")
+            return (
+                f"vLLM is not installed in the environment of {each.node}.",
+                "Correct workshop_environment in slurm/site.sh.",
+            )
         if each.build != facts[0].build:
-            return (f"{facts[0].node} runs {facts[0].build}, and {each.node} {each.build}.",
-                    "All nodes need the same environment, on a file system that they share.")
+            return (
+                f"{facts[0].node} runs {facts[0].build}, and {each.node} {each.build}.",
+                "All nodes need the same environment, on a file system that they share.",
+            )
     return None
 
 
@@ -157,9 +195,10 @@ def _gpu_counts(facts: list[Facts], e: Expected) -> tuple[str, str] | None:
     for each in facts:
         if len(each.gpus) < e.gpus_per_node:
             why = "" if each.driver else " (nvidia-smi, the driver's own program, is not there)"
-            return (f"{each.node} gives this job {len(each.gpus)} GPUs, and the plan is for "
-                    f"{e.gpus_per_node} a node{why}.",
-                    "Ask for them with --gpus-per-node, on a partition whose nodes have as many (sinfo -o '%P %G').")
+            return (
+                f"{each.node} gives this job {len(each.gpus)} GPUs, and the plan is for {e.gpus_per_node} a node{why}.",
+                "Ask for them with --gpus-per-node, on a partition whose nodes have as many (sinfo -o '%P %G').",
+            )
     return None
 
 
@@ -169,27 +208,36 @@ def _gpu_memory(facts: list[Facts], e: Expected) -> tuple[str, str] | None:
     figures = f"{facts[0].weights / GIB:.1f} GiB of weights / {ranks} GPUs = {share:.1f} GiB a GPU, and KV cache beside"
     for each in facts:
         for place, (name, memory, free) in enumerate(each.gpus):
-            if not memory:      # nothing tells how much there is
+            if not memory:  # nothing tells how much there is
                 continue
             if memory / GIB < max(e.min_gpu_gib, share + WORKING_GIB):
                 least = max(e.min_gpu_gib, share + WORKING_GIB)
-                return (f"GPU {place} of {each.node} ({name}) has {memory / GIB:.1f} GiB, and the plan needs "
-                        f"{least:.1f} ({figures}).", "Choose the GPU in slurm/site.sh (SBATCH_CONSTRAINT), or spread "
-                        "the model over more: workshop slurm submit MODEL --gpu NAME plans it.")
+                return (
+                    f"GPU {place} of {each.node} ({name}) has {memory / GIB:.1f} GiB, and the plan needs "
+                    f"{least:.1f} ({figures}).",
+                    "Choose the GPU in slurm/site.sh (SBATCH_CONSTRAINT), or spread "
+                    "the model over more: workshop slurm submit MODEL --gpu NAME plans it.",
+                )
             if memory - free > USED_ALLOWED_GIB * GIB:
-                return (f"Another process holds {(memory - free) / GIB:.1f} GiB of GPU {place} of {each.node}.",
-                        "Ask for another node (sbatch --exclude), and tell the cluster's administrators.")
+                return (
+                    f"Another process holds {(memory - free) / GIB:.1f} GiB of GPU {place} of {each.node}.",
+                    "Ask for another node (sbatch --exclude), and tell the cluster's administrators.",
+                )
     return None
 
 
 def _disks(facts: list[Facts], e: Expected) -> tuple[str, str] | None:
     for each in facts:
-        for place, free, need in ((each.scratch, each.scratch_free, SCRATCH_NEEDED_BYTES),
-                                  ("/dev/shm", each.shm_free, SHM_NEEDED_BYTES)):
+        for place, free, need in (
+            (each.scratch, each.scratch_free, SCRATCH_NEEDED_BYTES),
+            ("/dev/shm", each.shm_free, SHM_NEEDED_BYTES),
+        ):
             if free < need:
-                return (f"{each.node} has {free / 2**20:.0f} MiB left in {place}, and {need / 2**20:.0f} are needed.",
-                        "Set WORKSHOP_SCRATCH in slurm/site.sh to a disk with room, or ask for another node "
-                        "(sbatch --exclude).")
+                return (
+                    f"{each.node} has {free / 2**20:.0f} MiB left in {place}, and {need / 2**20:.0f} are needed.",
+                    "Set WORKSHOP_SCRATCH in slurm/site.sh to a disk with room, or ask for another node "
+                    "(sbatch --exclude).",
+                )
     return None
 
 
@@ -232,7 +280,8 @@ def follow(own: Facts, address: str, port: int) -> tuple[str, str] | None:
             if time.monotonic() > deadline:
                 raise WorkshopError(
                     f"{own.node} cannot reach the head at {address}:{port} within {WAIT_S:.0f} s ({error}).",
-                    "Set WORKSHOP_FABRIC in slurm/site.sh to the network between the nodes.") from None
+                    "Set WORKSHOP_FABRIC in slurm/site.sh to the network between the nodes.",
+                ) from None
             time.sleep(0.1)
 
 
@@ -247,7 +296,7 @@ def main() -> int:
             address = slurm_net.own_address(os.environ.get("WORKSHOP_FABRIC", ""), head)
             verdict = follow(own, head, port)
         if verdict is not None:
-            if own.rank == 0:       # once is enough
+            if own.rank == 0:  # once is enough
                 raise WorkshopError(*verdict)
             return 3
     except WorkshopError as error:

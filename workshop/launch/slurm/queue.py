@@ -13,8 +13,23 @@ from workshop.errors import BadInput, WorkshopError
 from workshop.launch.record_file import ServerRecord
 
 TIMEOUT_S = 10.0
-ACTIVE = frozenset({"PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "SUSPENDED", "REQUEUED", "RESIZING", "STAGE_OUT",
-                    "SIGNALING", "STOPPED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT"})
+ACTIVE = frozenset(
+    {
+        "PENDING",
+        "CONFIGURING",
+        "RUNNING",
+        "COMPLETING",
+        "SUSPENDED",
+        "REQUEUED",
+        "RESIZING",
+        "STAGE_OUT",
+        "SIGNALING",
+        "STOPPED",
+        "REQUEUE_HOLD",
+        "REQUEUE_FED",
+        "SPECIAL_EXIT",
+    }
+)
 SQUEUE = "%i|%j|%T|%r|%N|%M|%L|%Z"
 SACCT = "JobIDRaw,JobName,State,Reason,NodeList,Elapsed,Timelimit,WorkDir,ExitCode"
 
@@ -26,13 +41,13 @@ class Job:
     job_id: str
     name: str
     state: str
-    reason: str = ""        # why it waits, or ended
+    reason: str = ""  # why it waits, or ended
     nodes: str = ""
     elapsed: str = ""
-    left: str = ""          # of its time limit
-    folder: str = ""        # where sbatch was called
+    left: str = ""  # of its time limit
+    folder: str = ""  # where sbatch was called
     exit_code: str = ""
-    source: str = ""        # squeue, scontrol or sacct
+    source: str = ""  # squeue, scontrol or sacct
 
     @property
     def active(self) -> bool:
@@ -68,8 +83,9 @@ def _ask(*command: str) -> str:
     try:
         done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=TIMEOUT_S)
     except subprocess.TimeoutExpired:
-        raise WorkshopError(f"{command[0]} did not answer within {TIMEOUT_S:.0f} s.",
-                            "Try again in a minute.") from None
+        raise WorkshopError(
+            f"{command[0]} did not answer within {TIMEOUT_S:.0f} s.", "Try again in a minute."
+        ) from None
     except OSError as error:
         raise WorkshopError(f"{command[0]} cannot be run ({error.strerror}).", "Log in to a login node.") from None
     if done.returncode and "Invalid job id" not in done.stderr:
@@ -97,9 +113,18 @@ def _from_scontrol(job_id: str) -> Job | None:
     if "JobState" not in fields:
         return None
     reason = fields.get("Reason", "")
-    return Job(job_id, fields.get("JobName", ""), fields["JobState"], "" if reason == "None" else reason,
-               fields.get("NodeList", "").replace("(null)", ""), fields.get("RunTime", ""), "",
-               fields.get("WorkDir", ""), fields.get("ExitCode", ""), "scontrol")
+    return Job(
+        job_id,
+        fields.get("JobName", ""),
+        fields["JobState"],
+        "" if reason == "None" else reason,
+        fields.get("NodeList", "").replace("(null)", ""),
+        fields.get("RunTime", ""),
+        "",
+        fields.get("WorkDir", ""),
+        fields.get("ExitCode", ""),
+        "scontrol",
+    )
 
 
 def _from_sacct(job_id: str) -> Job | None:
@@ -107,13 +132,13 @@ def _from_sacct(job_id: str) -> Job | None:
         return None
     try:
         line = _ask("sacct", "--noheader", "--allocations", "--parsable2", "--jobs", job_id, "--format", SACCT)
-    except WorkshopError:       # "Slurm accounting storage is disabled": then SLURM has forgotten the job
+    except WorkshopError:  # "Slurm accounting storage is disabled": then SLURM has forgotten the job
         return None
     parts = line.splitlines()[0].split("|") if line else []
     if len(parts) != 9:
         return None
     number, name, state, reason, nodes, elapsed, limit, folder, code = parts
-    state = (state.split() or ["UNKNOWN"])[0]       # "CANCELLED by 1000"
+    state = (state.split() or ["UNKNOWN"])[0]  # "CANCELLED by 1000"
     return Job(number, name, state, "" if reason == "None" else reason, nodes, elapsed, limit, folder, code, "sacct")
 
 
@@ -132,8 +157,13 @@ def why_gone(record: ServerRecord) -> str:
         return ""
     if job is None:
         return f"its SLURM job {record.job_id} has ended"
-    why = {"TIMEOUT": "reached its time limit", "CANCELLED": "was cancelled", "OUT_OF_MEMORY": "ran out of memory",
-           "NODE_FAIL": "lost a node", "PREEMPTED": "was preempted"}.get(job.state, f"has ended ({job.state})")
+    why = {
+        "TIMEOUT": "reached its time limit",
+        "CANCELLED": "was cancelled",
+        "OUT_OF_MEMORY": "ran out of memory",
+        "NODE_FAIL": "lost a node",
+        "PREEMPTED": "was preempted",
+    }.get(job.state, f"has ended ({job.state})")
     return f"its SLURM job {record.job_id} {why}"
 
 

@@ -27,8 +27,10 @@ def wait_for_port(address: str, within_s: float = WAIT_S) -> None:
             return
         except OSError as error:
             if time.monotonic() > deadline:
-                raise WorkshopError(f"Ray's head at {address} does not answer within {within_s:.0f} s ({error}).",
-                                    "Look above for why `ray start --head` ended.") from None
+                raise WorkshopError(
+                    f"Ray's head at {address} does not answer within {within_s:.0f} s ({error}).",
+                    "Look above for why `ray start --head` ended.",
+                ) from None
             time.sleep(POLL_S)
 
 
@@ -51,8 +53,10 @@ def _until_alive(ray, nodes: int, within_s: float) -> None:
     deadline = time.monotonic() + within_s
     while (alive := sum(node["Alive"] for node in ray.nodes())) < nodes:
         if time.monotonic() > deadline:
-            raise WorkshopError(f"{alive} of {nodes} nodes joined Ray within {within_s:.0f} s.",
-                                "Look above for what the others say; or leave ENGINE=ray out.")
+            raise WorkshopError(
+                f"{alive} of {nodes} nodes joined Ray within {within_s:.0f} s.",
+                "Look above for what the others say; or leave ENGINE=ray out.",
+            )
         time.sleep(POLL_S)
 
 
@@ -67,8 +71,11 @@ def main() -> int:
     except WorkshopError as error:
         return refuse(error)
     except ModuleNotFoundError:
-        return refuse(WorkshopError("Ray is not installed in the engine's environment.",
-                                    "pip install ray, or leave ENGINE=ray out."))
+        return refuse(
+            WorkshopError(
+                "Ray is not installed in the engine's environment.", "pip install ray, or leave ENGINE=ray out."
+            )
+        )
     return 0
 
 

@@ -17,7 +17,7 @@ from workshop.launch.slurm.follow import Follower
 from workshop.launch.slurm.queue import Job
 
 POLL_S = 0.5
-QUEUE_EVERY_S = 3.0      # the controller serves the whole cluster: ask it rarely
+QUEUE_EVERY_S = 3.0  # the controller serves the whole cluster: ask it rarely
 SHOWN = ("fact", "warning", "error", "ready")
 
 
@@ -54,8 +54,10 @@ def resolve(text: str) -> str:
         record = records.load(path) if (path := records.path_of(text)).exists() else None
         if record is None or not record.job_id:
             jobs = ", ".join(each.name for each in records.own() if each.job_id) or "none"
-            raise WorkshopError(f"No server called {text!r} with a SLURM job is known here.",
-                                f"Known: {jobs}. Give the job's number; `squeue --me` lists yours.")
+            raise WorkshopError(
+                f"No server called {text!r} with a SLURM job is known here.",
+                f"Known: {jobs}. Give the job's number; `squeue --me` lists yours.",
+            )
         return record.job_id
     return slurm_queue.job_number(text)
 
@@ -74,7 +76,7 @@ def files_of(job_id: str, job: Job | None, record: ServerRecord | None) -> tuple
         folders.append(Path(job.folder) / f"{job.name}_{job_id}")
     folders += sorted(Path.cwd().glob(f"*_{job_id}"))
     for folder in folders:
-        with suppress(OSError):      # no name that a folder can have, or not for us
+        with suppress(OSError):  # no name that a folder can have, or not for us
             if (folder / f"output_{job_id}.out").exists():
                 return folder / f"output_{job_id}.out", folder / f"error_{job_id}.out"
     return None
@@ -89,8 +91,10 @@ def status(job_id: str) -> Status:
     job, record = _ask(job_id), record_of(job_id)
     files = files_of(job_id, job, record)
     if job is None and record is None and files is None:
-        raise WorkshopError(f"Nothing is known about job {job_id}: SLURM has forgotten it, or never had it.",
-                            "Go to the folder in which you called sbatch: its files are there.")
+        raise WorkshopError(
+            f"Nothing is known about job {job_id}: SLURM has forgotten it, or never had it.",
+            "Go to the folder in which you called sbatch: its files are there.",
+        )
     follower = Follower([files[1], files[0]] if files else [])
     follower.read()
     return _status(job_id, job, record, files, follower)
@@ -101,8 +105,9 @@ def _ask(job_id: str) -> Job | None:
     return slurm_queue.find(job_id) if slurm_queue.available() else None
 
 
-def _status(job_id: str, job: Job | None, record: ServerRecord | None, files: tuple[Path, Path] | None,
-            follower: Follower) -> Status:
+def _status(
+    job_id: str, job: Job | None, record: ServerRecord | None, files: tuple[Path, Path] | None, follower: Follower
+) -> Status:
     reader = follower.reader
     what, remedy = follower.refusal() or ("", "")
     if not what and reader.error is not None:
@@ -110,15 +115,24 @@ def _status(job_id: str, job: Job | None, record: ServerRecord | None, files: tu
     ready = record is not None and record.state == "ready"
     over = job is not None and not job.active
     return Status(
-        job_id=job_id, name=job.name if job else record.name if record else "",
-        state=job.state if job else "UNKNOWN", reason=job.reason if job else "", nodes=job.nodes if job else "",
-        elapsed=job.elapsed if job else "", left=job.left if job else "", source=job.source if job else "",
-        server=record.state if record else "", url=record.url if record else "",
-        stage="ready" if ready else reader.stage, fraction=1.0 if ready else min(reader.fraction, 0.99),
+        job_id=job_id,
+        name=job.name if job else record.name if record else "",
+        state=job.state if job else "UNKNOWN",
+        reason=job.reason if job else "",
+        nodes=job.nodes if job else "",
+        elapsed=job.elapsed if job else "",
+        left=job.left if job else "",
+        source=job.source if job else "",
+        server=record.state if record else "",
+        url=record.url if record else "",
+        stage="ready" if ready else reader.stage,
+        fraction=1.0 if ready else min(reader.fraction, 0.99),
         message="ready" if ready else _words(job, reader.message, bool(files)),
         error=what or (record.reason if record and record.state == "failed" else "") if not ready or over else "",
         remedy=remedy if not ready or over else "",
-        output=str(files[0]) if files else "", error_file=str(files[1]) if files else "")
+        output=str(files[0]) if files else "",
+        error_file=str(files[1]) if files else "",
+    )
 
 
 def _words(job: Job | None, message: str, started: bool) -> str:
@@ -135,12 +149,12 @@ def follow(job_id: str, report: Callable[[Progress], None], say: Callable[[str],
     job, record, files = _ask(job_id), record_of(job_id), None
     follower, asked, seen = Follower([]), time.monotonic(), set()
     if job is None and record is None:
-        return status(job_id)        # raises, or finds the files of a job that has ended
+        return status(job_id)  # raises, or finds the files of a job that has ended
     while True:
         if files is None and (files := files_of(job_id, job, record)):
             follower = Follower([files[1], files[0]])
         for event in follower.read():
-            if event.kind in SHOWN and event.line not in seen:     # every rank says the same
+            if event.kind in SHOWN and event.line not in seen:  # every rank says the same
                 seen.add(event.line)
                 say(event.line if event.kind != "error" else event.message)
         now = _status(job_id, job, record, files, follower)

@@ -25,26 +25,27 @@ class Recipe:
     """One of the scripts with a name of its own: what it asks for when nothing else is said."""
 
     script: str
-    folder: str            # of the model, below WORKSHOP_MODELS
-    model: str             # in the catalogue
+    folder: str  # of the model, below WORKSHOP_MODELS
+    model: str  # in the catalogue
     gpu: str
     nodes: int
     gpus_per_node: int
     max_model_len: int
     gpu_memory_utilization: float
-    split: str             # "tensor": TP over all GPUs; "pipeline": TP in a node, one stage a node
+    split: str  # "tensor": TP over all GPUs; "pipeline": TP in a node, one stage a node
 
 
 RECIPES = {
     "70b": Recipe("70b.sbatch", "Llama-3.1-70B-Instruct", "llama-3.1-70b", "h100", 1, 4, 32768, 0.90, "tensor"),
     "405b": Recipe("405b.sbatch", "Llama-3.1-405B-Instruct", "llama-3.1-405b", "h100", 4, 4, 16384, 0.92, "tensor"),
-    "405b-fp8": Recipe("405b-fp8.sbatch", "Llama-3.1-405B-Instruct-FP8", "llama-3.1-405b-fp8", "h100", 2, 4, 16384,
-                       0.92, "pipeline"),
+    "405b-fp8": Recipe(
+        "405b-fp8.sbatch", "Llama-3.1-405B-Instruct-FP8", "llama-3.1-405b-fp8", "h100", 2, 4, 16384, 0.92, "pipeline"
+    ),
 }
-NODES_TRIED = (1, 2, 3, 4, 6, 8, 12, 16)     # for a model without a script of its own: the fewest that hold it
+NODES_TRIED = (1, 2, 3, 4, 6, 8, 12, 16)  # for a model without a script of its own: the fewest that hold it
 GPUS_PER_NODE = 4
 SBATCH_TIMEOUT_S = 60
-GPU_MEMORY_SHARE = 0.95     # a GPU of the planned kind has at least this share of its memory, whatever ECC takes
+GPU_MEMORY_SHARE = 0.95  # a GPU of the planned kind has at least this share of its memory, whatever ECC takes
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,7 @@ class Request:
     learners: int = 0
     name: str | None = None
     max_model_len: int | None = None
-    vllm: tuple[str, ...] = ()          # more flags of `vllm serve`
+    vllm: tuple[str, ...] = ()  # more flags of `vllm serve`
     sbatch_args: tuple[str, ...] = ()
 
 
@@ -96,8 +97,9 @@ def site_file() -> Path:
     chosen = os.environ.get("WORKSHOP_SITE")
     path = Path(chosen).expanduser().resolve() if chosen else scripts_folder() / "site.sh"
     if not path.is_file():
-        raise WorkshopError(f"There is no site file {path}.",
-                            "Copy slurm/site.sh, edit it, and set WORKSHOP_SITE to it.")
+        raise WorkshopError(
+            f"There is no site file {path}.", "Copy slurm/site.sh, edit it, and set WORKSHOP_SITE to it."
+        )
     return path
 
 
@@ -105,8 +107,12 @@ def site_environment() -> dict[str, str]:
     """Return the environment after `source site.sh`, or say what bash said against it."""
     read = 'set -a; source "$1" >/dev/null && env -0'
     try:
-        done = subprocess.run(["bash", "-c", read, "bash", str(site_file())], capture_output=True, timeout=30,
-                              env={**os.environ, "WORKSHOP_ROOT": str(scripts_folder().parent)})
+        done = subprocess.run(
+            ["bash", "-c", read, "bash", str(site_file())],
+            capture_output=True,
+            timeout=30,
+            env={**os.environ, "WORKSHOP_ROOT": str(scripts_folder().parent)},
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise WorkshopError(f"{site_file()} cannot be read by bash: {error}.", "It must only set variables.") from None
     if done.returncode:
@@ -123,7 +129,7 @@ def prepare(request: Request) -> Submission:
         BadInput: an unknown model, or numbers that cannot be.
     """
     if request.name:
-        records.path_of(request.name)       # refuses what is no name of a server
+        records.path_of(request.name)  # refuses what is no name of a server
     slurm_flags.check(request.vllm)
     if request.sbatch_args and not request.sbatch_args[0].startswith("-"):
         raise BadInput(f"{request.sbatch_args[0][:80]!r} is no option of sbatch.", "Its options begin with -.")
@@ -146,9 +152,17 @@ def _of_recipe(request: Request, recipe: Recipe, site: dict[str, str]) -> Submis
     pipeline = recipe.split == "pipeline" or request.pipeline
     tp, pp = (gpus, nodes) if pipeline else (gpus * nodes, 1)
     length = request.max_model_len or _site_length(site) or recipe.max_model_len
-    planned = plan(folder if (folder / "config.json").is_file() else recipe.model, request.gpu or recipe.gpu,
-                   nodes=nodes, gpus_per_node=gpus, tensor_parallel_size=tp, pipeline_parallel_size=pp,
-                   max_model_len=length, gpu_memory_utilization=recipe.gpu_memory_utilization, usage="serve")
+    planned = plan(
+        folder if (folder / "config.json").is_file() else recipe.model,
+        request.gpu or recipe.gpu,
+        nodes=nodes,
+        gpus_per_node=gpus,
+        tensor_parallel_size=tp,
+        pipeline_parallel_size=pp,
+        max_model_len=length,
+        gpu_memory_utilization=recipe.gpu_memory_utilization,
+        usage="serve",
+    )
     environment = _environment(request, planned, changed_gpu=bool(request.gpu))
     if request.max_model_len:
         environment["WORKSHOP_MAX_MODEL_LEN"] = str(length)
@@ -173,17 +187,27 @@ def _of_plan(request: Request, site: dict[str, str]) -> Submission:
     folder = _model_folder(request.what, site)
     known = (folder / "config.json").is_file()
     if not known:
-        load_model(request.what)        # an unknown name ends here, with the choices
+        load_model(request.what)  # an unknown name ends here, with the choices
     for nodes in (request.nodes,) if request.nodes else NODES_TRIED:
         per_node = request.gpus_per_node or GPUS_PER_NODE
         split = {"tensor_parallel_size": per_node, "pipeline_parallel_size": nodes} if request.pipeline else {}
-        planned = plan(folder if known else request.what, request.gpu or "h100", nodes=nodes, gpus_per_node=per_node,
-                       max_model_len=request.max_model_len, usage="serve", **split)
+        planned = plan(
+            folder if known else request.what,
+            request.gpu or "h100",
+            nodes=nodes,
+            gpus_per_node=per_node,
+            max_model_len=request.max_model_len,
+            usage="serve",
+            **split,
+        )
         if planned.fits:
             break
-    environment = {"WORKSHOP_MODEL": str(folder), "WORKSHOP_TP": str(planned.tensor_parallel_size),
-                   "WORKSHOP_PP": str(planned.pipeline_parallel_size),
-                   **_environment(request, planned, changed_gpu=True)}
+    environment = {
+        "WORKSHOP_MODEL": str(folder),
+        "WORKSHOP_TP": str(planned.tensor_parallel_size),
+        "WORKSHOP_PP": str(planned.pipeline_parallel_size),
+        **_environment(request, planned, changed_gpu=True),
+    }
     if request.max_model_len:
         environment["WORKSHOP_MAX_MODEL_LEN"] = str(request.max_model_len)
     nodes = request.nodes or planned.nodes
@@ -199,8 +223,10 @@ def _model_folder(what: str, site: dict[str, str]) -> Path:
     given = existing(what)
     if (given and given.is_dir()) or what.startswith(("/", ".", "~")):
         if not given or not (given / "config.json").is_file():
-            raise BadInput(f"The folder {what[:200]} holds no config.json, so it is no model.",
-                           "Give the folder that `workshop prefetch` filled.")
+            raise BadInput(
+                f"The folder {what[:200]} holds no config.json, so it is no model.",
+                "Give the folder that `workshop prefetch` filled.",
+            )
         return given.resolve()
     from workshop.plan.catalog import load_model
 
@@ -254,8 +280,9 @@ def _arguments(request: Request, nodes: int | None, gpus_per_node: int | None) -
     return [*arguments, *request.sbatch_args]
 
 
-def _submission(request: Request, script: str, arguments: list[str], environment: dict[str, str], planned,
-                folder: Path) -> Submission:
+def _submission(
+    request: Request, script: str, arguments: list[str], environment: dict[str, str], planned, folder: Path
+) -> Submission:
     own = [
         f"{planned.model}: {planned.nodes} node{'s' * (planned.nodes > 1)}, {planned.gpus} × {planned.gpu}, "
         f"TP {planned.tensor_parallel_size} × PP {planned.pipeline_parallel_size}.",
@@ -263,8 +290,15 @@ def _submission(request: Request, script: str, arguments: list[str], environment
     advice = list(planned.advice)
     if not (folder / "config.json").is_file():
         advice.append(f"The model is not in {folder} yet: workshop prefetch {request.what} --to {folder.parent}")
-    return Submission(scripts_folder() / script, site_file(), arguments, environment,
-                      own + [reason for reason in planned.reasons if reason not in own], advice, planned.fits)
+    return Submission(
+        scripts_folder() / script,
+        site_file(),
+        arguments,
+        environment,
+        own + [reason for reason in planned.reasons if reason not in own],
+        advice,
+        planned.fits,
+    )
 
 
 def submit(submission: Submission) -> str:
@@ -274,21 +308,32 @@ def submit(submission: Submission) -> str:
         WorkshopError: the plan does not fit, there is no sbatch, or it refuses (in its words, with the remedy).
     """
     if not submission.fits:
-        raise WorkshopError("The plan does not fit: " + submission.reasons[0],
-                            (submission.advice or ["Ask for more GPUs: --nodes, --gpus-per-node."])[0])
+        raise WorkshopError(
+            "The plan does not fit: " + submission.reasons[0],
+            (submission.advice or ["Ask for more GPUs: --nodes, --gpus-per-node."])[0],
+        )
     if not shutil.which("sbatch"):
-        raise WorkshopError("There is no sbatch here: this is no login node of a SLURM cluster.",
-                            "Log in to one; or see the whole command with --dry-run.")
-    private_folder("servers")            # the job writes the record there: better to find out now
+        raise WorkshopError(
+            "There is no sbatch here: this is no login node of a SLURM cluster.",
+            "Log in to one; or see the whole command with --dry-run.",
+        )
+    private_folder("servers")  # the job writes the record there: better to find out now
     line = 'source "$1" && shift && exec sbatch --parsable "$@"'
     environment = {**os.environ, "WORKSHOP_ROOT": str(scripts_folder().parent), **submission.environment}
     try:
-        done = subprocess.run(["bash", "-c", line, "bash", str(submission.site), *submission.arguments,
-                               str(submission.script)], capture_output=True, text=True, errors="replace",
-                              timeout=SBATCH_TIMEOUT_S, env=environment)
+        done = subprocess.run(
+            ["bash", "-c", line, "bash", str(submission.site), *submission.arguments, str(submission.script)],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=SBATCH_TIMEOUT_S,
+            env=environment,
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise WorkshopError(f"sbatch does not answer: {error}.",
-                            "Look whether the job is there, before you submit it again: squeue --me") from None
+        raise WorkshopError(
+            f"sbatch does not answer: {error}.",
+            "Look whether the job is there, before you submit it again: squeue --me",
+        ) from None
     if done.returncode:
         said = (done.stderr.strip().splitlines() or ["no reason given"])[-1].removeprefix("sbatch: error: ")
         raise WorkshopError(f"sbatch refused: {said}", refusal_remedy(said))
@@ -296,17 +341,21 @@ def submit(submission: Submission) -> str:
     try:
         return job_number(said.split(";")[0])
     except BadInput:
-        raise WorkshopError(f"sbatch answered {said[:200]!r}, and not with the number of a job.",
-                            "Look whether the job is there: squeue --me") from None
+        raise WorkshopError(
+            f"sbatch answered {said[:200]!r}, and not with the number of a job.",
+            "Look whether the job is there: squeue --me",
+        ) from None
 
 
 def refusal_remedy(said: str) -> str:
     """Return what to do about sbatch's own words."""
-    for words, remedy in (("partition", "Set SBATCH_PARTITION in slurm/site.sh to one that `sinfo` lists."),
-                          ("account", "Set SBATCH_ACCOUNT in slurm/site.sh to yours: sacctmgr show assoc user=$USER"),
-                          ("qos", "Set SBATCH_QOS in slurm/site.sh; sacctmgr show qos lists them."),
-                          ("node configuration", "No node has so many GPUs or so much memory: sinfo -o '%P %G %m %c'."),
-                          ("time limit", "Ask for less: --time; `sinfo -o '%P %l'` shows each partition's longest.")):
+    for words, remedy in (
+        ("partition", "Set SBATCH_PARTITION in slurm/site.sh to one that `sinfo` lists."),
+        ("account", "Set SBATCH_ACCOUNT in slurm/site.sh to yours: sacctmgr show assoc user=$USER"),
+        ("qos", "Set SBATCH_QOS in slurm/site.sh; sacctmgr show qos lists them."),
+        ("node configuration", "No node has so many GPUs or so much memory: sinfo -o '%P %G %m %c'."),
+        ("time limit", "Ask for less: --time; `sinfo -o '%P %l'` shows each partition's longest."),
+    ):
         if words in said.lower():
             return remedy
     return "`workshop doctor` checks slurm/site.sh against this cluster."

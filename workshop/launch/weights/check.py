@@ -10,14 +10,19 @@ from pathlib import Path
 from workshop.errors import WorkshopError
 
 INDEX = "model.safetensors.index.json"
-LONGEST_NAME, LONGEST_PART = 1000, 200      # of a file: file systems take 255 bytes a part, and .part files need some
-HEADER_LIMIT_BYTES = 100 * 2**20     # safetensors' own limit
+LONGEST_NAME, LONGEST_PART = 1000, 200  # of a file: file systems take 255 bytes a part, and .part files need some
+HEADER_LIMIT_BYTES = 100 * 2**20  # safetensors' own limit
 
 
 def stays_inside(name: object) -> bool:
     """Return whether a file of that name, said by an index or a mirror, lies in the model's folder, on every system."""
-    return (isinstance(name, str) and name.isprintable() and not set(name) & set('\\:') and len(name) <= LONGEST_NAME
-            and all(part not in ("", ".", "..") and len(part.encode()) <= LONGEST_PART for part in name.split("/")))
+    return (
+        isinstance(name, str)
+        and name.isprintable()
+        and not set(name) & set("\\:")
+        and len(name) <= LONGEST_NAME
+        and all(part not in ("", ".", "..") and len(part.encode()) <= LONGEST_PART for part in name.split("/"))
+    )
 
 
 def shards(folder: Path) -> list[Path]:

@@ -25,8 +25,8 @@ from workshop.launch.weights import check as slurm_weights
 HUB = "https://huggingface.co"
 WORKERS = 4
 CHUNK_BYTES = 1 << 20
-TRIES = 5                 # of one file, as long as none of them brings anything
-DIGEST = re.compile("[0-9a-f]{0,128}")     # also in the names of parts, so nothing else may stand there
+TRIES = 5  # of one file, as long as none of them brings anything
+DIGEST = re.compile("[0-9a-f]{0,128}")  # also in the names of parts, so nothing else may stand there
 TIMEOUT = httpx.Timeout(60.0, connect=15.0)
 
 
@@ -64,7 +64,7 @@ def saved_token() -> str | None:
 
 
 def _headers(token: str | None) -> dict[str, str]:
-    if token and not re.fullmatch("[!-~]+", token):     # the HTTP library would show it in its complaint
+    if token and not re.fullmatch("[!-~]+", token):  # the HTTP library would show it in its complaint
         raise BadInput("The token holds a space, or a letter that no token has.", "Set HF_TOKEN to the token alone.")
     return {"Authorization": f"Bearer {token}"} if token else {}
 
@@ -77,16 +77,23 @@ def list_files(hub_id: str, token: str | None = None) -> tuple[str, list[File]]:
     """
     headers = _headers(token)
     try:
-        answer = httpx.get(f"{endpoint()}/api/models/{hub_id}", params={"blobs": "true"}, headers=headers,
-                           timeout=TIMEOUT, follow_redirects=True)
+        answer = httpx.get(
+            f"{endpoint()}/api/models/{hub_id}",
+            params={"blobs": "true"},
+            headers=headers,
+            timeout=TIMEOUT,
+            follow_redirects=True,
+        )
         answer.raise_for_status()
         commit, files = _read_list(answer.json())
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         raise explain(hub_id, error) from None
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        raise WorkshopError(f"{endpoint()} does not answer with a list of files, as the Hub does.",
-                            "A login page or a proxy may stand in between: open that address in a browser here; "
-                            "HF_ENDPOINT names a mirror.") from None
+        raise WorkshopError(
+            f"{endpoint()} does not answer with a list of files, as the Hub does.",
+            "A login page or a proxy may stand in between: open that address in a browser here; "
+            "HF_ENDPOINT names a mirror.",
+        ) from None
     # The list of a gated model is public, its files are not: ask for the one that every model has.
     with contextlib.suppress(StopIteration):
         small = next(file for file in files if file.name == "config.json")
@@ -106,8 +113,10 @@ def _read_list(info: dict) -> tuple[str, list[File]]:
         lfs = each.get("lfs") or {}
         file = File(each["rfilename"], each.get("size") or 0, lfs.get("sha256") or "", each.get("blobId") or "")
         if not slurm_weights.stays_inside(file.name):
-            raise WorkshopError(f"{endpoint()} lists a file {str(file.name)[:80]!r}, which is no name inside a folder.",
-                                "Nothing was downloaded. Take the Hub itself, or another mirror (HF_ENDPOINT).")
+            raise WorkshopError(
+                f"{endpoint()} lists a file {str(file.name)[:80]!r}, which is no name inside a folder.",
+                "Nothing was downloaded. Take the Hub itself, or another mirror (HF_ENDPOINT).",
+            )
         if type(file.size) is not int or file.size < 0 or not DIGEST.fullmatch(file.sha256 + file.blob):
             raise ValueError(file)
         files.append(file)
@@ -118,8 +127,9 @@ def _read_list(info: dict) -> tuple[str, list[File]]:
 
 def _probe(hub_id: str, commit: str, name: str, token: str | None) -> None:
     try:
-        httpx.head(_address(hub_id, commit, name), headers=_headers(token), timeout=TIMEOUT,
-                   follow_redirects=True).raise_for_status()
+        httpx.head(
+            _address(hub_id, commit, name), headers=_headers(token), timeout=TIMEOUT, follow_redirects=True
+        ).raise_for_status()
     except httpx.HTTPError as error:
         raise explain(hub_id, error) from None
 
@@ -134,8 +144,10 @@ def fetch(hub_id: str, commit: str, files: list[File], folder: Path, token: str 
     Raises:
         WorkshopError: the Hub, the network or the disk does not let us; what came is kept for the next run.
     """
-    with httpx.Client(headers=_headers(token), timeout=TIMEOUT, follow_redirects=True) as client, \
-            ThreadPoolExecutor(WORKERS) as pool:
+    with (
+        httpx.Client(headers=_headers(token), timeout=TIMEOUT, follow_redirects=True) as client,
+        ThreadPoolExecutor(WORKERS) as pool,
+    ):
         parts = [pool.submit(_fetch_file, client, hub_id, commit, file, folder) for file in files]
         try:
             for part in parts:
@@ -181,13 +193,15 @@ def _append(client: httpx.Client, address: str, part: Path, have: int, size: int
     with client.stream("GET", address, headers={**headers, "Accept-Encoding": "identity"}) as answer:
         answer.raise_for_status()
         if answer.headers.get("Content-Type", "").startswith("text/html"):
-            raise WorkshopError(f"{address.split('?')[0]} answers with a web page instead of the file.",
-                                "A login page or a proxy may stand in between: open that address in a browser here.")
-        resumed = answer.status_code == 206      # 200: the server does not know ranges, and begins again
+            raise WorkshopError(
+                f"{address.split('?')[0]} answers with a web page instead of the file.",
+                "A login page or a proxy may stand in between: open that address in a browser here.",
+            )
+        resumed = answer.status_code == 206  # 200: the server does not know ranges, and begins again
         left = size + 1 - (have if resumed else 0)
         flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | (os.O_APPEND if resumed else os.O_TRUNC)
         with open(os.open(part, flags, 0o666), "wb") as file:
-            for chunk in answer.iter_bytes():    # as they come: a break loses nothing that has arrived
+            for chunk in answer.iter_bytes():  # as they come: a break loses nothing that has arrived
                 file.write(chunk[:left])
                 left -= len(chunk)
                 if left <= 0:
@@ -199,8 +213,10 @@ def _finish(part: Path, target: Path, file: File) -> None:
     if not file.is_whole(part):
         size = part.stat().st_size
         part.unlink()
-        raise WorkshopError(f"{file.name} came damaged ({size} of {file.size} bytes, or another checksum).",
-                            "Run the same command again: it is downloaded anew.")
+        raise WorkshopError(
+            f"{file.name} came damaged ({size} of {file.size} bytes, or another checksum).",
+            "Run the same command again: it is downloaded anew.",
+        )
     os.replace(part, target)
 
 
@@ -216,17 +232,23 @@ def explain(hub_id: str, error: Exception) -> WorkshopError:
     status = response.status_code if response is not None else None
     code = response.headers.get("X-Error-Code", "") if response is not None else ""
     if code == "GatedRepo" or status == 403:
-        return WorkshopError(f"{hub_id} is gated: its owner lets in who has accepted the licence.",
-                             f"Accept it at {HUB}/{hub_id} (it may take a while), then give a token of that account: "
-                             "set HF_TOKEN, or answer the question of `workshop prefetch`. Without: an open model, or "
-                             "a copy that your site keeps already.")
+        return WorkshopError(
+            f"{hub_id} is gated: its owner lets in who has accepted the licence.",
+            f"Accept it at {HUB}/{hub_id} (it may take a while), then give a token of that account: "
+            "set HF_TOKEN, or answer the question of `workshop prefetch`. Without: an open model, or "
+            "a copy that your site keeps already.",
+        )
     if status in (401, 404):
-        return WorkshopError(f"The Hub knows no model {hub_id}, or hides it from this token.",
-                             "Compare the spelling with its page; for a private or gated one set HF_TOKEN.")
+        return WorkshopError(
+            f"The Hub knows no model {hub_id}, or hides it from this token.",
+            "Compare the spelling with its page; for a private or gated one set HF_TOKEN.",
+        )
     if isinstance(error, OSError) and error.errno:
         return cannot_write(Path(error.filename or "the folder"), error)
     said = (str(error).strip().splitlines() or [type(error).__name__])[0]
-    said = re.sub(r"[?]\S*", "", said)[:200].rstrip(".")      # what follows ? in an address may be a signature
-    return WorkshopError(f"The Hub is not reached, or broke off: {said}.",
-                         "Run it again: what has come is kept. Compute nodes rarely have internet: use a login or "
-                         "transfer node; behind a proxy set HTTPS_PROXY.")
+    said = re.sub(r"[?]\S*", "", said)[:200].rstrip(".")  # what follows ? in an address may be a signature
+    return WorkshopError(
+        f"The Hub is not reached, or broke off: {said}.",
+        "Run it again: what has come is kept. Compute nodes rarely have internet: use a login or "
+        "transfer node; behind a proxy set HTTPS_PROXY.",
+    )

@@ -26,11 +26,45 @@ from workshop.launch.weights.hub import File
 NEEDED = ("*.json", "*.safetensors", "*.txt", "*.model", "*.jinja", "*.py", "*.tiktoken", "LICENSE*", "USE_POLICY*")
 # The same weights again, in other formats.
 NEVER = ("original/*", "*.gguf", "*.onnx", "onnx/*", "*.pth", "*.msgpack", "*.h5", "consolidated*")
-SHARED = {"nfs", "nfs4", "lustre", "gpfs", "beegfs", "ceph", "cifs", "smb3", "afs", "panfs", "wekafs", "orangefs",
-          "pvfs2",
-          "glusterfs", "fuse.glusterfs", "fuse.ceph", "fuse.sshfs", "fuse.weka", "9p", "vastfs", "quobyte"}
-LOCAL = {"ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "tmpfs", "overlay", "f2fs", "vfat", "apfs", "hfs", "ramfs",
-         "squashfs"}
+SHARED = {
+    "nfs",
+    "nfs4",
+    "lustre",
+    "gpfs",
+    "beegfs",
+    "ceph",
+    "cifs",
+    "smb3",
+    "afs",
+    "panfs",
+    "wekafs",
+    "orangefs",
+    "pvfs2",
+    "glusterfs",
+    "fuse.glusterfs",
+    "fuse.ceph",
+    "fuse.sshfs",
+    "fuse.weka",
+    "9p",
+    "vastfs",
+    "quobyte",
+}
+LOCAL = {
+    "ext2",
+    "ext3",
+    "ext4",
+    "xfs",
+    "btrfs",
+    "zfs",
+    "tmpfs",
+    "overlay",
+    "f2fs",
+    "vfat",
+    "apfs",
+    "hfs",
+    "ramfs",
+    "squashfs",
+}
 SPARE_BYTES = 1 * GIB
 WATCH_S = 0.5
 
@@ -99,8 +133,12 @@ def look_up(hub: str, token: str | None = None) -> Remote:
 
 
 def _needed(files: list[File]) -> list[File]:
-    kept = [file for file in files if any(fnmatch(file.name, pattern) for pattern in NEEDED)
-            and not any(fnmatch(file.name, pattern) for pattern in NEVER)]
+    kept = [
+        file
+        for file in files
+        if any(fnmatch(file.name, pattern) for pattern in NEEDED)
+        and not any(fnmatch(file.name, pattern) for pattern in NEVER)
+    ]
     if any(file.name.endswith(".safetensors") for file in kept):
         return kept
     return kept + [file for file in files if fnmatch(file.name, "pytorch_model*.bin")]
@@ -119,7 +157,8 @@ def refuse_small_disk(remote: Remote, folder: Path) -> None:
             f"{remote.hub_id} needs {missing / 1e9:.0f} GB more, and the disk of {folder} has "
             f"{free / 1e9:.0f} GB free.",
             "Give a folder on a bigger disk (--to): a file system of the project, not the home folder or "
-            "the system disk.")
+            "the system disk.",
+        )
 
 
 def _whole(folder: Path, file: File) -> bool:
@@ -127,8 +166,9 @@ def _whole(folder: Path, file: File) -> bool:
     return path.is_file() and path.stat().st_size == file.size
 
 
-def download(remote: Remote, folder: Path, token: str | None = None,
-             report: Callable[[Progress], None] = lambda progress: None) -> None:
+def download(
+    remote: Remote, folder: Path, token: str | None = None, report: Callable[[Progress], None] = lambda progress: None
+) -> None:
     """Download what is missing; run again after a break, it goes on where it stopped.
 
     Raises:
@@ -158,23 +198,36 @@ def _watch(remote: Remote, folder: Path, report: Callable[[Progress], None], don
         for part in folder.rglob("*.part"):
             with contextlib.suppress(OSError):
                 have += part.stat().st_size
-        report(Progress(min(1.0, have / max(1, remote.bytes)),
-                        f"{have / 1e9:.1f} of {remote.bytes / 1e9:.1f} GB, {len(remote.files)} files"))
+        report(
+            Progress(
+                min(1.0, have / max(1, remote.bytes)),
+                f"{have / 1e9:.1f} of {remote.bytes / 1e9:.1f} GB, {len(remote.files)} files",
+            )
+        )
 
 
 def _let_everybody_read(folder: Path, files: Iterable[File]) -> None:
     """Give others what the folder itself gives them: downloaded shards are often readable by their owner alone."""
     bits = folder.stat().st_mode & 0o055
-    ours = {place for file in files for place in ((folder / file.name), *(folder / file.name).parents)
-            if folder in place.parents}
+    ours = {
+        place
+        for file in files
+        for place in ((folder / file.name), *(folder / file.name).parents)
+        if folder in place.parents
+    }
     for path in ours:
         with contextlib.suppress(OSError):
-            if not path.is_symlink():       # a link's target may be somebody's private file
+            if not path.is_symlink():  # a link's target may be somebody's private file
                 path.chmod(path.stat().st_mode | (bits if path.is_dir() else bits & 0o044))
 
 
-def verify(folder: Path, remote: Remote | None = None, *, checksums: bool = False,
-           report: Callable[[Progress], None] = lambda progress: None) -> Report:
+def verify(
+    folder: Path,
+    remote: Remote | None = None,
+    *,
+    checksums: bool = False,
+    report: Callable[[Progress], None] = lambda progress: None,
+) -> Report:
     """Check that the model is whole: every shard that the index names, of the promised length, with its tensors.
 
     Args:
@@ -237,8 +290,10 @@ def who_sees(folder: Path, mounts: Path = Path("/proc/mounts")) -> str:
     if kind in SHARED or (kind.startswith("fuse") and kind not in LOCAL and ":" in source):
         return f"{where}, a network file system: the nodes that mount it see the model."
     if kind in LOCAL:
-        return (f"{where}, a disk of this machine alone: other nodes will NOT see the model, unless they have the same "
-                "folder from elsewhere. Put it on the cluster's shared file system, or copy it to every node.")
+        return (
+            f"{where}, a disk of this machine alone: other nodes will NOT see the model, unless they have the same "
+            "folder from elsewhere. Put it on the cluster's shared file system, or copy it to every node."
+        )
     return f"{where}: whether other nodes see it cannot be told from here. Try: srun ls {folder}"
 
 

@@ -12,8 +12,10 @@ def _ended_by_stop(answer: object) -> str | None:
         return "give the whole answer, as llm.complete(…) returns it"
     choice = choices[0]
     if choice.finish_reason == "length":
-        return (f"it still ended because max_tokens was reached (finish_reason {choice.finish_reason!r}): "
-                "which string should end it?")
+        return (
+            f"it still ended because max_tokens was reached (finish_reason {choice.finish_reason!r}): "
+            "which string should end it?"
+        )
     if getattr(choice, "stop_reason", None) is None:
         return "the model's own end-of-text token ended it; let a string of yours do it, so that stop_reason says so"
     return None
@@ -37,11 +39,19 @@ def _total(answer: object) -> str | None:
 PROMPT, ASKED = "San Francisco is a", 40
 EXERCISES = {
     "start.stop": Exercise(
-        "Let a full stop end the answer", _ended_by_stop,
-        ("`stop` takes a list of strings: the answer ends before the first of them.",
-         "llm.complete('San Francisco is a', max_tokens=100, temperature=0, stop=['.'])")),
+        "Let a full stop end the answer",
+        _ended_by_stop,
+        (
+            "`stop` takes a list of strings: the answer ends before the first of them.",
+            "llm.complete('San Francisco is a', max_tokens=100, temperature=0, stop=['.'])",
+        ),
+    ),
     "start.total_tokens": Exercise(
-        "Predict usage.total_tokens", _total,
-        ("Prompt and answer both count. The tokenizer puts <|begin_of_text|> in front of every prompt.",
-         "The table above has usage.prompt_tokens: add 40 to it.")),
+        "Predict usage.total_tokens",
+        _total,
+        (
+            "Prompt and answer both count. The tokenizer puts <|begin_of_text|> in front of every prompt.",
+            "The table above has usage.prompt_tokens: add 40 to it.",
+        ),
+    ),
 }

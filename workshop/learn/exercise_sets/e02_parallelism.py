@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from workshop.learn.exercises import Exercise, close_to
 
-CLUSTERS = {     # what the exercise "decide" asks; the rule is that of vLLM's guide
+CLUSTERS = {  # what the exercise "decide" asks; the rule is that of vLLM's guide
     "A": ("Llama 3.1 8B", "1 node with 1 H100"),
     "B": ("Llama 3.3 70B", "1 node with 4 H100"),
     "C": ("Llama 3.1 405B", "2 nodes with 8 H100 each"),
@@ -68,34 +68,68 @@ def toy():
 
 EXERCISES = {
     "parallelism.nvlink": Exercise(
-        "GB/s of all NVLinks of a node of four", close_to(900, unit="GB/s", rel=1e-6, near_misses={
-            450: "that is one direction; each link works in both at once",
-            225: "that is one GPU to its three neighbours",
-            1800: "count every pair once: GPU 0–1 is the same link as GPU 1–0",
-            600: "four GPUs make more than four pairs", 300: "four GPUs make more pairs than that"}),
-        ("How many pairs can four GPUs make?", "75 GB/s · 6 pairs · 2 directions")),
+        "GB/s of all NVLinks of a node of four",
+        close_to(
+            900,
+            unit="GB/s",
+            rel=1e-6,
+            near_misses={
+                450: "that is one direction; each link works in both at once",
+                225: "that is one GPU to its three neighbours",
+                1800: "count every pair once: GPU 0–1 is the same link as GPU 1–0",
+                600: "four GPUs make more than four pairs",
+                300: "four GPUs make more pairs than that",
+            },
+        ),
+        ("How many pairs can four GPUs make?", "75 GB/s · 6 pairs · 2 directions"),
+    ),
     "parallelism.partial_sums": Exercise(
-        "The two GPUs' partial results", _partial_sums,
-        ("GPU 0 has W1[:, :4] and W2[:4], GPU 1 the rest.",
-         "y0 = np.maximum(x @ W1[:, :4], 0) @ W2[:4], and y1 with the other halves.")),
+        "The two GPUs' partial results",
+        _partial_sums,
+        (
+            "GPU 0 has W1[:, :4] and W2[:4], GPU 1 the rest.",
+            "y0 = np.maximum(x @ W1[:, :4], 0) @ W2[:4], and y1 with the other halves.",
+        ),
+    ),
     "parallelism.decide": Exercise(
-        "TP and PP for four clusters", _decide,
-        ("Fits one GPU? (1, 1). One node: TP = its GPUs. More nodes: PP = nodes.",
-         "Only D is special: its heads do not divide, so TP 1 and PP = GPUs.")),
+        "TP and PP for four clusters",
+        _decide,
+        (
+            "Fits one GPU? (1, 1). One node: TP = its GPUs. More nodes: PP = nodes.",
+            "Only D is special: its heads do not divide, so TP 1 and PP = GPUs.",
+        ),
+    ),
     "parallelism.all_reduce_bytes": Exercise(
         "Bytes of all-reduce for one token of 405B, TP 8",
-        close_to(2 * 126 * 16384 * 2, unit="bytes", rel=1e-6, near_misses={
-            126 * 16384 * 2: "that is half: there are two all-reduces a layer, and each number has 2 bytes",
-            2 * 16384 * 2: "that is one layer; there are 126",
-            8 * 2 * 126 * 16384 * 2: "the payload is the same however many GPUs add it up",
-            16 * 2 * 126 * 16384 * 2: "one token, not 16",
-            7.875: "that is in MiB; the question asks for bytes"}),
-        ("Two all-reduces a layer, each of hidden_size numbers of 2 bytes.", "2 * 126 * 16384 * 2")),
+        close_to(
+            2 * 126 * 16384 * 2,
+            unit="bytes",
+            rel=1e-6,
+            near_misses={
+                126 * 16384 * 2: "that is half: there are two all-reduces a layer, and each number has 2 bytes",
+                2 * 16384 * 2: "that is one layer; there are 126",
+                8 * 2 * 126 * 16384 * 2: "the payload is the same however many GPUs add it up",
+                16 * 2 * 126 * 16384 * 2: "one token, not 16",
+                7.875: "that is in MiB; the question asks for bytes",
+            },
+        ),
+        ("Two all-reduces a layer, each of hidden_size numbers of 2 bytes.", "2 * 126 * 16384 * 2"),
+    ),
     "parallelism.tokens_tp2": Exercise(
         "KV-cache tokens with tensor parallel 2 and the same bytes a GPU",
-        close_to(131072, unit="tokens", rel=1e-6, near_misses={
-            65536: "that is with one rank; with two, each keeps half of every token's heads",
-            32768: "two ranks: more room for tokens, not less", 262144: "two ranks, not four"}),
-        ("Each rank keeps 1 of the 2 KV heads: half the bytes a token, in the same bytes a rank.",
-         "64 MiB / (4 layers · 2 · 1 head · 32 · 2 bytes)")),
+        close_to(
+            131072,
+            unit="tokens",
+            rel=1e-6,
+            near_misses={
+                65536: "that is with one rank; with two, each keeps half of every token's heads",
+                32768: "two ranks: more room for tokens, not less",
+                262144: "two ranks, not four",
+            },
+        ),
+        (
+            "Each rank keeps 1 of the 2 KV heads: half the bytes a token, in the same bytes a rank.",
+            "64 MiB / (4 layers · 2 · 1 head · 32 · 2 bytes)",
+        ),
+    ),
 }

@@ -18,8 +18,13 @@ CAUSES = {
     "gated": "the model is gated, and there is no token",
 }
 RIGHT = {"A": "port", "B": "kv", "C": "shard", "D": "killed", "E": "divide"}
-CLUES = {"A": "its very last line says it", "B": "grep it for 'KV cache'", "C": "grep it for 'safetensors|Safetensor'",
-         "D": "grep it for 'died|killed|exited'", "E": "the first number in its last error is a count of heads"}
+CLUES = {
+    "A": "its very last line says it",
+    "B": "grep it for 'KV cache'",
+    "C": "grep it for 'safetensors|Safetensor'",
+    "D": "grep it for 'died|killed|exited'",
+    "E": "the first number in its last error is a count of heads",
+}
 
 
 def _split(answer: object) -> str | None:
@@ -31,8 +36,11 @@ def _split(answer: object) -> str | None:
     if answer == (GPUS_PER_NODE * NODES, 1):
         return "that is what the script does without the switch: every layer on all 16 GPUs"
     product = answer[0] * answer[1] if all(isinstance(each, int) for each in answer) else 0
-    return f"their product is {product}, and the job has {GPUS_PER_NODE * NODES} GPUs: the two have to be equal" \
-        if product != GPUS_PER_NODE * NODES else "tensor parallelism stays inside a node: one stage of layers a node"
+    return (
+        f"their product is {product}, and the job has {GPUS_PER_NODE * NODES} GPUs: the two have to be equal"
+        if product != GPUS_PER_NODE * NODES
+        else "tensor parallelism stays inside a node: one stage of layers a node"
+    )
 
 
 def _endpoint(answer: object) -> str | None:
@@ -66,38 +74,71 @@ def _causes(answer: object) -> str | None:
 
 def _kv_tokens(answer: object) -> str | None:
     if isinstance(answer, tuple):
-        return "Python reads 1,229,264 as three numbers: leave out the commas" if answer == (1, 229, 264) \
+        return (
+            "Python reads 1,229,264 as three numbers: leave out the commas"
+            if answer == (1, 229, 264)
             else "give one number, without commas"
+        )
     return _KV_TOKENS(answer)
 
 
-_KV_TOKENS = close_to(1_229_264, rel=1e-9, unit="tokens", near_misses={
-    93.79: "those are GiB a GPU; the line after them counts tokens", 32.89: "those are the weights, in GiB",
-    131_072: "that is the longest request (max_model_len)", 243_696: "that is 405b-fp8: choose 70b"})
+_KV_TOKENS = close_to(
+    1_229_264,
+    rel=1e-9,
+    unit="tokens",
+    near_misses={
+        93.79: "those are GiB a GPU; the line after them counts tokens",
+        32.89: "those are the weights, in GiB",
+        131_072: "that is the longest request (max_model_len)",
+        243_696: "that is 405b-fp8: choose 70b",
+    },
+)
 EXERCISES = {
     "server.split": Exercise(
-        "Split 405B as vLLM recommends", _split,
-        ("PARALLEL=pipeline: TP inside a node, one pipeline stage a node.",
-         "Four GPUs a node, four nodes: the script's `if` says which is which.")),
+        "Split 405B as vLLM recommends",
+        _split,
+        (
+            "PARALLEL=pipeline: TP inside a node, one pipeline stage a node.",
+            "Four GPUs a node, four nodes: the script's `if` says which is which.",
+        ),
+    ),
     "server.budget": Exercise(
         "Predict how long 405B takes to load",
-        close_to(WEIGHTS_GB / LOAD_GB_PER_S, rel=0.02, unit="s", near_misses={
-            WEIGHTS_GB / LOAD_GB_PER_S / 60: "those are minutes; the answer is in seconds",
-            WEIGHTS_GB * LOAD_GB_PER_S: "bytes divided by speed, not times",
-            WEIGHTS_GB / LOAD_GB_PER_S + 900: "that is with the 15 minutes; here it is loading alone",
-            WEIGHTS_GB / 2 / LOAD_GB_PER_S: "two bytes a parameter: 405 billion parameters are 812 GB"}),
-        ("Seconds = bytes / (bytes a second). bfloat16: two bytes a parameter.", "812 GB / 0.25 GB/s")),
+        close_to(
+            WEIGHTS_GB / LOAD_GB_PER_S,
+            rel=0.02,
+            unit="s",
+            near_misses={
+                WEIGHTS_GB / LOAD_GB_PER_S / 60: "those are minutes; the answer is in seconds",
+                WEIGHTS_GB * LOAD_GB_PER_S: "bytes divided by speed, not times",
+                WEIGHTS_GB / LOAD_GB_PER_S + 900: "that is with the 15 minutes; here it is loading alone",
+                WEIGHTS_GB / 2 / LOAD_GB_PER_S: "two bytes a parameter: 405 billion parameters are 812 GB",
+            },
+        ),
+        ("Seconds = bytes / (bytes a second). bfloat16: two bytes a parameter.", "812 GB / 0.25 GB/s"),
+    ),
     "server.kv_tokens": Exercise(
         "Read the KV cache of 70B out of its log",
         _kv_tokens,
-        ("Play the recorded start of 70b to its end: the last of the figures counts tokens.",
-         "GPU KV cache size: 1,229,264 tokens")),
+        (
+            "Play the recorded start of 70b to its end: the last of the figures counts tokens.",
+            "GPU KV cache size: 1,229,264 tokens",
+        ),
+    ),
     "server.endpoint": Exercise(
-        "Write down the address of the chat endpoint", _endpoint,
-        ("An endpoint is the server's address and a path. llm.url is the address with /v1.",
-         'f"{llm.url}/chat/completions"')),
+        "Write down the address of the chat endpoint",
+        _endpoint,
+        (
+            "An endpoint is the server's address and a path. llm.url is the address with /v1.",
+            'f"{llm.url}/chat/completions"',
+        ),
+    ),
     "server.causes": Exercise(
-        "Say why five starts failed", _causes,
-        ("The last error is rarely the first: whoever notices a death complains after it. grep for the first.",
-         "A port, B kv, C shard, D killed, E divide")),
+        "Say why five starts failed",
+        _causes,
+        (
+            "The last error is rarely the first: whoever notices a death complains after it. grep for the first.",
+            "A port, B kv, C shard, D killed, E divide",
+        ),
+    ),
 }

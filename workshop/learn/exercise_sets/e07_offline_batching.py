@@ -9,8 +9,11 @@ from pathlib import Path
 
 from workshop.learn.exercises import Exercise
 
-COUNTED = {"lines": "every line of the file", "different": "each custom_id once, however often it is there",
-           "twice": "the custom_ids that are on more than one line"}
+COUNTED = {
+    "lines": "every line of the file",
+    "different": "each custom_id once, however often it is there",
+    "twice": "the custom_ids that are on more than one line",
+}
 
 
 def _once(answer: object) -> str | None:
@@ -56,14 +59,24 @@ def _common(answer: object) -> str | None:
 
 EXERCISES = {
     "offline.left": Exercise(
-        "Predict what the second run asks", _left,
-        ("Whole lines of the output count as done.", "rows - lines_after_kill")),
+        "Predict what the second run asks",
+        _left,
+        ("Whole lines of the output count as done.", "rows - lines_after_kill"),
+    ),
     "offline.once": Exercise(
-        "Prove that every row is there once", _once,
-        ("Read the output line by line; json.loads(line)['custom_id'] names the row.",
-         "collections.Counter(ids): its sum, its length, and how many counts are above 1.")),
+        "Prove that every row is there once",
+        _once,
+        (
+            "Read the output line by line; json.loads(line)['custom_id'] names the row.",
+            "collections.Counter(ids): its sum, its length, and how many counts are above 1.",
+        ),
+    ),
     "offline.common": Exercise(
-        "Count the first words", _common,
-        ("frame.text is a column of strings; .str.split() makes lists of words.",
-         "frame.text.str.split().str[0].value_counts()")),
+        "Count the first words",
+        _common,
+        (
+            "frame.text is a column of strings; .str.split() makes lists of words.",
+            "frame.text.str.split().str[0].value_counts()",
+        ),
+    ),
 }

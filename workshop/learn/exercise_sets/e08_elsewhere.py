@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from workshop.learn.exercises import Exercise, Test, close_to
 
 VM_MODEL, VM_LENGTH = "llama-3.3-70b", 8192
-FOUR = (0.52, -0.35, 0.13, -1.44)        # four weights to be rounded
+FOUR = (0.52, -0.35, 0.13, -1.44)  # four weights to be rounded
 SCALE = 0.2
-CODES = (3, -2, 1, -7)                   # 0.52 / 0.2 = 2.6, -1.75, 0.65, -7.2
+CODES = (3, -2, 1, -7)  # 0.52 / 0.2 = 2.6, -1.75, 0.65, -7.2
 
 
 def _faults(answer: object) -> str | None:
@@ -70,36 +70,74 @@ def _codes(answer: object) -> str | None:
 
 
 def _bits() -> Test:
-    return close_to(4 + (16 + 4) / 128, rel=1e-6, unit="bits", near_misses={
-        4: "each group of 128 also stores a scale and a zero point", 4 + 16 / 128: "the zero point takes 4 bits more",
-        4 + 16 + 4: "one scale and one zero point serve 128 weights", 4 + 20 / 64: "the group has 128 weights"})
+    return close_to(
+        4 + (16 + 4) / 128,
+        rel=1e-6,
+        unit="bits",
+        near_misses={
+            4: "each group of 128 also stores a scale and a zero point",
+            4 + 16 / 128: "the zero point takes 4 bits more",
+            4 + 16 + 4: "one scale and one zero point serve 128 weights",
+            4 + 20 / 64: "the group has 128 weights",
+        },
+    )
 
 
 EXERCISES = {
     "elsewhere.faults": Exercise(
-        "The five mistakes of a manifest", _faults,
-        ("One concerns the GPU, one time, one memory, one the disk, one who may ask.",
-         "What a T4 lacks; how long 14.5 GB take to load; what two ranks share; 10Gi; a key that everybody reads.",
-         '["dtype", "startup", "shm", "volume", "key"]')),
+        "The five mistakes of a manifest",
+        _faults,
+        (
+            "One concerns the GPU, one time, one memory, one the disk, one who may ask.",
+            "What a T4 lacks; how long 14.5 GB take to load; what two ranks share; 10Gi; a key that everybody reads.",
+            '["dtype", "startup", "shm", "volume", "key"]',
+        ),
+    ),
     "elsewhere.disk": Exercise(
-        "GB on disk of a 70.55 B model", close_to(141.1, rel=0.005, unit="GB", near_misses={
-            131.4: "those are GiB; disks are sold in GB of 10**9 bytes", 70.55: "bfloat16 takes two bytes a parameter",
-            282.2: "bfloat16 takes two bytes a parameter, not four"}),
-        ("Parameters times two bytes.", "70.55e9 * 2 / 1e9")),
+        "GB on disk of a 70.55 B model",
+        close_to(
+            141.1,
+            rel=0.005,
+            unit="GB",
+            near_misses={
+                131.4: "those are GiB; disks are sold in GB of 10**9 bytes",
+                70.55: "bfloat16 takes two bytes a parameter",
+                282.2: "bfloat16 takes two bytes a parameter, not four",
+            },
+        ),
+        ("Parameters times two bytes.", "70.55e9 * 2 / 1e9"),
+    ),
     "elsewhere.machines": Exercise(
-        "Machines that do not hold Llama 3.3 70B", _machines,
-        ("131.4 GiB of weights have to fit into 0.92 of the machine's GPU memory: more vLLM does not take unless told.",
-         "Three machines of the table are too small: those with 59 and 79 GiB.")),
+        "Machines that do not hold Llama 3.3 70B",
+        _machines,
+        (
+            "131.4 GiB of weights have to fit into 0.92 of the machine's GPU memory: more vLLM does not take unless told.",
+            "Three machines of the table are too small: those with 59 and 79 GiB.",
+        ),
+    ),
     "elsewhere.codes": Exercise(
-        "Codes of four weights", _codes,
-        ("A code is the whole number nearest to weight / scale.", "0.52 / 0.2 = 2.6, so its code is 3.")),
+        "Codes of four weights",
+        _codes,
+        ("A code is the whole number nearest to weight / scale.", "0.52 / 0.2 = 2.6, so its code is 3."),
+    ),
     "elsewhere.bits": Exercise(
-        "Bits a weight with AWQ's groups of 128", _bits(),
-        ("4 bits for the code, and a share of 16 + 4 bits for the group's scale and zero point.",
-         "4 + (16 + 4) / 128")),
+        "Bits a weight with AWQ's groups of 128",
+        _bits(),
+        ("4 bits for the code, and a share of 16 + 4 bits for the group's scale and zero point.", "4 + (16 + 4) / 128"),
+    ),
     "elsewhere.jamba": Exercise(
-        "Bytes of KV cache that Jamba needs a token", close_to(16384, rel=1e-6, unit="bytes", near_misses={
-            131072: "only 4 of its 32 layers attend; Mamba layers keep nothing a token",
-            8192: "K and V, so twice that", 65536: "8 KV heads, not 32", 16: "those are KiB of 1,024 bytes"}),
-        ("Only the layers that attend keep K and V: 4 of 32.", "4 layers · 2 · 8 KV heads · 128 · 2 bytes")),
+        "Bytes of KV cache that Jamba needs a token",
+        close_to(
+            16384,
+            rel=1e-6,
+            unit="bytes",
+            near_misses={
+                131072: "only 4 of its 32 layers attend; Mamba layers keep nothing a token",
+                8192: "K and V, so twice that",
+                65536: "8 KV heads, not 32",
+                16: "those are KiB of 1,024 bytes",
+            },
+        ),
+        ("Only the layers that attend keep K and V: 4 of 32.", "4 layers · 2 · 8 KV heads · 128 · 2 bytes"),
+    ),
 }

@@ -40,9 +40,20 @@ class Heads(Attention):
     def weights(self, m: ModelConfig) -> list[Weight]:
         t, h, d = m.traits, m.hidden_size, m.head_dim
         q, kv = m.num_attention_heads * d, 2 * m.num_key_value_heads * d
-        out = [Weight("self_attn.qkv_proj", q + kv, h, "qkv", quantizable=True, bias=t.qkv_bias, shards=3,
-                      kv_heads=m.num_key_value_heads, kv_rows=kv),
-               Weight("self_attn.o_proj", h, q, "row", quantizable=True, bias=t.o_bias)]
+        out = [
+            Weight(
+                "self_attn.qkv_proj",
+                q + kv,
+                h,
+                "qkv",
+                quantizable=True,
+                bias=t.qkv_bias,
+                shards=3,
+                kv_heads=m.num_key_value_heads,
+                kv_rows=kv,
+            ),
+            Weight("self_attn.o_proj", h, q, "row", quantizable=True, bias=t.o_bias),
+        ]
         if t.qk_norm == "head":
             out += [Weight("self_attn.q_norm", d), Weight("self_attn.k_norm", d)]
         elif t.qk_norm == "full":

@@ -17,16 +17,24 @@ def latent_weights(m: ModelConfig) -> list[Weight]:
     qk = a.qk_nope_head_dim + a.qk_rope_head_dim
     latent = a.kv_lora_rank + a.qk_rope_head_dim
     if a.q_lora_rank:
-        out = [Weight("self_attn.fused_qkv_a_proj", a.q_lora_rank + latent, h, quantizable=True, shards=2),
-               Weight("self_attn.q_a_layernorm", a.q_lora_rank),
-               Weight("self_attn.q_b_proj", n * qk, a.q_lora_rank, "column", quantizable=True)]
+        out = [
+            Weight("self_attn.fused_qkv_a_proj", a.q_lora_rank + latent, h, quantizable=True, shards=2),
+            Weight("self_attn.q_a_layernorm", a.q_lora_rank),
+            Weight("self_attn.q_b_proj", n * qk, a.q_lora_rank, "column", quantizable=True),
+        ]
     else:
-        out = [Weight("self_attn.q_proj", n * qk, h, "column", quantizable=True),
-               Weight("self_attn.kv_a_proj_with_mqa", latent, h, quantizable=True)]
-    return [*out, Weight("self_attn.kv_a_layernorm", a.kv_lora_rank),
-            Weight("self_attn.kv_b_proj", n * (a.qk_nope_head_dim + a.v_head_dim), a.kv_lora_rank, "column",
-                   quantizable=True),
-            Weight("self_attn.o_proj", h, n * a.v_head_dim, "row", quantizable=True)]
+        out = [
+            Weight("self_attn.q_proj", n * qk, h, "column", quantizable=True),
+            Weight("self_attn.kv_a_proj_with_mqa", latent, h, quantizable=True),
+        ]
+    return [
+        *out,
+        Weight("self_attn.kv_a_layernorm", a.kv_lora_rank),
+        Weight(
+            "self_attn.kv_b_proj", n * (a.qk_nope_head_dim + a.v_head_dim), a.kv_lora_rank, "column", quantizable=True
+        ),
+        Weight("self_attn.o_proj", h, n * a.v_head_dim, "row", quantizable=True),
+    ]
 
 
 class Latent(Attention):

@@ -33,11 +33,15 @@ class Mamba(Attention):
     def weights(self, m: ModelConfig) -> list[Weight]:
         s, h = m.mamba, m.hidden_size
         inner = s.expand * h
-        return [Weight("mamba.conv1d", inner, s.d_conv, "column", bias=True),
-                Weight("mamba.in_proj", 2 * inner, h, "column", quantizable=True, shards=2),
-                Weight("mamba.x_proj", s.dt_rank + 2 * s.d_state, inner, "row"),
-                Weight("mamba.dt_proj", inner, s.dt_rank, "column", bias=True),
-                Weight("mamba.A", inner, s.d_state, "column", bytes_each=4), Weight("mamba.D", inner, split="vector"),
-                Weight("mamba.out_proj", h, inner, "row", quantizable=True),
-                Weight("mamba.dt_layernorm", s.dt_rank), Weight("mamba.b_layernorm", s.d_state),
-                Weight("mamba.c_layernorm", s.d_state)]
+        return [
+            Weight("mamba.conv1d", inner, s.d_conv, "column", bias=True),
+            Weight("mamba.in_proj", 2 * inner, h, "column", quantizable=True, shards=2),
+            Weight("mamba.x_proj", s.dt_rank + 2 * s.d_state, inner, "row"),
+            Weight("mamba.dt_proj", inner, s.dt_rank, "column", bias=True),
+            Weight("mamba.A", inner, s.d_state, "column", bytes_each=4),
+            Weight("mamba.D", inner, split="vector"),
+            Weight("mamba.out_proj", h, inner, "row", quantizable=True),
+            Weight("mamba.dt_layernorm", s.dt_rank),
+            Weight("mamba.b_layernorm", s.d_state),
+            Weight("mamba.c_layernorm", s.d_state),
+        ]

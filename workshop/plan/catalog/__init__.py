@@ -16,7 +16,7 @@ from workshop.plan.catalog.read import existing, from_dict, read_file
 __all__ = ["GPU", "ModelConfig", "list_gpus", "list_models", "load_gpu", "load_model"]
 
 HERE = Path(__file__).parent
-LONGEST_SHOWN = 200      # letters of a name in a message
+LONGEST_SHOWN = 200  # letters of a name in a message
 
 
 @lru_cache(maxsize=1)
@@ -43,8 +43,12 @@ def list_models() -> list[str]:
 def _catalogued(name: str) -> ModelConfig:
     entry = _entries()[name]
     config = from_dict(entry["config"], name=name, where=f"the catalogue's {name}")
-    return replace(config, published_parameters=entry.get("parameters"), source=entry.get("source", ""),
-                   hub_ids=tuple(entry.get("hub_ids", ())))
+    return replace(
+        config,
+        published_parameters=entry.get("parameters"),
+        source=entry.get("source", ""),
+        hub_ids=tuple(entry.get("hub_ids", ())),
+    )
 
 
 def load_model(name_or_path: str | Path | ModelConfig) -> ModelConfig:
@@ -69,5 +73,7 @@ def load_model(name_or_path: str | Path | ModelConfig) -> ModelConfig:
     near = difflib.get_close_matches(said.lower(), _names(), 3, cutoff=0.5)
     near_names = list(dict.fromkeys(_names()[n] for n in near))
     hint = f"Nearest: {', '.join(near_names)}. " if near_names else ""
-    raise BadInput(f"The model {said!r} is not in the catalogue, and no folder or file of that name exists.",
-                   f"{hint}Give a catalogue name (workshop plan --list-models) or a folder with a config.json.")
+    raise BadInput(
+        f"The model {said!r} is not in the catalogue, and no folder or file of that name exists.",
+        f"{hint}Give a catalogue name (workshop plan --list-models) or a folder with a config.json.",
+    )

@@ -6,8 +6,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 DTYPE_BYTES = {
-    "float64": 8, "float32": 4, "float": 4, "float16": 2, "half": 2, "bfloat16": 2,
-    "fp8": 1, "fp8_e4m3": 1, "fp8_e5m2": 1, "float8_e4m3fn": 1, "int8": 1, "uint8": 1,
+    "float64": 8,
+    "float32": 4,
+    "float": 4,
+    "float16": 2,
+    "half": 2,
+    "bfloat16": 2,
+    "fp8": 1,
+    "fp8_e4m3": 1,
+    "fp8_e5m2": 1,
+    "float8_e4m3fn": 1,
+    "int8": 1,
+    "uint8": 1,
 }
 
 
@@ -18,10 +28,10 @@ class Moe:
     num_experts: int
     experts_per_token: int
     intermediate_size: int
-    shared_intermediate_size: int      # 0: no shared expert
+    shared_intermediate_size: int  # 0: no shared expert
     layers: frozenset[int]
-    shared_gate: bool = False          # Qwen2-MoE weighs its shared expert with a gate of its own
-    router_bias: bool = False          # gpt-oss: Linear bias; DeepSeek V3: e_score_correction_bias
+    shared_gate: bool = False  # Qwen2-MoE weighs its shared expert with a gate of its own
+    router_bias: bool = False  # gpt-oss: Linear bias; DeepSeek V3: e_score_correction_bias
 
 
 @dataclass(frozen=True)
@@ -80,22 +90,22 @@ class Quantization:
 class Traits:
     """What the architecture fixes and config.json does not say; see catalog/families.py for each family."""
 
-    gated_mlp: bool = True             # SiLU/GELU gate: two up projections
+    gated_mlp: bool = True  # SiLU/GELU gate: two up projections
     qkv_bias: bool = False
     o_bias: bool = False
     mlp_bias: bool = False
-    norms: int = 2                     # norm vectors of hidden_size a layer
-    norm_bias: bool = False            # LayerNorm has a bias, RMSNorm has none
-    qk_norm: str = ""                  # "": none; "head": one vector of head_dim each; "full": the whole width
+    norms: int = 2  # norm vectors of hidden_size a layer
+    norm_bias: bool = False  # LayerNorm has a bias, RMSNorm has none
+    qk_norm: str = ""  # "": none; "head": one vector of head_dim each; "full": the whole width
     final_norm: bool = True
-    learned_positions: int = 0         # rows of a learned position table
+    learned_positions: int = 0  # rows of a learned position table
     lm_head_bias: bool = False
-    parallel_block: bool = False       # attention and MLP read the same input (Falcon, Phi-2)
+    parallel_block: bool = False  # attention and MLP read the same input (Falcon, Phi-2)
     rope: bool = True
-    rope_float32: bool = False         # gpt-oss keeps its cos/sin table in 32 bit
+    rope_float32: bool = False  # gpt-oss keeps its cos/sin table in 32 bit
     alibi: bool = False
-    sinks: bool = False                # one learned attention sink a head (gpt-oss)
-    embedding_scaled: bool = False     # Gemma multiplies the embeddings
+    sinks: bool = False  # one learned attention sink a head (gpt-oss)
+    embedding_scaled: bool = False  # Gemma multiplies the embeddings
 
 
 @dataclass(frozen=True)
@@ -113,24 +123,24 @@ class ModelConfig:
     intermediate_size: int
     vocab_size: int
     max_position_embeddings: int
-    default_model_len: int = 0                       # what vLLM takes without --max-model-len; 0: all positions
+    default_model_len: int = 0  # what vLLM takes without --max-model-len; 0: all positions
     dtype: str = "bfloat16"
     tie_word_embeddings: bool = False
     rotary_dim: int = 0
-    rope_tables: tuple[tuple[int, int], ...] = ()    # (positions, rotary_dim) of each cos/sin table
-    layer_windows: tuple[int | None, ...] = ()       # sliding window of each layer; None: full attention
-    layer_chunks: tuple[int | None, ...] = ()        # Llama 4: attention inside chunks of so many tokens
+    rope_tables: tuple[tuple[int, int], ...] = ()  # (positions, rotary_dim) of each cos/sin table
+    layer_windows: tuple[int | None, ...] = ()  # sliding window of each layer; None: full attention
+    layer_chunks: tuple[int | None, ...] = ()  # Llama 4: attention inside chunks of so many tokens
     traits: Traits = field(default_factory=Traits)
     moe: Moe | None = None
     mla: Mla | None = None
-    latent_projections: Mla | None = None            # MLA's matrices, but the engine keeps K and V whole (MiniCPM3)
+    latent_projections: Mla | None = None  # MLA's matrices, but the engine keeps K and V whole (MiniCPM3)
     mamba: Mamba | None = None
     quantization: Quantization | None = None
-    multimodal: bool = False                         # only the text model is planned
+    multimodal: bool = False  # only the text model is planned
     published_parameters: int | None = None
     hub_ids: tuple[str, ...] = ()
     source: str = ""
-    location: str = ""                               # the folder or file that it was read from
+    location: str = ""  # the folder or file that it was read from
     raw: Mapping = field(default_factory=dict, repr=False, compare=False)
 
     @property

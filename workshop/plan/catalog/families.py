@@ -49,16 +49,26 @@ def _sparse_layers(f: Fields) -> frozenset[int]:
 
 
 def qwen2_moe(f: Fields) -> dict:
-    moe = Moe(f.first_int("num_experts", "num_local_experts"), f.int("num_experts_per_tok"),
-              f.int("moe_intermediate_size"), f.int("shared_expert_intermediate_size", least=0), _sparse_layers(f),
-              shared_gate=True)
+    moe = Moe(
+        f.first_int("num_experts", "num_local_experts"),
+        f.int("num_experts_per_tok"),
+        f.int("moe_intermediate_size"),
+        f.int("shared_expert_intermediate_size", least=0),
+        _sparse_layers(f),
+        shared_gate=True,
+    )
     return {"traits": Traits(qkv_bias=True), "moe": moe, "window": _qwen_window(f)}
 
 
 def qwen3_moe(f: Fields) -> dict:
     bias = f.flag("attention_bias")
-    moe = Moe(f.first_int("num_experts", "num_local_experts"), f.int("num_experts_per_tok"),
-              f.int("moe_intermediate_size"), 0, _sparse_layers(f))
+    moe = Moe(
+        f.first_int("num_experts", "num_local_experts"),
+        f.int("num_experts_per_tok"),
+        f.int("moe_intermediate_size"),
+        0,
+        _sparse_layers(f),
+    )
     return {"traits": Traits(qk_norm="head", qkv_bias=bias, o_bias=bias), "moe": moe, "window": _qwen_window(f)}
 
 
@@ -74,10 +84,18 @@ def gemma2(f: Fields) -> dict:
 
 def gemma3(f: Fields) -> dict:
     window, pattern = f.int("sliding_window", 4096), f.int("sliding_window_pattern", 6)
-    windows = f.layer_windows(window) or tuple(
-        None if (i + 1) % pattern == 0 else window for i in range(f.layers))
-    return {"traits": Traits(norms=4, qk_norm="head", embedding_scaled=True), "tie": True, "windows": windows,
-            "head_dim": 256, "kv_heads": 4, "heads": 8, "vocab": 262208, "positions": 131072, "rope_tables": 2}
+    windows = f.layer_windows(window) or tuple(None if (i + 1) % pattern == 0 else window for i in range(f.layers))
+    return {
+        "traits": Traits(norms=4, qk_norm="head", embedding_scaled=True),
+        "tie": True,
+        "windows": windows,
+        "head_dim": 256,
+        "kv_heads": 4,
+        "heads": 8,
+        "vocab": 262208,
+        "positions": 131072,
+        "rope_tables": 2,
+    }
 
 
 def phi3(f: Fields) -> dict:
@@ -85,23 +103,48 @@ def phi3(f: Fields) -> dict:
 
 
 def phi(f: Fields) -> dict:
-    return {"traits": Traits(gated_mlp=False, qkv_bias=True, o_bias=True, mlp_bias=True, norms=1, norm_bias=True,
-                             lm_head_bias=True, parallel_block=True), "partial_rotary": 0.5}
+    return {
+        "traits": Traits(
+            gated_mlp=False,
+            qkv_bias=True,
+            o_bias=True,
+            mlp_bias=True,
+            norms=1,
+            norm_bias=True,
+            lm_head_bias=True,
+            parallel_block=True,
+        ),
+        "partial_rotary": 0.5,
+    }
 
 
 def falcon(f: Fields) -> dict:
     new = f.flag("new_decoder_architecture")
     heads = f.first_int("num_attention_heads", "n_head")
-    kv = (f.first_int("num_kv_heads", "n_head_kv", default=8) if new
-          else 1 if f.flag("multi_query", True) else heads)
+    kv = f.first_int("num_kv_heads", "n_head_kv", default=8) if new else 1 if f.flag("multi_query", True) else heads
     parallel = f.flag("parallel_attn", True)
     norms = (f.int("num_ln_in_parallel_attn", 2) if new else 1) if parallel else 2
     bias = f.flag("bias")
-    traits = Traits(gated_mlp=False, qkv_bias=bias, o_bias=bias, mlp_bias=bias, norms=norms, norm_bias=True,
-                    parallel_block=parallel, alibi=f.flag("alibi"), rope=not f.flag("alibi"))
+    traits = Traits(
+        gated_mlp=False,
+        qkv_bias=bias,
+        o_bias=bias,
+        mlp_bias=bias,
+        norms=norms,
+        norm_bias=True,
+        parallel_block=parallel,
+        alibi=f.flag("alibi"),
+        rope=not f.flag("alibi"),
+    )
     hidden = f.first_int("hidden_size", "n_embed")
-    return {"traits": traits, "tie": f.flag("tie_word_embeddings", True), "heads": heads, "kv_heads": kv,
-            "intermediate": f.int("ffn_hidden_size", 4 * hidden), "positions": 2048}
+    return {
+        "traits": traits,
+        "tie": f.flag("tie_word_embeddings", True),
+        "heads": heads,
+        "kv_heads": kv,
+        "intermediate": f.int("ffn_hidden_size", 4 * hidden),
+        "positions": 2048,
+    }
 
 
 def opt(f: Fields) -> dict:
@@ -109,24 +152,54 @@ def opt(f: Fields) -> dict:
     bias = f.flag("enable_bias", True)
     if f.int("word_embed_proj_dim", f.int("hidden_size")) != f.int("hidden_size"):
         f.refuse("word_embed_proj_dim", "differs from hidden_size, which only OPT-350M has: not planned")
-    traits = Traits(gated_mlp=False, qkv_bias=bias, o_bias=bias, mlp_bias=bias, norms=2, norm_bias=True, rope=False,
-                    learned_positions=f.int("max_position_embeddings") + 2, final_norm=before)
+    traits = Traits(
+        gated_mlp=False,
+        qkv_bias=bias,
+        o_bias=bias,
+        mlp_bias=bias,
+        norms=2,
+        norm_bias=True,
+        rope=False,
+        learned_positions=f.int("max_position_embeddings") + 2,
+        final_norm=before,
+    )
     return {"traits": traits, "tie": f.flag("tie_word_embeddings", True), "intermediate": f.int("ffn_dim")}
 
 
 def gpt2(f: Fields) -> dict:
     hidden, positions = f.int("n_embd"), f.first_int("n_positions", "n_ctx")
-    traits = Traits(gated_mlp=False, qkv_bias=True, o_bias=True, mlp_bias=True, norms=2, norm_bias=True, rope=False,
-                    learned_positions=positions)
+    traits = Traits(
+        gated_mlp=False,
+        qkv_bias=True,
+        o_bias=True,
+        mlp_bias=True,
+        norms=2,
+        norm_bias=True,
+        rope=False,
+        learned_positions=positions,
+    )
     inner = f.optional_int("n_inner")
-    return {"traits": traits, "tie": f.flag("tie_word_embeddings", True), "positions": positions,
-            "hidden": hidden, "heads": f.int("n_head"), "intermediate": inner or 4 * hidden}
+    return {
+        "traits": traits,
+        "tie": f.flag("tie_word_embeddings", True),
+        "positions": positions,
+        "hidden": hidden,
+        "heads": f.int("n_head"),
+        "intermediate": inner or 4 * hidden,
+    }
 
 
 def gpt_neox(f: Fields) -> dict:
     bias = f.flag("attention_bias", True)
-    traits = Traits(gated_mlp=False, qkv_bias=bias, o_bias=bias, mlp_bias=True, norms=2, norm_bias=True,
-                    parallel_block=f.flag("use_parallel_residual", True))
+    traits = Traits(
+        gated_mlp=False,
+        qkv_bias=bias,
+        o_bias=bias,
+        mlp_bias=True,
+        norms=2,
+        norm_bias=True,
+        parallel_block=f.flag("use_parallel_residual", True),
+    )
     return {"traits": traits, "partial_rotary": f.number("rotary_pct", 0.25, 1)}
 
 
@@ -153,33 +226,66 @@ def minicpm(f: Fields) -> dict:
 def minicpm3(f: Fields) -> dict:
     """MLA's projections; but vLLM 0.32.0's minicpm3.py keeps K and V of every head, V padded to the width of K."""
     heads = f.int("num_attention_heads")
-    latent = Mla(f.int("kv_lora_rank"), f.optional_int("q_lora_rank"), f.int("qk_nope_head_dim"),
-                 f.int("qk_rope_head_dim"), f.int("v_head_dim", f.int("hidden_size") // heads))
-    return {"traits": Traits(embedding_scaled=True), "tie": f.flag("tie_word_embeddings", True), "kv_heads": heads,
-            "latent_projections": latent, "head_dim": latent.qk_nope_head_dim + latent.qk_rope_head_dim,
-            "rotary_dim": latent.qk_rope_head_dim}
+    latent = Mla(
+        f.int("kv_lora_rank"),
+        f.optional_int("q_lora_rank"),
+        f.int("qk_nope_head_dim"),
+        f.int("qk_rope_head_dim"),
+        f.int("v_head_dim", f.int("hidden_size") // heads),
+    )
+    return {
+        "traits": Traits(embedding_scaled=True),
+        "tie": f.flag("tie_word_embeddings", True),
+        "kv_heads": heads,
+        "latent_projections": latent,
+        "head_dim": latent.qk_nope_head_dim + latent.qk_rope_head_dim,
+        "rotary_dim": latent.qk_rope_head_dim,
+    }
 
 
 def deepseek(f: Fields) -> dict:
-    mla = Mla(f.int("kv_lora_rank"), f.optional_int("q_lora_rank"), f.int("qk_nope_head_dim"),
-              f.int("qk_rope_head_dim"), f.int("v_head_dim"))
+    mla = Mla(
+        f.int("kv_lora_rank"),
+        f.optional_int("q_lora_rank"),
+        f.int("qk_nope_head_dim"),
+        f.int("qk_rope_head_dim"),
+        f.int("v_head_dim"),
+    )
     experts = f.int("n_routed_experts", 0, least=0)
     moe = None
     if experts:
         first, freq = f.int("first_k_dense_replace", 0, least=0), f.int("moe_layer_freq", 1)
         layers = frozenset(i for i in range(f.layers) if i >= first and i % freq == 0)
         each = f.int("moe_intermediate_size")
-        moe = Moe(experts, f.int("num_experts_per_tok"), each, each * f.int("n_shared_experts", 0, least=0), layers,
-                  router_bias=f.text("topk_method", "") == "noaux_tc")
-    return {"traits": Traits(), "mla": mla, "moe": moe, "head_dim": mla.qk_nope_head_dim + mla.qk_rope_head_dim,
-            "kv_heads": f.int("num_attention_heads"), "rotary_dim": mla.qk_rope_head_dim}
+        moe = Moe(
+            experts,
+            f.int("num_experts_per_tok"),
+            each,
+            each * f.int("n_shared_experts", 0, least=0),
+            layers,
+            router_bias=f.text("topk_method", "") == "noaux_tc",
+        )
+    return {
+        "traits": Traits(),
+        "mla": mla,
+        "moe": moe,
+        "head_dim": mla.qk_nope_head_dim + mla.qk_rope_head_dim,
+        "kv_heads": f.int("num_attention_heads"),
+        "rotary_dim": mla.qk_rope_head_dim,
+    }
 
 
 def gpt_oss(f: Fields) -> dict:
     window = f.int("sliding_window")
     windows = f.layer_windows(window) or tuple(window if i % 2 == 0 else None for i in range(f.layers))
-    moe = Moe(f.first_int("num_local_experts", "num_experts"), f.int("num_experts_per_tok"),
-              f.int("intermediate_size"), 0, f.all_layers(), router_bias=True)
+    moe = Moe(
+        f.first_int("num_local_experts", "num_experts"),
+        f.int("num_experts_per_tok"),
+        f.int("intermediate_size"),
+        0,
+        f.all_layers(),
+        router_bias=True,
+    )
     traits = Traits(qkv_bias=True, o_bias=True, mlp_bias=True, sinks=True, rope_float32=True)
     return {"traits": traits, "moe": moe, "windows": windows}
 
@@ -191,18 +297,32 @@ def llama4(f: Fields) -> dict:
         f.refuse("no_rope_layers", f"names {len(no_rope)} layers, num_hidden_layers {f.layers}")
     step = f.int("interleave_moe_layer_step", 1, least=0)
     layers = frozenset(f.list("moe_layers", int) or [i for i in range(f.layers) if step and (i + 1) % step == 0])
-    moe = Moe(f.int("num_local_experts"), f.int("num_experts_per_tok"), f.int("intermediate_size"),
-              f.int("intermediate_size"), layers)
-    return {"traits": Traits(), "moe": moe, "intermediate": f.int("intermediate_size_mlp"),
-            "chunks": tuple(chunk if no_rope[i] else None for i in range(f.layers))}
+    moe = Moe(
+        f.int("num_local_experts"),
+        f.int("num_experts_per_tok"),
+        f.int("intermediate_size"),
+        f.int("intermediate_size"),
+        layers,
+    )
+    return {
+        "traits": Traits(),
+        "moe": moe,
+        "intermediate": f.int("intermediate_size_mlp"),
+        "chunks": tuple(chunk if no_rope[i] else None for i in range(f.layers)),
+    }
 
 
 def jamba(f: Fields) -> dict:
     offset, period = f.int("attn_layer_offset", least=0), f.int("attn_layer_period")
     mamba_layers = frozenset(i for i in range(f.layers) if i % period != offset)
     e_off, e_period = f.int("expert_layer_offset", least=0), f.int("expert_layer_period")
-    moe = Moe(f.int("num_experts"), f.int("num_experts_per_tok"), f.int("intermediate_size"), 0,
-              frozenset(i for i in range(f.layers) if i % e_period == e_off))
+    moe = Moe(
+        f.int("num_experts"),
+        f.int("num_experts_per_tok"),
+        f.int("intermediate_size"),
+        0,
+        frozenset(i for i in range(f.layers) if i % e_period == e_off),
+    )
     hidden = f.int("hidden_size")
     rank = -(-hidden // 16) if f.text("mamba_dt_rank", "") == "auto" else f.int("mamba_dt_rank", -(-hidden // 16))
     mamba = Mamba(mamba_layers, f.int("mamba_d_state", 16), f.int("mamba_d_conv", 4), f.int("mamba_expand", 2), rank)

@@ -10,19 +10,26 @@ from typing import NoReturn
 from workshop.errors import BadInput
 
 # Far above any model that exists, far below what would make the arithmetic meaningless.
-LARGEST = {name: most for most, names in (
-    (1 << 18, "hidden_size n_embd n_embed"),
-    (2048, "num_hidden_layers n_layer"),
-    (1 << 24, "vocab_size"),
-    (1 << 21, "intermediate_size n_inner ffn_dim ffn_hidden_size moe_intermediate_size intermediate_size_mlp "
-              "shared_expert_intermediate_size"),
-    (4096, "num_attention_heads n_head num_key_value_heads num_kv_heads n_head_kv head_dim"),
-    (1 << 16, "num_experts num_local_experts n_routed_experts n_shared_experts"),
-    (1 << 28, "max_position_embeddings n_positions n_ctx max_sequence_length original_max_position_embeddings"),
-    (32, "bits w_bit num_bits"),
-) for name in names.split()}
+LARGEST = {
+    name: most
+    for most, names in (
+        (1 << 18, "hidden_size n_embd n_embed"),
+        (2048, "num_hidden_layers n_layer"),
+        (1 << 24, "vocab_size"),
+        (
+            1 << 21,
+            "intermediate_size n_inner ffn_dim ffn_hidden_size moe_intermediate_size intermediate_size_mlp "
+            "shared_expert_intermediate_size",
+        ),
+        (4096, "num_attention_heads n_head num_key_value_heads num_kv_heads n_head_kv head_dim"),
+        (1 << 16, "num_experts num_local_experts n_routed_experts n_shared_experts"),
+        (1 << 28, "max_position_embeddings n_positions n_ctx max_sequence_length original_max_position_embeddings"),
+        (32, "bits w_bit num_bits"),
+    )
+    for name in names.split()
+}
 LARGEST_OTHER = 1 << 24
-LARGEST_FACTOR = 1 << 20      # by which rope scaling may stretch the positions
+LARGEST_FACTOR = 1 << 20  # by which rope scaling may stretch the positions
 LONGEST_LIST = 4096
 
 
@@ -33,8 +40,9 @@ class Fields:
         self.raw, self.where, self.inside, self.layers = raw, where, inside, 0
 
     def refuse(self, name: str, why: str) -> NoReturn:
-        raise BadInput(f"{self.where}: {self.inside}{name} {why}.",
-                       "Give the config.json as the model's authors published it.")
+        raise BadInput(
+            f"{self.where}: {self.inside}{name} {why}.", "Give the config.json as the model's authors published it."
+        )
 
     def is_not(self, name: str, value: object, what: str) -> NoReturn:
         self.refuse(name, f"is {reprlib.repr(value)}, not {what}")
@@ -70,8 +78,11 @@ class Fields:
         value = self.raw.get(name)
         if value is None:
             return default
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or (
-                isinstance(value, float) and not math.isfinite(value)):
+        if (
+            isinstance(value, bool)
+            or not isinstance(value, (int, float))
+            or (isinstance(value, float) and not math.isfinite(value))
+        ):
             self.is_not(name, value, "a number")
         if not 0 < value <= most:
             self.refuse(name, f"is {reprlib.repr(value)}, and must be above 0 and at most {most:g}")

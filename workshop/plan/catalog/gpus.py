@@ -61,8 +61,9 @@ class GPU:
 @lru_cache(maxsize=1)
 def _gpus() -> dict[str, GPU]:
     entries = json.loads((Path(__file__).parent / "gpus.json").read_text(encoding="utf-8"))["gpus"]
-    return {name: GPU(name=name, **{**entry, "aliases": tuple(entry.get("aliases", ()))})
-            for name, entry in entries.items()}
+    return {
+        name: GPU(name=name, **{**entry, "aliases": tuple(entry.get("aliases", ()))}) for name, entry in entries.items()
+    }
 
 
 @lru_cache(maxsize=1)

@@ -22,7 +22,7 @@ METHODS = {
     "mxfp4": Quantization("mxfp4", 4, group_size=32, experts_only=True),
     "bitsandbytes": Quantization("bitsandbytes", 4, group_size=64),
 }
-MOST_REPETITIONS = 5      # of a pattern: each multiplies the time of a search that finds nothing by the name's length
+MOST_REPETITIONS = 5  # of a pattern: each multiplies the time of a search that finds nothing by the name's length
 
 
 def from_name(name: str) -> Quantization:
@@ -32,6 +32,7 @@ def from_name(name: str) -> Quantization:
     """
     if name not in METHODS:
         import difflib
+
         near = difflib.get_close_matches(name, METHODS, 1)
         hint = f"Nearest: {near[0]}. " if near else ""
         raise BadInput(f"quantization {name!r} is not known.", f"{hint}Choose from: {', '.join(METHODS)}.")
@@ -46,17 +47,27 @@ def from_config(q: Fields) -> Quantization:
     method = q.text("quant_method", "").lower().replace("_", "-")
     ignore = _ignored(q, "modules_to_not_convert", "ignored_layers", "ignore")
     if method == "fp8":
-        return Quantization("fp8", 8, block=_block(q, "weight_block_size"), ignore=ignore, activation_bits=8,
-                            static_activations=q.text("activation_scheme", "") == "static",
-                            online=not q.flag("is_checkpoint_fp8_serialized", True))
+        return Quantization(
+            "fp8",
+            8,
+            block=_block(q, "weight_block_size"),
+            ignore=ignore,
+            activation_bits=8,
+            static_activations=q.text("activation_scheme", "") == "static",
+            online=not q.flag("is_checkpoint_fp8_serialized", True),
+        )
     if method == "fbgemm-fp8":
         return Quantization("fbgemm_fp8", 8, group_size=0, ignore=ignore, activation_bits=8)
     if method in ("awq", "gptq", "awq-marlin", "gptq-marlin"):
         name = method.split("-")[0]
         group = "group_size" if q.has("group_size") else "q_group_size"
-        return Quantization(name, q.first_int("bits", "w_bit", default=4), ignore=ignore,
-                            group_size=max(0, q.int(group, 128, least=-1)),      # -1: one scale a row
-                            zero_points=name == "awq" and q.flag("zero_point", True))
+        return Quantization(
+            name,
+            q.first_int("bits", "w_bit", default=4),
+            ignore=ignore,
+            group_size=max(0, q.int(group, 128, least=-1)),  # -1: one scale a row
+            zero_points=name == "awq" and q.flag("zero_point", True),
+        )
     if method == "mxfp4":
         return Quantization("mxfp4", 4, group_size=32, ignore=ignore, experts_only=True)
     if method == "bitsandbytes":
@@ -70,8 +81,11 @@ def from_config(q: Fields) -> Quantization:
         if "NVFP4" in inner.text("quant_algo", "").upper():
             return Quantization("modelopt_fp4", 4, group_size=16, ignore=ignore)
         return Quantization("modelopt", 8, ignore=ignore, activation_bits=8, static_activations=True)
-    q.is_not("quant_method", q.raw.get("quant_method"),
-             "one of fp8, fbgemm_fp8, compressed-tensors, modelopt, awq, gptq, mxfp4, bitsandbytes")
+    q.is_not(
+        "quant_method",
+        q.raw.get("quant_method"),
+        "one of fp8, fbgemm_fp8, compressed-tensors, modelopt, awq, gptq, mxfp4, bitsandbytes",
+    )
 
 
 def _ignored(q: Fields, *names: str) -> tuple[str, ...]:
@@ -110,8 +124,14 @@ def _compressed_tensors(q: Fields, ignore: tuple[str, ...]) -> Quantization:
     strategy = weights.text("strategy", "channel")
     group = {"tensor": -1, "channel": 0}.get(strategy, max(0, weights.int("group_size", 0, least=-1)))
     kv = q.object("kv_cache_scheme")
-    return Quantization("compressed-tensors", weights.int("num_bits"), group_size=group, ignore=ignore,
-                        block=_block(weights, "block_structure") if strategy == "block" else None,
-                        static_activations=bool(acts.raw) and not acts.raw.get("dynamic"),
-                        activation_bits=acts.int("num_bits", 16), zero_points=not weights.flag("symmetric", True),
-                        kv_cache_dtype="fp8" if kv.int("num_bits", 16) == 8 else "auto")
+    return Quantization(
+        "compressed-tensors",
+        weights.int("num_bits"),
+        group_size=group,
+        ignore=ignore,
+        block=_block(weights, "block_structure") if strategy == "block" else None,
+        static_activations=bool(acts.raw) and not acts.raw.get("dynamic"),
+        activation_bits=acts.int("num_bits", 16),
+        zero_points=not weights.flag("symmetric", True),
+        kv_cache_dtype="fp8" if kv.int("num_bits", 16) == 8 else "auto",
+    )

@@ -14,7 +14,7 @@ from workshop.plan.catalog.config import DTYPE_BYTES, ModelConfig
 from workshop.plan.catalog.families import FAMILIES, NESTED
 from workshop.plan.catalog.fields import LARGEST, LARGEST_FACTOR, Fields
 
-LARGEST_FILE_BYTES = 16 << 20      # of a config.json; those of models have some 10 kB
+LARGEST_FILE_BYTES = 16 << 20  # of a config.json; those of models have some 10 kB
 
 
 def existing(name: str | Path) -> Path | None:
@@ -22,7 +22,7 @@ def existing(name: str | Path) -> Path | None:
     try:
         path = Path(name).expanduser()
         return path if path.exists() else None
-    except (OSError, RuntimeError, ValueError):     # too long, the home of nobody, half a character
+    except (OSError, RuntimeError, ValueError):  # too long, the home of nobody, half a character
         return None
 
 
@@ -37,7 +37,7 @@ def read_file(path: Path) -> ModelConfig:
         raw = json.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
         raise BadInput(f"{file} cannot be read: {error.strerror}.", "Give a file that you may read.") from None
-    except (ValueError, RecursionError) as error:     # bytes that are no text, numbers of thousands of digits
+    except (ValueError, RecursionError) as error:  # bytes that are no text, numbers of thousands of digits
         raise BadInput(f"{file} is not whole JSON: {error}.", "Copy or download the file again.") from None
     if not isinstance(raw, dict):
         raise BadInput(f"{file} holds a {type(raw).__name__}, not an object of fields.", "Give a model's config.json.")
@@ -72,16 +72,20 @@ def _architecture(raw: Mapping, where: str) -> str:
         if found:
             return found
         if model_type is None:
-            raise BadInput(f"{where}: architectures is missing, and so is model_type.",
-                           "Give the config.json as the model's authors published it.")
+            raise BadInput(
+                f"{where}: architectures is missing, and so is model_type.",
+                "Give the config.json as the model's authors published it.",
+            )
         names = [str(model_type)]
     if not isinstance(names, list) or not isinstance(names[0], str):
         Fields(raw, where).is_not("architectures", names, "a list of names")
     if names[0] not in FAMILIES:
         near = difflib.get_close_matches(names[0], FAMILIES, 1)
         hint = f"Nearest: {near[0]}. " if near else ""
-        raise BadInput(f"{where}: the architecture {names[0][:80]} is not known, and sizes are not guessed.",
-                       f"{hint}Known: {', '.join(FAMILIES)}.")
+        raise BadInput(
+            f"{where}: the architecture {names[0][:80]} is not known, and sizes are not guessed.",
+            f"{hint}Known: {', '.join(FAMILIES)}.",
+        )
     return names[0]
 
 
@@ -90,9 +94,11 @@ def _check_model_type(raw: Mapping, architecture: str, types: tuple[str, ...], w
     if model_type is None or model_type in types:
         return
     other = next((a for a, (_, t) in FAMILIES.items() if model_type in t), None)
-    if other:   # e.g. Llama in architectures, mixtral in model_type: one of the two is wrong
-        raise BadInput(f"{where}: architectures says {architecture}, but model_type {model_type} belongs to {other}.",
-                       "Give the config.json as the model's authors published it.")
+    if other:  # e.g. Llama in architectures, mixtral in model_type: one of the two is wrong
+        raise BadInput(
+            f"{where}: architectures says {architecture}, but model_type {model_type} belongs to {other}.",
+            "Give the config.json as the model's authors published it.",
+        )
 
 
 def _outer(raw: Mapping) -> dict:
@@ -111,8 +117,9 @@ def _build(f: Fields, facts: dict, architecture: str, name: str, multimodal: boo
         f.refuse("num_key_value_heads", f"is {kv}, which does not divide num_attention_heads {heads}")
     head_dim = _head_dim(f, facts, hidden, heads)
     traits = facts["traits"]
-    positions = f.first_int("max_position_embeddings", "n_positions", "max_sequence_length",
-                           default=facts.get("positions"))
+    positions = f.first_int(
+        "max_position_embeddings", "n_positions", "max_sequence_length", default=facts.get("positions")
+    )
     rotary = facts.get("rotary_dim") or int(head_dim * _partial_rotary(f, facts))
     tables = _rope_tables(f, facts, positions, rotary) if traits.rope else ()
     moe = facts.get("moe")
@@ -120,16 +127,33 @@ def _build(f: Fields, facts: dict, architecture: str, name: str, multimodal: boo
         f.refuse("num_experts_per_tok", f"is {moe.experts_per_token}, and there are {moe.num_experts} experts")
     quantized = f.object("quantization_config" if f.has("quantization_config") else "compression_config")
     return ModelConfig(
-        name=name, architecture=architecture, model_type=str(raw.get("model_type", "")), hidden_size=hidden,
-        num_hidden_layers=f.layers, num_attention_heads=heads, num_key_value_heads=kv, head_dim=head_dim,
+        name=name,
+        architecture=architecture,
+        model_type=str(raw.get("model_type", "")),
+        hidden_size=hidden,
+        num_hidden_layers=f.layers,
+        num_attention_heads=heads,
+        num_key_value_heads=kv,
+        head_dim=head_dim,
         intermediate_size=facts.get("intermediate") or f.int("intermediate_size"),
-        vocab_size=f.int("vocab_size", facts.get("vocab")), dtype=_dtype(f, architecture),
-        max_position_embeddings=_longest(f, positions, architecture), default_model_len=_default_length(f),
-        tie_word_embeddings=f.flag("tie_word_embeddings", facts.get("tie", False)), rotary_dim=rotary,
-        rope_tables=tables, layer_windows=_windows(f, facts), layer_chunks=facts.get("chunks", ()), traits=traits,
-        moe=moe, mla=facts.get("mla"), latent_projections=facts.get("latent_projections"),
-        mamba=facts.get("mamba"), multimodal=multimodal, raw=raw,
-        quantization=quant.from_config(quantized) if quantized.raw else None)
+        vocab_size=f.int("vocab_size", facts.get("vocab")),
+        dtype=_dtype(f, architecture),
+        max_position_embeddings=_longest(f, positions, architecture),
+        default_model_len=_default_length(f),
+        tie_word_embeddings=f.flag("tie_word_embeddings", facts.get("tie", False)),
+        rotary_dim=rotary,
+        rope_tables=tables,
+        layer_windows=_windows(f, facts),
+        layer_chunks=facts.get("chunks", ()),
+        traits=traits,
+        moe=moe,
+        mla=facts.get("mla"),
+        latent_projections=facts.get("latent_projections"),
+        mamba=facts.get("mamba"),
+        multimodal=multimodal,
+        raw=raw,
+        quantization=quant.from_config(quantized) if quantized.raw else None,
+    )
 
 
 def _head_dim(f: Fields, facts: dict, hidden: int, heads: int) -> int:
@@ -150,7 +174,7 @@ def _windows(f: Fields, facts: dict) -> tuple[int | None, ...]:
         return ()
     if types := f.layer_windows(window):
         return types
-    if f.has("max_window_layers"):       # Qwen: the first layers see everything
+    if f.has("max_window_layers"):  # Qwen: the first layers see everything
         full = f.int("max_window_layers", least=0)
         return tuple(None if i < full else window for i in range(f.layers))
     return (window,) * f.layers
@@ -210,7 +234,7 @@ def _rope_tables(f: Fields, facts: dict, positions: int, rotary: int) -> tuple[t
     """
     rope = _rope(f)
     scaled = positions + _original(f, rope) if _kind(rope) in ("longrope", "su") else _scaled(f, positions)
-    if facts.get("rope_tables") == 2:     # Gemma 3: sliding layers have an unscaled table of their own
+    if facts.get("rope_tables") == 2:  # Gemma 3: sliding layers have an unscaled table of their own
         return (positions, rotary), (scaled, rotary)
     return ((scaled, rotary),)
 
