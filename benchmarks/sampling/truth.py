@@ -33,7 +33,7 @@ MISSED = 1e-6
 # How far a logit that is sampled from may be from the one that another request was told: one step of bfloat16 from 8
 # to 16, where the highest logits are. On a CPU, with AVX-512 and with AVX2, none of 32,000 samples showed a difference.
 DRIFT = 1 / 16
-SMALLEST_GROUP = 40   # first tokens that came less often tell little, and cost a request each
+SMALLEST_GROUP = 40  # first tokens that came less often tell little, and cost a request each
 # Where penalties are tested: the logits of the first token once more, of the prompt's last, and of six others.
 LOGITS = (3.2, 2.0, 5.0, 4.5, 4.0, 3.5, 2.5, 1.5)
 
@@ -74,21 +74,23 @@ def logit_offset(logprobs: dict[int, float]) -> float:
     """
     values = list(logprobs.values())
     best = max(values)
-    offsets = [step / 32 - best for step in range(-320, 1920)]   # the highest logit: bfloat16, -10 to 60
-    for few in (60, 1500):   # a quick look first
-        some = values[::len(values) // few]
+    offsets = [step / 32 - best for step in range(-320, 1920)]  # the highest logit: bfloat16, -10 to 60
+    for few in (60, 1500):  # a quick look first
+        some = values[:: len(values) // few]
         misses = {offset: sum(not _is_bfloat16(x + offset) for x in some) for offset in offsets}
         offsets = sorted(offsets, key=misses.__getitem__)[:50]
     if misses[offsets[0]] > 0.001 * few or misses[offsets[1]] == misses[offsets[0]]:
-        raise ValueError(f"no one constant makes bfloat16 numbers of these logprobs: {misses[offsets[0]]} of {few} are "
-                         f"none at best, {misses[offsets[1]]} at second best")
+        raise ValueError(
+            f"no one constant makes bfloat16 numbers of these logprobs: {misses[offsets[0]]} of {few} are "
+            f"none at best, {misses[offsets[1]]} at second best"
+        )
     return offsets[0]
 
 
 def _is_bfloat16(x: float) -> bool:
     """Whether x is within float32 rounding of a number with 8 significant bits."""
     if abs(x) < 0.25:
-        return True   # the grid there is finer than what rounding leaves
+        return True  # the grid there is finer than what rounding leaves
     grid = 2.0 ** (math.frexp(x)[1] - 8)
     return abs(x / grid - round(x / grid)) * grid < 2e-5
 
@@ -113,8 +115,9 @@ class Server:
 
     def _position(self, context: str | tuple[int, ...]) -> tuple[dict[int, float], tuple[int, ...]]:
         prompt = context if isinstance(context, str) else list(context)
-        answer = self.client.complete(prompt, max_tokens=1, temperature=0, logprobs=-1, return_token_ids=True,
-                                      return_tokens_as_token_ids=True)
+        answer = self.client.complete(
+            prompt, max_tokens=1, temperature=0, logprobs=-1, return_token_ids=True, return_tokens_as_token_ids=True
+        )
         return next_token_logprobs(answer), tuple(answer.choices[0].prompt_token_ids)
 
     def bias(self, prompt: str, settings: Settings) -> dict[int, float]:
@@ -136,10 +139,16 @@ class Server:
         n = 1 if case.settings.greedy else SAMPLES
         bias = self.bias(prompt, case.settings) if case.few else {}
         extra = {"allowed_token_ids": list(bias), "logit_bias": {str(token): x for token, x in bias.items()}}
-        answer = self.client.complete(prompt, max_tokens=max(case.token, case.settings.min_tokens), n=n,
-                                      seed=number * SAMPLES, return_token_ids=True, **case.settings.request(),
-                                      **(extra if case.few else {}))
-        return [tuple(choice.token_ids[:case.token]) for choice in answer.choices]
+        answer = self.client.complete(
+            prompt,
+            max_tokens=max(case.token, case.settings.min_tokens),
+            n=n,
+            seed=number * SAMPLES,
+            return_token_ids=True,
+            **case.settings.request(),
+            **(extra if case.few else {}),
+        )
+        return [tuple(choice.token_ids[: case.token]) for choice in answer.choices]
 
 
 def compare(server: Server, case: Case, prompt: str, compute: Compute = ours) -> Outcome:
@@ -147,7 +156,7 @@ def compare(server: Server, case: Case, prompt: str, compute: Compute = ours) ->
     sampled: dict[tuple[int, ...], Counter] = defaultdict(Counter)
     found = server.samples(prompt, case)
     for tokens in found:
-        if len(tokens) == case.token:   # an answer may end after one token
+        if len(tokens) == case.token:  # an answer may end after one token
             sampled[tokens[:-1]][tokens[-1]] += 1
     groups = []
     for first, counts in sampled.items():
@@ -157,8 +166,15 @@ def compare(server: Server, case: Case, prompt: str, compute: Compute = ours) ->
             leave_out = set().union(*(unsure(way, *position) for way in say))
             groups.append(group(counts, say[compute], say[ours], leave_out))
     x, free = evidence(groups), freedom(groups)
-    return Outcome(case.name, prompt, chance(x, free), missed(groups, ALARM), x / limit(ALARM, free),
-                   sum(len(one.expected) for one in groups), len(found))
+    return Outcome(
+        case.name,
+        prompt,
+        chance(x, free),
+        missed(groups, ALARM),
+        x / limit(ALARM, free),
+        sum(len(one.expected) for one in groups),
+        len(found),
+    )
 
 
 def at(server: Server, case: Case, prompt: str, first: tuple[int, ...]) -> tuple:
@@ -166,7 +182,7 @@ def at(server: Server, case: Case, prompt: str, first: tuple[int, ...]) -> tuple
     prompt_tokens = server.prompt_tokens(prompt)
     context = (*prompt_tokens, *first)
     logprobs, _ = server.position(context)
-    if case.few:   # the others cannot come: what is left is the whole vocabulary
+    if case.few:  # the others cannot come: what is left is the whole vocabulary
         logprobs = {token: logprobs[token] + more for token, more in server.bias(prompt, case.settings).items()}
     offset = server.offset(context) if case.settings.repetition_penalty != 1 else 0.0
     return logprobs, case.settings, first, prompt_tokens, offset
@@ -185,8 +201,11 @@ def unsure(compute: Compute, logprobs: dict, settings: Settings, *more) -> set[i
     before = compute(logprobs, uncut, *more).probabilities
     many, few = (compute(logprobs, _moved(settings, f), *more).probabilities for f in (factor, 1 / factor))
     last, first_out = min(map(before.get, many)), max((p for token, p in before.items() if token not in few), default=0)
-    return {token for token, p in before.items()
-            if (token in many or p >= last / factor) and not (token in few and p > first_out * factor)}
+    return {
+        token
+        for token, p in before.items()
+        if (token in many or p >= last / factor) and not (token in few and p > first_out * factor)
+    }
 
 
 def _moved(settings: Settings, factor: float) -> Settings:
@@ -203,8 +222,10 @@ def run_all(server: Server) -> list[Outcome]:
 def run_wrong(server: Server) -> dict[str, list[Outcome]]:
     """Return what the wrong orders give, on the samples that the right one is tested with."""
     by_name = {case.name: case for case in CASES}
-    return {name: [compare(server, by_name[case], prompt, compute) for prompt in PROMPTS]
-            for name, (case, compute) in WRONG.items()}
+    return {
+        name: [compare(server, by_name[case], prompt, compute) for prompt in PROMPTS]
+        for name, (case, compute) in WRONG.items()
+    }
 
 
 def table(outcomes: list[Outcome], wrong: dict[str, list[Outcome]]) -> str:
@@ -213,14 +234,17 @@ def table(outcomes: list[Outcome], wrong: dict[str, list[Outcome]]) -> str:
     for case in CASES:
         mine = [outcome for outcome in outcomes if outcome.case == case.name]
         which = "first" if case.token == 1 else "second, given the first"
-        lines.append(f"| {case.name} | {which} | {sum(one.cells for one in mine)} | "
-                     f"{max(one.evidence for one in mine):.2f} |")
+        lines.append(
+            f"| {case.name} | {which} | {sum(one.cells for one in mine)} | {max(one.evidence for one in mine):.2f} |"
+        )
     lines += ["", "| computed wrongly | found out | evidence, least of 5 | missed at most |", "|---|---:|---:|---:|"]
     for name, mine in wrong.items():
         least = min(one.evidence for one in mine)
-        lines.append(f"| {name} | {sum(one.alarm for one in mine)} of {len(mine)} | "
-                     f"{f'{least:.1f}' if least < math.inf else 'sampled what it calls impossible'} | "
-                     f"{max(one.missed for one in mine):.0e} |")
+        lines.append(
+            f"| {name} | {sum(one.alarm for one in mine)} of {len(mine)} | "
+            f"{f'{least:.1f}' if least < math.inf else 'sampled what it calls impossible'} | "
+            f"{max(one.missed for one in mine):.0e} |"
+        )
     return "\n".join(lines)
 
 
@@ -241,9 +265,17 @@ def main() -> int:
     outcomes, wrong = run_all(server), run_wrong(server)
     text = table(outcomes, wrong)
     print(text)
-    (here / "truth.json").write_text(json.dumps(
-        {"samples": SAMPLES, "outcomes": [asdict(one) for one in outcomes],
-         "wrong": {name: [asdict(one) for one in mine] for name, mine in wrong.items()}}, indent=1) + "\n")
+    (here / "truth.json").write_text(
+        json.dumps(
+            {
+                "samples": SAMPLES,
+                "outcomes": [asdict(one) for one in outcomes],
+                "wrong": {name: [asdict(one) for one in mine] for name, mine in wrong.items()},
+            },
+            indent=1,
+        )
+        + "\n"
+    )
     write_doc(here.parents[1] / "docs" / "sampling.md", text)
     return int(any(one.alarm for one in outcomes))
 

@@ -15,9 +15,16 @@ from workshop.classroom import plan as classroom_plan
 from workshop.classroom.plan import CHAT, COMPLETIONS, Allowed, Ask, course, cut, fitted, starts
 
 NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
-COUNTED = {text: len(text.split()) + 4 for text in (
-    *classroom_plan.OPENINGS, *classroom_plan.LABELLED, *classroom_plan.QUESTIONS, classroom_plan.TEXT,
-    *(f"Question: {one}\nAnswer:" for one in classroom_plan.QUESTIONS))}
+COUNTED = {
+    text: len(text.split()) + 4
+    for text in (
+        *classroom_plan.OPENINGS,
+        *classroom_plan.LABELLED,
+        *classroom_plan.QUESTIONS,
+        classroom_plan.TEXT,
+        *(f"Question: {one}\nAnswer:" for one in classroom_plan.QUESTIONS),
+    )
+}
 
 
 def sources(name: str) -> str:
@@ -40,9 +47,14 @@ def test_one_seed_is_one_class_and_learners_differ():
     assert len({str(course(random.Random(f"0 {number}"))) for number in range(20)}) > 5
 
 
-@given(max_model_len=st.integers(1, 400), max_logprobs=st.none() | st.integers(0, 50), chat=st.booleans(),
-       max_sequences=st.none() | st.integers(1, 32), max_tokens=st.none() | st.integers(1, 200),
-       seed=st.integers(0, 50))
+@given(
+    max_model_len=st.integers(1, 400),
+    max_logprobs=st.none() | st.integers(0, 50),
+    chat=st.booleans(),
+    max_sequences=st.none() | st.integers(1, 32),
+    max_tokens=st.none() | st.integers(1, 200),
+    seed=st.integers(0, 50),
+)
 def test_no_limit_of_the_server_is_exceeded(max_model_len, max_logprobs, chat, max_sequences, max_tokens, seed):
     allowed = Allowed(max_model_len, max_logprobs, chat, COUNTED, max_sequences, max_tokens, at_a_time=2)
     for cell in cut(course(random.Random(seed)), allowed):
@@ -67,8 +79,10 @@ def test_a_text_that_the_server_refused_is_left_out():
     assert fitted(Ask(CHAT, {"messages": [], "max_tokens": 5}, "long"), Allowed(chat=False)) is None
 
 
-@pytest.mark.parametrize(("body", "stream"), [({"max_tokens": 5}, True), ({"max_tokens": 1}, False),
-                                              ({"max_tokens": 5, "prompt_logprobs": 0}, False)])
+@pytest.mark.parametrize(
+    ("body", "stream"),
+    [({"max_tokens": 5}, True), ({"max_tokens": 1}, False), ({"max_tokens": 5, "prompt_logprobs": 0}, False)],
+)
 def test_what_can_be_streamed_is(body, stream):
     assert Ask(COMPLETIONS, body, "").stream is stream
 

@@ -31,13 +31,21 @@ def top(logprobs: dict, k: int) -> dict:
 
 
 @settings(max_examples=150, deadline=None)
-@given(size=st.integers(5, 300), seed=st.integers(0, 10_000), k=st.integers(1, 30), temperature=st.floats(0.2, 2.0),
-       top_k=st.sampled_from([0, 0, 3, 10, 50]), top_p=st.sampled_from([1.0, 1.0, 0.5, 0.9]),
-       min_p=st.sampled_from([0.0, 0.0, 0.05, 0.3]), frequency=st.sampled_from([0.0, 1.0, -1.0]),
-       known=st.booleans())
+@given(
+    size=st.integers(5, 300),
+    seed=st.integers(0, 10_000),
+    k=st.integers(1, 30),
+    temperature=st.floats(0.2, 2.0),
+    top_k=st.sampled_from([0, 0, 3, 10, 50]),
+    top_p=st.sampled_from([1.0, 1.0, 0.5, 0.9]),
+    min_p=st.sampled_from([0.0, 0.0, 0.05, 0.3]),
+    frequency=st.sampled_from([0.0, 1.0, -1.0]),
+    known=st.booleans(),
+)
 @example(5, 758, 4, 2.0, 0, 1.0, 0.0, 0.0, False)
 def test_the_mass_outside_the_list_lies_within_the_bounds(
-        size, seed, k, temperature, top_k, top_p, min_p, frequency, known):
+    size, seed, k, temperature, top_k, top_p, min_p, frequency, known
+):
     everything = whole(size, seed)
     listed = top(everything, min(k, size - 1))
     chosen = Settings(temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, frequency_penalty=frequency)
@@ -47,7 +55,7 @@ def test_the_mass_outside_the_list_lies_within_the_bounds(
     bounds = unseen(listed, chosen, vocab_size=size if known else None, output_tokens=output)
     if bounds.raw:
         assert bounds.low - 1e-9 <= outside <= bounds.high + 1e-9
-    else:   # a list that lacks less than 1e-4 counts as whole, and a temperature of 2 may make 5e-3 of that
+    else:  # a list that lacks less than 1e-4 counts as whole, and a temperature of 2 may make 5e-3 of that
         assert bounds.nothing and math.fsum(map(math.exp, listed.values())) > 1 - 1e-4
 
 
@@ -61,8 +69,15 @@ def test_at_temperature_one_the_list_knows_exactly_what_it_leaves_out():
     assert bounds.high == pytest.approx(missing)
 
 
-@pytest.mark.parametrize("chosen", [Settings(top_k=20, temperature=1.5), Settings(min_p=0.2, temperature=0.9),
-                                    Settings(temperature=0), Settings(top_p=0.3)])
+@pytest.mark.parametrize(
+    "chosen",
+    [
+        Settings(top_k=20, temperature=1.5),
+        Settings(min_p=0.2, temperature=0.9),
+        Settings(temperature=0),
+        Settings(top_p=0.3),
+    ],
+)
 def test_with_these_a_list_of_thirty_is_as_good_as_the_vocabulary(chosen):
     everything = whole(1000, 3)
     listed = top(everything, 30)
@@ -71,7 +86,7 @@ def test_with_these_a_list_of_thirty_is_as_good_as_the_vocabulary(chosen):
 
 
 def test_top_p_of_a_truncated_list_counts_the_mass_that_is_not_listed():
-    listed = {"a": math.log(0.4), "b": math.log(0.2)}   # 0.4 is elsewhere
+    listed = {"a": math.log(0.4), "b": math.log(0.2)}  # 0.4 is elsewhere
     assert set(next_token_probabilities(listed, top_p=0.5)) == {"a", "b"}
     assert set(next_token_probabilities(listed, top_p=0.4)) == {"a"}
     assert pipeline(listed, Settings(top_p=0.9)).steps[-1].outside == pytest.approx(0.4)
@@ -91,7 +106,7 @@ def test_a_sampled_token_from_further_down_does_not_lower_the_ceiling():
     """`logprobs=1` lists the chosen token as well as the best: between them anything may lie."""
     listed = {"best": math.log(0.3), "chosen": math.log(0.001)}
     assert not unseen(listed, Settings(min_p=0.5), ceiling=math.log(0.3)).nothing
-    assert unseen(listed, Settings(min_p=0.5)).nothing   # what one would wrongly believe without it
+    assert unseen(listed, Settings(min_p=0.5)).nothing  # what one would wrongly believe without it
 
 
 @pytest.mark.parametrize("method", [draw, same_luck])

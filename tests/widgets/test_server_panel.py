@@ -19,8 +19,9 @@ from workshop.learn.widgets.server.view import ServerPanel, last_lines
 
 
 def ready(name="a") -> ServerRecord:
-    return ServerRecord(name, "http://127.0.0.1:1/v1", "the-model", "secret", host="elsewhere", state="ready",
-                        started=records.now())
+    return ServerRecord(
+        name, "http://127.0.0.1:1/v1", "the-model", "secret", host="elsewhere", state="ready", started=records.now()
+    )
 
 
 def test_each_state_says_what_it_is():
@@ -75,6 +76,7 @@ def test_the_button_starts_a_server_once_and_shows_its_progress(workshop_home, m
 def test_a_start_that_fails_is_shown_and_raised(workshop_home, monkeypatch):
     def refuse(model):
         raise WorkshopError("Port 8000 is taken.", "Give another.")
+
     monkeypatch.setattr(server_panel.local, "prepare", refuse)
     panel = ServerPanel()
     with pytest.raises(WorkshopError, match="Port 8000"):

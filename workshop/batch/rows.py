@@ -15,7 +15,41 @@ COMPLETIONS, CHAT = "/v1/completions", "/v1/chat/completions"
 KEY_BYTES = 16
 # Sampling parameters by vLLM's names, as both endpoints take them; in a row of any fields these are the row's own.
 SAMPLING = frozenset(
-    ["max_tokens", "min_tokens", "temperature", "top_p", "top_k", "min_p", "frequency_penalty", "presence_penalty", "repetition_penalty", "seed", "stop", "stop_token_ids", "bad_words", "include_stop_str_in_output", "ignore_eos", "logprobs", "prompt_logprobs", "n", "skip_special_tokens", "spaces_between_special_tokens", "truncate_prompt_tokens", "logit_bias", "allowed_token_ids", "add_special_tokens", "return_tokens_as_token_ids", "return_token_ids", "structured_outputs", "response_format", "priority", "echo", "top_logprobs", "max_completion_tokens", "chat_template_kwargs"]
+    [
+        "max_tokens",
+        "min_tokens",
+        "temperature",
+        "top_p",
+        "top_k",
+        "min_p",
+        "frequency_penalty",
+        "presence_penalty",
+        "repetition_penalty",
+        "seed",
+        "stop",
+        "stop_token_ids",
+        "bad_words",
+        "include_stop_str_in_output",
+        "ignore_eos",
+        "logprobs",
+        "prompt_logprobs",
+        "n",
+        "skip_special_tokens",
+        "spaces_between_special_tokens",
+        "truncate_prompt_tokens",
+        "logit_bias",
+        "allowed_token_ids",
+        "add_special_tokens",
+        "return_tokens_as_token_ids",
+        "return_token_ids",
+        "structured_outputs",
+        "response_format",
+        "priority",
+        "echo",
+        "top_logprobs",
+        "max_completion_tokens",
+        "chat_template_kwargs",
+    ]
 )
 _encode = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False).encode
 
