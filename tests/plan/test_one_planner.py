@@ -61,7 +61,7 @@ def test_the_explorers_verdict_and_traffic_are_the_plans(gpu):
 
 @pytest.mark.parametrize("model", list_models())
 def test_manifests_and_units_take_the_plans_flags(model):
-    for gpu in kubernetes_case.PRODUCTS:
+    for gpu in (name for name in list_gpus() if load_gpu(name).kubernetes_product):
         for context in CONTEXTS:
             try:
                 p = plan(model, gpu, max_model_len=length(model, context))

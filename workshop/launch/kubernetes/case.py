@@ -11,7 +11,7 @@ from functools import cached_property
 from workshop.errors import BadInput, WorkshopError
 from workshop.launch.slurm.job import LOAD_GB_PER_S, START_ALLOWANCE_S
 from workshop.plan import ranks
-from workshop.plan.catalog import load_gpu, load_model
+from workshop.plan.catalog import list_gpus, load_gpu, load_model
 from workshop.plan.command import flags
 from workshop.plan.command import words as flag_words
 from workshop.plan.parallelism import Plan
@@ -22,22 +22,6 @@ PORT, MASTER_PORT = 8000, 29501
 MODELS = "/models"
 GUARD = "workshop.launch.auth.RequireKey"
 PROBE_EVERY_S = 10
-# What NVIDIA's feature discovery writes on a node: the driver's product name with "-" for " ".
-PRODUCTS = {
-    "t4": "Tesla-T4",
-    "a10g": "NVIDIA-A10G",
-    "l4": "NVIDIA-L4",
-    "l40s": "NVIDIA-L40S",
-    "a100-40gb": "NVIDIA-A100-SXM4-40GB",
-    "a100-80gb": "NVIDIA-A100-SXM4-80GB",
-    "a100-80gb-pcie": "NVIDIA-A100-80GB-PCIe",
-    "h100": "NVIDIA-H100-80GB-HBM3",
-    "h100-pcie": "NVIDIA-H100-PCIe",
-    "h100-nvl": "NVIDIA-H100-NVL",
-    "h200": "NVIDIA-H200",
-    "gh200": "NVIDIA-GH200-480GB",
-    "b200": "NVIDIA-B200",
-}
 PVC_MARGIN, PVC_SPARE_GIB, PVC_STEP_GIB = 1.05, 2, 10  # file system, tokenizer and configs; a round number
 MOUNT_SPARE_BYTES = 1 * GIB  # what the download leaves free (launch.prefetch)
 
@@ -64,10 +48,9 @@ class Case:
         p, o = self.plan, self.options
         if not p.fits:
             raise WorkshopError(f"{p.model} does not fit on {p.gpus} × {p.gpu}: {p.reasons[0]}", " ".join(p.advice))
-        if p.gpu not in PRODUCTS:
-            raise BadInput(
-                f"The manifests are for NVIDIA GPUs, and {p.gpu} is none.", f"Choose from: {', '.join(PRODUCTS)}."
-            )
+        if not self.product:
+            known = ", ".join(name for name in list_gpus() if load_gpu(name).kubernetes_product)
+            raise BadInput(f"The manifests are for NVIDIA GPUs, and {p.gpu} is none.", f"Choose from: {known}.")
         if p.gpus % p.nodes:
             raise BadInput(
                 f"{p.gpus} GPUs cannot be spread evenly over {p.nodes} pods.",
@@ -131,7 +114,7 @@ class Case:
 
     @property
     def product(self) -> str:
-        return PRODUCTS[self.plan.gpu]
+        return load_gpu(self.plan.gpu).kubernetes_product
 
     @property
     def many(self) -> bool:

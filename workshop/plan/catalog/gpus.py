@@ -25,6 +25,7 @@ class GPU:
         bf16_tflops, fp8_tflops: dense matrix peak; 0: the GPU has no such units (fp16 is taken for bf16 on a T4).
         link_gb_s: GPU to GPU inside a node, one direction, 10**9 bytes a second.
         link: NVLink, PCIe, Infinity Fabric.
+        kubernetes_product: what NVIDIA's feature discovery writes on a node: the driver's product name with "-" for " ".
         l2_mib, sm_count: L2 cache and multiprocessors, which decide some of the engine's scratch buffers.
     """
 
@@ -42,6 +43,7 @@ class GPU:
     l2_mib: int
     sm_count: int
     source: str
+    kubernetes_product: str = ""
     aliases: tuple[str, ...] = ()
 
     @property
