@@ -239,11 +239,11 @@ def table(outcomes: list[Outcome], wrong: dict[str, list[Outcome]]) -> str:
         )
     lines += ["", "| computed wrongly | found out | evidence, least of 5 | missed at most |", "|---|---:|---:|---:|"]
     for name, mine in wrong.items():
-        least = min(one.evidence for one in mine)
+        least, most = min(one.evidence for one in mine), max(one.missed for one in mine)
         lines.append(
             f"| {name} | {sum(one.alarm for one in mine)} of {len(mine)} | "
             f"{f'{least:.1f}' if least < math.inf else 'sampled what it calls impossible'} | "
-            f"{max(one.missed for one in mine):.0e} |"
+            f"{f'{most:.0e}' if most else 0} |"
         )
     return "\n".join(lines)
 
