@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from workshop.errors import BadInput
-from workshop.plan.attention import Attention, ceil_div, kind_of, main_kind, mamba, size_of
+from workshop.plan.attention import Attention, ceil_div, counted, layers, main_kind, mamba
 from workshop.plan.catalog.config import DTYPE_BYTES, ModelConfig
 
 BLOCK_SIZE = 16  # vllm/config/cache.py, DEFAULT_BLOCK_SIZE; FlashAttention and its MLA variant keep it
@@ -40,7 +40,7 @@ def kv_cache_bytes_per_token(m: ModelConfig, kv_cache_dtype: str = "auto") -> in
     Source: PagedAttention (arXiv 2309.06180); vLLM 0.25.1 v1/kv_cache_interface.py.
     """
     each = kv_dtype_bytes(m, kv_cache_dtype)
-    return sum(kind_of(m, i).token_elements(m) for i in range(m.num_hidden_layers)) * each
+    return sum(count * kind.token_elements(m) for kind, _, count in counted(m)) * each
 
 
 def kv_bytes_for_context(m: ModelConfig, tokens: int, kv_cache_dtype: str = "auto") -> tuple[int, int]:
@@ -50,10 +50,9 @@ def kv_bytes_for_context(m: ModelConfig, tokens: int, kv_cache_dtype: str = "aut
     engine without a hybrid KV-cache manager keeps. Equal for models without sliding windows.
     """
     least = most = 0
-    for i in range(m.num_hidden_layers):
-        kind = kind_of(m, i)
-        each = kind.token_elements(m) * kv_dtype_bytes(m, kv_cache_dtype)
-        least, most = least + each * kind.kept(tokens, size_of(m, i)), most + each * tokens
+    for kind, size, count in counted(m):
+        each = count * kind.token_elements(m) * kv_dtype_bytes(m, kv_cache_dtype)
+        least, most = least + each * kind.kept(tokens, size), most + each * tokens
     return least, most
 
 
@@ -84,14 +83,14 @@ def layout(m: ModelConfig, tp: int, kv_cache_dtype: str, max_model_len: int, max
     if m.mamba:  # the attention page must hold a Mamba state: platforms/interface.py, _align_hybrid_block_size
         block = BLOCK_SIZE * ceil_div(mamba.state_bytes(m, tp), BLOCK_SIZE * token_bytes)
     kinds: dict[tuple[Attention, int], list[int]] = {}
-    for i in range(m.num_hidden_layers):
-        kinds.setdefault((kind_of(m, i), size_of(m, i)), []).append(i)
-    group_size = _group_size([len(layers) for layers in kinds.values()])
+    for i, kind in enumerate(layers(m)):
+        kinds.setdefault(kind, []).append(i)
+    group_size = _group_size([len(mine) for mine in kinds.values()])
     groups = []
-    for (kind, size), layers in kinds.items():
-        parts = ceil_div(len(layers), group_size)
+    for (kind, size), mine in kinds.items():
+        parts = ceil_div(len(mine), group_size)
         blocks = kind.blocks(size, block, max_model_len, max_num_batched_tokens)
-        groups += [Group(kind.key, tuple(layers[i::parts]), block, block * token_bytes, blocks) for i in range(parts)]
+        groups += [Group(kind.key, tuple(mine[i::parts]), block, block * token_bytes, blocks) for i in range(parts)]
     return Layout(tuple(groups), block)
 
 
@@ -104,7 +103,7 @@ def _group_size(counts: Sequence[int]) -> int:
 def pool_bytes_per_block(lay: Layout, layers: Iterable[int]) -> int:
     """Bytes of one block on a rank that holds `layers`: the longest group's layers share as many tensors."""
     mine = set(layers)
-    deepest = max((sum(1 for i in g.layers if i in mine) for g in lay.groups), default=0)
+    deepest = max((len(mine.intersection(g.layers)) for g in lay.groups), default=0)
     return deepest * lay.groups[0].page_bytes
 
 

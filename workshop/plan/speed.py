@@ -10,7 +10,7 @@ from collections import Counter
 from dataclasses import dataclass
 from functools import lru_cache
 
-from workshop.plan.attention import kind_of, size_of
+from workshop.plan.attention import counted
 from workshop.plan.catalog.config import ModelConfig
 from workshop.plan.catalog.gpus import GPU
 from workshop.plan.communication import traffic
@@ -72,15 +72,14 @@ def _touched_experts(m: ModelConfig, batch: int) -> float:
 
 def _kv_read_bytes(m: ModelConfig, tp: int, kv_cache_dtype: str, context: int) -> int:
     """Bytes of KV cache that one request's step reads on one rank."""
-    layers = ((kind_of(m, i), size_of(m, i)) for i in range(m.num_hidden_layers))
-    elements = sum(kind.token_elements(m, tp) * kind.kept(context, size) for kind, size in layers)
+    elements = sum(n * kind.token_elements(m, tp) * kind.kept(context, size) for kind, size, n in counted(m))
     return elements * kv_dtype_bytes(m, kv_cache_dtype)
 
 
 def _small_kernels_ms(m: ModelConfig) -> float:
     layers = m.num_hidden_layers
     us = layers * LAYER_US + (len(m.moe.layers) * MOE_LAYER_US if m.moe else 0)
-    us += sum(kind_of(m, i).kernels_us for i in range(layers))
+    us += sum(n * kind.kernels_us for kind, _, n in counted(m))
     us += layers * EXTRA_NORMS_US if m.traits.norms == 4 else 0
     us += len(m.moe.layers) * MXFP4_LAYER_US if m.moe and m.quantization and m.quantization.method == "mxfp4" else 0
     us += layers * FP8_LAYER_US if m.quantization and m.quantization.activation_bits == 8 else 0

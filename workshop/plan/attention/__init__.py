@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import lru_cache
 
 from workshop.plan.attention.base import Attention, Widths, ceil_div
@@ -15,7 +16,7 @@ from workshop.plan.attention.mamba import Mamba
 from workshop.plan.attention.sliding import Sliding
 from workshop.plan.catalog.config import ModelConfig
 
-__all__ = ["Attention", "Widths", "ceil_div", "kind_of", "main_kind", "mamba", "size_of"]
+__all__ = ["Attention", "Widths", "ceil_div", "counted", "kind_of", "layers", "main_kind", "mamba"]
 
 full, latent, projections, sliding, chunked, mamba = (
     Heads(),
@@ -32,19 +33,27 @@ def main_kind(m: ModelConfig) -> Attention:
     return latent if m.mla else projections if m.latent_projections else full
 
 
-@lru_cache(maxsize=8192)
 def kind_of(m: ModelConfig, layer: int) -> Attention:
     """Return the kind of one layer."""
-    if m.mamba and layer in m.mamba.layers:
-        return mamba
-    if m.layer_windows and m.layer_windows[layer]:
-        return sliding
-    if m.layer_chunks and m.layer_chunks[layer]:
-        return chunked
-    return main_kind(m)
+    return layers(m)[layer][0]
 
 
-def size_of(m: ModelConfig, layer: int) -> int:
-    """Return the tokens of the layer's window or chunk; 0 where it has none."""
-    windows, chunks = m.layer_windows, m.layer_chunks
-    return (windows[layer] if windows else None) or (chunks[layer] if chunks else None) or 0
+@lru_cache(maxsize=512)
+def layers(m: ModelConfig) -> tuple[tuple[Attention, int], ...]:
+    """Return each layer's kind, and the tokens of its window or chunk (0 where it has none)."""
+    return tuple(_layer(m, i) for i in range(m.num_hidden_layers))
+
+
+def _layer(m: ModelConfig, i: int) -> tuple[Attention, int]:
+    if m.mamba and i in m.mamba.layers:
+        return mamba, 0
+    if m.layer_windows and m.layer_windows[i]:
+        return sliding, m.layer_windows[i]
+    if m.layer_chunks and m.layer_chunks[i]:
+        return chunked, m.layer_chunks[i]
+    return main_kind(m), 0
+
+
+def counted(m: ModelConfig) -> list[tuple[Attention, int, int]]:
+    """Return (kind, size, how many layers are so), in the order in which they first come."""
+    return [(kind, size, count) for (kind, size), count in Counter(layers(m)).items()]

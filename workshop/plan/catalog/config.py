@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
 
 DTYPE_BYTES = {
     "float64": 8,
@@ -142,6 +143,14 @@ class ModelConfig:
     source: str = ""
     location: str = ""  # the folder or file that it was read from
     raw: Mapping = field(default_factory=dict, repr=False, compare=False)
+
+    def __hash__(self) -> int:
+        """Computed once: models are the keys of every cache of the planner."""
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash(tuple(getattr(self, f.name) for f in fields(self) if f.compare))
 
     @property
     def attention_layers(self) -> tuple[int, ...]:
