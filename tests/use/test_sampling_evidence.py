@@ -166,3 +166,18 @@ def test_right_passes_and_wrong_is_found_out_whatever_the_processor(moved):
         wrong = [truth.compare(server, case, prompt, compute) for prompt in truth.PROMPTS]
         assert all(one.missed <= truth.MISSED and one.alarm for one in wrong), (name, wrong)
         assert not any(truth.compare(server, case, prompt).alarm for prompt in truth.PROMPTS), name
+
+
+def test_hypothesis_draws_the_same_in_every_run_of_one_seed():
+    def drawn() -> list[int]:
+        seen = []
+
+        @settings(max_examples=5, database=None)
+        @given(st.integers(0, 10**9))
+        def one(number):
+            seen.append(number)
+
+        one()
+        return seen
+
+    assert drawn() == drawn()
