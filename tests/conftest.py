@@ -16,7 +16,7 @@ for variable in ("WORKSHOP_URL", "WORKSHOP_API_KEY", "WORKSHOP_SHARED", "WORKSHO
 def pytest_configure(config) -> None:
     """Hypothesis draws with the suite's seed, too, unless the command line gives another."""
     if config.getoption("--hypothesis-seed", None) is None:
-        config.option.hypothesis_seed = SEED
+        config.option.hypothesis_seed = str(SEED)
 
 
 @pytest.fixture
