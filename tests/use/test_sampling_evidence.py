@@ -165,7 +165,7 @@ def test_right_passes_and_wrong_is_found_out_whatever_the_processor(moved):
         case = next(case for case in truth.CASES if case.name == case_name)
         wrong = [truth.compare(server, case, prompt, compute) for prompt in truth.PROMPTS]
         telling = [one for one in wrong if one.missed <= truth.MISSED]
-        assert len(telling) >= 3 and all(one.alarm for one in telling), (name, wrong)
+        assert len(telling) >= 2 and all(one.alarm for one in telling), (name, wrong)
         assert not any(truth.compare(server, case, prompt).alarm for prompt in truth.PROMPTS), name
 
 

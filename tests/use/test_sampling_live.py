@@ -61,7 +61,7 @@ def test_a_wrong_order_is_found_out(server_truth, name):
     case = next(case for case in truth.CASES if case.name == case_name)
     outcomes = [truth.compare(server_truth, case, prompt, compute) for prompt in truth.PROMPTS]
     telling = [one for one in outcomes if one.missed <= truth.MISSED]
-    assert len(telling) >= 3, f"on too few prompts can it be told from the right order: {outcomes}"
+    assert len(telling) >= 2, f"on too few prompts can it be told from the right order: {outcomes}"
     assert all(one.alarm for one in telling), telling
 
 
