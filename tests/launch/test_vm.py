@@ -75,7 +75,7 @@ def test_systemd_takes_the_unit_where_it_is_at_hand(case, tmp_path):
     text = vm.unit(case).replace(vm.PYTHON, sys.executable)  # which exists here
     path = tmp_path / "vllm.service"
     path.write_text(text)
-    path.chmod(0o644)                                            # whatever the umask
+    path.chmod(0o644)  # whatever the umask
     tool = shutil.which("systemd-analyze")
     sections = unit(case).sections()
     assert sections == ["Unit", "Service", "Install"]
