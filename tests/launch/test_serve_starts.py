@@ -79,7 +79,7 @@ def test_background_answers_and_a_killed_engine_is_explained():
         client.complete("San Francisco is a", max_tokens=4)
     with pytest.raises(WorkshopError, match="has failed"):
         workshop.connect()
-    assert time.monotonic() - began < 10, "nobody is left hanging"
+    assert time.monotonic() - began < 60, "nobody is left hanging"
     wait_until(lambda: not session_of(record.pid), 30, "nothing is left running")
 
 
