@@ -83,7 +83,7 @@ def quick():
     """Limits that do not make a test wait."""
     from workshop.batch.send import Limits
 
-    return Limits(backoff_s=0.01, longest_backoff_s=0.05, patience_s=2.0, grace_s=1.0)
+    return Limits(backoff_s=0.01, longest_backoff_s=0.05, patience_s=6.0, grace_s=1.0)
 
 
 def answers(path) -> list[dict]:

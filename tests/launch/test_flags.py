@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.metadata
+
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -41,11 +43,12 @@ def test_flag_past_the_guard_is_refused_in_every_spelling(flag, tmp_path):
             checked(("--config", str(tmp_path / "c.yaml")))
 
 
-def test_no_other_flag_of_vllm_is_refused():
+def test_no_other_flag_of_vllm_is_refused(monkeypatch):
     if not installed()[0]:
         lacking("vLLM is not installed: make test installs it on Linux")
     from workshop.launch.vllm_main import answer_for_vllm
 
+    monkeypatch.setattr(importlib.metadata, "version", importlib.metadata.version)  # given back after the test
     answer_for_vllm()
     from vllm.entrypoints.launchers.cli_args import make_arg_parser
     from vllm.utils.argparse_utils import FlexibleArgumentParser

