@@ -8,6 +8,7 @@ import re
 import shlex
 import shutil
 import subprocess
+from functools import lru_cache
 
 TORCH_INDEX = "https://download.pytorch.org/whl/cpu"
 LARGE_MIB = 20  # a download of this size is named: where nothing moves for long, that is why
@@ -118,17 +119,24 @@ def use(installer, python, what, args, index=None):
         raise Failed("%s could not be installed: %s" % (what, last_words(output)), "The whole output: %s" % log)
 
 
+@lru_cache(maxsize=None)
+def pip_options(python):
+    """Return what pip is told here, by option: asked once, as pip takes half a second to say it."""
+    status, output = call(pip(python) + ["config", "list"])
+    values = {}
+    for line in [] if status else output.splitlines():  # global.find-links='/a /b', :env:.cert='/c': they add up
+        name, _, value = line.partition("=")
+        values.setdefault(name.split(".")[-1], []).extend(value.strip("'\"").replace("\\n", " ").split())
+    return values
+
+
 def settings(python, cache, index=None):
     """Return uv's flags and environment for what pip is told here: uv reads none of pip's configuration.
 
     Which index answers does not matter for what is installed: every package has its locked hash. A cache in the home
     folder is left alone where the environment is on another disk: uv cannot link from there, so it would only fill it.
     """
-    status, output = call(pip(python) + ["config", "list"])
-    values = {}
-    for line in [] if status else output.splitlines():  # global.find-links='/a /b', :env:.cert='/c': they add up
-        name, _, value = line.partition("=")
-        values.setdefault(name.split(".")[-1], []).extend(value.strip("'\"").replace("\\n", " ").split())
+    values = pip_options(python)
     flags, env = [], dict(os.environ)
     if "index-url" in values and not index:
         flags += ["--index-url", values["index-url"][-1]]

@@ -29,7 +29,6 @@ class Attention:
     """One kind of layer. `size` is what the kind is limited by (tokens of a window or chunk); 0 where it is not."""
 
     key = ""
-    keeps_tokens = True  # a cache that grows with the context
     deep_gemm = False  # its kernels load DeepGEMM on Hopper, whatever the dtype
     kernels_us = 0.0  # small kernels of a layer and step beside those that every layer has (plan/speed.py)
 

@@ -14,7 +14,6 @@ class Mamba(Attention):
     """A convolution's window and the state of the recurrence, in one block a request."""
 
     key = "mamba"
-    keeps_tokens = False
 
     def token_elements(self, m: ModelConfig, tp: int = 1) -> int:
         return 0
