@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from k8s_policies import policy
-from k8s_read import containers, env, of, serving, templates, vllm
+from k8s_read import containers, env, leader_address, of, serving, templates, vllm
 
 
 @policy
@@ -42,6 +42,14 @@ def a_group_starts_and_ends_as_one(docs, e) -> Iterator[str]:
     for deployment in of(docs, "Deployment"):
         if deployment["spec"].get("strategy") != {"type": "Recreate"}:
             yield "there are no spare GPUs for a second pod"
+
+
+@policy
+def the_leader_is_found_before_it_is_ready(docs, e) -> Iterator[str]:
+    if of(docs, "LeaderWorkerSet"):
+        address, early = leader_address(docs)
+        if not early:
+            yield f"{address} resolves once the leader is ready, and it waits for workers that look for it"
 
 
 @policy

