@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from k8s_policies import policy
-from k8s_read import containers, env, leader_address, of, serving, templates, vllm
+from k8s_read import containers, env, leader_address, of, serving, templates, value, vllm
 
 
 @policy
@@ -124,11 +124,14 @@ def prometheus_brings_the_key(docs, e) -> Iterator[str]:
     for monitor in monitors:
         for endpoint in monitor["spec"].get("podMetricsEndpoints", [{}]):
             credentials = endpoint.get("authorization", {}).get("credentials", {})
-            if credentials != {"name": "vllm-api-key", "key": "api-key"}:
-                yield "the guard answers /metrics only with the key"
+            if credentials != {"name": "vllm-api-key", "key": "metrics-key"}:
+                yield "the scraper must have the key that opens /metrics alone"
             if endpoint.get("port") not in {each["name"] for each in vllm(serving(docs)["server"]).get("ports", [])}:
                 yield "the PodMonitor asks a port that the server does not name"
         wanted = monitor["spec"].get("selector", {}).get("matchLabels", {}).items()
+        mounted = value(vllm(serving(docs)["server"]), "WORKSHOP_METRICS_KEY_FILE")
+        if mounted != "/etc/workshop/key/metrics-key":
+            yield "the guard does not know the scraper's key"
         if not wanted or not wanted <= serving(docs)["server"]["metadata"]["labels"].items():
             yield "the PodMonitor does not select the server"
 

@@ -53,7 +53,8 @@ class Pods:
         self.leader, early = leader_address(self.docs)
         (folder / "hosts").write_text("127.0.0.1 localhost\n" + f"127.0.0.1 {self.leader}\n" * early)
         shutil.copytree(NAMED, folder / "code" / NAMED.name)
-        (folder / "api-key").write_text("right\n")
+        for name, key in (("api-key", "right"), ("metrics-key", "scraper")):
+            (folder / name).write_text(f"{key}\n")
 
     def environment(self, name: str, rank: int) -> dict[str, str]:
         """The container's variables; paths lie in this test's folder, and the CPU engine's own are added."""
@@ -73,8 +74,9 @@ class Pods:
             "TORCHDYNAMO_DISABLE": "1",
             "PYTHONUNBUFFERED": "1",
         }
-        if "WORKSHOP_API_KEY_FILE" in found:
-            found["WORKSHOP_API_KEY_FILE"] = str(self.folder / "api-key")
+        for variable in ("WORKSHOP_API_KEY_FILE", "WORKSHOP_METRICS_KEY_FILE"):
+            if variable in found:
+                found[variable] = str(self.folder / Path(found[variable]).name)
         Path(found["HOME"]).mkdir(exist_ok=True)
         return found
 
@@ -163,7 +165,8 @@ def test_the_group_of_pods_starts_answers_and_ends_as_one(pods):
     assert before == 1, "no worker of vLLM lives here before the start"
     pods.wait(lambda: pods.ask("/health") == 200, "the leader's probe")
     assert pods.probe(2) == 0, "one worker on each of the two"
-    assert pods.ask("/metrics") == 401 and pods.ask("/metrics", "right") == 200  # as the PodMonitor asks
+    assert pods.ask("/metrics") == 401 and pods.ask("/metrics", "right") == 200
+    assert pods.ask("/metrics", "scraper") == 200 and pods.ask("/v1/models", "scraper") == 401  # as the PodMonitor asks
     hub = next(word.partition("=")[2] for word in vllm(serving(pods.docs)["server"])["args"] if "served-model" in word)
     body = {"model": hub, "prompt": "The sea", "max_tokens": 4}
     assert pods.ask("/v1/completions", body=body) == 401

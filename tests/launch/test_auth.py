@@ -150,3 +150,21 @@ def test_the_file_alone_guards_where_no_other_part_of_the_workshop_is(tmp_path):
         text=True,
     )
     assert done.stdout.strip() == "401", done.stderr
+
+
+def test_a_scrapers_key_opens_the_metrics_alone(guard, tmp_path, monkeypatch):
+    (tmp_path / "metrics-key").write_text("scraper\n")
+    monkeypatch.setenv(auth.METRICS_KEY_FILE_VARIABLE, str(tmp_path / "metrics-key"))
+    two = auth.RequireKey(guard.app)
+    scraper = [("authorization", "Bearer scraper")]
+    assert passed(ask(two, "/metrics", headers=scraper)) and passed(
+        ask(two, "/a/metrics", headers=scraper, root_path="/a")
+    )
+    assert not passed(ask(two, "/v1/models", headers=scraper)) and not passed(ask(guard, "/metrics", headers=scraper))
+    assert not passed(ask(two, "/metrics", kind="websocket", headers=scraper))
+
+
+def test_an_empty_scrapers_key_opens_nothing(guard, tmp_path, monkeypatch):
+    (tmp_path / "metrics-key").write_text("\n")
+    monkeypatch.setenv(auth.METRICS_KEY_FILE_VARIABLE, str(tmp_path / "metrics-key"))
+    assert not passed(ask(auth.RequireKey(guard.app), "/metrics", headers=[("authorization", "Bearer ")]))

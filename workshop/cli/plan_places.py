@@ -23,6 +23,15 @@ BELONGS = {
     "storage_class": "kubernetes",
     "openshift": "kubernetes",
     "load_gb_per_s": "kubernetes",
+    "replicas": "kubernetes",
+    "image": "kubernetes",
+    "pull_secret": "kubernetes",
+    "hf_endpoint": "kubernetes",
+    "node_selector": "kubernetes",
+    "ingress": "kubernetes",
+    "priority_class": "kubernetes",
+    "queue": "kubernetes",
+    "rdma": "kubernetes",
     "download_dir": "vm",
     "disk_gb": "vm",
 }
@@ -46,6 +55,22 @@ def options(command: Callable) -> Callable:
                 type=float,
                 help="--kubernetes: speed of that volume, for the budget of a start.  [default: 0.25]",
             ),
+            click.option(
+                "--replicas", type=click.IntRange(1), help="--kubernetes: servers behind one Service.  [default: 1]"
+            ),
+            click.option("--image", help="--kubernetes: from a registry of your own.  [default: vllm/vllm-openai]"),
+            click.option("--pull-secret", metavar="NAME", help="--kubernetes: the Secret for that registry."),
+            click.option("--hf-endpoint", metavar="URL", help="--kubernetes: a mirror of the Hub for the download."),
+            click.option(
+                "--node-selector",
+                multiple=True,
+                metavar="KEY=VALUE",
+                help="--kubernetes: a label of the nodes, instead of the GPU's.  Repeatable.",
+            ),
+            click.option("--ingress", metavar="HOST", help="--kubernetes: an Ingress with TLS (Secret NAME-tls)."),
+            click.option("--priority-class", metavar="NAME", help="--kubernetes: of the server's pods."),
+            click.option("--queue", metavar="NAME", help="--kubernetes: a LocalQueue of Kueue."),
+            click.option("--rdma", metavar="RESOURCE", help="--kubernetes: one a pod, as rdma/ib, between nodes."),
             click.option("--openshift", is_flag=True, help="--kubernetes: no user of ours, and a Route."),
             click.option(
                 "--vm", is_flag=True, help="Print a systemd unit and container lines instead, for one machine."
@@ -90,7 +115,7 @@ def take(given: dict[str, Any], as_json: bool) -> tuple[str, dict[str, Any]]:
 
 
 def _given(value: object) -> bool:
-    return value is not None and value is not False  # 0 was given
+    return value is not None and value is not False and value != ()  # 0 was given
 
 
 def show(place: str, plan: Plan, given: dict[str, Any]) -> None:

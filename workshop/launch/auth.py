@@ -24,6 +24,8 @@ if "uvicorn.config" in sys.modules:
 OPEN_PATHS = frozenset({"/health"})  # what load balancers and probes ask, and tells nothing but "alive"
 RECORD_VARIABLE = "WORKSHOP_RECORD"  # JSON with "api_key"
 KEY_FILE_VARIABLE = "WORKSHOP_API_KEY_FILE"  # the key and nothing else; a Secret that is mounted, for example
+METRICS_KEY_FILE_VARIABLE = "WORKSHOP_METRICS_KEY_FILE"  # a key for /metrics alone; without the file there is none
+METRICS_PATH = "/metrics"
 
 
 def read_key() -> bytes:
@@ -45,12 +47,21 @@ def read_key() -> bytes:
     return key.encode()
 
 
+def read_metrics_key() -> bytes:
+    """Return the key that opens /metrics alone, or b"" where there is none."""
+    try:
+        with open(os.environ.get(METRICS_KEY_FILE_VARIABLE, ""), encoding="utf-8") as file:
+            return file.read().strip().encode()
+    except FileNotFoundError:
+        return b""
+
+
 class RequireKey:
     """ASGI middleware (`--middleware workshop.launch.auth.RequireKey`): 401 without `Authorization: Bearer KEY`."""
 
     def __init__(self, app):
         self.app = app
-        self._key = read_key()
+        self._key, self._metrics_key = read_key(), read_metrics_key()
 
     async def __call__(self, scope, receive, send):
         """Pass on what has the key, `/health`, and the server's own lifespan messages; refuse the rest."""
@@ -62,16 +73,21 @@ class RequireKey:
             await self._refuse(send)
 
     @staticmethod
-    def _open(scope) -> bool:
-        path = scope.get("path", "")
-        return scope["type"] == "http" and path.removeprefix(scope.get("root_path", "")) in OPEN_PATHS
+    def _path(scope) -> str:
+        return scope.get("path", "").removeprefix(scope.get("root_path", "")) if scope["type"] == "http" else ""
+
+    def _open(self, scope) -> bool:
+        return self._path(scope) in OPEN_PATHS
 
     def _authorised(self, scope) -> bool:
         given = [value for name, value in scope.get("headers", ()) if name.lower() == b"authorization"]
         if len(given) != 1:
             return False
         scheme, _, token = given[0].partition(b" ")
-        return scheme.lower() == b"bearer" and hmac.compare_digest(token.strip(), self._key)
+        right = hmac.compare_digest(token.strip(), self._key)
+        if self._metrics_key and self._path(scope) == METRICS_PATH:
+            right |= hmac.compare_digest(token.strip(), self._metrics_key)
+        return scheme.lower() == b"bearer" and right
 
     @staticmethod
     async def _refuse(send) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import re
 import shlex
@@ -28,13 +29,39 @@ MOUNT_SPARE_BYTES = 1 * GIB  # what the download leaves free (launch.prefetch)
 
 @dataclass(frozen=True)
 class Options:
-    """What a plan does not say. pvc_gib None: computed from the weights; name None: model, GPUs."""
+    """What a plan does not say. pvc_gib None: computed from the weights; name None: model, GPUs; image None: vLLM's own.
+
+    node_selector: labels ("key=value") in place of the GPU's; rdma: a resource such as "rdma/ib", one for each pod.
+    """
 
     name: str | None = None
     pvc_gib: int | None = None
     storage_class: str | None = None
     load_gb_per_s: float = LOAD_GB_PER_S
+    replicas: int = 1
+    image: str | None = None
+    pull_secret: str | None = None
+    hf_endpoint: str | None = None
+    node_selector: tuple[str, ...] = ()
+    ingress: str | None = None
+    priority_class: str | None = None
+    queue: str | None = None
+    rdma: str | None = None
     openshift: bool = False
+
+
+SLUG = r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?"
+LABEL = r"([A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?)"
+FORMS = {  # option → (what it must look like, in words); Kubernetes' own rules for names, labels and resources
+    "image": (r"\S+(:(?!latest$)[\w.-]+|@sha256:[0-9a-f]{64})", "an image with its version, as registry/vllm:v0.25.1"),
+    "pull_secret": (SLUG, "the name of a Secret"),
+    "hf_endpoint": (r"https?://[\w.-]+(:\d+)?(/[\w./-]*)?", "an address, as https://mirror.example"),
+    "node_selector": (rf"({SLUG}/)?{LABEL}={LABEL}?", "KEY=VALUE"),
+    "ingress": (SLUG, "a host's name, as llm.example.org"),
+    "priority_class": (SLUG, "the name of a PriorityClass"),
+    "queue": (SLUG, "the name of a LocalQueue of Kueue"),
+    "rdma": (rf"{SLUG}/{LABEL}", "the name of a resource, as rdma/ib"),
+}
 
 
 @dataclass(frozen=True)
@@ -64,6 +91,11 @@ class Case:
                 f"{self.name!r} cannot be the name of a Service.",
                 "Use up to 40 lower-case letters, digits and '-', beginning with a letter.",
             )
+        for option, (form, meant) in FORMS.items():
+            given = getattr(o, option)
+            for text in given if isinstance(given, tuple) else (given,):
+                if text is not None and not re.fullmatch(form, text):
+                    raise BadInput(f"--{option.replace('_', '-')} {text!r} is not {meant}.", f"Give {meant}.")
         self._check_model()
         self._check_volume()
 
@@ -109,8 +141,23 @@ class Case:
 
     @property
     def image(self) -> str:
-        """vLLM's own image, of the version that the plan's formulas are of."""
-        return f"vllm/vllm-openai:v{self.plan.vllm_version}"
+        """The given image, or vLLM's own of the version that the plan's formulas are of."""
+        return self.options.image or f"vllm/vllm-openai:v{self.plan.vllm_version}"
+
+    @property
+    def download(self) -> str:
+        """Name of the Job: a Job cannot be changed, so one of another image is another."""
+        return f"{self.name}-weights-{hashlib.sha256(self.image.encode()).hexdigest()[:6]}"
+
+    @property
+    def node_labels(self) -> dict[str, str]:
+        """What a node must be labelled with: as given, or the GPU's name as NVIDIA's feature discovery writes it."""
+        return dict(word.split("=") for word in self.options.node_selector) or {"nvidia.com/gpu.product": self.product}
+
+    @property
+    def shared_volume(self) -> bool:
+        """Several nodes mount the weights at once."""
+        return self.many or self.options.replicas > 1
 
     @property
     def product(self) -> str:
@@ -175,14 +222,11 @@ class Case:
         words += ["--vllm-version", p.vllm_version] if p.vllm_version != DEFAULT_VERSION else []
         default = Options()
         words.append("--kubernetes")
-        for flag, value, usual in (
-            ("--name", o.name, None),
-            ("--pvc-size", o.pvc_gib, None),
-            ("--storage-class", o.storage_class, None),
-            ("--load-gb-per-s", o.load_gb_per_s, default.load_gb_per_s),
-        ):
-            words += [flag, f"{value:g}" if isinstance(value, float) else str(value)] if value != usual else []
-        return shlex.join(words + (["--openshift"] if o.openshift else []))
+        for name, usual in vars(default).items():
+            flag, value = f"--{name.replace('_', '-').replace('pvc-gib', 'pvc-size')}", getattr(o, name)
+            for each in (value if isinstance(value, tuple) else [value]) if value != usual else []:
+                words += [flag] if each is True else [flag, f"{each:g}" if isinstance(each, float) else str(each)]
+        return shlex.join(words)
 
     def arguments(self, headless: bool = False) -> list[str]:
         """Return the arguments of `vllm serve`: the plan's, the folder, and what makes one server of the pods."""

@@ -19,7 +19,7 @@ import yaml
 
 from workshop.errors import WorkshopError
 from workshop.launch import pod
-from workshop.launch.auth import KEY_FILE_VARIABLE
+from workshop.launch.auth import KEY_FILE_VARIABLE, METRICS_KEY_FILE_VARIABLE
 from workshop.launch.home import cannot_write
 from workshop.launch.kubernetes import case as cases
 from workshop.launch.kubernetes.case import Case, Options
@@ -36,6 +36,8 @@ NAMES = {  # what the templates know besides the case
     "KEY_FILE_VARIABLE": KEY_FILE_VARIABLE,
     "KEY_FOLDER": "/etc/workshop/key",
     "KEY_SECRET": "vllm-api-key",
+    "METRICS_KEY_ENTRY": "metrics-key",
+    "METRICS_KEY_FILE_VARIABLE": METRICS_KEY_FILE_VARIABLE,
     "MODELS": cases.MODELS,
     "PART_OF": "distributed-inference-workshop",
     "PORT": cases.PORT,
@@ -98,10 +100,13 @@ def header(case: Case) -> list[str]:
         "rather than editing it."
     )
     secrets = f"the Secrets {NAMES['KEY_SECRET']} and, for gated models, {NAMES['TOKEN_SECRET']}"
-    needs = [secrets, f"nodes labelled {NAMES['GPU']}.product={case.product}"]
+    needs = [secrets, f"nodes labelled {', '.join('='.join(label) for label in case.node_labels.items())}"]
     if case.many:
         needs.append('the LeaderWorkerSet controller (without it: no matches for kind "LeaderWorkerSet")')
+    if case.shared_volume:
         needs.append("a storage class for ReadWriteMany")
+    if case.options.ingress:
+        needs.append(f"the Secret {case.name}-tls with a certificate for {case.options.ingress}")
     needs.append("the Prometheus operator for the PodMonitor (without it, leave that one out)")
     return [case.command, "", *wrap(what, WIDTH), "", *wrap(f"Needs: {'; '.join(needs)}.", WIDTH)]
 

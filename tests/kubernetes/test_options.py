@@ -1,0 +1,109 @@
+"""What a cluster asks for beside the plan: images of its own, queues, labels, mirrors; and weights before GPUs."""
+
+from __future__ import annotations
+
+import shlex
+
+import pytest
+import yaml
+from k8s_cases import OVERLAYS, resolved, run
+from k8s_read import GPU, env, of, serving, templates, vllm
+from test_overlays import validate
+
+from workshop.errors import BadInput
+from workshop.launch import kubernetes
+from workshop.plan.parallelism import plan
+
+NODES = {"one": {"gpus_per_node": 4}, "two": {"gpus_per_node": 2, "nodes": 2}}
+ALL = [
+    *(
+        "--image",
+        "registry.example/vllm:v0.25.1",
+        "--pull-secret",
+        "registry",
+        "--hf-endpoint",
+        "https://mirror.example",
+    ),
+    *("--node-selector", "pool=h100", "--node-selector", "example.org/zone=a", "--priority-class", "course"),
+    *("--queue", "gpus", "--ingress", "llm.example.org", "--rdma", "rdma/ib", "--replicas", "2"),
+]
+
+
+@pytest.fixture(params=NODES, scope="module")
+def made(request) -> tuple[str, list[dict]]:
+    hardware = [f"--{name.replace('_', '-')}={value}" for name, value in NODES[request.param].items()]
+    text = run(["llama-3.1-70b", "--gpu", "h100", *hardware, "--max-model-len", "8192", "--kubernetes", *ALL])
+    return text, list(yaml.safe_load_all(text))
+
+
+def test_every_option_is_where_the_cluster_looks_for_it(made):
+    docs = made[1]
+    validate(docs)
+    for template in templates(docs).values():
+        spec = template["spec"]
+        assert {each["image"] for each in (*spec["containers"], *spec.get("initContainers", []))} == {ALL[1]}
+        assert spec["imagePullSecrets"] == [{"name": "registry"}]
+        assert spec["nodeSelector"] == {"pool": "h100", "example.org/zone": "a"}
+    assert env(templates(docs)["weights"]["spec"]["containers"][0])["HF_ENDPOINT"]["value"] == "https://mirror.example"
+    for template in serving(docs).values():
+        assert template["spec"]["priorityClassName"] == "course"
+        assert all(vllm(template)["resources"][kind]["rdma/ib"] == "1" for kind in ("requests", "limits"))
+    (server,) = (doc for doc in docs if doc["kind"] in ("Deployment", "LeaderWorkerSet"))
+    assert server["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "gpus"
+    assert server["spec"]["replicas"] == 2
+    rule = of(docs, "Ingress")[0]["spec"]
+    backend = rule["rules"][0]["http"]["paths"][0]["backend"]["service"]
+    assert rule["tls"][0]["hosts"] == [rule["rules"][0]["host"]] == ["llm.example.org"]
+    assert backend["name"] == of(docs, "Service")[0]["metadata"]["name"]
+
+
+def test_servers_on_several_nodes_get_a_volume_that_several_nodes_mount(made):
+    claim = of(made[1], "PersistentVolumeClaim")[0]["spec"]
+    assert claim["accessModes"] == ["ReadWriteMany"]
+    assert not any("affinity" in template["spec"] for template in templates(made[1]).values())
+
+
+def test_the_command_on_top_makes_the_same_again(made):
+    words = shlex.split(made[0].splitlines()[0].removeprefix("# "))
+    assert run(words[2:]) == made[0]
+
+
+@pytest.mark.parametrize("name", OVERLAYS)
+def test_the_weights_can_come_before_any_gpu_is_held(name):
+    """`kubectl apply -k … -l app.kubernetes.io/component!=server`, as the README has it."""
+    docs = resolved(name)
+    first = [doc for doc in docs if doc["metadata"]["labels"].get("app.kubernetes.io/component") != "server"]
+    assert {doc["kind"] for doc in first} == {"ConfigMap", "Job", "PersistentVolumeClaim", "PodMonitor"}
+    assert GPU not in str([doc["spec"]["template"]["spec"]["containers"] for doc in of(first, "Job")])
+
+
+def test_a_download_with_another_image_is_another_job():
+    p = plan("mistral-7b", "a100", gpus_per_node=1)
+    names = {
+        of(kubernetes.manifests(p, kubernetes.Options(image=image)), "Job")[0]["metadata"]["name"]
+        for image in (None, "registry.example/vllm:v0.25.1", "registry.example/vllm:v0.25.2")
+    }
+    assert len(names) == 3
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("image", "vllm/vllm-openai"),
+        ("image", "vllm/vllm-openai:latest"),
+        ("image", "a b:c"),
+        ("pull_secret", "Not A Secret"),
+        ("hf_endpoint", "mirror.example"),
+        ("hf_endpoint", "https://mirror.example/\n- x"),
+        ("node_selector", ("pool",)),
+        ("node_selector", ("pool=h100", "=a")),
+        ("ingress", "https://llm.example.org"),
+        ("priority_class", "-x"),
+        ("queue", "a_b"),
+        ("rdma", "ib"),
+    ],
+)
+def test_what_kubernetes_would_refuse_is_refused_with_its_form(option, value):
+    p = plan("mistral-7b", "a100", gpus_per_node=1)
+    with pytest.raises(BadInput, match=f"--{option.replace('_', '-')} .* is not "):
+        kubernetes.Case(p, kubernetes.Options(**{option: value}))
