@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 from dataclasses import replace
 from functools import lru_cache
@@ -10,6 +9,7 @@ from pathlib import Path
 
 from workshop.errors import BadInput
 from workshop.plan.catalog.config import ModelConfig
+from workshop.plan.catalog.fields import nearest
 from workshop.plan.catalog.gpus import GPU, list_gpus, load_gpu
 from workshop.plan.catalog.read import existing, from_dict, read_file
 
@@ -27,11 +27,11 @@ def _entries() -> dict[str, dict]:
 @lru_cache(maxsize=1)
 def _names() -> dict[str, str]:
     """Every accepted spelling, in lower case, to the catalogue name."""
-    names = {}
-    for name, entry in _entries().items():
-        for alias in (name, *entry.get("aliases", ()), *entry.get("hub_ids", ())):
-            names[alias.lower()] = name
-    return names
+    return {
+        alias.lower(): name
+        for name, entry in _entries().items()
+        for alias in (name, *entry.get("aliases", ()), *entry.get("hub_ids", ()))
+    }
 
 
 def list_models() -> list[str]:
@@ -62,18 +62,16 @@ def load_model(name_or_path: str | Path | ModelConfig) -> ModelConfig:
         return name_or_path
     if isinstance(name_or_path, str) and not name_or_path.strip():
         raise BadInput("The model's name is empty.", f"Choose from: {', '.join(list_models())}.")
-    known = _names().get(str(name_or_path).lower())
-    if known:
-        found = _catalogued(known)
-        asked = next((h for h in found.hub_ids if h.lower() == str(name_or_path).lower()), None)
-        return replace(found, hub_ids=(asked, *(h for h in found.hub_ids if h != asked))) if asked else found
+    asked = str(name_or_path).lower()
+    if asked in _names():
+        found = _catalogued(_names()[asked])
+        if asked in (h.lower() for h in found.hub_ids):  # the Hub id that was asked for comes first
+            found = replace(found, hub_ids=tuple(sorted(found.hub_ids, key=lambda h: h.lower() != asked)))
+        return found
     if path := existing(name_or_path):
         return read_file(path)
     said = str(name_or_path)[:LONGEST_SHOWN]
-    near = difflib.get_close_matches(said.lower(), _names(), 3, cutoff=0.5)
-    near_names = list(dict.fromkeys(_names()[n] for n in near))
-    hint = f"Nearest: {', '.join(near_names)}. " if near_names else ""
     raise BadInput(
         f"The model {said!r} is not in the catalogue, and no folder or file of that name exists.",
-        f"{hint}Give a catalogue name (workshop plan --list-models) or a folder with a config.json.",
+        f"{nearest(said.lower(), _names(), 3)}Give a catalogue name (workshop plan --list-models) or a folder with a config.json.",
     )

@@ -7,18 +7,10 @@ from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 
 DTYPE_BYTES = {
-    "float64": 8,
-    "float32": 4,
-    "float": 4,
-    "float16": 2,
-    "half": 2,
-    "bfloat16": 2,
-    "fp8": 1,
-    "fp8_e4m3": 1,
-    "fp8_e5m2": 1,
-    "float8_e4m3fn": 1,
-    "int8": 1,
-    "uint8": 1,
+    **dict.fromkeys(("float64",), 8),
+    **dict.fromkeys(("float32", "float"), 4),
+    **dict.fromkeys(("float16", "half", "bfloat16"), 2),
+    **dict.fromkeys(("fp8", "fp8_e4m3", "fp8_e5m2", "float8_e4m3fn", "int8", "uint8"), 1),
 }
 
 
@@ -29,8 +21,8 @@ class Moe:
     num_experts: int
     experts_per_token: int
     intermediate_size: int
-    shared_intermediate_size: int  # 0: no shared expert
     layers: frozenset[int]
+    shared_intermediate_size: int = 0  # 0: no shared expert
     shared_gate: bool = False  # Qwen2-MoE weighs its shared expert with a gate of its own
     router_bias: bool = False  # gpt-oss: Linear bias; DeepSeek V3: e_score_correction_bias
 
@@ -68,7 +60,6 @@ class Quantization:
         block: (rows, columns) that share one scale; None unless the checkpoint is block-wise FP8.
         zero_points: a packed zero point beside every scale (AWQ).
         ignore: module name patterns that stay in 16 bit; they may be full names, suffixes or `re:` patterns.
-        static_activations: activations use scales from the checkpoint.
         experts_only: only expert weights are quantised (gpt-oss).
         online: the checkpoint is 16 bit, and vLLM quantises it while loading.
         kv_cache_dtype: what the checkpoint wants for the KV cache, or "auto".
@@ -80,7 +71,6 @@ class Quantization:
     block: tuple[int, int] | None = None
     zero_points: bool = False
     ignore: tuple[str, ...] = ()
-    static_activations: bool = False
     activation_bits: int = 16
     experts_only: bool = False
     online: bool = False
@@ -104,9 +94,7 @@ class Traits:
     parallel_block: bool = False  # attention and MLP read the same input (Falcon, Phi-2)
     rope: bool = True
     rope_float32: bool = False  # gpt-oss keeps its cos/sin table in 32 bit
-    alibi: bool = False
     sinks: bool = False  # one learned attention sink a head (gpt-oss)
-    embedding_scaled: bool = False  # Gemma multiplies the embeddings
 
 
 @dataclass(frozen=True)
@@ -137,7 +125,6 @@ class ModelConfig:
     latent_projections: Mla | None = None  # MLA's matrices, but the engine keeps K and V whole (MiniCPM3)
     mamba: Mamba | None = None
     quantization: Quantization | None = None
-    multimodal: bool = False  # only the text model is planned
     published_parameters: int | None = None
     hub_ids: tuple[str, ...] = ()
     source: str = ""
@@ -173,6 +160,3 @@ class ModelConfig:
 
     def with_quantization(self, quantization: Quantization | None) -> ModelConfig:
         return replace(self, quantization=quantization)
-
-    def with_dtype(self, dtype: str) -> ModelConfig:
-        return replace(self, dtype=dtype)

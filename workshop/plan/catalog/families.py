@@ -4,18 +4,49 @@ One function a family turns config.json into the fields that differ from a Llama
 those of `architectures` in config.json and of vLLM's registry (vllm/model_executor/models/registry.py, 0.25.1).
 """
 
+# f the fields of a config.json
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from workshop.plan.catalog.config import Mamba, Mla, Moe, Traits
 from workshop.plan.catalog.fields import Fields
 
 
+def _moe(f: Fields, width: str, layers: Iterable[int] | None = None, **more: int) -> Moe:
+    """Experts as most configs spell them; `width` names the field of one expert's size, without `layers` all have them."""
+    count = f.first_int("num_experts", "num_local_experts")
+    where = range(f.layers) if layers is None else layers
+    return Moe(count, f.int("num_experts_per_tok"), f.int(width), frozenset(where), **more)
+
+
+def _mla(f: Fields, v_head_dim: int | None = None) -> Mla:
+    return Mla(
+        f.int("kv_lora_rank"),
+        f.optional_int("q_lora_rank"),
+        f.int("qk_nope_head_dim"),
+        f.int("qk_rope_head_dim"),
+        f.int("v_head_dim", v_head_dim),
+    )
+
+
+def _latent(f: Fields, mla: Mla) -> dict:
+    """The sizes that follow from a latent: K of every head is a part without and a part with positions."""
+    return {
+        "kv_heads": f.int("num_attention_heads"),
+        "head_dim": mla.qk_nope_head_dim + mla.qk_rope_head_dim,
+        "rotary_dim": mla.qk_rope_head_dim,
+    }
+
+
+def _plain(bias: bool, **more: object) -> Traits:
+    """A block as before Llama: two matrices in the MLP, LayerNorm with its bias, and a bias on products or on none."""
+    return Traits(**{"gated_mlp": False, "norm_bias": True, "qkv_bias": bias, "o_bias": bias, "mlp_bias": bias, **more})
+
+
 def llama(f: Fields) -> dict:
     bias = f.flag("attention_bias") or f.flag("bias")
-    qkv_bias = f.flag("qkv_bias") if f.has("qkv_bias") else bias
-    return {"traits": Traits(qkv_bias=qkv_bias, o_bias=bias, mlp_bias=f.flag("mlp_bias"))}
+    return {"traits": Traits(qkv_bias=f.flag("qkv_bias", bias), o_bias=bias, mlp_bias=f.flag("mlp_bias"))}
 
 
 def mistral(f: Fields) -> dict:
@@ -23,73 +54,49 @@ def mistral(f: Fields) -> dict:
 
 
 def mixtral(f: Fields) -> dict:
-    experts = f.first_int("num_local_experts", "num_experts")
-    moe = Moe(experts, f.int("num_experts_per_tok"), f.int("intermediate_size"), 0, f.all_layers())
-    return {"traits": Traits(), "moe": moe, "window": f.optional_int("sliding_window")}
+    return {"moe": _moe(f, "intermediate_size"), "window": f.optional_int("sliding_window")}
 
 
 def qwen2(f: Fields) -> dict:
-    return {"traits": Traits(qkv_bias=True), "window": _qwen_window(f)}
+    """Its `sliding_window` counts only with `use_sliding_window`."""
+    window = f.optional_int("sliding_window") if f.flag("use_sliding_window") else None
+    return {"traits": Traits(qkv_bias=True), "window": window}
 
 
 def qwen3(f: Fields) -> dict:
     bias = f.flag("attention_bias")
-    return {"traits": Traits(qk_norm="head", qkv_bias=bias, o_bias=bias), "window": _qwen_window(f), "head_dim": 128}
+    return {**qwen2(f), "traits": Traits(qk_norm="head", qkv_bias=bias, o_bias=bias), "head_dim": 128}
 
 
-def _qwen_window(f: Fields) -> int | None:
-    """Qwen's `sliding_window` counts only with `use_sliding_window`."""
-    return f.optional_int("sliding_window") if f.flag("use_sliding_window") else None
-
-
-def _sparse_layers(f: Fields) -> frozenset[int]:
-    step = f.int("decoder_sparse_step", 1)
-    dense = set(f.list("mlp_only_layers", int))
-    return frozenset(i for i in range(f.layers) if i not in dense and (i + 1) % step == 0)
+def _sparse_layers(f: Fields) -> list[int]:
+    step, dense = f.int("decoder_sparse_step", 1), set(f.list("mlp_only_layers", int))
+    return [i for i in range(f.layers) if i not in dense and (i + 1) % step == 0]
 
 
 def qwen2_moe(f: Fields) -> dict:
-    moe = Moe(
-        f.first_int("num_experts", "num_local_experts"),
-        f.int("num_experts_per_tok"),
-        f.int("moe_intermediate_size"),
-        f.int("shared_expert_intermediate_size", least=0),
-        _sparse_layers(f),
-        shared_gate=True,
-    )
-    return {"traits": Traits(qkv_bias=True), "moe": moe, "window": _qwen_window(f)}
+    shared = f.int("shared_expert_intermediate_size", least=0)
+    moe = _moe(f, "moe_intermediate_size", _sparse_layers(f), shared_intermediate_size=shared, shared_gate=True)
+    return {**qwen2(f), "moe": moe}
 
 
 def qwen3_moe(f: Fields) -> dict:
-    bias = f.flag("attention_bias")
-    moe = Moe(
-        f.first_int("num_experts", "num_local_experts"),
-        f.int("num_experts_per_tok"),
-        f.int("moe_intermediate_size"),
-        0,
-        _sparse_layers(f),
-    )
-    return {"traits": Traits(qk_norm="head", qkv_bias=bias, o_bias=bias), "moe": moe, "window": _qwen_window(f)}
+    return {**qwen3(f), "head_dim": None, "moe": _moe(f, "moe_intermediate_size", _sparse_layers(f))}
 
 
 def gemma(f: Fields) -> dict:
-    return {"traits": Traits(embedding_scaled=True), "tie": True, "head_dim": 256}
+    return {"tie": True, "head_dim": 256}
 
 
 def gemma2(f: Fields) -> dict:
     window = f.int("sliding_window", 4096)
-    windows = f.layer_windows(window) or tuple(window if i % 2 == 0 else None for i in range(f.layers))
-    return {"traits": Traits(norms=4, embedding_scaled=True), "tie": True, "windows": windows, "head_dim": 256}
+    return {**gemma(f), "traits": Traits(norms=4), "window": window, "full_attention_every": 2}
 
 
 def gemma3(f: Fields) -> dict:
-    window, pattern = f.int("sliding_window", 4096), f.int("sliding_window_pattern", 6)
-    windows = f.layer_windows(window) or tuple(None if (i + 1) % pattern == 0 else window for i in range(f.layers))
     return {
-        "traits": Traits(norms=4, qk_norm="head", embedding_scaled=True),
-        "tie": True,
-        "windows": windows,
-        "head_dim": 256,
+        **gemma2(f),
+        "traits": Traits(norms=4, qk_norm="head"),
+        "full_attention_every": f.int("sliding_window_pattern", 6),
         "kv_heads": 4,
         "heads": 8,
         "vocab": 262208,
@@ -99,23 +106,11 @@ def gemma3(f: Fields) -> dict:
 
 
 def phi3(f: Fields) -> dict:
-    return {"traits": Traits(), "window": None}
+    return {}
 
 
 def phi(f: Fields) -> dict:
-    return {
-        "traits": Traits(
-            gated_mlp=False,
-            qkv_bias=True,
-            o_bias=True,
-            mlp_bias=True,
-            norms=1,
-            norm_bias=True,
-            lm_head_bias=True,
-            parallel_block=True,
-        ),
-        "partial_rotary": 0.5,
-    }
+    return {"traits": _plain(True, norms=1, lm_head_bias=True, parallel_block=True), "partial_rotary": 0.5}
 
 
 def falcon(f: Fields) -> dict:
@@ -124,89 +119,44 @@ def falcon(f: Fields) -> dict:
     kv = f.first_int("num_kv_heads", "n_head_kv", default=8) if new else 1 if f.flag("multi_query", True) else heads
     parallel = f.flag("parallel_attn", True)
     norms = (f.int("num_ln_in_parallel_attn", 2) if new else 1) if parallel else 2
-    bias = f.flag("bias")
-    traits = Traits(
-        gated_mlp=False,
-        qkv_bias=bias,
-        o_bias=bias,
-        mlp_bias=bias,
-        norms=norms,
-        norm_bias=True,
-        parallel_block=parallel,
-        alibi=f.flag("alibi"),
-        rope=not f.flag("alibi"),
-    )
-    hidden = f.first_int("hidden_size", "n_embed")
     return {
-        "traits": traits,
-        "tie": f.flag("tie_word_embeddings", True),
+        "traits": _plain(f.flag("bias"), norms=norms, parallel_block=parallel, rope=not f.flag("alibi")),
+        "tie": True,
         "heads": heads,
         "kv_heads": kv,
-        "intermediate": f.int("ffn_hidden_size", 4 * hidden),
+        "intermediate": f.int("ffn_hidden_size", 4 * f.first_int("hidden_size", "n_embed")),
         "positions": 2048,
     }
 
 
 def opt(f: Fields) -> dict:
-    before = f.flag("do_layer_norm_before", True)
-    bias = f.flag("enable_bias", True)
     if f.int("word_embed_proj_dim", f.int("hidden_size")) != f.int("hidden_size"):
         f.refuse("word_embed_proj_dim", "differs from hidden_size, which only OPT-350M has: not planned")
-    traits = Traits(
-        gated_mlp=False,
-        qkv_bias=bias,
-        o_bias=bias,
-        mlp_bias=bias,
-        norms=2,
-        norm_bias=True,
-        rope=False,
-        learned_positions=f.int("max_position_embeddings") + 2,
-        final_norm=before,
-    )
-    return {"traits": traits, "tie": f.flag("tie_word_embeddings", True), "intermediate": f.int("ffn_dim")}
+    positions, final = f.int("max_position_embeddings") + 2, f.flag("do_layer_norm_before", True)
+    traits = _plain(f.flag("enable_bias", True), rope=False, learned_positions=positions, final_norm=final)
+    return {"traits": traits, "tie": True, "intermediate": f.int("ffn_dim")}
 
 
 def gpt2(f: Fields) -> dict:
     hidden, positions = f.int("n_embd"), f.first_int("n_positions", "n_ctx")
-    traits = Traits(
-        gated_mlp=False,
-        qkv_bias=True,
-        o_bias=True,
-        mlp_bias=True,
-        norms=2,
-        norm_bias=True,
-        rope=False,
-        learned_positions=positions,
-    )
-    inner = f.optional_int("n_inner")
     return {
-        "traits": traits,
-        "tie": f.flag("tie_word_embeddings", True),
+        "traits": _plain(True, rope=False, learned_positions=positions),
+        "tie": True,
         "positions": positions,
         "hidden": hidden,
         "heads": f.int("n_head"),
-        "intermediate": inner or 4 * hidden,
+        "intermediate": f.optional_int("n_inner") or 4 * hidden,
     }
 
 
 def gpt_neox(f: Fields) -> dict:
-    bias = f.flag("attention_bias", True)
-    traits = Traits(
-        gated_mlp=False,
-        qkv_bias=bias,
-        o_bias=bias,
-        mlp_bias=True,
-        norms=2,
-        norm_bias=True,
-        parallel_block=f.flag("use_parallel_residual", True),
-    )
+    parallel = f.flag("use_parallel_residual", True)
+    traits = _plain(f.flag("attention_bias", True), mlp_bias=True, parallel_block=parallel)
     return {"traits": traits, "partial_rotary": f.number("rotary_pct", 0.25, 1)}
 
 
 def starcoder2(f: Fields) -> dict:
-    bias = f.flag("use_bias", True)
-    traits = Traits(gated_mlp=False, qkv_bias=bias, o_bias=bias, mlp_bias=bias, norms=2, norm_bias=True)
-    return {"traits": traits, "tie": f.flag("tie_word_embeddings", True), "window": f.optional_int("sliding_window")}
+    return {"traits": _plain(f.flag("use_bias", True)), "tie": True, "window": f.optional_int("sliding_window")}
 
 
 def olmo2(f: Fields) -> dict:
@@ -214,80 +164,46 @@ def olmo2(f: Fields) -> dict:
 
 
 def granite(f: Fields) -> dict:
-    return {**llama(f), "tie": f.flag("tie_word_embeddings", True)}
+    return {**llama(f), "tie": True}
 
 
 def minicpm(f: Fields) -> dict:
     if f.int("num_experts", 0, least=0):
         f.refuse("num_experts", "makes this a MiniCPM-MoE, which is not planned")
-    return {"traits": Traits(embedding_scaled=True), "tie": f.flag("tie_word_embeddings", True)}
+    return {"tie": True}
 
 
 def minicpm3(f: Fields) -> dict:
     """MLA's projections; but vLLM 0.32.0's minicpm3.py keeps K and V of every head, V padded to the width of K."""
-    heads = f.int("num_attention_heads")
-    latent = Mla(
-        f.int("kv_lora_rank"),
-        f.optional_int("q_lora_rank"),
-        f.int("qk_nope_head_dim"),
-        f.int("qk_rope_head_dim"),
-        f.int("v_head_dim", f.int("hidden_size") // heads),
-    )
-    return {
-        "traits": Traits(embedding_scaled=True),
-        "tie": f.flag("tie_word_embeddings", True),
-        "kv_heads": heads,
-        "latent_projections": latent,
-        "head_dim": latent.qk_nope_head_dim + latent.qk_rope_head_dim,
-        "rotary_dim": latent.qk_rope_head_dim,
-    }
+    latent = _mla(f, f.int("hidden_size") // f.int("num_attention_heads"))
+    return {**_latent(f, latent), "tie": True, "latent_projections": latent}
 
 
 def deepseek(f: Fields) -> dict:
-    mla = Mla(
-        f.int("kv_lora_rank"),
-        f.optional_int("q_lora_rank"),
-        f.int("qk_nope_head_dim"),
-        f.int("qk_rope_head_dim"),
-        f.int("v_head_dim"),
+    mla, experts = _mla(f), f.int("n_routed_experts", 0, least=0)
+    found = {**_latent(f, mla), "mla": mla}
+    if not experts:
+        return found
+    first, every = f.int("first_k_dense_replace", 0, least=0), f.int("moe_layer_freq", 1)
+    each = f.int("moe_intermediate_size")
+    moe = Moe(
+        experts,
+        f.int("num_experts_per_tok"),
+        each,
+        frozenset(i for i in range(f.layers) if i >= first and i % every == 0),
+        shared_intermediate_size=each * f.int("n_shared_experts", 0, least=0),
+        router_bias=f.text("topk_method", "") == "noaux_tc",
     )
-    experts = f.int("n_routed_experts", 0, least=0)
-    moe = None
-    if experts:
-        first, freq = f.int("first_k_dense_replace", 0, least=0), f.int("moe_layer_freq", 1)
-        layers = frozenset(i for i in range(f.layers) if i >= first and i % freq == 0)
-        each = f.int("moe_intermediate_size")
-        moe = Moe(
-            experts,
-            f.int("num_experts_per_tok"),
-            each,
-            each * f.int("n_shared_experts", 0, least=0),
-            layers,
-            router_bias=f.text("topk_method", "") == "noaux_tc",
-        )
-    return {
-        "traits": Traits(),
-        "mla": mla,
-        "moe": moe,
-        "head_dim": mla.qk_nope_head_dim + mla.qk_rope_head_dim,
-        "kv_heads": f.int("num_attention_heads"),
-        "rotary_dim": mla.qk_rope_head_dim,
-    }
+    return {**found, "moe": moe}
 
 
 def gpt_oss(f: Fields) -> dict:
-    window = f.int("sliding_window")
-    windows = f.layer_windows(window) or tuple(window if i % 2 == 0 else None for i in range(f.layers))
-    moe = Moe(
-        f.first_int("num_local_experts", "num_experts"),
-        f.int("num_experts_per_tok"),
-        f.int("intermediate_size"),
-        0,
-        f.all_layers(),
-        router_bias=True,
-    )
-    traits = Traits(qkv_bias=True, o_bias=True, mlp_bias=True, sinks=True, rope_float32=True)
-    return {"traits": traits, "moe": moe, "windows": windows}
+    return {
+        "traits": Traits(qkv_bias=True, o_bias=True, mlp_bias=True, sinks=True, rope_float32=True),
+        "moe": _moe(f, "intermediate_size", router_bias=True),
+        "window": f.int("sliding_window"),
+        "full_attention_every": 2,
+    }
 
 
 def llama4(f: Fields) -> dict:
@@ -296,36 +212,23 @@ def llama4(f: Fields) -> dict:
     if len(no_rope) != f.layers:
         f.refuse("no_rope_layers", f"names {len(no_rope)} layers, num_hidden_layers {f.layers}")
     step = f.int("interleave_moe_layer_step", 1, least=0)
-    layers = frozenset(f.list("moe_layers", int) or [i for i in range(f.layers) if step and (i + 1) % step == 0])
-    moe = Moe(
-        f.int("num_local_experts"),
-        f.int("num_experts_per_tok"),
-        f.int("intermediate_size"),
-        f.int("intermediate_size"),
-        layers,
-    )
+    layers = f.list("moe_layers", int) or [i for i in range(f.layers) if step and (i + 1) % step == 0]
     return {
-        "traits": Traits(),
-        "moe": moe,
+        "moe": _moe(f, "intermediate_size", layers, shared_intermediate_size=f.int("intermediate_size")),
         "intermediate": f.int("intermediate_size_mlp"),
-        "chunks": tuple(chunk if no_rope[i] else None for i in range(f.layers)),
+        "chunks": tuple(chunk if rope else None for rope in no_rope),
     }
 
 
 def jamba(f: Fields) -> dict:
-    offset, period = f.int("attn_layer_offset", least=0), f.int("attn_layer_period")
-    mamba_layers = frozenset(i for i in range(f.layers) if i % period != offset)
-    e_off, e_period = f.int("expert_layer_offset", least=0), f.int("expert_layer_period")
-    moe = Moe(
-        f.int("num_experts"),
-        f.int("num_experts_per_tok"),
-        f.int("intermediate_size"),
-        0,
-        frozenset(i for i in range(f.layers) if i % e_period == e_off),
-    )
-    hidden = f.int("hidden_size")
+    def every(kind: str) -> list[int]:
+        offset, period = f.int(f"{kind}_layer_offset", least=0), f.int(f"{kind}_layer_period")
+        return [i for i in range(f.layers) if i % period == offset]
+
+    moe, hidden = _moe(f, "intermediate_size", every("expert")), f.int("hidden_size")
     rank = -(-hidden // 16) if f.text("mamba_dt_rank", "") == "auto" else f.int("mamba_dt_rank", -(-hidden // 16))
-    mamba = Mamba(mamba_layers, f.int("mamba_d_state", 16), f.int("mamba_d_conv", 4), f.int("mamba_expand", 2), rank)
+    layers = frozenset(range(f.layers)) - frozenset(every("attn"))
+    mamba = Mamba(layers, f.int("mamba_d_state", 16), f.int("mamba_d_conv", 4), f.int("mamba_expand", 2), rank)
     return {"traits": Traits(rope=False), "moe": moe if moe.num_experts > 1 else None, "mamba": mamba}
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import difflib
 import reprlib
 from collections.abc import Mapping
 from typing import NoReturn
@@ -31,6 +31,12 @@ LARGEST = {
 LARGEST_OTHER = 1 << 24
 LARGEST_FACTOR = 1 << 20  # by which rope scaling may stretch the positions
 LONGEST_LIST = 4096
+
+
+def nearest(said: str, names: Mapping[str, str], count: int = 1) -> str:
+    """Return the beginning of a remedy: the names (by spelling) that are nearest to what was said, if any is near."""
+    near = dict.fromkeys(names[spelling] for spelling in difflib.get_close_matches(said, names, count, cutoff=0.5))
+    return f"Nearest: {', '.join(near)}. " if near else ""
 
 
 class Fields:
@@ -78,11 +84,7 @@ class Fields:
         value = self.raw.get(name)
         if value is None:
             return default
-        if (
-            isinstance(value, bool)
-            or not isinstance(value, (int, float))
-            or (isinstance(value, float) and not math.isfinite(value))
-        ):
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
             self.is_not(name, value, "a number")
         if not 0 < value <= most:
             self.refuse(name, f"is {reprlib.repr(value)}, and must be above 0 and at most {most:g}")
@@ -116,9 +118,6 @@ class Fields:
         if value is not None and not isinstance(value, Mapping):
             self.is_not(name, value, "an object")
         return Fields(value or {}, self.where, f"{self.inside}{name}.")
-
-    def all_layers(self) -> frozenset[int]:
-        return frozenset(range(self.layers))
 
     def layer_windows(self, window: int) -> tuple[int | None, ...]:
         """Return the window of each layer by `layer_types`, or () where the config has no such list."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
 from workshop.errors import BadInput
+from workshop.plan.catalog.fields import nearest
 
 GIB, MIB = 1 << 30, 1 << 20
 
@@ -87,6 +87,5 @@ def load_gpu(name: str | GPU) -> GPU:
     for spelling in (str(name).strip().lower(), key):
         if spelling in names:
             return _gpus()[names[spelling]]
-    near = list(dict.fromkeys(names[n] for n in difflib.get_close_matches(key, names, 3, cutoff=0.5)))
-    hint = f"Nearest: {', '.join(near)}. " if near else ""
-    raise BadInput(f"The GPU {str(name)!r} is not in the catalogue.", f"{hint}Known: {', '.join(_gpus())}.")
+    remedy = f"{nearest(key, names, 3)}Known: {', '.join(_gpus())}."
+    raise BadInput(f"The GPU {str(name)!r} is not in the catalogue.", remedy)

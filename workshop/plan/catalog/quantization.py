@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 from workshop.errors import BadInput
 from workshop.plan.catalog.config import Quantization
-from workshop.plan.catalog.fields import Fields
+from workshop.plan.catalog.fields import Fields, nearest
 
 # What `--quantization` may say, with the layout that the usual checkpoint of that name has.
 METHODS = {
-    "fp8": Quantization("fp8", 8, activation_bits=8),
+    "fp8": Quantization("fp8", 8, activation_bits=8, online=True),
     "fbgemm_fp8": Quantization("fbgemm_fp8", 8, group_size=0, activation_bits=8),
-    "modelopt": Quantization("modelopt", 8, static_activations=True, activation_bits=8),
+    "modelopt": Quantization("modelopt", 8, activation_bits=8),
     "compressed-tensors": Quantization("compressed-tensors", 8, group_size=0, activation_bits=8),
     "experts_int8": Quantization("experts_int8", 8, group_size=0, experts_only=True, online=True),
     "awq": Quantization("awq", 4, group_size=128, zero_points=True),
@@ -31,48 +32,36 @@ def from_name(name: str) -> Quantization:
     fp8 and experts_int8 can be made by vLLM while loading; the others need a checkpoint, whose usual layout is taken.
     """
     if name not in METHODS:
-        import difflib
-
-        near = difflib.get_close_matches(name, METHODS, 1)
-        hint = f"Nearest: {near[0]}. " if near else ""
-        raise BadInput(f"quantization {name!r} is not known.", f"{hint}Choose from: {', '.join(METHODS)}.")
-    method = METHODS[name]
-    if name == "fp8":
-        return Quantization("fp8", 8, activation_bits=8, online=True)
-    return method
+        remedy = f"{nearest(name, {n: n for n in METHODS})}Choose from: {', '.join(METHODS)}."
+        raise BadInput(f"quantization {name!r} is not known.", remedy)
+    return METHODS[name]
 
 
 def from_config(q: Fields) -> Quantization:
-    """Read `quantization_config` (or `compression_config`); a method that is not known is refused by name."""
+    """Read `quantization_config` (or `compression_config`): what it says beside the method's usual layout.
+
+    Raises BadInput for a method that is not known.
+    """
     method = q.text("quant_method", "").lower().replace("_", "-")
+    usual = METHODS.get(method.replace("-", "_"))
     ignore = _ignored(q, "modules_to_not_convert", "ignored_layers", "ignore")
     if method == "fp8":
-        return Quantization(
-            "fp8",
-            8,
-            block=_block(q, "weight_block_size"),
-            ignore=ignore,
-            activation_bits=8,
-            static_activations=q.text("activation_scheme", "") == "static",
-            online=not q.flag("is_checkpoint_fp8_serialized", True),
-        )
-    if method == "fbgemm-fp8":
-        return Quantization("fbgemm_fp8", 8, group_size=0, ignore=ignore, activation_bits=8)
+        online = not q.flag("is_checkpoint_fp8_serialized", True)
+        return replace(usual, block=_block(q, "weight_block_size"), ignore=ignore, online=online)
+    if method in ("fbgemm-fp8", "mxfp4"):
+        return replace(usual, ignore=ignore)
     if method in ("awq", "gptq", "awq-marlin", "gptq-marlin"):
-        name = method.split("-")[0]
-        group = "group_size" if q.has("group_size") else "q_group_size"
-        return Quantization(
-            name,
-            q.first_int("bits", "w_bit", default=4),
+        group = q.int("group_size" if q.has("group_size") else "q_group_size", 128, least=-1)
+        return replace(
+            METHODS[method.split("-")[0]],
+            weight_bits=q.first_int("bits", "w_bit", default=4),
             ignore=ignore,
-            group_size=max(0, q.int(group, 128, least=-1)),  # -1: one scale a row
-            zero_points=name == "awq" and q.flag("zero_point", True),
+            group_size=max(0, group),  # -1: one scale a row
+            zero_points=usual.zero_points and q.flag("zero_point", True),
         )
-    if method == "mxfp4":
-        return Quantization("mxfp4", 4, group_size=32, ignore=ignore, experts_only=True)
     if method == "bitsandbytes":
         bits = 4 if q.flag("load_in_4bit") or q.flag("_load_in_4bit") else 8
-        return Quantization("bitsandbytes", bits, group_size=64, ignore=ignore)
+        return replace(usual, weight_bits=bits, ignore=ignore)
     if method == "compressed-tensors":
         return _compressed_tensors(q, ignore)
     if method == "modelopt":
@@ -80,12 +69,9 @@ def from_config(q: Fields) -> Quantization:
         ignore = _ignored(inner, "exclude_modules") or ignore
         if "NVFP4" in inner.text("quant_algo", "").upper():
             return Quantization("modelopt_fp4", 4, group_size=16, ignore=ignore)
-        return Quantization("modelopt", 8, ignore=ignore, activation_bits=8, static_activations=True)
-    q.is_not(
-        "quant_method",
-        q.raw.get("quant_method"),
-        "one of fp8, fbgemm_fp8, compressed-tensors, modelopt, awq, gptq, mxfp4, bitsandbytes",
-    )
+        return replace(usual, ignore=ignore)
+    known = "one of fp8, fbgemm_fp8, compressed-tensors, modelopt, awq, gptq, mxfp4, bitsandbytes"
+    q.is_not("quant_method", q.raw.get("quant_method"), known)
 
 
 def _ignored(q: Fields, *names: str) -> tuple[str, ...]:
@@ -130,7 +116,6 @@ def _compressed_tensors(q: Fields, ignore: tuple[str, ...]) -> Quantization:
         group_size=group,
         ignore=ignore,
         block=_block(weights, "block_structure") if strategy == "block" else None,
-        static_activations=bool(acts.raw) and not acts.raw.get("dynamic"),
         activation_bits=acts.int("num_bits", 16),
         zero_points=not weights.flag("symmetric", True),
         kv_cache_dtype="fp8" if kv.int("num_bits", 16) == 8 else "auto",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections.abc import Mapping
 from dataclasses import replace
@@ -10,9 +9,9 @@ from pathlib import Path
 
 from workshop.errors import BadInput, plain
 from workshop.plan.catalog import quantization as quant
-from workshop.plan.catalog.config import DTYPE_BYTES, ModelConfig
+from workshop.plan.catalog.config import DTYPE_BYTES, ModelConfig, Traits
 from workshop.plan.catalog.families import FAMILIES, NESTED
-from workshop.plan.catalog.fields import LARGEST, LARGEST_FACTOR, Fields
+from workshop.plan.catalog.fields import LARGEST, LARGEST_FACTOR, Fields, nearest
 
 LARGEST_FILE_BYTES = 16 << 20  # of a config.json; those of models have some 10 kB
 
@@ -52,75 +51,53 @@ def from_dict(raw: Mapping, *, name: str, where: str = "config.json") -> ModelCo
         BadInput: names the field that is missing or impossible, or the architecture that is not known.
     """
     architecture = _architecture(raw, where)
-    reader, types = FAMILIES[architecture]
-    _check_model_type(raw, architecture, types, where)
-    multimodal = architecture in NESTED
-    text = Fields(raw, where).object("text_config").raw if multimodal else {}
-    if multimodal and not text:
-        Fields(raw, where).refuse("text_config", "is missing")
-    f = Fields({**text, **_outer(raw)} if multimodal else raw, where)
+    f = Fields(raw, where)
+    if architecture in NESTED:  # a multimodal config; it keeps some fields outside its text_config
+        text = f.object("text_config").raw or f.refuse("text_config", "is missing")
+        outer = {k: raw[k] for k in ("quantization_config", "torch_dtype", "dtype") if f.has(k)}
+        f = Fields({**text, **outer}, where)
     f.layers = f.first_int("num_hidden_layers", "n_layer")
-    facts = reader(f)
-    return _build(f, facts, architecture, name, multimodal, raw)
+    return _build(f, FAMILIES[architecture][0](f), architecture, name, raw)
 
 
 def _architecture(raw: Mapping, where: str) -> str:
-    names = raw.get("architectures")
+    """The architecture by its own name or by model_type; the two must not contradict each other."""
+    remedy = "Give the config.json as the model's authors published it."
+    model_type, names = raw.get("model_type"), raw.get("architectures")
+    typed = next((a for a, (_, types) in FAMILIES.items() if model_type in types), None)
     if not names:
-        model_type = raw.get("model_type")
-        found = next((a for a, (_, types) in FAMILIES.items() if model_type in types), None)
-        if found:
-            return found
         if model_type is None:
-            raise BadInput(
-                f"{where}: architectures is missing, and so is model_type.",
-                "Give the config.json as the model's authors published it.",
-            )
-        names = [str(model_type)]
+            raise BadInput(f"{where}: architectures is missing, and so is model_type.", remedy)
+        names = [typed or str(model_type)]
     if not isinstance(names, list) or not isinstance(names[0], str):
         Fields(raw, where).is_not("architectures", names, "a list of names")
     if names[0] not in FAMILIES:
-        near = difflib.get_close_matches(names[0], FAMILIES, 1)
-        hint = f"Nearest: {near[0]}. " if near else ""
         raise BadInput(
             f"{where}: the architecture {names[0][:80]} is not known, and sizes are not guessed.",
-            f"{hint}Known: {', '.join(FAMILIES)}.",
+            f"{nearest(names[0], {a: a for a in FAMILIES})}Known: {', '.join(FAMILIES)}.",
+        )
+    if typed and model_type not in FAMILIES[names[0]][1]:  # e.g. Llama in architectures, mixtral in model_type
+        raise BadInput(
+            f"{where}: architectures says {names[0]}, but model_type {model_type} belongs to {typed}.", remedy
         )
     return names[0]
 
 
-def _check_model_type(raw: Mapping, architecture: str, types: tuple[str, ...], where: str) -> None:
-    model_type = raw.get("model_type")
-    if model_type is None or model_type in types:
-        return
-    other = next((a for a, (_, t) in FAMILIES.items() if model_type in t), None)
-    if other:  # e.g. Llama in architectures, mixtral in model_type: one of the two is wrong
-        raise BadInput(
-            f"{where}: architectures says {architecture}, but model_type {model_type} belongs to {other}.",
-            "Give the config.json as the model's authors published it.",
-        )
-
-
-def _outer(raw: Mapping) -> dict:
-    """Fields that a multimodal config keeps outside its text_config."""
-    return {k: raw[k] for k in ("quantization_config", "torch_dtype", "dtype") if raw.get(k) is not None}
-
-
-def _build(f: Fields, facts: dict, architecture: str, name: str, multimodal: bool, raw: Mapping) -> ModelConfig:
+def _build(f: Fields, facts: dict, architecture: str, name: str, raw: Mapping) -> ModelConfig:
     hidden = facts.get("hidden") or f.first_int("hidden_size", "n_embed")
     heads = f.first_int("num_attention_heads", "n_head", default=facts.get("heads"))
-    kv = facts["kv_heads"] if "kv_heads" in facts and not f.has("num_key_value_heads") else None
-    kv = kv or f.int("num_key_value_heads", facts.get("kv_heads", heads))
-    if facts.get("mla"):
-        kv = heads
+    said = f.int("num_key_value_heads", facts.get("kv_heads", heads))
+    kv = heads if "mla" in facts else said
     if kv > heads or heads % kv:
         f.refuse("num_key_value_heads", f"is {kv}, which does not divide num_attention_heads {heads}")
     head_dim = _head_dim(f, facts, hidden, heads)
-    traits = facts["traits"]
+    traits = facts.get("traits", Traits())
     positions = f.first_int(
         "max_position_embeddings", "n_positions", "max_sequence_length", default=facts.get("positions")
     )
-    rotary = facts.get("rotary_dim") or int(head_dim * _partial_rotary(f, facts))
+    share, rope = "partial_rotary_factor", _rope(f)
+    turned = (rope if rope.has(share) else f).number(share, facts.get("partial_rotary", 1.0), 1)
+    rotary = facts.get("rotary_dim") or int(head_dim * turned)
     tables = _rope_tables(f, facts, positions, rotary) if traits.rope else ()
     moe = facts.get("moe")
     if moe and moe.experts_per_token > moe.num_experts:
@@ -138,7 +115,8 @@ def _build(f: Fields, facts: dict, architecture: str, name: str, multimodal: boo
         intermediate_size=facts.get("intermediate") or f.int("intermediate_size"),
         vocab_size=f.int("vocab_size", facts.get("vocab")),
         dtype=_dtype(f, architecture),
-        max_position_embeddings=_longest(f, positions, architecture),
+        # vLLM multiplies the positions by rope scaling, except where the config already has (0.25.1)
+        max_position_embeddings=positions if architecture.startswith("Gemma3") else _scaled(f, positions),
         default_model_len=_default_length(f),
         tie_word_embeddings=f.flag("tie_word_embeddings", facts.get("tie", False)),
         rotary_dim=rotary,
@@ -146,18 +124,14 @@ def _build(f: Fields, facts: dict, architecture: str, name: str, multimodal: boo
         layer_windows=_windows(f, facts),
         layer_chunks=facts.get("chunks", ()),
         traits=traits,
-        moe=moe,
-        mla=facts.get("mla"),
-        latent_projections=facts.get("latent_projections"),
-        mamba=facts.get("mamba"),
-        multimodal=multimodal,
         raw=raw,
         quantization=quant.from_config(quantized) if quantized.raw else None,
+        **{part: facts.get(part) for part in ("moe", "mla", "latent_projections", "mamba")},
     )
 
 
 def _head_dim(f: Fields, facts: dict, hidden: int, heads: int) -> int:
-    if f.has("head_dim") and not facts.get("mla"):
+    if f.has("head_dim") and "mla" not in facts:
         return f.int("head_dim")
     if facts.get("head_dim"):
         return facts["head_dim"]
@@ -167,17 +141,14 @@ def _head_dim(f: Fields, facts: dict, hidden: int, heads: int) -> int:
 
 
 def _windows(f: Fields, facts: dict) -> tuple[int | None, ...]:
-    if "windows" in facts:
-        return facts["windows"]
-    window = facts.get("window")
+    """Each layer's window: by the config's own list, or as the family has it."""
+    window, every = facts.get("window"), facts.get("full_attention_every", f.layers + 1)
     if window is None:
         return ()
     if types := f.layer_windows(window):
         return types
-    if f.has("max_window_layers"):  # Qwen: the first layers see everything
-        full = f.int("max_window_layers", least=0)
-        return tuple(None if i < full else window for i in range(f.layers))
-    return (window,) * f.layers
+    full = f.int("max_window_layers", 0, least=0)  # Qwen: the first layers see everything
+    return tuple(None if i < full or (i + 1) % every == 0 else window for i in range(f.layers))
 
 
 def _dtype(f: Fields, architecture: str) -> str:
@@ -198,8 +169,12 @@ def _rope(f: Fields) -> Fields:
     return rope.object("full_attention" if rope.has("full_attention") else nested[0])
 
 
-def _kind(rope: Fields) -> str:
+def _rope_type(rope: Fields) -> str:
     return rope.text("rope_type", "") or rope.text("type", "")
+
+
+def _long(rope: Fields) -> bool:
+    return _rope_type(rope) in ("longrope", "su")
 
 
 def _original(f: Fields, rope: Fields) -> int:
@@ -208,15 +183,10 @@ def _original(f: Fields, rope: Fields) -> int:
     return rope.optional_int(name) or f.optional_int(name) or 0
 
 
-def _partial_rotary(f: Fields, facts: dict) -> float:
-    name, rope = "partial_rotary_factor", _rope(f)
-    return (rope if rope.has(name) else f).number(name, facts.get("partial_rotary", 1.0), 1)
-
-
 def _scaled(f: Fields, positions: int) -> int:
     """Positions after rope scaling: YaRN multiplies the original ones, linear and dynamic scaling the config's."""
     rope = _rope(f)
-    kind, factor = _kind(rope), rope.number("factor", 0.0, LARGEST_FACTOR)
+    kind, factor = _rope_type(rope), rope.number("factor", 0.0, LARGEST_FACTOR)
     if kind in ("yarn", "deepseek_yarn") and _original(f, rope):
         positions = int(_original(f, rope) * (factor or 1))
     elif kind in ("linear", "dynamic", "ntk") and factor:
@@ -233,7 +203,7 @@ def _rope_tables(f: Fields, facts: dict, positions: int, rotary: int) -> tuple[t
     rotary_embedding/*.py, 0.25.1).
     """
     rope = _rope(f)
-    scaled = positions + _original(f, rope) if _kind(rope) in ("longrope", "su") else _scaled(f, positions)
+    scaled = positions + _original(f, rope) if _long(rope) else _scaled(f, positions)
     if facts.get("rope_tables") == 2:  # Gemma 3: sliding layers have an unscaled table of their own
         return (positions, rotary), (scaled, rotary)
     return ((scaled, rotary),)
@@ -241,12 +211,6 @@ def _rope_tables(f: Fields, facts: dict, positions: int, rotary: int) -> tuple[t
 
 def _default_length(f: Fields) -> int:
     """LongRoPE models start with their original length, to spare short requests (vllm/config/model.py, 0.25.1)."""
-    rope = _rope(f)
-    if _kind(rope) not in ("longrope", "su"):
+    if not _long(_rope(f)):
         return 0
-    return f.optional_int("original_max_position_embeddings") or _original(f, rope)
-
-
-def _longest(f: Fields, positions: int, architecture: str) -> int:
-    """The context that vLLM derives: rope scaling multiplies it, except where the config already has (0.25.1)."""
-    return positions if architecture.startswith("Gemma3") else _scaled(f, positions)
+    return f.optional_int("original_max_position_embeddings") or _original(f, _rope(f))
