@@ -13,8 +13,9 @@ import sqlite3
 import pytest
 
 from workshop import batch
-from workshop.batch.current import Current
+from workshop.batch.current import current
 from workshop.batch.index import Index
+from workshop.batch.rows import Row
 from workshop.batch.store import Journal
 from workshop.errors import WorkshopError
 
@@ -84,7 +85,7 @@ def test_a_full_folder_for_temporary_files_is_one_sentence():
     index.do("PRAGMA max_page_count = 10")
     with pytest.raises(WorkshopError, match=r"temporary file.*full"):
         for number in range(100_000):
-            index.add(number, number, str(number), b"k" * 16)
+            index.add(Row(number, number, str(number), "/v1/completions", "{}"))
     index.close()
 
 
@@ -131,4 +132,4 @@ def test_an_output_that_cannot_be_read_is_one_sentence(tmp_path, monkeypatch):
 
     monkeypatch.setattr(pathlib.Path, "open", denied)
     with pytest.raises(WorkshopError, match=r"cannot be read \(Permission denied"):
-        Current({"input": {}, "sampling_parameters": {}, "runs": []}, [tmp_path / "out.jsonl"])
+        list(current({"input": {}, "sampling_parameters": {}, "runs": []}, [tmp_path / "out.jsonl"]))

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from workshop.batch.current import Current
+from workshop.batch.current import current
+from workshop.batch.lines import Answer
 from workshop.batch.paths import PARQUET_META, Paths, read_meta, whole
 from workshop.errors import BadInput
 
@@ -61,7 +62,7 @@ def load(output: str | Path, prompts: bool = True, input: str | Path | None = No
         for name in NESTED:
             frame[name] = [json.loads(value) if isinstance(value, str) else None for value in frame[name]]
     elif paths.journal.exists() and meta:
-        frame = pandas.DataFrame(_records(Current(meta, [paths.journal], input)), columns=COLUMNS)
+        frame = pandas.DataFrame(_records(current(meta, [paths.journal], input)), columns=COLUMNS)
         if not prompts:
             frame["prompt"] = None
     else:
@@ -100,12 +101,12 @@ def _tidy(frame: pandas.DataFrame) -> pandas.DataFrame:
     return frame.drop(columns=empty).reset_index(drop=True)
 
 
-def _records(current: Current) -> Iterator[dict]:
-    for answer, row, prompt in current.answers():
-        yield from records_of(answer.line, row, prompt)
+def _records(answers: Iterable[tuple[Answer, int, object]]) -> Iterator[dict]:
+    for answer, row, prompt in answers:
+        yield from _records_of(answer.line, row, prompt)
 
 
-def records_of(line: dict, row: int, prompt: object = None) -> Iterator[dict]:
+def _records_of(line: dict, row: int, prompt: object) -> Iterator[dict]:
     """Yield a flat record for each choice of one answer."""
     body = line["response"]["body"]
     usage = _dict(body.get("usage"))
@@ -144,11 +145,11 @@ def write_parquet(paths: Paths) -> None:
 
     schema = pyarrow.schema([(name, pyarrow.int64() if name in WHOLE else pyarrow.string()) for name in COLUMNS])
     meta = read_meta(paths)
-    current, kept = Current(meta, [paths.journal]), meta | {"journal_bytes": paths.journal.stat().st_size}
+    kept = meta | {"journal_bytes": paths.journal.stat().st_size}
     schema = schema.with_metadata({PARQUET_META: json.dumps(kept).encode()})
     with whole(paths.output) as file, pyarrow.parquet.ParquetWriter(file, schema) as writer:
         group: list[dict] = []
-        for record in _records(current):
+        for record in _records(current(meta, [paths.journal])):
             group.append({name: _cell(name, value) for name, value in record.items()})
             if len(group) == GROUP_ROWS:
                 writer.write_table(pyarrow.Table.from_pylist(group, schema))

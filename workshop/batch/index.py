@@ -8,6 +8,7 @@ from __future__ import annotations
 import sqlite3
 from hashlib import blake2b
 
+from workshop.batch.rows import Row
 from workshop.errors import WorkshopError
 
 CACHE_KIB = 16_384
@@ -38,12 +39,13 @@ class Temporary:
         """
         try:
             return self._db.execute(line, values).fetchone()
-        except sqlite3.IntegrityError:
-            raise
         except sqlite3.Error as error:
-            raise WorkshopError(f"The temporary file of this run cannot be written ({error}). All answers are kept.",
-                                "Free some space, or set TMPDIR to a folder that has some, and run the same command "
-                                "again: it goes on.") from None  # fmt: skip
+            if isinstance(error, sqlite3.IntegrityError):
+                raise
+            raise WorkshopError(
+                f"The temporary file of this run cannot be written ({error}). All answers are kept.",
+                "Free some space, or set TMPDIR to a folder that has some, and run the same command again: it goes on.",
+            ) from None
 
     def close(self) -> None:
         """Remove the file; twice does no harm."""
@@ -76,7 +78,7 @@ class Index(Temporary):
 
     def __init__(self) -> None:
         super().__init__(
-            "CREATE TABLE ids (id BLOB PRIMARY KEY, key BLOB, row INTEGER, samples INTEGER, place INTEGER) "
+            "CREATE TABLE ids (id BLOB PRIMARY KEY, key BLOB, row INTEGER, samples INTEGER, place INTEGER, body TEXT) "
             "WITHOUT ROWID",
             "CREATE TABLE seen (content TEXT PRIMARY KEY, times INTEGER) WITHOUT ROWID",
             "CREATE TABLE again (row INTEGER PRIMARY KEY, times INTEGER)",
@@ -84,33 +86,35 @@ class Index(Temporary):
         self.done, self.bad, self.other, self.rows = Bits(), Bits(), Bits(), 0
         self._repeats = False
 
-    def occurrence(self, row: int, content: str) -> int:
-        """Count how often a content without an id of its own came so far, this time included; remember it for `row`."""
+    def again(self, row: int, content: str) -> int:
+        """Count a row that has no id of its own and a content that came before: 2 for the second; remember that."""
+        self._repeats = True
         (times,) = self.do(
-            "INSERT INTO seen VALUES (?, 1) ON CONFLICT DO UPDATE SET times = times + 1 RETURNING times", content
+            "INSERT INTO seen VALUES (?, 2) ON CONFLICT DO UPDATE SET times = times + 1 RETURNING times", content
         )
-        if times > 1:
-            self._repeats = True
-            self.do("INSERT INTO again VALUES (?, ?)", row, times)
+        self.do("INSERT INTO again VALUES (?, ?)", row, times)
         return times
 
-    def occurrence_of(self, row: int) -> int:
-        """Return what `occurrence` said of that row."""
+    def times(self, row: int) -> int:
+        """Return what `again` said of that row, 1 if nothing."""
         found = self._repeats and self.do("SELECT times FROM again WHERE row = ?", row)
         return found[0] if found else 1
 
-    def add(self, row: int, place: int, custom_id: str, key: bytes, samples: int = 1) -> int | None:
-        """Add a row; return the place of the row that has its id already, or None."""
-        name = short(custom_id)
+    def add(self, row: Row, body: str | None = None) -> int | None:
+        """Add a row, with its body if that is wanted back; return the place of the row that has its id, or None."""
+        name = short(row.custom_id)
         try:
-            self.do("INSERT INTO ids VALUES (?, ?, ?, ?, ?)", name, key, row, samples, place)
+            self.do(
+                "INSERT INTO ids VALUES (?, ?, ?, ?, ?, ?)", name, row.key, row.number, row.samples, row.place, body
+            )
         except sqlite3.IntegrityError:
             return self.do("SELECT place FROM ids WHERE id = ?", name)[0]
         return None
 
-    def find(self, custom_id: str) -> tuple[bytes, int, int] | None:
-        """Return (key, row, samples) of an id, or None if the input has no such row."""
-        return self.do("SELECT key, row, samples FROM ids WHERE id = ?", short(custom_id))
+    def find(self, custom_id: str) -> tuple[bytes, int, int, str | None]:
+        """Return (key, row, samples, body) of an id; the key is empty if the input has no such row."""
+        found = self.do("SELECT key, row, samples, body FROM ids WHERE id = ?", short(custom_id))
+        return found or (b"", 0, 0, None)
 
 
 def short(custom_id: str) -> bytes:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from workshop.batch.index import Index
 from workshop.batch.inputs import Source
+from workshop.batch.lines import Answer
 from workshop.batch.rows import Builder, Malformed, Row, derived_id
 from workshop.batch.store import scan
 from workshop.errors import BadInput
@@ -36,6 +37,7 @@ class Work:
     keep_bytes: int = 0  # of the journal: whole lines
     shard: tuple[int, int] = (1, 1)  # (which, of how many): every so-many-th row is this run's
     superseded: int = 0  # answers of rows that read differently now, are gone, or are another shard's
+    keep_bodies: bool = False  # so that answers come with what was asked
 
     MANY = 10_000
 
@@ -48,12 +50,7 @@ class Work:
         for number, (place, raw) in enumerate(self.source.raws()):
             self.index.rows = number + 1
             try:
-                row = self._row(number, place, raw, first=True)
-                before = self.index.add(number, place, row.custom_id, row.key, row.samples)
-                if before is not None:
-                    raise Malformed(
-                        f"its custom_id {row.custom_id!r} is that of {self.source.place} {before:,} already"
-                    )
+                self._add(number, place, raw)
                 if not self._mine(number):
                     self.index.other.add(number)
             except Malformed as error:
@@ -72,30 +69,33 @@ class Work:
 
     def _refusal(self) -> BadInput:
         first, *others = self.bad
-        more = self.index.bad.count - 1
-        also = (
-            f" {more:,} more are bad: {self.source.place} {', '.join(f'{bad.place:,}' for bad in others)}"
-            f"{' …' if more > len(others) else ''}."
-            if more
-            else ""
-        )
+        more, places = self.index.bad.count - 1, ", ".join(f"{bad.place:,}" for bad in others)
+        dots = " …" if more > len(others) else ""
+        also = f" {more:,} more are bad: {self.source.place} {places}{dots}." if more else ""
         return BadInput(
             f"{self.source.path}, {self.source.place} {first.place:,}: {first.reason}.{also} Nothing was started.",
             "Correct it, or leave such rows out with --skip-bad.",
         )
 
-    def resume(self, journal: Path) -> None:
-        """Find which rows the journal answers already, with all of their samples, under the key that they have now."""
-        for answer in scan(journal):
-            self.keep_bytes = answer.end
-            key, number, samples = self.index.find(answer.custom_id) or (b"", 0, 0)
-            if (
-                key != answer.key
-                or number in self.index.other
-                or not answer.has(samples)
-                or not self.index.done.add(number)
-            ):
-                self.superseded += 1
+    def resume(self, *journals: Path) -> None:
+        """Find which rows the journals answer already."""
+        for _ in self.answered(*journals):
+            pass
+
+    def answered(self, *journals: Path) -> Iterator[tuple[Answer, int, str | None]]:
+        """Yield each answer that counts, the number of its row as it is now, and that row's body (None: not kept).
+
+        It has all samples, under the key that its row has now; an id or a row's number is not enough.
+        """
+        for journal in journals:
+            for answer in scan(journal):
+                self.keep_bytes = answer.end
+                key, number, samples, body = self.index.find(answer.custom_id)
+                sound = key == answer.key and number not in self.index.other and answer.has(samples)
+                if sound and self.index.done.add(number):
+                    yield answer, number, body
+                else:
+                    self.superseded += 1
 
     @property
     def left(self) -> int:
@@ -126,15 +126,24 @@ class Work:
                 row = self._row(number, place, raw)
             except Malformed:  # the input changed since; the caller sees that by its stamp
                 continue
-            if index.find(row.custom_id) == (row.key, number, row.samples):  # else it changed, too
+            if index.find(row.custom_id)[:3] == (row.key, number, row.samples):  # else it changed, too
                 yield row
 
-    def _row(self, number: int, place: int, raw: object, first: bool = False) -> Row:
+    def _add(self, number: int, place: int, raw: object) -> None:
         custom_id, url, body, extra = self.builder.content(self.source.decode(raw))
-        if custom_id is None:
-            content = derived_id(url, body, 0)
-            times = self.index.occurrence(number, content) if first else self.index.occurrence_of(number)
-            custom_id = derived_id(url, body, times)
+        row = Row(number, place, custom_id or derived_id(url, body, 1), url, body, extra)
+        kept = body if self.keep_bodies else None
+        before = self.index.add(row, kept)
+        if before is not None and custom_id is None:  # an equal row came before
+            times = self.index.again(number, row.custom_id)
+            row = Row(number, place, derived_id(url, body, times), url, body, extra)
+            before = self.index.add(row, kept)
+        if before is not None:
+            raise Malformed(f"its custom_id {row.custom_id!r} is that of {self.source.place} {before:,} already")
+
+    def _row(self, number: int, place: int, raw: object) -> Row:
+        custom_id, url, body, extra = self.builder.content(self.source.decode(raw))
+        custom_id = custom_id or derived_id(url, body, self.index.times(number))
         return Row(number, place, custom_id, url, body, extra)
 
 

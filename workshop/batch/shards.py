@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
-from workshop.batch.current import Current
+from workshop.batch.answers import write_parquet
+from workshop.batch.current import current
 from workshop.batch.paths import Paths, read_meta, write_meta
 from workshop.batch.progress import COMPLETE
 from workshop.batch.store import Journal, Lock
@@ -27,8 +29,6 @@ def merge(folder: str | Path, output: str | Path) -> int:
         BadInput: the folder does not hold all shards of one batch, each once and complete, or `output` is no merge's.
         WorkshopError: somebody writes to `output`, or it cannot be written.
     """
-    from workshop.batch.answers import write_parquet
-
     parts = _parts(Path(folder))
     _refuse_incomplete(Path(folder), parts)
     _refuse_unlike(parts)
@@ -39,34 +39,40 @@ def merge(folder: str | Path, output: str | Path) -> int:
             raise BadInput(f"{paths.output} is the output of a batch, not of a merge.", "Give another output.")
         first = parts[0][1]
         changed = any(meta["input"].get("changed") for _, meta in parts)
-        current = Current(
-            {**first, "input": {**first["input"], "changed": changed}},
-            [part.journal for part, _ in parts],
-            shard=(1, 1),
-        )
-        counted = sum(meta["runs"][-1].get("answered", 0) for _, meta in parts)
-        if current.count < counted:
-            raise BadInput(
-                f"The shards in {folder} hold {current.count:,} answers; their runs counted {counted:,}.",
-                "Run them again: rows without an answer are asked anew.",
-            )
-        write_meta(
-            paths,
-            {
-                **first,
-                "output": paths.output.name,
-                "merged_from": [part.output.name for part, _ in parts],
-                "runs": [run for _, meta in parts for run in meta["runs"]],
-                "input": {**first["input"], "shard": "1/1", "changed": False},
-            },
-        )
-        lock.replace(answer.renumbered(row) for answer, row, _ in current.answers())
+        given = {**first, "input": {**first["input"], "changed": changed}}
+        counted, count = sum(meta["runs"][-1].get("answered", 0) for _, meta in parts), 0
+
+        def lines() -> Iterator[bytes]:
+            nonlocal count
+            for answer, row, _ in current(given, [part.journal for part, _ in parts], shard=(1, 1)):
+                count += 1
+                yield answer.renumbered(row)
+            if count < counted:
+                raise BadInput(
+                    f"The shards in {folder} hold {count:,} answers; their runs counted {counted:,}.",
+                    "Run them again: rows without an answer are asked anew.",
+                )
+            write_meta(paths, _merged(paths, parts))  # before the answers take their place
+
+        lock.replace(lines())
         _copy_errors(paths, parts)
         if paths.parquet:
             write_parquet(paths)
     finally:
         lock.release()
-    return current.count
+    return count
+
+
+def _merged(paths: Paths, parts: list[Part]) -> dict:
+    """Return the record of what was put together."""
+    first = parts[0][1]
+    return {
+        **first,
+        "output": paths.output.name,
+        "merged_from": [part.output.name for part, _ in parts],
+        "runs": [run for _, meta in parts for run in meta["runs"]],
+        "input": {**first["input"], "shard": "1/1", "changed": False},
+    }
 
 
 def _parts(folder: Path) -> list[Part]:
