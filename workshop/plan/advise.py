@@ -41,7 +41,7 @@ class Change:
 
     @property
     def fits(self) -> bool:
-        return may_fit(self.after) and fit(self.after).fits
+        return may_fit(self.after, self.after.gpus) and fit(self.after).fits
 
 
 def kv_fp8(d: Deployment) -> Iterator[Change]:

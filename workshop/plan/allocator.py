@@ -10,6 +10,7 @@ Source: PyTorch c10/cuda/CUDACachingAllocator.cpp (2.11); vLLM 0.25.1 v1/worker/
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from collections.abc import Iterable
 
 MIB = 1 << 20
 MIN_BLOCK = 512  # every size is a multiple of it
@@ -36,12 +37,17 @@ class Allocator:
         if size <= SMALL:
             self.allocated += size
             return size
-        block = self._reuse(size) or self._segment(size)
+        new = LARGE_SEGMENT if size < MIN_LARGE else -(-size // ROUND_LARGE) * ROUND_LARGE
+        block = self._reuse(size) or new
         if size < self.max_split and block - size > SMALL:
             insort(self.free_blocks, block - size)
             block = size
         self.allocated += block
         return block
+
+    def alloc_all(self, sizes: Iterable[int]) -> None:
+        for size in sizes:
+            self.alloc(size)
 
     def _reuse(self, size: int) -> int:
         """Take the smallest free block that is large enough, within the limits for unsplittable blocks."""
@@ -52,10 +58,6 @@ class Allocator:
         if size < self.max_split <= block or (size >= self.max_split and block >= size + LARGE_SEGMENT):
             return 0
         return self.free_blocks.pop(i)
-
-    @staticmethod
-    def _segment(size: int) -> int:
-        return LARGE_SEGMENT if size < MIN_LARGE else -(-size // ROUND_LARGE) * ROUND_LARGE
 
     def free(self, block: int) -> None:
         self.allocated -= block

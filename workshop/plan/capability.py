@@ -13,19 +13,11 @@ from workshop.plan.settings import DTYPES
 BFLOAT16 = 8.0  # least compute capability; platforms/cuda.py check_if_supports_dtype, 0.25.1
 # Least compute capability of each method: get_min_capability in model_executor/layers/quantization/*.py, 0.25.1.
 LEAST = {
-    "awq": 7.5,
-    "awq_marlin": 7.5,
     "gptq": 6.0,
-    "gptq_marlin": 7.5,
-    "bitsandbytes": 7.0,
-    "experts_int8": 8.0,
-    "fbgemm_fp8": 8.0,
-    "fp8": 7.5,
+    **dict.fromkeys(("bitsandbytes", "moe_wna16"), 7.0),
+    **dict.fromkeys(("awq", "awq_marlin", "gptq_marlin", "fp8", "modelopt_fp4", "torchao"), 7.5),
+    **dict.fromkeys(("experts_int8", "fbgemm_fp8", "mxfp4"), 8.0),
     "modelopt": 8.9,
-    "modelopt_fp4": 7.5,
-    "moe_wna16": 7.0,
-    "mxfp4": 8.0,
-    "torchao": 7.5,
 }
 # They overflow in float16: _FLOAT16_NOT_SUPPORTED_MODELS in vllm/config/model.py, by model_type.
 NOT_FLOAT16 = ("gemma2", "gemma3", "gemma3_text")
@@ -43,23 +35,23 @@ def dtype_for(model: ModelConfig, gpu: GPU, dtype: str) -> str:
     """Return the dtype to ask vLLM for: the given one, or `half` where the model's own would not run.
 
     Raises:
-        BadInput: bfloat16 was asked for and the GPU has none, or float16 where the model overflows in it.
+        BadInput: no dtype, bfloat16 on a GPU that has none, or float16 where the model overflows in it.
     """
+    if dtype != "auto" and dtype not in DTYPES:
+        raise BadInput(f"dtype {dtype!r} is not known.", f"Choose from: auto, {', '.join(DTYPES)}.")
     lacking = capability(gpu) < BFLOAT16
     if model.model_type in NOT_FLOAT16 and (DTYPES.get(dtype) == "float16" or (lacking and dtype == "auto")):
+        instead = ", or a GPU from the A100 on." if lacking else ", or leave --dtype out."
         raise BadInput(
             f"{model.name} does not run in float16, which vLLM refuses for it: its numbers overflow.",
-            "Give --dtype float32 (twice the memory)"
-            + (", or a GPU from the A100 on." if lacking else ", or leave --dtype out."),
+            f"Give --dtype float32 (twice the memory){instead}",
         )
-    if capability(gpu) >= BFLOAT16:
-        return dtype
-    if DTYPES.get(dtype) == "bfloat16":
+    if lacking and DTYPES.get(dtype) == "bfloat16":
         raise BadInput(
             f"{gpu.title} has no bfloat16 (compute capability {gpu.compute_capability}, and it takes {BFLOAT16:.1f}).",
             "Give --dtype half, or a GPU from the A100 on.",
         )
-    return "half" if dtype == "auto" and model.dtype == "bfloat16" else dtype
+    return "half" if lacking and dtype == "auto" and model.dtype == "bfloat16" else dtype
 
 
 def runs_kv_cache_dtype(gpu: GPU, kv_cache_dtype: str) -> bool:
@@ -72,11 +64,7 @@ def runs_kv_cache_dtype(gpu: GPU, kv_cache_dtype: str) -> bool:
 
 
 def check_kv_cache_dtype(gpu: GPU, kv_cache_dtype: str) -> None:
-    """Refuse a KV cache in a form that the GPU has no kernels for.
-
-    Raises:
-        BadInput: fp8 or bfloat16 on a GPU before Ampere.
-    """
+    """Raise BadInput for a KV cache in a form that the GPU has no kernels for: fp8 or bfloat16 before Ampere."""
     if not runs_kv_cache_dtype(gpu, kv_cache_dtype):
         raise BadInput(
             f"{gpu.title} cannot keep a KV cache in {kv_cache_dtype} (compute capability "
@@ -86,11 +74,7 @@ def check_kv_cache_dtype(gpu: GPU, kv_cache_dtype: str) -> None:
 
 
 def check_quantization(model: ModelConfig, gpu: GPU) -> None:
-    """Refuse weights in a form that the GPU has no kernels for.
-
-    Raises:
-        BadInput: naming both compute capabilities.
-    """
+    """Raise BadInput for weights in a form that the GPU has no kernels for, naming both compute capabilities."""
     method = model.quantization.method if model.quantization else ""
     least = LEAST.get(method, 0.0)
     if capability(gpu) < least:

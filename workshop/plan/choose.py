@@ -50,13 +50,13 @@ def spread(d: Deployment, gpus: int) -> Deployment:
     found = splits(d, gpus)
     if not found:
         check_sizes(d.model, 1, gpus)
-    return next((s for s in found if may_fit(s) and fit(s).fits), found[0])
+    return first_that_fits(d, [gpus]) or found[0]
 
 
 def first_that_fits(d: Deployment, numbers: Iterable[int]) -> Deployment | None:
     """Return the first split that fits, over the first of these numbers of GPUs that has one."""
-    tried = (s for gpus in numbers for s in splits(d, gpus))
-    return next((s for s in tried if may_fit(s) and fit(s).fits), None)
+    tried = (s for gpus in numbers if may_fit(d, gpus) for s in splits(d, gpus))
+    return next((s for s in tried if fit(s).fits), None)
 
 
 def fewest(d: Deployment, most: int = 256) -> Deployment | None:

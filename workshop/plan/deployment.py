@@ -61,16 +61,15 @@ def prepare(
     model: str | Path | ModelConfig,
     gpu: str | GPU,
     *,
-    dtype: str = "auto",
     quantization: str | None = None,
-    kv_cache_dtype: str = "auto",
+    dtype: str = "auto",
     gpus_per_node: int | None = None,
     network: str = "infiniband-ndr",
     **asked: object,
 ) -> Deployment:
     """Return the deployment on one GPU, with vLLM's defaults filled in; `choose` splits it.
 
-    asked: what settings.resolve takes besides (max_model_len, gpu_memory_utilization, …).
+    asked: Settings' fields; None where vLLM's default is meant.
 
     Raises:
         BadInput: an unknown name, a number out of range, or something that the GPU has no kernels for.
@@ -79,8 +78,8 @@ def prepare(
     if quantization and not m.quantization:
         m = m.with_quantization(quant.from_name(quantization))
     capability.check_quantization(m, g)
-    capability.check_kv_cache_dtype(g, kv_cache_dtype)
+    capability.check_kv_cache_dtype(g, asked.get("kv_cache_dtype") or "auto")
     dtype = capability.dtype_for(m, g, dtype)
-    m = settings.apply_dtype(m, dtype)
-    s = settings.resolve(m, g, dtype=dtype, kv_cache_dtype=kv_cache_dtype, **asked)
+    m = replace(m, dtype=settings.DTYPES.get(dtype, m.dtype))
+    s = settings.resolve(m, g, dtype=dtype, **asked)
     return Deployment(m, g, s, 1, 1, gpus_per_node or GPUS_PER_NODE, network, quantization)

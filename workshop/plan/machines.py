@@ -8,7 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from workshop.errors import BadInput
-from workshop.plan import ranks
+from workshop.plan import weights
 from workshop.plan.catalog import load_model
 from workshop.plan.parallelism import Plan, plan
 
@@ -107,7 +107,7 @@ def _offer(model: str, machine: Machine, settings: dict) -> Offer:
 
 def checkpoint_bytes(model: str) -> int:
     """Return the bytes of the weights as they are downloaded."""
-    return ranks.whole_bytes(load_model(model))
+    return weights.whole_bytes(load_model(model))
 
 
 def disk_problem(model: str, disk_gb: float) -> str:

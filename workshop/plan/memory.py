@@ -3,49 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 
 from workshop.plan import kv_cache, ranks
-from workshop.plan.catalog.config import DTYPE_BYTES, ModelConfig
-from workshop.plan.catalog.gpus import GIB
 from workshop.plan.deployment import Deployment
-from workshop.plan.kv_cache import (
-    BLOCK_SIZE,
-    KV_CACHE_DTYPES,
-    Capacity,
-    kv_bytes_for_context,
-    kv_cache_bytes_per_token,
-)
+from workshop.plan.kv_cache import kv_cache_bytes_per_token
 from workshop.plan.overheads import Overhead, overheads
-from workshop.plan.ranks import rope_bytes, stage_bytes, whole_bytes
+from workshop.plan.ranks import stage_bytes
 from workshop.plan.settings import Settings
 from workshop.plan.weights import active_parameters, parameters
+from workshop.plan.weights import whole_bytes as weight_bytes
 
-__all__ = [
-    "BLOCK_SIZE",
-    "DTYPE_BYTES",
-    "GIB",
-    "KV_CACHE_DTYPES",
-    "Capacity",
-    "Fit",
-    "Overhead",
-    "active_parameters",
-    "fit",
-    "kv_bytes_for_context",
-    "kv_cache_bytes_per_token",
-    "longest_context",
-    "may_fit",
-    "overheads",
-    "parameters",
-    "rope_bytes",
-    "stage_bytes",
-    "weight_bytes",
-]
-
-
-def weight_bytes(m: ModelConfig) -> int:
-    """Return the bytes of all weights as stored: quantised ones in their bits with scales, the others in the dtype."""
-    return whole_bytes(m)
+__all__ = ["Fit", "active_parameters", "fit", "kv_cache_bytes_per_token", "parameters", "stage_bytes", "weight_bytes"]
 
 
 @dataclass(frozen=True)
@@ -57,21 +26,15 @@ class Fit:
     requested: int
     weights: tuple[int, ...]
     overheads: tuple[tuple[Overhead, ...], ...]
+    overhead: tuple[int, ...]
+    available: tuple[int, ...]
     capacity: kv_cache.Capacity
     layout: kv_cache.Layout
     needed: int  # what one request of max_model_len takes on the fullest stage
 
-    @cached_property
-    def overhead(self) -> tuple[int, ...]:
-        return tuple(sum(o.bytes for o in items) for items in self.overheads)
-
-    @cached_property
-    def available(self) -> tuple[int, ...]:
-        return tuple(self.requested - w - o for w, o in zip(self.weights, self.overhead, strict=True))
-
     @property
     def tightest(self) -> int:
-        return min(range(self.pp), key=lambda i: self.available[i])
+        return self.available.index(min(self.available))
 
     @property
     def loads(self) -> bool:
@@ -99,11 +62,12 @@ def fit(d: Deployment) -> Fit:
     ends = {(i == 0, i == pp - 1): tuple(overheads(d, i)) for i in {0, pp // 2, pp - 1}}
     over = tuple(ends[i == 0, i == pp - 1] for i in range(pp))
     lay = kv_cache.layout(m, d.tp, s.kv_cache_dtype, s.max_model_len, tokens_in_flight(s, pp))
-    available = [requested - w - sum(o.bytes for o in items) for w, items in zip(weights, over, strict=True)]
+    overhead = tuple(sum(o.bytes for o in items) for items in over)
+    available = tuple(requested - w - o for w, o in zip(weights, overhead, strict=True))
     stages = [tuple(r) for r in ranks.partition_layers(m.num_hidden_layers, pp)]
     cap = kv_cache.capacity(lay, stages, available, s.max_model_len)
     needed = max(kv_cache.pool_bytes_per_block(lay, stage) for stage in stages) * kv_cache.blocks_per_request(lay)
-    return Fit(d.tp, pp, requested, weights, over, cap, lay, needed)
+    return Fit(d.tp, pp, requested, weights, over, overhead, available, cap, lay, needed)
 
 
 def tokens_in_flight(s: Settings, pp: int) -> int:
@@ -115,19 +79,16 @@ def tokens_in_flight(s: Settings, pp: int) -> int:
     return batches * s.max_num_batched_tokens
 
 
-def may_fit(d: Deployment) -> bool:
-    """False where the weights alone are more than the ranks may use together: cheaper than fit()."""
-    return whole_bytes(d.model) < d.gpus * d.gpu.engine_bytes * d.settings.gpu_memory_utilization
+def may_fit(d: Deployment, gpus: int) -> bool:
+    """False where the weights alone are more than so many GPUs may use together: cheaper than fit()."""
+    return weight_bytes(d.model) < gpus * d.gpu.engine_bytes * d.settings.gpu_memory_utilization
 
 
 def longest_context(d: Deployment) -> int:
     """Return the largest max_model_len with which this split starts, in steps of 16; 0 if the weights do not fit."""
-
-    def ok(blocks: int) -> bool:
-        return fit(d.with_settings(max_model_len=16 * blocks)).fits
-
     low, high = 0, -(-d.settings.max_model_len // 16)
     while low < high:
         middle = (low + high + 1) // 2
-        low, high = (middle, high) if ok(middle) else (low, middle - 1)
+        fits = fit(d.with_settings(max_model_len=16 * middle)).fits
+        low, high = (middle, high) if fits else (low, middle - 1)
     return min(16 * low, d.settings.max_model_len)

@@ -84,41 +84,19 @@ def plan(
     nodes: int | None = None,
     tensor_parallel_size: int | None = None,
     pipeline_parallel_size: int | None = None,
-    dtype: str = "auto",
-    quantization: str | None = None,
-    kv_cache_dtype: str = "auto",
-    max_model_len: int | None = None,
-    gpu_memory_utilization: float | None = None,
-    max_num_batched_tokens: int | None = None,
-    max_num_seqs: int | None = None,
-    enforce_eager: bool = False,
-    vllm_version: str | None = None,
-    usage: str = "serve",
-    network: str = "infiniband-ndr",
+    **asked: object,
 ) -> Plan:
     """Return the plan: how to split the model, what fits, what vLLM prints, and the command.
 
-    usage: whose defaults of max_num_batched_tokens are taken where none is given: "serve" (vllm serve) or "llm" (the
-    LLM class, for a batch in a script).
+    asked: vLLM's own settings, each with its default where it is left out or None: dtype, quantization,
+        kv_cache_dtype, max_model_len, gpu_memory_utilization, max_num_batched_tokens, max_num_seqs, enforce_eager.
+        Besides, vllm_version (whose formulas), network (between nodes), and usage: whose max_num_batched_tokens is
+        taken where none is given, "serve" (vllm serve) or "llm" (the LLM class, for a batch in a script).
 
     Raises:
         BadInput: an unknown name, a number out of range, or sizes that cannot split the model.
     """
-    d = prepare(
-        model,
-        gpu,
-        dtype=dtype,
-        quantization=quantization,
-        kv_cache_dtype=kv_cache_dtype,
-        network=network,
-        vllm_version=vllm_version,
-        usage=usage,
-        max_model_len=max_model_len,
-        gpu_memory_utilization=gpu_memory_utilization,
-        max_num_batched_tokens=max_num_batched_tokens,
-        max_num_seqs=max_num_seqs,
-        enforce_eager=enforce_eager,
-    )
+    d = prepare(model, gpu, **asked)
     return of_choice(
         choose(d, gpus_per_node=gpus_per_node, nodes=nodes, tp=tensor_parallel_size, pp=pipeline_parallel_size)
     )

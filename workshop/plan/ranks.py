@@ -5,8 +5,6 @@ Source: vLLM 0.25.1, distributed/utils.py get_pp_indices and model_executor/laye
 
 from __future__ import annotations
 
-import re
-from collections import Counter
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -17,14 +15,7 @@ from workshop.plan.catalog.config import DTYPE_BYTES, ModelConfig
 from workshop.plan.catalog.gpus import GPU, MIB
 from workshop.plan.deployment import Deployment
 from workshop.plan.kv_cache import kv_dtype_bytes
-from workshop.plan.weights import (
-    Weight,
-    embedding_weights,
-    head_weights,
-    layer_kind,
-    layer_weights,
-    tensor_bytes,
-)
+from workshop.plan.weights import Weight, embedding_weights, head_weights, layer_tensors, stand_ins, tensor_bytes
 
 DEEP_GEMM_WORKSPACE = 32 * MIB  # PyTorch's cuBLAS workspace on Hopper
 
@@ -58,30 +49,24 @@ def partition_layers(num_layers: int, pp: int) -> list[range]:
     return [range(s, s + c) for s, c in zip(starts, counts, strict=True)]
 
 
+@lru_cache(maxsize=4096)
 def tp_problem(m: ModelConfig, tp: int) -> str:
     """Return why this tensor parallel size cannot be used, or an empty string."""
     if m.num_attention_heads % tp:
         return f"{tp} does not divide the {m.num_attention_heads} attention heads"
     if problem := main_kind(m).split_problem(m, tp):
         return problem
-    if -(-m.vocab_size // 64) * 64 % tp:
-        return f"{tp} does not divide the vocabulary, padded to {-(-m.vocab_size // 64) * 64}"
+    if (padded := -(-m.vocab_size // 64) * 64) % tp:
+        return f"{tp} does not divide the vocabulary, padded to {padded}"
     widths = [m.intermediate_size] if not m.moe or len(m.moe.layers) < m.num_hidden_layers else []
     if m.moe:
         widths += [w for w in (m.moe.intermediate_size, m.moe.shared_intermediate_size) if w]
-    bad = next((w for w in widths if w % tp), None)
-    if bad is not None:
+    if bad := next((w for w in widths if w % tp), None):
         return f"{tp} does not divide the MLP's width {bad}"
-    return _block_problem(m, widths, tp)
-
-
-def _block_problem(m: ModelConfig, widths: list[int], tp: int) -> str:
-    """Block-wise FP8 cannot cut a block: each rank's width must be a multiple of the block."""
-    q = m.quantization
-    if q is None or not q.block or tp == 1:
-        return ""
-    bad = next((w for w in widths if w // tp % q.block[0]), None)
-    return f"an MLP of width {bad} on {tp} ranks would cut its {q.block[0]}-wide FP8 blocks" if bad else ""
+    block = m.quantization.block[0] if tp > 1 and m.quantization and m.quantization.block else 1
+    if bad := next((w for w in widths if w // tp % block), None):
+        return f"an MLP of width {bad} on {tp} ranks would cut its {block}-wide FP8 blocks"
+    return ""
 
 
 def check_sizes(m: ModelConfig, tp: int, pp: int) -> None:
@@ -100,12 +85,6 @@ def check_sizes(m: ModelConfig, tp: int, pp: int) -> None:
         )
 
 
-def rope_bytes(m: ModelConfig) -> int:
-    """Bytes of the cos/sin tables: [positions, rotary_dim] each, shared by all layers, on every rank."""
-    each = 4 if m.traits.rope_float32 else DTYPE_BYTES[m.dtype]
-    return sum(positions * dim for positions, dim in m.rope_tables) * each
-
-
 def stage_weights(m: ModelConfig, stage: int, pp: int) -> tuple[list[Weight], list[Weight]]:
     """Return what a pipeline stage holds besides layers: (before them, after them)."""
     before = embedding_weights(m) if stage == 0 else []
@@ -113,35 +92,6 @@ def stage_weights(m: ModelConfig, stage: int, pp: int) -> tuple[list[Weight], li
     if stage == pp - 1 and pp > 1 and m.tie_word_embeddings:
         before = [embedding_weights(m)[0]]  # the tied lm_head needs the table on the last stage too
     return before, after
-
-
-@lru_cache(maxsize=4096)
-def _layer_tensors(m: ModelConfig, index: int, tp: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Bytes of each tensor of a layer on one rank: (of attention, which come before the rope table; the others)."""
-    mine: tuple[list[int], list[int]] = ([], [])
-    for w in layer_weights(m, index):
-        mine[0 if w.name.startswith("self_attn") else 1].extend(tensor_bytes(m, w, index, tp))
-    return tuple(mine[0]), tuple(mine[1])
-
-
-@lru_cache(maxsize=256)
-def stand_ins(m: ModelConfig) -> tuple[int, ...]:
-    """For each layer an earlier one with the same tensors, so that each kind is worked out once.
-
-    Layers that a quantisation's ignore list names by number stand for themselves.
-    """
-    ignore = m.quantization.ignore if m.quantization else ()
-    named = {int(n) for pattern in ignore if "layers" in pattern for n in re.findall(r"(?<!\d)\d{1,4}(?!\d)", pattern)}
-    first: dict[tuple[bool, bool], int] = {}
-    return tuple(i if i in named else first.setdefault(layer_kind(m, i), i) for i in range(m.num_hidden_layers))
-
-
-@lru_cache(maxsize=512)
-def whole_bytes(m: ModelConfig) -> int:
-    """Bytes of all weights on one GPU, without rounding: a lower bound of what the ranks hold together."""
-    count = Counter(stand_ins(m))
-    total = sum(n * sum(map(sum, _layer_tensors(m, i, 1))) for i, n in count.items())
-    return total + sum(sum(tensor_bytes(m, w, 0, 1)) for w in (*embedding_weights(m), *head_weights(m)))
 
 
 def _build_rope(m: ModelConfig, table: tuple[int, int], memory: Allocator) -> None:
@@ -165,28 +115,21 @@ def stage_bytes(m: ModelConfig, tp: int, pp: int, stage: int, deep_gemm: bool = 
     Weights, scales and rope tables in the blocks that PyTorch's allocator hands out for them (see allocator.py);
     deep_gemm: FP8 weights, an FP8 KV cache or MLA on Hopper and newer load DeepGEMM, whose handle takes a workspace.
     """
-    memory = Allocator()
+    memory, tables, same = Allocator(), list(m.rope_tables), stand_ins(m)
     late = main_kind(m).deep_gemm  # loaded with the attention, after the first rope table
     if deep_gemm and not late:
         memory.alloc(DEEP_GEMM_WORKSPACE)
-    before, after = stage_weights(m, stage, pp)
-    for w in before:
-        for size in tensor_bytes(m, w, 0, tp):
-            memory.alloc(size)
-    tables, same = list(m.rope_tables), stand_ins(m)
+    before, after = ([size for w in part for size in tensor_bytes(m, w, 0, tp)] for part in stage_weights(m, stage, pp))
+    memory.alloc_all(before)
     for i in partition_layers(m.num_hidden_layers, pp)[stage]:
-        attention, rest = _layer_tensors(m, same[i], tp)
-        for size in attention:
-            memory.alloc(size)
+        attention, rest = layer_tensors(m, same[i], tp)
+        memory.alloc_all(attention)
         if tables and (len(tables) == len(m.rope_tables) or not m.layer_windows[i]):
             _build_rope(m, tables.pop(0), memory)  # the second one, if any, is that of the full-attention layers
             if deep_gemm and late:
                 memory.alloc(DEEP_GEMM_WORKSPACE)
-        for size in rest:
-            memory.alloc(size)
-    for w in after:
-        for size in tensor_bytes(m, w, 0, tp):
-            memory.alloc(size)
+        memory.alloc_all(rest)
+    memory.alloc_all(after)
     return memory.allocated
 
 
@@ -199,24 +142,12 @@ def loads_deep_gemm(m: ModelConfig, gpu: GPU, kv_cache_dtype: str) -> bool:
 
 def ranks(d: Deployment) -> list[Rank]:
     """Return every rank in vLLM's order: tensor ranks of the first stage, then of the next."""
-    m, tp, pp, out = d.model, d.tp, d.pp, []
+    m, tp, out = d.model, d.tp, []
     deep_gemm = loads_deep_gemm(m, d.gpu, d.settings.kv_cache_dtype)
-    for stage, layers in enumerate(partition_layers(m.num_hidden_layers, pp)):
-        weight_bytes = stage_bytes(m, tp, pp, stage, deep_gemm)
+    heads, kv_heads = m.num_attention_heads // tp, main_kind(m).kv_heads(m, tp)
+    for stage, layers in enumerate(partition_layers(m.num_hidden_layers, d.pp)):
+        size, ends = stage_bytes(m, tp, d.pp, stage, deep_gemm), (stage == 0, stage == d.pp - 1)
         for t in range(tp):
-            number = stage * tp + t
-            out.append(
-                Rank(
-                    number,
-                    number // d.gpus_per_node,
-                    t,
-                    stage,
-                    layers,
-                    m.num_attention_heads // tp,
-                    main_kind(m).kv_heads(m, tp),
-                    weight_bytes,
-                    stage == 0,
-                    stage == pp - 1,
-                )
-            )
+            n = stage * tp + t
+            out.append(Rank(n, n // d.gpus_per_node, t, stage, layers, heads, kv_heads, size, *ends))
     return out

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from workshop.errors import BadInput
 from workshop.plan.catalog.config import ModelConfig
 from workshop.plan.catalog.gpus import GIB, GPU
-from workshop.plan.kv_cache import KV_CACHE_DTYPES
+from workshop.plan.kv_cache import kv_dtype_bytes
 
 VERSIONS = ("0.25.1", "0.32.0")
 DEFAULT_VERSION = "0.25.1"  # what the `gpu` extra pins
@@ -56,76 +56,49 @@ def batch_defaults(gpu: GPU, usage: str, version: str) -> tuple[int, int]:
     return (8192 if usage == "llm" else 2048), 256
 
 
-def _whole(name: str, value: object, least: int, most: int, remedy: str) -> None:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise BadInput(f"{name} is {value!r}, not a whole number.", remedy)
-    if not least <= value <= most:
-        raise BadInput(f"{name} is {value}, and must be between {least} and {most}.", remedy)
+def whole(name: str, value: object, most: int, remedy: str) -> None:
+    """Raise BadInput where a value is not a whole number from 1 to `most`."""
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
+        raise BadInput(f"{name} is {value!r}, and must be a whole number from 1 to {most}.", remedy)
 
 
-def resolve(
-    model: ModelConfig,
-    gpu: GPU,
-    *,
-    vllm_version: str | None = None,
-    usage: str = "serve",
-    dtype: str = "auto",
-    kv_cache_dtype: str = "auto",
-    max_model_len: int | None = None,
-    gpu_memory_utilization: float | None = None,
-    max_num_batched_tokens: int | None = None,
-    max_num_seqs: int | None = None,
-    enforce_eager: bool = False,
-) -> Settings:
-    """Return the settings with vLLM's defaults filled in.
+def resolve(model: ModelConfig, gpu: GPU, **asked: object) -> Settings:
+    """Return the Settings that were asked for, with vLLM's defaults where there is nothing or None.
 
     Raises:
         BadInput: a version without formulas, an unknown dtype, or a number out of range; the choices are named.
     """
-    version = (vllm_version or DEFAULT_VERSION).removeprefix("v")
+    s = Settings(**{name: value for name, value in asked.items() if value is not None})
+    version, longest, share = s.vllm_version.removeprefix("v"), model.max_position_embeddings, s.gpu_memory_utilization
     if version not in VERSIONS:
-        raise BadInput(f"There are no formulas for vLLM {vllm_version}.", f"Choose from: {', '.join(VERSIONS)}.")
-    if usage not in USAGES:
-        raise BadInput(f"usage {usage!r} is not known.", "Choose llm (the LLM class) or serve (vllm serve).")
-    if kv_cache_dtype not in KV_CACHE_DTYPES:
-        raise BadInput(
-            f"kv_cache_dtype {kv_cache_dtype!r} is not known.", f"Choose from: {', '.join(KV_CACHE_DTYPES)}."
-        )
-    longest = model.max_position_embeddings
-    if max_model_len is not None:
-        _whole("max_model_len", max_model_len, 1, 1 << 31, f"{model.name} reads up to {longest} tokens.")
-        if max_model_len > longest:
-            raise BadInput(
-                f"max_model_len {max_model_len} is beyond the {longest} tokens that {model.name} reads.",
-                f"Give at most {longest}.",
-            )
-    share = UTILIZATION if gpu_memory_utilization is None else gpu_memory_utilization
+        raise BadInput(f"There are no formulas for vLLM {version}.", f"Choose from: {', '.join(VERSIONS)}.")
+    if s.usage not in USAGES:
+        raise BadInput(f"usage {s.usage!r} is not known.", "Choose llm (the LLM class) or serve (vllm serve).")
+    kv_dtype_bytes(model, s.kv_cache_dtype)
     if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 < share <= 1:
-        raise BadInput(
-            f"gpu_memory_utilization is {share!r}, and must be above 0 and at most 1.", "vLLM's default is 0.92."
-        )
-    tokens, seqs = batch_defaults(gpu, usage, version)
-    if max_num_batched_tokens is not None:
-        _whole("max_num_batched_tokens", max_num_batched_tokens, 1, 1 << 24, f"vLLM's default here is {tokens}.")
-    if max_num_seqs is not None:
-        _whole("max_num_seqs", max_num_seqs, 1, 1 << 20, f"vLLM's default here is {seqs}.")
-    seqs = max_num_seqs or seqs
-    length = max_model_len or model.default_model_len or longest
-    tokens = max_num_batched_tokens or min(seqs * length, tokens)
-    if seqs > tokens and max_num_seqs is not None:
+        remedy = f"vLLM's default is {UTILIZATION}."
+        raise BadInput(f"gpu_memory_utilization is {share!r}, and must be above 0 and at most 1.", remedy)
+    tokens, seqs = batch_defaults(gpu, s.usage, version)
+    for name, most, remedy in (
+        ("max_model_len", longest, f"{model.name} reads up to {longest} tokens."),
+        ("max_num_batched_tokens", 1 << 24, f"vLLM's default here is {tokens}."),
+        ("max_num_seqs", 1 << 20, f"vLLM's default here is {seqs}."),
+    ):
+        if asked.get(name) is not None:
+            whole(name, asked[name], most, remedy)
+    length, seqs = s.max_model_len or model.default_model_len or longest, s.max_num_seqs or seqs
+    tokens = s.max_num_batched_tokens or min(seqs * length, tokens)
+    if seqs > tokens and s.max_num_seqs:
         raise BadInput(
             f"max_num_seqs {seqs} is more than max_num_batched_tokens {tokens}.",
             "Every running request needs one token a step: lower max_num_seqs.",
         )
-    return Settings(
-        version, usage, dtype, kv_cache_dtype, length, float(share), tokens, min(seqs, tokens), bool(enforce_eager)
+    return replace(
+        s,
+        vllm_version=version,
+        max_model_len=length,
+        gpu_memory_utilization=float(share),
+        max_num_batched_tokens=tokens,
+        max_num_seqs=min(seqs, tokens),
+        enforce_eager=bool(s.enforce_eager),
     )
-
-
-def apply_dtype(model: ModelConfig, dtype: str) -> ModelConfig:
-    """Return the model in the dtype that vLLM runs it in."""
-    if dtype == "auto":
-        return model
-    if dtype not in DTYPES:
-        raise BadInput(f"dtype {dtype!r} is not known.", f"Choose from: auto, {', '.join(DTYPES)}.")
-    return replace(model, dtype=DTYPES[dtype])

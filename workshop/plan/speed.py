@@ -16,13 +16,14 @@ from workshop.plan.catalog.gpus import GPU
 from workshop.plan.communication import traffic
 from workshop.plan.deployment import Deployment
 from workshop.plan.kv_cache import kv_dtype_bytes
-from workshop.plan.ranks import stand_ins, whole_bytes
 from workshop.plan.weights import (
     active_parameters,
     embedding_weights,
     head_weights,
     layer_weights,
+    stand_ins,
     tensor_bytes,
+    whole_bytes,
 )
 
 WEIGHTS_SHARE = 0.833  # of the peak bandwidth that products with one row reach

@@ -9,6 +9,7 @@ from __future__ import annotations
 import fnmatch
 import math
 import re
+from collections import Counter
 from functools import lru_cache
 
 from workshop.plan import attention
@@ -17,32 +18,24 @@ from workshop.plan.weight import Weight
 
 
 def _dense_mlp(m: ModelConfig, width: int, prefix: str = "mlp") -> list[Weight]:
-    h, t = m.hidden_size, m.traits
-    if t.gated_mlp:
-        return [
-            Weight(f"{prefix}.gate_up_proj", 2 * width, h, "column", quantizable=True, bias=t.mlp_bias, shards=2),
-            Weight(f"{prefix}.down_proj", h, width, "row", quantizable=True, bias=t.mlp_bias),
-        ]
+    h, bias, ways = m.hidden_size, m.traits.mlp_bias, 2 if m.traits.gated_mlp else 1
+    up = f"{prefix}.gate_up_proj" if ways == 2 else f"{prefix}.up_proj"
     return [
-        Weight(f"{prefix}.up_proj", width, h, "column", quantizable=True, bias=t.mlp_bias),
-        Weight(f"{prefix}.down_proj", h, width, "row", quantizable=True, bias=t.mlp_bias),
+        Weight(up, ways * width, h, "column", quantizable=True, bias=bias, shards=ways),
+        Weight(f"{prefix}.down_proj", h, width, "row", quantizable=True, bias=bias),
     ]
 
 
 def _moe_mlp(m: ModelConfig) -> list[Weight]:
-    h, e = m.hidden_size, m.moe
-    out = [Weight("mlp.gate", e.num_experts, h, bias=e.router_bias)]
-    out += [
-        Weight(
-            "mlp.experts.w13", 2 * e.intermediate_size, h, "column", copies=e.num_experts, quantizable=True, shards=2
-        ),
-        Weight("mlp.experts.w2", h, e.intermediate_size, "row", copies=e.num_experts, quantizable=True),
+    h, e, n, width = m.hidden_size, m.moe, m.moe.num_experts, m.moe.intermediate_size
+    out = [
+        Weight("mlp.gate", n, h, bias=e.router_bias),
+        Weight("mlp.experts.w13", 2 * width, h, "column", copies=n, quantizable=True, shards=2),
+        Weight("mlp.experts.w2", h, width, "row", copies=n, quantizable=True),
     ]
     if m.traits.mlp_bias:  # gpt-oss: a bias for every expert
-        out += [
-            Weight("mlp.experts.w13_bias", 2 * e.intermediate_size, 1, "column", copies=e.num_experts),
-            Weight("mlp.experts.w2_bias", h, 1, copies=e.num_experts),
-        ]
+        out.append(Weight("mlp.experts.w13_bias", 2 * width, 1, "column", copies=n))
+        out.append(Weight("mlp.experts.w2_bias", h, 1, copies=n))
     if e.shared_intermediate_size:
         out += _dense_mlp(m, e.shared_intermediate_size, "mlp.shared_experts")
     if e.shared_gate:
@@ -59,19 +52,19 @@ def layer_weights(m: ModelConfig, index: int) -> tuple[Weight, ...]:
     return tuple(mixer + mlp + norms)
 
 
-def layer_kind(m: ModelConfig, index: int) -> tuple[tuple[Weight, ...], bool]:
-    """(weights of attention, has experts): layers of one kind have the same weights."""
-    return tuple(attention.kind_of(m, index).weights(m)), bool(m.moe and index in m.moe.layers)
+@lru_cache(maxsize=256)
+def stand_ins(m: ModelConfig) -> tuple[int, ...]:
+    """For each layer an earlier one with the same tensors, so that each kind is worked out once.
 
-
-def layers_by_kind(m: ModelConfig, indices: range) -> list[tuple[int, int]]:
-    """Return (an index of each kind, how many of that kind) among `indices`."""
-    seen: dict[tuple[bool, bool], list[int]] = {}
-    if not m.mamba and not m.moe:
-        return [(indices.start, len(indices))] if len(indices) else []
-    for i in indices:
-        seen.setdefault(layer_kind(m, i), [i, 0])[1] += 1
-    return [(first, count) for first, count in seen.values()]
+    Layers that a quantisation's ignore list names by number stand for themselves.
+    """
+    ignore = m.quantization.ignore if m.quantization else ()
+    named = {int(n) for pattern in ignore if "layers" in pattern for n in re.findall(r"(?<!\d)\d{1,4}(?!\d)", pattern)}
+    first: dict[tuple, int] = {}
+    return tuple(
+        i if i in named else first.setdefault((attention.kind_of(m, i), bool(m.moe and i in m.moe.layers)), i)
+        for i in range(m.num_hidden_layers)
+    )
 
 
 def embedding_weights(m: ModelConfig) -> list[Weight]:
@@ -84,11 +77,7 @@ def embedding_weights(m: ModelConfig) -> list[Weight]:
 
 def head_weights(m: ModelConfig) -> list[Weight]:
     """Final norm and lm_head; a tied lm_head takes nothing of its own."""
-    out = []
-    if m.traits.final_norm:
-        out.append(Weight("norm", m.hidden_size, bias=m.traits.norm_bias))
-    if m.mamba and not m.traits.final_norm:
-        out.append(Weight("final_layernorm", m.hidden_size))
+    out = [Weight("norm", m.hidden_size, bias=m.traits.norm_bias)] if m.traits.final_norm else []
     if not m.tie_word_embeddings:
         out.append(Weight("lm_head", m.vocab_size, m.hidden_size, "vocab", bias=m.traits.lm_head_bias))
     return out
@@ -98,9 +87,7 @@ def head_weights(m: ModelConfig) -> list[Weight]:
 def parameters(m: ModelConfig) -> int:
     """Return the number of parameters, as published: tied embeddings once, no padding, no quantisation scales."""
     total = sum(w.elements() for w in (*embedding_weights(m), *head_weights(m)))
-    for index, count in layers_by_kind(m, range(m.num_hidden_layers)):
-        total += count * sum(w.elements() for w in layer_weights(m, index))
-    return total
+    return total + sum(n * sum(w.elements() for w in layer_weights(m, i)) for i, n in Counter(stand_ins(m)).items())
 
 
 @lru_cache(maxsize=1024)
@@ -130,16 +117,13 @@ def ignored(pattern_set: tuple[str, ...], layer: int, name: str) -> bool:
     names = [f"model.layers.{layer}.{n}" for n in (name, *PARTS.get(name, ()))]
     if name == "lm_head":
         names = ["lm_head", "model.lm_head"]
-    for pattern in pattern_set:
+
+    def hits(pattern: str, n: str) -> bool:
         if pattern.startswith("re:"):
-            if any(re.match(pattern[3:], n) for n in names):
-                return True
-        elif any(
-            n == pattern or n.endswith("." + pattern) or n.startswith(pattern + ".") or fnmatch.fnmatch(n, pattern)
-            for n in names
-        ):
-            return True
-    return False
+            return bool(re.match(pattern[3:], n))
+        return n.endswith("." + pattern) or n.startswith(pattern + ".") or fnmatch.fnmatch(n, pattern)
+
+    return any(n == pattern or hits(pattern, n) for pattern in pattern_set for n in names)
 
 
 def is_quantized(m: ModelConfig, w: Weight, layer: int) -> bool:
@@ -153,15 +137,30 @@ def is_quantized(m: ModelConfig, w: Weight, layer: int) -> bool:
 def tensor_bytes(m: ModelConfig, w: Weight, layer: int, tp: int) -> list[int]:
     """Return the bytes of each tensor that vLLM allocates for this weight on one rank: weight, scales, bias."""
     rows, cols = w.shape_on_rank(tp)
-    each = w.bytes_each or DTYPE_BYTES[m.dtype]
-    out = []
+    each = DTYPE_BYTES[m.dtype]
+    bias = [w.bias_on_rank(tp) * each] if w.bias else []
     if is_quantized(m, w, layer):
-        out += _quantized_bytes(m.quantization, w, rows, cols, DTYPE_BYTES[m.dtype])
-    else:
-        out.append(w.copies * rows * cols * each)
-    if w.bias:
-        out.append(w.bias_on_rank(tp) * DTYPE_BYTES[m.dtype])
-    return out
+        return _quantized_bytes(m.quantization, w, rows, cols, each) + bias
+    return [w.copies * rows * cols * (w.bytes_each or each), *bias]
+
+
+@lru_cache(maxsize=4096)
+def layer_tensors(m: ModelConfig, index: int, tp: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Bytes of each tensor of a layer on one rank: (of attention, which come before the rope table; the others)."""
+    mine: tuple[list[int], list[int]] = ([], [])
+    for w in layer_weights(m, index):
+        mine[0 if w.name.startswith("self_attn") else 1].extend(tensor_bytes(m, w, index, tp))
+    return tuple(mine[0]), tuple(mine[1])
+
+
+@lru_cache(maxsize=512)
+def whole_bytes(m: ModelConfig) -> int:
+    """Return the bytes of all weights as stored: quantised ones in their bits with scales, the others in the dtype.
+
+    A lower bound of what the ranks hold together: nothing is copied or rounded up.
+    """
+    total = sum(n * sum(map(sum, layer_tensors(m, i, 1))) for i, n in Counter(stand_ins(m)).items())
+    return total + sum(sum(tensor_bytes(m, w, 0, 1)) for w in (*embedding_weights(m), *head_weights(m)))
 
 
 def _mxfp4_bytes(w: Weight, rows: int, cols: int) -> list[int]:
@@ -187,8 +186,7 @@ def _quantized_bytes(q: Quantization, w: Weight, rows: int, cols: int, scale_byt
         return [*out, w.copies * blocks * 4]
     if q.group_size > 0:
         groups = rows * -(-cols // q.group_size)
-        per_scale = 1 if q.method in ("mxfp4", "modelopt_fp4") else scale_bytes
-        out.append(w.copies * groups * per_scale)
+        out.append(w.copies * groups * (1 if q.method == "modelopt_fp4" else scale_bytes))
         if q.zero_points:
             out.append(math.ceil(w.copies * groups * q.weight_bits / 8))
         return out

@@ -11,7 +11,7 @@ from functools import cached_property
 
 from workshop.errors import BadInput, WorkshopError
 from workshop.launch.slurm.job import LOAD_GB_PER_S, START_ALLOWANCE_S
-from workshop.plan import ranks
+from workshop.plan import weights
 from workshop.plan.catalog import list_gpus, load_gpu, load_model
 from workshop.plan.command import flags
 from workshop.plan.command import words as flag_words
@@ -180,7 +180,7 @@ class Case:
     @cached_property
     def weight_bytes(self) -> int:
         """Bytes of the checkpoint: what is downloaded, in its own precision, whatever vLLM makes of it."""
-        return ranks.whole_bytes(load_model(self.hub))
+        return weights.whole_bytes(load_model(self.hub))
 
     @property
     def wanted_pvc_gib(self) -> int:

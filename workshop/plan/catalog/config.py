@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 
 DTYPE_BYTES = {
-    **dict.fromkeys(("float64",), 8),
+    "float64": 8,
     **dict.fromkeys(("float32", "float"), 4),
     **dict.fromkeys(("float16", "half", "bfloat16"), 2),
     **dict.fromkeys(("fp8", "fp8_e4m3", "fp8_e5m2", "float8_e4m3fn", "int8", "uint8"), 1),

@@ -1,4 +1,4 @@
-"""config.json to ModelConfig: checked field by field, an unknown architecture refused by name."""
+"""config.json to ModelConfig: checked field by field; of an unknown architecture, what the usual fields say."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from workshop.errors import BadInput, plain
+from workshop.plan.catalog import estimate
 from workshop.plan.catalog import quantization as quant
 from workshop.plan.catalog.config import DTYPE_BYTES, ModelConfig, Traits
 from workshop.plan.catalog.families import FAMILIES, NESTED
-from workshop.plan.catalog.fields import LARGEST, LARGEST_FACTOR, Fields, nearest
+from workshop.plan.catalog.fields import LARGEST, LARGEST_FACTOR, Fields
 
 LARGEST_FILE_BYTES = 16 << 20  # of a config.json; those of models have some 10 kB
 
@@ -48,9 +49,12 @@ def from_dict(raw: Mapping, *, name: str, where: str = "config.json") -> ModelCo
     """Turn the fields of a config.json into a ModelConfig.
 
     Raises:
-        BadInput: names the field that is missing or impossible, or the architecture that is not known.
+        BadInput: names the field that is missing or impossible.
     """
     architecture = _architecture(raw, where)
+    if architecture not in FAMILIES:
+        f = estimate.fields(raw, where)
+        return _build(f, estimate.decoder(f), architecture, name, raw)
     f = Fields(raw, where)
     if architecture in NESTED:  # a multimodal config; it keeps some fields outside its text_config
         text = f.object("text_config").raw or f.refuse("text_config", "is missing")
@@ -71,12 +75,9 @@ def _architecture(raw: Mapping, where: str) -> str:
         names = [typed or str(model_type)]
     if not isinstance(names, list) or not isinstance(names[0], str):
         Fields(raw, where).is_not("architectures", names, "a list of names")
-    if names[0] not in FAMILIES:
-        raise BadInput(
-            f"{where}: the architecture {names[0][:80]} is not known, and sizes are not guessed.",
-            f"{nearest(names[0], {a: a for a in FAMILIES})}Known: {', '.join(FAMILIES)}.",
-        )
-    if typed and model_type not in FAMILIES[names[0]][1]:  # e.g. Llama in architectures, mixtral in model_type
+    if (
+        typed and names[0] in FAMILIES and model_type not in FAMILIES[names[0]][1]
+    ):  # e.g. Llama in architectures, mixtral in model_type
         raise BadInput(
             f"{where}: architectures says {names[0]}, but model_type {model_type} belongs to {typed}.", remedy
         )

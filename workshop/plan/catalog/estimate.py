@@ -1,0 +1,156 @@
+"""An architecture without formulas: what its config.json says in the usual spellings, to be shown as an estimate.
+
+A decoder is taken for what most are: attention with K and V of its heads (or the kind that its list of layers names),
+and a gated MLP or experts. Where the checkpoint lies beside the config, its own size replaces that of the weights.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+from workshop.errors import BadInput
+from workshop.plan.catalog.config import Mamba, Mla, Moe, Traits
+from workshop.plan.catalog.fields import Fields
+
+# our name -> how other families spell it, the first that is there
+SPELLINGS = {
+    "hidden_size": ("n_embd", "n_embed", "d_model", "dim"),
+    "num_hidden_layers": ("n_layer", "num_layers", "n_layers"),
+    "num_attention_heads": ("n_head", "n_heads", "num_heads"),
+    "num_key_value_heads": ("num_kv_heads", "n_head_kv", "num_query_groups", "multi_query_group_num"),
+    "head_dim": ("attention_head_dim", "kv_channels", "head_size"),
+    "intermediate_size": ("ffn_dim", "n_inner", "ffn_hidden_size", "d_ff", "dim_ffn"),
+    "vocab_size": ("padded_vocab_size", "n_vocab"),
+    "max_position_embeddings": ("n_positions", "seq_length", "max_sequence_length", "max_seq_len", "n_ctx"),
+    "sliding_window": ("sliding_window_size", "window_size", "attention_window_size"),
+    "num_experts": ("num_local_experts", "n_routed_experts", "moe_num_experts"),
+    "num_experts_per_tok": ("moe_k", "moe_topk", "num_experts_per_token", "top_k_experts"),
+    "moe_intermediate_size": ("moe_ffn_hidden_size", "expert_ffn_hidden_size", "ffn_hidden_size_per_expert"),
+    "n_shared_experts": ("moe_num_shared_experts", "num_shared_expert", "num_shared_experts"),
+    "first_k_dense_replace": ("moe_layer_start_index", "num_dense_layers"),
+    "ssm_state_size": ("mamba_d_state", "state_size", "linear_key_head_dim", "d_state"),
+    "conv_kernel": ("mamba_d_conv", "linear_conv_kernel_dim", "conv_L_cache", "d_conv"),
+    "mamba_num_heads": ("mamba_n_heads", "linear_num_value_heads"),
+    "mamba_head_dim": ("mamba_d_head", "linear_value_head_dim"),
+}
+NESTED = ("text_config", "llm_config", "language_config", "thinker_config")
+UNGATED = ("relu", "relu2", "gelu_new", "gelu_fast")
+ATTENTION = ("attention", "full_attention", "sliding_attention", "chunked_attention", "*", "f", "global", "local")
+LARGEST_HEADER_BYTES = 100 << 20  # as the safetensors library has it
+REMEDY = "Copy or download the file again."
+
+
+def fields(raw: Mapping, where: str) -> Fields:
+    """Return the fields of the language model under our names, its number of layers filled in."""
+    text = dict(raw)
+    while inner := next((text[name] for name in NESTED if isinstance(text.get(name), Mapping)), None):
+        text = {**inner, **{k: text[k] for k in ("quantization_config", "torch_dtype", "dtype") if k in text}}
+    for ours, others in SPELLINGS.items():
+        if text.get(ours) is None:
+            text[ours] = next((text[name] for name in others if text.get(name) is not None), None)
+    f = Fields(text, where)
+    f.layers = f.int("num_hidden_layers")
+    return f
+
+
+def decoder(f: Fields) -> dict:
+    """Return the facts of a decoder of which nothing but the config is known."""
+    kinds = _kinds(f)
+    f.layers = len(kinds)
+    act = f.text("hidden_act", "") or f.text("mlp_hidden_act", "") or f.text("activation_function", "")
+    bias = f.raw.get("attention_bias") is True
+    facts = {
+        "traits": Traits(gated_mlp=act not in UNGATED, qkv_bias=bias),
+        "intermediate": f.int("intermediate_size", 4 * f.int("hidden_size")),
+        "positions": 4096,
+        "moe": _moe(f),
+        "mamba": _states(f, frozenset(i for i, kind in enumerate(kinds) if kind not in ATTENTION)),
+    }
+    if f.has("kv_lora_rank") and f.has("qk_rope_head_dim"):
+        part = f.int("qk_nope_head_dim", 128)
+        mla = Mla(
+            f.int("kv_lora_rank"),
+            f.optional_int("q_lora_rank"),
+            part,
+            f.int("qk_rope_head_dim"),
+            f.int("v_head_dim", part),
+        )
+        return {**facts, "mla": mla, "head_dim": part + mla.qk_rope_head_dim, "rotary_dim": mla.qk_rope_head_dim}
+    if f.has("sliding_window") and "sliding_attention" in kinds:
+        facts["window"] = f.int("sliding_window")
+    return facts
+
+
+def _kinds(f: Fields) -> list[str]:
+    """The kind of each layer that mixes tokens: by a list, a pattern of letters, or every so many layers."""
+    if f.has("layer_types") or f.has("layers_block_type"):
+        return f.list("layer_types" if f.has("layer_types") else "layers_block_type", str)
+    pattern = f.text("hybrid_override_pattern", "")
+    if pattern:
+        return [letter for letter in pattern if letter in "M*"]  # the others are an MLP or experts alone
+    every, offset = (f.optional_int(name) for name in ("full_attention_interval", "attn_layer_offset"))
+    every, other = (every or f.optional_int("attn_layer_period")), "linear_attention"
+    if not every and f.has("sliding_window") and f.raw.get("use_sliding_window", True):
+        every, other = (
+            f.optional_int("sliding_window_pattern") if _whole(f, "sliding_window_pattern") else None,
+            "sliding_attention",
+        )
+        every = every or f.layers + 1
+    if not every:
+        return ["full_attention"] * f.layers
+    at = every - 1 if offset is None else offset
+    return ["full_attention" if i % every == at else other for i in range(f.layers)]
+
+
+def _whole(f: Fields, name: str) -> bool:
+    return isinstance(f.raw.get(name), int)
+
+
+def _moe(f: Fields) -> Moe | None:
+    if not f.has("num_experts") or f.int("num_experts", least=0) < 2:
+        return None
+    each = f.int("moe_intermediate_size", f.int("intermediate_size", 4 * f.int("hidden_size")))
+    shared = f.int("shared_expert_intermediate_size", each * f.int("n_shared_experts", 0, least=0), least=0)
+    first = f.int("first_k_dense_replace", 0, least=0)
+    layers = frozenset(range(min(first, f.layers - 1), f.layers))
+    return Moe(f.int("num_experts"), f.int("num_experts_per_tok", 1), each, layers, shared_intermediate_size=shared)
+
+
+def _states(f: Fields, layers: frozenset[int]) -> Mamba | None:
+    """Layers with a state instead of a cache; its size as that of heads × head size × state size."""
+    if not layers:
+        return None
+    hidden = f.int("hidden_size")
+    inner = f.int("mamba_num_heads", 1) * f.int("mamba_head_dim", f.int("mamba_expand", 2) * hidden)
+    return Mamba(layers, f.int("ssm_state_size", 16), f.int("conv_kernel", 4), -(-inner // hidden), -(-hidden // 16))
+
+
+def stored_bytes(folder: Path) -> int:
+    """Return the bytes of the safetensors beside a config.json: by their index, or by their headers; 0 without them.
+
+    Raises:
+        BadInput: an index that is cut or says nothing, or a file whose header is.
+    """
+    index = folder / "model.safetensors.index.json"
+    if index.is_file():
+        try:
+            said = json.loads(index.read_text(encoding="utf-8"))
+            total = said.get("metadata", {}).get("total_size")
+        except (OSError, ValueError, AttributeError, RecursionError) as error:
+            raise BadInput(f"{index} cannot be read: {error}.", REMEDY) from None
+        if isinstance(total, int) and total > 0:
+            return total
+    return sum(map(_tensor_bytes, sorted(folder.glob("*.safetensors"))))
+
+
+def _tensor_bytes(file: Path) -> int:
+    """The end of the last tensor, as the header has it. Source: the safetensors format (8 bytes of length, then JSON)."""
+    try:
+        with file.open("rb") as opened:
+            length = int.from_bytes(opened.read(8), "little")
+            header = json.loads(opened.read(length)) if length <= LARGEST_HEADER_BYTES else None
+        return max(tensor["data_offsets"][1] for name, tensor in header.items() if name != "__metadata__")
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        raise BadInput(f"{file} is cut, or no safetensors file: its header cannot be read.", REMEDY) from None

@@ -1,0 +1,237 @@
+"""What vLLM's own model classes say of a model: weights and KV cache of every pipeline stage, without GPU or weights.
+
+    python -m workshop.plan.exact_worker < JOBS.jsonl > RESULTS.jsonl
+
+A process of its own, with an interpreter that has vLLM: plan/exact.py writes the jobs and reads the results. The class
+is built on PyTorch's meta device, as one rank of a process group that has no other rank; its attention layers say which
+KV cache they keep, and vLLM's own functions group the layers and size a block. No code of a model is ever run: a config
+that asks for `trust_remote_code` is refused. Source: vLLM 0.32.0, v1/core/kv_cache_utils.py and v1/worker.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from workshop.plan.allocator import Allocator
+
+ENVIRONMENT = {
+    "VLLM_CPU_KVCACHE_SPACE": "1",
+    "HF_HUB_OFFLINE": "1",
+    "VLLM_NO_USAGE_STATS": "1",
+    "TORCHDYNAMO_DISABLE": "1",
+    "VLLM_LOGGING_LEVEL": "ERROR",
+    "VLLM_DIST_IDENT": "none",
+}
+LAYOUTS = ("LBNHC", "BLNHC")  # FlashAttention's; what packs layers of different sizes into a block
+GPU_BLOCK = 16  # tokens; the CPU build would take 128
+
+
+def engine_config(job: dict, folder: str):
+    """Return vLLM's configuration of a job as a GPU would have it."""
+    from vllm.engine.arg_utils import EngineArgs
+
+    Path(folder, "config.json").write_text(json.dumps(job["config"]))
+    asked = {key: job[key] for key in ("dtype", "quantization", "max_model_len") if job.get(key)}
+    config = EngineArgs(
+        model=folder,
+        skip_tokenizer_init=True,
+        enforce_eager=True,
+        load_format="dummy",
+        block_size=job.get("block_size", GPU_BLOCK),
+        enable_prefix_caching=job.get("enable_prefix_caching"),
+        language_model_only=job.get("language_model_only", False),
+        **asked,
+    ).create_engine_config()
+    parallel, cache = config.parallel_config, config.cache_config
+    parallel.tensor_parallel_size, parallel.pipeline_parallel_size = job["tp"], job["pp"]
+    parallel.data_parallel_size = job.get("dp", 1)
+    parallel.enable_expert_parallel = job.get("ep", False)
+    parallel.world_size = job["tp"] * job["pp"]
+    cache.block_size = job.get("block_size", GPU_BLOCK)
+    cache.kv_cache_layout = LAYOUTS[0]
+    if job.get("kv_cache_dtype", "auto") != "auto":
+        cache.cache_dtype = job["kv_cache_dtype"]
+    if job.get("max_num_batched_tokens"):
+        config.scheduler_config.max_num_batched_tokens = job["max_num_batched_tokens"]
+    return config
+
+
+def answer_for_absent_ranks() -> None:
+    """Take shared memory and messages between ranks away: this process is the only one of its group."""
+    import torch
+    from vllm.distributed import parallel_state
+    from vllm.distributed.device_communicators.cpu_communicator import CpuCommunicator
+    from vllm.platforms import current_platform
+
+    new_group, init = torch.distributed.new_group, parallel_state.init_model_parallel_group
+    torch.distributed.new_group = lambda ranks=None, **_: new_group(ranks, backend="fake")
+    parallel_state.in_the_same_node_as = lambda group, *_: [True] * group.size()
+    parallel_state.init_model_parallel_group = lambda *args, **options: init(
+        *args, **{**options, "use_message_queue_broadcaster": False}
+    )
+    CpuCommunicator._all_group_ranks_share_shm_group_name = lambda self: False
+    type(current_platform).supported_quantization = []  # any: nothing is computed
+
+
+@contextlib.contextmanager
+def rank(config, number: int) -> Iterator[None]:
+    """Be one rank of the whole world, for as long as the block runs."""
+    import torch
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+    from vllm.config import set_current_vllm_config
+    from vllm.distributed import parallel_state
+
+    parallel = config.parallel_config
+    parallel.rank, world = number, parallel.world_size
+    everybody = world * parallel.data_parallel_size
+    torch.distributed.init_process_group("fake", rank=number, world_size=everybody, store=FakeStore())
+    try:
+        with set_current_vllm_config(config):
+            parallel_state.init_distributed_environment(world, number, "env://", 0, "fake")
+            parallel_state.initialize_model_parallel(
+                parallel.tensor_parallel_size, parallel.pipeline_parallel_size, backend="fake"
+            )
+            yield
+    finally:
+        parallel_state.destroy_model_parallel()
+        parallel_state.destroy_distributed_environment()
+        if torch.distributed.is_initialized():
+            torch.distributed.destroy_process_group()
+        config.compilation_config.static_forward_context.clear()
+
+
+def stage(config, number: int) -> tuple[dict, dict]:
+    """Return the weights of one pipeline stage, and the KV-cache spec of each of its layers."""
+    import torch
+    from vllm.model_executor.model_loader.utils import initialize_model
+    from vllm.utils.torch_utils import set_default_torch_dtype
+    from vllm.v1.worker.gpu.attn_utils import get_kv_cache_spec
+
+    with rank(config, number * config.parallel_config.tensor_parallel_size):
+        with set_default_torch_dtype(config.model_config.dtype), torch.device("meta"):
+            model = initialize_model(vllm_config=config)
+        parameters = [p.numel() * p.element_size() for p in model.parameters()]
+        buffers = [b.numel() * b.element_size() for b in model.buffers()]
+        take_gpu_blocks(config)
+        specs = get_kv_cache_spec(config)
+    memory = Allocator()
+    for size in (*parameters, *buffers):
+        memory.alloc(size)
+    gc.collect()
+    return {"tensor_bytes": sum(parameters) + sum(buffers), "loaded_bytes": memory.allocated}, specs
+
+
+def take_gpu_blocks(config) -> None:
+    """Let kernels take any multiple of 16 tokens, as FlashAttention does, and a hybrid model's blocks hold its states."""
+    from vllm.platforms import current_platform
+    from vllm.v1.attention.backend import MultipleOf
+
+    for backend in current_platform._find_non_ssm_backends(config):
+        backend.get_supported_kernel_block_sizes = staticmethod(lambda spec=None: [MultipleOf(GPU_BLOCK)])
+    current_platform.update_block_size_for_backend(config)  # of hybrid models
+
+
+def groups_of(config, specs: dict) -> list:
+    """Return vLLM's groups of layers; layers of different sizes are packed where pages cannot be made equal."""
+    from vllm.v1.core.kv_cache_utils import get_kv_cache_groups
+
+    for layout in LAYOUTS:
+        config.cache_config.kv_cache_layout = layout
+        try:
+            return get_kv_cache_groups(config, dict(specs))
+        except NotImplementedError:
+            if layout == LAYOUTS[-1]:
+                raise
+    return []
+
+
+def cache(config, stages: list[dict]) -> dict:
+    """Return the groups of layers, the bytes of a block on each stage, and the blocks of a request, as vLLM says."""
+    from vllm.utils.math_utils import cdiv
+    from vllm.v1.core import kv_cache_utils as vllm_cache
+
+    merged = {name: spec for specs in stages for name, spec in specs.items()}
+    groups = groups_of(config, merged)
+    mine = [vllm_cache._project_kv_cache_groups_to_worker(groups, specs) for specs in stages]
+    return {
+        "groups": [group_facts(config, group, stages) for group in groups],
+        "pool_bytes_per_block": [vllm_cache._pool_bytes_per_block(config, g) if g else 0 for g in mine],
+        "blocks_per_request": sum(
+            cdiv(g.kv_cache_spec.max_memory_usage_bytes(config), g.kv_cache_spec.page_size_bytes) for g in groups
+        ),
+        "bytes_per_token": sum(token_bytes(config, spec) for spec in merged.values()),
+        "max_model_len": config.model_config.max_model_len,
+        "max_in_flight_tokens": config.max_in_flight_tokens,
+        "layout": config.cache_config.kv_cache_layout,
+    }
+
+
+def group_facts(config, group, stages: list[dict]) -> dict:
+    """Return the kind of a group's layers, how many of them each stage holds, and its block."""
+    from vllm.utils.math_utils import cdiv
+    from vllm.v1.kv_cache_interface import iter_layer_specs
+
+    spec = group.kv_cache_spec
+    one = next(iter(iter_layer_specs(spec)))
+    return {
+        "kind": type(one).__name__,
+        "layers": [sum(name in specs for name in group.layer_names) for specs in stages],
+        "block_size": one.block_size,
+        "page_bytes": one.page_size_bytes,
+        "size": getattr(one, "sliding_window", None) or getattr(one, "attention_chunk_size", None) or 0,
+        "blocks_per_request": cdiv(spec.max_memory_usage_bytes(config), spec.page_size_bytes),
+    }
+
+
+def token_bytes(config, spec) -> int:
+    """Return the bytes that one token leaves in a layer, over all ranks, copies counted once; 0 for states."""
+    from vllm.v1.core.kv_cache_utils import _layer_tp_replicas
+    from vllm.v1.kv_cache_interface import AttentionSpec, CrossAttentionSpec
+
+    if not isinstance(spec, AttentionSpec) or isinstance(spec, CrossAttentionSpec):
+        return 0
+    tp = config.parallel_config.tensor_parallel_size
+    return spec.unpadded_page_size_bytes // spec.block_size * tp // _layer_tp_replicas(spec, tp, 1)
+
+
+def run(job: dict) -> dict:
+    """Return what vLLM says of a job, or why it says nothing."""
+    import vllm
+
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            config = engine_config(job, folder)
+            built = [stage(config, number) for number in range(job["pp"])]
+            found = cache(config, [specs for _, specs in built])
+        except Exception as error:
+            return {"error": f"{type(error).__name__}: {error}"[:2000], "vllm": vllm.__version__}
+    return {
+        "vllm": vllm.__version__,
+        "architecture": config.model_config.architecture,
+        "stages": [weights for weights, _ in built],
+        "kv_cache": found,
+    }
+
+
+def main() -> None:
+    """Answer each job of standard input by a line on standard output; what vLLM prints goes to standard error."""
+    from workshop.launch.vllm_main import answer_for_vllm
+
+    out = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    os.environ.update(ENVIRONMENT)
+    answer_for_vllm()
+    answer_for_absent_ranks()
+    for line in sys.stdin:
+        print(json.dumps(run(json.loads(line))), file=out, flush=True)
+
+
+if __name__ == "__main__":
+    main()
