@@ -25,6 +25,7 @@ COMMANDS = {
     "servers": "List the servers that are known here.",
     "stop": "Stop a server.",
     "share": "Let a class use your server.",
+    "keys": "A key for each learner of a class, and what each has used.",
     "plan": "Predict memory, parallelism and speed of a model on GPUs.",
     "models": "Which models the catalogue has, and the fewest GPUs that serve each.",
     "reconcile": "Compare the plan with what vLLM's own log says.",

@@ -13,6 +13,7 @@ has one, and httptools, which uvicorn prefers, keeps whatever comes. vLLM import
 from __future__ import annotations
 
 import hmac
+import importlib
 import json
 import os
 import sys
@@ -56,17 +57,33 @@ def read_metrics_key() -> bytes:
         return b""
 
 
+def _learners():
+    """Return the keys of a class, beside the server's record; None where there is no record (a pod, a unit)."""
+    path = os.environ.get(RECORD_VARIABLE)
+    return importlib.import_module("workshop.launch.keys").Learners(path) if path else None
+
+
+def _token(scope) -> bytes:
+    """Return what a request brings as its key; b"" for none, and for more than one."""
+    given = [value for name, value in scope.get("headers", ()) if name.lower() == b"authorization"]
+    scheme, _, token = given[0].partition(b" ") if len(given) == 1 else (b"", b"", b"")
+    return token.strip() if scheme.lower() == b"bearer" else b""
+
+
 class RequireKey:
     """ASGI middleware (`--middleware workshop.launch.auth.RequireKey`): 401 without `Authorization: Bearer KEY`."""
 
     def __init__(self, app):
         self.app = app
         self._key, self._metrics_key = read_key(), read_metrics_key()
+        self._learners = _learners()
 
     async def __call__(self, scope, receive, send):
         """Pass on what has the key, `/health`, and the server's own lifespan messages; refuse the rest."""
         if scope["type"] == "lifespan" or self._open(scope) or self._authorised(scope):
             await self.app(scope, receive, send)
+        elif self._learners and (name := self._learners.who(_token(scope))):
+            await self._learners.serve(name, self.app, scope, receive, send)
         elif scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1008, "reason": "key required"})
         else:
@@ -80,14 +97,11 @@ class RequireKey:
         return self._path(scope) in OPEN_PATHS
 
     def _authorised(self, scope) -> bool:
-        given = [value for name, value in scope.get("headers", ()) if name.lower() == b"authorization"]
-        if len(given) != 1:
-            return False
-        scheme, _, token = given[0].partition(b" ")
-        right = hmac.compare_digest(token.strip(), self._key)
+        token = _token(scope)
+        right = hmac.compare_digest(token, self._key)
         if self._metrics_key and self._path(scope) == METRICS_PATH:
-            right |= hmac.compare_digest(token.strip(), self._metrics_key)
-        return scheme.lower() == b"bearer" and right
+            right |= hmac.compare_digest(token, self._metrics_key)
+        return right
 
     @staticmethod
     async def _refuse(send) -> None:

@@ -15,13 +15,14 @@ import json
 import os
 from collections import defaultdict
 
+from workshop.launch.asgi import MAX_BODY_BYTES, once_more, path_of, read_body, refuse
+
 HEADER = "x-workshop-limits"
 GENERATE = ("/v1/completions", "/v1/chat/completions", "/v1/responses", "/v1/messages")
 CHEAP = ("/tokenize", "/detokenize", "/v1/messages/count_tokens")
 TOKENS = ("max_tokens", "max_completion_tokens", "max_output_tokens", "min_tokens")  # of one answer
 COUNTS = ("n", "best_of")  # of answers to one prompt
 LEARNER = b"x-workshop-learner"
-MAX_BODY_BYTES = 8 * 2**20
 MAX_WAITING = 64  # of one learner; then 429
 
 
@@ -65,12 +66,12 @@ class FairShare:
         if scope["method"] in ("GET", "HEAD", "OPTIONS"):
             await self.app(scope, receive, marked)
             return
-        path, learner = _path(scope), _learner(scope)
+        path, learner = path_of(scope), _learner(scope)
         if path not in GENERATE + CHEAP:
             open_ones = ", ".join(GENERATE + CHEAP)
-            await _answer(marked, 403, f"{path[:100]} is not open in this class; these are: {open_ones}.")
+            await refuse(marked, 403, f"{path[:100]} is not open in this class; these are: {open_ones}.")
         elif self._inside[learner] >= self.at_a_time + MAX_WAITING:
-            await _answer(marked, 429, f"{MAX_WAITING} requests of yours wait already; wait for some of them.")
+            await refuse(marked, 429, f"{MAX_WAITING} requests of yours wait already; wait for some of them.")
         else:
             await self._in_turn(learner, scope, receive, marked)
 
@@ -78,12 +79,12 @@ class FairShare:
         self._inside[learner] += 1
         try:
             async with self._slots[learner]:
-                body = await _body(receive)
-                problem = self.problem(body, _path(scope) in GENERATE)
+                body = await read_body(receive)
+                problem = self.problem(body, path_of(scope) in GENERATE)
                 if problem:
-                    await _answer(send, 400, problem)
+                    await refuse(send, 400, problem)
                 else:
-                    await self.app(scope, _again(body, receive), send)
+                    await self.app(scope, once_more(body, receive), send)
         finally:
             self._inside[learner] -= 1
             if not self._inside[learner]:
@@ -125,11 +126,11 @@ def _read(body: bytes) -> dict:
             raise _Unclear("A name stands twice in one object of the request's JSON")
         return found
 
-    def refuse(word: str):
+    def no_number(word: str):
         raise _Unclear(f"{word} is no number of JSON")
 
     try:
-        request = json.loads(body.decode("utf-8"), object_pairs_hook=once, parse_constant=refuse)
+        request = json.loads(body.decode("utf-8"), object_pairs_hook=once, parse_constant=no_number)
     except _Unclear:
         raise
     except (ValueError, RecursionError):
@@ -169,51 +170,6 @@ def _whole(variable: str, default: int) -> int:
     return int(text)
 
 
-def _path(scope) -> str:
-    return scope.get("path", "").removeprefix(scope.get("root_path", ""))
-
-
 def _learner(scope) -> bytes:
     named = next((value for name, value in scope.get("headers", ()) if name.lower() == LEARNER), b"")
     return named or (scope.get("client") or ("",))[0].encode()
-
-
-async def _body(receive) -> bytes | None:
-    """Return the request's body; None if it is too large."""
-    parts, size = [], 0
-    while True:
-        message = await receive()
-        if message["type"] != "http.request":  # the client went away
-            return b""
-        parts.append(message.get("body", b""))
-        size += len(parts[-1])
-        if size > MAX_BODY_BYTES:
-            return None
-        if not message.get("more_body"):
-            return b"".join(parts)
-
-
-def _again(body: bytes, receive):
-    """Return a `receive` that gives the body once more, and then what comes (a disconnect)."""
-    given = False
-
-    async def replay():
-        nonlocal given
-        if given:
-            return await receive()
-        given = True
-        return {"type": "http.request", "body": body, "more_body": False}
-
-    return replay
-
-
-async def _answer(send, status: int, message: str) -> None:
-    body = json.dumps({"error": {"message": message, "type": "class_limit", "code": status}}).encode()
-    await send(
-        {
-            "type": "http.response.start",
-            "status": status,
-            "headers": [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())],
-        }
-    )
-    await send({"type": "http.response.body", "body": body})
