@@ -108,32 +108,19 @@ def traffic(d: Deployment, tokens: int = 1) -> list[Traffic]:
     borders = [stage * tp for stage in range(1, d.pp)]
     over = sum((b - 1) // d.gpus_per_node != b // d.gpus_per_node for b in borders)
     each = 2 * payload // tp  # hidden states and residual, each tensor rank a slice
+    why = f"hidden states and residual between {d.pp} stages"
     for link, count in ((inside, len(borders) - over), (outside, over)):
         if count:
-            out.append(
-                Traffic(
-                    "point-to-point",
-                    count,
-                    each,
-                    link.name,
-                    link.gb_s,
-                    count * message_ms(each, link),
-                    f"hidden states and residual between {d.pp} stages",
-                )
-            )
+            ms = count * message_ms(each, link)
+            out.append(Traffic("point-to-point", count, each, link.name, link.gb_s, ms, why))
     return out
 
 
 def compare_splits(
-    model: str | ModelConfig,
-    gpu: str | GPU,
-    gpus_per_node: int,
-    nodes: int,
-    tokens: int = 1,
-    network: str = "infiniband-ndr",
+    model: str | ModelConfig, gpu: str | GPU, gpus_per_node: int, nodes: int, tokens: int = 1, **more: str
 ) -> dict[str, list[Traffic]]:
-    """Return the traffic of TP × PP (TP in the node, PP over nodes) beside TP alone across all nodes."""
-    d = prepare(model, gpu, gpus_per_node=gpus_per_node, network=network)
+    """Return the traffic of TP × PP (TP in the node, PP over nodes) beside TP alone across all nodes; `more`: network."""
+    d = prepare(model, gpu, gpus_per_node=gpus_per_node, **more)
     return {
         f"TP {gpus_per_node} × PP {nodes}": traffic(d.split(gpus_per_node, nodes), tokens),
         f"TP {gpus_per_node * nodes}": traffic(d.split(gpus_per_node * nodes, 1), tokens),

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from workshop.errors import BadInput
-from workshop.plan.attention import Attention, ceil_div, counted, layers, main_kind, mamba
+from workshop.plan.attention import ceil_div, grouped, main_kind, mamba
 from workshop.plan.catalog.config import DTYPE_BYTES, ModelConfig
 
 BLOCK_SIZE = 16  # vllm/config/cache.py, DEFAULT_BLOCK_SIZE; FlashAttention and its MLA variant keep it
@@ -40,7 +40,7 @@ def kv_cache_bytes_per_token(m: ModelConfig, kv_cache_dtype: str = "auto") -> in
     Source: PagedAttention (arXiv 2309.06180); vLLM 0.25.1 v1/kv_cache_interface.py.
     """
     each = kv_dtype_bytes(m, kv_cache_dtype)
-    return sum(count * kind.token_elements(m) for kind, _, count in counted(m)) * each
+    return sum(len(mine) * kind.token_elements(m) for kind, _, mine in grouped(m)) * each
 
 
 def kv_bytes_for_context(m: ModelConfig, tokens: int, kv_cache_dtype: str = "auto") -> tuple[int, int]:
@@ -49,11 +49,8 @@ def kv_bytes_for_context(m: ModelConfig, tokens: int, kv_cache_dtype: str = "aut
     Least: every sliding-window layer keeps only its window. Most: the whole context in every layer, which is what an
     engine without a hybrid KV-cache manager keeps. Equal for models without sliding windows.
     """
-    least = most = 0
-    for kind, size, count in counted(m):
-        each = count * kind.token_elements(m) * kv_dtype_bytes(m, kv_cache_dtype)
-        least, most = least + each * kind.kept(tokens, size), most + each * tokens
-    return least, most
+    kept = sum(len(mine) * kind.token_elements(m) * kind.kept(tokens, size) for kind, size, mine in grouped(m))
+    return kept * kv_dtype_bytes(m, kv_cache_dtype), tokens * kv_cache_bytes_per_token(m, kv_cache_dtype)
 
 
 @dataclass(frozen=True)
@@ -82,29 +79,21 @@ def layout(m: ModelConfig, tp: int, kv_cache_dtype: str, max_model_len: int, max
     block = BLOCK_SIZE
     if m.mamba:  # the attention page must hold a Mamba state: platforms/interface.py, _align_hybrid_block_size
         block = BLOCK_SIZE * ceil_div(mamba.state_bytes(m, tp), BLOCK_SIZE * token_bytes)
-    kinds: dict[tuple[Attention, int], list[int]] = {}
-    for i, kind in enumerate(layers(m)):
-        kinds.setdefault(kind, []).append(i)
-    group_size = _group_size([len(mine) for mine in kinds.values()])
+    counts = [len(mine) for _, _, mine in grouped(m)]
+    # the rarest kind's count, unless the kinds are about equally many
+    group_size = max(counts) if max(counts) < min(counts) * 1.5 else min(counts)
     groups = []
-    for (kind, size), mine in kinds.items():
+    for kind, size, mine in grouped(m):
         parts = ceil_div(len(mine), group_size)
         blocks = kind.blocks(size, block, max_model_len, max_num_batched_tokens)
-        groups += [Group(kind.key, tuple(mine[i::parts]), block, block * token_bytes, blocks) for i in range(parts)]
+        groups += [Group(kind.key, mine[i::parts], block, block * token_bytes, blocks) for i in range(parts)]
     return Layout(tuple(groups), block)
-
-
-def _group_size(counts: Sequence[int]) -> int:
-    """Layers a group: the rarest kind's count, unless the kinds are about equally many."""
-    least, most = min(counts), max(counts)
-    return most if most < least * 1.5 else least
 
 
 def pool_bytes_per_block(lay: Layout, layers: Iterable[int]) -> int:
     """Bytes of one block on a rank that holds `layers`: the longest group's layers share as many tensors."""
     mine = set(layers)
-    deepest = max((len(mine.intersection(g.layers)) for g in lay.groups), default=0)
-    return deepest * lay.groups[0].page_bytes
+    return max(len(mine.intersection(g.layers)) for g in lay.groups) * lay.groups[0].page_bytes
 
 
 def blocks_per_request(lay: Layout) -> int:
@@ -128,10 +117,7 @@ def capacity(
 
     tokens = concurrency × max_model_len, cut to a whole number, as v1/core/kv_cache_utils.get_kv_cache_capacity does.
     """
-    blocks = min(
-        max(0, avail) // pool_bytes_per_block(lay, layers)
-        for layers, avail in zip(layers_of_ranks, available_bytes, strict=True)
-        if pool_bytes_per_block(lay, layers)
-    )
+    sizes = (pool_bytes_per_block(lay, layers) for layers in layers_of_ranks)
+    blocks = min(max(0, avail) // size for size, avail in zip(sizes, available_bytes, strict=True) if size)
     concurrency = blocks / blocks_per_request(lay)
     return Capacity(blocks, int(concurrency * max_model_len), concurrency)

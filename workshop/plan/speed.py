@@ -10,7 +10,7 @@ from collections import Counter
 from dataclasses import dataclass
 from functools import lru_cache
 
-from workshop.plan.attention import counted
+from workshop.plan.attention import grouped
 from workshop.plan.catalog.config import ModelConfig
 from workshop.plan.catalog.gpus import GPU
 from workshop.plan.communication import traffic
@@ -53,16 +53,12 @@ class Term:
 @lru_cache(maxsize=512)
 def _read_bytes(m: ModelConfig, tp: int) -> tuple[int, int]:
     """Bytes that a step reads on one rank of every stage together: (dense weights with the head, all experts)."""
-    dense = experts = 0
+    sizes = {True: 0, False: 0}  # of experts, of all else
     for index, count in Counter(stand_ins(m)).items():
         for w in layer_weights(m, index):
-            size = count * sum(tensor_bytes(m, w, index, tp))
-            if w.name.startswith("mlp.experts.w"):
-                experts += size
-            else:
-                dense += size
+            sizes[w.name.startswith("mlp.experts.w")] += count * sum(tensor_bytes(m, w, index, tp))
     head = embedding_weights(m)[:1] if m.tie_word_embeddings else head_weights(m)
-    return dense + sum(sum(tensor_bytes(m, w, 0, tp)) for w in head), experts
+    return sizes[False] + sum(sum(tensor_bytes(m, w, 0, tp)) for w in head), sizes[True]
 
 
 def _touched_experts(m: ModelConfig, batch: int) -> float:
@@ -73,14 +69,14 @@ def _touched_experts(m: ModelConfig, batch: int) -> float:
 
 def _kv_read_bytes(m: ModelConfig, tp: int, kv_cache_dtype: str, context: int) -> int:
     """Bytes of KV cache that one request's step reads on one rank."""
-    elements = sum(n * kind.token_elements(m, tp) * kind.kept(context, size) for kind, size, n in counted(m))
-    return elements * kv_dtype_bytes(m, kv_cache_dtype)
+    elements = (len(mine) * kind.token_elements(m, tp) * kind.kept(context, size) for kind, size, mine in grouped(m))
+    return sum(elements) * kv_dtype_bytes(m, kv_cache_dtype)
 
 
 def _small_kernels_ms(m: ModelConfig) -> float:
     layers = m.num_hidden_layers
     us = layers * LAYER_US + (len(m.moe.layers) * MOE_LAYER_US if m.moe else 0)
-    us += sum(n * kind.kernels_us for kind, _, n in counted(m))
+    us += sum(len(mine) * kind.kernels_us for kind, _, mine in grouped(m))
     us += layers * EXTRA_NORMS_US if m.traits.norms == 4 else 0
     us += len(m.moe.layers) * MXFP4_LAYER_US if m.moe and m.quantization and m.quantization.method == "mxfp4" else 0
     us += layers * FP8_LAYER_US if m.quantization and m.quantization.activation_bits == 8 else 0
@@ -96,46 +92,28 @@ def decode_terms(d: Deployment, *, batch: int = 1, context: int = 160) -> list[T
     """Return the terms of one decoding step of `batch` requests with `context` tokens each, all stages in turn."""
     m, gpu, s, tp = d.model, d.gpu, d.settings, d.tp
     dense, experts = _read_bytes(m, tp)
-    peak = gpu.bandwidth_gb_s * 1e6  # bytes a ms
+    peak, tflops = gpu.bandwidth_gb_s * 1e6, _tflops(m, gpu)  # bytes a ms
     memory = dense / peak / WEIGHTS_SHARE
-    compute = 2 * active_parameters(m) * batch / tp / (_tflops(m, gpu) * 1e9 * MATMUL_SHARE)
-    terms = [
-        Term(
-            "weights" if memory >= compute else "arithmetic",
-            max(memory, compute),
-            f"{dense / 1e9:.1f} GB at {WEIGHTS_SHARE:.0%} of {gpu.bandwidth_gb_s:.0f} GB/s"
-            if memory >= compute
-            else f"{MATMUL_SHARE:.0%} of {_tflops(m, gpu):.0f} TFLOP/s",
-            "±5 %",
-        )
-    ]
+    compute = 2 * active_parameters(m) * batch / tp / (tflops * 1e9 * MATMUL_SHARE)
+    if memory >= compute:
+        source = f"{dense / 1e9:.1f} GB at {WEIGHTS_SHARE:.0%} of {gpu.bandwidth_gb_s:.0f} GB/s"
+        terms = [Term("weights", memory, source, "±5 %")]
+    else:
+        terms = [Term("arithmetic", compute, f"{MATMUL_SHARE:.0%} of {tflops:.0f} TFLOP/s", "±5 %")]
     if experts:
         size = experts * _touched_experts(m, batch)
-        terms.append(
-            Term(
-                "experts",
-                size / peak / EXPERTS_SHARE,
-                f"{size / 1e9:.1f} GB of the chosen experts at {EXPERTS_SHARE:.0%} of the bandwidth",
-                "±10 %",
-            )
-        )
+        source = f"{size / 1e9:.1f} GB of the chosen experts at {EXPERTS_SHARE:.0%} of the bandwidth"
+        terms.append(Term("experts", size / peak / EXPERTS_SHARE, source, "±10 %"))
     kv = batch * _kv_read_bytes(m, tp, s.kv_cache_dtype, context)
     terms.append(Term("KV cache", kv / peak / WEIGHTS_SHARE, f"{kv / 1e6:.0f} MB read", "±10 %"))
     terms.append(Term("small kernels", _small_kernels_ms(m), "fitted per layer on H200", "±15 %"))
     for t in traffic(d, batch):
-        terms.append(
-            Term(
-                t.what,
-                t.ms,
-                f"{t.count} × {t.bytes_each / 1e3:.0f} kB over {t.link}",
-                "±20 % on NVLink, a factor of 2 elsewhere",
-            )
-        )
+        source = f"{t.count} × {t.bytes_each / 1e3:.0f} kB over {t.link}"
+        terms.append(Term(t.what, t.ms, source, "±20 % on NVLink, a factor of 2 elsewhere"))
     terms.append(Term("step", STEP_MS + HOST_REQUEST_MS * (batch - 1), "scheduling and sampling, fitted", "±20 %"))
     if s.enforce_eager:
-        busy = sum(t.ms for t in terms)
-        launches = m.num_hidden_layers * EAGER_LAYER_MS + STEP_MS
-        terms.append(Term("launches without CUDA graphs", max(0.0, launches - busy), "one run on H200", "±40 %"))
+        launches = m.num_hidden_layers * EAGER_LAYER_MS + STEP_MS - sum(t.ms for t in terms)
+        terms.append(Term("launches without CUDA graphs", max(0.0, launches), "one run on H200", "±40 %"))
     return terms
 
 

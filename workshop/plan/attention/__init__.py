@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from functools import lru_cache
 
 from workshop.plan.attention.base import Attention, Widths, ceil_div
@@ -16,7 +15,7 @@ from workshop.plan.attention.mamba import Mamba
 from workshop.plan.attention.sliding import Sliding
 from workshop.plan.catalog.config import ModelConfig
 
-__all__ = ["Attention", "Widths", "ceil_div", "counted", "kind_of", "layers", "main_kind", "mamba"]
+__all__ = ["Attention", "Widths", "ceil_div", "grouped", "kind_of", "layers", "main_kind", "mamba"]
 
 full, latent, projections, sliding, chunked, mamba = (
     Heads(),
@@ -54,6 +53,10 @@ def _layer(m: ModelConfig, i: int) -> tuple[Attention, int]:
     return main_kind(m), 0
 
 
-def counted(m: ModelConfig) -> list[tuple[Attention, int, int]]:
-    """Return (kind, size, how many layers are so), in the order in which they first come."""
-    return [(kind, size, count) for (kind, size), count in Counter(layers(m)).items()]
+@lru_cache(maxsize=512)
+def grouped(m: ModelConfig) -> tuple[tuple[Attention, int, tuple[int, ...]], ...]:
+    """Return (kind, size, the layers that are so), in the order in which they first come."""
+    found: dict[tuple[Attention, int], list[int]] = {}
+    for i, kind in enumerate(layers(m)):
+        found.setdefault(kind, []).append(i)
+    return tuple((kind, size, tuple(mine)) for (kind, size), mine in found.items())
