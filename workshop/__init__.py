@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from workshop import batch, errors
     from workshop.learn import cluster, elsewhere, given, live, plots, show
     from workshop.learn.course_map import course_map, progress_line
-    from workshop.learn.exercises import check
+    from workshop.learn.exercises import check, predict
     from workshop.learn.widgets.batch.view import BatchProgress
     from workshop.learn.widgets.kv_cache.view import KvCacheExplorer
     from workshop.learn.widgets.logprobs.view import LogprobsViewer
@@ -37,6 +37,7 @@ _WIDGETS = "workshop.learn.widgets"
 _DOOR = {  # name → where it is, what it is
     "connect": ("", "a client of the running server"),
     "check": ("workshop.learn.exercises:check", "check an answer to an exercise"),
+    "predict": ("workshop.learn.exercises:predict", "say what you expect; see it beside the result"),
     "plan": ("workshop.plan", "how many GPUs, which split, which command; the catalogue and the formulas"),
     "batch": ("workshop.batch", "many prompts: a file in, every answer once in a file out"),
     "logprobs": ("workshop.use.logprobs", "a response's log probabilities as rows; perplexity"),

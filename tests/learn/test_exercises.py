@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import numpy as np
+import json
+
 import pytest
 
 from workshop.errors import BadInput
 from workshop.learn import exercises
-from workshop.learn.exercises import Exercise, check, close_to
+from workshop.learn.exercises import HELD_BACK, check, predict
+from workshop.learn.judging import Exercise, close_to
 
 
 @pytest.fixture(autouse=True)
 def one_exercise(workshop_home, monkeypatch):
     monkeypatch.delenv("WORKSHOP_STRICT", raising=False)
     mine = {
-        "demo.two": Exercise("Add", lambda answer: None if answer == 2 else "not two", ("think", "it is 1 + 1")),
+        "demo.two": Exercise("Add", lambda answer: None if answer == 2 else "not two", "think", "count"),
         "demo.breaks": Exercise("Break", lambda answer: 1 / 0),
     }
     monkeypatch.setattr(exercises, "all_exercises", lambda: mine)
@@ -25,10 +27,20 @@ def test_unanswered_is_quiet_and_keeps_no_try():
     assert exercises.progress() == {}
 
 
-def test_wrong_is_kind_and_offers_hints():
-    result = check("demo.two", 3)
-    assert not result and "not two" in repr(result)
-    assert "<details" in result._repr_html_() and "it is 1 + 1" in result._repr_html_()
+@pytest.mark.parametrize("answer", [(1, ...), [..., 1], {"A": 1, "B": ...}, {"A": (1, ...)}])
+def test_an_answer_with_open_parts_is_not_wrong(answer):
+    result = check("demo.two", answer)
+    assert result.state == "unanswered" and "each ... that is left" in result.message
+    assert exercises.progress() == {}
+
+
+def test_wrong_is_kind_and_opens_hints_one_by_one():
+    assert "Hint" not in check("demo.two", ...)._repr_html_()
+    first, second = check("demo.two", 3), check("demo.two", 4)
+    assert not first and "not two" in repr(first)
+    assert first.hints == ("think",) and "Another wrong answer opens the next" in first._repr_html_()
+    assert second.hints == ("think", "count") and "Another" not in second._repr_html_()
+    assert "Hint" not in check("demo.two", 2)._repr_html_()
 
 
 def test_right_is_remembered_also_after_a_later_slip():
@@ -67,14 +79,17 @@ def test_an_unknown_key_names_those_there_are():
         (810, None),
         (810.5, None),
         (405, "half"),
-        (1, "too small"),
-        ("810", "not a number"),
+        (1, "1 GB is too small"),
+        (900, "900 GB is too large"),
+        ("810", "without quotes"),
+        ("810 GB", "without the unit: it is GB"),
+        ((810, 0), "commas"),
         (True, "not a number"),
-        (float("nan"), "number"),
+        (float("nan"), "number of GB"),
     ],
 )
 def test_numbers_are_compared_with_what_went_wrong(answer, says):
-    message = close_to(810, unit="GB", near_misses={405: "that is half: 2 bytes each"})(answer)
+    message = Exercise("", close_to(810, "GB"), wrong={405: "that is half: 2 bytes each"}).test(answer)
     assert message is None if says is None else says in message
 
 
@@ -90,24 +105,87 @@ def test_all_sets_of_the_course_load_and_their_keys_are_unique():
     assert seen and len(seen) == len(set(seen))
 
 
-@pytest.mark.parametrize(
-    ("cell", "done"), [("# Solution: click the dots to open it\ncheck('demo.two', 2)", 0), ("check('demo.two', 2)", 1)]
-)
-def test_a_solution_that_ran_with_the_others_is_not_the_learners_answer(cell, done, tmp_path, monkeypatch):
+@pytest.fixture
+def cell(tmp_path, monkeypatch):
+    """Run a cell in IPython, as a notebook does; return its result."""
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path))
     from IPython.core.interactiveshell import InteractiveShell
 
     shell = InteractiveShell.instance()
-    try:
-        shell.user_ns["check"] = check
-        result = shell.run_cell(cell, store_history=True).result
-    finally:
-        InteractiveShell.clear_instance()
-    assert result and ("Only yours counts" in result._repr_html_()) == (not done)
-    assert sum(entry["done"] for entry in exercises.progress().values()) == done
+    shell.user_ns.update(check=check, predict=predict)
+    yield lambda source: shell.run_cell(source, store_history=True).result
+    InteractiveShell.clear_instance()
 
 
-@pytest.mark.parametrize("answer", [2, 2.0, np.int64(2), np.float32(2.0)])
-def test_a_number_is_a_number_whoever_made_it(answer):
-    assert close_to(2)(answer) is None
-    assert "too large" in close_to(1)(answer)
+MINE = "answer = ...\ncheck('demo.two', answer)"
+SOLUTION = '# Solution: click the dots\nprint("two")\ncheck("demo.two", 2)'
+
+
+def test_a_solution_is_silent_until_its_check_was_tried(cell, capsys):
+    assert cell(MINE).state == "unanswered"
+    capsys.readouterr()
+    assert cell(SOLUTION) is None and capsys.readouterr().out.strip() == HELD_BACK
+    assert not cell(MINE.replace("...", "3"))
+    assert cell(SOLUTION) and "two" in capsys.readouterr().out
+    assert exercises.progress()["demo.two"] == {"tries": 1, "done": False}
+
+
+def test_tests_run_solutions_at_once(cell, monkeypatch):
+    monkeypatch.setenv("WORKSHOP_STRICT", "1")
+    cell(MINE)
+    assert cell(SOLUTION)
+
+
+def test_other_cells_run_as_they_are(cell):
+    cell(MINE)
+    assert cell("6 * 7") == cell("# Solutions of an equation, no check\n6 * 7") == 42
+
+
+def test_a_solution_that_ran_with_the_others_is_not_the_learners_answer(cell):
+    assert not cell(MINE.replace("...", "3"))
+    assert "Only yours counts" in cell(SOLUTION)._repr_html_()
+    assert not exercises.progress()["demo.two"]["done"]
+    assert "Only yours counts" not in cell(MINE.replace("...", "2"))._repr_html_()
+    assert exercises.progress()["demo.two"] == {"tries": 2, "done": True}
+
+
+def test_a_prediction_is_kept_and_shown_beside_the_result(workshop_home):
+    asked = predict("demo.more", ("more", "less"))
+    assert asked.asks and "one of: more · less" in repr(asked)
+    asked.choose("less")
+    assert predict("demo.more", ("more", "less")).predicted == "less", "it lasts"
+    shown = predict("demo.more", result="more")
+    assert repr(shown) == "You predicted: less. Result: more." and repr(shown) in shown._repr_mimebundle_()["text/html"]
+    stored = json.loads((workshop_home / "progress.json").read_text())
+    assert stored == {"demo.more": {"options": ["more", "less"], "predicted": "less", "result": "more"}}
+    assert not predict("demo.more", ("more", "less")).asks, "what was compared stays as it is"
+
+
+def test_a_click_predicts():
+    pytest.importorskip("ipywidgets")
+    asked = predict("demo.more", ("more", "less"))
+    buttons = asked.buttons()
+    assert buttons.value is None and "widget-view+json" in str(asked._repr_mimebundle_())
+    buttons.value = "more"
+    assert exercises.progress()["demo.more"]["predicted"] == "more"
+
+
+def test_who_did_not_predict_sees_the_result_and_may_predict_later():
+    assert repr(predict("demo.more", result="more")) == "No prediction. Result: more."
+    predict("demo.more", ("more", "less"))
+    predict("demo.more", result="more")
+    assert predict("demo.more", ("more", "less")).asks
+
+
+def test_a_result_or_choice_that_is_no_option_is_refused():
+    asked = predict("demo.more", ("more", "less"))
+    for wrong in (lambda: asked.choose("same"), lambda: predict("demo.more", result="same")):
+        with pytest.raises(BadInput, match="more, less"):
+            wrong()
+
+
+@pytest.mark.parametrize("stored", ["[1]", "{", '{"demo.two": 3}', "null"])
+def test_a_damaged_file_of_progress_is_an_empty_one(workshop_home, stored):
+    workshop_home.mkdir()
+    (workshop_home / "progress.json").write_text(stored)
+    assert exercises.progress() == {} and check("demo.two", 2)

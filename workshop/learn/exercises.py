@@ -1,72 +1,42 @@
-"""Checks for the exercises: quiet when unanswered, kind when wrong, and they remember what is done.
+"""Exercises: checks that are kind, hints one by one, solutions that wait for a try, predictions that are kept.
 
 A set of exercises is a module of `workshop.learn.exercise_sets` (one a notebook) with a dict EXERCISES.
-With WORKSHOP_STRICT=1, as in the tests, a wrong answer raises.
+With WORKSHOP_STRICT=1, as in the tests, a wrong answer raises, and solutions run before any try.
 """
 
 from __future__ import annotations
 
 import importlib
 import json
-import math
 import os
 import pkgutil
+import re
 import sys
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from numbers import Real
+from typing import TYPE_CHECKING
 
 from workshop.errors import BadInput, WorkshopError
 from workshop.launch.home import home, private_folder, write_private
 from workshop.learn import exercise_sets
 from workshop.learn.html import Html, alone, div, join, muted, panel, span, tag
+from workshop.learn.judging import Exercise
 
-Test = Callable[[object], str | None]
+if TYPE_CHECKING:
+    from ipywidgets import ToggleButtons
+
+SOLUTION = "# Solution"  # the first words of a notebook's cell with a solution
+HELD_BACK = "Held back until you have tried: put an answer into the cell above and run it, then run this one again."
 FROM_SOLUTION = "This is the solution's answer. Only yours counts as done: put it in the cell above."
-
-
-@dataclass(frozen=True)
-class Exercise:
-    """One exercise.
-
-    Args:
-        title: what it asks, in a few words.
-        test: takes the answer; returns None if it is right, else one kind sentence about what is off.
-        hints: shown one after the other, the last one nearly gives the answer away.
-    """
-
-    title: str
-    test: Test
-    hints: tuple[str, ...] = ()
-
-
-def close_to(
-    expected: float, *, rel: float = 0.01, unit: str = "", near_misses: dict[float, str] | None = None
-) -> Test:
-    """Return a test for a number; `near_misses` maps typical wrong numbers to what went wrong."""
-
-    def test(answer: object) -> str | None:
-        if isinstance(answer, bool) or not isinstance(answer, Real) or not math.isfinite(answer):
-            return f"{answer!r} is not a number{f' of {unit}' if unit else ''}"
-        if math.isclose(answer, expected, rel_tol=rel):
-            return None
-        for wrong, why in (near_misses or {}).items():
-            if math.isclose(answer, wrong, rel_tol=rel):
-                return why
-        size = "large" if answer > expected else "small"
-        return f"{answer:,.6g} {unit} is too {size}".replace("  ", " ")
-
-    return test
 
 
 @cache
 def all_exercises() -> dict[str, Exercise]:
     """Return every exercise of the course by its key, in the order of the notebooks."""
-    found: dict[str, Exercise] = {}
-    for module in sorted(pkgutil.iter_modules(exercise_sets.__path__), key=lambda module: module.name):
-        found.update(importlib.import_module(f"{exercise_sets.__name__}.{module.name}").EXERCISES)
-    return found
+    names = sorted(module.name for module in pkgutil.iter_modules(exercise_sets.__path__))
+    sets = [importlib.import_module(f"{exercise_sets.__name__}.{name}").EXERCISES for name in names]
+    return {key: exercise for each in sets for key, exercise in each.items()}
 
 
 def of_notebook(name: str) -> tuple[str, ...]:
@@ -78,33 +48,51 @@ def of_notebook(name: str) -> tuple[str, ...]:
 
 
 def progress() -> dict[str, dict]:
-    """Return what was tried and done: {key: {"tries": int, "done": bool}}; it lasts between sessions."""
+    """Return what was tried and predicted; it lasts between sessions.
+
+    Of a check {"tries": int, "done": bool}, of a prediction {"options": list, "predicted", "result": text or None}.
+    """
     try:
         stored = json.loads((home() / "progress.json").read_text(encoding="utf-8"))
-        return stored if isinstance(stored, dict) else {}
-    except (OSError, ValueError):
+        return {key: entry for key, entry in stored.items() if isinstance(entry, dict)}
+    except (OSError, ValueError, AttributeError):
         return {}
+
+
+def _keep(key: str, entry: dict) -> str:
+    """Keep an outcome; return a note if that was impossible (a full quota must not stop a learner)."""
+    try:
+        private_folder()
+        write_private(home() / "progress.json", json.dumps(progress() | {key: entry}, indent=1) + "\n")
+    except WorkshopError as error:
+        return f"Your progress could not be kept: {error}"
+    return ""
+
+
+def strict() -> bool:
+    """Return whether tests run the notebooks."""
+    return os.environ.get("WORKSHOP_STRICT") == "1"
+
+
+def _shell():
+    """Return the notebook's shell; None where there is none."""
+    return sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+
+
+def _hold_back(lines: list[str]) -> list[str]:
+    """Return a cell's lines; of a solution whose check was never tried, words that say so (a hook of IPython)."""
+    text = "".join(lines)
+    if not text.lstrip().startswith(SOLUTION) or strict():
+        return lines
+    tried = progress()
+    untried = any(key not in tried for key in re.findall(r'check\("([\w.]+)"', text))
+    return [f"print({HELD_BACK!r})\n"] if untried else lines
 
 
 def _in_solution() -> bool:
     """Return whether the notebook's cell that runs now is a solution."""
-    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
-    cells = shell.user_ns.get("In") if shell else None
-    return bool(cells) and cells[-1].lstrip().startswith("# Solution")
-
-
-def _remember(key: str, right: bool) -> str:
-    """Keep the outcome; return a note if that was impossible (a full quota must not stop a learner)."""
-    stored = progress()
-    entry = stored.setdefault(key, {"tries": 0, "done": False})
-    entry["tries"] += 1
-    entry["done"] = entry["done"] or right
-    try:
-        private_folder()
-        write_private(home() / "progress.json", json.dumps(stored, indent=1) + "\n")
-    except WorkshopError as error:
-        return f"Your progress could not be kept: {error}"
-    return ""
+    cells = shell.user_ns.get("In") if (shell := _shell()) else None
+    return bool(cells) and cells[-1].lstrip().startswith(SOLUTION)
 
 
 @dataclass(frozen=True)
@@ -115,6 +103,7 @@ class Result:
     state: str  # unanswered, right, wrong
     message: str
     note: str = ""
+    hints: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
         return self.state == "right"
@@ -125,14 +114,15 @@ class Result:
 
     def _repr_html_(self) -> str:
         kind = {"right": "good", "wrong": "bad", "unanswered": "open"}[self.state]
-        hints = all_exercises()[self.key].hints if self.state != "right" else ()
-        said = tag("b", repr(self), cls="workshop-check", data_state=self.state)
-        shown = [
-            tag("details", tag("summary", f"Hint {number} of {len(hints)}"), hint)
-            for number, hint in enumerate(hints, 1)
+        count = len(all_exercises()[self.key].hints)
+        hints = [
+            tag("details", tag("summary", f"Hint {number} of {count}"), hint)
+            for number, hint in enumerate(self.hints, 1)
         ]
-        note = [muted(self.note)] if self.note else []
-        return alone(panel(div(said, *shown, *note, cls=f"verdict {kind}"), progress_bar(self.key)))
+        more = ["Another wrong answer opens the next hint."] if 0 < len(self.hints) < count else []
+        said = tag("b", repr(self), cls="workshop-check", data_state=self.state)
+        notes = map(muted, filter(None, (*more, self.note)))
+        return alone(panel(div(said, *hints, *notes, cls=f"verdict {kind}"), progress_bar(self.key)))
 
 
 def progress_bar(key: str) -> Html:
@@ -148,11 +138,17 @@ def progress_bar(key: str) -> Html:
     return div(dots, f" {said}", cls="note", role="img", aria_label=f"{said} exercises of this notebook done")
 
 
-def check(key: str, answer: object) -> Result:
-    """Check an answer to an exercise; `...` stands for "not answered yet", also as one part of a tuple.
+def _open_parts(answer: object) -> bool:
+    """Return whether `...` stands somewhere in an answer."""
+    parts = answer.values() if isinstance(answer, dict) else answer if isinstance(answer, tuple | list) else ()
+    return answer is ... or any(map(_open_parts, parts))
 
-    A wrong answer gets a sentence about what is off, then hints; a right one is remembered for the course map. A
-    solution's cell counts for nothing: it is folded, and who runs all cells runs it too.
+
+def check(key: str, answer: object) -> Result:
+    """Check an answer to an exercise; `...` stands for "not answered yet", also as a part of a tuple, list or dict.
+
+    A wrong answer gets a sentence about what is off, and opens a hint; a right one is remembered for the course map.
+    A solution is silent until its check was tried, and counts for nothing: who runs all cells runs it too.
 
     >>> from workshop import check
     >>> check("memory.weights_405b", ...)
@@ -170,13 +166,90 @@ def check(key: str, answer: object) -> Result:
     """
     if key not in all_exercises():
         raise BadInput(f"There is no exercise {key!r}.", f"There are: {', '.join(all_exercises())}.")
-    if answer is ... or (isinstance(answer, tuple) and any(part is ... for part in answer)):
-        return Result(key, "unanswered", "replace the ... above with your answer, then run the cell again")
+    if (shell := _shell()) and _hold_back not in shell.input_transformers_cleanup:
+        shell.input_transformers_cleanup.append(_hold_back)
+    if _open_parts(answer):
+        part = "the ... above" if answer is ... else "each ... that is left"
+        return Result(key, "unanswered", f"replace {part} with your answer, then run the cell again")
+    exercise = all_exercises()[key]
     try:
-        message = all_exercises()[key].test(answer)
+        message = exercise.test(answer)
     except Exception as error:  # whatever a learner's answer does must not look like a fault of theirs
         message = f"the check could not use {answer!r} ({type(error).__name__}: {error})"
-    if message and os.environ.get("WORKSHOP_STRICT") == "1":
+    if message and strict():
         raise AssertionError(f"{key}: {message}")
-    note = FROM_SOLUTION if _in_solution() else _remember(key, message is None)
-    return Result(key, "right" if message is None else "wrong", message or "", note)
+    if _in_solution():
+        return Result(key, "wrong" if message else "right", message or "", FROM_SOLUTION)
+    before = progress().get(key, {})
+    tries = before.get("tries", 0) + 1
+    note = _keep(key, {"tries": tries, "done": before.get("done", False) or message is None})
+    if message is None:
+        return Result(key, "right", "", note)
+    return Result(key, "wrong", message, note, exercise.hints[:tries])
+
+
+class Prediction:
+    """What a learner expects: options to choose from, later the choice beside the result.
+
+    Args:
+        key: as its cells have it.
+        options: texts; predicted, result: one of them, or None.
+        asks: whether it is shown to be made, and not to be compared; what was compared stays as it is.
+    """
+
+    def __init__(self, key: str, options: list[str], predicted: str | None, result: str | None, asks: bool):
+        self.key, self.options, self.predicted, self.result = key, options, predicted, result
+        self.asks = asks and not (predicted and result)
+        if options:
+            _keep(key, {"options": options, "predicted": predicted, "result": result})
+
+    def choose(self, option: str) -> None:
+        """Predict it; in a notebook a click does the same."""
+        if option not in self.options:
+            raise BadInput(f"{option!r} is none of the options.", f"There are: {', '.join(self.options)}.")
+        self.predicted = option
+        _keep(self.key, {"options": self.options, "predicted": option, "result": self.result})
+
+    def __repr__(self) -> str:
+        if self.asks:
+            return f"I predict: {self.predicted or '…'} (one of: {' · '.join(self.options)})"
+        return f"{f'You predicted: {self.predicted}.' if self.predicted else 'No prediction.'} Result: {self.result}."
+
+    def _repr_mimebundle_(self, **kwargs: object) -> dict[str, object]:
+        if not self.asks:
+            edge = "good" if self.predicted == self.result else "open"
+            return {"text/plain": repr(self), "text/html": alone(panel(div(repr(self), cls=f"verdict {edge}")))}
+        return {**self.buttons()._repr_mimebundle_(**kwargs), "text/plain": repr(self)}
+
+    def buttons(self) -> ToggleButtons:
+        """Return a button for each option."""
+        import ipywidgets as widgets
+
+        chosen = self.predicted if self.predicted in self.options else None
+        buttons = widgets.ToggleButtons(options=self.options, value=chosen, description="I predict:")
+        buttons.style.button_width = "auto"
+        buttons.observe(lambda change: self.choose(change["new"]), "value")
+        return buttons
+
+
+def predict(key: str, options: Sequence[str] = (), *, result: str | None = None) -> Prediction:
+    """Offer what may happen before a cell runs, keep the choice, and show it beside the result afterwards.
+
+    >>> from workshop import predict
+    >>> predict("memory.example", ("more", "less")).choose("less")      # in a notebook: a click
+    >>> predict("memory.example", result="more")                        # after the cell that shows it
+    You predicted: less. Result: more.
+
+    Args:
+        key: `notebook.name`, as the exercises have them; the course map counts predictions.
+        options: what may happen.
+        result: what did happen: one of the options.
+
+    Raises:
+        BadInput: the result is none of the options.
+    """
+    kept = progress().get(key, {})
+    options = list(options or kept.get("options", ()))
+    if result is not None and options and result not in options:
+        raise BadInput(f"{result!r} is none of the options of {key!r}.", f"There are: {', '.join(options)}.")
+    return Prediction(key, options, kept.get("predicted"), result or kept.get("result"), asks=result is None)

@@ -3,55 +3,56 @@
 from __future__ import annotations
 
 import workshop
-from workshop.learn.exercises import Exercise
+from workshop.learn.judging import Exercise, exactly
+
+PROMPT, ASKED = "San Francisco is a", 40
+
+
+def prompt_problem(answer: dict, prompt: str) -> str | None:
+    """Return how a server's answer shows that its prompt was another one: by the number of its tokens."""
+    given = answer["usage"]["prompt_tokens"]
+    expected = workshop.connect().complete(prompt, max_tokens=1, temperature=0).usage.prompt_tokens
+    if given == expected:
+        return None
+    return f"this answers another prompt: usage counts {given} tokens of it, and {prompt!r} has {expected}"
 
 
 def _ended_by_stop(answer: object) -> str | None:
-    choices = getattr(answer, "choices", None)
-    if not choices:
+    if not isinstance(answer, dict) or not answer.get("choices"):
         return "give the whole answer, as llm.complete(…) returns it"
-    choice = choices[0]
-    if choice.finish_reason == "length":
-        return (
-            f"it still ended because max_tokens was reached (finish_reason {choice.finish_reason!r}): "
-            "which string should end it?"
-        )
-    if getattr(choice, "stop_reason", None) is None:
+    choice = answer["choices"][0]
+    if choice["finish_reason"] == "length":
+        return "it still ended because max_tokens was reached (finish_reason 'length'): which string should end it?"
+    if choice.get("stop_reason") is None:
         return "the model's own end-of-text token ended it; let a string of yours do it, so that stop_reason says so"
-    return None
+    if choice["stop_reason"] != ".":
+        return f"{choice['stop_reason']!r} ended it; a full stop is wanted"
+    return prompt_problem(answer, PROMPT)
 
 
 def _total(answer: object) -> str | None:
-    if not isinstance(answer, int) or isinstance(answer, bool):
-        return f"{answer!r} is not a whole number"
     counted = workshop.connect().complete(PROMPT, max_tokens=ASKED, min_tokens=ASKED, temperature=0).usage
-    if answer == counted.total_tokens:
-        return None
-    if answer == counted.completion_tokens:
-        return f"{answer} is what you asked for; the prompt's tokens count as well"
-    if answer == counted.total_tokens - 1:
-        return "close: one more token stands in front of the words of the prompt"
-    if answer == counted.prompt_tokens + 16:
-        return f"{answer} is the total of the first request; this one generates {ASKED} tokens"
-    return f"{answer} is not what usage.total_tokens says"
+    wrong = {
+        counted.completion_tokens: f"{ASKED} is what you asked for; the prompt's tokens count as well",
+        counted.total_tokens - 1: "close: one more token stands in front of the words of the prompt",
+        counted.total_tokens + 1: "close: the answer has exactly 40 tokens, and nothing is added after them",
+        counted.prompt_tokens: "those are the prompt's tokens alone; the answer's count as well",
+        counted.prompt_tokens + 16: f"that is the total of the first request; this one generates {ASKED} tokens",
+    }
+    return Exercise("", exactly(counted.total_tokens, "tokens"), wrong=wrong).test(answer)
 
 
-PROMPT, ASKED = "San Francisco is a", 40
 EXERCISES = {
     "start.stop": Exercise(
         "Let a full stop end the answer",
         _ended_by_stop,
-        (
-            "`stop` takes a list of strings: the answer ends before the first of them.",
-            "llm.complete('San Francisco is a', max_tokens=100, temperature=0, stop=['.'])",
-        ),
+        "`stop` takes a list of strings: the answer ends before the first of them.",
+        "Take the course's own line, llm.complete(…), with this prompt, and add the two parameters that the text names.",
     ),
     "start.total_tokens": Exercise(
         "Predict usage.total_tokens",
         _total,
-        (
-            "Prompt and answer both count. The tokenizer puts <|begin_of_text|> in front of every prompt.",
-            "The table above has usage.prompt_tokens: add 40 to it.",
-        ),
+        "Prompt and answer both count. The tokenizer puts <|begin_of_text|> in front of every prompt.",
+        "The table above has usage.prompt_tokens. How many tokens come on top this time?",
     ),
 }

@@ -2,44 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-
-from workshop.learn.exercises import Exercise, close_to
+from workshop.learn.judging import Exercise, close_to, not_a_number, pair
 
 
 def _waves(answer: object) -> str | None:
-    if not isinstance(answer, Mapping) or sorted(answer) != [3, 4, 5]:
+    if not isinstance(answer, dict) or set(answer) != {3, 4, 5}:
         return "give a dict with the keys 3, 4 and 5, such as {3: 1, 4: 1, 5: 1}"
+    for count, waves in answer.items():
+        if problem := not_a_number(waves, "waves"):
+            return f"{count} prompts: {problem}"
     wrong = [count for count in (3, 4, 5) if answer[count] != -(-count // 4)]
-    if not wrong:
-        return None
-    if wrong == [5]:
+    if wrong == [5] and answer[5] < 2:
         return "four threads send four; when does the fifth prompt leave?"
-    return f"{wrong[0]} prompts and four threads: does any prompt have to wait for a free thread?"
+    if wrong == [5]:
+        return "only the fifth prompt has to wait for a free thread"
+    return f"{wrong[0]} prompts and four threads: does any prompt have to wait for a free thread?" if wrong else None
 
 
 def _barrier(answer: object) -> str | None:
-    if not (isinstance(answer, Sequence) and len(answer) == 2):
+    if pair(answer) is None:
         return "give (the spans, your seconds)"
     spans, seconds = answer
     lengths = [span.e2el_s for span in spans]
-    expected = sum(max(lengths[start : start + 4]) for start in range(0, len(lengths), 4))
-    return close_to(
-        expected,
-        rel=0.02,
-        unit="s",
-        near_misses={
-            max(span.ended for span in spans): "that is how long the four threads took; a barrier is slower",
-            max(lengths): "that is the slowest request of all; each group has a slowest of its own",
-            sum(lengths): "that is one after the other; within a group the four run at once",
-        },
-    )(seconds)
+    slowest = [max(lengths[start : start + 4]) for start in range(0, len(lengths), 4)]
+    wrong = {
+        slowest[0]: "that is the first group of four; the others come after it",
+        max(span.ended for span in spans): "that is how long the four threads took; a barrier is slower",
+        max(lengths): "that is the slowest request of all; each group has a slowest of its own",
+        sum(lengths): "that is one after the other; within a group the four run at once",
+        sum(lengths) / 4: "that is as if no thread ever waited; a group ends with its slowest request",
+    }
+    return Exercise("", close_to(sum(slowest), "s", rel=0.02), wrong=wrong).test(seconds)
 
 
 def _knee(answer: object) -> str | None:
-    if not (isinstance(answer, Sequence) and len(answer) == 2 and isinstance(answer[0], Mapping)):
+    if pair(answer) is None or not isinstance(answer[0], dict):
         return "give (sweep, your number of requests at once)"
     sweep, chosen = answer
+    if problem := not_a_number(chosen, "requests at once"):
+        return problem
     if chosen not in sweep:
         return f"{chosen!r} was not measured; {', '.join(map(str, sweep))} were"
     alone = sweep[min(sweep)][1]
@@ -48,58 +49,48 @@ def _knee(answer: object) -> str | None:
     if chosen == best:
         return None
     if chosen not in allowed:
-        return (
-            f"there a request takes {sweep[chosen][1] / alone:.1f} times as long as alone; at most 3 times is allowed"
-        )
-    return f"{best} at once gives more tokens/s, and still at most 3 times the latency"
+        times = sweep[chosen][1] / alone
+        return f"there a request takes {times:.1f} times as long as alone; at most 3 times is allowed"
+    return "another number gives more tokens/s, and still at most 3 times the latency"
 
 
 def _kv_peak(answer: object) -> str | None:
-    if not (isinstance(answer, Sequence) and len(answer) == 3):
+    if not isinstance(answer, list | tuple) or len(answer) != 3:
         return "give (kv_cache_tokens, tokens of one request, your share)"
     cache, one, share = answer
-    return close_to(
-        4 * one / cache,
-        rel=0.05,
-        near_misses={
-            one / cache: "that is one request; four overlap at the peak",
-            400 * one / cache: "give a share from 0 to 1, not percent",
-            4 * one: "those are tokens; divide them by what the cache holds",
-        },
-    )(share)
+    wrong = {
+        one / cache: "that is one request; four overlap at the peak",
+        400 * one / cache: "give a share from 0 to 1, not percent",
+        4 * one: "those are tokens; divide them by what the cache holds",
+        cache / (4 * one): "the other way round: what is used, divided by what there is",
+        1 - 4 * one / cache: "that is the share that stays free",
+    }
+    return Exercise("", close_to(4 * one / cache, rel=0.05), wrong=wrong).test(share)
 
 
 EXERCISES = {
     "many.waves": Exercise(
         "3, 4 and 5 prompts with 4 threads",
         _waves,
-        (
-            "A thread takes the next prompt when it has finished one.",
-            "The fifth prompt waits until one of the four is done: it starts a second wave.",
-        ),
+        "A thread takes the next prompt when it has finished one.",
+        "Draw four lines, one a thread, and put the prompts on them. Which prompts begin later than the first?",
     ),
     "many.barrier": Exercise(
         "What a barrier would have cost",
         _barrier,
-        (
-            "A sender with a barrier sends four, waits for the slowest of the four, then sends the next four.",
-            "sum(max(span.e2el_s for span in spans[i:i+4]) for i in range(0, len(spans), 4))",
-        ),
+        "A sender with a barrier sends four, waits for the slowest of the four, then sends the next four.",
+        "Twelve spans are three groups: spans[0:4], spans[4:8], spans[8:12]. What does each group take?",
     ),
     "many.knee": Exercise(
         "Choose how many at once",
         _knee,
-        (
-            "sweep[n] is (tokens/s, mean seconds of a request). Compare the seconds with those of sweep[1].",
-            "allowed = [n for n in sweep if sweep[n][1] <= 3 * sweep[1][1]]; take the one with the most tokens/s.",
-        ),
+        "sweep[n] is (tokens/s, mean seconds of a request). Compare the seconds with those of sweep[1].",
+        "First cross out every n whose seconds are above 3 times those of sweep[1]. What is left has a best one.",
     ),
     "many.kv_peak": Exercise(
         "Predict the peak of the KV-cache usage",
         _kv_peak,
-        (
-            "Every token of prompt and answer takes one place in the cache; the cell above says how many there are.",
-            "4 * request_tokens / kv_cache_tokens",
-        ),
+        "Every token of prompt and answer takes one place in the cache; the cell above says how many there are.",
+        "How many tokens are in the cache when all four requests are nearly complete? Divide by its places.",
     ),
 }

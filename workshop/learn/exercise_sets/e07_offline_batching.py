@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
 
-from workshop.learn.exercises import Exercise
+from workshop.learn.judging import Exercise, not_a_number, pair, single
 
 COUNTED = {
     "lines": "every line of the file",
@@ -17,43 +16,50 @@ COUNTED = {
 
 
 def _once(answer: object) -> str | None:
-    if not (isinstance(answer, Sequence) and len(answer) == 2):
+    if pair(answer) is None:
         return "give (path of the output, your dict)"
     path, told = answer
     ids = Counter(json.loads(line)["custom_id"] for line in Path(path).read_text().splitlines())
     expected = {"lines": sum(ids.values()), "different": len(ids), "twice": sum(count > 1 for count in ids.values())}
-    if told == expected:
-        return None
-    missing = [key for key in expected if not isinstance(told, dict) or key not in told]
-    if missing:
+    if not isinstance(told, dict) or set(expected) - set(told):
+        missing = [key for key in expected if not isinstance(told, dict) or key not in told]
         return f"the dict needs {', '.join(missing)}"
-    wrong = next(key for key in expected if told[key] != expected[key])
-    return f"{wrong} is not {told[wrong]!r}: count {COUNTED[wrong]}"
+    if extra := set(told) - set(expected):
+        return f"leave {', '.join(sorted(map(str, extra)))} out: the dict has {', '.join(expected)}"
+    wrong = [key for key in expected if told[key] != expected[key]]
+    return f"{wrong[0]} is not {told[wrong[0]]!r}: count {COUNTED[wrong[0]]}" if wrong else None
 
 
 def _left(answer: object) -> str | None:
-    if not (isinstance(answer, Sequence) and len(answer) == 3):
+    if not isinstance(answer, list | tuple) or len(answer) != 3:
         return "give (rows, lines that the kill left, your number)"
-    rows, lines, told = answer
+    rows, lines, told = (single(part) for part in answer)
+    if problem := not_a_number(told, "rows"):
+        return problem
     if told == rows - lines:
         return None
     if told == lines:
         return "those have their answer already; the second run asks for the rest"
     if told == rows:
         return "that would ask everything again; what has an answer on disk is not asked"
-    return f"{rows} rows, and {lines} have their answer on disk already"
+    if told == 0:
+        return "the first run was killed before its end: some rows have no answer yet"
+    return f"there are {rows} rows, and {lines} have their answer on disk already"
 
 
 def _common(answer: object) -> str | None:
-    if not (isinstance(answer, Sequence) and len(answer) == 2):
+    if pair(answer) is None:
         return "give (the frame, your Series or dict of counts)"
     frame, counts = answer
-    expected = Counter(text.split()[0] for text in frame.text if text.split())
-    found = dict(counts.items()) if hasattr(counts, "items") else {}
-    if found == dict(expected):
+    expected = dict(Counter(text.split()[0] for text in frame["text"] if text.split()))
+    if not isinstance(counts, dict):
+        return "give a Series or a dict: a word, then how often it came"
+    if counts == expected:
         return None
-    if sum(found.values()) != sum(expected.values()):
-        return f"the counts add up to {sum(found.values())}; there are {sum(expected.values())} answers"
+    if not all(isinstance(count, int | float) for count in counts.values()):
+        return "a word's value is a number: how often it came"
+    if sum(counts.values()) != sum(expected.values()):
+        return f"the counts add up to {sum(counts.values())}; there are {sum(expected.values())} answers"
     return "the words differ: split each text at its spaces, and take the first piece"
 
 
@@ -61,22 +67,19 @@ EXERCISES = {
     "offline.left": Exercise(
         "Predict what the second run asks",
         _left,
-        ("Whole lines of the output count as done.", "rows - lines_after_kill"),
+        "Whole lines of the output count as done.",
+        "The file has len(many) rows. The cell above counted the lines that the kill left.",
     ),
     "offline.once": Exercise(
         "Prove that every row is there once",
         _once,
-        (
-            "Read the output line by line; json.loads(line)['custom_id'] names the row.",
-            "collections.Counter(ids): its sum, its length, and how many counts are above 1.",
-        ),
+        "Read the output line by line; json.loads(line)['custom_id'] names the row.",
+        "collections.Counter counts the ids. Its sum, its length, and its values above 1 are what is asked for.",
     ),
     "offline.common": Exercise(
         "Count the first words",
         _common,
-        (
-            "frame.text is a column of strings; .str.split() makes lists of words.",
-            "frame.text.str.split().str[0].value_counts()",
-        ),
+        "frame.text is a column of strings; .str.split() makes lists of words.",
+        "After .str.split(), .str[0] takes the first of each. Which method of a Series counts values?",
     ),
 }

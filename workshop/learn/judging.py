@@ -1,0 +1,108 @@
+"""What a right answer is: any type of a number, wholes or rounded, and typical wrong answers with their words.
+
+Exercise("KV heads", exactly(8), "Look into config.json.", wrong={32: "those are the query heads"}).test(numpy.int64(8))
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from decimal import Decimal
+from numbers import Real
+
+Judge = Callable[[object], str | None]
+NUMBER = r"[-+]?[\d,_]*\.?\d+(?:[eE][-+]?\d+)?"
+
+
+class Exercise:
+    """One exercise.
+
+    Args:
+        title: what it asks, in a few words.
+        judge: takes the answer in Python's own types; returns None if it is right, else one kind sentence.
+        hints: opened one by one, each after a wrong answer; the last leads to the answer, and is not it.
+        wrong: typical wrong answers, each with what went wrong.
+    """
+
+    def __init__(self, title: str, judge: Judge, *hints: str, wrong: Mapping[object, str] | None = None):
+        self.title, self.judge, self.hints, self.wrong = title, judge, hints, wrong or {}
+
+    def test(self, answer: object) -> str | None:
+        """Return None if the answer is right, else one sentence about what is off."""
+        answer = plain(answer)
+        message = self.judge(answer)
+        return message and (misread(answer, self.wrong) or message)
+
+
+def plain(answer: object) -> object:
+    """Return an answer in Python's own types, whoever made it: NumPy, pandas, PyTorch, Decimal, Fraction, openai."""
+    if hasattr(answer, "model_dump"):  # a server's answer, as openai gives it
+        answer = answer.model_dump()
+    if isinstance(answer, Mapping) or (getattr(answer, "ndim", None) == 1 and hasattr(answer, "items")):  # a Series
+        return {plain(key): plain(value) for key, value in answer.items()}
+    if hasattr(answer, "tolist"):
+        return plain(answer.tolist())
+    if isinstance(answer, tuple | list | set | frozenset):
+        kind = tuple if isinstance(answer, tuple) else type(answer)
+        return kind(map(plain, answer))
+    if isinstance(answer, Real | Decimal) and not isinstance(answer, int):
+        number = float(answer)
+        return int(number) if number.is_integer() else number
+    return answer.strip() if isinstance(answer, str) else answer
+
+
+def single(answer: object) -> object:
+    """Return what is in a collection of one; anything else as it is."""
+    inner = list(answer.values()) if isinstance(answer, dict) else answer
+    return inner[0] if isinstance(inner, list | tuple) and len(inner) == 1 else answer
+
+
+def misread(answer: object, wrong: Mapping[object, str]) -> str | None:
+    """Return what went wrong if the answer is one of the typical wrong ones, numbers within half a percent."""
+    number = None if not_a_number(single(answer)) else single(answer)
+    for typical, why in wrong.items():
+        if isinstance(typical, Real):
+            if number is not None and math.isclose(number, typical, rel_tol=0.005):
+                return why
+        elif (tuple(answer) if isinstance(answer, list) else answer) == typical:
+            return why
+    return None
+
+
+def not_a_number(answer: object, unit: str = "") -> str | None:
+    """Return why an answer is no number; None if it is one."""
+    if isinstance(answer, str) and re.fullmatch(NUMBER, answer):
+        return f"give {answer} as a number, without quotes"
+    if isinstance(answer, str) and re.match(rf"{NUMBER}\s*[a-zA-Z%]", answer):
+        return f"give the number alone, without quotes and without the unit{f': it is {unit}' if unit else ''}"
+    if isinstance(answer, tuple) and len(answer) > 1 and all(isinstance(part, int) for part in answer):
+        return f"Python reads commas as several numbers, here {answer}: leave them out"
+    if isinstance(answer, bool) or not isinstance(answer, Real) or not math.isfinite(answer):
+        return f"{answer!r} is not a number{f' of {unit}' if unit else ''}"
+    return None
+
+
+def close_to(expected: float, unit: str = "", *, rel: float = 0.001, digits: int = 2) -> Judge:
+    """Return a judge of a number: right within `rel`, or if it is `expected` rounded to `digits` digits or more."""
+    rounded = [float(f"{expected:.{more}e}") for more in range(digits - 1, 15)]
+
+    def judge(answer: object) -> str | None:
+        answer = single(answer)
+        if problem := not_a_number(answer, unit):
+            return problem
+        if math.isclose(answer, expected, rel_tol=rel) or answer in rounded:
+            return None
+        return f"{answer:,.6g} {unit}".rstrip() + f" is too {'large' if answer > expected else 'small'}"
+
+    return judge
+
+
+def exactly(expected: int, unit: str = "") -> Judge:
+    """Return a judge of a whole number, which nothing else comes near enough to."""
+    return close_to(expected, unit, rel=1e-9, digits=16)
+
+
+def pair(answer: object) -> tuple | None:
+    """Return an answer of two parts as a tuple; None if it is none."""
+    return tuple(answer) if isinstance(answer, list | tuple) and len(answer) == 2 else None
