@@ -1,31 +1,104 @@
-"""`workshop servers`: what is known to run, without keys."""
+"""`workshop servers`: what is known to run, without keys, and what each does at the moment."""
 
 from __future__ import annotations
 
 import json
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import click
 
-from workshop.cli.say import say
+from workshop.cli.say import console, say, shown
+from workshop.engine import metrics
+from workshop.errors import BadInput, WorkshopError
+from workshop.launch import records
+from workshop.launch.records import ServerRecord
+
+SIGNS = {"ready": "✓", "starting": "…", "failed": "✗"}
+COLOURS = {"ready": "green", "failed": "red"}
+Look = metrics.Metrics | WorkshopError | None
 
 
 @click.command
 @click.option("--json", "as_json", is_flag=True, help="A list of records, without keys.")
-def command(as_json: bool) -> None:
+@click.option("--watch", is_flag=True, help="One table of what all of them do at the moment, until Ctrl-C.")
+@click.option(
+    "--every", type=click.FloatRange(0.5), default=2.0, metavar="SECONDS", show_default=True, help="--watch: new looks."
+)
+def command(as_json: bool, watch: bool, every: float) -> None:
     """List your servers, and those that were shared with your class ($WORKSHOP_SHARED)."""
-    from workshop.launch import records
-
-    found = [*records.own(), *records.shared()]
-    if as_json:
+    if as_json and watch:
+        raise BadInput("--json and --watch print different things.", "Give one of them.")
+    found = _known()
+    if watch:
+        _watch(every)
+    elif as_json:
         click.echo(json.dumps([record.public() for record in found], indent=1))
-        return
-    if not found:
+    elif not found:
         say("No server is known here. Start one: workshop serve --background")
-    for record in found:
-        sign = {"ready": "✓", "starting": "…", "failed": "✗"}.get(record.state, "?")
-        colour = {"ready": "green", "failed": "red"}.get(record.state)
-        why = f": {record.reason}" if record.reason else ""
-        say(f"{sign} {record.name:<20} {record.state}{why}", fg=colour)
-        say(f"    {record.model} at {record.url} ({record.where}, {record.host}, since {record.started[:16]}Z)")
-        if record.state == "failed":
-            say(f"    its own words: {record.log}; forget it: workshop stop {record.name}")
+    else:
+        for record in found:
+            why = f": {record.reason}" if record.reason else ""
+            say(f"{SIGNS.get(record.state, '?')} {record.name:<20} {record.state}{why}", fg=COLOURS.get(record.state))
+            say(f"    {record.model} at {record.url} ({record.where}, {record.host}, since {record.started[:16]}Z)")
+            if record.state == "failed":
+                say(f"    its own words: {record.log}; forget it: workshop stop {record.name}")
+
+
+def _known() -> list[ServerRecord]:
+    return [*records.own(), *records.shared()]
+
+
+def _look(record: ServerRecord) -> Look:
+    if record.state != "ready":
+        return None
+    try:
+        return metrics.fetch(record.url, record.api_key)
+    except WorkshopError as error:
+        return error
+
+
+def table(now: list[tuple[ServerRecord, Look]], before: dict[str, Look]) -> list[list[str]]:
+    """Return a row for each server: name, state, running, waiting, KV cache, tokens/s, first token; "" is not known.
+
+    Args:
+        now: each server, and what it says (an error: that it does not, and why).
+        before: what each said at the look before this, by its address.
+    """
+    rows = []
+    for record, seen in now:
+        state = record.state if not isinstance(seen, WorkshopError) else f"silent: {seen.message}"
+        cells = [""] * 5
+        if isinstance(seen, metrics.Metrics):
+            cells[:2] = ["" if n is None else str(n) for n in (seen.requests_running, seen.requests_waiting)]
+            cells[2] = "" if seen.kv_cache_usage is None else f"{seen.kv_cache_usage:.0%}"
+            last = before.get(record.url)
+            if isinstance(last, metrics.Metrics) and last.time < seen.time:
+                rates = metrics.rates(last, seen)
+                cells[3] = f"{rates.generation_tokens_per_s:,.0f}"
+                cells[4] = "" if rates.ttft_mean_s is None else f"{rates.ttft_mean_s * 1e3:,.0f} ms"
+        rows.append([f"{SIGNS.get(record.state, '?')} {record.name}", state, *cells])
+    return rows
+
+
+def _watch(every: float) -> None:
+    from rich.live import Live
+    from rich.table import Table
+
+    before: dict[str, Look] = {}
+    with ThreadPoolExecutor(16) as pool, Live(console=console(), auto_refresh=False) as live:
+        try:
+            while True:
+                known = _known()
+                now = list(zip(known, pool.map(_look, known), strict=True))
+                grid = Table("server", "state", box=None, padding=(0, 2))
+                for head in ("running", "waiting", "KV cache", "tokens/s", "first token"):
+                    grid.add_column(head, justify="right")
+                for row in table(now, before):
+                    grid.add_row(*map(shown, row))
+                live.update(grid if known else "No server is known here. Start one: workshop serve --background")
+                live.refresh()
+                before = {record.url: seen for record, seen in now}
+                time.sleep(every)
+        except KeyboardInterrupt:
+            return

@@ -1,0 +1,59 @@
+"""`workshop servers --watch`: one table of what all servers do."""
+
+from __future__ import annotations
+
+import pytest
+from click.testing import CliRunner
+
+from workshop.cli import servers
+from workshop.engine.metrics import Histogram, Metrics
+from workshop.errors import WorkshopError
+from workshop.launch.records import ServerRecord
+
+
+def record(name: str, state: str = "ready") -> ServerRecord:
+    return ServerRecord(
+        name=name, url=f"http://127.0.0.1/{name}/v1", model="m", api_key="k", where="local", host="h", state=state
+    )
+
+
+def look(time: float, tokens: float, first: Histogram) -> Metrics:
+    return Metrics(
+        time, requests_running=3, requests_waiting=1, kv_cache_usage=0.257, generation_tokens_total=tokens, ttft=first
+    )
+
+
+def test_a_row_says_what_a_server_does_and_how_fast_since_the_last_look():
+    one = record("one")
+    before = {one.url: look(10.0, 1000, Histogram(2, 1.0))}
+    (row,) = servers.table([(one, look(12.0, 4000, Histogram(4, 1.5)))], before)
+    assert row == ["✓ one", "ready", "3", "1", "26%", "1,500", "250 ms"]
+    (first,) = servers.table([(one, look(12.0, 4000, Histogram()))], {})
+    assert first[2:] == ["3", "1", "26%", "", ""]
+
+
+def test_one_that_is_silent_or_starting_does_not_hide_the_others():
+    rows = servers.table(
+        [
+            (record("gone"), WorkshopError("it does not answer")),
+            (record("new", "starting"), None),
+            (record("old"), Metrics(1.0)),
+        ],
+        {},
+    )
+    assert [row[1] for row in rows] == ["silent: it does not answer", "starting", "ready"]
+    assert rows[2][2:] == [""] * 5, "what a version does not tell stays empty"
+
+
+def test_watching_ends_with_ctrl_c_and_shows_all(monkeypatch, workshop_home):
+    monkeypatch.setattr(servers, "_known", lambda: [record("one"), record("two", "failed")])
+    monkeypatch.setattr(servers, "_look", lambda each: look(1.0, 5, Histogram()) if each.state == "ready" else None)
+    monkeypatch.setattr(servers.time, "sleep", lambda seconds: (_ for _ in ()).throw(KeyboardInterrupt))
+    done = CliRunner().invoke(servers.command, ["--watch"])
+    assert done.exit_code == 0 and "✓ one" in done.output and "✗ two" in done.output and "26%" in done.output
+
+
+@pytest.mark.live
+def test_a_running_server_is_in_the_table(server):
+    (row,) = servers.table([(server, servers._look(server))], {})
+    assert row[1] == "ready" and row[2].isdigit() and row[4].endswith("%")
