@@ -15,6 +15,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from workshop.lazy import lazily
+
 if TYPE_CHECKING:
     from workshop.batch.answers import load
     from workshop.batch.offline import run_offline
@@ -23,23 +25,17 @@ if TYPE_CHECKING:
     from workshop.batch.shards import merge
 
 # No module is called like what it gives: importing `workshop.batch.run` would put the module in its place.
-_PLACES = {
-    "run": "online",
-    "Batch": "online",
-    "load": "answers",
-    "merge": "shards",
-    "run_offline": "offline",
-    "Progress": "progress",
-    "Summary": "progress",
-    "Limits": "send",
-}
 __all__ = ["Progress", "Summary", "load", "merge", "run", "run_offline"]
-
-
-def __getattr__(name: str):
-    """Import what is asked for when it is: aiohttp and pandas are not needed to plan or to look at --help."""
-    import importlib
-
-    if name not in _PLACES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_PLACES[name]}"), name)
+__getattr__, __dir__ = lazily(  # so that --help needs neither aiohttp nor pandas
+    __name__,
+    {
+        "run": "workshop.batch.online:run",
+        "Batch": "workshop.batch.online:Batch",
+        "load": "workshop.batch.answers:load",
+        "merge": "workshop.batch.shards:merge",
+        "run_offline": "workshop.batch.offline:run_offline",
+        "Progress": "workshop.batch.progress:Progress",
+        "Summary": "workshop.batch.progress:Summary",
+        "Limits": "workshop.batch.send:Limits",
+    },
+)

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import heapq
 import itertools
 import random
 import time
 from collections import deque
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 import aiohttp
 
 from workshop.batch import servers
-from workshop.batch.lines import answer_line, error_line
-from workshop.batch.prepare import Work
 from workshop.batch.rows import Row
 from workshop.batch.servers import Server
-from workshop.batch.store import COMMIT_S, Journal
+from workshop.batch.session import HOPELESS, Ledger
+from workshop.batch.store import COMMIT_S
 from workshop.errors import WorkshopError
 from workshop.use import reach, received
 from workshop.use.strict_json import Malformed
@@ -39,7 +40,7 @@ class Limits:
     patience_s: float = 120.0  # for a server that is away
     read_timeout_s: float = 3600.0  # for one answer
     grace_s: float = 5.0  # for what is in flight when the run is told to stop
-    hopeless: int = 50  # rows refused before any was answered: then the run stops
+    hopeless: int = HOPELESS
 
 
 class Cut(Exception):
@@ -57,15 +58,13 @@ class Attempt:
 
 
 class Sender:
-    """Sends what `work` has left to the servers, and gives answers and errors to their journals."""
+    """Sends the rows that are left to the servers, and gives answers and errors to the ledger."""
 
-    def __init__(self, work: Work, fleet: list[Server], model: str, answers: Journal, errors: Journal, limits: Limits):
-        self.work, self.fleet, self.model, self.limits = work, fleet, model, limits
-        self.answers, self.errors = answers, errors
-        self.new = self.failed = self.prompt_tokens = self.completion_tokens = 0
+    def __init__(self, ledger: Ledger, fleet: list[Server], model: str, limits: Limits):
+        self.ledger, self.fleet, self.model, self.limits = ledger, fleet, model, limits
         self.fatal: Exception | None = None
         self.stopping = False
-        self._rows = work.rows()
+        self._rows = ledger.work.rows()
         self._exhausted = False
         self._returned: deque[Attempt] = deque()  # a server died under them
         self._delayed: list[tuple[float, int, Attempt]] = []  # a heap: when to ask again
@@ -79,8 +78,8 @@ class Sender:
             WorkshopError: the run cannot go on: servers gone, another model, key refused, disk full.
         """
         tasks: set[asyncio.Task] = set()
-        helpers = [asyncio.create_task(self._helped(server.watch(self.model))) for server in self.fleet]
-        helpers.append(asyncio.create_task(self._helped(self._commit_regularly())))
+        helpers = [asyncio.create_task(self._ending(server.watch, self.model)) for server in self.fleet]
+        helpers.append(asyncio.create_task(self._ending(self._commit_regularly)))
         try:
             while not self.fatal and not self.stopping:
                 self._check_fleet()
@@ -89,7 +88,7 @@ class Sender:
                 if not tasks and not self._delayed and not self._returned and self._exhausted:
                     break
                 self._wake.clear()
-                with _quiet():
+                with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._wake.wait(), 0.1)
             if tasks and self.stopping and not self.fatal:
                 await asyncio.wait(tasks, timeout=self.limits.grace_s)
@@ -105,15 +104,13 @@ class Sender:
         self.stopping = True
         self._wake.set()
 
-    async def _helped(self, helper) -> None:
+    async def _ending(self, work: Callable[..., Awaitable], *given: object) -> None:
+        """Do a part of the work; what it raises ends the run."""
         try:
-            await helper
+            await work(*given)
         except Exception as error:
-            self._fail(error)
-
-    def _fail(self, error: Exception) -> None:
-        self.fatal = self.fatal or error
-        self._wake.set()
+            self.fatal = self.fatal or error
+            self._wake.set()
 
     def _check_fleet(self) -> None:
         now, patience_s = time.monotonic(), self.limits.patience_s
@@ -125,18 +122,16 @@ class Sender:
                     task.cancel()
         gone = [server for server in self.fleet if server.down_since and now - server.down_since > patience_s]
         if len(gone) == len(self.fleet):
-            self._fail(
-                WorkshopError(
-                    f"{gone[0].url} has not answered for {self.limits.patience_s:.0f} s.",
-                    "Start the server again, and run the same command again: it goes on where it stopped.",
-                )
+            raise WorkshopError(
+                f"{gone[0].url} has not answered for {patience_s:.0f} s.",
+                "Start the server again, and run the same command again: it goes on where it stopped.",
             )
 
     def _staff(self, server: Server, tasks: set[asyncio.Task]) -> None:
         """Start workers up to the server's pace, as long as there is work for them."""
         while server.up.is_set() and server.workers < server.pace.limit and self._has_work():
             server.workers += 1
-            task = asyncio.create_task(self._work(server))
+            task = asyncio.create_task(self._ending(self._work, server))
             for group in (tasks, server.tasks):
                 group.add(task)
                 task.add_done_callback(group.discard)
@@ -165,10 +160,6 @@ class Sender:
                     raise
                 finally:
                     server.in_flight -= 1
-        except asyncio.CancelledError:
-            raise
-        except Exception as error:
-            self._fail(error)
         finally:
             server.workers -= 1
             self._wake.set()
@@ -200,12 +191,12 @@ class Sender:
             return self._again(attempt, None, "cut_answer", f"the answer was cut: {error}"[:500])
         except Malformed as bad:
             return self._again(attempt, None, "bad_answer", f"the server answers with {bad}"[:500])
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+        except servers.AWAY as error:
             return await self._lost(attempt, server, error)
         if status in (401, 403):
             return await self._key_refused(attempt, server, asked)
         if error := reach.redirected(server.url, status, headers.get("Location")):
-            return self._fail(error)
+            raise error
         self._refused(attempt, server, status, raw, headers.get("Retry-After"))
 
     async def _key_refused(self, attempt: Attempt, server: Server, asked: tuple[str, str]) -> None:
@@ -215,29 +206,25 @@ class Sender:
             if changed is None:
                 server.fell()
             elif asked == (server.url, server.api_key):
-                return self._fail(server.key_refused())
+                raise server.key_refused()
         self._returned.append(attempt)
 
     def _keep(self, row: Row, server: Server, raw: bytes) -> None:
         answer = received.answer(raw, row.samples)
         if answer.model not in (None, self.model):
-            return self._fail(servers.another_model(server.url, answer.model, self.model))
+            raise servers.another_model(server.url, answer.model, self.model)
         if any(choice.get("finish_reason") in CUT for choice in answer.choices):
             raise Cut("a choice has no end")
-        self.prompt_tokens += answer.prompt_tokens
-        self.completion_tokens += answer.completion_tokens
-        self.answers.add(answer_line(row.custom_id, row.key, row.number, raw, row.extra))
-        self.work.index.done.add(row.number)
-        self.new += 1
+        self.ledger.keep(row, raw, answer.prompt_tokens, answer.completion_tokens)
         server.answered += 1
         server.heard = time.monotonic()
 
     def _refused(self, attempt: Attempt, server: Server, status: int, raw: bytes, wait: str | None) -> None:
         said = _message(raw)
         if status == 404 and "does not exist" in said:
-            return self._fail(WorkshopError(f"{server.url} says: {said}", "Give --model, or the right server."))
+            raise WorkshopError(f"{server.url} says: {said}", "Give --model, or the right server.")
         if status not in AGAIN:
-            return self._give_up(attempt, status, "refused", said)
+            return self.ledger.refuse(attempt.row, status, "refused", said)
         if status in BUSY:
             server.pace.refused()
         self._again(attempt, status, "server_error", said, _seconds(wait), busy=status in BUSY)
@@ -255,7 +242,7 @@ class Sender:
         attempt.errors += not busy
         if attempt.errors >= self.limits.attempts or attempt.busy >= self.limits.busy_attempts:
             tries = attempt.errors + attempt.busy
-            return self._give_up(attempt, status, code, f"{said} ({tries} attempts)")
+            return self.ledger.refuse(attempt.row, status, code, f"{said} ({tries} attempts)")
         doubled = self.limits.backoff_s * 2 ** min(10, attempt.errors + attempt.busy - 1)
         pause = wait_s if wait_s is not None else min(self.limits.longest_backoff_s, doubled) * random.uniform(0.5, 1.0)
         heapq.heappush(self._delayed, (time.monotonic() + pause, next(self._order), attempt))
@@ -266,7 +253,9 @@ class Sender:
         attempt.deaths += 1
         if attempt.deaths >= self.limits.deaths:
             kind = f"{type(error).__name__}: {error}".removesuffix(": ")
-            return self._give_up(attempt, None, "connection", f"the connection broke {attempt.deaths} times ({kind})")
+            return self.ledger.refuse(
+                attempt.row, None, "connection", f"the connection broke {attempt.deaths} times ({kind})"
+            )
         if isinstance(error, TimeoutError) and not isinstance(error, aiohttp.ConnectionTimeoutError):
             return self._again(attempt, None, "timeout", f"no answer in {self.limits.read_timeout_s:.0f} s")
         self._returned.append(attempt)
@@ -275,22 +264,10 @@ class Sender:
         elif attempt.deaths > 1:
             await asyncio.sleep(self.limits.backoff_s * attempt.deaths)
 
-    def _give_up(self, attempt: Attempt, status: int | None, code: str, said: str) -> None:
-        row = attempt.row
-        self.errors.add(error_line(row.custom_id, row.number, row.place, status, code, said))
-        self.failed += 1
-        if self.failed >= self.limits.hopeless and not self.new:
-            self._fail(
-                WorkshopError(
-                    f"The first {self.failed} rows all failed, the last one with: {said}.",
-                    "Correct what it says, and run the same command again.",
-                )
-            )
-
     async def _commit_regularly(self) -> None:
         while True:
             await asyncio.sleep(COMMIT_S)
-            for journal in (self.answers, self.errors):
+            for journal in (self.ledger.answers, self.ledger.errors):
                 if not (lines := journal.take()):
                     continue
                 write = asyncio.ensure_future(asyncio.to_thread(journal.write, lines))
@@ -299,15 +276,6 @@ class Sender:
                 except asyncio.CancelledError:  # the run ends: not before what was taken is on disk
                     await write
                     raise
-
-
-class _quiet:
-    """Lets a wait's time-out pass."""
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, kind, *_: object) -> bool:
-        return kind is not None and issubclass(kind, TimeoutError)
 
 
 def _message(raw: bytes) -> str:

@@ -1,15 +1,15 @@
-"""One server of a batch: how many requests it may have at once, and whether it is there."""
+"""One server of a batch: where it is, whether it answers, and what it says of itself."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import time
-from dataclasses import dataclass
 
 import aiohttp
 from yarl import URL
 
+from workshop.batch.pace import Pace
 from workshop.batch.rows import CHAT, COMPLETIONS
 from workshop.engine import metrics
 from workshop.errors import WorkshopError
@@ -18,9 +18,9 @@ from workshop.launch.records import ServerRecord
 from workshop.use import reach, received
 from workshop.use.strict_json import Malformed
 
-FIRST_LIMIT, LARGEST_LIMIT, SMALLEST_LIMIT = 32, 1024, 4
 READ_AGAIN_S = 10.0  # between two looks at the record of a server that is away
 POLL_S, QUICK_POLL_S = 1.0, 0.4  # a look costs the server some 10 ms: often only while the pace is sought
+AWAY = (aiohttp.ClientError, TimeoutError, OSError)  # what a server that does not answer raises
 KEEP_ALIVE_S = 3.0  # uvicorn closes idle connections after 5 s; reusing one as it closes loses a request
 _LINES = tuple(
     f"vllm:{name}"
@@ -32,48 +32,6 @@ _LINES = tuple(
         "num_preemptions",
     )
 )
-
-
-@dataclass
-class Pace:
-    """How many requests at once, found by what the server says of itself.
-
-    Doubles while the server takes in all that it is sent, then grows slowly; keeps a short queue waiting, so that the
-    engine never lacks work, and no more. Preempted requests are computed twice: then it backs off.
-    """
-
-    limit: int = FIRST_LIMIT
-    fixed: bool = False
-    doubling: bool = True
-    best_rows_per_s: float = 0.0
-
-    def by_metrics(self, in_flight: int, running: int, waiting: int, kv_cache_usage: float, preempted: float) -> None:
-        """Adjust after one look at /metrics; `preempted` counts since the look before."""
-        if self.fixed:
-            return
-        queue = max(4, running // 8)
-        if preempted and kv_cache_usage > 0.5:
-            self.limit, self.doubling = max(SMALLEST_LIMIT, self.limit * 4 // 5), False
-        elif waiting > 2 * queue:
-            self.limit, self.doubling = max(SMALLEST_LIMIT, min(self.limit, in_flight) - (waiting - queue)), False
-        elif waiting <= queue and in_flight >= self.limit * 0.9 and kv_cache_usage < 0.95:
-            self._grow()
-
-    def by_rate(self, in_flight: int, rows_per_s: float) -> None:
-        """Adjust where there are no metrics: more, as long as more comes back."""
-        if self.fixed or in_flight < self.limit * 0.9:
-            return
-        if rows_per_s > 1.1 * self.best_rows_per_s:
-            self.best_rows_per_s = rows_per_s
-            self._grow()
-
-    def refused(self) -> None:
-        """The server said 429: it wants less."""
-        if not self.fixed:
-            self.limit, self.doubling = max(SMALLEST_LIMIT, self.limit * 3 // 4), False
-
-    def _grow(self) -> None:
-        self.limit = min(LARGEST_LIMIT, self.limit * 2 if self.doubling else self.limit + max(1, self.limit // 16))
 
 
 class KeyRefused(WorkshopError):
@@ -196,7 +154,7 @@ class Server:
             status, raw = await self.get("/version")
             told = received.body(raw).get("version") if status == 200 else None
             return told if isinstance(told, str) else None
-        except (aiohttp.ClientError, TimeoutError, OSError, Malformed, WorkshopError):
+        except (*AWAY, Malformed, WorkshopError):
             return None
 
     async def watch(self, model: str) -> None:
@@ -241,13 +199,13 @@ class Server:
             return metrics.parse("\n".join([*(line for line in lines if line.startswith(_LINES)), ""]))  # of 400
         except WorkshopError:
             return False
-        except (aiohttp.ClientError, TimeoutError, OSError):
+        except AWAY:
             return None
 
     async def _see_whether_it_is_back(self, model: str) -> None:
         try:
             await self.check(model)
-        except (aiohttp.ClientError, TimeoutError, OSError):
+        except AWAY:
             if time.monotonic() - self.read_at > READ_AGAIN_S:  # it may be back under another address
                 await self.read_again()
             return
@@ -273,7 +231,7 @@ class Server:
         try:
             await self.get("/v1/models")
             return True
-        except (aiohttp.ClientError, TimeoutError, OSError):
+        except AWAY:
             return False
 
     def key_refused(self) -> KeyRefused:

@@ -1,0 +1,205 @@
+"""What every run of a batch has, with servers or without: its arguments, its record, its journals and its counts."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from workshop.batch import provenance
+from workshop.batch.inputs import Source
+from workshop.batch.lines import answer_line, error_line
+from workshop.batch.paths import Paths, cannot_write
+from workshop.batch.prepare import Work, shard_of
+from workshop.batch.progress import COMPLETE, FAILED, INTERRUPTED, Progress, Rate, Summary
+from workshop.batch.rows import Builder, Row, check_sampling
+from workshop.batch.store import Journal
+from workshop.errors import BadInput, WorkshopError
+
+REPORT_S = 0.5
+HOPELESS = 50  # rows refused before any was answered: then the run stops
+
+
+class Ledger:
+    """The answers and errors of one run, each in its journal, and how many there are."""
+
+    def __init__(self, work: Work, paths: Paths, hopeless: int = HOPELESS):
+        self.work, self._paths, self._hopeless = work, paths, hopeless
+        self.answers, self.errors = Journal(paths.journal, work.keep_bytes), Journal(paths.errors, 0)
+        for bad in work.bad:
+            self.errors.add(error_line(None, bad.row, bad.place, None, "bad_row", bad.reason))
+        self.began, self.rate = time.monotonic(), Rate()
+        self.new = self.failed = self.prompt_tokens = self.completion_tokens = 0
+
+    def keep(self, row: Row, body: bytes, prompt_tokens: int, completion_tokens: int) -> None:
+        """Take the answer to a row; raises ValueError where it is no JSON."""
+        self.answers.add(answer_line(row.custom_id, row.key, row.number, body, row.extra))
+        self.work.index.done.add(row.number)
+        self.new += 1
+        self.prompt_tokens += prompt_tokens
+        self.completion_tokens += completion_tokens
+
+    def refuse(self, row: Row, status: int | None, code: str, said: str) -> None:
+        """Take the reason why a row has no answer.
+
+        Raises:
+            WorkshopError: so many had none, and no row an answer, that the request itself is wrong.
+        """
+        self.errors.add(error_line(row.custom_id, row.number, row.place, status, code, said))
+        self.failed += 1
+        if self.failed >= self._hopeless and not self.new:
+            raise WorkshopError(
+                f"The first {self.failed} rows all failed, the last one with: {said}.",
+                "Correct what it says, and run the same command again.",
+            )
+
+    @property
+    def left(self) -> int:
+        """How many rows have neither an answer nor a reason yet."""
+        return self.work.left - self.failed
+
+    def close(self) -> None:
+        """Commit what waits, and close; a file of errors in which nothing stands is removed."""
+        try:
+            self.answers.close()
+        finally:
+            self.errors.close()
+            if not self.errors.committed:
+                try:
+                    self._paths.errors.unlink(missing_ok=True)
+                except OSError as error:
+                    raise cannot_write(self._paths.errors, error) from None
+
+    def summary(self, state: str, reason: str) -> Summary:
+        """Return how it ended."""
+        index, errors = self.work.index, self._paths.errors
+        return Summary(
+            state=state,
+            rows=self.work.mine,
+            answered=index.done.count,
+            new=self.new,
+            errors=self.failed,
+            bad=index.bad.count,
+            superseded=self.work.superseded,
+            seconds=time.monotonic() - self.began,
+            prompt_tokens=self.prompt_tokens,
+            completion_tokens=self.completion_tokens,
+            output=self._paths.output,
+            errors_file=errors if errors.exists() else None,
+            reason=reason,
+        )
+
+    def look(self, ended: Summary | None = None, **more) -> Progress:
+        """Return how far it is; more: what else a Progress has. Rates of the whole run where it has `ended`."""
+        seconds, counts = time.monotonic() - self.began, (self.new, self.completion_tokens)
+        rates = [count / max(seconds, 1e-9) for count in counts] if ended else self.rate.at(*counts)
+        index = self.work.index
+        return Progress(
+            rows=self.work.mine - index.bad.count,
+            done=index.done.count,
+            errors=self.failed,
+            new=self.new,
+            seconds=seconds,
+            rows_per_s=rates[0],
+            generation_tokens_per_s=rates[1],
+            **{"message": str(ended or ""), **more},
+        )
+
+
+class Session:
+    """One run of a batch; `online.Batch` and `offline.OfflineBatch` say who answers.
+
+    Args:
+        input, output: files; what formats they may have says docs/batch.md.
+        model: name that the requests give (offline: a folder, a Hub id, or None for the teaching model).
+        concurrency: requests at once; by default it is found.
+        samples: answers to each prompt.
+        skip_bad: leave malformed rows out instead of refusing the input.
+        column: field that holds the prompts. chat: send plain prompts as a user's message. shard: such as "2/8".
+        report: called with a Progress now and then.
+        **sampling: vLLM's sampling parameters.
+
+    Raises:
+        BadInput: one of them cannot be right.
+    """
+
+    def __init__(
+        self,
+        input: str | Path,
+        output: str | Path,
+        *,
+        model: str | None = None,
+        concurrency: int | None = None,
+        samples: int = 1,
+        skip_bad: bool = False,
+        column: str | None = None,
+        chat: bool = False,
+        report: Callable[[Progress], None] | None = None,
+        shard: str | None = None,
+        **sampling,
+    ):
+        if concurrency is not None and (type(concurrency) is not int or concurrency < 1):
+            raise BadInput(f"A concurrency of {concurrency} sends nothing.", "Give a whole number from 1, or none.")
+        if type(samples) is not int or samples < 1:
+            raise BadInput(f"{samples} samples of each prompt cannot be.", "Give a whole number from 1.")
+        if samples > 1:
+            sampling["n"] = samples
+        self.paths, self.source = Paths(output, input), Source(input, column)
+        self.sampling, self.chat, self.skip_bad = check_sampling(sampling), chat, skip_bad
+        self.model, self.concurrency, self.shard = model, concurrency, shard_of(shard)
+        self.report, self.stopping, self.summary = report or (lambda progress: None), False, None
+
+    def stop(self) -> None:
+        """Send nothing more, keep what has come, return with the state `interrupted`."""
+        self.stopping = True
+
+    @contextlib.contextmanager
+    def prepared(self, model: str, any_model: bool) -> Iterator[Work]:
+        """Check the input and find what is answered already; `any_model`: rows may name another one.
+
+        Raises:
+            BadInput: a row is malformed.
+        """
+        builder = Builder(self.sampling, self.source.column, self.chat, model, any_model, self.source.table)
+        work = Work(self.source, builder, shard=self.shard)
+        try:
+            work.check(self.skip_bad)
+            work.resume(self.paths.journal)
+            yield work
+        finally:
+            work.index.close()
+
+    @contextlib.contextmanager
+    def recorded(self, work: Work, facts: dict, limits: Callable[[], list[int]], hopeless: int) -> Iterator[Ledger]:
+        """Keep the record of a run: what it came from before anything is asked, how it ended (`summary`) afterwards.
+
+        Args:
+            facts: of the engine, as for provenance.begin.
+            limits: returns how many requests at once it came to.
+
+        Raises:
+            WorkshopError: what ended the run, or kept its end from being written; what came is kept.
+        """
+        meta, stamp = provenance.begin(self.paths, self.source, work, facts, self.sampling), self.source.stamp()
+        ledger, failures = Ledger(work, self.paths, hopeless), []
+        try:
+            yield ledger
+        except WorkshopError as error:
+            failures.append(error)
+        finally:
+            try:
+                ledger.close()
+            except WorkshopError as error:
+                failures.append(error)
+        if not failures and ledger.answers.committed != ledger.new:
+            raise RuntimeError(f"{ledger.new} answers came, {ledger.answers.committed} were written: a fault of ours")
+        state = FAILED if failures else INTERRUPTED if self.stopping and ledger.left > 0 else COMPLETE
+        reason = failures[-1].message if failures else ""
+        if self.source.stamp() != stamp:
+            reason = f"{reason} The input changed meanwhile: run it again for the rows that are new.".strip()
+        ended = ledger.summary(state, reason)
+        self.summary, failure = provenance.end(self.paths, meta, ended, limits(), failures[0] if failures else None)
+        self.report(ledger.look(self.summary, in_flight=0, limit=sum(limits())))
+        if failure:
+            raise failure
