@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import configparser
 import itertools
+import os
 import shlex
 import shutil
 import subprocess
@@ -112,18 +113,35 @@ def test_a_container_gets_gpus_shared_memory_the_share_and_a_closed_port(case, e
 
 
 def test_apptainer_gets_gpus_and_stays_on_this_machine(case):
-    pull, run = vm.apptainer(case).split("\n", 1)
-    assert pull.split()[:2] == ["apptainer", "pull"]
-    words = words_of(run)
-    assert words[:3] == ["apptainer", "exec", "--nv"] and values(words, "--host") == ["127.0.0.1"]
-    assert "/mnt/share/models" in values(words, "--bind")[0].split(",")
+    words = words_of(vm.apptainer(case).partition("\napptainer exec")[2])
+    assert words[0] == "--nv" and values(words, "--host") == ["127.0.0.1"]
+    assert "/mnt/share/models" in values(words, "--bind")
+
+
+def test_apptainer_wants_no_root(case, tmp_path):
+    """The lines run with a pretended apptainer, in a home and a folder of their own."""
+    tool = tmp_path / "bin" / "apptainer"
+    tool.parent.mkdir()
+    tool.write_text('#!/bin/sh\nprintf "%s\\n" "$@" >> "$SEEN"\n')
+    tool.chmod(0o755)
+    seen = tmp_path / "seen"
+    (tmp_path / "my home").mkdir()
+    given = {"PATH": f"{tool.parent}:{os.environ['PATH']}", "HOME": str(tmp_path / "my home"), "SEEN": str(seen)}
+    for _ in range(2):
+        subprocess.run(["sh", "-ec", vm.apptainer(case)], env=given, cwd=tmp_path, check=True)
+    key = tmp_path / "my home" / ".workshop" / "api-key"
+    assert len(key.read_text().strip()) == 64 and key.stat().st_mode & 0o777 == 0o600
+    words = seen.read_text().splitlines()
+    assert f"WORKSHOP_API_KEY_FILE={key}" in words and f"{tmp_path}:/opt/workshop:ro" in words
+    assert not any("/etc/" in word for word in words) and key.read_text().strip() not in words
 
 
 def test_no_line_holds_a_key_and_all_have_the_guard(case):
-    lines = [vm.unit(case), vm.apptainer(case), *(vm.container(case, engine) for engine in vm.ENGINES)]
+    lines = [vm.apptainer(case), vm.unit(case), *(vm.container(case, engine) for engine in vm.ENGINES)]
     for line in lines:
         assert "--middleware workshop.launch.auth.RequireKey" in line.replace("\\\n    ", "")
         assert "--api-key" not in line and "HF_TOKEN=hf" not in line
+    for line in lines[1:]:
         assert "/etc/workshop/hf.env" in line and "WORKSHOP_API_KEY_FILE=/etc/workshop/api-key" in line
 
 

@@ -128,6 +128,10 @@ ExecStart={command}
 Restart=on-failure
 RestartSec=10
 TimeoutStopSec=60
+# NCCL pins memory, and every connection is a file.
+LimitMEMLOCK=infinity
+LimitNOFILE=65536
+UMask=0077
 # Files in /home/vllm (compile caches) and on the share, and nothing else of the machine.
 ProtectSystem=strict
 ReadWritePaths={case.download_dir} /home/vllm
@@ -171,18 +175,29 @@ def container(case: Case, engine: str = "podman") -> str:
 
 
 def apptainer(case: Case) -> str:
-    """Return the lines for Apptainer, which a machine without root has: build the image once, then run it."""
-    binds = ",".join([case.download_dir, f"{COURSE}:{COURSE}:ro", f"{KEY_FILE}:{KEY_FILE}:ro"])
+    """Return the lines for Apptainer, for somebody without root: key, image and course are one's own."""
+    own = "$HOME/.workshop"
     groups = [
-        ["apptainer", "exec", "--nv", "--bind", binds],
-        ["--env", f"PYTHONPATH={COURSE},{KEY_FILE_VARIABLE}={KEY_FILE}"],
-        ["--env-file", TOKEN_FILE],
+        ["apptainer", "exec", "--nv", "--bind", case.download_dir],
+        ['--bind "$PWD":' + f"{COURSE}:ro"],  # the shell's to fill in
+        [f'--env {KEY_FILE_VARIABLE}="{own}/api-key"'],
+        # The host's Python packages and those of ~/.local are of another Python.
+        ["--env", f"PYTHONPATH={COURSE},PYTHONNOUSERSITE=1,VLLM_ENGINE_READY_TIMEOUT_S={case.start_budget_s}"],
+        [f'--env-file "{own}/hf.env"'],
         ["vllm.sif", "vllm", "serve"],
         case.flags[:1],
         *_pairs(case.flags[1:]),
         ["--host", "127.0.0.1"],
     ]
-    return f"apptainer pull vllm.sif docker://{case.image}\n{_lines(groups)}"
+    key = f'"{own}/api-key"'
+    return "\n".join(
+        [
+            "# in the course's folder; once: a key that only you can read, and the image",
+            f'(umask 077; mkdir -p "{own}"; touch "{own}/hf.env"; test -s {key} || openssl rand -hex 32 > {key})',
+            f"test -e vllm.sif || apptainer pull vllm.sif docker://{case.image}",
+            _lines(groups),
+        ]
+    )
 
 
 def _pairs(flags: list[str]) -> list[list[str]]:
@@ -197,7 +212,8 @@ def _pairs(flags: list[str]) -> list[list[str]]:
 
 
 def _lines(groups: list[list[str]]) -> str:
-    return " \\\n    ".join(shlex.join(group) for group in groups)
+    """Return groups of words, a line each; a group of one word with spaces is for the shell as it is."""
+    return " \\\n    ".join(group[0] if len(group) == 1 and " " in group[0] else shlex.join(group) for group in groups)
 
 
 def render(case: Case) -> str:
