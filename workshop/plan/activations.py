@@ -6,11 +6,12 @@ tensors are the MLP's. Sizes below are elements a token on one rank; traced with
 (benchmarks/gpu), model runner by model runner. Source of the shapes: vLLM 0.25.1 model_executor/models/*.py.
 """
 
+# m model, s settings, w widths of attention, h hidden size, t tokens of a step, e bytes of an element, r requests, v vocabulary
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from workshop.plan.attention import main_kind
+from workshop.plan.attention import Widths, main_kind
 from workshop.plan.catalog.config import DTYPE_BYTES, ModelConfig
 from workshop.plan.catalog.gpus import GPU, MIB
 from workshop.plan.settings import Settings
@@ -30,22 +31,6 @@ class Peak:
     name: str
     bytes: int
     parts: str
-
-
-@dataclass(frozen=True)
-class Widths:
-    """Elements a token on one rank."""
-
-    hidden: int
-    attn: int  # output of attention: heads × head dim of V
-    q: int  # queries
-    kv: int  # keys (and as many values)
-    mlp: int  # intermediate
-
-
-def widths(m: ModelConfig, tp: int) -> Widths:
-    w = main_kind(m).widths(m, tp)
-    return Widths(m.hidden_size, w.attn, w.q, w.kv, m.intermediate_size // tp)
 
 
 def runner(m: ModelConfig, version: str = "0.25.1") -> int:
@@ -77,102 +62,74 @@ def moe_workspace(m: ModelConfig, s: Settings, tp: int) -> int:
     return s.max_num_batched_tokens * m.moe.experts_per_token * each * DTYPE_BYTES[m.dtype]
 
 
-def _dense_mlp(m: ModelConfig, w: Widths) -> int:
+def _dense_mlp(m: ModelConfig, w: Widths, mlp: int) -> int:
     """The caller's attention output and residual, the new residual, and the MLP's own tensors."""
+    h = m.hidden_size
     if m.traits.gated_mlp:
-        return 2 * w.hidden + w.attn + 3 * w.mlp  # both halves of the gate, and their product
+        return 2 * h + w.attn + 3 * mlp  # both halves of the gate, and their product
     if m.traits.parallel_block:  # qkv of the same input are ready, and wait for attention
-        return 2 * w.hidden + 2 * (w.q + w.kv) + w.kv + w.mlp
-    return 3 * w.hidden + w.attn + w.mlp  # the input; the activation works in place, as the shape stays
+        return 2 * h + 2 * (w.q + w.kv) + w.kv + mlp
+    return 3 * h + w.attn + mlp  # the input; the activation works in place, as the shape stays
 
 
-def _attention_tail(m: ModelConfig, w: Widths) -> int:
-    """The end of the graph: qkv (and beside it rotated q and k), the MLP's output and the residuals."""
-    rotated = w.q + w.kv if m.traits.rope else 0
-    return 3 * w.hidden + w.attn + w.q + 2 * w.kv + rotated
-
-
-def _layers(m: ModelConfig, gpu: GPU, s: Settings, tp: int, compiled: bool) -> list[Peak]:
-    w, t, e = widths(m, tp), s.max_num_batched_tokens, DTYPE_BYTES[m.dtype]
+def _layers(m: ModelConfig, gpu: GPU, s: Settings, tp: int) -> list[Peak]:
+    """The graph between two calls of attention, at its largest and at both ends, and what only some models have."""
+    w, h, mlp = main_kind(m).widths(m, tp), m.hidden_size, m.intermediate_size // tp
+    t, e = s.max_num_batched_tokens, DTYPE_BYTES[m.dtype]
     experts, blas = moe_workspace(m, s, tp), workspace(m, gpu)
-    timing = gpu.l2_bytes if compiled else 0  # inductor times new kernels with the L2 cache flushed
+    timing = 0 if s.enforce_eager else gpu.l2_bytes  # inductor times new kernels with the L2 cache flushed
     out = []
     if not m.moe or len(m.moe.layers) < m.num_hidden_layers:
-        plain = not m.traits.gated_mlp and not m.traits.parallel_block
-        out.append(
-            Peak(
-                "dense MLP",
-                t * e * _dense_mlp(m, w) + blas + (0 if plain else timing),
-                f"{t} tokens × {_dense_mlp(m, w)} elements",
-            )
-        )
+        timed = timing if m.traits.gated_mlp or m.traits.parallel_block else 0
+        each = _dense_mlp(m, w, mlp)
+        out.append(Peak("dense MLP", t * e * each + blas + timed, f"{t} tokens × {each} elements"))
     reduced = 5 if tp > 1 else 4  # an all-reduce writes its sum beside its input
-    out.append(
-        Peak(
-            "norm after attention",
-            t * e * (reduced * w.hidden + w.attn) + blas + timing,
-            f"{t} tokens × ({reduced}·{w.hidden} + {w.attn})",
-        )
-    )
-    out.append(
-        Peak(
-            "attention",
-            t * e * _attention_tail(m, w) + experts + blas,
-            "qkv, rotated q and k, residuals" + (", the experts' workspace" if experts else ""),
-        )
-    )
-    if compiled and m.quantization and m.quantization.activation_bits == 8:
-        out.append(
-            Peak(
-                "compiling the FP8 layer",
-                t * max(7 * w.mlp + 4 * w.hidden, 13 * w.hidden),
-                "example inputs of the kernels that quantise activations",
-            )
-        )
+    size = t * e * (reduced * h + w.attn) + blas + timing
+    out.append(Peak("norm after attention", size, f"{t} tokens × ({reduced}·{h} + {w.attn})"))
+    tail = 3 * h + w.attn + w.q + 2 * w.kv + (w.q + w.kv if m.traits.rope else 0)
+    parts = "qkv, rotated q and k, residuals" + (", the experts' workspace" if experts else "")
+    out.append(Peak("attention", t * e * tail + experts + blas, parts))
+    if not s.enforce_eager and m.quantization and m.quantization.activation_bits == 8:
+        parts = "example inputs of the kernels that quantise activations"
+        out.append(Peak("compiling the FP8 layer", t * max(7 * mlp + 4 * h, 13 * h), parts))
     if m.mla:
-        out.append(_mla_prefill(m, s, tp, w, experts + blas))
+        live = t * e * (h + w.attn + w.q + w.kv)
+        out.append(_mla_prefill(m, s, tp, live + experts + blas))
     return out
 
 
-def _mla_prefill(m: ModelConfig, s: Settings, tp: int, w: Widths, kept: int) -> Peak:
+def _mla_prefill(m: ModelConfig, s: Settings, tp: int, beside: int) -> Peak:
     """MLA decompresses the latents of long contexts in chunks; the profile run takes the largest chunk."""
-    e = DTYPE_BYTES[m.dtype]
     tokens = max(min(max(8 * s.max_model_len, 64 * s.max_num_seqs), MLA_PREFILL_TOKENS), 16 * s.max_num_seqs)
-    prefill = tokens * (m.num_attention_heads // tp) * (m.mla.qk_nope_head_dim + m.mla.v_head_dim) * e
-    live = s.max_num_batched_tokens * e * (w.hidden + w.attn + w.q + w.kv)
-    return Peak("MLA prefill", prefill + live + kept, f"keys and values of {tokens} tokens of context, decompressed")
+    width = m.num_attention_heads // tp * (m.mla.qk_nope_head_dim + m.mla.v_head_dim)
+    parts = f"keys and values of {tokens} tokens of context, decompressed"
+    return Peak("MLA prefill", tokens * width * DTYPE_BYTES[m.dtype] + beside, parts)
 
 
 def _sampler(m: ModelConfig, gpu: GPU, s: Settings, tp: int) -> Peak:
     """Logits of max_num_seqs requests, in 16 bit and again in 32; model runner V1 adds probabilities and noise."""
     r, v, t = min(s.max_num_seqs, s.max_num_batched_tokens), m.vocab_size, s.max_num_batched_tokens
-    e = DTYPE_BYTES[m.dtype]
-    base = t * m.hidden_size * e + r * m.hidden_size * e + workspace(m, gpu) + moe_workspace(m, s, tp)
-    base += r * -(-v // GUMBEL_BLOCK) * 12
+    e, h = DTYPE_BYTES[m.dtype], m.hidden_size
+    base = (t + r) * h * e + workspace(m, gpu) + moe_workspace(m, s, tp) + r * -(-v // GUMBEL_BLOCK) * 12
     if runner(m, s.vllm_version) == 2:
         return Peak("sampler", base + r * v * (e + 4), f"{r} requests × {v} logits in 16 and 32 bit")
-    base += r * m.hidden_size * e + gpu.sm_count * v * 4
+    base += r * h * e + gpu.sm_count * v * 4
     return Peak("sampler", base + r * v * (e + 12), f"{r} requests × {v} logits, probabilities and noise in 32 bit")
 
 
 def _embedding_compile(m: ModelConfig, s: Settings, tp: int) -> Peak:
     """Inductor times the kernel that looks embeddings up on a copy of the table."""
-    rows = -(-m.vocab_size // VOCAB_PADDING) * VOCAB_PADDING // tp
-    e, h = DTYPE_BYTES[m.dtype], m.hidden_size
-    return Peak(
-        "compiling the embedding",
-        rows * h * e + 2 * s.max_num_batched_tokens * h * e,
-        f"an example table of {rows} × {h} and its output",
-    )
+    rows, h = -(-m.vocab_size // VOCAB_PADDING) * VOCAB_PADDING // tp, m.hidden_size
+    size = (rows + 2 * s.max_num_batched_tokens) * h * DTYPE_BYTES[m.dtype]
+    return Peak("compiling the embedding", size, f"an example table of {rows} × {h} and its output")
 
 
 def candidates(m: ModelConfig, gpu: GPU, s: Settings, tp: int, first: bool, last: bool) -> list[Peak]:
     """Return every candidate on a rank; the largest is what the profile run sees."""
-    compiled = not s.enforce_eager
-    out = _layers(m, gpu, s, tp, compiled)
+    out = _layers(m, gpu, s, tp)
     if last:
         out.append(_sampler(m, gpu, s, tp))
-    if first and compiled:
+    if first and not s.enforce_eager:
         out.append(_embedding_compile(m, s, tp))
     if not first and runner(m, s.vllm_version) == 1:  # V1 makes the tensors that it receives inside the profile run
         received = 2 * s.max_num_batched_tokens * m.hidden_size * DTYPE_BYTES[m.dtype]

@@ -80,6 +80,7 @@ def prepare(
     capability.check_quantization(m, g)
     capability.check_kv_cache_dtype(g, asked.get("kv_cache_dtype") or "auto")
     dtype = capability.dtype_for(m, g, dtype)
-    m = replace(m, dtype=settings.DTYPES.get(dtype, m.dtype))
+    if dtype != "auto":
+        m = replace(m, dtype=settings.DTYPES[dtype])
     s = settings.resolve(m, g, dtype=dtype, **asked)
     return Deployment(m, g, s, 1, 1, gpus_per_node or GPUS_PER_NODE, network, quantization)

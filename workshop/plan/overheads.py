@@ -32,10 +32,10 @@ class Overhead:
 
 def overheads(d: Deployment, stage: int) -> list[Overhead]:
     """Return the overhead items of one rank of pipeline stage `stage`."""
-    m, s, tp, pp = d.model, d.settings, d.tp, d.pp
-    last = stage == pp - 1
-    peak = max(candidates(m, d.gpu, s, tp, stage == 0, last), key=lambda p: p.bytes)
-    kernels = KERNELS_AT_PROFILE + (KERNELS_AT_LOAD if tp * pp == 1 else 0)
+    m, s, tp = d.model, d.settings, d.tp
+    first, last, alone = stage == 0, stage == d.pp - 1, d.gpus == 1
+    peak = max(candidates(m, d.gpu, s, tp, first, last), key=lambda p: p.bytes)
+    loaded = "" if alone else " (with several ranks, most are loaded before vLLM starts to count)"
     items = [
         Overhead(
             "activations",
@@ -45,41 +45,22 @@ def overheads(d: Deployment, stage: int) -> list[Overhead]:
         ),
         Overhead(
             "CUDA kernels",
-            kernels,
-            "modules that CUDA loads when a kernel is used for the first time"
-            + ("" if tp * pp == 1 else " (with several ranks, most are loaded before vLLM starts to count)"),
+            KERNELS_AT_PROFILE + (KERNELS_AT_LOAD if alone else 0),
+            f"modules that CUDA loads when a kernel is used for the first time{loaded}",
             "cudaMemGetInfo around the profile run, H200",
         ),
     ]
     if tp > 1 and last:
-        items.append(
-            Overhead(
-                "NCCL",
-                GATHER,
-                "buffers that the first gather of logits over the tensor-parallel ranks opens",
-                "cudaMemGetInfo around the profile run, H200, NCCL 2.28.9",
-            )
-        )
-    layers = len(partition_layers(m.num_hidden_layers, pp)[stage])
-    graphs = graph_estimate(m, s, tp, layers)
-    if graphs:
+        reason = "buffers that the first gather of logits over the tensor-parallel ranks opens"
+        items.append(Overhead("NCCL", GATHER, reason, "cudaMemGetInfo around the profile run, H200, NCCL 2.28.9"))
+    if graphs := graph_estimate(m, s, tp, len(partition_layers(m.num_hidden_layers, d.pp)[stage])):
         old = runner(m, s.vllm_version) == 1
-        items.append(
-            Overhead(
-                "CUDA graphs",
-                graphs + (GRAPHS_LEFT_OVER * tp if old else 0),
-                f"vLLM sets aside what it estimates for {2 * len(s.graph_sizes)} graphs",
-                f"profile_cudagraph_memory ({s.vllm_version})" + ("" if old else "; from the source, ±35 %"),
-            )
-        )
-    states = request_states(m, s)
-    if states:
-        items.append(
-            Overhead(
-                "request states",
-                states,
-                f"token counts and masks of {s.max_num_seqs} requests",
-                "v1/worker/gpu/sample (0.32.0), counted since memory is taken from cudaMemGetInfo",
-            )
-        )
+        kept, doubt = (GRAPHS_LEFT_OVER * tp, "") if old else (0, "; from the source, ±35 %")
+        reason = f"vLLM sets aside what it estimates for {2 * len(s.graph_sizes)} graphs"
+        source = f"profile_cudagraph_memory ({s.vllm_version}){doubt}"
+        items.append(Overhead("CUDA graphs", graphs + kept, reason, source))
+    if states := request_states(m, s):
+        reason = f"token counts and masks of {s.max_num_seqs} requests"
+        source = "v1/worker/gpu/sample (0.32.0), counted since memory is taken from cudaMemGetInfo"
+        items.append(Overhead("request states", states, reason, source))
     return items
