@@ -215,7 +215,7 @@ QUANT, GROUP = "quantization_config", "config_groups"
 @one("jamba-v0.1", "mamba_dt_rank", {})
 def test_changed_config_gives_a_plan_or_one_short_sentence(given_changes, gpu):
     try:
-        found = plan(from_dict(changed(*given_changes), name="m", where="m/config.json"), gpu)
+        found = plan(from_dict(changed(*given_changes), name="m", where="m/config.json"), gpu, exact=False)
     except BadInput as error:
         assert error.remedy and error.message.isprintable() and len(error.message) < 500
     else:

@@ -5,12 +5,13 @@ Source: vLLM 0.25.1, v1/kv_cache_interface.py and v1/core/kv_cache_utils.py (unc
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
 from workshop.errors import BadInput
-from workshop.plan.attention import ceil_div, grouped, main_kind, mamba
+from workshop.plan.attention import ceil_div, chunked, full, grouped, main_kind, mamba, sliding
+from workshop.plan.catalog.built import Built
 from workshop.plan.catalog.config import DTYPE_BYTES, ModelConfig
 
 BLOCK_SIZE = 16  # vllm/config/cache.py, DEFAULT_BLOCK_SIZE; FlashAttention and its MLA variant keep it
@@ -40,6 +41,8 @@ def kv_cache_bytes_per_token(m: ModelConfig, kv_cache_dtype: str = "auto") -> in
     Source: PagedAttention (arXiv 2309.06180); vLLM 0.25.1 v1/kv_cache_interface.py.
     """
     each = kv_dtype_bytes(m, kv_cache_dtype)
+    if m.exact and m.exact.builds:
+        return m.exact.builds[0].bytes_per_token * each // m.exact.builds[0].kv_bytes_each
     return sum(len(mine) * kind.token_elements(m) for kind, _, mine in grouped(m)) * each
 
 
@@ -70,6 +73,7 @@ class Layout:
 
     groups: tuple[Group, ...]
     block_size: int
+    pools: tuple[tuple[int, int], ...] = ()  # where vLLM said it: (a stage's first layer, bytes of a block there)
 
 
 @lru_cache(maxsize=512)
@@ -90,8 +94,38 @@ def layout(m: ModelConfig, tp: int, kv_cache_dtype: str, max_model_len: int, max
     return Layout(tuple(groups), block)
 
 
-def pool_bytes_per_block(lay: Layout, layers: Iterable[int]) -> int:
+# classes of KV-cache specs whose blocks a request of another length needs by the formula of a kind
+SPECS = {
+    "FullAttentionSpec": full,
+    "MLAAttentionSpec": full,
+    "SinkFullAttentionSpec": full,
+    "SlidingWindowSpec": sliding,
+    "SlidingWindowMLASpec": sliding,
+    "ChunkedLocalAttentionSpec": chunked,
+}
+
+
+def built_layout(
+    m: ModelConfig, built: Built, kv_cache_dtype: str, max_model_len: int, in_flight: int, starts: Sequence[int]
+) -> Layout:
+    """Return the groups as vLLM made them; starts: the first layer of each stage.
+
+    With a KV cache of another dtype than was built, a page of the same bytes holds more or fewer tokens.
+    """
+    groups = []
+    for g in built.groups:
+        block = g.block_size * built.kv_bytes_each // kv_dtype_bytes(m, kv_cache_dtype)
+        kind = SPECS.get(g.kind)
+        blocks = kind.blocks(g.size, block, max_model_len, in_flight) if kind else g.blocks_per_request
+        groups.append(Group(g.kind, g.layers, block, g.page_bytes, blocks))
+    pools = tuple(zip(starts, built.pool_bytes_per_block, strict=True))
+    return Layout(tuple(groups), min(g.block_size for g in groups), pools)
+
+
+def pool_bytes_per_block(lay: Layout, layers: Sequence[int]) -> int:
     """Bytes of one block on a rank that holds `layers`: the longest group's layers share as many tensors."""
+    if lay.pools:
+        return dict(lay.pools)[layers[0]]
     mine = set(layers)
     return max(len(mine.intersection(g.layers)) for g in lay.groups) * lay.groups[0].page_bytes
 

@@ -61,10 +61,14 @@ def fit(d: Deployment) -> Fit:
     weights = tuple(ranks.stage_bytes(m, d.tp, pp, i, deep_gemm) for i in range(pp))
     ends = {(i == 0, i == pp - 1): tuple(overheads(d, i)) for i in {0, pp // 2, pp - 1}}
     over = tuple(ends[i == 0, i == pp - 1] for i in range(pp))
-    lay = kv_cache.layout(m, d.tp, s.kv_cache_dtype, s.max_model_len, tokens_in_flight(s, pp))
     overhead = tuple(sum(o.bytes for o in items) for items in over)
     available = tuple(requested - w - o for w, o in zip(weights, overhead, strict=True))
     stages = [tuple(r) for r in ranks.partition_layers(m.num_hidden_layers, pp)]
+    length = (s.kv_cache_dtype, s.max_model_len, tokens_in_flight(s, pp))
+    if m.exact and (built := m.exact.of(d.tp, pp)):
+        lay = kv_cache.built_layout(m, built, *length, [stage[0] for stage in stages])
+    else:
+        lay = kv_cache.layout(m, d.tp, *length)
     cap = kv_cache.capacity(lay, stages, available, s.max_model_len)
     needed = max(kv_cache.pool_bytes_per_block(lay, stage) for stage in stages) * kv_cache.blocks_per_request(lay)
     return Fit(d.tp, pp, requested, weights, over, overhead, available, cap, lay, needed)

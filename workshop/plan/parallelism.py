@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from workshop.plan import exact as exact_
 from workshop.plan import kv_cache, settings, speed
 from workshop.plan.advise import advise
 from workshop.plan.catalog.config import ModelConfig
 from workshop.plan.catalog.gpus import GIB, GPU
-from workshop.plan.choose import Choice, choose, executor
+from workshop.plan.choose import Choice, executor
 from workshop.plan.command import command
 from workshop.plan.communication import Traffic, traffic
 from workshop.plan.deployment import Deployment, prepare
@@ -53,6 +54,9 @@ class Plan:
     overheads: list[Overhead] = field(default_factory=list)
     communication: list[Traffic] = field(default_factory=list)
     decode: list[Term] = field(default_factory=list)
+    basis: str = "measured"  # measured, exact, recorded or estimate: see exact.basis
+    exact: bool = False
+    source: str = ""  # the vLLM version whose classes said it, or what an estimate rests on
     ranks: list[Rank] = field(default_factory=list)
     deployment: Deployment | None = None
 
@@ -84,6 +88,7 @@ def plan(
     nodes: int | None = None,
     tensor_parallel_size: int | None = None,
     pipeline_parallel_size: int | None = None,
+    exact: bool | None = None,
     **asked: object,
 ) -> Plan:
     """Return the plan: how to split the model, what fits, what vLLM prints, and the command.
@@ -93,13 +98,16 @@ def plan(
         Besides, vllm_version (whose formulas), network (between nodes), and usage: whose max_num_batched_tokens is
         taken where none is given, "serve" (vllm serve) or "llm" (the LLM class, for a batch in a script).
 
+    exact: ask vLLM's own classes for weights and KV cache (plan/exact.py); None: where there are no formulas and vLLM
+        is here.
+
     Raises:
-        BadInput: an unknown name, a number out of range, or sizes that cannot split the model.
+        BadInput: an unknown name, a number out of range, sizes that cannot split the model, or one that vLLM cannot
+            build.
     """
     d = prepare(model, gpu, **asked)
-    return of_choice(
-        choose(d, gpus_per_node=gpus_per_node, nodes=nodes, tp=tensor_parallel_size, pp=pipeline_parallel_size)
-    )
+    sizes = {"gpus_per_node": gpus_per_node, "nodes": nodes, "tp": tensor_parallel_size, "pp": pipeline_parallel_size}
+    return of_choice(exact_.choose(d, sizes, exact))
 
 
 def of_choice(choice: Choice) -> Plan:
@@ -138,6 +146,9 @@ def of_choice(choice: Choice) -> Plan:
         overheads=list(f.overheads[i]),
         communication=sent,
         decode=terms,
+        basis=exact_.basis(m, d.tp, d.pp),
+        exact=bool(m.exact and m.exact.basis == "exact"),
+        source=m.exact.source if m.exact else "",
         ranks=ranks(d),
         deployment=d,
     )

@@ -115,6 +115,9 @@ def stage_bytes(m: ModelConfig, tp: int, pp: int, stage: int, deep_gemm: bool = 
     Weights, scales and rope tables in the blocks that PyTorch's allocator hands out for them (see allocator.py);
     deep_gemm: FP8 weights, an FP8 KV cache or MLA on Hopper and newer load DeepGEMM, whose handle takes a workspace.
     """
+    built = m.exact.of(tp, pp) if m.exact else None
+    if built:
+        return built.loaded_bytes[stage] + (DEEP_GEMM_WORKSPACE if deep_gemm else 0)
     memory, tables, same = Allocator(), list(m.rope_tables), stand_ins(m)
     late = main_kind(m).deep_gemm  # loaded with the attention, after the first rope table
     if deep_gemm and not late:
@@ -130,7 +133,7 @@ def stage_bytes(m: ModelConfig, tp: int, pp: int, stage: int, deep_gemm: bool = 
                 memory.alloc(DEEP_GEMM_WORKSPACE)
         memory.alloc_all(rest)
     memory.alloc_all(after)
-    return memory.allocated
+    return int(memory.allocated * m.exact.scale) if m.exact else memory.allocated
 
 
 def loads_deep_gemm(m: ModelConfig, gpu: GPU, kv_cache_dtype: str) -> bool:

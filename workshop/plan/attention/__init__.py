@@ -15,7 +15,8 @@ from workshop.plan.attention.mamba import Mamba
 from workshop.plan.attention.sliding import Sliding
 from workshop.plan.catalog.config import ModelConfig
 
-__all__ = ["Attention", "Widths", "ceil_div", "grouped", "kind_of", "layers", "main_kind", "mamba"]
+__all__ = ["Attention", "Widths", "ceil_div", "chunked", "full", "grouped", "kind_of", "layers", "main_kind", "mamba"]
+__all__ += ["sliding"]
 
 full, latent, projections, sliding, chunked, mamba = (
     Heads(),

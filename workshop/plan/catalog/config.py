@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 
+from workshop.plan.catalog.built import Exact
+
 DTYPE_BYTES = {
     "float64": 8,
     **dict.fromkeys(("float32", "float"), 4),
@@ -125,6 +127,7 @@ class ModelConfig:
     latent_projections: Mla | None = None  # MLA's matrices, but the engine keeps K and V whole (MiniCPM3)
     mamba: Mamba | None = None
     quantization: Quantization | None = None
+    exact: Exact | None = None  # what vLLM's own class said of it; plan/exact.py
     published_parameters: int | None = None
     hub_ids: tuple[str, ...] = ()
     source: str = ""
@@ -159,4 +162,4 @@ class ModelConfig:
         return any(w is not None for w in self.layer_windows)
 
     def with_quantization(self, quantization: Quantization | None) -> ModelConfig:
-        return replace(self, quantization=quantization)
+        return replace(self, quantization=quantization, exact=self.exact and self.exact.without_builds())

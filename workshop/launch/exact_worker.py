@@ -1,6 +1,6 @@
 """What vLLM's own model classes say of a model: weights and KV cache of every pipeline stage, without GPU or weights.
 
-    python -m workshop.plan.exact_worker < JOBS.jsonl > RESULTS.jsonl
+    python -m workshop.launch.exact_worker < JOBS.jsonl > RESULTS.jsonl
 
 A process of its own, with an interpreter that has vLLM: plan/exact.py writes the jobs and reads the results. The class
 is built on PyTorch's meta device, as one rank of a process group that has no other rank; its attention layers say which
@@ -19,6 +19,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from workshop.launch.vllm_main import answer_for_vllm
 from workshop.plan.allocator import Allocator
 
 ENVIRONMENT = {
@@ -46,6 +47,7 @@ def engine_config(job: dict, folder: str):
         load_format="dummy",
         block_size=job.get("block_size", GPU_BLOCK),
         enable_prefix_caching=job.get("enable_prefix_caching"),
+        allow_deprecated_quantization=True,
         language_model_only=job.get("language_model_only", False),
         **asked,
     ).create_engine_config()
@@ -72,12 +74,13 @@ def answer_for_absent_ranks() -> None:
 
     new_group, init = torch.distributed.new_group, parallel_state.init_model_parallel_group
     torch.distributed.new_group = lambda ranks=None, **_: new_group(ranks, backend="fake")
-    parallel_state.in_the_same_node_as = lambda group, *_: [True] * group.size()
+    parallel_state.in_the_same_node_as = lambda group, *_, **__: [True] * group.size()
     parallel_state.init_model_parallel_group = lambda *args, **options: init(
         *args, **{**options, "use_message_queue_broadcaster": False}
     )
     CpuCommunicator._all_group_ranks_share_shm_group_name = lambda self: False
     type(current_platform).supported_quantization = []  # any: nothing is computed
+    torch.fx.experimental._config.meta_nonzero_assume_all_nonzero = True  # expert parallel looks for its experts
 
 
 @contextlib.contextmanager
@@ -222,8 +225,6 @@ def run(job: dict) -> dict:
 
 def main() -> None:
     """Answer each job of standard input by a line on standard output; what vLLM prints goes to standard error."""
-    from workshop.launch.vllm_main import answer_for_vllm
-
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     os.environ.update(ENVIRONMENT)
