@@ -223,9 +223,9 @@ def truth_test(llm) -> dict:
     import truth
     from cases import on_gpu
 
-    from workshop.launch import machine
+    from workshop.launch import gpus
 
-    server, compute = truth.Server(llm), on_gpu if machine.gpus() else truth.ours
+    server, compute = truth.Server(llm), on_gpu if gpus.visible() else truth.ours
     outcomes = [
         truth.compare(server, case, prompt, compute)
         for case in truth.CASES
@@ -247,13 +247,13 @@ def truth_test(llm) -> dict:
 
 def facts() -> dict:
     """What this ran on."""
-    from workshop.launch import machine
+    from workshop.launch import gpus
     from workshop.launch.vllm_main import installed
 
     return {
         "date": datetime.now(UTC).date().isoformat(),
         "vllm_version": installed()[1],
-        "gpus": [str(each) for each in machine.gpus()],
+        "gpus": [str(each) for each in gpus.visible()],
         "cpus": os.cpu_count(),
         "python": platform.python_version(),
     }

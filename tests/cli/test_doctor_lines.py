@@ -47,5 +47,5 @@ def test_probe_that_breaks_does_not_hide_the_others(monkeypatch, workshop_home):
 
     monkeypatch.setattr(doctor, "_gpus", broken)
     found = {check.name: check for check in doctor.examine()}
-    assert found["first"].state == OK and "Input/output error" in found["broken"].found and "Python" in found
-    assert found["broken"].remedy
+    assert found["first"].state == OK and "Input/output error" in found["GPUs"].found and "Python" in found
+    assert found["GPUs"].remedy

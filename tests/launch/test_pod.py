@@ -65,7 +65,7 @@ def test_a_gated_model_without_a_token_says_what_to_do(hub, tmp_path, capsys):
 
 
 def test_a_volume_that_is_too_small_is_refused_before_the_first_byte(hub, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("workshop.launch.weights.prefetch.disk_free_bytes", lambda path: 1_000_000)
+    monkeypatch.setattr("workshop.launch.weights.prefetch.left_bytes", lambda path: 1_000_000)
     assert pod.main(["download", HUB_ID, str(tmp_path / "x")]) == 1
     assert "free" in capsys.readouterr().out and not list(tmp_path.rglob("*.part"))
 

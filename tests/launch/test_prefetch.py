@@ -137,7 +137,7 @@ def test_gate_is_explained_and_opens_with_a_token(hub, tmp_path):
 
 def test_small_disk_is_refused_with_both_figures_before_the_first_byte(hub, tmp_path, monkeypatch):
     files = tuple(prefetch.File(f"model-{number:05}-of-00030.safetensors", 4_704_000_000) for number in range(30))
-    monkeypatch.setattr(prefetch, "disk_free_bytes", lambda path: 120 * 10**9)  # the seeds' system disk
+    monkeypatch.setattr(prefetch, "left_bytes", lambda path: 120 * 10**9)  # the seeds' system disk
     with pytest.raises(WorkshopError, match=r"needs 141 GB more.*120 GB free"):
         prefetch.refuse_small_disk(prefetch.Remote("meta-llama/Llama-3.1-70B", "main", files), tmp_path / "m")
 
@@ -147,22 +147,6 @@ def test_no_network_says_where_to_run_it(hub):
     with pytest.raises(WorkshopError, match="not reached, or broke off") as error:
         prefetch.look_up(HUB_ID)
     assert "login" in error.value.remedy
-
-
-@pytest.mark.parametrize(
-    ("line", "words"),
-    [
-        ("server:/export {} nfs4 rw 0 0", "network file system"),
-        ("store@tcp:/fs {} lustre rw 0 0", "network file system"),
-        ("/dev/nvme0n1 {} xfs rw 0 0", "will NOT see"),
-        ("tmpfs {} tmpfs rw 0 0", "will NOT see"),
-        ("thing {} newfs rw 0 0", "cannot be told"),
-    ],
-)
-def test_node_local_disk_is_told_from_a_shared_one(tmp_path, line, words):
-    mounts = tmp_path / "mounts"
-    mounts.write_text("/dev/vda / ext4 rw 0 0\n" + line.format(tmp_path / "models") + "\n")
-    assert words in prefetch.who_sees(tmp_path / "models" / "x", mounts)
 
 
 def test_names_of_scripts_and_of_the_catalogue_have_hub_ids():

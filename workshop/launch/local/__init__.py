@@ -16,7 +16,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from workshop.errors import BadInput, WorkshopError
-from workshop.launch import auth, machine, records
+from workshop.launch import auth, gpus, machine, records
 from workshop.launch.flags import checked
 from workshop.launch.flags import flags_of as flags_of
 from workshop.launch.home import home
@@ -139,7 +139,7 @@ def resolve_model(model: str | None) -> tuple[str, str]:
 def engine_device() -> str:
     """Return "gpu" or "cpu": what the installed vLLM can use here."""
     distribution, _ = installed()
-    has_gpu = bool(machine.gpus())
+    has_gpu = bool(gpus.visible())
     if not distribution:
         raise WorkshopError(
             "vLLM is not installed in this environment.",

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from workshop.errors import WorkshopError
 from workshop.launch.checks import LACK, NOTE, OK, Check
+from workshop.launch.disk import who_sees
 from workshop.launch.home import home
 from workshop.launch.slurm import submit as slurm
-from workshop.launch.weights import prefetch
 
 TIMEOUT_S = 20.0
 ENVIRONMENT_TIMEOUT_S = 60.0  # conda and module on a busy shared file system
@@ -113,7 +113,7 @@ def _folders(site: dict[str, str]) -> Iterator[Check]:
 
 
 def _seen(name: str, folder: Path, before: str) -> Iterator[Check]:
-    words = prefetch.who_sees(folder)
+    words = who_sees(folder)
     local = "will NOT see" in words
     yield Check(
         name,

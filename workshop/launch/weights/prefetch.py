@@ -16,8 +16,8 @@ from fnmatch import fnmatch
 from pathlib import Path
 
 from workshop.errors import BadInput, WorkshopError
+from workshop.launch.disk import GIB, left_bytes, quotas, who_sees
 from workshop.launch.home import cannot_write
-from workshop.launch.machine import GIB, disk_free_bytes
 from workshop.launch.progress import Progress
 from workshop.launch.weights import check as slurm_weights
 from workshop.launch.weights import hub as prefetch_hub
@@ -26,45 +26,6 @@ from workshop.launch.weights.hub import File
 NEEDED = ("*.json", "*.safetensors", "*.txt", "*.model", "*.jinja", "*.py", "*.tiktoken", "LICENSE*", "USE_POLICY*")
 # The same weights again, in other formats.
 NEVER = ("original/*", "*.gguf", "*.onnx", "onnx/*", "*.pth", "*.msgpack", "*.h5", "consolidated*")
-SHARED = {
-    "nfs",
-    "nfs4",
-    "lustre",
-    "gpfs",
-    "beegfs",
-    "ceph",
-    "cifs",
-    "smb3",
-    "afs",
-    "panfs",
-    "wekafs",
-    "orangefs",
-    "pvfs2",
-    "glusterfs",
-    "fuse.glusterfs",
-    "fuse.ceph",
-    "fuse.sshfs",
-    "fuse.weka",
-    "9p",
-    "vastfs",
-    "quobyte",
-}
-LOCAL = {
-    "ext2",
-    "ext3",
-    "ext4",
-    "xfs",
-    "btrfs",
-    "zfs",
-    "tmpfs",
-    "overlay",
-    "f2fs",
-    "vfat",
-    "apfs",
-    "hfs",
-    "ramfs",
-    "squashfs",
-}
 SPARE_BYTES = 1 * GIB
 WATCH_S = 0.5
 
@@ -151,13 +112,12 @@ def refuse_small_disk(remote: Remote, folder: Path) -> None:
         WorkshopError: naming both figures: a system disk of 120 GB cannot hold 70B (141 GB).
     """
     missing = sum(file.size for file in remote.files if not _whole(folder, file))
-    free = disk_free_bytes(folder)
-    if missing + SPARE_BYTES > free:
+    left = left_bytes(folder)
+    if missing + SPARE_BYTES > left:
+        limits = "".join(f" ({quota})" for quota in quotas(folder))
         raise WorkshopError(
-            f"{remote.hub_id} needs {missing / 1e9:.0f} GB more, and the disk of {folder} has "
-            f"{free / 1e9:.0f} GB free.",
-            "Give a folder on a bigger disk (--to): a file system of the project, not the home folder or "
-            "the system disk.",
+            f"{remote.hub_id} needs {missing / 1e9:.0f} GB more, and {folder} has {left / 1e9:.0f} GB free{limits}.",
+            "Give a folder with more room (--to): a file system of the project, not the home folder or the system disk.",
         )
 
 
@@ -281,33 +241,3 @@ def _shard_problems(path: Path, expected: set[str] | None) -> list[str]:
         return [f"{path.name} cannot be read ({error.strerror})."]
     absent = sorted((expected or set()) - held)
     return [f"{path.name} lacks {len(absent)} tensors of the index, {absent[0]} first."] if absent else []
-
-
-def who_sees(folder: Path, mounts: Path = Path("/proc/mounts")) -> str:
-    """Return one sentence: will all nodes see this folder?"""
-    kind, mount, source = _file_system(folder, mounts)
-    where = f"{folder} is on {mount} ({kind})"
-    if kind in SHARED or (kind.startswith("fuse") and kind not in LOCAL and ":" in source):
-        return f"{where}, a network file system: the nodes that mount it see the model."
-    if kind in LOCAL:
-        return (
-            f"{where}, a disk of this machine alone: other nodes will NOT see the model, unless they have the same "
-            "folder from elsewhere. Put it on the cluster's shared file system, or copy it to every node."
-        )
-    return f"{where}: whether other nodes see it cannot be told from here. Try: srun ls {folder}"
-
-
-def _file_system(folder: Path, mounts: Path) -> tuple[str, str, str]:
-    """Return (type, mount point, source) of the file system that holds the folder."""
-    best = ("unknown", "/", "")
-    path = str(folder.resolve())
-    try:
-        lines = mounts.read_text().splitlines()
-    except OSError:
-        return best
-    for line in lines:
-        source, mount, kind = (part.replace("\\040", " ") for part in line.split()[:3])
-        inside = path == mount or path.startswith(mount.rstrip("/") + "/")
-        if inside and len(mount) >= len(best[1]) and kind != "autofs":
-            best = (kind, mount, source)
-    return best

@@ -1,0 +1,109 @@
+"""What a folder lies on: who else sees it, and how much this user may still write there, quotas included."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import re
+import shutil
+import subprocess
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from workshop.launch.machine import GIB, disk_free_bytes
+
+MOUNTS = Path("/proc/mounts")
+ASK_S = 10.0  # a file server that is down does not answer
+NETWORK = re.compile(
+    r"nfs4?|lustre|gpfs|beegfs|ceph|cifs|smb3|afs|panfs|wekafs|orangefs|pvfs2|9p|vastfs|quobyte|(fuse\.)?glusterfs|"
+    r"fuse\.(ceph|sshfs|weka)"
+)
+LOCAL = re.compile(r"ext[234]|xfs|btrfs|zfs|tmpfs|overlay|f2fs|vfat|apfs|hfs|ramfs|squashfs")
+
+
+@dataclass(frozen=True)
+class Quota:
+    """What a user or a group may keep on a file system, and keeps."""
+
+    whose: str
+    used_bytes: int
+    limit_bytes: int
+
+    @property
+    def left_bytes(self) -> int:
+        return max(0, self.limit_bytes - self.used_bytes)
+
+    def __str__(self) -> str:
+        return f"the quota of {self.whose} is {self.limit_bytes / GIB:.1f} GiB, {self.used_bytes / GIB:.1f} used"
+
+
+def left_bytes(folder: Path) -> int:
+    """Return what may still be written into a folder, there or to be made: the disk's free space, cut by a quota."""
+    return min([disk_free_bytes(folder), *(quota.left_bytes for quota in quotas(folder))])
+
+
+def quotas(folder: Path) -> list[Quota]:
+    """Return the quotas of this user, and of the folder's group, that hold there, by `lfs quota` or quota(1)."""
+    kind, mount, source = file_system(folder)
+    found = []
+    for flag, name in (("-u", getpass.getuser()), ("-g", _group(folder))):
+        if kind == "lustre":
+            line = _ask("lfs", "quota", "-q", flag, name, mount)
+        else:
+            rows = [row.split() for row in _ask("quota", "-v", "-w", flag, name).splitlines()]
+            line = " ".join(next((row for row in rows if row and row[0] in (source, mount)), []))
+        numbers = [word.strip("[]*") for word in line.split()[1:4]]  # * over the limit, [] a part does not answer
+        if len(numbers) == 3 and all(word.isdigit() for word in numbers):
+            used, soft, hard = (int(word) * 1024 for word in numbers)
+            if hard or soft:
+                found.append(Quota(name, used, hard or soft))
+    return found
+
+
+def _ask(program: str, *args: str) -> str:
+    """Return what a program prints; '' where it is not there or does not answer. It fails where a quota is exceeded."""
+    if not shutil.which(program):
+        return ""
+    with suppress(OSError, subprocess.SubprocessError):
+        return subprocess.run([program, *args], capture_output=True, text=True, errors="replace", timeout=ASK_S).stdout
+    return ""
+
+
+def _group(folder: Path) -> str:
+    """Return the group that new files in the folder count for: the folder's, as projects set it."""
+    while not os.path.exists(folder):
+        folder = folder.parent
+    with suppress(KeyError, NotImplementedError):  # a group without a name; Windows
+        return folder.group()
+    return str(folder.stat().st_gid)
+
+
+def who_sees(folder: Path) -> str:
+    """Return one sentence: will all nodes see this folder?"""
+    kind, mount, source = file_system(folder)
+    where = f"{folder} is on {mount} ({kind})"
+    if NETWORK.fullmatch(kind) or (kind.startswith("fuse") and ":" in source):
+        return f"{where}, a network file system: the nodes that mount it see the model."
+    if LOCAL.fullmatch(kind):
+        return (
+            f"{where}, a disk of this machine alone: other nodes will NOT see the model, unless they have the same "
+            "folder from elsewhere. Put it on the cluster's shared file system, or copy it to every node."
+        )
+    return f"{where}: whether other nodes see it cannot be told from here. Try: srun ls {folder}"
+
+
+def file_system(folder: Path) -> tuple[str, str, str]:
+    """Return (type, mount point, source) of the file system that holds the folder."""
+    best = ("unknown", "/", "")
+    path = str(folder.resolve())
+    try:
+        lines = MOUNTS.read_text().splitlines()
+    except OSError:
+        return best
+    for line in lines:
+        source, mount, kind = (part.replace("\\040", " ") for part in line.split()[:3])
+        inside = path == mount or path.startswith(mount.rstrip("/") + "/")
+        if inside and len(mount) >= len(best[1]) and kind != "autofs":
+            best = (kind, mount, source)
+    return best
