@@ -23,6 +23,7 @@ from workshop.learn.widgets.metrics import picture as metrics
 from workshop.learn.widgets.metrics.view import KEPT
 from workshop.learn.widgets.parallelism.view import ParallelismExplorer
 from workshop.learn.widgets.reconcile.case import LOGS
+from workshop.learn.widgets.reconcile.picture import picture as comparison
 from workshop.learn.widgets.reconcile.view import compared
 from workshop.plan.parallelism import plan
 from workshop.use import logprobs
@@ -99,7 +100,7 @@ def measure() -> dict[str, dict[str, float]]:
         "memory sliders": random_steps(MemorySliders().controls, generator),
         "parallelism explorer": random_steps(ParallelismExplorer().controls, generator),
         "KV growth": play,
-        "reconcile view": lambda: compared(path, None, "h200"),
+        "reconcile view": lambda: comparison(compared(path, None, "h200")),
         "metrics, ten minutes": lambda: metrics.picture(looks),
         CLICKS[0]: lambda: picture(tokens),
         "one plan": lambda: plan("llama-3.1-70b", "h200", max_model_len=generator.randrange(1000, 100_000)),

@@ -15,8 +15,7 @@ from workshop.launch.slurm import submit as slurm
 from workshop.learn import cluster
 from workshop.learn.exercise_sets import e03_server
 from workshop.learn.widgets.loading import case as loading
-from workshop.learn.widgets.loading.picture import picture
-from workshop.learn.widgets.loading.view import LoadingView
+from workshop.learn.widgets.loading.view import LoadingView, picture
 
 
 @pytest.mark.parametrize("name", ["70b", "405b", "405b-fp8", "model"])
@@ -57,11 +56,11 @@ def test_recorded_starts_go_forward_and_end_ready():
 def test_view_shows_what_the_slider_asks_for():
     view = LoadingView("70b")
     view.place.value = loading.STEPS
-    assert "1,229,264 tokens" in view.readout.value and 'aria-valuenow="100"' in view.readout.value
+    assert "1,229,264 tokens" in view.picture.value and 'aria-valuenow="100"' in view.picture.value
     view.model.value = "405b-fp8"
-    assert "95.54 GiB" in view.readout.value
+    assert "95.54 GiB" in view.picture.value
     view.play.value = 0
-    assert 'aria-valuenow="0"' in view.readout.value
+    assert 'aria-valuenow="0"' in view.picture.value
 
 
 def test_picture_escapes_what_a_log_holds():

@@ -67,8 +67,8 @@ def test_looks_are_classes_and_inline_styles_are_computed():
 def test_numbers_stand_where_the_axes_say():
     axes = chart.Axes(10, 20, 110, 220, x_end=50, y_end=4)
     assert axes.points([0, 25, 50], [0, 1, 4]) == [(10, 220), (60, 170), (110, 20)]
-    drawn = axes.drawn("tokens", "GiB")
-    assert [drawn.count(f">{words}</text>") for words in ("tokens", "GiB", "25", "50", "4")] == [1] * 5
+    drawn = axes.x_ticks() + axes.y_ticks()
+    assert [drawn.count(f">{words}</text>") for words in ("0", "25", "50", "2", "4")] == [2, 1, 1, 1, 1]
 
 
 @pytest.mark.parametrize(("value", "end"), [(0, 10), (3, 5), (0.3, 0.5), (640, 1000), (1000, 1000), (0.02, 0.02)])

@@ -83,7 +83,7 @@ class TestView:
     def test_play_moves_the_slider(self, growth):
         growth.play.value = 12
         assert growth.step.value == 12
-        assert growth.state.step == 12
+        assert growth.result.step == 12
 
     def test_bytes_are_those_of_the_model(self, growth):
         growth.step.value = 1

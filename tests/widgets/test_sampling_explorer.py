@@ -191,7 +191,7 @@ class TestWriting:
         first = explorer.output[0]
         explorer.step_back()
         assert explorer.output == [first]
-        explorer.start_again()
+        explorer.ask()
         assert explorer.output == []
         explorer.step_back()
         assert explorer.output == []

@@ -248,7 +248,7 @@ class TestTheCoursesOwnRecording:
         for _ in range(3):
             explorer.take_best()
         assert len(explorer.output) == 3
-        explorer.start_again()
+        explorer.ask()
         explorer.sliders["temperature"].value = 0.7
         explorer.completions.run()
         assert "of 20</b> differ" in explorer.completions.picture.value

@@ -13,9 +13,9 @@ from workshop.launch.local import supervise
 from workshop.launch.local.supervise import Progress
 from workshop.launch.records import ServerRecord
 from workshop.learn.widgets.server import view as server_panel
-from workshop.learn.widgets.server.picture import status as status_html
-from workshop.learn.widgets.server.picture import words as words_html
 from workshop.learn.widgets.server.view import ServerPanel, last_lines
+from workshop.learn.widgets.server.view import status as status_html
+from workshop.learn.widgets.server.view import words as words_html
 
 
 def ready(name="a") -> ServerRecord:

@@ -1,7 +1,7 @@
 """One kit for drawings in SVG: text, boxes, arrows, lines, and axes with ticks. Pure: numbers in, text out.
 
     axes = Axes(60, 20, 600, 200, x_end=64, y_end=10)
-    Picture(axes.drawn("tokens", "GiB") + line(axes.points(x, y), style.BLUE), 640, 240, "what it shows, in words")
+    Picture(axes.y_ticks() + line(axes.points(x, y), style.BLUE), 640, 240, "what it shows, in words")
 
 All lengths are SVG units, which are pixels where a picture has its full width.
 """
@@ -9,15 +9,15 @@ All lengths are SVG units, which are pixels where a picture has its full width.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from html import escape
 
 from workshop.learn import html
+from workshop.learn.numbers import number
 from workshop.learn.widgets import style
 
 FRAME = style.GREY
-TICKS = (0.0, 0.5, 1.0)
 
 
 class Picture:
@@ -46,37 +46,18 @@ def svg(body: str, width: float, height: float, *, min_width: int = 0) -> html.H
     return html.Html(f'<svg {size} aria-hidden="true">{body}</svg>')
 
 
-def text(
-    x: float,
-    y: float,
-    words: str,
-    *,
-    anchor: str = "start",
-    size: float = 12,
-    fill: str = style.TEXT,
-    bold: bool = False,
-) -> str:
+def text(x: float, y: float, words: str, *, anchor: str = "start", size: float = 12, fill: str = style.TEXT,
+         bold: bool = False) -> str:  # fmt: skip
     """Return words; y is their base line, anchor (start, middle, end) where x is."""
     weight = ' font-weight="600"' if bold else ""
     place = f'x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"'
     return f'<text {place} font-size="{size}" fill="{fill}"{weight}>{escape(words)}</text>'
 
 
-def box(
-    x: float,
-    y: float,
-    w: float,
-    h: float,
-    fill: str,
-    *,
-    stroke: str = "none",
-    radius: float = 2,
-    dash: str = "",
-    opacity: float = 1,
-) -> str:
+def box(x: float, y: float, w: float, h: float, fill: str, *, stroke: str = "none", radius: float = 2,
+        dash: str = "") -> str:  # fmt: skip
     """Return a rectangle; dash as in "3 2"."""
     more = f' stroke-dasharray="{dash}"' if dash else ""
-    more += f' fill-opacity="{opacity}"' if opacity != 1 else ""
     place = f'x="{x:.1f}" y="{y:.1f}" width="{w:.1f}" height="{h:.1f}"'
     return f'<rect {place} rx="{radius}" fill="{fill}" stroke="{stroke}"{more}/>'
 
@@ -88,11 +69,10 @@ def path(d: str, colour: str = FRAME, width: float = 1, *, dash: str = "", opaci
     return f'<path d="{d}" stroke="{colour}" stroke-width="{width}" fill="none"{more}/>'
 
 
-def line(points: Iterable[tuple[float, float]], colour: str, width: float = 2.5, *, opacity: float = 1) -> str:
+def line(points: Iterable[tuple[float, float]], colour: str, width: float = 2.5) -> str:
     """Return a line through points."""
     places = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
-    pale = f' stroke-opacity="{opacity}"' if opacity != 1 else ""
-    look = f'stroke="{colour}" stroke-width="{width}" stroke-linejoin="round"{pale}'
+    look = f'stroke="{colour}" stroke-width="{width}" stroke-linejoin="round"'
     return f'<polyline points="{places}" fill="none" {look}/>'
 
 
@@ -109,17 +89,12 @@ def arrow(x1: float, y1: float, x2: float, y2: float, colour: str = FRAME, width
     return f'{path(f"M{x1} {y1}L{x2} {y2}", colour, width)}<path d="{head}" fill="{colour}"/>'
 
 
-def round_up(value: float, *, steps: Sequence[float] = (1, 2, 5, 10)) -> float:
+def round_up(value: float) -> float:
     """Return the next of 1, 2, 5 times a power of ten, where an axis may end; 10 for nothing."""
     if value <= 0:
         return 10.0
     power = 10.0 ** math.floor(math.log10(value))
-    return next(step * power for step in steps if step * power >= value * (1 - 1e-9))
-
-
-def plain(value: float) -> str:
-    """Return a number of an axis: 0, 0.25, 1,500."""
-    return f"{value:,.0f}" if value == round(value) or abs(value) >= 10 else f"{value:.3g}"
+    return next(step * power for step in (1, 2, 5, 10) if step * power >= value * (1 - 1e-9))
 
 
 @dataclass(frozen=True)
@@ -154,27 +129,23 @@ class Axes:
         return [(self.x(a), self.y(b)) for a, b in zip(x, y, strict=True)]
 
     def x_ticks(
-        self, values: Iterable[float] | None = None, say: Callable[[float], str] = plain, *, inside: bool = False
+        self, values: Iterable[float] = (), say: Callable[[float], str] = number, *, inside: bool = False
     ) -> str:
-        """Return numbers below the field; with `inside` the outer two stay within its edges."""
-        values = [self.x_start + t * (self.x_end - self.x_start) for t in TICKS] if values is None else list(values)
+        """Return numbers below the field, by default three; with `inside` the outer two stay within its edges."""
+        values = list(values) or _three(self.x_start, self.x_end)
         anchors = ["start", *["middle"] * (len(values) - 2), "end"] if inside else ["middle"] * len(values)
         return "".join(
             text(self.x(value), self.bottom + 16, say(value), anchor=anchor, size=11, fill=style.MUTED)
             for value, anchor in zip(values, anchors, strict=True)
         )
 
-    def y_ticks(self, values: Iterable[float] | None = None, say: Callable[[float], str] = plain) -> str:
-        """Return numbers to the left of the field."""
-        values = [self.y_start + t * (self.y_end - self.y_start) for t in TICKS] if values is None else values
+    def y_ticks(self, values: Iterable[float] = (), say: Callable[[float], str] = number) -> str:
+        """Return numbers to the left of the field, by default three."""
         return "".join(
             text(self.left - 6, self.y(value) + 4, say(value), anchor="end", size=11, fill=style.MUTED)
-            for value in values
+            for value in list(values) or _three(self.y_start, self.y_end)
         )
 
-    def drawn(self, x_name: str, y_name: str, say: Callable[[float], str] = plain) -> str:
-        """Return both axes with their names and three numbers each."""
-        frame = path(f"M{self.left} {self.top}V{self.bottom}H{self.right}")
-        above = text(self.left, self.top - 10, y_name, size=11, fill=style.MUTED)
-        below = text(self.right, self.bottom + 34, x_name, anchor="end", size=11, fill=style.MUTED)
-        return frame + above + below + self.x_ticks(say=say) + self.y_ticks(say=say)
+
+def _three(start: float, end: float) -> list[float]:
+    return [start, (start + end) / 2, end]

@@ -13,7 +13,8 @@ from typing import Any
 
 from workshop.errors import BadInput
 from workshop.learn import figure_svg, html
-from workshop.learn.series import Series, colours_of, number, rows_of, series_of, spread, words_of
+from workshop.learn.numbers import number
+from workshop.learn.series import Series, colours_of, rows_of, series_of, spread, words_of
 from workshop.learn.widgets import style
 
 KINDS = ("line", "barh", "stacked", "points")

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from workshop.learn import chart
-from workshop.learn.series import Series, number, rows_of, spread
+from workshop.learn.numbers import number
+from workshop.learn.series import Series, rows_of, spread
 from workshop.learn.widgets import style
 
 LETTER = 6.8  # a letter's width in SVG units, at a size of 12
@@ -38,9 +39,8 @@ def _lines(series, colours, names, width, height) -> tuple[chart.Axes, list[str]
     room = 20 + LETTER * max(len(text) for text in (*names, *(label for label, _, _ in series)))
     axes = chart.Axes(64, 48, width - room, height - 44, max(at.values()), y_start=0, x_start=min(at.values()),
                       y_end=chart.round_up(max(max(ys) for _, _, ys in series)))  # fmt: skip
-    drawn = [chart.path(f"M{axes.left} {axes.top}V{axes.bottom}H{axes.right}"), axes.y_ticks(say=number),
-             axes.x_ticks(range(len(ticks)) if ticks else None,
-                          (lambda n: ticks[int(n)]) if ticks else number)]  # fmt: skip
+    drawn = [chart.path(f"M{axes.left} {axes.top}V{axes.bottom}H{axes.right}"), axes.y_ticks(),
+             axes.x_ticks(range(len(ticks)), ticks.__getitem__) if ticks else axes.x_ticks()]  # fmt: skip
     ends = spread([ys[-1] for _, _, ys in series], 16 / (axes.bottom - axes.top) * axes.y_end)
     for (label, xs, ys), end in zip(series, ends, strict=True):
         places = axes.points([at[x] for x in xs], ys)
@@ -60,7 +60,7 @@ def _rows(series, kind, colours, limit, width, foot) -> tuple[chart.Axes, list[s
     tall = (axes.bottom - axes.top) / len(rows)
     middles = {row: axes.top + (n + 0.5) * tall for n, row in enumerate(rows)}
     drawn = [chart.text(left - 8, y + 4, row, anchor="end") for row, y in middles.items()]
-    drawn += [chart.path(f"M{axes.x(0)} {axes.top}V{axes.bottom}"), axes.x_ticks(say=number)]
+    drawn += [chart.path(f"M{axes.x(0)} {axes.top}V{axes.bottom}"), axes.x_ticks()]
     if kind == "points":
         return axes, drawn + _points(axes, series, colours, middles, far)
     stacked, ends = kind == "stacked", dict.fromkeys(rows, 0.0)

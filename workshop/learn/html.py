@@ -29,21 +29,16 @@ BR = Html("<br>")
 
 def join(children: Iterable[object]) -> Html:
     """Return children one after the other; those that are no Html are escaped."""
-    return Html(_joined(children))
-
-
-def _joined(children: Iterable[object]) -> str:
-    return "".join([one if one.__class__ is Html else escape(str(one), quote=False) for one in children])
+    return Html("".join([one if one.__class__ is Html else escape(str(one), quote=False) for one in children]))
 
 
 def tag(name: str, *children: object, cls: str = "", **attributes: object) -> Html:
     """Return an element. Attributes that are None or empty are left out; `aria_label` becomes aria-label."""
     head = f'<{name} class="{cls}"' if cls else f"<{name}"
-    if attributes:
-        for key, value in attributes.items():
-            if value is not None and value != "":
-                head += f' {key.replace("_", "-")}="{escape(str(value))}"'
-    return Html(f"{head}>{_joined(children)}</{name}>")
+    for key, value in attributes.items():
+        if value is not None and value != "":
+            head += f' {key.replace("_", "-")}="{escape(str(value))}"'
+    return Html(f"{head}>{join(children)}</{name}>")
 
 
 div, span, bold = partial(tag, "div"), partial(tag, "span"), partial(tag, "b")
@@ -83,17 +78,23 @@ def legend(items: Iterable[tuple[str, object]], cls: str = "") -> Html:
     return muted(*(span(tag("i", cls=f"key {key}"), words) for key, words in items), cls=f"legend {cls}".rstrip())
 
 
-def bar(parts: Iterable[tuple[str, float]], *, label: str = "", now: float | None = None, cls: str = "") -> Html:
-    """Return a bar of coloured parts: (colour, percent of its length) each.
+def bar(
+    parts: Iterable[tuple[str, float]],
+    *marks: Html,
+    label: str | None = None,
+    now: float | None = None,
+    cls: str = "",
+) -> Html:
+    """Return a bar of coloured parts: (colour, percent of its length) each, and marks on it.
 
     Args:
-        label: what it measures; now: percent that a screen reader says (with both, it is a progress bar).
+        label, now: what it measures, and the percent that a screen reader says: then it is a progress bar.
     """
     filled = [tag("i", cls=f"bg-{colour}", style=f"width:{percent:.2f}%") for colour, percent in parts]
-    if now is None:
-        return div(*filled, cls=f"bar {cls}".rstrip())
-    said = {"aria_valuenow": f"{now:.0f}", "aria_valuemin": "0", "aria_valuemax": "100", "aria_label": label}
-    return div(*filled, cls=f"bar {cls}".rstrip(), role="progressbar", **said)
+    said = {}
+    if now is not None:
+        said = {"role": "progressbar", "aria_valuenow": f"{now:.0f}", "aria_valuemin": 0, "aria_valuemax": 100}
+    return div(*filled, *marks, cls=f"bar {cls}".rstrip(), **said, aria_label=label)
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[object]], cls: str = "") -> Html:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from workshop.learn.numbers import number
 from workshop.learn.widgets import style
 
 MEANING = {"weights": style.WEIGHTS, "KV cache": style.KV_CACHE, "overhead": style.OVERHEAD,
@@ -13,13 +13,6 @@ MEANING = {"weights": style.WEIGHTS, "KV cache": style.KV_CACHE, "overhead": sty
            "with a KV cache": style.KV_CACHE, "without a cache": style.VERMILLION, "workshop plan": style.GREEN,
            "sent, no token yet": style.ORANGE, "tokens come": style.BLUE}  # fmt: skip
 Series = tuple[str, list, list[float]]  # label, x (numbers or names), y
-
-
-def number(value: float) -> str:
-    """Return a number as axes and labels show it: at least three digits, thousands with commas, 202.5 as 203."""
-    if 0 < value < 0.001:
-        return "<0.001"
-    return f"{math.floor(value + 0.5):,}" if abs(value) >= 100 else f"{value:.3g}"
 
 
 def rows_of(series: Sequence[Series]) -> list[str]:

@@ -26,34 +26,34 @@ class Explorer(View):
     """Controls, and a picture of what they say.
 
     A subclass has `compute`, which turns what the controls say into a result, and `picture_of`, which draws it; with
-    `words` it says below each control what that means now.
+    `words` it says below each control what that means now, and with `arranged` it lays the page out in another way.
 
     Attributes:
-        controls: by name; says: the sentence below each; picture: the HTML; result: what it shows, None after an error.
+        controls: by name; says: the sentence below each, `indent_px` from the left; picture: the HTML;
+        result: what it shows, None after an error.
     """
 
-    def __init__(
-        self,
-        controls: Mapping[str, widgets.Widget],
-        *,
-        label_px: int = 0,
-        below: Mapping[str, widgets.Widget] | None = None,
-        max_width: str = "1080px",
-    ):
-        """Lay them out: beside each other with labels of `label_px`, or above the picture in a row where that is 0."""
+    def __init__(self, controls: Mapping[str, widgets.Widget], *, label_px: int = 0, indent_px: int | None = None,
+                 max_width: str | None = "1080px"):  # fmt: skip
+        """Lay them out: beside the picture with labels of `label_px`, or above it in a row where that is 0."""
         self.controls, self.label_px, self.result, self._held = dict(controls), label_px, None, False
-        self._words: dict[str, str] = {}
+        self.indent_px = label_px + 4 if indent_px is None else indent_px
         self.says, self.picture = {name: widgets.HTML() for name in controls}, widgets.HTML()
         for name, control in self.controls.items():
             control.style.description_width = f"{label_px}px" if label_px else "initial"
             control.observe(lambda _, name=name: self._changed(name), "value")
-        if label_px:
-            more = below or {}
-            rows = [(each, self.says[name], *more.get(name, ())) for name, each in self.controls.items()]
-            super().__init__(beside(rows, self.picture), max_width=max_width)
-        else:
-            super().__init__(in_a_row(*self.controls.values(), gap="2px 22px"), self.picture, max_width=max_width)
+        super().__init__(*self.arranged(), max_width=max_width)
         self._changed(next(iter(controls)))
+
+    def arranged(self) -> tuple[widgets.Widget, ...]:
+        """Return what stands on the page, from top to bottom."""
+        if self.label_px:
+            return (beside(self.rows(), self.picture),)
+        return in_a_row(*self.controls.values(), gap="2px 22px"), self.picture
+
+    def rows(self) -> list[tuple[widgets.Widget, ...]]:
+        """Return each control with what stands below it."""
+        return [(each, self.says[name]) for name, each in self.controls.items()]
 
     def _changed(self, name: str) -> None:
         if not self._held:
@@ -86,7 +86,7 @@ class Explorer(View):
         """Return the HTML of a result."""
         raise NotImplementedError
 
-    def words(self) -> Mapping[str, str]:
+    def words(self) -> Mapping[str, object]:
         """Return what each control means now, in one sentence."""
         return {}
 
@@ -99,9 +99,7 @@ class Explorer(View):
             self.result = None
             self.picture.value = html.alert(error)
         for name, sentence in self.words().items():
-            if self._words.get(name) != sentence:
-                self._words[name] = sentence
-                self.says[name].value = html.says(sentence, indent=self.label_px + 4)
+            self.says[name].value = html.says(sentence, indent=self.indent_px)
 
 
 def beside(rows: Iterable[tuple[widgets.Widget, ...]], picture: widgets.Widget) -> widgets.HBox:
@@ -123,15 +121,19 @@ def in_a_row(*children: widgets.Widget, gap: str = "2px 4px") -> widgets.HBox:
     return widgets.HBox(children, layout=widgets.Layout(flex_flow="row wrap", grid_gap=gap, align_items="center"))
 
 
+def made(kind: type, name: str, value: object, width: str = "auto", **more: object) -> widgets.Widget:
+    """Return a control of that kind whose label is `name`, in full."""
+    return kind(value=value, description=name, style=AUTO, layout=widgets.Layout(width=width), **more)
+
+
 def choice(name: str, options: Iterable, value: object, width: str = "auto") -> widgets.Dropdown:
     """Return a list to choose from."""
-    layout = widgets.Layout(width=width)
-    return widgets.Dropdown(options=list(options), value=value, description=name, layout=layout, style=AUTO)
+    return made(widgets.Dropdown, name, value, width, options=list(options))
 
 
-def models(value: str, width: str = "auto") -> widgets.Dropdown:
+def models(value: str) -> widgets.Dropdown:
     """Return the models of the catalogue, and `value` where that is a folder."""
-    return choice("model", dict.fromkeys([*([] if value in list_models() else [value]), *list_models()]), value, width)
+    return choice("model", dict.fromkeys([*([] if value in list_models() else [value]), *list_models()]), value)
 
 
 def gpus(value: str, names: Iterable[str] | None = None) -> widgets.Dropdown:
@@ -141,23 +143,20 @@ def gpus(value: str, names: Iterable[str] | None = None) -> widgets.Dropdown:
     return choice("GPU", [(load_gpu(name).title, name) for name in known], value)
 
 
-def steps(name: str, values: Iterable[int], value: int) -> widgets.SelectionSlider:
+def steps(name: str, values: Iterable[int], value: int, width: str = "auto") -> widgets.SelectionSlider:
     """Return a slider over some numbers, and `value`."""
     options = [(f"{each:,}", each) for each in sorted({*values, value})]
-    layout = widgets.Layout(width="auto")
-    return widgets.SelectionSlider(options=options, value=value, description=name, layout=layout, style=AUTO)
+    return made(widgets.SelectionSlider, name, value, width, options=options)
 
 
 def whole(name: str, value: int, low: int, high: int, step: int = 1, **more: object) -> widgets.IntSlider:
     """Return a slider over whole numbers."""
-    more = {"layout": widgets.Layout(width="auto"), "style": AUTO, **more}
-    return widgets.IntSlider(value, min=low, max=high, step=step, description=name, **more)
+    return made(widgets.IntSlider, name, value, min=low, max=high, step=step, **more)
 
 
 def real(name: str, value: float, low: float, high: float, step: float, **more: object) -> widgets.FloatSlider:
     """Return a slider over numbers."""
-    more = {"layout": widgets.Layout(width="auto"), "style": AUTO, **more}
-    return widgets.FloatSlider(value, min=low, max=high, step=step, description=name, **more)
+    return made(widgets.FloatSlider, name, value, min=low, max=high, step=step, **more)
 
 
 def button(words: str, act: object, width: str = "auto", **more: object) -> widgets.Button:

@@ -27,7 +27,6 @@ class Bits:
 
     bits: int
     group: str
-    row: int
     weights: np.ndarray
     likeness: np.ndarray
     levels: np.ndarray
@@ -42,23 +41,15 @@ def matrix(name: str = "model.layers.1.mlp.gate_proj") -> np.ndarray:
 
 
 @lru_cache(maxsize=64)
-def likeness(bits: int, group: str) -> quantize.Quantized:
-    """Return the matrix rounded to nearest, symmetric."""
-    return quantize.round_to_nearest(matrix(), bits, GROUPS[group])
+def likeness(bits: int, group: str) -> tuple[quantize.Quantized, np.ndarray, float]:
+    """Return the matrix rounded to nearest, symmetric; its numbers; and their error."""
+    w, q = matrix(), quantize.round_to_nearest(matrix(), bits, GROUPS[group])
+    whole = q.dequantize()
+    return q, whole, float(np.linalg.norm(whole - w) / np.linalg.norm(w))
 
 
 def bits_case(bits: int, group: str, row: int) -> Bits:
     """Return what is drawn. Raises KeyError for a group that is not one of GROUPS."""
-    w, q = matrix(), likeness(bits, group)
-    whole = q.dequantize()
-    codes = np.arange(-(2 ** (bits - 1)), 2 ** (bits - 1))
-    return Bits(
-        bits,
-        group,
-        row,
-        w[row, :SHOWN],
-        whole[row, :SHOWN],
-        codes * q.scales[row, 0],
-        float(np.linalg.norm(whole - w) / np.linalg.norm(w)),
-        8 * q.stored_bytes / w.size,
-    )
+    w, (q, whole, error) = matrix(), likeness(bits, group)
+    levels = np.arange(-(2 ** (bits - 1)), 2 ** (bits - 1)) * q.scales[row, 0]
+    return Bits(bits, group, w[row, :SHOWN], whole[row, :SHOWN], levels, error, 8 * q.stored_bytes / w.size)

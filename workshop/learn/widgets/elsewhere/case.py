@@ -7,7 +7,7 @@ and `--vm`, shortened to what the plan decides.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import yaml
 
@@ -17,19 +17,15 @@ from workshop.launch.kubernetes.case import Case, Options
 from workshop.plan.parallelism import Plan
 
 # fact → (what it is in words, how a line that spells it looks)
+GPUS = r"--nodes|gpus-per-node|nvidia\.com/gpu|--gpus all|replicas|size:|MIN_GPU"
+MODEL = "MODELS|WORKSHOP_MODEL=|/models|claimName|persistentVolume|storage"
 FACTS = {
-    "gpus": (
-        "how many GPUs, and of which kind",
-        r"--nodes|gpus-per-node|nvidia\.com/gpu|--gpus all|replicas|size:|MIN_GPU",
-    ),
-    "split": ("how the model is split over them", r"tensor-parallel-size|pipeline-parallel-size|WORKSHOP_[TP]P"),
-    "model": (
-        "which weights, and where they lie",
-        r"MODELS|WORKSHOP_MODEL=|/models|claimName|persistentVolume|storage",
-    ),
-    "length": ("how long a request may be", r"max-model-len|MAX_MODEL_LEN|max-num|--dtype|--quantization"),
-    "start": ("how long a start may take", r"startupProbe|failureThreshold|periodSeconds: 10|READY_TIMEOUT|--time"),
-    "memory": ("memory that the ranks share", r"shm|--ipc|medium: Memory|sizeLimit"),
+    "gpus": ("how many GPUs, and of which kind", GPUS),
+    "split": ("how the model is split over them", "tensor-parallel-size|pipeline-parallel-size|WORKSHOP_[TP]P"),
+    "model": ("which weights, and where they lie", MODEL),
+    "length": ("how long a request may be", "max-model-len|MAX_MODEL_LEN|max-num|--dtype|--quantization"),
+    "start": ("how long a start may take", "startupProbe|failureThreshold|periodSeconds: 10|READY_TIMEOUT|--time"),
+    "memory": ("memory that the ranks share", "shm|--ipc|medium: Memory|sizeLimit"),
     "key": ("who may ask", r"[Kk]ey|KEY|RequireKey|127\.0\.0\.1"),
 }
 
@@ -57,25 +53,18 @@ class Elsewhere:
     """A plan and what it looks like in the three places."""
 
     plan: Plan
-    places: tuple[Place, ...] = field(default=())
+    places: tuple[Place, ...]
 
 
 def three(plan: Plan) -> Elsewhere:
     """Return the plan as a SLURM submission, a Kubernetes manifest and a VM's container line."""
     model = plan.config.hub_ids[0] if plan.config.hub_ids else plan.model
-    flags = " ".join(
-        [
-            "workshop plan",
-            plan.model,
-            f"--gpu {plan.gpu}",
-            f"--gpus-per-node {plan.gpus // plan.nodes}",
-            *([f"--nodes {plan.nodes}"] if plan.nodes > 1 else []),
-        ]
-    )
+    nodes = f" --nodes {plan.nodes}" if plan.nodes > 1 else ""
+    asked = f"workshop plan {plan.model} --gpu {plan.gpu} --gpus-per-node {plan.gpus // plan.nodes}{nodes}"
     makers = (
         ("SLURM", f"workshop slurm submit {model.split('/')[-1]}", slurm_lines),
-        ("Kubernetes", f"{flags} --kubernetes", kubernetes_lines),
-        ("A VM", f"{flags} --vm", vm_lines),
+        ("Kubernetes", f"{asked} --kubernetes", kubernetes_lines),
+        ("A VM", f"{asked} --vm", lambda p: vm.container(vm.Case(p), "podman").splitlines()),
     )
     places = []
     for name, command, make in makers:
@@ -134,8 +123,3 @@ def kubernetes_lines(p: Plan) -> list[str]:
         "claim": claim["spec"]["resources"]["requests"],
     }
     return yaml.safe_dump(short, sort_keys=False, width=1000).splitlines()
-
-
-def vm_lines(p: Plan) -> list[str]:
-    """Return the podman line."""
-    return vm.container(vm.Case(p), "podman").splitlines()

@@ -1,15 +1,17 @@
-"""One plan, three places: what SLURM, Kubernetes and a VM are told, as controls change it."""
+"""One plan in three places, side by side: lines that spell the same fact have the same colour."""
 
 from __future__ import annotations
 
+from workshop.learn.html import Html, bold, div, legend, panel, tag, verdict
 from workshop.learn.widgets.controls import Explorer, choice, gpus, models
-from workshop.learn.widgets.elsewhere.case import Elsewhere, three
-from workshop.learn.widgets.elsewhere.picture import picture
+from workshop.learn.widgets.elsewhere.case import FACTS, Elsewhere, Line, Place, three
+from workshop.plan.catalog import load_gpu
 from workshop.plan.parallelism import plan
 
 GPUS = ("t4", "a10g", "l4", "a100-80gb", "h100", "h100-nvl", "h200")
 COUNTS = (1, 2, 4, 8)
 LENGTHS = (2048, 8192, 32768, 131072)
+COLOURS = dict(zip(FACTS, ("blue", "orange", "purple", "yellow", "sky", "grey", "green"), strict=True))
 
 
 class ThreePlaces(Explorer):
@@ -29,17 +31,8 @@ class ThreePlaces(Explorer):
         max_model_len: tokens of one request; cut to what the model reads.
     """
 
-    picture_of = staticmethod(picture)
-
-    def __init__(
-        self,
-        model: str = "llama-3.1-70b",
-        gpu: str = "h100",
-        *,
-        gpus_per_node: int = 4,
-        nodes: int = 1,
-        max_model_len: int = 32768,
-    ):
+    def __init__(self, model: str = "llama-3.1-70b", gpu: str = "h100", *, gpus_per_node: int = 4, nodes: int = 1,
+                 max_model_len: int = 32768):  # fmt: skip
         controls = {
             "model": models(model),
             "gpu": gpus(gpu, GPUS),
@@ -56,3 +49,30 @@ class ThreePlaces(Explorer):
         longest = plan(model, gpu).config.max_position_embeddings
         length = min(said.pop("max_model_len"), longest)
         return three(plan(model, gpu, usage="serve", max_model_len=length, **said))
+
+    def picture_of(self, result: Elsewhere) -> Html:
+        """Return the verdict, a legend of the colours, and the three columns."""
+        p = result.plan
+        if p.fits:
+            speed = f"about {p.single_stream_tokens_per_s:.0f} tokens/s for one stream"
+            words = f"{p.kv_cache_tokens:,} tokens of KV cache, {speed}."
+        else:
+            words = (p.advice or p.reasons)[0]
+        split = f"TP {p.tensor_parallel_size} × PP {p.pipeline_parallel_size}"
+        said = f" on {p.gpus} × {load_gpu(p.gpu).title}: {split}. {words}"
+        head = verdict("✓" if p.fits else "✗", "good" if p.fits else "bad", p.model, said)
+        keys = legend((f"bg-{COLOURS[name]}", about) for name, (about, _) in FACTS.items())
+        return panel(head, keys, div(*map(_column, result.places), cls="columns"), cls="wide")
+
+
+def _column(place: Place) -> Html:
+    head = div(bold(place.name), div(place.command, cls="mono"))
+    if place.problem:
+        return tag("section", head, tag("p", place.problem), cls="column")
+    return tag("section", head, div(*map(_line, place.lines), cls="script", tabindex="0"), cls="column")
+
+
+def _line(line: Line) -> Html:
+    if not line.fact:
+        return div(line.text or " ")
+    return div(line.text, cls=f"of-{COLOURS[line.fact]}", title=FACTS[line.fact][0])

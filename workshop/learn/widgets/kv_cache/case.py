@@ -9,6 +9,8 @@ blocks); prefix caching is left out.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
+from copy import copy
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -40,14 +42,14 @@ REQUESTS = (
 )
 
 
-@dataclass(frozen=True)
+@dataclass
 class Shown:
     """One request at one step. state: coming, waiting, running, preempted, finished; blocks: in their order."""
 
     request: Request
-    state: str
-    tokens: int  # in the KV cache
-    generated: int
+    state: str = "coming"
+    tokens: int = 0  # in the KV cache
+    generated: int = 0
     blocks: tuple[int, ...] = ()
     preemptions: int = 0
 
@@ -70,32 +72,71 @@ class State:
         return sum(block is not None for block in self.pool)
 
 
-class _Live:
-    """What changes of one request."""
+class _Engine:
+    """Requests, and the free blocks as a queue: taken from the front, given back to the end, a request's last first."""
 
-    def __init__(self, index: int, request: Request):
-        self.index, self.request = index, request
-        self.state, self.tokens, self.generated, self.blocks, self.preemptions = "coming", 0, 0, [], 0
+    def __init__(self, blocks: int, requests: tuple[Request, ...]):
+        self.blocks, self.free = blocks, deque(range(blocks))
+        self.all, self.running, self.waiting = [Shown(request) for request in requests], [], deque()
 
-
-class _Pool:
-    """Free blocks as a queue: taken from the front, given back to the end, the last block of a request first."""
-
-    def __init__(self, blocks: int):
-        self.free = deque(range(blocks))
-
-    def grow(self, live: _Live, tokens: int) -> bool:
-        """Give `live` blocks for `tokens` in all; False, and nothing taken, if there are too few."""
-        missing = -(-tokens // BLOCK_SIZE) - len(live.blocks)
+    def grow(self, one: Shown, tokens: int) -> bool:
+        """Give a request blocks for `tokens` in all; False, and nothing taken, if there are too few."""
+        missing = -(-tokens // BLOCK_SIZE) - len(one.blocks)
         if missing > len(self.free):
             return False
-        live.blocks += [self.free.popleft() for _ in range(missing)]
-        live.tokens = tokens
+        one.blocks += tuple(self.free.popleft() for _ in range(missing))
+        one.tokens = tokens
         return True
 
-    def release(self, live: _Live) -> None:
-        self.free.extend(reversed(live.blocks))
-        live.blocks, live.tokens = [], 0
+    def release(self, one: Shown, state: str) -> None:
+        """Take its blocks back."""
+        self.free.extend(reversed(one.blocks))
+        one.state, one.blocks, one.tokens = state, (), 0
+
+    def step(self, now: int) -> Iterator[str]:
+        """One step: who ended leaves, who runs gets a token, who waits comes in if there is room; yield what happens."""
+        for one in [one for one in self.running if one.generated >= one.request.output]:
+            yield f"{one.request.name} is finished and gives {len(one.blocks)} blocks back."
+            self.release(one, "finished")
+            self.running.remove(one)
+        for one in self.all:
+            if one.state == "coming" and one.request.step <= now:
+                one.state = "waiting"
+                self.waiting.append(one)
+        preempted = yield from self._a_token_each()
+        while self.waiting and not preempted:
+            one = self.waiting[0]
+            if not self.grow(one, one.request.prompt + one.generated):
+                break
+            again = " again" if one.state == "preempted" else ""
+            one.state = "running"
+            self.running.append(self.waiting.popleft())
+            name = f"{one.request.name} starts{again}"
+            yield f"{name}: {one.tokens} tokens are read at once, {len(one.blocks)} blocks."
+
+    def _a_token_each(self) -> Iterator[str]:
+        """Give every running request one token; where no block is free, who came last leaves. Returns whether so."""
+        preempted, turn = False, 0
+        while turn < len(self.running):
+            if self.grow(one := self.running[turn], one.tokens + 1):
+                one.generated += 1
+                turn += 1
+                continue
+            victim = self.running.pop()
+            self.release(victim, "preempted")
+            victim.preemptions, preempted = victim.preemptions + 1, True
+            self.waiting.appendleft(victim)
+            name = f"Full: {victim.request.name}, which came last, is preempted"
+            yield f"{name}. Its blocks are free again; it will be computed again when there is room."
+        return preempted
+
+    def state(self, step: int, event: str) -> State:
+        """Return what there is now."""
+        pool: list[tuple[int, int] | None] = [None] * self.blocks
+        for index, one in enumerate(self.all):
+            for n, block in enumerate(one.blocks):
+                pool[block] = (index, min(BLOCK_SIZE, one.tokens - n * BLOCK_SIZE))
+        return State(step, tuple(map(copy, self.all)), tuple(pool), event)
 
 
 @lru_cache(maxsize=64)
@@ -114,71 +155,13 @@ def simulate(blocks: int, requests: tuple[Request, ...] = REQUESTS) -> tuple[Sta
             f"Request {longest.name} grows to {needed} blocks, and the pool has {blocks}.",
             f"Give at least {needed} blocks: vLLM, too, refuses to start when one request cannot fit.",
         )
-    lives = [_Live(i, r) for i, r in enumerate(requests)]
-    pool, running, waiting = _Pool(blocks), [], deque()
-    states = [_picture(0, lives, blocks, "Nothing has been asked yet.")]
-    while any(live.state != "finished" for live in lives) and len(states) < MOST_STEPS:
+    engine = _Engine(blocks, requests)
+    states = [engine.state(0, "Nothing has been asked yet.")]
+    while any(one.state != "finished" for one in engine.all) and len(states) < MOST_STEPS:
         step = len(states)
-        events = _step(step - 1, lives, pool, running, waiting)
-        states.append(_picture(step, lives, blocks, " ".join(events)))
+        event = " ".join(engine.step(step - 1))
+        states.append(engine.state(step, event))
     return tuple(states)
-
-
-def _step(now: int, lives: list[_Live], pool: _Pool, running: list[_Live], waiting: deque) -> list[str]:
-    """One step of the engine: who ended leaves, who runs gets a token, who waits comes in if there is room."""
-    events = _finish(pool, running)
-    for live in lives:
-        if live.state == "coming" and live.request.step <= now:
-            live.state = "waiting"
-            waiting.append(live)
-    preempted, turn = False, 0
-    while turn < len(running):
-        live = running[turn]
-        while not pool.grow(live, live.tokens + 1):
-            victim = running.pop()
-            pool.release(victim)
-            victim.state, victim.preemptions, preempted = "preempted", victim.preemptions + 1, True
-            waiting.appendleft(victim)
-            events.append(
-                f"Full: {victim.request.name}, which came last, is preempted. Its blocks are free again; it "
-                "will be computed again when there is room."
-            )
-            if victim is live:
-                break
-        else:
-            live.generated += 1
-            turn += 1
-    while waiting and not preempted and pool.grow(waiting[0], waiting[0].request.prompt + waiting[0].generated):
-        live = waiting.popleft()
-        again = " again" if live.state == "preempted" else ""
-        live.state = "running"
-        running.append(live)
-        events.append(
-            f"{live.request.name} starts{again}: {live.tokens} tokens are read at once, {len(live.blocks)} blocks."
-        )
-    return events
-
-
-def _finish(pool: _Pool, running: list[_Live]) -> list[str]:
-    events = []
-    for live in [live for live in running if live.generated >= live.request.output]:
-        events.append(f"{live.request.name} is finished and gives {len(live.blocks)} blocks back.")
-        pool.release(live)
-        live.state = "finished"
-        running.remove(live)
-    return events
-
-
-def _picture(step: int, lives: list[_Live], blocks: int, event: str) -> State:
-    pool: list[tuple[int, int] | None] = [None] * blocks
-    for live in lives:
-        for n, block in enumerate(live.blocks):
-            pool[block] = (live.index, min(BLOCK_SIZE, live.tokens - n * BLOCK_SIZE))
-    shown = tuple(
-        Shown(live.request, live.state, live.tokens, live.generated, tuple(live.blocks), live.preemptions)
-        for live in lives
-    )
-    return State(step, shown, tuple(pool), event)
 
 
 def reserved_tokens(state: State) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 
 import ipywidgets as widgets
@@ -27,7 +28,7 @@ class KvCacheExplorer(Explorer):
     >>> from workshop import KvCacheExplorer
     >>> cache = KvCacheExplorer("llama-3.1-8b", blocks=24, requests=4)
     >>> cache.step.value = 60                   # as if dragged there
-    >>> cache.state.used, len(cache.state.pool)     # blocks that hold tokens, of all
+    >>> cache.result.used, len(cache.result.pool)   # blocks that hold tokens, of all
     (20, 24)
 
     Args:
@@ -37,34 +38,33 @@ class KvCacheExplorer(Explorer):
     """
 
     def __init__(self, model: str = "llama-3.1-8b", blocks: int = 24, requests: int = 4):
-        self.states: tuple[State, ...] = ()
         self.play = widgets.Play(value=0, min=0, max=1, interval=MS_A_STEP, show_repeat=False)
         self.model, self.step = models(model), whole("step", 0, 0, 1)
         self.blocks = whole("blocks", blocks, 8, 64, 4)
         self.requests = whole("requests", requests, 1, len(REQUESTS))
         widgets.link((self.play, "value"), (self.step, "value"))
         controls = {name: getattr(self, name) for name in ("model", "blocks", "requests", "step")}
-        player = widgets.HBox([self.play], layout=widgets.Layout(margin="4px 0 0 74px"))
-        super().__init__(controls, label_px=70, below={"step": (player,)})
+        super().__init__(controls, label_px=70)
 
-    def adapt(self, name: str) -> None:
-        """Make the slider as long as the story of these requests in this pool."""
-        if name == "step":
-            return
-        try:
-            self.states = simulate(self.blocks.value, REQUESTS[: self.requests.value])
-            self.step.max = self.play.max = len(self.states) - 1
-        except WorkshopError:
-            self.states = ()
+    def rows(self) -> list[tuple[widgets.Widget, ...]]:
+        """The controls, the player below the last."""
+        player = widgets.HBox([self.play], layout=widgets.Layout(margin="4px 0 0 74px"))
+        return [*super().rows()[:-1], (*super().rows()[-1], player)]
 
     @property
-    def state(self) -> State | None:
-        """The state that is shown."""
-        return self.states[min(self.step.value, len(self.states) - 1)] if self.states else None
+    def states(self) -> tuple[State, ...]:
+        """The story of these requests in this pool; raises what stands against such a pool."""
+        return simulate(self.blocks.value, REQUESTS[: self.requests.value])
+
+    def adapt(self, name: str) -> None:
+        """Make the slider as long as the story."""
+        if name != "step":
+            with contextlib.suppress(WorkshopError):
+                self.step.max = self.play.max = len(self.states) - 1
 
     def compute(self) -> State:
-        """Return the state of this step; raises what stands against such a pool."""
-        return self.state or simulate(self.blocks.value, REQUESTS[: self.requests.value])[0]
+        """Return the state of this step."""
+        return self.states[min(self.step.value, len(self.states) - 1)]
 
     def picture_of(self, result: State) -> str:
         """Draw it, with what happened last."""
@@ -74,7 +74,7 @@ class KvCacheExplorer(Explorer):
     def words(self) -> Mapping[str, str]:
         """Say what each control means now."""
         each, tokens = token_bytes(load_model(self.model.value)), self.blocks.value * BLOCK_SIZE
-        running = sum(s.state == "running" for s in self.state.requests) if self.state else 0
+        running = sum(s.state == "running" for s in self.result.requests) if self.result else 0
         come = "comes" if self.requests.value == 1 else "come"
         return {
             "model": f"{size(each)} of KV cache a token.",

@@ -22,8 +22,6 @@ LINES_SHOWN = 5
 class Moment:
     """What is known after so many lines of a log."""
 
-    line: int
-    lines: int
     clock: str
     stage: str
     fraction: float
@@ -79,8 +77,6 @@ def _moment(reader: Reader, at: int, lines: list[str]) -> Moment:
     available = [rank.available_kv_gib for rank in log.ranks.values() if rank.available_kv_gib is not None]
     done = log.engine_ready and not log.server  # an offline engine opens no port: its start ends here
     return Moment(
-        at,
-        len(lines),
         (log.last or "").split(" ")[-1],
         "ready" if done else reader.stage,
         1.0 if done else reader.fraction,

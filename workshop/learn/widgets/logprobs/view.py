@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import ipywidgets as widgets
 
 from workshop.errors import BadInput, WorkshopError
 from workshop.learn import html
-from workshop.learn.widgets.controls import AUTO, View, button, in_a_row, real, whole
-from workshop.learn.widgets.logprobs.case import cells
+from workshop.learn.widgets.controls import Explorer, button, in_a_row, made, real, whole
+from workshop.learn.widgets.logprobs.case import Cell, cells
 from workshop.learn.widgets.logprobs.picture import picture
 from workshop.use import logprobs
 from workshop.use.sampling_settings import Settings
@@ -18,10 +19,11 @@ from workshop.use.sampling_settings import Settings
 if TYPE_CHECKING:
     from workshop.use.client import Client
 
+SLIDERS = ("temperature", "top_k", "top_p", "frequency_penalty")
 _names = itertools.count()
 
 
-class LogprobsViewer(View):
+class LogprobsViewer(Explorer):
     """A text, each token coloured by what the model thought of it; click one for its logprob, rank and alternatives.
 
     Below stand the surprise of each token (bits: −log2 of its probability) and the perplexity of prompt and
@@ -42,49 +44,37 @@ class LogprobsViewer(View):
 
     def __init__(self, source: object, prompt: str = "San Francisco is a", k: int = 8):
         self.client: Client | None = source if hasattr(source, "openai") else None
-        self.rows: list[logprobs.Row] = []
-        self._name = f"lp{next(_names)}"
-        self.picture, self.banner = widgets.HTML(), widgets.HTML()
-        self._make_controls()
-        form = [self._make_form(prompt, k)] if self.client else []
-        super().__init__(*form, self.view_row, self.processing, self.banner, self.picture, max_width="1000px")
-        if self.client:
-            self.ask()
-        else:
-            self.show(source)
-
-    def _make_controls(self) -> None:
+        self.rows: list[logprobs.Row] = [] if self.client else _rows(source)
+        self._name, self.banner = f"lp{next(_names)}", widgets.HTML()
+        self.form = self._make_form(prompt, k) if self.client else ()
         about = ["what the model says", "after the sampling parameters, computed"]
-        self.colour = widgets.ToggleButtons(options=["probability", "rank"], description="colour by", style=AUTO)
-        self.kind = widgets.ToggleButtons(
-            options=["raw", "processed"], description="logprobs", style=AUTO, tooltips=about
-        )
+        self.colour = made(widgets.ToggleButtons, "colour by", "probability", options=["probability", "rank"])
+        self.kind = made(widgets.ToggleButtons, "logprobs", "raw", options=["raw", "processed"], tooltips=about)
         for buttons in (self.colour, self.kind):
             buttons.style.button_width = "auto"
-        small = {"layout": widgets.Layout(width="235px")}
-        self.temperature = real("temperature", 1.0, 0, 2, 0.05, **small)
-        self.top_k = whole("top_k", 0, 0, 20, **small)
-        self.top_p = real("top_p", 1.0, 0.01, 1, 0.01, **small)
-        wide = widgets.Layout(width="290px")
-        self.frequency_penalty = real("frequency_penalty", 0.0, -2, 2, 0.1, layout=wide)
-        sliders = (self.temperature, self.top_k, self.top_p, self.frequency_penalty)
-        for control in (self.colour, self.kind, *sliders):
-            control.observe(lambda _: self.redraw(), "value")
-        self.view_row, self.processing = in_a_row(self.colour, self.kind), in_a_row(*sliders)
+        self.temperature = real("temperature", 1.0, 0, 2, 0.05, width="235px")
+        self.top_k = whole("top_k", 0, 0, 20, width="235px")
+        self.top_p = real("top_p", 1.0, 0.01, 1, 0.01, width="235px")
+        self.frequency_penalty = real("frequency_penalty", 0.0, -2, 2, 0.1, width="290px")
+        names = ("colour", "kind", *SLIDERS)
+        super().__init__({name: getattr(self, name) for name in names}, max_width="1000px")
+        if self.client:
+            self.ask()
 
-    def _make_form(self, prompt: str, k: int) -> widgets.Widget:
-        def field(kind: type, name: str, value: float, width: int, **limits: float) -> widgets.Widget:
-            return kind(value, description=name, style=AUTO, layout=widgets.Layout(width=f"{width}px"), **limits)
+    def arranged(self) -> tuple[widgets.Widget, ...]:
+        """With a client its form; what is shown, and how; the picture."""
+        self.processing = in_a_row(*(self.controls[name] for name in SLIDERS))
+        return *self.form, in_a_row(self.colour, self.kind), self.processing, self.banner, self.picture
 
-        full = widgets.Layout(width="100%")
-        self.prompt = widgets.Textarea(prompt, description="prompt", rows=2, style=AUTO, layout=full)
-        self.max_tokens = field(widgets.BoundedIntText, "max_tokens", 16, 150, min=1, max=512)
-        self.k = field(widgets.BoundedIntText, "logprobs", k, 140, min=0, max=1000)
-        self.ask_temperature = field(widgets.BoundedFloatText, "temperature", 1.0, 160, min=0, max=2, step=0.1)
-        self.seed = field(widgets.IntText, "seed", 1, 110)
+    def _make_form(self, prompt: str, k: int) -> tuple[widgets.Widget, ...]:
+        self.prompt = made(widgets.Textarea, "prompt", prompt, "100%", rows=2)
+        self.max_tokens = made(widgets.BoundedIntText, "max_tokens", 16, "150px", min=1, max=512)
+        self.k = made(widgets.BoundedIntText, "logprobs", k, "140px", min=0, max=1000)
+        limits = {"min": 0, "max": 2, "step": 0.1}
+        self.ask_temperature = made(widgets.BoundedFloatText, "temperature", 1.0, "160px", **limits)
+        self.seed = made(widgets.IntText, "seed", 1, "110px")
         complete = button("Complete", self.ask, button_style="primary", icon="play")
-        row = in_a_row(complete, self.max_tokens, self.k, self.ask_temperature, self.seed)
-        return widgets.VBox([self.prompt, row])
+        return self.prompt, in_a_row(complete, self.max_tokens, self.k, self.ask_temperature, self.seed)
 
     def ask(self) -> None:
         """Send the prompt; keep the old picture if that fails."""
@@ -111,24 +101,24 @@ class LogprobsViewer(View):
         Raises:
             BadInput: it has no logprobs.
         """
-        self.rows = list(source) if isinstance(source, list | tuple) else logprobs.rows(source)
-        self.banner.value = ""
-        self.redraw()
+        self.rows, self.banner.value = _rows(source), ""
+        self.draw()
 
     @property
     def settings(self) -> Settings | None:
         """What the processed logprobs are processed with; None while raw ones are shown."""
-        if self.kind.value == "raw":
-            return None
-        return Settings(
-            temperature=self.temperature.value,
-            top_k=self.top_k.value,
-            top_p=self.top_p.value,
-            frequency_penalty=self.frequency_penalty.value,
-        )
+        return None if self.kind.value == "raw" else Settings(**{name: self.said[name] for name in SLIDERS})
 
-    def redraw(self) -> None:
-        """Draw the rows as the controls say."""
+    def compute(self) -> list[Cell]:
+        """Return what is drawn of each token."""
         self.processing.layout.display = "none" if self.kind.value == "raw" else ""
-        drawn, look = cells(self.rows, self.settings), {"colour_by": self.colour.value, "kind": self.kind.value}
-        self.picture.value = picture(drawn, name=self._name, **look)
+        return cells(self.rows, self.settings)
+
+    def picture_of(self, result: list[Cell]) -> str:
+        """Draw the tokens as the controls say."""
+        look = {"colour_by": self.colour.value, "kind": self.kind.value}
+        return picture(result, name=self._name, **look) if result else ""
+
+
+def _rows(source: Iterable[logprobs.Row] | object) -> list[logprobs.Row]:
+    return list(source) if isinstance(source, list | tuple) else logprobs.rows(source)

@@ -21,7 +21,6 @@ from workshop.plan.memory import fit
 GPU_COUNTS = (1, 2, 4, 8, 16, 32)
 CONTEXTS = tuple(1024 * 2**n for n in range(8))  # 1,024 … 131,072 tokens
 WEIGHTS = ("as published", "fp8", "awq")
-KV_DTYPES = ("auto", "fp8")
 
 
 @dataclass(frozen=True)
@@ -71,7 +70,6 @@ class Memory:
     request_bytes: int  # one request at full context, on the tightest GPU
     tokens: int  # "GPU KV cache size"
     max_concurrency: float
-    context_limit: int  # what the model reads at most
     weight_kind: str
 
     @property
@@ -106,15 +104,13 @@ def deployment(case: Case) -> Deployment:
         BadInput: a name that is not known, a number out of range, or something that the GPU or model cannot do.
     """
     m = load_model(case.model)
-    d = prepare(
-        m,
-        case.gpu,
-        quantization=None if case.weights == "as published" else case.weights,
-        kv_cache_dtype=case.kv_cache_dtype,
-        gpu_memory_utilization=case.gpu_memory_utilization,
-        max_model_len=min(case.context, m.max_position_embeddings),
-    )
-    return choose.spread(d, case.gpus)
+    settings = {
+        "quantization": None if case.weights == "as published" else case.weights,
+        "kv_cache_dtype": case.kv_cache_dtype,
+        "gpu_memory_utilization": case.gpu_memory_utilization,
+        "max_model_len": min(case.context, m.max_position_embeddings),
+    }
+    return choose.spread(prepare(m, case.gpu, **settings), case.gpus)
 
 
 def memory(case: Case) -> Memory:
@@ -127,58 +123,34 @@ def memory(case: Case) -> Memory:
         raise BadInput(f"requests is {case.requests!r}, and must be a whole number from 1.", "Give how many at a time.")
     d = deployment(replace(case, requests=1))  # requests change nothing that vLLM sets aside
     m, f = d.model, fit(d)
-    parts = [tuple(r) for r in ranks.partition_layers(m.num_hidden_layers, f.pp)]
     blocks = kv_cache.blocks_per_request(f.layout)
-    per_request = [kv_cache.pool_bytes_per_block(f.layout, layers) * blocks for layers in parts]
-    stages = tuple(
-        Stage(
-            (i * f.tp, (i + 1) * f.tp - 1),
-            f.weights[i],
-            f.requested - f.weights[i] - f.available[i],
-            f.available[i],
-            per_request[i] * case.requests,
-        )
-        for i in range(f.pp)
-    )
-    return Memory(
-        case,
-        f.tp,
-        f.pp,
-        load_gpu(case.gpu).engine_bytes,
-        f.requested,
-        stages,
-        kv_cache.kv_cache_bytes_per_token(m, case.kv_cache_dtype),
-        per_request[f.tightest],
-        f.capacity.tokens,
-        f.capacity.max_concurrency,
-        m.max_position_embeddings,
-        weight_words(m, case.weights),
-    )
+    stages, requests = [], []
+    for i, layers in enumerate(ranks.partition_layers(m.num_hidden_layers, f.pp)):
+        requests.append(kv_cache.pool_bytes_per_block(f.layout, tuple(layers)) * blocks)
+        overhead, asked = f.requested - f.weights[i] - f.available[i], requests[i] * case.requests
+        stages.append(Stage((i * f.tp, (i + 1) * f.tp - 1), f.weights[i], overhead, f.available[i], asked))
+    token, kind = kv_cache.kv_cache_bytes_per_token(m, case.kv_cache_dtype), weight_words(m, case.weights)
+    sizes = (load_gpu(case.gpu).engine_bytes, f.requested, tuple(stages), token, requests[f.tightest])
+    return Memory(case, f.tp, f.pp, *sizes, f.capacity.tokens, f.capacity.max_concurrency, kind)
 
 
 def verdict(result: Memory) -> str:
     """Return the verdict in one sentence, the nearest remedy included."""
-    case, stage = result.case, result.tightest
+    case, stage, concurrent = result.case, result.tightest, int(result.max_concurrency)
     whose = "the GPU" if case.gpus == 1 else "each GPU"
     if result.state == "fits":
-        spare = int(result.max_concurrency) - case.requests
+        spare = concurrent - case.requests
         more = f"there is room for {spare:,} more" if spare else "and not one more"
         return f"It fits: {_requests(case.requests)} of {case.context:,} tokens at once; {more}."
     if stage.room <= 0:
-        what = (
-            f"It does not fit: weights and overhead need {gib(stage.weights + stage.overhead)} of {whose}, "
-            f"and vLLM may use {gib(result.limit_bytes)}."
-        )
+        needed = f"weights and overhead need {gib(stage.weights + stage.overhead)} of {whose}"
+        what = f"It does not fit: {needed}, and vLLM may use {gib(result.limit_bytes)}."
     elif result.state == "refused":
-        what = (
-            f"vLLM would refuse to start: one request of {case.context:,} tokens needs "
-            f"{gib(result.request_bytes)} of KV cache, and {gib(stage.room)} of {whose} are left for it."
-        )
+        needed = f"one request of {case.context:,} tokens needs {gib(result.request_bytes)} of KV cache"
+        what = f"vLLM would refuse to start: {needed}, and {gib(stage.room)} of {whose} are left for it."
     else:
-        what = (
-            f"It starts, but {int(result.max_concurrency):,} of the {case.requests:,} requests fill the KV cache "
-            f"at full length; the others wait."
-        )
+        full = f"{concurrent:,} of the {case.requests:,} requests fill the KV cache at full length"
+        what = f"It starts, but {full}; the others wait."
     found = remedies(case)
     return f"{what} {'Nearest remedy: ' + ', or '.join(found[:2]) if found else 'No single change here helps'}."
 
@@ -190,14 +162,12 @@ def remedies(case: Case) -> tuple[str, ...]:
     words = {"kv_fp8": "an fp8 KV cache", "weights_fp8": "fp8 weights", "weights_awq": "4-bit weights (awq)"}
     for rule in (advise.kv_fp8, advise.weights_fp8, advise.more_gpus, advise.weights_awq):
         enough = (c.after for c in rule(d) if c.after.gpus in GPU_COUNTS and _concurrency(c.after) >= case.requests)
-        after = next(enough, None)
-        if after:
+        if after := next(enough, None):
             found.append(words.get(rule.__name__, f"{after.gpus} GPUs"))
-    shorter = (c for c in reversed(CONTEXTS) if c < d.settings.max_model_len)
-    lengths = (c for c in shorter if _concurrency(d.with_settings(max_model_len=c)) >= case.requests)
-    found += [f"a context of {c:,} tokens" for c in list(lengths)[:1]]
-    alone = _concurrency(d)
-    if 1 <= alone < case.requests:
+    shorter = (d.with_settings(max_model_len=c) for c in reversed(CONTEXTS) if c < d.settings.max_model_len)
+    if after := next((one for one in shorter if _concurrency(one) >= case.requests), None):
+        found.append(f"a context of {after.settings.max_model_len:,} tokens")
+    if 1 <= (alone := _concurrency(d)) < case.requests:
         found.append(f"{_requests(int(alone))} at a time")
     return tuple(found)
 

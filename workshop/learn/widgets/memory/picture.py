@@ -55,9 +55,8 @@ def _bars(result: Memory) -> tuple[Html, ...]:
         first, last = s.gpus
         each = range(first, last + 1) if alone else [f"{first}–{last}" if first < last else first]
         rows += [(f"GPU {name}", s) for name in each]
-    height = HEIGHTS_PX.get(len(rows), 15)
+    height, left_out = HEIGHTS_PX.get(len(rows), 15), len(result.stages) - len(stages)
     drawn = [_row(name, s, result, axis, height) for name, s in rows]
-    left_out = len(result.stages) - len(stages)
     note = (muted(f"… and {left_out} stages like these", cls="beside-name"),) if left_out else ()
     return _scale(result, axis), div(*drawn, style=f"--h:{height}px"), *note
 

@@ -5,24 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from workshop.learn.widgets import controls as make
-from workshop.learn.widgets.memory.case import (
-    CONTEXTS,
-    GPU_COUNTS,
-    KV_DTYPES,
-    WEIGHTS,
-    Case,
-    Memory,
-    memory,
-    weight_choices,
-    weight_words,
-)
+from workshop.learn.widgets.memory.case import CONTEXTS, GPU_COUNTS, Case, Memory, memory, weight_choices, weight_words
 from workshop.learn.widgets.memory.picture import picture
 from workshop.plan.catalog import load_gpu, load_model
 from workshop.plan.memory import parameters
 
 REQUESTS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 LABELS = {"as published": "as published", "fp8": "fp8, made while loading", "awq": "4 bit (awq)"}
-KV_LABELS = {"auto": "16 bit"}
+KV_DTYPES = (("16 bit", "auto"), ("fp8", "fp8"))
 
 
 class MemorySliders(make.Explorer):
@@ -49,11 +39,11 @@ class MemorySliders(make.Explorer):
 
     def __init__(self, model: str = "llama-3.1-8b", **case):
         start = Case(model=model, **case)
-        kinds = [(KV_LABELS.get(name, name), name) for name in KV_DTYPES]
+        precisions = [(label, name) for name, label in LABELS.items()]
         controls = {
             "model": make.models(start.model),
-            "weights": make.choice("weights", [(LABELS[name], name) for name in WEIGHTS], start.weights),
-            "kv_cache_dtype": make.choice("KV cache", kinds, start.kv_cache_dtype),
+            "weights": make.choice("weights", precisions, start.weights),
+            "kv_cache_dtype": make.choice("KV cache", KV_DTYPES, start.kv_cache_dtype),
             "context": make.steps("context", CONTEXTS, start.context),
             "requests": make.steps("requests", REQUESTS, start.requests),
             "gpu": make.gpus(start.gpu),

@@ -21,24 +21,17 @@ def charts(looks: Sequence[Metrics]) -> list[Chart]:
 
     Rates stand at the later of the two looks.
     """
-    if not looks:
-        return []
     times = [look.time - looks[0].time for look in looks]
-    pairs = [metrics.rates(before, after) for before, after in pairwise(looks)]
-    running = [float(look.requests_running or 0) for look in looks]
-    waiting = [float(look.requests_waiting or 0) for look in looks]
-    generation = [pair.generation_tokens_per_s for pair in pairs]
-    prompt = [pair.prompt_tokens_per_s for pair in pairs]
-    usage = [100 * (look.kv_cache_usage or 0.0) for look in looks]
+    rates = [metrics.rates(before, after) for before, after in pairwise(looks)]
+    running = ("running", "blue", [float(look.requests_running or 0) for look in looks])
+    waiting = ("waiting", "orange", [float(look.requests_waiting or 0) for look in looks])
+    generation = ("generation", "green", [rate.generation_tokens_per_s for rate in rates])
+    prompt = ("prompt", "purple", [rate.prompt_tokens_per_s for rate in rates])
+    usage = ("KV cache", "kv", [100 * (look.kv_cache_usage or 0.0) for look in looks])
     return [
-        ("Requests", "", times, [("running", "blue", running), ("waiting", "orange", waiting)]),
-        (
-            "Tokens per second",
-            "tokens/s",
-            times[1:],
-            [("generation", "green", generation), ("prompt", "purple", prompt)],
-        ),
-        ("KV-cache usage", "%", times, [("KV cache", "kv", usage)]),
+        ("Requests", "", times, [running, waiting]),
+        ("Tokens per second", "tokens/s", times[1:], [generation, prompt]),
+        ("KV-cache usage", "%", times, [usage]),
     ]
 
 
@@ -59,16 +52,15 @@ def picture(looks: Sequence[Metrics]) -> Html:
 def _chart(title: str, unit: str, times: list[float], series: list[tuple[str, str, list[float]]], last: bool) -> Html:
     top = 100.0 if unit == "%" else axis_end(max(max(values) for _, _, values in series))
     axes = Axes(LEFT, 8, WIDTH - 12, HEIGHT - 22, max(times[-1], 1e-9), top)
-    names = join(tag("b", f" ━ {name}", cls=f"ink-{colour}") for name, colour, _ in series)
+    names = [tag("b", f" ━ {name}", cls=f"ink-{colour}") for name, colour, _ in series]
     parts = [path(f"M{axes.left} {axes.top}H{axes.right}", style.LINE, dash="3 4")]
     parts.append(path(f"M{axes.left} {axes.bottom}H{axes.right}", style.LINE))
     parts.append(axes.y_ticks((0, top), lambda value: f"{value:,.0f} %" if unit == "%" and value else f"{value:,.0f}"))
     parts += [line(axes.points(times, values), style.NAMES[colour], 2) for _, colour, values in series]
     if last:
         parts.append(axes.x_ticks(say=lambda value: f"{value:.0f} s", inside=True))
-    return join(
-        [div(bold(title), names, cls="name-of-chart"), svg("".join(parts), WIDTH, HEIGHT if last else HEIGHT - 12)]
-    )
+    drawn = svg("".join(parts), WIDTH, HEIGHT if last else HEIGHT - 12)
+    return join([div(bold(title), *names, cls="name-of-chart"), drawn])
 
 
 def axis_end(most: float) -> float:

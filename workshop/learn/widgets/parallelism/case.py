@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from workshop.errors import BadInput
+from workshop.learn.numbers import gib
 from workshop.plan import advise, ranks, speed
 from workshop.plan.catalog import load_gpu, load_model
 from workshop.plan.catalog.config import ModelConfig
-from workshop.plan.catalog.gpus import GIB
 from workshop.plan.communication import Traffic, network_link, spans_nodes, traffic
 from workshop.plan.deployment import Deployment, prepare
 from workshop.plan.memory import fit
@@ -47,10 +47,10 @@ class Layout:
     state: str
     verdict: str
     remedy: str
-    ranks: tuple[Rank, ...]
-    messages: tuple[Traffic, ...]
-    compute_us: float  # all else in a step: weights, KV cache, small kernels, stage after stage
-    tp_crosses_nodes: bool
+    ranks: tuple[Rank, ...] = ()
+    messages: tuple[Traffic, ...] = ()
+    compute_us: float = 0.0  # all else in a step: weights, KV cache, small kernels, stage after stage
+    tp_crosses_nodes: bool = False
 
     @property
     def idle(self) -> int:
@@ -69,18 +69,8 @@ def deployment(choice: Choice) -> Deployment:
     Raises:
         BadInput: an unknown model or GPU, or weights that the GPU has no kernels for.
     """
-    return replace(
-        _prepared(choice.model, choice.gpu),
-        tp=choice.tp,
-        pp=choice.pp,
-        network=choice.network,
-        gpus_per_node=choice.gpus_per_node,
-    )
-
-
-def _compute_us(d: Deployment, requests: int) -> float:
-    terms = speed.decode_terms(d, batch=requests)
-    return 1e3 * sum(t.ms for t in terms if t.name not in ("all-reduce", "point-to-point"))
+    sizes = {name: getattr(choice, name) for name in ("tp", "pp", "network", "gpus_per_node")}
+    return replace(_prepared(choice.model, choice.gpu), **sizes)
 
 
 def usable_tp(m: ModelConfig, most: int) -> list[int]:
@@ -94,74 +84,49 @@ def layout(choice: Choice) -> Layout:
     Raises:
         BadInput: an unknown model, GPU or network, or a size below 1.
     """
-    load_model(choice.model), load_gpu(choice.gpu)
-    network_link(choice.network)
+    load_model(choice.model), load_gpu(choice.gpu), network_link(choice.network)
     for name in ("nodes", "gpus_per_node", "tp", "pp", "requests"):
         value = getattr(choice, name)
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
             raise BadInput(f"{name} is {value!r}, and must be a whole number from 1.", "Give how many there are.")
     d = deployment(choice)
-    m, crosses = d.model, spans_nodes(d)
-    wrong = _wrong(m, choice)
-    if wrong:
-        return Layout(choice, "wrong", *wrong, (), (), 0.0, crosses)
+    if wrong := _wrong(d.model, choice):
+        return Layout(choice, "wrong", *wrong)
+    terms = speed.decode_terms(d, batch=choice.requests)
+    compute_us = 1e3 * sum(t.ms for t in terms if t.name not in ("all-reduce", "point-to-point"))
     sent = tuple(traffic(d, choice.requests))
-    return Layout(choice, *_memory_words(d), tuple(ranks.ranks(d)), sent, _compute_us(d, choice.requests), crosses)
+    return Layout(choice, *_memory_words(d), tuple(ranks.ranks(d)), sent, compute_us, spans_nodes(d))
 
 
-def _wrong(m: ModelConfig, choice: Choice) -> tuple[str, str] | None:
-    problem = ranks.tp_problem(m, choice.tp)
-    if problem:
+def _wrong(m: ModelConfig, c: Choice) -> tuple[str, str] | None:
+    """Return why these sizes cannot be used, and what can."""
+    if problem := ranks.tp_problem(m, c.tp):
         sizes = ", ".join(map(str, usable_tp(m, 32)))
-        return (
-            f"{m.name} does not divide: {problem}.",
-            f"tensor parallel {sizes}; or tensor parallel 1 and pipeline parallel, which splits by layers",
-        )
-    if choice.pp > m.num_hidden_layers:
-        return (
-            f"{m.name} has {m.num_hidden_layers} layers, too few for {choice.pp} stages.",
-            f"pipeline parallel {m.num_hidden_layers} at most",
-        )
-    if choice.tp * choice.pp > choice.gpus:
-        fitting = max(1, choice.gpus // choice.tp)
-        better = (
-            f"pipeline parallel {fitting}"
-            if choice.tp <= choice.gpus
-            else f"tensor parallel {usable_tp(m, choice.gpus)[-1]}"
-        )
-        return (
-            f"TP {choice.tp} × PP {choice.pp} needs {choice.tp * choice.pp} GPUs, and there are {choice.gpus}.",
-            f"{better}, or more nodes",
-        )
+        remedy = f"tensor parallel {sizes}; or tensor parallel 1 and pipeline parallel, which splits by layers"
+        return f"{m.name} does not divide: {problem}.", remedy
+    if c.pp > m.num_hidden_layers:
+        says = f"{m.name} has {m.num_hidden_layers} layers, too few for {c.pp} stages."
+        return says, f"pipeline parallel {m.num_hidden_layers} at most"
+    if c.tp * c.pp > c.gpus:
+        pipeline, tensor = f"pipeline parallel {c.gpus // c.tp}", f"tensor parallel {usable_tp(m, c.gpus)[-1]}"
+        says = f"TP {c.tp} × PP {c.pp} needs {c.tp * c.pp} GPUs, and there are {c.gpus}."
+        return says, f"{pipeline if c.tp <= c.gpus else tensor}, or more nodes"
     return None
 
 
 def _memory_words(d: Deployment) -> tuple[str, str, str]:
+    """Return the state, the verdict, and the nearest split that fits: on the GPUs that are there, else on more."""
     f = fit(d)
-    i = f.tightest
-    weights = f.weights[i] / GIB
+    weights, overhead = gib(f.weights[f.tightest]), f.weights[f.tightest] + f.overhead[f.tightest]
     if f.fits:
-        return (
-            "fits",
-            f"It divides and fits: {weights:.1f} GiB of weights on a GPU, and KV cache for "
-            f"{f.capacity.tokens:,} tokens.",
-            "",
-        )
-    needed = weights + f.overhead[i] / GIB
-    said = (
-        f"It divides but does not fit: a GPU would need {needed:.1f} GiB before any KV cache, and vLLM may use "
-        f"{f.requested / GIB:.1f} GiB."
-    )
-    return "small", said, _bigger(d)
-
-
-def _bigger(d: Deployment) -> str:
-    """The nearest split that fits: on the GPUs that are there, else on more."""
-    found = advise.first_fit(d, advise.other_split, advise.more_gpus)
-    if not found:
-        return "a GPU with more memory, or a quantised checkpoint"
-    where = f" on {found.after.nodes} nodes" if found.after.nodes > d.nodes else ""
-    return f"tensor parallel {found.after.tp} × pipeline parallel {found.after.pp}{where}"
+        room = f"KV cache for {f.capacity.tokens:,} tokens"
+        return "fits", f"It divides and fits: {weights} of weights on a GPU, and {room}.", ""
+    needed = f"a GPU would need {gib(overhead)} before any KV cache, and vLLM may use {gib(f.requested)}"
+    remedy = "a GPU with more memory, or a quantised checkpoint"
+    if found := advise.first_fit(d, advise.other_split, advise.more_gpus):
+        where = f" on {found.after.nodes} nodes" if found.after.nodes > d.nodes else ""
+        remedy = f"tensor parallel {found.after.tp} × pipeline parallel {found.after.pp}{where}"
+    return "small", f"It divides but does not fit: {needed}.", remedy
 
 
 def head_range(rank: Rank, m: ModelConfig) -> tuple[range, range]:

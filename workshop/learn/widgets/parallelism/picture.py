@@ -6,6 +6,7 @@ In every little rectangle layers run from top to bottom and heads from left to r
 from __future__ import annotations
 
 import itertools
+from functools import lru_cache
 
 from workshop.learn.chart import box, path, svg, text
 from workshop.learn.html import Html, bar, bold, div, legend, muted, panel, table, verdict
@@ -64,91 +65,86 @@ def _executor(result: Layout) -> str:
 
 
 def _cluster(result: Layout) -> Html:
-    c, m = result.choice, load_model(result.choice.model)
-    width = max(620, 2 * MARGIN + c.gpus_per_node * STEP + 8)
-    by_gpu = {r.rank: r for r in result.ranks}
-    parts = []
+    """The nodes with their GPUs, blue lines under each tensor-parallel group, arrows from stage to stage."""
+    c, m, parts = result.choice, load_model(result.choice.model), []
     for node in range(c.nodes):
-        top, inside = node * NODE, f"node {node} · {load_gpu(c.gpu).link} inside"
-        frame = (MARGIN - 6, top + 6, c.gpus_per_node * STEP + 8, NODE - 20)
+        frame = (MARGIN - 6, node * NODE + 6, c.gpus_per_node * STEP + 8, NODE - 20)
+        inside = f"node {node} · {load_gpu(c.gpu).link} inside"
         parts.append(box(*frame, "none", stroke=style.GREY, radius=8))
-        parts.append(text(MARGIN + 2, top + 137, inside, size=11, fill=style.MUTED))
-        for slot in range(c.gpus_per_node):
-            number = node * c.gpus_per_node + slot
-            parts.append(_card(by_gpu.get(number), number, MARGIN + slot * STEP, top + 14, m, c.tp))
-    return svg("".join([*parts, *_links(result)]), width, c.nodes * NODE)
+        parts.append(text(MARGIN + 2, node * NODE + 137, inside, size=11, fill=style.MUTED))
+    held = {r.rank: (r.layers, m.num_hidden_layers, m.num_attention_heads, *_heads(r, m, c.tp)) for r in result.ranks}
+    for number in range(c.gpus):
+        x, y, _ = _place(number, c.gpus_per_node)
+        parts.append(f'<g transform="translate({x} {y})">{_card(number, *held.get(number, ()))}</g>')
+    stages = [range(first, first + c.tp) for first in range(0, len(result.ranks), c.tp)]
+    parts += [_group(gpus, c.gpus_per_node) for gpus in stages if c.tp > 1]
+    parts += [_hop(gpus[-1], c.gpus_per_node) for gpus in stages[:-1]]
+    return svg("".join(parts), max(620, 2 * MARGIN + c.gpus_per_node * STEP + 8), c.nodes * NODE)
 
 
-def _card(rank: Rank | None, number: int, x: float, y: float, m: ModelConfig, tp: int) -> str:
+@lru_cache(maxsize=4096)  # a step of a slider leaves most as they are
+def _card(
+    number: int,
+    layers: range | None = None,
+    of_layers: int = 1,
+    of_heads: int = 1,
+    heads: range = range(0),
+    kv: str = "",
+) -> str:
     """One GPU: its part of the model as a blue rectangle in the model's outline, and the same in numbers."""
-    box_x, box_y, box_w, box_h, middle = x + 8, y + 16, CARD - 16, 34, x + CARD / 2
-    ink = style.TEXT if rank else style.MUTED
+    box_x, box_y, box_w, box_h, middle = 8, 16, CARD - 16, 34, CARD / 2
     parts = [
-        box(x, y, CARD, HEIGHT - 4, style.PANEL, stroke=style.LINE, radius=5),
-        text(middle, y + 11, f"GPU {number}", anchor="middle", size=10, fill=ink, bold=True),
+        box(0, 0, CARD, HEIGHT - 4, style.PANEL, stroke=style.LINE, radius=5),
+        text(
+            middle, 11, f"GPU {number}", anchor="middle", size=10, fill=style.TEXT if layers else style.MUTED, bold=True
+        ),
         box(box_x, box_y, box_w, box_h, style.EMPTY, radius=0),
     ]
-    if rank is None:
-        return "".join([*parts, text(middle, y + 68, "idle", anchor="middle", size=10, fill=style.MUTED)])
+    if layers is None:
+        return "".join([*parts, text(middle, 68, "idle", anchor="middle", size=10, fill=style.MUTED)])
+    left, top = box_x + box_w * heads.start / of_heads, box_y + box_h * layers.start / of_layers
+    size = (max(1.5, box_w * len(heads) / of_heads), max(1.5, box_h * len(layers) / of_layers))
+    parts.append(box(left, top, *size, style.WEIGHTS, radius=0))
+    for n, words in enumerate((f"layers {_span(layers)}", f"heads {_span(heads)}", kv)):
+        parts.append(text(middle, 62 + 11.5 * n, words, anchor="middle", size=8.4 if len(words) > 12 else 9.5))
+    return "".join([*parts, box(10, 88.5, CARD - 20, 3, style.KV_CACHE, radius=1.5)])
+
+
+def _heads(rank: Rank, m: ModelConfig, tp: int) -> tuple[range, str]:
+    """The attention heads of a rank, and its KV heads in words."""
     heads, kv = head_range(rank, m)
-    left, wide = heads.start / m.num_attention_heads, len(heads) / m.num_attention_heads
-    first, tall = rank.layers.start / m.num_hidden_layers, len(rank.layers) / m.num_hidden_layers
-    held = (max(1.5, wide * box_w), max(1.5, tall * box_h))
-    parts.append(box(box_x + left * box_w, box_y + first * box_h, *held, style.WEIGHTS, radius=0))
-    kv_words = _kv_words(kv, m, not m.mla and tp > m.num_key_value_heads)
-    lines = (f"layers {_span(rank.layers)}", f"heads {_span(heads)}", kv_words)
-    for n, words in enumerate(lines):
-        parts.append(text(middle, y + 62 + 11.5 * n, words, anchor="middle", size=8.4 if len(words) > 12 else 9.5))
-    parts.append(box(x + 10, y + 88.5, CARD - 20, 3, style.KV_CACHE, radius=1.5))
-    return "".join(parts)
+    copy = " (copy)" if tp > m.num_key_value_heads else ""
+    return heads, "KV: a full copy" if m.mla else f"KV {_span(kv)}{copy}"
 
 
-def _kv_words(kv: range, m: ModelConfig, copies: bool) -> str:
-    if m.mla:
-        return "KV: a full copy"
-    return f"KV {_span(kv)}{' (copy)' if copies else ''}"
-
-
-def _place(number: int, per_node: int) -> tuple[float, float, int]:
-    """Middle of a GPU's card, its top, and its node."""
+def _place(number: int, per_node: int) -> tuple[int, int, int]:
+    """Left and top of a GPU's card, and its node."""
     node, slot = divmod(number, per_node)
-    return MARGIN + slot * STEP + CARD / 2, node * NODE + 14, node
-
-
-def _links(result: Layout) -> list[str]:
-    """Blue lines under each tensor-parallel group, arrows from stage to stage."""
-    c, out = result.choice, []
-    if not result.ranks:
-        return out
-    for stage in range(c.pp):
-        gpus = range(stage * c.tp, (stage + 1) * c.tp)
-        if c.tp > 1:
-            out.append(_group(gpus, c.gpus_per_node))
-        if stage + 1 < c.pp:
-            out.append(_hop(gpus[-1], gpus[-1] + 1, c.gpus_per_node))
-    return out
+    return MARGIN + slot * STEP, node * NODE + 14, node
 
 
 def _group(gpus: range, per_node: int) -> str:
-    by_node: dict[int, list[float]] = {}
+    """A line under the GPUs of a group; on several nodes, the lines are joined at the left."""
+    ends: dict[int, tuple[int, int]] = {}  # node → where its line begins and ends
     for gpu in gpus:
         x, _, node = _place(gpu, per_node)
-        by_node.setdefault(node, []).append(x)
-    levels = {node: node * NODE + 16 + HEIGHT for node in by_node}
-    lines = [f"M{xs[0] - 24} {levels[node]}H{xs[-1] + 24}" for node, xs in by_node.items()]
-    for a, b in itertools.pairwise(sorted(by_node)):
-        lines.append(f"M{by_node[a][0] - 24} {levels[a]}H10V{levels[b]}H{by_node[b][0] - 24}")
+        ends[node] = (ends.get(node, (x + 11,))[0], x + CARD - 11)
+    levels = {node: node * NODE + 16 + HEIGHT for node in ends}
+    lines = [f"M{a} {levels[node]}H{b}" for node, (a, b) in ends.items()]
+    for a, b in itertools.pairwise(ends):
+        lines.append(f"M{ends[a][0]} {levels[a]}H10V{levels[b]}H{ends[b][0]}")
     return "".join(path(one, LINK, 4) for one in lines)
 
 
-def _hop(a: int, b: int, per_node: int) -> str:
-    (xa, ya, node_a), (xb, yb, node_b) = _place(a, per_node), _place(b, per_node)
+def _hop(gpu: int, per_node: int) -> str:
+    """An arrow to the next GPU, where the next stage begins."""
+    (xa, ya, node_a), (xb, yb, node_b) = _place(gpu, per_node), _place(gpu + 1, per_node)
+    right, y = xa + CARD, ya + 33
     if node_a == node_b:
-        start, end, y = xa + CARD / 2 - 5, xb - CARD / 2 + 6, ya + 33
-        return path(f"M{start} {y}H{end - 5}", HOP, 3) + f'<path d="M{end} {y}l-7 -4.5v9z" fill="{HOP}"/>'
-    right, middle = xa + CARD / 2, node_b * NODE - 4
-    way = f"M{right} {ya + 33}H{right + 16}V{middle}H{xb}V{yb - 7}"
-    return path(way, HOP, 3) + f'<path d="M{xb} {yb}l-5 -8h10z" fill="{HOP}"/>'
+        return path(f"M{right - 5} {y}H{xb + 1}", HOP, 3) + f'<path d="M{xb + 6} {y}l-7 -4.5v9z" fill="{HOP}"/>'
+    middle = xb + CARD / 2
+    way = f"M{right} {y}H{right + 16}V{node_b * NODE - 4}H{middle}V{yb - 7}"
+    return path(way, HOP, 3) + f'<path d="M{middle} {yb}l-5 -8h10z" fill="{HOP}"/>'
 
 
 def _legend(result: Layout) -> Html:
@@ -160,7 +156,7 @@ def _legend(result: Layout) -> Html:
 
 
 def _traffic(result: Layout) -> tuple[Html, ...]:
-    """What one step sends, and how long it takes beside all else."""
+    """What one step sends, how long it takes beside all else, a bar of both, and the sentence that says it."""
     if not result.ranks:
         return ()
     rows = [
@@ -170,18 +166,13 @@ def _traffic(result: Layout) -> tuple[Html, ...]:
     memory = f"{load_gpu(result.choice.gpu).bandwidth_gb_s:,.0f} GB/s memory"
     rows.append(("all else: weights, KV cache, kernels", memory, "", "", duration(result.compute_us)))
     head = ("what travels", "over", "times a step", "bytes each", "time a step")
-    return table(head, rows, "numbers full"), *_sum(result)
-
-
-def _sum(result: Layout) -> tuple[Html, Html]:
-    """A bar of the step: what travels beside all else, and the sentence that says it."""
-    sent = 1e3 * sum(x.ms for x in result.messages)
-    step, many = sent + result.compute_us, result.choice.requests
-    share, whom = 100 * sent / step, "one request" if many == 1 else f"each of {many} requests"
+    sent, many = 1e3 * sum(x.ms for x in result.messages), result.choice.requests
+    step, whom = sent + result.compute_us, "one request" if many == 1 else f"each of {many} requests"
+    share, rate = 100 * sent / step, bold(f"{1e6 / step:,.0f} tokens a second")
     small = " The model does not fit, so this is what it would be." if result.state == "small" else ""
-    rate = bold(f"{1e6 / step:,.0f} tokens a second")
     words = ("A step takes about ", bold(duration(step)), f", {share:.0f} % of it travelling: about ", rate)
-    return bar([("sky", share), ("grey", 100 - share)], cls="thin"), div(*words, f" for {whom}.{small}", cls="sum")
+    both = bar([("sky", share), ("grey", 100 - share)], cls="thin")
+    return table(head, rows, "numbers full"), both, div(*words, f" for {whom}.{small}", cls="sum")
 
 
 def _span(values: range) -> str:

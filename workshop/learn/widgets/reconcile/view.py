@@ -1,4 +1,4 @@
-"""The plan beside a log of vLLM: choose a recorded one, or give a path."""
+"""The plan beside a log of vLLM: predicted, actual, a bar of the error, what to change."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from pathlib import Path
 import ipywidgets as widgets
 
 from workshop.engine import log as engine_log
-from workshop.engine.reconcile import reconcile
-from workshop.errors import WorkshopError
-from workshop.learn.html import Html, alert, panel
-from workshop.learn.widgets.controls import AUTO, View, choice
+from workshop.engine.reconcile import Reconciliation, reconcile
+from workshop.learn.html import Html, panel
+from workshop.learn.widgets.controls import Explorer, choice, made
 from workshop.learn.widgets.reconcile.case import recorded
 from workshop.learn.widgets.reconcile.picture import picture
 from workshop.plan.catalog import list_gpus
@@ -24,17 +23,14 @@ def _read(path: Path, changed_ns: int) -> engine_log.EngineLog:
     return engine_log.read(path)
 
 
-def compared(path: str | Path, model: str | None, gpu: str | None) -> Html:
-    """Read a log, compare, and draw; errors become their sentence. Reading is done once a change of the file."""
+def compared(path: str | Path, model: str | None, gpu: str | None) -> Reconciliation:
+    """Read a log and compare; reading is done once a change of the file."""
     path = Path(path).expanduser()
-    try:
-        source = _read(path, path.stat().st_mtime_ns) if path.is_file() else path
-        return picture(reconcile(source, model or None, gpu or None))
-    except WorkshopError as error:
-        return alert(error)
+    source = _read(path, path.stat().st_mtime_ns) if path.is_file() else path
+    return reconcile(source, model or None, gpu or None)
 
 
-class ReconcileView(View):
+class ReconcileView(Explorer):
     """The plan beside what vLLM's log says: weights, KV cache, tokens, and why they differ; then what to change.
 
     A bar shows the error in percent of the log's number. Below stands which flags would give more, and how much.
@@ -52,29 +48,31 @@ class ReconcileView(View):
     """
 
     def __init__(self, log: str | Path | None = None, model: str = "", gpu: str = ""):
-        self._recorded = recorded()
-        wide = {"layout": widgets.Layout(width="560px"), "style": AUTO, "continuous_update": False}
-        self.choice = choice("log", [*self._recorded, OWN], next(iter(self._recorded)), "560px")
-        self.path = widgets.Text(placeholder="path of vLLM's log", description="file", **wide)
+        self._recorded, wide = recorded(), {"width": "560px", "continuous_update": False}
+        logs = [*self._recorded, OWN]
+        self.choice = choice("log", logs, logs[0] if log is None else OWN, "560px")
+        self.path = made(widgets.Text, "file", str(log or ""), placeholder="path of vLLM's log", **wide)
         about = "catalogue name or folder, if the log's path is of no use"
-        self.model = widgets.Text(placeholder=about, description="model", **wide)
-        self.gpu = choice("GPU", [("as the log says", ""), *((name, name) for name in list_gpus())], "")
-        self.own = widgets.VBox([self.path, self.model, self.gpu])
-        self.picture = widgets.HTML()
-        if log is not None:
-            self.choice.value, self.path.value, self.model.value, self.gpu.value = OWN, str(log), model, gpu
-        for control in (self.choice, self.path, self.model, self.gpu):
-            control.observe(lambda _: self.draw(), names="value")
-        super().__init__(self.choice, self.own, self.picture)
-        self.draw()
+        self.model = made(widgets.Text, "model", model, placeholder=about, **wide)
+        self.gpu = choice("GPU", [("as the log says", ""), *((name, name) for name in list_gpus())], gpu)
+        super().__init__({"log": self.choice, "path": self.path, "model": self.model, "gpu": self.gpu}, max_width=None)
 
-    def draw(self) -> None:
-        """Show the chosen log."""
-        own = self.choice.value == OWN
-        self.own.layout.display = "" if own else "none"
-        if not own:
-            self.picture.value = compared(**self._recorded[self.choice.value])
-        elif self.path.value.strip():
-            self.picture.value = compared(self.path.value.strip(), self.model.value.strip(), self.gpu.value)
-        else:
-            self.picture.value = panel("Give the path of a log that vLLM wrote.")
+    def arranged(self) -> tuple[widgets.Widget, ...]:
+        """The list of logs; for a file of one's own three fields; the picture."""
+        self.own = widgets.VBox([self.path, self.model, self.gpu])
+        return self.choice, self.own, self.picture
+
+    def adapt(self, name: str) -> None:
+        """Offer the fields where they are of use."""
+        self.own.layout.display = "" if self.choice.value == OWN else "none"
+
+    def compute(self) -> Reconciliation | None:
+        """Compare the chosen log; None while no file is named."""
+        if self.choice.value != OWN:
+            return compared(**self._recorded[self.choice.value])
+        path = self.path.value.strip()
+        return compared(path, self.model.value.strip(), self.gpu.value) if path else None
+
+    def picture_of(self, result: Reconciliation | None) -> Html:
+        """Draw the comparison."""
+        return panel("Give the path of a log that vLLM wrote.") if result is None else picture(result)

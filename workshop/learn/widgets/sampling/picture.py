@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from workshop.learn.html import Html, bold, div, join, legend, muted, panel, says, span, table, tag
+from workshop.learn.html import Html, bold, div, join, legend, muted, panel, span, table, tag
 from workshop.learn.numbers import percent
 from workshop.learn.widgets.sampling.bars import Bar, Bars
 from workshop.learn.widgets.sampling.source import Completion, Source
@@ -98,11 +98,6 @@ def story(prompt: str, tokens: Sequence[str]) -> Html:
     """Return the prompt, then every generated token with its border visible."""
     chips = [span(text or "·", cls="token") for text in tokens]
     return panel(div(span(prompt, cls="ink-muted"), *chips, span("\u200b", cls="cursor"), cls="story"))
-
-
-def said(sentence: str, usual: str) -> Html:
-    """Return what a slider does now, and where people set it."""
-    return says(span(sentence, cls="ink-text"), f" {usual}", indent=4)
 
 
 def in_words(settings: Settings) -> str:

@@ -8,27 +8,35 @@ from typing import TYPE_CHECKING
 import ipywidgets as widgets
 
 from workshop.errors import WorkshopError
-from workshop.learn.html import alert
-from workshop.learn.widgets.controls import AUTO, View, button, in_a_row, real, whole
+from workshop.learn.html import Html, alert, join, says, span
+from workshop.learn.widgets.controls import Explorer, beside, button, choice, in_a_row, made, real, whole
 from workshop.learn.widgets.sampling.bars import bars, rows_shown
-from workshop.learn.widgets.sampling.panels import CompletionsPanel, SameSeedPanel
-from workshop.learn.widgets.sampling.picture import MAX_TOKENS, head, picture, said, story
+from workshop.learn.widgets.sampling.panels import SEEDS, Panel, same_seeds
+from workshop.learn.widgets.sampling.picture import MANY, MAX_TOKENS, completions, head, in_words, picture, story
 from workshop.learn.widgets.sampling.recorded import RecordedSource
 from workshop.learn.widgets.sampling.source import END, Completion, Position, ServerSource, Source
 from workshop.learn.widgets.sampling.words import USUAL, words
 from workshop.use.distribution import draw
 from workshop.use.sampling import Pipeline, Step, Token, model_step, pipeline
-from workshop.use.sampling_settings import Settings
+from workshop.use.sampling_settings import DEFAULTS, Settings
 
 if TYPE_CHECKING:
     from workshop.use.client import Client
 
 PROMPT = "San Francisco is a"
 HIGHEST_TOP_K = 200  # the slider's end; below the vocabulary anything higher hardly differs from off
+SLIDERS = {
+    "temperature": (real, 0, 2, 0.05),
+    "min_p": (real, 0, 0.5, 0.005),
+    "top_k": (whole, -1, HIGHEST_TOP_K, 1),
+    "top_p": (real, 0.01, 1, 0.01),
+    "frequency_penalty": (real, -2, 2, 0.1),
+    "presence_penalty": (real, -2, 2, 0.1),
+}
 _KEEP = object()
 
 
-class SamplingExplorer(View):
+class SamplingExplorer(Explorer):
     """The distribution of the next token, and what the sampling parameters make of it, in vLLM's order.
 
     An outline is the model's probability, a filled bar what is sampled: after penalties, temperature, min_p, top_k and
@@ -49,83 +57,71 @@ class SamplingExplorer(View):
     def __init__(self, source: Client | Source | None = None, prompt: str = PROMPT, settings: Settings | None = None):
         self.source: Source = _as_source(source)
         self.output: list[Token] = []
-        self.result: Pipeline | None = None
         self.pinned: Settings | None = None
         self._position: Position | None = None
         self._model: Step | None = None
         self._shown: list[Token] = []
-        self._quiet = False
-        self.head, self.story, self.picture, self.banner = (widgets.HTML() for _ in range(4))
-        self.prompt = self._make_prompt(prompt)
-        self._make_sliders(settings or Settings())
-        self._make_buttons()
-        self.same_seed = SameSeedPanel(self.complete, lambda: (self.settings, self.pinned), self.source.live)
-        self.completions = CompletionsPanel(self.complete, lambda: (self.settings, self.seed.value))
-        tabs = widgets.Tab([self.same_seed, self.completions], titles=["Same seed", "20 completions"])
-        right = widgets.VBox([self.picture, self.buttons], layout=widgets.Layout(flex="2 1 385px", min_width="340px"))
-        body = widgets.HBox([self.controls, right], layout=widgets.Layout(flex_flow="row wrap", grid_gap="18px"))
-        top = (self.head, widgets.HBox([self.prompt]), self.story, self.banner)
-        super().__init__(*top, body, tabs, max_width="1000px")
+        self.head, self.story, self.banner, self.which = (widgets.HTML() for _ in range(4))
+        self.prompt, self.sliders = self._make_prompt(prompt), {}
+        for name, (make, low, high, step) in SLIDERS.items():
+            value = min(getattr(settings or DEFAULTS, name), high)
+            self.sliders[name] = make(name, value, low, high, step, tooltip=USUAL[name])
+        self.sliders["min_p"].readout_format = ".3f"
+        super().__init__(self.sliders, label_px=130, indent_px=4, max_width="1000px")
+        self.pin(None)
         self.ask()
 
     def _make_prompt(self, prompt: str) -> widgets.Widget:
-        common = {"description": "prompt", "style": AUTO, "layout": widgets.Layout(width="100%")}
-        if self.source.prompts:
-            value = prompt if prompt in self.source.prompts else self.source.prompts[0]
-            made = widgets.Dropdown(options=self.source.prompts, value=value, **common)
+        known = self.source.prompts
+        if known:
+            made_one = choice("prompt", known, prompt if prompt in known else known[0], "100%")
         else:
-            made = widgets.Text(value=prompt, continuous_update=False, **common)
-        made.observe(lambda _: self.ask(), "value")
-        return made
+            made_one = made(widgets.Text, "prompt", prompt, "100%", continuous_update=False)
+        made_one.observe(lambda _: self.ask(), "value")
+        return made_one
 
-    def _make_sliders(self, settings: Settings) -> None:
-        ranges = {
-            "temperature": (real, 0, 2, 0.05, {}),
-            "min_p": (real, 0, 0.5, 0.005, {"readout_format": ".3f"}),
-            "top_k": (whole, -1, HIGHEST_TOP_K, 1, {}),
-            "top_p": (real, 0.01, 1, 0.01, {}),
-            "frequency_penalty": (real, -2, 2, 0.1, {}),
-            "presence_penalty": (real, -2, 2, 0.1, {}),
-        }
-        self.sliders, self.says, rows = {}, {}, []
-        for name, (make, low, high, step, more) in ranges.items():
-            slider = make(name, min(getattr(settings, name), high), low, high, step, tooltip=USUAL[name], **more)
-            slider.style.description_width = "130px"  # one width, so that the sliders stand in line; no label is cut
-            slider.observe(lambda _: self.redraw(), "value")
-            self.sliders[name], self.says[name] = slider, widgets.HTML()
-            rows.append(widgets.VBox([slider, self.says[name]], layout=widgets.Layout(margin="0 0 4px 0")))
-        off = button("All off", lambda: self.set(Settings()), "90px", tooltip="temperature 1, everything else off")
+    def arranged(self) -> tuple[widgets.Widget, ...]:
+        """The text so far, the sliders beside the bars, buttons below each, and the two panels."""
         about = "Keep these settings, in orange, and compare others with them"
-        pin = button("Pin as B", self.pin, "90px", tooltip=about)
+        off = button("All off", lambda: self.set(DEFAULTS), "90px", tooltip="temperature 1, everything else off")
         self.unpin_button = button("Unpin", lambda: self.pin(None), "80px")
-        self.unpin_button.layout.display = "none"
-        rows.append(widgets.HBox([off, pin, self.unpin_button]))
-        self.controls = widgets.VBox(rows, layout=widgets.Layout(flex="1 1 290px", max_width="380px"))
-
-    def _make_buttons(self) -> None:
-        self.seed = widgets.IntText(1, description="seed", style=AUTO, layout=widgets.Layout(width="110px"))
+        rows = [
+            *self.rows(),
+            (widgets.HBox([off, button("Pin as B", self.pin, "90px", tooltip=about), self.unpin_button]),),
+        ]
+        self.seed = made(widgets.IntText, "seed", 1, "110px")
         sample = button("Sample a token", self.sample, button_style="primary", icon="random")
-        back = button("Step back", self.step_back, icon="undo")
-        again = button("Start again", self.ask)
-        self.buttons = in_a_row(sample, button("Take the best", self.take_best), back, again, self.seed)
+        back, again = button("Step back", self.step_back, icon="undo"), button("Start again", self.ask)
+        buttons = in_a_row(sample, button("Take the best", self.take_best), back, again, self.seed)
+        body = beside(rows, widgets.VBox([self.picture, buttons]))
+        self.same_seed = Panel(f"Run both with seeds 1 to {SEEDS}", self._same_seeds, self.which)
+        self.completions = Panel(f"Write {MANY} completions", self._completions)
+        tabs = widgets.Tab([self.same_seed, self.completions], titles=["Same seed", f"{MANY} completions"])
+        return self.head, widgets.HBox([self.prompt]), self.story, self.banner, body, tabs
 
     @property
     def settings(self) -> Settings:
         """Where the sliders stand."""
-        return Settings(**{name: slider.value for name, slider in self.sliders.items()})
+        return Settings(**self.said)
 
     def set(self, settings: Settings) -> None:
         """Move all sliders, and draw once."""
-        self._quiet = True
-        for name, slider in self.sliders.items():
-            slider.value = max(slider.min, min(slider.max, getattr(settings, name)))
-        self._quiet = False
-        self.redraw()
+        with self.held():
+            for name, slider in self.sliders.items():
+                slider.value = max(slider.min, min(slider.max, getattr(settings, name)))
+        self.draw()
 
     def complete(self, settings: Settings, seed: int, n: int = 1) -> list[Completion]:
         """Return completions of what stands here now."""
         prompt, output = self.prompt.value, tuple(self.output)
         return self.source.complete(prompt, output, settings, n=n, seed=seed, max_tokens=MAX_TOKENS)
+
+    def _completions(self) -> Html:
+        settings = self.settings
+        return completions(self.complete(settings, self.seed.value, MANY), settings)
+
+    def _same_seeds(self) -> Html:
+        return same_seeds(self.complete, self.settings, self.pinned or DEFAULTS, self.source.live)
 
     def ask(self) -> None:
         """Start from the prompt."""
@@ -137,40 +133,41 @@ class SamplingExplorer(View):
         try:
             self._position = self.source.position(self.prompt.value, tuple(self.output))
         except WorkshopError as error:
-            self._complain(error)
+            self.banner.value = alert(error)
             return False
         self.banner.value = ""
         self._model = model_step(self._position.logprobs)
         self._shown = rows_shown(self._model.probabilities, self.output)
         self.head.value = head(self.source, self._model, len(self._position.logprobs))
         self.story.value = story(self.prompt.value, [self._text(token) for token in self.output])
-        self.redraw()
+        self.draw()
         return True
 
     def _text(self, token: Token) -> str:
         return self.source.text((token,))
 
-    def compute(self, settings: Settings) -> Pipeline:
-        """Return the pipeline of this position under any settings."""
-        return pipeline(
-            self._position.logprobs,
-            settings,
-            output_tokens=self.output,
-            model=self._model,
-            ceiling=self._position.ceiling,
-        )
+    def draw(self) -> None:
+        """Compute and draw, once there is a distribution."""
+        if self._position is not None:
+            super().draw()
 
-    def redraw(self) -> None:
-        """Recompute and redraw; this is what a slider's step costs."""
-        if self._quiet or self._position is None:
-            return
-        settings = self.settings
-        self.result = self.compute(settings)
-        pinned = None if self.pinned is None else self.compute(self.pinned)
-        drawn = bars(self.result, self._shown, self._text, pinned=pinned, generated=self.output)
-        self.picture.value = picture(drawn)
-        for name, sentence in words(settings, self.result, generated=len(self.output)).items():
-            self.says[name].value = said(sentence, USUAL[name])
+    def compute(self) -> Pipeline:
+        """Return the pipeline of this position under the sliders' settings."""
+        return self._under(self.settings)
+
+    def _under(self, settings: Settings) -> Pipeline:
+        more = {"output_tokens": self.output, "model": self._model, "ceiling": self._position.ceiling}
+        return pipeline(self._position.logprobs, settings, **more)
+
+    def picture_of(self, result: Pipeline) -> Html:
+        """Draw the bars, with those of the pinned settings."""
+        pinned = None if self.pinned is None else self._under(self.pinned)
+        return picture(bars(result, self._shown, self._text, pinned=pinned, generated=self.output))
+
+    def words(self) -> dict[str, Html]:
+        """Say what each slider does now, and where people set it."""
+        now = words(self.settings, self.result, generated=len(self.output))
+        return {name: join([span(each, cls="ink-text"), f" {USUAL[name]}"]) for name, each in now.items()}
 
     def sample(self) -> None:
         """Draw a token from what the bars show (as the server would), append it, and go on."""
@@ -186,9 +183,8 @@ class SamplingExplorer(View):
 
     def _append(self, token: Token) -> None:
         if self.output and END.fullmatch(self._text(self.output[-1])):
-            self._complain(
-                WorkshopError("The model has ended its text: a server would stop here.", "Step back, or start again.")
-            )
+            ended = "The model has ended its text: a server would stop here."
+            self.banner.value = alert(WorkshopError(ended, "Step back, or start again."))
             return
         self.output.append(token)
         if not self._move():
@@ -200,19 +196,13 @@ class SamplingExplorer(View):
             self.output.pop()
             self._move()
 
-    def start_again(self) -> None:
-        """Back to the bare prompt."""
-        self.ask()
-
     def pin(self, settings: Settings | object | None = _KEEP) -> None:
         """Keep the present settings (or the given ones) as B; None forgets them."""
         self.pinned = self.settings if settings is _KEEP else settings
         self.unpin_button.layout.display = "none" if self.pinned is None else ""
-        self.redraw()
-        self.same_seed.refresh()
-
-    def _complain(self, error: WorkshopError) -> None:
-        self.banner.value = alert(error)
+        own = "the model’s own distribution (pin other settings to compare with those)"
+        self.which.value = says(f"A: the sliders; B: {own if self.pinned is None else in_words(self.pinned)}")
+        self.draw()
 
 
 def _as_source(source: Client | Source | None) -> Source:

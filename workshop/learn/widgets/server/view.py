@@ -11,9 +11,38 @@ from workshop.errors import WorkshopError
 from workshop.launch import local
 from workshop.launch.local import supervise
 from workshop.launch.records import ServerRecord
+from workshop.learn.html import Html, alert, bar, bold, muted, panel, tag
 from workshop.learn.widgets.controls import View, button
-from workshop.learn.widgets.server.picture import LINES_SHOWN, status, words
 from workshop.use import client
+
+LINES_SHOWN = 6
+
+
+def status(
+    record: ServerRecord | None, progress: supervise.Progress | None = None, error: WorkshopError | None = None
+) -> Html:
+    """Return one line on the state, with a bar while it starts.
+
+    Args:
+        record: the server that was found or is starting; None if there is none.
+        progress: how far the start is.
+        error: why it failed.
+    """
+    if error is not None:
+        return alert(error)
+    if record is not None and record.state == "ready":
+        return panel(tag("b", f"✓ {record.model} answers", cls="ink-good"), " at ", tag("code", record.url))
+    if progress is not None:
+        percent = round(100 * progress.fraction)
+        filled = bar([("blue", percent)], label="start of the server", now=percent, cls="short")
+        return panel(bold(f"Starting … {percent} %"), filled, muted(progress.message))
+    return panel(bold("No server is running yet."), " Press the button, or just run the next cell.")
+
+
+def words(lines: list[str]) -> Html:
+    """Return lines of the engine's log, as they are."""
+    shown = "\n".join(line[:160] for line in lines)
+    return panel(tag("pre", shown, cls="log", aria_label="last lines of the log")) if lines else Html()
 
 
 def last_lines(log: Path, count: int = LINES_SHOWN) -> list[str]:
@@ -48,24 +77,19 @@ class ServerPanel(View):
         super().__init__(self.button, self.status, self.words)
         self.refresh()
 
-    def refresh(self) -> None:
-        """Look again which server is there."""
-        record = self._found()
+    def refresh(self) -> ServerRecord | None:
+        """Look again which server is there, and return it."""
+        try:
+            record = client.find()
+        except WorkshopError:
+            record = None
         self.button.layout.display = "none" if record else ""
         self.status.value = status(record, error=self.error)
-
-    def _found(self) -> ServerRecord | None:
-        try:
-            return client.find()
-        except WorkshopError:
-            return None
+        return record
 
     def start(self) -> None:
         """Start a server in the background, once."""
-        if self._worker and self._worker.is_alive():
-            return
-        if self._found():
-            self.refresh()
+        if (self._worker and self._worker.is_alive()) or self.refresh():
             return
         self.error = None
         self.button.disabled = True
