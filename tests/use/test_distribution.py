@@ -12,7 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from needs import SEED
 
-from workshop.use.distribution import draw, entropy_bits, gumbel, same_luck, unseen
+from workshop.use.distribution import draw, entropy_bits, unseen
 from workshop.use.sampling import next_token_probabilities, pipeline
 from workshop.use.sampling_settings import Settings
 
@@ -109,24 +109,14 @@ def test_a_sampled_token_from_further_down_does_not_lower_the_ceiling():
     assert unseen(listed, Settings(min_p=0.5)).nothing  # what one would wrongly believe without it
 
 
-@pytest.mark.parametrize("method", [draw, same_luck])
-def test_draws_follow_the_distribution(method):
+def test_draws_follow_the_distribution():
     generator = random.Random(SEED)
     p, other = {"a": 0.6, "b": 0.3, "c": 0.1}, {"a": 0.5, "b": 0.35, "c": 0.15}
-    counts = Counter(method(p, generator) for _ in range(6000))
+    counts = Counter(draw(p, generator) for _ in range(6000))
     for tried, alarm in ((p, False), (other, True)):
         groups = [truth.group(counts, tried, p)]
         assert (truth.missed(groups, truth.ALARM) <= truth.MISSED) is alarm, "what it can tell is known"
         assert (truth.chance(truth.evidence(groups), truth.freedom(groups)) < truth.ALARM) is alarm, counts
-
-
-def test_the_same_luck_picks_the_same_token_under_settings_that_both_allow_it():
-    logprobs = whole(50, 4)
-    generator, some, every = random.Random(SEED), *(next_token_probabilities(logprobs, top_k=k) for k in (25, 0))
-    for _ in range(300):
-        luck = {token: gumbel(generator) for token in logprobs}
-        wide = same_luck(every, luck)
-        assert wide not in some or same_luck(some, luck) == wide
 
 
 def test_entropy_in_bits():

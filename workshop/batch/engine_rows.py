@@ -6,6 +6,7 @@ Source: vLLM 0.32, entrypoints/openai/completion and chat_completion.
 
 from __future__ import annotations
 
+import itertools
 import json
 import time
 from collections.abc import Callable, Sequence
@@ -94,14 +95,10 @@ class Maker:
     def _tokenize(self, drafts: list[Draft]) -> None:
         for special in (True, False):
             group = [draft for draft in drafts if draft.template.asked.add_special_tokens is special]
-            if not group:
-                continue
-            found = self._attempt(self._ids, [draft.text for draft in group], special)
+            found = self._attempt(self._ids, [draft.text for draft in group], special) if group else []
             if isinstance(found, Exception):  # one of them is no text (half of a surrogate pair): find which
-                found = [
-                    self._attempt(lambda text, *more: self._ids([text], *more)[0], draft.text, special)
-                    for draft in group
-                ]
+                each = [self._attempt(self._ids, [draft.text], special) for draft in group]
+                found = [one if isinstance(one, Exception) else one[0] for one in each]
             for draft, tokens in zip(group, found, strict=True):
                 draft.tokens = tokens
 
@@ -142,12 +139,8 @@ class Maker:
         chat, asked = row.url == CHAT, request.asked
         choices = []
         for each in output.outputs:
-            choice = {
-                "index": each.index,
-                "finish_reason": each.finish_reason,
-                "stop_reason": each.stop_reason,
-                "logprobs": None,
-            }
+            choice = {name: getattr(each, name) for name in ("index", "finish_reason", "stop_reason")}
+            choice["logprobs"] = None
             if chat:
                 choice["message"] = {"role": "assistant", "content": each.text}
             else:
@@ -191,21 +184,14 @@ def _name(token: int, logprob, as_ids: bool) -> str:
 
 
 def _completion_logprobs(choice, as_ids: bool) -> dict:
-    tokens, offsets, at = [], [], 0
-    for token, step in zip(choice.token_ids, choice.logprobs, strict=True):
-        tokens.append(_name(token, step[token], as_ids))
-        offsets.append(at)
-        at += len(tokens[-1])
+    chosen = [step[token] for token, step in zip(choice.token_ids, choice.logprobs, strict=True)]
+    tokens = [_name(token, each, as_ids) for token, each in zip(choice.token_ids, chosen, strict=True)]
     return {
         "tokens": tokens,
-        "text_offset": offsets,
-        "token_logprobs": [
-            max(step[token].logprob, LOWEST_LOGPROB)
-            for token, step in zip(choice.token_ids, choice.logprobs, strict=True)
-        ],
+        "text_offset": list(itertools.accumulate(map(len, tokens), initial=0))[:-1],
+        "token_logprobs": [_finite(each) for each in chosen],
         "top_logprobs": [
-            {_name(token, each, as_ids): max(each.logprob, LOWEST_LOGPROB) for token, each in step.items()}
-            for step in choice.logprobs
+            {_name(token, each, as_ids): _finite(each) for token, each in step.items()} for step in choice.logprobs
         ],
     }
 
@@ -213,7 +199,7 @@ def _completion_logprobs(choice, as_ids: bool) -> dict:
 def _chat_logprobs(choice, as_ids: bool) -> dict:
     def entry(token: int, each) -> dict:
         name = _name(token, each, as_ids)
-        return {"token": name, "logprob": max(each.logprob, LOWEST_LOGPROB), "bytes": list(name.encode())}
+        return {"token": name, "logprob": _finite(each), "bytes": list(name.encode())}
 
     return {
         "content": [
@@ -224,18 +210,11 @@ def _chat_logprobs(choice, as_ids: bool) -> dict:
 
 
 def _prompt_logprobs(steps) -> list | None:
-    if steps is None:
-        return None
-    return [
-        None
-        if step is None
-        else {
-            str(token): {
-                "logprob": max(each.logprob, LOWEST_LOGPROB),
-                "rank": each.rank,
-                "decoded_token": each.decoded_token,
-            }
-            for token, each in step.items()
-        }
-        for step in steps
-    ]
+    def entry(each) -> dict:
+        return {"logprob": _finite(each), "rank": each.rank, "decoded_token": each.decoded_token}
+
+    return steps and [step and {str(token): entry(each) for token, each in step.items()} for step in steps]
+
+
+def _finite(each) -> float:
+    return max(each.logprob, LOWEST_LOGPROB)

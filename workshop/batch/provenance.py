@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from dataclasses import replace
@@ -9,6 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import workshop
+from workshop.batch.answers import write_parquet
 from workshop.batch.inputs import Source
 from workshop.batch.paths import Paths, read_meta, write_meta
 from workshop.batch.prepare import Work
@@ -72,8 +74,6 @@ def end(
     paths: Paths, meta: dict, summary: Summary, limits: list[int], failure: WorkshopError | None
 ) -> tuple[Summary, WorkshopError | None]:
     """Make the Parquet output of a complete run, add how the run ended, and return that, with what went wrong first."""
-    from workshop.batch.answers import write_parquet
-
     try:
         if not failure and paths.parquet and summary.state == COMPLETE:
             write_parquet(paths)
@@ -101,32 +101,21 @@ def end(
 
 
 def _refuse_another(paths: Paths, before: dict, model: str, revision: str | None, sampling: dict, shard: str) -> None:
+    other = "Give this run another output, or the same {} as before."
     if before.get("model") not in (None, model):
-        raise BadInput(
-            f"{paths.output} holds answers of {before['model']}, and this run would ask {model}.",
-            "Give this run another output, or the same model as before.",
-        )
+        said = f"answers of {before['model']}, and this run would ask {model}"
+        raise BadInput(f"{paths.output} holds {said}.", other.format("model"))
     if revision and before.get("revision") not in (None, revision):
-        raise BadInput(
-            f"{paths.output} holds answers of the model's revision {before['revision']}, and this run would "
-            f"ask {revision}.",
-            "Give this run another output, or the same revision as before.",
-        )
+        said = f"answers of the model's revision {before['revision']}, and this run would ask {revision}"
+        raise BadInput(f"{paths.output} holds {said}.", other.format("revision"))
     then = before["sampling_parameters"]
-    if then != sampling:
-        names = sorted(name for name in {*then, *sampling} if then.get(name) != sampling.get(name))
-        told = ", ".join(
-            f"{name} {then.get(name, 'not given')}, now {sampling.get(name, 'not given')}" for name in names
-        )
-        raise BadInput(
-            f"{paths.output} was begun with other sampling parameters: {told}.",
-            "Give this run another output, or the same parameters as before.",
-        )
+    if differ := sorted(name for name in {*then, *sampling} if then.get(name) != sampling.get(name)):
+        told = [f"{name} {then.get(name, 'not given')}, now {sampling.get(name, 'not given')}" for name in differ]
+        said = f"{paths.output} was begun with other sampling parameters: {', '.join(told)}."
+        raise BadInput(said, other.format("parameters"))
     if (part := before["input"].get("shard", shard)) != shard:
-        raise BadInput(
-            f"{paths.output} holds shard {part}, and this run would answer {shard}.",
-            "Give each shard an output of its own, and put them together with --merge.",
-        )
+        said = f"{paths.output} holds shard {part}, and this run would answer {shard}."
+        raise BadInput(said, "Give each shard an output of its own, and put them together with --merge.")
 
 
 def revision_of(model_path: object) -> str | None:
@@ -136,12 +125,9 @@ def revision_of(model_path: object) -> str | None:
     if found := re.search(r"/snapshots/([0-9a-f]{40})", model_path):
         return found[1]
     downloads = sorted(Path(model_path).glob(".cache/huggingface/download/*.metadata"))
-    if downloads:  # `hf download --local-dir` writes the commit into the first line of each
-        try:
-            first = downloads[0].read_text(encoding="utf-8").splitlines()[:1]
-            return first[0] if first and re.fullmatch(r"[0-9a-f]{40}", first[0]) else None
-        except OSError:
-            return None
+    with contextlib.suppress(OSError, IndexError):  # `hf download --local-dir` writes the commit into their first lines
+        first = downloads[0].read_text(encoding="utf-8").splitlines()[0]
+        return first if re.fullmatch(r"[0-9a-f]{40}", first) else None
     return None
 
 

@@ -77,9 +77,8 @@ class Row:
     def key(self) -> bytes:
         """The hash of what is asked and under which id: the answer belongs to this, not to a position."""
         if not self._key:
-            self._key = blake2b(
-                f"{self.custom_id}\0{self.url}\0{self.body}".encode("utf-8", "surrogatepass"), digest_size=KEY_BYTES
-            ).digest()
+            asked = f"{self.custom_id}\0{self.url}\0{self.body}".encode("utf-8", "surrogatepass")
+            self._key = blake2b(asked, digest_size=KEY_BYTES).digest()
         return self._key
 
     @property
@@ -147,12 +146,16 @@ class Builder:
             raise Malformed(f"it is {_kind(record)}, not a string or an object")
         custom_id = _custom_id(record)
         if isinstance(record.get("body"), dict) or ("url" in record and "method" in record):
-            return custom_id, *self._openai(record), _fields_beside(record, ("custom_id", "method", "url", "body"))
+            return (
+                custom_id,
+                *self._openai(record),
+                {name: record[name] for name in record if name not in ("custom_id", "method", "url", "body")},
+            )
         own = {name: value for name, value in record.items() if name in SAMPLING and value not in (None, "")}
         if self.table and any(isinstance(value, str) for value in own.values()):
             own = {name: _number(name, value) for name, value in own.items()}
         name = self._prompt_field(record)
-        extra = _fields_beside(record, ("custom_id", name, *own))
+        extra = {each: record[each] for each in record if each not in ("custom_id", name, *own)}
         if name == "messages":
             return custom_id, *self._messages(record[name], own), extra
         return custom_id, *self._prompt(record[name], own), extra
@@ -181,11 +184,8 @@ class Builder:
     def _messages(self, messages: object, own: dict) -> tuple[str, str]:
         if isinstance(messages, str) and self.table:
             messages = decode(messages)
-        if (
-            not isinstance(messages, list)
-            or not messages
-            or not all(isinstance(each, dict) and isinstance(each.get("role"), str) for each in messages)
-        ):
+        sound = isinstance(messages, list) and messages
+        if not sound or not all(isinstance(each, dict) and isinstance(each.get("role"), str) for each in messages):
             raise Malformed("its messages are not a list of objects with role and content")
         return CHAT, self._encode({"messages": messages}, own)
 
@@ -202,10 +202,8 @@ class Builder:
             raise Malformed("it asks for a stream, which a batch cannot keep")
         model = body.get("model")
         if model and self.model and model != self.model and not self.any_model:
-            raise Malformed(
-                f"it asks for the model {model!r}, and the server has {self.model!r} "
-                f"(--model {self.model} uses that for all rows)"
-            )
+            told = f"the server has {self.model!r} (--model {self.model} uses that for all rows)"
+            raise Malformed(f"it asks for the model {model!r}, and {told}")
         given = {name: value for name, value in body.items() if name not in ("model", "prompt", "messages", "stream")}
         if url == CHAT:
             return self._messages(body.get("messages"), given)
@@ -237,10 +235,6 @@ def _custom_id(record: dict) -> str | None:
     if isinstance(value, bool) or not isinstance(value, str | int) or value == "":
         raise Malformed(f"its custom_id is {value!r}, not a text or a whole number")
     return str(value)
-
-
-def _fields_beside(record: dict, taken: tuple[str, ...]) -> dict:
-    return {name: value for name, value in record.items() if name not in taken}
 
 
 def _number(name: str, value: object) -> object:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import time
 
 import aiohttp
@@ -22,16 +23,8 @@ READ_AGAIN_S = 10.0  # between two looks at the record of a server that is away
 POLL_S, QUICK_POLL_S = 1.0, 0.4  # a look costs the server some 10 ms: often only while the pace is sought
 AWAY = (aiohttp.ClientError, TimeoutError, OSError)  # what a server that does not answer raises
 KEEP_ALIVE_S = 3.0  # uvicorn closes idle connections after 5 s; reusing one as it closes loses a request
-_LINES = tuple(
-    f"vllm:{name}"
-    for name in (
-        "num_requests_running",
-        "num_requests_waiting",
-        "kv_cache_usage_perc",
-        "gpu_cache_usage_perc",
-        "num_preemptions",
-    )
-)
+_NAMES = "num_requests_running|num_requests_waiting|kv_cache_usage_perc|gpu_cache_usage_perc|num_preemptions"
+_LINES = re.compile(f"^vllm:(?:{_NAMES}).*$", re.MULTILINE)  # five lines of 400
 
 
 class KeyRefused(WorkshopError):
@@ -169,25 +162,19 @@ class Server:
             has_metrics = has_metrics and look is not False
             now, done = time.monotonic(), self.answered
             if isinstance(look, metrics.Metrics):
-                last, self.look = self.look, look
-                preempted = (look.preemptions_total or 0) - ((last and last.preemptions_total) or 0) if last else 0
-                self.pace.by_metrics(
-                    self.in_flight,
-                    look.requests_running or 0,
-                    look.requests_waiting or 0,
-                    look.kv_cache_usage or 0.0,
-                    max(0.0, preempted),
-                )
+                self._take(look)
             elif not has_metrics and done > before:
                 self.pace.by_rate(self.in_flight, (done - before) / (now - at))
-            if (
-                isinstance(look, metrics.Metrics)
-                or done > before
-                or not self.in_flight
-                or (not has_metrics and await self.alive())
-            ):
+            heard = isinstance(look, metrics.Metrics) or done > before or not self.in_flight
+            if heard or (not has_metrics and await self.alive()):
                 self.heard = time.monotonic()
             before, at = done, now
+
+    def _take(self, look: metrics.Metrics) -> None:
+        last, self.look = self.look, look
+        preempted = (look.preemptions_total or 0) - (last.preemptions_total or 0) if last else 0
+        seen = look.requests_running or 0, look.requests_waiting or 0, look.kv_cache_usage or 0.0
+        self.pace.by_metrics(self.in_flight, *seen, max(0.0, preempted))
 
     async def metrics_now(self) -> metrics.Metrics | bool | None:
         """Return what /metrics says; None: not this time; False: it has none."""
@@ -195,8 +182,7 @@ class Server:
             status, raw = await self.get("/metrics", timeout_s=10)
             if status != 200:
                 return False
-            lines = raw.decode(errors="replace").splitlines()  # names and numbers, which are ASCII
-            return metrics.parse("\n".join([*(line for line in lines if line.startswith(_LINES)), ""]))  # of 400
+            return metrics.parse("\n".join([*_LINES.findall(raw.decode(errors="replace")), ""]))
         except WorkshopError:
             return False
         except AWAY:

@@ -109,22 +109,6 @@ def draw(probabilities: Mapping[Token, float], generator: random.Random) -> Toke
     return generator.choices(tokens, weights=list(probabilities.values()))[0]
 
 
-def same_luck(probabilities: Mapping[Token, float], luck: Mapping[Token, float] | random.Random) -> Token:
-    """Draw a token by the Gumbel-max rule: highest log p plus the token's own noise.
-
-    This is how vLLM samples. With the same noise per token, two settings pick the same token whenever both allow it
-    and neither moved it much: that is why the same seed under two settings gives similar, not equal, texts.
-    """
-    if isinstance(luck, random.Random):
-        luck = {token: gumbel(luck) for token in sorted(probabilities, key=str)}
-    return max(probabilities, key=lambda token: math.log(probabilities[token]) + luck[token])
-
-
-def gumbel(generator: random.Random) -> float:
-    """Return one Gumbel-distributed number."""
-    return -math.log(-math.log(generator.random() or 1e-300))
-
-
 def entropy_bits(probabilities: Mapping[Token, float]) -> float:
     """Return the entropy in bits: 0 if one token is certain, 13 if 8,192 are equally likely."""
     return -math.fsum(p * math.log2(p) for p in probabilities.values() if p > 0) + 0.0
