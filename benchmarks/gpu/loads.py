@@ -1,0 +1,184 @@
+"""Record open-loop loads on the GPUs of this host: one engine as `vllm serve` has it, every request's times.
+
+    python benchmarks/gpu/loads.py llama-3.1-8b OUT.json [--loads benchmarks/simulate/loads.json] [--only light,burst]
+        [--tensor-parallel-size T] [--max-model-len L] [--extra '{"enforce_eager": true}']
+
+A load is {"name", "rate" and "seconds", or "burst", "prompt", "output", "prefix", "seed"}; its requests are drawn by
+workshop.simulate.arrivals, so the simulation gets the very same. Times are taken around AsyncLLM.generate: no HTTP, no
+detokenizing. A row: arrival_s, first_token_s, finished_s, prompt tokens, output tokens. Weights are dummies, so there
+is nothing to download. The record is written after each load: what was measured stays, whatever comes.
+Needs vLLM with CUDA.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import random
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parents[1])]
+from measure import ENVIRONMENT, model_folder  # noqa: E402
+
+from workshop.launch.vllm_main import answer_for_vllm  # noqa: E402
+from workshop.simulate.arrivals import Arrival, drawn, prompts  # noqa: E402
+
+answer_for_vllm()  # also in the processes that vLLM starts: the CPU's build, to try this script
+
+LOADS = HERE.parent / "simulate" / "loads.json"
+LONGEST_S = 120.0  # of one load
+# (requests at once, prompt tokens): kernels are compiled and memory is taken before anything is measured
+WARM_UP = ((1, 200), (8, 200), (64, 200), (1, 600), (2, 1000), (8, 1024), (1, 4000))
+
+
+def token_ids(arrivals: list[Arrival], seed: int, vocabulary: int) -> list[list[int]]:
+    """Return prompts that share what the load says, of ids that the model has."""
+    dice = random.Random(seed)
+    ids: dict[int, int] = {}
+    return [[ids.setdefault(one, dice.randrange(5, vocabulary)) for one in prompt] for prompt in prompts(arrivals)]
+
+
+class Client:
+    """Sends requests to one engine and notes when their tokens come, in seconds since the load began."""
+
+    def __init__(self, llm):
+        self.llm, self.gaps_s, self.sent = llm, [], 0
+        self.vocabulary = llm.vllm_config.model_config.get_vocab_size()
+
+    async def one(self, arrival_s: float, ids: list[int], tokens: int, start: float) -> list:
+        from vllm import SamplingParams
+        from vllm.sampling_params import RequestOutputKind
+
+        await asyncio.sleep(max(0.0, arrival_s - (time.perf_counter() - start)))
+        began, first, last, made = time.perf_counter() - start, None, None, 0
+        sampling = SamplingParams(
+            temperature=0,
+            max_tokens=tokens,
+            min_tokens=tokens,
+            ignore_eos=True,
+            detokenize=False,
+            output_kind=RequestOutputKind.DELTA,
+        )
+        self.sent += 1
+        async for part in self.llm.generate({"prompt_token_ids": ids}, sampling, request_id=str(self.sent)):
+            now = time.perf_counter() - start
+            if first is None:
+                first = now
+            else:
+                self.gaps_s.append(now - last)
+            last = now
+            made += len(part.outputs[0].token_ids)
+        return [round(began, 5), round(first, 5), round(last, 5), len(ids), made]
+
+    async def load(self, arrivals: list[Arrival], seed: int) -> list[list]:
+        self.gaps_s, ids = [], token_ids(arrivals, seed, self.vocabulary)
+        start = time.perf_counter()
+        jobs = (self.one(a.arrival_s, i, a.output_tokens, start) for a, i in zip(arrivals, ids, strict=True))
+        return await asyncio.wait_for(asyncio.gather(*jobs), LONGEST_S)
+
+
+def summary(rows: list[list], gaps_s: list[float]) -> dict:
+    """Return tokens/s and percentiles in ms."""
+
+    def percentiles(name: str, values: list[float]) -> dict:
+        cuts = statistics.quantiles(values, n=100, method="inclusive")
+        return {f"{name}_ms_p{p}": round(cuts[p - 1] * 1e3, 2) for p in (50, 95, 99)}
+
+    took = max(row[2] for row in rows)
+    return {
+        "requests": len(rows),
+        "took_s": round(took, 2),
+        "tokens_per_s": round(sum(row[4] for row in rows) / took, 1),
+        **percentiles("ttft", [first - at for at, first, *_ in rows]),
+        **percentiles("tpot", [(last - first) / (made - 1) for _, first, last, _, made in rows if made > 1]),
+        **percentiles("itl", gaps_s),
+    }
+
+
+async def record(options: argparse.Namespace) -> None:
+    """Start the engine, run the loads one after the other, and write the record after each."""
+    import vllm
+    from vllm.engine.arg_utils import AsyncEngineArgs
+    from vllm.usage.usage_lib import UsageContext
+    from vllm.v1.engine.async_llm import AsyncLLM
+
+    began = time.time()
+    with tempfile.TemporaryDirectory() as folder:
+        model = model_folder({"name": "model", "model": options.model, "config": options.config}, Path(folder))
+        args = AsyncEngineArgs(
+            model=str(model),
+            load_format="dummy",
+            skip_tokenizer_init=True,
+            tensor_parallel_size=options.tensor_parallel_size,
+            max_model_len=options.max_model_len,
+            **options.extra,
+        )
+        llm = AsyncLLM.from_engine_args(args, usage_context=UsageContext.OPENAI_API_SERVER)
+    scheduler, cache = llm.vllm_config.scheduler_config, llm.vllm_config.cache_config
+    report = {
+        "model": options.model,
+        "tp": options.tensor_parallel_size,
+        "max_model_len": options.max_model_len,
+        "extra": options.extra,
+        "config": options.config,
+        "vllm_version": vllm.__version__,
+        "gpu": gpu_name(),
+        "start_s": round(time.time() - began, 1),
+        "max_num_seqs": scheduler.max_num_seqs,
+        "max_num_batched_tokens": scheduler.max_num_batched_tokens,
+        "async_scheduling": getattr(scheduler, "async_scheduling", None),
+        "kv_blocks": cache.num_gpu_blocks,
+        "block_size": cache.block_size,
+        "workloads": [],
+    }
+    client = Client(llm)
+    for number, (count, tokens) in enumerate(WARM_UP):
+        if tokens + 16 > options.max_model_len:
+            continue
+        await client.load(drawn(burst=count, prompt=(tokens, tokens), output=(16, 16)), -1 - number)
+    for load in options.loads:
+        spec = {key: value for key, value in load.items() if key != "name"}
+        try:
+            rows = await client.load(drawn(**spec), spec.get("seed", 0))
+            result = {**load, **summary(rows, client.gaps_s), "rows": rows}
+        except Exception as error:  # one load that fails leaves the others
+            result = {**load, "failed": f"{type(error).__name__}: {error}"[:500]}
+        report["workloads"].append(result)
+        print("LOAD", json.dumps({k: v for k, v in result.items() if k != "rows"}), flush=True)
+        options.out.write_text(json.dumps(report))
+    llm.shutdown()
+
+
+def gpu_name() -> str:
+    import torch
+
+    return torch.cuda.get_device_name() if torch.cuda.is_available() else "none"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("model", help="a catalogue name, or a folder with a config.json")
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--loads", type=Path, default=LOADS)
+    parser.add_argument("--only", help="names of loads, with commas")
+    parser.add_argument("--tensor-parallel-size", type=int, default=1)
+    parser.add_argument("--max-model-len", type=int, default=8192)
+    parser.add_argument("--extra", type=json.loads, default={}, help="more arguments of the engine, as JSON")
+    parser.add_argument("--config", type=json.loads, default={}, help="fields of config.json that differ, as JSON")
+    options = parser.parse_args()
+    options.loads = json.loads(options.loads.read_text())
+    if options.only:
+        options.loads = [load for load in options.loads if load["name"] in options.only.split(",")]
+    os.environ.update(ENVIRONMENT)
+    asyncio.run(record(options))
+
+
+if __name__ == "__main__":
+    main()

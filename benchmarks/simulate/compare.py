@@ -1,0 +1,129 @@
+"""The simulation against recorded loads (benchmarks/gpu/loads.py), and its predictions before they are recorded.
+
+python benchmarks/simulate/compare.py                         every record beside this file → comparison.json, the table
+python benchmarks/simulate/compare.py --predict llama-3.1-8b h200 predictions/h200_llama-3.1-8b.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from workshop.plan.parallelism import plan
+from workshop.simulate.arrivals import Arrival, drawn
+from workshop.simulate.load import on_plan
+from workshop.simulate.report import Outcome, Simulation, percentiles
+
+HERE = Path(__file__).resolve().parent
+GOALS = {"tokens_per_s": 3, "tpot_ms_p50": 5, "tpot_ms_p95": 10, "ttft_ms_p50": 15, "ttft_ms_p95": 20}  # per cent
+SAMPLES = {"h100_llama-3.1-8b": "fitted to"}  # the others were predicted before they were seen
+
+
+def planned(record: dict, gpu: str):
+    options = {
+        key: record["extra"][key] for key in ("enforce_eager", "kv_cache_dtype") if key in record.get("extra", {})
+    }
+    return plan(
+        record["model"],
+        gpu,
+        tensor_parallel_size=record["tp"],
+        max_model_len=record.get("max_model_len", 8192),
+        max_num_seqs=record.get("max_num_seqs"),
+        max_num_batched_tokens=record.get("max_num_batched_tokens"),
+        **options,
+    )
+
+
+def arrivals_of(load: dict) -> list[Arrival]:
+    """Return the requests as they came: recorded rows, or those that the load will draw."""
+    if "rows" not in load:
+        return drawn(**{key: value for key, value in load.items() if key != "name"})
+    prefix = load.get("prefix", 0)
+    rows = sorted(load["rows"])
+    return [Arrival(at, prompt, output, "shared" if prefix else None, prefix) for at, _, _, prompt, output in rows]
+
+
+def figures(s: Simulation) -> dict[str, float]:
+    """Return the five figures that have goals."""
+    return {"tokens_per_s": s.tokens_per_s} | {
+        f"{measure}_ms_{p}": s.of(measure)[p] for measure in ("tpot", "ttft") for p in ("p50", "p95")
+    }
+
+
+def measured(load: dict) -> dict[str, float]:
+    """Return the same of the recorded rows, computed by the same code."""
+    rows = [Outcome(at, prompt, first, last, output, 0, 0) for at, first, last, prompt, output in sorted(load["rows"])]
+    tpot = percentiles([one.tpot_ms for one in rows if one.tpot_ms is not None])
+    ttft = percentiles([one.ttft_ms for one in rows])
+    tokens = sum(one.output_tokens for one in rows) / max(one.last_s for one in rows)
+    return {
+        "tokens_per_s": tokens,
+        "tpot_ms_p50": tpot["p50"],
+        "tpot_ms_p95": tpot["p95"],
+        "ttft_ms_p50": ttft["p50"],
+        "ttft_ms_p95": ttft["p95"],
+    }
+
+
+def compared(name: str, record: dict) -> list[dict]:
+    """Return a row for each recorded load: measured, simulated, and the difference in per cent."""
+    p, rows = planned(record, name.split("_")[0]), []
+    for load in record["workloads"]:
+        if "rows" not in load:
+            continue
+        s = on_plan(p, arrivals_of(load), num_gpu_blocks=record["kv_blocks"])
+        said, seen = figures(s), measured(load)
+        off = {key: (said[key] / seen[key] - 1) * 100 for key in GOALS}
+        row = {"record": name, "model": record["model"], "load": load["name"], "requests": len(load["rows"])}
+        row |= {"measured": seen, "simulated": said, "off_percent": off, "steps": s.steps, "wall_s": round(s.wall_s, 2)}
+        rows.append(row)
+        print(as_line(row), file=sys.stderr, flush=True)
+    return rows
+
+
+def as_line(row: dict) -> str:
+    cells = [
+        f"{row['measured'][key]:,.1f} → {row['simulated'][key]:,.1f} ({row['off_percent'][key]:+.1f} %)"
+        for key in GOALS
+    ]
+    return f"| {row['record']} | {row['load']} | {' | '.join(cells)} |"
+
+
+def table(rows: list[dict]) -> str:
+    """Return the Markdown table that docs/simulate.md holds."""
+    head = ["record", "load", "tokens/s", "TPOT p50, ms", "TPOT p95", "TTFT p50, ms", "TTFT p95"]
+    lines = [f"| {' | '.join(head)} |", "|---|---|" + "---:|" * 5, *map(as_line, rows)]
+    return "\n".join(lines)
+
+
+def predict(model: str, gpu: str, tp: int, max_model_len: int, out: Path) -> None:
+    """Write what the simulation says of benchmarks/simulate/loads.json, before anybody measures it."""
+    p = plan(model, gpu, tensor_parallel_size=tp, max_model_len=max_model_len)
+    loads = json.loads((HERE / "loads.json").read_text())
+    said = {load["name"]: figures(on_plan(p, arrivals_of(load))) for load in loads}
+    record = {"model": model, "gpu": gpu, "tp": tp, "max_model_len": max_model_len, "kv_blocks": p.num_gpu_blocks}
+    out.parent.mkdir(exist_ok=True)
+    out.write_text(json.dumps({**record, "predicted": said}, indent=1) + "\n")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--predict", nargs=3, metavar=("MODEL", "GPU", "OUT"))
+    parser.add_argument("--tensor-parallel-size", type=int, default=1)
+    parser.add_argument("--max-model-len", type=int, default=8192)
+    options = parser.parse_args()
+    if options.predict:
+        model, gpu, out = options.predict
+        predict(model, gpu, options.tensor_parallel_size, options.max_model_len, Path(out))
+        return
+    rows = []
+    for path in sorted(HERE.glob("records/*.json")):
+        rows += compared(path.stem, json.loads(path.read_text()))
+    (HERE / "comparison.json").write_text(json.dumps(rows, indent=1) + "\n")
+    print(table(rows))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,34 @@
+"""Many users: vLLM's own scheduler on the plan's clock. Call it with a model, a GPU and a load.
+
+>>> from workshop import simulate
+>>> found = simulate("llama-3.1-8b", "h100", max_model_len=8192, rate=4, seconds=10)      # doctest: +SKIP
+>>> found.of("ttft")["p50"], found.tokens_per_s                                           # doctest: +SKIP
+"""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType
+
+from workshop.lazy import lazily
+
+_HOMES = {
+    "on_plan": f"{__name__}.load:on_plan",
+    "drawn": f"{__name__}.arrivals:drawn",
+    "read_trace": f"{__name__}.arrivals:read_trace",
+    "Arrival": f"{__name__}.arrivals:Arrival",
+    "tune": f"{__name__}.tune:tune",
+    "load": f"{__name__}.load",
+}
+__getattr__, __dir__ = lazily(__name__, _HOMES)
+
+
+class _Simulate(ModuleType):
+    """The package can be called."""
+
+    def __call__(self, *args, **kwargs):
+        """Return a Simulation; see workshop.simulate.load.simulate."""
+        return self.load.simulate(*args, **kwargs)
+
+
+sys.modules[__name__].__class__ = _Simulate

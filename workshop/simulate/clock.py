@@ -1,0 +1,117 @@
+"""The plan's clock: how long one step takes that prefills some requests and decodes others.
+
+The time of a step is the larger of reading the weights and multiplying with them (the roofline), and then the rest:
+attention over what is cached, arithmetic of attention among new tokens, small kernels, messages between GPUs, Python.
+All constants are the plan's (workshop/plan/speed.py, fitted to single streams and batches on H200) but those below.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from math import inf
+
+from workshop.plan import speed
+from workshop.plan.attention import layers, mamba
+from workshop.plan.communication import traffic
+from workshop.plan.deployment import Deployment
+from workshop.plan.kv_cache import kv_dtype_bytes
+
+ATTENTION_SHARE = 0.5  # of peak FLOP/s, FlashAttention-3 at 1k to 4k tokens, head dim 128 (arXiv 2407.08608, figure 5)
+# Fitted to six loads on one H100 (benchmarks/simulate/h100_llama-3.1-8b.json), vLLM 0.25.1:
+PREFILL_SHARE = 0.73  # of peak FLOP/s that products with thousands of rows reach
+KV_SHARE = 1.0  # of peak bandwidth at which many requests' cache is read
+REQUEST_MS = 0.0134  # of the GPU, for one more request in a step
+HOST_STEP_MS = 2.35  # Python, from one step's answers to the next step's first kernel
+HOST_REQUEST_MS = 0.038  # and for one more request in it
+PIECES_LAYER_MS = 0.31  # to launch a layer where attention stands outside the CUDA graphs: a step that prefills
+EAGER_LAYER_MS = 0.85  # to launch a layer where there is no graph: a step of more tokens than the largest
+WAY_MS = 2.4  # of a request through AsyncLLM, in and out
+MANY = 10**6  # tokens: so many that only arithmetic and bytes count
+
+
+@dataclass(frozen=True)
+class Layers:
+    """Attention layers of one kind. size: tokens of the window or chunk, inf where the whole context is seen."""
+
+    cached_token_ms: float  # to read one cached token in all of them
+    pair_ms: float  # for one new token to attend to one other
+    size: float = inf
+
+
+@dataclass(frozen=True)
+class Clock:
+    """What the parts of a step take, on all pipeline stages in turn: first the GPU's, then the host's."""
+
+    weights_ms: float  # to read the weights that every step needs
+    token_ms: float  # arithmetic of one token
+    fixed_ms: float  # small kernels, latency of collectives, sampling
+    request_ms: float = 0.0  # of one more request
+    attention: tuple[Layers, ...] = ()
+    message_ms: float = 0.0  # one token's bytes between GPUs
+    experts_ms: float = 0.0  # to read all experts once
+    idle_experts: float = 0.0  # share of them that one token leaves idle
+    host_step_ms: float = 0.0
+    host_request_ms: float = 0.0
+    pieces_ms: float = 0.0  # to launch a step that prefills
+    eager_ms: float = 0.0  # to launch a step of more tokens than the largest CUDA graph
+    largest_graph: int = 512
+    way_in_s: float = 0.0  # from the client to the engine
+    way_out_s: float = 0.0  # from the engine to the client
+    stages: int = 1
+
+    def gpu_ms(self, work: list[tuple[int, int]]) -> float:
+        """Return how long the GPUs are busy. work: (new tokens, tokens computed before) of each request."""
+        tokens = sum(new for new, _ in work)
+        read_ms = self.weights_ms + self.experts_ms * (1 - self.idle_experts**tokens)
+        ms = max(read_ms, tokens * self.token_ms) + tokens * self.message_ms
+        ms += self.fixed_ms + (len(work) - 1) * self.request_ms
+        for kind in self.attention:
+            cached = sum(min(before + new, kind.size) for new, before in work)
+            pairs = sum(new * (min(before, kind.size) + min(new, 2 * kind.size) / 2) for new, before in work if new > 1)
+            ms += cached * kind.cached_token_ms + pairs * kind.pair_ms
+        return ms
+
+    def host_ms(self, work: list[tuple[int, int]]) -> tuple[float, float]:
+        """Return (before the first kernel, launching kernels one by one): the second runs beside the GPU."""
+        launch = 0.0
+        if sum(new for new, _ in work) > self.largest_graph:
+            launch = self.eager_ms
+        elif any(new > 1 for new, _ in work):
+            launch = self.pieces_ms
+        return self.host_step_ms + len(work) * self.host_request_ms, launch
+
+
+def of(d: Deployment) -> Clock:
+    """Return the clock of a deployment."""
+    m, gpu = d.model, d.gpu
+    one = {t.name: t.ms for t in speed.decode_terms(d, batch=1, context=0)}
+    many = {t.name: t.ms for t in speed.decode_terms(d, batch=MANY, context=0)}
+    sent_ms, sent_many_ms = (sum(t.ms for t in traffic(d, tokens)) for tokens in (1, MANY))
+    message_ms = (sent_many_ms - sent_ms) / (MANY - 1)
+    read_ms = kv_dtype_bytes(m, d.settings.kv_cache_dtype) / (gpu.bandwidth_gb_s * 1e6) / KV_SHARE
+    pair_ms = 4 * m.num_attention_heads * m.head_dim / d.tp / (gpu.bf16_tflops * 1e9) / ATTENTION_SHARE
+    kinds = Counter(layers(m)).items()
+    idle = 1 - m.moe.experts_per_token / m.moe.num_experts if m.moe else 0.0
+    return Clock(
+        weights_ms=one["weights"],
+        token_ms=many["arithmetic"] / MANY * speed.MATMUL_SHARE / PREFILL_SHARE,
+        fixed_ms=one["small kernels"] + one["step"] + sent_ms - message_ms,
+        request_ms=REQUEST_MS,
+        attention=tuple(
+            Layers(n * kind.token_elements(m, d.tp) * read_ms, n * pair_ms, size or inf)
+            for (kind, size), n in kinds
+            if kind is not mamba
+        ),
+        message_ms=message_ms,
+        experts_ms=one.get("experts", 0.0) / (1 - idle),
+        idle_experts=idle,
+        host_step_ms=HOST_STEP_MS,
+        host_request_ms=HOST_REQUEST_MS,
+        pieces_ms=m.num_hidden_layers * PIECES_LAYER_MS,
+        eager_ms=m.num_hidden_layers * EAGER_LAYER_MS,
+        largest_graph=d.settings.largest_graph,
+        way_in_s=WAY_MS / 2e3,
+        way_out_s=WAY_MS / 2e3,
+        stages=d.pp,
+    )

@@ -1,0 +1,197 @@
+"""vLLM's own scheduler and KV-cache manager, without a model: the one module that touches vLLM's internals.
+
+Which requests are in a step, with how many tokens, which blocks they take and share, who is preempted: the code that a
+server runs decides. Only the model's answers are made up. The worker process alone makes an Engine.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from workshop.errors import WorkshopError
+from workshop.launch.vllm_main import answer_for_vllm, installed
+
+KNOWN_VERSIONS = ("0.32.0",)
+ANSWER = 7  # the token that every request samples
+ENVIRONMENT = {
+    "VLLM_CPU_KVCACHE_SPACE": "1",
+    "HF_HUB_OFFLINE": "1",
+    "VLLM_NO_USAGE_STATS": "1",
+    "TORCHDYNAMO_DISABLE": "1",
+    "VLLM_LOGGING_LEVEL": "ERROR",
+    "OMP_NUM_THREADS": "1",
+}
+CONFIG = Path(__file__).resolve().parents[1] / "teaching_model"  # a config.json that vLLM knows: only lengths matter
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What the scheduler is told, under the names of vLLM's flags.
+
+    groups: (kind, tokens of its window or chunk) of each group of layers that has a block table of its own.
+    """
+
+    num_gpu_blocks: int
+    block_size: int = 16
+    groups: tuple[tuple[str, int], ...] = (("full", 0),)
+    max_model_len: int = 8192
+    max_num_seqs: int = 1024
+    max_num_batched_tokens: int = 8192
+    enable_prefix_caching: bool = True
+    enable_chunked_prefill: bool = True
+    async_scheduling: bool = True
+    pipeline_parallel_size: int = 1
+
+
+@dataclass
+class Step:
+    """One step as it was scheduled.
+
+    work: (request, tokens of this step, tokens computed before, whether it samples a token).
+    finished: requests that ended since the step before.
+    hits: request that runs for the first time → tokens of its prompt that the prefix cache had.
+    blocks: request → blocks that it holds; only where they are asked for.
+    running, waiting, kv_cache_usage: once it is scheduled; the last is a share, 0 to 1.
+    """
+
+    work: list[tuple[str, int, int, bool]]
+    preempted: list[str]
+    finished: list[str]
+    hits: dict[str, int]
+    blocks: dict[str, int]
+    running: int
+    waiting: int
+    kv_cache_usage: float
+    output: object
+
+
+class Engine:
+    """One engine core's scheduler. Raises WorkshopError where vLLM is not installed, or its version not known."""
+
+    def __init__(self, rules: Rules):
+        check_installed()
+        os.environ.update(ENVIRONMENT)
+        answer_for_vllm()
+        from vllm.sampling_params import SamplingParams
+        from vllm.utils.hashing import sha256
+        from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
+        from vllm.v1.core.sched.async_scheduler import AsyncScheduler
+        from vllm.v1.core.sched.scheduler import Scheduler
+        from vllm.v1.kv_cache_interface import KVCacheConfig, KVCacheGroupSpec
+        from vllm.v1.outputs import ModelRunnerOutput
+        from vllm.v1.request import Request
+        from vllm.v1.structured_output import StructuredOutputManager
+
+        self._request, self._sampling, self._answer = Request, SamplingParams, ModelRunnerOutput
+        init_none_hash(sha256)
+        self._hasher = get_request_block_hasher(rules.block_size, sha256)
+        config, groups = _vllm_config(rules), [_spec(kind, size, rules) for kind, size in rules.groups]
+        self._scheduler = (AsyncScheduler if rules.async_scheduling else Scheduler)(
+            vllm_config=config,
+            kv_cache_config=KVCacheConfig(
+                num_blocks=rules.num_gpu_blocks,
+                kv_cache_tensors=[],
+                kv_cache_groups=[KVCacheGroupSpec([f"group{i}"], spec) for i, spec in enumerate(groups)],
+            ),
+            structured_output_manager=StructuredOutputManager(config),
+            block_size=rules.block_size,
+            hash_block_size=rules.block_size,
+            log_stats=True,
+        )
+        self._scheduler.use_v2_model_runner = True  # what a GPU runs; here it only decides when pipelines decode
+
+    def add(self, name: str, prompt: list[int], max_tokens: int) -> None:
+        """Let a request wait."""
+        sampling = self._sampling(max_tokens=max_tokens, ignore_eos=True)
+        self._scheduler.add_request(
+            self._request(name, prompt, sampling, None, arrival_time=0.0, block_hasher=self._hasher)
+        )
+
+    def schedule(self, with_blocks: bool = False) -> Step:
+        """Return the next step; its work is empty where nothing can run now."""
+        scheduler = self._scheduler
+        output = scheduler.schedule()
+        work = []
+        for name, tokens in output.num_scheduled_tokens.items():
+            request = scheduler.requests[name]
+            work.append((name, tokens, request.num_computed_tokens - tokens, not request.is_prefill_chunk))
+        held = scheduler.kv_cache_manager.get_block_ids
+        return Step(
+            work=work,
+            preempted=list(output.preempted_req_ids or ()),
+            finished=list(output.finished_req_ids),
+            hits={new.req_id: new.num_computed_tokens for new in output.scheduled_new_reqs},
+            blocks={name: sum(map(len, held(name))) for name, *_ in work} if with_blocks else {},
+            running=len(scheduler.running),
+            waiting=self.unfinished - len(scheduler.running),
+            kv_cache_usage=scheduler.kv_cache_manager.usage,
+            output=output,
+        )
+
+    def update(self, step: Step) -> list[tuple[str, int]]:
+        """Give the scheduler the step's answers; return (request, its new tokens)."""
+        names = [name for name, *_ in step.work]
+        answer = self._answer(
+            req_ids=names,
+            req_id_to_index={name: index for index, name in enumerate(names)},
+            sampled_token_ids=[[ANSWER] if samples else [] for *_, samples in step.work],
+            pooler_output=[],
+        )
+        made = self._scheduler.update_from_output(step.output, answer).values()
+        return [(one.request_id, len(one.new_token_ids)) for each in made for one in each.outputs]
+
+    @property
+    def unfinished(self) -> int:
+        return self._scheduler.get_num_unfinished_requests()
+
+
+def check_installed() -> None:
+    """Raise WorkshopError unless this Python has a vLLM whose scheduler is known."""
+    version = installed()[1].split("+")[0]
+    if not version:
+        raise WorkshopError(
+            "vLLM is not installed here, and the simulation runs vLLM's own scheduler.",
+            "On Linux `make workshop` installs it for the CPU; or set WORKSHOP_VLLM_PYTHON to a Python that has it.",
+        )
+    if version not in KNOWN_VERSIONS:
+        raise WorkshopError(
+            f"The scheduler of vLLM {version} is not known to the simulation.",
+            f"Set WORKSHOP_VLLM_PYTHON to a Python with one of: {', '.join(KNOWN_VERSIONS)}.",
+        )
+
+
+def _vllm_config(rules: Rules):
+    from vllm.engine.arg_utils import EngineArgs
+
+    config = EngineArgs(
+        model=str(CONFIG),
+        skip_tokenizer_init=True,
+        max_model_len=rules.max_model_len,
+        hf_overrides={"max_position_embeddings": rules.max_model_len},
+        max_num_seqs=rules.max_num_seqs,
+        max_num_batched_tokens=rules.max_num_batched_tokens,
+        block_size=rules.block_size,
+        enable_prefix_caching=rules.enable_prefix_caching,
+        enable_chunked_prefill=rules.enable_chunked_prefill,
+    ).create_engine_config()
+    config.cache_config.num_gpu_blocks = rules.num_gpu_blocks
+    config.parallel_config.pipeline_parallel_size = rules.pipeline_parallel_size
+    config.scheduler_config.async_scheduling = rules.async_scheduling
+    return config
+
+
+def _spec(kind: str, size: int, rules: Rules):
+    """Return vLLM's description of a group of layers; bytes are the plan's business, so any shape of a page will do."""
+    import torch
+    from vllm.v1 import kv_cache_interface as v
+
+    page = {"block_size": rules.block_size, "num_kv_heads": 1, "head_size": 8, "dtype": torch.bfloat16}
+    if kind == "sliding":
+        return v.SlidingWindowSpec(**page, sliding_window=size)
+    if kind == "chunked":
+        return v.ChunkedLocalAttentionSpec(**page, attention_chunk_size=size)
+    if kind == "mamba":
+        return v.MambaSpec(rules.max_model_len, ((16,),), (torch.bfloat16,))  # one state a request
+    return v.FullAttentionSpec(**page)

@@ -1,0 +1,157 @@
+"""A load on a plan: vLLM's scheduler with the plan's blocks and settings, each step as long as the plan's clock says."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from workshop.errors import BadInput
+from workshop.plan.attention import layers
+from workshop.plan.memory import fit
+from workshop.plan.parallelism import Plan, plan
+from workshop.simulate import process
+from workshop.simulate.arrivals import Arrival, drawn, read_trace
+from workshop.simulate.clock import Clock, of
+from workshop.simulate.engine import Rules
+from workshop.simulate.report import Outcome, Simulation, parse_slo
+
+ROUTERS = ("round-robin", "least-busy", "prefix")
+MOST_REPLICAS = 64
+
+
+def simulate(
+    model: str,
+    gpu: str,
+    *,
+    rate: float | None = None,
+    seconds: float | None = None,
+    burst: int | None = None,
+    trace: str | Path | None = None,
+    prompt: tuple[int, int] = (64, 512),
+    output: tuple[int, int] = (16, 256),
+    prefix: int = 0,
+    replicas: int = 1,
+    router: str = "round-robin",
+    slo: str | None = None,
+    steps: str | Path | None = None,
+    seed: int = 0,
+    enable_prefix_caching: bool | None = None,
+    **planned: object,
+) -> Simulation:
+    """Return what a load would find: how long requests wait, how fast their tokens come, what the KV cache holds.
+
+    Args:
+        rate, seconds: requests a second (Poisson), for so long; or `burst`: so many at once; or `trace`: a file.
+        prompt, output: (fewest, most) tokens; drawn evenly.
+        prefix: tokens that all prompts share at their beginning.
+        slo: "ttft=500ms,tpot=50ms"; then goodput_per_s counts the requests that meet it.
+        steps: a file for the steps, one JSON line each.
+        planned: what `plan` takes (tensor_parallel_size, max_model_len, max_num_seqs, …); vllm serve's defaults.
+
+    Raises:
+        BadInput: a load that cannot be, or one that the plan cannot take.
+        WorkshopError: there is no vLLM to take the scheduler from, or an unknown version of it.
+    """
+    arrivals = arriving(
+        trace, rate=rate, seconds=seconds, burst=burst, prompt=prompt, output=output, prefix=prefix, seed=seed
+    )
+    return on_plan(
+        plan(model, gpu, **planned),
+        arrivals,
+        replicas=replicas,
+        router=router,
+        slo=parse_slo(slo),
+        steps=steps,
+        enable_prefix_caching=enable_prefix_caching,
+    )
+
+
+def arriving(trace: str | Path | None, **load: object) -> list[Arrival]:
+    """Return the trace's requests, or drawn ones. Raises BadInput where both are asked for."""
+    if trace is None:
+        return drawn(**load)
+    if any(load[name] is not None for name in ("rate", "seconds", "burst")):
+        raise BadInput("A trace says itself when requests arrive.", "Leave --rate, --seconds and --burst out.")
+    return read_trace(trace)
+
+
+def on_plan(
+    p: Plan,
+    arrivals: Sequence[Arrival],
+    *,
+    replicas: int = 1,
+    router: str = "round-robin",
+    slo: dict[str, float] | None = None,
+    steps: str | Path | None = None,
+    enable_prefix_caching: bool | None = None,
+    clock: Clock | None = None,
+    num_gpu_blocks: int | None = None,
+) -> Simulation:
+    """Return what these requests would find. num_gpu_blocks and clock: where they were measured, not planned."""
+    clock = clock or of(p.deployment)
+    check(p, arrivals, slo or {}, clock, replicas, router)
+    job = {
+        "rules": asdict(rules(p, enable_prefix_caching, num_gpu_blocks)),
+        "clock": asdict(clock),
+        "arrivals": [(a.arrival_s, a.prompt_tokens, a.output_tokens, a.prefix, a.prefix_tokens) for a in arrivals],
+        "replicas": replicas,
+        "router": router,
+        "steps": str(Path(steps).absolute()) if steps else None,
+    }
+    answer = process.run(job)
+    return Simulation(
+        model=p.model,
+        gpu=p.gpu,
+        tensor_parallel_size=p.tensor_parallel_size,
+        pipeline_parallel_size=p.pipeline_parallel_size,
+        replicas=replicas,
+        command=p.command,
+        slo=slo or {},
+        **{**answer, "requests": [Outcome(**one) for one in answer["requests"]]},
+    )
+
+
+def rules(p: Plan, enable_prefix_caching: bool | None = None, num_gpu_blocks: int | None = None) -> Rules:
+    """Return what the plan's server tells its scheduler. Models with a state (Mamba) cache no prefixes by default."""
+    m, s, groups = p.config, p.settings, fit(p.deployment).layout.groups
+    if enable_prefix_caching is None:
+        enable_prefix_caching = m.mamba is None
+    return Rules(
+        num_gpu_blocks=num_gpu_blocks or p.num_gpu_blocks,
+        block_size=p.block_size,
+        groups=tuple((group.kind, layers(m)[group.layers[0]][1]) for group in groups),
+        max_model_len=s.max_model_len,
+        max_num_seqs=s.max_num_seqs,
+        max_num_batched_tokens=s.max_num_batched_tokens,
+        enable_prefix_caching=enable_prefix_caching,
+        pipeline_parallel_size=p.pipeline_parallel_size,
+    )
+
+
+def check(
+    p: Plan, arrivals: Sequence[Arrival], slo: dict[str, float], clock: Clock, replicas: int, router: str
+) -> None:
+    """Raise BadInput for what the plan cannot take, or no server could keep."""
+    if not p.fits:
+        raise BadInput(f"{p.model} does not fit on {p.gpus} × {p.gpu}.", " ".join(p.advice[:1]))
+    if not 1 <= replicas <= MOST_REPLICAS:
+        raise BadInput(f"{replicas} replicas cannot be.", f"Give 1 to {MOST_REPLICAS}.")
+    if router not in ROUTERS:
+        raise BadInput(f"The router {router!r} is not known.", f"Choose from: {', '.join(ROUTERS)}.")
+    longest = max(arrivals, key=lambda a: a.prompt_tokens + a.output_tokens)
+    if longest.prompt_tokens + longest.output_tokens > p.max_model_len:
+        raise BadInput(
+            f"A prompt of {longest.prompt_tokens:,} tokens with {longest.output_tokens:,} of an answer is longer than "
+            f"the context of {p.max_model_len:,} tokens.",
+            "Give shorter --prompt and --output, or a larger --max-model-len where the model allows it.",
+        )
+    least_ms = {"tpot": clock.gpu_ms([(1, 1)])}
+    least_ms["ttft"] = least_ms["e2el"] = least_ms["tpot"] + (clock.way_in_s + clock.way_out_s) * 1e3
+    for name, limit in slo.items():
+        if limit < least_ms[name]:
+            raise BadInput(
+                f"No request can have {name} within {limit:g} ms: one step of {p.model} takes {least_ms[name]:.1f} ms "
+                f"on {p.gpus} × {p.gpu}, alone.",
+                "Give a larger limit, more GPUs in --tensor-parallel-size, or --quantization fp8.",
+            )

@@ -1,0 +1,87 @@
+"""The worker process: started at the first job, kept for the next, ended with this process."""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from functools import cache
+from pathlib import Path
+
+from workshop.errors import WorkshopError
+from workshop.simulate.engine import ENVIRONMENT, check_installed
+
+PACKAGE = Path(__file__).resolve().parents[2]
+
+
+class Worker:
+    """A process that has vLLM loaded and runs jobs one by one; in WORKSHOP_VLLM_PYTHON's Python where that is set."""
+
+    def __init__(self):
+        python = os.environ.get("WORKSHOP_VLLM_PYTHON")
+        if not python:
+            check_installed()
+        path = os.pathsep.join(filter(None, (str(PACKAGE), os.environ.get("PYTHONPATH"))))
+        self._said = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115      it lives as long as the process
+        try:
+            self._process = subprocess.Popen(
+                [python or sys.executable, "-m", "workshop.simulate.worker"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._said,
+                text=True,
+                env={**os.environ, **ENVIRONMENT, "PYTHONPATH": path},
+            )
+        except OSError as error:
+            raise WorkshopError(
+                f"WORKSHOP_VLLM_PYTHON={python} cannot be run ({error.strerror}).", "Name a Python."
+            ) from None
+        atexit.register(self.end)
+
+    def run(self, job: dict) -> dict:
+        """Return the worker's answer. Raises WorkshopError where it could not, in its words."""
+        try:
+            self._process.stdin.write(json.dumps(job) + "\n")
+            self._process.stdin.flush()
+            answer = json.loads(self._process.stdout.readline())
+        except (OSError, ValueError):
+            raise WorkshopError(
+                f"The simulation ended early: {self._last_words()}", "workshop doctor says what is lacking."
+            ) from None
+        if "error" in answer:
+            raise WorkshopError(answer["error"], answer["remedy"])
+        return answer
+
+    @property
+    def alive(self) -> bool:
+        return self._process.poll() is None
+
+    def _last_words(self) -> str:
+        self._said.seek(0)
+        lines = self._said.read().strip().splitlines()
+        return lines[-1][:300] if lines else "it said nothing."
+
+    def end(self) -> None:
+        """End the process; a job that runs is given up."""
+        self._process.kill()
+        self._process.wait()
+
+
+@cache
+def _kept() -> list[Worker]:
+    return []
+
+
+def run(job: dict) -> dict:
+    """Run a job in this process's worker; a worker that is gone is replaced. One job at a time."""
+    kept = _kept()
+    if not kept or not kept[0].alive:
+        kept[:] = [Worker()]
+    try:
+        return kept[0].run(job)
+    except BaseException:  # also Ctrl-C: an answer that nobody waits for must not be the next job's
+        kept.pop().end()
+        raise

@@ -1,0 +1,101 @@
+"""One replica in virtual time: vLLM's engine loop around its scheduler, each step as long as the clock says.
+
+With asynchronous scheduling (vLLM's default) a step is scheduled while the one before still runs, so a request that
+arrives waits for the rest of the running step and for the whole next one. Pipeline stages have as many more under way.
+Source of the loop: vLLM 0.32.0, v1/engine/core.py, step and step_with_batch_queue.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from workshop.errors import WorkshopError
+from workshop.simulate.clock import Clock
+from workshop.simulate.engine import Engine, Rules, Step
+
+STUCK_STEPS = 100  # empty steps in a row
+
+
+@dataclass
+class Times:
+    """What became of one request; seconds of virtual time, as the client sees them."""
+
+    arrival_s: float
+    prompt_tokens: int
+    first_s: float = 0.0
+    last_s: float = 0.0
+    output_tokens: int = 0
+    hit_tokens: int = 0
+    preempted: int = 0
+
+
+class Replica:
+    """One engine with its clock. `seen(replica, step, end_s)` is called for every step that ran, before its answers."""
+
+    def __init__(self, rules: Rules, clock: Clock, seen: Callable[[Replica, Step, float], None], with_blocks: bool):
+        self.engine, self.clock, self._seen, self._with_blocks = Engine(rules), clock, seen, with_blocks
+        self._depth = rules.pipeline_parallel_size + 1 if rules.async_scheduling else rules.pipeline_parallel_size
+        self._now_s, self._stages_free_s = 0.0, [0.0] * clock.stages
+        self._under_way: deque[tuple[float, Step]] = deque()
+        self._empty = 0
+        self.times: dict[str, Times] = {}
+        self.gaps_s: list[float] = []  # between two tokens of one request
+
+    def add(self, name: str, arrival_s: float, prompt: list[int], max_tokens: int) -> None:
+        """Take in a request that the engine's loop finds at `arrival_s` plus its way in; advance() to there first."""
+        if not self._under_way:
+            self._now_s = max(self._now_s, arrival_s + self.clock.way_in_s)
+        self.times[name] = Times(arrival_s, len(prompt))
+        self.engine.add(name, prompt, max_tokens)
+
+    def advance(self, until_s: float) -> None:
+        """Run every step that ends by `until_s`; a step that is scheduled before then stays under way."""
+        while True:
+            while self.engine.unfinished and len(self._under_way) < self._depth:
+                self._schedule()
+            if not self._under_way or self._under_way[0][0] > until_s:
+                return
+            self._finish(*self._under_way.popleft())
+
+    def _schedule(self) -> None:
+        step = self.engine.schedule(self._with_blocks)
+        end_s = self._now_s
+        self._empty = 0 if step.work else self._empty + 1
+        if self._empty > STUCK_STEPS:
+            raise WorkshopError(
+                "A request waits for ever: it needs more KV cache than there is.", "Take more GPUs or shorter requests."
+            )
+        if step.work:
+            end_s = self._run([(new, before) for _, new, before, _ in step.work])
+        self._under_way.append((end_s, step))
+
+    def _run(self, work: list[tuple[int, int]]) -> float:
+        """Return when the step ends; the host is free again once its last kernel is launched."""
+        before_ms, launch_ms = self.clock.host_ms(work)
+        part_s = self.clock.gpu_ms(work) / 1e3 / len(self._stages_free_s)
+        end_s = self._now_s + before_ms / 1e3
+        self._now_s = end_s + launch_ms / 1e3
+        for stage, free_s in enumerate(self._stages_free_s):
+            self._stages_free_s[stage] = end_s = max(max(end_s, free_s) + part_s, self._now_s)
+        return end_s
+
+    def _finish(self, end_s: float, step: Step) -> None:
+        self._now_s = max(self._now_s, end_s)
+        for name in step.preempted:
+            self.times[name].preempted += 1
+        for name, tokens in step.hits.items():
+            if not self.times[name].preempted:  # what it finds again later is its own
+                self.times[name].hit_tokens = tokens
+        if step.work:
+            self._seen(self, step, end_s)
+        seen_s = self._now_s + self.clock.way_out_s
+        for name, tokens in self.engine.update(step):
+            times = self.times[name]
+            if times.output_tokens:
+                self.gaps_s.append(seen_s - times.last_s)
+            else:
+                times.first_s = seen_s
+            times.last_s = seen_s
+            times.output_tokens += tokens

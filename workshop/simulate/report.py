@@ -1,0 +1,148 @@
+"""What a simulated load comes to: percentiles, goodput under an SLO, and what happened over time."""
+
+from __future__ import annotations
+
+import re
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from workshop.errors import BadInput
+
+MEASURES = {
+    "ttft": "to the first token",
+    "tpot": "a token, after the first",
+    "itl": "between two tokens",
+    "e2el": "to the end of the answer",
+}
+PERCENTILES = (50, 95, 99)
+
+
+def parse_slo(text: str | None) -> dict[str, float]:
+    """Return the limits in ms: "ttft=500ms,tpot=0.05s" gives {"ttft": 500.0, "tpot": 50.0}."""
+    limits = {}
+    for part in filter(None, (text or "").replace(" ", "").split(",")):
+        found = re.fullmatch(r"(ttft|tpot|e2el)=(\d+(?:\.\d+)?)(ms|s)", part)
+        if not found or float(found[2]) <= 0 or found[1] in limits:
+            raise BadInput(
+                f"{part!r} is not a limit.", "Write --slo ttft=500ms,tpot=50ms: of ttft, tpot and e2el, in ms or s."
+            )
+        limits[found[1]] = float(found[2]) * (1000 if found[3] == "s" else 1)
+    return limits
+
+
+def percentiles(values: Sequence[float]) -> dict[str, float | None]:
+    """Return p50, p95, p99 and mean; None where there are no values."""
+    if len(values) < 2:
+        only = values[0] if values else None
+        return {**{f"p{p}": only for p in PERCENTILES}, "mean": only}
+    cuts = statistics.quantiles(values, n=100, method="inclusive")
+    return {**{f"p{p}": cuts[p - 1] for p in PERCENTILES}, "mean": statistics.fmean(values)}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One request; seconds of virtual time as the client sees them."""
+
+    arrival_s: float
+    prompt_tokens: int
+    first_s: float
+    last_s: float
+    output_tokens: int
+    hit_tokens: int  # of its prompt, found in the prefix cache
+    preempted: int
+
+    @property
+    def ttft_ms(self) -> float:
+        return (self.first_s - self.arrival_s) * 1e3
+
+    @property
+    def tpot_ms(self) -> float | None:
+        return (self.last_s - self.first_s) / (self.output_tokens - 1) * 1e3 if self.output_tokens > 1 else None
+
+    @property
+    def e2el_ms(self) -> float:
+        return (self.last_s - self.arrival_s) * 1e3
+
+    def meets(self, slo: dict[str, float]) -> bool:
+        """True where no limit (ms) is exceeded."""
+        return all((getattr(self, f"{name}_ms") or 0.0) <= limit for name, limit in slo.items())
+
+
+@dataclass(frozen=True)
+class Simulation:
+    """The outcome of one load. `requests` in order of arrival; over_time: lists t_s, running, waiting, kv_cache_usage."""
+
+    model: str
+    gpu: str
+    tensor_parallel_size: int
+    pipeline_parallel_size: int
+    replicas: int
+    command: str
+    slo: dict[str, float]
+    requests: list[Outcome] = field(repr=False)
+    gaps_s: list[float] = field(repr=False)
+    steps: int
+    kv_cache_usage_max: float
+    wall_s: float
+    over_time: dict[str, list] = field(repr=False)
+
+    @property
+    def gpus(self) -> int:
+        return self.tensor_parallel_size * self.pipeline_parallel_size * self.replicas
+
+    @cached_property
+    def seconds(self) -> float:
+        return max(one.last_s for one in self.requests)
+
+    @cached_property
+    def tokens_per_s(self) -> float:
+        return sum(one.output_tokens for one in self.requests) / self.seconds
+
+    @cached_property
+    def goodput_per_s(self) -> float | None:
+        """Requests that met the SLO, a second; None without an SLO."""
+        return sum(one.meets(self.slo) for one in self.requests) / self.seconds if self.slo else None
+
+    @cached_property
+    def keeps_up(self) -> bool:
+        """False where requests pile up: many more are unfinished when the last arrives than when half had."""
+        arrivals = [one.arrival_s for one in self.requests]
+        half, all_ = (
+            sum(one.last_s > at >= one.arrival_s for one in self.requests)
+            for at in (arrivals[len(arrivals) // 2], arrivals[-1])
+        )
+        return all_ <= 1.5 * half + 10
+
+    def of(self, measure: str) -> dict[str, float | None]:
+        """Return p50, p95, p99 and mean of ttft, tpot, itl or e2el, in ms."""
+        if measure == "itl":
+            return percentiles([gap * 1e3 for gap in self.gaps_s])
+        values = (getattr(one, f"{measure}_ms") for one in self.requests)
+        return percentiles([value for value in values if value is not None])
+
+    def to_dict(self) -> dict:
+        """Return plain data, as `workshop simulate --json` prints it."""
+        prompt_tokens = sum(one.prompt_tokens for one in self.requests)
+        return {
+            "model": self.model,
+            "gpu": self.gpu,
+            "tensor_parallel_size": self.tensor_parallel_size,
+            "pipeline_parallel_size": self.pipeline_parallel_size,
+            "replicas": self.replicas,
+            "command": self.command,
+            "requests": len(self.requests),
+            "seconds": self.seconds,
+            "wall_s": self.wall_s,
+            "steps": self.steps,
+            "preempted": sum(one.preempted for one in self.requests),
+            "tokens_per_s": self.tokens_per_s,
+            **{f"{measure}_ms": self.of(measure) for measure in MEASURES},
+            "slo_ms": self.slo,
+            "goodput_per_s": self.goodput_per_s,
+            "keeps_up": self.keeps_up,
+            "prefix_hit_rate": sum(one.hit_tokens for one in self.requests) / prompt_tokens,
+            "kv_cache_usage_max": self.kv_cache_usage_max,
+            "over_time": self.over_time,
+        }
