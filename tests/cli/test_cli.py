@@ -96,6 +96,8 @@ def test_doctor_sees_a_home_that_cannot_be_written_and_a_server_that_does_not_an
         (("--enforce-eager", "--port", "9"), None, ("--enforce-eager",)),
         (("--allowed-origins", "a", "b", "--name", "x"), None, ("--allowed-origins", "a", "b")),
         (("m", "--seed", "-1"), "m", ("--seed", "-1")),
+        (("--host", "::1", "-tp", "2", "--background", "-dp=2"), None, ("-tp", "2", "-dp=2")),
+        (("m", "--compilation-config", '{"mode": 3}', "--name=x"), "m", ("--compilation-config", '{"mode": 3}')),
     ],
 )
 def test_serve_tells_its_own_flags_from_those_of_vllm(args, model, theirs):

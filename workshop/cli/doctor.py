@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from dataclasses import asdict
 
 import click
 
-from workshop.cli.say import say
+from workshop.cli.say import json_option, say, say_json
 
 WIDEST_NAME = 26  # of a check; a longer one, of a server, moves its own line
 
 
 @click.command
-@click.option("--json", "as_json", is_flag=True, help='{"ok": bool, "checks": [{"name", "state", "found", "remedy"}]}')
+@json_option('{"ok": bool, "checks": [{"name", "state", "found", "remedy"}]}')
 def command(as_json: bool) -> None:
     """Examine this machine or cluster. Exit code 0 if nothing that the course needs is lacking."""
     from workshop.launch import doctor
 
     checks = doctor.examine()
     if as_json:
-        click.echo(json.dumps({"ok": doctor.well(checks), "checks": [asdict(check) for check in checks]}, indent=1))
+        say_json({"ok": doctor.well(checks), "checks": [asdict(check) for check in checks]})
     else:
         signs = {doctor.OK: ("✓", "green"), doctor.NOTE: ("·", "yellow"), doctor.LACK: ("✗", "red")}
         width = min(WIDEST_NAME, max(len(check.name) for check in checks))

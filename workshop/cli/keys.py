@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
-
 import click
 
-from workshop.cli.say import say
+from workshop.cli.say import json_option, say, say_json
 
 
 @click.group
@@ -19,28 +17,28 @@ def command() -> None:
 
 @command.command
 @click.argument("name")
-@click.option("--json", "as_json", is_flag=True, help="The name and the key.")
+@json_option("The name and the key.")
 def add(name: str, as_json: bool) -> None:
     """Make a key for NAME and show it, this once: only its digest is kept."""
     from workshop.launch import keys
 
     key = keys.add(name)
     if as_json:
-        click.echo(json.dumps({"name": name, "api_key": key}))
+        say_json({"name": name, "api_key": key})
     else:
         say(f"✓ {name} has a key. It is shown this once:", fg="green", err=True)
         click.echo(key)
 
 
 @command.command(name="list")
-@click.option("--json", "as_json", is_flag=True, help="A list of names and what they used, without keys.")
+@json_option("A list of names and what they used, without keys.")
 def list_(as_json: bool) -> None:
     """Show who has a key, and the requests and tokens of each, over all servers."""
     from workshop.launch import keys
 
     found = keys.listed()
     if as_json:
-        click.echo(json.dumps(found, indent=1))
+        say_json(found)
         return
     if not found:
         say("Nobody has a key. Make one: workshop keys add NAME")
@@ -53,13 +51,13 @@ def list_(as_json: bool) -> None:
 
 @command.command
 @click.argument("name")
-@click.option("--json", "as_json", is_flag=True, help="The name.")
+@json_option("The name.")
 def revoke(name: str, as_json: bool) -> None:
     """Take NAME's key back: servers that run refuse it within seconds."""
     from workshop.launch import keys
 
     keys.revoke(name)
     if as_json:
-        click.echo(json.dumps({"name": name, "revoked": True}))
+        say_json({"name": name, "revoked": True})
     else:
         say(f"✓ The key of {name} is refused within {keys.REREAD_S:.0f} s, without a restart.", fg="green")

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import sys
 
 import click
 
 from workshop.cli.progress import Bar
-from workshop.cli.say import say
+from workshop.cli.say import json_option, say, say_json
 
 
 @click.command
@@ -23,7 +22,7 @@ from workshop.cli.say import say
 )
 @click.option("--verify-only", is_flag=True, help="Check what is there; download nothing, ask nobody.")
 @click.option("--checksums", is_flag=True, help="Compare SHA-256 with the Hub's as well (reads everything).")
-@click.option("--json", "as_json", is_flag=True, help='{"ok", "folder", "shards", "bytes", "problems", "notes"}')
+@json_option('{"ok", "folder", "shards", "bytes", "problems", "notes"}')
 def command(model: str, to: str, verify_only: bool, checksums: bool, as_json: bool) -> None:
     """Download MODEL (a Hub id, a catalogue name, or 70b, 405b, …) to a shared folder; run it again to go on.
 
@@ -45,7 +44,7 @@ def command(model: str, to: str, verify_only: bool, checksums: bool, as_json: bo
     with Bar("Checking") as bar:
         report = prefetch.verify(folder, remote, checksums=checksums, report=bar)
     if as_json:
-        click.echo(json.dumps({"ok": report.ok, **vars(report), "folder": str(report.folder)}, indent=1))
+        say_json({"ok": report.ok, **vars(report), "folder": str(report.folder)})
     else:
         _show(report, model, to)
     sys.exit(0 if report.ok else 1)

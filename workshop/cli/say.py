@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import click
@@ -20,6 +22,16 @@ def plain_lines(text: str) -> str:
 def say(text: str = "", *, err: bool = False, nl: bool = True, **style: object) -> None:
     """Print text, its control characters as escapes; style: as of click.style."""
     click.secho(plain_lines(text), err=err, nl=nl, **style)
+
+
+def json_option(shape: str) -> Callable:
+    """Return the option --json; its help is the shape of what it prints."""
+    return click.option("--json", "as_json", is_flag=True, help=shape)
+
+
+def say_json(data: object) -> None:
+    """Print data as JSON, which escapes control characters itself."""
+    click.echo(json.dumps(data, indent=1))
 
 
 def console(least: int = 0, most: int = 1000) -> Console:

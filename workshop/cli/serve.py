@@ -11,20 +11,14 @@ class _Forwarding(click.Command):
     """Splits the arguments into ours and vLLM's, so that a value of an unknown flag is not taken for MODEL."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        own = {option for param in self.params for option in param.opts}
-        takes_value = {
-            option
-            for param in self.params
-            if isinstance(param, click.Option) and not param.is_flag
-            for option in param.opts
-        }
-        mine: list[str] = []
-        theirs: list[str] = []
-        queue = list(args)
+        own = {option for param in self.params for option in param.opts} | {"--help", "-h"}
+        options = [param for param in self.params if isinstance(param, click.Option) and not param.is_flag]
+        takes_value = {option for param in options for option in param.opts}
+        mine, theirs, queue = [], [], list(args)
         while queue:
             arg = queue.pop(0)
             flag = arg.partition("=")[0]
-            if flag in own or flag in ("--help", "-h"):
+            if flag in own:
                 mine.append(arg)
                 if flag in takes_value and "=" not in arg and queue:
                     mine.append(queue.pop(0))
@@ -76,19 +70,14 @@ def command(
     launch = local.prepare(model, name=name, port=port, host=host, vllm_args=vllm_args)
     if launch.note:
         click.echo(f"! {launch.note}", err=True)
-    if background:
-        with Bar(f"Starting {launch.served}") as bar:
-            record = supervise.start(launch, bar)
-        click.echo(f"✓ {record.name} answers at {record.url}. Stop it: workshop stop {record.name}")
-        return
-    bar = Bar(f"Starting {launch.served}")
 
     def ready(record) -> None:
         bar.close()
         click.echo(f"✓ {record.name} answers at {record.url}. Its log: {record.log}. Ctrl-C stops it.")
 
-    try:
-        supervise.run(launch, bar, ready)
-    finally:
-        bar.close()
-    click.echo(f"{launch.name} is stopped.")
+    with Bar(f"Starting {launch.served}") as bar:
+        record = supervise.start(launch, bar) if background else supervise.run(launch, bar, ready)
+    if background:
+        click.echo(f"✓ {record.name} answers at {record.url}. Stop it: workshop stop {record.name}")
+    else:
+        click.echo(f"{launch.name} is stopped.")

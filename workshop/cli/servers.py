@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import time
 from concurrent.futures import ThreadPoolExecutor
 
 import click
 
-from workshop.cli.say import console, say, shown
+from workshop.cli.say import console, json_option, say, say_json, shown
 from workshop.engine import metrics
 from workshop.errors import BadInput, WorkshopError
 from workshop.launch import records
@@ -20,7 +19,7 @@ Look = metrics.Metrics | WorkshopError | None
 
 
 @click.command
-@click.option("--json", "as_json", is_flag=True, help="A list of records, without keys.")
+@json_option("A list of records, without keys.")
 @click.option("--watch", is_flag=True, help="One table of what all of them do at the moment, until Ctrl-C.")
 @click.option(
     "--every", type=click.FloatRange(0.5), default=2.0, metavar="SECONDS", show_default=True, help="--watch: new looks."
@@ -33,7 +32,7 @@ def command(as_json: bool, watch: bool, every: float) -> None:
     if watch:
         _watch(every)
     elif as_json:
-        click.echo(json.dumps([record.public() for record in found], indent=1))
+        say_json([record.public() for record in found])
     elif not found:
         say("No server is known here. Start one: workshop serve --background")
     else:
