@@ -8,16 +8,13 @@ from collections.abc import Sequence
 from workshop.learn.html import Html, bold, div, join, legend, muted, panel, span, table, tag
 from workshop.learn.numbers import percent
 from workshop.learn.widgets.sampling.bars import Bar, Bars
-from workshop.learn.widgets.sampling.source import Completion, Source
+from workshop.learn.widgets.sampling.source import Completion
 from workshop.learn.widgets.sampling.words import spoken, token_label
 from workshop.use.sampling import Step
 from workshop.use.sampling_settings import Settings
 
 MANY, MAX_TOKENS = 20, 24
-NOTE = (
-    "A seed fixes the luck, not the text: while the luckiest token is the same under both, the texts agree; "
-    "from the first difference they go apart."
-)
+NOTE = "A seed fixes the luck, not the text: while the luckiest token is the same under both, the texts agree; from the first difference they go apart."
 
 
 def picture(drawn: Bars) -> Html:
@@ -75,23 +72,22 @@ def _percent(p: float, axis: float) -> str:
 def _foot(drawn: Bars) -> Html:
     """The chain of parameters with the tokens left, and how much is left to chance."""
     links = [span(tag("code", name), " ", bold(f"{left:,}"), cls="whole") for name, left in drawn.chain]
+    chain = [part for one in links for part in (" → ", one)][1:]
     before, after = drawn.bits
     many = f"{2**after:,.1f}" if 2**after < 9.95 else f"{2**after:,.0f}"
-    chain = [part for one in links for part in (" → ", one)][1:]
-    lines = [["Tokens left: ", *chain]]
-    lines.append([f"Uncertainty: {before:.1f} → {after:.1f} bits, as much as {many} equally likely tokens."])
+    said = [f"Uncertainty: {before:.1f} → {after:.1f} bits, as much as {many} equally likely tokens."]
     if drawn.outside:
-        lines.append([f"{percent(drawn.outside)} of the model's probability lies on tokens that are not listed."])
+        said.append(f"{percent(drawn.outside)} of the model's probability lies on tokens that are not listed.")
     if drawn.border:
         which = "which of them vLLM keeps depends on its sort"
-        lines.append([f"{drawn.border} tokens of exactly equal probability stand at the border of top_p; {which}."])
-    return muted(*(div(*line) for line in lines))
+        said.append(f"{drawn.border} tokens of exactly equal probability stand at the border of top_p; {which}.")
+    return muted(div("Tokens left: ", *chain), *map(div, said))
 
 
-def head(source: Source, model: Step, listed: int) -> Html:
+def head(about: str, model: Step, listed: int) -> Html:
     """Return one line: whose distribution this is, and how much of it is listed."""
     seen = f"the {listed:,} most probable tokens" if model.outside else f"{listed:,} tokens, its whole vocabulary"
-    return panel(muted(f"{source.describe()} · {seen}."))
+    return panel(muted(f"{about} · {seen}."))
 
 
 def story(prompt: str, tokens: Sequence[str]) -> Html:
@@ -113,10 +109,9 @@ def common_length(a: Sequence[str], b: Sequence[str]) -> int:
 def side_by_side(pairs: list[tuple[int, Completion, Completion]], a: Settings, b: Settings) -> Html:
     """Return a table: seed, the text under A, the text under B, with what differs marked."""
     heads = [join([f"{name}: ", tag("code", in_words(each))]) for name, each in (("A", a), ("B", b))]
-    rows, same = [], 0
+    rows, same = [], sum(one.tokens == other.tokens for _, one, other in pairs)
     for seed, one, other in pairs:
         shared = common_length(one.tokens, other.tokens)
-        same += one.tokens == other.tokens
         rows.append((seed, _text(one, shared, "a"), _text(other, shared, "b")))
     note = f"{same} of {len(pairs)} seeds gave the same text. {NOTE}"
     return panel(div(table(("seed", *heads), rows, "pair"), cls="scroll"), muted(note, cls="gap"))
@@ -131,18 +126,13 @@ def completions(found: list[Completion], settings: Settings) -> Html:
     """Return the list, equal ones counted, with the diversity above."""
     counts, firsts = Counter(one.text for one in found), {one.tokens[:1] for one in found}
     used = {word.strip(".,;:!?\"'()").lower() for one in found for word in one.text.split()}
-    top = [bold(f"{len(counts)} of {len(found)}"), f" differ · {len(firsts)} different first tokens"]
-    top.append(f" · {len(used)} different words")
-    if settings.greedy:
-        top = ["Temperature 0: one completion stands for all, they would be the same."]
+    same = ["Temperature 0: one completion stands for all, they would be the same."]
+    words = f" differ · {len(firsts)} different first tokens · {len(used)} different words"
+    top = same if settings.greedy else [bold(f"{len(counts)} of {len(found)}"), words]
     ended = {one.text for one in found if one.ended}
-    lines = [
-        tag("li", span(f"{n} ×" if n > 1 else "", cls="ink-muted"), span(text, _end(text in ended)))
-        for text, n in counts.most_common()
-    ]
+    lines = []
+    for text, n in counts.most_common():
+        end = span(" ■" if text in ended else " …", cls="ink-muted")
+        lines.append(tag("li", span(f"{n} ×" if n > 1 else "", cls="ink-muted"), span(text, end)))
     about = f" with {in_words(settings)}; ■ the model ended, … cut at {MAX_TOKENS} tokens"
     return panel(div(*top, span(about, cls="ink-muted")), tag("ul", *lines, cls="completions"))
-
-
-def _end(ended: bool) -> Html:
-    return span(" ■" if ended else " …", cls="ink-muted")

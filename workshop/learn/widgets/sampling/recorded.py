@@ -9,14 +9,15 @@ A recording is a tree: the prompt, its most probable next tokens, theirs, and so
 from __future__ import annotations
 
 import json
-from importlib import resources
 from pathlib import Path
 
+import workshop
 from workshop.errors import BadInput, WorkshopError
 from workshop.learn.widgets.sampling.source import EMPTY, Completion, Position
 from workshop.use.sampling import Token
 from workshop.use.sampling_settings import Settings
 
+OWN = Path(workshop.__file__).parent / "data" / "distributions" / "teaching_model.json"
 REMEDY = "Give the path of a file that benchmarks/sampling/record.py wrote."
 
 
@@ -69,12 +70,9 @@ class RecordedSource:
             if Settings(**one["settings"]) == settings and not output:
                 return [Completion(text, tuple(tokens), ended) for text, tokens, ended in one["texts"]][:n]
         those = "; ".join(", ".join(f"{k}={v}" for k, v in one["settings"].items()) for one in recorded)
-        raise WorkshopError(
-            "Completions with these settings were not recorded."
-            if not output
-            else "Completions were recorded for the bare prompt only.",
-            f"Recorded, each for the bare prompt: {those}. A server takes any settings.",
-        )
+        missing = "were recorded for the bare prompt only" if output else "with these settings were not recorded"
+        remedy = f"Recorded, each for the bare prompt: {those}. A server takes any settings."
+        raise WorkshopError(f"Completions {missing}.", remedy)
 
     def _prompt(self, prompt: str) -> dict:
         if not prompt:
@@ -86,10 +84,7 @@ class RecordedSource:
 
 def _read(path: Path | None) -> dict:
     try:
-        if path is None:
-            folder = resources.files("workshop.data") / "distributions"
-            return json.loads((folder / "teaching_model.json").read_text(encoding="utf-8"))
-        return json.loads(Path(path).read_text(encoding="utf-8"))
+        return json.loads(Path(path or OWN).read_text(encoding="utf-8"))
     except OSError as error:
         raise WorkshopError(f"The recording cannot be read: {error}.", REMEDY) from None
     except ValueError as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import httpx
 
@@ -47,29 +47,13 @@ class Completion:
     ended: bool = False
 
 
-class Source(Protocol):
-    """What the explorer asks of a server or a recording."""
-
-    live: bool
-    prompts: tuple[str, ...]  # the only ones there are; () if any will do
-
-    def describe(self) -> str:
-        """Say in a few words what this is."""
-
-    def position(self, prompt: str, output: tuple[Token, ...]) -> Position:
-        """Return the distribution after the prompt and what was generated."""
-
-    def text(self, tokens: tuple[Token, ...]) -> str:
-        """Return the text of some tokens."""
-
-    def complete(
-        self, prompt: str, output: tuple[Token, ...], settings: Settings, *, n: int, seed: int, max_tokens: int
-    ) -> list[Completion]:
-        """Return n completions; one if the settings are greedy."""
-
-
 class ServerSource:
-    """A vLLM server; of others what speaks the same protocol."""
+    """A vLLM server; of others what speaks the same protocol.
+
+    Attributes:
+        live: True: a server answers. prompts: the only ones there are; () as any will do.
+        listed: how many logprobs it gives; chat: it has no completions.
+    """
 
     live, prompts = True, ()
 
@@ -99,41 +83,33 @@ class ServerSource:
         return self._positions[key]
 
     def _ask(self, prompt: str, output: tuple[Token, ...]) -> Position:
-        while True:
+        response = None
+        while response is None:
+            ids = {"return_token_ids": True, "return_tokens_as_token_ids": True} if self._asks_ids else {}
             try:
-                response = self._one_token(prompt, output)
+                more = {"max_tokens": 1, "temperature": 0, "timeout": PATIENCE_S, **ids}
+                response = self._send(prompt, output, self.listed, **more)
             except WorkshopError as error:
                 if not self._adapt(error):
                     raise
-                continue
-            found = logprobs.next_token_logprobs(response)
-            row = next(row for row in logprobs.rows(response, k=self.listed) if row.part == "completion")
-            ranked = [one.logprob for one in row.alternatives if one.rank is not None]
-            whole = math.fsum(map(math.exp, found.values())) > 1 - 1e-4
-            data = response.model_dump()
-            ids = data["choices"][0].get("prompt_token_ids") or data.get("prompt_token_ids") or ()
-            prompt_ids = tuple(ids)[: len(ids) - len(output)]
-            return Position(
-                dict(sorted(found.items(), key=lambda item: -item[1])),
-                None if whole else min(ranked, default=0.0),
-                prompt_ids,
-            )
+        found = logprobs.next_token_logprobs(response)
+        row = next(row for row in logprobs.rows(response, k=self.listed) if row.part == "completion")
+        ranked = [one.logprob for one in row.alternatives if one.rank is not None]
+        whole = math.fsum(map(math.exp, found.values())) > 1 - 1e-4
+        data = response.model_dump()
+        ids = tuple(data["choices"][0].get("prompt_token_ids") or data.get("prompt_token_ids") or ())
+        best_first = dict(sorted(found.items(), key=lambda item: -item[1]))
+        return Position(best_first, None if whole else min(ranked, default=0.0), ids[: len(ids) - len(output)])
 
-    def _one_token(self, prompt: str, output: tuple[Token, ...]):
-        ids = {"return_token_ids": True, "return_tokens_as_token_ids": True} if self._asks_ids else {}
-        if self.chat:
-            return self.llm.chat(
-                **self._messages(prompt, output),
-                max_tokens=1,
-                temperature=0,
-                logprobs=True,
-                top_logprobs=self.listed,
-                timeout=PATIENCE_S,
-                **ids,
-            )
-        return self.llm.complete(
-            self._context(prompt, output), max_tokens=1, temperature=0, logprobs=self.listed, timeout=PATIENCE_S, **ids
-        )
+    def _send(self, prompt: str, output: tuple[Token, ...], listed: int, **request: object) -> object:
+        """Ask for what comes after the prompt and what was generated, with so many logprobs."""
+        if not self.chat:
+            return self.llm.complete(self._context(prompt, output), logprobs=listed, **request)
+        messages = [{"role": "user", "content": prompt}]
+        if output:
+            messages.append({"role": "assistant", "content": self.text(output)})
+            request |= {"continue_final_message": True, "add_generation_prompt": False}
+        return self.llm.chat(messages, logprobs=True, top_logprobs=listed, **request)
 
     def _adapt(self, error: WorkshopError) -> bool:
         """Ask for what this server can do; False if there is nothing left to give up."""
@@ -157,24 +133,14 @@ class ServerSource:
             return [*known.prompt, *output]
         return prompt + self.text(output)
 
-    def _messages(self, prompt: str, output: tuple[Token, ...]) -> dict:
-        messages = [{"role": "user", "content": prompt}]
-        if not output:
-            return {"messages": messages}
-        messages.append({"role": "assistant", "content": self.text(output)})
-        return {"messages": messages, "continue_final_message": True, "add_generation_prompt": False}
-
     def text(self, tokens: tuple[Token, ...]) -> str:
         """Return the text of tokens, asked of the server once for each."""
         if not tokens or isinstance(tokens[0], str):
             return "".join(map(str, tokens))
         if tokens not in self._texts:
+            request = {"model": self.llm.model, "tokens": list(tokens)}
             try:
-                answer = self.llm.http.post(
-                    f"{self.llm.root}/detokenize",
-                    timeout=PATIENCE_S,
-                    json={"model": self.llm.model, "tokens": list(tokens)},
-                )
+                answer = self.llm.http.post(f"{self.llm.root}/detokenize", timeout=PATIENCE_S, json=request)
                 self._texts[tokens] = str(answer.raise_for_status().json()["prompt"])
             except (httpx.HTTPError, KeyError, ValueError, TypeError, RecursionError):
                 return "".join(f"⟨{token}⟩" for token in tokens)  # not remembered: it may come back
@@ -187,17 +153,8 @@ class ServerSource:
         if not prompt:
             raise EMPTY
         self.position(prompt, ())  # learns the prompt's ids, and whether there is chat only
-        request = {
-            **settings.request(),
-            "n": 1 if settings.greedy else n,
-            "seed": seed,
-            "max_tokens": max_tokens,
-            "timeout": 4 * PATIENCE_S,
-        }
-        if self.chat:
-            response = self.llm.chat(**self._messages(prompt, output), logprobs=True, top_logprobs=0, **request)
-        else:
-            response = self.llm.complete(self._context(prompt, output), logprobs=0, **request)
+        more = {"n": 1 if settings.greedy else n, "seed": seed, "max_tokens": max_tokens, "timeout": 4 * PATIENCE_S}
+        response = self._send(prompt, output, 0, **settings.request(), **more)
         return [_completion(response, choice) for choice in range(len(response.choices))]
 
 

@@ -14,7 +14,7 @@ from workshop.learn.widgets.sampling.bars import bars, rows_shown
 from workshop.learn.widgets.sampling.panels import SEEDS, Panel, same_seeds
 from workshop.learn.widgets.sampling.picture import MANY, MAX_TOKENS, completions, head, in_words, picture, story
 from workshop.learn.widgets.sampling.recorded import RecordedSource
-from workshop.learn.widgets.sampling.source import END, Completion, Position, ServerSource, Source
+from workshop.learn.widgets.sampling.source import END, Completion, Position, ServerSource
 from workshop.learn.widgets.sampling.words import USUAL, words
 from workshop.use.distribution import draw
 from workshop.use.sampling import Pipeline, Step, Token, model_step, pipeline
@@ -22,6 +22,8 @@ from workshop.use.sampling_settings import DEFAULTS, Settings
 
 if TYPE_CHECKING:
     from workshop.use.client import Client
+
+    Source = RecordedSource | ServerSource  # or what has their attributes and methods
 
 PROMPT = "San Francisco is a"
 HIGHEST_TOP_K = 200  # the slider's end; below the vocabulary anything higher hardly differs from off
@@ -55,7 +57,7 @@ class SamplingExplorer(Explorer):
     """
 
     def __init__(self, source: Client | Source | None = None, prompt: str = PROMPT, settings: Settings | None = None):
-        self.source: Source = _as_source(source)
+        self.source = _as_source(source)
         self.output: list[Token] = []
         self.pinned: Settings | None = None
         self._position: Position | None = None
@@ -138,7 +140,7 @@ class SamplingExplorer(Explorer):
         self.banner.value = ""
         self._model = model_step(self._position.logprobs)
         self._shown = rows_shown(self._model.probabilities, self.output)
-        self.head.value = head(self.source, self._model, len(self._position.logprobs))
+        self.head.value = head(self.source.describe(), self._model, len(self._position.logprobs))
         self.story.value = story(self.prompt.value, [self._text(token) for token in self.output])
         self.draw()
         return True
@@ -152,7 +154,6 @@ class SamplingExplorer(Explorer):
             super().draw()
 
     def compute(self) -> Pipeline:
-        """Return the pipeline of this position under the sliders' settings."""
         return self._under(self.settings)
 
     def _under(self, settings: Settings) -> Pipeline:
@@ -160,7 +161,6 @@ class SamplingExplorer(Explorer):
         return pipeline(self._position.logprobs, settings, **more)
 
     def picture_of(self, result: Pipeline) -> Html:
-        """Draw the bars, with those of the pinned settings."""
         pinned = None if self.pinned is None else self._under(self.pinned)
         return picture(bars(result, self._shown, self._text, pinned=pinned, generated=self.output))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from workshop.learn.numbers import percent
-from workshop.use.sampling import Pipeline
+from workshop.use.sampling import Pipeline, Step
 from workshop.use.sampling_settings import LOWEST_TEMPERATURE, Settings
 
 USUAL = {
@@ -40,13 +40,14 @@ def words(settings: Settings, result: Pipeline, *, generated: int) -> dict[str, 
         result: the pipeline at these settings.
         generated: how many tokens were generated so far; the penalties count these.
     """
+    idle = "Nothing to do: greedy takes one token anyway." if settings.greedy else ""
     return {
         "temperature": _temperature(settings.temperature),
-        "top_k": _top_k(settings, result),
-        "top_p": _top_p(settings, result),
-        "min_p": _min_p(settings, result),
-        "frequency_penalty": _penalty(settings.frequency_penalty, generated, "each time a token has been generated"),
-        "presence_penalty": _penalty(settings.presence_penalty, generated, "once for each token generated"),
+        "top_k": idle or _top_k(settings, result),
+        "top_p": idle or _top_p(settings, result),
+        "min_p": idle or _min_p(settings, result),
+        "frequency_penalty": _penalty(settings.frequency_penalty, generated, "Each time a token has been generated"),
+        "presence_penalty": _penalty(settings.presence_penalty, generated, "Once for each token generated"),
     }
 
 
@@ -55,56 +56,44 @@ def _temperature(value: float) -> str:
         return "Greedy: always the most probable token. The seed and the sliders below do nothing."
     if value == 1:
         return "The model's own probabilities, unchanged."
-    power = 1 / max(value, LOWEST_TEMPERATURE)
-    odds = 2.0**power
-    lead = f"{odds:,.0f}:1" if odds >= 10 else f"{odds:.2g}:1"
-    if odds > 1e6:
-        lead = "more than a million to one"
+    odds = 2.0 ** (1 / max(value, LOWEST_TEMPERATURE))
+    lead = "more than a million to one" if odds > 1e6 else f"{odds:,.0f}:1" if odds >= 10 else f"{odds:.2g}:1"
     how = "Sharper" if value < 1 else "Flatter"
     return f"{how}: where the model says 2:1 between two tokens, it is now {lead}."
 
 
 def _top_k(settings: Settings, result: Pipeline) -> str:
     step, k = result.step("top_k"), settings.top_k
-    if settings.greedy:
-        return "Nothing to do: greedy takes one token anyway."
     if k <= 0:
         return "Off: any token may come."
     if step is None or step.removed == 0:
         return f"No more than {k:,} tokens were left anyway: it removes nothing."
-    left = len(step.probabilities)
-    ties = f", {left - k} more because they tie with the last (on GPUs vLLM may keep exactly {k:,})" if left > k else ""
-    held = _held(result, "top_k")
-    return f"Only the {k:,} most probable may come{ties}; they held {percent(held)}."
+    more = len(step.probabilities) - k
+    ties = f", {more} more because they tie with the last (on GPUs vLLM may keep exactly {k:,})" if more > 0 else ""
+    return f"Only the {k:,} most probable may come{ties}; they held {percent(_held(result, step))}."
 
 
 def _top_p(settings: Settings, result: Pipeline) -> str:
-    step = result.step("top_p")
-    if settings.greedy:
-        return "Nothing to do: greedy takes one token anyway."
+    step, share = result.step("top_p"), percent(settings.top_p)
     if step is None:
         return "Off: the whole tail may come."
     left = len(step.probabilities)
     tokens = "1 token" if left == 1 else f"{left:,} tokens"
     if step.outside:
-        return f"The smallest set that holds {percent(settings.top_p)}: more tokens than the {left:,} listed here."
+        return f"The smallest set that holds {share}: more tokens than the {left:,} listed here."
     if step.removed == 0:
-        return f"All {tokens} that were left are needed to hold {percent(settings.top_p)}: it removes nothing."
-    return f"The smallest set that holds {percent(settings.top_p)}: here {tokens}."
+        return f"All {tokens} that were left are needed to hold {share}: it removes nothing."
+    return f"The smallest set that holds {share}: here {tokens}."
 
 
 def _min_p(settings: Settings, result: Pipeline) -> str:
     step = result.step("min_p")
-    if settings.greedy:
-        return "Nothing to do: greedy takes one token anyway."
     if step is None:
         return "Off: no token is too improbable."
     before = result.steps[result.steps.index(step) - 1]
-    floor = settings.min_p * max(before.probabilities.values()) * (1 - before.outside)
-    return (
-        f"Removes what is less than {percent(settings.min_p)} as probable as the best: "
-        f"below {percent(floor)}, {step.removed:,} tokens."
-    )
+    floor = percent(settings.min_p * max(before.probabilities.values()) * (1 - before.outside))
+    less = f"less than {percent(settings.min_p)} as probable as the best"
+    return f"Removes what is {less}: below {floor}, {step.removed:,} tokens."
 
 
 def _penalty(value: float, generated: int, when: str) -> str:
@@ -114,11 +103,10 @@ def _penalty(value: float, generated: int, when: str) -> str:
     change = f"its odds × {effect:.2g}" if effect < 10 else f"its odds × {effect:.1f}"
     way = "lowers" if value > 0 else "raises"
     waiting = " Nothing has been generated yet, so it does nothing." if generated == 0 else ""
-    return f"{when[0].upper()}{when[1:]}, this {way} its logit by {abs(value):g}: {change}.{waiting}"
+    return f"{when}, this {way} its logit by {abs(value):g}: {change}.{waiting}"
 
 
-def _held(result: Pipeline, name: str) -> float:
+def _held(result: Pipeline, step: Step) -> float:
     """Return what the tokens that survived a step held before it."""
-    number = next(index for index, step in enumerate(result.steps) if step.name == name)
-    before, after = result.steps[number - 1], result.steps[number]
-    return math.fsum(before.probabilities[token] for token in after.probabilities) * (1 - before.outside)
+    before = result.steps[result.steps.index(step) - 1]
+    return math.fsum(before.probabilities[token] for token in step.probabilities) * (1 - before.outside)
