@@ -159,13 +159,10 @@ def test_kv_heads_are_copied_where_tensor_parallel_is_wider():
     assert any("times" in a for a in wide.advice)
 
 
-@pytest.mark.parametrize(
-    ("gpus", "nodes", "inside_ray", "name"),
-    [(1, 1, False, "uni"), (4, 1, False, "mp"), (4, 1, True, "ray"), (16, 2, False, "mp")],
-)
-def test_who_starts_the_workers(gpus, nodes, inside_ray, name):
+@pytest.mark.parametrize(("gpus", "nodes", "name"), [(1, 1, "uni"), (4, 1, "mp"), (16, 2, "mp")])
+def test_who_starts_the_workers(gpus, nodes, name):
     """vllm/config/parallel.py, 0.25.1."""
-    assert executor(gpus, nodes, inside_ray=inside_ray)[0] == name
+    assert executor(gpus, nodes)[0] == name
 
 
 def test_the_command_names_the_model_as_it_was_asked_for(tmp_path):

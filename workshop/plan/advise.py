@@ -139,8 +139,7 @@ def _nearest(d: Deployment) -> list[str]:
     for change in shorter(d) if f.loads else ():
         left = f.available[f.tightest] / GIB
         out.append(f"With {change.words} it fits on these {d.gpus} GPU(s): {left:.1f} GiB of KV cache hold that much.")
-    smaller = first_fit(d, kv_fp8, weights_fp8)
-    if smaller:
+    if smaller := first_fit(d, kv_fp8, weights_fp8):
         what = "An FP8 KV cache" if smaller.rule == "kv_fp8" else "FP8 weights"
         out.append(f"{what} ({smaller.words}) fits on the same GPUs.")
     elif both := next((second for first in weights_fp8(d) for second in kv_fp8(first.after) if second.fits), None):
@@ -154,51 +153,37 @@ def _nearest(d: Deployment) -> list[str]:
 
 
 def _better(d: Deployment, counted: bool) -> list[str]:
-    now, out = fit(d).capacity, []
-    for change in kv_fp8(d):
+    now, out, length = fit(d).capacity, [], d.settings.max_model_len
+    for change in (change for rule in (kv_fp8, utilization, small_batch) for change in rule(d)):
         tokens = fit(change.after).capacity.tokens
-        times = tokens / max(1, now.tokens)
-        out.append(f"{change.words} holds {tokens:,} tokens ({times:.1f} times), at a small cost in precision.")
-    for change in utilization(d):
-        more = fit(change.after).capacity.tokens - now.tokens
-        out.append(f"{change.words} adds {more:,} tokens, {change.note}.")
-    for change in small_batch(d):
-        more = fit(change.after).capacity.tokens - now.tokens
-        if more > 0.01 * now.tokens:
+        more, times = tokens - now.tokens, tokens / max(1, now.tokens)
+        if change.rule == "kv_fp8":
+            out.append(f"{change.words} holds {tokens:,} tokens ({times:.1f} times), at a small cost in precision.")
+        elif change.rule == "utilization":
+            out.append(f"{change.words} adds {more:,} tokens, {change.note}.")
+        elif more > 0.01 * now.tokens:
             out.append(f"{change.words} adds {more:,} tokens; {change.note}.")
-    return out + _about_gpus(d, counted) + _about_requests(d)
+    out += _about_gpus(d, counted)
+    if now.max_concurrency < 2:
+        out.append(
+            f"Less than two requests of {length:,} tokens fit at once: --max-model-len {max(1024, length // 4)} admits "
+            "more requests only if they are short; more GPUs hold more."
+        )
+    return out
 
 
 def _about_gpus(d: Deployment, counted: bool) -> list[str]:
     out, kind = [], main_kind(d.model)
     copies = d.tp * kind.token_elements(d.model, d.tp) // kind.token_elements(d.model)
     if copies > 1:
-        out.append(
-            f"Each of {d.tp} GPUs keeps {kind.held(d.model, d.tp)}, so everything is kept {copies} times: pipeline "
-            "parallelism would keep it once."
-        )
+        held = f"Each of {d.tp} GPUs keeps {kind.held(d.model, d.tp)}, so everything is kept {copies} times"
+        out.append(f"{held}: pipeline parallelism would keep it once.")
     idle = d.nodes * d.gpus_per_node - d.gpus if counted else 0
     if idle >= d.gpus:
-        out.append(
-            f"{idle} GPU(s) stay idle: {idle // d.gpus} more server(s) like this one would use them, each with its own "
-            "requests (data parallel)."
-        )
-    fewer = choose.fewest(d, d.gpus - 1) if not counted else None
-    if fewer:
+        servers = f"{idle // d.gpus} more server(s) like this one would use them"
+        out.append(f"{idle} GPU(s) stay idle: {servers}, each with its own requests (data parallel).")
+    if not counted and (fewer := choose.fewest(d, d.gpus - 1)):
         slower = speed.decode_tokens_per_s(fewer) / speed.decode_tokens_per_s(d)
-        out.append(
-            f"{fewer.gpus} × {d.gpu.title} hold it as well: --tensor-parallel-size {fewer.tp} --pipeline-parallel-size "
-            f"{fewer.pp}, with {slower:.0%} of the speed for one stream."
-        )
+        how = f"{_split('fewer_gpus', fewer, '').words}, with {slower:.0%} of the speed for one stream"
+        out.append(f"{fewer.gpus} × {d.gpu.title} hold it as well: {how}.")
     return out
-
-
-def _about_requests(d: Deployment) -> list[str]:
-    length = d.settings.max_model_len
-    if fit(d).capacity.max_concurrency >= 2:
-        return []
-    shorter_len = max(1024, length // 4)
-    return [
-        f"Less than two requests of {length:,} tokens fit at once: --max-model-len {shorter_len} admits more requests "
-        "only if they are short; more GPUs hold more."
-    ]

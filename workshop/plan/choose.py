@@ -15,8 +15,9 @@ from workshop.plan.catalog.gpus import GIB
 from workshop.plan.deployment import GPUS_PER_NODE, Deployment
 from workshop.plan.memory import fit, may_fit
 from workshop.plan.ranks import check_sizes, tp_problem
+from workshop.plan.settings import whole
 
-MOST_NODES = 32
+MOST, MOST_NODES = 4096, 32  # of what may be asked for; that are searched
 
 
 @dataclass(frozen=True)
@@ -33,30 +34,27 @@ def splits(d: Deployment, gpus: int) -> list[Deployment]:
 
     Stages may hold different numbers of layers, so any number of GPUs up to the number of layers can be used.
     """
-    out = []
-    for tp in range(min(gpus, d.gpus_per_node), 0, -1):
-        in_nodes = gpus <= d.gpus_per_node or d.gpus_per_node % tp == 0
-        if gpus % tp == 0 and in_nodes and gpus // tp <= d.model.num_hidden_layers and not tp_problem(d.model, tp):
-            out.append(d.split(tp, gpus // tp))
-    return out
-
-
-def spread(d: Deployment, gpus: int) -> Deployment:
-    """Return the first split over so many GPUs that fits; the widest where none does.
-
-    Raises:
-        BadInput: more GPUs than the model has layers, heads and experts to give them.
-    """
-    found = splits(d, gpus)
-    if not found:
-        check_sizes(d.model, 1, gpus)
-    return first_that_fits(d, [gpus]) or found[0]
+    node, most = d.gpus_per_node, d.model.num_hidden_layers
+    widths = (tp for tp in range(min(gpus, node), 0, -1) if gpus % tp == 0 and gpus <= tp * most)
+    inside = (tp for tp in widths if gpus <= node or node % tp == 0)
+    return [d.split(tp, gpus // tp) for tp in inside if not tp_problem(d.model, tp)]
 
 
 def first_that_fits(d: Deployment, numbers: Iterable[int]) -> Deployment | None:
     """Return the first split that fits, over the first of these numbers of GPUs that has one."""
     tried = (s for gpus in numbers if may_fit(d, gpus) for s in splits(d, gpus))
     return next((s for s in tried if fit(s).fits), None)
+
+
+def spread(d: Deployment, gpus: int) -> Deployment:
+    """Return the first split over so many GPUs that fits; the widest where none does.
+
+    Raises BadInput for more GPUs than the model has layers, heads and experts to give them.
+    """
+    found = splits(d, gpus)
+    if not found:
+        check_sizes(d.model, 1, gpus)
+    return first_that_fits(d, [gpus]) or found[0]
 
 
 def fewest(d: Deployment, most: int = 256) -> Deployment | None:
@@ -74,16 +72,12 @@ def choose(
 ) -> Choice:
     """Return the split that was asked for, or the one to take on this hardware.
 
-    Raises:
-        BadInput: numbers that are none, or sizes that cannot split the model.
+    Raises BadInput for numbers that are none, or sizes that cannot split the model.
     """
-    for name, value in (
-        ("gpus_per_node", gpus_per_node),
-        ("nodes", nodes),
-        ("tensor_parallel_size", tp),
-        ("pipeline_parallel_size", pp),
-    ):
-        _whole(name, value)
+    names = ("gpus_per_node", "nodes", "tensor_parallel_size", "pipeline_parallel_size")
+    for name, value in zip(names, (gpus_per_node, nodes, tp, pp), strict=True):
+        if value is not None:
+            whole(name, value, MOST, "Give how many there are.")
     d = replace(d, gpus_per_node=gpus_per_node or GPUS_PER_NODE)
     if tp or pp:
         return _given(d, gpus_per_node, nodes, tp, pp)
@@ -91,17 +85,20 @@ def choose(
         length = d.settings.max_model_len
         why = f"The model and one request of {length:,} tokens fit on a single GPU: no distribution, no communication."
         return Choice(d, [why], gpus_per_node is not None)
-    why = [_why_not_one(d)]
-    if gpus_per_node is None and nodes is None:
-        return _free(d, why)
-    return _on_hardware(d, nodes or 1, why)
+    node, all_nodes = d.gpus_per_node, nodes or 1
+    most = node * all_nodes
+    if gpus_per_node is None and nodes is None:  # no hardware named: half a node or a whole one, then whole nodes
+        found = first_that_fits(d, (2, 4, *range(node, node * MOST_NODES + 1, node))) or spread(d, node)
+    elif not (found := first_that_fits(d, dict.fromkeys((node, most)))):  # one node if it holds the model, else all
+        found = spread(d, next(n for n in range(most, 0, -1) if splits(d, n)))
+    return Choice(found, [_why_not_one(d), _why_split(found)])
 
 
-def executor(gpus: int, nodes: int, *, inside_ray: bool = False) -> tuple[str, str]:
-    """Return (what starts the workers, why): uni, mp or ray, as vLLM decides without --distributed-executor-backend.
+def executor(gpus: int, nodes: int) -> tuple[str, str]:
+    """Return (what starts the workers, why): uni or mp, as vLLM decides without --distributed-executor-backend.
 
-    Source: vllm/config/parallel.py (0.25.1): --nnodes above 1 means mp; a Ray placement group means ray; too few GPUs
-    on this host for the sizes and no --nnodes is an error, where older versions took Ray.
+    Source: vllm/config/parallel.py (0.25.1): --nnodes above 1 means mp; too few GPUs on this host for the sizes and
+    no --nnodes is an error, where older versions took Ray. Inside a Ray placement group it is ray.
     """
     if gpus == 1:
         return "uni", "One GPU: the engine runs the model in its own process."
@@ -110,19 +107,10 @@ def executor(gpus: int, nodes: int, *, inside_ray: bool = False) -> tuple[str, s
             f"vLLM's own multiprocessing starts the workers on all {nodes} nodes (--nnodes): no Ray needed; "
             "--distributed-executor-backend ray on a Ray cluster is the other way."
         )
-    if inside_ray:
-        return "ray", "Started inside a Ray placement group, vLLM takes Ray."
     return "mp", (
         "vLLM's own multiprocessing starts the workers; Ray is only needed where --distributed-executor-backend ray "
         "asks for it."
     )
-
-
-def _whole(name: str, value: int | None) -> None:
-    if value is None:
-        return
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 4096:
-        raise BadInput(f"{name} is {value!r}, and must be a whole number from 1 to 4096.", "Give how many there are.")
 
 
 def _given(d: Deployment, gpus_per_node: int | None, nodes: int | None, tp: int | None, pp: int | None) -> Choice:
@@ -130,8 +118,8 @@ def _given(d: Deployment, gpus_per_node: int | None, nodes: int | None, tp: int 
     per_node = d.gpus_per_node
     world = per_node * (nodes or 1) if gpus_per_node or nodes else None
     if tp is None:
-        tp = max(1, world // pp) if world else 1
-        tp = next(t for t in range(tp, 0, -1) if not tp_problem(d.model, t))
+        most = max(1, world // pp) if world else 1
+        tp = next(t for t in range(most, 0, -1) if not tp_problem(d.model, t))
     if pp is None:
         pp = max(1, world // tp) if nodes and nodes > 1 else 1
     check_sizes(d.model, tp, pp)
@@ -144,28 +132,10 @@ def _given(d: Deployment, gpus_per_node: int | None, nodes: int | None, tp: int 
     return Choice(d.split(tp, pp), [f"Tensor parallel size {tp} and pipeline parallel size {pp}, as given ({where})."])
 
 
-def _free(d: Deployment, why: list[str]) -> Choice:
-    """No hardware named: half a node or a whole one, then whole nodes."""
-    node = d.gpus_per_node
-    found = first_that_fits(d, (2, 4, node)) or first_that_fits(d, range(2 * node, node * MOST_NODES + 1, node))
-    found = found or spread(d, node)
-    return Choice(found, [*why, _why_split(found, 1)])
-
-
-def _on_hardware(d: Deployment, nodes: int, why: list[str]) -> Choice:
-    """One node if it holds the model, else all of them; fewer GPUs only where the model cannot use all."""
-    node = d.gpus_per_node
-    found = first_that_fits(d, dict.fromkeys((node, node * nodes)))
-    most = next(n for n in range(node * nodes, 0, -1) if splits(d, n))
-    found = found or spread(d, most)
-    return Choice(found, [*why, _why_split(found, nodes)])
-
-
-def _why_split(d: Deployment, nodes: int) -> str:
+def _why_split(d: Deployment) -> str:
     """Say what made the split so: the node, its heads, or the number of nodes."""
     node = min(d.gpus, d.gpus_per_node)
-    problem = tp_problem(d.model, node)
-    if problem:
+    if problem := tp_problem(d.model, node):
         rest = "evenly or not" if d.tp == 1 else f"evenly or not, and tensor parallel size {d.tp} divides it"
         return f"Tensor parallel size {node} is not possible: {problem}. Pipeline parallelism splits by layers, {rest}."
     if d.nodes > 1:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import lru_cache
 from pathlib import Path
 
@@ -11,21 +11,12 @@ from workshop.errors import BadInput
 from workshop.plan import weights
 from workshop.plan.catalog import load_model
 from workshop.plan.parallelism import Plan, plan
+from workshop.plan.settings import Settings
 
 GB = 10**9
 SPARE_BYTES = 1 << 30  # a download leaves that much free
-ASKED = (
-    "dtype",
-    "quantization",
-    "kv_cache_dtype",
-    "max_model_len",
-    "gpu_memory_utilization",
-    "max_num_batched_tokens",
-    "max_num_seqs",
-    "enforce_eager",
-    "vllm_version",
-    "usage",
-)
+# Settings' fields, and what `prepare` takes for the weights: a machine has its own GPUs
+ASKED = {*(field.name for field in fields(Settings)), "quantization"}
 
 
 @dataclass(frozen=True)
@@ -64,27 +55,19 @@ def list_machines() -> tuple[Machine, ...]:
 
 
 def load_machine(name: str) -> Machine:
-    """Return a machine by name.
-
-    Raises:
-        BadInput: no such machine; the choices are named.
-    """
-    found = next((m for m in list_machines() if m.name.lower() == name.strip().lower()), None)
-    if found is None:
-        raise BadInput(
-            f"The machine {name!r} is not in the catalogue.",
-            f"Choose from: {', '.join(m.name for m in list_machines())}; or give --gpu and --gpus-per-node.",
-        )
-    return found
+    """Return a machine by name. Raises BadInput with the choices for one that is not there."""
+    found = {m.name.lower(): m for m in list_machines()}
+    if name.strip().lower() not in found:
+        choices = ", ".join(m.name for m in list_machines())
+        remedy = f"Choose from: {choices}; or give --gpu and --gpus-per-node."
+        raise BadInput(f"The machine {name!r} is not in the catalogue.", remedy)
+    return found[name.strip().lower()]
 
 
 def offers(model: str, **settings: object) -> list[Offer]:
     """Return every machine with the plan on it, those that hold the model first.
 
-    settings: as of plan(), without the hardware.
-
-    Raises:
-        BadInput: an unknown model or setting.
+    settings: as of plan(), without the hardware. Raises BadInput for an unknown model or setting.
     """
     load_model(model)
     given = {name: value for name, value in settings.items() if name in ASKED}
@@ -115,7 +98,5 @@ def disk_problem(model: str, disk_gb: float) -> str:
     needed = checkpoint_bytes(model)
     if needed + SPARE_BYTES <= disk_gb * GB:
         return ""
-    return (
-        f"{load_model(model).name} takes {needed / GB:.1f} GB on disk, and a disk of {disk_gb:g} GB cannot hold it "
-        "even when it is empty."
-    )
+    disk = f"a disk of {disk_gb:g} GB cannot hold it even when it is empty"
+    return f"{load_model(model).name} takes {needed / GB:.1f} GB on disk, and {disk}."

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from workshop.plan.attention import main_kind
 from workshop.plan.capability import BFLOAT16, capability
-from workshop.plan.catalog.config import ModelConfig
 from workshop.plan.catalog.gpus import GIB
 from workshop.plan.choose import Choice, executor
 from workshop.plan.communication import Traffic
@@ -19,25 +18,33 @@ from workshop.plan.settings import DEFAULT_VERSION, batch_defaults
 def reasons(choice: Choice, sent: Sequence[Traffic]) -> list[str]:
     """Return the reasons of a choice; sent: what a step of one token sends."""
     d = choice.deployment
-    out = [*choice.reasons, *_dtype(d), *_split(d), *_memory(d)]
-    if not fit(d).fits:
+    m, s, f, out = d.model, d.settings, fit(d), list(choice.reasons)
+    if s.dtype == "half" and capability(d.gpu) < BFLOAT16:
+        out.append(
+            f"{d.gpu.title} has no bfloat16: the model runs in float16 (--dtype half), which takes the same memory; "
+            "vLLM's attention kernels there are Triton's, as FlashAttention and FlashInfer begin with Ampere."
+        )
+    out += [*_split(d), *_memory(d)]
+    if not f.fits:
         return out
-    out += [_window_reason(d.model)] if d.model.sliding else []
+    if windows := [w for w in m.layer_windows if w]:
+        where = f"{len(windows)} of {m.num_hidden_layers} layers look back {windows[0]:,} tokens only"
+        out.append(f"{where}, so a long request keeps less there.")
     for t in sent:
         each = f"{t.count} × {t.bytes_each / 1024:.0f} KiB ({t.what}, {t.reason})"
         out.append(f"A step of one token sends {each} over {t.link}: about {t.ms:.2f} ms.")
     if d.gpus > 1:
         out.append(executor(d.gpus, d.nodes)[1])
-    return out + _version(d)
-
-
-def _dtype(d: Deployment) -> list[str]:
-    if d.settings.dtype != "half" or capability(d.gpu) >= BFLOAT16:
-        return []
-    return [
-        f"{d.gpu.title} has no bfloat16: the model runs in float16 (--dtype half), which takes the same memory; vLLM's "
-        "attention kernels there are Triton's, as FlashAttention and FlashInfer begin with Ampere."
-    ]
+    if s.vllm_version != DEFAULT_VERSION:
+        measured = f"on GPUs, {DEFAULT_VERSION} is the version measured"
+        out.append(f"The formulas for {s.vllm_version} follow its source; {measured}.")
+    serves = batch_defaults(d.gpu, "serve", s.vllm_version)[0]
+    if s.usage == "llm" and serves != s.max_num_batched_tokens:
+        out.append(
+            f"max_num_batched_tokens is {s.max_num_batched_tokens:,}, as the LLM class takes it; vllm serve alone would "
+            f"take {serves:,}, so the command says it."
+        )
+    return out
 
 
 def _split(d: Deployment) -> list[str]:
@@ -55,39 +62,13 @@ def _split(d: Deployment) -> list[str]:
 def _memory(d: Deployment) -> list[str]:
     f = fit(d)
     i, room = f.tightest, f.available[f.tightest] / GIB
-    lacking = f"{-room:.2f} GiB are missing before the first token"
-    left = f"{room:.2f} GiB are left for KV cache" if room > 0 else lacking
-    weights, overhead = f.weights[i] / GIB, f.overhead[i] / GIB
-    out = [
-        f"Of {f.requested / GIB:.1f} GiB that the engine may use on a GPU, {weights:.2f} GiB are weights and "
-        f"{overhead:.2f} GiB overhead; {left}."
-    ]
-    if f.fits:
-        out.append(
-            f"They hold {f.capacity.blocks:,} blocks of {f.layout.block_size} tokens: {f.capacity.tokens:,} tokens, or "
-            f"{f.capacity.max_concurrency:.2f} requests of {d.settings.max_model_len:,} tokens at once."
-        )
-    return out
-
-
-def _version(d: Deployment) -> list[str]:
-    s, out = d.settings, []
-    if s.vllm_version != DEFAULT_VERSION:
-        out.append(
-            f"The formulas for {s.vllm_version} follow its source; on GPUs, {DEFAULT_VERSION} is the version measured."
-        )
-    serves = batch_defaults(d.gpu, "serve", s.vllm_version)[0]
-    if s.usage == "llm" and serves != s.max_num_batched_tokens:
-        out.append(
-            f"max_num_batched_tokens is {s.max_num_batched_tokens:,}, as the LLM class takes it; vllm serve "
-            f"alone would take {serves:,}, so the command says it."
-        )
-    return out
-
-
-def _window_reason(m: ModelConfig) -> str:
-    windows = [w for w in m.layer_windows if w]
-    return (
-        f"{len(windows)} of {m.num_hidden_layers} layers look back {windows[0]:,} tokens only, so a long request "
-        "keeps less there."
+    left = (
+        f"{room:.2f} GiB are left for KV cache" if room > 0 else f"{-room:.2f} GiB are missing before the first token"
     )
+    parts = f"{f.weights[i] / GIB:.2f} GiB are weights and {f.overhead[i] / GIB:.2f} GiB overhead"
+    out = [f"Of {f.requested / GIB:.1f} GiB that the engine may use on a GPU, {parts}; {left}."]
+    if f.fits:
+        tokens = f"{f.capacity.blocks:,} blocks of {f.layout.block_size} tokens: {f.capacity.tokens:,} tokens"
+        at_once = f"{f.capacity.max_concurrency:.2f} requests of {d.settings.max_model_len:,} tokens at once"
+        out.append(f"They hold {tokens}, or {at_once}.")
+    return out
