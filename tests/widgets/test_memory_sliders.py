@@ -9,7 +9,7 @@ pytest.importorskip("ipywidgets")
 from workshop.errors import BadInput
 from workshop.learn.widgets.memory.case import Case, command, memory, remedies, verdict
 from workshop.learn.widgets.memory.picture import picture, spoken
-from workshop.learn.widgets.memory.view import MemorySliders, words
+from workshop.learn.widgets.memory.view import MemorySliders
 from workshop.plan.catalog import list_models
 from workshop.plan.parallelism import plan
 
@@ -137,5 +137,5 @@ class TestView:
         assert sliders.result is not None
 
     def test_every_control_is_said_in_words(self, sliders):
-        assert set(words(sliders.case, sliders.result)) == set(sliders.controls)
+        assert set(sliders.words()) == set(sliders.controls)
         assert all(said.value for said in sliders.says.values())

@@ -11,7 +11,7 @@ pytest.importorskip("ipywidgets")
 from workshop.errors import BadInput
 from workshop.learn.widgets.parallelism.case import Choice, deployment, head_range, layout
 from workshop.learn.widgets.parallelism.picture import picture, spoken
-from workshop.learn.widgets.parallelism.view import ParallelismExplorer, words
+from workshop.learn.widgets.parallelism.view import ParallelismExplorer
 from workshop.plan.catalog import list_models, load_model
 from workshop.plan.communication import spans_nodes
 from workshop.plan.parallelism import plan
@@ -149,7 +149,7 @@ class TestView:
         assert getattr(explorer.choice, control) == value
 
     def test_every_control_is_said_in_words(self, explorer):
-        assert set(words(explorer.choice)) == set(explorer.controls)
+        assert set(explorer.words()) == set(explorer.controls)
 
     def test_words_for_screen_readers(self, explorer):
         assert "GPU 7 on node 1: layers 40–79, heads 48–63, KV heads 6–7" in spoken(explorer.result)

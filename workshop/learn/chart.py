@@ -33,10 +33,15 @@ class Picture:
     @property
     def drawn(self) -> html.Html:
         """The picture with its words for screen readers; the stylesheet is not with it."""
-        return html.panel(html.div(self.svg, cls="scroll"), label=self.words)
+        return scrolled(self.svg, self.words)
 
     def _repr_html_(self) -> str:
         return html.alone(self.drawn)
+
+
+def scrolled(drawn: html.Html, words: str) -> html.Html:
+    """Return a drawing that a narrow page can scroll, with its words for screen readers."""
+    return html.panel(html.div(drawn, cls="scroll"), label=words)
 
 
 def svg(body: str, width: float, height: float, *, min_width: int = 0) -> html.Html:

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from workshop.errors import BadInput
-from workshop.learn import figure_svg, html
+from workshop.learn import chart, figure_svg, html
 from workshop.learn.numbers import number
 from workshop.learn.series import Series, colours_of, rows_of, series_of, spread, words_of
 from workshop.learn.widgets import style
@@ -69,8 +69,7 @@ def figure(data: Any, kind: str = "line", *, xlabel: str = "", ylabel: str = "",
                                   limit=limit, width=width, height=height, words=words)  # fmt: skip
     with context(STYLE):
         made = Figure(figsize=(width / 72, height / 72), layout="constrained")  # not pyplot's, which shows it again
-        made.words = words
-        axes = made.subplots()
+        made.words, axes = words, made.subplots()
         axes.set(xlabel=xlabel, ylabel=ylabel)
         axes.set_title(title)
         draw(axes, series, kind, colours, names=names, limit=limit)
@@ -90,10 +89,10 @@ def draw(axes, data: Any, kind: str, colours: Mapping[str, str] | None = None, *
     axes.set_yticks(range(len(rows)), rows)
     axes.set_ylim(len(rows) - 0.5, -0.5)
     axes.tick_params(axis="y", labelcolor=INK)
+    axes.grid(axis="y", visible=kind == "points")
     if kind == "points":
         _points(axes, series, rows, colours, limit)
     else:
-        axes.grid(axis="y", visible=False)
         _bars(axes, series, rows, colours, stacked=kind == "stacked")
     axes.xaxis.set_major_formatter(lambda value, _: number(value))
     labels = [label for label, _, _ in series if label]
@@ -140,9 +139,8 @@ def _points(axes, series: list[Series], rows: list[str], colours: Mapping[str, s
     axes.axvline(0, color=SOFT, linewidth=1)
     for n, (label, xs, ys) in enumerate(series):
         places, shown = [rows.index(str(x)) for x in xs], [max(-far, min(far, y)) for y in ys]
-        axes.plot(
-            shown, places, "o", color=colours[label], label=label, clip_on=False, zorder=9 - n, ms=7 + 2 * (not n)
-        )
+        look = {"color": colours[label], "zorder": 9 - n, "ms": 7 + 2 * (not n)}
+        axes.plot(shown, places, "o", label=label, clip_on=False, **look)
         for y, at, place in zip(ys, shown, places, strict=True):
             if y != at:  # beyond the axis: its number stands inside, where there is room
                 inside = {"xytext": (-9, 0), "ha": "right"} if y > 0 else {"xytext": (9, 0), "ha": "left"}
@@ -171,15 +169,14 @@ def svg(made, *, alone: bool = False) -> str:
 
 def to_html(made) -> str:
     """Return any matplotlib figure as a notebook shows it: in the theme's colours, with words for screen readers."""
-    titles = [text for axes in made.axes for text in (axes.get_title("left") or axes.get_title(), axes.get_ylabel(),
-                                                      axes.get_xlabel()) if text]  # fmt: skip
+    titles = [each for axes in made.axes for each in (axes.get_title("left") or axes.get_title(), axes.get_ylabel(),
+                                                      axes.get_xlabel()) if each]  # fmt: skip
     drawn = re.sub(r' width="[\d.]+pt" height="[\d.]+pt"', "", svg(made), count=1).removeprefix("<svg ")
     for ours, theirs in ((INK, style.TEXT), (SOFT, style.MUTED), (HAIR, style.LINE)):
         drawn = drawn.replace(ours, theirs)
     wide = round(made.get_figwidth() * 72)
     drawn = f'<svg style="min-width:{min(wide, 520)}px;max-width:{wide}px" aria-hidden="true" {drawn}'
-    words = getattr(made, "words", "") or ". ".join(titles) or "A figure"
-    return html.alone(html.panel(html.div(html.Html(drawn), cls="scroll"), label=words))
+    return html.alone(chart.scrolled(html.Html(drawn), getattr(made, "words", "") or ". ".join(titles) or "A figure"))
 
 
 def show_figures() -> None:

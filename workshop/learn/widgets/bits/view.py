@@ -36,11 +36,9 @@ class BitsExplorer(Explorer):
         super().__init__(controls, max_width="860px")
 
     def compute(self) -> Bits:
-        """Round the matrix."""
         return bits_case(**self.said)
 
     def picture_of(self, result: Bits) -> str:
-        """Draw one row."""
         return picture(result).drawn
 
 

@@ -43,7 +43,6 @@ class ThreePlaces(Explorer):
         super().__init__(controls, max_width="1180px")
 
     def compute(self) -> Elsewhere:
-        """Plan, and spell the plan three times."""
         said = self.said
         model, gpu = said.pop("model"), said.pop("gpu")
         longest = plan(model, gpu).config.max_position_embeddings
@@ -51,7 +50,6 @@ class ThreePlaces(Explorer):
         return three(plan(model, gpu, usage="serve", max_model_len=length, **said))
 
     def picture_of(self, result: Elsewhere) -> Html:
-        """Return the verdict, a legend of the colours, and the three columns."""
         p = result.plan
         if p.fits:
             speed = f"about {p.single_stream_tokens_per_s:.0f} tokens/s for one stream"

@@ -63,16 +63,13 @@ class KvCacheExplorer(Explorer):
                 self.step.max = self.play.max = len(self.states) - 1
 
     def compute(self) -> State:
-        """Return the state of this step."""
         return self.states[min(self.step.value, len(self.states) - 1)]
 
     def picture_of(self, result: State) -> str:
-        """Draw it, with what happened last."""
         last = next((s.event for s in reversed(self.states[: result.step + 1]) if s.event), "")
         return picture(result, load_model(self.model.value), last)
 
     def words(self) -> Mapping[str, str]:
-        """Say what each control means now."""
         each, tokens = token_bytes(load_model(self.model.value)), self.blocks.value * BLOCK_SIZE
         running = sum(s.state == "running" for s in self.result.requests) if self.result else 0
         come = "comes" if self.requests.value == 1 else "come"

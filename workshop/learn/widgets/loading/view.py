@@ -27,11 +27,9 @@ class LoadingView(Explorer):
         return in_a_row(self.model, self.play, self.place), self.picture
 
     def compute(self) -> Moment:
-        """Read the log up to the place of the slider."""
         return moments(recorded_text(self.model.value))[self.place.value]
 
     def picture_of(self, result: Moment) -> Html:
-        """Draw one moment."""
         return picture(result)
 
 

@@ -110,12 +110,10 @@ class LogprobsViewer(Explorer):
         return None if self.kind.value == "raw" else Settings(**{name: self.said[name] for name in SLIDERS})
 
     def compute(self) -> list[Cell]:
-        """Return what is drawn of each token."""
         self.processing.layout.display = "none" if self.kind.value == "raw" else ""
         return cells(self.rows, self.settings)
 
     def picture_of(self, result: list[Cell]) -> str:
-        """Draw the tokens as the controls say."""
         look = {"colour_by": self.colour.value, "kind": self.kind.value}
         return picture(result, name=self._name, **look) if result else ""
 

@@ -71,30 +71,24 @@ class MemorySliders(make.Explorer):
         return Case(**{**said, "gpu_memory_utilization": round(said["gpu_memory_utilization"], 2)})
 
     def compute(self) -> Memory:
-        """Return the memory of the case."""
         return memory(self.case)
 
     def words(self) -> Mapping[str, str]:
-        """Say what each control means now."""
-        return words(self.case, self.result)
-
-
-def words(case: Case, result: Memory | None) -> dict[str, str]:
-    """Return what each control means now, in one sentence."""
-    model, gpu = load_model(case.model), load_gpu(case.gpu)
-    groups = "" if model.mla else f": {model.num_key_value_heads} KV heads for {model.num_attention_heads} heads"
-    limit = gpu.engine_gib * case.gpu_memory_utilization
-    fp8 = case.kv_cache_dtype == "fp8"
-    return {
-        "model": f"{parameters(model) / 1e9:,.1f} billion parameters; {model.kind}{groups}.",
-        "weights": f"{weight_words(model, case.weights)}.",
-        "kv_cache_dtype": "half the bytes a token, a little less exact." if fp8 else "what the model computes in.",
-        "context": "tokens of one request, prompt and answer together (max_model_len).",
-        "requests": "at the same moment, all as long as that.",
-        "gpu": f"{gpu.marketing_gb} GB on the box, {gpu.engine_gib:.1f} GiB for the engine.",
-        "gpus": "–" if result is None else _split_words(result),
-        "gpu_memory_utilization": f"vLLM may use {limit:.1f} GiB of each GPU; 0.92 is its default.",
-    }
+        case, result = self.case, self.result
+        model, gpu = load_model(case.model), load_gpu(case.gpu)
+        groups = "" if model.mla else f": {model.num_key_value_heads} KV heads for {model.num_attention_heads} heads"
+        limit = gpu.engine_gib * case.gpu_memory_utilization
+        fp8 = case.kv_cache_dtype == "fp8"
+        return {
+            "model": f"{parameters(model) / 1e9:,.1f} billion parameters; {model.kind}{groups}.",
+            "weights": f"{weight_words(model, case.weights)}.",
+            "kv_cache_dtype": "half the bytes a token, a little less exact." if fp8 else "what the model computes in.",
+            "context": "tokens of one request, prompt and answer together (max_model_len).",
+            "requests": "at the same moment, all as long as that.",
+            "gpu": f"{gpu.marketing_gb} GB on the box, {gpu.engine_gib:.1f} GiB for the engine.",
+            "gpus": "–" if result is None else _split_words(result),
+            "gpu_memory_utilization": f"vLLM may use {limit:.1f} GiB of each GPU; 0.92 is its default.",
+        }
 
 
 def _split_words(result: Memory) -> str:

@@ -56,28 +56,22 @@ class ParallelismExplorer(make.Explorer):
         return Choice(**self.said)
 
     def compute(self) -> Layout:
-        """Return who holds what, and what travels."""
         return layout(self.choice)
 
     def words(self) -> Mapping[str, str]:
-        """Say what each control means now."""
-        return words(self.choice)
-
-
-def words(choice: Choice) -> dict[str, str]:
-    """Return what each control means now, in one sentence."""
-    m, gpu = load_model(choice.model), load_gpu(choice.gpu)
-    inside, outside = node_link(gpu), network_link(choice.network)
-    divides = ", ".join(map(str, usable_tp(m, 16)))
-    kv = "one latent, on every rank" if m.mla else f"{m.num_key_value_heads} KV heads"
-    one = "one token goes" if choice.requests == 1 else f"{choice.requests} tokens go"
-    return {
-        "model": f"{m.num_hidden_layers} layers, {m.num_attention_heads} heads, {kv}.",
-        "nodes": "machines in the allocation.",
-        "gpus_per_node": f"{choice.gpus} GPUs in all.",
-        "tp": f"tensor parallel: heads of every layer split. Possible: {divides}.",
-        "pp": "pipeline parallel: layers split into stages, in order.",
-        "gpu": f"inside a node: {inside.name}, {inside.gb_s:g} GB/s one way.",
-        "network": f"between nodes: {outside.gb_s:g} GB/s one way a GPU.",
-        "requests": f"answered at once: {one} through the model in a step.",
-    }
+        choice = self.choice
+        m, gpu = load_model(choice.model), load_gpu(choice.gpu)
+        inside, outside = node_link(gpu), network_link(choice.network)
+        divides = ", ".join(map(str, usable_tp(m, 16)))
+        kv = "one latent, on every rank" if m.mla else f"{m.num_key_value_heads} KV heads"
+        one = "one token goes" if choice.requests == 1 else f"{choice.requests} tokens go"
+        return {
+            "model": f"{m.num_hidden_layers} layers, {m.num_attention_heads} heads, {kv}.",
+            "nodes": "machines in the allocation.",
+            "gpus_per_node": f"{choice.gpus} GPUs in all.",
+            "tp": f"tensor parallel: heads of every layer split. Possible: {divides}.",
+            "pp": "pipeline parallel: layers split into stages, in order.",
+            "gpu": f"inside a node: {inside.name}, {inside.gb_s:g} GB/s one way.",
+            "network": f"between nodes: {outside.gb_s:g} GB/s one way a GPU.",
+            "requests": f"answered at once: {one} through the model in a step.",
+        }

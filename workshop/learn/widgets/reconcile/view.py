@@ -67,12 +67,10 @@ class ReconcileView(Explorer):
         self.own.layout.display = "" if self.choice.value == OWN else "none"
 
     def compute(self) -> Reconciliation | None:
-        """Compare the chosen log; None while no file is named."""
         if self.choice.value != OWN:
             return compared(**self._recorded[self.choice.value])
         path = self.path.value.strip()
         return compared(path, self.model.value.strip(), self.gpu.value) if path else None
 
     def picture_of(self, result: Reconciliation | None) -> Html:
-        """Draw the comparison."""
         return panel("Give the path of a log that vLLM wrote.") if result is None else picture(result)

@@ -149,7 +149,6 @@ class SamplingExplorer(Explorer):
         return self.source.text((token,))
 
     def draw(self) -> None:
-        """Compute and draw, once there is a distribution."""
         if self._position is not None:
             super().draw()
 
@@ -165,7 +164,6 @@ class SamplingExplorer(Explorer):
         return picture(bars(result, self._shown, self._text, pinned=pinned, generated=self.output))
 
     def words(self) -> dict[str, Html]:
-        """Say what each slider does now, and where people set it."""
         now = words(self.settings, self.result, generated=len(self.output))
         return {name: join([span(each, cls="ink-text"), f" {USUAL[name]}"]) for name, each in now.items()}
 
