@@ -13,9 +13,10 @@ from odd_answers import BROKEN, BROKEN_MODELS, COMPLETION, MODELS, encoded
 
 from workshop import batch
 from workshop.batch import servers
+from workshop.batch.rows import CHAT, COMPLETIONS
 from workshop.batch.servers import Server
 from workshop.classroom import http as classroom_http
-from workshop.classroom.plan import CHAT, COMPLETIONS, Ask
+from workshop.classroom.plan import Ask
 from workshop.classroom.report import Request
 from workshop.errors import BadInput, WorkshopError
 from workshop.launch import records

@@ -220,7 +220,7 @@ class Sender:
         server.heard = time.monotonic()
 
     def _refused(self, attempt: Attempt, server: Server, status: int, raw: bytes, wait: str | None) -> None:
-        said = _message(raw)
+        said = received.said(raw)[:2000]
         if status == 404 and "does not exist" in said:
             raise WorkshopError(f"{server.url} says: {said}", "Give --model, or the right server.")
         if status not in AGAIN:
@@ -276,16 +276,6 @@ class Sender:
                 except asyncio.CancelledError:  # the run ends: not before what was taken is on disk
                     await write
                     raise
-
-
-def _message(raw: bytes) -> str:
-    try:
-        body = received.body(raw)
-        error = body.get("error", body)
-        said = error.get("message") if isinstance(error, dict) else error
-        return str(said or body)[:2000]
-    except Malformed:
-        return received.shown(raw)
 
 
 def _seconds(text: str | None) -> float | None:

@@ -16,7 +16,7 @@ from workshop.engine import metrics
 from workshop.errors import WorkshopError
 from workshop.launch import records
 from workshop.launch.records import ServerRecord
-from workshop.use import reach, received
+from workshop.use import finding, reach, received
 from workshop.use.strict_json import Malformed
 
 READ_AGAIN_S = 10.0  # between two looks at the record of a server that is away
@@ -232,13 +232,11 @@ class Server:
 
 def find(urls: tuple[str, ...], concurrency: int | None) -> list[Server]:
     """Return the servers at these addresses, or the one that connect() finds; nothing is asked yet."""
-    from workshop.use import client
-
     if not urls:
-        return [of(client.find(), concurrency)]
+        return [of(finding.find(), concurrency)]
     found = {}
     for url in urls:
-        record = _own(given := client.given(url, "--url"))
+        record = _own(given := finding.given(url, "--url"))
         found[given.url] = of(record or given, concurrency, given.api_key)
     return list(found.values())
 

@@ -8,8 +8,8 @@ import time
 import aiohttp
 
 from workshop.batch import servers
-from workshop.classroom import plan as classroom_plan
-from workshop.classroom.plan import CHAT, COMPLETIONS, Allowed, Ask, Cell
+from workshop.batch.rows import CHAT, COMPLETIONS
+from workshop.classroom.plan import ALL_LOGPROBS, CITIES, LABELLED, OPENINGS, QUESTIONS, Allowed, Ask, Cell, ask, chat
 from workshop.classroom.report import Request
 from workshop.errors import WorkshopError
 from workshop.use import reach, received, refusals
@@ -24,7 +24,7 @@ async def meet(server: servers.Server) -> dict:
     """Return the entry of the model that it serves; one sentence if there is none."""
     try:
         found = await server.models()
-    except (aiohttp.ClientError, TimeoutError, OSError) as error:
+    except servers.AWAY as error:
         raise WorkshopError(
             f"No server answers at {server.url} ({str(error) or type(error).__name__}).",
             "`workshop servers` lists those known here; `workshop serve --background` starts one.",
@@ -36,38 +36,25 @@ async def meet(server: servers.Server) -> dict:
 
 async def find_limits(server: servers.Server, model: str, max_model_len: int | None, cells: list[Cell]) -> Allowed:
     """Ask every text once for one token, and find out what the server allows; nothing of it is counted."""
-    texts, chat, header = {}, False, ""
-    asks = {ask.text: ask for cell in cells for ask in cell.asks}
-    asks |= {
-        text: Ask(COMPLETIONS, {"prompt": text}, text) for text in (*classroom_plan.OPENINGS, *classroom_plan.LABELLED)
-    }
-    for question in classroom_plan.QUESTIONS:
-        asks[question] = Ask(CHAT, {"messages": [{"role": "user", "content": question}]}, question)
-    for text, ask in asks.items():
-        plain = {name: value for name, value in ask.body.items() if name in ("prompt", "messages")}
-        status, raw, header = await _post(server, ask.path, {"model": model, **plain, "max_tokens": 1})
+    counted, talks, header = {}, False, ""
+    asks = {one.text: one for cell in cells for one in cell.asks}
+    asks |= {text: ask(text) for text in (*OPENINGS, *LABELLED)} | {text: chat(text) for text in QUESTIONS}
+    for text, one in asks.items():
+        plain = {name: value for name, value in one.body.items() if name in ("prompt", "messages")}
+        status, raw, header = await _post(server, one.path, {"model": model, **plain, "max_tokens": 1})
         if status in (401, 403):
             raise server.key_refused()
-        if status >= 500 and ask.path != CHAT:  # chat with a model that has no template: refused, or a crash of it
+        if status >= 500 and one.path != CHAT:  # chat with a model that has no template: refused, or a crash of it
             raise WorkshopError(f"{server.url} answers {status}: {said(raw)}.", "Look at its log: `workshop servers`.")
         if status == 200:
-            texts[text] = _prompt_tokens(server, raw)
-            chat = chat or ask.path == CHAT
-    body = {"model": model, "prompt": classroom_plan.CITIES[0], "max_tokens": 1}
-    _, raw, _ = await _post(server, COMPLETIONS, {**body, "logprobs": classroom_plan.ALL_LOGPROBS})
-    limits = [
-        int(found[1]) if (found := re.search(rf"(\d+) {words}", header)) else None
-        for words in ("requests at a time", "tokens an answer", "sequences a request")
-    ]
-    return Allowed(
-        max_model_len,
-        refusals.logprobs_limit(raw.decode(errors="replace")),
-        chat,
-        texts,
-        at_a_time=limits[0],
-        max_tokens=limits[1],
-        max_sequences=limits[2],
-    )
+            counted[text] = _prompt_tokens(server, raw)
+            talks = talks or one.path == CHAT
+    body = {"model": model, "prompt": CITIES[0], "max_tokens": 1, "logprobs": ALL_LOGPROBS}
+    most = refusals.logprobs_limit((await _post(server, COMPLETIONS, body))[1].decode(errors="replace"))
+    limits = {
+        name: int(found[1]) for name, words in Allowed.SAID.items() if (found := re.search(rf"(\d+) {words}", header))
+    }
+    return Allowed(max_model_len, most, talks, counted, **limits)
 
 
 async def _post(server: servers.Server, path: str, body: dict) -> tuple[int, bytes, str]:
@@ -84,30 +71,32 @@ async def _post(server: servers.Server, path: str, body: dict) -> tuple[int, byt
             return await once()
         except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError):
             return await once()  # the server closed the connection after the answer before (see use.client)
-    except (aiohttp.ClientError, TimeoutError, OSError) as error:
+    except servers.AWAY as error:
         raise WorkshopError(
             f"{server.url} broke off ({str(error) or type(error).__name__}).",
             "`workshop servers` says whether it still runs.",
         ) from None
 
 
-async def send(server: servers.Server, model: str, ask: Ask, number: int, request: Request) -> None:
+async def send(server: servers.Server, model: str, asked: Ask, number: int, request: Request) -> None:
     """Send one request and write into `request` when its tokens came."""
-    body = {"model": model, **ask.body}
-    if ask.stream:
+    body = {"model": model, **asked.body}
+    if asked.stream:
         body |= {"stream": True, "stream_options": {"include_usage": True}}
     began = time.monotonic()
     headers = {"X-Workshop-Learner": f"classroom-{number}"}  # a server for a class gives each a share
-    async with server.post(ask.path, json=body, headers=headers) as answer:
+    async with server.post(asked.path, json=body, headers=headers) as answer:
         if answer.status != 200:
             raise Refused(f"{answer.status}: {said(await answer.read())}")
         try:
-            if ask.stream:
+            if asked.stream:
                 return await _read_stream(answer, began, request)
-            told = received.answer(await answer.read(), received.sequences(ask.body.get("prompt"), ask.body.get("n")))
+            told = received.answer(
+                await answer.read(), received.sequences(asked.body.get("prompt"), asked.body.get("n"))
+            )
         except (Malformed, ValueError) as error:  # aiohttp's, for a line without an end
             raise Refused(f"200: {error}") from None
-    if ask.body["max_tokens"] == 1:  # its only token is its first
+    if asked.body["max_tokens"] == 1:  # its only token is its first
         request.ttft_s = time.monotonic() - began
     _count((told.prompt_tokens, told.completion_tokens), request)
 
@@ -136,10 +125,8 @@ async def _read_stream(answer: aiohttp.ClientResponse, began: float, request: Re
 
 
 def _count(tokens: tuple[int, int], request: Request) -> None:
-    request.prompt_tokens, request.completion_tokens = (
-        tokens[0] or request.prompt_tokens,
-        tokens[1] or request.completion_tokens,
-    )
+    request.prompt_tokens = tokens[0] or request.prompt_tokens
+    request.completion_tokens = tokens[1] or request.completion_tokens
 
 
 def _prompt_tokens(server: servers.Server, raw: bytes) -> int:
@@ -153,9 +140,4 @@ def _prompt_tokens(server: servers.Server, raw: bytes) -> int:
 
 def said(raw: bytes) -> str:
     """Return the first line of a refusal."""
-    try:
-        error = received.body(raw).get("error")
-        text = str(error.get("message", "") if isinstance(error, dict) else error or "")
-    except Malformed:
-        text = received.shown(raw)
-    return refusals.sentence(text)[:160]
+    return refusals.sentence(received.said(raw))[:160]

@@ -5,8 +5,10 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
-COMPLETIONS, CHAT = "/v1/completions", "/v1/chat/completions"
+from workshop.batch.rows import CHAT, COMPLETIONS
+
 CITIES = ("San Francisco is a", "Boston is a", "Chicago is a", "NYC is a")
 OPENINGS = (*CITIES, "The king said to the", "Once upon a time", "To be, or not to", "The capital of California is")
 TEXT = "San Francisco is a city in California. Boston is a city in the moon."
@@ -36,6 +38,13 @@ class Allowed:
     max_tokens: int | None = None
     at_a_time: int | None = None
 
+    # … and how such a server puts it, after the number
+    SAID: ClassVar = {
+        "at_a_time": "requests at a time",
+        "max_tokens": "tokens an answer",
+        "max_sequences": "sequences a request",
+    }
+
 
 @dataclass(frozen=True)
 class Ask:
@@ -61,53 +70,34 @@ class Cell:
     at_once: int = 1
 
 
+def ask(text: str, **sampling) -> Ask:
+    """Return a request for a completion."""
+    return Ask(COMPLETIONS, {"prompt": text, **sampling}, text)
+
+
+def chat(question: str, **sampling) -> Ask:
+    """Return a question to a model that talks."""
+    return Ask(CHAT, {"messages": [{"role": "user", "content": question}], **sampling}, question)
+
+
 def course(dice: random.Random) -> list[Cell]:
     """Return what one learner runs, in order: the cells of the notebooks that ask the server for something."""
-
-    def ask(text: str, **sampling) -> Ask:
-        return Ask(COMPLETIONS, {"prompt": text, **sampling}, text)
-
-    own = dice.choice(OPENINGS)
-    question = dice.choice(QUESTIONS)
-    return [
-        Cell("00", "first request", (ask(CITIES[0], max_tokens=16, temperature=0),)),
-        Cell("04", "four temperatures", tuple(ask(own, max_tokens=12, temperature=one) for one in (0.2, 0.7, 1, 1.5))),
-        Cell("04", "explorer", (ask(own, max_tokens=1, temperature=0, logprobs=ALL_LOGPROBS),)),
-        Cell("04", "20 completions", (ask(own, max_tokens=24, n=20, seed=dice.randrange(1000), temperature=1.0),)),
-        Cell(
-            "05",
-            "prompt logprobs",
-            (
-                ask(TEXT, max_tokens=1, temperature=0, prompt_logprobs=5),
-                *(ask(text, max_tokens=1, temperature=0, prompt_logprobs=0) for text in LABELLED),
-            ),
-        ),
-        Cell(
-            "05",
-            "answers with logprobs",
-            tuple(ask(f"Question: {one}\nAnswer:", max_tokens=30, temperature=0, logprobs=3) for one in QUESTIONS),
-        ),
-        Cell(
-            "06",
-            "12 prompts, 4 at once",
-            tuple(
-                ask(CITIES[number % 4], max_tokens=length, min_tokens=length, ignore_eos=True, temperature=1.0)
-                for number, length in enumerate(LENGTHS)
-            ),
-            at_once=4,
-        ),
-        Cell(
-            "",
-            "chat",
-            (
-                Ask(
-                    CHAT,
-                    {"messages": [{"role": "user", "content": question}], "max_tokens": 40, "temperature": 0.7},
-                    question,
-                ),
-            ),
-        ),
-    ]
+    own, question, seed = dice.choice(OPENINGS), dice.choice(QUESTIONS), dice.randrange(1000)
+    labelled = [ask(text, max_tokens=1, temperature=0, prompt_logprobs=0) for text in LABELLED]
+    exactly = [{"max_tokens": n, "min_tokens": n, "ignore_eos": True, "temperature": 1.0} for n in LENGTHS]
+    cells: dict[tuple[str, str], list[Ask]] = {
+        ("00", "first request"): [ask(CITIES[0], max_tokens=16, temperature=0)],
+        ("04", "four temperatures"): [ask(own, max_tokens=12, temperature=each) for each in (0.2, 0.7, 1, 1.5)],
+        ("04", "explorer"): [ask(own, max_tokens=1, temperature=0, logprobs=ALL_LOGPROBS)],
+        ("04", "20 completions"): [ask(own, max_tokens=24, n=20, seed=seed, temperature=1.0)],
+        ("05", "prompt logprobs"): [ask(TEXT, max_tokens=1, temperature=0, prompt_logprobs=5), *labelled],
+        ("05", "answers with logprobs"): [
+            ask(f"Question: {each}\nAnswer:", max_tokens=30, temperature=0, logprobs=3) for each in QUESTIONS
+        ],
+        ("06", "12 prompts, 4 at once"): [ask(CITIES[n % 4], **sampling) for n, sampling in enumerate(exactly)],
+        ("", "chat"): [chat(question, max_tokens=40, temperature=0.7)],
+    }
+    return [Cell(*name, tuple(asks), at_once=4 if "4 at once" in name[1] else 1) for name, asks in cells.items()]
 
 
 def cut(cells: list[Cell], allowed: Allowed) -> list[Cell]:

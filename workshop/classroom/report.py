@@ -101,12 +101,8 @@ class Report:
         return [value for value in found if value is not None]
 
     @property
-    def output_tokens(self) -> int:
-        return sum(one.completion_tokens for one in self.answered)
-
-    @property
     def output_tokens_per_s(self) -> float:
-        return self.output_tokens / self.seconds if self.seconds else 0.0
+        return sum(one.completion_tokens for one in self.answered) / self.seconds if self.seconds else 0.0
 
     def failures(self) -> list[str]:
         """Return which criteria are not met; [] if the server holds."""
@@ -133,10 +129,8 @@ class Report:
         ttft, e2el = (percentile(self.values_s(measure), 95) for measure in ("ttft", "e2el"))
         seen = f"95 of 100 saw their first token within {ttft:.1f} s and" if ttft is not None else "95 of 100 had"
         slow = ", ".join(f"“{cell}” (first token within {p95:.0f} s)" for cell, p95 in self.slow_cells())
-        return (
-            f"It will hold: {asked}, no error; {seen} their whole answer within {e2el:.1f} s"
-            f"{'; slow is ' if slow else ''}{slow}."
-        )
+        slow = f"; slow is {slow}" if slow else ""
+        return f"It will hold: {asked}, no error; {seen} their whole answer within {e2el:.1f} s{slow}."
 
     def slow_cells(self) -> list[tuple[str, float]]:
         """Return the cells whose own p95 ttft is beyond the limit, in seconds: a class may hold all the same."""
@@ -149,16 +143,8 @@ class Report:
             all_of_it = [one for one in self.requests if one.cell == cell]
             good = [one for one in all_of_it if not one.error]
             ttft, e2el = self.values_s("ttft", good), self.values_s("e2el", good)
-            found.append(
-                (
-                    cell,
-                    len(all_of_it),
-                    len(all_of_it) - len(good),
-                    percentile(ttft, 50),
-                    percentile(ttft, 95),
-                    percentile(e2el, 95),
-                )
-            )
+            shown = percentile(ttft, 50), percentile(ttft, 95), percentile(e2el, 95)
+            found.append((cell, len(all_of_it), len(all_of_it) - len(good), *shown))
         return found
 
     def advice(self) -> list[str]:
@@ -200,11 +186,10 @@ class Report:
 
     def to_dict(self) -> dict:
         """Return everything as plain data; times in ms, named as `vllm bench serve --save-result` names them."""
+        times = {measure: self.values_s(measure) for measure in MEASURES}
         figures = {
-            f"p{q}_{measure}_ms": None
-            if not (values := self.values_s(measure))
-            else round(1000 * percentile(values, q), 1)
-            for measure in MEASURES
+            f"p{q}_{measure}_ms": round(1000 * percentile(values, q), 1) if values else None
+            for measure, values in times.items()
             for q in (50, 95)
         }
         names = ("cell", "requests", "errors", "p50_ttft_s", "p95_ttft_s", "p95_e2el_s")
@@ -221,7 +206,7 @@ class Report:
             "completed": len(self.answered),
             "errors": self.errors,
             "total_input_tokens": sum(one.prompt_tokens for one in self.answered),
-            "total_output_tokens": self.output_tokens,
+            "total_output_tokens": sum(one.completion_tokens for one in self.answered),
             "output_throughput": round(self.output_tokens_per_s, 1),
             "request_throughput": round(len(self.answered) / self.seconds, 2) if self.seconds else 0.0,
             **figures,
@@ -251,8 +236,6 @@ def percentile(values: Sequence[float], q: float) -> float | None:
     """Return the q-th percentile (0 to 100), linear between neighbours as numpy's; None of nothing."""
     if not values:
         return None
-    ordered = sorted(values)
-    place = (len(ordered) - 1) * q / 100
-    low = int(place)
-    high = min(low + 1, len(ordered) - 1)
-    return ordered[low] + (ordered[high] - ordered[low]) * (place - low)
+    ordered, place = sorted(values), (len(values) - 1) * q / 100
+    low, high = ordered[int(place)], ordered[min(int(place) + 1, len(ordered) - 1)]
+    return low + (high - low) * (place % 1)

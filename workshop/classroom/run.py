@@ -10,19 +10,21 @@ from __future__ import annotations
 
 import asyncio
 import random
+import resource
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import aiohttp
 
-from workshop.batch import servers
+from workshop.batch import online, servers
 from workshop.classroom import http as classroom_http
 from workshop.classroom import plan as classroom_plan
-from workshop.classroom.plan import Allowed, Ask, Cell
+from workshop.classroom.plan import Ask, Cell
 from workshop.classroom.report import Criteria, Peaks, Report, Request
 from workshop.engine.metrics import Metrics
 from workshop.errors import BadInput, WorkshopError
+from workshop.use import finding
 
 MOST_LEARNERS = 500
 EVERY_S = 10.0  # between two cells, where the time is not given
@@ -68,9 +70,8 @@ class Classroom:
         if not 1 <= learners <= MOST_LEARNERS:
             raise BadInput(f"A class of {learners:,} learners cannot be simulated.", f"Give 1 to {MOST_LEARNERS}.")
         if seconds is not None and not LEAST_S <= seconds <= MOST_S:
-            raise BadInput(
-                f"A class of {seconds:g} s cannot be simulated.", f"Give {LEAST_S:g} s to {MOST_S / 60:g} min."
-            )
+            allowed = f"Give {LEAST_S:g} s to {MOST_S / 60:g} min."
+            raise BadInput(f"A class of {seconds:g} s cannot be simulated.", allowed)
         self.learners, self.seconds, self.seed, self.report = learners, seconds, seed, report
         self.criteria, self._url, self._name = criteria or Criteria(), url, name
         self.requests: list[Request] = []
@@ -85,10 +86,8 @@ class Classroom:
         Raises:
             WorkshopError: there is no server, it does not answer, or it refuses the key.
         """
-        from workshop.batch.online import _runner
-
         _allow_connections(4 * self.learners + 64)
-        with _runner() as runner:
+        with online.runner() as runner:
             self._loop = runner.get_loop()
             return runner.run(self._play())
 
@@ -99,13 +98,15 @@ class Classroom:
             self._loop.call_soon_threadsafe(self._task.cancel)
 
     async def _play(self) -> Report:
-        server = self._server()
+        self._server = server = (
+            servers.find((self._url,), None)[0] if self._url else servers.of(finding.find(self._name))
+        )
         server.connect(PATIENCE_S)
         try:
             entry = await classroom_http.meet(server)
-            cells = classroom_plan.course(random.Random(self.seed))
-            allowed = await classroom_http.find_limits(server, entry["id"], entry.get("max_model_len"), cells)
-            played = classroom_plan.cut(cells, allowed)
+            self._model, cells = entry["id"], classroom_plan.course(random.Random(self.seed))
+            self._allowed = await classroom_http.find_limits(server, self._model, entry.get("max_model_len"), cells)
+            played = classroom_plan.cut(cells, self._allowed)
             if not played:
                 raise WorkshopError(
                     f"{server.url} takes none of the course's requests.",
@@ -113,39 +114,30 @@ class Classroom:
                 )
             self.seconds = self.seconds or EVERY_S * len(played)
             self.every_s = min(EVERY_S, self.seconds / len(played))
-            took_s = await self._class(server, entry["id"], allowed)
+            took_s = await self._class()
         finally:
             await server.session.close()
-        left_out = {cell.name for cell in cells} - {cell.name for cell in played}
         return Report(
             self.learners,
             took_s,
-            entry["id"],
+            self._model,
             server.url,
             self.requests,
             self.peaks,
             self.criteria,
             self.every_s,
-            tuple(sorted(left_out)),
-            self.late,
-            self.not_reached,
-            self.lag_s,
-            self._stopped,
+            left_out=tuple(sorted({cell.name for cell in cells} - {cell.name for cell in played})),
+            late=self.late,
+            not_reached=self.not_reached,
+            client_lag_s=self.lag_s,
+            stopped=self._stopped,
         )
 
-    def _server(self) -> servers.Server:
-        if self._url:
-            return servers.find((self._url,), None)[0]
-        from workshop.use import client
-
-        return servers.of(client.find(self._name))
-
-    async def _class(self, server: servers.Server, model: str, allowed: Allowed) -> float:
+    async def _class(self) -> float:
         """Let every learner play; return how long it took in seconds."""
         self._began = time.monotonic()
-        everybody = asyncio.gather(*(self._learner(number, server, model, allowed) for number in range(self.learners)))
-        self._task = asyncio.ensure_future(everybody)
-        watching = asyncio.create_task(self._watch(server))
+        self._task = asyncio.ensure_future(asyncio.gather(*map(self._learner, range(self.learners))))
+        watching = asyncio.create_task(self._watch())
         if self._stopped:
             self._task.cancel()
         try:
@@ -162,9 +154,9 @@ class Classroom:
     def _now(self) -> float:
         return time.monotonic() - self._began
 
-    async def _learner(self, number: int, server: servers.Server, model: str, allowed: Allowed) -> None:
+    async def _learner(self, number: int) -> None:
         dice = random.Random(f"{self.seed} {number}")
-        cells = classroom_plan.cut(classroom_plan.course(dice), allowed)
+        cells = classroom_plan.cut(classroom_plan.course(dice), self._allowed)
         turns = max(1, round(self.seconds / self.every_s))
         for turn, at in enumerate(classroom_plan.starts(turns, self.every_s, dice)):
             wait = at - self._now()
@@ -175,46 +167,38 @@ class Classroom:
             if self._now() > self.seconds:
                 self.not_reached += turns - turn
                 return
-            await self._run_cell(cells[turn % len(cells)], number, server, model)
+            cell = cells[turn % len(cells)]
+            places = asyncio.Semaphore(cell.at_once)
+            await asyncio.gather(*(self._ask(ask, cell, number, places) for ask in cell.asks))
 
-    async def _run_cell(self, cell: Cell, number: int, server: servers.Server, model: str) -> None:
-        places = asyncio.Semaphore(cell.at_once)
-
-        async def one(ask: Ask) -> None:
-            async with places:
-                await self._ask(ask, f"{cell.notebook} {cell.name}".strip(), number, server, model)
-
-        await asyncio.gather(*(one(ask) for ask in cell.asks))
-
-    async def _ask(self, ask: Ask, cell: str, number: int, server: servers.Server, model: str) -> None:
-        request = Request(cell, self._now(), n=ask.body.get("n", 1))
-        began = time.monotonic()
-        self._in_flight += 1
-        try:
-            await asyncio.wait_for(classroom_http.send(server, model, ask, number, request), PATIENCE_S)
-            self._broken = 0
-        except asyncio.CancelledError:  # the class was ended: this request is nobody's fault
-            raise
-        except TimeoutError:
-            request.error = f"no answer in {PATIENCE_S:.0f} s"
-        except (aiohttp.ClientError, OSError) as error:
-            request.error = f"connection: {type(error).__name__}"
-            self._broken += 1
-            if self._broken > max(20, self.learners):
-                self.stop("the server does not answer any more")
-        except classroom_http.Refused as error:
-            request.error = str(error)
-        finally:
-            self._in_flight -= 1
-        request.e2el_s = time.monotonic() - began
+    async def _ask(self, ask: Ask, cell: Cell, number: int, places: asyncio.Semaphore) -> None:
+        async with places:
+            request = Request(f"{cell.notebook} {cell.name}".strip(), self._now(), n=ask.body.get("n", 1))
+            self._in_flight += 1
+            try:
+                sending = classroom_http.send(self._server, self._model, ask, number, request)
+                await asyncio.wait_for(sending, PATIENCE_S)
+                self._broken = 0
+            except TimeoutError:
+                request.error = f"no answer in {PATIENCE_S:.0f} s"
+            except (aiohttp.ClientError, OSError) as error:
+                request.error = f"connection: {type(error).__name__}"
+                self._broken += 1
+                if self._broken > max(20, self.learners):
+                    self.stop("the server does not answer any more")
+            except classroom_http.Refused as error:
+                request.error = str(error)
+            finally:
+                self._in_flight -= 1
+        request.e2el_s = self._now() - request.sent_s
         self.requests.append(request)
 
-    async def _watch(self, server: servers.Server) -> None:
+    async def _watch(self) -> None:
         """Look at /metrics and at ourselves as long as the class goes on."""
         first: Metrics | None = None
         due = time.monotonic()
         while True:
-            look = await server.metrics_now()
+            look = await self._server.metrics_now()
             if isinstance(look, Metrics):
                 first = first or look
                 self._keep_peaks(first, look)
@@ -224,12 +208,8 @@ class Classroom:
             self.lag_s = max(self.lag_s, time.monotonic() - due)
 
     def _keep_peaks(self, first: Metrics, look: Metrics) -> None:
-        peaks = self.peaks
-        for name, value in (
-            ("running", look.requests_running),
-            ("waiting", look.requests_waiting),
-            ("kv_cache_usage", look.kv_cache_usage),
-        ):
+        peaks, seen = self.peaks, (look.requests_running, look.requests_waiting, look.kv_cache_usage)
+        for name, value in zip(("running", "waiting", "kv_cache_usage"), seen, strict=True):
             if value is not None:
                 setattr(peaks, name, max(value, getattr(peaks, name) or 0))
         if look.preemptions_total is not None:
@@ -245,10 +225,6 @@ class Classroom:
 
 def _allow_connections(count: int) -> None:
     """Raise this process's limit of open files, as far as the system lets it."""
-    try:
-        import resource
-    except ImportError:
-        return
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < count:
         resource.setrlimit(resource.RLIMIT_NOFILE, (count if hard < 0 else min(count, hard), hard))

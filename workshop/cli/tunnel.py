@@ -23,7 +23,7 @@ def command(name: str | None, login: str, port: int | None, only_print: bool) ->
     """
     from workshop.errors import WorkshopError
     from workshop.launch import records, tunnel
-    from workshop.use.client import choose
+    from workshop.use.finding import choose
 
     tunnel.checked_login(login)
     if only_print:

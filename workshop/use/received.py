@@ -75,6 +75,16 @@ def answer(raw: bytes, sequences: int | None = 1) -> Answer:
     return Answer(choices, _typed(data.get("model"), str | None, "a model that is"), *usage(data))
 
 
+def said(raw: bytes) -> str:
+    """Return what a refusal says: its message, or what else it is."""
+    try:
+        data = body(raw)
+    except Malformed:
+        return shown(raw)
+    error = data.get("error", data)
+    return str((error.get("message") if isinstance(error, dict) else error) or data)
+
+
 def pieces(data: dict) -> list[tuple[int, str]]:
     """Return (index of the sequence, text) of each choice of a piece of a stream."""
     found = []

@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from needs import SEED
 
+from workshop.batch.rows import CHAT, COMPLETIONS
 from workshop.classroom import plan as classroom_plan
-from workshop.classroom.plan import CHAT, COMPLETIONS, Allowed, Ask, course, cut, fitted, starts
+from workshop.classroom.plan import Allowed, Ask, course, cut, fitted, starts
 
 NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
 COUNTED = {
