@@ -14,6 +14,7 @@ from workshop.launch.records import ServerRecord
 from workshop.launch.slurm import submit as slurm
 from workshop.learn import cluster
 from workshop.learn.exercise_sets import e03_server
+from workshop.learn.exercises import all_exercises
 from workshop.learn.widgets.loading import case as loading
 from workshop.learn.widgets.loading.view import LoadingView, picture
 
@@ -84,7 +85,7 @@ def test_right_causes_are_those_that_the_log_reader_finds():
 
 
 def test_kind_words_for_typical_wrong_answers():
-    test = {key: exercise.test for key, exercise in e03_server.EXERCISES.items()}
+    test = {key: exercise.test for key, exercise in all_exercises().items()}
     assert test["server.split"]((4, 4)) is None and "all 16" in test["server.split"]((16, 1))
     assert "product" in test["server.split"]((8, 4))
     assert test["server.budget"](3247) is None and "minutes" in test["server.budget"](54.1)

@@ -61,6 +61,22 @@ def test_progress_moves_on(workshop_home, monkeypatch):
     assert last.count(last.chapters[1]) in repr(progress_line("01_memory"))
 
 
+def test_predictions_stand_beside_their_results(workshop_home):
+    keys = [key for one in chapters() for key in one.predictions]
+    assert len(keys) == len(set(keys)) >= 20 and "prediction" not in course_map().summary()
+    exercises.predict("memory.over_16_gb", ("less than 16 GB", "more than 16 GB")).choose("less than 16 GB")
+    exercises.predict("memory.over_16_gb", result="more than 16 GB")
+    exercises.predict("memory.weights_or_kv", ("its weights", "about equal")).choose("about equal")
+    exercises.predict("memory.weights_or_kv", result="about equal")
+    exercises.predict("memory.fits_80_gb", ("in both", "in neither")).choose("in both")
+    found = course_map()
+    assert f"3 of {len(keys)} predictions made, 1 came true" in found.summary()
+    shown = found._repr_html_()
+    assert "3 of 5 predictions made, 1 came true" in shown
+    assert "<td>over 16 gb</td><td>less than 16 GB</td><td>more than 16 GB</td>" in shown
+    assert "<td>fits 80 gb</td><td>in both</td><td>…</td>" in shown
+
+
 def test_links_are_reachable_by_keyboard_and_progress_is_said(workshop_home):
     page = Page(course_map()._repr_html_())
     assert page.links == [path.name for path in NOTEBOOKS], "real links, in the order of the course"

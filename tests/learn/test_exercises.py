@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 import json
+import pkgutil
 
 import pytest
 
 from workshop.errors import BadInput
-from workshop.learn import exercises
+from workshop.learn import exercise_sets, exercises
 from workshop.learn.exercises import HELD_BACK, check, predict
 from workshop.learn.judging import Exercise, close_to
 
@@ -93,16 +95,14 @@ def test_numbers_are_compared_with_what_went_wrong(answer, says):
     assert message is None if says is None else says in message
 
 
-def test_all_sets_of_the_course_load_and_their_keys_are_unique():
-    import importlib
-    import pkgutil
-
-    from workshop.learn import exercise_sets
-
-    seen: list[str] = []
+def test_every_judge_has_words_and_every_key_its_notebooks_prefix():
+    keys = []
     for module in pkgutil.iter_modules(exercise_sets.__path__):
-        seen += importlib.import_module(f"{exercise_sets.__name__}.{module.name}").EXERCISES
-    assert seen and len(seen) == len(set(seen))
+        found = exercises.of_notebook(module.name.removeprefix("e"))
+        judges = importlib.import_module(f"{exercise_sets.__name__}.{module.name}").JUDGES
+        assert set(judges) <= set(found) and len({key.split(".")[0] for key in found}) == 1
+        keys += found
+    assert len(keys) == len(set(keys)) == 49 and exercises.of_notebook("99_none") == ()
 
 
 @pytest.fixture

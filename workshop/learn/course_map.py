@@ -1,21 +1,23 @@
-"""The course as a path: what each notebook teaches, needs and takes, and which of its checks are answered.
+"""The course as a path: what each notebook teaches, needs and takes, which checks are answered, what was predicted.
 
-Everything comes from the notebooks' first cells and from the exercises, so the map cannot say otherwise than they do.
+Everything comes from the notebooks and from the exercises, so the map cannot say otherwise than they do.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from workshop.errors import BadInput
 from workshop.launch.local import course
 from workshop.learn import exercises
-from workshop.learn.html import Html, alone, div, muted, panel, span, tag
+from workshop.learn.html import Html, alone, div, muted, panel, span, table, tag
 
 NEED = r"(\d+) minutes · needs: (.+)"
+ASKED = r'predict\("([\w.]+)", \('
 
 
 @dataclass(frozen=True)
@@ -26,7 +28,7 @@ class Chapter:
         name: of its file, without `.ipynb`.
         title, goal: what stands before and after the colon of its heading.
         needs: a few words.
-        checks: the keys of its exercises, in their order.
+        checks, predictions: the keys of its exercises and predictions, in their order.
     """
 
     name: str
@@ -35,6 +37,7 @@ class Chapter:
     minutes: int
     needs: str
     checks: tuple[str, ...]
+    predictions: tuple[str, ...] = ()
 
 
 def chapters(folder: Path | None = None) -> list[Chapter]:
@@ -44,16 +47,18 @@ def chapters(folder: Path | None = None) -> list[Chapter]:
 
 
 def _chapter(path: Path) -> Chapter:
-    first = "".join(json.loads(path.read_text(encoding="utf-8"))["cells"][0]["source"])
-    title, _, goal = first.splitlines()[0].lstrip("# ").partition(":")
-    found = re.search(NEED, first)
+    cells = ["".join(cell["source"]) for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]]
+    title, _, goal = cells[0].splitlines()[0].lstrip("# ").partition(":")
+    found = re.search(NEED, cells[0])
     if not found:
         raise BadInput(
             f"The first cell of {path.name} does not say how long it takes and what it needs.",
             "Write: 45 minutes · needs: a CPU.",
         )
-    checks = exercises.of_notebook(path.stem)
-    return Chapter(path.stem, title.strip(), goal.strip(), int(found[1]), _few_words(found[2]), checks)
+    checks, predictions = exercises.of_notebook(path.stem), re.findall(ASKED, "\n".join(cells))
+    return Chapter(
+        path.stem, title.strip(), goal.strip(), int(found[1]), _few_words(found[2]), checks, tuple(predictions)
+    )
 
 
 def _few_words(needs: str) -> str:
@@ -68,10 +73,15 @@ class CourseMap:
 
     chapters: tuple[Chapter, ...]
     done: frozenset[str]
+    predicted: Mapping[str, dict] = field(default_factory=dict)
+
+    def answered(self, chapter: Chapter) -> int:
+        """Return how many of its checks are answered."""
+        return sum(key in self.done for key in chapter.checks)
 
     def state(self, chapter: Chapter) -> str:
         """Return "done", "begun" or "" (also of a notebook without checks)."""
-        answered = sum(key in self.done for key in chapter.checks)
+        answered = self.answered(chapter)
         return "" if not answered else "done" if answered == len(chapter.checks) else "begun"
 
     @property
@@ -90,16 +100,24 @@ class CourseMap:
 
     def count(self, chapter: Chapter) -> str:
         """Return how many of its checks are answered, in words."""
-        answered = sum(key in self.done for key in chapter.checks)
-        return f"{answered} of {len(chapter.checks)} checks" if chapter.checks else "nothing to check"
+        return f"{self.answered(chapter)} of {len(chapter.checks)} checks" if chapter.checks else "nothing to check"
+
+    def made(self, chapters: tuple[Chapter, ...]) -> str:
+        """Return how many predictions of these notebooks were made and came true, in words; '' if none was made."""
+        asked = [key for one in chapters for key in one.predictions]
+        made = [self.predicted[key] for key in asked if key in self.predicted]
+        true = sum(entry["predicted"] == entry["result"] for entry in made)
+        return f"{len(made)} of {len(asked)} predictions made, {true} came true" if made else ""
 
     def summary(self) -> str:
         """Return one line on the whole course."""
-        every = [key for one in self.chapters for key in one.checks]
+        every = sum(len(one.checks) for one in self.chapters)
         left = sum(one.minutes for one in self.chapters if self.state(one) != "done")
         hours = f"{left // 60} h {left % 60} min".replace(" 0 min", "") if left >= 60 else f"{left} min"
-        answered = sum(key in self.done for key in every)
-        return f"{answered} of {len(every)} checks answered" + (f" · about {hours} to go" if left else " · all done")
+        checks = f"{sum(map(self.answered, self.chapters))} of {every} checks answered"
+        return " · ".join(
+            filter(None, (checks, self.made(self.chapters), f"about {hours} to go" if left else "all done"))
+        )
 
     def _repr_html_(self) -> str:
         path = tag("ol", *map(self._step, self.chapters), cls="course")
@@ -112,7 +130,15 @@ class CourseMap:
         if one is self.next:
             goal += [" ", span("go on here" if self.state(one) else "start here", cls="badge")]
         what = div(title, *goal, muted(f"{one.minutes} min · {one.needs}"), cls="what")
-        return tag("li", self._stop(one), what, div(self.dots(one), cls="dots"))
+        return tag("li", self._stop(one), what, div(self.dots(one), self._predictions(one), cls="dots"))
+
+    def _predictions(self, one: Chapter) -> Html:
+        """Return what was predicted in a notebook beside the results, folded."""
+        if not (made := self.made((one,))):
+            return Html()
+        entries = [(key.split(".")[1], self.predicted[key]) for key in one.predictions if key in self.predicted]
+        rows = [(name.replace("_", " "), entry["predicted"], entry["result"] or "…") for name, entry in entries]
+        return tag("details", tag("summary", made), table(("", "predicted", "result"), rows), cls="note")
 
     def _stop(self, one: Chapter) -> Html:
         state = self.state(one) or ("here" if one is self.next else "")
@@ -123,13 +149,10 @@ class CourseMap:
         """Return a dot for each check of a notebook, filled where it is answered."""
         if not one.checks:
             return span(self.count(one), cls="note")
-        titles = {key: exercises.all_exercises()[key].title for key in one.checks}
-        rings = [
-            span(cls="dot ring bg-good", title=f"{title}: answered")
-            if key in self.done
-            else span(cls="dot ring", title=title)
-            for key, title in titles.items()
-        ]
+        rings = []
+        for key in one.checks:
+            title, done = exercises.all_exercises()[key].title, key in self.done
+            rings.append(span(cls=f"dot ring{' bg-good' * done}", title=title + ": answered" * done))
         return span(*rings, role="img", aria_label=self.count(one))
 
 
@@ -156,7 +179,8 @@ def course_map() -> CourseMap:
     '0. Start'
     """
     stored = exercises.progress()
-    return CourseMap(tuple(chapters()), frozenset(key for key, entry in stored.items() if entry.get("done")))
+    predicted = {key: entry for key, entry in stored.items() if entry.get("predicted")}
+    return CourseMap(tuple(chapters()), frozenset(key for key in stored if stored[key].get("done")), predicted)
 
 
 def progress_line(name: str) -> ProgressLine:

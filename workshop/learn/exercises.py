@@ -1,6 +1,7 @@
 """Exercises: checks that are kind, hints one by one, solutions that wait for a try, predictions that are kept.
 
-A set of exercises is a module of `workshop.learn.exercise_sets` (one a notebook) with a dict EXERCISES.
+A set of exercises (one a notebook) is a file of words in `workshop/learn/exercise_sets`: titles, answers that are
+numbers, hints, typical wrong answers. What asks for more than a number has a judge in the module of the same name.
 With WORKSHOP_STRICT=1, as in the tests, a wrong answer raises, and solutions run before any try.
 """
 
@@ -9,12 +10,14 @@ from __future__ import annotations
 import importlib
 import json
 import os
-import pkgutil
 import re
 import sys
+import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
+from importlib.resources import files
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from workshop.errors import BadInput, WorkshopError
@@ -26,6 +29,7 @@ from workshop.learn.judging import Exercise
 if TYPE_CHECKING:
     from ipywidgets import ToggleButtons
 
+SETS = files(exercise_sets)
 SOLUTION = "# Solution"  # the first words of a notebook's cell with a solution
 HELD_BACK = "Held back until you have tried: put an answer into the cell above and run it, then run this one again."
 FROM_SOLUTION = "This is the solution's answer. Only yours counts as done: put it in the cell above."
@@ -34,17 +38,21 @@ FROM_SOLUTION = "This is the solution's answer. Only yours counts as done: put i
 @cache
 def all_exercises() -> dict[str, Exercise]:
     """Return every exercise of the course by its key, in the order of the notebooks."""
-    names = sorted(module.name for module in pkgutil.iter_modules(exercise_sets.__path__))
-    sets = [importlib.import_module(f"{exercise_sets.__name__}.{name}").EXERCISES for name in names]
-    return {key: exercise for each in sets for key, exercise in each.items()}
+    names = sorted(Path(file.name).stem for file in SETS.iterdir() if file.name.endswith(".toml"))
+    return {key: exercise for name in names for key, exercise in _read(name).items()}
+
+
+@cache
+def _read(name: str) -> dict[str, Exercise]:
+    """Return the exercises of a set: their words, and the judges of those that ask for more than a number."""
+    written = tomllib.loads((SETS / f"{name}.toml").read_text(encoding="utf-8"))
+    judges = importlib.import_module(f"{exercise_sets.__name__}.{name}").JUDGES
+    return {key: Exercise.of(words, judges.get(key)) for key, words in written.items()}
 
 
 def of_notebook(name: str) -> tuple[str, ...]:
     """Return the keys of a notebook's exercises (`01_memory`), in their order; () if it has none."""
-    try:
-        return tuple(importlib.import_module(f"{exercise_sets.__name__}.e{name}").EXERCISES)
-    except ModuleNotFoundError:
-        return ()
+    return tuple(_read(f"e{name}")) if (SETS / f"e{name}.toml").is_file() else ()
 
 
 def progress() -> dict[str, dict]:

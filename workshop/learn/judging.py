@@ -28,6 +28,20 @@ class Exercise:
     def __init__(self, title: str, judge: Judge, *hints: str, wrong: Mapping[object, str] | None = None):
         self.title, self.judge, self.hints, self.wrong = title, judge, hints, wrong or {}
 
+    @classmethod
+    def of(cls, words: Mapping, judge: Judge | None) -> Exercise:
+        """Return what a file of words says: title, hints, wrong; answer, unit, digits and rel of a number."""
+        if judge is None:
+            exact = isinstance(words["answer"], int) and "digits" not in words
+            rule = (
+                {"rel": 1e-9, "digits": 16}
+                if exact
+                else {name: words[name] for name in ("rel", "digits") if name in words}
+            )
+            judge = close_to(words["answer"], words.get("unit", ""), **rule)
+        wrong = {tuple(value) if isinstance(value, list) else value: why for value, why in words.get("wrong", ())}
+        return cls(words["title"], judge, *words["hints"], wrong=wrong)
+
     def test(self, answer: object) -> str | None:
         """Return None if the answer is right, else one sentence about what is off."""
         answer = plain(answer)

@@ -1,4 +1,4 @@
-"""Exercises of notebook 00: what a server's answer holds."""
+"""Judges of notebook 00's exercises that ask for more than a number. Their words: e00_start.toml."""
 
 from __future__ import annotations
 
@@ -42,17 +42,7 @@ def _total(answer: object) -> str | None:
     return Exercise("", exactly(counted.total_tokens, "tokens"), wrong=wrong).test(answer)
 
 
-EXERCISES = {
-    "start.stop": Exercise(
-        "Let a full stop end the answer",
-        _ended_by_stop,
-        "`stop` takes a list of strings: the answer ends before the first of them.",
-        "Take the course's own line, llm.complete(…), with this prompt, and add the two parameters that the text names.",
-    ),
-    "start.total_tokens": Exercise(
-        "Predict usage.total_tokens",
-        _total,
-        "Prompt and answer both count. The tokenizer puts <|begin_of_text|> in front of every prompt.",
-        "The table above has usage.prompt_tokens. How many tokens come on top this time?",
-    ),
+JUDGES = {
+    "start.stop": _ended_by_stop,
+    "start.total_tokens": _total,
 }

@@ -1,4 +1,4 @@
-"""Exercises of notebook 02: how a model is split over GPUs, what that costs, and what the engine's log then says."""
+"""Judges of notebook 02's exercises that ask for more than a number. Their words: e02_parallelism.toml."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from itertools import combinations
 
 import numpy as np
 
-from workshop.learn.judging import Exercise, exactly, pair
+from workshop.learn.judging import pair
 
 CLUSTERS = {  # what the exercise "decide" asks; the rule is that of vLLM's guide
     "A": ("Llama 3.1 8B", "1 node with 1 H100"),
@@ -68,56 +68,7 @@ def toy():
     return rng.normal(size=(2, 4)), rng.normal(size=(4, 8)), rng.normal(size=(8, 4))
 
 
-EXERCISES = {
-    "parallelism.nvlink": Exercise(
-        "GB/s of all NVLinks of a node of four",
-        exactly(900, "GB/s"),
-        "How many pairs can four GPUs make?",
-        "Each pair has one link, and each link carries 75 GB/s there and 75 GB/s back at the same time.",
-        wrong={
-            450: "that is one direction; each link works in both at once",
-            225: "that is one GPU to its three neighbours",
-            1800: "count every pair once: GPU 0–1 is the same link as GPU 1–0",
-            600: "four GPUs make more than four pairs",
-            300: "four GPUs make more pairs than that",
-        },
-    ),
-    "parallelism.partial_sums": Exercise(
-        "The two GPUs' partial results",
-        _partial_sums,
-        "The cell above computes the whole. GPU 0 does the same with the columns W1[:, :4] and the rows W2[:4].",
-        "Four columns of W1, then np.maximum(…, 0), then the four rows of W2 with the same numbers. Once for each GPU.",
-    ),
-    "parallelism.decide": Exercise(
-        "TP and PP for four clusters",
-        _decide,
-        "Take the four rules from the top: the first that is true of a cluster decides it.",
-        "For B and C the node's GPUs and the number of nodes are the two numbers. What can 71 heads be divided by?",
-    ),
-    "parallelism.all_reduce_bytes": Exercise(
-        "Bytes of all-reduce for one token of 405B, TP 8",
-        exactly(2 * 126 * 16384 * 2, "bytes"),
-        "Two all-reduces a layer, each of hidden_size numbers of 2 bytes.",
-        "First the bytes of one all-reduce. Then: how many all-reduces do all layers make for one token?",
-        wrong={
-            126 * 16384 * 2: "that is half: there are two all-reduces a layer, and each number has 2 bytes",
-            2 * 16384 * 2: "that is one layer; there are 126",
-            8 * 2 * 126 * 16384 * 2: "the payload is the same however many GPUs add it up",
-            16 * 2 * 126 * 16384 * 2: "one token, not 16",
-            7.875: "that is in MiB; the question asks for bytes",
-        },
-    ),
-    "parallelism.tokens_tp2": Exercise(
-        "KV-cache tokens with tensor parallel 2 and the same bytes a GPU",
-        exactly(131072, "tokens"),
-        "What does one of two ranks keep of every token, if there are two KV heads?",
-        "The bytes of a token on one rank change, the 64 MiB of a rank do not. Divide again.",
-        wrong={
-            65536: "that is with one rank; with two, each keeps half of every token's heads",
-            32768: "two ranks: more room for tokens, not less",
-            262144: "two ranks, not four",
-            1024: "those are the bytes of one token; the question asks for tokens",
-            512: "those are the bytes of one token on each rank; the question asks for tokens",
-        },
-    ),
+JUDGES = {
+    "parallelism.partial_sums": _partial_sums,
+    "parallelism.decide": _decide,
 }

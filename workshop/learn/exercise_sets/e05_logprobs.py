@@ -1,10 +1,10 @@
-"""Exercises of notebook 05: reading log probabilities, and working with them."""
+"""Judges of notebook 05's exercises that ask for more than a number. Their words: e05_logprobs.toml."""
 
 from __future__ import annotations
 
 import math
 
-from workshop.learn.judging import Exercise, Judge, close_to, exactly, pair
+from workshop.learn.judging import Judge, pair
 from workshop.use.logprobs import Row, total_logprob
 
 
@@ -68,104 +68,9 @@ def _surprising(answer: object) -> str | None:
     return None
 
 
-EXERCISES = {
-    "logprobs.entries": Exercise(
-        "How many entries logprobs=5 can give for one token",
-        exactly(6, "entries"),
-        "The generated token is always listed.",
-        "Where the generated token is among the five best, there are five entries. What if it is not?",
-        wrong={
-            5: "five is right whenever the generated token is among the five best; and when it is not?",
-            1: "that is logprobs=0: the generated token alone",
-            4: "the five best are always there",
-            10: "the list has the five best, and at most the generated token besides",
-            8192: "that is the whole vocabulary, logprobs=-1",
-        },
-    ),
-    "logprobs.generated": Exercise(
-        "Which token was generated, and which was the most probable",
-        _tokens("20", "49"),
-        "The answer's text begins with the generated token.",
-        "The most probable one has the highest logprob: -1.76 is higher than -4.01.",
-        wrong={
-            ("20-minute", "49"): "20-minute is two tokens: only the first of them stands at this position",
-            ("20", "20"): "look at the numbers again: the higher logprob is the one nearer to 0",
-            ("49", "49"): "the text begins with the generated token, and that is not 49",
-        },
-    ),
-    "logprobs.prompt": Exercise(
-        "Which token stood in the prompt, and which was the most probable",
-        _tokens("San", "Question"),
-        "What did the prompt begin with?",
-        "rank says which of the two was expected: 1 is the most probable.",
-        wrong={
-            ("San Francisco", "Question"): "that is two tokens: only the first of them stands at this position",
-            ("San", "San"): "the token of the prompt has not rank 1: the other entry has it",
-            ("Question", "Question"): "the token with rank 1 is what was expected; what stood there?",
-        },
-    ),
-    "logprobs.probability": Exercise(
-        "How probable “San” was",
-        close_to(math.exp(-8.533774), rel=0.002, digits=1),
-        "A logprob is a natural logarithm.",
-        "What undoes a natural logarithm? math has it.",
-        wrong={
-            -8.5338: "that is the logprob itself: exponentiate",
-            12.31: "that is its surprise in bits",
-            0.01966: "that is in percent: divide by 100",
-            5085: "the sign: exp of the negative number",
-            2.7e-3: "the base of a logprob is e, not 2",
-        },
-    ),
-    "logprobs.bits": Exercise(
-        "The surprise of a token of probability 1/1024, in bits",
-        exactly(10, "bits"),
-        "How many coin tosses are as improbable?",
-        "A bit is a halving. How often is 1 halved until 1/1024 is left?",
-        wrong={
-            6.931: "that is in nats, the natural logarithm: divide by log 2",
-            -10: "a surprise is positive",
-            1024: "that is among how many; count the halvings",
-            3.0103: "that is with base 10; bits have base 2",
-            0.000977: "that is the probability itself",
-        },
-    ),
-    "logprobs.perplexity": Exercise(
-        "The perplexity of three logprobs",
-        close_to(math.exp(2)),
-        "First the mean of the three, then turn its sign.",
-        "The mean surprise is in nats. Which function turns nats into a number of choices?",
-        wrong={
-            2: "that is the mean; now exponentiate",
-            math.exp(6): "divide by the number of tokens first",
-            math.exp(-2): "the sign: the mean logprob is negative, the perplexity 1 or more",
-            4: "logprobs are natural logarithms: exponentiate with e, not with 2",
-            math.exp(1): "all three count: the mean of -1, -2 and -3",
-        },
-    ),
-    "logprobs.classify": Exercise(
-        "Choose the more probable text",
-        _best_label,
-        "The logprob of a text is the sum over its tokens; total_logprob leaves out the token that has none.",
-        "max(scored, key=…) returns a label. The key is a function: from a label to what its rows add up to.",
-    ),
-    "logprobs.surprising": Exercise(
-        "Find the most surprising token",
-        _surprising,
-        "Rows have surprise_bits; it is None where there is no logprob.",
-        "First leave out the rows whose logprob is None. Then max(…, key=…) finds a row, and the row has a token.",
-    ),
-    "logprobs.raw": Exercise(
-        "What the server sends as the logprob of a token that top_k=1 made certain",
-        close_to(math.log(0.4), rel=0.01, digits=1),
-        "Raw means: what the model said, before top_k.",
-        "The model said 0.4. The server sends logarithms, not probabilities.",
-        wrong={
-            0: "that is the processed one; the server sends raw logprobs, from before the sampling parameters",
-            0.4: "that is the probability: take its logarithm",
-            0.9163: "the sign: the logarithm of a number below 1 is negative",
-            -1.3219: "that is in bits; a logprob is a natural logarithm",
-            -0.3979: "that is with base 10; a logprob is a natural logarithm",
-        },
-    ),
+JUDGES = {
+    "logprobs.generated": _tokens("20", "49"),
+    "logprobs.prompt": _tokens("San", "Question"),
+    "logprobs.classify": _best_label,
+    "logprobs.surprising": _surprising,
 }

@@ -1,4 +1,4 @@
-"""Exercises of notebook 06: many prompts at once."""
+"""Judges of notebook 06's exercises that ask for more than a number. Their words: e06_many_prompts.toml."""
 
 from __future__ import annotations
 
@@ -68,29 +68,9 @@ def _kv_peak(answer: object) -> str | None:
     return Exercise("", close_to(4 * one / cache, rel=0.05), wrong=wrong).test(share)
 
 
-EXERCISES = {
-    "many.waves": Exercise(
-        "3, 4 and 5 prompts with 4 threads",
-        _waves,
-        "A thread takes the next prompt when it has finished one.",
-        "Draw four lines, one a thread, and put the prompts on them. Which prompts begin later than the first?",
-    ),
-    "many.barrier": Exercise(
-        "What a barrier would have cost",
-        _barrier,
-        "A sender with a barrier sends four, waits for the slowest of the four, then sends the next four.",
-        "Twelve spans are three groups: spans[0:4], spans[4:8], spans[8:12]. What does each group take?",
-    ),
-    "many.knee": Exercise(
-        "Choose how many at once",
-        _knee,
-        "sweep[n] is (tokens/s, mean seconds of a request). Compare the seconds with those of sweep[1].",
-        "First cross out every n whose seconds are above 3 times those of sweep[1]. What is left has a best one.",
-    ),
-    "many.kv_peak": Exercise(
-        "Predict the peak of the KV-cache usage",
-        _kv_peak,
-        "Every token of prompt and answer takes one place in the cache; the cell above says how many there are.",
-        "How many tokens are in the cache when all four requests are nearly complete? Divide by its places.",
-    ),
+JUDGES = {
+    "many.waves": _waves,
+    "many.barrier": _barrier,
+    "many.knee": _knee,
+    "many.kv_peak": _kv_peak,
 }

@@ -1,4 +1,4 @@
-"""Exercises of notebook 07: batches that lose nothing."""
+"""Judges of notebook 07's exercises that ask for more than a number. Their words: e07_offline_batching.toml."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 from collections import Counter
 from pathlib import Path
 
-from workshop.learn.judging import Exercise, not_a_number, pair, single
+from workshop.learn.judging import not_a_number, pair, single
 
 COUNTED = {
     "lines": "every line of the file",
@@ -63,23 +63,8 @@ def _common(answer: object) -> str | None:
     return "the words differ: split each text at its spaces, and take the first piece"
 
 
-EXERCISES = {
-    "offline.left": Exercise(
-        "Predict what the second run asks",
-        _left,
-        "Whole lines of the output count as done.",
-        "The file has len(many) rows. The cell above counted the lines that the kill left.",
-    ),
-    "offline.once": Exercise(
-        "Prove that every row is there once",
-        _once,
-        "Read the output line by line; json.loads(line)['custom_id'] names the row.",
-        "collections.Counter counts the ids. Its sum, its length, and its values above 1 are what is asked for.",
-    ),
-    "offline.common": Exercise(
-        "Count the first words",
-        _common,
-        "frame.text is a column of strings; .str.split() makes lists of words.",
-        "After .str.split(), .str[0] takes the first of each. Which method of a Series counts values?",
-    ),
+JUDGES = {
+    "offline.left": _left,
+    "offline.once": _once,
+    "offline.common": _common,
 }
