@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from workshop.launch import machine
+from workshop.learn.exercises import of_notebook
 
 ROOT = Path(__file__).parents[2]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
@@ -87,3 +89,16 @@ def test_notebook_is_as_the_house_writes_them(notebook):
         if "solution" in cell["metadata"].get("tags", []):
             assert cell["metadata"].get("jupyter", {}).get("source_hidden"), "solutions are collapsed"
             assert "".join(cell["source"]).startswith("# Solution"), "the collapsed cell shows its first line"
+
+
+@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
+def test_every_prediction_is_asked_before_its_result(notebook):
+    code = [
+        "".join(cell["source"]) for cell in json.loads(notebook.read_text())["cells"] if cell["cell_type"] == "code"
+    ]
+    found = re.findall(r'predict\("([\w.]+)", (\(|result=)', "\n".join(code))
+    asked = [key for key, what in found if what == "("]
+    shown = [key for key, what in found if what == "result="]
+    assert asked and sorted(asked) == sorted(shown) and len(set(asked)) == len(asked)
+    assert all(found.index((key, "(")) < found.index((key, "result=")) for key in asked)
+    assert {key.split(".")[0] for key in asked} == {key.split(".")[0] for key in of_notebook(notebook.stem)}
