@@ -33,31 +33,25 @@ class Estimate:
         return sum(parts) if parts else None
 
 
+def _gib(*sizes: float | None) -> list[float | None]:
+    return [None if size is None else size / GIB for size in sizes]
+
+
 def hf_model_memory_usage(m: ModelConfig, context: int) -> Estimate:
     """Weights in the dtype, and a fifth more for inference."""
-    weights = parameters(m) * DTYPE_BYTES[m.dtype] / GIB
-    return Estimate(
-        "HF model-memory-usage",
-        weights,
-        None,
-        0.2 * weights,
-        "a fifth of the weights stands for everything else: right for short contexts, wrong for long ones",
-        "accelerate, docs/source/usage_guides/model_size_estimator.md",
-    )
+    weights = parameters(m) * DTYPE_BYTES[m.dtype]
+    why = "a fifth of the weights stands for everything else: right for short contexts, wrong for long ones"
+    source = "accelerate, docs/source/usage_guides/model_size_estimator.md"
+    return Estimate("HF model-memory-usage", *_gib(weights, None, 0.2 * weights), why, source)
 
 
 def gpu_poor(m: ModelConfig, context: int) -> Estimate:
     """Weights from four square attention matrices and three of the MLP; KV cache of all query heads; 650 MB."""
     h, layers = m.hidden_size, m.num_hidden_layers
     count = m.vocab_size * h * 2 + layers * (4 * h * h + 3 * m.intermediate_size * h)
-    return Estimate(
-        "gpu_poor",
-        count * 2 / GIB,
-        2 * 2 * context * h * layers / GIB,
-        650 * MIB / GIB,
-        "knows no grouped-query attention: K and V of every query head, in the weights too; always three MLP matrices",
-        "RahulSChand/gpu_poor, src/App.js, the vLLM choice",
-    )
+    why = "knows no grouped-query attention: K and V of every query head, in the weights too; always three MLP matrices"
+    sizes = _gib(count * 2, 2 * 2 * context * h * layers, 650 * MIB)
+    return Estimate("gpu_poor", *sizes, why, "RahulSChand/gpu_poor, src/App.js, the vLLM choice")
 
 
 def nyxkrage(m: ModelConfig, context: int) -> Estimate:
@@ -66,39 +60,22 @@ def nyxkrage(m: ModelConfig, context: int) -> Estimate:
     inputs = batch + m.hidden_size * batch + batch + context * batch + context + batch
     compute = (context / 1024 * 2 + 0.75) * m.num_attention_heads * MIB
     kv = 2 * m.hidden_size / (m.num_attention_heads / m.num_key_value_heads) * m.num_hidden_layers * context * 2
-    return Estimate(
-        "LLM Model VRAM Calculator",
-        parameters(m) * 2 / GIB,
-        kv / GIB,
-        (inputs + compute) / GIB,
-        "made for llama.cpp, whose scratch space grows with the context; head_dim taken as hidden / heads",
-        "huggingface.co/spaces/NyxKrage/LLM-Model-VRAM-Calculator, index.html",
-    )
+    why = "made for llama.cpp, whose scratch space grows with the context; head_dim taken as hidden / heads"
+    source = "huggingface.co/spaces/NyxKrage/LLM-Model-VRAM-Calculator, index.html"
+    return Estimate("LLM Model VRAM Calculator", *_gib(parameters(m) * 2, kv, inputs + compute), why, source)
 
 
 def llm_explorer(m: ModelConfig, context: int) -> Estimate:
     """The size of the checkpoint; how the site derives its VRAM figure is not published."""
-    return Estimate(
-        "LLM Explorer",
-        parameters(m) * DTYPE_BYTES[m.dtype] / GIB,
-        None,
-        None,
-        "shows about the size of the weights; its formula is not published, so this row is our reading",
-        "llm.extractum.io",
-    )
+    why = "shows about the size of the weights; its formula is not published, so this row is our reading"
+    return Estimate("LLM Explorer", *_gib(parameters(m) * DTYPE_BYTES[m.dtype], None, None), why, "llm.extractum.io")
 
 
 def planner(m: ModelConfig, context: int, gpu: GPU) -> Estimate:
     """This package: weights as loaded, KV cache by attention kind, overheads of vLLM's profile run, on one GPU."""
     f = fit(prepare(m, gpu, max_model_len=min(context, m.max_position_embeddings)))
-    return Estimate(
-        "workshop plan",
-        f.weights[0] / GIB,
-        kv_bytes_for_context(m, context)[0] / GIB,
-        f.overhead[0] / GIB,
-        "measured against vLLM's own log",
-        "workshop.plan",
-    )
+    sizes = _gib(f.weights[0], kv_bytes_for_context(m, context)[0], f.overhead[0])
+    return Estimate("workshop plan", *sizes, "measured against vLLM's own log", "workshop.plan")
 
 
 def compare(

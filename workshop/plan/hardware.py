@@ -20,19 +20,8 @@ CONTEXT = 8192  # tokens of the one request that must fit; less where the model 
 MOST = 16  # two nodes of eight
 
 # How a catalogue name begins → the family it is listed under, in the order of the list.
-FAMILIES = {
-    "llama": "Llama",
-    "tinyllama": "Llama",
-    "mistral": "Mistral",
-    "mixtral": "Mixtral",
-    "qwen": "Qwen",
-    "deepseek": "DeepSeek",
-    "falcon": "Falcon",
-    "yi": "Yi",
-    "minicpm3": "MiniCPM3",
-    "minicpm": "MiniCPM",
-    "jamba": "Jamba",
-}
+FAMILIES = {name.lower(): name for name in ("Llama", "Mistral", "Mixtral", "Qwen", "DeepSeek", "Falcon", "Yi")}
+FAMILIES |= {"tinyllama": "Llama", "minicpm3": "MiniCPM3", "minicpm": "MiniCPM", "jamba": "Jamba"}
 OTHERS = "Others"
 
 
@@ -69,17 +58,13 @@ class Row:
     def to_dict(self) -> dict:
         """Return plain data, as `workshop models --json` prints it."""
         out = {k: v for k, v in self.__dict__.items() if k != "places"}
-        out["smallest"] = {
-            p.gpu: {
-                "gpus": p.gpus,
-                "reason": p.reason,
-                "command": p.plan.command if p.plan else "",
-                "tensor_parallel_size": p.plan.tensor_parallel_size if p.plan else 0,
-                "pipeline_parallel_size": p.plan.pipeline_parallel_size if p.plan else 0,
-            }
-            for p in self.places
-        }
+        out["smallest"] = {p.gpu: {"gpus": p.gpus, "reason": p.reason, **_split(p.plan)} for p in self.places}
         return out
+
+
+def _split(p: Plan | None) -> dict:
+    tp, pp, command = (p.tensor_parallel_size, p.pipeline_parallel_size, p.command) if p else (0, 0, "")
+    return {"command": command, "tensor_parallel_size": tp, "pipeline_parallel_size": pp}
 
 
 def family(name: str) -> str:
@@ -94,14 +79,11 @@ def families() -> list[str]:
 
 def architecture(m: ModelConfig) -> str:
     """Return what the layers are, in a few words: "GQA 64/8", "MLA, 256 experts, 8 a token"."""
-    heads = "" if m.mla else f" {m.num_attention_heads}/{m.num_key_value_heads}"
-    parts = [f"{m.kind}{heads}"]
-    if m.latent_projections:
-        parts[0] = f"MLA, cached as {parts[0]}"
+    heads = m.kind if m.mla else f"{m.kind} {m.num_attention_heads}/{m.num_key_value_heads}"
+    parts = [f"MLA, cached as {heads}" if m.latent_projections else heads]
     if m.mamba:
         parts.append(f"{len(m.mamba.layers)} of {m.num_hidden_layers} layers Mamba")
-    if m.sliding:
-        windows = [w for w in m.layer_windows if w]
+    if windows := [w for w in m.layer_windows if w]:
         parts.append(f"{len(windows)} of {m.num_hidden_layers} layers see {min(windows):,} tokens")
     if m.moe:
         parts.append(f"{m.moe.num_experts} experts, {m.moe.experts_per_token} a token")
@@ -113,16 +95,13 @@ def architecture(m: ModelConfig) -> str:
 def smallest(
     model: str | ModelConfig, gpu: str, *, context: int = CONTEXT, most: int = MOST, **settings: object
 ) -> Place:
-    """Return the fewest GPUs of one kind that hold the model and one request of `context` tokens.
+    """Return the fewest GPUs of one kind that hold the model and one request of `context` tokens (or all it reads).
 
-    Args:
-        context: max_model_len; less where the model reads less.
-        most: more GPUs than this are not looked for.
-        settings: anything else that `plan` takes, for example quantization="fp8".
+    More than `most` are not looked for; settings: anything else that `plan` takes, for example quantization="fp8".
     """
     m, g = load_model(model), load_gpu(gpu)
     try:
-        found = plan(m, g, max_model_len=min(context, m.max_position_embeddings), usage="serve", **settings)
+        found = plan(m, g, max_model_len=min(context, m.max_position_embeddings), **settings)
     except BadInput as error:  # no bfloat16, no kernels: not a matter of memory
         return Place(g.name, 0, f"{error.message} {error.remedy}")
     if not found.fits or found.gpus > most:

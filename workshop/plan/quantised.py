@@ -53,39 +53,19 @@ def savings(
     Raises:
         BadInput: an unknown name, a GPU that has no kernels for the format, or sizes that do not divide.
     """
-    out: list[Saving] = []
+    m, title, out = load_model(model), load_gpu(gpu).title, []
+    hardware = {"gpus_per_node": gpus, "tensor_parallel_size": gpus}
+    length = min(context, m.max_position_embeddings)
     for name in formats:
-        quantization, kv_cache_dtype = FORMATS[name]
-        m = load_model(model)
-        stored = m.with_quantization(quant.from_name(quantization)) if quantization and not m.quantization else m
-        p = plan(
-            m,
-            gpu,
-            gpus_per_node=gpus,
-            tensor_parallel_size=gpus,
-            quantization=quantization,
-            kv_cache_dtype=kv_cache_dtype,
-            max_model_len=min(context, m.max_position_embeddings),
-            usage="serve",
-        )
+        method, kv_cache_dtype = FORMATS[name]
+        stored = m.with_quantization(quant.from_name(method)) if method and not m.quantization else m
+        p = plan(m, gpu, **hardware, quantization=method, kv_cache_dtype=kv_cache_dtype, max_model_len=length)
+        tokens, speed = p.kv_cache_tokens, p.single_stream_tokens_per_s
         first = out[0] if out else None
-        out.append(
-            Saving(
-                m.name,
-                load_gpu(gpu).title,
-                gpus,
-                name,
-                p.fits,
-                weight_bytes(stored) / GIB,
-                p.kv_cache_tokens,
-                p.single_stream_tokens_per_s,
-                _times(p.kv_cache_tokens, first.kv_cache_tokens if first else p.kv_cache_tokens),
-                _times(
-                    p.single_stream_tokens_per_s,
-                    first.single_stream_tokens_per_s if first else p.single_stream_tokens_per_s,
-                ),
-            )
-        )
+        kv_times = _times(tokens, first.kv_cache_tokens if first else tokens)
+        speed_times = _times(speed, first.single_stream_tokens_per_s if first else speed)
+        size = weight_bytes(stored) / GIB
+        out.append(Saving(m.name, title, gpus, name, p.fits, size, tokens, speed, kv_times, speed_times))
     return out
 
 
@@ -95,15 +75,12 @@ def _times(value: float, base: float) -> float:
 
 def markdown(cases: Sequence[tuple[str, str, int]] = CASES) -> str:
     """Return the table of docs/quantisation.md."""
-    lines = [
+    rows = [
         "| model | on | format | weights GiB | KV-cache tokens | one stream, tokens/s |",
         "|---|---|---|---:|---:|---:|",
     ]
-    for case in cases:
-        for s in savings(*case):
-            lines.append(
-                f"| {s.model} | {s.gpus} × {s.gpu} | {s.format} | {s.weights_gib:,.1f} | "
-                f"{s.kv_cache_tokens:,} ({s.kv_times:.1f} ×) | {s.single_stream_tokens_per_s:,.0f} "
-                f"({s.speed_times:.1f} ×) |"
-            )
-    return "\n".join(lines)
+    for s in (saving for case in cases for saving in savings(*case)):
+        tokens = f"{s.kv_cache_tokens:,} ({s.kv_times:.1f} ×)"
+        speed = f"{s.single_stream_tokens_per_s:,.0f} ({s.speed_times:.1f} ×)"
+        rows.append(f"| {s.model} | {s.gpus} × {s.gpu} | {s.format} | {s.weights_gib:,.1f} | {tokens} | {speed} |")
+    return "\n".join(rows)

@@ -15,23 +15,19 @@ FOLDER = Path(__file__).parents[1] / "data" / "runs"
 TUNING = Path(__file__).parents[1] / "data" / "tuning"
 
 
-@lru_cache(maxsize=1)
-def runs() -> list[dict]:
+@lru_cache(maxsize=2)
+def runs(folder: Path = FOLDER) -> list[dict]:
     """Return every run: model (a catalogue name), config (fields that differ), tp, pp, settings, what was measured."""
-    return [
-        run for file in sorted(FOLDER.glob("*.json")) for run in json.loads(file.read_text(encoding="utf-8"))["runs"]
-    ]
+    files = (json.loads(file.read_text(encoding="utf-8")) for file in sorted(folder.glob("*.json")))
+    return [run for content in files for run in content["runs"]]
 
 
-@lru_cache(maxsize=1)
 def tuning() -> list[dict]:
     """Return every run of the tuning log (docs/gpu.md): what was changed, the speeds, and a step's kernels by kind.
 
     "layers" is there where fewer than all layers were measured; "kernels" has ms of one decoding step on rank 0.
     """
-    return [
-        run for file in sorted(TUNING.glob("*.json")) for run in json.loads(file.read_text(encoding="utf-8"))["runs"]
-    ]
+    return runs(TUNING)
 
 
 def tuned(name: str) -> dict:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from decimal import ROUND_HALF_EVEN, ROUND_HALF_UP, Decimal
 
@@ -71,8 +72,7 @@ def kv_table() -> dict[str, str]:
 def h100s_for_both(size: str) -> float:
     """Return "Number of H100s needed for both": (weights in GB + KV in GiB) / 80, as the table adds them."""
     billions, name = SIZES[size]
-    kv = kv_request_gib(load_model(name), kv_heads=TABLE_KV_HEADS[size])
-    return (weights_gb(billions, "Float16") + kv) / H100_GB
+    return (weights_gb(billions, "Float16") + kv_request_gib(load_model(name), kv_heads=TABLE_KV_HEADS[size])) / H100_GB
 
 
 def h100_table() -> dict[str, str]:
@@ -82,9 +82,7 @@ def h100_table() -> dict[str, str]:
 
 def h100s_needed(size: str) -> tuple[int, int]:
     """Return ("at least" for the weights, "at least" for one request of full context): 70B 2 and 3, 405B 11 and 12."""
-    billions, _ = SIZES[size]
-    weights = weights_gb(billions, "Float16") / H100_GB
-    return -int(-weights // 1), -int(-h100s_for_both(size) // 1)
+    return math.ceil(weights_gb(SIZES[size][0], "Float16") / H100_GB), math.ceil(h100s_for_both(size))
 
 
 @dataclass(frozen=True)
@@ -99,36 +97,17 @@ class Difference:
 
 def differences() -> list[Difference]:
     """Return where the tables are approximate or outdated."""
-    small, large = load_model("llama-3.1-8b"), load_model("llama-3.1-405b")
+    small, large, h100 = load_model("llama-3.1-8b"), load_model("llama-3.1-405b"), load_gpu("h100")
+    kv, seen = kv_request_gib(small) * GIB / 1e9, f"the engine sees {h100.engine_bytes / 1e9:.0f} GB"
+    counts = "15.62 counts GiB of 2**30 bytes, for 128,000 tokens"
+    heads = "the table counts 16 KV heads; config.json has 8"
+    exact = f"{parameters(large):,} parameters, not 405,000,000,000"
+    rounded = f"the name is rounded: {seen}; vLLM takes 92 % of it"
+    whole = f"{kv_request_gib(small, 131072):.2f} GiB"
     return [
-        Difference(
-            "KV cache of a 128k request, 8B",
-            "15.62 GB",
-            f"{kv_request_gib(small) * GIB / 1e9:.2f} GB",
-            "15.62 counts GiB of 2**30 bytes, for 128,000 tokens",
-        ),
-        Difference(
-            "the same for the model's whole context",
-            "128k",
-            f"{kv_request_gib(small, 131072):.2f} GiB",
-            "the model reads 131,072 tokens",
-        ),
-        Difference(
-            "KV cache of a 128k request, 405B",
-            "123.05 GB",
-            f"{kv_request_gib(large):.2f} GiB",
-            "the table counts 16 KV heads; config.json has 8",
-        ),
-        Difference(
-            "weights, 405B",
-            "810 GB",
-            f"{2 * parameters(large) / 1e9:.1f} GB",
-            f"{parameters(large):,} parameters, not 405,000,000,000",
-        ),
-        Difference(
-            "memory of one H100",
-            "80 GB",
-            f"{load_gpu('h100').engine_gib:.1f} GiB",
-            f"the name is rounded: the engine sees {load_gpu('h100').engine_bytes / 1e9:.0f} GB; vLLM takes 92 % of it",
-        ),
+        Difference("KV cache of a 128k request, 8B", "15.62 GB", f"{kv:.2f} GB", counts),
+        Difference("the same for the model's whole context", "128k", whole, "the model reads 131,072 tokens"),
+        Difference("KV cache of a 128k request, 405B", "123.05 GB", f"{kv_request_gib(large):.2f} GiB", heads),
+        Difference("weights, 405B", "810 GB", f"{2 * parameters(large) / 1e9:.1f} GB", exact),
+        Difference("memory of one H100", "80 GB", f"{h100.engine_gib:.1f} GiB", rounded),
     ]

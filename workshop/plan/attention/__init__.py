@@ -8,11 +8,10 @@ from __future__ import annotations
 from functools import lru_cache
 
 from workshop.plan.attention.base import Attention, Widths, ceil_div
-from workshop.plan.attention.chunked import Chunked
 from workshop.plan.attention.heads import Heads
 from workshop.plan.attention.latent import Latent, LatentProjections
 from workshop.plan.attention.mamba import Mamba
-from workshop.plan.attention.sliding import Sliding
+from workshop.plan.attention.windows import Chunked, Sliding
 from workshop.plan.catalog.config import ModelConfig
 
 __all__ = ["Attention", "Widths", "ceil_div", "chunked", "full", "grouped", "kind_of", "layers", "main_kind", "mamba"]

@@ -38,20 +38,11 @@ class Heads(Attention):
         return Widths(q, q, self.kv_heads(m, tp) * m.head_dim)
 
     def weights(self, m: ModelConfig) -> list[Weight]:
-        t, h, d = m.traits, m.hidden_size, m.head_dim
-        q, kv = m.num_attention_heads * d, 2 * m.num_key_value_heads * d
+        t, h, d, kv_heads = m.traits, m.hidden_size, m.head_dim, m.num_key_value_heads
+        q, kv = m.num_attention_heads * d, 2 * kv_heads * d
+        fused = {"shards": 3, "kv_heads": kv_heads, "kv_rows": kv}
         out = [
-            Weight(
-                "self_attn.qkv_proj",
-                q + kv,
-                h,
-                "qkv",
-                quantizable=True,
-                bias=t.qkv_bias,
-                shards=3,
-                kv_heads=m.num_key_value_heads,
-                kv_rows=kv,
-            ),
+            Weight("self_attn.qkv_proj", q + kv, h, "qkv", quantizable=True, bias=t.qkv_bias, **fused),
             Weight("self_attn.o_proj", h, q, "row", quantizable=True, bias=t.o_bias),
         ]
         if t.qk_norm == "head":

@@ -14,7 +14,7 @@ from workshop.plan.weight import Weight
 def latent_weights(m: ModelConfig) -> list[Weight]:
     """Return the projections into and out of the latent."""
     a, n, h = m.mla or m.latent_projections, m.num_attention_heads, m.hidden_size
-    qk = a.qk_nope_head_dim + a.qk_rope_head_dim
+    qk, kv = a.qk_nope_head_dim + a.qk_rope_head_dim, a.qk_nope_head_dim + a.v_head_dim
     latent = a.kv_lora_rank + a.qk_rope_head_dim
     if a.q_lora_rank:
         out = [
@@ -30,9 +30,7 @@ def latent_weights(m: ModelConfig) -> list[Weight]:
     return [
         *out,
         Weight("self_attn.kv_a_layernorm", a.kv_lora_rank),
-        Weight(
-            "self_attn.kv_b_proj", n * (a.qk_nope_head_dim + a.v_head_dim), a.kv_lora_rank, "column", quantizable=True
-        ),
+        Weight("self_attn.kv_b_proj", n * kv, a.kv_lora_rank, "column", quantizable=True),
         Weight("self_attn.o_proj", h, n * a.v_head_dim, "row", quantizable=True),
     ]
 
