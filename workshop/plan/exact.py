@@ -185,13 +185,15 @@ def kept_in() -> Path:
     return Path(os.environ.get("WORKSHOP_HOME") or "~/.workshop").expanduser() / "exact"
 
 
-def attach(d: Deployment, asker: Asker) -> Deployment:
+def attach(d: Deployment, asker: Asker, **more: object) -> Deployment:
     """Return the deployment with what vLLM's class says of its split: kept from before, or asked for now.
+
+    more: vLLM arguments besides (enable_prefix_caching).
 
     Raises:
         BadInput: vLLM cannot build it; the reason in a sentence.
     """
-    m, asked = d.model, job(d)
+    m, asked = d.model, {**job(d), **more}
     kept = kept_in() / f"{digest({**asked, 'version': version(), 'python': python()})}.json"
     try:
         found = json.loads(kept.read_text(encoding="utf-8"))

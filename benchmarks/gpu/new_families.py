@@ -1,0 +1,163 @@
+"""Families without formulas on a GPU: what vLLM's log says, beside what plan/exact.py had said before.
+
+    python benchmarks/gpu/new_families.py --predict              # where vLLM's CPU build is; writes the predictions
+    python benchmarks/gpu/new_families.py OUT_FOLDER             # on one H200; writes OUT_FOLDER/new_families.json
+
+Weights are dummies; a config.json is all that a model needs (jobs/new_families.json has them). One engine runs at a
+time, alone on the GPU, and the next processes import vLLM meanwhile. A job that fails or takes too long is written down
+as such, and the next one runs. Needs vLLM with CUDA for the second line; no network, no weights, no tokenizer.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import importlib.metadata
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parents[1])]
+import measure  # noqa: E402
+
+JOBS, PREDICTIONS = (HERE / "jobs" / f"new_families{end}.json" for end in ("", "_predictions"))
+GPU, JOB_LIMIT_S, AHEAD = "h200", 110.0, 2
+SAID = ("weights_gib_per_gpu", "available_kv_gib_per_gpu", "kv_cache_tokens", "max_concurrency")
+
+
+def predict(job: dict, asker) -> dict:
+    """Return what the plan says of a job before it ran; `asker` asks vLLM's classes."""
+    from workshop.plan import exact
+    from workshop.plan.catalog.read import from_dict
+    from workshop.plan.choose import Choice
+    from workshop.plan.deployment import prepare
+    from workshop.plan.parallelism import of_choice
+
+    extra = dict(job["extra"])
+    more = {k: extra.pop(k) for k in ("enable_prefix_caching",) if k in extra}
+    model = from_dict(job["config"], name=job["name"])
+    d = prepare(model, GPU, usage="llm", max_model_len=job["max_model_len"], **extra)
+    p = of_choice(Choice(exact.attach(d, asker, **more), []))
+    return {"name": job["name"], **{key: round(getattr(p, key), 4) for key in SAID}, "vllm_classes": p.source}
+
+
+def child(job: dict, out: Path) -> None:
+    """Import vLLM, wait for the GPU, start the engine, and let vLLM's log say the rest."""
+    import measure_worker  # noqa: F401  writes down exact bytes; see there
+    from vllm import LLM
+
+    folder = out / "models" / job["name"]
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(job["config"]))
+    sys.stdin.readline()  # our turn
+    began = time.perf_counter()
+    llm = LLM(
+        model=str(folder),
+        load_format="dummy",
+        skip_tokenizer_init=True,
+        max_model_len=job["max_model_len"],
+        worker_extension_cls="measure_worker.MemoryReport",
+        **job["extra"],
+    )
+    config = llm.llm_engine.vllm_config.cache_config
+    facts = {"block_size": config.block_size, "num_gpu_blocks": config.num_gpu_blocks}
+    print("RESULT " + json.dumps({"start_s": round(time.perf_counter() - began, 1), **facts}), flush=True)
+    sys.stdout.flush()
+    os._exit(0)  # nothing is asked of the engine
+
+
+def start(job: dict, out: Path) -> subprocess.Popen:
+    """Start the process of a job; it waits for a line on its standard input before it touches the GPU."""
+    env = {
+        **os.environ,
+        **measure.ENVIRONMENT,
+        "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+        "WORKSHOP_MEASURE_OUT": str(out / job["name"]),
+        "PYTHONPATH": f"{HERE}:{HERE.parents[1]}:{os.environ.get('PYTHONPATH', '')}",
+        "VLLM_CACHE_ROOT": str(out / "cache"),
+    }
+    with open(out / f"{job['name']}.log", "wb") as log:
+        return subprocess.Popen(
+            [sys.executable, __file__, "--one", json.dumps(job), str(out)],
+            stdin=subprocess.PIPE,
+            stdout=log,
+            stderr=log,
+            env=env,
+            start_new_session=True,
+        )
+
+
+def finish(process: subprocess.Popen, limit_s: float) -> None:
+    """Give a process its turn and wait for its end; one that takes too long is killed with all that it started."""
+    try:
+        process.communicate(b"go\n", timeout=max(1.0, limit_s))
+    except (subprocess.TimeoutExpired, OSError):
+        os.killpg(process.pid, 9)
+        process.wait()
+
+
+def run(jobs: list[dict], out: Path, budget_s: float) -> list[dict]:
+    """Run the jobs one after the other and return a record of each: what the log said, or how it failed."""
+    out.mkdir(parents=True, exist_ok=True)
+    began, records = time.time(), []
+    predictions = {one["name"]: one for one in json.loads(PREDICTIONS.read_text())["predictions"]}
+    waiting = [start(job, out) for job in jobs[: 1 + AHEAD]]
+    for number, job in enumerate(jobs):
+        at = time.time()
+        left = budget_s - (at - began)
+        if left < 5:
+            break
+        finish(waiting[number], min(JOB_LIMIT_S, left))
+        if number + 1 + AHEAD < len(jobs):
+            waiting.append(start(jobs[number + 1 + AHEAD], out))
+        record = measure.collect({**job, "tp": 1, "pp": 1}, out, time.time() - at)
+        records.append({**record, "predicted": predictions.get(job["name"])})
+        said = {key: (record.get(key), (predictions.get(job["name"]) or {}).get(key)) for key in SAID}
+        print(f"{time.time() - began:5.0f}s {job['name']}: {said} {record.get('failed', '')[-300:]}", flush=True)
+        write(records, out)
+    for process in waiting:
+        if process.poll() is None:
+            os.killpg(process.pid, 9)
+            process.wait()
+    return records
+
+
+def write(records: list[dict], out: Path) -> None:
+    """Write all that is known by now, so that whatever ends this leaves what was measured."""
+    asked = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]  # torch would take memory
+    gpus = []
+    with contextlib.suppress(OSError):
+        gpus = subprocess.run(asked, capture_output=True, text=True).stdout.splitlines()
+    versions = {d.name: d.version for d in importlib.metadata.distributions() if d.name in ("vllm", "torch")}
+    host = {"gpus": gpus, **versions}
+    text = json.dumps({**host, "date": time.strftime("%Y-%m-%d"), "runs": records}, indent=1)
+    (out / "new_families.json").write_text(text + "\n")
+
+
+def main() -> None:
+    """Predict, or measure."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("out", type=Path, nargs="?", default=Path("new_families"))
+    parser.add_argument("--predict", action="store_true", help="write the predictions down, without a GPU")
+    parser.add_argument("--budget-s", type=float, default=450.0, help="stop what is not done by then")
+    asked = parser.parse_args()
+    jobs = json.loads(JOBS.read_text())
+    if asked.predict:
+        from workshop.plan.exact import Asker
+
+        with Asker() as asker:
+            lines = ",\n".join("  " + json.dumps(predict(job, asker)) for job in jobs)
+        PREDICTIONS.write_text(f'{{\n "gpu": "{GPU}",\n "usage": "llm",\n "predictions": [\n{lines}\n ]\n}}\n')
+    elif any("failed" in record for record in run(jobs, asked.out.resolve(), asked.budget_s)):
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--one"]:
+        child(json.loads(sys.argv[2]), Path(sys.argv[3]))
+    else:
+        main()
