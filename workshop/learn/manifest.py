@@ -21,6 +21,10 @@ from workshop.plan.capability import BFLOAT16, capability
 from workshop.plan.catalog import load_gpu, load_model
 from workshop.plan.parallelism import Plan, plan
 
+PROBES = ("startupProbe", "readinessProbe", "livenessProbe")
+# What the excerpt shows of the container that serves, in this order.
+SHOWN = ("image", "args", "env", *PROBES, "securityContext", "resources", "volumeMounts")
+
 
 @dataclass(frozen=True)
 class Manifests:
@@ -51,20 +55,7 @@ class Manifests:
     def excerpt(self) -> str:
         """Return the YAML of what decides: the volume claim and the server's pod."""
         claim, pod, box = self.of("PersistentVolumeClaim"), self.pod, self.vllm
-        short = {
-            name: box[name]
-            for name in (
-                "image",
-                "args",
-                "env",
-                "startupProbe",
-                "readinessProbe",
-                "livenessProbe",
-                "securityContext",
-                "resources",
-                "volumeMounts",
-            )
-        }
+        short = {name: box[name] for name in SHOWN}
         # What is the same in every pod is left out.
         short["env"] = [e for e in box["env"] if e["name"].startswith(("VLLM_HOST", "VLLM_ENGINE", "WORKSHOP_"))]
         short["volumeMounts"] = [v for v in box["volumeMounts"] if v["name"] in ("shm", "key", "models")]
@@ -92,6 +83,14 @@ class Policy:
     test: Callable[[Manifests], str]
 
 
+POLICIES: dict[str, Policy] = {}
+
+
+def policy(words: str) -> Callable:
+    """Enter a function among the policies, under its name."""
+    return lambda test: POLICIES.setdefault(test.__name__, Policy(words, test))
+
+
 def sound() -> Manifests:
     """Return Mistral 7B on 2 × T4 as the workshop renders it."""
     p = plan("mistral-7b-v0.3", "t4", gpus_per_node=2, max_model_len=8192, usage="serve")
@@ -112,7 +111,8 @@ def spoiled() -> Manifests:
     return bad
 
 
-def _dtype(m: Manifests) -> str:
+@policy("the GPU can compute in the dtype that is asked for")
+def dtype(m: Manifests) -> str:
     gpu = load_gpu(m.plan.gpu)
     asked = m.argument("--dtype") or "auto"
     used = load_model(m.plan.model).dtype if asked == "auto" else asked
@@ -121,23 +121,27 @@ def _dtype(m: Manifests) -> str:
     return ""
 
 
-def _gpus(m: Manifests) -> str:
+@policy("the pod asks for as many GPUs as vLLM uses")
+def gpus(m: Manifests) -> str:
     asked, tp = m.vllm["resources"]["limits"].get("nvidia.com/gpu"), m.argument("--tensor-parallel-size")
     return "" if asked == tp else f"the pod asks for {asked} GPUs, and vLLM wants {tp}"
 
 
-def _startup(m: Manifests) -> str:
+@policy("the startup probe waits as long as loading may take")
+def startup(m: Manifests) -> str:
     probe, needed = m.vllm.get("startupProbe"), Case(m.plan, Options()).start_budget_s
     given = probe["failureThreshold"] * probe["periodSeconds"] if probe else 0
     return "" if given >= needed else f"the kubelet kills the pod after {given} s, and loading may take {needed} s"
 
 
-def _liveness(m: Manifests) -> str:
-    found = [m.vllm[name]["httpGet"]["path"] for name in ("readinessProbe", "livenessProbe") if name in m.vllm]
+@policy("readiness and liveness probes ask a path that needs no key")
+def liveness(m: Manifests) -> str:
+    found = [m.vllm[name]["httpGet"]["path"] for name in PROBES[1:] if name in m.vllm]
     return "" if found == ["/health", "/health"] else "readiness and liveness ask /health, which needs no key"
 
 
-def _shm(m: Manifests) -> str:
+@policy("/dev/shm is memory, and large enough for several ranks")
+def shm(m: Manifests) -> str:
     volumes = {v["name"]: v for v in m.pod["volumes"]}
     mounted = [volumes.get(v["name"], {}) for v in m.vllm["volumeMounts"] if v["mountPath"] == "/dev/shm"]
     if m.plan.gpus > 1 and not any(v.get("emptyDir", {}).get("medium") == "Memory" for v in mounted):
@@ -145,53 +149,44 @@ def _shm(m: Manifests) -> str:
     return ""
 
 
-def _key(m: Manifests) -> str:
+@policy("the API key is in a Secret, never among the arguments")
+def key(m: Manifests) -> str:
     if m.argument("--api-key") is not None:
         return "the key stands in the arguments, where everybody who may list pods reads it"
     secret = any("secret" in v for v in m.pod["volumes"])
     return "" if secret and m.argument("--middleware") else "the key comes from a Secret, and the guard asks for it"
 
 
-def _user(m: Manifests) -> str:
+@policy("nothing runs as root, or may become it")
+def user(m: Manifests) -> str:
     inner = m.vllm.get("securityContext", {})
     ok = m.pod.get("securityContext", {}).get("runAsNonRoot") and inner.get("allowPrivilegeEscalation") is False
     return "" if ok and inner.get("capabilities", {}).get("drop") == ["ALL"] else "the container may become root"
 
 
-def _volume(m: Manifests) -> str:
+@policy("the volume holds the weights")
+def volume(m: Manifests) -> str:
     text = m.of("PersistentVolumeClaim")["spec"]["resources"]["requests"]["storage"]
     needed = math.ceil(Case(m.plan, Options()).weight_bytes / GIB)
     return "" if int(text.removesuffix("Gi")) >= needed + 1 else f"{text} cannot hold {needed} GiB of weights"
 
 
-def _address(m: Manifests) -> str:
+@policy("vLLM is told the pod's own address")
+def address(m: Manifests) -> str:
     found = next((e for e in m.vllm["env"] if e["name"] == "VLLM_HOST_IP"), {})
     path = found.get("valueFrom", {}).get("fieldRef", {}).get("fieldPath")
     return "" if path == "status.podIP" else "VLLM_HOST_IP is not the pod's own address"
 
 
-def _node(m: Manifests) -> str:
+@policy("the pod goes to nodes with that GPU, and tolerates their taint (which keeps pods away)")
+def node(m: Manifests) -> str:
     tolerated = [t.get("key") for t in m.pod.get("tolerations", [])]
     return "" if "nvidia.com/gpu" in tolerated and m.pod.get("nodeSelector") else "the pod is not for GPU nodes"
 
 
-POLICIES = {
-    "dtype": Policy("the GPU can compute in the dtype that is asked for", _dtype),
-    "gpus": Policy("the pod asks for as many GPUs as vLLM uses", _gpus),
-    "startup": Policy("the startup probe waits as long as loading may take", _startup),
-    "liveness": Policy("readiness and liveness probes ask a path that needs no key", _liveness),
-    "shm": Policy("/dev/shm is memory, and large enough for several ranks", _shm),
-    "key": Policy("the API key is in a Secret, never among the arguments", _key),
-    "user": Policy("nothing runs as root, or may become it", _user),
-    "volume": Policy("the volume holds the weights", _volume),
-    "address": Policy("vLLM is told the pod's own address", _address),
-    "node": Policy("the pod goes to nodes with that GPU, and tolerates their taint (which keeps pods away)", _node),
-}
-
-
 def judge(manifests: Manifests) -> dict[str, str]:
     """Return what each policy says: its name to what is wrong, an empty string where nothing is."""
-    return {name: policy.test(manifests) for name, policy in POLICIES.items()}
+    return {name: each.test(manifests) for name, each in POLICIES.items()}
 
 
 def faults(manifests: Manifests) -> list[str]:

@@ -10,19 +10,9 @@ from pathlib import Path
 from workshop.learn.show import Table
 
 MEASURED = Path(__file__).parents[1] / "data" / "quantisation" / "measured.json"
-HEAD = (
-    "scheme",
-    "what",
-    "MB",
-    "weights off by",
-    "perplexity: known",
-    "glosses",
-    "prose",
-    "right",
-    "vLLM: glosses",
-    "right",
-    "tokens/s",
-)
+HEAD = ("scheme", "what", "MB", "weights off by", "perplexity: known", "glosses", "prose", "right")
+HEAD += ("vLLM: glosses", "right", "tokens/s")
+TEXTS = {"known": 2, "glosses": 1, "prose": 1}  # digits of each perplexity
 
 
 @lru_cache(maxsize=1)
@@ -33,38 +23,29 @@ def measured() -> dict:
 
 def rows() -> list[tuple[str, ...]]:
     """Return the table's rows as text, in the order of measurement; an engine that refused says so below."""
-    out = []
-    for name, row in measured()["schemes"].items():
-        numpy, engine = row.get("numpy"), row.get("engine", {})
-        ours = (
-            [f"{math.exp(numpy[text]):,.{2 if text == 'known' else 1}f}" for text in ("known", "glosses", "prose")]
-            if numpy
-            else ["", "", ""]
+    return [
+        (
+            name,
+            row["words"],
+            f"{row['stored_bytes'] / 1e6:.1f}",
+            f"{row['weight_error']:.1%}" if row.get("weight_error") else "",
+            *_reference(row.get("numpy")),
+            *_engine(row.get("engine")),
         )
-        theirs = (
-            ("✗", "✗", "✗")
-            if "refused" in engine
-            else (
-                f"{math.exp(engine['glosses']):,.1f}",
-                str(engine["right"]),
-                f"{engine['single_stream_tokens_per_s']:.0f}",
-            )
-            if engine
-            else ("", "", "")
-        )
-        off = row.get("weight_error")
-        out.append(
-            (
-                name,
-                row["words"],
-                f"{row['stored_bytes'] / 1e6:.1f}",
-                f"{off:.1%}" if off else "",
-                *ours,
-                str(numpy["right"]) if numpy else "",
-                *theirs,
-            )
-        )
-    return out
+        for name, row in measured()["schemes"].items()
+    ]
+
+
+def _reference(found: dict | None) -> tuple[str, ...]:
+    if not found:
+        return ("",) * 4
+    return *(f"{math.exp(found[text]):,.{digits}f}" for text, digits in TEXTS.items()), str(found["right"])
+
+
+def _engine(found: dict | None) -> tuple[str, ...]:
+    if not found or "refused" in found:
+        return ("✗" if found else "",) * 3
+    return f"{math.exp(found['glosses']):,.1f}", str(found["right"]), f"{found['single_stream_tokens_per_s']:.0f}"
 
 
 def refusals() -> dict[str, str]:
