@@ -34,6 +34,7 @@ __getattr__, __dir__ = lazily(  # so that --help needs neither aiohttp nor panda
         "load": "workshop.batch.answers:load",
         "merge": "workshop.batch.shards:merge",
         "run_offline": "workshop.batch.offline:run_offline",
+        "OfflineBatch": "workshop.batch.offline:OfflineBatch",
         "Progress": "workshop.batch.progress:Progress",
         "Summary": "workshop.batch.progress:Summary",
         "Limits": "workshop.batch.send:Limits",

@@ -12,6 +12,9 @@ from pathlib import Path
 
 import click
 
+from workshop import batch as batch_package
+from workshop.batch.paths import Paths, read_meta
+from workshop.batch.progress import words
 from workshop.cli.serve import _Forwarding
 from workshop.errors import BadInput
 
@@ -55,10 +58,8 @@ class _Batch(_Forwarding):
 @click.argument("output", type=click.Path(path_type=Path))
 @click.option(
     "--url",
-    "urls",
     multiple=True,
-    help="Server, ending in /v1; more than once for several. "
-    "By default the one that connect() finds. Key: WORKSHOP_API_KEY.",
+    help="Server, ending in /v1; more than once for several. By default the one that connect() finds. Key: WORKSHOP_API_KEY.",
 )
 @click.option("--model", help="Name that requests give; with --offline a folder or Hub id.")
 @click.option("--concurrency", type=int, help="Requests at once to each server; by default found from /metrics.")
@@ -66,8 +67,7 @@ class _Batch(_Forwarding):
 @click.option(
     "--offline",
     is_flag=True,
-    help="No server: vLLM's engine in this process. Other flags go to the engine, "
-    "for example --tensor-parallel-size 4.",
+    help="No server: vLLM's engine in this process. Other flags go to the engine, for example --tensor-parallel-size 4.",
 )
 @click.option("--skip-bad", is_flag=True, help="Leave malformed rows out instead of refusing the file.")
 @click.option("--column", help="Field or column that holds the prompts.")
@@ -81,27 +81,9 @@ class _Batch(_Forwarding):
     "--patience", type=float, default=120.0, show_default=True, help="Seconds to wait for a server that is away."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print how it ended as JSON.")
+@click.option("--check", is_flag=True, help="Only read INPUT and what OUTPUT has, and say what is wrong.")
 @click.pass_context
-def command(
-    ctx: click.Context,
-    input: Path,
-    output: Path,
-    urls: tuple[str, ...],
-    model: str | None,
-    concurrency: int | None,
-    samples: int,
-    offline: bool,
-    skip_bad: bool,
-    column: str | None,
-    shard: str | None,
-    merge: bool,
-    chat: bool,
-    stop: tuple[str, ...],
-    more: str | None,
-    patience: float,
-    as_json: bool,
-    **sampling,
-) -> None:
+def command(ctx: click.Context, input: Path, output: Path, merge: bool, as_json: bool, check: bool, **options) -> None:
     """Answer every prompt of INPUT exactly once, into OUTPUT. Run it again, and it goes on where it ended.
 
     INPUT: .json (an array of strings), .txt (a prompt a line), .jsonl (any fields, or OpenAI's batch format), .csv or
@@ -112,50 +94,13 @@ def command(
     everything kept: run it again.
     """
     if merge:
-        from workshop.batch.paths import Paths, read_meta
-        from workshop.batch.shards import merge as put_together
-
-        count, paths = put_together(input, output), Paths(output)
-        rows = read_meta(paths)["input"].get("rows", count)
-        without = f"; {rows - count:,} rows have none: see {paths.errors}" if count < rows else ""
-        click.echo(f"✓ {count:,} answers are in {output}{without}.")
-        return
-    from workshop.batch.online import Batch
-    from workshop.batch.send import Limits
-
-    engine_args: tuple[str, ...] = ctx.obj or ()
-    if engine_args and not offline:
-        _refuse_unknown(ctx, engine_args[0])
-    if offline and urls:
-        raise BadInput("--offline needs no server, and --url names one.", "Give one of the two.")
-    options = {**sampling, **_more(more), **({"stop": list(stop)} if stop else {})}
-    shared = {
-        "model": model,
-        "samples": samples,
-        "skip_bad": skip_bad,
-        "column": column,
-        "chat": chat,
-        "shard": shard,
-        **options,
-    }
+        return _merge(input, output)
     with _Display(input.name) as display:
-        if offline:
-            from workshop.batch.offline import OfflineBatch
-
-            batch = OfflineBatch(
-                input, output, engine_args=engine_args, concurrency=concurrency, report=display, **shared
-            )
-        else:
-            batch = Batch(
-                input,
-                output,
-                url=urls,
-                concurrency=concurrency,
-                report=display,
-                limits=Limits(patience_s=patience),
-                **shared,
-            )
-        with _signals(batch.stop):
+        batch = _batch(ctx, input, output, report=display, **options)
+        if check:
+            with batch.prepared(options["model"] or "", any_model=True):
+                return
+        with signals(batch.stop):
             summary = batch.run()
     if as_json:
         click.echo(json.dumps({**summary.to_dict(), "exit_code": summary.exit_code}, indent=1))
@@ -165,46 +110,59 @@ def command(
     sys.exit(summary.exit_code)
 
 
+def _merge(folder: Path, output: Path) -> None:
+    count, paths = batch_package.merge(folder, output), Paths(output)
+    rows = read_meta(paths)["input"].get("rows", count)
+    without = f"; {rows - count:,} rows have none: see {paths.errors}" if count < rows else ""
+    click.echo(f"✓ {count:,} answers are in {output}{without}.")
+
+
+def _batch(ctx: click.Context, input: Path, output: Path, *, offline, url, stop, more, patience, **options):
+    """Return the batch that the options ask for."""
+    engine_args: tuple[str, ...] = ctx.obj or ()
+    if engine_args and not offline:
+        _refuse_unknown(ctx, engine_args[0])
+    if offline and url:
+        raise BadInput("--offline needs no server, and --url names one.", "Give one of the two.")
+    options |= {**_more(more), **({"stop": list(stop)} if stop else {})}
+    if offline:
+        return batch_package.OfflineBatch(input, output, engine_args=engine_args, **options)
+    return batch_package.Batch(input, output, url=url, limits=batch_package.Limits(patience_s=patience), **options)
+
+
 def _refuse_unknown(ctx: click.Context, flag: str) -> None:
     known = [option for param in ctx.command.params for option in param.opts]
     near = difflib.get_close_matches(flag, known, n=1)
-    raise BadInput(
-        f"There is no flag {flag}.",
-        f"Did you mean {near[0]}?"
-        if near
-        else "`workshop batch --help` lists them; flags of the engine need --offline.",
-    )
+    others = "`workshop batch --help` lists them; flags of the engine need --offline."
+    raise BadInput(f"There is no flag {flag}.", f"Did you mean {near[0]}?" if near else others)
 
 
 def _more(text: str | None) -> dict:
-    if not text:
-        return {}
-    try:
-        found = json.loads(text)
-        if isinstance(found, dict):
+    with contextlib.suppress(ValueError):
+        if isinstance(found := json.loads(text or "{}"), dict):
             return found
-    except ValueError:
-        pass
     raise BadInput(f"--sampling {text!r} is no JSON object.", "Give for example '{\"top_k\": 5}'.")
 
 
 @contextlib.contextmanager
-def _signals(stop):
+def signals(stop):
     """Let the signals of people and of SLURM end the batch in order; a second one of them ends it as always."""
-    before = {}
+    before = {each: signal.getsignal(each) for each in SIGNALS}
 
-    def handle(number: int, _: object) -> None:
+    def restore() -> None:
         for each, handler in before.items():
             signal.signal(each, handler)
+
+    def handle(number: int, _: object) -> None:
+        restore()
         stop()
 
     for each in SIGNALS:
-        before[each] = signal.signal(each, handle)
+        signal.signal(each, handle)
     try:
         yield
     finally:
-        for each, handler in before.items():
-            signal.signal(each, handler)
+        restore()
 
 
 class _Display:
@@ -217,18 +175,11 @@ class _Display:
             from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
             from rich.progress import Progress as Live
 
-            columns = (
-                TextColumn("[bold]{task.description}"),
-                BarColumn(bar_width=24),
-                MofNCompleteColumn(),
-                TextColumn("{task.fields[words]}"),
-            )
-            self._live = Live(*columns, console=Console(stderr=True), transient=True)
+            shown = TextColumn("[bold]{task.description}"), BarColumn(24), MofNCompleteColumn()
+            self._live = Live(*shown, TextColumn("{task.fields[words]}"), console=Console(stderr=True), transient=True)
             self._task = self._live.add_task(title, total=None, words="reading the input")
 
     def __call__(self, progress) -> None:
-        from workshop.batch.progress import words
-
         if self._live:
             self._live.update(self._task, total=progress.rows, completed=progress.done, words=words(progress))
         elif time.monotonic() - self._printed >= LINE_S:

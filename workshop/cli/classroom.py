@@ -8,11 +8,20 @@ import time
 
 import click
 
-from workshop.cli.batch import _signals
+from workshop.classroom.report import Criteria, percentile
+from workshop.classroom.run import Classroom
+from workshop.cli.batch import signals
 from workshop.cli.progress import Bar
 from workshop.cli.say import say
+from workshop.errors import BadInput
 
 LINE_S = 10.0  # between lines where there is no terminal
+WORDS = {
+    "ttft": "to the first token",
+    "tpot": "a token, after the first",
+    "itl": "between tokens",
+    "e2el": "to the end of the answer",
+}
 
 
 @click.command
@@ -21,32 +30,18 @@ LINE_S = 10.0  # between lines where there is no terminal
 @click.option("--name", help="Name of a server that `workshop servers` lists.")
 @click.option("--minutes", type=float, help="How long. By default each cell once, one every 10 s: 80 s.")
 @click.option("--seconds", type=float, help="The same in seconds. Less than 80: the cells follow each other faster.")
-@click.option(
-    "--max-ttft",
-    type=float,
-    default=5.0,
-    show_default=True,
-    help="Holds if 95 of 100 first tokens come within so many seconds …",
-)
-@click.option(
-    "--max-e2el",
-    type=float,
-    default=30.0,
-    show_default=True,
-    help="… and 95 of 100 whole answers within these, and no request fails.",
-)
+@click.option("--max-ttft", default=5.0, show_default=True, help="Holds if 95 of 100 first tokens come in so many s …")
+@click.option("--max-e2el", default=30.0, show_default=True, help="… 95 of 100 whole answers in these, and none fails.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Of who runs what when.")
 @click.option("--json", "as_json", is_flag=True, help="Print everything that was measured as JSON.")
 def command(
     learners: int,
-    url: str | None,
-    name: str | None,
     minutes: float | None,
     seconds: float | None,
     max_ttft: float,
     max_e2el: float,
-    seed: int,
     as_json: bool,
+    **options,
 ) -> None:
     """Simulate a class against a server, and say whether it will hold.
 
@@ -56,47 +51,37 @@ def command(
     Exit codes: 0 it will hold, 1 it will not (or nothing could be measured), 2 wrong use. Ctrl-C prints what was
     measured so far.
     """
-    from workshop.classroom.report import Criteria
-    from workshop.classroom.run import Classroom
-    from workshop.errors import BadInput
-
-    for one, other in ((("--minutes", minutes), ("--seconds", seconds)), (("--url", url), ("--name", name))):
-        if one[1] is not None and other[1] is not None:
-            raise BadInput(f"{one[0]} and {other[0]} are both given.", "Give one of the two.")
+    given = {"--minutes": minutes, "--seconds": seconds, "--url": options["url"], "--name": options["name"]}
+    for one, other in (("--minutes", "--seconds"), ("--url", "--name")):
+        if given[one] is not None and given[other] is not None:
+            raise BadInput(f"{one} and {other} are both given.", "Give one of the two.")
     if max_ttft <= 0 or max_e2el <= 0:
         raise BadInput("A limit of 0 s or less cannot be met.", "Give --max-ttft and --max-e2el in seconds.")
     with Bar(f"A class of {learners}") as bar:
-        show = bar if sys.stderr.isatty() else _Rarely(bar)
-        room = Classroom(
-            learners,
-            minutes * 60 if minutes is not None else seconds,
-            url=url,
-            name=name,
-            seed=seed,
-            criteria=Criteria(max_ttft, max_e2el),
-            report=show,
-        )
-        with _signals(room.stop):
+        show = bar if sys.stderr.isatty() else _rarely(bar)
+        seconds = minutes * 60 if minutes is not None else seconds
+        room = Classroom(learners, seconds, criteria=Criteria(max_ttft, max_e2el), report=show, **options)
+        with signals(room.stop):
             report = room.run()
     click.echo(json.dumps(report.to_dict(), indent=1)) if as_json else say(as_text(report))
     sys.exit(0 if report.holds else 1)
 
 
-class _Rarely:
-    """Passes one call on every 10 s: a log needs no more."""
+def _rarely(report):
+    """Pass one call on every 10 s: a log needs no more."""
+    last = time.monotonic()
 
-    def __init__(self, report):
-        self._report, self._last = report, time.monotonic()
+    def look(progress) -> None:
+        nonlocal last
+        if time.monotonic() - last >= LINE_S:
+            last = time.monotonic()
+            report(progress)
 
-    def __call__(self, progress) -> None:
-        if time.monotonic() - self._last >= LINE_S:
-            self._last = time.monotonic()
-            self._report(progress)
+    return look
 
 
 def as_text(report) -> str:
     """Return the report as people read it: figures, cells, the server's own view, then the sentence."""
-    from workshop.classroom.report import MEASURES, percentile
 
     def s(value: float | None) -> str:
         return "–" if value is None else f"{value:.3f}" if value < 0.1 else f"{value:.2f}"
@@ -106,15 +91,9 @@ def as_text(report) -> str:
         "",
         f"{'seconds':<28}{'p50':>8}{'p95':>8}",
     ]
-    words = {
-        "ttft": "to the first token",
-        "tpot": "a token, after the first",
-        "itl": "between tokens",
-        "e2el": "to the end of the answer",
-    }
-    for measure in MEASURES:
+    for measure, words in WORDS.items():
         values = report.values_s(measure)
-        lines.append(f"{measure:<5}{words[measure]:<24}{s(percentile(values, 50)):>7}{s(percentile(values, 95)):>8}")
+        lines.append(f"{measure:<5}{words:<24}{s(percentile(values, 50)):>7}{s(percentile(values, 95)):>8}")
     lines += ["", f"{'cell':<28}{'asked':>8}{'errors':>8}{'ttft p50':>10}{'ttft p95':>10}{'e2el p95':>10}"]
     lines += [
         f"{cell:<28}{asked:>8,}{errors:>8,}{s(p50):>10}{s(p95):>10}{s(e2el):>10}"
@@ -140,10 +119,9 @@ def _notes(report) -> list[str]:
 
 
 def _verdict(report) -> list[str]:
-    errors = [f"  {count:,} × {error}" for error, count in report.errors.items()]
     return [
         f"· it holds if: {report.criteria}",
-        *errors,
+        *(f"  {count:,} × {error}" for error, count in report.errors.items()),
         f"{'✓' if report.holds else '✗'} {report}",
         *(f"→ {text}" for text in report.advice()),
     ]

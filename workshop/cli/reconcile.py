@@ -8,6 +8,9 @@ from pathlib import Path
 import click
 
 from workshop.cli.say import console, say, shown
+from workshop.engine.reconcile import reconcile
+
+NUMBERS = ("predicted", "actual", "error")
 
 
 @click.command()
@@ -17,15 +20,13 @@ from workshop.cli.say import console, say, shown
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(log: Path, model: str | None, gpu: str | None, as_json: bool) -> None:
     """Compare the plan with what vLLM's own LOG says: line by line, why they differ, and which flag to change."""
-    from workshop.engine.reconcile import reconcile
-
     result = reconcile(log, model, gpu)
     for assumption in result.assumed:
         say(f"· {assumption}", err=True)
     if as_json:
         click.echo(json.dumps(result.to_dict(), indent=1, ensure_ascii=False))
-        return
-    _print(result)
+    else:
+        _print(result)
 
 
 def _print(result) -> None:
@@ -35,9 +36,8 @@ def _print(result) -> None:
     if result.failure:
         out.print(f"[red]✗ The start failed.[/red] {shown(result.failure)}")
     table = Table(box=None, pad_edge=False)
-    for name, justify in (("quantity", "left"), ("predicted", "right"), ("actual", "right"), ("unit", "left"),
-                          ("error", "right"), ("why", "left")):  # fmt: skip
-        table.add_column(name, justify=justify, overflow="fold")
+    for name in ("quantity", "predicted", "actual", "unit", "error", "why"):
+        table.add_column(name, justify="right" if name in NUMBERS else "left", overflow="fold")
     for row in result.rows:
         error = "–" if row.error_percent is None else f"{row.error_percent:+.2f} %"
         table.add_row(row.quantity, number(row.predicted), number(row.actual), row.unit, error, shown(row.reason))
