@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 
 GIB = 1 << 30
-UNITS = (("GiB", GIB), ("MiB", 1 << 20), ("KiB", 1 << 10))
 
 
 def number(value: float) -> str:
@@ -17,7 +16,7 @@ def number(value: float) -> str:
 
 def size(count: float) -> str:
     """Return bytes in the largest binary unit that leaves at least 1: 128 KiB, 22.8 MiB."""
-    for unit, scale in UNITS:
+    for unit, scale in (("GiB", GIB), ("MiB", 1 << 20), ("KiB", 1 << 10)):
         if count >= scale:
             return f"{count / scale:,.1f} {unit}".replace(".0 ", " ")
     return f"{count:,.0f} bytes"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from itertools import combinations
+from itertools import combinations, combinations_with_replacement
 
 from workshop.learn.chart import FRAME, Picture, arrow, box, dot, line, path, text
 from workshop.learn.widgets import style
@@ -26,7 +26,7 @@ def kv_caching(words: Sequence[str] = ("San", "Francisco", "is", "a", "city")) -
     for x0, title, cached in ((left, "without a cache", False), (left + n * wide + 60, "with a KV cache", True)):
         parts += [text(x0, 16, title, bold=True, size=13)]
         parts += [middle(x0 + (t + 0.5) * wide, 38, w, size=10, fill=style.MUTED) for t, w in enumerate(words)]
-        for step, token in ((step, token) for step in range(n) for token in range(step + 1)):
+        for token, step in combinations_with_replacement(range(n), 2):
             cell = kept if cached and token < step else fresh
             parts.append(cell(x0 + token * wide + 2, top + step * high + 2, wide - 4, high - 4))
         parts.append(text(x0, top + n * high + 18, f"{counts[cached]} pairs of K and V computed"))

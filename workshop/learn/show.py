@@ -57,11 +57,9 @@ class Table:
         self.head, self.rows, self._kinds = head, rows, kinds or ["text"] * len(rows)
 
     def __repr__(self) -> str:
-        widths = [max(len(row[column]) for row in [self.head, *self.rows]) for column in range(len(self.head))]
-        return "\n".join(
-            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-            for row in [self.head, *self.rows]
-        )
+        rows = [self.head, *self.rows]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
 
     def _repr_html_(self) -> str:
         rows = [
@@ -78,14 +76,13 @@ def _breakable(text: str) -> Html:
 
 def doctor() -> Table:
     """Return what `workshop doctor` says, as a table."""
-    checks = _doctor.examine()
-    signs = {_doctor.OK: "✓", _doctor.NOTE: "·", _doctor.LACK: "✗"}
-    kinds = {_doctor.OK: "good", _doctor.NOTE: "text", _doctor.LACK: "bad"}
-    rows = [
-        (f"{signs[check.state]} {check.name}", check.found, check.remedy if check.state != _doctor.OK else "")
-        for check in checks
-    ]
-    return Table(("", "found", "remedy"), rows, [kinds[check.state] for check in checks])
+    looks = {_doctor.OK: ("✓", "good"), _doctor.NOTE: ("·", "text"), _doctor.LACK: ("✗", "bad")}
+    rows, kinds = [], []
+    for check in _doctor.examine():
+        sign, kind = looks[check.state]
+        rows.append((f"{sign} {check.name}", check.found, check.remedy if check.state != _doctor.OK else ""))
+        kinds.append(kind)
+    return Table(("", "found", "remedy"), rows, kinds)
 
 
 def fields(answer: Mapping | object) -> Table:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import count
 
 from workshop.learn.figure import figure
 
@@ -44,21 +45,16 @@ def ask(client, prompts: Sequence[str], at_once: int, max_tokens: Sequence[int],
     """
     began = time.monotonic()
 
-    def one(job: tuple[int, str, int]) -> Span:
-        number, prompt, tokens = job
+    def one(number: int, prompt: str, tokens: int) -> Span:
         sent = time.monotonic() - began
         stream = client.complete(prompt, max_tokens=tokens, min_tokens=tokens, ignore_eos=True, stream=True, **sampling)
-        first = None
-        for _ in stream:
-            first = time.monotonic() - began if first is None else first
+        times = [time.monotonic() - began for _ in stream] or [time.monotonic() - began]
         ended = time.monotonic() - began
-        return Span(f"{number}: {tokens} tokens", sent, first if first is not None else ended, ended, tokens)
+        return Span(f"{number}: {tokens} tokens", sent, times[0], ended, tokens)
 
-    jobs = [
-        (number, prompt, tokens) for number, (prompt, tokens) in enumerate(zip(prompts, max_tokens, strict=True), 1)
-    ]
+    jobs = zip(prompts, max_tokens, strict=True)
     with ThreadPoolExecutor(at_once) as pool:
-        return list(pool.map(one, jobs))
+        return list(pool.map(lambda number, job: one(number, *job), count(1), jobs))
 
 
 def parts(spans: Sequence[Span]) -> dict[str, dict[str, float]]:
@@ -74,10 +70,6 @@ def draw(spans: Sequence[Span]):
     """Draw a bar for each request on one time axis: how long it waited for its first token, how long tokens came."""
     total = max(span.ended for span in spans)
     said = [f"{s.name}: sent at {s.sent:.2f}, first token {s.first:.2f}, ended {s.ended:.2f}." for s in spans]
-    return figure(
-        parts(spans),
-        "stacked",
-        xlabel="seconds since the first was sent",
-        title=f"{len(spans)} requests in {total:.1f} seconds",
-        words=" ".join([f"Timeline of {len(spans)} requests over {total:.2f} seconds.", *said]),
-    )
+    words = " ".join([f"Timeline of {len(spans)} requests over {total:.2f} seconds.", *said])
+    title = f"{len(spans)} requests in {total:.1f} seconds"
+    return figure(parts(spans), "stacked", xlabel="seconds since the first was sent", title=title, words=words)

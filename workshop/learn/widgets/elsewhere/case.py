@@ -104,13 +104,12 @@ def slurm_lines(p: Plan) -> list[str]:
 
 def kubernetes_lines(p: Plan) -> list[str]:
     """Return the server's document, without what is the same for every model."""
-    found = {d["kind"]: d for d in kubernetes.manifests(p)}
-    claim = found["PersistentVolumeClaim"]
+    found = {d["kind"]: d.get("spec") for d in kubernetes.manifests(p)}
     if "LeaderWorkerSet" in found:
-        group = found["LeaderWorkerSet"]["spec"]["leaderWorkerTemplate"]
+        group = found["LeaderWorkerSet"]["leaderWorkerTemplate"]
         pod, top = group["leaderTemplate"]["spec"], {"kind": "LeaderWorkerSet", "size": group["size"]}
     else:
-        pod, top = found["Deployment"]["spec"]["template"]["spec"], {"kind": "Deployment", "replicas": 1}
+        pod, top = found["Deployment"]["template"]["spec"], {"kind": "Deployment", "replicas": 1}
     box = pod["containers"][0]
     probe = {name: box["startupProbe"][name] for name in ("periodSeconds", "failureThreshold")}
     short = {
@@ -120,6 +119,6 @@ def kubernetes_lines(p: Plan) -> list[str]:
         "limits": {"nvidia.com/gpu": box["resources"]["limits"]["nvidia.com/gpu"]},
         "startupProbe": probe,
         "volumes": [v for v in pod["volumes"] if v["name"] in ("shm", "key", "models")],
-        "claim": claim["spec"]["resources"]["requests"],
+        "claim": found["PersistentVolumeClaim"]["resources"]["requests"],
     }
     return yaml.safe_dump(short, sort_keys=False, width=1000).splitlines()

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-from workshop.learn.html import Html, bar, div, join, muted, panel, span, tag, tiles
+from workshop.learn.html import Html, bar, div, muted, panel, span, tag, tiles
 from workshop.learn.numbers import size
 from workshop.learn.widgets.kv_cache.case import State, reserved_tokens, token_bytes
 from workshop.plan.attention import main_kind
 from workshop.plan.catalog.config import ModelConfig
 from workshop.plan.kv_cache import BLOCK_SIZE
 
-SIGNS = {
-    "coming": "not yet here",
-    "waiting": "waits",
-    "running": "runs",
-    "preempted": "preempted, waits",
-    "finished": "✓ finished",
-}
+SIGNS = {"coming": "not yet here", "waiting": "waits", "running": "runs", "preempted": "preempted, waits",
+         "finished": "✓ finished"}  # fmt: skip
 COLUMNS = ("", "request", "prompt and answer", "in the cache", "its block table: which blocks, in its order")
 
 
 def picture(state: State, model: ModelConfig, last_event: str = "") -> Html:
     """Return the whole picture; `last_event` is said while nothing new happens."""
-    parts = (*_head(state, model, last_event), *_pool(state), _requests(state), _foot(state, model))
+    about = muted(f"The pool: one box is a block of {BLOCK_SIZE} tokens, in every layer")
+    pool = div(*(_block(number, held) for number, held in enumerate(state.pool)), cls="pool")
+    parts = (*_head(state, model, last_event), about, pool, _requests(state), _foot(state, model))
     return panel(*parts, label=spoken(state, model))
 
 
@@ -44,11 +41,6 @@ def _head(state: State, model: ModelConfig, last_event: str) -> tuple[Html, ...]
     event = div(warn, state.event or last_event, cls="event" if state.event else "event ink-muted")
     taken = bar([("bad" if full else "kv", 100 * state.used / len(state.pool))], cls="thin")
     return tiles(numbers, columns=3), taken, event
-
-
-def _pool(state: State) -> tuple[Html, Html]:
-    about = muted(f"The pool: one box is a block of {BLOCK_SIZE} tokens, in every layer")
-    return about, div(*(_block(number, held) for number, held in enumerate(state.pool)), cls="pool")
 
 
 def _block(number: int, held: tuple[int, int] | None) -> Html:
@@ -84,11 +76,9 @@ def _foot(state: State, model: ModelConfig) -> Html:
     each, layers, reserved = token_bytes(model), len(model.attention_layers), reserved_tokens(state)
     heads = "one latent" if model.mla else f"2 × {model.num_key_value_heads} heads × {model.head_dim}"
     element = each // (layers * main_kind(model).token_elements(model))
-    parts = [
-        f"One token: {heads} × {layers} layers × {element} bytes = {size(each)}. ",
-        f"Taken but still empty: {empty} slots, less than one block a request. ",
-    ]
+    said = f"One token: {heads} × {layers} layers × {element} bytes = {size(each)}. "
+    said += f"Taken but still empty: {empty} slots, less than one block a request. "
     if reserved:
         held = f"the running requests would hold {reserved:,} of {pool_tokens:,} slots from their start"
-        parts.append(f"Without paging, {held}{' — more than the whole pool' if reserved > pool_tokens else ''}.")
-    return muted(join(parts), cls="gap")
+        said += f"Without paging, {held}{' — more than the whole pool' if reserved > pool_tokens else ''}."
+    return muted(said, cls="gap")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
+from itertools import pairwise
 
 from workshop.engine.log import Reader
 from workshop.errors import BadInput
@@ -35,16 +36,11 @@ class Moment:
 
 @lru_cache(maxsize=8)
 def recorded_text(name: str) -> str:
-    """Return a recorded log of the course: 70b, 405b-fp8 or teaching-model."""
+    """Return a recorded log of the course (70b, 405b-fp8 or teaching-model) up to where its engine is ready."""
     if name not in RECORDED:
         raise BadInput(f"There is no recorded start of {name!r}.", f"There are: {', '.join(RECORDED)}.")
-    return _start_of((files("workshop") / "data" / "logs" / RECORDED[name]).read_text(encoding="utf-8"))
-
-
-def _start_of(text: str) -> str:
-    """Return a log up to the moment when the engine is ready: what comes after is another story."""
     reader, kept = Reader(), []
-    for line in text.splitlines():
+    for line in (files("workshop") / "data" / "logs" / RECORDED[name]).read_text(encoding="utf-8").splitlines():
         kept.append(line)
         reader.feed(line + "\n")
         if reader.ready or (reader.log.engine_ready and not reader.log.server):
@@ -62,17 +58,16 @@ def moments(text: str, steps: int = STEPS) -> tuple[Moment, ...]:
     lines = text.splitlines()
     if not lines:
         raise BadInput("The log is empty.", "Give the text of a vLLM log.")
-    reader, found, at = Reader(), [], 0
-    for step in range(steps + 1):
-        until = round(len(lines) * step / steps)
+    reader, found = Reader(), []
+    ends = [round(len(lines) * step / steps) for step in range(steps + 1)]
+    for at, until in pairwise([0, *ends]):
         if until > at:
             reader.feed("\n".join(lines[at:until]) + "\n")
-            at = until
-        found.append(_moment(reader, at, lines))
+        found.append(_moment(reader, lines[max(0, until - LINES_SHOWN) : until]))
     return tuple(found)
 
 
-def _moment(reader: Reader, at: int, lines: list[str]) -> Moment:
+def _moment(reader: Reader, lines: list[str]) -> Moment:
     log = reader.log
     available = [rank.available_kv_gib for rank in log.ranks.values() if rank.available_kv_gib is not None]
     done = log.engine_ready and not log.server  # an offline engine opens no port: its start ends here
@@ -85,5 +80,5 @@ def _moment(reader: Reader, at: int, lines: list[str]) -> Moment:
         log.weights_gib,
         min(available) if available else None,
         log.kv_cache_tokens,
-        tuple(line[:150] for line in lines[max(0, at - LINES_SHOWN) : at]),
+        tuple(line[:150] for line in lines),
     )

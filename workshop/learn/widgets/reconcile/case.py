@@ -44,13 +44,9 @@ def recorded_errors() -> dict[str, dict[str, float]]:
         if row is None or not row.actual:
             continue
         log = engine_log.read(run["path"])
-        sizes = (
-            load_model(run["model"]),
-            load_gpu(run["gpu"]),
-            log.tensor_parallel_size or 1,
-            log.pipeline_parallel_size or 1,
-        )
-        errors = {name: (tokens(*sizes) / row.actual - 1) * 100 for name, tokens in OTHERS.items()}
+        split = (log.tensor_parallel_size or 1, log.pipeline_parallel_size or 1)
+        asked = (load_model(run["model"]), load_gpu(run["gpu"]), *split)
+        errors = {name: (tokens(*asked) / row.actual - 1) * 100 for name, tokens in OTHERS.items()}
         found[_short(label)] = {"workshop plan": row.error_percent, **errors}
     return found
 
