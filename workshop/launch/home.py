@@ -7,6 +7,7 @@ import errno
 import os
 import tempfile
 from pathlib import Path
+from typing import IO
 
 from workshop.errors import BadInput, WorkshopError
 
@@ -50,6 +51,15 @@ def write_private(path: Path, text: str, mode: int = 0o600, gid: int | None = No
         if temporary:
             with contextlib.suppress(OSError):
                 os.unlink(temporary)
+        raise cannot_write(path, error) from None
+
+
+def new_log(name: str) -> IO[bytes]:
+    """Return the empty log `name` in home()/logs, open for writing, closed to others (0600)."""
+    path = private_folder("logs") / name
+    try:
+        return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb")
+    except OSError as error:
         raise cannot_write(path, error) from None
 
 

@@ -91,8 +91,7 @@ def reachable_address(host: str) -> str:
 
 def port_is_free(host: str, port: int) -> bool:
     """Return whether a server could listen on host:port now."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM) as probe:
+    with socket.socket(_family(host), socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((host, port))
@@ -101,14 +100,11 @@ def port_is_free(host: str, port: int) -> bool:
             return False
 
 
-def free_port(host: str, first: int = 8000, tries: int = 20) -> int:
-    """Return a free port: the first of `tries` from `first`, else any that the system gives."""
-    for port in range(first, first + tries):
-        if port_is_free(host, port):
-            return port
-    with socket.socket() as probe:
-        probe.bind((host, 0))
-        return probe.getsockname()[1]
+def free_port(host: str, first: int = 8000) -> int:
+    """Return a free port, from `first` on if one of the next is free."""
+    port, held = take_port(host, first)
+    held.close()
+    return port
 
 
 def hold_port(host: str, port: int) -> socket.socket | None:
@@ -135,6 +131,12 @@ def take_port(host: str, first: int, tries: int = 20) -> tuple[int, socket.socke
     for port in range(first, first + tries):
         if held := hold_port(host, port):
             return port, held
-    while not (held := hold_port(host, port := free_port(host, first, 0))):
-        pass
-    return port, held
+    while True:
+        with socket.create_server((host, 0), family=_family(host)) as probe:
+            port = probe.getsockname()[1]
+        if held := hold_port(host, port):
+            return port, held
+
+
+def _family(host: str) -> socket.AddressFamily:
+    return socket.AF_INET6 if ":" in host else socket.AF_INET

@@ -6,11 +6,15 @@ Nothing is signalled that is not known by both.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import signal
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+
+import psutil
 
 KILL_TAKES_S = 5.0  # a process that holds much memory is not gone at once
 POLL_S = 0.1
@@ -33,10 +37,15 @@ def alive(pid: int, start: int) -> bool:
 
 def ended(pid: int, start: int, within_s: float) -> bool:
     """Wait until the process that was started at `start` has ended; return whether it has in this time."""
-    deadline = time.monotonic() + within_s
-    while (running := alive(pid, start)) and time.monotonic() < deadline:
+    return until(lambda: not alive(pid, start), within_s)
+
+
+def until(true: Callable[[], bool], seconds: float) -> bool:
+    """Ask again and again until the answer is true; return the last answer."""
+    deadline = time.monotonic() + seconds
+    while not (done := true()) and time.monotonic() < deadline:
         time.sleep(POLL_S)
-    return not running
+    return done
 
 
 def _look(pid: int) -> tuple[bool, int | None]:
@@ -47,13 +56,17 @@ def _look(pid: int) -> tuple[bool, int | None]:
         except OSError:
             return False, None
         return fields[0] not in (b"Z", b"X"), int(fields[19])
-    import psutil
-
     try:
         process = psutil.Process(pid)
         return process.status() != psutil.STATUS_ZOMBIE, round(process.create_time() * 1e6)
     except psutil.Error:
         return False, None
+
+
+def end_with_parent(number: int = signal.SIGTERM) -> None:
+    """Ask Linux for a signal to this process when its parent dies, by kill -9 too."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(1, number)  # PR_SET_PDEATHSIG
 
 
 def send(pid: int, start: int, number: int) -> bool:
@@ -85,18 +98,12 @@ def session(leader: int, start: int | None, log: str = "") -> list[tuple[int, in
     """
     own = os.getsid(0) == leader or (start is not None and started(leader) == start)
     found = []
-    for pid in _numbers():
+    for pid in psutil.pids():
         with contextlib.suppress(OSError):
             running, now = _look(pid)
             if pid != os.getpid() and running and os.getsid(pid) == leader and (own or _writes_to(pid, log)):
                 found.append((pid, now))
     return found
-
-
-def _numbers() -> list[int]:
-    import psutil
-
-    return psutil.pids()
 
 
 def _writes_to(pid: int, log: str) -> bool:
@@ -107,17 +114,8 @@ def _writes_to(pid: int, log: str) -> bool:
 
 def end_session(leader: int, start: int | None, log: str = "", grace_s: float = 0.0) -> bool:
     """Kill what is left of an engine's session after `grace_s` to end by itself; return whether nothing is left."""
-    _wait(leader, start, log, grace_s)
+    until(lambda: not session(leader, start, log), grace_s)
     for pid, born in session(leader, start, log):
         with contextlib.suppress(PermissionError):
             send(pid, born, signal.SIGKILL)
-    return _wait(leader, start, log, KILL_TAKES_S)
-
-
-def _wait(leader: int, start: int | None, log: str, seconds: float) -> bool:
-    deadline = time.monotonic() + seconds
-    while left := session(leader, start, log):
-        if time.monotonic() >= deadline:
-            break
-        time.sleep(POLL_S)
-    return not left
+    return until(lambda: not session(leader, start, log), KILL_TAKES_S)

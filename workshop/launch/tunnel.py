@@ -11,7 +11,6 @@ import re
 import shlex
 import socket
 import subprocess
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from urllib.parse import urlsplit
@@ -19,28 +18,19 @@ from urllib.parse import urlsplit
 from workshop.errors import BadInput, WorkshopError
 from workshop.launch import machine, processes, record_file, records
 from workshop.launch.local import claims
-from workshop.launch.local.supervise import answers, end
+from workshop.launch.local.answering import answers
+from workshop.launch.local.supervise import end
 from workshop.launch.records import ServerRecord
 
 WAIT_S = 20.0
-POLL_S = 0.1
 
 
 def command_for(record: ServerRecord, login: str, port: int) -> list[str]:
     """Return the ssh command that makes the server appear at 127.0.0.1:port; it ends when it cannot do that."""
     address = urlsplit(record.url)
     host = f"[{address.hostname}]" if ":" in address.hostname else address.hostname
-    return [
-        "ssh",
-        "-N",
-        "-o",
-        "ExitOnForwardFailure=yes",
-        "-o",
-        "ServerAliveInterval=30",
-        "-L",
-        f"127.0.0.1:{port}:{host}:{address.port or 80}",
-        login,
-    ]
+    options = "ssh -N -o ExitOnForwardFailure=yes -o ServerAliveInterval=30 -L"
+    return [*options.split(), f"127.0.0.1:{port}:{host}:{address.port or 80}", login]
 
 
 def checked_login(login: str) -> str:
@@ -141,19 +131,15 @@ def open_tunnel(
 
 
 def _wait(process: subprocess.Popen, local: ServerRecord, login: str) -> None:
-    deadline = time.monotonic() + WAIT_S
-    while not answers(local):
-        if process.poll() is not None:
-            raise WorkshopError(
-                f"ssh to {login} ended with exit code {process.returncode}.",
-                f"Try it by hand: {shlex.join(process.args)}",
-            )
-        if time.monotonic() > deadline:
-            raise WorkshopError(
-                f"{local.name} does not answer through {login} within {WAIT_S:.0f} s.",
-                "Does the login node reach the server's node? On it: workshop servers",
-            )
-        time.sleep(POLL_S)
+    answered = processes.until(lambda: process.poll() is not None or answers(local), WAIT_S)
+    if process.poll() is not None:
+        remedy = f"Try it by hand: {shlex.join(process.args)}"
+        raise WorkshopError(f"ssh to {login} ended with exit code {process.returncode}.", remedy)
+    if not answered:
+        raise WorkshopError(
+            f"{local.name} does not answer through {login} within {WAIT_S:.0f} s.",
+            "Does the login node reach the server's node? On it: workshop servers",
+        )
 
 
 def explain(record: ServerRecord, login: str, port: int) -> list[str]:

@@ -7,7 +7,6 @@ the command ends there. Here it gets an answer, and everything else is vLLM's.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import faulthandler
 import importlib.metadata
 import os
@@ -92,7 +91,7 @@ def leave_nothing_behind() -> None:
     from workshop.launch.local import scratch
 
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1, signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
-    ctypes.CDLL(None).prctl(1, signal.SIGUSR1)  # PR_SET_PDEATHSIG: tell me when my parent dies
+    processes.end_with_parent(signal.SIGUSR1)
     folder, notes = os.environ.get(scratch.VARIABLE), None
     if folder:
         notes = scratch.Notes(Path(folder))

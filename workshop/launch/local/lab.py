@@ -7,18 +7,16 @@ import os
 import secrets
 import subprocess
 import sys
-import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import httpx
 import psutil
 
 from workshop.errors import WorkshopError
-from workshop.launch import local, machine, records
-from workshop.launch.home import cannot_write, home, private_folder
+from workshop.launch import local, machine, processes, records
+from workshop.launch.home import home, new_log
 from workshop.launch.local import course, supervise
 from workshop.launch.records import ServerRecord
 from workshop.launch.vllm_main import installed
@@ -58,12 +56,7 @@ def start_jupyter(folder: Path, port: int | None = None, host: str = "127.0.0.1"
     ]
     if hasattr(os, "geteuid") and os.geteuid() == 0:
         command.append("--allow-root")
-    private_folder("logs")
-    try:
-        log = _log().open("wb")
-    except OSError as error:
-        raise cannot_write(_log(), error) from None
-    with log:
+    with new_log(_log().name) as log:
         process = subprocess.Popen(
             command,
             env={**os.environ, "JUPYTER_TOKEN": token},
@@ -71,7 +64,7 @@ def start_jupyter(folder: Path, port: int | None = None, host: str = "127.0.0.1"
             stdout=log,
             stderr=log,
             start_new_session=True,
-            preexec_fn=supervise.end_with_parent if os.name == "posix" else None,
+            preexec_fn=processes.end_with_parent if os.name == "posix" else None,
         )
     return Lab(process, f"http://{host}:{port}/lab/tree/{FIRST}?token={token}")
 
@@ -82,15 +75,18 @@ def _log() -> Path:
 
 def wait_for_jupyter(lab: Lab) -> None:
     """Return when JupyterLab answers; raise with its last words if it ends instead."""
-    deadline = time.monotonic() + JUPYTER_WAIT_S
     status = lab.url.replace(f"lab/tree/{FIRST}", "api/status")
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    while time.monotonic() < deadline:
-        if lab.process.poll() is not None:
-            break
-        with contextlib.suppress(urllib.error.URLError, OSError), opener.open(status, timeout=2):
-            return
-        time.sleep(0.1)
+
+    def answers() -> bool:
+        with contextlib.suppress(httpx.HTTPError):
+            return httpx.get(status, timeout=2, trust_env=False).is_success
+        return False
+
+    if (
+        processes.until(lambda: lab.process.poll() is not None or answers(), JUPYTER_WAIT_S)
+        and lab.process.poll() is None
+    ):
+        return
     log = _log()
     last = (log.read_text(errors="replace").strip().splitlines() or ["no word"])[-1]
     raise WorkshopError(f"JupyterLab did not start: {last[:200]}", f"Its own words are in {log}.")

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
-import time
-from collections.abc import Callable
+import subprocess
 
 from workshop.errors import WorkshopError
 from workshop.launch import processes, records
 from workshop.launch.local import claims, scratch
 from workshop.launch.lock import Lock
 from workshop.launch.records import ServerRecord
+from workshop.launch.slurm import queue as slurm_queue
 
-POLL_S = 0.1
 STOP_GRACE_S = 20.0  # then what is left is killed
 START_TAKES_S = 10.0  # from the name's claim to the engine's process
 WATCHER_TAKES_S = 10.0  # to write down an end
@@ -46,7 +46,7 @@ def stop(name: str) -> str:
 
 def _with_process(record: ServerRecord) -> ServerRecord:
     """Return the record of a server that is just being started, as soon as it has a process."""
-    _wait(lambda: (now := records.read(record.name)) is None or now.pid is not None, START_TAKES_S)
+    processes.until(lambda: (now := records.read(record.name)) is None or now.pid is not None, START_TAKES_S)
     now = records.read(record.name)
     if now is None or now.pid is None or now.state == "failed":
         raise claims.busy(record.name)
@@ -88,7 +88,7 @@ def _clear(record: ServerRecord) -> None:
         return now is not None and (now.api_key, now.started) != (record.api_key, record.started)
 
     # The watcher may be stopped (Ctrl-Z): then it keeps the name, and no other server can be meant.
-    _wait(lambda: lock.take(tries=1) or passed_on(), WATCHER_TAKES_S)
+    processes.until(lambda: lock.take(tries=1) or passed_on(), WATCHER_TAKES_S)
     try:
         if passed_on() or records.stored(record.name) is None:
             return
@@ -103,10 +103,8 @@ def _clear(record: ServerRecord) -> None:
 
 def _cancel(record: ServerRecord) -> str:
     """Cancel the server's job: the job removes the record itself, and is given a moment for it."""
-    from workshop.launch.slurm import queue as slurm_queue
-
     slurm_queue.cancel(record.job_id or "")
-    if not _wait(lambda: records.stored(record.name) is None, STOP_GRACE_S):
+    if not processes.until(lambda: records.stored(record.name) is None, STOP_GRACE_S):
         job = slurm_queue.find(record.job_id or "")
         if job is not None and job.active:
             raise WorkshopError(
@@ -117,8 +115,19 @@ def _cancel(record: ServerRecord) -> str:
     return f"{record.name} is stopped: job {record.job_id} is cancelled."
 
 
-def _wait(true: Callable[[], bool], seconds: float) -> bool:
-    deadline = time.monotonic() + seconds
-    while not (done := true()) and time.monotonic() < deadline:
-        time.sleep(POLL_S)
-    return done
+def end(process: subprocess.Popen | None, record: ServerRecord | None = None, log: str = "") -> None:
+    """End a process with all of the session that it leads: politely, then not.
+
+    Once it was waited for, its number may be a stranger's: then its record, or its log, tells what is its own.
+    """
+    if process is None:
+        return
+    start = record.process_started if record else None
+    if process.returncode is None:
+        start = processes.started(process.pid)
+        process.terminate()
+        processes.ended(process.pid, start, STOP_GRACE_S)  # not waited for yet: so the number stays its own
+    processes.end_session(process.pid, start, record.log if record else log)
+    process.kill()  # does nothing if it has ended
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(5)

@@ -63,10 +63,11 @@ def saved_token() -> str | None:
     return None
 
 
-def _headers(token: str | None) -> dict[str, str]:
+def _client(token: str | None) -> httpx.Client:
     if token and not re.fullmatch("[!-~]+", token):  # the HTTP library would show it in its complaint
         raise BadInput("The token holds a space, or a letter that no token has.", "Set HF_TOKEN to the token alone.")
-    return {"Authorization": f"Bearer {token}"} if token else {}
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    return httpx.Client(headers=headers, timeout=TIMEOUT, follow_redirects=True)
 
 
 def list_files(hub_id: str, token: str | None = None) -> tuple[str, list[File]]:
@@ -75,29 +76,20 @@ def list_files(hub_id: str, token: str | None = None) -> tuple[str, list[File]]:
     Raises:
         WorkshopError: the Hub is not reached, there is no such model, or it is gated and this token may not have it.
     """
-    headers = _headers(token)
-    try:
-        answer = httpx.get(
-            f"{endpoint()}/api/models/{hub_id}",
-            params={"blobs": "true"},
-            headers=headers,
-            timeout=TIMEOUT,
-            follow_redirects=True,
-        )
-        answer.raise_for_status()
-        commit, files = _read_list(answer.json())
-    except (httpx.HTTPError, httpx.InvalidURL) as error:
-        raise explain(hub_id, error) from None
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        raise WorkshopError(
-            f"{endpoint()} does not answer with a list of files, as the Hub does.",
-            "A login page or a proxy may stand in between: open that address in a browser here; "
-            "HF_ENDPOINT names a mirror.",
-        ) from None
-    # The list of a gated model is public, its files are not: ask for the one that every model has.
-    with contextlib.suppress(StopIteration):
-        small = next(file for file in files if file.name == "config.json")
-        _probe(hub_id, commit, small.name, token)
+    with _client(token) as client:
+        try:
+            answer = client.get(f"{endpoint()}/api/models/{hub_id}", params={"blobs": "true"}).raise_for_status()
+            commit, files = _read_list(answer.json())
+            # The list of a gated model is public, its files are not: ask for the one that every model has.
+            if any(file.name == "config.json" for file in files):
+                client.head(_address(hub_id, commit, "config.json")).raise_for_status()
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            raise explain(hub_id, error) from None
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            raise WorkshopError(
+                f"{endpoint()} does not answer with a list of files, as the Hub does.",
+                "A login page or a proxy may stand in between: open that address in a browser here; HF_ENDPOINT names a mirror.",
+            ) from None
     return commit, files
 
 
@@ -125,15 +117,6 @@ def _read_list(info: dict) -> tuple[str, list[File]]:
     return info["sha"], files
 
 
-def _probe(hub_id: str, commit: str, name: str, token: str | None) -> None:
-    try:
-        httpx.head(
-            _address(hub_id, commit, name), headers=_headers(token), timeout=TIMEOUT, follow_redirects=True
-        ).raise_for_status()
-    except httpx.HTTPError as error:
-        raise explain(hub_id, error) from None
-
-
 def _address(hub_id: str, commit: str, name: str) -> str:
     return f"{endpoint()}/{hub_id}/resolve/{commit}/{quote(name)}"
 
@@ -144,10 +127,7 @@ def fetch(hub_id: str, commit: str, files: list[File], folder: Path, token: str 
     Raises:
         WorkshopError: the Hub, the network or the disk does not let us; what came is kept for the next run.
     """
-    with (
-        httpx.Client(headers=_headers(token), timeout=TIMEOUT, follow_redirects=True) as client,
-        ThreadPoolExecutor(WORKERS) as pool,
-    ):
+    with _client(token) as client, ThreadPoolExecutor(WORKERS) as pool:
         parts = [pool.submit(_fetch_file, client, hub_id, commit, file, folder) for file in files]
         try:
             for part in parts:
