@@ -58,21 +58,13 @@ def _show(rows: list, kinds: tuple[str, ...], context: int) -> None:
     from workshop.plan.hardware import size_words
 
     screen, out = console(least=60), Table(box=None, pad_edge=False, header_style="dim")
-    for title in ("model", "parameters", "weights GiB", "KV KiB"):
-        out.add_column(title, justify="left" if title == "model" else "right", no_wrap=True)
-    for kind in kinds:
-        out.add_column(kind, justify="right", no_wrap=True, min_width=len(kind))
+    out.add_column("model", no_wrap=True)
+    for title in ("parameters", "weights GiB", "KV KiB", *kinds):
+        out.add_column(title, justify="right", no_wrap=True, min_width=len(title) if title in kinds else None)
     for r in rows:
-        cells = [
-            str(p.gpus) if p.gpus else "[dim]–[/]" if p.reason.startswith("More") else "[red]✗[/]" for p in r.places
-        ]
-        out.add_row(
-            f"[bold]{r.model}[/]",
-            size_words(r.parameters),
-            f"{r.weights_gib:,.1f}",
-            f"{r.kv_kib_per_token:,.4g}",
-            *cells,
-        )
+        cells = (str(p.gpus) if p.gpus else "[dim]–[/]" if p.too_many else "[red]✗[/]" for p in r.places)
+        sizes = size_words(r.parameters), f"{r.weights_gib:,.1f}", f"{r.kv_kib_per_token:,.4g}"
+        out.add_row(f"[bold]{r.model}[/]", *sizes, *cells)
     screen.print(out)
     screen.print(
         f"\n[dim]GPUs that hold the model and one request of {context:,} tokens. –: more than 16. ✗: no "
@@ -80,5 +72,5 @@ def _show(rows: list, kinds: tuple[str, ...], context: int) -> None:
     )
     if len(rows) == 1:
         for place in rows[0].places:
-            if not place.gpus and not place.reason.startswith("More"):
+            if not place.gpus and not place.too_many:
                 screen.print(f"[dim]{place.gpu}: {shown(place.reason)}[/]")

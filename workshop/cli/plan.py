@@ -21,13 +21,6 @@ if TYPE_CHECKING:
     from workshop.plan.parallelism import Plan
 
 BAR_CELLS = 56
-# part -> (cell, colour): weights, overhead, KV cache, what vLLM leaves alone
-PARTS = {
-    "weights": ("█", "blue"),
-    "overhead": ("▓", "yellow"),
-    "KV cache": ("▒", "green"),
-    "left to others": ("░", "dim"),
-}
 
 
 class Tokens(click.ParamType):
@@ -52,21 +45,13 @@ class Tokens(click.ParamType):
 @click.option("--dtype", default="auto", show_default=True, help="auto, bfloat16, float16 or float32.")
 @click.option("--quantization", "-q", help="vLLM's name: fp8, awq, gptq, …; a quantization_config counts as given.")
 @click.option("--kv-cache-dtype", default="auto", show_default=True, help="auto, bfloat16, fp8, fp8_e4m3 or fp8_e5m2.")
-@click.option(
-    "--max-model-len", type=Tokens(), help="Tokens of one request, prompt and answer.  [default: the model's]"
-)
+@click.option("--max-model-len", type=Tokens(), help="Tokens of one request, with its answer.  [default: the model's]")
 @click.option("--gpu-memory-utilization", type=float, help="Share of the GPU that vLLM takes.  [default: 0.92]")
 @click.option("--max-num-batched-tokens", type=Tokens(), help="Tokens of one step.  [default: vLLM's for this GPU]")
 @click.option("--max-num-seqs", type=Tokens(), help="Requests of one step.  [default: vLLM's for this GPU]")
 @click.option("--enforce-eager", is_flag=True, help="No CUDA graphs.")
 @click.option("--vllm-version", help="Version whose formulas are used.  [default: 0.25.1]")
-@click.option(
-    "--usage",
-    type=click.Choice(["serve", "llm"]),
-    default="serve",
-    show_default=True,
-    help="Whose defaults hold where none is given: vllm serve's, or the LLM class's.",
-)
+@click.option("--usage", type=click.Choice(["serve", "llm"]), help="serve (default) or llm: whose defaults.")
 @click.option("--network", default="infiniband-ndr", show_default=True, help="Link between nodes.")
 @plan_places.options
 @click.option("--explain", is_flag=True, help="Show every overhead and every part of a step, with its source.")
@@ -137,7 +122,6 @@ def _show(p: Plan, explain: bool) -> None:
         out.print("[bold red]✗ does not fit[/]")
     out.print()
     out.print(_bar(p))
-    out.print(_legend(p))
     for title, lines, mark in (("Why", p.reasons, "•"), ("Nearest" if not p.fits else "For more", p.advice, "→")):
         if lines:
             out.print(f"\n[bold]{title}[/]")
@@ -160,57 +144,43 @@ def _bullets(lines: list[str], mark: str) -> Table:
     return grid
 
 
-def _sizes(p: Plan) -> dict[str, float]:
-    """GiB of each part of one GPU, in PARTS' order; what does not fit runs past the end."""
+def _parts(p: Plan) -> list[tuple[str, float, str, str]]:
+    """Return (name, GiB, cell, colour) of each part of one GPU; what does not fit runs past the end."""
     kv = max(0.0, p.requested_gib_per_gpu - p.weights_gib_per_gpu - p.overhead_gib_per_gpu)
-    return {
-        "weights": p.weights_gib_per_gpu,
-        "overhead": p.overhead_gib_per_gpu,
-        "KV cache": kv,
-        "left to others": p.gpu_memory_gib - p.requested_gib_per_gpu,
-    }
+    return [
+        ("weights", p.weights_gib_per_gpu, "█", "blue"),
+        ("overhead", p.overhead_gib_per_gpu, "▓", "yellow"),
+        ("KV cache", kv, "▒", "green"),
+        ("left to others", p.gpu_memory_gib - p.requested_gib_per_gpu, "░", "dim"),
+    ]
 
 
 def _bar(p: Plan) -> Text:
-    """One GPU's memory as a bar; `┃` is where its memory ends, if the model needs more."""
+    """One GPU's memory as a bar, and what its parts are; `┃` is where its memory ends, if the model needs more."""
     from rich.text import Text
 
-    sizes, bar = _sizes(p), Text("  ")
+    bar, legend = Text("  "), Text("\n  ")
     whole = max(p.gpu_memory_gib, p.weights_gib_per_gpu + p.overhead_gib_per_gpu)
-    cells = 0
-    for name, (cell, colour) in PARTS.items():
-        count = round(BAR_CELLS * sizes[name] / whole) or (1 if sizes[name] > 0.2 else 0)
-        cells += count
-        bar.append(cell * count, style=colour)
+    for name, size, cell, colour in _parts(p):
+        bar.append(cell * (round(BAR_CELLS * size / whole) or int(size > 0.2)), style=colour)
+        legend.append(cell, style=colour)
+        legend.append(f" {name} {size:.1f}   ")
     if whole > p.gpu_memory_gib:
         bar.append(f" ┃ a GPU has {p.gpu_memory_gib:.1f} GiB", style="red")
     else:
         bar.append(f" {p.gpu_memory_gib:.1f} GiB a GPU", style="dim")
-    return bar
-
-
-def _legend(p: Plan) -> Text:
-    from rich.text import Text
-
-    line = Text("  ")
-    for name, size in _sizes(p).items():
-        cell, colour = PARTS[name]
-        line.append(cell, style=colour)
-        line.append(f" {name} {size:.1f}   ")
-    line.append("GiB", style="dim")
-    return line
+    return bar + legend + Text("GiB", style="dim")
 
 
 def _explain(out: Console, p: Plan) -> None:
     """Print each overhead and each part of a decoding step with its source."""
     from rich.table import Table
 
-    overheads = Table("Overhead", "MiB", "Why", "Source", title="Overheads of one GPU", title_justify="left", box=None)
+    look = {"title_justify": "left", "box": None}
+    overheads = Table("Overhead", "MiB", "Why", "Source", title="Overheads of one GPU", **look)
     for o in p.overheads:
         overheads.add_row(o.name, f"{o.bytes / (1 << 20):,.0f}", o.reason, o.source)
-    step = Table(
-        "Part", "ms", "Source", "May be off by", title="One decoding step, one request", title_justify="left", box=None
-    )
+    step = Table("Part", "ms", "Source", "May be off by", title="One decoding step, one request", **look)
     for t in p.decode:
         step.add_row(t.name, f"{t.ms:.3f}", t.source, t.uncertainty)
     out.print()

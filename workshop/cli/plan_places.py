@@ -2,93 +2,72 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from workshop.cli.say import console, say, shown
+from workshop.cli.say import console, say, say_json, shown
 from workshop.errors import BadInput, WorkshopError
 
 if TYPE_CHECKING:
     from workshop.plan.parallelism import Plan
 
 WIDTH = 116  # of the table of machines
-PLACES = ("kubernetes", "vm", "machines")
-BELONGS = {
-    "output": "kubernetes",
-    "pvc_size": "kubernetes",
-    "storage_class": "kubernetes",
-    "openshift": "kubernetes",
-    "load_gb_per_s": "kubernetes",
-    "replicas": "kubernetes",
-    "image": "kubernetes",
-    "pull_secret": "kubernetes",
-    "hf_endpoint": "kubernetes",
-    "node_selector": "kubernetes",
-    "ingress": "kubernetes",
-    "priority_class": "kubernetes",
-    "queue": "kubernetes",
-    "rdma": "kubernetes",
-    "download_dir": "vm",
-    "disk_gb": "vm",
+GIVEN = click.IntRange(1)
+# place -> what its flag does, and the options that belong to it alone
+PLACES: dict[str, tuple[str, dict[str, dict[str, Any]]]] = {
+    "kubernetes": (
+        "Print manifests instead, for kubectl apply -f -.",
+        {
+            "output": {"metavar": "FOLDER", "help": "write a kustomize base and overlay there."},
+            "pvc_size": {"type": GIVEN, "help": "GiB of the volume of the weights.  [default: computed]"},
+            "storage_class": {"help": "of that volume.  [default: the cluster's]"},
+            "load_gb_per_s": {"type": float, "help": "speed of that volume, for a start's budget.  [default: 0.25]"},
+            "openshift": {"is_flag": True, "help": "no user of ours, and a Route."},
+            "replicas": {"type": GIVEN, "help": "servers behind one Service.  [default: 1]"},
+            "image": {"help": "from a registry of your own.  [default: vllm/vllm-openai]"},
+            "pull_secret": {"metavar": "NAME", "help": "the Secret for that registry."},
+            "hf_endpoint": {"metavar": "URL", "help": "a mirror of the Hub for the download."},
+            "node_selector": {
+                "multiple": True,
+                "metavar": "KEY=VALUE",
+                "help": "of the nodes, not the GPU's.  Repeatable.",
+            },
+            "ingress": {"metavar": "HOST", "help": "an Ingress with TLS (Secret NAME-tls)."},
+            "priority_class": {"metavar": "NAME", "help": "of the server's pods."},
+            "queue": {"metavar": "NAME", "help": "a LocalQueue of Kueue."},
+            "rdma": {"metavar": "RESOURCE", "help": "one a pod, as rdma/ib, between nodes."},
+        },
+    ),
+    "vm": (
+        "Print a systemd unit and container lines instead, for one machine.",
+        {
+            "download_dir": {"metavar": "FOLDER", "help": "where the weights go.  [default: /mnt/models]"},
+            "disk_gb": {
+                "type": click.FloatRange(min=0, min_open=True),
+                "help": "size of its disk in GB; refused if the weights do not fit.",
+            },
+        },
+    ),
+    "machines": ("Print which common cloud VMs hold the model (no --gpu needed).", {}),
 }
+HOMES = {name: (place,) for place, (_, own) in PLACES.items() for name in own} | {"name": ("kubernetes", "vm")}
+
+
+def _flag(name: str) -> str:
+    return "--" + name.replace("_", "-")
 
 
 def options(command: Callable) -> Callable:
     """Add the options of all places to a command."""
-    for option in reversed(
-        (
-            click.option("--kubernetes", is_flag=True, help="Print manifests instead, for kubectl apply -f -."),
-            click.option("--output", metavar="FOLDER", help="--kubernetes: write a kustomize base and overlay there."),
-            click.option(
-                "--pvc-size",
-                type=click.IntRange(1),
-                metavar="GIB",
-                help="--kubernetes: size of the volume of the weights.  [default: computed]",
-            ),
-            click.option("--storage-class", help="--kubernetes: of that volume.  [default: the cluster's]"),
-            click.option(
-                "--load-gb-per-s",
-                type=float,
-                help="--kubernetes: speed of that volume, for the budget of a start.  [default: 0.25]",
-            ),
-            click.option(
-                "--replicas", type=click.IntRange(1), help="--kubernetes: servers behind one Service.  [default: 1]"
-            ),
-            click.option("--image", help="--kubernetes: from a registry of your own.  [default: vllm/vllm-openai]"),
-            click.option("--pull-secret", metavar="NAME", help="--kubernetes: the Secret for that registry."),
-            click.option("--hf-endpoint", metavar="URL", help="--kubernetes: a mirror of the Hub for the download."),
-            click.option(
-                "--node-selector",
-                multiple=True,
-                metavar="KEY=VALUE",
-                help="--kubernetes: a label of the nodes, instead of the GPU's.  Repeatable.",
-            ),
-            click.option("--ingress", metavar="HOST", help="--kubernetes: an Ingress with TLS (Secret NAME-tls)."),
-            click.option("--priority-class", metavar="NAME", help="--kubernetes: of the server's pods."),
-            click.option("--queue", metavar="NAME", help="--kubernetes: a LocalQueue of Kueue."),
-            click.option("--rdma", metavar="RESOURCE", help="--kubernetes: one a pod, as rdma/ib, between nodes."),
-            click.option("--openshift", is_flag=True, help="--kubernetes: no user of ours, and a Route."),
-            click.option(
-                "--vm", is_flag=True, help="Print a systemd unit and container lines instead, for one machine."
-            ),
-            click.option(
-                "--download-dir", metavar="FOLDER", help="--vm: where the weights go.  [default: /mnt/models]"
-            ),
-            click.option(
-                "--disk-gb",
-                type=click.FloatRange(min=0, min_open=True),
-                help="--vm: size of its disk in GB; refused if the weights do not fit.",
-            ),
-            click.option("--name", help="--kubernetes, --vm: name of the server."),
-            click.option(
-                "--machines", is_flag=True, help="Print which common cloud VMs hold the model (no --gpu needed)."
-            ),
-        )
-    ):
+    found = [click.option("--name", help="--kubernetes, --vm: name of the server.")]
+    for place, (about, own) in PLACES.items():
+        found.append(click.option(_flag(place), is_flag=True, help=about))
+        for name, more in own.items():
+            found.append(click.option(_flag(name), **{**more, "help": f"--{place}: {more['help']}"}))
+    for option in reversed(found):
         command = option(command)
     return command
 
@@ -99,23 +78,17 @@ def take(given: dict[str, Any], as_json: bool) -> tuple[str, dict[str, Any]]:
     Raises:
         BadInput: two at once, or an option of another place.
     """
-    found = {name: given.pop(name) for name in (*PLACES, *BELONGS, "name")}
-    chosen = [name for name in PLACES if found.pop(name)]
-    if as_json and set(chosen) - {"machines"}:
-        raise BadInput(f"--json and --{chosen[0]} print different things.", "Give one of them.")
-    if len(chosen) > 1:
-        raise BadInput(f"--{chosen[0]} and --{chosen[1]} print different things.", "Give one of them.")
+    chosen = [place for place in PLACES if given.pop(place)]
     place = chosen[0] if chosen else ""
-    for name, home in BELONGS.items():
-        if _given(found[name]) and home != place:
-            raise BadInput(f"--{name.replace('_', '-')} belongs to --{home}.", f"Add --{home}, or leave it out.")
-    if found["name"] and place not in ("kubernetes", "vm"):
-        raise BadInput("--name belongs to --kubernetes and --vm.", "Add one of them, or leave it out.")
-    return place, {name: value for name, value in found.items() if _given(value)}
-
-
-def _given(value: object) -> bool:
-    return value is not None and value is not False and value != ()  # 0 was given
+    if others := chosen[1:] or (["json"] if as_json and place in ("kubernetes", "vm") else []):
+        raise BadInput(f"--{others[0]} and --{place} print different things.", "Give one of them.")
+    values = {name: given.pop(name) for name in HOMES}
+    found = {name: value for name, value in values.items() if value is not None and value is not False and value != ()}
+    for name in found:  # 0 was given
+        if place not in HOMES[name]:
+            places = " and ".join(f"--{home}" for home in HOMES[name])
+            raise BadInput(f"{_flag(name)} belongs to {places}.", f"Add --{HOMES[name][0]}, or leave it out.")
+    return place, found
 
 
 def show(place: str, plan: Plan, given: dict[str, Any]) -> None:
@@ -155,19 +128,11 @@ def machines(model: str, settings: dict[str, Any], as_json: bool) -> None:
 
     offers = catalogue.offers(model, **settings)
     if as_json:
-        click.echo(
-            json.dumps(
-                [
-                    {
-                        **vars(offer.machine),
-                        "fits": offer.fits,
-                        "why": offer.why,
-                        "command": offer.plan.command if offer.fits else "",
-                    }
-                    for offer in offers
-                ],
-                indent=1,
-            )
+        say_json(
+            [
+                vars(o.machine) | {"fits": o.fits, "why": o.why, "command": o.plan.command if o.fits else ""}
+                for o in offers
+            ]
         )
     else:
         _table(offers)
@@ -181,9 +146,8 @@ def machines(model: str, settings: dict[str, Any], as_json: bool) -> None:
 def _table(offers: list) -> None:
     from rich.table import Table
 
-    table = Table(
-        "", "machine", "GPUs", "vCPU", "memory", "local disk", "requests", "tokens/s", box=None, padding=(0, 1)
-    )
+    titles = ("", "machine", "GPUs", "vCPU", "memory", "local disk", "requests", "tokens/s")
+    table = Table(*titles, box=None, padding=(0, 1))
     for offer in (offer for offer in offers if offer.fits):
         m, p = offer.machine, offer.plan
         table.add_row(

@@ -38,6 +38,7 @@ class Place:
     gpus: int
     reason: str = ""
     plan: Plan | None = None
+    too_many: bool = False  # it needs more GPUs than were looked for
 
 
 @dataclass(frozen=True)
@@ -105,7 +106,7 @@ def smallest(
     except BadInput as error:  # no bfloat16, no kernels: not a matter of memory
         return Place(g.name, 0, f"{error.message} {error.remedy}")
     if not found.fits or found.gpus > most:
-        return Place(g.name, 0, f"More than {most} × {g.title}.")
+        return Place(g.name, 0, f"More than {most} × {g.title}.", too_many=True)
     return Place(g.name, found.gpus, "", found)
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from workshop.plan.catalog import load_gpu
-from workshop.plan.hardware import CONTEXT, GPUS, MOST, Place, Row, families, size_words, table
+from workshop.plan.hardware import CONTEXT, GPUS, MOST, Row, families, size_words, table
 
 INTRO = f"""# Models
 Every model of the catalogue, from the facts of its `config.json`, and the fewest GPUs that serve it. Made by
@@ -34,30 +36,21 @@ def page() -> str:
 
 def _sizes(rows: list[Row]) -> list[str]:
     head = ["model", "layers", "parameters", "weights GiB", "KV KiB"] + [g.upper().replace("GB", "") for g in GPUS]
-    out = ["| " + " | ".join(head) + " |", "|---|---|" + "---:|" * (len(head) - 2)]
+    out = [_line(head), "|---|---|" + "---:|" * (len(head) - 2)]
     for r in rows:
         active = f" ({size_words(r.active_parameters)} a token)" if r.active_parameters < r.parameters else ""
-        cells = [
-            r.model,
-            r.architecture,
-            size_words(r.parameters) + active,
-            f"{r.weights_gib:,.1f}",
-            f"{r.kv_kib_per_token:,.4g}",
-            *(_count(p) for p in r.places),
-        ]
-        out.append("| " + " | ".join(cells) + " |")
+        sizes = size_words(r.parameters) + active, f"{r.weights_gib:,.1f}", f"{r.kv_kib_per_token:,.4g}"
+        gpus = (str(p.gpus) if p.gpus else "–" if p.too_many else "✗" for p in r.places)
+        out.append(_line((r.model, r.architecture, *sizes, *gpus)))
     return out
 
 
-def _count(place: Place) -> str:
-    return str(place.gpus) if place.gpus else "–" if place.reason.startswith("More") else "✗"
+def _line(cells: Iterable[str]) -> str:
+    return "| " + " | ".join(cells) + " |"
 
 
 def _commands(rows: list[Row]) -> list[str]:
     """The command of each model on the kind of GPU of which it needs fewest, the smallest of those."""
-    out = []
-    for r in rows:
-        best = min((p for p in r.places if p.gpus), key=lambda p: p.gpus, default=None)
-        if best:
-            out.append(f"{best.plan.command}   # {best.gpus} × {load_gpu(best.gpu).title}")
+    best = (min((p for p in r.places if p.gpus), key=lambda p: p.gpus, default=None) for r in rows)
+    out = [f"{p.plan.command}   # {p.gpus} × {load_gpu(p.gpu).title}" for p in best if p]
     return ["```bash", *out, "```"] if out else []
