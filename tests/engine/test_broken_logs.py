@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from dataclasses import asdict
 from functools import lru_cache
 from pathlib import Path
 
@@ -110,7 +111,7 @@ def test_broken_log_gives_rows_or_one_short_sentence(case):
     facts = FACTS.get(name, {})
     try:
         log = engine_log.parse(text, name)
-        json.dumps(log.as_dict(), allow_nan=False)
+        json.dumps(asdict(log), allow_nan=False)
         found = reconcile(log, facts.get("model"), facts.get("gpu"))
     except WorkshopError as error:
         assert error.message.isprintable() and len(error.message) < 700

@@ -6,12 +6,13 @@ a version does not have is None.
 
 from __future__ import annotations
 
-import contextlib
 import re
 import time as clock
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from itertools import pairwise
+
+import httpx
+from prometheus_client.parser import text_string_to_metric_families
 
 from workshop.errors import BadInput, WorkshopError
 
@@ -36,44 +37,26 @@ HISTOGRAMS: dict[str, tuple[str, ...]] = {
     "e2el": ("e2e_request_latency_seconds",),
     "queue": ("request_queue_time_seconds",),
 }
-COUNTERS = ("prompt_tokens_total", "generation_tokens_total", "preemptions_total", "requests_total")
+COUNTERS = ("prompt_tokens_total", "generation_tokens_total", "requests_total")
 
 
 @dataclass(frozen=True)
 class Histogram:
-    """A Prometheus histogram in seconds: buckets are (upper bound, observations up to it)."""
+    """What a Prometheus histogram says of all its observations together, in seconds."""
 
     count: float = 0.0
     sum_s: float = 0.0
-    buckets: tuple[tuple[float, float], ...] = ()
 
     @property
     def mean_s(self) -> float | None:
         """Mean in seconds; None without observations."""
         return self.sum_s / self.count if self.count > 0 else None
 
-    def quantile_s(self, q: float) -> float | None:
-        """Return the q-quantile (0 to 1) in seconds, as Prometheus does: linear within its bucket.
-
-        The answer is no better than the bucket is wide; beyond the last finite bound it is that bound.
-        """
-        if not 0 <= q <= 1:
-            raise BadInput(f"A quantile of {q} does not exist.", "Give a number from 0 to 1, such as 0.5 or 0.99.")
-        if self.count <= 0 or not self.buckets:
-            return None
-        rank = q * self.count
-        for (low, below), (high, until) in pairwise([(0.0, 0.0), *self.buckets]):
-            if until >= rank and until > below:
-                return low if high == float("inf") else low + (high - low) * (rank - below) / (until - below)
-        return next((bound for bound, _ in reversed(self.buckets) if bound != float("inf")), None)
-
     def since(self, before: Histogram) -> Histogram:
         """Return what was observed after `before`; all of it where the server was restarted in between."""
-        if before.count > self.count or len(before.buckets) != len(self.buckets):
+        if before.count > self.count:
             return self
-        both = zip(self.buckets, before.buckets, strict=True)
-        buckets = tuple((bound, now - then) for (bound, now), (_, then) in both)
-        return Histogram(self.count - before.count, self.sum_s - before.sum_s, buckets)
+        return Histogram(self.count - before.count, self.sum_s - before.sum_s)
 
 
 @dataclass(frozen=True)
@@ -117,10 +100,7 @@ class Rates:
     prompt_tokens_per_s: float
     generation_tokens_per_s: float
     requests_per_s: float
-    preemptions_per_s: float
     ttft_mean_s: float | None
-    tpot_mean_s: float | None
-    e2el_mean_s: float | None
     restarted: bool = False
 
 
@@ -157,8 +137,6 @@ def fetch(url: str, api_key: str | None = None, timeout_s: float = 5.0, proxy: s
     Raises:
         WorkshopError: it does not answer, refuses the key, or answers with something else.
     """
-    import httpx  # here, so that parsing alone needs no HTTP client
-
     address = metrics_url(url)
     headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
     try:
@@ -192,19 +170,21 @@ def rates(before: Metrics, after: Metrics) -> Rates:
     restarted = any(value < 0 for value in grown.values())
     if restarted:  # counters begin at zero again: what they show now came after the restart
         grown = {name: getattr(after, name) or 0.0 for name in COUNTERS}
+    per_s = {name: grown[name] / seconds for name in COUNTERS}
     return Rates(
-        seconds, *(grown[name] / seconds for name in ("prompt_tokens_total", "generation_tokens_total")),
-        grown["requests_total"] / seconds, grown["preemptions_total"] / seconds,
-        *(getattr(after, name).since(getattr(before, name)).mean_s for name in ("ttft", "tpot", "e2el")), restarted,
-    )  # fmt: skip
+        seconds=seconds,
+        prompt_tokens_per_s=per_s["prompt_tokens_total"],
+        generation_tokens_per_s=per_s["generation_tokens_total"],
+        requests_per_s=per_s["requests_total"],
+        ttft_mean_s=after.ttft.since(before.ttft).mean_s,
+        restarted=restarted,
+    )
 
 
 Samples = dict[str, list[tuple[dict[str, str], float]]]
 
 
 def _samples(text: str) -> Samples:
-    from prometheus_client.parser import text_string_to_metric_families
-
     result: Samples = {}
     try:
         for family in text_string_to_metric_families(text):
@@ -225,13 +205,7 @@ def _value(samples: Samples, names: tuple[str, ...], largest: bool) -> float | N
 
 
 def _histogram(samples: Samples, names: tuple[str, ...]) -> Histogram:
-    buckets: dict[float, float] = {}
-    for labels, value in _first(samples, names, "_bucket"):
-        with contextlib.suppress(KeyError, ValueError):
-            bound = float(labels["le"])
-            buckets[bound] = buckets.get(bound, 0.0) + value
-    count, total = (sum(value for _, value in _first(samples, names, end)) for end in ("_count", "_sum"))
-    return Histogram(count, total, tuple(sorted(buckets.items())))
+    return Histogram(*(sum(value for _, value in _first(samples, names, end)) for end in ("_count", "_sum")))
 
 
 def _cache_config(samples: Samples) -> dict[str, int | None]:

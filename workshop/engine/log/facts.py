@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 from workshop.engine.log.failures import Failure
@@ -33,6 +33,15 @@ class Throughput:
     waiting: int
     kv_cache_percent: float
     prefix_hit_percent: float | None
+
+
+def _over_ranks(name: str, choose: Callable, words: str) -> property:
+    """The largest or smallest of what the ranks said; None where none did."""
+
+    def value(log: EngineLog) -> float | None:
+        return choose((said for rank in log.ranks.values() if (said := getattr(rank, name)) is not None), default=None)
+
+    return property(value, doc=words)
 
 
 @dataclass
@@ -80,7 +89,6 @@ class EngineLog:
     cuda_graph_estimate_gib: float | None = None
     profile: dict[str, float] = field(default_factory=dict)
     init_engine_s: float | None = None
-    compile_total_s: float | None = None
     server: bool = False
     engine_ready: bool = False
     ready: bool = False
@@ -95,41 +103,9 @@ class EngineLog:
     error: Failure | None = None
     notes: list[str] = field(default_factory=list)
 
-    def _over_ranks(self, name: str, choose: Callable) -> float | None:
-        values = [value for rank in self.ranks.values() if (value := getattr(rank, name)) is not None]
-        return choose(values) if values else None
-
-    @property
-    def weights_gib(self) -> float | None:
-        """Weights of the heaviest rank, GiB."""
-        return self._over_ranks("weights_gib", max)
-
-    @property
-    def weights_s(self) -> float | None:
-        """Seconds that the slowest rank took to load its weights."""
-        return self._over_ranks("weights_s", max)
-
-    @property
-    def available_kv_gib(self) -> float | None:
-        """Memory for the KV cache on the tightest rank, GiB."""
-        return self._over_ranks("available_kv_gib", min)
-
-    @property
-    def cuda_graph_gib(self) -> float | None:
-        """CUDA graphs of the rank with the largest, GiB."""
-        return self._over_ranks("cuda_graph_gib", max)
-
-    @property
-    def cuda_graph_s(self) -> float | None:
-        """Seconds that capturing took on the slowest rank."""
-        return self._over_ranks("cuda_graph_s", max)
-
-    @property
-    def compile_s(self) -> float | None:
-        """Seconds of torch.compile on the slowest rank."""
-        return self._over_ranks("compile_s", max)
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return plain data for JSON; the argument lists as they are, the rest by name."""
-        names = ("weights_gib", "weights_s", "available_kv_gib", "cuda_graph_gib", "cuda_graph_s", "compile_s")
-        return asdict(self) | {name: getattr(self, name) for name in names}
+    weights_gib = _over_ranks("weights_gib", max, "Weights of the heaviest rank, GiB.")
+    weights_s = _over_ranks("weights_s", max, "Seconds that the slowest rank took to load its weights.")
+    available_kv_gib = _over_ranks("available_kv_gib", min, "Memory for the KV cache on the tightest rank, GiB.")
+    cuda_graph_gib = _over_ranks("cuda_graph_gib", max, "CUDA graphs of the rank with the largest, GiB.")
+    cuda_graph_s = _over_ranks("cuda_graph_s", max, "Seconds that capturing took on the slowest rank.")
+    compile_s = _over_ranks("compile_s", max, "Seconds of torch.compile on the slowest rank.")

@@ -1,14 +1,18 @@
-"""What a failure is, and what makes a row of the table of known ones (known.py). Pure."""
+"""What ends a start, and how it is told from what a log says; failures.toml has the known ones. Pure."""
 
 from __future__ import annotations
 
 import re
+import tomllib
 from dataclasses import dataclass
+from pathlib import Path
 
 # How much an error explains: a symptom ("engine core died") gives way to the error behind it, and so does what is
 # often survived (a look-up at the Hub that failed). Of errors that explain as much, the first counts.
 SYMPTOM, UNEXPLAINED, LIKELY, KNOWN = 0, 1, 2, 3
+RANKS = {"symptom": SYMPTOM, "likely": LIKELY}
 LONGEST_GROUP = 200  # letters of what a pattern found
+LOOKED_AT_CHARS = 2000  # the message is at the front; some patterns cost the square of the length
 
 
 @dataclass(frozen=True)
@@ -27,24 +31,21 @@ class Failure:
     fatal: bool = False
 
 
-@dataclass(frozen=True)
-class Known:
-    """A row of the table; what and remedy may name the pattern's groups as {name}."""
-
-    key: str
-    pattern: re.Pattern[str]
-    what: str
-    remedy: str
-    rank: int = KNOWN
-    fatal: bool = False
-
-    def explain(self, match: re.Match[str], line: str) -> Failure:
-        said = match.groupdict()
-        fallback = next((value for value in said.values() if value), "?")  # alternatives name their own group
-        groups = {name: (value or fallback)[:LONGEST_GROUP] for name, value in said.items()}
-        return Failure(self.what.format(**groups), self.remedy.format(**groups), line.strip()[:500],
-                       self.key, self.rank, self.fatal)  # fmt: skip
+TABLE: list[dict] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))["failure"]
+PATTERNS = [re.compile("|".join(row["says"])) for row in TABLE]
+# One pattern first: nearly every line is none of these.
+ANY = re.compile("|".join(f"(?:{re.sub(r'[?]P<[a-z]+>', '?:', pattern.pattern)})" for pattern in PATTERNS))
 
 
-def known(key: str, pattern: str, what: str, remedy: str, **more) -> Known:
-    return Known(key, re.compile(pattern), what, remedy, **more)
+def diagnose(text: str) -> Failure | None:
+    """Return what a line means, if it is one of the known failures."""
+    text = text[:LOOKED_AT_CHARS]
+    if not ANY.search(text):
+        return None
+    row, match = next((row, match) for row, each in zip(TABLE, PATTERNS, strict=True) if (match := each.search(text)))
+    said = match.groupdict()
+    fallback = next((value for value in said.values() if value), "?")  # alternatives name their own group
+    groups = {name: (value or fallback)[:LONGEST_GROUP] for name, value in said.items()}
+    rank, fatal = RANKS.get(row.get("rank"), KNOWN), row.get("fatal", False)
+    what, remedy = row["what"].format(**groups), row["remedy"].format(**groups)
+    return Failure(what, remedy, text.strip()[:500], row["key"], rank, fatal)

@@ -6,8 +6,7 @@ import re
 from dataclasses import dataclass
 
 from workshop.engine.log.facts import EngineLog
-from workshop.engine.log.failures import UNEXPLAINED, Failure
-from workshop.engine.log.known import diagnose
+from workshop.engine.log.failures import UNEXPLAINED, Failure, diagnose
 from workshop.engine.log.lines import LINE_BREAK, MAX_LINE_CHARS, Line, parse_line, parts
 from workshop.engine.log.rules import apply_line
 
