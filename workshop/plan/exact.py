@@ -31,7 +31,7 @@ from workshop.plan.kv_cache import kv_dtype_bytes
 from workshop.plan.weights import whole_bytes
 
 DATA = Path(__file__).parents[1] / "data"
-TIMEOUT_S = 600.0
+UNCERTAINTY = "which may be 1 GiB off"  # of a family without recorded runs
 # a phrase of vLLM's refusal -> what it means
 REFUSALS = {
     "trust_remote_code": "the config asks for code of the model's own (trust_remote_code), which is never run here",
@@ -124,7 +124,7 @@ def built(found: Mapping) -> Built:
 
 def _scale(m: ModelConfig, builds: tuple[Built, ...]) -> float:
     """Weights of all ranks of the narrowest split over what the config alone makes of them."""
-    one = min(builds, key=lambda b: b.tp * b.pp)
+    one = min(builds, key=lambda b: b.tp * b.pp)  # the one with the fewest copies
     return one.tp * sum(one.loaded_bytes) / whole_bytes(replace(m, exact=None))
 
 
@@ -239,16 +239,39 @@ def choose(d: Deployment, sizes: Mapping[str, int | None], exact: bool | None) -
             "There is no vLLM here, whose classes --exact asks.",
             "Install it (make workshop), or set WORKSHOP_VLLM_PYTHON to the Python that has it.",
         )
-    if not exact and (exact is False or d.model.architecture in FAMILIES or not python()):
-        return choose_split(d, **sizes)
-    try:
-        with Asker() as asker:
-            if not (sizes["tp"] or sizes["pp"]):
-                d = attach(d, asker)
-            choice = choose_split(d, **sizes)
-            return replace(choice, deployment=attach(choice.deployment, asker))
-    except BadInput as error:
-        if exact:
-            raise
-        choice = choose_split(d, **sizes)
-        return replace(choice, reasons=[*choice.reasons, error.message])
+    why = ""
+    if exact or (exact is None and d.model.architecture not in FAMILIES and python() and not recorded(d.model)):
+        try:
+            with Asker() as asker:
+                choice = choose_split(d if sizes["tp"] or sizes["pp"] else attach(d, asker), **sizes)
+                choice = replace(choice, deployment=attach(choice.deployment, asker))
+                return replace(choice, reasons=[*choice.reasons, *words(choice.deployment)])
+        except BadInput as error:
+            if exact:
+                raise
+            why = error.message
+    choice = choose_split(d, **sizes)
+    return replace(choice, reasons=[*choice.reasons, *words(choice.deployment, why)])
+
+
+def recorded(m: ModelConfig) -> bool:
+    """True where the record says what the vLLM beside us would say."""
+    return bool(m.exact and m.exact.basis == "recorded" and m.exact.source == version())
+
+
+def words(d: Deployment, why: str = "") -> list[str]:
+    """Say what the plan of a model without measured formulas rests on; why: what kept vLLM's class from being asked."""
+    m, said = d.model, basis(d.model, d.tp, d.pp)
+    if said in ("exact", "recorded") and m.exact:
+        heard = "says" if said == "exact" else "said when it was recorded"
+        return [
+            f"Weights and KV cache are what vLLM {m.exact.source}'s own class of {m.architecture[:80]} {heard}; activations "
+            f"and kernels are estimated, {UNCERTAINTY}."
+        ]
+    if said != "estimate":
+        return []
+    size = m.exact.source if m.exact else "the sizes in the config alone"
+    return [
+        f"An estimate: there are no formulas for {m.architecture[:80]}, whose weights are taken from {size}, and its KV "
+        f"cache from its heads. {why or '--exact asks vLLM where it is installed.'}"
+    ]

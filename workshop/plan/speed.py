@@ -58,7 +58,8 @@ def _read_bytes(m: ModelConfig, tp: int) -> tuple[int, int]:
         for w in layer_weights(m, index):
             sizes[w.name.startswith("mlp.experts.w")] += count * sum(tensor_bytes(m, w, index, tp))
     head = embedding_weights(m)[:1] if m.tie_word_embeddings else head_weights(m)
-    return sizes[False] + sum(sum(tensor_bytes(m, w, 0, tp)) for w in head), sizes[True]
+    dense, scale = sizes[False] + sum(sum(tensor_bytes(m, w, 0, tp)) for w in head), m.exact.scale if m.exact else 1
+    return int(dense * scale), int(sizes[True] * scale)
 
 
 def _touched_experts(m: ModelConfig, batch: int) -> float:

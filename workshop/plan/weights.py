@@ -160,7 +160,8 @@ def whole_bytes(m: ModelConfig) -> int:
     A lower bound of what the ranks hold together: nothing is copied or rounded up.
     """
     total = sum(n * sum(map(sum, layer_tensors(m, i, 1))) for i, n in Counter(stand_ins(m)).items())
-    return total + sum(sum(tensor_bytes(m, w, 0, 1)) for w in (*embedding_weights(m), *head_weights(m)))
+    total += sum(sum(tensor_bytes(m, w, 0, 1)) for w in (*embedding_weights(m), *head_weights(m)))
+    return int(total * m.exact.scale) if m.exact else total
 
 
 def _mxfp4_bytes(w: Weight, rows: int, cols: int) -> list[int]:

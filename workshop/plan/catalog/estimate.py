@@ -59,7 +59,7 @@ def decoder(f: Fields) -> dict:
     """Return the facts of a decoder of which nothing but the config is known."""
     kinds = _kinds(f)
     f.layers = len(kinds)
-    act = f.text("hidden_act", "") or f.text("mlp_hidden_act", "") or f.text("activation_function", "")
+    act = next((f.text(n, "") for n in ("mlp_hidden_act", "hidden_act", "activation_function") if f.has(n)), "")
     bias = f.raw.get("attention_bias") is True
     facts = {
         "traits": Traits(gated_mlp=act not in UNGATED, qkv_bias=bias),
