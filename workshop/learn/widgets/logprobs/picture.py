@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from html import escape
 
-from workshop.learn.html import BR, Html, div, join, muted, panel, span, tag
+from workshop.learn.html import BR, Html, bold, div, join, muted, panel, span, tag
 from workshop.learn.numbers import percent
 from workshop.learn.widgets import style
 from workshop.learn.widgets.logprobs.case import Cell
@@ -28,9 +28,7 @@ STEPS = ((1, "50 %"), (3.32, "10 %"), (6.64, "1 %"), (9.97, "0.1 %"), (13, "0.01
 OWN_KEYS = 'data-lm-suppress-shortcuts="true"'  # arrow keys are the radio buttons', not JupyterLab's
 
 
-def picture(
-    drawn: Sequence[Cell], *, colour_by: str = "probability", name: str = "logprobs", kind: str = "raw"
-) -> Html:
+def picture(drawn: Sequence[Cell], *, colour_by: str = "probability", name: str = "x", kind: str = "raw") -> Html:
     """Return the text, the plot, the panels of all tokens and the perplexities.
 
     Args:
@@ -39,26 +37,18 @@ def picture(
         kind: "raw" or "processed", for the captions.
     """
     first = next((number for number, cell in enumerate(drawn) if cell.row.part == "completion"), 0)
-    said = [escape(_said(cell)) for cell in drawn]
-    radios = "".join(
-        f'<input type="radio" name="{name}" id="{name}-{n}" {"checked" if n == first else ""} {OWN_KEYS} '
-        f'aria-label="{words}">'
-        for n, words in enumerate(said)
-    )
-    panels = "".join(_panel(cell, n, name, kind) for n, cell in enumerate(drawn))
-    parts = (_legend(colour_by), _text(drawn, colour_by, name), _plot(drawn, said, name, kind), div(Html(panels)))
-    return panel(_rules(name, len(drawn)), div(Html(radios), *parts, _sums(drawn, kind), cls="choose"))
-
-
-def _rules(name: str, count: int) -> Html:
-    """The chosen token's panel is shown, and the token and its bar have an edge."""
-    rules = (
-        f"#{name}-{n}:checked~div .{name}-p{n}{{display:block}}"
-        f"#{name}-{n}:checked~div .{name}-t{n}{{outline:2px solid var(--text)}}"
-        f"#{name}-{n}:focus-visible~div .{name}-t{n}{{outline:3px solid var(--blue)}}"
-        for n in range(count)
-    )
-    return Html(f"<style>{''.join(rules)}</style>")
+    said, rules, radios = [escape(_said(cell)) for cell in drawn], [], []
+    for n, words in enumerate(said):
+        # The chosen token's panel is shown, and the token and its bar have an edge.
+        rules.append(f"#{name}-{n}:checked~div .{name}-p{n}{{display:block}}")
+        rules.append(f"#{name}-{n}:checked~div .{name}-t{n}{{outline:2px solid var(--text)}}")
+        rules.append(f"#{name}-{n}:focus-visible~div .{name}-t{n}{{outline:3px solid var(--blue)}}")
+        own = f'id="{name}-{n}" {"checked" if n == first else ""} {OWN_KEYS} aria-label="{words}"'
+        radios.append(f'<input type="radio" name="{name}" {own}>')
+    panels = div(Html("".join(_panel(cell, n, name, kind) for n, cell in enumerate(drawn))))
+    parts = (_legend(colour_by), _text(drawn, colour_by, name), _plot(drawn, said, name, kind), panels)
+    chosen = div(Html("".join(radios)), *parts, _sums(drawn, kind), cls="choose")
+    return panel(Html(f"<style>{''.join(rules)}</style>"), chosen)
 
 
 def shade(cell: Cell, colour_by: str) -> str:
@@ -82,12 +72,11 @@ def _said(cell: Cell) -> str:
 
 
 def _legend(colour_by: str) -> Html:
+    keys = [(surprise_colour(bits), words) for bits, words in STEPS]
     if colour_by == "rank":
-        name, keys = "Rank ", [(f"{colour}66", words) for _, colour, words in RANKS]
-    else:
-        name, keys = "Probability ", [(surprise_colour(bits), words) for bits, words in STEPS]
+        keys = [(f"{colour}66", words) for _, colour, words in RANKS]
     shown = (span(tag("i", cls="key", style=f"background:{colour}"), words) for colour, words in keys)
-    return muted(name, *shown, cls="legend")
+    return muted(f"{colour_by.capitalize()} ", *shown, cls="legend")
 
 
 def _text(drawn: Sequence[Cell], colour_by: str, name: str) -> Html:
@@ -103,12 +92,9 @@ def _text(drawn: Sequence[Cell], colour_by: str, name: str) -> Html:
 def _chip(n: int, cell: Cell, colour_by: str, name: str) -> str:
     text = cell.row.token
     plain = "�" not in text and text.strip()
-    if plain:
-        shown = text.replace("\n", "⏎\n")
-    elif not text or "�" in text:  # a piece of an emoji; or the first token, whose text nobody sends
+    shown = text.replace("\n", "⏎\n") if plain else token_label(text)
+    if not text or "�" in text:  # a piece of an emoji; or the first token, whose text nobody sends
         shown = "⟨start⟩" if cell.logprob is None else "▯"
-    else:
-        shown = token_label(text)
     look = f"{name}-t{n}{'' if plain else ' odd'}{' breaks' if chr(10) in text else ''}"
     listed = "; ".join(f"{token_label(token)} {percent(math.exp(value))}" for token, value, _ in cell.listed[:5])
     colour = f' style="background:{shade(cell, colour_by)}"'
@@ -134,15 +120,14 @@ def _panel(cell: Cell, n: int, name: str, kind: str) -> str:
     """What is known of one token: its numbers, and bars of its alternatives."""
     row = cell.row
     kind = kind if row.part == "completion" else "raw"  # a prompt is not sampled
-    if cell.logprob is None:
-        body = "The first token has no logprob: nothing stands before it that could predict it."
-    else:
-        rank = f"rank {row.rank}" if row.rank else f"rank unknown, below the {len(row.alternatives) - 1} best"
-        if len(row.alternatives) <= 1 and row.rank is None:
-            rank = "rank unknown: no alternatives were asked for"
+    body = "The first token has no logprob: nothing stands before it that could predict it."
+    if cell.logprob is not None:
+        unknown = f", below the {len(row.alternatives) - 1} best"
+        unknown = unknown if len(row.alternatives) > 1 else ": no alternatives were asked for"
         p = f"{percent(math.exp(cell.logprob))} · logprob {cell.logprob:.3f} ({kind}) · {cell.bits:.1f} bits"
         numbers = f"logprob −∞ ({kind}): these settings never sample it" if math.isinf(cell.logprob) else p
-        body = f"{numbers} · {rank}{''.join(_alternative(row.token, *one) for one in cell.listed)}"
+        body = f"{numbers} · rank {row.rank or 'unknown' + unknown}"
+        body += "".join(_alternative(row.token, *one) for one in cell.listed)
     number = f" · id {row.token_id}" if row.token_id is not None else ""
     head = f'<b class="mono">{escape(token_label(row.token))}</b> <span class="note">{row.part}, token {row.position}'
     return f'<div class="{name}-p{n} one-token"><div>{head}{number}</span></div>{body}</div>'
@@ -164,8 +149,8 @@ def _sums(drawn: Sequence[Cell], kind: str) -> Html:
         known = [row for row in rows if row.logprob is not None]
         if known:
             value = perplexity(known)
-            bits = "∞" if math.isinf(value) else f"{math.log2(value):.2f}"
-            label = kind if part == "completion" else "raw"
-            shown = tag("b", "∞" if math.isinf(value) else f"{value:,.1f}")
-            lines += [" · ", f"{part}: perplexity ", shown, f" ({bits} bits a token, {len(known)} tokens, {label})"]
+            shown, bits = (f"{value:,.1f}", f"{math.log2(value):.2f}") if math.isfinite(value) else ("∞", "∞")
+            many = "1 token" if len(known) == 1 else f"{len(known)} tokens"
+            about = f" ({bits} bits a token, {many}, {kind if part == 'completion' else 'raw'})"
+            lines += [" · ", f"{part}: perplexity ", bold(shown), about]
     return div(join(lines[1:]), cls="sums")

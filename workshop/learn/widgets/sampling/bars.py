@@ -57,10 +57,9 @@ def bars(
     """Return what is to be drawn of one pipeline (and of a second one, for comparison); `generated` are tokens."""
     generated, first, last = list(generated), result.steps[0], result.steps[-1]
     model, sampled, pin = _share(first), _share(last), pinned and _share(pinned.steps[-1])
-    rows = []
-    for token in shown:
-        own = (model(token), sampled(token), pin and pin(token), _removed_by(result, token), generated.count(token))
-        rows.append(Bar(label(token), *own))
+    rows = [
+        Bar(label(t), model(t), sampled(t), pin and pin(t), _removed_by(result, t), generated.count(t)) for t in shown
+    ]
     axis = next(end for end in AXES if end >= min(1.0, 1.5 * max(row.model for row in rows)))
     shares = zip(*((row.model, row.sampled, row.pinned or 0.0) for row in rows), strict=True)
     rest = [max(0.0, 1.0 - sum(each)) for each in shares]
