@@ -108,9 +108,9 @@ class Client:
     def _request(self, create, schema: str, sampling: dict, **content):
         known = _parameters(create)
         direct = {name: value for name, value in sampling.items() if name in known}
-        extra = {name: value for name, value in sampling.items() if name not in known}
+        extra = [name for name in sampling if name not in known]
         self._refuse_unknown(extra, known, schema)
-        body = {**extra, **dict(direct.pop("extra_body", None) or {})}
+        body = {**{name: sampling[name] for name in extra}, **dict(direct.pop("extra_body", None) or {})}
         send = functools.partial(create, model=self.model, **content, **direct, extra_body=body or None)
         asked = {**direct, **body}
         try:

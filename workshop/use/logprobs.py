@@ -28,8 +28,24 @@ NOT_ASKED = "This response has no logprobs."
 HOW_TO_ASK = "Ask for them: logprobs=5 (chat: logprobs=True, top_logprobs=5), prompt_logprobs=5 for the prompt."
 
 
+class _Told:
+    """What a logprob says besides; None where there is none."""
+
+    logprob: float | None
+
+    @property
+    def probability(self) -> float | None:
+        """exp(logprob)."""
+        return None if self.logprob is None else math.exp(self.logprob)
+
+    @property
+    def surprise_bits(self) -> float | None:
+        """-log2 of the probability: 0 for a certainty, 1 for a coin toss, 13 for one token of 8,192."""
+        return None if self.logprob is None else -self.logprob / math.log(2) + 0.0
+
+
 @dataclass(frozen=True)
-class Alternative:
+class Alternative(_Told):
     """One token that could have stood at a position. `rank` 1 is the most probable; None if not known."""
 
     token: str
@@ -37,14 +53,9 @@ class Alternative:
     token_id: int | None = None
     rank: int | None = None
 
-    @property
-    def probability(self) -> float:
-        """exp(logprob)."""
-        return math.exp(self.logprob)
-
 
 @dataclass(frozen=True)
-class Row:
+class Row(_Told):
     """One token of the prompt or of the completion.
 
     Attributes:
@@ -65,16 +76,6 @@ class Row:
     alternatives: tuple[Alternative, ...] = ()
 
     @property
-    def probability(self) -> float | None:
-        """exp(logprob); None where there is no logprob."""
-        return None if self.logprob is None else math.exp(self.logprob)
-
-    @property
-    def surprise_bits(self) -> float | None:
-        """-log2 of the probability: 0 for a certainty, 1 for a coin toss, 13 for one token of 8,192."""
-        return None if self.logprob is None else -self.logprob / math.log(2) + 0.0
-
-    @property
     def most_probable(self) -> Alternative | None:
         """The alternative that greedy sampling would have taken; None if there are no alternatives."""
         return max(self.alternatives, key=lambda one: one.logprob, default=None)
@@ -93,22 +94,18 @@ def rows(response: object, *, choice: int = 0, k: int | None = None) -> list[Row
     """
     try:
         return _rows(_plain(response), choice, k)
-    except BadInput:
-        raise
     except (TypeError, AttributeError, LookupError, ValueError) as error:
-        raise BadInput(
-            f"The logprobs of this response cannot be read ({type(error).__name__}: {error}).",
-            "Is it the whole answer of a vLLM server?",
-        ) from None
+        if isinstance(error, BadInput):
+            raise
+        said = f"The logprobs of this response cannot be read ({type(error).__name__}: {error})."
+        raise BadInput(said, "Is it the whole answer of a vLLM server?") from None
 
 
 def _rows(data: Mapping, choice: int, k: int | None) -> list[Row]:
     choices = data.get("choices") or []
     if not 0 <= choice < len(choices):
-        raise BadInput(
-            f"The response has {len(choices)} choices, and none with the number {choice}.",
-            "Choices are counted from 0; n=… asks for more.",
-        )
+        said = f"The response has {len(choices)} choices, and none with the number {choice}."
+        raise BadInput(said, "Choices are counted from 0; n=… asks for more.")
     one = choices[choice]
     prompt = data.get("prompt_logprobs") or one.get("prompt_logprobs")  # chat: beside the choices
     ids = one.get("prompt_token_ids") or data.get("prompt_token_ids")
@@ -175,26 +172,21 @@ def processed(row: Row, settings: Settings, *, output_tokens: Iterable[str] = ()
 
 def tidy(tokens: Iterable[Row]) -> list[dict]:
     """Return one dict for each token and alternative: `chosen` marks the token that stands in the text."""
-    table = []
-    for row in tokens:
-        own = Alternative(row.token, row.logprob, row.token_id, row.rank)
-        for one in row.alternatives or (own,):
-            chosen = one.token == row.token and one.token_id == row.token_id
-            known = one.logprob is not None
-            table.append(
-                {
-                    "part": row.part,
-                    "position": row.position,
-                    "token": one.token,
-                    "token_id": one.token_id,
-                    "logprob": one.logprob,
-                    "probability": math.exp(one.logprob) if known else None,
-                    "surprise_bits": -one.logprob / math.log(2) + 0.0 if known else None,
-                    "rank": one.rank,
-                    "chosen": chosen,
-                }
-            )
-    return table
+    return [
+        {
+            "part": row.part,
+            "position": row.position,
+            "token": one.token,
+            "token_id": one.token_id,
+            "logprob": one.logprob,
+            "probability": one.probability,
+            "surprise_bits": one.surprise_bits,
+            "rank": one.rank,
+            "chosen": (one.token, one.token_id) == (row.token, row.token_id),
+        }
+        for row in tokens
+        for one in row.alternatives or (row,)
+    ]
 
 
 def _prompt_rows(positions: Sequence[Mapping | None], ids: Sequence[int] | None) -> list[Row]:
@@ -223,14 +215,12 @@ def _completion_rows(logprobs: Mapping, ids: Sequence[int] | None, k: int | None
         for text, logprob, top in zip(logprobs["tokens"], logprobs["token_logprobs"], tops, strict=True)
     ]
     if k is None:  # k entries where the chosen token is among the top k, k + 1 where it is not
-        k = max(
-            (
-                len(top)
-                for top, text in zip(listed, logprobs["tokens"], strict=True)
-                if len(top) > 1 and None not in top.values() and min(top, key=top.__getitem__) != text
-            ),
-            default=min(map(len, listed), default=1) - 1,
-        )
+        among = [
+            len(top)
+            for top, text in zip(listed, logprobs["tokens"], strict=True)
+            if len(top) > 1 and None not in top.values() and min(top, key=top.__getitem__) != text
+        ]
+        k = max(among, default=min(map(len, listed), default=1) - 1)
     return [
         _generated(number, text, logprobs["token_logprobs"][number], list(listed[number].items()), ids, k)
         for number, text in enumerate(logprobs["tokens"])

@@ -116,14 +116,8 @@ def models(raw: bytes) -> list[dict]:
         _typed(entry, dict, "a model that is")
         name = _typed(entry.get("id"), str, "a model whose id is")
         length = _typed(entry.get("max_model_len"), int | None, "a max_model_len that is")
-        found.append(
-            {
-                **entry,
-                "id": name,
-                "max_model_len": length,
-                "root": _typed(entry.get("root"), str | None, "a root that is"),
-            }
-        )
+        root = _typed(entry.get("root"), str | None, "a root that is")
+        found.append({**entry, "id": name, "max_model_len": length, "root": root})
     return found
 
 

@@ -106,16 +106,8 @@ def next_token_probabilities(
     Raises:
         BadInput (a ValueError): a value that vLLM refuses; no tokens; repetition_penalty without logits.
     """
-    settings = Settings(
-        temperature=temperature,
-        top_k=top_k,
-        top_p=top_p,
-        min_p=min_p,
-        min_tokens=min_tokens,
-        frequency_penalty=frequency_penalty,
-        presence_penalty=presence_penalty,
-        repetition_penalty=repetition_penalty,
-    )
+    penalties = frequency_penalty, presence_penalty, repetition_penalty
+    settings = Settings(temperature, top_k, top_p, min_p, *penalties, min_tokens)
     return pipeline(
         logprobs,
         settings,
@@ -153,28 +145,22 @@ def pipeline(
     steps = [model]
     output = list(output_tokens)
     if len(output) < settings.min_tokens and stop_tokens:
-        removed = _forbid(scores, stop_tokens)
-        steps.append(Step("min_tokens", _softmax(scores), removed, hidden.share(scores)))
-    for name, active, change in (
-        (
-            "repetition_penalty",
-            settings.repetition_penalty != 1,
-            lambda: _repetition(scores, {*prompt_tokens, *output}, settings.repetition_penalty),
-        ),
-        (
-            "frequency_penalty",
-            settings.frequency_penalty != 0,
-            lambda: _subtract(scores, {t: settings.frequency_penalty * n for t, n in Counter(output).items()}),
-        ),
-        (
-            "presence_penalty",
-            settings.presence_penalty != 0,
-            lambda: _subtract(scores, dict.fromkeys(output, settings.presence_penalty)),
-        ),
-    ):
-        if active:
-            change()
-            steps.append(Step(name, _softmax(scores), 0, hidden.share(scores)))
+        gone = [token for token in stop_tokens if scores.get(token, -math.inf) > -math.inf]
+        scores.update(dict.fromkeys(gone, -math.inf))
+        steps.append(Step("min_tokens", _softmax(scores), len(gone), hidden.share(scores)))
+
+    def step(name: str) -> None:
+        steps.append(Step(name, _softmax(scores), 0, hidden.share(scores)))
+
+    if settings.repetition_penalty != 1:
+        _repetition(scores, {*prompt_tokens, *output}, settings.repetition_penalty)
+        step("repetition_penalty")
+    if settings.frequency_penalty:
+        _subtract(scores, {token: settings.frequency_penalty * n for token, n in Counter(output).items()})
+        step("frequency_penalty")
+    if settings.presence_penalty:
+        _subtract(scores, dict.fromkeys(output, settings.presence_penalty))
+        step("presence_penalty")
     return _choose(scores, settings, steps, hidden, exact_top_k)
 
 
@@ -285,10 +271,8 @@ def _scores(logprobs: Mapping | None, logits: Mapping | None, settings: Settings
     except TypeError:
         wrong = [token for token, score in scores.items() if not isinstance(score, int | float)]
     if wrong:
-        raise BadInput(
-            f"The score of {wrong[0]!r} is {scores[wrong[0]]!r}, which no logprob is.",
-            "Logprobs are 0 or negative, logits any finite number; minus infinity means never.",
-        )
+        said = f"The score of {wrong[0]!r} is {scores[wrong[0]]!r}, which no logprob is."
+        raise BadInput(said, "Logprobs are 0 or negative, logits any finite number; minus infinity means never.")
     if min(scores.values()) <= MINUS_INFINITY_SENT:
         scores = {token: -math.inf if x <= MINUS_INFINITY_SENT else x for token, x in scores.items()}
     return scores
@@ -303,12 +287,6 @@ def _softmax(scores: Mapping[Token, float], temperature: float = 1.0) -> dict[To
     weights = [exp((x - highest) / temperature) for x in scores.values()]
     total = math.fsum(weights)
     return {token: w / total for token, w in zip(scores, weights, strict=True) if w}
-
-
-def _forbid(scores: dict[Token, float], stop_tokens: Collection[Token]) -> int:
-    gone = [token for token in stop_tokens if scores.get(token, -math.inf) > -math.inf]
-    scores.update(dict.fromkeys(gone, -math.inf))
-    return len(gone)
 
 
 def _repetition(scores: dict[Token, float], seen: Iterable[Token], penalty: float) -> None:

@@ -60,11 +60,8 @@ class Settings:
 
         The temperature is always said, because a model's generation_config.json may have another default.
         """
-        return {
-            name: value
-            for name, value in asdict(self).items()
-            if name == "temperature" or value != getattr(DEFAULTS, name)
-        }
+        given = {name: value for name, value in asdict(self).items() if value != getattr(DEFAULTS, name)}
+        return {"temperature": self.temperature, **given}
 
 
 def _within(name: str, value: object, low: float, high: float, open_below: bool, says: str) -> None:
