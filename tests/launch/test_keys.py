@@ -48,6 +48,7 @@ def ask(guard, key: str, body: object = None, *, path="/v1/completions", method=
 
     given = [(b"authorization", f"Bearer {key}".encode()), *headers]
     scope = {"type": "http", "path": path, "method": method, "headers": given}
+
     async def all_of_it():
         await guard(scope, receive, send)
         await asyncio.sleep(0)  # the ledger's write comes after the answer

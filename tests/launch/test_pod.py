@@ -11,13 +11,10 @@ import time
 from pathlib import Path
 
 import pytest
+from hub_server import HUB_ID, FakeHub, model
 
 from workshop.errors import WorkshopError
 from workshop.launch import kubernetes, pod
-
-sys.path.insert(0, str(Path(__file__).parent))
-from hub_server import FakeHub
-from test_prefetch import HUB_ID, model
 
 
 @pytest.fixture

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import stat
 import subprocess
 import sys
-from dataclasses import replace
 
 import pytest
+import small_server
 
 from workshop.errors import BadInput, WorkshopError
 from workshop.launch import records
@@ -37,18 +36,7 @@ NAMES = {
 
 
 def record(**changes) -> ServerRecord:
-    mine = ServerRecord(
-        name="a",
-        url="http://127.0.0.1:8000/v1",
-        model="m",
-        api_key="secret",
-        pid=os.getpid(),
-        host=socket.gethostname(),
-        boot_id=records.boot_id(),
-        state="ready",
-        started=records.now(),
-    )
-    return replace(mine, **changes)
+    return small_server.record(**{"pid": os.getpid(), **changes})
 
 
 def test_a_record_is_one_private_file_with_the_agreed_names(workshop_home):

@@ -8,6 +8,7 @@ import os
 from dataclasses import asdict
 
 import pytest
+import small_server
 from needs import lacking
 
 from workshop.errors import BadInput, WorkshopError
@@ -19,17 +20,7 @@ GROUP = grp.getgrgid(os.getegid()).gr_name
 
 @pytest.fixture
 def server(workshop_home) -> ServerRecord:
-    record = ServerRecord(
-        name="big",
-        url="http://10.1.2.3:8000/v1",
-        model="m",
-        api_key="secret",
-        where="slurm",
-        host="elsewhere",
-        job_id=None,
-        state="ready",
-        started=records.now(),
-    )
+    record = small_server.record("big", url="http://10.1.2.3:8000/v1", where="slurm", host="elsewhere", boot_id="")
     records.write(record)
     return record
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from hub_server import HUB_ID, FakeHub, serve
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -16,8 +16,6 @@ from workshop.launch.weights import check as slurm_weights
 from workshop.launch.weights import hub as prefetch_hub
 from workshop.launch.weights import prefetch
 
-sys.path.insert(0, str(Path(__file__).parent))
-HUB_ID = "lab/Tiny-Llama"
 FILES = {"config.json": b'{"model_type": "llama"}', "sub/tokenizer.json": b"{}", "model.safetensors": b"x" * 300_000}
 OUTSIDE = [
     "../x.json",
@@ -47,16 +45,8 @@ OUTSIDE = [
 
 @pytest.fixture
 def hub(monkeypatch, tmp_path):
-    from hub_server import FakeHub
-
-    fake = FakeHub(HUB_ID, dict(FILES))
-    monkeypatch.setenv("HF_ENDPOINT", fake.url)
-    monkeypatch.delenv("HF_TOKEN", raising=False)
-    monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
-    monkeypatch.setattr(prefetch, "SPARE_BYTES", 0)
     monkeypatch.setattr(prefetch_hub, "TRIES", 1)
-    yield fake
-    fake.close()
+    yield from serve(monkeypatch, tmp_path, dict(FILES))
 
 
 def fetch(folder: Path, token: str | None = None) -> None:
@@ -157,8 +147,6 @@ def test_login_page_is_told_from_a_model(hub, tmp_path, page):
 
 
 def test_token_does_not_follow_to_another_server(hub, tmp_path):
-    from hub_server import FakeHub
-
     other = FakeHub(HUB_ID, dict(FILES))
     try:
         hub.elsewhere = other.url.replace("127.0.0.1", "localhost")

@@ -3,54 +3,19 @@
 from __future__ import annotations
 
 import json
-import struct
-import sys
 from pathlib import Path
 
 import pytest
+from hub_server import HUB_ID, model, safetensors, serve
 
 from workshop.errors import WorkshopError
 from workshop.launch.weights import check as slurm_weights
 from workshop.launch.weights import prefetch
 
-sys.path.insert(0, str(Path(__file__).parent))
-HUB_ID = "lab/Tiny-Llama"
-
-
-def safetensors(tensors: dict[str, int]) -> bytes:
-    """A file by the format's own description: 8 bytes of header length, JSON header, data."""
-    header, offset = {}, 0
-    for name, size in tensors.items():
-        header[name] = {"dtype": "U8", "shape": [size], "data_offsets": [offset, offset + size]}
-        offset += size
-    text = json.dumps(header).encode()
-    return struct.pack("<Q", len(text)) + text + bytes(range(256)) * (offset // 256) + b"x" * (offset % 256)
-
-
-def model() -> dict[str, bytes]:
-    weight_map = {"a": "model-00001-of-00002.safetensors", "b": "model-00002-of-00002.safetensors"}
-    return {
-        "config.json": b'{"model_type": "llama"}',
-        "tokenizer.json": b"{}",
-        "model.safetensors.index.json": json.dumps({"weight_map": weight_map}).encode(),
-        "model-00001-of-00002.safetensors": safetensors({"a": 300_000}),
-        "model-00002-of-00002.safetensors": safetensors({"b": 200_000}),
-        "original/consolidated.00.pth": b"the same weights again" * 50_000,
-        "README.md": b"words",
-    }
-
 
 @pytest.fixture
 def hub(monkeypatch, tmp_path):
-    from hub_server import FakeHub
-
-    fake = FakeHub(HUB_ID, model())
-    monkeypatch.setenv("HF_ENDPOINT", fake.url)
-    monkeypatch.delenv("HF_TOKEN", raising=False)
-    monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
-    monkeypatch.setattr(prefetch, "SPARE_BYTES", 0)
-    yield fake
-    fake.close()
+    yield from serve(monkeypatch, tmp_path, model())
 
 
 def fetch(folder: Path, token: str | None = None) -> prefetch.Report:

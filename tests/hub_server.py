@@ -4,11 +4,47 @@ from __future__ import annotations
 
 import hashlib
 import json
+import struct
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import unquote
 
 COMMIT = "c" * 40
+HUB_ID = "lab/Tiny-Llama"
+
+
+def safetensors(tensors: dict[str, int]) -> bytes:
+    """A file by the format's own description: 8 bytes of header length, JSON header, data."""
+    header, offset = {}, 0
+    for name, size in tensors.items():
+        header[name] = {"dtype": "U8", "shape": [size], "data_offsets": [offset, offset + size]}
+        offset += size
+    text = json.dumps(header).encode()
+    return struct.pack("<Q", len(text)) + text + bytes(range(256)) * (offset // 256) + b"x" * (offset % 256)
+
+
+def model() -> dict[str, bytes]:
+    weight_map = {"a": "model-00001-of-00002.safetensors", "b": "model-00002-of-00002.safetensors"}
+    return {
+        "config.json": b'{"model_type": "llama"}',
+        "tokenizer.json": b"{}",
+        "model.safetensors.index.json": json.dumps({"weight_map": weight_map}).encode(),
+        "model-00001-of-00002.safetensors": safetensors({"a": 300_000}),
+        "model-00002-of-00002.safetensors": safetensors({"b": 200_000}),
+        "original/consolidated.00.pth": b"the same weights again" * 50_000,
+        "README.md": b"words",
+    }
+
+
+def serve(monkeypatch, tmp_path, files: dict[str, bytes]):
+    """Yield a Hub with these files, which prefetch asks from then on, without a token and without asking for spare room."""
+    fake = FakeHub(HUB_ID, files)
+    monkeypatch.setenv("HF_ENDPOINT", fake.url)
+    monkeypatch.delenv("HF_TOKEN", raising=False)
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
+    monkeypatch.setattr("workshop.launch.weights.prefetch.SPARE_BYTES", 0)
+    yield fake
+    fake.close()
 
 
 class FakeHub:

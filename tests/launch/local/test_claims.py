@@ -7,7 +7,6 @@ import fcntl
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -15,10 +14,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from small_server import launch, record
 
 from workshop.errors import WorkshopError
 from workshop.launch import machine, processes, records
-from workshop.launch.local import Launch, claims, stopping, supervise
+from workshop.launch.local import claims, stopping, supervise
 from workshop.launch.lock import Lock
 from workshop.launch.records import ServerRecord
 
@@ -33,34 +33,6 @@ launch = Launch("a", "m", "m", "127.0.0.1", 1, [], {}, Path("log"))
 claim = claims.claim(supervise.new_record(launch))
 print("mine", flush=True)
 sys.stdin.read()"""
-
-
-def record(name: str = "a") -> ServerRecord:
-    return ServerRecord(
-        name=name,
-        url="http://127.0.0.1:1/v1",
-        model="m",
-        api_key="secret",
-        state="starting",
-        host=socket.gethostname(),
-        boot_id=records.boot_id(),
-        started=records.now(),
-    )
-
-
-def launch(name: str = "a", port: int | None = None, **env: str) -> Launch:
-    port, held = machine.take_port("127.0.0.1", 8900) if port is None else (port, None)
-    return Launch(
-        name=name,
-        model="m",
-        served="m",
-        host="127.0.0.1",
-        port=port,
-        held=held,
-        argv=[sys.executable, str(Path(__file__).with_name("engine.py")), str(port), "m"],
-        env={**os.environ, **env, "WORKSHOP_RECORD": str(records.path_of(name))},
-        log=records.home() / "logs" / f"{name}.log",
-    )
 
 
 @pytest.fixture
@@ -88,7 +60,7 @@ def at_once(*calls) -> list:
 
 def test_one_of_many_claims_on_a_name_wins(workshop_home):
     for _ in range(3):
-        got = at_once(*[lambda: claims.claim(record())] * 8)
+        got = at_once(*[lambda: claims.claim(record(state="starting"))] * 8)
         winners = [each for each in got if isinstance(each, claims.Claim)]
         assert len(winners) == 1
         assert all("'a'" in str(each) for each in got if each not in winners)
@@ -118,11 +90,11 @@ def test_a_claim_lasts_as_long_as_its_holder_and_no_longer(workshop_home):
     assert holder.stdout.readline() == "mine\n"
     assert records.read("a").state == "starting"
     with pytest.raises(WorkshopError, match="is starting at"):
-        claims.claim(record())
+        claims.claim(record(state="starting"))
     holder.send_signal(signal.SIGKILL)
     holder.communicate()
     assert "before its engine was started" in records.read("a").reason
-    claims.claim(record()).close()
+    claims.claim(record(state="starting")).close()
 
 
 def test_a_watcher_that_is_killed_gives_the_name_back(workshop_home):
@@ -176,7 +148,7 @@ def test_where_files_cannot_be_locked_a_server_starts_all_the_same(workshop_home
         raise OSError(errno.ENOLCK, "No locks available")
 
     monkeypatch.setattr(fcntl, "flock", no_locks)
-    claim = claims.claim(record())
+    claim = claims.claim(record(state="starting"))
     claim.forget()
     claim.close()
 

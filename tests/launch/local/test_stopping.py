@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -14,10 +13,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import small_server
+from small_server import launch
 
 from workshop.errors import WorkshopError
-from workshop.launch import machine, processes, records
-from workshop.launch.local import Launch, claims, scratch, stopping, supervise
+from workshop.launch import processes, records
+from workshop.launch.local import claims, scratch, stopping, supervise
 from workshop.launch.records import ServerRecord
 from workshop.launch.slurm import queue as slurm_queue
 
@@ -65,37 +66,7 @@ def living(pid: int) -> bool:
 
 
 def record(pid: int | None, **changes) -> ServerRecord:
-    mine = ServerRecord(
-        name="a",
-        url="http://127.0.0.1:1/v1",
-        model="m",
-        api_key="secret",
-        pid=pid,
-        state="ready",
-        host=socket.gethostname(),
-        boot_id=records.boot_id(),
-        started=records.now(),
-        process_started=processes.started(pid),
-    )
-    return replace(mine, **changes)
-
-
-def launch(name: str = "a", **env: str) -> Launch:
-    """A start of the engine of a few lines."""
-    port, held = machine.take_port("127.0.0.1", 8900)
-    argv = [sys.executable, str(Path(__file__).with_name("engine.py")), str(port), "m"]
-    variables = {**os.environ, **env, "WORKSHOP_RECORD": str(records.path_of(name))}
-    return Launch(
-        name=name,
-        model="m",
-        served="m",
-        host="127.0.0.1",
-        port=port,
-        argv=argv,
-        env=variables,
-        log=records.home() / "logs" / f"{name}.log",
-        held=held,
-    )
+    return small_server.record(pid=pid, **{"process_started": processes.started(pid), **changes})
 
 
 @pytest.mark.parametrize(

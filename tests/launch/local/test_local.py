@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 
 import pytest
+import small_server
 from needs import lacking
 
 from workshop.errors import BadInput, WorkshopError
 from workshop.launch import local, machine, records
-from workshop.launch.records import ServerRecord
 from workshop.launch.vllm_main import installed
 
 
@@ -135,21 +136,7 @@ def test_a_number_that_is_no_port_is_refused(port):
 
 
 def test_a_second_server_of_the_same_name_is_refused(workshop_home):
-    import os
-
-    records.write(
-        ServerRecord(
-            "teaching-model",
-            "http://127.0.0.1:1/v1",
-            "m",
-            "k",
-            host=socket.gethostname(),
-            pid=os.getpid(),
-            boot_id=records.boot_id(),
-            state="ready",
-            started=records.now(),
-        )
-    )
+    records.write(small_server.record("teaching-model", pid=os.getpid()))
     with pytest.raises(WorkshopError, match="is ready at"):
         prepare()
     assert prepare(name="second").name == "second"

@@ -5,23 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from workshop.launch import records
 from workshop.launch.local import lab, stopping
 
-START = """import os, sys
-from pathlib import Path
-from workshop.launch import machine, records
-from workshop.launch.local import supervise
-from workshop.launch.local import Launch
-name, engine = sys.argv[1:]
-port, held = machine.take_port("127.0.0.1", 8900)
-env = {**os.environ, "WORKSHOP_RECORD": str(records.path_of(name))}
-supervise.start(Launch(name, "m", "m", "127.0.0.1", port, [sys.executable, engine, str(port), "m"], env,
-                       records.home() / "logs" / name, held))"""
+# A terminal that starts a server; what tests need is found as this process finds it.
+START = "import sys; sys.path[:] = sys.argv[1:]; import small_server as s; from workshop.launch.local import supervise; supervise.start(s.launch())"
 
 
 @pytest.mark.parametrize(("token", "ends"), [("this", True), ("another", False), (None, False)])
@@ -30,7 +21,7 @@ def test_a_server_of_another_terminal_outlives_the_lab(workshop_home, token, end
     env = {key: value for key, value in os.environ.items() if key != "JUPYTER_TOKEN"}
     began = records.now()
     subprocess.run(
-        [sys.executable, "-c", START, "a", str(Path(__file__).with_name("engine.py"))],
+        [sys.executable, "-c", START, *sys.path],
         check=True,
         env=env if token is None else {**env, "JUPYTER_TOKEN": token},
     )

@@ -6,11 +6,12 @@ import json
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
+import odd_answers
 import pytest
+import small_server
 
 from workshop.errors import WorkshopError
-from workshop.launch import records
-from workshop.launch.local.supervise import answers
+from workshop.launch.local.answering import answers
 
 
 @pytest.fixture
@@ -30,19 +31,8 @@ def ask():
             pass
 
     server = HTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    record = records.ServerRecord(
-        name="a",
-        url=f"http://127.0.0.1:{server.server_port}/v1",
-        model="a-model",
-        api_key="key",
-        where="local",
-        host="here",
-        boot_id="",
-        log="",
-        state="starting",
-        started=records.now(),
-    )
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+    record = small_server.record(url=f"http://127.0.0.1:{server.server_port}/v1", model="a-model")
 
     def reply(code: int, body: object) -> bool:
         replies.append((code, body if isinstance(body, bytes) else json.dumps(body).encode()))
@@ -96,8 +86,6 @@ def test_another_server_on_the_port_is_told_apart_from_a_model_of_another_kind(a
 
 
 def test_the_key_goes_neither_to_a_web_proxy_nor_where_a_redirect_leads(monkeypatch):
-    import odd_answers
-
     server, other = odd_answers.Server(), odd_answers.Server()
     try:
         for name in ("http_proxy", "all_proxy"):
@@ -106,7 +94,7 @@ def test_the_key_goes_neither_to_a_web_proxy_nor_where_a_redirect_leads(monkeypa
         for status in (301, 302, 303, 307, 308):
             answer = odd_answers.redirect(f"{other.url}/completions").replace("307", str(status))
             server.answers["/v1/completions"] = answer
-            assert not answers(records.ServerRecord(name="a", url=server.url, model="m", api_key="key"))
+            assert not answers(small_server.record(url=server.url))
         assert other.seen == [] and len(server.seen) == 5
     finally:
         server.close()

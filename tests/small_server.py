@@ -1,0 +1,46 @@
+"""A small server for tests: a record of it, and a start of an engine of a few lines in the place of vLLM."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+from workshop.launch import machine, records
+from workshop.launch.local import Launch
+from workshop.launch.records import ServerRecord
+
+ENGINE = Path(__file__).parent / "launch/local/engine.py"
+
+
+def record(name: str = "a", **changes) -> ServerRecord:
+    """A server of this machine, ready, at a port where nobody listens."""
+    mine = ServerRecord(
+        name=name,
+        url="http://127.0.0.1:1/v1",
+        model="m",
+        api_key="secret",
+        state="ready",
+        host=socket.gethostname(),
+        boot_id=records.boot_id(),
+        started=records.now(),
+    )
+    return replace(mine, **changes)
+
+
+def launch(name: str = "a", **env: str) -> Launch:
+    """A start of the engine of a few lines, on a port that is held for it."""
+    port, held = machine.take_port("127.0.0.1", 8900)
+    return Launch(
+        name=name,
+        model="m",
+        served="m",
+        host="127.0.0.1",
+        port=port,
+        argv=[sys.executable, str(ENGINE), str(port), "m"],
+        env={**os.environ, **env, "WORKSHOP_RECORD": str(records.path_of(name))},
+        log=records.home() / "logs" / f"{name}.log",
+        held=held,
+    )
