@@ -17,7 +17,15 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "workshop"
 MODULES = sorted(PACKAGE.rglob("*.py"))
 # A layer may import itself and those before it (errors and the package itself are below all).
-LAYERS = (("plan", "teaching_model"), ("engine",), ("launch",), ("use",), ("batch",), ("classroom",), ("learn", "cli"))
+LAYERS = (
+    ("plan", "teaching_model"),
+    ("engine",),
+    ("launch", "simulate"),
+    ("use",),
+    ("batch",),
+    ("classroom",),
+    ("learn", "cli"),
+)
 PURE = (
     "plan",
     "engine/log",

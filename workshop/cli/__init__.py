@@ -27,6 +27,8 @@ COMMANDS = {
     "share": "Let a class use your server.",
     "keys": "A key for each learner of a class, and what each has used.",
     "plan": "Predict memory, parallelism and speed of a model on GPUs.",
+    "simulate": "How long many users would wait, by vLLM's own scheduler on the plan's clock.",
+    "tune": "Which GPUs, split and settings serve a load best.",
     "models": "Which models the catalogue has, and the fewest GPUs that serve each.",
     "reconcile": "Compare the plan with what vLLM's own log says.",
     "slurm": "Submit a server to a SLURM cluster, and watch it.",

@@ -1,8 +1,11 @@
-"""Many users: vLLM's own scheduler on the plan's clock. Call it with a model, a GPU and a load.
+"""Many users: vLLM's own scheduler on the plan's clock. Call it with a model, a GPU and a load; no GPU is needed.
 
 >>> from workshop import simulate
->>> found = simulate("llama-3.1-8b", "h100", max_model_len=8192, rate=4, seconds=10)      # doctest: +SKIP
->>> found.of("ttft")["p50"], found.tokens_per_s                                           # doctest: +SKIP
+>>> load = simulate.drawn(rate=4, seconds=10, prompt=(64, 512), output=(16, 256), seed=1)
+>>> 25 < len(load) < 60
+True
+>>> found = simulate("llama-3.1-8b", "h100", rate=4, seconds=10)      # doctest: +SKIP
+>>> found.of("ttft")["p50"], found.tokens_per_s                       # doctest: +SKIP
 """
 
 from __future__ import annotations

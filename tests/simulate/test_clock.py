@@ -1,0 +1,66 @@
+"""The plan's clock: what a step takes follows the plan's own figures and hand arithmetic."""
+
+from __future__ import annotations
+
+import pytest
+
+from workshop.plan import speed
+from workshop.plan.deployment import prepare
+from workshop.simulate import clock
+
+
+def test_one_decoding_request_takes_what_the_plan_says_of_a_single_stream():
+    d = prepare("llama-3.1-8b", "h200", max_model_len=8192)
+    planned_ms = sum(term.ms for term in speed.decode_terms(d, batch=1, context=160))
+    assert clock.of(d).gpu_ms([(1, 159)]) == pytest.approx(planned_ms, rel=0.01)
+
+
+def test_a_large_prefill_is_arithmetic():
+    """Llama 3.1 8B: 2 × 8.03e9 FLOP a token; H100: 989e12 FLOP/s dense bf16 (NVIDIA), of which PREFILL_SHARE."""
+    d = prepare("llama-3.1-8b", "h100", max_model_len=8192)
+    products_ms = 2 * 8.03e9 * 8192 / 989e12 / clock.PREFILL_SHARE * 1e3
+    # 4 × 32 heads × 128 × 32 layers FLOP a pair of tokens; 8192² / 2 pairs
+    attention_ms = 4 * 32 * 128 * 32 * 8192**2 / 2 / 989e12 / clock.ATTENTION_SHARE * 1e3
+    assert clock.of(d).gpu_ms([(8192, 0)]) == pytest.approx(products_ms + attention_ms, rel=0.03)
+
+
+def test_what_is_cached_costs_its_bytes():
+    """131,072 bytes a token (2 × 32 layers × 8 heads × 128 × 2); H100: 3.35e12 bytes a second."""
+    ticking = clock.of(prepare("llama-3.1-8b", "h100", max_model_len=8192))
+    more_ms = ticking.gpu_ms([(1, 8000)]) - ticking.gpu_ms([(1, 4000)])
+    assert more_ms == pytest.approx(4000 * 131072 / 3.35e12 / clock.KV_SHARE * 1e3, rel=0.01)
+
+
+def test_a_sliding_window_is_all_that_its_layers_read():
+    """Gemma 2 9B: every second of 42 layers sees 4,096 tokens (its config.json)."""
+    ticking = clock.of(prepare("gemma-2-9b", "h100", max_model_len=8192))
+    at = [ticking.gpu_ms([(1, context)]) for context in (3000, 4000, 6000, 7000)]
+    assert at[1] - at[0] == pytest.approx(2 * (at[3] - at[2]), rel=0.01)
+
+
+def test_tensor_parallel_halves_the_work_and_adds_messages():
+    d = prepare("llama-3.1-70b", "h200", max_model_len=8192)
+    two, four = (clock.of(d.split(tp, 1)) for tp in (2, 4))
+    assert four.token_ms == pytest.approx(two.token_ms / 2)
+    assert four.message_ms > two.message_ms > 0
+    assert four.gpu_ms([(4096, 0)]) > two.gpu_ms([(4096, 0)]) / 2
+
+
+def test_more_tokens_touch_more_experts():
+    """Mixtral: 2 of 8 experts a token; with 1 token 2/8 are read, with 16 nearly all."""
+    ticking = clock.of(prepare("mixtral-8x7b", "h200", max_model_len=8192))
+    one, many = ticking.gpu_ms([(1, 0)]), ticking.gpu_ms([(1, 0)] * 16)
+    assert many - one == pytest.approx(0.74 * ticking.experts_ms, rel=0.05)  # 1 - 0.75**16 - 2/8
+
+
+def test_a_step_beyond_the_largest_cuda_graph_is_launched_kernel_by_kernel():
+    ticking = clock.of(prepare("llama-3.1-8b", "h100", max_model_len=8192))
+    decode, mixed, large = (ticking.host_ms(work)[1] for work in ([(1, 99)], [(500, 0)], [(513, 0)]))
+    assert decode == 0 < mixed < large
+
+
+def test_a_step_is_never_shorter_for_more_work():
+    ticking = clock.of(prepare("llama-3.1-8b", "h100", max_model_len=8192))
+    works = [[(1, 10)] * n for n in (1, 2, 50, 300)] + [[(600, 0)] + [(1, 10)] * 300]
+    times = [ticking.gpu_ms(work) for work in works]
+    assert times == sorted(times)

@@ -1,0 +1,215 @@
+"""vLLM's scheduler on the plan's clock: the same steps as a live engine, and what recorded loads found."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from needs import lacking
+
+from workshop.errors import BadInput, WorkshopError
+from workshop.launch.vllm_main import installed
+from workshop.plan.parallelism import plan
+from workshop.simulate import engine, process
+from workshop.simulate.arrivals import Arrival, drawn
+from workshop.simulate.clock import of
+from workshop.simulate.load import on_plan, simulate
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def vllm():
+    if not installed()[0]:
+        lacking("vLLM is not installed: make test installs it on Linux")
+
+
+@pytest.fixture(scope="module")
+def p8b():
+    return plan("llama-3.1-8b", "h100", tensor_parallel_size=1, max_model_len=8192)
+
+
+def without_wall(found) -> dict:
+    return {key: value for key, value in found.to_dict().items() if key != "wall_s"}
+
+
+def test_its_steps_are_those_of_a_live_engine_request_by_request():
+    """24 requests in 40 blocks: chunked prefills, prefix hits and preemptions, as vLLM on this CPU schedules them."""
+    done = subprocess.run(
+        [sys.executable, str(HERE / "live_steps.py")],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    answer = json.loads(done.stdout)
+    assert answer["simulated"] == answer["live"]
+    steps = answer["live"]
+    assert any(step["preempted"] for step in steps)
+    firsts = {}
+    for step in steps:
+        for name, (_, before) in step["work"].items():
+            firsts.setdefault(name, before)
+    assert 64 in firsts.values()  # the shared 64 tokens were found in the prefix cache
+    assert any(sum(new for new, _ in step["work"].values()) == 256 for step in steps)  # the budget was used up
+
+
+def test_the_same_seed_gives_the_same_to_the_last_figure():
+    load = {"rate": 20, "seconds": 3, "tensor_parallel_size": 1, "max_model_len": 4096, "replicas": 2}
+    first, again, other = (simulate("llama-3.1-8b", "h100", **load, seed=seed) for seed in (5, 5, 6))
+    assert without_wall(first) == without_wall(again) != without_wall(other)
+
+
+@pytest.mark.parametrize(
+    "record", sorted((ROOT / "benchmarks/simulate/records").glob("*.json")), ids=lambda path: path.stem
+)
+def test_recorded_loads_are_met(record):
+    """The goals of docs/simulate.md, against every load that was recorded on a GPU."""
+    sys.path.insert(0, str(ROOT / "benchmarks/simulate"))
+    import compare
+
+    for row in compare.compared(record.stem, json.loads(record.read_text())):
+        for key, goal in compare.GOALS.items():
+            assert abs(row["off_percent"][key]) <= goal, (row["load"], key, row["off_percent"][key])
+
+
+def test_a_lone_request_waits_for_its_prefill_and_its_way_alone(p8b):
+    clock = of(p8b.deployment)
+    found = on_plan(p8b, [Arrival(3.0, 100, 3)])
+    (only,) = found.requests
+    way_ms = (clock.way_in_s + clock.way_out_s) * 1e3
+    before_ms, launch_ms = clock.host_ms([(100, 0)])
+    next_ms = sum(clock.host_ms([(1, 100)]))  # the next step is scheduled before the host looks for the first's token
+    first_ms = way_ms + before_ms + max(clock.gpu_ms([(100, 0)]), launch_ms + next_ms)
+    assert only.ttft_ms == pytest.approx(first_ms)
+    assert only.output_tokens == 3 and found.steps == 3
+    assert only.tpot_ms == pytest.approx(clock.gpu_ms([(1, 100)]), rel=0.5)
+
+
+def test_a_shared_prefix_is_computed_once(p8b):
+    load = [Arrival(number, 1100, 4, "system", 1024) for number in range(5)]
+    found = on_plan(p8b, load)
+    assert [one.hit_tokens for one in found.requests] == [0, 1024, 1024, 1024, 1024]
+    assert found.requests[1].ttft_ms < found.requests[0].ttft_ms / 1.5
+    cold = on_plan(p8b, load, enable_prefix_caching=False)
+    assert not any(one.hit_tokens for one in cold.requests)
+
+
+def test_too_little_kv_cache_makes_requests_wait_and_preempts(p8b):
+    load = drawn(burst=60, prompt=(200, 400), output=(200, 400), seed=0)
+    roomy, tight = on_plan(p8b, load), on_plan(p8b, load, num_gpu_blocks=600)
+    assert tight.kv_cache_usage_max > 0.9 > roomy.kv_cache_usage_max
+    assert sum(one.preempted for one in tight.requests) > 0 == sum(one.preempted for one in roomy.requests)
+    assert tight.seconds > roomy.seconds
+    assert [one.output_tokens for one in tight.requests] == [one.output_tokens for one in load]
+
+
+def test_steps_say_what_each_request_did(tmp_path, p8b):
+    load = drawn(burst=5, prompt=(100, 200), output=(3, 9), seed=1)
+    found = on_plan(p8b, load, steps=tmp_path / "steps.jsonl")
+    steps = [json.loads(line) for line in (tmp_path / "steps.jsonl").read_text().splitlines()]
+    assert len(steps) == found.steps and [step["step"] for step in steps] == list(range(found.steps))
+    keys = {"step", "time_s", "budget", "kv_cache_usage", "requests", "taken", "freed", "preempted"}
+    own = {"id", "prefill_tokens", "decode_tokens", "computed_tokens", "prefix_hit_tokens", "drafted", "accepted"}
+    assert all(set(step) == keys for step in steps)
+    rows = [row for step in steps for row in step["requests"]]
+    assert all(set(row) == own | {"blocks"} for row in rows)
+    for number, one in enumerate(load):
+        mine = [row for row in rows if row["id"] == str(number)]
+        assert sum(row["prefill_tokens"] for row in mine) == one.prompt_tokens
+        assert sum(row["decode_tokens"] for row in mine) == one.output_tokens - 1
+        assert max(row["blocks"] for row in mine) == -(-(one.prompt_tokens + one.output_tokens - 1) // 16)
+    assert sum(step["taken"] for step in steps) >= sum(step["freed"] for step in steps) > 0
+
+
+def test_more_replicas_wait_less_and_a_router_that_knows_prefixes_computes_fewer_twice(p8b):
+    load = drawn(rate=25, seconds=4, prompt=(2000, 2200), output=(16, 32), seed=2)
+    named = [replace(one, prefix=f"p{number % 3}", prefix_tokens=1920) for number, one in enumerate(load)]
+    waits = [on_plan(p8b, load, replicas=n, router="least-busy").of("ttft")["p95"] for n in (1, 3)]
+    assert waits[1] < waits[0]
+    hits = {
+        router: sum(one.hit_tokens for one in on_plan(p8b, named, replicas=4, router=router).requests)
+        for router in ("round-robin", "prefix")
+    }
+    assert hits["prefix"] > hits["round-robin"]
+
+
+def test_pipeline_stages_work_on_different_steps_at_once():
+    p = plan("llama-3.1-8b", "h100", tensor_parallel_size=1, pipeline_parallel_size=2, max_model_len=4096)
+    load = drawn(burst=64, prompt=(500, 500), output=(2, 2), seed=0)
+    both = on_plan(p, load).seconds
+    one_by_one = on_plan(p, load, clock=replace(of(p.deployment), stages=1)).seconds
+    assert both < 0.75 * one_by_one
+
+
+def test_hybrid_models_have_a_block_table_for_each_group():
+    """gpt-oss: every second layer sees 128 tokens, so its blocks are given back as the answer grows."""
+    found = simulate(
+        "gpt-oss-20b", "h100", tensor_parallel_size=1, max_model_len=16384, burst=4, prompt=(8000, 8000), output=(8, 8)
+    )
+    assert [one.output_tokens for one in found.requests] == [8] * 4
+
+
+def test_goodput_counts_the_requests_within_the_limits(p8b):
+    found = on_plan(p8b, drawn(rate=30, seconds=5, seed=0), slo={"ttft": 40.0, "tpot": 9.0})
+    good = [one for one in found.requests if one.ttft_ms <= 40 and one.tpot_ms <= 9]
+    assert 0 < len(good) < len(found.requests)
+    assert found.goodput_per_s == pytest.approx(len(good) / found.seconds)
+    assert on_plan(p8b, drawn(burst=3, seed=0)).goodput_per_s is None
+
+
+def test_it_says_whether_the_server_keeps_up(p8b):
+    assert on_plan(p8b, drawn(rate=10, seconds=8, seed=0)).keeps_up
+    assert not on_plan(p8b, drawn(rate=60, seconds=8, prompt=(2000, 3000), seed=0)).keeps_up
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"burst": 1, "prompt": (9000, 9000)}, "longer than the context"),
+        ({"burst": 1, "replicas": 0}, "replicas"),
+        ({"burst": 1, "router": "random"}, "round-robin, least-busy, prefix"),
+        ({"burst": 1, "slo": "tpot=1ms"}, "one step of llama-3.1-8b takes"),
+        ({"burst": 1, "slo": "ttft=1ms"}, "one step of llama-3.1-8b takes"),
+        ({"burst": 1, "slo": "ttft=fast"}, "is not a limit"),
+        ({"burst": 1, "slo": "ttft=1s,ttft=2s"}, "is not a limit"),
+        ({"burst": 1, "trace": "x.jsonl"}, "A trace says itself"),
+        ({}, "not clear when requests arrive"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_anything_starts(options, words, monkeypatch):
+    monkeypatch.setattr(process, "run", lambda job: pytest.fail("it started"))
+    with pytest.raises(BadInput, match=words):
+        simulate("llama-3.1-8b", "h100", **{"tensor_parallel_size": 1, "max_model_len": 8192, **options})
+
+
+def test_a_model_that_does_not_fit_is_refused_with_what_would():
+    with pytest.raises(BadInput, match="does not fit on 1 × h100"):
+        simulate("llama-3.1-70b", "h100", tensor_parallel_size=1, burst=1)
+
+
+def test_without_vllm_or_with_another_version_there_is_a_way_out(monkeypatch):
+    monkeypatch.setattr(engine, "installed", lambda: ("", ""))
+    with pytest.raises(WorkshopError, match=r"not installed.*make workshop.*WORKSHOP_VLLM_PYTHON"):
+        engine.check_installed()
+    monkeypatch.setattr(engine, "installed", lambda: ("vllm", "0.99.0"))
+    with pytest.raises(WorkshopError, match=r"vLLM 0\.99\.0 is not known.*0\.32\.0"):
+        engine.check_installed()
+
+
+def test_another_python_is_asked_where_one_is_named(monkeypatch, tmp_path):
+    monkeypatch.setenv("WORKSHOP_VLLM_PYTHON", str(tmp_path / "none"))
+    with pytest.raises(WorkshopError, match=r"WORKSHOP_VLLM_PYTHON=.*cannot be run"):
+        process.Worker()
+    lame = tmp_path / "python"
+    lame.write_text("#!/bin/sh\necho 'no module named vllm' >&2\nexit 1\n")
+    lame.chmod(0o755)
+    monkeypatch.setenv("WORKSHOP_VLLM_PYTHON", str(lame))
+    with pytest.raises(WorkshopError, match="ended early: no module named vllm"):
+        process.Worker().run({})

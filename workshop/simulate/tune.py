@@ -1,0 +1,189 @@
+"""Which GPUs, split and settings serve a load best: the simulation of each that may, and what none beats."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
+
+from workshop.errors import BadInput, WorkshopError
+from workshop.plan.catalog import load_gpu, load_model
+from workshop.plan.parallelism import plan
+from workshop.simulate.arrivals import Arrival
+from workshop.simulate.load import arriving, on_plan
+from workshop.simulate.report import Simulation, parse_slo
+
+ENOUGH = 0.95  # share of the requests that must meet the SLO
+SPLITS = (1, 2, 4, 8)
+BATCHED_TOKENS = (1024, 2048, 4096, 8192, 16384)
+SEQUENCES = (64, 128, 256)
+MOST_TIMES = 2  # as many GPUs as the fewest that are enough
+REFINED = 2  # choices whose batch settings are varied
+ROUTER = "least-busy"
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One way to serve the load, and what the simulation says of it."""
+
+    asked: dict  # of the planner
+    simulation: Simulation
+    usd_per_gpu_hour: float | None
+
+    @property
+    def gpus(self) -> int:
+        return self.simulation.gpus
+
+    @property
+    def share(self) -> float:
+        """Share of the requests that meet the SLO."""
+        return self.simulation.goodput_per_s * self.simulation.seconds / len(self.simulation.requests)
+
+    @property
+    def usd_per_million_tokens(self) -> float | None:
+        """Of output; at this load, not at the most that the GPUs could give."""
+        if self.usd_per_gpu_hour is None:
+            return None
+        return self.gpus * self.usd_per_gpu_hour / 3600 / self.simulation.tokens_per_s * 1e6
+
+    @property
+    def merits(self) -> tuple[float, ...]:
+        """What is better if smaller: misses the SLO, GPUs, requests lost, parts in fewer bits, latencies (2 digits)."""
+        s = self.simulation
+        times = (float(f"{s.of(measure)['p95'] or 0:.2g}") for measure in ("ttft", "tpot"))
+        fewer_bits = (self.asked["quantization"] is not None) + (self.asked["kv_cache_dtype"] != "auto")
+        return (self.share < ENOUGH, self.gpus, round(1 - self.share, 2), fewer_bits, *times)
+
+    def beats(self, other: Choice) -> bool:
+        """True if it is nowhere worse and somewhere better."""
+        pairs = zip(self.merits, other.merits, strict=True)
+        return self.merits != other.merits and all(mine <= theirs for mine, theirs in pairs)
+
+    def to_dict(self) -> dict:
+        s = self.simulation
+        return {
+            "command": s.command,
+            "gpus": self.gpus,
+            "replicas": s.replicas,
+            "goodput_per_s": s.goodput_per_s,
+            "slo_share": self.share,
+            "tokens_per_s": s.tokens_per_s,
+            "ttft_ms": s.of("ttft"),
+            "tpot_ms": s.of("tpot"),
+            "usd_per_million_tokens": self.usd_per_million_tokens,
+        }
+
+
+def tune(
+    model: str,
+    gpu: str,
+    *,
+    slo: str,
+    price: float | None = None,
+    max_gpus: int = 16,
+    report: Callable[[str], None] = lambda text: None,
+    trace: str | None = None,
+    rate: float | None = None,
+    seconds: float | None = None,
+    burst: int | None = None,
+    prompt: tuple[int, int] = (64, 512),
+    output: tuple[int, int] = (16, 256),
+    prefix: int = 0,
+    seed: int = 0,
+    **planned: object,
+) -> list[Choice]:
+    """Return the choices that no other beats in GPUs, requests within the SLO and latency; the best first.
+
+    Best: at least ENOUGH of the requests meet the SLO on the fewest GPUs. The load is as `simulate` takes it.
+
+    Raises:
+        BadInput: a load or a limit that cannot be, or nothing that fits on max_gpus.
+        WorkshopError: no number of GPUs up to max_gpus serves it; says what came nearest.
+    """
+    if not slo:
+        raise BadInput("--slo is missing.", "Say what is good enough, as --slo ttft=500ms,tpot=50ms.")
+    if max_gpus < 1 or (price is not None and not price > 0):
+        raise BadInput("--max-gpus and --price must be above 0.", "Give GPUs, and US dollars an hour for one.")
+    load = {"rate": rate, "seconds": seconds, "burst": burst, "prompt": prompt, "output": output, "prefix": prefix}
+    search = _Search(model, gpu, arriving(trace, **load, seed=seed), parse_slo(slo), price, max_gpus, report)
+    for asked in candidates(model, gpu, planned):
+        search.fewest_replicas(asked)
+    for choice in sorted(search.tried, key=lambda c: c.merits)[:REFINED]:
+        search.refine(choice)
+    return search.best()
+
+
+def candidates(model: str, gpu: str, planned: dict) -> Iterator[dict]:
+    """Yield what to ask the planner for: each split, weights as they are and in FP8, KV cache as it is and in FP8."""
+    m, g = load_model(model), load_gpu(gpu)
+    weights = [None, "fp8"] if not m.quantization and g.fp8_tflops else [None]
+    for tp, quantization, kv_cache_dtype in product(SPLITS, weights, ["auto", "fp8"] if g.fp8_tflops else ["auto"]):
+        yield {
+            **planned,
+            "quantization": quantization,
+            "kv_cache_dtype": kv_cache_dtype,
+            "tensor_parallel_size": tp,
+            "pipeline_parallel_size": 1,
+        }
+
+
+class _Search:
+    """Simulates plans, and keeps what was tried."""
+
+    def __init__(self, model: str, gpu: str, arrivals: Sequence[Arrival], slo: dict, price, max_gpus: int, report):
+        self.model, self.gpu, self.arrivals, self.slo = model, gpu, arrivals, slo
+        self.price, self.max_gpus, self.report = price, max_gpus, report
+        self.most_gpus = max_gpus
+        self.tried: list[Choice] = []
+        self.refused: BadInput | None = None
+
+    def attempt(self, asked: dict, replicas: int) -> Choice | None:
+        """Simulate it; None where it cannot be: heads that tp does not divide, a step longer than the SLO."""
+        try:
+            p = plan(self.model, self.gpu, **asked)
+            if p.gpus * replicas > self.most_gpus:
+                return None
+            found = on_plan(p, self.arrivals, replicas=replicas, router=ROUTER, slo=self.slo)
+        except BadInput as error:
+            self.refused = error
+            return None
+        choice = Choice(asked, found, self.price)
+        self.tried.append(choice)
+        if choice.share >= ENOUGH:  # more GPUs shorten the latency, which is of interest up to a point
+            self.most_gpus = min(self.most_gpus, choice.gpus * MOST_TIMES)
+        self.report(f"{choice.gpus} GPUs, {choice.share:.0%} within the limits: {replicas} × {p.command}")
+        return choice
+
+    def fewest_replicas(self, asked: dict) -> None:
+        """Find the fewest replicas that serve the load: double until they do, then halve the distance."""
+        low, high = 0, 1
+        while (choice := self.attempt(asked, high)) and choice.share < ENOUGH:
+            low, high = high, high * 2
+        while choice and high - low > 1:
+            middle = (low + high) // 2
+            low, high = (low, middle) if self.attempt(asked, middle).share >= ENOUGH else (middle, high)
+
+    def refine(self, choice: Choice) -> None:
+        """Vary the batch: tokens of one step, and requests of one step."""
+        replicas = choice.simulation.replicas
+        for changes in (
+            *({"max_num_batched_tokens": n} for n in BATCHED_TOKENS),
+            *({"max_num_seqs": n} for n in SEQUENCES),
+        ):
+            self.attempt({**choice.asked, **changes}, replicas)
+
+    def best(self) -> list[Choice]:
+        """Return the choices that none beats, the best first. Raises where none serves the load."""
+        if not self.tried:
+            raise self.refused or BadInput(
+                f"{self.model} does not fit on {self.max_gpus} × {self.gpu}.", "Give more --max-gpus."
+            )
+        nearest = min(self.tried, key=lambda c: (-c.share, c.gpus))
+        if nearest.share < ENOUGH:
+            raise WorkshopError(
+                f"Nothing up to {self.max_gpus} × {self.gpu} serves this load: {nearest.gpus} GPUs keep the limits for "
+                f"{nearest.share:.0%} of the requests ({nearest.simulation.command}).",
+                "Give more --max-gpus, a lower --rate or larger limits.",
+            )
+        kept = {c.merits: c for c in reversed(self.tried) if not any(other.beats(c) for other in self.tried)}
+        return [kept[merits] for merits in sorted(kept)]
