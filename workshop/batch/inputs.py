@@ -42,18 +42,14 @@ class Source:
     def __init__(self, path: str | Path, column: str | None = None):
         self.path, self.column = Path(path), column
         if not self.path.exists():
-            raise BadInput(
-                f"There is no input file {path}.",
-                "Give a file of prompts: a JSON array, text lines, JSONL, CSV or Parquet.",
-            )
+            said = f"There is no input file {path}."
+            raise BadInput(said, "Give a file of prompts: a JSON array, text lines, JSONL, CSV or Parquet.")
         if not self.path.is_file():
             raise BadInput(f"{path} is no file.", "Give one file; of many, make one JSONL, or run each to its output.")
         self.format = {".ndjson": ".jsonl"}.get(self.path.suffix.lower(), self.path.suffix.lower())
         if self.format not in FORMATS:
-            raise BadInput(
-                f"{path} ends in {self.path.suffix or 'nothing'}, which names no format that is read here.",
-                f"There are: {', '.join(FORMATS)}.",
-            )
+            said = f"{path} ends in {self.path.suffix or 'nothing'}, which names no format that is read here."
+            raise BadInput(said, f"There are: {', '.join(FORMATS)}.")
         self.notes, self._told = [], set()
         self._cr_alone = self._look()
         self._table = (

@@ -119,10 +119,8 @@ class Feed:
         try:
             outputs = self._engine.step()
         except Exception as error:  # whatever killed the engine: what came is kept
-            raise WorkshopError(
-                f"vLLM's engine ended: {error or type(error).__name__}.",
-                "Its own words are above. Run the same command again: it goes on.",
-            ) from error
+            said = f"vLLM's engine ended: {error or type(error).__name__}."
+            raise WorkshopError(said, "Its own words are above. Run the same command again: it goes on.") from error
         for output in outputs:
             if output.finished:
                 self._keep(output)

@@ -146,10 +146,8 @@ def part_of(path: Path) -> Path:
 def cannot_write(path: Path, error: OSError) -> WorkshopError:
     """Turn an OSError of a write into one sentence and a remedy."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-        return WorkshopError(
-            f"No space is left to write {path} ({error.strerror}). All answers before it are kept.",
-            "Free some space or quota, and run the same command again: it goes on.",
-        )
+        said = f"No space is left to write {path} ({error.strerror}). All answers before it are kept."
+        return WorkshopError(said, "Free some space or quota, and run the same command again: it goes on.")
     return WorkshopError(f"Cannot write {path} ({error.strerror or error}).", "Give an output that you may write.")
 
 

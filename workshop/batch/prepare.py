@@ -72,10 +72,8 @@ class Work:
         more, places = self.index.bad.count - 1, ", ".join(f"{bad.place:,}" for bad in others)
         dots = " …" if more > len(others) else ""
         also = f" {more:,} more are bad: {self.source.place} {places}{dots}." if more else ""
-        return BadInput(
-            f"{self.source.path}, {self.source.place} {first.place:,}: {first.reason}.{also} Nothing was started.",
-            "Correct it, or leave such rows out with --skip-bad.",
-        )
+        said = f"{self.source.path}, {self.source.place} {first.place:,}: {first.reason}.{also} Nothing was started."
+        return BadInput(said, "Correct it, or leave such rows out with --skip-bad.")
 
     def resume(self, *journals: Path) -> None:
         """Find which rows the journals answer already."""

@@ -96,10 +96,8 @@ def check_sampling(sampling: Mapping[str, object]) -> dict:
     for name in sampling:
         if name not in SAMPLING:
             near = difflib.get_close_matches(name, SAMPLING, n=1)
-            raise BadInput(
-                f"vLLM has no sampling parameter {name!r}.",
-                f"Did you mean {near[0]!r}?" if near else f"There are: {', '.join(sorted(SAMPLING))}.",
-            )
+            said = f"vLLM has no sampling parameter {name!r}."
+            raise BadInput(said, f"Did you mean {near[0]!r}?" if near else f"There are: {', '.join(sorted(SAMPLING))}.")
     given = {name: value for name, value in sampling.items() if value is not None}
     try:
         _encode(given)
@@ -109,10 +107,8 @@ def check_sampling(sampling: Mapping[str, object]) -> dict:
             f"The sampling parameters cannot be sent as JSON ({error}).", "Give finite numbers and whole characters."
         ) from None
     if (given.get("n") or 1) > 1 and given.get("temperature") == 0:
-        raise BadInput(
-            f"At temperature 0 all {given['n']} samples of a prompt are the same.",
-            "Give one sample, or a temperature such as 1.0.",
-        )
+        said = f"At temperature 0 all {given['n']} samples of a prompt are the same."
+        raise BadInput(said, "Give one sample, or a temperature such as 1.0.")
     return given
 
 

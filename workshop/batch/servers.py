@@ -126,10 +126,8 @@ class Server:
         try:
             return received.models(raw)
         except Malformed as bad:
-            raise WorkshopError(
-                f"{self.url}/models answers {status} with {bad}.",
-                "Give the address of a vLLM server, which ends in /v1.",
-            ) from None
+            said = f"{self.url}/models answers {status} with {bad}."
+            raise WorkshopError(said, "Give the address of a vLLM server, which ends in /v1.") from None
 
     async def check(self, model: str) -> dict:
         """Return the entry of the model that it is to answer as ('': the only one that it has)."""
@@ -223,10 +221,8 @@ class Server:
     def key_refused(self) -> KeyRefused:
         """The error for 401 and 403."""
         if self.record is None and os.environ.get("WORKSHOP_API_KEY"):
-            return KeyRefused(
-                f"{self.url} refuses the key that WORKSHOP_API_KEY holds.",
-                "Set it to the server's key; where the server has a record here, unset it.",
-            )
+            said = f"{self.url} refuses the key that WORKSHOP_API_KEY holds."
+            return KeyRefused(said, "Set it to the server's key; where the server has a record here, unset it.")
         return KeyRefused(f"{self.url} refuses the key.", "Set WORKSHOP_API_KEY to the server's key.")
 
 
@@ -261,7 +257,5 @@ def _current(name: str) -> ServerRecord | None:
 
 def another_model(url: str, has: str, asked: str) -> WorkshopError:
     """The error for a server that is not the one that was meant."""
-    return WorkshopError(
-        f"{url} serves {has}, not {asked or 'a model'}.",
-        f"Give --model {has}, or the address of the right server. All answers so far are kept.",
-    )
+    said = f"{url} serves {has}, not {asked or 'a model'}."
+    return WorkshopError(said, f"Give --model {has}, or the address of the right server. All answers so far are kept.")

@@ -49,10 +49,8 @@ class Ledger:
         self.errors.add(error_line(row.custom_id, row.number, row.place, status, code, said))
         self.failed += 1
         if self.failed >= self._hopeless and not self.new:
-            raise WorkshopError(
-                f"The first {self.failed} rows all failed, the last one with: {said}.",
-                "Correct what it says, and run the same command again.",
-            )
+            said = f"The first {self.failed} rows all failed, the last one with: {said}."
+            raise WorkshopError(said, "Correct what it says, and run the same command again.")
 
     @property
     def left(self) -> int:

@@ -48,10 +48,8 @@ def merge(folder: str | Path, output: str | Path) -> int:
                 count += 1
                 yield answer.renumbered(row)
             if count < counted:
-                raise BadInput(
-                    f"The shards in {folder} hold {count:,} answers; their runs counted {counted:,}.",
-                    "Run them again: rows without an answer are asked anew.",
-                )
+                said = f"The shards in {folder} hold {count:,} answers; their runs counted {counted:,}."
+                raise BadInput(said, "Run them again: rows without an answer are asked anew.")
             write_meta(paths, _merged(paths, parts))  # before the answers take their place
 
         lock.replace(lines())
@@ -111,10 +109,8 @@ def _refuse_unlike(parts: list[Part]) -> None:
         for part, other in others:
             one, another = _at(meta, place), _at(other, place)
             if one != another:
-                raise BadInput(
-                    f"The shards differ in {name}: {first.output.name} has {one}, {part.output.name} has {another}.",
-                    "Run all shards with the same input, model and parameters.",
-                )
+                said = f"The shards differ in {name}: {first.output.name} has {one}, {part.output.name} has {another}."
+                raise BadInput(said, "Run all shards with the same input, model and parameters.")
 
 
 def _at(meta: dict, place: tuple[str, ...]) -> object:

@@ -75,10 +75,8 @@ def _open_locked(path: Path) -> int:
         file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
         try:
             if not _lock(file):
-                raise WorkshopError(
-                    f"Another run writes to {path} already ({_holder(file)}).",
-                    "Wait for it, stop it, or give this run another output.",
-                )
+                said = f"Another run writes to {path} already ({_holder(file)})."
+                raise WorkshopError(said, "Wait for it, stop it, or give this run another output.")
             if _is_at(file, path):
                 return file
         except BaseException:
@@ -199,10 +197,8 @@ class Journal:
         there = _is_at(self._file, self.path)
         if not there or os.fstat(self._file).st_size != self._size:
             what = "written to by somebody else" if there else "removed, or another file was put in its place,"
-            raise WorkshopError(
-                f"{self.path} was {what} while this run wrote to it.",
-                "Let one run at a time write to it, and run the same command again.",
-            )
+            said = f"{self.path} was {what} while this run wrote to it."
+            raise WorkshopError(said, "Let one run at a time write to it, and run the same command again.")
 
     def close(self) -> None:
         """Commit what waits, and close."""

@@ -72,10 +72,8 @@ async def _post(server: servers.Server, path: str, body: dict) -> tuple[int, byt
         except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError):
             return await once()  # the server closed the connection after the answer before (see use.client)
     except servers.AWAY as error:
-        raise WorkshopError(
-            f"{server.url} broke off ({str(error) or type(error).__name__}).",
-            "`workshop servers` says whether it still runs.",
-        ) from None
+        said = f"{server.url} broke off ({str(error) or type(error).__name__})."
+        raise WorkshopError(said, "`workshop servers` says whether it still runs.") from None
 
 
 async def send(server: servers.Server, model: str, asked: Ask, number: int, request: Request) -> None:

@@ -108,10 +108,8 @@ class Classroom:
             self._allowed = await classroom_http.find_limits(server, self._model, entry.get("max_model_len"), cells)
             played = classroom_plan.cut(cells, self._allowed)
             if not played:
-                raise WorkshopError(
-                    f"{server.url} takes none of the course's requests.",
-                    "Its --max-model-len is too small: the course needs about 100 tokens.",
-                )
+                said = f"{server.url} takes none of the course's requests."
+                raise WorkshopError(said, "Its --max-model-len is too small: the course needs about 100 tokens.")
             self.seconds = self.seconds or EVERY_S * len(played)
             self.every_s = min(EVERY_S, self.seconds / len(played))
             took_s = await self._class()

@@ -92,10 +92,8 @@ class Client:
                 if served["id"] == self.model:
                     config = json.loads(path.read_text(encoding="utf-8"))
                     return int((config.get("text_config") or config)["vocab_size"])
-        raise BadInput(
-            "This server's vLLM does not know logprobs=-1 for the whole vocabulary.",
-            "Say how many tokens the model has, or how many you want to see, such as 20.",
-        )
+        said = "This server's vLLM does not know logprobs=-1 for the whole vocabulary."
+        raise BadInput(said, "Say how many tokens the model has, or how many you want to see, such as 20.")
 
     def chat(self, messages: str | list[dict], **sampling):
         """Return the answer to a conversation (an `openai` ChatCompletion); a string is one user message."""
@@ -200,10 +198,8 @@ class Client:
     def explain(self, error: openai.OpenAIError) -> WorkshopError:
         """Turn an error of the `openai` package into one sentence and a remedy."""
         if isinstance(error, openai.APITimeoutError):
-            return WorkshopError(
-                f"{self.url} did not finish in time.",
-                "Ask for fewer tokens, or look at the server: `workshop servers`.",
-            )
+            said = f"{self.url} did not finish in time."
+            return WorkshopError(said, "Ask for fewer tokens, or look at the server: `workshop servers`.")
         if isinstance(error, openai.APIConnectionError):
             return self._gone()
         if isinstance(error, openai.AuthenticationError):
@@ -227,19 +223,15 @@ class Client:
         )
 
     def _key_refused(self) -> WorkshopError:
-        return WorkshopError(
-            f"{self.url} does not accept this key.",
-            "Set WORKSHOP_API_KEY to the server's key, or use its record: connect().",
-        )
+        said = f"{self.url} does not accept this key."
+        return WorkshopError(said, "Set WORKSHOP_API_KEY to the server's key, or use its record: connect().")
 
     def _gone(self, said: str = "") -> WorkshopError:
         """Say why the server is away, as far as its record knows."""
         current = records.read(self.record.name) if self.record.where == "local" else None
         if current is not None and current.state == "failed":
-            return WorkshopError(
-                f"The server {current.name!r} has failed: {current.reason}.",
-                f"Its own words are in {current.log}. {START}",
-            )
+            said = f"The server {current.name!r} has failed: {current.reason}."
+            return WorkshopError(said, f"Its own words are in {current.log}. {START}")
         detail = f" ({said})" if said else ""
         return WorkshopError(f"The server at {self.url} does not answer{detail}.", START)
 

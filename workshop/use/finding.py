@@ -59,10 +59,8 @@ def choose(name: str | None = None) -> ServerRecord:
 
 def _not_ready(record: ServerRecord) -> WorkshopError:
     if record.state == "starting":
-        return WorkshopError(
-            f"The server {record.name!r} is still starting.",
-            "Wait until `workshop servers` says ready, then connect() again.",
-        )
+        said = f"The server {record.name!r} is still starting."
+        return WorkshopError(said, "Wait until `workshop servers` says ready, then connect() again.")
     return WorkshopError(
         f"The server {record.name!r} has failed: {record.reason}.", f"{START} Its own words are in {record.log}."
     )

@@ -33,10 +33,8 @@ def proxy_to(url: str) -> str | None:
     place = urlsplit(proxy)
     shown, direct = f"{place.hostname}:{place.port or 80} ({variable}_proxy)", f"no_proxy={host}"
     if place.scheme not in ("http", "https") or not place.hostname:
-        raise BadInput(
-            f"{url} lies behind the proxy {shown}, and {place.scheme} is no web proxy.",
-            f"Set {direct} to ask it directly, or give a proxy that begins with http://.",
-        )
+        said = f"{url} lies behind the proxy {shown}, and {place.scheme} is no web proxy."
+        raise BadInput(said, f"Set {direct} to ask it directly, or give a proxy that begins with http://.")
     sees = "it sees the address, not the key" if parts.scheme == "https" else "it can read the key and every prompt"
     _say(f"{url} is asked through the web proxy {shown}: {sees}. {direct} asks it directly.")
     return proxy
@@ -53,10 +51,8 @@ def redirected(url: str, status: int, location: str | None) -> WorkshopError | N
     """Return the error for an answer that sends the asker, and the key, elsewhere; None if it is no such answer."""
     if not 300 <= status < 400:
         return None
-    return WorkshopError(
-        f"{url} answers {status} and leads to {(location or 'nowhere')[:200]}, where no key is sent.",
-        "Give the address of the server itself, which ends in /v1.",
-    )
+    said = f"{url} answers {status} and leads to {(location or 'nowhere')[:200]}, where no key is sent."
+    return WorkshopError(said, "Give the address of the server itself, which ends in /v1.")
 
 
 def keep_off_proxies(url: str) -> None:

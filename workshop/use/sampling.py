@@ -258,10 +258,8 @@ class _Hidden:
 def _scores(logprobs: Mapping | None, logits: Mapping | None, settings: Settings) -> dict[Token, float]:
     """Return a copy of the scores to work on, with what the server sends for minus infinity put right."""
     if settings.repetition_penalty != 1 and logits is None:
-        raise BadInput(
-            "repetition_penalty divides logits, and logprobs no longer are logits.",
-            "Pass logits=…, or leave it at 1; frequency_penalty needs no logits.",
-        )
+        said = "repetition_penalty divides logits, and logprobs no longer are logits."
+        raise BadInput(said, "Pass logits=…, or leave it at 1; frequency_penalty needs no logits.")
     source = logprobs if logits is None else logits
     if not source:
         raise BadInput("There are no tokens to choose from.", "Pass a mapping of tokens to logprobs.")

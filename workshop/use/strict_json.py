@@ -95,10 +95,8 @@ def array_items(path: Path) -> Iterator[str]:
     with path.open("rb") as file:
         text, count = _Text(file, path), 0
         if (begins := text.next_character()) != "[":
-            raise BadInput(
-                f"{path} begins with {begins!r}, not with '['.",
-                f"{ARRAY} Where each line is JSON of its own, call the file .jsonl.",
-            )
+            said = f"{path} begins with {begins!r}, not with '['."
+            raise BadInput(said, f"{ARRAY} Where each line is JSON of its own, call the file .jsonl.")
         text.at += 1
         while (character := text.next_character()) != "]":
             if count and character != ",":
@@ -131,10 +129,8 @@ class _Text:
             text = self._decoder.decode(data, final=not data)
         except UnicodeDecodeError as error:
             byte = self._file.tell() - len(error.object) + error.start
-            raise BadInput(
-                f"{self._path} is not UTF-8 (byte {byte + 1:,}: 0x{error.object[error.start]:02x}).",
-                "Save it as UTF-8.",
-            ) from None
+            said = f"{self._path} is not UTF-8 (byte {byte + 1:,}: 0x{error.object[error.start]:02x})."
+            raise BadInput(said, "Save it as UTF-8.") from None
         self.line += self.buffer.count("\n", 0, self.at)
         self.buffer, self.at, self.ended = self.buffer[self.at :] + text, 0, not data
 
