@@ -114,6 +114,14 @@ class Page:
             quiet = quiet + 1 if not waiting and self.page.locator(IDLE).count() else 0
             self.page.wait_for_timeout(100)
 
+    def replace(self, old: str, new: str) -> None:
+        """Write new text into the code cell that holds the old, and run it; the next cell is then the active one."""
+        cell = self.page.locator(".jp-CodeCell", has_text=old).first
+        cell.locator(".cm-content").click()
+        self.page.keyboard.press("Control+a")
+        self.page.keyboard.insert_text(new)
+        self.page.keyboard.press("Shift+Enter")
+
     def scroll_to(self, selector: str) -> None:
         """Bring an element to the middle of the screen."""
         self.page.locator(selector).first.evaluate("element => element.scrollIntoView({block: 'center'})")

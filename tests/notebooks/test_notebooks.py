@@ -101,4 +101,9 @@ def test_every_prediction_is_asked_before_its_result(notebook):
     shown = [key for key, what in found if what == "result="]
     assert asked and sorted(asked) == sorted(shown) and len(set(asked)) == len(asked)
     assert all(found.index((key, "(")) < found.index((key, "result=")) for key in asked)
+    for cell in json.loads(notebook.read_text())["cells"]:
+        if "result=" in (source := "".join(cell["source"])) and "predict(" in source:
+            assert cell["metadata"]["jupyter"]["source_hidden"] and source.startswith("# What you predicted"), (
+                "its code would give the result away: it is folded"
+            )
     assert {key.split(".")[0] for key in asked} == {key.split(".")[0] for key in of_notebook(notebook.stem)}

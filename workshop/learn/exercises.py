@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 SETS = files(exercise_sets)
 SOLUTION = "# Solution"  # the first words of a notebook's cell with a solution
-HELD_BACK = "Held back until you have tried: put an answer into the cell above and run it, then run this one again."
+HELD_BACK = "Held back until you have tried: run the cell above with your answer, then this one again."
 FROM_SOLUTION = "This is the solution's answer. Only yours counts as done: put it in the cell above."
 
 
