@@ -29,7 +29,11 @@ BR = Html("<br>")
 
 def join(children: Iterable[object]) -> Html:
     """Return children one after the other; those that are no Html are escaped."""
-    return Html("".join([one if one.__class__ is Html else escape(str(one), quote=False) for one in children]))
+    return Html(_joined(children))
+
+
+def _joined(children: Iterable[object]) -> str:
+    return "".join([one if one.__class__ is Html else escape(str(one), quote=False) for one in children])
 
 
 def tag(name: str, *children: object, cls: str = "", **attributes: object) -> Html:
@@ -38,7 +42,7 @@ def tag(name: str, *children: object, cls: str = "", **attributes: object) -> Ht
     for key, value in attributes.items():
         if value is not None and value != "":
             head += f' {key.replace("_", "-")}="{escape(str(value))}"'
-    return Html(f"{head}>{join(children)}</{name}>")
+    return Html(f"{head}>{_joined(children)}</{name}>")
 
 
 div, span, bold = partial(tag, "div"), partial(tag, "span"), partial(tag, "b")

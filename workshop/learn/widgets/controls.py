@@ -39,6 +39,7 @@ class Explorer(View):
         self.controls, self.label_px, self.result, self._held = dict(controls), label_px, None, False
         self.indent_px = label_px + 4 if indent_px is None else indent_px
         self.says, self.picture = {name: widgets.HTML() for name in controls}, widgets.HTML()
+        self._sentences: dict[str, object] = {}
         for name, control in self.controls.items():
             control.style.description_width = f"{label_px}px" if label_px else "initial"
             control.observe(lambda _, name=name: self._changed(name), "value")
@@ -99,20 +100,23 @@ class Explorer(View):
             self.result = None
             self.picture.value = html.alert(error)
         for name, sentence in self.words().items():
-            self.says[name].value = html.says(sentence, indent=self.indent_px)
+            if self._sentences.get(name) != sentence:
+                self._sentences[name] = sentence
+                self.says[name].value = html.says(sentence, indent=self.indent_px)
 
 
-def beside(rows: Iterable[tuple[widgets.Widget, ...]], picture: widgets.Widget) -> widgets.HBox:
+def beside(rows: Iterable[tuple[widgets.Widget, ...]], picture: widgets.Widget, least_px: int = 460) -> widgets.HBox:
     """Return controls beside their picture; on a narrow page above it in two columns, so that both stay in view.
 
     Args:
         rows: each a control and what stands below it.
         picture: what the controls change. It gets three quarters of what is to spare.
+        least_px: how wide a picture may still stand beside the controls.
     """
     groups = [widgets.VBox(row, layout=widgets.Layout(flex="1 1 250px", margin="0 0 5px 0")) for row in rows]
     columns = {"flex_flow": "row wrap", "align_content": "flex-start", "align_items": "flex-start"}
     controls = widgets.Box(groups, layout=widgets.Layout(flex="1 1 290px", grid_gap="0 24px", **columns))
-    right = widgets.VBox([picture], layout=widgets.Layout(flex="3 1 460px", min_width="330px"))
+    right = widgets.VBox([picture], layout=widgets.Layout(flex=f"3 1 {least_px}px", min_width="330px"))
     return widgets.HBox([controls, right], layout=widgets.Layout(flex_flow="row wrap", grid_gap="20px"))
 
 

@@ -95,7 +95,7 @@ class SamplingExplorer(Explorer):
         sample = button("Sample a token", self.sample, button_style="primary", icon="random")
         back, again = button("Step back", self.step_back, icon="undo"), button("Start again", self.ask)
         buttons = in_a_row(sample, button("Take the best", self.take_best), back, again, self.seed)
-        body = beside(rows, widgets.VBox([self.picture, buttons]))
+        body = beside(rows, widgets.VBox([self.picture, buttons]), 385)
         self.same_seed = Panel(f"Run both with seeds 1 to {SEEDS}", self._same_seeds, self.which)
         self.completions = Panel(f"Write {MANY} completions", self._completions)
         tabs = widgets.Tab([self.same_seed, self.completions], titles=["Same seed", f"{MANY} completions"])
