@@ -42,6 +42,8 @@ class Tokens(click.ParamType):
 @click.option("--nodes", type=int, help="Nodes that may be used.")
 @click.option("--tensor-parallel-size", "-tp", type=int, help="Without it the plan chooses.")
 @click.option("--pipeline-parallel-size", "-pp", type=int, help="Without it the plan chooses.")
+@click.option("--data-parallel-size", "-dp", type=int, help="Replicas that share their experts.  [default: 1]")
+@click.option("--enable-expert-parallel", "-ep", is_flag=True, help="Deal whole experts out over TP × DP GPUs.")
 @click.option("--dtype", default="auto", show_default=True, help="auto, bfloat16, float16 or float32.")
 @click.option("--quantization", "-q", help="vLLM's name: fp8, awq, gptq, …; a quantization_config counts as given.")
 @click.option("--kv-cache-dtype", default="auto", show_default=True, help="auto, bfloat16, fp8, fp8_e4m3 or fp8_e5m2.")
@@ -53,6 +55,11 @@ class Tokens(click.ParamType):
 @click.option("--vllm-version", help="Version whose formulas are used.  [default: 0.25.1]")
 @click.option("--usage", type=click.Choice(["serve", "llm"]), help="serve (default) or llm: whose defaults.")
 @click.option("--network", default="infiniband-ndr", show_default=True, help="Link between nodes.")
+@click.option(
+    "--exact/--no-exact",
+    default=None,
+    help="Ask vLLM's own classes for weights and KV cache.  [default: where there are no formulas]",
+)
 @plan_places.options
 @click.option("--explain", is_flag=True, help="Show every overhead and every part of a step, with its source.")
 @click.option("--list-models", is_flag=True, help="Print the catalogue's models.")
@@ -87,7 +94,7 @@ def command(
         return
     place, chosen = plan_places.take(options, as_json)
     if model and place == "machines":
-        plan_places.machines(model, options, as_json)
+        plan_places.machines(model, {**options, "exact": options["exact"] or False}, as_json)  # many plans: do not ask
         return
     if not model or not gpu:
         missing = "MODEL" if not model else "--gpu"
@@ -96,6 +103,8 @@ def command(
         )
     result = plan(model, gpu, **options)
     if place:
+        if result.nodes > 1 and result.data_parallel_size > 1:
+            raise BadInput(f"--{place} makes nothing for replicas on several nodes.", "Take the command of the plan.")
         plan_places.show(place, result, chosen)
         return
     if as_json:
@@ -108,10 +117,12 @@ def command(
 
 def _show(p: Plan, explain: bool) -> None:
     out = console(most=110)
+    wide = f" × data parallel {p.data_parallel_size}" if p.data_parallel_size > 1 else ""
+    wide += ", expert parallel" if p.enable_expert_parallel else ""
     where = f"{p.gpus} × {p.gpu}" + (f" on {p.nodes} nodes" if p.nodes > 1 else "")
     out.print(
         f"\n[bold]{shown(p.model)}[/] on [bold]{where}[/]   tensor parallel {p.tensor_parallel_size} × "
-        f"pipeline parallel {p.pipeline_parallel_size}   [dim]vLLM {p.vllm_version}[/]"
+        f"pipeline parallel {p.pipeline_parallel_size}{wide}   [dim]vLLM {p.vllm_version}[/]"
     )
     if p.fits:
         out.print(

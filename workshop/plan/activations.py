@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from workshop.plan.attention import Widths, main_kind
 from workshop.plan.catalog.config import DTYPE_BYTES, ModelConfig
 from workshop.plan.catalog.gpus import GPU, MIB
+from workshop.plan.deployment import Deployment
 from workshop.plan.settings import Settings
 from workshop.plan.weight import VOCAB_PADDING
 
@@ -50,16 +51,18 @@ def workspace(m: ModelConfig, gpu: GPU) -> int:
     return plain + (CUBLASLT_WORKSPACE if m.traits.qkv_bias else 0)
 
 
-def moe_workspace(m: ModelConfig, s: Settings, tp: int) -> int:
+def moe_workspace(d: Deployment) -> int:
     """Bytes of the fused experts' workspaces: two buffers of [tokens, chosen experts, width], kept once made.
 
-    gpt-oss' MXFP4 kernels on Hopper bring none. Source: fused_moe/experts/triton_moe.py workspace_shapes.
+    With data parallelism a rank's experts see the tokens of all replicas. gpt-oss' MXFP4 kernels on Hopper bring no
+    workspace. Source: fused_moe/experts/triton_moe.py workspace_shapes.
     """
+    m, s, experts = d.model, d.settings, d.expert_split
     if not m.moe or m.architecture == "GptOssForCausalLM":
         return 0
-    act, h = m.moe.intermediate_size // tp, m.hidden_size
+    act, h = m.moe.intermediate_size // (experts.cut if experts else d.tp), m.hidden_size
     each = max(act, h) + max(2 * act, h)
-    return s.max_num_batched_tokens * m.moe.experts_per_token * each * DTYPE_BYTES[m.dtype]
+    return d.dp * s.max_num_batched_tokens * m.moe.experts_per_token * each * DTYPE_BYTES[m.dtype]
 
 
 def _dense_mlp(m: ModelConfig, w: Widths, mlp: int) -> int:
@@ -72,11 +75,12 @@ def _dense_mlp(m: ModelConfig, w: Widths, mlp: int) -> int:
     return 3 * h + w.attn + mlp  # the input; the activation works in place, as the shape stays
 
 
-def _layers(m: ModelConfig, gpu: GPU, s: Settings, tp: int) -> list[Peak]:
+def _layers(d: Deployment) -> list[Peak]:
     """The graph between two calls of attention, at its largest and at both ends, and what only some models have."""
+    m, gpu, s, tp = d.model, d.gpu, d.settings, d.tp
     w, h, mlp = main_kind(m).widths(m, tp), m.hidden_size, m.intermediate_size // tp
     t, e = s.max_num_batched_tokens, DTYPE_BYTES[m.dtype]
-    experts, blas = moe_workspace(m, s, tp), workspace(m, gpu)
+    experts, blas = moe_workspace(d), workspace(m, gpu)
     timing = 0 if s.enforce_eager else gpu.l2_bytes  # inductor times new kernels with the L2 cache flushed
     out = []
     if not m.moe or len(m.moe.layers) < m.num_hidden_layers:
@@ -106,11 +110,12 @@ def _mla_prefill(m: ModelConfig, s: Settings, tp: int, beside: int) -> Peak:
     return Peak("MLA prefill", tokens * width * DTYPE_BYTES[m.dtype] + beside, parts)
 
 
-def _sampler(m: ModelConfig, gpu: GPU, s: Settings, tp: int) -> Peak:
+def _sampler(d: Deployment) -> Peak:
     """Logits of max_num_seqs requests, in 16 bit and again in 32; model runner V1 adds probabilities and noise."""
+    m, gpu, s = d.model, d.gpu, d.settings
     r, v, t = min(s.max_num_seqs, s.max_num_batched_tokens), m.vocab_size, s.max_num_batched_tokens
     e, h = DTYPE_BYTES[m.dtype], m.hidden_size
-    base = (t + r) * h * e + workspace(m, gpu) + moe_workspace(m, s, tp) + r * -(-v // GUMBEL_BLOCK) * 12
+    base = (t + r) * h * e + workspace(m, gpu) + moe_workspace(d) + r * -(-v // GUMBEL_BLOCK) * 12
     if runner(m, s.vllm_version) == 2:
         return Peak("sampler", base + r * v * (e + 4), f"{r} requests × {v} logits in 16 and 32 bit")
     base += r * h * e + gpu.sm_count * v * 4
@@ -124,13 +129,13 @@ def _embedding_compile(m: ModelConfig, s: Settings, tp: int) -> Peak:
     return Peak("compiling the embedding", size, f"an example table of {rows} × {h} and its output")
 
 
-def candidates(m: ModelConfig, gpu: GPU, s: Settings, tp: int, first: bool, last: bool) -> list[Peak]:
+def candidates(d: Deployment, first: bool, last: bool) -> list[Peak]:
     """Return every candidate on a rank; the largest is what the profile run sees."""
-    out = _layers(m, gpu, s, tp)
+    m, s, out = d.model, d.settings, _layers(d)
     if last:
-        out.append(_sampler(m, gpu, s, tp))
+        out.append(_sampler(d))
     if first and not s.enforce_eager:
-        out.append(_embedding_compile(m, s, tp))
+        out.append(_embedding_compile(m, s, d.tp))
     if not first and runner(m, s.vllm_version) == 1:  # V1 makes the tensors that it receives inside the profile run
         received = 2 * s.max_num_batched_tokens * m.hidden_size * DTYPE_BYTES[m.dtype]
         out = [Peak(p.name, p.bytes + received, p.parts) for p in out]

@@ -96,7 +96,7 @@ def more_gpus(d: Deployment) -> Iterator[Change]:
     node = d.gpus_per_node
     numbers = [n for n in (2, 4) if n < node] + list(range(node, MOST_GPUS + 1, node))
     for gpus in numbers:
-        if gpus > d.gpus and choose.splits(d, gpus):
+        if gpus > d.replica_gpus and choose.splits(d, gpus):
             after = choose.spread(d, gpus)
             yield _split("more_gpus", after, f"on {gpus} GPUs")
 
@@ -107,7 +107,7 @@ def _split(rule: str, after: Deployment, note: str) -> Change:
 
 def other_split(d: Deployment) -> Iterator[Change]:
     """Use the same GPUs in another way."""
-    for after in choose.splits(d, d.gpus):
+    for after in choose.splits(d, d.replica_gpus):
         if (after.tp, after.pp) != (d.tp, d.pp):
             yield _split("other_split", after, "on the same GPUs")
 
@@ -182,7 +182,7 @@ def _about_gpus(d: Deployment, counted: bool) -> list[str]:
     if idle >= d.gpus:
         servers = f"{idle // d.gpus} more server(s) like this one would use them"
         out.append(f"{idle} GPU(s) stay idle: {servers}, each with its own requests (data parallel).")
-    if not counted and (fewer := choose.fewest(d, d.gpus - 1)):
+    if not counted and (fewer := choose.fewest(d, d.replica_gpus - 1)):
         slower = speed.decode_tokens_per_s(fewer) / speed.decode_tokens_per_s(d)
         how = f"{_split('fewer_gpus', fewer, '').words}, with {slower:.0%} of the speed for one stream"
         out.append(f"{fewer.gpus} × {d.gpu.title} hold it as well: {how}.")

@@ -30,14 +30,24 @@ class Choice:
 
 
 def splits(d: Deployment, gpus: int) -> list[Deployment]:
-    """Return every split over exactly so many GPUs whose tensor-parallel groups stay in a node, the widest first.
+    """Return every split of a replica over exactly so many GPUs whose tensor-parallel groups stay in a node, the widest first.
 
     Stages may hold different numbers of layers, so any number of GPUs up to the number of layers can be used.
     """
     node, most = d.gpus_per_node, d.model.num_hidden_layers
     widths = (tp for tp in range(min(gpus, node), 0, -1) if gpus % tp == 0 and gpus <= tp * most)
     inside = (tp for tp in widths if gpus <= node or node % tp == 0)
-    return [d.split(tp, gpus // tp) for tp in inside if not tp_problem(d.model, tp)]
+    return [d.split(tp, gpus // tp) for tp in inside if not _problem(d, tp)]
+
+
+def _problem(d: Deployment, tp: int) -> str:
+    return tp_problem(d.model, tp, _cut(d, tp))
+
+
+def _cut(d: Deployment, tp: int) -> int:
+    """Return over how many ranks each expert's matrices are cut."""
+    experts = d.split(tp, 1).expert_split
+    return experts.cut if experts else tp
 
 
 def first_that_fits(d: Deployment, numbers: Iterable[int]) -> Deployment | None:
@@ -53,7 +63,7 @@ def spread(d: Deployment, gpus: int) -> Deployment:
     """
     found = splits(d, gpus)
     if not found:
-        check_sizes(d.model, 1, gpus)
+        check_sizes(d.model, 1, gpus, _cut(d, 1))
     return first_that_fits(d, [gpus]) or found[0]
 
 
@@ -69,16 +79,22 @@ def choose(
     nodes: int | None = None,
     tp: int | None = None,
     pp: int | None = None,
+    dp: int | None = None,
+    ep: bool = False,
 ) -> Choice:
     """Return the split that was asked for, or the one to take on this hardware.
 
     Raises BadInput for numbers that are none, or sizes that cannot split the model.
     """
-    names = ("gpus_per_node", "nodes", "tensor_parallel_size", "pipeline_parallel_size")
-    for name, value in zip(names, (gpus_per_node, nodes, tp, pp), strict=True):
+    names = ("gpus_per_node", "nodes", "tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size")
+    for name, value in zip(names, (gpus_per_node, nodes, tp, pp, dp), strict=True):
         if value is not None:
             whole(name, value, MOST, "Give how many there are.")
-    d = replace(d, gpus_per_node=gpus_per_node or GPUS_PER_NODE)
+    if ep and not d.model.moe:
+        raise BadInput(f"{d.model.name} has no experts to deal out.", "Leave --enable-expert-parallel out.")
+    d = replace(d, gpus_per_node=gpus_per_node or GPUS_PER_NODE, dp=dp or 1, ep=ep)
+    if d.dp > 1 or ep:
+        return _replicated(d, gpus_per_node, nodes, tp, pp)
     if tp or pp:
         return _given(d, gpus_per_node, nodes, tp, pp)
     if fit(d).fits:
@@ -123,13 +139,44 @@ def _given(d: Deployment, gpus_per_node: int | None, nodes: int | None, tp: int 
     if pp is None:
         pp = max(1, world // tp) if nodes and nodes > 1 else 1
     check_sizes(d.model, tp, pp)
-    if world and tp * pp > world:
-        raise BadInput(
-            f"TP {tp} × PP {pp} needs {tp * pp} GPUs, and {nodes or 1} node(s) of {per_node} have {world}.",
-            "Give more nodes, or smaller sizes whose product is at most the number of GPUs.",
-        )
+    _check_room(d.split(tp, pp), world)
     where = "in one node" if tp <= per_node else "across nodes, which needs a fast network"
     return Choice(d.split(tp, pp), [f"Tensor parallel size {tp} and pipeline parallel size {pp}, as given ({where})."])
+
+
+def _check_room(d: Deployment, world: int | None) -> None:
+    if world and d.gpus > world:
+        sizes = f"TP {d.tp} × PP {d.pp}" + (f" × DP {d.dp}" if d.dp > 1 else "")
+        raise BadInput(
+            f"{sizes} needs {d.gpus} GPUs, and {world // d.gpus_per_node} node(s) of {d.gpus_per_node} have {world}.",
+            "Give more nodes, or smaller sizes whose product is at most the number of GPUs.",
+        )
+
+
+def _replicated(d: Deployment, gpus_per_node: int | None, nodes: int | None, tp: int | None, pp: int | None) -> Choice:
+    """Take the replicas that were given; where their split was not, the first that fits on the fewest GPUs."""
+    node = d.gpus_per_node
+    world = node * (nodes or 1) if gpus_per_node or nodes else None
+    if tp or pp:
+        found = d.split(tp or 1, pp or 1)
+        check_sizes(d.model, found.tp, found.pp, _cut(d, found.tp))
+    else:
+        most = max(1, min(world or node, node * MOST_NODES) // d.dp)
+        found = first_that_fits(d, range(1, most + 1)) or spread(d, next(n for n in range(most, 0, -1) if splits(d, n)))
+    _check_room(found, world)
+    if found.nodes > 1 and d.dp > 1 and node % found.replica_gpus:
+        raise BadInput(
+            f"A replica of {found.replica_gpus} GPUs would lie on two nodes of {node}.",
+            "Give sizes whose product (TP × PP) divides the GPUs of a node.",
+        )
+    why = f"{d.dp} replicas of {found.replica_gpus} GPU(s), each with attention, KV cache and requests of its own."
+    experts = found.expert_split
+    if experts and experts.dealt > 1:
+        each = -(-d.model.moe.num_experts // experts.dealt)
+        why += f" The {d.model.moe.num_experts} experts stay whole: at most {each} on each of {experts.dealt} GPUs."
+    elif experts:
+        why += f" The matrices of every expert are cut over all {experts.cut} GPUs of a stage."
+    return Choice(found, [why], gpus_per_node is not None)
 
 
 def _why_split(d: Deployment) -> str:

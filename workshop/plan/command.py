@@ -20,6 +20,7 @@ def flags(d: Deployment) -> dict[str, str]:
     said = {
         "--tensor-parallel-size": (d.tp, None),
         "--pipeline-parallel-size": (d.pp, 1),
+        "--data-parallel-size": (d.dp, 1),
         "--max-model-len": (s.max_model_len, m.default_model_len or m.max_position_embeddings),
         "--gpu-memory-utilization": (f"{s.gpu_memory_utilization:g}", f"{UTILIZATION:g}"),
         "--max-num-batched-tokens": (s.max_num_batched_tokens, min(tokens, seqs * s.max_model_len)),
@@ -29,13 +30,21 @@ def flags(d: Deployment) -> dict[str, str]:
         "--quantization": (d.quantization, None),
     }
     out = {flag: str(value) for flag, (value, default) in said.items() if value is not None and value != default}
-    return {**out, "--enforce-eager": ""} if s.enforce_eager else out
+    alone = {"--enable-expert-parallel": d.ep, "--enforce-eager": s.enforce_eager}
+    return out | {flag: "" for flag, given in alone.items() if given}
 
 
 def node_flags(d: Deployment) -> dict[str, str]:
-    """Return the flags that differ from node to node, as the shell says them: NODE_RANK from 0, workers --headless."""
+    """Return the flags that differ from node to node, as the shell says them: NODE_RANK from 0, workers --headless.
+
+    With data parallelism FIRST_REPLICA is the number of replicas on the nodes before.
+    """
     if d.nodes == 1:
         return {}
+    if d.dp > 1:  # the first node begins with replica 0
+        local = str(d.gpus_per_node // d.replica_gpus)
+        places = {"--data-parallel-address": "$HEAD_NODE", "--data-parallel-start-rank": "$FIRST_REPLICA"}
+        return {"--data-parallel-size-local": local, **places}
     return {"--nnodes": str(d.nodes), "--node-rank": "$NODE_RANK", "--master-addr": "$HEAD_NODE"}
 
 

@@ -88,7 +88,7 @@ def message_ms(payload_bytes: int, link: Link) -> float:
 
 def spans_nodes(d: Deployment) -> bool:
     """True where some tensor-parallel group has GPUs on two nodes (ranks fill the nodes in order)."""
-    starts = (stage * d.tp for stage in range(d.pp))
+    starts = range(0, d.gpus, d.tp)
     return any(s // d.gpus_per_node != (s + d.tp - 1) // d.gpus_per_node for s in starts)
 
 
@@ -105,6 +105,8 @@ def traffic(d: Deployment, tokens: int = 1) -> list[Traffic]:
         link, where = (outside, ", across nodes") if spans else (inside, "")
         ms = count * all_reduce_ms(payload, tp, link)
         out.append(Traffic("all-reduce", count, payload, link.name, link.gb_s, ms, f"2 a layer over {tp} ranks{where}"))
+    if m.moe and d.dp > 1:
+        out.append(_all_to_all(d, payload, outside if d.nodes > 1 else inside))
     borders = [stage * tp for stage in range(1, d.pp)]
     over = sum((b - 1) // d.gpus_per_node != b // d.gpus_per_node for b in borders)
     each = 2 * payload // tp  # hidden states and residual, each tensor rank a slice
@@ -114,6 +116,18 @@ def traffic(d: Deployment, tokens: int = 1) -> list[Traffic]:
             ms = count * message_ms(each, link)
             out.append(Traffic("point-to-point", count, each, link.name, link.gb_s, ms, why))
     return out
+
+
+def _all_to_all(d: Deployment, payload: int, link: Link) -> Traffic:
+    """Tokens go to the ranks of their experts and back: an all-gather and a reduce-scatter over the replicas a layer.
+
+    An estimate: it was not measured here. Each of the two takes the half of a ring's all-reduce.
+    Source: vLLM 0.32.0, --all2all-backend allgather_reducescatter, which is the default.
+    """
+    count = 2 * len(d.model.moe.layers)
+    ms = count * all_reduce_ms(d.dp * payload, d.dp, link) / 2
+    why = f"2 a layer with experts over {d.dp} replicas; estimated"
+    return Traffic("all-to-all", count, (d.dp - 1) * payload, link.name, link.gb_s, ms, why)
 
 
 def compare_splits(

@@ -11,6 +11,7 @@ from workshop.plan.catalog import quantization as quant
 from workshop.plan.catalog.config import ModelConfig
 from workshop.plan.catalog.gpus import GPU
 from workshop.plan.settings import Settings
+from workshop.plan.weight import ExpertSplit
 
 GPUS_PER_NODE = 8  # where nothing is said about the hardware
 
@@ -20,7 +21,9 @@ class Deployment:
     """What runs where. Ranks fill the nodes in order: those of a tensor-parallel group are neighbours.
 
     Attributes:
-        tp, pp: tensor_parallel_size and pipeline_parallel_size.
+        tp, pp, dp: tensor_parallel_size, pipeline_parallel_size and data_parallel_size. Each of dp replicas has tp × pp
+            ranks, attention and KV cache of its own; experts are shared by all replicas.
+        ep: enable_expert_parallel: experts stay whole, and are dealt out over tp × dp ranks.
         network: between the nodes; one of communication.NETWORKS.
         quantization: what --quantization asks for, which a checkpoint that is quantised already does not need.
     """
@@ -33,17 +36,36 @@ class Deployment:
     gpus_per_node: int = GPUS_PER_NODE
     network: str = "infiniband-ndr"
     quantization: str | None = None
+    dp: int = 1
+    ep: bool = False
+
+    @property
+    def replica_gpus(self) -> int:
+        return self.tp * self.pp
 
     @property
     def gpus(self) -> int:
-        return self.tp * self.pp
+        return self.replica_gpus * self.dp
+
+    @property
+    def expert_split(self) -> ExpertSplit | None:
+        """How the experts are shared out; None where tensor parallelism alone cuts them, as all else.
+
+        Every rank keeps shared experts whole where the work between two attentions is split by tokens.
+        Source: vLLM 0.32.0, fused_moe/config.py FusedMoEParallelConfig.make; config/parallel.py use_sequence_parallel_moe.
+        """
+        if not self.model.moe or (self.dp == 1 and not self.ep):
+            return None
+        by_tokens = self.ep and self.tp > 1 and self.dp > 1
+        ranks = self.tp * self.dp
+        return ExpertSplit(1 if self.ep else ranks, ranks if self.ep else 1, 1 if by_tokens else self.tp)
 
     @property
     def nodes(self) -> int:
         return -(-self.gpus // self.gpus_per_node)
 
     def split(self, tp: int, pp: int) -> Deployment:
-        """Return the same model and settings on tp × pp GPUs."""
+        """Return the same model and settings with tp × pp GPUs a replica."""
         return replace(self, tp=tp, pp=pp)
 
     def with_settings(self, **changes: object) -> Deployment:

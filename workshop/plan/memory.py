@@ -58,7 +58,7 @@ def fit(d: Deployment) -> Fit:
     share = round(s.gpu_memory_utilization * 10**9)
     requested = -(-d.gpu.engine_bytes * share // 10**9)
     deep_gemm = ranks.loads_deep_gemm(m, d.gpu, s.kv_cache_dtype)
-    weights = tuple(ranks.stage_bytes(m, d.tp, pp, i, deep_gemm) for i in range(pp))
+    weights = tuple(ranks.stage_bytes(m, d.tp, pp, i, deep_gemm, d.expert_split) for i in range(pp))
     ends = {(i == 0, i == pp - 1): tuple(overheads(d, i)) for i in {0, pp // 2, pp - 1}}
     over = tuple(ends[i == 0, i == pp - 1] for i in range(pp))
     overhead = tuple(sum(o.bytes for o in items) for items in over)
@@ -84,8 +84,8 @@ def tokens_in_flight(s: Settings, pp: int) -> int:
 
 
 def may_fit(d: Deployment, gpus: int) -> bool:
-    """False where the weights alone are more than so many GPUs may use together: cheaper than fit()."""
-    return weight_bytes(d.model) < gpus * d.gpu.engine_bytes * d.settings.gpu_memory_utilization
+    """False where the weights alone are more than so many GPUs a replica may use together: cheaper than fit()."""
+    return weight_bytes(d.model) < gpus * d.dp * d.gpu.engine_bytes * d.settings.gpu_memory_utilization
 
 
 def longest_context(d: Deployment) -> int:

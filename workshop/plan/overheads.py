@@ -33,8 +33,8 @@ class Overhead:
 def overheads(d: Deployment, stage: int) -> list[Overhead]:
     """Return the overhead items of one rank of pipeline stage `stage`."""
     m, s, tp = d.model, d.settings, d.tp
-    first, last, alone = stage == 0, stage == d.pp - 1, d.gpus == 1
-    peak = max(candidates(m, d.gpu, s, tp, first, last), key=lambda p: p.bytes)
+    first, last, alone = stage == 0, stage == d.pp - 1, d.replica_gpus == 1
+    peak = max(candidates(d, first, last), key=lambda p: p.bytes)
     loaded = "" if alone else " (with several ranks, most are loaded before vLLM starts to count)"
     items = [
         Overhead(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from workshop.errors import BadInput
 from workshop.plan import exact as exact_
 from workshop.plan import kv_cache, settings, speed
 from workshop.plan.advise import advise
@@ -30,6 +31,8 @@ class Plan:
     gpu: str
     tensor_parallel_size: int
     pipeline_parallel_size: int
+    data_parallel_size: int
+    enable_expert_parallel: bool
     nodes: int
     gpus: int
     fits: bool
@@ -88,10 +91,15 @@ def plan(
     nodes: int | None = None,
     tensor_parallel_size: int | None = None,
     pipeline_parallel_size: int | None = None,
+    data_parallel_size: int | None = None,
+    enable_expert_parallel: bool = False,
     exact: bool | None = None,
     **asked: object,
 ) -> Plan:
     """Return the plan: how to split the model, what fits, what vLLM prints, and the command.
+
+    data_parallel_size: replicas that share their experts, each with attention and KV cache of its own: tokens and
+        concurrency are one replica's, as vLLM prints them. Such a plan's experts were not measured: an estimate.
 
     asked: vLLM's own settings, each with its default where it is left out or None: dtype, quantization,
         kv_cache_dtype, max_model_len, gpu_memory_utilization, max_num_batched_tokens, max_num_seqs, enforce_eager.
@@ -105,8 +113,12 @@ def plan(
         BadInput: an unknown name, a number out of range, sizes that cannot split the model, or one that vLLM cannot
             build.
     """
+    if exact and (enable_expert_parallel or (data_parallel_size or 1) != 1):
+        remedy = "Leave --exact out, or --data-parallel-size and --enable-expert-parallel."
+        raise BadInput("--exact builds the ranks of tensor and pipeline parallelism only.", remedy)
     d = prepare(model, gpu, **asked)
     sizes = {"gpus_per_node": gpus_per_node, "nodes": nodes, "tp": tensor_parallel_size, "pp": pipeline_parallel_size}
+    sizes |= {"dp": data_parallel_size, "ep": enable_expert_parallel}
     return of_choice(exact_.choose(d, sizes, exact))
 
 
@@ -122,6 +134,8 @@ def of_choice(choice: Choice) -> Plan:
         gpu=d.gpu.name,
         tensor_parallel_size=d.tp,
         pipeline_parallel_size=d.pp,
+        data_parallel_size=d.dp,
+        enable_expert_parallel=d.ep,
         nodes=d.nodes,
         gpus=d.gpus,
         fits=ok,
@@ -139,15 +153,15 @@ def of_choice(choice: Choice) -> Plan:
         block_size=f.layout.block_size,
         max_model_len=s.max_model_len,
         gpus_per_node=d.gpus_per_node,
-        executor=executor(d.gpus, d.nodes)[0],
+        executor=executor(d.replica_gpus, d.nodes if d.dp == 1 else 1)[0],
         vllm_version=s.vllm_version,
         gpu_memory_gib=d.gpu.engine_gib,
         requested_gib_per_gpu=f.requested / GIB,
         overheads=list(f.overheads[i]),
         communication=sent,
         decode=terms,
-        basis=exact_.basis(m, d.tp, d.pp),
-        exact=bool(m.exact and m.exact.basis == "exact"),
+        basis="estimate" if d.expert_split else exact_.basis(m, d.tp, d.pp),
+        exact=bool(not d.expert_split and m.exact and m.exact.basis == "exact"),
         source=m.exact.source if m.exact else "",
         ranks=ranks(d),
         deployment=d,

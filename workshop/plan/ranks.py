@@ -15,6 +15,7 @@ from workshop.plan.catalog.config import DTYPE_BYTES, ModelConfig
 from workshop.plan.catalog.gpus import GPU, MIB
 from workshop.plan.deployment import Deployment
 from workshop.plan.kv_cache import kv_dtype_bytes
+from workshop.plan.weight import ExpertSplit
 from workshop.plan.weights import Weight, embedding_weights, head_weights, layer_tensors, stand_ins, tensor_bytes
 
 DEEP_GEMM_WORKSPACE = 32 * MIB  # PyTorch's cuBLAS workspace on Hopper
@@ -34,6 +35,7 @@ class Rank:
     weight_bytes: int
     has_embedding: bool
     has_head: bool
+    dp_rank: int = 0
 
 
 def partition_layers(num_layers: int, pp: int) -> list[range]:
@@ -50,29 +52,29 @@ def partition_layers(num_layers: int, pp: int) -> list[range]:
 
 
 @lru_cache(maxsize=4096)
-def tp_problem(m: ModelConfig, tp: int) -> str:
-    """Return why this tensor parallel size cannot be used, or an empty string."""
+def tp_problem(m: ModelConfig, tp: int, cut: int | None = None) -> str:
+    """Return why this tensor parallel size cannot be used, or an empty string; cut: ranks that share each expert."""
     if m.num_attention_heads % tp:
         return f"{tp} does not divide the {m.num_attention_heads} attention heads"
     if problem := main_kind(m).split_problem(m, tp):
         return problem
     if (padded := -(-m.vocab_size // 64) * 64) % tp:
         return f"{tp} does not divide the vocabulary, padded to {padded}"
-    widths = [m.intermediate_size] if not m.moe or len(m.moe.layers) < m.num_hidden_layers else []
+    widths = [(m.intermediate_size, tp)] if not m.moe or len(m.moe.layers) < m.num_hidden_layers else []
     if m.moe:
-        widths += [w for w in (m.moe.intermediate_size, m.moe.shared_intermediate_size) if w]
-    if bad := next((w for w in widths if w % tp), None):
-        return f"{tp} does not divide the MLP's width {bad}"
-    block = m.quantization.block[0] if tp > 1 and m.quantization and m.quantization.block else 1
-    if bad := next((w for w in widths if w // tp % block), None):
-        return f"an MLP of width {bad} on {tp} ranks would cut its {block}-wide FP8 blocks"
+        widths += [(m.moe.intermediate_size, cut or tp), (m.moe.shared_intermediate_size, tp)]
+    block = m.quantization.block[0] if m.quantization and m.quantization.block else 1
+    for width, ranks in widths:
+        if width % ranks:
+            return f"{ranks} does not divide the MLP's width {width}"
+        if ranks > 1 and width // ranks % block:
+            return f"an MLP of width {width} on {ranks} ranks would cut its {block}-wide FP8 blocks"
     return ""
 
 
-def check_sizes(m: ModelConfig, tp: int, pp: int) -> None:
+def check_sizes(m: ModelConfig, tp: int, pp: int, cut: int | None = None) -> None:
     """Raise BadInput where the model cannot be split so; the sizes that can are named."""
-    problem = tp_problem(m, tp)
-    if problem:
+    if problem := tp_problem(m, tp, cut):
         usable = [str(t) for t in range(1, 33) if not tp_problem(m, t)]
         raise BadInput(
             f"tensor_parallel_size {tp} cannot split {m.name}: {problem}.",
@@ -109,13 +111,15 @@ def _build_rope(m: ModelConfig, table: tuple[int, int], memory: Allocator) -> No
 
 
 @lru_cache(maxsize=1024)
-def stage_bytes(m: ModelConfig, tp: int, pp: int, stage: int, deep_gemm: bool = False) -> int:
+def stage_bytes(
+    m: ModelConfig, tp: int, pp: int, stage: int, deep_gemm: bool = False, experts: ExpertSplit | None = None
+) -> int:
     """Return the bytes that loading keeps on one rank of a stage: what vLLM prints as "Model loading took".
 
     Weights, scales and rope tables in the blocks that PyTorch's allocator hands out for them (see allocator.py);
     deep_gemm: FP8 weights, an FP8 KV cache or MLA on Hopper and newer load DeepGEMM, whose handle takes a workspace.
     """
-    built = m.exact.of(tp, pp) if m.exact else None
+    built = m.exact.of(tp, pp) if m.exact and not experts else None
     if built:
         return built.loaded_bytes[stage] + (DEEP_GEMM_WORKSPACE if deep_gemm else 0)
     memory, tables, same = Allocator(), list(m.rope_tables), stand_ins(m)
@@ -125,7 +129,7 @@ def stage_bytes(m: ModelConfig, tp: int, pp: int, stage: int, deep_gemm: bool = 
     before, after = ([size for w in part for size in tensor_bytes(m, w, 0, tp)] for part in stage_weights(m, stage, pp))
     memory.alloc_all(before)
     for i in partition_layers(m.num_hidden_layers, pp)[stage]:
-        attention, rest = layer_tensors(m, same[i], tp)
+        attention, rest = layer_tensors(m, same[i], tp, experts)
         memory.alloc_all(attention)
         if tables and (len(tables) == len(m.rope_tables) or not m.layer_windows[i]):
             _build_rope(m, tables.pop(0), memory)  # the second one, if any, is that of the full-attention layers
@@ -144,13 +148,15 @@ def loads_deep_gemm(m: ModelConfig, gpu: GPU, kv_cache_dtype: str) -> bool:
 
 
 def ranks(d: Deployment) -> list[Rank]:
-    """Return every rank in vLLM's order: tensor ranks of the first stage, then of the next."""
+    """Return every rank in vLLM's order: replica by replica, tensor ranks of the first stage, then of the next."""
     m, tp, out = d.model, d.tp, []
     deep_gemm = loads_deep_gemm(m, d.gpu, d.settings.kv_cache_dtype)
     heads, kv_heads = m.num_attention_heads // tp, main_kind(m).kv_heads(m, tp)
     for stage, layers in enumerate(partition_layers(m.num_hidden_layers, d.pp)):
-        size, ends = stage_bytes(m, tp, d.pp, stage, deep_gemm), (stage == 0, stage == d.pp - 1)
-        for t in range(tp):
-            n = stage * tp + t
-            out.append(Rank(n, n // d.gpus_per_node, t, stage, layers, heads, kv_heads, size, *ends))
-    return out
+        size = stage_bytes(m, tp, d.pp, stage, deep_gemm, d.expert_split)
+        held = (stage, layers, heads, kv_heads, size, stage == 0, stage == d.pp - 1)
+        for replica in range(d.dp):
+            for t in range(tp):
+                n = replica * d.replica_gpus + stage * tp + t
+                out.append(Rank(n, n // d.gpus_per_node, t, *held, replica))
+    return sorted(out, key=lambda rank: rank.rank)

@@ -33,7 +33,9 @@ def reasons(choice: Choice, sent: Sequence[Traffic]) -> list[str]:
     for t in sent:
         each = f"{t.count} × {t.bytes_each / 1024:.0f} KiB ({t.what}, {t.reason})"
         out.append(f"A step of one token sends {each} over {t.link}: about {t.ms:.2f} ms.")
-    if d.gpus > 1:
+    if d.dp > 1:
+        out.append("Each replica is an engine of its own; one API server shares the requests out among them.")
+    elif d.gpus > 1:
         out.append(executor(d.gpus, d.nodes)[1])
     if s.vllm_version != DEFAULT_VERSION:
         measured = f"on GPUs, {DEFAULT_VERSION} is the version measured"
@@ -70,5 +72,5 @@ def _memory(d: Deployment) -> list[str]:
     if f.fits:
         tokens = f"{f.capacity.blocks:,} blocks of {f.layout.block_size} tokens: {f.capacity.tokens:,} tokens"
         at_once = f"{f.capacity.max_concurrency:.2f} requests of {d.settings.max_model_len:,} tokens at once"
-        out.append(f"They hold {tokens}, or {at_once}.")
+        out.append(f"They hold {tokens}, or {at_once}{', in each replica' if d.dp > 1 else ''}.")
     return out

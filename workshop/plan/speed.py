@@ -16,6 +16,7 @@ from workshop.plan.catalog.gpus import GPU
 from workshop.plan.communication import traffic
 from workshop.plan.deployment import Deployment
 from workshop.plan.kv_cache import kv_dtype_bytes
+from workshop.plan.weight import ExpertSplit
 from workshop.plan.weights import (
     active_parameters,
     embedding_weights,
@@ -51,12 +52,12 @@ class Term:
 
 
 @lru_cache(maxsize=512)
-def _read_bytes(m: ModelConfig, tp: int) -> tuple[int, int]:
+def _read_bytes(m: ModelConfig, tp: int, split: ExpertSplit | None) -> tuple[int, int]:
     """Bytes that a step reads on one rank of every stage together: (dense weights with the head, all experts)."""
     sizes = {True: 0, False: 0}  # of experts, of all else
     for index, count in Counter(stand_ins(m)).items():
         for w in layer_weights(m, index):
-            sizes[w.name.startswith("mlp.experts.w")] += count * sum(tensor_bytes(m, w, index, tp))
+            sizes[w.name.startswith("mlp.experts.w")] += count * sum(tensor_bytes(m, w, index, tp, split))
     head = embedding_weights(m)[:1] if m.tie_word_embeddings else head_weights(m)
     dense, scale = sizes[False] + sum(sum(tensor_bytes(m, w, 0, tp)) for w in head), m.exact.scale if m.exact else 1
     return int(dense * scale), int(sizes[True] * scale)
@@ -90,9 +91,9 @@ def _tflops(m: ModelConfig, gpu: GPU) -> float:
 
 
 def decode_terms(d: Deployment, *, batch: int = 1, context: int = 160) -> list[Term]:
-    """Return the terms of one decoding step of `batch` requests with `context` tokens each, all stages in turn."""
+    """Return the terms of one decoding step of `batch` requests (of each replica) with `context` tokens each, all stages in turn."""
     m, gpu, s, tp = d.model, d.gpu, d.settings, d.tp
-    dense, experts = _read_bytes(m, tp)
+    dense, experts = _read_bytes(m, tp, d.expert_split)
     peak, tflops = gpu.bandwidth_gb_s * 1e6, _tflops(m, gpu)  # bytes a ms
     memory = dense / peak / WEIGHTS_SHARE
     compute = 2 * active_parameters(m) * batch / tp / (tflops * 1e9 * MATMUL_SHARE)
@@ -102,15 +103,18 @@ def decode_terms(d: Deployment, *, batch: int = 1, context: int = 160) -> list[T
     else:
         terms = [Term("arithmetic", compute, f"{MATMUL_SHARE:.0%} of {tflops:.0f} TFLOP/s", "±5 %")]
     if experts:
-        size = experts * _touched_experts(m, batch)
+        size = experts * _touched_experts(m, batch * d.dp)
+        doubt = "a factor of 2: the busiest rank decides" if d.ep else "±10 %"
         source = f"{size / 1e9:.1f} GB of the chosen experts at {EXPERTS_SHARE:.0%} of the bandwidth"
-        terms.append(Term("experts", size / peak / EXPERTS_SHARE, source, "±10 %"))
+        terms.append(Term("experts", size / peak / EXPERTS_SHARE, source, doubt))
     kv = batch * _kv_read_bytes(m, tp, s.kv_cache_dtype, context)
     terms.append(Term("KV cache", kv / peak / WEIGHTS_SHARE, f"{kv / 1e6:.0f} MB read", "±10 %"))
     terms.append(Term("small kernels", _small_kernels_ms(m), "fitted per layer on H200", "±15 %"))
     for t in traffic(d, batch):
+        measured = t.what != "all-to-all"
+        doubt = "±20 % on NVLink, a factor of 2 elsewhere" if measured else "a factor of 2: estimated"
         source = f"{t.count} × {t.bytes_each / 1e3:.0f} kB over {t.link}"
-        terms.append(Term(t.what, t.ms, source, "±20 % on NVLink, a factor of 2 elsewhere"))
+        terms.append(Term(t.what, t.ms, source, doubt))
     terms.append(Term("step", STEP_MS + HOST_REQUEST_MS * (batch - 1), "scheduling and sampling, fitted", "±20 %"))
     if s.enforce_eager:
         launches = m.num_hidden_layers * EAGER_LAYER_MS + STEP_MS - sum(t.ms for t in terms)
@@ -119,7 +123,7 @@ def decode_terms(d: Deployment, *, batch: int = 1, context: int = 160) -> list[T
 
 
 def decode_tokens_per_s(d: Deployment, *, batch: int = 1, context: int = 160) -> float:
-    """Return decoded tokens a second of all `batch` requests; pipeline stages work on different requests at once."""
+    """Return decoded tokens a second of all `batch` requests of one replica; pipeline stages work on different requests at once."""
     ms = sum(t.ms for t in decode_terms(d, batch=batch, context=context))
     if d.pp > 1 and batch >= d.pp:
         part = decode_terms(d, batch=-(-batch // d.pp), context=context)

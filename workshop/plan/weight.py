@@ -6,8 +6,17 @@ Source: vLLM 0.25.1, model_executor/layers/linear.py and vocab_parallel_embeddin
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 VOCAB_PADDING = 64  # vocab_parallel_embedding.py, DEFAULT_VOCAB_PADDING_SIZE
+
+
+class ExpertSplit(NamedTuple):
+    """Over how many ranks each expert's matrices are cut, whole experts are dealt out, and shared experts are cut."""
+
+    cut: int
+    dealt: int
+    shared: int
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,12 @@ import fnmatch
 import math
 import re
 from collections import Counter
+from dataclasses import replace
 from functools import lru_cache
 
 from workshop.plan import attention
 from workshop.plan.catalog.config import DTYPE_BYTES, ModelConfig, Quantization
-from workshop.plan.weight import Weight
+from workshop.plan.weight import ExpertSplit, Weight
 
 
 def _dense_mlp(m: ModelConfig, width: int, prefix: str = "mlp") -> list[Weight]:
@@ -134,8 +135,12 @@ def is_quantized(m: ModelConfig, w: Weight, layer: int) -> bool:
     return not (q.ignore and ignored(q.ignore, layer, w.name))
 
 
-def tensor_bytes(m: ModelConfig, w: Weight, layer: int, tp: int) -> list[int]:
-    """Return the bytes of each tensor that vLLM allocates for this weight on one rank: weight, scales, bias."""
+def tensor_bytes(m: ModelConfig, w: Weight, layer: int, tp: int, experts: ExpertSplit | None = None) -> list[int]:
+    """Return the bytes of each tensor that vLLM allocates for this weight on the fullest rank: weight, scales, bias."""
+    if experts and w.name.startswith("mlp.experts"):
+        w, tp = replace(w, copies=-(-w.copies // experts.dealt)), experts.cut
+    elif experts and w.name.startswith("mlp.shared_experts"):
+        tp = experts.shared
     rows, cols = w.shape_on_rank(tp)
     each = DTYPE_BYTES[m.dtype]
     bias = [w.bias_on_rank(tp) * each] if w.bias else []
@@ -145,11 +150,13 @@ def tensor_bytes(m: ModelConfig, w: Weight, layer: int, tp: int) -> list[int]:
 
 
 @lru_cache(maxsize=4096)
-def layer_tensors(m: ModelConfig, index: int, tp: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def layer_tensors(
+    m: ModelConfig, index: int, tp: int, experts: ExpertSplit | None = None
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Bytes of each tensor of a layer on one rank: (of attention, which come before the rope table; the others)."""
     mine: tuple[list[int], list[int]] = ([], [])
     for w in layer_weights(m, index):
-        mine[0 if w.name.startswith("self_attn") else 1].extend(tensor_bytes(m, w, index, tp))
+        mine[0 if w.name.startswith("self_attn") else 1].extend(tensor_bytes(m, w, index, tp, experts))
     return tuple(mine[0]), tuple(mine[1])
 
 
