@@ -1,0 +1,135 @@
+"""Data and expert parallelism: experts shared by all replicas, attention and KV cache each replica's own.
+
+What vLLM does: its guides "Data Parallel Deployment" and "Expert Parallel Deployment" (docs.vllm.ai), and
+fused_moe/config.py FusedMoEParallelConfig.make of 0.32.0, whose examples the second test repeats.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+
+import pytest
+from click.testing import CliRunner
+
+from workshop.cli.plan import command
+from workshop.errors import BadInput
+from workshop.plan.catalog.gpus import GIB
+from workshop.plan.communication import traffic
+from workshop.plan.parallelism import plan
+from workshop.plan.speed import decode_terms
+
+# Qwen3 30B-A3B's config.json: 48 layers of 128 experts, each of 3 matrices of 768 × 2048; 30,532,122,624 parameters
+EXPERTS_BYTES = 2 * 48 * 128 * 3 * 768 * 2048
+OTHER_BYTES = 2 * 30_532_122_624 - EXPERTS_BYTES
+KV_BYTES_PER_TOKEN = 2 * 48 * 4 * 128 * 2  # K and V of 4 heads of 128 in 16 bit
+
+
+def wide(tp: int, dp: int, ep: bool = True, model: str = "qwen3-30b-a3b", **more):
+    sizes = {"tensor_parallel_size": tp, "data_parallel_size": dp, "enable_expert_parallel": ep}
+    return plan(model, "h100", **{**sizes, "pipeline_parallel_size": 1, "max_model_len": 8192, **more})
+
+
+@pytest.mark.parametrize("ep", [True, False])
+@pytest.mark.parametrize("dp", [2, 4, 8])
+def test_experts_are_divided_by_the_replicas_and_all_else_is_copied(dp, ep):
+    p = wide(1, dp, ep)
+    assert p.weights_gib_per_gpu * GIB == pytest.approx(OTHER_BYTES + EXPERTS_BYTES / dp, rel=0.005)
+    assert p.gpus == dp == len(p.ranks) and [r.dp_rank for r in p.ranks] == list(range(dp))
+
+
+@pytest.mark.parametrize(
+    ("tp", "dp", "ep", "cut", "dealt"),
+    [(2, 1, True, 1, 2), (1, 2, True, 1, 2), (2, 2, True, 1, 4), (1, 2, False, 2, 1), (2, 2, False, 4, 1)],
+)
+def test_experts_are_cut_or_dealt_as_in_vllms_own_examples(tp, dp, ep, cut, dealt):
+    split = wide(tp, dp, ep).deployment.expert_split
+    assert (split.cut, split.dealt) == (cut, dealt)
+
+
+def test_with_tensor_parallelism_attention_is_halved_and_experts_go_over_all_gpus():
+    p = wide(2, 4)
+    assert p.gpus == 8 and p.tensor_parallel_size == 2
+    # router, norms and rope are on every rank; they are a small part
+    assert p.weights_gib_per_gpu * GIB == pytest.approx(OTHER_BYTES / 2 + EXPERTS_BYTES / 8, rel=0.015)
+
+
+def test_the_kv_cache_is_one_replicas():
+    p = wide(1, 8)
+    assert p.kv_cache_tokens * KV_BYTES_PER_TOKEN == pytest.approx(p.available_kv_gib_per_gpu * GIB, rel=1e-3)
+    assert any("in each replica" in reason for reason in p.reasons)
+
+
+def test_replicas_of_a_dense_model_are_copies():
+    one = plan("llama-3.1-8b", "h100", tensor_parallel_size=1, pipeline_parallel_size=1)
+    four = plan("llama-3.1-8b", "h100", tensor_parallel_size=1, data_parallel_size=4)
+    assert four.gpus == 4 and four.weights_gib_per_gpu == one.weights_gib_per_gpu
+    assert four.kv_cache_tokens == one.kv_cache_tokens
+
+
+def test_experts_that_do_not_divide_leave_the_fullest_rank_one_more():
+    """Qwen1.5-MoE-A2.7B: 60 experts of 3 × 1408 × 2048 in 24 layers; over 8 ranks, 4 of them hold 8 and 4 hold 7."""
+    each = 2 * 24 * 3 * 1408 * 2048
+    eight, sixty = wide(1, 8, model="qwen1.5-moe-a2.7b"), wide(1, 1, False, model="qwen1.5-moe-a2.7b")
+    assert (sixty.weights_gib_per_gpu - eight.weights_gib_per_gpu) * GIB == pytest.approx(52 * each, rel=0.005)
+
+
+def test_shared_experts_are_whole_where_the_work_is_split_by_tokens():
+    """config/parallel.py use_sequence_parallel_moe: expert parallel, with tensor and data parallel sizes above 1."""
+    split = wide(2, 4, model="deepseek-v2-lite").deployment.expert_split
+    assert split.shared == 1 and wide(1, 8, model="deepseek-v2-lite").deployment.expert_split.shared == 1
+    assert wide(2, 4, False, model="deepseek-v2-lite").deployment.expert_split.shared == 2
+
+
+def test_tokens_travel_to_the_experts_of_all_replicas_and_back():
+    d = wide(1, 4).deployment
+    sent = next(t for t in traffic(d, tokens=10) if t.what == "all-to-all")
+    assert (sent.count, sent.bytes_each) == (2 * 48, 3 * 10 * 2048 * 2) and "estimated" in sent.reason
+    assert not [t for t in traffic(wide(4, 1).deployment) if t.what == "all-to-all"]  # one replica: the all-reduce does
+
+
+def test_a_step_says_that_the_busiest_rank_decides():
+    doubts = {t.name: t.uncertainty for t in decode_terms(wide(1, 8).deployment)}
+    assert "busiest" in doubts["experts"] and "estimated" in doubts["all-to-all"]
+    assert wide(1, 8).basis == "estimate"
+
+
+def test_the_command_has_the_flags_and_the_nodes_their_own():
+    words = shlex.split(wide(1, 8).command)
+    assert words[words.index("--data-parallel-size") + 1] == "8" and "--enable-expert-parallel" in words
+    two = shlex.split(wide(1, 16).command)
+    assert two[two.index("--data-parallel-size-local") + 1] == "8" and "--nnodes" not in two
+    assert "--data-parallel-size" not in plan("llama-3.1-8b", "h100").command
+
+
+def test_without_sizes_the_fewest_gpus_a_replica_are_taken():
+    """DeepSeek V3 has 671 GB of FP8 weights: 8 replicas of one H200 (141 GB) share the experts, some 82 GB each."""
+    p = plan("deepseek-v3", "h200", data_parallel_size=8, enable_expert_parallel=True, max_model_len=4096)
+    assert (p.tensor_parallel_size, p.gpus, p.fits) == (1, 8, True)
+
+
+@pytest.mark.parametrize(
+    ("model", "sizes", "said"),
+    [
+        ("llama-3.1-8b", {"enable_expert_parallel": True}, "no experts"),
+        ("qwen1.5-moe-a2.7b", {"data_parallel_size": 3, "tensor_parallel_size": 1}, "1408"),
+        ("qwen3-30b-a3b", {"data_parallel_size": 0}, "data_parallel_size"),
+        ("qwen3-30b-a3b", {"data_parallel_size": 4, "tensor_parallel_size": 4, "gpus_per_node": 8}, "DP 4 needs 16"),
+        (
+            "llama-3.1-70b",
+            {"data_parallel_size": 4, "tensor_parallel_size": 1, "pipeline_parallel_size": 3},
+            "two nodes",
+        ),
+        ("qwen3-30b-a3b", {"data_parallel_size": 2, "exact": True}, "--exact"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_a_sentence(model, sizes, said):
+    with pytest.raises(BadInput, match=said):
+        plan(model, "h100", **sizes)
+
+
+def test_the_command_line_takes_them():
+    words = ["qwen3-30b-a3b", "--gpu", "h100", "--data-parallel-size", "4", "--enable-expert-parallel", "--json"]
+    done = CliRunner().invoke(command, words, catch_exceptions=False)
+    found = json.loads(done.output)
+    assert (found["gpus"], found["data_parallel_size"], found["enable_expert_parallel"]) == (4, 4, True)
