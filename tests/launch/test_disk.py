@@ -86,6 +86,14 @@ def test_the_least_of_user_and_group_counts_and_over_the_limit_nothing_is_left(h
     assert disk.left_bytes(tmp_path) == 0
 
 
+def test_a_user_without_a_name_is_asked_for_by_number(monkeypatch):
+    """As in a pod of OpenShift, whose users have numbers alone."""
+    for name in ("LOGNAME", "USER", "LNAME", "USERNAME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(disk.os, "getuid", lambda: 1000660000)
+    assert disk._user() == "1000660000"
+
+
 def test_a_program_that_is_not_there_or_fails_says_nothing():
     assert disk._ask("no-such-program") == "" == disk._ask("false")
 

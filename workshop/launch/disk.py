@@ -47,7 +47,7 @@ def quotas(folder: Path) -> list[Quota]:
     """Return the quotas of this user, and of the folder's group, that hold there, by `lfs quota` or quota(1)."""
     kind, mount, source = file_system(folder)
     found = []
-    for flag, name in (("-u", getpass.getuser()), ("-g", _group(folder))):
+    for flag, name in (("-u", _user()), ("-g", _group(folder))):
         if kind == "lustre":
             line = _ask("lfs", "quota", "-q", flag, name, mount)
         else:
@@ -68,6 +68,12 @@ def _ask(program: str, *args: str) -> str:
     with suppress(OSError, subprocess.SubprocessError):
         return subprocess.run([program, *args], capture_output=True, text=True, errors="replace", timeout=ASK_S).stdout
     return ""
+
+
+def _user() -> str:
+    with suppress(KeyError, OSError):  # a user without a name: a container of OpenShift
+        return getpass.getuser()
+    return str(os.getuid())
 
 
 def _group(folder: Path) -> str:

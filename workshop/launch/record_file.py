@@ -118,11 +118,11 @@ def _time(value: Any) -> bool:
         return False
 
 
-TEXT = (lambda value: isinstance(value, str), "text")
+TEXT = (_text_like("(?s:.*)"), "text")
 REQUIRED = ("name", "url", "model", "api_key")
 # field -> (is it right, what it has to be)
 FIELDS: dict[str, tuple[Callable[[Any], bool], str]] = {
-    "name": (lambda value: isinstance(value, str) and NAME.fullmatch(value) is not None, "the name of a server"),
+    "name": (_text_like(NAME.pattern), "the name of a server"),
     "url": (_address, "an address that ends in /v1"),
     "model": TEXT,
     "api_key": (_text_like(r"[!-~]*"), "a key"),  # it goes into a header
@@ -135,7 +135,7 @@ FIELDS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "job_id": (lambda value: value is None or _text_like(r"\d{1,20}(_\d{1,10})?")(value), "the number of a job"),
     "log": TEXT,
     "vllm_version": TEXT,
-    "state": (lambda value: isinstance(value, str) and value in STATES, f"one of {', '.join(STATES)}"),
+    "state": (_text_like("|".join(STATES)), f"one of {', '.join(STATES)}"),
     "reason": TEXT,
     "started": (_time, "a time with its zone"),
 }

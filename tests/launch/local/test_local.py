@@ -149,7 +149,7 @@ def test_a_number_of_ranks_must_be_one(value):
 
 
 def test_a_full_disk_is_told_before_the_start(monkeypatch):
-    monkeypatch.setattr(machine, "disk_free_bytes", lambda path: 1000)
+    monkeypatch.setattr(local, "left_bytes", lambda folder: 1000)
     with pytest.raises(WorkshopError, match="too little for a log"):
         prepare()
 

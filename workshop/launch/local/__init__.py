@@ -5,6 +5,7 @@ The life of the process is in `supervise`; this module decides and refuses, and 
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import os
 import re
@@ -17,6 +18,7 @@ from pathlib import Path
 
 from workshop.errors import BadInput, WorkshopError
 from workshop.launch import auth, gpus, machine, records
+from workshop.launch.disk import left_bytes
 from workshop.launch.flags import checked
 from workshop.launch.flags import flags_of as flags_of
 from workshop.launch.home import home
@@ -154,28 +156,21 @@ def engine_device() -> str:
 
 
 def _refuse_host(host: str) -> None:
-    try:
+    with contextlib.suppress(OSError, UnicodeError):
         if host:  # without one, vLLM would listen on every address
             socket.getaddrinfo(host, 0)
             return
-    except (OSError, UnicodeError):
-        pass
     raise BadInput(
         f"--host {host!r} is no address of this machine.",
         "127.0.0.1 lets this machine in alone, 0.0.0.0 every machine that reaches this one.",
     )
 
 
-def _own_port(name: str) -> int:
-    """Return where to look for a free port: another place for each user and name, as a class starts all at once."""
-    user = os.getuid() if hasattr(os, "getuid") else 0
-    return FIRST_PORT + zlib.crc32(f"{user} {name}".encode()) % PORTS
-
-
 def _port(host: str, port: int | None, name: str) -> tuple[int, socket.socket]:
     """Return the port that was given, or a free one, and the claim on it."""
-    if port is None:
-        return machine.take_port(host, _own_port(name))
+    if port is None:  # from another place for each user and name, as a class starts all at once
+        user = os.getuid() if hasattr(os, "getuid") else 0
+        return machine.take_port(host, FIRST_PORT + zlib.crc32(f"{user} {name}".encode()) % PORTS)
     if not 1 <= port <= 65535:
         raise BadInput(f"{port} is no port.", "Ports go from 1 to 65535; without --port a free one is taken.")
     held = machine.hold_port(host, port)
@@ -188,7 +183,7 @@ def _port(host: str, port: int | None, name: str) -> tuple[int, socket.socket]:
 
 
 def _refuse_full_disk() -> None:
-    free = machine.disk_free_bytes(home())
+    free = left_bytes(home())
     if free < SPACE_NEEDED_BYTES:
         raise WorkshopError(
             f"Only {free / 2**20:.0f} MiB are left on the disk of {home()}, too little for a log.",
