@@ -52,15 +52,9 @@ class Source:
             raise BadInput(said, f"There are: {', '.join(FORMATS)}.")
         self.notes, self._told = [], set()
         self._cr_alone = self._look()
-        self._table = (
-            tables.Csv(self.path, column)
-            if self.format == ".csv"
-            else tables.Parquet(self.path)
-            if self.format == ".parquet"
-            else None
-        )
-        self.table = self._table is not None
-        if self._table:
+        self.table = self.format in tables.KINDS
+        if self.table:
+            self._table = tables.KINDS[self.format](self.path, column)
             self.column = tables.choose_column(self.path, self._table.names, column)
             self.notes += self._table.notes
 
@@ -75,16 +69,14 @@ class Source:
             yield from enumerate(strict_json.array_items(self.path), 1)
             return
         empty = 0
-        for number, raw in self._table.rows() if self._table else self._lines():
+        for number, raw in self._table.rows() if self.table else self._lines():
             if raw or isinstance(raw, Malformed):
                 yield number, raw
             else:
                 empty += 1
         if empty and self.format != ".jsonl":
-            self._note(
-                f"{empty:,} empty line{'s' if empty > 1 else ''} of {self.path} hold{'' if empty > 1 else 's'} "
-                "no prompt."
-            )
+            lines, hold = ("lines", "hold") if empty > 1 else ("line", "holds")
+            self._note(f"{empty:,} empty {lines} of {self.path} {hold} no prompt.")
 
     def decode(self, raw: Raw) -> object:
         """Turn a raw row into a prompt or a dict of fields.
@@ -135,12 +127,9 @@ class Source:
             return False
         code = next((name for mark, name in _MARKS.items() if head.startswith(mark)), None)
         if code or b"\0" in head[:4]:
-            raise BadInput(
-                f"{self.path} begins as {code} does."
-                if code
-                else f"{self.path} begins with a NUL byte, as UTF-16 without a mark does.",
-                f"Save it as UTF-8: iconv -f {code or 'UTF-16LE'} -t UTF-8 {self.path}",
-            )
+            begins = f"as {code} does" if code else "with a NUL byte, as UTF-16 without a mark does"
+            remedy = f"Save it as UTF-8: iconv -f {code or 'UTF-16LE'} -t UTF-8 {self.path}"
+            raise BadInput(f"{self.path} begins {begins}.", remedy)
         alone = b"\r" in head.rstrip(b"\r\n") and b"\n" not in head
         if alone and self.format != ".json":
             self._note(f"The lines of {self.path} end in CR alone, as old Macs wrote them, and are read so.")
@@ -148,14 +137,10 @@ class Source:
 
     def _lines(self) -> Iterator[tuple[int, bytes]]:
         """Yield (line from 1, its bytes without its end); '' is an empty line."""
-        with (
-            self.path.open(newline="\r", encoding="utf-8", errors="surrogateescape")
-            if self._cr_alone
-            else self.path.open("rb")
-        ) as file:
+        # Lines of bytes end in LF; for those that end in CR alone the text layer is needed, which keeps every byte so.
+        with self.path.open(newline="\r" if self._cr_alone else "\n", encoding="latin-1") as file:
             for number, line in enumerate(file, 1):
-                raw = line.encode(errors="surrogateescape") if self._cr_alone else line
-                raw = raw.removesuffix(b"\n").removesuffix(b"\r")
+                raw = line.encode("latin-1").removesuffix(b"\n").removesuffix(b"\r")
                 raw = raw.removeprefix(codecs.BOM_UTF8) if number == 1 else raw
                 yield number, b"" if self.format == ".jsonl" and not raw.strip() else raw
 

@@ -55,15 +55,15 @@ class OfflineBatch(Session):
                 "urls": [],
                 "engine_args": list(self.engine_args),
             }
-            feed = None
+            feeds: list[Feed] = []
             with (
                 self.prepared(served, any_model=True) as work,  # before the engine starts: that takes half a minute
-                self.recorded(work, facts, lambda: [feed.limit if feed else 0], HOPELESS) as ledger,
+                self.recorded(work, facts, feeds, HOPELESS) as ledger,
             ):
                 if work.left:
                     llm = llm or start(path, self.engine_args)
-                    feed = Feed(llm, ledger, served, self)
-                    feed.run()
+                    feeds.append(Feed(llm, ledger, served, self))
+                    feeds[0].run()
         finally:
             if llm is not None and llm is not self.llm:
                 stop(llm)

@@ -103,9 +103,7 @@ class Batch(Session):
             "vllm_version": await fleet[0].version(),
             "urls": [server.url for server in fleet],
         }
-        with self.recorded(
-            work, facts, lambda: [server.pace.limit for server in fleet], self.limits.hopeless
-        ) as ledger:
+        with self.recorded(work, facts, [server.pace for server in fleet], self.limits.hopeless) as ledger:
             self._sender = Sender(ledger, fleet, entry["id"], self.limits)
             if self.stopping:
                 self._sender.stop()

@@ -80,9 +80,8 @@ class Summary:
 
     def __str__(self) -> str:
         rate = f", {self.completion_tokens / self.seconds:,.0f} tokens/s" if self.seconds and self.new else ""
-        parts = [
-            f"{self.answered:,} of {self.rows:,} rows answered ({self.new:,} now, in {duration(self.seconds)}{rate})"
-        ]
+        now = f"{self.new:,} now, in {duration(self.seconds)}{rate}"
+        parts = [f"{self.answered:,} of {self.rows:,} rows answered ({now})"]
         parts += [f"{self.errors:,} without an answer: see {self.errors_file}"] if self.errors else []
         parts += [f"{self.bad:,} bad rows left out: see {self.errors_file}"] if self.bad else []
         parts += [f"{self.superseded:,} answers to rows that read otherwise now"] if self.superseded else []
@@ -117,15 +116,12 @@ def duration(seconds: float) -> str:
 
 def words(progress: Progress) -> str:
     """Return one line on it: rates, what is in flight, KV cache, time left."""
-    parts = [
-        f"{progress.rows_per_s:,.1f} rows/s",
-        f"{progress.generation_tokens_per_s:,.0f} tokens/s",
-        f"{progress.in_flight} in flight",
-    ]
+    rates = f"{progress.rows_per_s:,.1f} rows/s", f"{progress.generation_tokens_per_s:,.0f} tokens/s"
+    parts = [*rates, f"{progress.in_flight} in flight"]
     if progress.kv_cache_usage is not None:
         parts.append(f"KV cache {progress.kv_cache_usage:.0%}")
     if progress.errors:
         parts.append(f"{progress.errors:,} errors")
     if progress.left_s is not None and progress.done < progress.rows:
         parts.append(f"{duration(progress.left_s)} left")
-    return " · ".join([*parts, *([progress.message] if progress.message else [])])
+    return " · ".join(filter(None, [*parts, progress.message]))

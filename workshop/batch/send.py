@@ -188,9 +188,9 @@ class Sender:
             if status == 200:
                 return self._keep(row, server, raw)
         except (aiohttp.ClientPayloadError, Cut) as error:
-            return self._again(attempt, None, "cut_answer", f"the answer was cut: {error}"[:500])
+            return self._again(attempt, "cut_answer", f"the answer was cut: {error}"[:500])
         except Malformed as bad:
-            return self._again(attempt, None, "bad_answer", f"the server answers with {bad}"[:500])
+            return self._again(attempt, "bad_answer", f"the server answers with {bad}"[:500])
         except servers.AWAY as error:
             return await self._lost(attempt, server, error)
         if status in (401, 403):
@@ -227,19 +227,13 @@ class Sender:
             return self.ledger.refuse(attempt.row, status, "refused", said)
         if status in BUSY:
             server.pace.refused()
-        self._again(attempt, status, "server_error", said, _seconds(wait), busy=status in BUSY)
+        self._again(attempt, "server_error", said, status, _seconds(wait))
 
     def _again(
-        self,
-        attempt: Attempt,
-        status: int | None,
-        code: str,
-        said: str,
-        wait_s: float | None = None,
-        busy: bool = False,
+        self, attempt: Attempt, code: str, said: str, status: int | None = None, wait_s: float | None = None
     ) -> None:
-        attempt.busy += busy
-        attempt.errors += not busy
+        attempt.busy += status in BUSY
+        attempt.errors += status not in BUSY
         if attempt.errors >= self.limits.attempts or attempt.busy >= self.limits.busy_attempts:
             tries = attempt.errors + attempt.busy
             return self.ledger.refuse(attempt.row, status, code, f"{said} ({tries} attempts)")
@@ -253,11 +247,10 @@ class Sender:
         attempt.deaths += 1
         if attempt.deaths >= self.limits.deaths:
             kind = f"{type(error).__name__}: {error}".removesuffix(": ")
-            return self.ledger.refuse(
-                attempt.row, None, "connection", f"the connection broke {attempt.deaths} times ({kind})"
-            )
+            said = f"the connection broke {attempt.deaths} times ({kind})"
+            return self.ledger.refuse(attempt.row, None, "connection", said)
         if isinstance(error, TimeoutError) and not isinstance(error, aiohttp.ConnectionTimeoutError):
-            return self._again(attempt, None, "timeout", f"no answer in {self.limits.read_timeout_s:.0f} s")
+            return self._again(attempt, "timeout", f"no answer in {self.limits.read_timeout_s:.0f} s")
         self._returned.append(attempt)
         if not reused and not await server.alive():
             server.fell()

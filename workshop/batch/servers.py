@@ -53,11 +53,8 @@ class Server:
         self.root, self.api_key = url.rstrip("/").removesuffix("/v1"), api_key
         self.url = f"{self.root}/v1"
         self.urls = {path: URL(self.root + path, encoded=True) for path in (COMPLETIONS, CHAT)}
-        self.headers = {
-            "Content-Type": "application/json",
-            "User-Agent": "workshop-batch",
-            **({"Authorization": f"Bearer {api_key}"} if api_key else {}),
-        }
+        key = {"Authorization": f"Bearer {api_key}"} if api_key else {}
+        self.headers = {"Content-Type": "application/json", "User-Agent": "workshop-batch", **key}
 
     def connect(self, read_timeout_s: float) -> None:
         """Open the session; call it inside the event loop."""
@@ -70,13 +67,8 @@ class Server:
 
     def post(self, path: str, headers: dict | None = None, **body):
         """POST to a path beside /v1 with the key of now, which no redirect takes elsewhere; an async context."""
-        return self.session.post(
-            self.urls[path],
-            headers={**self.headers, **(headers or {})},
-            proxy=self.proxy,
-            allow_redirects=False,
-            **body,
-        )
+        headers = {**self.headers, **(headers or {})}
+        return self.session.post(self.urls[path], headers=headers, proxy=self.proxy, allow_redirects=False, **body)
 
     async def get(self, path: str, timeout_s: float = 5.0) -> tuple[int, bytes]:
         """GET a path beside /v1; (status, body).
@@ -85,13 +77,8 @@ class Server:
             WorkshopError: it leads elsewhere.
             aiohttp.ClientError, TimeoutError: it does not answer.
         """
-        async with self.session.get(
-            self.root + path,
-            headers=self.headers,
-            proxy=self.proxy,
-            allow_redirects=False,
-            timeout=aiohttp.ClientTimeout(total=timeout_s),
-        ) as answer:
+        options = {"headers": self.headers, "proxy": self.proxy, "timeout": aiohttp.ClientTimeout(total=timeout_s)}
+        async with self.session.get(self.root + path, allow_redirects=False, **options) as answer:
             if error := reach.redirected(self.root + path, answer.status, answer.headers.get("Location")):
                 raise error
             return answer.status, await answer.read()
@@ -121,7 +108,7 @@ class Server:
         status, raw = await self.get("/v1/models")
         if status in (401, 403):
             raise self.key_refused()
-        if status in (429, 500, 502, 503, 504):
+        if status == 429 or status >= 500:
             raise aiohttp.ClientError(f"it answers {status}")
         try:
             return received.models(raw)

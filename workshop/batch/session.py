@@ -169,12 +169,12 @@ class Session:
             work.index.close()
 
     @contextlib.contextmanager
-    def recorded(self, work: Work, facts: dict, limits: Callable[[], list[int]], hopeless: int) -> Iterator[Ledger]:
+    def recorded(self, work: Work, facts: dict, paces: list, hopeless: int) -> Iterator[Ledger]:
         """Keep the record of a run: what it came from before anything is asked, how it ended (`summary`) afterwards.
 
         Args:
             facts: of the engine, as for provenance.begin.
-            limits: returns how many requests at once it came to.
+            paces: whose `limit` is how many requests at once it came to.
 
         Raises:
             WorkshopError: what ended the run, or kept its end from being written; what came is kept.
@@ -196,8 +196,8 @@ class Session:
         reason = failures[-1].message if failures else ""
         if self.source.stamp() != stamp:
             reason = f"{reason} The input changed meanwhile: run it again for the rows that are new.".strip()
-        ended = ledger.summary(state, reason)
-        self.summary, failure = provenance.end(self.paths, meta, ended, limits(), failures[0] if failures else None)
-        self.report(ledger.look(self.summary, in_flight=0, limit=sum(limits())))
+        ended, limits = ledger.summary(state, reason), [pace.limit for pace in paces]
+        self.summary, failure = provenance.end(self.paths, meta, ended, limits, failures[0] if failures else None)
+        self.report(ledger.look(self.summary, in_flight=0, limit=sum(limits)))
         if failure:
             raise failure

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import itertools
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -33,8 +34,8 @@ def told_apart(names: list[str]) -> list[str]:
     """Return the names with .2, .3, … after those that were there already."""
     found: list[str] = []
     for name in names:
-        different = (f"{name}.{number}" if number > 1 else name for number in range(1, len(names) + 2))
-        found.append(next(each for each in different if each not in found))
+        numbered = (f"{name}.{number}" for number in itertools.count(2))
+        found.append(next(each for each in itertools.chain([name], numbered) if each not in found))
     return found
 
 
@@ -101,7 +102,7 @@ class Csv:
 class Parquet:
     """A Parquet file; `names` and `notes` as of a CSV file."""
 
-    def __init__(self, path: Path):
+    def __init__(self, path: Path, column: str | None):
         self._path = path
         written = self._read(lambda: self._file().schema_arrow.names)
         self.names = told_apart(written)
@@ -140,3 +141,6 @@ def repeated(path: Path, written: list[str], names: list[str]) -> str:
     """Say which columns have a name that came before, and what they are called."""
     pairs = [f"another {old!r} is called {new!r}" for old, new in zip(written, names, strict=True) if old != new]
     return f"{path} has columns of the same name: {', '.join(pairs)}."
+
+
+KINDS = {".csv": Csv, ".parquet": Parquet}

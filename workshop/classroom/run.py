@@ -13,7 +13,6 @@ import random
 import resource
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import aiohttp
 
@@ -24,6 +23,7 @@ from workshop.classroom.plan import Ask, Cell
 from workshop.classroom.report import Criteria, Peaks, Report, Request
 from workshop.engine.metrics import Metrics
 from workshop.errors import BadInput, WorkshopError
+from workshop.launch.progress import Progress
 from workshop.use import finding
 
 MOST_LEARNERS = 500
@@ -34,14 +34,6 @@ TICK_S = 0.5  # between two looks at /metrics
 THINK_S = (0.5, 2.0)  # after a cell that took too long, before the next
 
 
-@dataclass(frozen=True)
-class Progress:
-    """One look at the class: `fraction` of its time from 0 to 1, and what happens, in words."""
-
-    fraction: float
-    message: str
-
-
 class Classroom:
     """One class against one server.
 
@@ -50,7 +42,7 @@ class Classroom:
         seconds: how long; by default one pass through the cells, one every 10 s. Less makes them follow faster.
         url: ends in /v1; by default the server that `connect()` finds. Key: WORKSHOP_API_KEY.
         name: of a server record.
-        report: called with a Progress twice a second.
+        report: called twice a second with a Progress, whose fraction is that of the time.
 
     Raises:
         BadInput: a number that makes no class.
