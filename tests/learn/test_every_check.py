@@ -16,6 +16,7 @@ import pandas as pd
 import pytest
 
 import workshop
+from workshop.errors import WorkshopError
 from workshop.learn.exercise_sets.e01_memory import TIGHT
 from workshop.learn.exercise_sets.e02_parallelism import DECIDED, toy
 from workshop.learn.exercise_sets.e03_server import RIGHT as CAUSES
@@ -688,6 +689,15 @@ def test_wrong_answers_are_told_what_is_off(key, output):
     for answer, words in CHECKS[key][1]:
         said = all_exercises()[key].test(put(answer, output))
         assert said and words in said, (answer, said)
+
+
+@pytest.mark.parametrize("key", ["start.stop", "sampling.length"])
+def test_a_right_answer_stays_right_without_its_server(key, monkeypatch):
+    def connect():
+        raise WorkshopError("There are two servers.")
+
+    monkeypatch.setattr(workshop, "connect", connect)
+    assert all_exercises()[key].test(CHECKS[key][0][0]) is None
 
 
 @pytest.mark.parametrize("key", CHECKS)

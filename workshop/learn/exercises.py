@@ -13,7 +13,7 @@ import os
 import re
 import sys
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -133,17 +133,21 @@ class Result:
         return alone(panel(div(said, *hints, *notes, cls=f"verdict {kind}"), progress_bar(self.key)))
 
 
+def dots(keys: Iterable[str], done: Collection[str]) -> Html:
+    """Return a dot for each exercise, filled where it is done."""
+    titles = ((key in done, all_exercises()[key].title) for key in keys)
+    return join(span(cls=f"dot ring{' bg-good' * is_done}", title=t + ": done" * is_done) for is_done, t in titles)
+
+
 def progress_bar(key: str) -> Html:
     """Return how far this notebook's exercises are done (keys are `notebook.exercise`)."""
     mine = [name for name in all_exercises() if name.split(".")[0] == key.split(".")[0]]
     stored = progress()
-    done = [bool(stored.get(name, {}).get("done")) for name in mine]
-    dots = join(
-        span(cls=f"dot bg-{'good' if right else 'free'}", title=all_exercises()[name].title)
-        for name, right in zip(mine, done, strict=True)
+    done = [name for name in mine if stored.get(name, {}).get("done")]
+    said = f"{len(done)} of {len(mine)}"
+    return div(
+        dots(mine, done), f" {said}", cls="note", role="img", aria_label=f"{said} exercises of this notebook done"
     )
-    said = f"{sum(done)} of {len(mine)}"
-    return div(dots, f" {said}", cls="note", role="img", aria_label=f"{said} exercises of this notebook done")
 
 
 def _open_parts(answer: object) -> bool:

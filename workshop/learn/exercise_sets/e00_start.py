@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import workshop
+from workshop.errors import WorkshopError
 from workshop.learn.judging import Exercise, exactly
 
 PROMPT, ASKED = "San Francisco is a", 40
@@ -11,7 +12,10 @@ PROMPT, ASKED = "San Francisco is a", 40
 def prompt_problem(answer: dict, prompt: str) -> str | None:
     """Return how a server's answer shows that its prompt was another one: by the number of its tokens."""
     given = answer["usage"]["prompt_tokens"]
-    expected = workshop.connect().complete(prompt, max_tokens=1, temperature=0).usage.prompt_tokens
+    try:
+        expected = workshop.connect().complete(prompt, max_tokens=1, temperature=0).usage.prompt_tokens
+    except WorkshopError:  # several servers, or none any more: no fault of the answer
+        return None
     if given == expected:
         return None
     return f"this answers another prompt: usage counts {given} tokens of it, and {prompt!r} has {expected}"
