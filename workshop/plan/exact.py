@@ -7,13 +7,14 @@ catalogue and for models of this year are in workshop/data/exact, for where ther
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib.metadata
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -28,6 +29,7 @@ from workshop.plan.choose import Choice
 from workshop.plan.choose import choose as choose_split
 from workshop.plan.deployment import Deployment
 from workshop.plan.kv_cache import kv_dtype_bytes
+from workshop.plan.ranks import stage_bytes
 from workshop.plan.weights import whole_bytes
 
 DATA = Path(__file__).parents[1] / "data"
@@ -94,18 +96,36 @@ def records() -> dict[str, dict]:
     }
 
 
-def known(m: ModelConfig) -> ModelConfig:
+def known(d: Deployment) -> Deployment:
     """Return a model without formulas with what is recorded of it, or with the size of the checkpoint beside it."""
+    m = d.model
     if m.architecture in FAMILIES or m.exact:
-        return m
+        return d
     entry = records().get(digest(m.raw))
     if entry:
-        builds = tuple(built(found) for found in entry["builds"])
-        return replace(m, exact=Exact("recorded", entry["vllm"], builds, _scale(m, builds)))
+        return with_builds(d, "recorded", entry["vllm"], [built(found) for found in entry["builds"]])
     size = stored_bytes(Path(m.location)) if m.location else 0
-    if size:
-        return replace(m, exact=Exact("estimate", "the checkpoint's own size", (), size / whole_bytes(m)))
-    return m
+    scale = size / whole_bytes(as_stored(d)) if size else 0
+    return replace(d, model=replace(m, exact=Exact("estimate", "the checkpoint's own size", (), scale))) if scale else d
+
+
+def as_stored(d: Deployment) -> ModelConfig:
+    """Return the model as its checkpoint has it: not yet quantised by --quantization, and nothing known of it."""
+    return replace(d.model, quantization=None if d.quantization else d.model.quantization, exact=None)
+
+
+def with_builds(d: Deployment, basis: str, source: str, builds: Sequence[Built]) -> Deployment:
+    """Return the deployment with these splits as built. What --quantization shrinks while loading, the class does not."""
+    one = min(builds, key=lambda b: b.tp * b.pp)  # the one with the fewest copies
+    scale = one.tp * sum(one.loaded_bytes) / whole_bytes(as_stored(d))
+    if d.quantization:
+        builds = [replace(b, loaded_bytes=_shrunk(d, b)) for b in builds]
+    return replace(d, model=replace(d.model, exact=Exact(basis, source, tuple(builds), scale)))
+
+
+def _shrunk(d: Deployment, b: Built) -> tuple[int, ...]:
+    sizes = [[stage_bytes(m, b.tp, b.pp, i) for i in range(b.pp)] for m in (replace(d.model, exact=None), as_stored(d))]
+    return tuple(size * after // before for size, after, before in zip(b.loaded_bytes, *sizes, strict=True))
 
 
 def built(found: Mapping) -> Built:
@@ -122,12 +142,6 @@ def built(found: Mapping) -> Built:
     )
 
 
-def _scale(m: ModelConfig, builds: tuple[Built, ...]) -> float:
-    """Weights of all ranks of the narrowest split over what the config alone makes of them."""
-    one = min(builds, key=lambda b: b.tp * b.pp)  # the one with the fewest copies
-    return one.tp * sum(one.loaded_bytes) / whole_bytes(replace(m, exact=None))
-
-
 class Asker:
     """A worker that stays while a plan is made: its imports take longer than what it does."""
 
@@ -142,12 +156,11 @@ class Asker:
             self.process.kill()
             self.process.communicate()
 
-    def ask(self, jobs: list[dict]) -> list[dict]:
-        """Return the worker's answers; what it cannot build is {"error": …}."""
-        if not self.process:
-            root = str(Path(__file__).parents[2])
-            path = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
-            self.process = subprocess.Popen(
+    def ask(self, asked: Mapping) -> dict:
+        """Return the worker's answer; what it cannot build is {"error": …}."""
+        path = os.pathsep.join(filter(None, (str(DATA.parents[1]), os.environ.get("PYTHONPATH"))))
+        try:
+            self.process = self.process or subprocess.Popen(
                 [python(), "-m", "workshop.launch.exact_worker"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
@@ -155,14 +168,10 @@ class Asker:
                 text=True,
                 env={**os.environ, "PYTHONPATH": path},
             )
-        answers = []
-        for job in jobs:
-            try:
-                print(json.dumps(job), file=self.process.stdin, flush=True)
-                answers.append(json.loads(self.process.stdout.readline()))
-            except (OSError, ValueError):
-                return [*answers, *({"error": "its process ended"} for _ in jobs[len(answers) :])]
-        return answers
+            print(json.dumps(asked), file=self.process.stdin, flush=True)
+            return dict(json.loads(self.process.stdout.readline()))
+        except (OSError, ValueError, TypeError):
+            return {"error": f"{python()} ended without an answer"}
 
 
 def job(d: Deployment) -> dict:
@@ -173,7 +182,6 @@ def job(d: Deployment) -> dict:
         "tp": d.tp,
         "pp": d.pp,
         "dtype": d.model.dtype,
-        "quantization": d.quantization,
         "kv_cache_dtype": s.kv_cache_dtype,
         "max_model_len": s.max_model_len,
         "max_num_batched_tokens": s.max_num_batched_tokens,
@@ -185,6 +193,15 @@ def kept_in() -> Path:
     return Path(os.environ.get("WORKSHOP_HOME") or "~/.workshop").expanduser() / "exact"
 
 
+def keep(file: Path, found: Mapping) -> None:
+    """Write an answer down whole; where it cannot be, it is asked for again."""
+    partial = file.with_suffix(f".{os.getpid()}")
+    with contextlib.suppress(OSError):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        partial.write_text(json.dumps(found), encoding="utf-8")
+        partial.replace(file)
+
+
 def attach(d: Deployment, asker: Asker, **more: object) -> Deployment:
     """Return the deployment with what vLLM's class says of its split: kept from before, or asked for now.
 
@@ -194,30 +211,33 @@ def attach(d: Deployment, asker: Asker, **more: object) -> Deployment:
         BadInput: vLLM cannot build it; the reason in a sentence.
     """
     m, asked = d.model, {**job(d), **more}
-    kept = kept_in() / f"{digest({**asked, 'version': version(), 'python': python()})}.json"
+    lengths = ("max_model_len", "max_num_batched_tokens")  # the blocks of a request follow by kv_cache.built_layout
+    key = {k: v for k, v in asked.items() if k not in lengths} | {"version": version(), "python": python()}
+    kept = kept_in() / f"{digest(key)}.json"
     try:
         found = json.loads(kept.read_text(encoding="utf-8"))
-        split = built(found)
+        split = None if "error" in found else built(found)
     except (OSError, ValueError, KeyError, TypeError):  # not there yet, or no longer whole
-        found = {**asker.ask([asked])[0], "tp": d.tp, "pp": d.pp}
+        found = {**asker.ask(asked), "tp": d.tp, "pp": d.pp}
         found["kv_bytes_each"] = kv_dtype_bytes(m, d.settings.kv_cache_dtype)
-        if "error" in found:
-            raise refusal(m, found) from None
-        split = built(found)
-        partial = kept.with_suffix(f".{os.getpid()}")
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        partial.write_text(json.dumps(found), encoding="utf-8")
-        partial.replace(kept)
-    before = m.exact.builds if m.exact and m.exact.basis == "exact" else ()
-    builds = (*before, split)
-    return replace(d, model=replace(m, exact=Exact("exact", found["vllm"], builds, _scale(m, builds))))
+        split = None if "error" in found else built(found)
+        if "vllm" in found:  # an answer, also where it is no
+            keep(kept, found)
+    if not split:
+        raise refusal(m, found)
+    return with_builds(d, "exact", found["vllm"], [split])
 
 
 def refusal(m: ModelConfig, found: Mapping) -> BadInput:
     """Say in a sentence why vLLM cannot build a model."""
     said = found["error"]
     why = next((words for phrase, words in REFUSALS.items() if phrase in said), None)
-    why = why.format(model_type=m.model_type, architecture=m.architecture) if why else said.splitlines()[0][:300]
+    line = next((line for line in said.splitlines() if "Value error" in line), said.splitlines()[0])  # pydantic's
+    why = (
+        why.format(model_type=m.model_type, architecture=m.architecture)
+        if why
+        else line.split("[type=")[0].strip()[:300]
+    )
     return BadInput(
         f"vLLM {found.get('vllm', version())} cannot build {m.name}: {why}.",
         "Without --exact the plan is an estimate from the config alone.",
@@ -233,7 +253,7 @@ def choose(d: Deployment, sizes: Mapping[str, int | None], exact: bool | None) -
     Raises:
         BadInput: sizes that cannot split the model, or (exact is True) no vLLM, or a model that it cannot build.
     """
-    d = replace(d, model=known(d.model))
+    d = known(d)
     if exact and not python():
         raise BadInput(
             "There is no vLLM here, whose classes --exact asks.",
