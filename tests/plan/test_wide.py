@@ -113,6 +113,8 @@ def test_without_sizes_the_fewest_gpus_a_replica_are_taken():
     [
         ("llama-3.1-8b", {"enable_expert_parallel": True}, "no experts"),
         ("qwen1.5-moe-a2.7b", {"data_parallel_size": 3, "tensor_parallel_size": 1}, "1408"),
+        ("qwen1.5-moe-a2.7b", {"data_parallel_size": 3}, "1408.*--enable-expert-parallel"),
+        ("qwen1.5-moe-a2.7b", {"data_parallel_size": 3, "pipeline_parallel_size": 2}, "1408"),
         ("qwen3-30b-a3b", {"data_parallel_size": 0}, "data_parallel_size"),
         ("qwen3-30b-a3b", {"data_parallel_size": 4, "tensor_parallel_size": 4, "gpus_per_node": 8}, "DP 4 needs 16"),
         (

@@ -93,20 +93,23 @@ def choose(
     if ep and not d.model.moe:
         raise BadInput(f"{d.model.name} has no experts to deal out.", "Leave --enable-expert-parallel out.")
     d = replace(d, gpus_per_node=gpus_per_node or GPUS_PER_NODE, dp=dp or 1, ep=ep)
-    if d.dp > 1 or ep:
-        return _replicated(d, gpus_per_node, nodes, tp, pp)
+    node, most_nodes = d.gpus_per_node, nodes or 1
+    world = node * most_nodes if gpus_per_node or nodes else None
     if tp or pp:
-        return _given(d, gpus_per_node, nodes, tp, pp)
+        return _checked(*_given(d, nodes, tp, pp, world), world)
+    if d.dp > 1 or ep:  # the fewest GPUs a replica
+        most = max(1, (world or node * MOST_NODES) // d.dp)
+        widest = next((n for n in range(min(most, node), 0, -1) if splits(d, n)), 1)
+        found = first_that_fits(d, range(1, most + 1)) or spread(d, widest)
+        return _checked(found, [], world)
     if fit(d).fits:
         length = d.settings.max_model_len
         why = f"The model and one request of {length:,} tokens fit on a single GPU: no distribution, no communication."
         return Choice(d, [why], gpus_per_node is not None)
-    node, all_nodes = d.gpus_per_node, nodes or 1
-    most = node * all_nodes
-    if gpus_per_node is None and nodes is None:  # no hardware named: half a node or a whole one, then whole nodes
+    if world is None:  # half a node or a whole one, then whole nodes
         found = first_that_fits(d, (2, 4, *range(node, node * MOST_NODES + 1, node))) or spread(d, node)
-    elif not (found := first_that_fits(d, dict.fromkeys((node, most)))):  # one node if it holds the model, else all
-        found = spread(d, next(n for n in range(most, 0, -1) if splits(d, n)))
+    elif not (found := first_that_fits(d, dict.fromkeys((node, world)))):  # one node if it holds the model, else all
+        found = spread(d, next(n for n in range(world, 0, -1) if splits(d, n)))
     return Choice(found, [_why_not_one(d), _why_split(found)])
 
 
@@ -129,54 +132,42 @@ def executor(gpus: int, nodes: int) -> tuple[str, str]:
     )
 
 
-def _given(d: Deployment, gpus_per_node: int | None, nodes: int | None, tp: int | None, pp: int | None) -> Choice:
+def _given(
+    d: Deployment, nodes: int | None, tp: int | None, pp: int | None, world: int | None
+) -> tuple[Deployment, list[str]]:
     """Take the sizes that were given; the one that is missing follows from the hardware."""
-    per_node = d.gpus_per_node
-    world = per_node * (nodes or 1) if gpus_per_node or nodes else None
+    replica = world // d.dp if world else None
     if tp is None:
-        most = max(1, world // pp) if world else 1
-        tp = next(t for t in range(most, 0, -1) if not tp_problem(d.model, t))
+        most = max(1, replica // pp) if replica else 1
+        tp = next((t for t in range(most, 0, -1) if not _problem(d, t)), 1)
     if pp is None:
-        pp = max(1, world // tp) if nodes and nodes > 1 else 1
-    check_sizes(d.model, tp, pp)
-    _check_room(d.split(tp, pp), world)
-    where = "in one node" if tp <= per_node else "across nodes, which needs a fast network"
-    return Choice(d.split(tp, pp), [f"Tensor parallel size {tp} and pipeline parallel size {pp}, as given ({where})."])
+        pp = max(1, replica // tp) if nodes and nodes > 1 else 1
+    check_sizes(d.model, tp, pp, _cut(d, tp))
+    where = "in one node" if tp <= d.gpus_per_node else "across nodes, which needs a fast network"
+    return d.split(tp, pp), [f"Tensor parallel size {tp} and pipeline parallel size {pp}, as given ({where})."]
 
 
-def _check_room(d: Deployment, world: int | None) -> None:
+def _checked(d: Deployment, why: list[str], world: int | None) -> Choice:
+    """Refuse what the hardware has no room for, and say how replicas share their experts."""
+    node, experts = d.gpus_per_node, d.expert_split
     if world and d.gpus > world:
         sizes = f"TP {d.tp} × PP {d.pp}" + (f" × DP {d.dp}" if d.dp > 1 else "")
         raise BadInput(
-            f"{sizes} needs {d.gpus} GPUs, and {world // d.gpus_per_node} node(s) of {d.gpus_per_node} have {world}.",
+            f"{sizes} needs {d.gpus} GPUs, and {world // node} node(s) of {node} have {world}.",
             "Give more nodes, or smaller sizes whose product is at most the number of GPUs.",
         )
-
-
-def _replicated(d: Deployment, gpus_per_node: int | None, nodes: int | None, tp: int | None, pp: int | None) -> Choice:
-    """Take the replicas that were given; where their split was not, the first that fits on the fewest GPUs."""
-    node = d.gpus_per_node
-    world = node * (nodes or 1) if gpus_per_node or nodes else None
-    if tp or pp:
-        found = d.split(tp or 1, pp or 1)
-        check_sizes(d.model, found.tp, found.pp, _cut(d, found.tp))
-    else:
-        most = max(1, min(world or node, node * MOST_NODES) // d.dp)
-        found = first_that_fits(d, range(1, most + 1)) or spread(d, next(n for n in range(most, 0, -1) if splits(d, n)))
-    _check_room(found, world)
-    if found.nodes > 1 and d.dp > 1 and node % found.replica_gpus:
-        raise BadInput(
-            f"A replica of {found.replica_gpus} GPUs would lie on two nodes of {node}.",
-            "Give sizes whose product (TP × PP) divides the GPUs of a node.",
-        )
-    why = f"{d.dp} replicas of {found.replica_gpus} GPU(s), each with attention, KV cache and requests of its own."
-    experts = found.expert_split
+    if d.dp > 1:
+        if d.nodes > 1 and node % d.replica_gpus:
+            remedy = "Give sizes whose product (TP × PP) divides the GPUs of a node."
+            raise BadInput(f"A replica of {d.replica_gpus} GPUs would lie on two nodes of {node}.", remedy)
+        own = "attention, KV cache and requests of its own"
+        why.append(f"{d.dp} replicas of {d.replica_gpus} GPU(s), each with {own}.")
     if experts and experts.dealt > 1:
-        each = -(-d.model.moe.num_experts // experts.dealt)
-        why += f" The {d.model.moe.num_experts} experts stay whole: at most {each} on each of {experts.dealt} GPUs."
+        n = d.model.moe.num_experts
+        why.append(f"The {n} experts stay whole: at most {-(-n // experts.dealt)} on each of {experts.dealt} GPUs.")
     elif experts:
-        why += f" The matrices of every expert are cut over all {experts.cut} GPUs of a stage."
-    return Choice(found, [why], gpus_per_node is not None)
+        why.append(f"The matrices of every expert are cut over all {experts.cut} GPUs of a stage.")
+    return Choice(d, why)
 
 
 def _why_split(d: Deployment) -> str:

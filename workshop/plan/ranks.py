@@ -75,11 +75,11 @@ def tp_problem(m: ModelConfig, tp: int, cut: int | None = None) -> str:
 def check_sizes(m: ModelConfig, tp: int, pp: int, cut: int | None = None) -> None:
     """Raise BadInput where the model cannot be split so; the sizes that can are named."""
     if problem := tp_problem(m, tp, cut):
-        usable = [str(t) for t in range(1, 33) if not tp_problem(m, t)]
-        raise BadInput(
-            f"tensor_parallel_size {tp} cannot split {m.name}: {problem}.",
-            f"Choose from: {', '.join(usable)}. Or pipeline parallelism, which splits by layers.",
-        )
+        usable = ", ".join(str(t) for t in range(1, 33) if not tp_problem(m, t))
+        remedy = f"Choose from: {usable}. Or pipeline parallelism, which splits by layers."
+        if cut not in (None, tp):
+            remedy = "Add --enable-expert-parallel, with which experts stay whole."
+        raise BadInput(f"tensor_parallel_size {tp} cannot split {m.name}: {problem}.", remedy)
     if pp > m.num_hidden_layers:
         raise BadInput(
             f"pipeline_parallel_size {pp} is more than the {m.num_hidden_layers} layers of {m.name}.",
