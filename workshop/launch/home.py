@@ -34,24 +34,30 @@ def private_folder(*parts: str) -> Path:
 
 
 def write_private(path: Path, text: str, mode: int = 0o600, gid: int | None = None) -> None:
-    """Write a whole file or nothing: a reader never sees half a record, whatever dies in between.
+    """Write a whole file or nothing, as `replace_file`; raises a WorkshopError where that cannot be."""
+    try:
+        replace_file(path, text.encode(), mode, gid)
+    except OSError as error:
+        raise cannot_write(path, error) from None
+
+
+def replace_file(path: Path, data: bytes, mode: int, gid: int | None = None) -> None:
+    """Put a whole file in the place of what is there, a link too: a reader never sees half of it, whatever dies.
 
     Until it is whole and belongs to `gid` (if given), nobody else may read it.
     """
-    temporary = None
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")  # 0600
     try:
-        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")  # 0600
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
             if gid is not None:
                 os.fchown(file.fileno(), -1, gid)
-            os.fchmod(file.fileno(), mode)
+            os.chmod(temporary, mode)
         os.replace(temporary, path)
-    except OSError as error:
-        if temporary:
-            with contextlib.suppress(OSError):
-                os.unlink(temporary)
-        raise cannot_write(path, error) from None
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise
 
 
 def new_log(name: str) -> IO[bytes]:

@@ -13,13 +13,13 @@ import itertools
 import json
 import os
 import shutil
-import tempfile
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 
 import workshop
 from workshop.errors import BadInput, WorkshopError
+from workshop.launch.home import replace_file
 
 FOLDER = "my-notebooks"
 ORIGINALS = ".originals.json"  # which version of the course each copy was made from
@@ -103,7 +103,7 @@ def _writing_to(folder: Path) -> Iterator[dict[str, str]]:
         folder.mkdir(parents=True, exist_ok=True)
         originals = _originals(folder)
         yield originals
-        _replace(folder / ORIGINALS, json.dumps(originals, indent=1).encode())
+        replace_file(folder / ORIGINALS, json.dumps(originals, indent=1).encode(), 0o644)
     except OSError as error:
         raise WorkshopError(
             f"Cannot write your copy of the notebooks to {folder} ({error.strerror}).",
@@ -129,20 +129,7 @@ def _keep(copy: Path) -> Path:
 
 
 def _put(source: Path, target: Path) -> None:
-    _replace(target, source.read_bytes())
-
-
-def _replace(target: Path, data: bytes) -> None:
-    """Write a file, whole or not at all; where a link is, the file takes its place."""
-    descriptor, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-        os.chmod(temporary, 0o644)  # the course may be installed read-only
-        os.replace(temporary, target)
-    except BaseException:
-        os.unlink(temporary)
-        raise
+    replace_file(target, source.read_bytes(), 0o644)  # the course may be installed read-only
 
 
 def _look(path: Path) -> tuple[str, bool]:

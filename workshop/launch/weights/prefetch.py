@@ -94,15 +94,14 @@ def look_up(hub: str, token: str | None = None) -> Remote:
 
 
 def _needed(files: list[File]) -> list[File]:
-    kept = [
-        file
-        for file in files
-        if any(fnmatch(file.name, pattern) for pattern in NEEDED)
-        and not any(fnmatch(file.name, pattern) for pattern in NEVER)
-    ]
+    kept = [file for file in files if _like(file, NEEDED) and not _like(file, NEVER)]
     if any(file.name.endswith(".safetensors") for file in kept):
         return kept
     return kept + [file for file in files if fnmatch(file.name, "pytorch_model*.bin")]
+
+
+def _like(file: File, patterns: tuple[str, ...]) -> bool:
+    return any(fnmatch(file.name, pattern) for pattern in patterns)
 
 
 def refuse_small_disk(remote: Remote, folder: Path) -> None:
