@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from workshop.learn.html import Html, bold, div, legend, panel, tag, verdict
 from workshop.learn.widgets.controls import Explorer, choice, gpus, models
-from workshop.learn.widgets.elsewhere.case import FACTS, Elsewhere, Line, Place, three
+from workshop.learn.widgets.elsewhere.case import FACTS, Elsewhere, Place, three
 from workshop.plan.catalog import load_gpu
 from workshop.plan.parallelism import plan
 
@@ -67,10 +67,10 @@ def _column(place: Place) -> Html:
     head = div(bold(place.name), div(place.command, cls="mono"))
     if place.problem:
         return tag("section", head, tag("p", place.problem), cls="column")
-    return tag("section", head, div(*map(_line, place.lines), cls="script", tabindex="0"), cls="column")
-
-
-def _line(line: Line) -> Html:
-    if not line.fact:
-        return div(line.text or " ")
-    return div(line.text, cls=f"of-{COLOURS[line.fact]}", title=FACTS[line.fact][0])
+    lines = [
+        div(line.text, cls=f"of-{COLOURS[line.fact]}", title=FACTS[line.fact][0])
+        if line.fact
+        else div(line.text or " ")
+        for line in place.lines
+    ]
+    return tag("section", head, div(*lines, cls="script", tabindex="0"), cls="column")

@@ -37,13 +37,15 @@ def picture(drawn: Sequence[Cell], *, colour_by: str = "probability", name: str 
         kind: "raw" or "processed", for the captions.
     """
     first = next((number for number, cell in enumerate(drawn) if cell.row.part == "completion"), 0)
-    said, rules, radios = [escape(_said(cell)) for cell in drawn], [], []
-    for n, words in enumerate(said):
+    said, rules, radios = [], [], []
+    for n, cell in enumerate(drawn):
+        known = "no logprob" if cell.logprob is None else f"{percent(math.exp(cell.logprob))}, {cell.bits:.1f} bits"
+        said.append(escape(f"{cell.row.part} token {spoken(cell.row.token)}: {known}"))
         # The chosen token's panel is shown, and the token and its bar have an edge.
         rules.append(f"#{name}-{n}:checked~div .{name}-p{n}{{display:block}}")
         rules.append(f"#{name}-{n}:checked~div .{name}-t{n}{{outline:2px solid var(--text)}}")
         rules.append(f"#{name}-{n}:focus-visible~div .{name}-t{n}{{outline:3px solid var(--blue)}}")
-        own = f'id="{name}-{n}" {"checked" if n == first else ""} {OWN_KEYS} aria-label="{words}"'
+        own = f'id="{name}-{n}" {"checked" if n == first else ""} {OWN_KEYS} aria-label="{said[n]}"'
         radios.append(f'<input type="radio" name="{name}" {own}>')
     panels = div(Html("".join(_panel(cell, n, name, kind) for n, cell in enumerate(drawn))))
     parts = (_legend(colour_by), _text(drawn, colour_by, name), _plot(drawn, said, name, kind), panels)
@@ -64,11 +66,6 @@ def shade(cell: Cell, colour_by: str) -> str:
 def surprise_colour(bits: float) -> str:
     """Return orange, the stronger the more bits; never so strong that text on it gets hard to read."""
     return f"{style.ORANGE}{round(16 + 134 * min(1.0, bits / MOST_BITS)):02x}"
-
-
-def _said(cell: Cell) -> str:
-    known = "no logprob" if cell.logprob is None else f"{percent(math.exp(cell.logprob))}, {cell.bits:.1f} bits"
-    return f"{cell.row.part} token {spoken(cell.row.token)}: {known}"
 
 
 def _legend(colour_by: str) -> Html:

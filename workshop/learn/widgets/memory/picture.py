@@ -23,7 +23,10 @@ KEYS = (
 
 def picture(result: Memory) -> Html:
     """Return the whole picture."""
-    parts = (_verdict(result), *_bars(result), legend(KEYS, cls="beside-name"), _tiles(result))
+    head, _, remedy = verdict(result).partition(" Nearest remedy: ")
+    sign, kind = SIGNS[result.state]
+    edge = at_the_edge(sign, f"{kind} tall", head, *[div("→ Nearest remedy: ", bold(remedy))] * bool(remedy))
+    parts = (edge, *_bars(result), legend(KEYS, cls="beside-name"), _tiles(result))
     # A picture is one thing to a screen reader: the command, which is to be copied, stands outside of it.
     return join([panel(*parts, label=spoken(result)), panel(code(command(result)))])
 
@@ -35,13 +38,6 @@ def spoken(result: Memory) -> str:
     limit = f"room for KV cache {gib(max(0, stage.room))}, limit {gib(result.limit_bytes)} of {gib(result.gpu_bytes)}"
     where = f"Memory of {case.model} on {case.gpus} {load_gpu(case.gpu).title}."
     return f"{where} {verdict(result)} On one GPU: {parts}, {limit}."
-
-
-def _verdict(result: Memory) -> Html:
-    head, _, remedy = verdict(result).partition(" Nearest remedy: ")
-    more = (div("→ Nearest remedy: ", bold(remedy)),) if remedy else ()
-    sign, kind = SIGNS[result.state]
-    return at_the_edge(sign, f"{kind} tall", head, *more)
 
 
 def _bars(result: Memory) -> tuple[Html, ...]:
@@ -57,16 +53,13 @@ def _bars(result: Memory) -> tuple[Html, ...]:
         rows += [(f"GPU {name}", s) for name in each]
     height, left_out = HEIGHTS_PX.get(len(rows), 15), len(result.stages) - len(stages)
     drawn = [_row(name, s, result, axis, height) for name, s in rows]
-    note = (muted(f"… and {left_out} stages like these", cls="beside-name"),) if left_out else ()
-    return _scale(result, axis), div(*drawn, style=f"--h:{height}px"), *note
-
-
-def _scale(result: Memory, axis: float) -> Html:
-    """What stands above the bars: how long the GPU is, and how much of it vLLM may use."""
+    note = [muted(f"… and {left_out} stages like these", cls="beside-name")] * bool(left_out)
+    # Above the bars stands how long the GPU is, and how much of it vLLM may use.
     seen = span(f"{load_gpu(result.case.gpu).title}: the engine sees ", bold(gib(result.gpu_bytes)))
     place = f"right:calc(100% - {_percent(result.limit_bytes, axis)})"
     share = f"× {result.case.gpu_memory_utilization:g} = vLLM may use "
-    return div(seen, span(share, bold(gib(result.limit_bytes)), " ▾", style=place), cls="scale")
+    scale = div(seen, span(share, bold(gib(result.limit_bytes)), " ▾", style=place), cls="scale")
+    return scale, div(*drawn, style=f"--h:{height}px"), *note
 
 
 def _row(name: str, s: Stage, result: Memory, axis: float, height: int) -> Html:

@@ -20,13 +20,18 @@ from workshop.plan.ranks import Rank
 
 CARD, HEIGHT, NODE = 70, 100, 160  # a GPU's width and height, a node's height
 STEP, MARGIN = CARD + 6, 34
+ONE_NODE = "All ranks on one node: vLLM starts them itself (--distributed-executor-backend mp)."
 LINK, HOP = style.SKY, style.TEXT
 
 
 def picture(result: Layout) -> Html:
     """Return the whole picture."""
-    parts = (_verdict(result), _cluster(result), _legend(result), *_traffic(result))
-    return panel(*parts, label=spoken(result))
+    m = load_model(result.choice.model)
+    kv = "1 latent" if m.mla else m.num_key_value_heads
+    held = f"what it holds of {m.num_hidden_layers} layers (down) × {m.num_attention_heads} heads (across)"
+    keys = (("bg-weights", held), ("bg-kv thin", f"its KV heads, of {kv}"), ("bg-sky thin", "all-reduce"))
+    parts = (_verdict(result), _cluster(result), legend((*keys, ("bg-text thin", "point-to-point"))))
+    return panel(*parts, *_traffic(result), label=spoken(result))
 
 
 def spoken(result: Layout) -> str:
@@ -48,20 +53,15 @@ def _verdict(result: Layout) -> Html:
         network = network_link(result.choice.network).name
         notes.append(f"A tensor-parallel group spans nodes: every layer waits twice for {network}.")
     if result.ranks:
-        notes.append(_executor(result))
+        used = len({r.node for r in result.ranks})
+        across = f"{used} nodes: vLLM with --nnodes {used}, or a Ray cluster (--distributed-executor-backend ray)."
+        notes.append(
+            "One process computes everything." if len(result.ranks) == 1 else ONE_NODE if used == 1 else across
+        )
     more = [div("→ Nearest: ", bold(result.remedy))] if result.remedy else []
     more += [muted(" ".join(notes))] if notes else []
     fits = result.state == "fits"
     return verdict("✓" if fits else "✗", f"{'good' if fits else 'bad'} tall", result.verdict, *more)
-
-
-def _executor(result: Layout) -> str:
-    used = len({r.node for r in result.ranks})
-    if len(result.ranks) == 1:
-        return "One process computes everything."
-    if used == 1:
-        return "All ranks on one node: vLLM starts them itself (--distributed-executor-backend mp)."
-    return f"{used} nodes: vLLM with --nnodes {used}, or a Ray cluster (--distributed-executor-backend ray)."
 
 
 def _cluster(result: Layout) -> Html:
@@ -145,14 +145,6 @@ def _hop(gpu: int, per_node: int) -> str:
     middle = xb + CARD / 2
     way = f"M{right} {y}H{right + 16}V{node_b * NODE - 4}H{middle}V{yb - 7}"
     return path(way, HOP, 3) + f'<path d="M{middle} {yb}l-5 -8h10z" fill="{HOP}"/>'
-
-
-def _legend(result: Layout) -> Html:
-    m = load_model(result.choice.model)
-    kv = "1 latent" if m.mla else m.num_key_value_heads
-    held = f"what it holds of {m.num_hidden_layers} layers (down) × {m.num_attention_heads} heads (across)"
-    keys = (("bg-weights", held), ("bg-kv thin", f"its KV heads, of {kv}"), ("bg-sky thin", "all-reduce"))
-    return legend((*keys, ("bg-text thin", "point-to-point")))
 
 
 def _traffic(result: Layout) -> tuple[Html, ...]:

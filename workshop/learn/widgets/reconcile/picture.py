@@ -18,8 +18,12 @@ def picture(result: Reconciliation) -> Html:
     head = [span(name, cls=f"note {side}".rstrip()) for name, side in HEAD]
     grid = div(*head, *map(_row, result.rows), cls="compare")
     label = f"Plan beside log. {failed}{'. '.join(map(_spoken, result.rows))}"
+    advice = [one for item in result.advice for one in (tag("code", f"{item.flag} {item.value}"), span(item.effect))]
+    below = [tag("p", bold("What to change"), ", the most effective first, more ranks last"), div(*advice, cls="pairs")]
+    assumed = [tag("ul", *(tag("li", line) for line in result.assumed), cls="note")]
     # A picture is one thing to a screen reader: the advice, which is text, stands outside of it.
-    return join([panel(failure, grid, label=label), panel(*_advice(result), *_assumed(result))])
+    text = panel(*below * bool(advice), *assumed * bool(result.assumed))
+    return join([panel(failure, grid, label=label), text])
 
 
 def _row(row: Row) -> Html:
@@ -40,18 +44,6 @@ def _bar(error: float | None) -> Html:
     colour = style.GOOD if abs(error) <= CLOSE_PERCENT else style.ORANGE if abs(error) <= FAIR_PERCENT else style.BAD
     place = f"left:{50 if error >= 0 else 50 - width:.2f}%;width:{width:.2f}%;background:{colour}"
     return span(tag("i", style=place), tag("i"), cls="error")
-
-
-def _advice(result: Reconciliation) -> tuple[Html, ...]:
-    if not result.advice:
-        return ()
-    items = [one for item in result.advice for one in (tag("code", f"{item.flag} {item.value}"), span(item.effect))]
-    head = tag("p", bold("What to change"), ", the most effective first, more ranks last")
-    return head, div(*items, cls="pairs")
-
-
-def _assumed(result: Reconciliation) -> tuple[Html, ...]:
-    return (tag("ul", *(tag("li", line) for line in result.assumed), cls="note"),) if result.assumed else ()
 
 
 def _number(value: float | None) -> str:

@@ -75,6 +75,4 @@ def _share(step: Step) -> Callable[[Token], float]:
 
 
 def _removed_by(result: Pipeline, token: Token) -> str:
-    if token in result.steps[-1].probabilities:
-        return ""
     return next((step.name for step in result.steps if token not in step.probabilities), "")

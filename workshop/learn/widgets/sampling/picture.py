@@ -26,13 +26,9 @@ def picture(drawn: Bars) -> Html:
     rows = [_row(row, drawn.axis) for row in drawn.rows]
     if drawn.others.model > 5e-5 or drawn.others.sampled > 5e-5:
         rows.append(_row(drawn.others, drawn.axis, others=True))
-    bars = div(_axis(drawn.axis), *rows, cls="tokens")
+    marks = div(span("0"), span(percent(drawn.axis / 2)), span(percent(drawn.axis)), cls="axis")
+    bars = div(span(), marks, span(), *rows, cls="tokens")
     return panel(legend(keys), bars, _foot(drawn), label=f"Next token: {said}")
-
-
-def _axis(end: float) -> Html:
-    marks = (span("0"), span(percent(end / 2)), span(percent(end)))
-    return join([span(), div(*marks, cls="axis"), span()])
 
 
 def _row(row: Bar, axis: float, *, others: bool = False) -> Html:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from workshop.learn.numbers import percent
-from workshop.use.sampling import Pipeline, Step
+from workshop.use.sampling import Pipeline
 from workshop.use.sampling_settings import LOWEST_TEMPERATURE, Settings
 
 USUAL = {
@@ -70,7 +70,9 @@ def _top_k(settings: Settings, result: Pipeline) -> str:
         return f"No more than {k:,} tokens were left anyway: it removes nothing."
     more = len(step.probabilities) - k
     ties = f", {more} more because they tie with the last (on GPUs vLLM may keep exactly {k:,})" if more > 0 else ""
-    return f"Only the {k:,} most probable may come{ties}; they held {percent(_held(result, step))}."
+    before = result.steps[result.steps.index(step) - 1]
+    held = math.fsum(before.probabilities[token] for token in step.probabilities) * (1 - before.outside)
+    return f"Only the {k:,} most probable may come{ties}; they held {percent(held)}."
 
 
 def _top_p(settings: Settings, result: Pipeline) -> str:
@@ -104,9 +106,3 @@ def _penalty(value: float, generated: int, when: str) -> str:
     way = "lowers" if value > 0 else "raises"
     waiting = " Nothing has been generated yet, so it does nothing." if generated == 0 else ""
     return f"{when}, this {way} its logit by {abs(value):g}: {change}.{waiting}"
-
-
-def _held(result: Pipeline, step: Step) -> float:
-    """Return what the tokens that survived a step held before it."""
-    before = result.steps[result.steps.index(step) - 1]
-    return math.fsum(before.probabilities[token] for token in step.probabilities) * (1 - before.outside)
