@@ -132,6 +132,7 @@ CHECKS = {
             (810e9, "10**9"),
             (6480, "gigabits"),
             (807, "too small"),
+            (800, "too small"),
             (815, "too large"),
             ("810", "without quotes"),
             ("810 GB", "without the unit"),
@@ -718,7 +719,7 @@ def test_hints_lead_and_none_is_the_answer(key):
     exercise = all_exercises()[key]
     assert len(exercise.hints) >= 2
     for hint in exercise.hints:
-        for sum_or_call in re.findall(r"math\.\w+\([^()]*\)|[\d(][\de\s.*+/()_-]+[\d)]", hint):
+        for sum_or_call in re.findall(r"-?math\.\w+\([^()]*\)|[\d(][\de\s.*+/()_-]+[\d)]", hint):
             with contextlib.suppress(SyntaxError):
                 assert exercise.test(eval(sum_or_call, {"math": math})) is not None, f"{sum_or_call!r} is the answer"
     for answer in CHECKS[key][0]:
