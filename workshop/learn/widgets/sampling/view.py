@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import ipywidgets as widgets
 
 from workshop.errors import WorkshopError
-from workshop.learn.html import Html, alert, join, says, span
+from workshop.learn.html import Html, alert, join, panel, says, span
 from workshop.learn.widgets.controls import Explorer, beside, button, choice, in_a_row, made, real, whole
 from workshop.learn.widgets.sampling.bars import bars, rows_shown
-from workshop.learn.widgets.sampling.panels import SEEDS, Panel, same_seeds
-from workshop.learn.widgets.sampling.picture import MANY, MAX_TOKENS, completions, head, in_words, picture, story
+from workshop.learn.widgets.sampling.picture import (
+    MANY,
+    MAX_TOKENS,
+    completions,
+    head,
+    in_words,
+    picture,
+    side_by_side,
+    story,
+)
 from workshop.learn.widgets.sampling.recorded import RecordedSource
 from workshop.learn.widgets.sampling.source import END, Completion, Position, ServerSource
 from workshop.learn.widgets.sampling.words import USUAL, words
@@ -35,6 +44,7 @@ SLIDERS = {
     "frequency_penalty": (real, -2, 2, 0.1),
     "presence_penalty": (real, -2, 2, 0.1),
 }
+SEEDS = 5  # 1 to 5, under both settings
 _KEEP = object()
 
 
@@ -96,8 +106,8 @@ class SamplingExplorer(Explorer):
         back, again = button("Step back", self.step_back, icon="undo"), button("Start again", self.ask)
         buttons = in_a_row(sample, button("Take the best", self.take_best), back, again, self.seed)
         body = beside(rows, widgets.VBox([self.picture, buttons]), 385)
-        self.same_seed = Panel(f"Run both with seeds 1 to {SEEDS}", self._same_seeds, self.which)
-        self.completions = Panel(f"Write {MANY} completions", self._completions)
+        self.same_seed = _Panel(f"Run both with seeds 1 to {SEEDS}", self._same_seeds, self.which)
+        self.completions = _Panel(f"Write {MANY} completions", self._completions)
         tabs = widgets.Tab([self.same_seed, self.completions], titles=["Same seed", f"{MANY} completions"])
         return self.head, widgets.HBox([self.prompt]), self.story, self.banner, body, tabs
 
@@ -123,7 +133,13 @@ class SamplingExplorer(Explorer):
         return completions(self.complete(settings, self.seed.value, MANY), settings)
 
     def _same_seeds(self) -> Html:
-        return same_seeds(self.complete, self.settings, self.pinned or DEFAULTS, self.source.live)
+        a, b = self.settings, self.pinned or DEFAULTS
+        if self.source.live:
+            pairs = [(seed, self.complete(a, seed)[0], self.complete(b, seed)[0]) for seed in range(1, SEEDS + 1)]
+        else:  # one request was recorded with n=20: its i-th answer has seed + i
+            one, other = (self.complete(each, 1, SEEDS) * (SEEDS if each.greedy else 1) for each in (a, b))
+            pairs = [(seed, x, y) for seed, (x, y) in enumerate(zip(one, other, strict=True), 1)]
+        return side_by_side(pairs, a, b)
 
     def ask(self) -> None:
         """Start from the prompt."""
@@ -201,6 +217,26 @@ class SamplingExplorer(Explorer):
         own = "the model’s own distribution (pin other settings to compare with those)"
         self.which.value = says(f"A: the sliders; B: {own if self.pinned is None else in_words(self.pinned)}")
         self.draw()
+
+
+class _Panel(widgets.VBox):
+    """A button, the picture that `work` returns, and what went wrong."""
+
+    def __init__(self, text: str, work: Callable[[], str], *more: widgets.Widget):
+        self.work, self.picture = work, widgets.HTML()
+        self.button = button(text, self.run, button_style="primary")
+        super().__init__([in_a_row(self.button, *more), self.picture])
+
+    def run(self) -> None:
+        """Ask the source; say why if that fails."""
+        self.button.disabled = True
+        self.picture.value = panel("…")
+        try:
+            self.picture.value = self.work()
+        except WorkshopError as error:
+            self.picture.value = alert(error)
+        finally:
+            self.button.disabled = False
 
 
 def _as_source(source: Client | Source | None) -> Source:
