@@ -2,17 +2,22 @@
 # What the .sbatch files share: sourced by each of them at its top, on the job's first node ("head").
 # Order of a job: open_logs, announce_server, start_engine, wait_until_ready, wait_until_end; `finish` always.
 
+export PATH HOME=${HOME:-~}                     # after `sbatch --export=NONE` neither is in the environment
 export WORKSHOP_SLURM=$slurm_folder
 WORKSHOP_ROOT=$(cd "$slurm_folder/.." && pwd)
 export WORKSHOP_ROOT
 if [ -d "$WORKSHOP_ROOT/workshop" ]; then      # a checkout: the engine's environment need not have it installed
     export PYTHONPATH=$WORKSHOP_ROOT${PYTHONPATH:+:$PYTHONPATH}
 fi
-site_serve_args=()
-# shellcheck source=site.sh
-source "${WORKSHOP_SITE:-$slurm_folder/site.sh}"
+# shellcheck source=environment.sh
+source "$slurm_folder/environment.sh"
 
-gpus_per_node=${SLURM_GPUS_PER_NODE##*:}       # "4", or "h100:4" where the type was named
+# "4", or "h100:4" where the type was named; sites with --gres, or with none, say it otherwise.
+for said in "${SLURM_GPUS_PER_NODE:-}" "${SLURM_GPUS_ON_NODE:-}" "${WORKSHOP_GPUS_PER_NODE:-}"; do
+    gpus_per_node=${said##*:}
+    [ "${gpus_per_node:=0}" = 0 ] || break
+done
+[ "$gpus_per_node" != 0 ] || gpus_per_node=$(nvidia-smi --list-gpus 2>/dev/null | grep -c '^GPU' || true)
 job=$SLURM_JOB_ID
 if [ -n "${SLURM_ARRAY_TASK_ID:-}" ]; then     # one task of an array has the whole array's number: 7_2 means it alone
     job=${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID
@@ -20,15 +25,16 @@ fi
 folder=$SLURM_SUBMIT_DIR/${SLURM_JOB_NAME}_$job
 export WORKSHOP_REASONS=$folder/reasons_$job.out  # while the job runs: why a part of it refused or ended
 early_log=$SLURM_SUBMIT_DIR/${SLURM_JOB_NAME}_$SLURM_JOB_ID.out
-ended_by=error                                 # ready-budget, cancelled, time-limit, engine: what `finish` reports
+ended_by=error                                 # done, ready-budget, cancelled, time-limit, requeue, engine: for `finish`
+refused='' remedy=''
 engine='' watch='' ask_every_s=0.1
 
 say() { echo "[workshop] $*"; }
 
 fail() {                                       # sentence, remedy
-    say "refused: $1" >&2
-    say "remedy: $2" >&2
-    ended_by=refused
+    refused=$1 remedy=$2
+    say "refused: $refused" >&2
+    say "remedy: $remedy" >&2
     exit 3
 }
 
@@ -36,12 +42,19 @@ open_logs() {
     trap finish EXIT
     trap 'ended_by=cancelled; exit 143' TERM INT
     trap 'ended_by=time-limit; exit 124' USR1
-    mkdir -p "$folder" || fail "The folder $folder cannot be made." "Call sbatch from a folder that you may write."
-    exec >"$folder/output_$job.out" 2>"$folder/error_$job.out"
-    say "job $job: $SLURM_JOB_NAME on $SLURM_JOB_NODELIST ($SLURM_NNODES nodes × $gpus_per_node GPUs)"
-    set +u                                     # conda's and modules' own scripts use unset variables
-    workshop_environment
-    set -u
+    if [[ $SLURM_JOB_NAME = */* ]] || ! mkdir -p "$folder"; then
+        fail "The folder $folder cannot be made." "Call sbatch from a folder that you may write; a job's name has no /."
+    fi
+    exec >>"$folder/output_$job.out" 2>>"$folder/error_$job.out"
+    rm -f "$WORKSHOP_REASONS"                  # a job may start again; follow.py reads what stands after its last start
+    local start="start $((${SLURM_RESTART_COUNT:-0} + 1)) of job $job"
+    say "$start" >&2
+    say "$start: $SLURM_JOB_NAME on $SLURM_JOB_NODELIST ($SLURM_NNODES nodes × $gpus_per_node GPUs)"
+    if [ "$gpus_per_node" = 0 ]; then
+        fail "Neither SLURM nor the driver says that this job has GPUs." \
+             "Ask for some: --gpus-per-node, or as slurm/site.sh explains; or set WORKSHOP_GPUS_PER_NODE there."
+    fi
+    load_environment "$folder/environment_$job.out"
 }
 
 announce_server() {
@@ -77,7 +90,8 @@ start_engine() {
         serve_args+=("${more[@]}")
     fi
     # A node whose part ends takes the whole step with it (--kill-on-bad-exit): a server with a part missing only hangs.
-    srun --label --kill-on-bad-exit=1 --ntasks="$SLURM_NNODES" --ntasks-per-node=1 \
+    # --export: after `sbatch --export=NONE` srun would pass nothing on.
+    srun --export=ALL --label --kill-on-bad-exit=1 --ntasks="$SLURM_NNODES" --ntasks-per-node=1 \
         --cpus-per-task="${SLURM_CPUS_PER_TASK:-1}" bash "$slurm_folder/rank.sh" "$model" "${serve_args[@]}" &
     engine=$!
 }
@@ -111,6 +125,13 @@ engine_ended() {                                    # a server ends only when it
 }
 
 write_the_end() {
+    if [ "$refused" ] && [ -z "${WORKSHOP_RECORD:-}" ]; then    # perhaps for want of a Python
+        local words
+        words=$(say "ended: $refused" && say "remedy: $remedy")
+        echo "$words"
+        echo "$words" >&2
+        return
+    fi
     "${python[@]}" -m workshop.launch.slurm.job end --record "${WORKSHOP_RECORD:-}" --cause "$ended_by" --code "$1" \
         --output "$folder/output_$job.out" --error "$folder/error_$job.out"
     rm -f "$WORKSHOP_REASONS"
@@ -121,14 +142,18 @@ finish() {
     trap - EXIT
     trap '' TERM INT USR1                           # one end is enough
     set +e
+    [ -z "$environment_said" ] || environment_refusal
     [ -z "$watch" ] || kill "$watch" 2>/dev/null
     if [ "$ended_by" = cancelled ]; then            # SLURM has told all steps to end, and kills what stays: first things first
         write_the_end "$code"
         wait "$engine"
     else
-        [ -z "$engine" ] || stop_engine
+        if [ -n "$engine" ]; then
+            [ "$ended_by" != ready-budget ] || show_stacks
+            stop_engine
+        fi
         # What a killed engine could not remove itself.
-        [ -z "${WORKSHOP_RECORD:-}" ] || srun --overlap --quiet --immediate=5 --ntasks="$SLURM_NNODES" \
+        [ -z "${WORKSHOP_RECORD:-}" ] || srun --export=ALL --overlap --quiet --immediate=5 --ntasks="$SLURM_NNODES" \
             --ntasks-per-node=1 bash "$slurm_folder/rank.sh" --clean 2>/dev/null
         write_the_end "$code"
     fi
@@ -139,9 +164,18 @@ finish() {
     exit "$code"
 }
 
+show_stacks() {                                     # where each process stands: what hung is written nowhere else
+    local tries
+    scancel --quiet --signal=USR2 "$SLURM_JOB_ID.0"
+    for ((tries = 0; tries < 20; tries++)); do
+        ! grep -q '(most recent call first)' "$folder/error_$job.out" || break
+        sleep "$ask_every_s"
+    done
+}
+
 stop_engine() {
     local tries
-    scancel --quiet --signal=TERM "$job"            # to the steps, not to this script
+    scancel --quiet --signal=TERM "$SLURM_JOB_ID.0" # the engine's step alone: `scancel JOB` waits for pending tasks of an array
     for ((tries = 0; tries < 100; tries++)); do     # each node gives its part 5 s
         kill -0 "$engine" 2>/dev/null || return 0
         sleep "$ask_every_s"

@@ -3,23 +3,21 @@
 # Node 0 is the head: it alone opens the API. `rank.sh --clean` removes what a killed engine left on this node.
 set -euo pipefail
 
-# shellcheck source=site.sh
-source "${WORKSHOP_SITE:-$WORKSHOP_SLURM/site.sh}"
-python=()                                   # what site.sh's workshop_environment sets
+# shellcheck source=environment.sh
+source "$WORKSHOP_SLURM/environment.sh"
 scratch=$WORKSHOP_SCRATCH/workshop-$(id -un)-$SLURM_JOB_ID    # on this node's own disk, for this job alone
+export WORKSHOP_SERVER_FOLDER=$scratch/shm  # vllm_main notes there which shared memory is this job's own
 engine='' ray='' ask_every_s=0.1
 
 # srun may lose the last words of a task that ends: what counts is written to a file of the job as well.
 tell() { echo "[workshop] $*" | tee -a "$WORKSHOP_REASONS" >&2; }
 
-clean() {
-    # Shared memory that vLLM and Ray leave when they are killed: ours, made since this job began, used by no process.
-    local file
-    if [ -e "$scratch/began" ]; then
-        while IFS= read -r -d '' file; do
-            grep -qsF -- "$file" /proc/[0-9]*/maps || rm -f -- "$file"
-        done < <(find /dev/shm -maxdepth 1 -user "$(id -un)" -newer "$scratch/began" \
-                 \( -name 'psm_*' -o -name 'vllm_*' -o -name 'sem.*' -o -name 'torch_*' -o -name 'plasma*' -o -name 'nccl-*' \) -print0)
+clean() {                                   # what a killed engine leaves: shared memory, and nobody else's
+    if [ -e "$WORKSHOP_SERVER_FOLDER/shared-memory" ]; then
+        (
+            [ ${#python[@]} != 0 ] || load_environment "$scratch/environment"
+            "${python[@]}" -m workshop.launch.local.scratch "$WORKSHOP_SERVER_FOLDER"
+        ) || true
     fi
     rm -rf -- "$scratch"
 }
@@ -30,12 +28,11 @@ fi
 
 make_scratch() {
     umask 077
-    if ! mkdir -p "$scratch/tmp" 2>/dev/null; then
+    if ! mkdir -p "$scratch/tmp" "$WORKSHOP_SERVER_FOLDER" 2>/dev/null; then
         tell "refused: $(hostname) cannot write to $WORKSHOP_SCRATCH."
         tell "remedy: Is its disk full? Else set WORKSHOP_SCRATCH in site.sh to another disk of the nodes."
         exit 3
     fi
-    touch "$scratch/began"
     # Compile caches on a shared home clobber each other when nodes write them at the same time: one for each node.
     export TMPDIR=$scratch/tmp VLLM_CACHE_ROOT=$scratch/vllm TORCHINDUCTOR_CACHE_DIR=$scratch/inductor
     export TRITON_CACHE_DIR=$scratch/triton XDG_CACHE_HOME=$scratch/cache
@@ -62,17 +59,21 @@ end_engine() {                              # politely, then not: a worker in th
 finish() {
     local code=$?
     trap '' TERM INT
+    if [ -n "$environment_said" ]; then
+        environment_refusal
+        tell "refused: $refused"
+        tell "remedy: $remedy"
+    fi
     end_engine
     clean
     exit "$code"
 }
 trap finish EXIT
 trap 'exit 0' TERM INT        # SLURM's word, or the job's end: not our failure
+trap '' USR2                  # asks Python's processes for their stacks (vllm_main), and ends no other
 
 make_scratch
-set +u
-workshop_environment
-set -u
+load_environment "$scratch/environment"
 # Every node tells the head what it has; the head refuses for all of them what was not planned. Seconds, not minutes.
 setsid "${python[@]}" -m workshop.launch.slurm.preflight "$1" >"$scratch/facts" &
 engine=$!                                   # in the background: a shell that waits in the foreground hears no signal

@@ -5,12 +5,26 @@
 #   source slurm/site.sh && sbatch slurm/70b.sbatch
 #
 # It is read three times: by your shell (sbatch takes SBATCH_… from there), by the job, and on every node.
+# As long as it is as it came, an administrator's /etc/workshop/site.sh counts instead. WORKSHOP_SITE=FILE counts most.
+
+if [ -z "${WORKSHOP_SITE:-}" ] && [ -r /etc/workshop/site.sh ] &&
+    (cd "${BASH_SOURCE[0]%/*}" && sha256sum --check --status site.sha256); then
+    export WORKSHOP_SITE=/etc/workshop/site.sh
+    # shellcheck source=/dev/null
+    source /etc/workshop/site.sh
+    return
+fi
 
 # --- what sbatch needs: a value that is left empty is not sent -------------------------------------------------
 export SBATCH_PARTITION=            # EDIT partition with the GPUs; empty: the cluster's default
 export SBATCH_ACCOUNT=              # EDIT account that pays; empty: your default
 export SBATCH_QOS=                  # EDIT quality of service, where the site asks for one
 export SBATCH_CONSTRAINT=           # EDIT feature that selects the GPU, for example h100
+export SBATCH_GPUS_PER_NODE=        # EDIT h100:8, where nodes differ from the scripts' 4; 0, where SBATCH_GRES asks
+export SBATCH_GRES=                 # EDIT gpu:h100:4, where the site counts GPUs so
+export SBATCH_CPUS_PER_GPU=         # EDIT 12, where the site gives processors by the GPU
+export SBATCH_MEM_PER_GPU=          # EDIT 60G, where it gives memory so
+export WORKSHOP_GPU=                # EDIT the GPUs' name in the catalogue, for the plan (h100, a100-40gb, …)
 
 # --- where things are ------------------------------------------------------------------------------------------
 export WORKSHOP_MODELS=$HOME/models # EDIT folder of the models, on a file system that every node sees
@@ -25,20 +39,20 @@ export WORKSHOP_FABRIC=             # EDIT interface between the nodes (ib0); em
 export WORKSHOP_LOAD_GB_PER_S=0.25  # EDIT 0.25 loads 405B (810 GB) in 54 minutes
 
 # --- environment of the engine: sets the array `python`, the command that runs Python with vLLM -----------------
-workshop_environment() {
-    if [ -x "$WORKSHOP_ROOT/.venv/bin/python" ]; then       # what `make workshop` made
-        python=("$WORKSHOP_ROOT/.venv/bin/python")
-    else                                                    # EDIT conda, module, or container: see sites/
-        # shellcheck disable=SC1091        # conda's own file
-        source "$(conda info --base)/etc/profile.d/conda.sh"
-        conda activate vllm-inference
+workshop_environment() {                                    # EDIT conda, module, or container: see sites/
+    local conda
+    # shellcheck disable=SC1091         # conda's own file
+    if conda=$(conda info --base 2>/dev/null) && source "$conda/etc/profile.d/conda.sh" &&
+        conda activate vllm-inference 2>/dev/null; then     # the GPU build: environment.yml
         python=(python)
+    else                                                    # what `make workshop` made: for the CPU
+        python=("$WORKSHOP_ROOT/.venv/bin/python")
     fi
 }
 # Flags of `vllm serve` for every server of this site.
 site_serve_args=()                  # EDIT for example (--disable-custom-all-reduce)
 
-for variable in SBATCH_PARTITION SBATCH_ACCOUNT SBATCH_QOS SBATCH_CONSTRAINT WORKSHOP_SHARED; do
+for variable in "${!SBATCH_@}" WORKSHOP_SHARED WORKSHOP_GPU; do
     [ -n "${!variable}" ] || unset "$variable"
 done
 unset variable

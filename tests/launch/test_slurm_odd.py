@@ -230,5 +230,5 @@ def test_budget_that_is_no_number_is_one_sentence(tmp_path, monkeypatch, name, v
 def test_job_whose_state_is_empty_is_unknown(sbatch):
     stand_in(sbatch.parent / "bin", "squeue", "true")
     stand_in(sbatch.parent / "bin", "scontrol", "true")
-    stand_in(sbatch.parent / "bin", "sacct", "echo '7|n||None|n1|1|1|/w|0:0'")
+    stand_in(sbatch.parent / "bin", "sacct", "echo '7|n||None|n1|1|1|/w'")
     assert slurm_queue.find("7").state == "UNKNOWN"

@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 HERE = Path(__file__).parent
@@ -44,6 +44,8 @@ def what_is_missing() -> str:
 
 class Cluster:
     """The test bed; `up` and `down`, and in between `run` commands on its hosts."""
+
+    repository = REPOSITORY
 
     def __init__(self, model: Path):
         self.source, self.tag = model, f"wb{os.getpid()}"
@@ -245,6 +247,27 @@ class Cluster:
         return "\n".join(f"--- {path.name}\n{path.read_text()[-2000:]}" for path in (self.bed / "log").iterdir())
 
     # ---- use
+
+    @contextlib.contextmanager
+    def file(self, path: str, text: str) -> Iterator[None]:
+        """Let every host have a file at `path`, in a folder of /etc that this machine does not have."""
+        folder, place = Path(path).parent, self.bed / "etc/only-here"
+        made = not folder.exists()
+        folder.mkdir(exist_ok=True)
+        place.mkdir()
+        (place / Path(path).name).write_text(text)
+        (self.bed / "etc/folder").write_text(str(folder))
+        try:
+            for node in NODES:  # those that run see it at once, the others when they are entered
+                self.inside(node, "mount", "--bind", str(place), str(folder))
+            yield
+        finally:
+            for node in NODES:
+                self.inside(node, "umount", str(folder))
+            (self.bed / "etc/folder").unlink()
+            shutil.rmtree(place)
+            if made:
+                folder.rmdir()
 
     def run(
         self,

@@ -32,6 +32,9 @@ for file in hosts passwd group; do
     [ -e "$own" ] || own=$bed/etc/$file
     mount --bind "$own" "/etc/$file"
 done
+if [ -e "$bed/etc/folder" ]; then
+    mount --bind "$bed/etc/only-here" "$(cat "$bed/etc/folder")"
+fi
 if [ "${NEW_PID:-}" = yes ]; then
     mount -t proc proc /proc
 fi

@@ -200,14 +200,10 @@ def checked(record: ServerRecord) -> ServerRecord:
 
     A process can only be checked on its own machine, a job where SLURM's commands are; else it is returned as it is.
     """
-    reason = "" if record.state == "failed" else _reason_gone(record)
+    if record.where == "slurm" and record.state != "failed":
+        return slurm_queue.checked(record)
+    reason = _why_gone(record) if is_here(record) and record.state != "failed" else ""
     return replace(record, state="failed", reason=reason) if reason else record
-
-
-def _reason_gone(record: ServerRecord) -> str:
-    if record.where == "slurm":
-        return slurm_queue.why_gone(record)
-    return _why_gone(record) if is_here(record) else ""
 
 
 def is_here(record: ServerRecord) -> bool:

@@ -9,6 +9,8 @@ export WORKSHOP_INTERFACE=
 export WORKSHOP_FABRIC=
 export WORKSHOP_LOAD_GB_PER_S=0.25
 export WORKSHOP_MAX_MODEL_LEN=512
+export WORKSHOP_ALLOW_CPU=yes
+export PATH=@BED@/bin:$PATH             # the bed's nvidia-smi, also after sbatch --export=NONE
 
 workshop_environment() {
     python=("@PYTHON@")

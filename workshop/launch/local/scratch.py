@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterable
@@ -155,3 +156,7 @@ def _mapped(pid: int) -> set[tuple[int, int] | str]:
 
 def _pids() -> list[int]:
     return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+
+
+if __name__ == "__main__":  # after a job's step was killed: slurm/rank.sh
+    clear(Path(sys.argv[1]))

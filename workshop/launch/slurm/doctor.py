@@ -13,7 +13,7 @@ from workshop.errors import WorkshopError
 from workshop.launch.checks import LACK, NOTE, OK, Check
 from workshop.launch.disk import who_sees
 from workshop.launch.home import home
-from workshop.launch.slurm import submit as slurm
+from workshop.launch.slurm import site as slurm_site
 
 TIMEOUT_S = 20.0
 ENVIRONMENT_TIMEOUT_S = 60.0  # conda and module on a busy shared file system
@@ -37,14 +37,16 @@ def examine() -> Iterator[Check]:
     gpu = dict.fromkeys(row[0] for row in rows if "gpu" in row[2].lower())
     yield Check("SLURM", OK, f"{len({row[0] for row in rows})} partitions, with GPUs: {', '.join(gpu) or 'none'}")
     try:
-        site = slurm.site_environment()
+        site = slurm_site.environment()
     except WorkshopError as error:
-        yield Check("site.sh", LACK, error.message, error.remedy)
+        yield Check("Site's settings", LACK, error.message, error.remedy)
         return
+    file = site.get("WORKSHOP_SITE") or str(slurm_site.site_file())
+    yield Check("Site's settings", OK, file + (", set for all users" if file == str(slurm_site.FOR_ALL) else ""))
     yield from _partition(site, rows, list(gpu))
     yield _accepted(site)
     yield from _folders(site)
-    yield _environment()
+    yield _environment(site, file)
 
 
 def _run(*command: str, env: dict[str, str] | None = None, timeout: float = TIMEOUT_S) -> tuple[int, str, str]:
@@ -81,11 +83,11 @@ def _partition(site: dict[str, str], rows: list[list[str]], gpu: list[str]) -> I
 
 def _accepted(site: dict[str, str]) -> Check:
     """Let sbatch itself judge partition, account and QOS, with the smallest script: it tells when a job would start."""
-    script = slurm.scripts_folder() / "70b.sbatch"
+    script = slurm_site.scripts_folder() / "70b.sbatch"
     code, _, said = _run("sbatch", "--test-only", str(script), env={**os.environ, **site})
     said = said.removeprefix("sbatch: ").removeprefix("error: ")
     if code:
-        return Check("sbatch 70b.sbatch", LACK, f"would be refused: {said}", slurm.refusal_remedy(said))
+        return Check("sbatch 70b.sbatch", LACK, f"would be refused: {said}", slurm_site.refusal_remedy(said))
     return Check("sbatch 70b.sbatch", OK, f"would be accepted ({said})")
 
 
@@ -123,24 +125,23 @@ def _seen(name: str, folder: Path, before: str) -> Iterator[Check]:
     )
 
 
-def _environment() -> Check:
+def _environment(site: dict[str, str], file: str) -> Check:
     """Run the site's workshop_environment here, and ask the Python that it chose for vLLM."""
     line = (
         'set +u; source "$1" >/dev/null && workshop_environment >/dev/null && "${python[@]}" -c '
         '"from workshop.launch.vllm_main import installed; print(*installed())"'
     )
-    root = str(slurm.scripts_folder().parent)
+    root = str(slurm_site.scripts_folder().parent)
     env = {**os.environ, "WORKSHOP_ROOT": root, "PYTHONPATH": root}
-    code, out, said = _run("bash", "-c", line, "bash", str(slurm.site_file()), env=env, timeout=ENVIRONMENT_TIMEOUT_S)
+    code, out, said = _run("bash", "-c", line, "bash", file, env=env, timeout=ENVIRONMENT_TIMEOUT_S)
+    build, gpu = (out.strip().splitlines() or [""])[-1], "conda env create -f environment.yml"
     if code:
-        return Check(
-            "site.sh: environment",
-            LACK,
-            f"workshop_environment fails here: {said}",
-            "Edit workshop_environment; slurm/sites/ has examples. (Some login nodes run no containers.)",
-        )
-    if not out.strip():
-        return Check(
-            "site.sh: environment", LACK, "its Python has no vLLM", "Edit workshop_environment, or install vLLM."
-        )
-    return Check("site.sh: environment", OK, out.strip().splitlines()[-1])
+        found = f"workshop_environment fails here: {said}"
+        remedy = "Edit workshop_environment; slurm/sites/ has examples. (Some login nodes run no containers.)"
+    elif not build:
+        found, remedy = "its Python has no vLLM", f"Edit workshop_environment, or install vLLM: {gpu}"
+    elif "cpu" in build and not site.get("WORKSHOP_ALLOW_CPU"):
+        found, remedy = f"{build} is the CPU build: jobs with GPUs are refused", f"Install the one for GPUs: {gpu}"
+    else:
+        return Check("site.sh: environment", OK, build)
+    return Check("site.sh: environment", LACK, found, remedy)

@@ -5,23 +5,20 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import socket
 import sys
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from workshop.engine.log import Event, Reader
 from workshop.engine.log.lines import MAX_LINE_CHARS
 from workshop.errors import WorkshopError
-from workshop.launch.records import ServerRecord
 
 REFUSED_CODE = 3
 LABEL = r"^(?:\s*\d+: )?"  # srun --label puts the task's number in front
 OWN = re.compile(LABEL + r"\[workshop\] (?P<kind>refused|remedy|ended): (?P<text>.*)$")
 NODE_ENDED = re.compile(
-    LABEL + r"\[workshop\] (?P<node>\S+), node \d+: "
-    r"vLLM ended by itself with exit code (?P<code>\d+)"
+    LABEL + r"\[workshop\] (?P<node>\S+), node \d+: vLLM ended by itself with exit code (?P<code>\d+)"
 )
+START = re.compile(r"^\[workshop\] start (\d+) of job ", re.MULTILINE)
 
 
 def refuse(error: WorkshopError) -> int:
@@ -37,6 +34,7 @@ def refuse(error: WorkshopError) -> int:
 class Follower:
     """One Reader over several files; call `read` as often as you like.
 
+    A job that went back into the queue writes to the same files: what stands before its last start does not count.
     refusal(): our own (sentence, remedy), if a part of the job refused to go on; ended: which node's part ended
     first.
     """
@@ -46,6 +44,7 @@ class Follower:
         self._rest = dict.fromkeys(paths, "")
         self._own = own  # whether our last word in the log ("ended") counts as known
         self._said: dict[str, str] = {}
+        self._start = 1
 
     def read(self) -> list[Event]:
         """Read what is new in all files; only whole lines, so that the files do not cut into each other's."""
@@ -54,6 +53,12 @@ class Follower:
             text = self._rest[path] + self._new(path)
             cut = max(text.rfind("\n"), text.rfind("\r")) + 1
             whole, self._rest[path] = text[:cut], text[cut:][:MAX_LINE_CHARS]
+            for start in START.finditer(whole):
+                whole = start.string[start.end() :]
+                if int(start[1]) > self._start:
+                    self._start, self.ended, self._said = int(start[1]), "", {}
+                    self.reader.close()
+                    self.reader, events = Reader(), []
             for line in whole.splitlines():
                 self._own_words(line)
             events += self.reader.feed(whole) if whole else []
@@ -82,13 +87,3 @@ class Follower:
         """Return our own (sentence, remedy) for an end, if there is one."""
         what = self._said.get("refused") or self._said.get("ended")
         return (what, self._said.get("remedy", "")) if what else None
-
-    @staticmethod
-    def listening(record: ServerRecord) -> bool:
-        """Return whether anything listens at the record's address: cheaper to ask than for a completion."""
-        address = urlsplit(record.url)
-        try:
-            socket.create_connection((address.hostname, address.port), timeout=2).close()
-            return True
-        except OSError:
-            return False

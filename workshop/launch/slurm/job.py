@@ -21,12 +21,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from workshop.errors import WorkshopError
-from workshop.launch import records
+from workshop.launch import records, share
 from workshop.launch.home import private_folder
 from workshop.launch.local import claims
 from workshop.launch.local.supervise import answers
+from workshop.launch.machine import disk_free_bytes
 from workshop.launch.records import ServerRecord
 from workshop.launch.slurm import net as slurm_net
+from workshop.launch.slurm import queue as slurm_queue
 from workshop.launch.slurm.follow import Follower, refuse
 from workshop.launch.weights.check import weight_bytes
 
@@ -34,6 +36,7 @@ POLL_S = 0.2
 START_ALLOWANCE_S = 900.0  # beside loading: imports, compiling, CUDA graphs
 LOAD_GB_PER_S = 0.25
 SPACE_NEEDED_BYTES = 64 * 2**20  # for record and logs
+PREEMPTED = "preempted: a job that goes before took its nodes"
 
 
 def announce(args: argparse.Namespace) -> None:
@@ -83,18 +86,25 @@ def _other_nodes() -> list[str]:
 
 
 def _claimed(record: ServerRecord) -> ServerRecord:
-    """Write the record under its name, or under name-job where a server of that name is there already; return it."""
+    """Write the record under its name, or under name-job where a server of that name is there already; return it.
+
+    A job that starts again keeps the name and the key of its first start: whoever connected to it goes on.
+    """
+    names = (record.name, records.path_of(f"{record.name}-{record.job_id}").stem)
+    for earlier in filter(None, map(records.stored, names)):
+        if earlier.job_id == record.job_id:
+            record = replace(record, name=earlier.name, api_key=earlier.api_key)
+            records.write(record)
+            return record
     try:
         claims.claim(record).close()
     except WorkshopError:
-        record = replace(record, name=records.path_of(f"{record.name}-{record.job_id}").stem)
+        record = replace(record, name=names[1])
         claims.claim(record).close()
     return record
 
 
 def _refuse_full_disk(folder: Path) -> None:
-    from workshop.launch.machine import disk_free_bytes
-
     for place in (private_folder("servers"), folder):
         if (free := disk_free_bytes(place)) < SPACE_NEEDED_BYTES:
             raise WorkshopError(
@@ -123,21 +133,21 @@ def watch(args: argparse.Namespace) -> None:
     """Return when the server completes a prompt with its model; raise when that takes longer than its budget."""
     record = records.load(Path(args.record))
     budget, began = budget_s(args.model), time.monotonic()
-    follower, last = Follower([Path(args.output), Path(args.error)], own=False), ""
+    follower = Follower([Path(args.output), Path(args.error)], own=False)
     _say(f"a start may take {budget / 60:.0f} minutes ({weight_bytes(Path(args.model)) / 1e9:.1f} GB of weights)")
-    while not (follower.listening(record) and answers(record)):
+    while not (slurm_queue.listens(record.url) and answers(record)):
         follower.read()
-        if follower.reader.message != last:
-            last = follower.reader.message
         if time.monotonic() - began > budget:
             raise WorkshopError(
-                f"{record.model} was not ready within its budget of {budget:.0f} s; last seen: {last}.",
-                "If loading was still going on, set WORKSHOP_LOAD_GB_PER_S in slurm/site.sh to the folder's "
-                "real speed.",
+                f"{record.model} was not ready within its budget of {budget:.0f} s; last seen: {follower.reader.message}.",
+                "If loading was still going on, set WORKSHOP_LOAD_GB_PER_S in slurm/site.sh to the folder's real "
+                "speed; where it hung, the stacks of all processes in the error file say where.",
             )
         time.sleep(POLL_S)
     follower.read()
-    records.write(replace(record, state="ready", vllm_version=follower.reader.log.version or ""))
+    record = replace(record, state="ready", vllm_version=follower.reader.log.version or "")
+    records.write(record)
+    share.renew(record)
     _say(
         f"ready after {time.monotonic() - began:.0f} s: {record.name} answers at {record.url} "
         f"(node {record.host}, job {record.job_id})"
@@ -150,35 +160,66 @@ def _say(text: str) -> None:
 
 
 def end(args: argparse.Namespace) -> None:
-    """Write down why the job ended: the record goes if it was meant to end, and keeps the reason otherwise."""
+    """Write down why the job ended: the record goes if it was meant to end, and keeps the reason otherwise.
+
+    A job that goes back into the queue keeps its record, as `starting`, and what was shared of it.
+    """
     path = Path(args.record) if args.record else None
     record = records.load(path) if path and path.exists() else None
-    what, remedy = reason(args.cause, args.code, _logs(args))
-    if record is not None:
-        _withdraw_shared(record)
-        if args.cause == "cancelled":
-            records.remove(record.name)
-        else:
-            records.write(replace(record, state="failed", reason=what.rstrip(".")))
+    job, why, requeue = own_job(), *_again(args.cause)
+    what, remedy = (slurm_queue.waits_again(job, why), "") if why else reason(args.cause, args.code, _logs(args))
+    if record is None:
+        pass
+    elif why:
+        record = replace(record, state="starting", reason=what)
+        records.write(record)
+        share.renew(record)
+    elif args.cause in ("cancelled", "done") and not what.startswith(PREEMPTED):
+        records.remove(record.name)
+    else:
+        with suppress(WorkshopError, OSError):
+            records.withdraw(record.name)
+        records.write(replace(record, state="failed", reason=what.rstrip(".")))
     # The reason stands last in both files: whoever looks at the end of either finds it.
     words = f"[workshop] ended: {what}" + (f"\n[workshop] remedy: {remedy}" if remedy else "")
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError):
             print(words, file=stream, flush=True)
+    if requeue:  # last: SLURM ends this process for it
+        subprocess.run(["scontrol", "requeue", job], timeout=60, check=False)
+
+
+def _again(cause: str) -> tuple[str, bool]:
+    """Return why the job goes back into the queue ('' if it does not), and whether that is left to us to say.
+
+    Preempted with a GraceTime, SLURM only sends TERM; a job that ends by itself in that time is over for good.
+    """
+    if cause == "done":
+        return "", False
+    job = slurm_queue.facts(own_job())
+    if int(job.get("Restarts") or 0) > int(os.environ.get("SLURM_RESTART_COUNT") or 0):
+        return "put back by SLURM", False
+    if cause == "requeue":
+        return "its time limit was near", True
+    return ("preempted", True) if _preempted(job) and job.get("Requeue") == "1" else ("", False)
+
+
+def _preempted(job: dict[str, str]) -> bool:
+    return job.get("PreemptTime", "None") != "None"
 
 
 def _logs(args: argparse.Namespace) -> list[Path]:
     return [Path(os.environ.get("WORKSHOP_REASONS") or os.devnull), Path(args.error), Path(args.output)]
 
 
-def _withdraw_shared(record: ServerRecord) -> None:
-    with suppress(WorkshopError, OSError):
-        records.withdraw(record.name)
-
-
 def reason(cause: str, code: int, logs: list[Path]) -> tuple[str, str]:
     """Return (sentence, remedy): our own refusal if there is one, else the engine's first real error."""
-    if cause == "cancelled" and not _at_time_limit():
+    job = slurm_queue.facts(own_job())
+    if cause == "done":
+        return "done: every prompt is answered", ""
+    if _preempted(job):
+        return PREEMPTED, "Submit it again; with sbatch --requeue it goes back into the queue by itself."
+    if cause == "cancelled" and not _at_time_limit(job):
         return "cancelled: the job was told to end", ""
     if cause in ("cancelled", "time-limit"):
         return "the job's time limit is reached", "Ask for more: sbatch --time=HH:MM:SS."
@@ -201,32 +242,18 @@ def reason(cause: str, code: int, logs: list[Path]) -> tuple[str, str]:
     )
 
 
-def _at_time_limit() -> bool:
+def _at_time_limit(job: dict[str, str]) -> bool:
     """Return whether SLURM ends this job because its time is over, which comes with the same signal as scancel."""
     end_time = os.environ.get("SLURM_JOB_END_TIME", "")
-    if end_time.isdigit():
-        return time.time() > int(end_time) - 5
-    command = ["squeue", "--noheader", "--jobs", own_job(), "--format", "%r|%L"]
-    with suppress(OSError, subprocess.SubprocessError):
-        why, _, left = subprocess.run(command, capture_output=True, text=True, timeout=5).stdout.strip().partition("|")
-        return why == "TimeLimit" or left.startswith("-") or left in ("0:00", "INVALID")
-    return False
+    return time.time() > int(end_time) - 5 if end_time.isdigit() else job.get("Reason") == "TimeLimit"
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="workshop.launch.slurm.job")
-    parts = parser.add_subparsers(dest="part", required=True)
-    options = {
-        "announce": ("name", "model", "served", "log"),
-        "watch": ("record", "model", "output", "error"),
-        "end": ("record", "cause", "output", "error"),
-    }
-    for part, names in options.items():
-        sub = parts.add_parser(part)
-        for name in names:
-            sub.add_argument(f"--{name}", required=True)
-        if part == "end":
-            sub.add_argument("--code", type=int, required=True)
+    parser.add_argument("part", choices=("announce", "watch", "end"))
+    for name in ("name", "model", "served", "log", "record", "output", "error", "cause"):
+        parser.add_argument(f"--{name}", default="")
+    parser.add_argument("--code", type=int, default=0)
     return parser
 
 

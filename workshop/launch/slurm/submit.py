@@ -9,15 +9,20 @@ import shlex
 import shutil
 import subprocess
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 
 from workshop.errors import BadInput, WorkshopError
 from workshop.launch import records
 from workshop.launch.home import private_folder, write_private
-from workshop.launch.local import course
 from workshop.launch.slurm import flags as slurm_flags
+from workshop.launch.slurm import site as slurm_site
 from workshop.launch.slurm.queue import job_number
+from workshop.launch.slurm.site import scripts_folder
+from workshop.plan.catalog import load_model
+from workshop.plan.catalog.gpus import list_gpus
 from workshop.plan.catalog.read import existing
+from workshop.plan.parallelism import plan
 
 
 @dataclass(frozen=True)
@@ -45,6 +50,8 @@ RECIPES = {
 NODES_TRIED = (1, 2, 3, 4, 6, 8, 12, 16)  # for a model without a script of its own: the fewest that hold it
 GPUS_PER_NODE = 4
 SBATCH_TIMEOUT_S = 60
+CPUS_BASE, CPUS_PER_GPU = 4, 4  # one process a GPU, and the API's and the engine's own
+MEMORY_BASE_GIB, MEMORY_PER_GPU_GIB = 16, 48  # weights pass through the page cache
 GPU_MEMORY_SHARE = 0.95  # a GPU of the planned kind has at least this share of its memory, whatever ECC takes
 
 
@@ -86,90 +93,89 @@ class Submission:
         return f"source {shlex.quote(str(self.site))} && {variables} {words}".replace("  ", " ")
 
 
-def scripts_folder() -> Path:
-    """Return the folder of the scripts: $WORKSHOP_SLURM, else the course's."""
-    chosen = os.environ.get("WORKSHOP_SLURM")
-    return Path(chosen).expanduser().resolve() if chosen else course.course_folder("slurm")
-
-
-def site_file() -> Path:
-    """Return the site's settings: $WORKSHOP_SITE, else site.sh beside the scripts."""
-    chosen = os.environ.get("WORKSHOP_SITE")
-    path = Path(chosen).expanduser().resolve() if chosen else scripts_folder() / "site.sh"
-    if not path.is_file():
-        raise WorkshopError(
-            f"There is no site file {path}.", "Copy slurm/site.sh, edit it, and set WORKSHOP_SITE to it."
-        )
-    return path
-
-
-def site_environment() -> dict[str, str]:
-    """Return the environment after `source site.sh`, or say what bash said against it."""
-    read = 'set -a; source "$1" >/dev/null && env -0'
-    try:
-        done = subprocess.run(
-            ["bash", "-c", read, "bash", str(site_file())],
-            capture_output=True,
-            timeout=30,
-            env={**os.environ, "WORKSHOP_ROOT": str(scripts_folder().parent)},
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise WorkshopError(f"{site_file()} cannot be read by bash: {error}.", "It must only set variables.") from None
-    if done.returncode:
-        said = (done.stderr.decode(errors="replace").strip().splitlines() or ["no reason given"])[-1]
-        raise WorkshopError(f"{site_file()} has a mistake: {said}", "Compare it with the examples in slurm/sites/.")
-    pairs = (part.split("=", 1) for part in done.stdout.decode(errors="replace").split("\0") if "=" in part)
-    return dict(pairs)
-
-
 def prepare(request: Request) -> Submission:
     """Plan, and return what would be submitted; `fits` is False where the plan says that it cannot work.
 
     Raises:
-        BadInput: an unknown model, or numbers that cannot be.
+        BadInput: an unknown model, or numbers, names or options that cannot be.
+        WorkshopError: the site's file has a mistake.
     """
+    _refuse(request)
+    site = slurm_site.environment()
+    kind, _, count = site.get("SBATCH_GPUS_PER_NODE", "").rpartition(":")
+    if count in ("", "0"):
+        kind, _, count = site.get("SBATCH_GRES", "").removeprefix("gpu").strip(":").rpartition(":")
+    site_gpus = int(count) if count.isdigit() else 0
+    gpu = request.gpu or site.get("WORKSHOP_GPU") or (kind if kind in list_gpus() else None)
+    recipe = RECIPES.get(request.what)
+    own = {  # of the plan; None: the plan chooses
+        "nodes": request.nodes or (recipe.nodes if recipe else None),
+        "gpus_per_node": request.gpus_per_node or site_gpus or GPUS_PER_NODE,
+        "max_model_len": request.max_model_len or _site_length(site) or (recipe.max_model_len if recipe else None),
+        "usage": "serve",
+    }
+    folder = _recipe_folder(recipe, site) if recipe else _model_folder(request.what, site)
+    known = (folder / "config.json").is_file()
+    model = folder if known else recipe.model if recipe else request.what
+    planned = _plan_recipe(model, gpu, recipe, request, own) if recipe else _plan_any(model, gpu, request, own)
+    environment = _environment(request, planned, changed_gpu=bool(gpu) or not recipe)
+    asked = {"nodes": request.nodes, "gpus-per-node": request.gpus_per_node}
+    options = {"job-name": request.name, **asked, "time": request.time}
+    if not recipe:
+        environment |= {
+            "WORKSHOP_MODEL": str(folder),
+            "WORKSHOP_TP": str(planned.tensor_parallel_size),
+            "WORKSHOP_PP": str(planned.pipeline_parallel_size),
+        }
+        nodes = request.nodes or planned.nodes
+        options |= {"nodes": nodes, **_resources(site, planned.gpus // nodes, nodes)}
+        options["job-name"] = request.name or _job_name(folder.name)
+    elif request.pipeline and recipe.split != "pipeline":
+        environment["PARALLEL"] = "pipeline"
+    if site.get("SBATCH_GRES") and options.get("gpus-per-node"):
+        options |= {"gres": f"gpu:{f'{kind}:' if kind else ''}{options['gpus-per-node']}", "gpus-per-node": 0}
+    if not any(word.startswith("--export") for word in request.sbatch_args):
+        options["export"] = "ALL"  # whatever the site's own setting is: the job needs what stands in `environment`
+    arguments = [f"--{name}={value}" for name, value in options.items() if value is not None]
+    arguments += ["--exclusive"] * (not recipe and planned.nodes > 1)
+    first = (
+        f"{planned.model}: {planned.nodes} node{'s' * (planned.nodes > 1)}, {planned.gpus} × {planned.gpu}, "
+        f"TP {planned.tensor_parallel_size} × PP {planned.pipeline_parallel_size}."
+    )
+    absent = f"The model is not in {folder} yet: workshop prefetch {request.what} --to {folder.parent}"
+    return Submission(
+        scripts_folder() / (recipe.script if recipe else "model.sbatch"),
+        slurm_site.site_file(),
+        [*arguments, *request.sbatch_args],
+        environment,
+        [first, *(reason for reason in planned.reasons if reason != first)],
+        [*planned.advice, *([] if known else [absent])],
+        planned.fits,
+    )
+
+
+def _refuse(request: Request) -> None:
+    """Refuse what sbatch, or the job at its start, would stumble over."""
     if request.name:
         records.path_of(request.name)  # refuses what is no name of a server
     slurm_flags.check(request.vllm)
-    if request.sbatch_args and not request.sbatch_args[0].startswith("-"):
-        raise BadInput(f"{request.sbatch_args[0][:80]!r} is no option of sbatch.", "Its options begin with -.")
-    site = site_environment()
+    words = request.sbatch_args
+    if words and not words[0].startswith("-"):
+        raise BadInput(f"{words[0][:80]!r} is no option of sbatch.", "Its options begin with -.")
+    joined = [word.split("=", 1)[1] for word in words if word.startswith("--job-name=")]
+    names = [after for word, after in pairwise(words) if word in ("-J", "--job-name")] + joined
+    for name in names:
+        records.path_of(name)  # the record and the job's folder are called so
+    if kept := [word for word in words if word.startswith("--export") and "ALL" not in word]:
+        raise BadInput(
+            f"{kept[0][:80]} keeps the plan's settings from the job.",
+            "Leave it out: the site's workshop_environment decides what the engine sees. Or: --export=ALL,NAME=VALUE.",
+        )
     for name, value in (("--nodes", request.nodes), ("--gpus-per-node", request.gpus_per_node)):
         if value is not None and not 1 <= value <= 1024:
             raise BadInput(f"{name} {value} is not possible.", "Give a whole number from 1.")
     if request.time and not re.fullmatch(r"([0-9]{1,4}-)?[0-9]{1,6}(:[0-9]{1,2}){0,2}", request.time):
         raise BadInput(f"--time {request.time[:40]!r} is no time.", "Give HH:MM:SS, minutes, or D-HH:MM:SS.")
-    recipe = RECIPES.get(request.what)
-    return _of_recipe(request, recipe, site) if recipe else _of_plan(request, site)
-
-
-def _of_recipe(request: Request, recipe: Recipe, site: dict[str, str]) -> Submission:
-    from workshop.plan.parallelism import plan
-
-    nodes, gpus = request.nodes or recipe.nodes, request.gpus_per_node or recipe.gpus_per_node
-    usual = Path(site.get("WORKSHOP_MODELS", "~/models")) / recipe.folder
-    folder = Path(site.get("WORKSHOP_MODEL") or usual).expanduser()
-    pipeline = recipe.split == "pipeline" or request.pipeline
-    tp, pp = (gpus, nodes) if pipeline else (gpus * nodes, 1)
-    length = request.max_model_len or _site_length(site) or recipe.max_model_len
-    planned = plan(
-        folder if (folder / "config.json").is_file() else recipe.model,
-        request.gpu or recipe.gpu,
-        nodes=nodes,
-        gpus_per_node=gpus,
-        tensor_parallel_size=tp,
-        pipeline_parallel_size=pp,
-        max_model_len=length,
-        gpu_memory_utilization=recipe.gpu_memory_utilization,
-        usage="serve",
-    )
-    environment = _environment(request, planned, changed_gpu=bool(request.gpu))
-    if request.max_model_len:
-        environment["WORKSHOP_MAX_MODEL_LEN"] = str(length)
-    if request.pipeline and recipe.split != "pipeline":
-        environment["PARALLEL"] = "pipeline"
-    arguments = _arguments(request, nodes if request.nodes else None, gpus if request.gpus_per_node else None)
-    return _submission(request, recipe.script, arguments, environment, planned, folder)
 
 
 def _site_length(site: dict[str, str]) -> int:
@@ -179,47 +185,45 @@ def _site_length(site: dict[str, str]) -> int:
     return int(said or 0)
 
 
-def _of_plan(request: Request, site: dict[str, str]) -> Submission:
-    """Any model: a catalogue name (its folder lies below WORKSHOP_MODELS) or a folder; the plan chooses the split."""
-    from workshop.plan.catalog import load_model
-    from workshop.plan.parallelism import plan
+def _plan_recipe(model: Path | str, gpu: str | None, recipe: Recipe, request: Request, own: dict):
+    nodes, gpus = own["nodes"], own["gpus_per_node"]
+    pipeline = recipe.split == "pipeline" or request.pipeline
+    tp, pp = (gpus, nodes) if pipeline else (gpus * nodes, 1)
+    share = recipe.gpu_memory_utilization
+    split = {"tensor_parallel_size": tp, "pipeline_parallel_size": pp, "gpu_memory_utilization": share}
+    return plan(model, gpu or recipe.gpu, **own, **split)
 
-    folder = _model_folder(request.what, site)
-    known = (folder / "config.json").is_file()
-    if not known:
-        load_model(request.what)  # an unknown name ends here, with the choices
+
+def _plan_any(model: Path | str, gpu: str | None, request: Request, own: dict):
+    """Return the plan with the fewest nodes that hold the model, or, where none do, with the most."""
+    own = {**own, "max_model_len": request.max_model_len}
     for nodes in (request.nodes,) if request.nodes else NODES_TRIED:
-        per_node = request.gpus_per_node or GPUS_PER_NODE
-        split = {"tensor_parallel_size": per_node, "pipeline_parallel_size": nodes} if request.pipeline else {}
-        planned = plan(
-            folder if known else request.what,
-            request.gpu or "h100",
-            nodes=nodes,
-            gpus_per_node=per_node,
-            max_model_len=request.max_model_len,
-            usage="serve",
-            **split,
-        )
+        split = {"tensor_parallel_size": own["gpus_per_node"], "pipeline_parallel_size": nodes}
+        planned = plan(model, gpu or "h100", **{**own, "nodes": nodes}, **(split if request.pipeline else {}))
         if planned.fits:
             break
-    environment = {
-        "WORKSHOP_MODEL": str(folder),
-        "WORKSHOP_TP": str(planned.tensor_parallel_size),
-        "WORKSHOP_PP": str(planned.pipeline_parallel_size),
-        **_environment(request, planned, changed_gpu=True),
-    }
-    if request.max_model_len:
-        environment["WORKSHOP_MAX_MODEL_LEN"] = str(request.max_model_len)
-    nodes = request.nodes or planned.nodes
-    arguments = _arguments(request, nodes, planned.gpus // nodes)
-    if not request.name:
-        arguments.insert(0, f"--job-name={_job_name(folder.name)}")
+    return planned
+
+
+def _resources(site: dict[str, str], gpus: int, nodes: int) -> dict[str, str | int]:
+    """Return what a node's share of the job needs beside its GPUs, where the site does not say it by the GPU."""
+    found: dict[str, str | int] = {"gpus-per-node": gpus}
+    if not site.get("SBATCH_CPUS_PER_GPU"):
+        found["cpus-per-task"] = CPUS_BASE + CPUS_PER_GPU * gpus
     if nodes > 1:
-        arguments += ["--exclusive", "--mem=0"]
-    return _submission(request, "model.sbatch", arguments, environment, planned, folder)
+        found["mem"] = 0  # all of it, as --exclusive
+    elif not (site.get("SBATCH_MEM_PER_GPU") or site.get("SBATCH_MEM_PER_NODE")):
+        found["mem"] = f"{MEMORY_BASE_GIB + MEMORY_PER_GPU_GIB * gpus}G"
+    return found
+
+
+def _recipe_folder(recipe: Recipe, site: dict[str, str]) -> Path:
+    usual = Path(site.get("WORKSHOP_MODELS", "~/models")) / recipe.folder
+    return Path(site.get("WORKSHOP_MODEL") or usual).expanduser()
 
 
 def _model_folder(what: str, site: dict[str, str]) -> Path:
+    """Return the folder of any model: it is one, or lies below WORKSHOP_MODELS under its catalogue's or Hub's name."""
     given = existing(what)
     if (given and given.is_dir()) or what.startswith(("/", ".", "~")):
         if not given or not (given / "config.json").is_file():
@@ -228,10 +232,8 @@ def _model_folder(what: str, site: dict[str, str]) -> Path:
                 "Give the folder that `workshop prefetch` filled.",
             )
         return given.resolve()
-    from workshop.plan.catalog import load_model
-
+    model = load_model(what)  # an unknown name ends here, with the choices
     models, names = Path(site.get("WORKSHOP_MODELS", "~/models")).expanduser(), [what.split("/")[-1]]
-    model = load_model(what)
     names += [hub.split("/")[-1] for hub in model.hub_ids]
     present = [models / name for name in names if (models / name / "config.json").is_file()]
     return present[0] if present else models / names[1 if model.hub_ids else 0]
@@ -243,20 +245,17 @@ def _job_name(text: str) -> str:
 
 def _environment(request: Request, planned, changed_gpu: bool) -> dict[str, str]:
     """Return what the scripts read; only what differs from their own choice."""
-    found = {"WORKSHOP_SLURM": str(scripts_folder())}
-    if os.environ.get("WORKSHOP_SITE"):
-        found["WORKSHOP_SITE"] = str(site_file())
-    if changed_gpu:
-        found["WORKSHOP_MIN_GPU_GIB"] = f"{planned.gpu_memory_gib * GPU_MEMORY_SHARE:.0f}"
-    if request.ray:
-        found["ENGINE"] = "ray"
-    if request.learners:
-        found["WORKSHOP_LEARNERS"] = str(request.learners)
-    if request.name:
-        found["WORKSHOP_NAME"] = request.name
-    if request.vllm:
-        found["WORKSHOP_SERVE_ARGS_FILE"] = str(_argument_file(request.vllm))
-    return found
+    chosen = {
+        "WORKSHOP_SLURM": scripts_folder(),
+        "WORKSHOP_SITE": slurm_site.site_file() if os.environ.get("WORKSHOP_SITE") else None,
+        "WORKSHOP_MIN_GPU_GIB": f"{planned.gpu_memory_gib * GPU_MEMORY_SHARE:.0f}" if changed_gpu else None,
+        "WORKSHOP_MAX_MODEL_LEN": request.max_model_len,
+        "ENGINE": "ray" if request.ray else None,
+        "WORKSHOP_LEARNERS": request.learners or None,
+        "WORKSHOP_NAME": request.name,
+        "WORKSHOP_SERVE_ARGS_FILE": _argument_file(request.vllm) if request.vllm else None,
+    }
+    return {name: str(value) for name, value in chosen.items() if value is not None}
 
 
 def _argument_file(flags: tuple[str, ...]) -> Path:
@@ -265,40 +264,6 @@ def _argument_file(flags: tuple[str, ...]) -> Path:
     path = private_folder("slurm") / f"{hashlib.sha256(text.encode()).hexdigest()[:12]}.args"
     write_private(path, text)
     return path
-
-
-def _arguments(request: Request, nodes: int | None, gpus_per_node: int | None) -> list[str]:
-    arguments = []
-    if request.name:
-        arguments.append(f"--job-name={request.name}")
-    if nodes:
-        arguments.append(f"--nodes={nodes}")
-    if gpus_per_node:
-        arguments.append(f"--gpus-per-node={gpus_per_node}")
-    if request.time:
-        arguments.append(f"--time={request.time}")
-    return [*arguments, *request.sbatch_args]
-
-
-def _submission(
-    request: Request, script: str, arguments: list[str], environment: dict[str, str], planned, folder: Path
-) -> Submission:
-    own = [
-        f"{planned.model}: {planned.nodes} node{'s' * (planned.nodes > 1)}, {planned.gpus} × {planned.gpu}, "
-        f"TP {planned.tensor_parallel_size} × PP {planned.pipeline_parallel_size}.",
-    ]
-    advice = list(planned.advice)
-    if not (folder / "config.json").is_file():
-        advice.append(f"The model is not in {folder} yet: workshop prefetch {request.what} --to {folder.parent}")
-    return Submission(
-        scripts_folder() / script,
-        site_file(),
-        arguments,
-        environment,
-        own + [reason for reason in planned.reasons if reason not in own],
-        advice,
-        planned.fits,
-    )
 
 
 def submit(submission: Submission) -> str:
@@ -318,6 +283,10 @@ def submit(submission: Submission) -> str:
             "Log in to one; or see the whole command with --dry-run.",
         )
     private_folder("servers")  # the job writes the record there: better to find out now
+    if not os.access(".", os.W_OK):
+        raise WorkshopError(
+            f"The job's files would go to {os.getcwd()}, where you may not write.", "Go to a folder of yours: cd ~"
+        )
     line = 'source "$1" && shift && exec sbatch --parsable "$@"'
     environment = {**os.environ, "WORKSHOP_ROOT": str(scripts_folder().parent), **submission.environment}
     try:
@@ -336,7 +305,7 @@ def submit(submission: Submission) -> str:
         ) from None
     if done.returncode:
         said = (done.stderr.strip().splitlines() or ["no reason given"])[-1].removeprefix("sbatch: error: ")
-        raise WorkshopError(f"sbatch refused: {said}", refusal_remedy(said))
+        raise WorkshopError(f"sbatch refused: {said}", slurm_site.refusal_remedy(said))
     said = (done.stdout.strip().splitlines() or [""])[-1]
     try:
         return job_number(said.split(";")[0])
@@ -345,17 +314,3 @@ def submit(submission: Submission) -> str:
             f"sbatch answered {said[:200]!r}, and not with the number of a job.",
             "Look whether the job is there: squeue --me",
         ) from None
-
-
-def refusal_remedy(said: str) -> str:
-    """Return what to do about sbatch's own words."""
-    for words, remedy in (
-        ("partition", "Set SBATCH_PARTITION in slurm/site.sh to one that `sinfo` lists."),
-        ("account", "Set SBATCH_ACCOUNT in slurm/site.sh to yours: sacctmgr show assoc user=$USER"),
-        ("qos", "Set SBATCH_QOS in slurm/site.sh; sacctmgr show qos lists them."),
-        ("node configuration", "No node has so many GPUs or so much memory: sinfo -o '%P %G %m %c'."),
-        ("time limit", "Ask for less: --time; `sinfo -o '%P %l'` shows each partition's longest."),
-    ):
-        if words in said.lower():
-            return remedy
-    return "`workshop doctor` checks slurm/site.sh against this cluster."

@@ -1,0 +1,34 @@
+# shellcheck shell=bash
+# Sourced by job.sh and rank.sh: the site's settings, and its Python that runs vLLM.
+
+python=() site_serve_args=()
+# shellcheck source=site.sh
+source "${WORKSHOP_SITE:-$WORKSHOP_SLURM/site.sh}"
+environment_said=''                     # while the site's own function runs: the file with its words
+
+load_environment() {                    # its words go to the file $1; an error in it ends the script (see environment_refusal)
+    environment_said=$1
+    exec 3>&2 2>"$environment_said"
+    set +u                              # conda's and modules' own scripts use unset variables
+    workshop_environment
+    "${python[@]:-false}" -c ''
+    set -u
+    exec 2>&3 3>&-
+    cat "$environment_said" >&2
+    rm -f "$environment_said"
+    environment_said=''
+}
+
+environment_refusal() {                 # for an EXIT trap: sets `refused` and `remedy` where the function failed
+    exec 2>&3 3>&-
+    cat "$environment_said" >&2
+    local words
+    words=$(sed -n '$ { s/^.*: line [0-9]*: //; p; }' "$environment_said")
+    [ ${#python[@]} != 0 ] || words=${words:-it sets no \`python\`}
+    rm -f "$environment_said"
+    environment_said=''
+    # shellcheck disable=SC2034         # read by job.sh and rank.sh
+    refused="workshop_environment fails on $(hostname): ${words:-its Python does not run}"
+    # shellcheck disable=SC2034
+    remedy="Edit it in ${WORKSHOP_SITE:-$WORKSHOP_SLURM/site.sh}; slurm/sites/ has examples. Try it on a node: srun --pty bash."
+}

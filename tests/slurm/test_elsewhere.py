@@ -1,0 +1,223 @@
+"""On a cluster that is not ours: sites that differ from the bed's, and neighbours whom a job's end must not harm."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+
+import pytest
+from cluster import Job
+from test_refusals import SECONDS, ended, gpus
+from test_server import START_S, TWO_NODES, workshop
+
+pytestmark = pytest.mark.slurm
+ONE = ("--gpus-per-node=1", "--nodelist=node01")
+# Makes what PyTorch and vLLM make while they start: semaphores that a child opens later, by name.
+NEIGHBOUR = """
+import multiprocessing, pathlib, sys, time
+context, made, stop = multiprocessing.get_context("spawn"), [], pathlib.Path(sys.argv[1])
+while not stop.exists():
+    made.append(context.Lock())
+    time.sleep(0.05)
+gone = [lock for lock in made if not pathlib.Path("/dev/shm/sem." + lock._semlock.name[1:]).exists()]
+print(len(made), "made", len(gone), "gone")
+"""
+
+
+@pytest.fixture(autouse=True)
+def idle(cluster):
+    """Every test leaves the cluster without jobs, also one that fails."""
+    yield
+    cluster.run("login", "scancel", "--user=teacher", "--full")
+    cluster.wait(lambda: not cluster.run("login", "squeue", "-h").strip(), SECONDS, "jobs are left")
+
+
+def batch(cluster, script: str, *options: str) -> Job:
+    """A job of the teacher's that has nothing to do with the course."""
+    path = cluster.course / "own.sh"
+    path.write_text(f"#!/bin/bash\n{script}\n")
+    out = cluster.run(
+        "login",
+        "sbatch",
+        "--parsable",
+        "--mem=100",
+        "--output=%x_%j.out",
+        *options,
+        str(path),
+        user="teacher",
+        cwd=cluster.course,
+    )
+    return Job(cluster, int(out.strip().splitlines()[-1]))
+
+
+def test_the_end_of_a_job_leaves_a_neighbours_semaphores(cluster):
+    stop, program = cluster.course / "stop", cluster.course / "neighbour.py"
+    program.write_text(NEIGHBOUR)
+    neighbour = batch(cluster, f"{sys.executable} {program} {stop}", "--nodelist=node01", "--job-name=neighbour")
+    cluster.wait(lambda: "sem.mp-" in cluster.inside("node01", "ls", "/dev/shm"), 30, "no semaphore came")
+    try:
+        job = cluster.submit("70b.sbatch", *ONE, WORKSHOP_MODEL="/nowhere/llama")
+        assert job.until_over(SECONDS) == "FAILED"
+    finally:
+        stop.touch()
+    neighbour.until_over(SECONDS)
+    said = (cluster.course / f"neighbour_{neighbour.id}.out").read_text()
+    assert " 0 gone" in said and not said.startswith("0 "), said
+    assert not cluster.leftovers()
+
+
+def test_a_job_with_gpus_does_not_take_the_cpu_build(cluster):
+    job = cluster.submit("70b.sbatch", *ONE, site="export WORKSHOP_ALLOW_CPU=")
+    ended(job, cluster, "node01 has the CPU build of vLLM", "conda env create")
+
+
+@pytest.mark.parametrize(
+    ("function", "words"),
+    [
+        ("module load cuda/99", "module: command not found"),
+        ("source /nowhere/activate", "/nowhere/activate: No such file"),
+        ("python=()", "sets no `python`"),
+        ("python=(/nowhere/python)", "/nowhere/python: No such file"),
+        ("[ $(hostname) != node02 ] || module load cuda/99; python=(" + sys.executable + ")", "on node02: module"),
+    ],
+)
+def test_an_environment_that_fails_is_the_reason(cluster, function, words):
+    job = cluster.submit("405b.sbatch", *TWO_NODES, site=f"workshop_environment() {{\n{function}\n}}")
+    assert words in ended(job, cluster, "workshop_environment", "slurm/sites/")
+
+
+def test_nothing_of_the_persons_environment_needs_to_reach_the_job(cluster):
+    with gpus(cluster, "node01", "0, GPU-0, NVIDIA A100-SXM4-40GB, 40960, 40400\n"):
+        job = cluster.submit("70b.sbatch", *ONE, "--export=NONE")
+        ended(job, cluster, "GPU 0 of node01 (NVIDIA A100-SXM4-40GB) has 40.0 GiB")
+
+
+@pytest.mark.parametrize("options", [("--gres=gpu:1",), ("--gres=none",)])
+def test_a_site_without_gpus_per_node(cluster, options):
+    """`--gres` alone, or nothing: what SLURM does not say the node's own driver does, or site.sh."""
+    script = (cluster.course / "slurm/70b.sbatch").read_text().replace("#SBATCH --gpus-per-node=4", "")
+    (cluster.course / "slurm/plain.sbatch").write_text(script)
+    with gpus(cluster, "node01", "0, GPU-0, NVIDIA A100-SXM4-40GB, 40960, 40400\n"):
+        job = cluster.submit("plain.sbatch", *options, "--nodelist=node01")
+        ended(job, cluster, "GPU 0 of node01 (NVIDIA A100-SXM4-40GB) has 40.0 GiB")
+
+
+@pytest.mark.parametrize(
+    ("options", "input", "words"),
+    [
+        (("--array=0-1",), "prompts.jsonl", "--array=1-2"),
+        ((), "nowhere.jsonl", "nowhere.jsonl"),
+        ((), "bad.jsonl", "prompt"),
+    ],
+)
+def test_a_batch_that_cannot_be_is_refused_before_the_engine(cluster, options, input, words):
+    (cluster.course / "prompts.jsonl").write_text('{"prompt": "A"}\n')
+    (cluster.course / "bad.jsonl").write_text('{"promt": "A"}\n')
+    job = cluster.submit("70b-offline.sbatch", *ONE, *options, args=(str(cluster.course / input), "answers.jsonl"))
+    for task in [f"{job.id}_{number}" for number in (0, 1)] if options else [str(job.id)]:
+        queued = lambda task=task: cluster.run("login", "squeue", "-h", "-j", task, check=False).strip()  # noqa: E731
+        cluster.wait(lambda queued=queued: not queued(), SECONDS, "it did not end", job.text)
+        text = (cluster.course / f"70b-offline_{task}/error_{task}.out").read_text()
+        assert words in text and "[workshop] ended: " in text and "Traceback" not in text, text
+        assert "non-default args" not in text
+
+
+def test_a_folder_that_cannot_hold_the_jobs_files_is_refused_before_sbatch(cluster):
+    words = ("slurm", "submit", "70b", "--gpus-per-node", "1")
+    env = {"PYTHONPATH": str(cluster.course), "WORKSHOP_SLURM": str(cluster.course / "slurm")}
+    for more, said in (((), "may not write"), (("--job-name=a/b",), "a/b"), (("--job-name", "a b"), "'a b'")):
+        cwd = cluster.course if more else cluster.bed
+        out = cluster.run(
+            "login", sys.executable, "-m", "workshop", *words, *more, user="teacher", cwd=cwd, check=False, env=env
+        )
+        assert said in out and "✓ job" not in out, out
+
+
+def test_the_administrators_site_counts_until_the_file_is_edited(cluster):
+    """/etc/workshop/site.sh, WORKSHOP_SITE, and slurm/site.sh as it came; doctor says which."""
+    course = cluster.bed / "home/teacher/course"
+    shutil.copytree(cluster.course, course, symlinks=True)
+    shutil.chown(course, 7001, 7001)
+    shutil.copy(cluster.repository / "slurm/site.sh", course / "slurm/site.sh")
+    own = (cluster.course / "slurm/site.sh").read_text()
+    with cluster.file("/etc/workshop/site.sh", own + "export WORKSHOP_INTERFACE=ib7\n"):
+        env = {"PYTHONPATH": str(course), "WORKSHOP_SLURM": str(course / "slurm")}
+
+        def site() -> dict:
+            out = cluster.run(
+                "login", sys.executable, "-m", "workshop", "doctor", "--json", user="teacher", check=False, env=env
+            )
+            return next(
+                each for each in json.loads(out[out.index("{") :])["checks"] if each["name"] == "Site's settings"
+            )
+
+        assert "/etc/workshop/site.sh" in site()["found"]
+        line = "source slurm/site.sh && sbatch --parsable --gpus-per-node=1 slurm/70b.sbatch"
+        job = Job(cluster, int(cluster.run("login", "bash", "-c", line, user="teacher", cwd=course)))
+        assert job.until_over(SECONDS) == "FAILED"
+        assert "has no interface 'ib7'" in (course / f"70b_{job.id}/error_{job.id}.out").read_text()
+        (course / "slurm/site.sh").write_text(own)
+        assert str(course / "slurm/site.sh") in site()["found"]
+        env["WORKSHOP_SITE"] = str(cluster.course / "slurm/site.sh")
+        assert str(cluster.course / "slurm/site.sh") in site()["found"]
+
+
+def test_what_hung_is_said_by_the_stacks_of_every_process(cluster):
+    job = cluster.submit("405b.sbatch", *TWO_NODES, site="export WORKSHOP_START_ALLOWANCE_S=20")
+    text = job.until_over(SECONDS + 20) and job.text("error")
+    assert "was not ready within its budget of 20 s" in text
+    for node in ("0", "1"):
+        assert f"{node}: Current thread" in text or f"{node}: Thread" in text, text[-3000:]
+    assert "(most recent call first)" in text and not cluster.leftovers()
+
+
+def test_the_network_between_the_nodes_is_tried_before_loading(cluster):
+    job = cluster.submit("405b.sbatch", *TWO_NODES, site="export WORKSHOP_NETWORK_TEST=yes")
+    job.until("[workshop] all-reduce over 2 GPUs on 2 nodes", START_S)
+    line = next(each for each in job.text("error").splitlines() if "all-reduce over" in each)
+    assert "Socket (Gloo)" in line and "GB/s" in line and "the plan counts with InfiniBand NDR: 50 GB/s" in line
+    cluster.run("login", "scancel", str(job.id))
+    job.until_over(SECONDS)
+    assert not cluster.leftovers()
+
+
+def test_a_preempted_server_comes_back_under_its_name_and_key(cluster):
+    """With a GraceTime, as sites have it: TERM, time to end, back into the queue; the class's copy follows."""
+    path = cluster.bed / "home/teacher/.workshop/servers/preempted.json"
+    copy = cluster.bed / "class/preempted.json"
+    job = cluster.submit("70b.sbatch", *ONE, "--exclusive", "--job-name=preempted")
+    job.until("[workshop] ready after", START_S)
+    first = json.loads(path.read_text())
+    workshop(cluster, "share", "preempted", "--group", "class", WORKSHOP_SHARED=str(cluster.bed / "class"))
+    done = cluster.course / "urgent-done"
+    urgent = batch(
+        cluster,
+        f"until [ -e {done} ]; do sleep 0.2; done",
+        "--partition=urgent",
+        "--exclusive",
+        "--nodelist=node01",
+        "--job-name=urgent",
+    )
+    cluster.wait(lambda: urgent.state == "RUNNING", SECONDS, "the urgent job did not start", lambda: str(job.facts))
+    assert job.state == "PENDING" and job.facts["Restarts"] == "1"
+    waiting = json.loads(path.read_text())
+    assert waiting["state"] == "starting" and "waits in the queue again" in waiting["reason"]
+    assert json.loads(copy.read_text())["state"] == "starting"
+    done.touch()
+
+    def started() -> bool:
+        cluster.run("login", "scontrol", "update", f"JobId={job.id}", "StartTime=now", check=False)
+        return job.state == "RUNNING"
+
+    cluster.wait(started, 150, "it did not start again", lambda: str(job.facts))
+    cluster.wait(lambda: json.loads(path.read_text())["state"] == "ready", START_S, "it was not ready again", job.text)
+    second = json.loads(path.read_text())
+    assert second["api_key"] == first["api_key"] and second["name"] == "preempted"
+    assert json.loads(copy.read_text()) == second
+    assert job.text("output").count("[workshop] ready after") == 2, "the log of the first start is kept"
+    now = json.loads(workshop(cluster, "slurm", "status", str(job.id), "--json"))
+    assert (now["server"], now["error"]) == ("ready", "")
+    workshop(cluster, "stop", "preempted")
+    assert job.until_over(SECONDS) == "CANCELLED" and not path.exists() and not copy.exists()
+    assert not cluster.leftovers()

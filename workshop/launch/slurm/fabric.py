@@ -1,0 +1,148 @@
+"""The network between the nodes, tried before anything is loaded: which transport NCCL took, and how fast it is.
+
+`test` runs on every node of the step: a process for each GPU, all-reduces of a large and of a small tensor for five
+seconds at most, then the sentence about them. On the test bed Gloo takes NCCL's place.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+
+from workshop.errors import WorkshopError
+from workshop.plan.communication import LINKS
+
+SECONDS = 5.0  # for both sizes together, once NCCL has connected
+LARGE_BYTES, SMALL_BYTES = 64 * 2**20, 32 * 2**10  # a long prompt's; one token's of 405B (16,384 numbers of 2 bytes)
+CONNECT_S = 60.0  # imports, and NCCL's start on all GPUs
+PLANNED = "infiniband-ndr"  # what plan() counts with between nodes
+# What NCCL says with NCCL_DEBUG=INFO (src/transport/net_ib, net_socket; 2.18 to 2.28).
+VIA = re.compile(r"NCCL INFO Channel .* via NET/(IB|Socket|\w+)")
+CARD = re.compile(r"NCCL INFO NET/IB : Using .*?\]([\w.]+):\d+/(IB|RoCE)")
+MEASURED = re.compile(r'^{"ranks".*}$', re.MULTILINE)
+WRONG = re.compile(r"(?:NCCL WARN |Error: )(.*)")
+
+
+@dataclass(frozen=True)
+class Speed:
+    """gb_s: 10**9 bytes a second and GPU, one way (the ring's 2·(n-1)/n counted in); us: one small all-reduce."""
+
+    gb_s: float
+    us: float
+
+
+def wanted(nodes: int, cpu: bool) -> bool:
+    """Return whether to try it: WORKSHOP_NETWORK_TEST (yes, no), by default where GPUs of several nodes meet."""
+    return {"yes": True, "no": False}.get(os.environ.get("WORKSHOP_NETWORK_TEST", ""), nodes > 1 and not cpu)
+
+
+def test(node: int, nodes: int, gpus: int, head: str, port: int, interface: str) -> str:
+    """Run this node's part; return the sentence on the head, '' on the others.
+
+    Raises:
+        WorkshopError: the GPUs cannot reduce together, in NCCL's own words.
+    """
+    own = {"NCCL_DEBUG": "INFO", "NCCL_SOCKET_IFNAME": interface, "GLOO_SOCKET_IFNAME": interface}
+    ranks = [
+        subprocess.Popen(
+            [
+                sys.executable,
+                "-m",
+                "workshop.launch.slurm.fabric",
+                *map(str, (node * gpus + local, nodes * gpus, local, head, port)),
+            ],
+            env={**own, **os.environ},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+        )
+        for local in range(gpus)
+    ]
+    deadline, said = time.monotonic() + CONNECT_S + SECONDS, []
+    for each in ranks:
+        try:
+            said.append(each.communicate(timeout=max(1, deadline - time.monotonic()))[0])
+        except subprocess.TimeoutExpired:
+            each.kill()
+            said.append(each.communicate()[0] + f"\nError: no answer within {CONNECT_S + SECONDS:.0f} s")
+    if any(each.returncode for each in ranks):
+        raise WorkshopError(
+            f"The GPUs of the nodes cannot reduce together: {why(said)}",
+            "Set WORKSHOP_FABRIC (and NCCL_IB_HCA) in slurm/site.sh to the network between the nodes; "
+            "WORKSHOP_NETWORK_TEST=no leaves this test out.",
+        )
+    return "" if node else sentence(said[0], nodes)
+
+
+def why(said: list[str]) -> str:
+    """Return what NCCL or torch said against it: a warning of NCCL's before the error that came of it."""
+    found = [match[1].strip() for text in said for match in WRONG.finditer(text)]
+    return (found or ["it ended without a word"])[0][:300]
+
+
+def transport(said: str) -> str:
+    """Return the transport between nodes by NCCL's own lines: InfiniBand, RoCE, Socket, or another plugin's name."""
+    via, card = VIA.search(said), CARD.search(said)
+    if not via:
+        return "Socket (Gloo)" if "backend gloo" in said else "no network: NVLink, PCIe or shared memory"
+    if via[1] == "IB" and card:
+        return f"{'InfiniBand' if card[2] == 'IB' else 'RoCE'} ({card[1]})"
+    return via[1]
+
+
+def sentence(said: str, nodes: int) -> str:
+    """Return what was measured beside what the plan counts with, and what to do where it is much slower."""
+    found = json.loads(MEASURED.findall(said)[-1])
+    speed, planned, how = Speed(found["gb_s"], found["us"]), LINKS[PLANNED], transport(said)
+    words = (
+        f"all-reduce over {found['ranks']} GPUs on {nodes} nodes: {how}, {speed.gb_s:.3g} GB/s, "
+        f"{speed.us:.0f} µs for one token's; the plan counts with {planned.name}: {planned.gb_s:g} GB/s, "
+        f"{planned.all_reduce_us:g} µs"
+    )
+    slow = speed.gb_s < planned.gb_s / 4
+    return words + ("; TP over nodes will be slow here: PARALLEL=pipeline, or NCCL_IB_HCA in site.sh" if slow else "")
+
+
+def main(rank: int, ranks: int, local: int, head: str, port: int) -> None:
+    """One GPU's part: print what it measured, among NCCL's words."""
+    import torch
+    import torch.distributed as distributed
+
+    cuda = torch.cuda.is_available()
+    if cuda:
+        torch.cuda.set_device(local)
+    backend = "nccl" if cuda else "gloo"
+    print(f"backend {backend}", flush=True)
+    distributed.init_process_group(backend, init_method=f"tcp://{head}:{port}", rank=rank, world_size=ranks)
+    times = {}
+    for size in (SMALL_BYTES, LARGE_BYTES):
+        data = torch.zeros(size // 4, device="cuda" if cuda else "cpu")
+
+        def reduce(data=data) -> None:
+            distributed.all_reduce(data)
+            if cuda:
+                torch.cuda.synchronize()
+
+        reduce()  # connects
+        began = time.monotonic()
+        reduce()
+        # As many on every rank: the first one decides.
+        count = torch.tensor([max(1, min(100, int(SECONDS / 2 / (time.monotonic() - began))))], device=data.device)
+        distributed.broadcast(count, 0)
+        began = time.monotonic()
+        for _ in range(int(count)):
+            reduce()
+        times[size] = (time.monotonic() - began) / int(count)
+    moved = 2 * (ranks - 1) / ranks * LARGE_BYTES
+    print(json.dumps({"ranks": ranks, "gb_s": moved / times[LARGE_BYTES] / 1e9, "us": times[SMALL_BYTES] * 1e6}))
+    distributed.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main(*map(int, sys.argv[1:4]), sys.argv[4], int(sys.argv[5]))

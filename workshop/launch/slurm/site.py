@@ -1,0 +1,65 @@
+"""The site's settings: which file counts, what it sets, and what to change in it when sbatch refuses."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+from workshop.errors import WorkshopError
+from workshop.launch.local import course
+
+READ_S = 30
+FOR_ALL = Path("/etc/workshop/site.sh")  # an administrator's, for all users: slurm/site.sh, as it came, reads it
+
+
+def scripts_folder() -> Path:
+    """Return the folder of the scripts: $WORKSHOP_SLURM, else the course's."""
+    chosen = os.environ.get("WORKSHOP_SLURM")
+    return Path(chosen).expanduser().resolve() if chosen else course.course_folder("slurm")
+
+
+def site_file() -> Path:
+    """Return the file that is read: $WORKSHOP_SITE, else site.sh beside the scripts."""
+    chosen = os.environ.get("WORKSHOP_SITE")
+    path = Path(chosen).expanduser().resolve() if chosen else scripts_folder() / "site.sh"
+    if not path.is_file():
+        raise WorkshopError(
+            f"There is no site file {path}.", "Copy slurm/site.sh, edit it, and set WORKSHOP_SITE to it."
+        )
+    return path
+
+
+def environment() -> dict[str, str]:
+    """Return the environment after `source site.sh`, or say what bash said against it.
+
+    WORKSHOP_SITE is in it where another file than slurm/site.sh counts.
+    """
+    read = 'set -a; source "$1" >/dev/null && env -0'
+    try:
+        done = subprocess.run(
+            ["bash", "-c", read, "bash", str(site_file())],
+            capture_output=True,
+            timeout=READ_S,
+            env={**os.environ, "WORKSHOP_ROOT": str(scripts_folder().parent)},
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise WorkshopError(f"{site_file()} cannot be read by bash: {error}.", "It must only set variables.") from None
+    if done.returncode:
+        said = (done.stderr.decode(errors="replace").strip().splitlines() or ["no reason given"])[-1]
+        raise WorkshopError(f"{site_file()} has a mistake: {said}", "Compare it with the examples in slurm/sites/.")
+    return dict(part.split("=", 1) for part in done.stdout.decode(errors="replace").split("\0") if "=" in part)
+
+
+def refusal_remedy(said: str) -> str:
+    """Return what to do about sbatch's own words."""
+    for words, remedy in (
+        ("partition", "Set SBATCH_PARTITION in slurm/site.sh to one that `sinfo` lists."),
+        ("account", "Set SBATCH_ACCOUNT in slurm/site.sh to yours: sacctmgr show assoc user=$USER"),
+        ("qos", "Set SBATCH_QOS in slurm/site.sh; sacctmgr show qos lists them."),
+        ("node configuration", "No node has so many GPUs or so much memory: sinfo -o '%P %G %m %c'."),
+        ("time limit", "Ask for less: --time; `sinfo -o '%P %l'` shows each partition's longest."),
+    ):
+        if words in said.lower():
+            return remedy
+    return "`workshop doctor` checks slurm/site.sh against this cluster."
