@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import threading
 import time
@@ -170,12 +171,17 @@ def test_no_more_are_in_flight_than_was_said(tmp_path, faulty, quick):
     assert server.most_at_once == 7
 
 
+def hasty(limits):
+    """Limits for a server that will not come back: the test waits as long as the batch has patience."""
+    return dataclasses.replace(limits, patience_s=1.5)
+
+
 def test_when_one_of_two_servers_dies_the_other_answers_its_rows(tmp_path, faulty, quick, answers):
     (tmp_path / "in.txt").write_text("".join(f"row {number}\n" for number in range(400)))
     dying, lasting = faulty(delay_s=0.02), faulty(delay_s=0.02)
     close_after(dying, 40)
     summary = batch.run(
-        tmp_path / "in.txt", tmp_path / "out.jsonl", url=(dying.url, lasting.url), limits=quick, concurrency=8
+        tmp_path / "in.txt", tmp_path / "out.jsonl", url=(dying.url, lasting.url), limits=hasty(quick), concurrency=8
     )
     assert summary.exit_code == 0 and len({line["row"] for line in answers(summary.output)}) == 400
     assert dying.asked and lasting.asked
@@ -186,7 +192,7 @@ def test_a_server_that_is_gone_ends_the_run_with_what_came(tmp_path, faulty, qui
     server = faulty(delay_s=0.02)
     close_after(server, 100)
     with pytest.raises(WorkshopError, match="has not answered for"):
-        batch.run(tmp_path / "in.txt", tmp_path / "out.jsonl", url=server.url, limits=quick, concurrency=4)
+        batch.run(tmp_path / "in.txt", tmp_path / "out.jsonl", url=server.url, limits=hasty(quick), concurrency=4)
     kept = [line["row"] for line in answers(tmp_path / "out.jsonl")]
     assert kept and len(kept) == len(set(kept)) < 4000
     summary = batch.run(tmp_path / "in.txt", tmp_path / "out.jsonl", url=faulty().url, limits=quick)

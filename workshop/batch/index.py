@@ -100,16 +100,18 @@ class Index(Temporary):
         found = self._repeats and self.do("SELECT times FROM again WHERE row = ?", row)
         return found[0] if found else 1
 
-    def add(self, row: Row, body: str | None = None) -> int | None:
-        """Add a row, with its body if that is wanted back; return the place of the row that has its id, or None."""
-        name = short(row.custom_id)
+    def add(self, row: Row, body: str | None = None) -> bool:
+        """Add a row, with its body if that is wanted back; return False if its id is there already."""
+        values = short(row.custom_id), row.key, row.number, row.samples, row.place, body
         try:
-            self.do(
-                "INSERT INTO ids VALUES (?, ?, ?, ?, ?, ?)", name, row.key, row.number, row.samples, row.place, body
-            )
+            self.do("INSERT INTO ids VALUES (?, ?, ?, ?, ?, ?)", *values)
         except sqlite3.IntegrityError:
-            return self.do("SELECT place FROM ids WHERE id = ?", name)[0]
-        return None
+            return False
+        return True
+
+    def place_of(self, custom_id: str) -> int:
+        """Return the place of the row that has an id."""
+        return self.do("SELECT place FROM ids WHERE id = ?", short(custom_id))[0]
 
     def find(self, custom_id: str) -> tuple[bytes, int, int, str | None]:
         """Return (key, row, samples, body) of an id; the key is empty if the input has no such row."""

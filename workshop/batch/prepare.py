@@ -131,12 +131,13 @@ class Work:
         custom_id, url, body, extra = self.builder.content(self.source.decode(raw))
         row = Row(number, place, custom_id or derived_id(url, body, 1), url, body, extra)
         kept = body if self.keep_bodies else None
-        before = self.index.add(row, kept)
-        if before is not None and custom_id is None:  # an equal row came before
+        new = self.index.add(row, kept)
+        if not new and custom_id is None:  # an equal row came before
             times = self.index.again(number, row.custom_id)
             row = Row(number, place, derived_id(url, body, times), url, body, extra)
-            before = self.index.add(row, kept)
-        if before is not None:
+            new = self.index.add(row, kept)
+        if not new:
+            before = self.index.place_of(row.custom_id)
             raise Malformed(f"its custom_id {row.custom_id!r} is that of {self.source.place} {before:,} already")
 
     def _row(self, number: int, place: int, raw: object) -> Row:
