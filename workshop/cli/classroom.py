@@ -10,10 +10,15 @@ import click
 
 from workshop.classroom.report import Criteria, percentile
 from workshop.classroom.run import Classroom
+from workshop.classroom.simulated import arrivals
 from workshop.cli.batch import signals
 from workshop.cli.progress import Bar
-from workshop.cli.say import say
+from workshop.cli.say import say, say_json
+from workshop.cli.simulate import as_text as simulation_text
 from workshop.errors import BadInput
+from workshop.plan.parallelism import Plan, plan
+from workshop.simulate.arrivals import Arrival
+from workshop.simulate.load import on_plan
 
 LINE_S = 10.0  # between lines where there is no terminal
 WORDS = {
@@ -33,6 +38,10 @@ WORDS = {
 @click.option("--max-ttft", default=5.0, show_default=True, help="Holds if 95 of 100 first tokens come in so many s …")
 @click.option("--max-e2el", default=30.0, show_default=True, help="… 95 of 100 whole answers in these, and none fails.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Of who runs what when.")
+@click.option("--simulate", metavar="MODEL", help="Ask no server: simulate MODEL on --gpu (docs/simulate.md).")
+@click.option("--gpu", help="With --simulate: the GPU.")
+@click.option("--tensor-parallel-size", "-tp", type=int, help="With --simulate: over how many GPUs.")
+@click.option("--max-model-len", type=int, default=8192, show_default=True, help="With --simulate: its context.")
 @click.option("--json", "as_json", is_flag=True, help="Print everything that was measured as JSON.")
 def command(
     learners: int,
@@ -41,6 +50,10 @@ def command(
     max_ttft: float,
     max_e2el: float,
     as_json: bool,
+    simulate: str | None,
+    gpu: str | None,
+    tensor_parallel_size: int | None,
+    max_model_len: int,
     **options,
 ) -> None:
     """Simulate a class against a server, and say whether it will hold.
@@ -57,14 +70,34 @@ def command(
             raise BadInput(f"{one} and {other} are both given.", "Give one of the two.")
     if max_ttft <= 0 or max_e2el <= 0:
         raise BadInput("A limit of 0 s or less cannot be met.", "Give --max-ttft and --max-e2el in seconds.")
+    seconds, criteria = minutes * 60 if minutes is not None else seconds, Criteria(max_ttft, max_e2el)
+    if simulate or gpu:
+        if not (simulate and gpu) or options["url"] or options["name"]:
+            raise BadInput(
+                "--simulate MODEL and --gpu GPU go together, and without a server.",
+                "For example: workshop classroom --learners 30 --simulate llama-3.1-70b --gpu h100 -tp 4.",
+            )
+        planned = plan(simulate, gpu, tensor_parallel_size=tensor_parallel_size, max_model_len=max_model_len)
+        sys.exit(
+            0 if _simulated(planned, learners, arrivals(learners, seconds, options["seed"]), criteria, as_json) else 1
+        )
     with Bar(f"A class of {learners}") as bar:
         show = bar if sys.stderr.isatty() else _rarely(bar)
-        seconds = minutes * 60 if minutes is not None else seconds
-        room = Classroom(learners, seconds, criteria=Criteria(max_ttft, max_e2el), report=show, **options)
+        room = Classroom(learners, seconds, criteria=criteria, report=show, **options)
         with signals(room.stop):
             report = room.run()
     click.echo(json.dumps(report.to_dict(), indent=1)) if as_json else say(as_text(report))
     sys.exit(0 if report.holds else 1)
+
+
+def _simulated(planned: Plan, learners: int, load: list[Arrival], criteria: Criteria, as_json: bool) -> bool:
+    """Simulate the class on a plan, print what it finds, and return whether it holds."""
+    limits = {"ttft": criteria.p95_ttft_s * 1e3, "e2el": criteria.p95_e2el_s * 1e3}
+    found = on_plan(planned, load, slo=limits)
+    holds = all(found.of(measure)["p95"] <= limit for measure, limit in limits.items())
+    verdict = f"{'✓ It will hold' if holds else '✗ It will not hold'} {learners} learners: {criteria}"
+    say_json({**found.to_dict(), "holds": holds}) if as_json else say(f"{simulation_text(found)}\n{verdict}")
+    return holds
 
 
 def _rarely(report):

@@ -1,0 +1,138 @@
+"""workshop simulate, tune and classroom --simulate: what they print, and what they refuse."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from click.testing import CliRunner
+from needs import lacking
+
+from workshop.classroom.simulated import arrivals
+from workshop.cli.classroom import command as classroom
+from workshop.cli.simulate import command as simulate
+from workshop.cli.simulate import curve
+from workshop.cli.tune import command as tune
+from workshop.errors import BadInput, WorkshopError
+from workshop.launch.vllm_main import installed
+
+MEASURES = ("ttft_ms", "tpot_ms", "itl_ms", "e2el_ms")
+LOAD = ["--gpu", "h100", "--max-model-len", "8192", "--rate", "10", "--seconds", "2"]
+
+
+@pytest.fixture(scope="module")
+def vllm():
+    if not installed()[0]:
+        lacking("vLLM is not installed: make test installs it on Linux")
+
+
+def run(command, *args: str, code: int = 0) -> str:
+    done = CliRunner().invoke(command, args, catch_exceptions=False)
+    assert done.exit_code == code, done.output
+    return done.stdout
+
+
+def test_simulate_prints_the_keys_that_others_rely_on(vllm):
+    found = json.loads(run(simulate, "llama-3.1-8b", *LOAD, "-tp", "1", "--slo", "ttft=500ms,tpot=50ms", "--json"))
+    names = "model gpu tensor_parallel_size pipeline_parallel_size requests seconds wall_s steps preempted tokens_per_s"
+    assert {*names.split(), "goodput_per_s", "kv_cache_usage_max", "over_time", *MEASURES} <= set(found)
+    assert all({"p50", "p95", "p99", "mean"} == set(found[measure]) for measure in MEASURES)
+    assert {"t_s", "running", "waiting", "kv_cache_usage"} == set(found["over_time"])
+    assert len({len(values) for values in found["over_time"].values()}) == 1
+    assert 0 < found["kv_cache_usage_max"] < 1
+
+
+def test_simulate_prints_what_people_read(vllm, tmp_path):
+    trace = tmp_path / "trace.jsonl"
+    trace.write_text('{"arrival_s": 0, "prompt_tokens": 300, "output_tokens": 40}\n' * 3)
+    said = run(simulate, "llama-3.1-8b", "--gpu", "h100", "-tp", "1", "--max-model-len", "4096", "--trace", str(trace))
+    assert "3 requests" in said and "ttft" in said and "vllm serve meta-llama/Llama-3.1-8B" in said
+
+
+def test_simulate_ends_with_1_where_requests_pile_up(vllm):
+    load = ["--rate", "60", "--seconds", "5", "--prompt", "2000:3000", "--max-model-len", "8192"]
+    assert "does not keep up" in run(simulate, "llama-3.1-8b", "--gpu", "h100", "-tp", "1", *load, code=1)
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        ([], "MODEL is missing"),
+        (["llama-3.1-8b"], "--gpu is missing"),
+        (["llama-3.1-8b", "--gpu", "h1000", "--burst", "1"], "h1000"),
+        (["llama-3.1-8b", "--gpu", "h100", "--trace", "/nowhere.jsonl"], "cannot be read"),
+    ],
+)
+def test_simulate_refuses_in_one_sentence(args, words):
+    with pytest.raises(BadInput, match=words):
+        run(simulate, *args)
+
+
+def test_lengths_are_two_numbers_or_one():
+    assert "is not FEWEST:MOST" in CliRunner().invoke(simulate, ["x", "--prompt", "a:b"]).output
+
+
+def test_tune_finds_the_fewest_gpus_that_keep_the_limits(vllm):
+    load = [*LOAD[:-4], "--rate", "30", "--seconds", "2", "--output", "16:64", "--price", "2.5", "--max-gpus", "2"]
+    said = json.loads(run(tune, "llama-3.1-8b", *load, "--slo", "ttft=200ms,tpot=12ms", "--json"))
+    best, *others = said["choices"]
+    keys = {"command", "gpus", "replicas", "goodput_per_s", "ttft_ms", "tpot_ms", "usd_per_million_tokens"}
+    assert keys <= set(best) and best["gpus"] == 1 and best["slo_share"] >= 0.95
+    assert all(other["gpus"] <= 2 for other in others)
+    assert best["usd_per_million_tokens"] == pytest.approx(2.5 / 3600 / best["tokens_per_s"] * 1e6)
+    better = [o for o in others if o["gpus"] <= best["gpus"] and o["slo_share"] > best["slo_share"] + 0.005]
+    assert not better
+
+
+def test_tune_says_what_came_nearest_where_nothing_is_enough(vllm):
+    load = ["--gpu", "h100", "--max-model-len", "8192", "--burst", "60", "--prompt", "4000", "--output", "2"]
+    with pytest.raises(
+        WorkshopError, match=r"Nothing up to 1 × h100 serves this load: 1 GPUs keep the limits for \d+%"
+    ):
+        run(tune, "llama-3.1-8b", *load, "--slo", "ttft=300ms", "--max-gpus", "1")
+
+
+@pytest.mark.parametrize("missing", ["llama-3.1-8b", "--gpu", "--slo"])
+def test_tune_says_what_is_missing(missing):
+    args = ["llama-3.1-8b", "--gpu", "h100", "--slo", "ttft=1s", "--burst", "2"]
+    at = args.index(missing)
+    with pytest.raises(BadInput, match="is missing"):
+        run(tune, *args[:at], *args[at + (2 if missing.startswith("--") else 1) :])
+
+
+def test_a_class_is_a_load_of_every_cell_of_every_learner():
+    load = arrivals(3, None, seed=0)
+    assert load == arrivals(3, None, seed=0) != arrivals(3, None, seed=1)
+    assert [one.arrival_s for one in load] == sorted(one.arrival_s for one in load)
+    twenty = [one for one in load if one.prefix.startswith("0 20 completions")]
+    assert len(twenty) == 20 and len({one.prefix for one in twenty}) == 1
+
+
+def test_classroom_simulates_a_class_on_gpus_that_nobody_has(vllm):
+    said = run(classroom, "--learners", "20", "--simulate", "llama-3.1-70b", "--gpu", "h100", "-tp", "4")
+    assert "✓ It will hold 20 learners" in said
+    limits = ["--max-ttft", "0.02", "--json"]
+    said = run(
+        classroom, "--learners", "5", "--simulate", "llama-3.1-70b", "--gpu", "h100", "-tp", "4", *limits, code=1
+    )
+    assert json.loads(said)["holds"] is False
+    with pytest.raises(BadInput, match="go together"):
+        run(classroom, "--learners", "5", "--simulate", "llama-3.1-70b")
+
+
+@pytest.mark.live
+def test_the_local_server_is_measured_simulated_and_asked(server, live_home, monkeypatch):
+    monkeypatch.setenv("WORKSHOP_HOME", str(live_home))
+    found = json.loads(run(simulate, "--local", "--json"))
+    assert found["requests"] > 0 and all(step > 0 for step in found["steps_ms"])
+    for side in ("measured", "simulated"):
+        assert all(0 < found[side][name]["p50"] <= found[side][name]["p95"] for name in ("ttft", "tpot", "e2el"))
+
+
+def test_without_a_local_server_it_says_how_to_start_one(workshop_home):
+    with pytest.raises(WorkshopError, match="workshop serve --background"):
+        run(simulate, "--local")
+
+
+def test_a_curve_has_a_bar_for_each_part():
+    assert curve([0, 1, 2, 7]) == "▁▂▃█" and curve([0.0] * 3) == "▁▁▁"
