@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from workshop.errors import BadInput
+from workshop.plan.catalog.config import ModelConfig
 from workshop.plan.catalog.gpus import GIB
 from workshop.plan.deployment import GPUS_PER_NODE, Deployment
 from workshop.plan.memory import fit, may_fit
@@ -30,24 +32,18 @@ class Choice:
 
 
 def splits(d: Deployment, gpus: int) -> list[Deployment]:
-    """Return every split of a replica over exactly so many GPUs whose tensor-parallel groups stay in a node, the widest first.
-
-    Stages may hold different numbers of layers, so any number of GPUs up to the number of layers can be used.
+    """Return every split of a replica over exactly so many GPUs whose tensor-parallel groups stay in a node, the widest
+    first. Stages may hold different numbers of layers, so any number of GPUs up to the number of layers can be used.
     """
-    node, most = d.gpus_per_node, d.model.num_hidden_layers
-    widths = (tp for tp in range(min(gpus, node), 0, -1) if gpus % tp == 0 and gpus <= tp * most)
-    inside = (tp for tp in widths if gpus <= node or node % tp == 0)
-    return [d.split(tp, gpus // tp) for tp in inside if not _problem(d, tp)]
+    return [d.split(tp, gpus // tp) for tp in _widths(d.model, gpus, d.gpus_per_node, 0 if d.ep else d.dp)]
 
 
-def _problem(d: Deployment, tp: int) -> str:
-    return tp_problem(d.model, tp, _cut(d, tp))
-
-
-def _cut(d: Deployment, tp: int) -> int:
-    """Return over how many ranks each expert's matrices are cut."""
-    experts = d.split(tp, 1).expert_split
-    return experts.cut if experts else tp
+@lru_cache(maxsize=4096)
+def _widths(m: ModelConfig, gpus: int, node: int, replicas: int) -> list[int]:
+    """replicas that share the matrices of each expert; 0 where experts stay whole."""
+    sizes = (tp for tp in range(min(gpus, node), 0, -1) if gpus % tp == 0 and gpus <= tp * m.num_hidden_layers)
+    inside = (tp for tp in sizes if gpus <= node or node % tp == 0)
+    return [tp for tp in inside if not tp_problem(m, tp, tp * replicas or 1)]
 
 
 def first_that_fits(d: Deployment, numbers: Iterable[int]) -> Deployment | None:
@@ -63,7 +59,7 @@ def spread(d: Deployment, gpus: int) -> Deployment:
     """
     found = splits(d, gpus)
     if not found:
-        check_sizes(d.model, 1, gpus, _cut(d, 1))
+        check_sizes(d.model, 1, gpus, d.experts_cut(1))
     return first_that_fits(d, [gpus]) or found[0]
 
 
@@ -139,10 +135,10 @@ def _given(
     replica = world // d.dp if world else None
     if tp is None:
         most = max(1, replica // pp) if replica else 1
-        tp = next((t for t in range(most, 0, -1) if not _problem(d, t)), 1)
+        tp = next((t for t in range(most, 0, -1) if not tp_problem(d.model, t, d.experts_cut(t))), 1)
     if pp is None:
         pp = max(1, replica // tp) if nodes and nodes > 1 else 1
-    check_sizes(d.model, tp, pp, _cut(d, tp))
+    check_sizes(d.model, tp, pp, d.experts_cut(tp))
     where = "in one node" if tp <= d.gpus_per_node else "across nodes, which needs a fast network"
     return d.split(tp, pp), [f"Tensor parallel size {tp} and pipeline parallel size {pp}, as given ({where})."]
 

@@ -47,6 +47,10 @@ class Deployment:
     def gpus(self) -> int:
         return self.replica_gpus * self.dp
 
+    def experts_cut(self, tp: int) -> int:
+        """Return over how many ranks each expert's matrices are cut at this tensor parallel size."""
+        return 1 if self.ep else tp * self.dp
+
     @property
     def expert_split(self) -> ExpertSplit | None:
         """How the experts are shared out; None where tensor parallelism alone cuts them, as all else.
@@ -57,8 +61,8 @@ class Deployment:
         if not self.model.moe or (self.dp == 1 and not self.ep):
             return None
         by_tokens = self.ep and self.tp > 1 and self.dp > 1
-        ranks = self.tp * self.dp
-        return ExpertSplit(1 if self.ep else ranks, ranks if self.ep else 1, 1 if by_tokens else self.tp)
+        cut = self.experts_cut(self.tp)
+        return ExpertSplit(cut, self.tp * self.dp // cut, 1 if by_tokens else self.tp)
 
     @property
     def nodes(self) -> int:

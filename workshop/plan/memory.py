@@ -63,7 +63,7 @@ def fit(d: Deployment) -> Fit:
     over = tuple(ends[i == 0, i == pp - 1] for i in range(pp))
     overhead = tuple(sum(o.bytes for o in items) for items in over)
     available = tuple(requested - w - o for w, o in zip(weights, overhead, strict=True))
-    stages = [tuple(r) for r in ranks.partition_layers(m.num_hidden_layers, pp)]
+    stages = ranks.partition_layers(m.num_hidden_layers, pp)
     length = (s.kv_cache_dtype, s.max_model_len, tokens_in_flight(s, pp))
     if m.exact and (built := m.exact.of(d.tp, pp)):
         lay = kv_cache.built_layout(m, built, *length, [stage[0] for stage in stages])

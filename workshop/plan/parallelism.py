@@ -127,7 +127,7 @@ def of_choice(choice: Choice) -> Plan:
     d = choice.deployment
     m, s, f = d.model, d.settings, fit(d)
     i, ok = f.tightest, f.fits
-    terms = speed.decode_terms(d) if ok else []
+    terms = list(speed.decode_terms(d)) if ok else []
     sent = traffic(d)
     return Plan(
         model=m.name,

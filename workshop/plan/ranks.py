@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import accumulate
 
 from workshop.errors import BadInput
 from workshop.plan.allocator import Allocator
@@ -38,7 +39,8 @@ class Rank:
     dp_rank: int = 0
 
 
-def partition_layers(num_layers: int, pp: int) -> list[range]:
+@lru_cache(maxsize=1024)
+def partition_layers(num_layers: int, pp: int) -> tuple[range, ...]:
     """Return each stage's layers: the rest goes to the stages before the last, from the second last back.
 
     The last stage already has the final norm and lm_head; with few extra layers the first is spared as well.
@@ -47,8 +49,8 @@ def partition_layers(num_layers: int, pp: int) -> list[range]:
     counts = [num_layers // pp] * pp
     for i in range(2, num_layers % pp + 2):
         counts[-i] += 1
-    starts = [sum(counts[:i]) for i in range(pp)]
-    return [range(s, s + c) for s, c in zip(starts, counts, strict=True)]
+    ends = list(accumulate(counts))
+    return tuple(range(end - count, end) for end, count in zip(ends, counts, strict=True))
 
 
 @lru_cache(maxsize=4096)

@@ -90,7 +90,8 @@ def _tflops(m: ModelConfig, gpu: GPU) -> float:
     return gpu.fp8_tflops if fp8 else gpu.bf16_tflops
 
 
-def decode_terms(d: Deployment, *, batch: int = 1, context: int = 160) -> list[Term]:
+@lru_cache(maxsize=1024)
+def decode_terms(d: Deployment, *, batch: int = 1, context: int = 160) -> tuple[Term, ...]:
     """Return the terms of one decoding step of `batch` requests (of each replica) with `context` tokens each, all stages in turn."""
     m, gpu, s, tp = d.model, d.gpu, d.settings, d.tp
     dense, experts = _read_bytes(m, tp, d.expert_split)
@@ -119,7 +120,7 @@ def decode_terms(d: Deployment, *, batch: int = 1, context: int = 160) -> list[T
     if s.enforce_eager:
         launches = m.num_hidden_layers * EAGER_LAYER_MS + STEP_MS - sum(t.ms for t in terms)
         terms.append(Term("launches without CUDA graphs", max(0.0, launches), "one run on H200", "±40 %"))
-    return terms
+    return tuple(terms)
 
 
 def decode_tokens_per_s(d: Deployment, *, batch: int = 1, context: int = 160) -> float:
