@@ -7,6 +7,9 @@ import json
 import click
 
 from workshop.cli.say import console, shown
+from workshop.plan import hardware, models_page
+from workshop.plan.catalog import list_models, load_gpu, load_model
+from workshop.plan.hardware import size_words
 
 
 @click.command()
@@ -34,9 +37,6 @@ def command(
       workshop models --family qwen
       workshop models llama-3.1-70b mixtral-8x7b --gpu l4 --gpu h100
     """
-    from workshop.plan import hardware, models_page
-    from workshop.plan.catalog import list_models, load_gpu, load_model
-
     if markdown:
         click.echo(models_page.page(), nl=False)
         return
@@ -55,8 +55,6 @@ def command(
 def _show(rows: list, kinds: tuple[str, ...], context: int) -> None:
     from rich.table import Table
 
-    from workshop.plan.hardware import size_words
-
     screen, out = console(least=60), Table(box=None, pad_edge=False, header_style="dim")
     out.add_column("model", no_wrap=True)
     for title in ("parameters", "weights GiB", "KV KiB", *kinds):
@@ -67,8 +65,7 @@ def _show(rows: list, kinds: tuple[str, ...], context: int) -> None:
         out.add_row(f"[bold]{r.model}[/]", *sizes, *cells)
     screen.print(out)
     screen.print(
-        f"\n[dim]GPUs that hold the model and one request of {context:,} tokens. –: more than 16. ✗: no "
-        "kernels for it there.\nThe whole plan, with its command: workshop plan MODEL --gpu GPU[/]"
+        f"\n[dim]GPUs that hold the model and one request of {context:,} tokens. –: more than 16. ✗: no kernels for it there.\nThe whole plan, with its command: workshop plan MODEL --gpu GPU[/]"
     )
     if len(rows) == 1:
         for place in rows[0].places:

@@ -12,13 +12,13 @@ import click
 from workshop.cli import plan_places
 from workshop.cli.say import console, shown
 from workshop.errors import BadInput, plain
+from workshop.plan import catalog
+from workshop.plan.parallelism import Plan, plan
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
-
-    from workshop.plan.parallelism import Plan
 
 BAR_CELLS = 56
 
@@ -62,17 +62,11 @@ class Tokens(click.ParamType):
 )
 @plan_places.options
 @click.option("--explain", is_flag=True, help="Show every overhead and every part of a step, with its source.")
-@click.option("--list-models", is_flag=True, help="Print the catalogue's models.")
-@click.option("--list-gpus", is_flag=True, help="Print the catalogue's GPUs.")
+@click.option("--list-models", "listed", flag_value="models", help="Print the catalogue's models.")
+@click.option("--list-gpus", "listed", flag_value="gpus", help="Print the catalogue's GPUs.")
 @click.option("--json", "as_json", is_flag=True, help="Print data instead of text.")
 def command(
-    model: str | None,
-    gpu: str | None,
-    as_json: bool,
-    explain: bool,
-    list_models: bool,
-    list_gpus: bool,
-    **options: object,
+    model: str | None, gpu: str | None, listed: str | None, as_json: bool, explain: bool, **options: object
 ) -> None:
     """Predict memory, parallelism and speed of MODEL on GPUs.
 
@@ -85,11 +79,8 @@ def command(
       workshop plan mistral-7b-v0.3 --gpu t4 --gpus-per-node 2 --kubernetes | kubectl apply -f -
       workshop plan llama-3.3-70b --machines
     """
-    from workshop.plan import catalog
-    from workshop.plan.parallelism import plan
-
-    if list_models or list_gpus:
-        names = catalog.list_models() if list_models else catalog.list_gpus()
+    if listed:
+        names = catalog.list_models() if listed == "models" else catalog.list_gpus()
         click.echo(json.dumps(names, indent=2) if as_json else "\n".join(names))
         return
     place, chosen = plan_places.take(options, as_json)
@@ -97,10 +88,8 @@ def command(
         plan_places.machines(model, {**options, "exact": options["exact"] or False}, as_json)  # many plans: do not ask
         return
     if not model or not gpu:
-        missing = "MODEL" if not model else "--gpu"
-        raise BadInput(
-            f"{missing} is missing.", "For example: workshop plan llama-3.1-70b --gpu h100 --gpus-per-node 4."
-        )
+        example = "For example: workshop plan llama-3.1-70b --gpu h100 --gpus-per-node 4."
+        raise BadInput(f"{'--gpu' if model else 'MODEL'} is missing.", example)
     result = plan(model, gpu, **options)
     if place:
         if result.nodes > 1 and result.data_parallel_size > 1:
@@ -120,15 +109,12 @@ def _show(p: Plan, explain: bool) -> None:
     wide = f" × data parallel {p.data_parallel_size}" if p.data_parallel_size > 1 else ""
     wide += ", expert parallel" if p.enable_expert_parallel else ""
     where = f"{p.gpus} × {p.gpu}" + (f" on {p.nodes} nodes" if p.nodes > 1 else "")
-    out.print(
-        f"\n[bold]{shown(p.model)}[/] on [bold]{where}[/]   tensor parallel {p.tensor_parallel_size} × "
-        f"pipeline parallel {p.pipeline_parallel_size}{wide}   [dim]vLLM {p.vllm_version}[/]"
-    )
+    split = f"tensor parallel {p.tensor_parallel_size} × pipeline parallel {p.pipeline_parallel_size}{wide}"
+    out.print(f"\n[bold]{shown(p.model)}[/] on [bold]{where}[/]   {split}   [dim]vLLM {p.vllm_version}[/]")
     if p.fits:
-        out.print(
-            f"[bold green]✓ fits[/]  {p.kv_cache_tokens:,} tokens of KV cache · {p.max_concurrency:.2f} requests "
-            f"of {p.max_model_len:,} tokens at once · about {p.single_stream_tokens_per_s:.0f} tokens/s for one"
-        )
+        requests = f"{p.max_concurrency:.2f} requests of {p.max_model_len:,} tokens at once"
+        speed = f"about {p.single_stream_tokens_per_s:.0f} tokens/s for one"
+        out.print(f"[bold green]✓ fits[/]  {p.kv_cache_tokens:,} tokens of KV cache · {requests} · {speed}")
     else:
         out.print("[bold red]✗ does not fit[/]")
     out.print()

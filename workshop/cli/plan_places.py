@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from workshop.cli.say import console, say, say_json, shown
 from workshop.errors import BadInput, WorkshopError
-
-if TYPE_CHECKING:
-    from workshop.plan.parallelism import Plan
+from workshop.plan import machines as catalogue
+from workshop.plan.parallelism import Plan
 
 WIDTH = 116  # of the table of machines
-GIVEN = click.IntRange(1)
+GIVEN, POSITIVE = click.IntRange(1), click.FloatRange(min=0, min_open=True)
 # place -> what its flag does, and the options that belong to it alone
 PLACES: dict[str, tuple[str, dict[str, dict[str, Any]]]] = {
     "kubernetes": (
@@ -45,10 +44,7 @@ PLACES: dict[str, tuple[str, dict[str, dict[str, Any]]]] = {
         "Print a systemd unit and container lines instead, for one machine.",
         {
             "download_dir": {"metavar": "FOLDER", "help": "where the weights go.  [default: /mnt/models]"},
-            "disk_gb": {
-                "type": click.FloatRange(min=0, min_open=True),
-                "help": "size of its disk in GB; refused if the weights do not fit.",
-            },
+            "disk_gb": {"type": POSITIVE, "help": "size of its disk in GB; refused if the weights do not fit."},
         },
     ),
     "machines": ("Print which common cloud VMs hold the model (no --gpu needed).", {}),
@@ -124,16 +120,10 @@ def machines(model: str, settings: dict[str, Any], as_json: bool) -> None:
     Raises:
         WorkshopError: none of them does.
     """
-    from workshop.plan import machines as catalogue
-
     offers = catalogue.offers(model, **settings)
     if as_json:
-        say_json(
-            [
-                vars(o.machine) | {"fits": o.fits, "why": o.why, "command": o.plan.command if o.fits else ""}
-                for o in offers
-            ]
-        )
+        plans = ({"fits": o.fits, "why": o.why, "command": o.plan.command if o.fits else ""} for o in offers)
+        say_json([vars(o.machine) | found for o, found in zip(offers, plans, strict=True)])
     else:
         _table(offers)
     if not any(offer.fits for offer in offers):
@@ -148,27 +138,18 @@ def _table(offers: list) -> None:
 
     titles = ("", "machine", "GPUs", "vCPU", "memory", "local disk", "requests", "tokens/s")
     table = Table(*titles, box=None, padding=(0, 1))
-    for offer in (offer for offer in offers if offer.fits):
-        m, p = offer.machine, offer.plan
-        table.add_row(
-            "[green]✓[/]",
-            f"{m.name} [dim]{m.provider}[/]",
-            f"{p.gpus} of {m.gpus} × {m.gpu}",
-            str(m.vcpus),
-            f"{m.memory_gib:,} GiB",
-            f"{m.local_disk_gb / 1000:.1f} TB",
-            f"{p.max_concurrency:.1f}",
-            f"{p.single_stream_tokens_per_s:.0f}",
-        )
+    for m, p in ((offer.machine, offer.plan) for offer in offers if offer.fits):
+        machine, gpus = f"{m.name} [dim]{m.provider}[/]", f"{p.gpus} of {m.gpus} × {m.gpu}"
+        sizes = str(m.vcpus), f"{m.memory_gib:,} GiB", f"{m.local_disk_gb / 1000:.1f} TB"
+        speeds = f"{p.max_concurrency:.1f}", f"{p.single_stream_tokens_per_s:.0f}"
+        table.add_row("[green]✓[/]", machine, gpus, *sizes, *speeds)
     out = console(least=WIDTH)
     out.print()
     if table.row_count:
         out.print(table)
         length = next(offer.plan.max_model_len for offer in offers if offer.fits)
-        out.print(
-            f"\n  [dim]requests: of {length:,} tokens at once; tokens/s: for one of them alone; "
-            "the OS disk is extra.[/]"
-        )
+        said = f"requests: of {length:,} tokens at once; tokens/s: for one of them alone; the OS disk is extra."
+        out.print(f"\n  [dim]{said}[/]")
     out.print()
     for offer in (offer for offer in offers if not offer.fits):
         m = offer.machine

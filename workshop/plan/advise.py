@@ -166,8 +166,7 @@ def _better(d: Deployment, counted: bool) -> list[str]:
     out += _about_gpus(d, counted)
     if now.max_concurrency < 2:
         out.append(
-            f"Less than two requests of {length:,} tokens fit at once: --max-model-len {max(1024, length // 4)} admits "
-            "more requests only if they are short; more GPUs hold more."
+            f"Less than two requests of {length:,} tokens fit at once: --max-model-len {max(1024, length // 4)} admits more requests only if they are short; more GPUs hold more."
         )
     return out
 

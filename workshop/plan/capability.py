@@ -67,8 +67,7 @@ def check_kv_cache_dtype(gpu: GPU, kv_cache_dtype: str) -> None:
     """Raise BadInput for a KV cache in a form that the GPU has no kernels for: fp8 or bfloat16 before Ampere."""
     if not runs_kv_cache_dtype(gpu, kv_cache_dtype):
         raise BadInput(
-            f"{gpu.title} cannot keep a KV cache in {kv_cache_dtype} (compute capability "
-            f"{gpu.compute_capability}, and vLLM's kernels for it begin with {BFLOAT16:.1f}).",
+            f"{gpu.title} cannot keep a KV cache in {kv_cache_dtype} (compute capability {gpu.compute_capability}, and vLLM's kernels for it begin with {BFLOAT16:.1f}).",
             "Leave --kv-cache-dtype out, or give a GPU from the A100 on.",
         )
 
@@ -79,7 +78,6 @@ def check_quantization(model: ModelConfig, gpu: GPU) -> None:
     least = LEAST.get(method, 0.0)
     if capability(gpu) < least:
         raise BadInput(
-            f"{gpu.title} cannot run {method} weights: it has compute capability "
-            f"{gpu.compute_capability}, and vLLM needs {least:.1f} for them.",
+            f"{gpu.title} cannot run {method} weights: it has compute capability {gpu.compute_capability}, and vLLM needs {least:.1f} for them.",
             "Give a newer GPU, or a model quantised another way (awq and gptq run from a T4 on).",
         )

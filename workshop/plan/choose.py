@@ -118,13 +118,13 @@ def executor(gpus: int, nodes: int) -> tuple[str, str]:
     if gpus == 1:
         return "uni", "One GPU: the engine runs the model in its own process."
     if nodes > 1:
-        return "mp", (
-            f"vLLM's own multiprocessing starts the workers on all {nodes} nodes (--nnodes): no Ray needed; "
-            "--distributed-executor-backend ray on a Ray cluster is the other way."
+        return (
+            "mp",
+            f"vLLM's own multiprocessing starts the workers on all {nodes} nodes (--nnodes): no Ray needed; --distributed-executor-backend ray on a Ray cluster is the other way.",
         )
-    return "mp", (
-        "vLLM's own multiprocessing starts the workers; Ray is only needed where --distributed-executor-backend ray "
-        "asks for it."
+    return (
+        "mp",
+        "vLLM's own multiprocessing starts the workers; Ray is only needed where --distributed-executor-backend ray asks for it.",
     )
 
 
@@ -173,10 +173,7 @@ def _why_split(d: Deployment) -> str:
         rest = "evenly or not" if d.tp == 1 else f"evenly or not, and tensor parallel size {d.tp} divides it"
         return f"Tensor parallel size {node} is not possible: {problem}. Pipeline parallelism splits by layers, {rest}."
     if d.nodes > 1:
-        return (
-            f"One node of {d.gpus_per_node} is not enough, so the layers are split over nodes: tensor parallel size = "
-            "GPUs per node, pipeline parallel size = nodes."
-        )
+        return f"One node of {d.gpus_per_node} is not enough, so the layers are split over nodes: tensor parallel size = GPUs per node, pipeline parallel size = nodes."
     if d.pp > 1:
         return f"Pipeline parallelism over {d.pp} stages leaves more memory than tensor parallelism over {node} GPUs."
     return f"Tensor parallel over {d.tp} GPUs of one node: every GPU works on every layer, over {d.gpu.link}."
@@ -186,11 +183,5 @@ def _why_not_one(d: Deployment) -> str:
     one, title = fit(d), d.gpu.title
     weights, overhead = one.weights[0] / GIB, one.overhead[0] / GIB
     if not one.loads:
-        return (
-            f"One {title} cannot hold it: {weights:.1f} GiB of weights and {overhead:.1f} GiB of overhead, of "
-            f"{one.requested / GIB:.1f} GiB that the engine may use."
-        )
-    return (
-        f"One {title} holds the weights ({weights:.1f} GiB), but not a request of {d.settings.max_model_len:,} tokens: "
-        f"it takes {one.needed / GIB:.1f} GiB of KV cache, and {one.available[0] / GIB:.1f} GiB are left."
-    )
+        return f"One {title} cannot hold it: {weights:.1f} GiB of weights and {overhead:.1f} GiB of overhead, of {one.requested / GIB:.1f} GiB that the engine may use."
+    return f"One {title} holds the weights ({weights:.1f} GiB), but not a request of {d.settings.max_model_len:,} tokens: it takes {one.needed / GIB:.1f} GiB of KV cache, and {one.available[0] / GIB:.1f} GiB are left."

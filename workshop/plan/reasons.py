@@ -21,8 +21,7 @@ def reasons(choice: Choice, sent: Sequence[Traffic]) -> list[str]:
     m, s, f, out = d.model, d.settings, fit(d), list(choice.reasons)
     if s.dtype == "half" and capability(d.gpu) < BFLOAT16:
         out.append(
-            f"{d.gpu.title} has no bfloat16: the model runs in float16 (--dtype half), which takes the same memory; "
-            "vLLM's attention kernels there are Triton's, as FlashAttention and FlashInfer begin with Ampere."
+            f"{d.gpu.title} has no bfloat16: the model runs in float16 (--dtype half), which takes the same memory; vLLM's attention kernels there are Triton's, as FlashAttention and FlashInfer begin with Ampere."
         )
     out += [*_split(d), *_memory(d)]
     if not f.fits:
@@ -43,8 +42,7 @@ def reasons(choice: Choice, sent: Sequence[Traffic]) -> list[str]:
     serves = batch_defaults(d.gpu, "serve", s.vllm_version)[0]
     if s.usage == "llm" and serves != s.max_num_batched_tokens:
         out.append(
-            f"max_num_batched_tokens is {s.max_num_batched_tokens:,}, as the LLM class takes it; vllm serve alone would "
-            f"take {serves:,}, so the command says it."
+            f"max_num_batched_tokens is {s.max_num_batched_tokens:,}, as the LLM class takes it; vllm serve alone would take {serves:,}, so the command says it."
         )
     return out
 
