@@ -81,7 +81,7 @@ def _layers(d: Deployment) -> list[Peak]:
     w, h, mlp = main_kind(m).widths(m, tp), m.hidden_size, m.intermediate_size // tp
     t, e = s.max_num_batched_tokens, DTYPE_BYTES[m.dtype]
     experts, blas = moe_workspace(d), workspace(m, gpu)
-    timing = 0 if s.enforce_eager else gpu.l2_bytes  # inductor times new kernels with the L2 cache flushed
+    timing = 0 if s.enforce_eager else gpu.l2_mib * MIB  # inductor times new kernels with the L2 cache flushed
     out = []
     if not m.moe or len(m.moe.layers) < m.num_hidden_layers:
         timed = timing if m.traits.gated_mlp or m.traits.parallel_block else 0

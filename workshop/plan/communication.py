@@ -82,10 +82,6 @@ def all_reduce_ms(payload_bytes: int, ranks: int, link: Link) -> float:
     return link.all_reduce_us / 1e3 + 2 * (ranks - 1) / ranks * payload_bytes / link.gb_s / 1e6
 
 
-def message_ms(payload_bytes: int, link: Link) -> float:
-    return link.message_us / 1e3 + payload_bytes / link.gb_s / 1e6
-
-
 def spans_nodes(d: Deployment) -> bool:
     """True where some tensor-parallel group has GPUs on two nodes (ranks fill the nodes in order)."""
     starts = range(0, d.gpus, d.tp)
@@ -113,7 +109,7 @@ def traffic(d: Deployment, tokens: int = 1) -> list[Traffic]:
     why = f"hidden states and residual between {d.pp} stages"
     for link, count in ((inside, len(borders) - over), (outside, over)):
         if count:
-            ms = count * message_ms(each, link)
+            ms = count * (link.message_us / 1e3 + each / link.gb_s / 1e6)
             out.append(Traffic("point-to-point", count, each, link.name, link.gb_s, ms, why))
     return out
 

@@ -54,16 +54,6 @@ def list_machines() -> tuple[Machine, ...]:
     return tuple(Machine(name=name, **entry) for name, entry in json.loads(text)["machines"].items())
 
 
-def load_machine(name: str) -> Machine:
-    """Return a machine by name. Raises BadInput with the choices for one that is not there."""
-    found = {m.name.lower(): m for m in list_machines()}
-    if name.strip().lower() not in found:
-        choices = ", ".join(m.name for m in list_machines())
-        remedy = f"Choose from: {choices}; or give --gpu and --gpus-per-node."
-        raise BadInput(f"The machine {name!r} is not in the catalogue.", remedy)
-    return found[name.strip().lower()]
-
-
 def offers(model: str, **settings: object) -> list[Offer]:
     """Return every machine with the plan on it, those that hold the model first.
 

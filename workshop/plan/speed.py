@@ -63,18 +63,6 @@ def _read_bytes(m: ModelConfig, tp: int, split: ExpertSplit | None) -> tuple[int
     return int(dense * scale), int(sizes[True] * scale)
 
 
-def _touched_experts(m: ModelConfig, batch: int) -> float:
-    """Share of the experts that at least one of `batch` tokens chooses, if the choice is even."""
-    idle = 1 - m.moe.experts_per_token / m.moe.num_experts
-    return 1 - idle**batch
-
-
-def _kv_read_bytes(m: ModelConfig, tp: int, kv_cache_dtype: str, context: int) -> int:
-    """Bytes of KV cache that one request's step reads on one rank."""
-    elements = (len(mine) * kind.token_elements(m, tp) * kind.kept(context, size) for kind, size, mine in grouped(m))
-    return sum(elements) * kv_dtype_bytes(m, kv_cache_dtype)
-
-
 def _small_kernels_ms(m: ModelConfig) -> float:
     layers = m.num_hidden_layers
     us = layers * LAYER_US + (len(m.moe.layers) * MOE_LAYER_US if m.moe else 0)
@@ -104,11 +92,13 @@ def decode_terms(d: Deployment, *, batch: int = 1, context: int = 160) -> tuple[
     else:
         terms = [Term("arithmetic", compute, f"{MATMUL_SHARE:.0%} of {tflops:.0f} TFLOP/s", "±5 %")]
     if experts:
-        size = experts * _touched_experts(m, batch * d.dp)
+        idle = 1 - m.moe.experts_per_token / m.moe.num_experts  # share that one token leaves, if the choice is even
+        size = experts * (1 - idle ** (batch * d.dp))
         doubt = "a factor of 2: the busiest rank decides" if d.ep else "±10 %"
         source = f"{size / 1e9:.1f} GB of the chosen experts at {EXPERTS_SHARE:.0%} of the bandwidth"
         terms.append(Term("experts", size / peak / EXPERTS_SHARE, source, doubt))
-    kv = batch * _kv_read_bytes(m, tp, s.kv_cache_dtype, context)
+    elements = (len(mine) * kind.token_elements(m, tp) * kind.kept(context, size) for kind, size, mine in grouped(m))
+    kv = batch * sum(elements) * kv_dtype_bytes(m, s.kv_cache_dtype)
     terms.append(Term("KV cache", kv / peak / WEIGHTS_SHARE, f"{kv / 1e6:.0f} MB read", "±10 %"))
     terms.append(Term("small kernels", _small_kernels_ms(m), "fitted per layer on H200", "±15 %"))
     for t in traffic(d, batch):

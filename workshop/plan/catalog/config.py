@@ -157,9 +157,5 @@ class ModelConfig:
             return "MHA"
         return "MQA" if self.num_key_value_heads == 1 else "GQA"
 
-    @property
-    def sliding(self) -> bool:
-        return any(w is not None for w in self.layer_windows)
-
     def with_quantization(self, quantization: Quantization | None) -> ModelConfig:
         return replace(self, quantization=quantization, exact=self.exact and self.exact.without_builds())

@@ -51,10 +51,6 @@ class GPU:
         return self.engine_bytes / GIB
 
     @property
-    def l2_bytes(self) -> int:
-        return self.l2_mib * MIB
-
-    @property
     def hopper_or_newer(self) -> bool:
         major = self.compute_capability.split(".")[0]
         return major.isdigit() and int(major) >= 9
