@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 from collections.abc import Callable
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from workshop.cli.plan import Tokens
-from workshop.cli.say import say
+from workshop.cli.say import json_option, say, say_json
 from workshop.errors import BadInput
 
 if TYPE_CHECKING:
@@ -83,7 +82,7 @@ def with_options(*groups: tuple) -> Callable:
 @click.option("--router", default="round-robin", show_default=True, help="round-robin, least-busy or prefix.")
 @click.option("--local", is_flag=True, help="The teaching server here: measure its clock, simulate, compare.")
 @click.option("--steps", help="Write every step to this file, one JSON line each.")
-@click.option("--json", "as_json", is_flag=True, help="Print data instead of text.")
+@json_option("{model, gpu, requests, seconds, tokens_per_s, ttft_ms, tpot_ms, itl_ms, e2el_ms, goodput_per_s, …}")
 def command(model: str | None, gpu: str | None, local: bool, as_json: bool, **options: object) -> None:
     """Simulate a load on MODEL: waiting times, tokens/s, KV cache, preemptions. No GPU is needed.
 
@@ -99,7 +98,7 @@ def command(model: str | None, gpu: str | None, local: bool, as_json: bool, **op
         from workshop.simulate import local as here
 
         found = here.compare(seed=options["seed"])
-        click.echo(json.dumps(found.to_dict())) if as_json else say(str(found))
+        say_json(found.to_dict()) if as_json else say(str(found))
         return
     if not model or not gpu:
         missing = "MODEL" if not model else "--gpu"
@@ -109,7 +108,7 @@ def command(model: str | None, gpu: str | None, local: bool, as_json: bool, **op
     from workshop.simulate.load import simulate
 
     found = simulate(model, gpu, **options)
-    click.echo(json.dumps(found.to_dict())) if as_json else say(as_text(found))
+    say_json(found.to_dict()) if as_json else say(as_text(found))
     if not found.keeps_up:
         sys.exit(1)
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
-
 import click
 
-from workshop.cli.say import say
+from workshop.cli.say import json_option, say, say_json
 from workshop.cli.simulate import LOAD, with_options
 from workshop.errors import BadInput
 
@@ -16,7 +14,7 @@ from workshop.errors import BadInput
 @with_options(LOAD)
 @click.option("--price", type=float, help="US dollars an hour for one GPU: adds the cost of a million tokens.")
 @click.option("--max-gpus", type=int, default=16, show_default=True, help="No choice has more, over all replicas.")
-@click.option("--json", "as_json", is_flag=True, help="Print data instead of text.")
+@json_option("{choices: [{command, gpus, replicas, goodput_per_s, ttft_ms, tpot_ms, usd_per_million_tokens}]}")
 def command(model: str | None, gpu: str | None, slo: str | None, as_json: bool, **options: object) -> None:
     """Find the split, replicas and settings that serve a load on the fewest GPUs, by simulation.
 
@@ -36,7 +34,7 @@ def command(model: str | None, gpu: str | None, slo: str | None, as_json: bool, 
 
     choices = tune(model, gpu, slo=slo, report=lambda text: say(f"· {text}", err=True), **options)
     if as_json:
-        click.echo(json.dumps({"choices": [choice.to_dict() for choice in choices]}))
+        say_json({"choices": [choice.to_dict() for choice in choices]})
         return
     lines = [f"{'GPUs':>5}{'within':>8}{'ttft p95':>10}{'tpot p95':>10}{'$/M tokens':>12}  command"]
     for choice in choices:

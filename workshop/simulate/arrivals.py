@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import math
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import accumulate, takewhile
 from pathlib import Path
 
 from workshop.errors import BadInput
@@ -53,32 +54,25 @@ def drawn(
             "Give a shorter --prefix or longer prompts: the prefix is a part of each prompt.",
         )
     dice = random.Random(seed)
-    times = [0.0] * burst if _is_burst(rate, seconds, burst) else _poisson(rate, seconds, dice)
     return [
-        Arrival(at, dice.randint(*prompt), dice.randint(*output), "shared" if prefix else None, prefix) for at in times
+        Arrival(at, dice.randint(*prompt), dice.randint(*output), "shared" if prefix else None, prefix)
+        for at in _times(rate, seconds, burst, dice)
     ]
 
 
-def _is_burst(rate: float | None, seconds: float | None, burst: int | None) -> bool:
+def _times(rate: float | None, seconds: float | None, burst: int | None, dice: random.Random) -> list[float]:
     if (burst is None) == (rate is None) or (rate is None) != (seconds is None):
         raise BadInput("It is not clear when requests arrive.", "Give --rate with --seconds, or --burst, or --trace.")
+    if burst is not None and not 1 <= burst <= MOST_REQUESTS:
+        raise BadInput(f"A burst of {burst} requests cannot be.", f"Give 1 to {MOST_REQUESTS:,}.")
     if burst is not None:
-        if not 1 <= burst <= MOST_REQUESTS:
-            raise BadInput(f"A burst of {burst} requests cannot be.", f"Give 1 to {MOST_REQUESTS:,}.")
-        return True
+        return [0.0] * burst
     if not (0 < rate < math.inf and 0 < seconds < math.inf and rate * seconds <= MOST_REQUESTS):
         raise BadInput(
             f"{rate:g} requests a second for {seconds:g} s cannot be.",
             f"Give numbers above 0 whose product is at most {MOST_REQUESTS:,} requests.",
         )
-    return False
-
-
-def _poisson(rate: float, seconds: float, dice: random.Random) -> list[float]:
-    times, at = [], dice.expovariate(rate)
-    while at < seconds:
-        times.append(at)
-        at += dice.expovariate(rate)
+    times = list(takewhile(lambda at: at < seconds, accumulate(iter(lambda: dice.expovariate(rate), None))))
     if not times:
         raise BadInput(f"At {rate:g} requests a second none came within {seconds:g} s.", "Give more --seconds.")
     return times
@@ -101,8 +95,7 @@ def read_trace(path: str | Path) -> list[Arrival]:
     if not found or len(found) > MOST_REQUESTS:
         raise BadInput(f"The trace {path} has {len(found):,} requests.", f"Give 1 to {MOST_REQUESTS:,}.")
     start = min(one.arrival_s for one in found)
-    moved = (Arrival(a.arrival_s - start, a.prompt_tokens, a.output_tokens, a.prefix, a.prefix_tokens) for a in found)
-    return sorted(moved, key=lambda a: a.arrival_s)
+    return sorted((replace(a, arrival_s=a.arrival_s - start) for a in found), key=lambda a: a.arrival_s)
 
 
 def _arrival(line: str, where: str) -> Arrival:

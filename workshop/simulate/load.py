@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -24,56 +25,41 @@ def simulate(
     model: str,
     gpu: str,
     *,
-    rate: float | None = None,
-    seconds: float | None = None,
-    burst: int | None = None,
-    trace: str | Path | None = None,
-    prompt: tuple[int, int] = (64, 512),
-    output: tuple[int, int] = (16, 256),
-    prefix: int = 0,
     replicas: int = 1,
     router: str = "round-robin",
     slo: str | None = None,
     steps: str | Path | None = None,
-    seed: int = 0,
     enable_prefix_caching: bool | None = None,
-    **planned: object,
+    **options: object,
 ) -> Simulation:
     """Return what a load would find: how long requests wait, how fast their tokens come, what the KV cache holds.
 
     Args:
-        rate, seconds: requests a second (Poisson), for so long; or `burst`: so many at once; or `trace`: a file.
-        prompt, output: (fewest, most) tokens; drawn evenly.
-        prefix: tokens that all prompts share at their beginning.
         slo: "ttft=500ms,tpot=50ms"; then goodput_per_s counts the requests that meet it.
         steps: a file for the steps, one JSON line each.
-        planned: what `plan` takes (tensor_parallel_size, max_model_len, max_num_seqs, …); vllm serve's defaults.
+        options: of the load: rate (requests a second, Poisson) and seconds; or burst (so many at once); or trace (a
+            file); prompt and output ((fewest, most) tokens), prefix (tokens that all prompts share), seed. All others
+            are the plan's (tensor_parallel_size, max_model_len, max_num_seqs, …), with vllm serve's defaults.
 
     Raises:
         BadInput: a load that cannot be, or one that the plan cannot take.
         WorkshopError: there is no vLLM to take the scheduler from, or an unknown version of it.
     """
-    arrivals = arriving(
-        trace, rate=rate, seconds=seconds, burst=burst, prompt=prompt, output=output, prefix=prefix, seed=seed
-    )
-    return on_plan(
-        plan(model, gpu, **planned),
-        arrivals,
-        replicas=replicas,
-        router=router,
-        slo=parse_slo(slo),
-        steps=steps,
-        enable_prefix_caching=enable_prefix_caching,
-    )
+    arrivals, options = arriving(options)
+    how = {"replicas": replicas, "router": router, "steps": steps, "enable_prefix_caching": enable_prefix_caching}
+    return on_plan(plan(model, gpu, **options), arrivals, slo=parse_slo(slo), **how)
 
 
-def arriving(trace: str | Path | None, **load: object) -> list[Arrival]:
-    """Return the trace's requests, or drawn ones. Raises BadInput where both are asked for."""
+def arriving(options: dict) -> tuple[list[Arrival], dict]:
+    """Return the requests that the options ask for, and the other options."""
+    rest = dict(options)
+    load = {name: rest.pop(name) for name in inspect.signature(drawn).parameters if name in rest}
+    trace = rest.pop("trace", None)
     if trace is None:
-        return drawn(**load)
-    if any(load[name] is not None for name in ("rate", "seconds", "burst")):
+        return drawn(**load), rest
+    if any(load.get(name) is not None for name in ("rate", "seconds", "burst")):
         raise BadInput("A trace says itself when requests arrive.", "Leave --rate, --seconds and --burst out.")
-    return read_trace(trace)
+    return read_trace(trace), rest
 
 
 def on_plan(

@@ -8,7 +8,6 @@ import os
 import subprocess
 import sys
 import tempfile
-from functools import cache
 from pathlib import Path
 
 from workshop.errors import WorkshopError
@@ -55,10 +54,6 @@ class Worker:
             raise WorkshopError(answer["error"], answer["remedy"])
         return answer
 
-    @property
-    def alive(self) -> bool:
-        return self._process.poll() is None
-
     def _last_words(self) -> str:
         self._said.seek(0)
         lines = self._said.read().strip().splitlines()
@@ -70,18 +65,15 @@ class Worker:
         self._process.wait()
 
 
-@cache
-def _kept() -> list[Worker]:
-    return []
+_kept: list[Worker] = []
 
 
 def run(job: dict) -> dict:
     """Run a job in this process's worker; a worker that is gone is replaced. One job at a time."""
-    kept = _kept()
-    if not kept or not kept[0].alive:
-        kept[:] = [Worker()]
+    if not _kept:
+        _kept.append(Worker())
     try:
-        return kept[0].run(job)
+        return _kept[0].run(job)
     except BaseException:  # also Ctrl-C: an answer that nobody waits for must not be the next job's
-        kept.pop().end()
+        _kept.pop().end()
         raise

@@ -9,26 +9,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from workshop.errors import WorkshopError
 from workshop.simulate.clock import Clock
 from workshop.simulate.engine import Engine, Rules, Step
+from workshop.simulate.report import Outcome
 
-STUCK_STEPS = 100  # empty steps in a row
-
-
-@dataclass
-class Times:
-    """What became of one request; seconds of virtual time, as the client sees them."""
-
-    arrival_s: float
-    prompt_tokens: int
-    first_s: float = 0.0
-    last_s: float = 0.0
-    output_tokens: int = 0
-    hit_tokens: int = 0
-    preempted: int = 0
+STUCK_STEPS = 100  # empty ones in a row
 
 
 class Replica:
@@ -36,43 +23,42 @@ class Replica:
 
     def __init__(self, rules: Rules, clock: Clock, seen: Callable[[Replica, Step, float], None], with_blocks: bool):
         self.engine, self.clock, self._seen, self._with_blocks = Engine(rules), clock, seen, with_blocks
-        self._depth = rules.pipeline_parallel_size + 1 if rules.async_scheduling else rules.pipeline_parallel_size
-        self._now_s, self._stages_free_s = 0.0, [0.0] * clock.stages
+        self._depth = rules.pipeline_parallel_size + rules.async_scheduling
+        self._now_s, self._stages_free_s = 0.0, [0.0] * clock.stages  # of the host, of the GPUs
         self._under_way: deque[tuple[float, Step]] = deque()
         self._empty = 0
-        self.times: dict[str, Times] = {}
+        self.requests: dict[str, Outcome] = {}
         self.gaps_s: list[float] = []  # between two tokens of one request
 
     def add(self, name: str, arrival_s: float, prompt: list[int], max_tokens: int) -> None:
-        """Take in a request that the engine's loop finds at `arrival_s` plus its way in; advance() to there first."""
+        """Take in a request; advance() to its arrival, plus its way in, comes first."""
         if not self._under_way:
             self._now_s = max(self._now_s, arrival_s + self.clock.way_in_s)
-        self.times[name] = Times(arrival_s, len(prompt))
+        self.requests[name] = Outcome(arrival_s, len(prompt))
         self.engine.add(name, prompt, max_tokens)
 
     def advance(self, until_s: float) -> None:
-        """Run every step that ends by `until_s`; a step that is scheduled before then stays under way."""
+        """Do all that the host does by `until_s`; steps that it has scheduled stay under way."""
         while True:
-            while self.engine.unfinished and len(self._under_way) < self._depth:
+            if self.engine.unfinished and len(self._under_way) < self._depth:
+                if self._now_s > until_s:
+                    return
                 self._schedule()
-            if not self._under_way or self._under_way[0][0] > until_s:
+            elif self._under_way and self._under_way[0][0] <= until_s:
+                self._finish(*self._under_way.popleft())
+            else:
                 return
-            self._finish(*self._under_way.popleft())
 
     def _schedule(self) -> None:
         step = self.engine.schedule(self._with_blocks)
-        end_s = self._now_s
         self._empty = 0 if step.work else self._empty + 1
         if self._empty > STUCK_STEPS:
-            raise WorkshopError(
-                "A request waits for ever: it needs more KV cache than there is.", "Take more GPUs or shorter requests."
-            )
-        if step.work:
-            end_s = self._run([(new, before) for _, new, before, _ in step.work])
-        self._under_way.append((end_s, step))
+            raise WorkshopError("A request needs more KV cache than there is.", "Take more GPUs or shorter requests.")
+        self._under_way.append((self._run(step) if step.work else self._now_s, step))
 
-    def _run(self, work: list[tuple[int, int]]) -> float:
+    def _run(self, step: Step) -> float:
         """Return when the step ends; the host is free again once its last kernel is launched."""
+        work = [(new, before) for _, new, before, _ in step.work]
         before_ms, launch_ms = self.clock.host_ms(work)
         part_s = self.clock.gpu_ms(work) / 1e3 / len(self._stages_free_s)
         end_s = self._now_s + before_ms / 1e3
@@ -84,18 +70,18 @@ class Replica:
     def _finish(self, end_s: float, step: Step) -> None:
         self._now_s = max(self._now_s, end_s)
         for name in step.preempted:
-            self.times[name].preempted += 1
+            self.requests[name].preempted += 1
         for name, tokens in step.hits.items():
-            if not self.times[name].preempted:  # what it finds again later is its own
-                self.times[name].hit_tokens = tokens
+            if not self.requests[name].preempted:  # what it finds again later is its own
+                self.requests[name].hit_tokens = tokens
         if step.work:
             self._seen(self, step, end_s)
-        seen_s = self._now_s + self.clock.way_out_s
+        now_s = self._now_s + self.clock.way_out_s
         for name, tokens in self.engine.update(step):
-            times = self.times[name]
-            if times.output_tokens:
-                self.gaps_s.append(seen_s - times.last_s)
+            one = self.requests[name]
+            if one.output_tokens:
+                self.gaps_s.append(now_s - one.last_s)
             else:
-                times.first_s = seen_s
-            times.last_s = seen_s
-            times.output_tokens += tokens
+                one.first_s = now_s
+            one.last_s = now_s
+            one.output_tokens += tokens

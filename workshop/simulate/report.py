@@ -17,6 +17,10 @@ MEASURES = {
     "e2el": "to the end of the answer",
 }
 PERCENTILES = (50, 95, 99)
+FIGURES = (  # that `--json` prints as they are
+    *("model", "gpu", "tensor_parallel_size", "pipeline_parallel_size", "replicas", "command", "seconds", "wall_s"),
+    *("steps", "tokens_per_s", "slo", "goodput_per_s", "keeps_up", "kv_cache_usage_max", "over_time"),
+)
 
 
 def parse_slo(text: str | None) -> dict[str, float]:
@@ -41,17 +45,17 @@ def percentiles(values: Sequence[float]) -> dict[str, float | None]:
     return {**{f"p{p}": cuts[p - 1] for p in PERCENTILES}, "mean": statistics.fmean(values)}
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Outcome:
-    """One request; seconds of virtual time as the client sees them."""
+    """What became of one request; times as the client sees them. hit_tokens: of its prompt, in the prefix cache."""
 
     arrival_s: float
     prompt_tokens: int
-    first_s: float
-    last_s: float
-    output_tokens: int
-    hit_tokens: int  # of its prompt, found in the prefix cache
-    preempted: int
+    first_s: float = 0.0
+    last_s: float = 0.0
+    output_tokens: int = 0
+    hit_tokens: int = 0
+    preempted: int = 0
 
     @property
     def ttft_ms(self) -> float:
@@ -124,25 +128,11 @@ class Simulation:
 
     def to_dict(self) -> dict:
         """Return plain data, as `workshop simulate --json` prints it."""
-        prompt_tokens = sum(one.prompt_tokens for one in self.requests)
+        sums = {name: sum(getattr(one, name) for one in self.requests) for name in ("prompt_tokens", "hit_tokens")}
         return {
-            "model": self.model,
-            "gpu": self.gpu,
-            "tensor_parallel_size": self.tensor_parallel_size,
-            "pipeline_parallel_size": self.pipeline_parallel_size,
-            "replicas": self.replicas,
-            "command": self.command,
-            "requests": len(self.requests),
-            "seconds": self.seconds,
-            "wall_s": self.wall_s,
-            "steps": self.steps,
-            "preempted": sum(one.preempted for one in self.requests),
-            "tokens_per_s": self.tokens_per_s,
+            **{name: getattr(self, name) for name in FIGURES},
             **{f"{measure}_ms": self.of(measure) for measure in MEASURES},
-            "slo_ms": self.slo,
-            "goodput_per_s": self.goodput_per_s,
-            "keeps_up": self.keeps_up,
-            "prefix_hit_rate": sum(one.hit_tokens for one in self.requests) / prompt_tokens,
-            "kv_cache_usage_max": self.kv_cache_usage_max,
-            "over_time": self.over_time,
+            "requests": len(self.requests),
+            "preempted": sum(one.preempted for one in self.requests),
+            "prefix_hit_rate": sums["hit_tokens"] / sums["prompt_tokens"],
         }

@@ -82,19 +82,11 @@ def tune(
     price: float | None = None,
     max_gpus: int = 16,
     report: Callable[[str], None] = lambda text: None,
-    trace: str | None = None,
-    rate: float | None = None,
-    seconds: float | None = None,
-    burst: int | None = None,
-    prompt: tuple[int, int] = (64, 512),
-    output: tuple[int, int] = (16, 256),
-    prefix: int = 0,
-    seed: int = 0,
-    **planned: object,
+    **options: object,
 ) -> list[Choice]:
     """Return the choices that no other beats in GPUs, requests within the SLO and latency; the best first.
 
-    Best: at least ENOUGH of the requests meet the SLO on the fewest GPUs. The load is as `simulate` takes it.
+    Best: at least ENOUGH of the requests meet the SLO on the fewest GPUs. The options are those of `simulate`.
 
     Raises:
         BadInput: a load or a limit that cannot be, or nothing that fits on max_gpus.
@@ -104,8 +96,8 @@ def tune(
         raise BadInput("--slo is missing.", "Say what is good enough, as --slo ttft=500ms,tpot=50ms.")
     if max_gpus < 1 or (price is not None and not price > 0):
         raise BadInput("--max-gpus and --price must be above 0.", "Give GPUs, and US dollars an hour for one.")
-    load = {"rate": rate, "seconds": seconds, "burst": burst, "prompt": prompt, "output": output, "prefix": prefix}
-    search = _Search(model, gpu, arriving(trace, **load, seed=seed), parse_slo(slo), price, max_gpus, report)
+    arrivals, planned = arriving(options)
+    search = _Search(model, gpu, arrivals, parse_slo(slo), price, max_gpus, report)
     for asked in candidates(model, gpu, planned):
         search.fewest_replicas(asked)
     for choice in sorted(search.tried, key=lambda c: c.merits)[:REFINED]:

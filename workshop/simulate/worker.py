@@ -12,7 +12,6 @@ import time
 from bisect import bisect_right
 from contextlib import nullcontext
 from dataclasses import asdict
-from itertools import cycle
 from math import inf
 from typing import TextIO
 
@@ -26,7 +25,7 @@ POINTS = 200  # of what is shown over time
 CROWDED, CROWDED_REQUESTS = (
     1.5,
     4,
-)  # a replica that has the prefix is passed over above so many times the idlest's, plus
+)  # its home is passed over where it has so many times the idlest's requests, and so many more
 
 
 def run(job: dict) -> dict:
@@ -38,16 +37,18 @@ def run(job: dict) -> dict:
     with open(job["steps"], "w", encoding="utf-8") if job["steps"] else nullcontext() as file:
         watch = Watch(file, rules.max_num_batched_tokens)
         replicas = [Replica(rules, clock, watch.seen, file is not None) for _ in range(job["replicas"])]
-        route = ROUTERS[job["router"]](replicas)
+        homes: dict[str, Replica] = {}
         for number, (one, prompt) in enumerate(zip(arrivals, prompts(arrivals), strict=True)):
             for each in replicas:
                 each.advance(one.arrival_s + clock.way_in_s)
-            route(one).add(str(number), one.arrival_s, prompt, one.output_tokens)
+            route(job["router"], replicas, number, one, homes).add(
+                str(number), one.arrival_s, prompt, one.output_tokens
+            )
         for each in replicas:
             each.advance(inf)
-    times = {name: each for replica in replicas for name, each in replica.times.items()}
+    requests = {name: one for each in replicas for name, one in each.requests.items()}
     return {
-        "requests": [asdict(times[str(number)]) for number in range(len(arrivals))],
+        "requests": [asdict(requests[str(number)]) for number in range(len(arrivals))],
         "gaps_s": [round(gap, 6) for each in replicas for gap in each.gaps_s],
         "steps": watch.steps,
         "over_time": watch.over_time(),
@@ -74,21 +75,19 @@ class Watch:
 
     def _line(self, replica: Replica, step: Step, end_s: float) -> dict:
         """Return the step in the form that `serve --trace` has. blocks, taken, freed are numbers of blocks."""
-        rows = []
-        for name, new, before, _ in step.work:
-            prefill = max(0, min(new, replica.times[name].prompt_tokens - before))
-            rows.append(
-                {
-                    "id": name,
-                    "prefill_tokens": prefill,
-                    "decode_tokens": new - prefill,
-                    "computed_tokens": before,
-                    "prefix_hit_tokens": step.hits.get(name, 0),
-                    "drafted": 0,
-                    "accepted": 0,
-                    "blocks": step.blocks[name],
-                }
-            )
+        rows = [
+            {
+                "id": name,
+                "prefill_tokens": (prefill := max(0, min(new, replica.requests[name].prompt_tokens - before))),
+                "decode_tokens": new - prefill,
+                "computed_tokens": before,
+                "prefix_hit_tokens": step.hits.get(name, 0),
+                "drafted": 0,
+                "accepted": 0,
+                "blocks": step.blocks[name],
+            }
+            for name, new, before, _ in step.work
+        ]
         freed = sum(self._held.pop(name, 0) for name in (*step.finished, *step.preempted))
         taken = sum(blocks - self._held.get(name, 0) for name, blocks in step.blocks.items())
         self._held |= step.blocks
@@ -105,53 +104,29 @@ class Watch:
 
     def over_time(self) -> dict[str, list]:
         """Return POINTS evenly spaced states: sums over the replicas, and the fullest KV cache."""
-        end_s = max((states[-1][0] for states in self._states.values()), default=0.0)
-        at = [end_s * point / POINTS for point in range(POINTS + 1)]
-        rows = []
-        for t in at:
-            now = []
-            for states in self._states.values():
-                index = bisect_right(states, (t, inf)) - 1
-                now.append(states[index][1:] if index >= 0 else (0, 0, 0.0))
-            rows.append((sum(n[0] for n in now), sum(n[1] for n in now), max((n[2] for n in now), default=0.0)))
-        running, waiting, usage = map(list, zip(*rows, strict=True))
-        return {"t_s": [round(t, 4) for t in at], "running": running, "waiting": waiting, "kv_cache_usage": usage}
+        end_s = max(states[-1][0] for states in self._states.values())
+        at = [end_s * point / POINTS for point in range(1, POINTS + 1)]
+        rows = [[states[max(0, bisect_right(states, (t, inf)) - 1)] for states in self._states.values()] for t in at]
+        return {
+            "t_s": [round(t, 4) for t in at],
+            "running": [sum(running for _, running, _, _ in row) for row in rows],
+            "waiting": [sum(waiting for _, _, waiting, _ in row) for row in rows],
+            "kv_cache_usage": [max(usage for *_, usage in row) for row in rows],
+        }
 
 
-class RoundRobin:
-    """One replica after the other."""
-
-    def __init__(self, replicas: list[Replica]):
-        self.replicas, self._turn = replicas, cycle(replicas)
-
-    def __call__(self, one: Arrival) -> Replica:
-        return next(self._turn)
-
-
-class LeastBusy(RoundRobin):
-    """The replica with the fewest unfinished requests."""
-
-    def __call__(self, one: Arrival) -> Replica:
-        return min(self.replicas, key=lambda replica: replica.engine.unfinished)
-
-
-class ByPrefix(LeastBusy):
-    """The replica that has the prefix in its cache, unless it is much busier than the idlest."""
-
-    def __init__(self, replicas: list[Replica]):
-        super().__init__(replicas)
-        self._homes: dict[str | None, Replica] = {}
-
-    def __call__(self, one: Arrival) -> Replica:
-        idlest = super().__call__(one)
-        home = self._homes.get(one.prefix, idlest) if one.prefix else idlest
-        if home.engine.unfinished > CROWDED * idlest.engine.unfinished + CROWDED_REQUESTS:
-            home = idlest
-        self._homes[one.prefix] = home
-        return home
-
-
-ROUTERS = {"round-robin": RoundRobin, "least-busy": LeastBusy, "prefix": ByPrefix}
+def route(router: str, replicas: list[Replica], number: int, one: Arrival, homes: dict[str, Replica]) -> Replica:
+    """Return who takes the request. homes: prefix → the replica that has it in its cache."""
+    if router == "round-robin":
+        return replicas[number % len(replicas)]
+    idlest = min(replicas, key=lambda replica: replica.engine.unfinished)
+    if router == "least-busy" or not one.prefix:
+        return idlest
+    home = homes.get(one.prefix, idlest)
+    if home.engine.unfinished > CROWDED * idlest.engine.unfinished + CROWDED_REQUESTS:
+        home = idlest
+    homes[one.prefix] = home
+    return home
 
 
 def main() -> None:
