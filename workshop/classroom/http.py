@@ -89,9 +89,8 @@ async def send(server: servers.Server, model: str, asked: Ask, number: int, requ
         try:
             if asked.stream:
                 return await _read_stream(answer, began, request)
-            told = received.answer(
-                await answer.read(), received.sequences(asked.body.get("prompt"), asked.body.get("n"))
-            )
+            sequences = received.sequences(asked.body.get("prompt"), asked.body.get("n"))
+            told = received.answer(await answer.read(), sequences)
         except (Malformed, ValueError) as error:  # aiohttp's, for a line without an end
             raise Refused(f"200: {error}") from None
     if asked.body["max_tokens"] == 1:  # its only token is its first
@@ -131,9 +130,8 @@ def _prompt_tokens(server: servers.Server, raw: bytes) -> int:
     try:
         return received.usage(received.body(raw))[0]
     except Malformed as bad:
-        raise WorkshopError(
-            f"{server.url} answers with {bad}.", "Give the address of a vLLM server, which ends in /v1."
-        ) from None
+        remedy = "Give the address of a vLLM server, which ends in /v1."
+        raise WorkshopError(f"{server.url} answers with {bad}.", remedy) from None
 
 
 def said(raw: bytes) -> str:

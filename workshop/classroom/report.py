@@ -13,6 +13,8 @@ from dataclasses import asdict, dataclass, field
 MEASURES = ("ttft", "tpot", "itl", "e2el")
 KV_CACHE_FULL = 0.9
 BUSY_LAG_S = 0.5
+MORE_MEMORY = "give it more memory (--gpu-memory-utilization, --kv-cache-dtype fp8, more GPUs), or lower --max-model-len so that one learner can take less of it."
+SECOND_SERVER = "Start a second server (`workshop serve --name second`, or `workshop slurm submit`) and share one with each half of the class."
 
 
 @dataclass(frozen=True)
@@ -156,29 +158,19 @@ class Report:
         if too_slow or self.slow_cells() or any("no answer in" in error for error in self.errors):
             found += self._for_slowness()
         if found and self.client_lag_s > BUSY_LAG_S:
-            found.append(
-                f"This machine itself was too busy for up to {self.client_lag_s:.1f} s: run the simulation on "
-                "another machine than the server's, or trust the figures less."
-            )
+            lag = f"This machine itself was too busy for up to {self.client_lag_s:.1f} s"
+            found.append(f"{lag}: run the simulation on another machine than the server's, or trust the figures less.")
         return found
 
     def _for_slowness(self) -> list[str]:
-        peaks, found = self.peaks, []
+        peaks, found = self.peaks, [SECOND_SERVER]
         if peaks.preemptions or (peaks.kv_cache_usage or 0) >= KV_CACHE_FULL:
-            found.append(
-                f"The KV cache was full (up to {peaks.kv_cache_usage or 1:.0%}, {peaks.preemptions or 0} "
-                "preemptions): give it more memory (--gpu-memory-utilization, --kv-cache-dtype fp8, more "
-                "GPUs), or lower --max-model-len so that one learner can take less of it."
-            )
+            was = f"up to {peaks.kv_cache_usage or 1:.0%}, {peaks.preemptions or 0} preemptions"
+            found.insert(0, f"The KV cache was full ({was}): {MORE_MEMORY}")
         elif peaks.waiting and peaks.running and peaks.waiting > peaks.running / 4:
-            found.append(
-                f"Up to {peaks.waiting} sequences waited while {peaks.running} ran and the KV cache was at "
-                f"most {peaks.kv_cache_usage or 0:.0%} full: start the server with a higher --max-num-seqs."
-            )
-        found.append(
-            "Start a second server (`workshop serve --name second`, or `workshop slurm submit`) and share one "
-            "with each half of the class."
-        )
+            full = f"the KV cache was at most {peaks.kv_cache_usage or 0:.0%} full"
+            waited = f"Up to {peaks.waiting} sequences waited while {peaks.running} ran and {full}"
+            found.insert(0, f"{waited}: start the server with a higher --max-num-seqs.")
         slowest = max(self.rows(), key=lambda row: row[5] or 0)
         fewer = " with n=5 instead of 20 samples" if "20 completions" in slowest[0] else ""
         found.append(f"The slowest cell is {slowest[0]}: let half of the class run it first{fewer and ', or' + fewer}.")

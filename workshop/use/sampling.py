@@ -230,8 +230,9 @@ def _top_p(kept: dict[Token, float], enough: float) -> tuple[dict[Token, float],
         mass, threshold = mass + p, p
     tied = [token for token, p in kept.items() if p == threshold]
     dropped = set(tied[room:])
-    survivors = {token: p for token, p in kept.items() if p >= threshold and token not in dropped}
-    return survivors, tuple(tied) if dropped else ()
+    return {token: p for token, p in kept.items() if p >= threshold and token not in dropped}, tuple(
+        tied if dropped else ()
+    )
 
 
 @dataclass(frozen=True)
@@ -260,10 +261,8 @@ def _scores(logprobs: Mapping | None, logits: Mapping | None, settings: Settings
     if settings.repetition_penalty != 1 and logits is None:
         said = "repetition_penalty divides logits, and logprobs no longer are logits."
         raise BadInput(said, "Pass logits=…, or leave it at 1; frequency_penalty needs no logits.")
-    source = logprobs if logits is None else logits
-    if not source:
+    if not (scores := dict((logprobs if logits is None else logits) or {})):
         raise BadInput("There are no tokens to choose from.", "Pass a mapping of tokens to logprobs.")
-    scores = dict(source)
     try:
         wrong = [token for token, score in scores.items() if not score < math.inf]  # NaN is not below either
     except TypeError:
