@@ -6,7 +6,7 @@ tensors are the MLP's. Sizes below are elements a token on one rank; traced with
 (benchmarks/gpu), model runner by model runner. Source of the shapes: vLLM 0.25.1 model_executor/models/*.py.
 """
 
-# m model, s settings, w widths of attention, h hidden size, t tokens of a step, e bytes of an element, r requests, v vocabulary
+# m model, d deployment, s settings, w widths, h hidden size, t tokens, e bytes of one, r requests, v vocabulary
 from __future__ import annotations
 
 from dataclasses import dataclass

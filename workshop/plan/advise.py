@@ -4,6 +4,7 @@ A rule returns the changes that this GPU and this model allow, the nearest first
 and the reading of logs ask here and choose among them; none decides for itself.
 """
 
+# d deployment, f fit
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator

@@ -3,6 +3,7 @@
 Each returns GiB for one request of `context` tokens in 16 bit. What a calculator does not count is None.
 """
 
+# m model, f fit, h hidden size
 from __future__ import annotations
 
 from dataclasses import dataclass

@@ -5,6 +5,7 @@ first: it makes each request faster, where pipeline parallelism only makes room.
 of vLLM's guide "How to decide the distributed inference strategy": one GPU, a node, all nodes.
 """
 
+# d deployment, m model, s one of its splits, n number of GPUs
 from __future__ import annotations
 
 from collections.abc import Iterable

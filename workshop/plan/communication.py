@@ -4,6 +4,7 @@ A decoder layer ends its two row-parallel products (o_proj and down_proj) with a
 (Megatron-LM, arXiv 1909.08053); a pipeline stage hands hidden states and residual to the next. Bytes are one GPU's.
 """
 
+# d deployment, m model, t traffic
 from __future__ import annotations
 
 from dataclasses import dataclass

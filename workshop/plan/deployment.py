@@ -1,5 +1,6 @@
 """A deployment: one model on one kind of GPU, with vLLM's settings and the split. All else is computed from it."""
 
+# m model, g GPU, s settings
 from __future__ import annotations
 
 from dataclasses import dataclass, replace

@@ -3,6 +3,7 @@
 Source: vLLM 0.25.1, v1/kv_cache_interface.py and v1/core/kv_cache_utils.py (unchanged in the parts used up to 0.32.0).
 """
 
+# m model, g group of layers, i layer
 from __future__ import annotations
 
 from collections.abc import Sequence

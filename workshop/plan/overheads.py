@@ -4,6 +4,7 @@ vLLM runs the model once on max_num_batched_tokens dummy tokens before it sizes 
 run needed at its peak. Source: vLLM 0.25.1, v1/worker/gpu_worker.py determine_available_memory.
 """
 
+# d deployment, m model, s settings, o overhead
 from __future__ import annotations
 
 from dataclasses import dataclass

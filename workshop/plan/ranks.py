@@ -3,6 +3,7 @@
 Source: vLLM 0.25.1, distributed/utils.py get_pp_indices and model_executor/layers/linear.py.
 """
 
+# m model, d deployment, w weight, q quantisation, i layer, t rank in a tensor-parallel group, n rank
 from __future__ import annotations
 
 from dataclasses import dataclass

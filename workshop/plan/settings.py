@@ -3,6 +3,7 @@
 Source: vllm/engine/arg_utils.py get_batch_defaults, config/cache.py, config/vllm.py (capture sizes), both tags.
 """
 
+# s settings
 from __future__ import annotations
 
 from dataclasses import dataclass, replace

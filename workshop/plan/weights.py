@@ -4,6 +4,7 @@ The layers are listed as vLLM builds them (fused qkv_proj and gate_up_proj, expe
 which it creates them. Source: vLLM 0.25.1, model_executor/models/*.py and layers/linear.py.
 """
 
+# m model, w weight, h hidden size, e experts, n how many, q quantisation, i layer
 from __future__ import annotations
 
 import fnmatch

@@ -1,5 +1,6 @@
 """config.json to ModelConfig: checked field by field; of an unknown architecture, what the usual fields say."""
 
+# f the fields of a config.json
 from __future__ import annotations
 
 import json
