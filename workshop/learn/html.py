@@ -109,8 +109,14 @@ def table(head: Sequence[str], rows: Iterable[Sequence[object]], cls: str = "") 
 
 
 def code(text: str) -> Html:
-    """Return a command that is to be copied."""
-    return tag("pre", text, cls="code")
+    """Return a command that is to be copied; its lines break between words, not inside of a flag."""
+    words = (span(word, cls="whole") if word.startswith("--") else word for word in text.split(" "))
+    return tag("pre", *between(" ", words), cls="code")
+
+
+def between(separator: str, children: Iterable[object]) -> list[object]:
+    """Return children with a separator between every two."""
+    return [part for one in children for part in (separator, one)][1:]
 
 
 def says(*children: object, indent: int = 0) -> Html:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipywidgets as widgets
 
 from workshop.engine.log import STAGES
-from workshop.learn.html import Html, bar, bold, div, muted, panel, tag, tiles
+from workshop.learn.html import Html, bar, between, bold, div, muted, panel, tag, tiles
 from workshop.learn.widgets.controls import Explorer, choice, in_a_row, whole
 from workshop.learn.widgets.loading.case import RECORDED, STEPS, Moment, moments, recorded_text
 
@@ -39,8 +39,7 @@ def picture(moment: Moment) -> Html:
     marks = [tag("i", cls="at", title=name, style=f"left:{100 * at:.0f}%") for name, at in STAGES.items() if 0 < at < 1]
     filled = bar([("good" if percent == 100 else "blue", percent)], *marks, label=moment.stage, now=percent)
     stages = [tag("b", name, cls="ink-text") if name == moment.stage else name for name in STAGES]
-    steps = [part for stage in stages for part in (" → ", stage)]
-    head = (bold(f"{percent} %"), f" {moment.message[:110]}", filled, muted(*steps[1:]))
+    head = (bold(f"{percent} %"), f" {moment.message[:110]}", filled, muted(*between(" → ", stages)))
     shown = moment.words or ("Press ▶ to play the log, or move the slider.",)
     lines = (div(line, cls="cut", title=line) for line in shown)  # what is too long for a row is in its title
     return panel(*head, tiles(_figures(moment), columns=5), div(*lines, cls="log fixed"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from workshop.learn.html import Html, bold, div, join, legend, muted, panel, span, table, tag
+from workshop.learn.html import Html, between, bold, div, join, legend, muted, panel, span, table, tag
 from workshop.learn.numbers import percent
 from workshop.learn.widgets.sampling.bars import Bar, Bars
 from workshop.learn.widgets.sampling.source import Completion
@@ -68,7 +68,6 @@ def _percent(p: float, axis: float) -> str:
 def _foot(drawn: Bars) -> Html:
     """The chain of parameters with the tokens left, and how much is left to chance."""
     links = [span(tag("code", name), " ", bold(f"{left:,}"), cls="whole") for name, left in drawn.chain]
-    chain = [part for one in links for part in (" → ", one)][1:]
     before, after = drawn.bits
     many = f"{2**after:,.1f}" if 2**after < 9.95 else f"{2**after:,.0f}"
     said = [f"Uncertainty: {before:.1f} → {after:.1f} bits, as much as {many} equally likely tokens."]
@@ -77,7 +76,7 @@ def _foot(drawn: Bars) -> Html:
     if drawn.border:
         which = "which of them vLLM keeps depends on its sort"
         said.append(f"{drawn.border} tokens of exactly equal probability stand at the border of top_p; {which}.")
-    return muted(div("Tokens left: ", *chain), *map(div, said))
+    return muted(div("Tokens left: ", *between(" → ", links)), *map(div, said))
 
 
 def head(about: str, model: Step, listed: int) -> Html:
