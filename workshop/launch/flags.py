@@ -11,6 +11,8 @@ import os
 import re
 from pathlib import Path
 
+import yaml
+
 from workshop.errors import BadInput
 
 SHORT = {"tp": "tensor-parallel-size", "pp": "pipeline-parallel-size", "n": "nnodes", "dpa": "data-parallel-address"}
@@ -108,8 +110,6 @@ def _refuse(names: list[str]) -> None:
 
 def _flags_in(path: str, separate: bool) -> dict[str, str]:
     """Return what a file for `--config` sets, as flags with values."""
-    import yaml
-
     if not separate:
         raise BadInput("vLLM overlooks --config=FILE.", "Write --config FILE, with a space.")
     try:

@@ -10,6 +10,11 @@ from pathlib import Path
 
 from workshop.launch.home import cannot_write
 
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None
+
 TRIES, PAUSE_S = 20, 0.05  # a reader's look at the lock, or the end of its last holder, passes in this time
 
 
@@ -83,11 +88,9 @@ class Lock:
 def _flock(descriptor: int) -> bool:
     """Take the lock of an open file; return False if somebody else has it."""
     try:
-        import fcntl
-
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except (BlockingIOError, PermissionError):
         return False
-    except (ImportError, OSError):  # Windows; a file system without locks
+    except (AttributeError, OSError):  # Windows; a file system without locks
         pass
     return True

@@ -23,29 +23,25 @@ def who_could_swap(path: Path) -> str:
         path = path.resolve()
         file, folder = path.stat(), path.parent.stat()
         if file.st_mode & 0o022:
-            return f"{_whom(file)} may change {path},"
+            return f"{_whom(path)} may change {path},"
         if folder.st_mode & 0o022 and file.st_uid not in (folder.st_uid, 0, os.geteuid()):
-            return f"{_user(file.st_uid)}, who does not own {path.parent}, owns {path},"
+            return f"{_user(path)}, who does not own {path.parent}, owns {path},"
         for part in path.parents:
             info = part.stat()
             if info.st_mode & 0o022 and not info.st_mode & stat.S_ISVTX:
-                return f"{_whom(info)} may replace what lies in {part},"
+                return f"{_whom(part)} may replace what lies in {part},"
     return ""
 
 
-def _whom(info: os.stat_result) -> str:
-    if info.st_mode & 0o002:
+def _whom(path: Path) -> str:
+    if path.stat().st_mode & 0o002:
         return "Everybody on this machine"
-    import grp
-
     with contextlib.suppress(KeyError):
-        return f"Members of the group {grp.getgrgid(info.st_gid).gr_name}"
-    return f"Members of the group {info.st_gid}"
+        return f"Members of the group {path.group()}"
+    return f"Members of the group {path.stat().st_gid}"
 
 
-def _user(uid: int) -> str:
-    import pwd
-
+def _user(path: Path) -> str:
     with contextlib.suppress(KeyError):
-        return pwd.getpwuid(uid).pw_name
-    return f"User {uid}"
+        return path.owner()
+    return f"User {path.stat().st_uid}"

@@ -16,6 +16,8 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+from workshop.launch import gpus, machine, processes
+
 LOOK_EVERY_S = 1.0  # for shared memory that is new
 LEFTOVER_GRACE_S = 10.0
 
@@ -41,8 +43,6 @@ def answer_for_vllm() -> None:
 
 def name_gpus() -> None:
     """Print what GPUs there are: vLLM's log does not say it, and `workshop reconcile` has to know."""
-    from workshop.launch import gpus, machine
-
     kinds = Counter((each.name, each.memory_bytes or machine.memory_limit_bytes()) for each in gpus.visible())
     said = ", ".join(f"{count} x {name}, {size / 2**30:.1f} GiB each" for (name, size), count in kinds.items())
     if said:
@@ -87,8 +87,7 @@ def leave_nothing_behind() -> None:
     leader = os.getpid()
     if sys.platform != "linux" or os.getsid(0) != leader or os.fork():
         return
-    from workshop.launch import processes
-    from workshop.launch.local import scratch
+    from workshop.launch.local import scratch  # whose room asks this module which vLLM is installed
 
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1, signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
     processes.end_with_parent(signal.SIGUSR1)

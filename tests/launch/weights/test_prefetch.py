@@ -9,6 +9,7 @@ import pytest
 from hub_server import HUB_ID, model, safetensors, serve
 
 from workshop.errors import WorkshopError
+from workshop.launch.disk import Quota
 from workshop.launch.weights import check as slurm_weights
 from workshop.launch.weights import prefetch
 
@@ -105,6 +106,15 @@ def test_small_disk_is_refused_with_both_figures_before_the_first_byte(hub, tmp_
     monkeypatch.setattr(prefetch, "left_bytes", lambda path: 120 * 10**9)  # the seeds' system disk
     with pytest.raises(WorkshopError, match=r"needs 141 GB more.*120 GB free"):
         prefetch.refuse_small_disk(prefetch.Remote("meta-llama/Llama-3.1-70B", "main", files), tmp_path / "m")
+
+
+def test_a_quota_is_named_beside_what_it_leaves(hub, tmp_path, monkeypatch):
+    quota = Quota("ada", 16 * 2**30, 20 * 2**30)
+    monkeypatch.setattr(prefetch, "left_bytes", lambda path: quota.left_bytes)
+    monkeypatch.setattr(prefetch, "quotas", lambda path: [quota])
+    files = (prefetch.File("model.safetensors", 16_000_000_000),)
+    with pytest.raises(WorkshopError, match=r"has 4 GB free \(the quota of ada is 20\.0 GiB, 16\.0 used\)"):
+        prefetch.refuse_small_disk(prefetch.Remote("meta-llama/Llama-3.1-8B", "main", files), tmp_path / "m")
 
 
 def test_no_network_says_where_to_run_it(hub):

@@ -7,6 +7,7 @@ import os
 import secrets
 import subprocess
 import sys
+import webbrowser
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -133,8 +134,6 @@ def run(
             wait_for_jupyter(lab)
             say(_ready_sentence(lab, folder, held))
             if browser and has_display():
-                import webbrowser
-
                 webbrowser.open(lab.url)
             lab.process.wait()
         except supervise.Stopped:

@@ -60,7 +60,7 @@ class Report:
 
 def hub_id(model: str) -> str:
     """Return the Hub id that is meant: an id, a catalogue name, or a script's name (70b)."""
-    from workshop.launch.slurm.submit import RECIPES
+    from workshop.launch.slurm.submit import RECIPES  # neither is in a pod, which has the rest of this module
     from workshop.plan.catalog import load_model
 
     if re.fullmatch(r"[\w-][\w.-]{0,95}/[\w-][\w.-]{0,95}", model, re.ASCII):
