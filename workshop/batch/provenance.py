@@ -18,6 +18,7 @@ from workshop.batch.progress import COMPLETE, FAILED, Summary
 from workshop.errors import BadInput, WorkshopError
 
 FORMAT = 1
+OF_A_RUN = ("state", "new", "answered", "errors", "bad", "prompt_tokens", "completion_tokens", "reason")
 
 
 def begin(paths: Paths, source: Source, work: Work, facts: dict, sampling: dict) -> dict:
@@ -33,7 +34,7 @@ def begin(paths: Paths, source: Source, work: Work, facts: dict, sampling: dict)
     digest, shard, revision = source.sha256(), "{}/{}".format(*work.shard), revision_of(facts.get("model_path"))
     if before:
         _refuse_another(paths, before, facts["model"], revision, sampling, shard)
-    then = before["input"] if before else {}
+    then, run = before["input"] if before else {}, {"began": now(), "host": os.uname().nodename, "pid": os.getpid()}
     meta = {
         "format": FORMAT,
         "output": paths.output.name,
@@ -57,13 +58,7 @@ def begin(paths: Paths, source: Source, work: Work, facts: dict, sampling: dict)
         "ended": None,
         "runs": [
             *(before or {}).get("runs", []),
-            {
-                "began": now(),
-                "host": os.uname().nodename,
-                "pid": os.getpid(),
-                "vllm_version": facts.get("vllm_version"),
-                "state": "running",
-            },
+            {**run, "vllm_version": facts.get("vllm_version"), "state": "running"},
         ],
     }
     write_meta(paths, meta)
@@ -80,19 +75,8 @@ def end(
     except WorkshopError as error:
         failure, summary = error, replace(summary, state=FAILED, reason=error.message)
     meta["ended"] = now()
-    meta["runs"][-1] |= {
-        "ended": now(),
-        "state": summary.state,
-        "new": summary.new,
-        "answered": summary.answered,
-        "errors": summary.errors,
-        "bad": summary.bad,
-        "seconds": round(summary.seconds, 3),
-        "concurrency": limits,
-        "prompt_tokens": summary.prompt_tokens,
-        "completion_tokens": summary.completion_tokens,
-        "reason": summary.reason,
-    }
+    meta["runs"][-1] |= {name: getattr(summary, name) for name in OF_A_RUN}
+    meta["runs"][-1] |= {"ended": meta["ended"], "seconds": round(summary.seconds, 3), "concurrency": limits}
     try:
         write_meta(paths, meta)
     except WorkshopError as error:
@@ -102,12 +86,10 @@ def end(
 
 def _refuse_another(paths: Paths, before: dict, model: str, revision: str | None, sampling: dict, shard: str) -> None:
     other = "Give this run another output, or the same {} as before."
-    if before.get("model") not in (None, model):
-        said = f"answers of {before['model']}, and this run would ask {model}"
-        raise BadInput(f"{paths.output} holds {said}.", other.format("model"))
-    if revision and before.get("revision") not in (None, revision):
-        said = f"answers of the model's revision {before['revision']}, and this run would ask {revision}"
-        raise BadInput(f"{paths.output} holds {said}.", other.format("revision"))
+    for name, whose, asked in (("model", "", model), ("revision", "the model's revision ", revision)):
+        if asked and before.get(name) not in (None, asked):
+            said = f"answers of {whose}{before[name]}, and this run would ask {asked}"
+            raise BadInput(f"{paths.output} holds {said}.", other.format(name))
     then = before["sampling_parameters"]
     if differ := sorted(name for name in {*then, *sampling} if then.get(name) != sampling.get(name)):
         told = [f"{name} {then.get(name, 'not given')}, now {sampling.get(name, 'not given')}" for name in differ]
