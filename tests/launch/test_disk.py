@@ -8,6 +8,7 @@ import pytest
 
 from workshop.launch import disk, doctor
 from workshop.launch.disk import Quota
+from workshop.launch.slurm import doctor as slurm_doctor
 
 GIB = 2**30
 # quota(1) of Debian's quota 4.06, `quota -v -w -u` on an NFS home: sizes in KiB; `*` marks what is over the soft limit.
@@ -104,6 +105,15 @@ def test_doctor_says_that_a_gpu_environment_does_not_fit_a_small_quota(here, tmp
     (check,) = [each for each in doctor._system() if each.name == "Environment"]
     assert check.state == doctor.NOTE and "20.0 GiB, 16.0 used" in check.found and "4.0 GiB left" in check.found
     assert "conda env create -p" in check.remedy and "10 GiB" in check.remedy
+
+
+@pytest.mark.parametrize(("exists", "state"), [(False, doctor.LACK), (True, doctor.NOTE)])
+def test_doctor_sends_models_elsewhere_than_to_a_small_home(here, tmp_path, exists, state):
+    here("nas:/export/home {} nfs4 rw 0 0", quota_user=USER)
+    if exists:
+        (tmp_path / "models").mkdir()
+    check, *_ = slurm_doctor._folders({"WORKSHOP_MODELS": str(tmp_path / "models")})
+    assert check.state == state and "20.0 GiB" in check.found and "prefetch" not in check.remedy
 
 
 @pytest.mark.parametrize(("found", "lacks"), [(("glibc", "2.17"), True), (("glibc", "2.28"), False), (("", ""), False)])

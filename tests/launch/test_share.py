@@ -5,7 +5,9 @@ from __future__ import annotations
 import grp
 import json
 import os
-from dataclasses import asdict
+import threading
+from dataclasses import asdict, replace
+from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 import small_server
@@ -42,6 +44,24 @@ def test_copy_is_the_groups_and_holds_what_connect_needs(server, class_folder, m
     assert any("without limits" in note for note in notes)
     monkeypatch.setenv("WORKSHOP_SHARED", str(class_folder))
     assert [record.name for record in records.shared()] == ["big"]
+
+
+def test_limits_are_those_that_the_server_itself_names(server, class_folder):
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(200 if self.path == "/health" else 404)
+            self.send_header(share.HEADER, "4 requests at a time" if self.path == "/health" else "wrong path")
+            self.end_headers()
+
+        def log_message(self, *_):
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as small:
+        threading.Thread(target=small.serve_forever, args=(0.01,), daemon=True).start()
+        records.write(replace(server, url=f"http://127.0.0.1:{small.server_port}/v1"))
+        _, notes = share.share("big", GROUP, class_folder)
+        small.shutdown()
+    assert "Limits for each learner: 4 requests at a time." in notes
 
 
 def test_copy_is_never_readable_by_others_while_it_is_written(server, class_folder, monkeypatch):

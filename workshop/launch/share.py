@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import grp
-import http.client
 import json
 import os
 from dataclasses import asdict
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import urljoin, urlsplit
+
+import httpx
 
 from workshop.errors import BadInput, WorkshopError
 from workshop.launch import records, trust
@@ -121,7 +122,7 @@ def _notes(record: ServerRecord, copy: Path) -> list[str]:
             "It listens on this machine only (127.0.0.1): learners on others cannot reach it. "
             "Start it with --host and the address that they reach."
         )
-    limits = _limits(address.hostname or "", address.port or 80)
+    limits = _limits(record.url)
     notes.append(
         f"Limits for each learner: {limits}."
         if limits
@@ -131,13 +132,11 @@ def _notes(record: ServerRecord, copy: Path) -> list[str]:
     return notes
 
 
-def _limits(host: str, port: int) -> str:
+def _limits(url: str) -> str:
     """Return the limits that the server itself names in the answer to /health ('' if it has none)."""
-    connection = http.client.HTTPConnection(host, port, timeout=5)
-    try:
-        connection.request("GET", "/health")
-        return connection.getresponse().headers.get(HEADER, "")
-    except (OSError, http.client.HTTPException):
-        return ""
-    finally:
-        connection.close()
+    with (
+        contextlib.suppress(httpx.HTTPError, httpx.InvalidURL),
+        httpx.stream("GET", urljoin(url, "/health"), timeout=5, trust_env=False) as answer,
+    ):
+        return answer.headers.get(HEADER, "")
+    return ""

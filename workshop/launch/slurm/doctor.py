@@ -11,11 +11,12 @@ from pathlib import Path
 
 from workshop.errors import WorkshopError
 from workshop.launch.checks import LACK, NOTE, OK, Check
-from workshop.launch.disk import who_sees
+from workshop.launch.disk import quotas, who_sees
 from workshop.launch.home import home
 from workshop.launch.slurm import site as slurm_site
 
 TIMEOUT_S = 20.0
+MODEL_BYTES = 141e9  # of Llama 3.1 70B in 16 bits, the smallest of the recipes
 ENVIRONMENT_TIMEOUT_S = 60.0  # conda and module on a busy shared file system
 
 
@@ -93,7 +94,15 @@ def _accepted(site: dict[str, str]) -> Check:
 
 def _folders(site: dict[str, str]) -> Iterator[Check]:
     models = Path(site.get("WORKSHOP_MODELS", "")).expanduser()
-    if not models.is_dir():
+    small = next((quota for quota in quotas(models) if quota.limit_bytes < MODEL_BYTES), None)
+    if small:
+        yield Check(
+            "site.sh: models",
+            NOTE if models.is_dir() else LACK,
+            f"{models} is too small for 70B (141 GB): {small}",
+            "Edit WORKSHOP_MODELS: a folder on a file system of the project, which every node sees.",
+        )
+    elif not models.is_dir():
         yield Check(
             "site.sh: models",
             LACK,
