@@ -74,11 +74,29 @@ def test_experts_that_do_not_divide_leave_the_fullest_rank_one_more():
     assert (sixty.weights_gib_per_gpu - eight.weights_gib_per_gpu) * GIB == pytest.approx(52 * each, rel=0.005)
 
 
-def test_shared_experts_are_whole_where_the_work_is_split_by_tokens():
-    """config/parallel.py use_sequence_parallel_moe: expert parallel, with tensor and data parallel sizes above 1."""
-    split = wide(2, 4, model="deepseek-v2-lite").deployment.expert_split
-    assert split.shared == 1 and wide(1, 8, model="deepseek-v2-lite").deployment.expert_split.shared == 1
-    assert wide(2, 4, False, model="deepseek-v2-lite").deployment.expert_split.shared == 2
+# model, tp, dp, ep → bytes of one rank in PyTorch's blocks: vLLM 0.32.0's own class, built on the meta device
+# (workshop.launch.exact_worker with jobs of these sizes); DeepSeek's without DeepGEMM's workspace of 32 MiB
+BUILT = [
+    ("qwen1.5-moe-a2.7b", 1, 8, True, 7_042_498_560),
+    ("qwen1.5-moe-a2.7b", 2, 4, True, 5_213_634_560),
+    ("qwen1.5-moe-a2.7b", 2, 2, False, 8_183_189_504),
+    ("qwen1.5-moe-a2.7b", 4, 1, True, 7_268_769_792),
+    ("deepseek-v2-lite", 1, 8, True, 6_272_116_736),
+    ("deepseek-v2-lite", 2, 4, True, 5_439_285_248),  # its shared experts are whole on every rank
+    ("deepseek-v2-lite", 2, 2, False, 8_601_252_864),
+    ("deepseek-v2-lite", 4, 1, True, 7_929_391_104),
+    ("qwen3-30b-a3b", 1, 8, True, 10_341_625_856),
+    ("qwen3-30b-a3b", 2, 4, True, 8_814_899_200),
+    ("qwen3-30b-a3b", 2, 2, False, 16_062_631_936),
+    ("qwen3-30b-a3b", 4, 1, True, 15_299_293_184),
+]
+
+
+@pytest.mark.parametrize(("model", "tp", "dp", "ep", "built"), BUILT)
+def test_weights_are_those_of_vllms_own_class(model, tp, dp, ep, built):
+    p = wide(tp, dp, ep, model)
+    workspace = 2**25 if p.config.mla else 0
+    assert p.weights_gib_per_gpu * GIB - workspace == pytest.approx(built, rel=0.002)
 
 
 def test_tokens_travel_to_the_experts_of_all_replicas_and_back():

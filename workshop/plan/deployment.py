@@ -56,12 +56,12 @@ class Deployment:
     def expert_split(self) -> ExpertSplit | None:
         """How the experts are shared out; None where tensor parallelism alone cuts them, as all else.
 
-        Every rank keeps shared experts whole where the work between two attentions is split by tokens.
+        Shared experts are whole on every rank where the work between two attentions is split by tokens, but in Qwen2-MoE.
         Source: vLLM 0.32.0, fused_moe/config.py FusedMoEParallelConfig.make; config/parallel.py use_sequence_parallel_moe.
         """
         if not self.model.moe or (self.dp == 1 and not self.ep):
             return None
-        by_tokens = self.ep and self.tp > 1 and self.dp > 1
+        by_tokens = self.ep and self.tp > 1 and self.dp > 1 and self.model.architecture != "Qwen2MoeForCausalLM"
         cut = self.experts_cut(self.tp)
         return ExpertSplit(cut, self.tp * self.dp // cut, 1 if by_tokens else self.tp)
 
