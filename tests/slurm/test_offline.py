@@ -64,14 +64,14 @@ def test_the_job_goes_back_into_the_queue_before_its_time_limit_and_goes_on(clus
 
 
 def test_an_array_shards_the_file_and_a_merge_makes_one_of_the_answers(cluster, folder):
-    """The second task ends first. It has the array's own number, and must not take the other with it."""
+    """Tasks end while others wait in the queue: one has the array's own number, and must not take them with it."""
     rows = [
         {"custom_id": f"row-{n}", "prompt": f"{n} San Francisco is a", "max_tokens": length, "min_tokens": length}
         for n in range(300)
         for length in [2 if n % 2 else 40]
     ]
     (folder / "prompts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    first = cluster.submit("70b-offline.sbatch", *ONE_NODE, "--array=1-2", args=settings(folder, 4))
+    first = cluster.submit("70b-offline.sbatch", *ONE_NODE, "--array=1-3%2", args=settings(folder, 4))
     cluster.wait(
         lambda: not cluster.run("login", "squeue", "-h", "-j", str(first.id), check=False).strip(),
         2 * START_S,
@@ -79,8 +79,13 @@ def test_an_array_shards_the_file_and_a_merge_makes_one_of_the_answers(cluster, 
         lambda: cluster.run("login", "squeue"),
     )
     shards = folder / "answers.jsonl.shards"
-    each = [ids(shards / f"{number}.jsonl") for number in (1, 2)]
-    assert all(each) and not set(each[0]) & set(each[1])
+    each = [ids(shards / f"{number}.jsonl") for number in (1, 2, 3)]
+    assert all(each) and len(set().union(*each)) == sum(map(len, each))
+    for task in (1, 2, 3):
+        said = (cluster.course / f"70b-offline_{first.id}_{task}/error_{first.id}_{task}.out").read_text()
+        assert "[workshop] ended: done" in said and "error: " not in said, said
+    servers = json.loads(workshop(cluster, "servers", "--json"))
+    assert not [each for each in servers if each["job_id"].startswith(f"{first.id}_")], "what succeeds leaves no record"
     out = workshop(cluster, "batch", "--merge", str(shards), str(folder / "answers.jsonl"))
     assert sorted(ids(folder / "answers.jsonl")) == sorted(f"row-{n}" for n in range(300)), out
     assert not cluster.leftovers()

@@ -19,8 +19,7 @@ from workshop.launch.slurm import flags as slurm_flags
 from workshop.launch.slurm import site as slurm_site
 from workshop.launch.slurm.queue import job_number
 from workshop.launch.slurm.site import scripts_folder
-from workshop.plan.catalog import load_model
-from workshop.plan.catalog.gpus import list_gpus
+from workshop.plan.catalog import load_gpu, load_model
 from workshop.plan.catalog.read import existing
 from workshop.plan.parallelism import plan
 
@@ -106,7 +105,7 @@ def prepare(request: Request) -> Submission:
     if count in ("", "0"):
         kind, _, count = site.get("SBATCH_GRES", "").removeprefix("gpu").strip(":").rpartition(":")
     site_gpus = int(count) if count.isdigit() else 0
-    gpu = request.gpu or site.get("WORKSHOP_GPU") or (kind if kind in list_gpus() else None)
+    gpu = request.gpu or site.get("WORKSHOP_GPU") or _known_gpu(kind)
     recipe = RECIPES.get(request.what)
     own = {  # of the plan; None: the plan chooses
         "nodes": request.nodes or (recipe.nodes if recipe else None),
@@ -176,6 +175,14 @@ def _refuse(request: Request) -> None:
             raise BadInput(f"{name} {value} is not possible.", "Give a whole number from 1.")
     if request.time and not re.fullmatch(r"([0-9]{1,4}-)?[0-9]{1,6}(:[0-9]{1,2}){0,2}", request.time):
         raise BadInput(f"--time {request.time[:40]!r} is no time.", "Give HH:MM:SS, minutes, or D-HH:MM:SS.")
+
+
+def _known_gpu(kind: str) -> str | None:
+    """Return the type that SLURM has for its GPUs, where the catalogue knows it."""
+    try:
+        return load_gpu(kind).name
+    except BadInput:
+        return None
 
 
 def _site_length(site: dict[str, str]) -> int:

