@@ -115,18 +115,9 @@ def smallest(
 def row(name: str, gpus: tuple[str, ...] = GPUS, context: int = CONTEXT) -> Row:
     """Return one model's row. Raises BadInput for a model or GPU that is not catalogued."""
     m = load_model(name)
-    return Row(
-        m.name,
-        family(m.name),
-        architecture(m),
-        parameters(m),
-        active_parameters(m),
-        weight_bytes(m) / GIB,
-        kv_cache_bytes_per_token(m) / 1024,
-        m.max_position_embeddings,
-        m.source,
-        tuple(smallest(m, gpu, context=context) for gpu in gpus),
-    )
+    sizes = parameters(m), active_parameters(m), weight_bytes(m) / GIB, kv_cache_bytes_per_token(m) / 1024
+    places = tuple(smallest(m, gpu, context=context) for gpu in gpus)
+    return Row(m.name, family(m.name), architecture(m), *sizes, m.max_position_embeddings, m.source, places)
 
 
 def table(names: Sequence[str] = (), gpus: Sequence[str] = GPUS, context: int = CONTEXT) -> list[Row]:

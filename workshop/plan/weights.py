@@ -131,9 +131,8 @@ def ignored(pattern_set: tuple[str, ...], layer: int, name: str) -> bool:
 def is_quantized(m: ModelConfig, w: Weight, layer: int) -> bool:
     """True where this weight is stored in the quantisation's bits."""
     q = m.quantization
-    if q is None or not w.quantizable or (q.experts_only and not w.name.startswith("mlp.experts")):
-        return False
-    return not (q.ignore and ignored(q.ignore, layer, w.name))
+    stored = q and w.quantizable and (w.name.startswith("mlp.experts") or not q.experts_only)
+    return bool(stored) and not (q.ignore and ignored(q.ignore, layer, w.name))
 
 
 def tensor_bytes(m: ModelConfig, w: Weight, layer: int, tp: int, experts: ExpertSplit | None = None) -> list[int]:

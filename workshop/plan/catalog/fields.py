@@ -80,22 +80,16 @@ class Fields:
 
     def number(self, name: str, default: float, most: float) -> float:
         """Return a number above 0 and at most `most`."""
-        value = self.raw.get(name)
-        if value is None:
-            return default
+        value = self.raw[name] if self.has(name) else default
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             self.is_not(name, value, "a number")
-        if not 0 < value <= most:
+        if self.has(name) and not 0 < value <= most:
             self.refuse(name, f"is {reprlib.repr(value)}, and must be above 0 and at most {most:g}")
         return float(value)
 
     def flag(self, name: str, default: bool = False) -> bool:
-        value = self.raw.get(name)
-        if value is None:
-            return default
-        if not isinstance(value, bool):
-            self.is_not(name, value, "true or false")
-        return value
+        value = self.raw[name] if self.has(name) else default
+        return value if isinstance(value, bool) else self.is_not(name, value, "true or false")
 
     def text(self, name: str, default: str) -> str:
         value = self.raw.get(name)
@@ -103,9 +97,7 @@ class Fields:
 
     def list(self, name: str, kind: type) -> list:
         """Return a list whose items are all of one kind; [] where the field is missing."""
-        value = self.raw.get(name)
-        if value is None:
-            return []
+        value = self.raw[name] if self.has(name) else []
         if not isinstance(value, list) or len(value) > LONGEST_LIST or any(type(item) is not kind for item in value):
             words = {int: "whole numbers", str: "names"}[kind]
             self.is_not(name, value, f"a list of at most {LONGEST_LIST} {words}")

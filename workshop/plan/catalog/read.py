@@ -94,9 +94,8 @@ def _build(f: Fields, facts: dict, architecture: str, name: str, raw: Mapping) -
         f.refuse("num_key_value_heads", f"is {kv}, which does not divide num_attention_heads {heads}")
     head_dim = _head_dim(f, facts, hidden, heads)
     traits = facts.get("traits", Traits())
-    positions = f.first_int(
-        "max_position_embeddings", "n_positions", "max_sequence_length", default=facts.get("positions")
-    )
+    spellings = ("max_position_embeddings", "n_positions", "max_sequence_length")
+    positions = f.first_int(*spellings, default=facts.get("positions"))
     share, rope = "partial_rotary_factor", _rope(f)
     turned = (rope if rope.has(share) else f).number(share, facts.get("partial_rotary", 1.0), 1)
     rotary = facts.get("rotary_dim") or int(head_dim * turned)
