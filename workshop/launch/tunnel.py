@@ -51,13 +51,14 @@ def fetch(login: str, name: str | None) -> ServerRecord:
         'for f in "${WORKSHOP_HOME:-$HOME/.workshop}"/servers/*.json; do '
         '[ -f "$f" ] && { echo; tr -d "\\n" <"$f"; echo; }; done; true'
     )
+    by_hand = f"Try it by hand: ssh {login}"
     try:
         done = subprocess.run(["ssh", checked_login(login), remote], stdout=subprocess.PIPE, timeout=120)
     except (OSError, subprocess.TimeoutExpired) as error:
-        why = error.strerror if isinstance(error, OSError) else "no answer within 120 s"
-        raise WorkshopError(f"ssh to {login} did not work: {why}.", f"Try it by hand: ssh {login}") from None
+        why = getattr(error, "strerror", None) or "no answer within 120 s"
+        raise WorkshopError(f"ssh to {login} did not work: {why}.", by_hand) from None
     if done.returncode:
-        raise WorkshopError(f"ssh to {login} ended with exit code {done.returncode}.", f"Try it by hand: ssh {login}")
+        raise WorkshopError(f"ssh to {login} ended with exit code {done.returncode}.", by_hand)
     found, broken = _records_in(done.stdout.decode("utf-8", errors="replace"))
     if broken and not found:
         raise WorkshopError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import subprocess
@@ -37,17 +38,12 @@ def widget_manager_folders() -> list[Path]:
 
 def serving_prefix() -> str:
     """Return the environment of the JupyterLab that this kernel or terminal runs under ('' if under none)."""
-    try:
-        parents = psutil.Process().parents()
-    except psutil.Error:
-        return ""
-    for parent in parents:
-        try:
-            words = parent.cmdline()
-        except psutil.Error:
-            continue
-        if any("jupyter" in Path(word).name for word in words[:3]):
-            return str(Path(words[0]).parent.parent) if words[0].startswith("/") else ""
+    with contextlib.suppress(psutil.Error):
+        for parent in psutil.Process().parents():
+            with contextlib.suppress(psutil.Error):
+                words = parent.cmdline()
+                if any("jupyter" in Path(word).name for word in words[:3]):
+                    return str(Path(words[0]).parent.parent) if words[0].startswith("/") else ""
     return ""
 
 
@@ -63,7 +59,6 @@ def install() -> list[str]:
             f"The kernel could not be installed: {(done.stderr.strip().splitlines() or ['?'])[-1]}",
             f"Is there space, and may you write {user_data_folder()}?",
         )
-    said = [f"Kernel {TITLE!r} is in {user_data_folder() / 'kernels' / NAME}."]
     source = Path(sys.prefix) / "share" / "jupyter" / MANAGER
     if not (source / "package.json").exists():
         raise WorkshopError(
@@ -74,4 +69,8 @@ def install() -> list[str]:
         shutil.copytree(source, target, dirs_exist_ok=True)
     except OSError as error:
         raise cannot_write(target, error) from None
-    return [*said, f"Widgets' extension is in {target}.", "Reload JupyterLab, then choose the kernel at the top right."]
+    return [
+        f"Kernel {TITLE!r} is in {user_data_folder() / 'kernels' / NAME}.",
+        f"Widgets' extension is in {target}.",
+        "Reload JupyterLab, then choose the kernel at the top right.",
+    ]

@@ -20,7 +20,7 @@ import httpx
 
 from workshop.errors import BadInput, WorkshopError
 from workshop.launch.home import cannot_write
-from workshop.launch.weights import check as slurm_weights
+from workshop.launch.weights import check
 
 HUB = "https://huggingface.co"
 WORKERS = 4
@@ -104,7 +104,7 @@ def _read_list(info: dict) -> tuple[str, list[File]]:
     for each in info["siblings"]:
         lfs = each.get("lfs") or {}
         file = File(each["rfilename"], each.get("size") or 0, lfs.get("sha256") or "", each.get("blobId") or "")
-        if not slurm_weights.stays_inside(file.name):
+        if not check.stays_inside(file.name):
             raise WorkshopError(
                 f"{endpoint()} lists a file {str(file.name)[:80]!r}, which is no name inside a folder.",
                 "Nothing was downloaded. Take the Hub itself, or another mirror (HF_ENDPOINT).",

@@ -19,7 +19,7 @@ from workshop.errors import BadInput, WorkshopError
 from workshop.launch.disk import GIB, left_bytes, quotas, who_sees
 from workshop.launch.home import cannot_write
 from workshop.launch.progress import Progress
-from workshop.launch.weights import check as slurm_weights
+from workshop.launch.weights import check
 from workshop.launch.weights import hub as prefetch_hub
 from workshop.launch.weights.hub import File
 
@@ -193,8 +193,8 @@ def verify(
         remote: what the Hub says, if it was asked: then every file's size is compared as well.
         checksums: also compare SHA-256 with the Hub's (reads everything: minutes for a large model).
     """
-    shards = slurm_weights.shards(folder)
-    found = Report(folder, len(shards), slurm_weights.weight_bytes(folder))
+    shards = check.shards(folder)
+    found = Report(folder, len(shards), check.weight_bytes(folder))
     if not (folder / "config.json").is_file():
         found.problems.append(f"There is no config.json in {folder}.")
     if not shards:
@@ -218,7 +218,7 @@ def verify(
 
 def _index(folder: Path) -> dict[str, set[str]]:
     """Return {shard: names of the tensors that the index puts there}."""
-    path = folder / slurm_weights.INDEX
+    path = folder / check.INDEX
     if not path.is_file():
         return {}
     tensors: dict[str, set[str]] = {}
@@ -233,7 +233,7 @@ def _shard_problems(path: Path, expected: set[str] | None) -> list[str]:
     if path.suffix != ".safetensors":
         return []
     try:
-        held = slurm_weights.tensors(path)
+        held = check.tensors(path)
     except WorkshopError as error:
         return [error.message]
     except OSError as error:
