@@ -91,7 +91,7 @@ def not_a_number(answer: object, unit: str = "") -> str | None:
     if isinstance(answer, str) and re.match(rf"{NUMBER}\s*[a-zA-Z%]", answer):
         return f"give the number alone, without quotes and without the unit{f': it is {unit}' if unit else ''}"
     if isinstance(answer, tuple) and len(answer) > 1 and all(isinstance(part, int) for part in answer):
-        return f"Python reads commas as several numbers, here {answer}: leave them out"
+        return f"Python reads commas as several numbers, here {answer}: leave them out; a decimal point is a point"
     if isinstance(answer, bool) or not isinstance(answer, Real) or not math.isfinite(answer):
         return f"{answer!r} is not a number{f' of {unit}' if unit else ''}"
     return None
