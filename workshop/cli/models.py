@@ -64,10 +64,9 @@ def _show(rows: list, kinds: tuple[str, ...], context: int) -> None:
         sizes = size_words(r.parameters), f"{r.weights_gib:,.1f}", f"{r.kv_kib_per_token:,.4g}"
         out.add_row(f"[bold]{r.model}[/]", *sizes, *cells)
     screen.print(out)
-    screen.print(
-        f"\n[dim]GPUs that hold the model and one request of {context:,} tokens. –: more than 16. ✗: no kernels for it there.\nThe whole plan, with its command: workshop plan MODEL --gpu GPU[/]"
-    )
-    if len(rows) == 1:
-        for place in rows[0].places:
-            if not place.gpus and not place.too_many:
-                screen.print(f"[dim]{place.gpu}: {shown(place.reason)}[/]")
+    marks = "–: more than 16. ✗: no kernels for it there."
+    screen.print(f"\n[dim]GPUs that hold the model and one request of {context:,} tokens. {marks}[/]")
+    screen.print("[dim]The whole plan, with its command: workshop plan MODEL --gpu GPU[/]")
+    for place in rows[0].places if len(rows) == 1 else ():
+        if not place.gpus and not place.too_many:
+            screen.print(f"[dim]{place.gpu}: {shown(place.reason)}[/]")

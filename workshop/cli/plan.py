@@ -55,11 +55,7 @@ class Tokens(click.ParamType):
 @click.option("--vllm-version", help="Version whose formulas are used.  [default: 0.25.1]")
 @click.option("--usage", type=click.Choice(["serve", "llm"]), help="serve (default) or llm: whose defaults.")
 @click.option("--network", default="infiniband-ndr", show_default=True, help="Link between nodes.")
-@click.option(
-    "--exact/--no-exact",
-    default=None,
-    help="Ask vLLM's own classes for weights and KV cache.  [default: where there are no formulas]",
-)
+@click.option("--exact/--no-exact", default=None, help="Ask vLLM's own classes.  [default: where formulas lack]")
 @plan_places.options
 @click.option("--explain", is_flag=True, help="Show every overhead and every part of a step, with its source.")
 @click.option("--list-models", "listed", flag_value="models", help="Print the catalogue's models.")
@@ -135,7 +131,7 @@ def _bullets(lines: list[str], mark: str) -> Table:
     from rich.table import Table
     from rich.text import Text
 
-    grid = Table.grid(padding=(0, 1, 0, 1))
+    grid = Table.grid(padding=(0, 1))
     for line in lines:
         grid.add_row(Text(f" {mark}"), Text(plain(line)))
     return grid
@@ -162,10 +158,8 @@ def _bar(p: Plan) -> Text:
         bar.append(cell * (round(BAR_CELLS * size / whole) or int(size > 0.2)), style=colour)
         legend.append(cell, style=colour)
         legend.append(f" {name} {size:.1f}   ")
-    if whole > p.gpu_memory_gib:
-        bar.append(f" ┃ a GPU has {p.gpu_memory_gib:.1f} GiB", style="red")
-    else:
-        bar.append(f" {p.gpu_memory_gib:.1f} GiB a GPU", style="dim")
+    has, over = f"{p.gpu_memory_gib:.1f} GiB", whole > p.gpu_memory_gib
+    bar.append(f" ┃ a GPU has {has}" if over else f" {has} a GPU", style="red" if over else "dim")
     return bar + legend + Text("GiB", style="dim")
 
 

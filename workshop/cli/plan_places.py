@@ -71,8 +71,7 @@ def options(command: Callable) -> Callable:
 def take(given: dict[str, Any], as_json: bool) -> tuple[str, dict[str, Any]]:
     """Take the places' options out of `given`; return (the place or "", its options).
 
-    Raises:
-        BadInput: two at once, or an option of another place.
+    Raises BadInput for two at once, or an option of another place.
     """
     chosen = [place for place in PLACES if given.pop(place)]
     place = chosen[0] if chosen else ""
@@ -90,9 +89,7 @@ def take(given: dict[str, Any], as_json: bool) -> tuple[str, dict[str, Any]]:
 def show(place: str, plan: Plan, given: dict[str, Any]) -> None:
     """Print, or write, the plan in its place.
 
-    Raises:
-        WorkshopError: the plan does not fit there, or the folder cannot be written.
-        BadInput: the options cannot be.
+    Raises WorkshopError where it does not fit, the options cannot be, or the folder cannot be written.
     """
     if place == "vm":
         from workshop.launch import vm
@@ -103,8 +100,8 @@ def show(place: str, plan: Plan, given: dict[str, Any]) -> None:
     from workshop.launch import kubernetes
 
     folder = given.pop("output", None)
-    names = {"pvc_size": "pvc_gib"}
-    chosen = kubernetes.Options(**{names.get(name, name): value for name, value in given.items()})
+    size = {"pvc_gib": given.pop("pvc_size")} if "pvc_size" in given else {}
+    chosen = kubernetes.Options(**given, **size)
     if folder is None:
         click.echo(kubernetes.render(plan, chosen), nl=False)
         return
