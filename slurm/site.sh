@@ -20,11 +20,13 @@ export SBATCH_PARTITION=            # EDIT partition with the GPUs; empty: the c
 export SBATCH_ACCOUNT=              # EDIT account that pays; empty: your default
 export SBATCH_QOS=                  # EDIT quality of service, where the site asks for one
 export SBATCH_CONSTRAINT=           # EDIT feature that selects the GPU, for example h100
-export SBATCH_GPUS_PER_NODE=        # EDIT h100:8, where nodes differ from the scripts' 4; 0, where SBATCH_GRES asks
-export SBATCH_GRES=                 # EDIT gpu:h100:4, where the site counts GPUs so
-export SBATCH_CPUS_PER_GPU=         # EDIT 12, where the site gives processors by the GPU
-export SBATCH_MEM_PER_GPU=          # EDIT 60G, where it gives memory so
-export WORKSHOP_GPU=                # EDIT the GPUs' name in the catalogue, for the plan (h100, a100-40gb, …)
+export SBATCH_GPUS_PER_NODE=        # EDIT h100:8, where nodes differ from the scripts' 4
+export SBATCH_GRES=                 # EDIT gpu:h100:4, where the site asks so (by hand: without the script's own line)
+
+# --- what `workshop slurm submit` plans with ---------------------------------------------------------------------
+export WORKSHOP_GPU=                # EDIT the GPUs' name in the catalogue (h100, a100-40gb, …); empty: SLURM's type
+export WORKSHOP_CPUS_PER_GPU=       # EDIT processors; empty: the script's, or 4
+export WORKSHOP_GIB_PER_GPU=        # EDIT memory of the host; empty: the script's, or 48
 
 # --- where things are ------------------------------------------------------------------------------------------
 export WORKSHOP_MODELS=$HOME/models # EDIT folder of the models, on a file system that every node sees
@@ -52,7 +54,7 @@ workshop_environment() {                                    # EDIT conda, module
 # Flags of `vllm serve` for every server of this site.
 site_serve_args=()                  # EDIT for example (--disable-custom-all-reduce)
 
-for variable in "${!SBATCH_@}" WORKSHOP_SHARED WORKSHOP_GPU; do
+for variable in "${!SBATCH_@}" "${!WORKSHOP_@}"; do
     [ -n "${!variable}" ] || unset "$variable"
 done
 unset variable

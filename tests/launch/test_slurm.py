@@ -186,7 +186,8 @@ def test_mistake_in_the_site_file_is_shown_in_bashs_words(workshop_home, tmp_pat
     [
         ("SBATCH_GPUS_PER_NODE=a100:8", {}, "8 × a100", "--gpus-per-node"),
         ("WORKSHOP_GPU=h200 SBATCH_GPUS_PER_NODE=8", {}, "8 × h200", "--gres"),
-        ("SBATCH_GPUS_PER_NODE=0 SBATCH_GRES=gpu:h100:4", {"gpus_per_node": 2}, "--gres=gpu:h100:2", "--mem"),
+        ("SBATCH_GRES=gpu:h100:4", {"gpus_per_node": 2}, "--gres=gpu:h100:2", "--gpus-per-node"),
+        ("WORKSHOP_CPUS_PER_GPU=12", {}, "--cpus-per-task=52", "--mem"),
     ],
 )
 def test_the_site_says_which_gpus_and_how_many(workshop_home, tmp_path, monkeypatch, site, options, words, absent):
@@ -199,10 +200,10 @@ def test_the_site_says_which_gpus_and_how_many(workshop_home, tmp_path, monkeypa
 def test_processors_and_memory_follow_from_the_gpus_unless_the_site_says_them(workshop_home, tmp_path, monkeypatch):
     four = " ".join(slurm.prepare(slurm.Request("llama-3.1-70b", nodes=1)).arguments)
     assert "--gpus-per-node=4" in four and "--cpus-per-task=20" in four and "--mem=208G" in four
-    (tmp_path / "site.sh").write_text("export SBATCH_CPUS_PER_GPU=12 SBATCH_MEM_PER_GPU=100G\n")
+    (tmp_path / "site.sh").write_text("export WORKSHOP_CPUS_PER_GPU=12 WORKSHOP_GIB_PER_GPU=100\n")
     monkeypatch.setenv("WORKSHOP_SITE", str(tmp_path / "site.sh"))
     said = " ".join(slurm.prepare(slurm.Request("llama-3.1-70b", nodes=1)).arguments)
-    assert "--cpus" not in said and "--mem" not in said
+    assert "--cpus-per-task=52" in said and "--mem=416G" in said
 
 
 @pytest.mark.parametrize("words", [("--job-name=a/b",), ("-J", "a b"), ("--export=NONE",)])

@@ -103,6 +103,16 @@ def test_a_site_without_gpus_per_node(cluster, options):
         ended(job, cluster, "GPU 0 of node01 (NVIDIA A100-SXM4-40GB) has 40.0 GiB")
 
 
+@pytest.mark.parametrize("site", ["SBATCH_GRES=gpu:2", "SBATCH_GPUS_PER_NODE=2"])
+def test_the_sites_way_to_ask_for_gpus_is_what_slurm_gets(cluster, site):
+    path = cluster.course / "site-gpus.sh"
+    path.write_text((cluster.course / "slurm/site.sh").read_text() + f"\nexport {site} WORKSHOP_CPUS_PER_GPU=3\n")
+    env = {"WORKSHOP_SITE": str(path), "WORKSHOP_SLURM": str(cluster.course / "slurm")}
+    out = workshop(cluster, "slurm", "submit", "70b", "--json", "--hold", **env)
+    facts = Job(cluster, int(json.loads(out[out.index("{") :])["job_id"])).facts
+    assert (facts["TresPerNode"], facts["CPUs/Task"]) == ("gres:gpu:2", "10"), facts
+
+
 @pytest.mark.parametrize(
     ("options", "input", "words"),
     [

@@ -33,17 +33,16 @@ class Recipe:
     model: str  # in the catalogue
     gpu: str
     nodes: int
-    gpus_per_node: int
     max_model_len: int
     gpu_memory_utilization: float
     split: str  # "tensor": TP over all GPUs; "pipeline": TP in a node, one stage a node
 
 
 RECIPES = {
-    "70b": Recipe("70b.sbatch", "Llama-3.1-70B-Instruct", "llama-3.1-70b", "h100", 1, 4, 32768, 0.90, "tensor"),
-    "405b": Recipe("405b.sbatch", "Llama-3.1-405B-Instruct", "llama-3.1-405b", "h100", 4, 4, 16384, 0.92, "tensor"),
+    "70b": Recipe("70b.sbatch", "Llama-3.1-70B-Instruct", "llama-3.1-70b", "h100", 1, 32768, 0.90, "tensor"),
+    "405b": Recipe("405b.sbatch", "Llama-3.1-405B-Instruct", "llama-3.1-405b", "h100", 4, 16384, 0.92, "tensor"),
     "405b-fp8": Recipe(
-        "405b-fp8.sbatch", "Llama-3.1-405B-Instruct-FP8", "llama-3.1-405b-fp8", "h100", 2, 4, 16384, 0.92, "pipeline"
+        "405b-fp8.sbatch", "Llama-3.1-405B-Instruct-FP8", "llama-3.1-405b-fp8", "h100", 2, 16384, 0.92, "pipeline"
     ),
 }
 NODES_TRIED = (1, 2, 3, 4, 6, 8, 12, 16)  # for a model without a script of its own: the fewest that hold it
@@ -100,57 +99,75 @@ def prepare(request: Request) -> Submission:
         WorkshopError: the site's file has a mistake.
     """
     _refuse(request)
-    site = slurm_site.environment()
-    kind, _, count = site.get("SBATCH_GPUS_PER_NODE", "").rpartition(":")
-    if count in ("", "0"):
-        kind, _, count = site.get("SBATCH_GRES", "").removeprefix("gpu").strip(":").rpartition(":")
-    site_gpus = int(count) if count.isdigit() else 0
+    site, recipe = slurm_site.environment(), RECIPES.get(request.what)
+    kind, count = _site_gpus(site)
     gpu = request.gpu or site.get("WORKSHOP_GPU") or _known_gpu(kind)
-    recipe = RECIPES.get(request.what)
-    own = {  # of the plan; None: the plan chooses
-        "nodes": request.nodes or (recipe.nodes if recipe else None),
-        "gpus_per_node": request.gpus_per_node or site_gpus or GPUS_PER_NODE,
-        "max_model_len": request.max_model_len or _site_length(site) or (recipe.max_model_len if recipe else None),
-        "usage": "serve",
-    }
+    per_node = request.gpus_per_node or count or GPUS_PER_NODE
     folder = _recipe_folder(recipe, site) if recipe else _model_folder(request.what, site)
     known = (folder / "config.json").is_file()
     model = folder if known else recipe.model if recipe else request.what
-    planned = _plan_recipe(model, gpu, recipe, request, own) if recipe else _plan_any(model, gpu, request, own)
+    planned = (
+        _plan_recipe(model, gpu, recipe, request, per_node, _site_number(site, "WORKSHOP_MAX_MODEL_LEN", 0))
+        if recipe
+        else _plan_any(model, gpu, request, per_node)
+    )
     environment = _environment(request, planned, changed_gpu=bool(gpu) or not recipe)
-    asked = {"nodes": request.nodes, "gpus-per-node": request.gpus_per_node}
-    options = {"job-name": request.name, **asked, "time": request.time}
     if not recipe:
-        environment |= {
-            "WORKSHOP_MODEL": str(folder),
-            "WORKSHOP_TP": str(planned.tensor_parallel_size),
-            "WORKSHOP_PP": str(planned.pipeline_parallel_size),
-        }
-        nodes = request.nodes or planned.nodes
-        options |= {"nodes": nodes, **_resources(site, planned.gpus // nodes, nodes)}
-        options["job-name"] = request.name or _job_name(folder.name)
+        environment["WORKSHOP_MODEL"] = str(folder)
+        environment["WORKSHOP_TP"] = str(planned.tensor_parallel_size)
+        environment["WORKSHOP_PP"] = str(planned.pipeline_parallel_size)
     elif request.pipeline and recipe.split != "pipeline":
         environment["PARALLEL"] = "pipeline"
-    if site.get("SBATCH_GRES") and options.get("gpus-per-node"):
-        options |= {"gres": f"gpu:{f'{kind}:' if kind else ''}{options['gpus-per-node']}", "gpus-per-node": 0}
-    if not any(word.startswith("--export") for word in request.sbatch_args):
-        options["export"] = "ALL"  # whatever the site's own setting is: the job needs what stands in `environment`
-    arguments = [f"--{name}={value}" for name, value in options.items() if value is not None]
-    arguments += ["--exclusive"] * (not recipe and planned.nodes > 1)
+    script = scripts_folder() / (recipe.script if recipe else "model.sbatch")
     first = (
         f"{planned.model}: {planned.nodes} node{'s' * (planned.nodes > 1)}, {planned.gpus} × {planned.gpu}, "
         f"TP {planned.tensor_parallel_size} × PP {planned.pipeline_parallel_size}."
     )
     absent = f"The model is not in {folder} yet: workshop prefetch {request.what} --to {folder.parent}"
     return Submission(
-        scripts_folder() / (recipe.script if recipe else "model.sbatch"),
+        _without_gpus(script) if site.get("SBATCH_GRES") else script,
         slurm_site.site_file(),
-        [*arguments, *request.sbatch_args],
+        _arguments(request, site, None if recipe else _job_name(folder.name), planned, kind),
         environment,
         [first, *(reason for reason in planned.reasons if reason != first)],
         [*planned.advice, *([] if known else [absent])],
         planned.fits,
     )
+
+
+def _arguments(request: Request, site: dict[str, str], name: str | None, planned, kind: str) -> list[str]:
+    """Return what sbatch is told beside the script's own lines; `name`: of a job that has no recipe."""
+    nodes = request.nodes or (planned.nodes if name else None)
+    gpus = planned.gpus // planned.nodes if name else request.gpus_per_node
+    options = {"job-name": request.name or name, "nodes": nodes, "gpus-per-node": gpus, "time": request.time}
+    if gres := site.get("SBATCH_GRES"):
+        options["gpus-per-node"] = None
+        options["gres"] = f"gpu:{f'{kind}:' if kind else ''}{gpus}" if gpus else gres
+    total, whole = planned.gpus // planned.nodes, planned.nodes > 1  # several nodes are taken whole
+    if name or site.get("WORKSHOP_CPUS_PER_GPU"):
+        options["cpus-per-task"] = CPUS_BASE + _site_number(site, "WORKSHOP_CPUS_PER_GPU", CPUS_PER_GPU) * total
+    if name or (site.get("WORKSHOP_GIB_PER_GPU") and not whole):
+        memory = MEMORY_BASE_GIB + _site_number(site, "WORKSHOP_GIB_PER_GPU", MEMORY_PER_GPU_GIB) * total
+        options["mem"] = 0 if whole else f"{memory}G"
+    if not any(word.startswith("--export") for word in request.sbatch_args):
+        options["export"] = "ALL"  # whatever the site's own setting is: the job needs what stands in `environment`
+    arguments = [f"--{option}={value}" for option, value in options.items() if value is not None]
+    return [*arguments, *["--exclusive"] * bool(name and whole), *request.sbatch_args]
+
+
+def _without_gpus(script: Path) -> Path:
+    """Return a copy of a script that does not ask for --gpus-per-node: SLURM would add that to --gres, or refuse it."""
+    text = re.sub("^#SBATCH --gpus-per-node=.*\n", "", script.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    path = private_folder("slurm") / script.name
+    write_private(path, text)
+    return path
+
+
+def _site_gpus(site: dict[str, str]) -> tuple[str, int]:
+    """Return SLURM's type and number of GPUs a node, as the site's SBATCH_GPUS_PER_NODE or SBATCH_GRES has them."""
+    said = site.get("SBATCH_GRES", "").removeprefix("gpu").lstrip(":") or site.get("SBATCH_GPUS_PER_NODE", "")
+    kind, _, count = said.rpartition(":")
+    return kind, int(count) if re.fullmatch("[0-9]{1,3}", count) else 0
 
 
 def _refuse(request: Request) -> None:
@@ -185,43 +202,38 @@ def _known_gpu(kind: str) -> str | None:
         return None
 
 
-def _site_length(site: dict[str, str]) -> int:
-    said = site.get("WORKSHOP_MAX_MODEL_LEN", "")
+def _site_number(site: dict[str, str], name: str, otherwise: int) -> int:
+    said = site.get(name, "")
     if said and not re.fullmatch("[0-9]{1,9}", said):
-        raise BadInput(f"WORKSHOP_MAX_MODEL_LEN is {said[:40]!r}, no number of tokens.", "Edit the site's file.")
-    return int(said or 0)
+        raise BadInput(f"{name} is {said[:40]!r}, no whole number.", "Edit the site's file.")
+    return int(said or otherwise)
 
 
-def _plan_recipe(model: Path | str, gpu: str | None, recipe: Recipe, request: Request, own: dict):
-    nodes, gpus = own["nodes"], own["gpus_per_node"]
+def _plan_recipe(model: Path | str, gpu: str | None, recipe: Recipe, request: Request, per_node: int, site_len: int):
+    nodes = request.nodes or recipe.nodes
     pipeline = recipe.split == "pipeline" or request.pipeline
-    tp, pp = (gpus, nodes) if pipeline else (gpus * nodes, 1)
-    share = recipe.gpu_memory_utilization
-    split = {"tensor_parallel_size": tp, "pipeline_parallel_size": pp, "gpu_memory_utilization": share}
-    return plan(model, gpu or recipe.gpu, **own, **split)
+    return plan(
+        model,
+        gpu or recipe.gpu,
+        nodes=nodes,
+        gpus_per_node=per_node,
+        tensor_parallel_size=per_node if pipeline else per_node * nodes,
+        pipeline_parallel_size=nodes if pipeline else 1,
+        max_model_len=request.max_model_len or site_len or recipe.max_model_len,
+        gpu_memory_utilization=recipe.gpu_memory_utilization,
+        usage="serve",
+    )
 
 
-def _plan_any(model: Path | str, gpu: str | None, request: Request, own: dict):
+def _plan_any(model: Path | str, gpu: str | None, request: Request, per_node: int):
     """Return the plan with the fewest nodes that hold the model, or, where none do, with the most."""
-    own = {**own, "max_model_len": request.max_model_len}
+    own = {"gpus_per_node": per_node, "max_model_len": request.max_model_len, "usage": "serve"}
     for nodes in (request.nodes,) if request.nodes else NODES_TRIED:
-        split = {"tensor_parallel_size": own["gpus_per_node"], "pipeline_parallel_size": nodes}
-        planned = plan(model, gpu or "h100", **{**own, "nodes": nodes}, **(split if request.pipeline else {}))
+        split = {"tensor_parallel_size": per_node, "pipeline_parallel_size": nodes} if request.pipeline else {}
+        planned = plan(model, gpu or "h100", nodes=nodes, **own, **split)
         if planned.fits:
             break
     return planned
-
-
-def _resources(site: dict[str, str], gpus: int, nodes: int) -> dict[str, str | int]:
-    """Return what a node's share of the job needs beside its GPUs, where the site does not say it by the GPU."""
-    found: dict[str, str | int] = {"gpus-per-node": gpus}
-    if not site.get("SBATCH_CPUS_PER_GPU"):
-        found["cpus-per-task"] = CPUS_BASE + CPUS_PER_GPU * gpus
-    if nodes > 1:
-        found["mem"] = 0  # all of it, as --exclusive
-    elif not (site.get("SBATCH_MEM_PER_GPU") or site.get("SBATCH_MEM_PER_NODE")):
-        found["mem"] = f"{MEMORY_BASE_GIB + MEMORY_PER_GPU_GIB * gpus}G"
-    return found
 
 
 def _recipe_folder(recipe: Recipe, site: dict[str, str]) -> Path:
