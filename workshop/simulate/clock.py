@@ -18,7 +18,7 @@ from workshop.plan.deployment import Deployment
 from workshop.plan.kv_cache import kv_dtype_bytes
 
 ATTENTION_SHARE = 0.5  # of peak FLOP/s, FlashAttention-3 at 1k to 4k tokens, head dim 128 (arXiv 2407.08608, figure 5)
-# Fitted to six loads on one H100 (benchmarks/simulate/h100_llama-3.1-8b.json), vLLM 0.25.1:
+# Fitted to six loads of Llama 3.1 8B on one H100 (benchmarks/simulate/records), vLLM 0.25.1:
 PREFILL_SHARE = 0.73  # of peak FLOP/s that products with thousands of rows reach
 KV_SHARE = 1.0  # of peak bandwidth at which many requests' cache is read
 REQUEST_MS = 0.0134  # of the GPU, for one more request in a step
@@ -27,6 +27,12 @@ HOST_REQUEST_MS = 0.038  # and for one more request in it
 PIECES_LAYER_MS = 0.31  # to launch a layer where attention stands outside the CUDA graphs: a step that prefills
 EAGER_LAYER_MS = 0.85  # to launch a layer where there is no graph: a step of more tokens than the largest
 WAY_MS = 2.4  # of a request through AsyncLLM, in and out
+# Fitted to six loads of Qwen3 30B A3B on one H200; the load in which a step stood still for a second does not count:
+EXPERTS_PREFILL_SHARE = 0.52
+EXPERTS_MANY_MS = 0.02  # a layer, to sort tokens by expert where there is more than one
+EXPERTS_LAUNCH = 1.4  # times the kernels of a dense layer
+# How long the host takes, against that H100's: one number, fitted to six loads on an H200 of another host
+HOST_FACTORS = {"h200": 0.7}
 MANY = 10**6  # tokens: so many that only arithmetic and bytes count
 
 
@@ -51,6 +57,7 @@ class Clock:
     message_ms: float = 0.0  # one token's bytes between GPUs
     experts_ms: float = 0.0  # to read all experts once
     idle_experts: float = 0.0  # share of them that one token leaves idle
+    experts_many_ms: float = 0.0  # to sort tokens by expert, where there is more than one
     host_step_ms: float = 0.0
     host_request_ms: float = 0.0
     pieces_ms: float = 0.0  # to launch a step that prefills
@@ -65,7 +72,7 @@ class Clock:
         tokens = sum(new for new, _ in work)
         read_ms = self.weights_ms + self.experts_ms * (1 - self.idle_experts**tokens)
         ms = max(read_ms, tokens * self.token_ms) + tokens * self.message_ms
-        ms += self.fixed_ms + (len(work) - 1) * self.request_ms
+        ms += self.fixed_ms + (len(work) - 1) * self.request_ms + (self.experts_many_ms if tokens > 1 else 0.0)
         for kind in self.attention:
             cached = sum(min(before + new, kind.size) for new, before in work)
             pairs = sum(new * (min(before, kind.size) + min(new, 2 * kind.size) / 2) for new, before in work if new > 1)
@@ -82,20 +89,23 @@ class Clock:
         return self.host_step_ms + len(work) * self.host_request_ms, launch
 
 
-def of(d: Deployment) -> Clock:
-    """Return the clock of a deployment."""
+def of(d: Deployment, host_factor: float | None = None) -> Clock:
+    """Return the clock of a deployment. host_factor: Python's time on its host; by default of one with such GPUs."""
     m, gpu = d.model, d.gpu
+    host = host_factor or HOST_FACTORS.get(gpu.name, 1.0)
     one = {t.name: t.ms for t in speed.decode_terms(d, batch=1, context=0)}
     many = {t.name: t.ms for t in speed.decode_terms(d, batch=MANY, context=0)}
     sent_ms, sent_many_ms = (sum(t.ms for t in traffic(d, tokens)) for tokens in (1, MANY))
     message_ms = (sent_many_ms - sent_ms) / (MANY - 1)
     read_ms = kv_dtype_bytes(m, d.settings.kv_cache_dtype) / (gpu.bandwidth_gb_s * 1e6) / KV_SHARE
     pair_ms = 4 * m.num_attention_heads * m.head_dim / d.tp / (gpu.bf16_tflops * 1e9) / ATTENTION_SHARE
+    moe_layers = len(m.moe.layers) if m.moe else 0
+    launched = host * (m.num_hidden_layers + (EXPERTS_LAUNCH - 1) * moe_layers)
     kinds = Counter(layers(m)).items()
     idle = 1 - m.moe.experts_per_token / m.moe.num_experts if m.moe else 0.0
     return Clock(
         weights_ms=one["weights"],
-        token_ms=many["arithmetic"] / MANY * speed.MATMUL_SHARE / PREFILL_SHARE,
+        token_ms=many["arithmetic"] / MANY * speed.MATMUL_SHARE / (EXPERTS_PREFILL_SHARE if m.moe else PREFILL_SHARE),
         fixed_ms=one["small kernels"] + one["step"] + sent_ms - message_ms,
         request_ms=REQUEST_MS,
         attention=tuple(
@@ -106,12 +116,13 @@ def of(d: Deployment) -> Clock:
         message_ms=message_ms,
         experts_ms=one.get("experts", 0.0) / (1 - idle),
         idle_experts=idle,
-        host_step_ms=HOST_STEP_MS,
-        host_request_ms=HOST_REQUEST_MS,
-        pieces_ms=m.num_hidden_layers * PIECES_LAYER_MS,
-        eager_ms=m.num_hidden_layers * EAGER_LAYER_MS,
+        experts_many_ms=moe_layers * EXPERTS_MANY_MS,
+        host_step_ms=host * HOST_STEP_MS,
+        host_request_ms=host * HOST_REQUEST_MS,
+        pieces_ms=launched * PIECES_LAYER_MS,
+        eager_ms=launched * EAGER_LAYER_MS,
         largest_graph=d.settings.largest_graph,
-        way_in_s=WAY_MS / 2e3,
-        way_out_s=WAY_MS / 2e3,
+        way_in_s=host * WAY_MS / 2e3,
+        way_out_s=host * WAY_MS / 2e3,
         stages=d.pp,
     )
