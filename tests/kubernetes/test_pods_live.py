@@ -172,7 +172,9 @@ def test_the_group_of_pods_starts_answers_and_ends_as_one(pods):
     assert pods.ask("/v1/completions", body=body) == 401
     assert pods.ask("/v1/completions", "right", body) == 200
 
-    worker = next(each for each in psutil.process_iter(["cmdline"]) if "VLLM::Worker_TP1" in " ".join(each.cmdline()))
+    worker = next(
+        each for each in psutil.process_iter(["cmdline"]) if "VLLM::Worker_TP1" in " ".join(each.info["cmdline"] or [])
+    )
     worker.send_signal(signal.SIGKILL)
     # Its container ends, whatever its exit code; LeaderWorkerSet then starts the group anew.
     pods.wait(lambda: pods.running["worker"].poll() is not None, "the headless container outlives its worker", 90)
