@@ -20,8 +20,6 @@ def command() -> None:
 @json_option("The name and the key.")
 def add(name: str, as_json: bool) -> None:
     """Make a key for NAME and show it, this once: only its digest is kept."""
-    from workshop.launch import keys
-
     key = keys.add(name)
     if as_json:
         say_json({"name": name, "api_key": key})
@@ -34,8 +32,6 @@ def add(name: str, as_json: bool) -> None:
 @json_option("A list of names and what they used, without keys.")
 def list_(as_json: bool) -> None:
     """Show who has a key, and the requests and tokens of each, over all servers."""
-    from workshop.launch import keys
-
     found = keys.listed()
     if as_json:
         say_json(found)
@@ -54,8 +50,6 @@ def list_(as_json: bool) -> None:
 @json_option("The name.")
 def revoke(name: str, as_json: bool) -> None:
     """Take NAME's key back: servers that run refuse it within seconds."""
-    from workshop.launch import keys
-
     keys.revoke(name)
     if as_json:
         say_json({"name": name, "revoked": True})
