@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import asdict
+from pathlib import Path
 
 import click
 
 from workshop.cli.progress import Bar
 from workshop.cli.say import say
+
+SHOWN = ("command", "arguments", "environment", "reasons", "advice", "fits")
 
 
 @click.group
@@ -52,21 +56,8 @@ def submit(
     submission = slurm.prepare(slurm.Request(what=model, vllm=flags, sbatch_args=sbatch_args, **options))
     job_id = None if dry_run else slurm.submit(submission)
     if as_json:
-        click.echo(
-            json.dumps(
-                {
-                    "job_id": job_id,
-                    "command": submission.command,
-                    "script": str(submission.script),
-                    "arguments": submission.arguments,
-                    "environment": submission.environment,
-                    "reasons": submission.reasons,
-                    "advice": submission.advice,
-                    "fits": submission.fits,
-                },
-                indent=1,
-            )
-        )
+        facts = {name: getattr(submission, name) for name in SHOWN}
+        click.echo(json.dumps({"job_id": job_id, **facts, "script": str(submission.script)}, indent=1))
     else:
         _print(submission, dry_run)
         if job_id:
@@ -96,7 +87,7 @@ def status(job: str, as_json: bool) -> None:
     from workshop.launch.slurm import status as slurm_status
 
     now = slurm_status.status(slurm_status.resolve(job))
-    click.echo(json.dumps(now.to_dict(), indent=1)) if as_json else _show(now)
+    click.echo(json.dumps(asdict(now), indent=1)) if as_json else _show(now)
     sys.exit(1 if now.error else 0)
 
 
@@ -105,8 +96,6 @@ def status(job: str, as_json: bool) -> None:
 @click.option("--follow", "-f", is_flag=True, help="Until the server is ready, or the job has ended.")
 def logs(job: str, follow: bool) -> None:
     """Show what JOB (its number, or the name of its server) has said: all of it, or with --follow as it comes."""
-    from pathlib import Path
-
     from workshop.launch.slurm import status as slurm_status
 
     number = slurm_status.resolve(job)
@@ -117,12 +106,8 @@ def logs(job: str, follow: bool) -> None:
             click.echo(Path(path).read_text(errors="replace"))
         sys.exit(0)
     bar = Bar(f"Job {number}")
-
-    def tell(text: str) -> None:
-        say(f"  {text[:200]}", err=True)
-
     try:
-        now = slurm_status.follow(number, bar, tell)
+        now = slurm_status.follow(number, bar, lambda text: say(f"  {text[:200]}", err=True))
     finally:
         bar.close()
     _show(now)

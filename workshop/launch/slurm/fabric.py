@@ -12,7 +12,6 @@ import re
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
 
 from workshop.errors import WorkshopError
 from workshop.plan.communication import LINKS
@@ -26,14 +25,6 @@ VIA = re.compile(r"NCCL INFO Channel .* via NET/(IB|Socket|\w+)")
 CARD = re.compile(r"NCCL INFO NET/IB : Using .*?\]([\w.]+):\d+/(IB|RoCE)")
 MEASURED = re.compile(r'^{"ranks".*}$', re.MULTILINE)
 WRONG = re.compile(r"(?:NCCL WARN |Error: )(.*)")
-
-
-@dataclass(frozen=True)
-class Speed:
-    """gb_s: 10**9 bytes a second and GPU, one way (the ring's 2·(n-1)/n counted in); us: one small all-reduce."""
-
-    gb_s: float
-    us: float
 
 
 def wanted(nodes: int, cpu: bool) -> bool:
@@ -97,15 +88,17 @@ def transport(said: str) -> str:
 
 
 def sentence(said: str, nodes: int) -> str:
-    """Return what was measured beside what the plan counts with, and what to do where it is much slower."""
-    found = json.loads(MEASURED.findall(said)[-1])
-    speed, planned, how = Speed(found["gb_s"], found["us"]), LINKS[PLANNED], transport(said)
+    """Return what was measured beside what the plan counts with, and what to do where it is much slower.
+
+    GB/s: 10**9 bytes a second and GPU, one way (the ring's 2·(n-1)/n counted in).
+    """
+    found, planned = json.loads(MEASURED.findall(said)[-1]), LINKS[PLANNED]
     words = (
-        f"all-reduce over {found['ranks']} GPUs on {nodes} nodes: {how}, {speed.gb_s:.3g} GB/s, "
-        f"{speed.us:.0f} µs for one token's; the plan counts with {planned.name}: {planned.gb_s:g} GB/s, "
+        f"all-reduce over {found['ranks']} GPUs on {nodes} nodes: {transport(said)}, {found['gb_s']:.3g} GB/s, "
+        f"{found['us']:.0f} µs for one token's; the plan counts with {planned.name}: {planned.gb_s:g} GB/s, "
         f"{planned.all_reduce_us:g} µs"
     )
-    slow = speed.gb_s < planned.gb_s / 4
+    slow = found["gb_s"] < planned.gb_s / 4
     return words + ("; TP over nodes will be slow here: PARALLEL=pipeline, or NCCL_IB_HCA in site.sh" if slow else "")
 
 

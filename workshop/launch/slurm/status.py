@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 from workshop.errors import WorkshopError
@@ -42,10 +42,6 @@ class Status:
     remedy: str
     output: str
     error_file: str
-
-    def to_dict(self) -> dict:
-        """Return plain data, as `--json` prints it."""
-        return asdict(self)
 
 
 def resolve(text: str) -> str:
