@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from workshop.cli.say import json_option, say, say_json
+from workshop.launch import keys
 
 
 @click.group
