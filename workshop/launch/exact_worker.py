@@ -4,8 +4,8 @@
 
 A process of its own, with an interpreter that has vLLM: plan/exact.py writes the jobs and reads the results. The class
 is built on PyTorch's meta device, as one rank of a process group that has no other rank; its attention layers say which
-KV cache they keep, and vLLM's own functions group the layers and size a block. No code of a model is ever run: a config
-that asks for `trust_remote_code` is refused. Source: vLLM 0.32.0, v1/core/kv_cache_utils.py and v1/worker.
+KV cache they keep, and vLLM's own functions group the layers and size a block. No code of a model is ever run.
+Source: vLLM 0.32.0, v1/core/kv_cache_utils.py and v1/worker.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ ENVIRONMENT = {
     "VLLM_DIST_IDENT": "none",
 }
 LAYOUTS = ("LBNHC", "BLNHC")  # FlashAttention's; what packs layers of different sizes into a block
+PLAIN: set[str] = set()  # model types that are read by their fields alone
 GPU_BLOCK = 16  # tokens; the CPU build would take 128
 
 
@@ -38,7 +39,7 @@ def engine_config(job: dict, folder: str):
     """Return vLLM's configuration of a job as a GPU would have it."""
     from vllm.engine.arg_utils import EngineArgs
 
-    Path(folder, "config.json").write_text(json.dumps(job["config"]))
+    Path(folder, "config.json").write_text(json.dumps(as_plain_fields(job["config"])))
     asked = {key: job[key] for key in ("dtype", "max_model_len") if job.get(key)}
     config = EngineArgs(
         model=folder,
@@ -65,8 +66,22 @@ def engine_config(job: dict, folder: str):
     return config
 
 
-def answer_for_absent_ranks() -> None:
-    """Take shared memory and messages between ranks away: this process is the only one of its group."""
+def as_plain_fields(raw: dict) -> dict:
+    """Have a config whose class only the model's own code has read by its fields alone: that code is never run."""
+    from transformers import CONFIG_MAPPING, PretrainedConfig
+    from vllm.transformers_utils.config import _CONFIG_REGISTRY
+
+    model_type = str(raw.get("model_type"))
+    if model_type in CONFIG_MAPPING or (model_type in _CONFIG_REGISTRY and model_type not in PLAIN):
+        return raw
+    PLAIN.add(model_type)
+    _CONFIG_REGISTRY[model_type] = type("Plain", (PretrainedConfig,), {"model_type": model_type})
+    rope = {"rope_type": "default", "rope_theta": raw.get("rope_theta") or 10000.0, **(raw.get("rope_scaling") or {})}
+    return {"rope_parameters": rope, **{name: value for name, value in raw.items() if name != "rope_scaling"}}
+
+
+def be_no_machine() -> None:
+    """Answer for the ranks that do not exist, and for this CPU, whose own abilities would change sizes of states."""
     import torch
     from vllm.distributed import parallel_state
     from vllm.distributed.device_communicators.cpu_communicator import CpuCommunicator
@@ -80,6 +95,8 @@ def answer_for_absent_ranks() -> None:
         *args, **{**options, "use_message_queue_broadcaster": False}
     )
     CpuCommunicator._all_group_ranks_share_shm_group_name = lambda self: False
+    torch.cpu._is_avx512_bf16_supported = lambda: False  # or recurrent states would be kept in 32 bit
+    torch.cpu._is_amx_tile_supported = lambda: True  # or latent attention would go without prefix caching
     type(current_platform).supported_quantization = []  # any: nothing is computed
     ExpertMapManager.get_compressed_map_string = lambda self: ""  # a line of the log, which would need the numbers
 
@@ -229,7 +246,7 @@ def main() -> None:
     os.dup2(2, 1)
     os.environ.update(ENVIRONMENT)
     answer_for_vllm()
-    answer_for_absent_ranks()
+    be_no_machine()
     for line in sys.stdin:
         print(json.dumps(run(json.loads(line))), file=out, flush=True)
 

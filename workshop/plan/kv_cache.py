@@ -107,17 +107,27 @@ SPECS = {
 
 
 def built_layout(
-    m: ModelConfig, built: Built, kv_cache_dtype: str, max_model_len: int, in_flight: int, starts: Sequence[int]
+    m: ModelConfig,
+    built: Built,
+    kv_cache_dtype: str,
+    max_model_len: int,
+    in_flight: int,
+    starts: Sequence[int],
+    *,
+    cached_states: bool = True,
 ) -> Layout:
     """Return the groups as vLLM made them; starts: the first layer of each stage.
 
-    With a KV cache of another dtype than was built, a page of the same bytes holds more or fewer tokens.
+    With a KV cache of another dtype than was built, a page of the same bytes holds more or fewer tokens. cached_states:
+    requests keep further states for others with the same prefix, as 0.32.0 does and 0.25.1 does not (one H200 run).
     """
     groups = []
     for g in built.groups:
         block = g.block_size * built.kv_bytes_each // kv_dtype_bytes(m, kv_cache_dtype)
         kind = SPECS.get(g.kind)
         blocks = kind.blocks(g.size, block, max_model_len, in_flight) if kind else g.blocks_per_request
+        if g.kind == "MambaSpec" and not cached_states:
+            blocks = 1
         groups.append(Group(g.kind, g.layers, block, g.page_bytes, blocks))
     pools = tuple(zip(starts, built.pool_bytes_per_block, strict=True))
     return Layout(tuple(groups), min(g.block_size for g in groups), pools)

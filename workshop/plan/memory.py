@@ -67,7 +67,8 @@ def fit(d: Deployment) -> Fit:
     stages = ranks.partition_layers(m.num_hidden_layers, pp)
     length = (s.kv_cache_dtype, s.max_model_len, tokens_in_flight(s, pp))
     if m.exact and (built := m.exact.of(d.tp, pp)):
-        lay = kv_cache.built_layout(m, built, *length, [stage[0] for stage in stages])
+        starts = [stage[0] for stage in stages]
+        lay = kv_cache.built_layout(m, built, *length, starts, cached_states=s.vllm_version != "0.25.1")
     else:
         lay = kv_cache.layout(m, d.tp, *length)
     cap = kv_cache.capacity(lay, stages, available, s.max_model_len)

@@ -20,6 +20,14 @@ from workshop.plan.kv_cache import kv_dtype_bytes
 from workshop.plan.weight import ExpertSplit
 from workshop.plan.weights import Weight, embedding_weights, head_weights, layer_tensors, stand_ins, tensor_bytes
 
+# Their classes make embedding, norm and lm_head on every stage. Source: vLLM 0.32.0's own, built (benchmarks/exact.py).
+BOTH_ENDS_EVERYWHERE = {
+    "GptOssForCausalLM",
+    "JambaForCausalLM",
+    "MixtralForCausalLM",
+    "Qwen2MoeForCausalLM",
+    "Qwen3MoeForCausalLM",
+}
 DEEP_GEMM_WORKSPACE = 32 * MIB  # PyTorch's cuBLAS workspace on Hopper
 
 
@@ -92,11 +100,9 @@ def check_sizes(m: ModelConfig, tp: int, pp: int, cut: int | None = None) -> Non
 
 def stage_weights(m: ModelConfig, stage: int, pp: int) -> tuple[list[Weight], list[Weight]]:
     """Return what a pipeline stage holds besides layers: (before them, after them)."""
-    before = embedding_weights(m) if stage == 0 else []
-    after = head_weights(m) if stage == pp - 1 else []
-    if stage == pp - 1 and pp > 1 and m.tie_word_embeddings:
-        before = [embedding_weights(m)[0]]  # the tied lm_head needs the table on the last stage too
-    return before, after
+    last, all_of_it = stage == pp - 1, m.architecture in BOTH_ENDS_EVERYWHERE
+    first = stage == 0 or (last and m.tie_word_embeddings)  # a tied lm_head needs the table on the last stage too
+    return embedding_weights(m) if first or all_of_it else [], head_weights(m) if last or all_of_it else []
 
 
 def _build_rope(m: ModelConfig, table: tuple[int, int], memory: Allocator) -> None:

@@ -106,7 +106,7 @@ def gemma3(f: Fields) -> dict:
 
 
 def phi3(f: Fields) -> dict:
-    return {}
+    return {"window": f.optional_int("sliding_window")}
 
 
 def phi(f: Fields) -> dict:

@@ -1,0 +1,254 @@
+"""Our formulas against vLLM's own model classes, and how many of its architectures can be planned. Needs no GPU.
+
+    python benchmarks/exact.py record [NAME …]      # builds the catalogue and the configs of this year: TP 1 to 8, PP 2
+    python benchmarks/exact.py compare              # formulas against the record: what differs, and by how much
+    python benchmarks/exact.py registry             # every architecture of vLLM's registry with default sizes
+
+The first and the last need vLLM (the CPU build does); both go on where they stopped. `record` writes
+workshop/data/exact/*.json, from which plans are made where there is no vLLM, and which tests compare the formulas with.
+Run it again when the version of vLLM is raised, then `compare`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+from workshop.errors import WorkshopError  # noqa: E402
+from workshop.plan import exact, kv_cache, ranks  # noqa: E402
+from workshop.plan.catalog import list_models, load_model  # noqa: E402
+from workshop.plan.catalog.config import ModelConfig  # noqa: E402
+from workshop.plan.catalog.families import FAMILIES as FORMULAS  # noqa: E402
+from workshop.plan.catalog.read import from_dict  # noqa: E402
+from workshop.plan.weights import layer_weights, tensor_bytes, whole_bytes  # noqa: E402
+
+SPLITS = ((1, 1), (2, 1), (4, 1), (8, 1), (1, 2))
+LENGTH, BATCH = 8192, 8192  # tokens: max_model_len at most, max_num_batched_tokens
+FOLDER = exact.DATA / "exact"
+# (model, what) -> why our figure is another on purpose
+PATTERNS = (
+    "its modules in 16 bit are patterns in the catalogue, which fbgemm_fp8 does not read: the class quantises all"
+)
+HOPPER = "the formula is that of MXFP4 as a Hopper lays it out (measured); the class on a CPU pads otherwise"
+KNOWN = {
+    (model, f"weights of stage {stage}"): why
+    for model, why in (("llama-3.1-405b-fp8", PATTERNS), ("gpt-oss-20b", HOPPER), ("gpt-oss-120b", HOPPER))
+    for stage in (0, 1)
+}
+STATES = "0.32.0 keeps a further state a request for prefix caching, 0.25.1 (the formula) none"
+KNOWN |= {(m, "blocks of a request"): STATES for m in ("jamba-v0.1", "jamba-1.5-mini", "jamba-1.5-large")}
+ROUNDING, SMALL_BYTES = 2e-4, 2 << 20  # allowed: this share, or so much on a rank (tables, scales of the KV cache)
+REGISTRY = Path(__file__).with_name("exact_registry.json")
+CATALOGUE, FAMILIES = FOLDER / "catalogue.json", FOLDER / "families.json"
+
+
+def jobs_of(m: ModelConfig) -> Iterator[dict]:
+    """Yield what the worker is asked about a model: every split that its formulas allow."""
+    for tp, pp in SPLITS:
+        if not ranks.tp_problem(m, tp) and pp <= m.num_hidden_layers:
+            length = min(LENGTH, m.default_model_len or m.max_position_embeddings)
+            yield {
+                "config": dict(m.raw),
+                "tp": tp,
+                "pp": pp,
+                "max_model_len": length,
+                "max_num_batched_tokens": BATCH,
+            }
+
+
+def build(m: ModelConfig, asker: exact.Asker) -> dict:
+    """Return the record of a model: every split as vLLM's class says, or why it says nothing."""
+    entry = {"name": m.name, "digest": exact.digest(m.raw), "architecture": m.architecture, "builds": []}
+    for job in jobs_of(m):
+        found = asker.ask(job)
+        if "error" in found:
+            entry.setdefault("errors", {})[f"TP {job['tp']} PP {job['pp']}"] = found["error"].splitlines()[0][:200]
+            continue
+        split = {k: found[k] for k in ("stages", "kv_cache")}
+        each = kv_cache.kv_dtype_bytes(m)
+        entry["builds"].append({"tp": job["tp"], "pp": job["pp"], "kv_bytes_each": each, **split})
+        entry["vllm"] = found["vllm"]
+    return entry
+
+
+def record(models: list[ModelConfig], file: Path, *, with_config: bool) -> None:
+    """Build models and write them down one by one; what is there already stays."""
+    entries = json.loads(file.read_text())["models"] if file.exists() else []
+    there = {entry["digest"] for entry in entries}
+    with exact.Asker() as asker:
+        for m in models:
+            if exact.digest(m.raw) in there:
+                continue
+            began = time.perf_counter()
+            entry = build(m, asker) | ({"config": dict(m.raw)} if with_config else {})
+            there.add(entry["digest"])
+            entries.append(entry)
+            said = entry.get("errors") or f"{len(entry['builds'])} splits"
+            print(f"{m.name}: {said}, {time.perf_counter() - began:.0f} s", flush=True)
+            write(file, entries)
+
+
+def write(file: Path, entries: list[dict]) -> None:
+    """Write one line a model, so that a change of one is a change of one line."""
+    version = next((entry.pop("vllm") for entry in entries if "vllm" in entry), "") or exact.version()
+    for entry in entries:
+        entry.pop("vllm", None)
+    lines = ",\n".join("  " + json.dumps(entry) for entry in entries)
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(f'{{\n "vllm": "{version}",\n "models": [\n{lines}\n ]\n}}\n')
+
+
+def formula_bytes(m: ModelConfig, tp: int, pp: int, stage: int) -> int:
+    """Return the bytes of all tensors of a rank by our formulas, rope tables with them, not rounded to blocks."""
+    before, after = ranks.stage_weights(m, stage, pp)
+    layers = ranks.partition_layers(m.num_hidden_layers, pp)[stage]
+    weights = [(w, 0) for w in (*before, *after)] + [(w, i) for i in layers for w in layer_weights(m, i)]
+    tables = sum(positions * dim for positions, dim in m.rope_tables)
+    return sum(sum(tensor_bytes(m, w, i, tp)) for w, i in weights) + tables * (4 if m.traits.rope_float32 else 2)
+
+
+def differences(m: ModelConfig, split: dict) -> dict[str, tuple[int, int]]:
+    """Return {what: (by our formulas, by vLLM's class)} of everything that is compared of a split."""
+    tp, pp, cache = split["tp"], split["pp"], split["kv_cache"]
+    stages = ranks.partition_layers(m.num_hidden_layers, pp)
+    lay = kv_cache.layout(m, tp, "auto", cache["max_model_len"], cache["max_in_flight_tokens"])
+    out = {
+        f"weights of stage {i}": (formula_bytes(m, tp, pp, i), split["stages"][i]["tensor_bytes"]) for i in range(pp)
+    }
+    for i in range(pp):
+        ours = kv_cache.pool_bytes_per_block(lay, tuple(stages[i]))
+        out[f"bytes of a block on stage {i}"] = (ours, cache["pool_bytes_per_block"][i])
+    out["blocks of a request"] = (kv_cache.blocks_per_request(lay), cache["blocks_per_request"])
+    out["KV bytes a token"] = (kv_cache.kv_cache_bytes_per_token(m), cache["bytes_per_token"])
+    return out
+
+
+def compared(entry: dict, m: ModelConfig) -> Iterator[tuple[str, str, int, int]]:
+    """Yield (split, what, ours, vLLM's) of everything compared of a model."""
+    for split in entry["builds"]:
+        for what, (ours, theirs) in differences(m, split).items():
+            yield f"TP {split['tp']} PP {split['pp']}", what, ours, theirs
+
+
+def same(entry: dict, what: str, ours: int, theirs: int) -> bool:
+    """True where a figure agrees but for rounding, or is known to be another."""
+    near = SMALL_BYTES if what.startswith("weights") else 0
+    return abs(ours - theirs) <= max(near, ROUNDING * theirs) or (entry["name"], what) in KNOWN
+
+
+def compare() -> None:
+    """Print every difference beyond rounding, and how many figures agree."""
+    models = {exact.digest(m.raw): m for m in map(load_model, list_models())}
+    agree = exactly = total = 0
+    for entry in json.loads(CATALOGUE.read_text())["models"]:
+        for split, what, ours, theirs in compared(entry, models[entry["digest"]]):
+            near, total = same(entry, what, ours, theirs), total + 1
+            agree += near
+            exactly += ours == theirs
+            if not near:
+                print(f"{entry['name']}, {split}, {what}: {ours:,} against {theirs:,} ({ours / theirs - 1:+.3%})")
+    print(f"{agree} of {total} figures agree, {exactly} of them to the byte; known to differ:")
+    for (name, what), why in KNOWN.items():
+        print(f"  {name}, {what}: {why}")
+
+
+def default_configs() -> dict[str, dict]:
+    """Return {architecture: config.json with default sizes} of vLLM's registry; {} where nobody has a default.
+
+    The sizes are those of the Transformers library's (or vLLM's own) config class of the model type; for text models
+    whose config class only their own code has, Llama's.
+    """
+    from workshop.launch.vllm_main import answer_for_vllm
+
+    answer_for_vllm()
+    from transformers import CONFIG_MAPPING, LlamaConfig
+    from transformers.models.auto import modeling_auto
+    from vllm.model_executor.models import registry
+    from vllm.transformers_utils.config import _CONFIG_REGISTRY
+
+    types, llama = {}, LlamaConfig().to_json_string(use_diff=False)
+    for name in ("CAUSAL_LM", "IMAGE_TEXT_TO_TEXT", "SEQ_TO_SEQ_CAUSAL_LM", "SPEECH_SEQ_2_SEQ", "MULTIMODAL_LM"):
+        for model_type, classes in getattr(modeling_auto, f"MODEL_FOR_{name}_MAPPING_NAMES", {}).items():
+            types |= dict.fromkeys([classes] if isinstance(classes, str) else classes, model_type)
+    out = {}
+    for kind in ("_TEXT_GENERATION_MODELS", "_MULTIMODAL_MODELS"):
+        for architecture, (module, _) in getattr(registry, kind).items():
+            model_type = types.get(architecture, module.rpartition(".")[2] or module)
+            known = next((each for each in (_CONFIG_REGISTRY, CONFIG_MAPPING) if model_type in each), {})
+            raw = {} if known or kind == "_MULTIMODAL_MODELS" else json.loads(llama)
+            with contextlib.suppress(Exception):  # a config class whose own defaults do not go together
+                raw = json.loads(known[model_type]().to_json_string(use_diff=False))
+            both = {"architectures": [architecture], "model_type": model_type, "torch_dtype": "bfloat16"}
+            out[architecture] = {"kind": kind, "own": bool(known), "config": {**raw, **both} if raw else {}}
+    return out
+
+
+def registry() -> None:
+    """Ask for every architecture of the registry, with formulas or without, and write down what came of each."""
+    there = json.loads(REGISTRY.read_text())["architectures"] if REGISTRY.exists() else {}
+    configs, asker = default_configs(), exact.Asker()
+    for architecture, entry in configs.items():
+        if architecture in there:
+            continue
+        multimodal = entry["kind"] == "_MULTIMODAL_MODELS"
+        row = {"multimodal": multimodal, "formulas": architecture in FORMULAS, "own_sizes": entry["own"]}
+        if entry["config"]:
+            found = asker.ask({"config": entry["config"], "tp": 1, "pp": 1, "language_model_only": multimodal})
+            if "vllm" not in found:  # its process died: the next architecture gets a new one
+                asker.__exit__()
+                asker = exact.Asker()
+            row |= said_by_class(found) | {"ours": said_by_us(architecture, entry["config"])}
+        else:
+            row["class"] = "no default config is known"
+        there[architecture] = row
+        print(architecture, {k: v for k, v in row.items() if k != "multimodal"}, flush=True)
+        lines = ",\n".join(f"  {json.dumps(name)}: {json.dumps(row)}" for name, row in there.items())
+        REGISTRY.write_text(f'{{\n "vllm": "{exact.version()}",\n "architectures": {{\n{lines}\n }}\n}}\n')
+    asker.__exit__()
+
+
+def said_by_class(found: dict) -> dict:
+    """Return in short what vLLM's class said of an architecture."""
+    if "error" in found:
+        line = next((line for line in found["error"].splitlines() if "Value error" in line), found["error"])
+        return {"class": line.strip().splitlines()[0][:160]}
+    counts: dict[str, int] = {}
+    for group in found["kv_cache"]["groups"]:
+        counts[group["kind"]] = counts.get(group["kind"], 0) + sum(group["layers"])
+    return {"class": "built", "weights_bytes": found["stages"][0]["tensor_bytes"], "layers": counts}
+
+
+def said_by_us(architecture: str, config: dict) -> dict:
+    """Return the weights by our formulas or estimate, or the sentence that refuses the config."""
+    try:
+        return {"weights_bytes": whole_bytes(from_dict(config, name=architecture))}
+    except WorkshopError as error:
+        return {"refused": error.message[:160]}
+
+
+def main() -> None:
+    """Record, compare, or count."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("what", choices=("record", "compare", "registry"))
+    parser.add_argument("names", nargs="*", help="models to record, instead of the whole catalogue")
+    parser.add_argument("--configs", type=Path, help="a folder of folders with a config.json: record these as families")
+    asked = parser.parse_args()
+    if asked.what == "compare":
+        compare()
+    elif asked.what == "registry":
+        registry()
+    elif asked.configs:
+        record([load_model(folder) for folder in sorted(asked.configs.iterdir())], FAMILIES, with_config=True)
+    else:
+        record([load_model(name) for name in asked.names or list_models()], CATALOGUE, with_config=False)
+
+
+if __name__ == "__main__":
+    main()

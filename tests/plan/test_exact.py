@@ -1,0 +1,269 @@
+"""What vLLM's own classes say: recorded answers, the worker's protocol, estimates, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import sys
+from pathlib import Path
+
+import pytest
+
+from workshop.errors import BadInput
+from workshop.plan import exact, kv_cache
+from workshop.plan.catalog import list_models, load_model
+from workshop.plan.catalog.families import FAMILIES
+from workshop.plan.catalog.read import from_dict
+from workshop.plan.parallelism import plan
+from workshop.plan.settings import resolve
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+import exact as benchmark
+
+RECORDED = {entry["name"]: entry for entry in json.loads(benchmark.FAMILIES.read_text())["models"]}
+CATALOGUE = json.loads(benchmark.CATALOGUE.read_text())["models"]
+BY_DIGEST = {exact.digest(m.raw): m for m in map(load_model, list_models())}
+NEW = {
+    "architectures": ["SuperNovaForCausalLM"],
+    "model_type": "supernova",
+    "torch_dtype": "bfloat16",
+    "hidden_size": 2048,
+    "num_hidden_layers": 24,
+    "num_attention_heads": 16,
+    "num_key_value_heads": 4,
+    "intermediate_size": 8192,
+    "vocab_size": 50000,
+    "max_position_embeddings": 8192,
+}
+
+
+def folder(tmp_path: Path, config: dict = NEW) -> Path:
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    return tmp_path
+
+
+@pytest.fixture
+def answers(tmp_path, monkeypatch):
+    """Return a function that puts an interpreter in vLLM's place: it answers every job with the same line."""
+    monkeypatch.setenv("WORKSHOP_HOME", str(tmp_path / "home"))
+
+    def put(answer: dict | str) -> Path:
+        script, said = tmp_path / "python", tmp_path / "asked"
+        line = answer if isinstance(answer, str) else json.dumps(answer)
+        script.write_text(f"#!/bin/sh\nwhile read -r job; do echo \"$job\" >> '{said}'; cat '{script}.answer'; done\n")
+        Path(f"{script}.answer").write_text(line + "\n")
+        script.chmod(script.stat().st_mode | stat.S_IXUSR)
+        monkeypatch.setenv("WORKSHOP_VLLM_PYTHON", str(script))
+        return said
+
+    return put
+
+
+def answer_of(entry: dict, tp: int = 1, pp: int = 1) -> dict:
+    return {"vllm": "0.32.0", **next(b for b in entry["builds"] if (b["tp"], b["pp"]) == (tp, pp))}
+
+
+class TestRecorded:
+    # "Model loading took" on an H100: issue 18's figures for these two, in GiB
+    @pytest.mark.parametrize(("name", "printed_gib"), [("qwen3-32b", 61.03), ("nemotron-nano-9b-v2", 16.58)])
+    def test_weights_are_what_vllm_printed_on_a_gpu(self, name, printed_gib):
+        stages = answer_of(RECORDED[name])["stages"]
+        assert stages[0]["loaded_bytes"] / 2**30 == pytest.approx(printed_gib, rel=5e-4)
+
+    # layers that keep a cache: 4 of attention and 27 of Mamba; 12 of attention and 36 of a gated delta net (issue 18)
+    @pytest.mark.parametrize(
+        ("name", "attention", "states"), [("nemotron-nano-9b-v2", 4, 27), ("qwen3-next-80b-a3b-fp8", 12, 36)]
+    )
+    def test_hybrid_layers_are_counted_by_kind(self, name, attention, states):
+        groups = answer_of(RECORDED[name])["kv_cache"]["groups"]
+        assert sum(sum(g["layers"]) for g in groups if g["kind"] == "FullAttentionSpec") == attention
+        assert sum(sum(g["layers"]) for g in groups if g["kind"] == "MambaSpec") == states
+
+    @pytest.mark.parametrize("name", RECORDED)
+    def test_models_of_this_year_are_planned_without_vllm(self, name, monkeypatch):
+        monkeypatch.setattr(exact, "python", lambda: "")
+        config = RECORDED[name]["config"]
+        for tp in (1, 2, 4):
+            p = plan(from_dict(config, name=name), "h200", tensor_parallel_size=tp, max_model_len=4096)
+            known = answer_of(RECORDED[name], tp)
+            assert p.fits
+            if p.config.architecture in FAMILIES:
+                assert p.basis in ("measured", "recorded")
+                continue
+            assert (p.basis, p.exact, p.source) == ("recorded", False, "0.32.0")
+            assert p.weights_gib_per_gpu == pytest.approx(known["stages"][0]["loaded_bytes"] / 2**30, abs=0.04)
+            assert p.kv_bytes_per_token == known["kv_cache"]["bytes_per_token"]
+            pool = known["kv_cache"]["pool_bytes_per_block"][0]
+            assert p.num_gpu_blocks == int(p.available_kv_gib_per_gpu * 2**30) // pool
+
+    @pytest.mark.parametrize("name", RECORDED)
+    def test_blocks_of_a_request_are_those_of_vllms_own_function(self, name):
+        m = from_dict(RECORDED[name]["config"], name=name)
+        for split in RECORDED[name]["builds"]:
+            built, said = exact.built(split), split["kv_cache"]
+            starts = range(split["pp"])
+            lay = kv_cache.built_layout(
+                m, built, "auto", said["max_model_len"], said["max_in_flight_tokens"], list(starts)
+            )
+            assert kv_cache.blocks_per_request(lay) == said["blocks_per_request"]
+            assert [g.blocks_per_request for g in lay.groups] == [g["blocks_per_request"] for g in said["groups"]]
+
+    def test_a_stage_of_a_pipeline_holds_what_vllm_gives_it(self, monkeypatch):
+        monkeypatch.setattr(exact, "python", lambda: "")
+        entry = RECORDED["nemotron-nano-9b-v2"]
+        p = plan(from_dict(entry["config"], name="n"), "h200", tensor_parallel_size=1, pipeline_parallel_size=2)
+        assert [r.weight_bytes for r in p.ranks] == [s["loaded_bytes"] for s in answer_of(entry, 1, 2)["stages"]]
+
+    def test_quantising_keeps_the_number_of_weights_but_not_their_bytes(self, monkeypatch):
+        monkeypatch.setattr(exact, "python", lambda: "")
+        m = from_dict(RECORDED["smollm3-3b"]["config"], name="s")
+        assert plan(m, "h200", quantization="fp8").weights_gib_per_gpu < 0.65 * plan(m, "h200").weights_gib_per_gpu
+
+
+class TestFormulas:
+    @pytest.mark.parametrize("entry", CATALOGUE, ids=lambda e: e["name"])
+    def test_formulas_say_what_vllms_classes_say(self, entry):
+        m = BY_DIGEST[entry["digest"]]
+        for split, what, ours, theirs in benchmark.compared(entry, m):
+            assert benchmark.same(entry, what, ours, theirs), f"{split}, {what}: {ours:,} against {theirs:,}"
+
+    def test_every_model_of_the_catalogue_is_in_the_record(self):
+        assert {entry["digest"] for entry in CATALOGUE} >= set(BY_DIGEST)
+
+
+class TestWorker:
+    def test_its_answer_is_the_plan_and_is_asked_for_once(self, tmp_path, answers):
+        said = answers(answer_of(RECORDED["smollm3-3b"]))
+        for length in (4096, 8192):
+            p = plan(folder(tmp_path), "h200", exact=True, max_model_len=length)
+            assert (p.basis, p.exact, p.source) == ("exact", True, "0.32.0")
+            assert p.weights_gib_per_gpu == pytest.approx(5.76, abs=0.01)
+        assert len(said.read_text().splitlines()) == 1
+        assert json.loads(said.read_text())["config"] == NEW
+
+    def test_where_there_are_no_formulas_it_is_asked_without_being_told_to(self, tmp_path, answers):
+        said = answers(answer_of(RECORDED["smollm3-3b"]))
+        assert plan(folder(tmp_path), "h200").basis == "exact"
+        assert plan("llama-3.1-8b", "h200").basis == "measured"
+        assert len(said.read_text().splitlines()) == 1
+
+    def test_a_cut_answer_on_disk_is_asked_for_again(self, tmp_path, answers):
+        said = answers(answer_of(RECORDED["smollm3-3b"]))
+        plan(folder(tmp_path), "h200", exact=True)
+        for kept in exact.kept_in().iterdir():
+            kept.write_text(kept.read_text()[:100])
+        plan(folder(tmp_path), "h200", exact=True)
+        assert len(said.read_text().splitlines()) == 2
+
+    @pytest.mark.parametrize(
+        ("error", "sentence"),
+        [
+            ("Please pass the argument `trust_remote_code=True` to allow custom code", "code of the model's own"),
+            ("model type `supernova` but Transformers does not recognize this architecture", "model_type supernova"),
+            ("Model architectures ['SuperNova'] are not supported for now.", "does not know the architecture"),
+            ("ValueError: it is Sunday\nand a trace", "ValueError: it is Sunday"),
+        ],
+    )
+    def test_what_vllm_refuses_is_one_sentence_with_exact_and_an_estimate_without(
+        self, tmp_path, answers, error, sentence
+    ):
+        answers({"error": error, "vllm": "0.32.0"})
+        with pytest.raises(BadInput, match=sentence) as refused:
+            plan(folder(tmp_path), "h200", exact=True)
+        assert "\n" not in str(refused.value)
+        p = plan(folder(tmp_path), "h200")
+        assert p.basis == "estimate" and any(sentence in reason for reason in p.reasons)
+
+    @pytest.mark.parametrize("answer", ["", "[1", "null"])
+    def test_a_process_that_says_nothing_of_use_is_one_sentence(self, tmp_path, answers, answer):
+        answers(answer)
+        with pytest.raises(BadInput, match="without an answer"):
+            plan(folder(tmp_path), "h200", exact=True)
+
+    def test_an_interpreter_that_is_not_there_is_one_sentence(self, tmp_path, monkeypatch):
+        monkeypatch.setenv("WORKSHOP_HOME", str(tmp_path / "home"))
+        monkeypatch.setenv("WORKSHOP_VLLM_PYTHON", str(tmp_path / "none"))
+        with pytest.raises(BadInput, match="none ended without an answer"):
+            plan(folder(tmp_path), "h200", exact=True)
+
+    def test_without_vllm_exact_says_what_is_lacking(self, tmp_path, monkeypatch):
+        monkeypatch.setattr(exact, "python", lambda: "")
+        with pytest.raises(BadInput, match="no vLLM"):
+            plan(folder(tmp_path), "h200", exact=True)
+
+    @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+    def test_a_home_that_cannot_be_written_only_costs_the_next_time(self, tmp_path, answers):
+        answers(answer_of(RECORDED["smollm3-3b"]))
+        (tmp_path / "home").mkdir(mode=0o500)
+        assert plan(folder(tmp_path), "h200", exact=True).exact
+
+
+class TestEstimate:
+    @pytest.fixture(autouse=True)
+    def _no_vllm(self, monkeypatch):
+        monkeypatch.setattr(exact, "python", lambda: "")
+
+    def test_an_unknown_architecture_gets_one_that_says_so(self, tmp_path):
+        p = plan(folder(tmp_path), "h200")
+        assert p.fits and p.basis == "estimate" and not p.exact
+        assert p.kv_bytes_per_token == 2 * 24 * 4 * 128 * 2
+        assert any("An estimate" in reason and "SuperNovaForCausalLM" in reason for reason in p.reasons)
+
+    @pytest.mark.parametrize("name", RECORDED)
+    def test_weights_of_an_estimate_are_near_those_of_the_class(self, name):
+        config = {**RECORDED[name]["config"], "architectures": ["SuperNovaForCausalLM"], "model_type": "supernova"}
+        loaded = answer_of(RECORDED[name])["stages"][0]["loaded_bytes"] / 2**30
+        near = 0.25 if "nemotron" in name else 0.03  # Nemotron-H's MLPs have layers of their own
+        p = plan(from_dict(config, name=name), "h200", tensor_parallel_size=1)
+        assert p.weights_gib_per_gpu == pytest.approx(loaded, rel=near)
+
+    def test_the_index_of_the_checkpoint_says_what_the_weights_take(self, tmp_path):
+        index = {"metadata": {"total_size": 5 * 2**30}, "weight_map": {}}
+        (folder(tmp_path) / "model.safetensors.index.json").write_text(json.dumps(index))
+        p = plan(tmp_path, "h200")
+        assert p.basis == "estimate" and p.weights_gib_per_gpu == pytest.approx(5, rel=0.01)
+
+    def test_so_do_the_headers_of_its_files(self, tmp_path):
+        header = json.dumps({"w": {"dtype": "BF16", "shape": [1, 2**30], "data_offsets": [0, 2**31]}}).encode()
+        (folder(tmp_path) / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header)
+        assert plan(tmp_path, "h200").weights_gib_per_gpu == pytest.approx(2, rel=0.01)
+
+    @pytest.mark.parametrize("text", ["", '{"metadata": {"total', "[]", '{"metadata": 5}', "\x00"])
+    def test_a_cut_index_is_one_sentence(self, tmp_path, text):
+        (folder(tmp_path) / "model.safetensors.index.json").write_text(text)
+        with pytest.raises(BadInput, match=r"index\.json"):
+            plan(tmp_path, "h200")
+
+    @pytest.mark.parametrize(
+        "data", [b"", b"\xff" * 8, (5).to_bytes(8, "little") + b"{}", (2).to_bytes(8, "little") + b"[]"]
+    )
+    def test_a_cut_checkpoint_is_one_sentence(self, tmp_path, data):
+        (folder(tmp_path) / "model.safetensors").write_bytes(data)
+        with pytest.raises(BadInput, match="header"):
+            plan(tmp_path, "h200")
+
+    @pytest.mark.parametrize("field", ["hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size"])
+    def test_where_nothing_can_be_said_what_is_missing_is_named(self, tmp_path, field):
+        with pytest.raises(BadInput, match=f"{field} is missing"):
+            plan(folder(tmp_path, {k: v for k, v in NEW.items() if k != field}), "h200")
+
+    @pytest.mark.parametrize(
+        "lie",
+        [{"layer_types": ["full_attention"] * 5000}, {"num_experts": 4, "num_experts_per_tok": 9}, {"head_dim": -1}],
+    )
+    def test_a_config_that_lies_is_one_sentence(self, tmp_path, lie):
+        with pytest.raises(BadInput):
+            plan(folder(tmp_path, {**NEW, **lie}), "h200")
+
+    def test_other_spellings_and_nested_configs_are_read(self):
+        spelled = {"n_embd": 2048, "n_layer": 24, "n_head": 16, "n_head_kv": 4, "ffn_dim": 8192, "n_positions": 8192}
+        kept = {k: NEW[k] for k in ("architectures", "torch_dtype", "vocab_size")}
+        plain = from_dict(NEW, name="m")
+        for config in ({**kept, **spelled}, {**kept, "llm_config": {**kept, **spelled}}):
+            m = from_dict(config, name="m")
+            assert (m.hidden_size, m.num_hidden_layers, m.num_key_value_heads) == (2048, 24, 4)
+            assert m.intermediate_size == plain.intermediate_size
+
+    def test_settings_are_those_of_any_model(self):
+        assert resolve(from_dict(NEW, name="m"), plan("gpt2", "h200").deployment.gpu).max_model_len == 8192
