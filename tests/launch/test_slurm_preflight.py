@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from workshop.engine.log import Reader
 from workshop.errors import WorkshopError
 from workshop.launch.slurm import fabric
 from workshop.launch.slurm import net as slurm_net
@@ -91,6 +92,16 @@ def test_one_rank_a_node_needs_no_queues_between_ranks():
     expected = slurm_preflight.Expected(2, 1, 2, 1, 0.0)
     rows = [facts(rank, gpus=(GPU,), weights=16 * 10**9, shm_free=70 * 2**20) for rank in range(2)]
     assert slurm_preflight.judge(rows, expected) is None
+
+
+def test_vllms_own_word_about_shared_memory_is_recognised():
+    """The sentence of check_shm_free_space (vLLM 0.32, distributed/device_communicators/shm_broadcast.py)."""
+    reader = Reader()
+    reader.feed(
+        "ERROR 11-22 03:00:00 [core.py:900] RuntimeError: Insufficient space in /dev/shm for shared-memory allocation: "
+        "160 MiB required, 64 MiB free. Increase /dev/shm (e.g. --shm-size or --ipc=host).\n"
+    )
+    assert reader.error.key == "shared-memory-full" and "need 160 MiB of /dev/shm, and 64 MiB are" in reader.error.what
 
 
 # --- addresses and ports
