@@ -147,6 +147,11 @@ def test_doctor_holds_site_sh_against_the_cluster(cluster):
     assert checks["site.sh: environment"]["found"].startswith("vllm")
 
 
+def test_doctor_sees_that_jobs_would_take_the_cpu_build(cluster):
+    check = doctor(cluster, "export WORKSHOP_ALLOW_CPU=")["site.sh: environment"]
+    assert check["state"] == "lack" and "is the CPU build" in check["found"] and "conda env create" in check["remedy"]
+
+
 def test_doctor_finds_what_is_wrong_in_site_sh(cluster):
     checks = doctor(
         cluster,

@@ -10,24 +10,13 @@ from collections.abc import Iterable
 from workshop.errors import BadInput
 from workshop.launch import flags
 
-SIZES = "It follows from the GPUs of the job."
-PLACE = "The job chooses address and ports, and writes them into the server's record."
-NODES = "The job starts vLLM on each of its nodes, and tells each its part."
-NAMED = "It goes by the name that the record says."
-OWN = {  # flag of vLLM, or a group of them: why the job sets it
-    "tensor-parallel": SIZES,
-    "pipeline-parallel": SIZES,
-    "data-parallel": SIZES,
-    "host": PLACE,
-    "port": PLACE,
-    "uds": PLACE,
-    "headless": NODES,
-    "nnodes": NODES,
-    "node-rank": NODES,
-    "master-": NODES,
-    "distributed-executor": NODES,
-    "served-model-name": NAMED,
-    "middleware": "The guard with the server's key is the job's own.",
+NODES = ("headless", "nnodes", "node-rank", "master-", "distributed-executor")
+OWN = {  # why the job sets a flag of vLLM: the flags, or what a group of them begins with
+    "It follows from the GPUs of the job.": ("tensor-parallel", "pipeline-parallel", "data-parallel"),
+    "The job chooses address and ports, and writes them into the server's record.": ("host", "port", "uds"),
+    "The job starts vLLM on each of its nodes, and tells each its part.": NODES,
+    "It goes by the name that the record says.": ("served-model-name",),
+    "The guard with the server's key is the job's own.": ("middleware",),
 }
 SHORT = {"tp": "tensor-parallel", "pp": "pipeline-parallel", "dp": "data-parallel", "n": "nnodes", "r": "node-rank"}
 REMEDY = (
@@ -73,6 +62,6 @@ def _refuse(names: Iterable[str]) -> None:
     """Refuse what is of a group, or short for one of it."""
     for name in names:
         name = name.replace("_", "-")
-        for own, why in OWN.items():
-            if name.startswith(own) or own.startswith(name):
+        for why, owned in OWN.items():
+            if any(name.startswith(own) or own.startswith(name) for own in owned):
                 raise BadInput(f"--{name[:80]} is the job's own to set. {why}", REMEDY)

@@ -35,12 +35,14 @@ def address_of(interface: str) -> str:
         WorkshopError: there is no such interface, or its address is one that no other node reaches.
     """
     known = interfaces()
+    remedy = INTERFACES_REMEDY.format(_choices(known))
     if interface not in known:
-        raise WorkshopError(
-            f"{socket.gethostname()} has no interface {interface!r} with an IPv4 address.",
-            INTERFACES_REMEDY.format(_choices(known)),
-        )
-    return _refuse_loopback(known[interface], f"interface {interface!r}")
+        node = socket.gethostname()
+        raise WorkshopError(f"{node} has no interface {interface!r} with an IPv4 address.", remedy)
+    if ipaddress.ip_address(address := known[interface]).is_loopback:
+        said = f"The head address {address} (interface {interface!r}) is one that no other node reaches."
+        raise WorkshopError(said, remedy)
+    return address
 
 
 def towards(host: str) -> str:
@@ -85,15 +87,6 @@ def own_address(interface: str, *hosts: str) -> str:
 def interface_of(address: str) -> str:
     """Return the name of the interface that has `address` ('' if none has)."""
     return next((name for name, own in interfaces().items() if own == address), "")
-
-
-def _refuse_loopback(address: str, what: str) -> str:
-    if ipaddress.ip_address(address).is_loopback:
-        raise WorkshopError(
-            f"The head address {address} ({what}) is one that no other node reaches.",
-            INTERFACES_REMEDY.format(_choices(interfaces())),
-        )
-    return address
 
 
 def _choices(known: dict[str, str]) -> str:
