@@ -44,7 +44,7 @@ KNOWN = {
 }
 STATES = "0.32.0 keeps a further state a request for prefix caching, 0.25.1 (the formula) none"
 KNOWN |= {(m, "blocks of a request"): STATES for m in ("jamba-v0.1", "jamba-1.5-mini", "jamba-1.5-large")}
-ROUNDING, SMALL_BYTES = 2e-4, 2 << 20  # allowed: this share, or so much on a rank (tables, scales of the KV cache)
+ROUNDING, SMALL_BYTES = 2e-4, 5 << 20  # allowed: this share, or so much on a rank (a rope table, scales, biases)
 REGISTRY = Path(__file__).with_name("exact_registry.json")
 CATALOGUE, FAMILIES = FOLDER / "catalogue.json", FOLDER / "families.json"
 
