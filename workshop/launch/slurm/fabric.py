@@ -6,11 +6,13 @@ seconds at most, then the sentence about them. On the test bed Gloo takes NCCL's
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
 import subprocess
 import sys
+import tempfile
 import time
 
 from workshop.errors import WorkshopError
@@ -39,29 +41,27 @@ def test(node: int, nodes: int, gpus: int, head: str, port: int, interface: str)
         WorkshopError: the GPUs cannot reduce together, in NCCL's own words.
     """
     own = {"NCCL_DEBUG": "INFO", "NCCL_SOCKET_IFNAME": interface, "GLOO_SOCKET_IFNAME": interface}
-    ranks = [
-        subprocess.Popen(
-            [
-                sys.executable,
-                "-m",
-                "workshop.launch.slurm.fabric",
-                *map(str, (node * gpus + local, nodes * gpus, local, head, port)),
-            ],
-            env={**own, **os.environ},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-        )
-        for local in range(gpus)
-    ]
-    deadline, said = time.monotonic() + CONNECT_S + SECONDS, []
-    for each in ranks:
-        try:
-            said.append(each.communicate(timeout=max(1, deadline - time.monotonic()))[0])
-        except subprocess.TimeoutExpired:
-            each.kill()
-            said.append(each.communicate()[0] + f"\nError: no answer within {CONNECT_S + SECONDS:.0f} s")
+    with contextlib.ExitStack() as stack:
+        files = [stack.enter_context(tempfile.TemporaryFile("w+", errors="replace")) for _ in range(gpus)]
+        ranks = [
+            subprocess.Popen(
+                [sys.executable, "-m", "workshop.launch.slurm.fabric"]
+                + [str(each) for each in (node * gpus + local, nodes * gpus, local, head, port)],
+                env={**own, **os.environ},
+                stdout=file,
+                stderr=subprocess.STDOUT,
+            )
+            for local, file in enumerate(files)
+        ]
+        deadline, late = time.monotonic() + CONNECT_S + SECONDS, ""
+        for each in ranks:
+            try:
+                each.wait(max(0.1, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                each.kill()
+                each.wait()
+                late = f"Error: no answer within {CONNECT_S + SECONDS:.0f} s"
+        said = [(file.seek(0), file.read())[1] for file in files] + [late]
     if any(each.returncode for each in ranks):
         raise WorkshopError(
             f"The GPUs of the nodes cannot reduce together: {why(said)}",
