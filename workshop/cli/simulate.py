@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable
-from itertools import chain
 from typing import TYPE_CHECKING
 
 import click
 
 from workshop.cli.plan import Tokens
+from workshop.cli.plan import command as plan_command
 from workshop.cli.say import json_option, say, say_json
 from workshop.errors import BadInput
 
 if TYPE_CHECKING:
     from workshop.simulate.report import Simulation
 
+PLACE = ("gpus_per_node", "max_model_len", "gpu_memory_utilization", "network", "dtype")
+ENGINE = (
+    *("tensor_parallel_size", "pipeline_parallel_size", "quantization", "kv_cache_dtype"),
+    *("max_num_seqs", "max_num_batched_tokens", "enforce_eager"),
+)
 BARS = "▁▂▃▄▅▆▇█"
 COLUMNS = 60
 
@@ -35,49 +39,29 @@ class Range(click.ParamType):
         return int(found[1]), int(found[2] or found[1])
 
 
-LOAD = (
-    click.option("--gpu", help="GPU name, as `workshop plan --list-gpus` prints them."),
-    click.option("--rate", type=float, help="Requests a second, Poisson."),
-    click.option("--seconds", type=float, help="How long they come."),
-    click.option("--burst", type=int, help="So many requests at once instead."),
-    click.option("--trace", help="A file of requests instead, one JSON line each (docs/simulate.md)."),
-    click.option(
-        "--prompt", type=Range(), default="64:512", show_default=True, help="Tokens of a prompt, drawn evenly."
+LOAD = [
+    click.Option(["--rate"], type=float, help="Requests a second, Poisson."),
+    click.Option(["--seconds"], type=float, help="How long they come."),
+    click.Option(["--burst"], type=int, help="So many requests at once instead."),
+    click.Option(["--trace"], help="A file of requests instead, one JSON line each (docs/simulate.md)."),
+    click.Option(
+        ["--prompt"], type=Range(), default="64:512", show_default=True, help="Tokens of a prompt, drawn evenly."
     ),
-    click.option("--output", type=Range(), default="16:256", show_default=True, help="Tokens of an answer."),
-    click.option("--prefix", type=Tokens(), default=0, help="Tokens that all prompts share at their beginning."),
-    click.option("--slo", help="Limits, as ttft=500ms,tpot=50ms (also e2el): counts the requests that meet them."),
-    click.option("--seed", type=int, default=0, show_default=True, help="Of arrivals and lengths."),
-    click.option("--max-model-len", type=Tokens(), help="Tokens of one request.  [default: the model's]"),
-    click.option("--gpus-per-node", type=int, help="GPUs in one node.  [default: 8]"),
-    click.option("--gpu-memory-utilization", type=float, help="Share of the GPU that vLLM takes.  [default: 0.92]"),
-)
-ENGINE = (
-    click.option("--tensor-parallel-size", "-tp", type=int, help="Without it the plan chooses."),
-    click.option("--pipeline-parallel-size", "-pp", type=int, help="Without it the plan chooses."),
-    click.option("--quantization", "-q", help="vLLM's name: fp8, awq, …"),
-    click.option("--kv-cache-dtype", default="auto", show_default=True, help="auto, fp8, …"),
-    click.option("--max-num-seqs", type=Tokens(), help="Requests of one step.  [default: vLLM's for this GPU]"),
-    click.option("--max-num-batched-tokens", type=Tokens(), help="Tokens of one step.  [default: vLLM's]"),
-    click.option("--enforce-eager", is_flag=True, help="No CUDA graphs."),
-    click.option("--enable-prefix-caching/--no-enable-prefix-caching", default=None, help="As vLLM's flag."),
-)
+    click.Option(["--output"], type=Range(), default="16:256", show_default=True, help="Tokens of an answer."),
+    click.Option(["--prefix"], type=Tokens(), default=0, help="Tokens that all prompts share at their beginning."),
+    click.Option(["--slo"], help="Limits, as ttft=500ms,tpot=50ms (also e2el): counts the requests that meet them."),
+    click.Option(["--seed"], type=int, default=0, show_default=True, help="Of arrivals and lengths."),
+]
 
 
-def with_options(*groups: tuple) -> Callable:
-    """Return a decorator that adds the options in this order."""
-
-    def add(command: Callable) -> Callable:
-        for option in reversed(list(chain(*groups))):
-            command = option(command)
-        return command
-
-    return add
+def planned(*names: str) -> list[click.Parameter]:
+    """Return these options of `workshop plan`."""
+    return [option for option in plan_command.params if option.name in names]
 
 
-@click.command()
+@click.command(params=[*LOAD, *planned("gpu", *PLACE, *ENGINE)])
 @click.argument("model", required=False)
-@with_options(LOAD, ENGINE)
+@click.option("--enable-prefix-caching/--no-enable-prefix-caching", default=None, help="As vLLM's flag.")
 @click.option("--replicas", type=int, default=1, show_default=True, help="Servers behind one router.")
 @click.option("--router", default="round-robin", show_default=True, help="round-robin, least-busy or prefix.")
 @click.option("--local", is_flag=True, help="The teaching server here: measure its clock, simulate, compare.")

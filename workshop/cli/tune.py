@@ -5,13 +5,12 @@ from __future__ import annotations
 import click
 
 from workshop.cli.say import json_option, say, say_json
-from workshop.cli.simulate import LOAD, with_options
+from workshop.cli.simulate import LOAD, PLACE, planned
 from workshop.errors import BadInput
 
 
-@click.command()
+@click.command(params=[*LOAD, *planned("gpu", *PLACE)])
 @click.argument("model", required=False)
-@with_options(LOAD)
 @click.option("--price", type=float, help="US dollars an hour for one GPU: adds the cost of a million tokens.")
 @click.option("--max-gpus", type=int, default=16, show_default=True, help="No choice has more, over all replicas.")
 @json_option("{choices: [{command, gpus, replicas, goodput_per_s, ttft_ms, tpot_ms, usd_per_million_tokens}]}")

@@ -23,6 +23,10 @@ ENVIRONMENT = {
     "VLLM_LOGGING_LEVEL": "ERROR",
     "OMP_NUM_THREADS": "1",
 }
+FLAGS = (  # of Rules, that vLLM takes as they are
+    *("max_model_len", "max_num_seqs", "max_num_batched_tokens"),
+    *("block_size", "enable_prefix_caching", "enable_chunked_prefill"),
+)
 CONFIG = Path(__file__).resolve().parents[1] / "teaching_model"  # a config.json that vLLM knows: only lengths matter
 
 
@@ -87,14 +91,11 @@ class Engine:
         self._request, self._sampling, self._answer = Request, SamplingParams, ModelRunnerOutput
         init_none_hash(sha256)
         self._hasher = get_request_block_hasher(rules.block_size, sha256)
-        config, groups = _vllm_config(rules), [_spec(kind, size, rules) for kind, size in rules.groups]
+        config = _vllm_config(rules)
+        groups = [KVCacheGroupSpec([f"group{i}"], _spec(*group, rules)) for i, group in enumerate(rules.groups)]
         self._scheduler = (AsyncScheduler if rules.async_scheduling else Scheduler)(
             vllm_config=config,
-            kv_cache_config=KVCacheConfig(
-                num_blocks=rules.num_gpu_blocks,
-                kv_cache_tensors=[],
-                kv_cache_groups=[KVCacheGroupSpec([f"group{i}"], spec) for i, spec in enumerate(groups)],
-            ),
+            kv_cache_config=KVCacheConfig(rules.num_gpu_blocks, kv_cache_tensors=[], kv_cache_groups=groups),
             structured_output_manager=StructuredOutputManager(config),
             block_size=rules.block_size,
             hash_block_size=rules.block_size,
@@ -105,9 +106,8 @@ class Engine:
     def add(self, name: str, prompt: list[int], max_tokens: int) -> None:
         """Let a request wait."""
         sampling = self._sampling(max_tokens=max_tokens, ignore_eos=True)
-        self._scheduler.add_request(
-            self._request(name, prompt, sampling, None, arrival_time=0.0, block_hasher=self._hasher)
-        )
+        request = self._request(name, prompt, sampling, None, arrival_time=0.0, block_hasher=self._hasher)
+        self._scheduler.add_request(request)
 
     def schedule(self, with_blocks: bool = False) -> Step:
         """Return the next step; its work is empty where nothing can run now."""
@@ -165,17 +165,9 @@ def check_installed() -> None:
 def _vllm_config(rules: Rules):
     from vllm.engine.arg_utils import EngineArgs
 
-    config = EngineArgs(
-        model=str(CONFIG),
-        skip_tokenizer_init=True,
-        max_model_len=rules.max_model_len,
-        hf_overrides={"max_position_embeddings": rules.max_model_len},
-        max_num_seqs=rules.max_num_seqs,
-        max_num_batched_tokens=rules.max_num_batched_tokens,
-        block_size=rules.block_size,
-        enable_prefix_caching=rules.enable_prefix_caching,
-        enable_chunked_prefill=rules.enable_chunked_prefill,
-    ).create_engine_config()
+    longest = {"max_position_embeddings": rules.max_model_len}
+    flags = {name: getattr(rules, name) for name in FLAGS}
+    config = EngineArgs(str(CONFIG), skip_tokenizer_init=True, hf_overrides=longest, **flags).create_engine_config()
     config.cache_config.num_gpu_blocks = rules.num_gpu_blocks
     config.parallel_config.pipeline_parallel_size = rules.pipeline_parallel_size
     config.scheduler_config.async_scheduling = rules.async_scheduling
