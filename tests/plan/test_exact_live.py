@@ -1,0 +1,69 @@
+"""vLLM's own classes, built here and now: one model a kind of attention says what the record says."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from needs import lacking
+
+from workshop.plan import exact
+from workshop.plan.catalog import load_model
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+import exact as benchmark
+
+RECORDS = {
+    e["name"]: e for file in (benchmark.FAMILIES, benchmark.CATALOGUE) for e in json.loads(file.read_text())["models"]
+}
+KINDS = {
+    "heads": "llama-3.2-1b",
+    "sliding windows": "command-r7b",
+    "a latent": "deepseek-v2-lite",
+    "Mamba": "nemotron-nano-9b-v2",
+    "gated delta nets": "qwen3-next-80b-a3b-fp8",
+    "sinks, and experts of 4 bits": "gpt-oss-20b",
+}
+
+
+@pytest.fixture(scope="module")
+def asker():
+    """One worker for all models: its imports take longer than what it does."""
+    if not exact.version():
+        lacking("vLLM is not installed: make workshop installs it")
+    if exact.version() != json.loads(benchmark.CATALOGUE.read_text())["vllm"]:
+        lacking("another vLLM than the record's: python benchmarks/exact.py record")
+    with exact.Asker() as asker:
+        yield asker
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_class_says_what_the_record_says(asker, kind, monkeypatch):
+    monkeypatch.delenv("WORKSHOP_VLLM_PYTHON", raising=False)
+    entry = RECORDS[KINDS[kind]]
+    config = entry.get("config") or dict(load_model(entry["name"]).raw)
+    for split in [s for s in entry["builds"] if (s["tp"], s["pp"]) in ((1, 1), (1, 2))]:
+        length = split["kv_cache"]["max_model_len"]
+        asked = {"config": config, "tp": split["tp"], "pp": split["pp"], "max_model_len": length}
+        found = asker.ask({**asked, "max_num_batched_tokens": benchmark.BATCH})
+        assert "error" not in found, found["error"]
+        assert {k: found[k] for k in ("stages", "kv_cache")} == {k: split[k] for k in ("stages", "kv_cache")}
+
+
+def test_experts_are_dealt_out_over_all_ranks(asker):
+    """48 layers of 128 experts of 3 × 768 × 2048 in 16 bit: half of them on each of 2 data-parallel ranks."""
+    config = dict(load_model("qwen3-30b-a3b").raw)
+    alone, dealt = (asker.ask({"config": config, "tp": 1, "pp": 1, "dp": dp, "ep": dp > 1}) for dp in (1, 2))
+    saved = alone["stages"][0]["tensor_bytes"] - dealt["stages"][0]["tensor_bytes"]
+    assert saved == pytest.approx(48 * 64 * 3 * 768 * 2048 * 2, rel=1e-5)
+
+
+def test_what_this_vllm_does_not_know_and_what_asks_for_its_own_code_are_answered(asker):
+    llama = dict(load_model("llama-3.2-1b").raw)
+    nova = {**llama, "architectures": ["SuperNovaForCausalLM"], "model_type": "supernova"}
+    assert "not supported" in asker.ask({"config": nova, "tp": 1, "pp": 1})["error"]
+    code = {**nova, "auto_map": {"AutoConfig": "configuration_supernova.SuperNovaConfig"}}
+    assert "error" in asker.ask({"config": code, "tp": 1, "pp": 1})
+    assert "error" in asker.ask({"config": {**llama, "num_attention_heads": 7}, "tp": 1, "pp": 1})
