@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from pathlib import Path
 
-from workshop.errors import WorkshopError
+from workshop.errors import BadInput, WorkshopError
 from workshop.launch.local import course
+from workshop.plan.catalog import load_gpu
 
 READ_S = 30
 FOR_ALL = Path("/etc/workshop/site.sh")  # an administrator's, for all users: slurm/site.sh, as it came, reads it
@@ -49,6 +51,29 @@ def environment() -> dict[str, str]:
         said = (done.stderr.decode(errors="replace").strip().splitlines() or ["no reason given"])[-1]
         raise WorkshopError(f"{site_file()} has a mistake: {said}", "Compare it with the examples in slurm/sites/.")
     return dict(part.split("=", 1) for part in done.stdout.decode(errors="replace").split("\0") if "=" in part)
+
+
+def gpus(site: dict[str, str]) -> tuple[str, int]:
+    """Return SLURM's type and number of GPUs a node, as the site's SBATCH_GPUS_PER_NODE or SBATCH_GRES has them."""
+    said = site.get("SBATCH_GRES", "").removeprefix("gpu").lstrip(":") or site.get("SBATCH_GPUS_PER_NODE", "")
+    kind, _, count = said.rpartition(":")
+    return kind, int(count) if re.fullmatch("[0-9]{1,3}", count) else 0
+
+
+def known_gpu(kind: str) -> str | None:
+    """Return the type that SLURM has for its GPUs, where the catalogue knows it."""
+    try:
+        return load_gpu(kind).name
+    except BadInput:
+        return None
+
+
+def number(site: dict[str, str], name: str, otherwise: int) -> int:
+    """Return a whole number that the site sets, or what is taken where it sets none."""
+    said = site.get(name, "")
+    if said and not re.fullmatch("[0-9]{1,9}", said):
+        raise BadInput(f"{name} is {said[:40]!r}, no whole number.", "Edit the site's file.")
+    return int(said or otherwise)
 
 
 def refusal_remedy(said: str) -> str:

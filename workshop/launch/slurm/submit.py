@@ -19,7 +19,7 @@ from workshop.launch.slurm import flags as slurm_flags
 from workshop.launch.slurm import site as slurm_site
 from workshop.launch.slurm.queue import job_number
 from workshop.launch.slurm.site import scripts_folder
-from workshop.plan.catalog import load_gpu, load_model
+from workshop.plan.catalog import load_model
 from workshop.plan.catalog.read import existing
 from workshop.plan.parallelism import plan
 
@@ -100,14 +100,14 @@ def prepare(request: Request) -> Submission:
     """
     _refuse(request)
     site, recipe = slurm_site.environment(), RECIPES.get(request.what)
-    kind, count = _site_gpus(site)
-    gpu = request.gpu or site.get("WORKSHOP_GPU") or _known_gpu(kind)
+    kind, count = slurm_site.gpus(site)
+    gpu = request.gpu or site.get("WORKSHOP_GPU") or slurm_site.known_gpu(kind)
     per_node = request.gpus_per_node or count or GPUS_PER_NODE
     folder = _recipe_folder(recipe, site) if recipe else _model_folder(request.what, site)
     known = (folder / "config.json").is_file()
     model = folder if known else recipe.model if recipe else request.what
     planned = (
-        _plan_recipe(model, gpu, recipe, request, per_node, _site_number(site, "WORKSHOP_MAX_MODEL_LEN", 0))
+        _plan_recipe(model, gpu, recipe, request, per_node, slurm_site.number(site, "WORKSHOP_MAX_MODEL_LEN", 0))
         if recipe
         else _plan_any(model, gpu, request, per_node)
     )
@@ -145,9 +145,9 @@ def _arguments(request: Request, site: dict[str, str], name: str | None, planned
         options["gres"] = f"gpu:{f'{kind}:' if kind else ''}{gpus}" if gpus else gres
     total, whole = planned.gpus // planned.nodes, planned.nodes > 1  # several nodes are taken whole
     if name or site.get("WORKSHOP_CPUS_PER_GPU"):
-        options["cpus-per-task"] = CPUS_BASE + _site_number(site, "WORKSHOP_CPUS_PER_GPU", CPUS_PER_GPU) * total
+        options["cpus-per-task"] = CPUS_BASE + slurm_site.number(site, "WORKSHOP_CPUS_PER_GPU", CPUS_PER_GPU) * total
     if name or (site.get("WORKSHOP_GIB_PER_GPU") and not whole):
-        memory = MEMORY_BASE_GIB + _site_number(site, "WORKSHOP_GIB_PER_GPU", MEMORY_PER_GPU_GIB) * total
+        memory = MEMORY_BASE_GIB + slurm_site.number(site, "WORKSHOP_GIB_PER_GPU", MEMORY_PER_GPU_GIB) * total
         options["mem"] = 0 if whole else f"{memory}G"
     if not any(word.startswith("--export") for word in request.sbatch_args):
         options["export"] = "ALL"  # whatever the site's own setting is: the job needs what stands in `environment`
@@ -161,13 +161,6 @@ def _without_gpus(script: Path) -> Path:
     path = private_folder("slurm") / script.name
     write_private(path, text)
     return path
-
-
-def _site_gpus(site: dict[str, str]) -> tuple[str, int]:
-    """Return SLURM's type and number of GPUs a node, as the site's SBATCH_GPUS_PER_NODE or SBATCH_GRES has them."""
-    said = site.get("SBATCH_GRES", "").removeprefix("gpu").lstrip(":") or site.get("SBATCH_GPUS_PER_NODE", "")
-    kind, _, count = said.rpartition(":")
-    return kind, int(count) if re.fullmatch("[0-9]{1,3}", count) else 0
 
 
 def _refuse(request: Request) -> None:
@@ -192,21 +185,6 @@ def _refuse(request: Request) -> None:
             raise BadInput(f"{name} {value} is not possible.", "Give a whole number from 1.")
     if request.time and not re.fullmatch(r"([0-9]{1,4}-)?[0-9]{1,6}(:[0-9]{1,2}){0,2}", request.time):
         raise BadInput(f"--time {request.time[:40]!r} is no time.", "Give HH:MM:SS, minutes, or D-HH:MM:SS.")
-
-
-def _known_gpu(kind: str) -> str | None:
-    """Return the type that SLURM has for its GPUs, where the catalogue knows it."""
-    try:
-        return load_gpu(kind).name
-    except BadInput:
-        return None
-
-
-def _site_number(site: dict[str, str], name: str, otherwise: int) -> int:
-    said = site.get(name, "")
-    if said and not re.fullmatch("[0-9]{1,9}", said):
-        raise BadInput(f"{name} is {said[:40]!r}, no whole number.", "Edit the site's file.")
-    return int(said or otherwise)
 
 
 def _plan_recipe(model: Path | str, gpu: str | None, recipe: Recipe, request: Request, per_node: int, site_len: int):
