@@ -25,6 +25,14 @@ def test_gaps_between_poisson_arrivals_are_exponential():
     assert statistics.stdev(gaps) == pytest.approx(1 / 50, rel=0.03)
 
 
+def test_the_room_is_called_for_a_load_and_its_names_stay_what_they_are():
+    from workshop import simulate
+
+    first, again = simulate.tune, simulate.tune
+    assert first is again and callable(first) and callable(simulate)
+    assert simulate.drawn is drawn and simulate.Arrival is Arrival
+
+
 def test_a_burst_comes_at_once_and_lengths_stay_in_their_ranges():
     load = drawn(burst=200, prompt=(100, 110), output=(5, 6), prefix=64, seed=0)
     assert len(load) == 200 and {one.arrival_s for one in load} == {0.0}

@@ -29,7 +29,7 @@ def command(model: str | None, gpu: str | None, slo: str | None, as_json: bool, 
             f"{missing} is missing.",
             "For example: workshop tune llama-3.1-8b --gpu h100 --rate 20 --seconds 30 --slo ttft=500ms,tpot=30ms.",
         )
-    from workshop.simulate.tune import tune
+    from workshop.simulate.tuning import tune
 
     choices = tune(model, gpu, slo=slo, report=lambda text: say(f"· {text}", err=True), **options)
     if as_json:

@@ -20,7 +20,7 @@ _HOMES = {
     "drawn": f"{__name__}.arrivals:drawn",
     "read_trace": f"{__name__}.arrivals:read_trace",
     "Arrival": f"{__name__}.arrivals:Arrival",
-    "tune": f"{__name__}.tune:tune",
+    "tune": f"{__name__}.tuning:tune",
     "load": f"{__name__}.load",
 }
 __getattr__, __dir__ = lazily(__name__, _HOMES)
