@@ -3,8 +3,9 @@
     python benchmarks/exact.py record [NAME …]      # builds the catalogue and the configs of this year: TP 1 to 8, PP 2
     python benchmarks/exact.py compare              # formulas against the record: what differs, and by how much
     python benchmarks/exact.py registry             # every architecture of vLLM's registry with default sizes
+    python benchmarks/exact.py page                 # the table of these in docs/exact.md
 
-The first and the last need vLLM (the CPU build does); both go on where they stopped. `record` writes
+`record` and `registry` need vLLM (the CPU build does); both go on where they stopped. `record` writes
 workshop/data/exact/*.json, from which plans are made where there is no vLLM, and which tests compare the formulas with.
 Run it again when the version of vLLM is raised, then `compare`.
 """
@@ -45,6 +46,7 @@ KNOWN = {
 STATES = "0.32.0 keeps a further state a request for prefix caching, 0.25.1 (the formula) none"
 KNOWN |= {(m, "blocks of a request"): STATES for m in ("jamba-v0.1", "jamba-1.5-mini", "jamba-1.5-large")}
 ROUNDING, SMALL_BYTES = 2e-4, 5 << 20  # allowed: this share, or so much on a rank (a rope table, scales, biases)
+DOCS, MARKER = ROOT / "docs" / "exact.md", "<!-- registry -->"
 REGISTRY = Path(__file__).with_name("exact_registry.json")
 CATALOGUE, FAMILIES = FOLDER / "catalogue.json", FOLDER / "families.json"
 
@@ -181,12 +183,12 @@ def default_configs() -> dict[str, dict]:
     for kind in ("_TEXT_GENERATION_MODELS", "_MULTIMODAL_MODELS"):
         for architecture, (module, _) in getattr(registry, kind).items():
             model_type = types.get(architecture, module.rpartition(".")[2] or module)
-            known = next((each for each in (_CONFIG_REGISTRY, CONFIG_MAPPING) if model_type in each), {})
-            raw = {} if known or kind == "_MULTIMODAL_MODELS" else json.loads(llama)
+            known = next((each for each in (_CONFIG_REGISTRY, CONFIG_MAPPING) if model_type in each), None)
+            raw = {} if known is not None or kind == "_MULTIMODAL_MODELS" else json.loads(llama)
             with contextlib.suppress(Exception):  # a config class whose own defaults do not go together
                 raw = json.loads(known[model_type]().to_json_string(use_diff=False))
             both = {"architectures": [architecture], "model_type": model_type, "torch_dtype": "bfloat16"}
-            out[architecture] = {"kind": kind, "own": bool(known), "config": {**raw, **both} if raw else {}}
+            out[architecture] = {"kind": kind, "own": known is not None, "config": {**raw, **both} if raw else {}}
     return out
 
 
@@ -214,6 +216,36 @@ def registry() -> None:
     asker.__exit__()
 
 
+def page() -> None:
+    """Write the table of architectures into docs/exact.md, behind its marker."""
+    rows = json.loads(REGISTRY.read_text())["architectures"]
+    text = ["", f"{len(rows)} of the registry's architectures were asked for:", ""]
+    for words, multimodal in (("text", False), ("multimodal, the language part", True)):
+        mine = [row for row in rows.values() if row["multimodal"] == multimodal]
+        built = sum(row["class"] == "built" for row in mine)
+        sized = sum("weights_bytes" in row.get("ours", {}) for row in mine)
+        text.append(
+            f"- **{words}**: {len(mine)}; {built} built by their class, {sized} given a plan by formulas or estimate."
+        )
+    text += [
+        "",
+        "| architecture | weights, GiB | layers with a cache | ours | what was said |",
+        "|---|---:|---|---:|---|",
+    ]
+    for name, row in sorted(rows.items()):
+        ours = row.get("ours", {}).get("weights_bytes")
+        theirs = row.get("weights_bytes")
+        gib = f"{theirs / 2**30:,.2f}" if theirs else ""
+        layers = ", ".join(f"{n} {kind.removesuffix('Spec')}" for kind, n in row.get("layers", {}).items())
+        off = f"{ours / theirs - 1:+.1%}" if ours and theirs else f"{ours / 2**30:,.1f} GiB" if ours else "none"
+        basis = "formulas" if row["formulas"] else "estimate"
+        said = "" if row["class"] == "built" else row["class"].replace("|", "/")[:90]
+        own = "" if row["own_sizes"] else " (Llama's sizes)"
+        text.append(f"| `{name}`{own} | {gib} | {layers} | {off} {basis} | {said} |")
+    head = DOCS.read_text().partition(MARKER)[0]
+    DOCS.write_text(head + MARKER + "\n" + "\n".join(text) + "\n")
+
+
 def said_by_class(found: dict) -> dict:
     """Return in short what vLLM's class said of an architecture."""
     if "error" in found:
@@ -236,7 +268,7 @@ def said_by_us(architecture: str, config: dict) -> dict:
 def main() -> None:
     """Record, compare, or count."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", choices=("record", "compare", "registry"))
+    parser.add_argument("what", choices=("record", "compare", "registry", "page"))
     parser.add_argument("names", nargs="*", help="models to record, instead of the whole catalogue")
     parser.add_argument("--configs", type=Path, help="a folder of folders with a config.json: record these as families")
     asked = parser.parse_args()
@@ -244,6 +276,8 @@ def main() -> None:
         compare()
     elif asked.what == "registry":
         registry()
+    elif asked.what == "page":
+        page()
     elif asked.configs:
         record([load_model(folder) for folder in sorted(asked.configs.iterdir())], FAMILIES, with_config=True)
     else:

@@ -33,7 +33,7 @@ from workshop.plan.ranks import stage_bytes
 from workshop.plan.weights import whole_bytes
 
 DATA = Path(__file__).parents[1] / "data"
-UNCERTAINTY = "which may be 1 GiB off"  # of a family without recorded runs
+UNCERTAINTY = "in 8 runs of such families on an H200 at most 0.6 GiB off"  # docs/exact.md
 # a phrase of vLLM's refusal -> what it means
 REFUSALS = {
     "trust_remote_code": "the config asks for code of the model's own (trust_remote_code), which is never run here",
