@@ -37,6 +37,7 @@ def planned(record: dict, gpu: str):
         max_model_len=record.get("max_model_len", 8192),
         max_num_seqs=record.get("max_num_seqs"),
         max_num_batched_tokens=record.get("max_num_batched_tokens"),
+        quantization=record.get("config", {}).get("quantization_config", {}).get("quant_method"),
         **options,
     )
 
