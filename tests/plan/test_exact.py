@@ -181,6 +181,17 @@ class TestWorker:
         with pytest.raises(BadInput, match="without an answer"):
             plan(folder(tmp_path), "h200", exact=True)
 
+    def test_one_that_never_answers_is_ended_and_the_next_question_gets_a_new_one(self, tmp_path, monkeypatch):
+        monkeypatch.setattr(exact, "ANSWER_S", 0.3)
+        once = tmp_path / "python"
+        once.write_text(
+            f"#!/bin/sh\nread -r job\ntest -e '{once}.asked' && echo '{{}}' && exit\n: > '{once}.asked'\nexec sleep 60\n"
+        )
+        once.chmod(0o700)
+        monkeypatch.setenv("WORKSHOP_VLLM_PYTHON", str(once))
+        with exact.Asker() as asker:
+            assert "ended after" in asker.ask({})["error"] and asker.ask({}) == {}
+
     def test_an_interpreter_that_is_not_there_is_one_sentence(self, tmp_path, monkeypatch):
         monkeypatch.setenv("WORKSHOP_HOME", str(tmp_path / "home"))
         monkeypatch.setenv("WORKSHOP_VLLM_PYTHON", str(tmp_path / "none"))

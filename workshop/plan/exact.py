@@ -14,6 +14,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -41,6 +42,8 @@ REFUSALS = {
     "are not supported for now": "it does not know the architecture {architecture}",
     "No module named 'torch'": "its Python has no torch",
 }
+
+ANSWER_S = 300.0  # to build one split; the largest take 40 s
 
 
 def digest(raw: Mapping) -> str:
@@ -155,6 +158,7 @@ class Asker:
         if self.process:
             self.process.kill()
             self.process.communicate()
+            self.process = None
 
     def ask(self, asked: Mapping) -> dict:
         """Return the worker's answer; what it cannot build is {"error": …}."""
@@ -169,9 +173,18 @@ class Asker:
                 env={**os.environ, "PYTHONPATH": path},
             )
             print(json.dumps(asked), file=self.process.stdin, flush=True)
-            return dict(json.loads(self.process.stdout.readline()))
+            return dict(json.loads(self._answer()))
         except (OSError, ValueError, TypeError):
-            return {"error": f"{python()} ended without an answer"}
+            self.__exit__()  # the next question gets a new one
+            return {"error": f"{python()} ended without an answer, or was ended after {ANSWER_S:.0f} s"}
+
+    def _answer(self) -> str:
+        limit = threading.Timer(ANSWER_S, self.process.kill)
+        limit.start()
+        try:
+            return self.process.stdout.readline()
+        finally:
+            limit.cancel()
 
 
 def job(d: Deployment) -> dict:
