@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 from workshop.lazy import lazily
 
 if TYPE_CHECKING:
-    from workshop import batch, errors
+    from workshop import batch, errors, simulate
     from workshop.learn import cluster, elsewhere, given, live, plots, show
-    from workshop.learn.course_map import course_map, progress_line
+    from workshop.learn.course_map import course_map
     from workshop.learn.exercises import check, predict
     from workshop.learn.widgets.batch.view import BatchProgress
     from workshop.learn.widgets.kv_cache.view import KvCacheExplorer
@@ -39,13 +39,13 @@ _DOOR = {  # name → where it is, what it is
     "check": ("workshop.learn.exercises:check", "check an answer to an exercise"),
     "predict": ("workshop.learn.exercises:predict", "say what you expect; see it beside the result"),
     "plan": ("workshop.plan", "how many GPUs, which split, which command; the catalogue and the formulas"),
+    "simulate": ("workshop.simulate", "what many users will wait for: vLLM's scheduler on the plan's clock; no GPU"),
     "batch": ("workshop.batch", "many prompts: a file in, every answer once in a file out"),
     "logprobs": ("workshop.use.logprobs", "a response's log probabilities as rows; perplexity"),
     "sampling": ("workshop.use.sampling", "what temperature, top_k, top_p and penalties do to probabilities"),
     "show": ("workshop.learn.show", "tables: any rows, the doctor, an answer field by field, logprobs"),
     "plots": ("workshop.learn.plots", "figures and schematic pictures in the course's style"),
-    "course_map": ("workshop.learn.course_map:course_map", "the course as a path, with your progress"),
-    "progress_line": ("workshop.learn.course_map:progress_line", "how far one notebook is"),
+    "course_map": ("workshop.learn.course_map:course_map", "the course as a path, with your progress; one notebook's"),
     "given": ("workshop.learn.given", "what exercises start from"),
     "live": ("workshop.learn.live", "servers that run here: start, stop, their log, their metrics, requests in time"),
     "cluster": ("workshop.learn.cluster", "notebook 03's SLURM: scripts, submission, recorded starts, failures"),

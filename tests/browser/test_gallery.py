@@ -67,8 +67,8 @@ FIELDS = """from workshop.learn import show
 display(show.doctor(), show.fields({"id": "cmpl-1", "object": "text_completion", "created": 1, "model": "m",
     "choices": [{"index": 0, "text": " city", "finish_reason": "length", "logprobs": None}],
     "usage": {"prompt_tokens": 3, "completion_tokens": 1, "total_tokens": 4}}))"""
-COURSE = """from workshop.learn.course_map import course_map, progress_line
-display(course_map(), progress_line("01_memory"))"""
+COURSE = """from workshop.learn.course_map import course_map
+display(course_map(), course_map("01_memory"))"""
 GALLERY = {
     "server_panel": f"from {WIDGETS}.server.view import ServerPanel\nServerPanel()",
     "memory_sliders": f"from {WIDGETS}.memory.view import MemorySliders\nMemorySliders()",

@@ -12,7 +12,7 @@ import pytest
 from workshop.errors import BadInput
 from workshop.learn import course_map as the_map
 from workshop.learn import exercises
-from workshop.learn.course_map import CourseMap, ProgressLine, chapters, course_map, progress_line
+from workshop.learn.course_map import CourseMap, ProgressLine, chapters, course_map
 from workshop.learn.widgets import style
 
 ROOT = Path(__file__).parents[2]
@@ -58,7 +58,7 @@ def test_progress_moves_on(workshop_home, monkeypatch):
     last = course_map()
     assert all(last.state(one) == "done" for one in last.chapters if one.checks)
     assert last.next is None and "start here" not in last._repr_html_()
-    assert last.count(last.chapters[1]) in repr(progress_line("01_memory"))
+    assert last.count(last.chapters[1]) in repr(course_map("01_memory"))
 
 
 def test_predictions_stand_beside_their_results(workshop_home):
@@ -88,7 +88,7 @@ def test_links_are_reachable_by_keyboard_and_progress_is_said(workshop_home):
 
 
 def test_colours_are_the_themes(workshop_home):
-    text = course_map()._repr_html_() + progress_line("00_start")._repr_html_()
+    text = course_map()._repr_html_() + course_map("00_start")._repr_html_()
     assert set(re.findall(r"(?<![-\w])color:(#\w+)", text)) == {"#fff"}, "white on a badge; all else as the theme says"
     assert set(re.findall(r"background:(#\w+)", text)) <= {style.GOOD, style.BLUE}
 
@@ -131,11 +131,11 @@ def test_words_of_the_map(tmp_path):
 
 def test_an_unknown_notebook_names_those_there_are(workshop_home):
     with pytest.raises(BadInput, match="00_start"):
-        progress_line("99_none")
+        course_map("99_none")
 
 
 def test_the_map_stands_near_the_top_and_the_line_at_the_end():
     assert "course_map()" in "\n".join(cells(NOTEBOOKS[0])[:3])
     for path in NOTEBOOKS:
-        assert f'progress_line("{path.stem}")' in cells(path)[-1]
+        assert f'course_map("{path.stem}")' in cells(path)[-1]
     assert the_map.__doc__

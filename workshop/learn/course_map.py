@@ -167,32 +167,26 @@ class ProgressLine:
         return alone(panel(div(self.map.dots(self.chapter), span(repr(self)), on, cls="line-of-progress")))
 
 
-def course_map() -> CourseMap:
+def course_map(name: str | None = None) -> CourseMap | ProgressLine:
     """Return the course as a path: what each notebook takes (minutes) and needs, and which checks you have answered.
 
     >>> from workshop import course_map
     >>> course_map().next.title                 # where you go on; a new learner at the first notebook
     '0. Start'
-    """
-    stored = exercises.progress()
-    predicted = {key: entry for key, entry in stored.items() if entry.get("predicted")}
-    return CourseMap(tuple(chapters()), frozenset(key for key in stored if stored[key].get("done")), predicted)
-
-
-def progress_line(name: str) -> ProgressLine:
-    """Return one line on how far a notebook is: its checks that you have answered, and those of the whole course.
-
-    >>> from workshop import progress_line
-    >>> progress_line("01_memory")
+    >>> course_map("01_memory")
     0 of 6 checks of this notebook · ...
 
     Args:
-        name: the notebook's, without `.ipynb`.
+        name: of one notebook, without `.ipynb`: then one line on that alone.
 
     Raises:
         BadInput: there is no such notebook.
     """
-    found = course_map()
+    stored = exercises.progress()
+    predicted = {key: entry for key, entry in stored.items() if entry.get("predicted")}
+    found = CourseMap(tuple(chapters()), frozenset(key for key in stored if stored[key].get("done")), predicted)
+    if name is None:
+        return found
     for chapter in found.chapters:
         if chapter.name == name:
             return ProgressLine(found, chapter)
