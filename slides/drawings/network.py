@@ -93,7 +93,7 @@ def prompt_s(network: str) -> dict[str, float]:
     m, h100 = load_model("llama-3.1-405b"), load_gpu("h100")
     return {
         split: sum(t.ms for t in sent) / 1e3
-        for split, sent in compare_splits(m, h100, 8, 2, PROMPT_TOKENS, network).items()
+        for split, sent in compare_splits(m, h100, 8, 2, PROMPT_TOKENS, network=network).items()
     }
 
 
