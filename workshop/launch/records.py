@@ -15,7 +15,7 @@ import socket
 import sys
 from collections.abc import Callable
 from dataclasses import asdict, replace
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from pathlib import Path
 
 import psutil
@@ -34,7 +34,7 @@ _said: set[str] = set()
 
 def now() -> str:
     """Return the time as ISO 8601, UTC, to the millisecond."""
-    return datetime.now(UTC).isoformat(timespec="milliseconds")
+    return datetime.now(timezone.utc).isoformat(timespec="milliseconds")  # noqa: UP017  a job's Python may be 3.10
 
 
 def boot_id() -> str:

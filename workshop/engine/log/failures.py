@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 # How much an error explains: a symptom ("engine core died") gives way to the error behind it, and so does what is
@@ -31,18 +31,25 @@ class Failure:
     fatal: bool = False
 
 
-TABLE: list[dict] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))["failure"]
-PATTERNS = [re.compile("|".join(row["says"])) for row in TABLE]
-# One pattern first: nearly every line is none of these.
-ANY = re.compile("|".join(f"(?:{re.sub(r'[?]P<[a-z]+>', '?:', pattern.pattern)})" for pattern in PATTERNS))
+@lru_cache(maxsize=1)
+def table() -> tuple[list[tuple[dict, re.Pattern]], re.Pattern]:
+    """Return the known failures with their patterns, and one pattern for all: nearly every line is none of these."""
+    import tomllib  # here: a job's Python may be 3.10, which has none, and reads no logs
+
+    rows = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))["failure"]
+    each = [re.compile("|".join(row["says"])) for row in rows]
+    return list(zip(rows, each, strict=True)), re.compile(
+        "|".join(f"(?:{re.sub(r'[?]P<[a-z]+>', '?:', pattern.pattern)})" for pattern in each)
+    )
 
 
 def diagnose(text: str) -> Failure | None:
     """Return what a line means, if it is one of the known failures."""
     text = text[:LOOKED_AT_CHARS]
-    if not ANY.search(text):
+    known, any_of_them = table()
+    if not any_of_them.search(text):
         return None
-    row, match = next((row, match) for row, each in zip(TABLE, PATTERNS, strict=True) if (match := each.search(text)))
+    row, match = next((row, match) for row, each in known if (match := each.search(text)))
     said = match.groupdict()
     fallback = next((value for value in said.values() if value), "?")  # alternatives name their own group
     groups = {name: (value or fallback)[:LONGEST_GROUP] for name, value in said.items()}
