@@ -58,7 +58,9 @@ open_logs() {
 }
 
 announce_server() {
-    served=${WORKSHOP_SERVED_MODEL_NAME:-$(basename "$model")}
+    served=$(basename "$model")                                # in a cache of the Hub: the model's name, not its hash
+    [[ ! $model =~ models--[^/]*--([^/]+)/snapshots/[^/]+/?$ ]] || served=${BASH_REMATCH[1]}
+    served=${WORKSHOP_SERVED_MODEL_NAME:-$served}
     export WORKSHOP_TP=$tensor_parallel_size WORKSHOP_PP=$pipeline_parallel_size
     export WORKSHOP_GPUS_PER_NODE=$gpus_per_node WORKSHOP_MIN_GPU_GIB=$min_gpu_gib
     if [ $((tensor_parallel_size * pipeline_parallel_size)) != $((gpus_per_node * SLURM_NNODES)) ]; then

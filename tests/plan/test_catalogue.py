@@ -224,3 +224,18 @@ def test_longrope_starts_with_its_original_length(tmp_path):
     folder = write(tmp_path, raw)
     assert plan(folder, "h200").max_model_len == 4096
     assert plan(folder, "h200", max_model_len=131072).fits
+
+
+def test_a_model_in_a_cache_of_the_hub_has_its_own_name_not_its_hash(tmp_path):
+    model = load_model("llama-3.1-8b")
+    snapshot = tmp_path / "models--meta-llama--Llama-3.1-8B" / "snapshots" / "0e9e39f249a16976"
+    blobs = tmp_path / "models--meta-llama--Llama-3.1-8B" / "blobs"
+    snapshot.mkdir(parents=True)
+    blobs.mkdir()
+    (blobs / "abc").write_text(json.dumps(model.raw))
+    (snapshot / "config.json").symlink_to("../../blobs/abc")
+    assert load_model(str(snapshot)).name == load_model(str(snapshot / "config.json")).name == "Llama-3.1-8B"
+    plain = tmp_path / "snapshots" / "mine"
+    plain.mkdir(parents=True)
+    (plain / "config.json").write_text(json.dumps(model.raw))
+    assert load_model(str(plain)).name == "mine"

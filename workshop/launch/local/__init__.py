@@ -24,6 +24,7 @@ from workshop.launch.flags import flags_of as flags_of
 from workshop.launch.home import home
 from workshop.launch.local import claims
 from workshop.launch.vllm_main import installed
+from workshop.plan.catalog.read import name_of
 
 TEACHING_MODEL = "teaching-model"
 TEACHING_FOLDER = Path(str(files("workshop"))) / "teaching_model"
@@ -127,7 +128,7 @@ def resolve_model(model: str | None) -> tuple[str, str]:
                 f"The folder {model} holds no config.json, so it is no model that vLLM can load.",
                 "Give the folder into which the model was downloaded, or a Hub id.",
             )
-        return str(folder.resolve()), folder.resolve().name
+        return str(folder.resolve()), name_of(folder.resolve())
     if folder.exists():
         raise BadInput(f"{model} is a file; a model is a folder.", f"Perhaps you mean {folder.parent}.")
     if model.startswith((".", "/", "~")) or not re.fullmatch(r"[\w.-]+/[\w.-]+", model):

@@ -20,7 +20,7 @@ from workshop.launch.slurm import site as slurm_site
 from workshop.launch.slurm.queue import job_number
 from workshop.launch.slurm.site import scripts_folder
 from workshop.plan.catalog import load_model
-from workshop.plan.catalog.read import existing
+from workshop.plan.catalog.read import existing, name_of
 from workshop.plan.parallelism import plan
 
 
@@ -127,7 +127,7 @@ def prepare(request: Request) -> Submission:
     return Submission(
         _without_gpus(script) if site.get("SBATCH_GRES") else script,
         slurm_site.site_file(),
-        _arguments(request, site, None if recipe else _job_name(folder.name), planned, kind),
+        _arguments(request, site, None if recipe else _job_name(name_of(folder)), planned, kind),
         environment,
         [first, *(reason for reason in planned.reasons if reason != first)],
         [*planned.advice, *([] if known else [absent])],

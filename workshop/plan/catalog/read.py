@@ -42,8 +42,14 @@ def read_file(path: Path) -> ModelConfig:
         raise BadInput(f"{file} is not whole JSON: {error}.", "Copy or download the file again.") from None
     if not isinstance(raw, dict):
         raise BadInput(f"{file} holds a {type(raw).__name__}, not an object of fields.", "Give a model's config.json.")
-    name = file.absolute().parent.name if file.name == "config.json" else file.stem
+    name = name_of(file.absolute().parent) if file.name == "config.json" else file.stem
     return replace(from_dict(raw, name=plain(name or str(file)), where=str(file)), location=str(file.parent))
+
+
+def name_of(folder: Path) -> str:
+    """Return a model folder's name: its own; in a cache of the Hub (models--ORG--NAME/snapshots/HASH) the model's."""
+    model = folder.parent.parent.name
+    return model.split("--")[-1] if folder.parent.name == "snapshots" and model.startswith("models--") else folder.name
 
 
 def from_dict(raw: Mapping, *, name: str, where: str = "config.json") -> ModelConfig:
