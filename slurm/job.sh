@@ -167,11 +167,13 @@ finish() {
 }
 
 show_stacks() {                                     # where each process stands: what hung is written nowhere else
-    local tries
+    local tries before=0 now
     scancel --quiet --signal=USR2 "$SLURM_JOB_ID.0"
-    for ((tries = 0; tries < 20; tries++)); do
-        ! grep -q '(most recent call first)' "$folder/error_$job.out" || break
-        sleep "$ask_every_s"
+    for ((tries = 0; tries < 10; tries++)); do      # until all nodes have said it: nothing more comes for a second
+        sleep 1
+        now=$(grep -c '(most recent call first)' "$folder/error_$job.out" || true)
+        [ "$now" = 0 ] || [ "$now" != "$before" ] || break
+        before=$now
     done
 }
 
