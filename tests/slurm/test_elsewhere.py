@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 import shutil
 import sys
 
@@ -215,6 +216,9 @@ def test_a_preempted_server_comes_back_under_its_name_and_key(cluster):
     assert waiting["state"] == "starting" and "waits in the queue again" in waiting["reason"]
     assert json.loads(copy.read_text())["state"] == "starting"
     done.touch()
+    time.sleep(
+        2
+    )  # a job's credential is revoked for the second in which it was requeued; no event says that it is over
 
     def started() -> bool:
         cluster.run("login", "scontrol", "update", f"JobId={job.id}", "StartTime=now", check=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 
 import pytest
 from test_server import workshop
@@ -52,6 +53,10 @@ def test_the_job_goes_back_into_the_queue_before_its_time_limit_and_goes_on(clus
     before = len(ids(answers))
     assert 20 <= before < 300, "the batch was to be stopped in its middle"
     assert (folder / "prompts.jsonl").exists()
+
+    time.sleep(
+        2
+    )  # a job's credential is revoked for the second in which it was requeued; no event says that it is over
 
     def started() -> bool:  # SLURM itself waits two minutes, and sets the time once more while the job ends
         cluster.run("login", "scontrol", "update", f"JobId={job.id}", "StartTime=now", check=False)
