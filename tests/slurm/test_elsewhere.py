@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-import time
 import shutil
 import sys
+import time
 
 import pytest
 from cluster import Job
