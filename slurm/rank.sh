@@ -70,7 +70,7 @@ finish() {
 }
 trap finish EXIT
 trap 'exit 0' TERM INT        # SLURM's word, or the job's end: not our failure
-trap '' USR2                  # asks Python's processes for their stacks (vllm_main), and ends no other
+trap '' USR2                  # asks Python's processes for their stacks (vllm_main), and ends no other: children ignore it too
 
 make_scratch
 load_environment "$scratch/environment"
@@ -125,8 +125,13 @@ case ${ENGINE:-native} in
     *) tell "refused: ENGINE=$ENGINE is no engine."; tell "remedy: Use native or ray."; exit 3 ;;
 esac
 
-code=0
-wait -n || code=$?                          # the first of them to end ends this node's part
+# With proctrack/cgroup SLURM signals the step's first process alone: it is passed on.
+trap 'asked=yes; pkill -USR2 --session "$engine" || true' USR2
+while true; do
+    asked='' code=0
+    wait -n || code=$?                      # the first of them to end ends this node's part; a signal ends a wait early
+    [ "$asked" ] || break
+done
 tell "$(hostname), node $SLURM_NODEID: vLLM ended by itself with exit code $code"
 # A headless vLLM exits with 0 when its worker dies, and SLURM would wait for the others for ever.
 [ "$code" != 0 ] || exit 70
