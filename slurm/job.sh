@@ -167,10 +167,10 @@ finish() {
 }
 
 show_stacks() {                                     # where each process stands: what hung is written nowhere else
-    local tries before=0 now
+    local tries before=0 now quiet_s=1
     scancel --quiet --signal=USR2 "$SLURM_JOB_ID.0"
     for ((tries = 0; tries < 10; tries++)); do      # until all nodes have said it: nothing more comes for a second
-        sleep 1
+        sleep "$quiet_s"
         now=$(grep -c '(most recent call first)' "$folder/error_$job.out" || true)
         [ "$now" = 0 ] || [ "$now" != "$before" ] || break
         before=$now
