@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from stand_ins import stand_in
 
 from workshop.cli.slurm import command
 from workshop.errors import BadInput, WorkshopError
@@ -16,20 +16,6 @@ from workshop.launch.slurm import submit as slurm
 
 ROOT = Path(__file__).parents[2]
 SCRIPTS = sorted((ROOT / "slurm").glob("*.sbatch"))
-
-
-@pytest.fixture
-def bin_folder(tmp_path, monkeypatch) -> Path:
-    """A folder at the front of PATH for stand-ins of SLURM's commands."""
-    folder = tmp_path / "bin"
-    folder.mkdir()
-    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
-    return folder
-
-
-def stand_in(folder: Path, name: str, script: str) -> None:
-    (folder / name).write_text(f"#!/bin/bash\n{script}\n")
-    (folder / name).chmod(0o755)
 
 
 # --- the scripts

@@ -9,6 +9,7 @@ import pytest
 from click.testing import CliRunner
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from stand_ins import stand_in
 
 from workshop.cli.slurm import command
 from workshop.errors import BadInput, WorkshopError
@@ -21,18 +22,10 @@ from workshop.launch.slurm.follow import Follower
 
 
 @pytest.fixture
-def sbatch(workshop_home, tmp_path, monkeypatch) -> Path:
+def sbatch(workshop_home, tmp_path, bin_folder) -> Path:
     """A stand-in of sbatch at the front of PATH that leaves a file when it is called."""
-    folder = tmp_path / "bin"
-    folder.mkdir()
-    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
-    stand_in(folder, "sbatch", f"touch {tmp_path}/submitted; echo 77")
+    stand_in(bin_folder, "sbatch", f"touch {tmp_path}/submitted; echo 77")
     return tmp_path / "submitted"
-
-
-def stand_in(folder: Path, name: str, script: str) -> None:
-    (folder / name).write_text(f"#!/bin/bash\n{script}\n")
-    (folder / name).chmod(0o755)
 
 
 def submit(*words: str) -> Exception | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import socket
 from dataclasses import replace
@@ -11,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from stand_ins import stand_in
 
 from workshop.cli.slurm import command
 from workshop.errors import BadInput, WorkshopError
@@ -22,21 +22,6 @@ from workshop.launch.slurm import status as slurm_status
 from workshop.launch.slurm.follow import Follower
 
 ROOT = Path(__file__).parents[2]
-SCRIPTS = sorted((ROOT / "slurm").glob("*.sbatch"))
-
-
-@pytest.fixture
-def bin_folder(tmp_path, monkeypatch) -> Path:
-    """A folder at the front of PATH for stand-ins of SLURM's commands."""
-    folder = tmp_path / "bin"
-    folder.mkdir()
-    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
-    return folder
-
-
-def stand_in(folder: Path, name: str, script: str) -> None:
-    (folder / name).write_text(f"#!/bin/bash\n{script}\n")
-    (folder / name).chmod(0o755)
 
 
 # --- the queue
