@@ -19,17 +19,10 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from workshop.launch.vllm_main import answer_for_vllm
+from workshop.launch.vllm_main import WITHOUT_A_MODEL, answer_for_vllm
 from workshop.plan.allocator import Allocator
 
-ENVIRONMENT = {
-    "VLLM_CPU_KVCACHE_SPACE": "1",
-    "HF_HUB_OFFLINE": "1",
-    "VLLM_NO_USAGE_STATS": "1",
-    "TORCHDYNAMO_DISABLE": "1",
-    "VLLM_LOGGING_LEVEL": "ERROR",
-    "VLLM_DIST_IDENT": "none",
-}
+ENVIRONMENT = {**WITHOUT_A_MODEL, "VLLM_DIST_IDENT": "none"}
 LAYOUTS = ("LBNHC", "BLNHC")  # FlashAttention's; what packs layers of different sizes into a block
 PLAIN: set[str] = set()  # model types that are read by their fields alone
 GPU_BLOCK = 16  # tokens; the CPU build would take 128

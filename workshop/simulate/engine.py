@@ -11,18 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from workshop.errors import WorkshopError
-from workshop.launch.vllm_main import answer_for_vllm, installed
+from workshop.launch.vllm_main import WITHOUT_A_MODEL, answer_for_vllm, installed
 
 KNOWN_VERSIONS = ("0.32.0",)
 ANSWER = 7  # the token that every request samples
-ENVIRONMENT = {
-    "VLLM_CPU_KVCACHE_SPACE": "1",
-    "HF_HUB_OFFLINE": "1",
-    "VLLM_NO_USAGE_STATS": "1",
-    "TORCHDYNAMO_DISABLE": "1",
-    "VLLM_LOGGING_LEVEL": "ERROR",
-    "OMP_NUM_THREADS": "1",
-}
+ENVIRONMENT = {**WITHOUT_A_MODEL, "OMP_NUM_THREADS": "1"}
 FLAGS = (  # of Rules, that vLLM takes as they are
     *("max_model_len", "max_num_seqs", "max_num_batched_tokens"),
     *("block_size", "enable_prefix_caching", "enable_chunked_prefill"),
