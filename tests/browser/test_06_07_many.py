@@ -18,7 +18,7 @@ timeline.draw(timeline.ask(llm, ["Boston is a"] * 6, at_once=at_once, max_tokens
 PANEL = """from workshop.learn.widgets.metrics.view import MetricsPanel
 panel = MetricsPanel(llm, every_s=0.25).start()
 panel"""
-WORK = """spans = timeline.ask(llm, ["Chicago is a"] * 12, at_once=4, max_tokens=[120] * 12)
+WORK = """spans = timeline.ask(llm, ["Chicago is a"] * 24, at_once=4, max_tokens=[120] * 24)
 looks = panel.stop()
 print("most running:", max(look.requests_running for look in looks))"""
 BATCH = """import json, tempfile
