@@ -654,7 +654,7 @@ def put(answer, output):
 
 
 def test_every_check_of_the_course_is_here_with_five_wrong_answers():
-    assert list(CHECKS) == list(all_exercises())
+    assert list(CHECKS) == [key for key, exercise in all_exercises().items() if not exercise.options]
     assert [key for key, (right, wrong) in CHECKS.items() if not right or len(wrong) < 5] == []
 
 

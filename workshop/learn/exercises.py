@@ -1,8 +1,9 @@
 """Exercises: checks that are kind, hints one by one, solutions that wait for a try, predictions that are kept.
 
 A set of exercises (one a notebook) is a file of words in `workshop/learn/exercise_sets`: titles, answers that are
-numbers, hints, typical wrong answers. What asks for more than a number has a judge in the module of the same name.
-With WORKSHOP_STRICT=1, as in the tests, a wrong answer raises, and solutions run before any try.
+numbers, hints, typical wrong answers, concept questions with their options. What asks for more has a judge in the
+module of the same name. With WORKSHOP_STRICT=1, as in the tests, a wrong answer raises, solutions run before any try,
+and concept questions answer themselves.
 """
 
 from __future__ import annotations
@@ -24,10 +25,10 @@ from workshop.errors import BadInput, WorkshopError
 from workshop.launch.home import home, private_folder, write_private
 from workshop.learn import exercise_sets
 from workshop.learn.html import Html, alone, div, join, muted, panel, span, tag
-from workshop.learn.judging import Exercise
+from workshop.learn.judging import Exercise, letter
 
 if TYPE_CHECKING:
-    from ipywidgets import ToggleButtons
+    from ipywidgets import ToggleButtons, VBox
 
 SETS = files(exercise_sets)
 SOLUTION = "# Solution"  # the first words of a notebook's cell with a solution
@@ -58,7 +59,7 @@ def of_notebook(name: str) -> tuple[str, ...]:
 def progress() -> dict[str, dict]:
     """Return what was tried and predicted; it lasts between sessions.
 
-    Of a check {"tries": int, "done": bool}, of a prediction {"options": list, "predicted", "result": text or None}.
+    Of a check {"tries": int, "done": bool} (a question also "first": letter), of a prediction {"options": list, "predicted", "result": text or None}.
     """
     try:
         stored = json.loads((home() / "progress.json").read_text(encoding="utf-8"))
@@ -112,13 +113,16 @@ class Result:
     message: str
     note: str = ""
     hints: tuple[str, ...] = ()
+    option: str = ""  # of a question, the letter that was chosen
 
     def __bool__(self) -> bool:
         return self.state == "right"
 
     def __repr__(self) -> str:
         sign = {"right": "✓", "wrong": "✗", "unanswered": "…"}[self.state]
-        return f"{sign} {all_exercises()[self.key].title}{f': {self.message}' if self.message else ''}"
+        exercise = all_exercises()[self.key]
+        head = f"{self.option}) {exercise.options[self.option][0]}" if self.option else exercise.title
+        return f"{sign} {head}{f': {self.message}' if self.message else ''}"
 
     def _repr_html_(self) -> str:
         kind = {"right": "good", "wrong": "bad", "unanswered": "open"}[self.state]
@@ -156,11 +160,40 @@ def _open_parts(answer: object) -> bool:
     return answer is ... or any(map(_open_parts, parts))
 
 
-def check(key: str, answer: object) -> Result:
+class Question:
+    """A concept question: radio buttons in a notebook, text elsewhere; every option is answered with its why."""
+
+    def __init__(self, key: str):
+        self.key, self.exercise = key, all_exercises()[key]
+
+    def __repr__(self) -> str:
+        options = [f"  {letter}) {text}" for letter, (text, _) in self.exercise.options.items()]
+        return "\n".join([self.exercise.title, *options, f'Answer with check("{self.key}", "a"), or another letter.'])
+
+    def _repr_mimebundle_(self, **kwargs: object) -> dict[str, object]:
+        return {**self.buttons()._repr_mimebundle_(**kwargs), "text/plain": repr(self)}
+
+    def buttons(self) -> VBox:
+        """Return the question, a radio button for each option, and the answer to the one that is chosen."""
+        import ipywidgets as widgets
+
+        from workshop.learn.widgets.controls import View
+
+        options, said = [(text, each) for each, (text, _) in self.exercise.options.items()], widgets.HTML()
+        radio = widgets.RadioButtons(options=options, value=None)
+        radio.add_class("workshop-options")
+        radio.observe(lambda new: said.set_trait("value", check(self.key, new["new"])._repr_html_()), "value")
+        if strict():
+            radio.value = next(each for each in self.exercise.options if self.exercise.judge(each) is None)
+        return View(widgets.HTML(panel(tag("b", self.exercise.title))), radio, said, max_width="760px")
+
+
+def check(key: str, answer: object = ...) -> Result | Question:
     """Check an answer to an exercise; `...` stands for "not answered yet", also as a part of a tuple, list or dict.
 
     A wrong answer gets a sentence about what is off, and opens a hint; a right one is remembered for the course map.
     A solution is silent until its check was tried, and counts for nothing: who runs all cells runs it too.
+    A concept question is shown with its options; the letter of one answers it.
 
     >>> from workshop import check
     >>> check("memory.weights_405b", ...)
@@ -180,10 +213,12 @@ def check(key: str, answer: object) -> Result:
         raise BadInput(f"There is no exercise {key!r}.", f"There are: {', '.join(all_exercises())}.")
     if (shell := _shell()) and _hold_back not in shell.input_transformers_cleanup:
         shell.input_transformers_cleanup.append(_hold_back)
+    exercise = all_exercises()[key]
+    if exercise.options and answer is ...:
+        return Question(key)
     if _open_parts(answer):
         part = "the ... above" if answer is ... else "each ... that is left"
         return Result(key, "unanswered", f"replace {part} with your answer, then run the cell again")
-    exercise = all_exercises()[key]
     try:
         message = exercise.test(answer)
     except Exception as error:  # whatever a learner's answer does must not look like a fault of theirs
@@ -194,10 +229,12 @@ def check(key: str, answer: object) -> Result:
         return Result(key, "wrong" if message else "right", message or "", FROM_SOLUTION)
     before = progress().get(key, {})
     tries = before.get("tries", 0) + 1
-    note = _keep(key, {"tries": tries, "done": before.get("done", False) or message is None})
+    done = before.get("done", False) or message is None
+    option = letter(answer) if letter(answer) in exercise.options else ""
+    note = _keep(key, ({"first": option} if option else {}) | before | {"tries": tries, "done": done})
     if message is None:
-        return Result(key, "right", "", note)
-    return Result(key, "wrong", message, note, exercise.hints[:tries])
+        return Result(key, "right", exercise.options[option][1] if option else "", note, option=option)
+    return Result(key, "wrong", message, note, exercise.hints[:tries], option)
 
 
 class Prediction:

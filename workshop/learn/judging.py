@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from numbers import Real
+from string import ascii_lowercase
 
 Judge = Callable[[object], str | None]
 NUMBER = r"[-+]?[\d,_]*\.?\d+(?:[eE][-+]?\d+)?"
@@ -23,14 +24,25 @@ class Exercise:
         judge: takes the answer in Python's own types; returns None if it is right, else one kind sentence.
         hints: opened one by one, each after a wrong answer; the last leads to the answer, and is not it.
         wrong: typical wrong answers, each with what went wrong.
+        options: of a concept question, by letter: the text, and why it is right or wrong; `title` asks it.
     """
 
-    def __init__(self, title: str, judge: Judge, *hints: str, wrong: Mapping[object, str] | None = None):
-        self.title, self.judge, self.hints, self.wrong = title, judge, hints, wrong or {}
+    def __init__(
+        self,
+        title: str,
+        judge: Judge,
+        *hints: str,
+        wrong: Mapping[object, str] | None = None,
+        options: Mapping[str, Sequence[str]] | None = None,
+    ):
+        self.title, self.judge, self.hints, self.wrong, self.options = title, judge, hints, wrong or {}, options or {}
 
     @classmethod
     def of(cls, words: Mapping, judge: Judge | None) -> Exercise:
-        """Return what a file of words says: title, hints, wrong; answer, unit, digits and rel of a number."""
+        """Return what a file of words says: title, hints, wrong; answer, unit, digits and rel of a number; options."""
+        if "options" in words:
+            options = dict(zip(ascii_lowercase, words["options"], strict=False))
+            return cls(words["question"], one_of(options, words["right"]), options=options)
         if judge is None:
             exact = isinstance(words["answer"], int) and "digits" not in words
             rule = (
@@ -115,6 +127,22 @@ def close_to(expected: float, unit: str = "", *, rel: float = 0.001, digits: int
 def exactly(expected: int, unit: str = "") -> Judge:
     """Return a judge of a whole number, which nothing else comes near enough to."""
     return close_to(expected, unit, rel=1e-9, digits=16)
+
+
+def letter(answer: object) -> str:
+    """Return the letter that an answer to a concept question gives: "B)" is b."""
+    return str(answer).strip(" ().").lower()
+
+
+def one_of(options: Mapping[str, Sequence[str]], right: str) -> Judge:
+    """Return a judge of a concept question; each wrong option is answered with its own why."""
+
+    def judge(answer: object) -> str | None:
+        if (given := letter(answer)) not in options:
+            return f"{answer!r} is none of the options: give one of {', '.join(options)}"
+        return None if given == right else options[given][1]
+
+    return judge
 
 
 def pair(answer: object) -> tuple | None:
