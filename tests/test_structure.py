@@ -29,6 +29,7 @@ LAYERS = (
 PURE = (
     "plan",
     "engine/log",
+    "engine/trace.py",
     "use/sampling",
     "use/distribution",
     "use/logprobs",

@@ -1,0 +1,127 @@
+"""The reader of traces: what lines add up to, and what is no trace."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from workshop.engine import trace
+from workshop.errors import BadInput
+
+
+def row(name, prefill=0, decode=0, computed=0, blocks=(), **more):
+    return {
+        "id": name,
+        "prefill_tokens": prefill,
+        "decode_tokens": decode,
+        "computed_tokens": computed,
+        "prefix_hit_tokens": 0,
+        "drafted": 0,
+        "accepted": 0,
+        "blocks": list(blocks),
+        **more,
+    }
+
+
+def line(step, requests=(), **more):
+    names = ("taken", "freed", "preempted", "arrived", "finished", "stored", "removed")
+    fixed = {"step": step, "time_s": step / 10, "budget": 8, "kv_cache_usage": 0.5, "num_blocks": 4, "block_size": 4}
+    return {**fixed, "requests": list(requests), **{name: [] for name in names}, **more}
+
+
+LINES = [  # b shares block 1 with a, is preempted, and comes back
+    line(0, [row("a", prefill=6, blocks=[1, 2])], arrived=[["a", 6], ["b", 10]], taken=[1, 2], stored=[[1, "f1"]]),
+    line(
+        1,
+        [row("a", decode=1, computed=6), row("b", prefill=4, computed=4, blocks=[1, 3], prefix_hit_tokens=4)],
+        taken=[3],
+    ),
+    line(2, [row("a", decode=1, computed=7, blocks=[])], preempted=["b"], freed=[3], arrived=[["c", 2]]),
+    line(
+        3,
+        [row("b", prefill=6, computed=4, blocks=[1, 3, 4], prefix_hit_tokens=4)],
+        finished=["a"],
+        freed=[2],
+        taken=[3, 4],
+    ),
+    line(4, finished=["b"], freed=[1, 3, 4]),
+]
+
+
+@pytest.fixture
+def path(tmp_path):
+    file = tmp_path / "trace.jsonl"
+    file.write_text("".join(json.dumps(each) + "\n" for each in LINES))
+    return file
+
+
+def test_blocks_add_up_to_tables_and_owners(path):
+    seen = []
+    for step, pool in trace.replay(trace.read(path)):
+        tables = {name: list(blocks) for name, blocks in pool.tables.items()}
+        seen.append((tables, pool.shared, pool.free, list(pool.waiting)))
+        assert pool.held == set(pool.owners), step
+    assert seen == [
+        ({"a": [1, 2]}, {}, 2, ["b"]),
+        ({"a": [1, 2], "b": [1, 3]}, {1: ["a", "b"]}, 1, []),
+        ({"a": [1, 2]}, {}, 2, ["b", "c"]),
+        ({"b": [1, 3, 4]}, {}, 1, ["c"]),
+        ({}, {}, 4, ["c"]),
+    ]
+
+
+def test_each_request_has_a_row_over_the_steps(path):
+    found = trace.rows(trace.read(path))
+    said = {
+        name: [one if isinstance(one, str) else one.prefill_tokens for one in did.values()]
+        for name, did in found.items()
+    }
+    assert said == {"a": [6, 0, 0], "b": ["waiting", 4, "preempted", 6], "c": ["waiting"] * 3}
+
+
+def test_a_step_says_why_it_is_as_it_is(path):
+    steps, said, before = trace.read(path), [], trace.Pool()
+    for step in steps:
+        said.append(" ".join(trace.reasons(step, before)))
+        before.add(step)
+    assert "2 tokens are left" in said[1] and "4 tokens in the prefix cache" in said[1]
+    assert "b is preempted" in said[2] and "a ended" in said[3]
+
+
+def test_a_line_that_is_not_whole_yet_waits(path):
+    growing, text = trace.Trace(path), path.read_bytes()
+    path.write_bytes(text[:-30])
+    assert [step.step for step in growing.more()] == [0, 1, 2, 3]
+    assert growing.more() == []
+    path.write_bytes(text)
+    assert [step.step for step in growing.more()] == [4]
+    path.write_bytes(text[:-30])
+    assert len(trace.read(path)) == 4
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "holds no step"),
+        ('{"step": 0', "holds no step"),
+        ("INFO 11-20 vLLM\n", "Line 1 of .* is no step"),
+        ('{"step": 0}\n', "Line 1 of .* is no step"),
+        ("[" * 100_000 + "\n", "Line 1 of .* is no step"),
+        (json.dumps(LINES[0]) + "\n" + json.dumps({**LINES[1], "requests": [3]}) + "\n", "Line 2 of .* is no step"),
+        (json.dumps({**LINES[0], "time_s": "soon"}) + "\n", "Line 1 of .* is no step"),
+        (json.dumps({**LINES[0], "requests": [row("a", blocks=["x"])]}) + "\n", "Line 1 of .* is no step"),
+        ("\0\xff\n", "Line 1 of .* is no step"),
+    ],
+)
+def test_what_is_no_trace_is_said_in_one_sentence(text, words, tmp_path):
+    file = tmp_path / "other"
+    file.write_text(text)
+    with pytest.raises(BadInput, match=words):
+        trace.read(file)
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path):
+    for path in (tmp_path / "none", tmp_path):
+        with pytest.raises(BadInput, match="cannot be read"):
+            trace.read(path)

@@ -1,0 +1,239 @@
+"""What the engine did, step by step: reads `workshop serve --trace FILE` and `workshop simulate --steps FILE`.
+
+Pure: the standard library only. A line says what is new since the line before, so that a long context costs no more
+than a short one; `replay` adds the lines up.
+
+>>> from workshop.engine import trace
+>>> steps = trace.read("trace.jsonl")                                              # doctest: +SKIP
+>>> [(pool.free, pool.shared) for _, pool in trace.replay(steps)]                  # doctest: +SKIP
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from workshop.errors import BadInput
+
+MAKE_ONE = "`workshop serve --trace FILE` and `workshop simulate … --steps FILE` write one."
+
+
+@dataclass(frozen=True, slots=True)
+class RequestStep:
+    """What one request did in one step.
+
+    Attributes:
+        prefill_tokens: of its prompt, or computed again after a preemption; 0 once it decodes.
+        decode_tokens: 1, and the draft's guesses.
+        computed_tokens: before this step, those that the prefix cache had included.
+        prefix_hit_tokens: found in the prefix cache; in its first step alone, or the first after a preemption.
+        drafted, accepted: guesses of the draft model, and those that the model agreed with.
+        blocks: ids of the blocks that it holds from this step on, found in the prefix cache or taken.
+    """
+
+    id: str
+    prefill_tokens: int
+    decode_tokens: int
+    computed_tokens: int
+    prefix_hit_tokens: int
+    drafted: int
+    accepted: int
+    blocks: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step, in the order in which they were scheduled; what happened is since the step before was scheduled.
+
+    Attributes:
+        time_s: when it ended, since the trace began.
+        budget: max_num_batched_tokens.
+        kv_cache_usage: share of the blocks that are held, 0 to 1, as this step was scheduled.
+        taken: blocks that were free before, and are held now. freed: the other way round, first of the two.
+        preempted: requests that lost their blocks, and wait again.
+        arrived: (request, tokens of its prompt). finished: requests that ended.
+        stored: (block, hash) that the prefix cache got. removed: that it lost. The last 64 bits in hexadecimal, which
+            are the numbers of vLLM's own events.
+        num_blocks: of the KV cache, without vLLM's null block. block_size: in tokens.
+    """
+
+    step: int
+    time_s: float
+    budget: int
+    kv_cache_usage: float
+    requests: tuple[RequestStep, ...]
+    taken: tuple[int, ...]
+    freed: tuple[int, ...]
+    preempted: tuple[str, ...]
+    arrived: tuple[tuple[str, int], ...]
+    finished: tuple[str, ...]
+    stored: tuple[tuple[int, str], ...]
+    removed: tuple[tuple[int, str], ...]
+    num_blocks: int
+    block_size: int
+
+    @property
+    def prefill_tokens(self) -> int:
+        return sum(one.prefill_tokens for one in self.requests)
+
+    @property
+    def decode_tokens(self) -> int:
+        return sum(one.decode_tokens for one in self.requests)
+
+
+@dataclass
+class Pool:
+    """The KV cache and the queue after a step.
+
+    Attributes:
+        tables: request → the blocks that it holds, in the order of its tokens.
+        waiting: request → tokens of its prompt, in the order in which they came; preempted ones first.
+        hashes: block → hash, of the blocks in the prefix cache, held or free.
+        held: blocks that some request holds.
+    """
+
+    num_blocks: int = 0
+    tables: dict[str, list[int]] = field(default_factory=dict)
+    waiting: dict[str, int] = field(default_factory=dict)
+    prompts: dict[str, int] = field(default_factory=dict)
+    hashes: dict[int, str] = field(default_factory=dict)
+    held: set[int] = field(default_factory=set)
+
+    @property
+    def free(self) -> int:
+        return self.num_blocks - len(self.held)
+
+    @property
+    def owners(self) -> dict[int, list[str]]:
+        """Return block → the requests that hold it."""
+        found: dict[int, list[str]] = {}
+        for name, blocks in self.tables.items():
+            for block in dict.fromkeys(blocks):
+                found.setdefault(block, []).append(name)
+        return found
+
+    @property
+    def shared(self) -> dict[int, list[str]]:
+        """Return block → its holders, where there are several."""
+        return {block: names for block, names in self.owners.items() if len(names) > 1}
+
+    def add(self, step: Step) -> None:
+        """Go on by one step."""
+        self.num_blocks = step.num_blocks
+        for name, tokens in step.arrived:
+            self.waiting[name] = self.prompts[name] = tokens
+        for name in (*step.finished, *step.preempted):
+            self.tables.pop(name, None)
+            self.waiting.pop(name, None)
+        again = {name: self.prompts.get(name, 0) for name in step.preempted}
+        self.waiting = again | self.waiting
+        if gone := set(step.freed):  # also of a sliding window, whose request goes on
+            self.held -= gone
+            self.tables = {name: [b for b in blocks if b not in gone] for name, blocks in self.tables.items()}
+        self.held.update(step.taken)
+        for one in step.requests:
+            self.waiting.pop(one.id, None)
+            self.tables.setdefault(one.id, []).extend(one.blocks)
+        for block, _ in step.removed:
+            self.hashes.pop(block, None)
+        self.hashes.update(step.stored)
+
+
+def replay(steps: Iterable[Step]) -> Iterator[tuple[Step, Pool]]:
+    """Yield each step with the pool after it. It is one Pool that goes on: copy what is to be kept."""
+    pool = Pool()
+    for step in steps:
+        pool.add(step)
+        yield step, pool
+
+
+def rows(steps: Iterable[Step]) -> dict[str, dict[int, RequestStep | str]]:
+    """Return request → step → what it did in it, or "waiting", "preempted" (in this step; then it waits)."""
+    found: dict[str, dict[int, RequestStep | str]] = {}
+    for step, pool in replay(steps):
+        now: dict[str, RequestStep | str] = dict.fromkeys(pool.waiting, "waiting")
+        now |= dict.fromkeys(step.preempted, "preempted") | {one.id: one for one in step.requests}
+        for name, did in now.items():
+            found.setdefault(name, {})[step.step] = did
+    return found
+
+
+def reasons(step: Step, before: Pool) -> list[str]:
+    """Return why the step is as it is, by vLLM's rules, a sentence each. before: the pool as it was."""
+    prompts = before.prompts | dict(step.arrived)
+    said = [f"{name} ended, and gave its blocks back." for name in step.finished]
+    for name in step.preempted:
+        said.append(f"{name} is preempted: a request that came earlier needs a block, and none is free.")
+    for one in step.requests:
+        if one.prefix_hit_tokens:
+            said.append(f"{one.id} finds {one.prefix_hit_tokens} tokens in the prefix cache, in whole blocks.")
+        left = prompts.get(one.id, 0) - one.computed_tokens - one.prefill_tokens
+        if one.prefill_tokens and left > 0:
+            said.append(
+                f"{one.id} computes a part of its prompt: the step has room for no more; {left} tokens are left."
+            )
+        if one.drafted:
+            said.append(
+                f"{one.id}: {one.accepted} of {one.drafted} guesses were right, and are tokens at no further step."
+            )
+    return said
+
+
+class Trace:
+    """A trace that may still grow."""
+
+    def __init__(self, path: str | Path):
+        self.path, self._at, self._line = Path(path), 0, 0
+
+    def more(self) -> list[Step]:
+        """Return the steps that came since the last call; a line that is not whole yet waits for the next.
+
+        Raises:
+            BadInput: it cannot be read, or is no trace.
+        """
+        try:
+            with self.path.open("rb") as file:
+                file.seek(self._at)
+                whole, end, _ = file.read().rpartition(b"\n")
+        except OSError as error:
+            raise BadInput(f"The trace {self.path} cannot be read: {error.strerror}.", MAKE_ONE) from None
+        self._at += len(whole) + len(end)
+        return [self._step(line) for line in whole.splitlines()]
+
+    def _step(self, line: bytes) -> Step:
+        self._line += 1
+        try:
+            return _step(json.loads(line))
+        except (ValueError, KeyError, TypeError, RecursionError):
+            raise BadInput(f"Line {self._line} of {self.path} is no step of a trace.", MAKE_ONE) from None
+
+
+def _step(said: dict) -> Step:
+    """Return a line's step. Raises ValueError, KeyError, TypeError."""
+    numbers = {name: int(said[name]) for name in ("step", "budget", "num_blocks", "block_size")}
+    shares = {name: float(said[name]) for name in ("time_s", "kv_cache_usage")}
+    blocks = {name: tuple(map(int, said[name])) for name in ("taken", "freed")}
+    names = {name: tuple(map(str, said[name])) for name in ("preempted", "finished")}
+    hashes = {name: tuple((int(block), str(key)) for block, key in said[name]) for name in ("stored", "removed")}
+    arrived = tuple((str(name), int(tokens)) for name, tokens in said["arrived"])
+    requests = tuple(map(_request, said["requests"]))
+    return Step(requests=requests, arrived=arrived, **numbers, **shares, **blocks, **names, **hashes)
+
+
+def _request(said: dict) -> RequestStep:
+    numbers = {name: int(said[name]) for name in RequestStep.__slots__ if name not in ("id", "blocks")}
+    return RequestStep(id=str(said["id"]), blocks=tuple(map(int, said["blocks"])), **numbers)
+
+
+def read(path: str | Path) -> list[Step]:
+    """Return the steps of a trace; what is missing of its last line is left out.
+
+    Raises:
+        BadInput: it cannot be read, or is no trace.
+    """
+    steps = Trace(path).more()
+    if not steps:
+        raise BadInput(f"{path} holds no step.", MAKE_ONE)
+    return steps
