@@ -137,7 +137,7 @@ def test_the_readme_lists_every_notebook_with_its_title_and_minutes():
     readme = (ROOT / "README.md").read_text()
     for path in sorted((ROOT / "notebooks").glob("*.ipynb")):
         first = "".join(json.loads(path.read_text())["cells"][0]["source"])
-        title = re.match(r"# (\d\. [^:\n]+)", first)[1]
+        title = re.match(r"# ((?:\d\. )?[^:\n]+)", first)[1]
         minutes = re.search(r"(\d+) minutes", first)[1]
         row = re.search(rf"^\| \[(.+?)\]\(notebooks/{path.name}\) .*\| (\d+) \|", readme, re.MULTILINE)
         assert row and (row[1], row[2]) == (title, minutes), path.name

@@ -16,7 +16,7 @@ from workshop.learn.course_map import CourseMap, ProgressLine, chapters, course_
 from workshop.learn.widgets import style
 
 ROOT = Path(__file__).parents[2]
-NOTEBOOKS = sorted((ROOT / "notebooks").glob("[0-9]*.ipynb"))
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 
 
 def cells(path: Path) -> list[str]:

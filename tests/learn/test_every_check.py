@@ -14,6 +14,7 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 import pytest
+from capstone_rows import CAPSTONE
 
 import workshop
 from workshop.errors import WorkshopError
@@ -630,7 +631,7 @@ CHECKS = {
             (16000, "too small"),
         ],
     ),
-}
+} | CAPSTONE
 NUMBERS = [
     (key, right)
     for key, (rights, _) in CHECKS.items()

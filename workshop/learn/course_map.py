@@ -41,9 +41,9 @@ class Chapter:
 
 
 def chapters(folder: Path | None = None) -> list[Chapter]:
-    """Return the notebooks of the course in their order."""
+    """Return the notebooks of the course in their order: by number, then the capstone, which has none."""
     folder = folder or course.course_folder()
-    return [_chapter(path) for path in sorted(folder.glob("[0-9]*.ipynb"))]
+    return [_chapter(path) for path in sorted(folder.glob("*.ipynb"))]
 
 
 def _chapter(path: Path) -> Chapter:
@@ -142,7 +142,7 @@ class CourseMap:
 
     def _stop(self, one: Chapter) -> Html:
         state = self.state(one) or ("here" if one is self.next else "")
-        sign = "✓" if state == "done" else one.title.split(".")[0]
+        sign = "✓" if state == "done" else one.title.split(".")[0] if "." in one.title else "★"
         return span(sign, cls=f"stop {state}".rstrip(), aria_hidden="true")
 
     def dots(self, one: Chapter) -> Html:

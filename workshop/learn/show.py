@@ -1,4 +1,4 @@
-"""Tables that notebooks show: any rows, what the doctor found, a server's answer field by field, logprobs as a frame.
+"""Tables that notebooks show, a server's answer field by field, logprobs as a frame; the capstone's page to hand in.
 
 >>> from workshop import show
 >>> show.Table(("model", "GB in float16"), [("8B", "16"), ("405B", "810")])
@@ -16,6 +16,7 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from workshop.launch import doctor as _doctor
+from workshop.learn.hand_in import hand_in
 from workshop.learn.html import Html, alone, panel, span
 from workshop.learn.html import table as table_html
 from workshop.use.logprobs import Row, tidy
@@ -23,6 +24,7 @@ from workshop.use.logprobs import Row, tidy
 if TYPE_CHECKING:
     import pandas as pd
 
+__all__ = ["Table", "doctor", "fields", "hand_in", "to_frame"]
 # What each field of an answer means; the names are those of the OpenAI API, as vLLM fills them.
 FIELDS = {
     "id": "the server's name for this request: its log has it too",

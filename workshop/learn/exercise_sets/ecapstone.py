@@ -1,0 +1,137 @@
+"""Judges of the capstone: they work on the learner's own model, plan, log and file. Their words: ecapstone.toml."""
+
+from __future__ import annotations
+
+import re
+
+from workshop.batch.progress import Summary
+from workshop.engine.reconcile import Reconciliation
+from workshop.errors import WorkshopError
+from workshop.learn.judging import Exercise, close_to, not_a_number, pair
+from workshop.plan.catalog import load_model
+from workshop.plan.memory import weight_bytes
+from workshop.plan.parallelism import Plan
+
+ASKED = {"need": "what you need it for", "surprise": "what surprised you", "next": "what you do next"}
+LEAST_WORDS = 12
+SAYS = {  # how scripts, manifests and commands say what a plan decides
+    "--tensor-parallel-size": r"(?:--tensor-parallel-size|-tp|WORKSHOP_TP)[=\s\"']+(\d+)",
+    "--max-model-len": r"(?:--max-model-len|WORKSHOP_MAX_MODEL_LEN)[=:\s\"'-]+(\d+)",
+    "GPUs a node": r"(?:nvidia\.com/gpu: *['\"]?|--gpus-per-node=|--gres=gpu:(?:\w+:)?)(\d+)",
+}
+SECRET = re.compile(r"--api-key[= ]\S|(?:API_KEY|TOKEN)=['\"]?[\w-]{12,}")
+
+
+def _weights(answer: object) -> str | None:
+    if pair(answer) is None:
+        return "give (model, your GiB)"
+    try:
+        size = weight_bytes(load_model(answer[0]))
+    except WorkshopError as error:
+        return f"{error.message} {error.remedy}"
+    wrong = {
+        size / 1e9: "those are GB of 10**9 bytes; GPUs count in GiB of 2**30",
+        size: "those are bytes; divide by 2**30",
+        size / 2**31: "that is half: look how many bytes one parameter has",
+        size / 2**29: "that is twice as much: look how many bytes one parameter has",
+    }
+    return Exercise("", close_to(size / 2**30, "GiB", rel=0.02), wrong=wrong).test(answer[1])
+
+
+def _at_once(answer: object) -> str | None:
+    if not isinstance(answer, list | tuple) or len(answer) != 3 or not isinstance(answer[0], Plan):
+        return "give (p, request_tokens, your number), where p is your plan"
+    plan, tokens, told = answer
+    if not plan.fits:
+        return f"this plan does not fit. {' '.join(plan.advice)}"
+    if not_a_number(tokens) or not 0 < tokens <= plan.max_model_len:
+        return f"request_tokens is {tokens!r}; the longest request of this plan has {plan.max_model_len:,} tokens"
+    right = plan.kv_cache_tokens / tokens
+    wrong = {
+        plan.kv_cache_tokens: "those are tokens; how many of your requests do they hold?",
+        tokens / plan.kv_cache_tokens: "the other way round: divide what there is by what one request needs",
+        plan.max_concurrency: f"that is for requests of {plan.max_model_len:,} tokens; yours are shorter",
+        right * plan.gpus: "kv_cache_tokens counts the whole server already: do not multiply by the GPUs",
+    }
+    wrong = {value: why for value, why in wrong.items() if abs(value - right) > 0.02 * right}
+    return Exercise("", close_to(right, rel=0.01 + 1 / right), wrong=wrong).test(told)
+
+
+def _script(answer: object) -> str | None:
+    if pair(answer) is None or not isinstance(answer[0], Plan):
+        return "give (p, the text of your script or manifest), where p is your plan"
+    plan, text = answer
+    if not isinstance(text, str) or len(text.splitlines()) < 2:
+        return "give the text itself, with all its lines: Path(…).read_text() reads a file"
+    if SECRET.search(text):
+        return "there is a key in it: whoever may read the script could use your server. Put keys into a secret"
+    per_node = plan.gpus // plan.nodes
+    decided = {
+        "--tensor-parallel-size": (
+            plan.tensor_parallel_size,
+            "gpus_per_node" in text,
+        ),  # our scripts take it from there
+        "--max-model-len": (plan.max_model_len, False),
+        "GPUs a node": (per_node, "#SBATCH" not in text and "kind:" not in text),
+    }
+    for name, (right, goes_without) in decided.items():
+        said = re.findall(SAYS[name], text)
+        if not goes_without and str(right) not in said:
+            return f"it says {said[0] if said else 'nothing'} for {name}; the plan has {right}"
+    return None
+
+
+def _gap(answer: object) -> str | None:
+    if pair(answer) is None or not isinstance(answer[0], Reconciliation):
+        return "give (compared, the name of a quantity)"
+    compared, told = answer
+    off = {row.quantity: abs(row.error_percent) for row in compared.rows if row.error_percent is not None}
+    if not off:
+        return "this log has nothing to compare: did the start fail? Its reason is compared.failure"
+    if told not in off:
+        return f"{told!r} is no quantity with an error here; there are: {', '.join(off)}"
+    if off[told] == max(off.values()):
+        return None
+    return f"{told} is off by {off[told]:.2f} %, and another one by more"
+
+
+def _hours(answer: object) -> str | None:
+    if not isinstance(answer, list | tuple) or len(answer) != 3 or not isinstance(answer[0], Summary):
+        return "give (summary, rows of your whole file, your hours)"
+    summary, rows, hours = answer
+    if not summary.new:
+        return "this run answered nothing new, so it says nothing about time: run it with a new output file"
+    if problem := not_a_number(rows, "rows"):
+        return problem
+    right = rows * summary.seconds / summary.new / 3600
+    wrong = {
+        right * 3600: "those are seconds; an hour has 3,600",
+        right * 60: "those are minutes; an hour has 60",
+        summary.seconds / 3600: "that is for the rows of this run; your whole file has more",
+        rows * summary.seconds / 3600: "that is as if every row took as long as this whole run",
+    }
+    wrong = {value: why for value, why in wrong.items() if abs(value - right) > 0.02 * right}
+    return Exercise("", close_to(right, "hours", rel=0.02), wrong=wrong).test(hours)
+
+
+def _words(answer: object) -> str | None:
+    if not isinstance(answer, dict) or set(answer) != set(ASKED):
+        return f"give a dict with the keys {', '.join(ASKED)}"
+    for key, what in ASKED.items():
+        if not isinstance(answer[key], str) or len(answer[key].split()) < LEAST_WORDS:
+            return f"{key!r} has fewer than {LEAST_WORDS} words: say {what}, so that a stranger understands it"
+    if len(set(answer.values())) < len(answer):
+        return "two of the three say the same"
+    return (
+        None if re.search(r"\d", answer["surprise"]) else "put a figure into 'surprise': predicted, measured, or both"
+    )
+
+
+JUDGES = {
+    "capstone.weights": _weights,
+    "capstone.at_once": _at_once,
+    "capstone.script": _script,
+    "capstone.gap": _gap,
+    "capstone.hours": _hours,
+    "capstone.words": _words,
+}
