@@ -11,8 +11,8 @@ import click
 from workshop.classroom.report import Criteria, percentile
 from workshop.classroom.run import Classroom
 from workshop.classroom.simulated import arrivals
+from workshop.cli.bar import Bar
 from workshop.cli.batch import signals
-from workshop.cli.progress import Bar
 from workshop.cli.say import say, say_json
 from workshop.cli.simulate import as_text as simulation_text
 from workshop.errors import BadInput

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from workshop.cli.progress import Bar
+from workshop.cli.bar import Bar
 
 
 @click.command

@@ -6,7 +6,7 @@ import sys
 
 import click
 
-from workshop.cli.progress import Bar
+from workshop.cli.bar import Bar
 from workshop.cli.say import json_option, say, say_json
 
 

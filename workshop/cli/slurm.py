@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from workshop.cli.progress import Bar
+from workshop.cli.bar import Bar
 from workshop.cli.say import say
 
 SHOWN = ("command", "arguments", "environment", "reasons", "advice", "fits")

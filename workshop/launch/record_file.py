@@ -57,7 +57,7 @@ def read(path: Path) -> dict[str, Any]:
         WorkshopError: it may not be read, or is no record.
     """
     try:
-        return checked(json.loads(_text(path)))
+        return checked(json.loads(text_of(path)))
     except (FileNotFoundError, NotADirectoryError):
         raise FileNotFoundError(str(path)) from None
     except PermissionError:
@@ -69,7 +69,7 @@ def read(path: Path) -> dict[str, Any]:
         raise WorkshopError(f"The server record {path} cannot be read: {why}.", REMEDY) from None
 
 
-def _text(path: Path) -> str:
+def text_of(path: Path) -> str:
     # A FIFO without a writer would wait for ever, a terminal would become ours.
     descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0))
     with os.fdopen(descriptor, "rb") as file:
