@@ -1,7 +1,7 @@
 """The simulation against recorded loads (benchmarks/gpu/loads.py), and its predictions before they are recorded.
 
 python benchmarks/simulate/compare.py                         every record beside this file → comparison.json, the table
-python benchmarks/simulate/compare.py --predict llama-3.1-8b h200 predictions/h200_llama-3.1-8b.json
+python benchmarks/simulate/compare.py --predict llama-3.1-8b h200 predictions/h200_llama-3.1-8b.json [--quantization fp8]
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ FITTED = {  # what the clock was fitted to; other records were only predicted
     "h100_llama-3.1-8b": "8 constants fitted",
     "h200_llama-3.1-8b": "1 fitted",
     "h200_qwen3-30b-a3b": "3 fitted",
+    "h200_llama-3.1-70b-fp8": "4 fitted to light and middle",
 }
 DOCS = HERE.parents[1] / "docs" / "simulate.md"
 
@@ -122,14 +123,14 @@ def with_table(page: str, mark: str, made: str) -> str:
     return f"{before}<!-- {mark} -->\n{made}\n<!-- /{mark} -->{rest.partition(f'<!-- /{mark} -->')[2]}"
 
 
-def predict(model: str, gpu: str, tp: int, max_model_len: int, out: Path) -> None:
+def predict(model: str, gpu: str, out: Path, **options: object) -> None:
     """Write what the simulation says of benchmarks/simulate/loads.json, before anybody measures it."""
-    p = plan(model, gpu, tensor_parallel_size=tp, max_model_len=max_model_len)
+    p = plan(model, gpu, **options)
     loads = json.loads((HERE / "loads.json").read_text())
     said = {load["name"]: figures(on_plan(p, arrivals_of(load))) for load in loads}
-    record = {"model": model, "gpu": gpu, "tp": tp, "max_model_len": max_model_len, "kv_blocks": p.num_gpu_blocks}
+    record = {"model": model, "gpu": gpu, **options, "kv_blocks": p.num_gpu_blocks, "predicted": said}
     out.parent.mkdir(exist_ok=True)
-    out.write_text(json.dumps({**record, "predicted": said}, indent=1) + "\n")
+    out.write_text(json.dumps(record, indent=1) + "\n")
 
 
 def main() -> None:
@@ -137,10 +138,10 @@ def main() -> None:
     parser.add_argument("--predict", nargs=3, metavar=("MODEL", "GPU", "OUT"))
     parser.add_argument("--tensor-parallel-size", type=int, default=1)
     parser.add_argument("--max-model-len", type=int, default=8192)
-    options = parser.parse_args()
-    if options.predict:
-        model, gpu, out = options.predict
-        predict(model, gpu, options.tensor_parallel_size, options.max_model_len, Path(out))
+    parser.add_argument("--quantization")
+    options = vars(parser.parse_args())
+    if asked := options.pop("predict"):
+        predict(*asked[:2], Path(asked[2]), **options)
         return
     rows = []
     for path in sorted(HERE.glob("records/*.json")):

@@ -55,6 +55,16 @@ def test_more_tokens_touch_more_experts():
     assert many - one == pytest.approx(read_ms + ticking.experts_many_ms + 15 * each_ms)
 
 
+def test_fp8_multiplies_rows_in_tiles():
+    """Llama 3.1 70B FP8, H200: what whole answers say of steps of 200, 320 and 480 rows (docs/simulate.md), in ms."""
+    ticking = clock.of(prepare("llama-3.1-70b", "h200", quantization="fp8", max_model_len=8192))
+    for rows, recorded_ms in ((200, 36), (320, 92), (480, 62)):
+        work = [(rows, 0)]
+        assert max(ticking.gpu_ms(work), ticking.host_ms(work)[1]) == pytest.approx(recorded_ms, rel=0.15)
+    assert ticking.gpu_ms([(129, 0)]) == pytest.approx(ticking.gpu_ms([(256, 0)]), rel=0.01)
+    assert clock.of(prepare("llama-3.1-70b", "h200", max_model_len=8192)).rows == 1
+
+
 def test_a_step_beyond_the_largest_cuda_graph_is_launched_kernel_by_kernel():
     ticking = clock.of(prepare("llama-3.1-8b", "h100", max_model_len=8192))
     decode, mixed, large = (ticking.host_ms(work)[1] for work in ([(1, 99)], [(500, 0)], [(513, 0)]))

@@ -31,6 +31,12 @@ WAY_MS = 2.4  # of a request through AsyncLLM, in and out
 EXPERTS_PREFILL_SHARE = 0.52
 EXPERTS_MANY_MS = 0.02  # a layer, to sort tokens by expert where there is more than one
 EXPERTS_LAUNCH = 1.4  # times the kernels of a dense layer
+# Fitted to the light and the middle load of Llama 3.1 70B in FP8 on one H200; its burst and shared prefix are a test:
+FP8_PREFILL_SHARE = 0.64
+FP8_ROWS = 128  # of a tile: products of fewer rows take as long as a whole one
+FP8_ODD_MS = 0.53  # a layer, where the rows fill an odd number of tiles, from three on; seen, not explained
+FP8_LAUNCH = 1.5  # times the kernels of a dense layer: activations are quantised before each product
+FP8_REQUEST_MS = 0.05  # decoding of 1, 16 and 64 requests, recorded before the loads (data/runs)
 # How long the host takes, against that H100's: one number, fitted to six loads on an H200 of another host
 HOST_FACTORS = {"h200": 0.7}
 MANY = 10**6  # tokens: so many that only arithmetic and bytes count
@@ -55,6 +61,8 @@ class Clock:
     request_ms: float = 0.0  # of one more request
     attention: tuple[Layers, ...] = ()
     message_ms: float = 0.0  # one token's bytes between GPUs
+    rows: int = 1  # tokens are multiplied in tiles of so many
+    odd_ms: float = 0.0  # more where tiles are odd in number and more than one
     experts_ms: float = 0.0  # to read all experts once
     idle_experts: float = 0.0  # share of them that one token leaves idle
     experts_many_ms: float = 0.0  # to sort tokens by expert, where there is more than one
@@ -71,7 +79,9 @@ class Clock:
         """Return how long the GPUs are busy. work: (new tokens, tokens computed before) of each request."""
         tokens = sum(new for new, _ in work)
         read_ms = self.weights_ms + self.experts_ms * (1 - self.idle_experts**tokens)
-        ms = max(read_ms, tokens * self.token_ms) + tokens * self.message_ms
+        tiles = -(-tokens // self.rows)
+        ms = max(read_ms, tiles * self.rows * self.token_ms) + tokens * self.message_ms
+        ms += self.odd_ms if tiles % 2 and tiles > 1 else 0.0
         ms += self.fixed_ms + (len(work) - 1) * self.request_ms + (self.experts_many_ms if tokens > 1 else 0.0)
         for kind in self.attention:
             cached = sum(min(before + new, kind.size) for new, before in work)
@@ -93,6 +103,8 @@ def of(d: Deployment, host_factor: float | None = None) -> Clock:
     """Return the clock of a deployment. host_factor: Python's time on its host; by default of one with such GPUs."""
     m, gpu = d.model, d.gpu
     host = host_factor or HOST_FACTORS.get(gpu.name, 1.0)
+    fp8 = bool(m.quantization and m.quantization.activation_bits == 8 and gpu.fp8_tflops)
+    share = EXPERTS_PREFILL_SHARE if m.moe else FP8_PREFILL_SHARE if fp8 else PREFILL_SHARE
     one = {t.name: t.ms for t in speed.decode_terms(d, batch=1, context=0)}
     many = {t.name: t.ms for t in speed.decode_terms(d, batch=MANY, context=0)}
     sent_ms, sent_many_ms = (sum(t.ms for t in traffic(d, tokens)) for tokens in (1, MANY))
@@ -100,20 +112,22 @@ def of(d: Deployment, host_factor: float | None = None) -> Clock:
     read_ms = kv_dtype_bytes(m, d.settings.kv_cache_dtype) / (gpu.bandwidth_gb_s * 1e6) / KV_SHARE
     pair_ms = 4 * m.num_attention_heads * m.head_dim / d.tp / (gpu.bf16_tflops * 1e9) / ATTENTION_SHARE
     moe_layers = len(m.moe.layers) if m.moe else 0
-    launched = host * (m.num_hidden_layers + (EXPERTS_LAUNCH - 1) * moe_layers)
+    launched = host * (m.num_hidden_layers + (EXPERTS_LAUNCH - 1) * moe_layers) * (FP8_LAUNCH if fp8 else 1)
     kinds = Counter(layers(m)).items()
     idle = 1 - m.moe.experts_per_token / m.moe.num_experts if m.moe else 0.0
     return Clock(
         weights_ms=one["weights"],
-        token_ms=many["arithmetic"] / MANY * speed.MATMUL_SHARE / (EXPERTS_PREFILL_SHARE if m.moe else PREFILL_SHARE),
+        token_ms=many["arithmetic"] / MANY * speed.MATMUL_SHARE / share,
         fixed_ms=one["small kernels"] + one["step"] + sent_ms - message_ms,
-        request_ms=REQUEST_MS,
+        request_ms=FP8_REQUEST_MS if fp8 else REQUEST_MS,
         attention=tuple(
             Layers(n * kind.token_elements(m, d.tp) * read_ms, n * pair_ms, size or inf)
             for (kind, size), n in kinds
             if kind is not mamba
         ),
         message_ms=message_ms,
+        rows=FP8_ROWS if fp8 else 1,
+        odd_ms=m.num_hidden_layers * FP8_ODD_MS / d.tp if fp8 else 0.0,
         experts_ms=one.get("experts", 0.0) / (1 - idle),
         idle_experts=idle,
         experts_many_ms=moe_layers * EXPERTS_MANY_MS,
