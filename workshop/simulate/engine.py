@@ -1,4 +1,4 @@
-"""vLLM's own scheduler and KV-cache manager, without a model: the one module that touches vLLM's internals.
+"""vLLM's own scheduler and KV-cache manager, without a model; with engine.trace_writer all that touches vLLM's internals.
 
 Which requests are in a step, with how many tokens, which blocks they take and share, who is preempted: the code that a
 server runs decides. Only the model's answers are made up. The worker process alone makes an Engine.
@@ -7,9 +7,11 @@ server runs decides. Only the model's answers are made up. The worker process al
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from workshop.engine.trace_writer import Recorder
 from workshop.errors import WorkshopError
 from workshop.launch.vllm_main import WITHOUT_A_MODEL, answer_for_vllm, installed
 
@@ -47,17 +49,13 @@ class Step:
     """One step as it was scheduled.
 
     work: (request, tokens of this step, tokens computed before, whether it samples a token).
-    finished: requests that ended since the step before.
     hits: request that runs for the first time → tokens of its prompt that the prefix cache had.
-    blocks: request → blocks that it holds; only where they are asked for.
     running, waiting, kv_cache_usage: once it is scheduled; the last is a share, 0 to 1.
     """
 
     work: list[tuple[str, int, int, bool]]
     preempted: list[str]
-    finished: list[str]
     hits: dict[str, int]
-    blocks: dict[str, int]
     running: int
     waiting: int
     kv_cache_usage: float
@@ -102,7 +100,11 @@ class Engine:
         request = self._request(name, prompt, sampling, None, arrival_time=0.0, block_hasher=self._hasher)
         self._scheduler.add_request(request)
 
-    def schedule(self, with_blocks: bool = False) -> Step:
+    def trace(self, write: Callable[[dict], None], now: Callable[[], float]) -> None:
+        """Give each step to `write` from now on, as `workshop serve --trace` notes it."""
+        Recorder(self._scheduler, write, now)
+
+    def schedule(self) -> Step:
         """Return the next step; its work is empty where nothing can run now."""
         scheduler = self._scheduler
         output = scheduler.schedule()
@@ -110,13 +112,10 @@ class Engine:
         for name, tokens in output.num_scheduled_tokens.items():
             request = scheduler.requests[name]
             work.append((name, tokens, request.num_computed_tokens - tokens, not request.is_prefill_chunk))
-        held = scheduler.kv_cache_manager.get_block_ids
         return Step(
             work=work,
             preempted=list(output.preempted_req_ids or ()),
-            finished=list(output.finished_req_ids),
             hits={new.req_id: new.num_computed_tokens for new in output.scheduled_new_reqs},
-            blocks={name: sum(map(len, held(name))) for name, *_ in work} if with_blocks else {},
             running=len(scheduler.running),
             waiting=self.unfinished - len(scheduler.running),
             kv_cache_usage=scheduler.kv_cache_manager.usage,

@@ -21,10 +21,11 @@ STUCK_STEPS = 100  # empty ones in a row
 class Replica:
     """One engine with its clock. `seen(replica, step, end_s)` is called for every step that ran, before its answers."""
 
-    def __init__(self, rules: Rules, clock: Clock, seen: Callable[[Replica, Step, float], None], with_blocks: bool):
-        self.engine, self.clock, self._seen, self._with_blocks = Engine(rules), clock, seen, with_blocks
+    def __init__(self, rules: Rules, clock: Clock, seen: Callable[[Replica, Step, float], None]):
+        self.engine, self.clock, self._seen = Engine(rules), clock, seen
         self._depth = rules.pipeline_parallel_size + rules.async_scheduling
         self._now_s, self._stages_free_s = 0.0, [0.0] * clock.stages  # of the host, of the GPUs
+        self.ended_s = 0.0  # the last step that ended
         self._under_way: deque[tuple[float, Step]] = deque()
         self._empty = 0
         self.requests: dict[str, Outcome] = {}
@@ -50,7 +51,7 @@ class Replica:
                 return
 
     def _schedule(self) -> None:
-        step = self.engine.schedule(self._with_blocks)
+        step = self.engine.schedule()
         self._empty = 0 if step.work else self._empty + 1
         if self._empty > STUCK_STEPS:
             raise WorkshopError("A request needs more KV cache than there is.", "Take more GPUs or shorter requests.")
@@ -68,7 +69,7 @@ class Replica:
         return end_s
 
     def _finish(self, end_s: float, step: Step) -> None:
-        self._now_s = max(self._now_s, end_s)
+        self.ended_s, self._now_s = end_s, max(self._now_s, end_s)
         for name in step.preempted:
             self.requests[name].preempted += 1
         for name, tokens in step.hits.items():

@@ -10,11 +10,11 @@ import os
 import sys
 import time
 from bisect import bisect_right
-from contextlib import nullcontext
+from contextlib import ExitStack
 from dataclasses import asdict
 from math import inf
-from typing import TextIO
 
+from workshop.engine.trace_writer import line, name_of
 from workshop.errors import WorkshopError
 from workshop.simulate.arrivals import Arrival, prompts
 from workshop.simulate.clock import Clock, Layers
@@ -34,9 +34,13 @@ def run(job: dict) -> dict:
     rules = Rules(**{**job["rules"], "groups": tuple(map(tuple, job["rules"]["groups"]))})
     clock = Clock(**{**job["clock"], "attention": tuple(Layers(**kind) for kind in job["clock"]["attention"])})
     arrivals = [Arrival(*row) for row in job["arrivals"]]
-    with open(job["steps"], "w", encoding="utf-8") if job["steps"] else nullcontext() as file:
-        watch = Watch(file, rules.max_num_batched_tokens)
-        replicas = [Replica(rules, clock, watch.seen, file is not None) for _ in range(job["replicas"])]
+    with ExitStack() as files:
+        watch = Watch()
+        replicas = [Replica(rules, clock, watch.seen) for _ in range(job["replicas"])]
+        if job["steps"]:
+            for number, each in enumerate(replicas):
+                file = files.enter_context(open(name_of(job["steps"], number), "w", encoding="utf-8"))
+                each.engine.trace(lambda said, file=file: file.write(line(said)), lambda each=each: each.ended_s)
         homes: dict[str, Replica] = {}
         for number, (one, prompt) in enumerate(zip(arrivals, prompts(arrivals), strict=True)):
             for each in replicas:
@@ -46,6 +50,7 @@ def run(job: dict) -> dict:
             )
         for each in replicas:
             each.advance(inf)
+            each.engine.update(each.engine.schedule())  # an empty step, in which the last blocks are given back
     requests = {name: one for each in replicas for name, one in each.requests.items()}
     return {
         "requests": [asdict(requests[str(number)]) for number in range(len(arrivals))],
@@ -58,49 +63,16 @@ def run(job: dict) -> dict:
 
 
 class Watch:
-    """Notes the state after each step, and writes the steps if a file is given."""
+    """Notes the state after each step."""
 
-    def __init__(self, file: TextIO | None, budget: int):
-        self._file, self._budget = file, budget
+    def __init__(self):
         self.steps, self.most_usage = 0, 0.0
         self._states: dict[Replica, list[tuple[float, int, int, float]]] = {}
-        self._held: dict[str, int] = {}
 
     def seen(self, replica: Replica, step: Step, end_s: float) -> None:
         self.most_usage = max(self.most_usage, step.kv_cache_usage)
         self._states.setdefault(replica, []).append((end_s, step.running, step.waiting, step.kv_cache_usage))
-        if self._file:
-            self._file.write(json.dumps(self._line(replica, step, end_s)) + "\n")
         self.steps += 1
-
-    def _line(self, replica: Replica, step: Step, end_s: float) -> dict:
-        """Return the step in the form that `serve --trace` has. blocks, taken, freed are numbers of blocks."""
-        rows = [
-            {
-                "id": name,
-                "prefill_tokens": (prefill := max(0, min(new, replica.requests[name].prompt_tokens - before))),
-                "decode_tokens": new - prefill,
-                "computed_tokens": before,
-                "prefix_hit_tokens": step.hits.get(name, 0),
-                "drafted": 0,
-                "accepted": 0,
-                "blocks": step.blocks[name],
-            }
-            for name, new, before, _ in step.work
-        ]
-        freed = sum(self._held.pop(name, 0) for name in (*step.finished, *step.preempted))
-        taken = sum(blocks - self._held.get(name, 0) for name, blocks in step.blocks.items())
-        self._held |= step.blocks
-        return {
-            "step": self.steps,
-            "time_s": round(end_s, 6),
-            "budget": self._budget,
-            "kv_cache_usage": step.kv_cache_usage,
-            "requests": rows,
-            "taken": taken,
-            "freed": freed,
-            "preempted": step.preempted,
-        }
 
     def over_time(self) -> dict[str, list]:
         """Return POINTS evenly spaced states: sums over the replicas, and the fullest KV cache."""
@@ -133,9 +105,9 @@ def main() -> None:
     """Answer jobs until the input ends; what libraries print goes to standard error."""
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
-    for line in sys.stdin:
+    for said in sys.stdin:
         try:
-            answer = run(json.loads(line))
+            answer = run(json.loads(said))
         except WorkshopError as error:
             answer = {"error": error.message, "remedy": error.remedy}
         print(json.dumps(answer), file=answers, flush=True)
