@@ -36,6 +36,8 @@ COMMANDS = {
     "tunnel": "Reach a cluster's server from a laptop.",
     "batch": "Answer every prompt of a file exactly once; run it again and it goes on.",
     "classroom": "Simulate a class against a server: will it hold?",
+    "progress": "Which checks you have done; --shared: who of a class is where.",
+    "test": "Ten questions before the course, and the same after it.",
     "fresh": "Get a fresh copy of one notebook, keeping yours.",
     "kernel": "Let another environment's JupyterLab find the course's kernel.",
 }

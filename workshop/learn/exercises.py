@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 
 from workshop.errors import BadInput, WorkshopError
 from workshop.launch.home import home, private_folder, write_private
-from workshop.learn import exercise_sets
+from workshop.learn import class_progress, exercise_sets
 from workshop.learn.html import Html, alone, div, join, muted, panel, span, tag
 from workshop.learn.judging import Exercise, letter
 
@@ -68,11 +68,13 @@ def progress() -> dict[str, dict]:
         return {}
 
 
-def _keep(key: str, entry: dict) -> str:
+def keep(key: str, entry: dict) -> str:
     """Keep an outcome; return a note if that was impossible (a full quota must not stop a learner)."""
     try:
         private_folder()
-        write_private(home() / "progress.json", json.dumps(progress() | {key: entry}, indent=1) + "\n")
+        stored = progress() | {key: entry}
+        write_private(home() / "progress.json", json.dumps(stored, indent=1) + "\n")
+        class_progress.renew(stored)
     except WorkshopError as error:
         return f"Your progress could not be kept: {error}"
     return ""
@@ -231,7 +233,7 @@ def check(key: str, answer: object = ...) -> Result | Question:
     tries = before.get("tries", 0) + 1
     done = before.get("done", False) or message is None
     option = letter(answer) if letter(answer) in exercise.options else ""
-    note = _keep(key, ({"first": option} if option else {}) | before | {"tries": tries, "done": done})
+    note = keep(key, ({"first": option} if option else {}) | before | {"tries": tries, "done": done})
     if message is None:
         return Result(key, "right", exercise.options[option][1] if option else "", note, option=option)
     return Result(key, "wrong", message, note, exercise.hints[:tries], option)
@@ -250,14 +252,14 @@ class Prediction:
         self.key, self.options, self.predicted, self.result = key, options, predicted, result
         self.asks = asks and not (predicted and result)
         if options:
-            _keep(key, {"options": options, "predicted": predicted, "result": result})
+            keep(key, {"options": options, "predicted": predicted, "result": result})
 
     def choose(self, option: str) -> None:
         """Predict it; in a notebook a click does the same."""
         if option not in self.options:
             raise BadInput(f"{option!r} is none of the options.", f"There are: {', '.join(self.options)}.")
         self.predicted = option
-        _keep(self.key, {"options": self.options, "predicted": option, "result": self.result})
+        keep(self.key, {"options": self.options, "predicted": option, "result": self.result})
 
     def __repr__(self) -> str:
         if self.asks:
