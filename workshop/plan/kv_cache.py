@@ -61,11 +61,12 @@ def kv_bytes_for_context(m: ModelConfig, tokens: int, kv_cache_dtype: str = "aut
 class Group:
     """Layers that share one block table. page_bytes: one block of one layer; blocks_per_request at max_model_len."""
 
-    kind: str  # the key of its kind of attention
+    kind: str  # the key of its kind of attention, or the class of its spec where vLLM said it
     layers: tuple[int, ...]
     block_size: int
     page_bytes: int
     blocks_per_request: int
+    size: int  # tokens of a window or chunk; 0 without
 
 
 @dataclass(frozen=True)
@@ -91,7 +92,7 @@ def layout(m: ModelConfig, tp: int, kv_cache_dtype: str, max_model_len: int, max
     for kind, size, mine in grouped(m):
         parts = ceil_div(len(mine), group_size)
         blocks = kind.blocks(size, block, max_model_len, max_num_batched_tokens)
-        groups += [Group(kind.key, mine[i::parts], block, block * token_bytes, blocks) for i in range(parts)]
+        groups += [Group(kind.key, mine[i::parts], block, block * token_bytes, blocks, size) for i in range(parts)]
     return Layout(tuple(groups), block)
 
 
@@ -128,7 +129,7 @@ def built_layout(
         blocks = kind.blocks(g.size, block, max_model_len, in_flight) if kind else g.blocks_per_request
         if g.kind == "MambaSpec" and not cached_states:
             blocks = 1
-        groups.append(Group(g.kind, g.layers, block, g.page_bytes, blocks))
+        groups.append(Group(g.kind, g.layers, block, g.page_bytes, blocks, g.size))
     pools = tuple(zip(starts, built.pool_bytes_per_block, strict=True))
     return Layout(tuple(groups), min(g.block_size for g in groups), pools)
 

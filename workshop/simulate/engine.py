@@ -29,7 +29,7 @@ CONFIG = Path(__file__).resolve().parents[1] / "teaching_model"  # a config.json
 class Rules:
     """What the scheduler is told, under the names of vLLM's flags.
 
-    groups: (kind, tokens of its window or chunk) of each group of layers that has a block table of its own.
+    groups: (kind as the plan has it, tokens of its window or chunk) of each group of layers with its own block table.
     """
 
     num_gpu_blocks: int
@@ -88,7 +88,7 @@ class Engine:
             vllm_config=config,
             kv_cache_config=KVCacheConfig(rules.num_gpu_blocks, kv_cache_tensors=[], kv_cache_groups=groups),
             structured_output_manager=StructuredOutputManager(config),
-            block_size=rules.block_size,
+            block_size=max(group.kv_cache_spec.block_size for group in groups),
             hash_block_size=rules.block_size,
             log_stats=True,
         )
@@ -172,10 +172,11 @@ def _spec(kind: str, size: int, rules: Rules):
     from vllm.v1 import kv_cache_interface as v
 
     page = {"block_size": rules.block_size, "num_kv_heads": 1, "head_size": 8, "dtype": torch.bfloat16}
-    if kind == "sliding":
+    kind = kind.lower()
+    if "sliding" in kind:
         return v.SlidingWindowSpec(**page, sliding_window=size)
-    if kind == "chunked":
+    if "chunked" in kind:
         return v.ChunkedLocalAttentionSpec(**page, attention_chunk_size=size)
-    if kind == "mamba":
-        return v.MambaSpec(rules.max_model_len, ((16,),), (torch.bfloat16,))  # one state a request
+    if "mamba" in kind:  # one state a request: a block that its longest text does not fill
+        return v.MambaSpec(-(-rules.max_model_len // rules.block_size) * rules.block_size, ((16,),), (torch.bfloat16,))
     return v.FullAttentionSpec(**page)

@@ -8,7 +8,6 @@ from dataclasses import asdict
 from pathlib import Path
 
 from workshop.errors import BadInput
-from workshop.plan.attention import layers
 from workshop.plan.memory import fit
 from workshop.plan.parallelism import Plan, plan
 from workshop.simulate import process
@@ -100,13 +99,13 @@ def on_plan(
 
 def rules(p: Plan, enable_prefix_caching: bool | None = None, num_gpu_blocks: int | None = None) -> Rules:
     """Return what the plan's server tells its scheduler. Models with a state (Mamba) cache no prefixes by default."""
-    m, s, groups = p.config, p.settings, fit(p.deployment).layout.groups
+    s, groups = p.settings, tuple((group.kind, group.size) for group in fit(p.deployment).layout.groups)
     if enable_prefix_caching is None:
-        enable_prefix_caching = m.mamba is None
+        enable_prefix_caching = not any("mamba" in kind.lower() for kind, _ in groups)
     return Rules(
         num_gpu_blocks=num_gpu_blocks or p.num_gpu_blocks,
         block_size=p.block_size,
-        groups=tuple((group.kind, layers(m)[group.layers[0]][1]) for group in groups),
+        groups=groups,
         max_model_len=s.max_model_len,
         max_num_seqs=s.max_num_seqs,
         max_num_batched_tokens=s.max_num_batched_tokens,
