@@ -12,6 +12,9 @@ from __future__ import annotations
 import re
 import shlex
 from dataclasses import dataclass
+from pathlib import Path
+
+import jinja2
 
 from workshop.errors import BadInput, WorkshopError
 from workshop.launch.auth import KEY_FILE_VARIABLE
@@ -22,10 +25,18 @@ from workshop.plan.parallelism import Plan
 
 PORT = 8000
 COURSE, PYTHON = "/opt/workshop", "/opt/vllm/bin/python"  # the checkout; an environment with vLLM
-SETTINGS, KEY_FILE, TOKEN_FILE = "/etc/workshop", "/etc/workshop/api-key", "/etc/workshop/hf.env"
+KEY_FILE, TOKEN_FILE = "/etc/workshop/api-key", "/etc/workshop/hf.env"
 GUARD = "workshop.launch.auth.RequireKey"
 ENGINES = ("podman", "docker")
 OS_DISK_GB = 120  # of the machine in the workshop's first document, and common elsewhere
+TEMPLATES = jinja2.Environment(
+    loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates/vm"),
+    undefined=jinja2.StrictUndefined,
+    trim_blocks=True,
+    autoescape=False,  # a shell's and systemd's words, each quoted or checked
+)
+TEMPLATES.globals |= {"COURSE": COURSE, "PORT": PORT, "PYTHON": PYTHON}
+TEMPLATES.globals |= {"KEY_FILE": KEY_FILE, "KEY_FILE_VARIABLE": KEY_FILE_VARIABLE, "TOKEN_FILE": TOKEN_FILE}
 
 
 @dataclass(frozen=True)
@@ -80,17 +91,15 @@ class Case:
 
     @property
     def flags(self) -> list[str]:
-        """The plan's flags, and those of one closed machine; `--host` is the caller's."""
-        return [
-            self.hub,
-            *words(flags(self.plan.deployment)),
-            "--download-dir",
-            self.download_dir,
-            "--port",
-            str(PORT),
-            "--middleware",
-            GUARD,
-        ]
+        """The plan's flags, and those of one closed machine, each with its value, for a shell; `--host` is the caller's."""
+        given = [*words(flags(self.plan.deployment)), "--download-dir", self.download_dir, "--port", str(PORT)]
+        found: list[str] = []
+        for word in (self.hub, *given, "--middleware", GUARD):
+            if word.startswith("--") or not found:
+                found.append(shlex.quote(word))
+            else:
+                found[-1] += f" {shlex.quote(word)}"
+        return found
 
 
 def disk_words(case: Case) -> list[str]:
@@ -105,42 +114,7 @@ def disk_words(case: Case) -> list[str]:
 
 def unit(case: Case) -> str:
     """Return a systemd unit: started at boot, after the share is mounted, restarted if vLLM fails."""
-    command = shlex.join([PYTHON, "-m", "workshop.launch.vllm_main", "serve", *case.flags, "--host", "127.0.0.1"])
-    return f"""# /etc/systemd/system/{case.name}.service
-[Unit]
-Description=vLLM: {case.hub}
-After=network-online.target
-Wants=network-online.target
-# The disk of the weights is mounted first; else vLLM would fill the OS disk.
-RequiresMountsFor={case.download_dir}
-StartLimitIntervalSec=1h
-StartLimitBurst=3
-
-[Service]
-User=vllm
-# The key of the API; and HF_TOKEN=… for a gated model ("-": the file may be missing).
-Environment={KEY_FILE_VARIABLE}={KEY_FILE}
-EnvironmentFile=-{TOKEN_FILE}
-Environment=PYTHONPATH={COURSE} HF_HOME={case.download_dir}/.hf VLLM_NO_USAGE_STATS=1
-# vLLM gives up on an engine after 600 s unless told otherwise.
-Environment=VLLM_ENGINE_READY_TIMEOUT_S={case.start_budget_s}
-ExecStart={command}
-Restart=on-failure
-RestartSec=10
-TimeoutStopSec=60
-# NCCL pins memory, and every connection is a file.
-LimitMEMLOCK=infinity
-LimitNOFILE=65536
-UMask=0077
-# Files in /home/vllm (compile caches) and on the share, and nothing else of the machine.
-ProtectSystem=strict
-ReadWritePaths={case.download_dir} /home/vllm
-PrivateTmp=yes
-NoNewPrivileges=yes
-
-[Install]
-WantedBy=multi-user.target
-"""
+    return _make("unit", case)
 
 
 def container(case: Case, engine: str = "podman") -> str:
@@ -151,92 +125,18 @@ def container(case: Case, engine: str = "podman") -> str:
     """
     if engine not in ENGINES:
         raise BadInput(f"engine {engine!r} is not known.", f"Choose from: {', '.join(ENGINES)}.")
-    gpus = (
-        ["--device", "nvidia.com/gpu=all", "--security-opt", "label=disable"]
-        if engine == "podman"
-        else ["--gpus", "all"]
-    )
-    image = f"docker.io/{case.image}" if engine == "podman" else case.image
-    groups = [
-        [engine, "run", "--detach", "--name", case.name, "--restart", "on-failure"],
-        gpus,
-        ["--ipc", "host"],  # /dev/shm of the machine: tensor parallel needs it
-        ["--publish", f"127.0.0.1:{PORT}:{PORT}"],
-        ["--volume", f"{case.download_dir}:{case.download_dir}"],
-        ["--volume", f"{COURSE}:{COURSE}:ro", "--env", f"PYTHONPATH={COURSE}"],
-        ["--volume", f"{KEY_FILE}:{KEY_FILE}:ro", "--env", f"{KEY_FILE_VARIABLE}={KEY_FILE}"],
-        ["--env-file", TOKEN_FILE, "--env", f"VLLM_ENGINE_READY_TIMEOUT_S={case.start_budget_s}"],
-        [image],
-        case.flags[:1],
-        *_pairs(case.flags[1:]),
-        ["--host", "0.0.0.0"],
-    ]
-    return _lines(groups)
+    return _make("podman", case, engine=engine)
 
 
 def apptainer(case: Case) -> str:
     """Return the lines for Apptainer, for somebody without root: key, image and course are one's own."""
-    own = "$HOME/.workshop"
-    groups = [
-        ["apptainer", "exec", "--nv", "--bind", case.download_dir],
-        ['--bind "$PWD":' + f"{COURSE}:ro"],  # the shell's to fill in
-        [f'--env {KEY_FILE_VARIABLE}="{own}/api-key"'],
-        # The host's Python packages and those of ~/.local are of another Python.
-        ["--env", f"PYTHONPATH={COURSE},PYTHONNOUSERSITE=1,VLLM_ENGINE_READY_TIMEOUT_S={case.start_budget_s}"],
-        [f'--env-file "{own}/hf.env"'],
-        ["vllm.sif", "vllm", "serve"],
-        case.flags[:1],
-        *_pairs(case.flags[1:]),
-        ["--host", "127.0.0.1"],
-    ]
-    key = f'"{own}/api-key"'
-    return "\n".join(
-        [
-            "# in the course's folder; once: a key that only you can read, and the image",
-            f'(umask 077; mkdir -p "{own}"; touch "{own}/hf.env"; test -s {key} || openssl rand -hex 32 > {key})',
-            f"test -e vllm.sif || apptainer pull vllm.sif docker://{case.image}",
-            _lines(groups),
-        ]
-    )
-
-
-def _pairs(flags: list[str]) -> list[list[str]]:
-    """Return flags with their values, a group each."""
-    groups: list[list[str]] = []
-    for word in flags:
-        if word.startswith("--"):
-            groups.append([word])
-        else:
-            groups[-1].append(word)
-    return groups
-
-
-def _lines(groups: list[list[str]]) -> str:
-    """Return groups of words, a line each; a group of one word with spaces is for the shell as it is."""
-    return " \\\n    ".join(group[0] if len(group) == 1 and " " in group[0] else shlex.join(group) for group in groups)
+    return _make("apptainer", case)
 
 
 def render(case: Case) -> str:
     """Return everything as one text, for the terminal."""
-    p = case.plan
-    words = [
-        f"# {case.hub} on {p.gpus} × {p.gpu}: {p.kv_cache_tokens:,} tokens of KV cache, "
-        f"{p.max_concurrency:.2f} requests of {p.max_model_len:,} tokens at once.",
-        *(f"# {line}" for line in disk_words(case)),
-        f"# The key: {KEY_FILE}, mode 0640, group vllm. Everything else is in docs/vm.md.",
-        "",
-    ]
-    return "\n".join(
-        [
-            *words,
-            unit(case),
-            "# or podman",
-            container(case, "podman"),
-            "",
-            "# or docker",
-            container(case, "docker"),
-            "",
-            "# or Apptainer",
-            apptainer(case),
-        ]
-    )
+    return _make("page", case, disk_words=disk_words(case))
+
+
+def _make(template: str, case: Case, **more: object) -> str:
+    return TEMPLATES.get_template(f"{template}.j2").render(case=case, **more)
