@@ -188,62 +188,83 @@ def default_configs() -> dict[str, dict]:
             with contextlib.suppress(Exception):  # a config class whose own defaults do not go together
                 raw = json.loads(known[model_type]().to_json_string(use_diff=False))
             both = {"architectures": [architecture], "model_type": model_type, "torch_dtype": "bfloat16"}
-            out[architecture] = {"kind": kind, "own": known is not None, "config": {**raw, **both} if raw else {}}
+            multimodal = kind == "_MULTIMODAL_MODELS"
+            sizes = "Llama's" if known is None else "default"
+            out[architecture] = {"multimodal": multimodal, "sizes": sizes, "config": {**raw, **both} if raw else {}}
     return out
 
 
-def registry() -> None:
-    """Ask for every architecture of the registry, with formulas or without, and write down what came of each."""
+def real_configs(folders: list[Path]) -> dict[str, tuple[str, dict]]:
+    """Return {architecture: (name, config.json)} of the catalogue, the recorded families and folders of configs."""
+    found = {}
+    for file in (file for folder in folders for file in sorted(folder.rglob("*config.json"))):
+        raw = json.loads(file.read_text())
+        name = file.parent.name if file.name == "config.json" else file.stem.removesuffix("_config").replace("--", "/")
+        found.setdefault((raw.get("architectures") or [""])[0], (name, raw))
+    families = {e["architecture"]: (e["name"], e["config"]) for e in json.loads(FAMILIES.read_text())["models"]}
+    return found | families | {m.architecture: (m.name, dict(m.raw)) for m in map(load_model, reversed(list_models()))}
+
+
+def registry(folders: list[Path]) -> None:
+    """Ask for every architecture of the registry that no class was built of, and write down what came of each."""
     there = json.loads(REGISTRY.read_text())["architectures"] if REGISTRY.exists() else {}
-    configs, asker = default_configs(), exact.Asker()
-    for architecture, entry in configs.items():
-        if architecture in there:
-            continue
-        multimodal = entry["kind"] == "_MULTIMODAL_MODELS"
-        row = {"multimodal": multimodal, "formulas": architecture in FORMULAS, "own_sizes": entry["own"]}
-        if entry["config"]:
-            found = asker.ask({"config": entry["config"], "tp": 1, "pp": 1, "language_model_only": multimodal})
-            if "vllm" not in found:  # its process died: the next architecture gets a new one
-                asker.__exit__()
-                asker = exact.Asker()
-            row |= said_by_class(found) | {"ours": said_by_us(architecture, entry["config"])}
-        else:
-            row["class"] = "no default config is known"
-        there[architecture] = row
-        print(architecture, {k: v for k, v in row.items() if k != "multimodal"}, flush=True)
-        lines = ",\n".join(f"  {json.dumps(name)}: {json.dumps(row)}" for name, row in there.items())
-        REGISTRY.write_text(f'{{\n "vllm": "{exact.version()}",\n "architectures": {{\n{lines}\n }}\n}}\n')
-    asker.__exit__()
+    real = real_configs(folders)
+    with exact.Asker() as asker:
+        for architecture, entry in default_configs().items():
+            if there.get(architecture, {}).get("class") == "built":
+                continue
+            sizes, config = real.get(architecture, (entry["sizes"], entry["config"]))
+            row = {"multimodal": entry["multimodal"], "formulas": architecture in FORMULAS, "sizes": sizes}
+            if config:
+                asked = {"config": config, "tp": 1, "pp": 1}
+                found = asker.ask(asked)
+                if "error" in found and entry["multimodal"]:
+                    found = asker.ask(asked | {"language_model_only": True})
+                row |= said_by_class(found) | {"ours": said_by_us(architecture, config)}
+            else:
+                row["class"] = "neither Transformers nor vLLM has sizes for it, and no config.json was at hand"
+            there[architecture] = row
+            print(architecture, row, flush=True)
+    lines = ",\n".join(f"  {json.dumps(name)}: {json.dumps(there[name])}" for name in sorted(there, key=str.lower))
+    REGISTRY.write_text(f'{{\n "vllm": "{exact.version()}",\n "architectures": {{\n{lines}\n }}\n}}\n')
 
 
 def page() -> None:
     """Write the table of architectures into docs/exact.md, behind its marker."""
     rows = json.loads(REGISTRY.read_text())["architectures"]
-    text = ["", f"{len(rows)} of the registry's architectures were asked for:", ""]
-    for words, multimodal in (("text", False), ("multimodal, the language part", True)):
+    text = ["", f"All {len(rows)} architectures of the registry, each asked with the sizes that are named:", ""]
+    for words, multimodal in (("text", False), ("multimodal", True)):
         mine = [row for row in rows.values() if row["multimodal"] == multimodal]
+        sized = sum("ours" in row for row in mine)
         built = sum(row["class"] == "built" for row in mine)
-        sized = sum("weights_bytes" in row.get("ours", {}) for row in mine)
+        planned = sum(row["class"] == "built" or "weights_bytes" in row.get("ours", {}) for row in mine)
         text.append(
-            f"- **{words}**: {len(mine)}; {built} built by their class, {sized} given a plan by formulas or estimate."
+            f"- **{words}**: {len(mine)}; {sized} with sizes at hand, {built} of them built by their class, {planned} planned (by the class, formulas or an estimate)."
         )
     text += [
         "",
-        "| architecture | weights, GiB | layers with a cache | ours | what was said |",
-        "|---|---:|---|---:|---|",
+        "| architecture | sizes | weights, GiB | of these the encoder | layers with a cache | ours | what was said |",
+        "|---|---|---:|---:|---|---:|---|",
+        *(_registry_line(name, row) for name, row in rows.items()),
     ]
-    for name, row in sorted(rows.items()):
-        ours = row.get("ours", {}).get("weights_bytes")
-        theirs = row.get("weights_bytes")
-        gib = f"{theirs / 2**30:,.2f}" if theirs else ""
-        layers = ", ".join(f"{n} {kind.removesuffix('Spec')}" for kind, n in row.get("layers", {}).items())
-        off = f"{ours / theirs - 1:+.1%}" if ours and theirs else f"{ours / 2**30:,.1f} GiB" if ours else "none"
-        basis = "formulas" if row["formulas"] else "estimate"
-        said = "" if row["class"] == "built" else row["class"].replace("|", "/")[:90]
-        own = "" if row["own_sizes"] else " (Llama's sizes)"
-        text.append(f"| `{name}`{own} | {gib} | {layers} | {off} {basis} | {said} |")
     head = DOCS.read_text().partition(MARKER)[0]
     DOCS.write_text(head + MARKER + "\n" + "\n".join(text) + "\n")
+
+
+def _registry_line(name: str, row: dict) -> str:
+    ours, theirs = row.get("ours", {}).get("weights_bytes"), row.get("weights_bytes")
+    encoder = row.get("encoder_bytes", 0)
+    off = f"{ours / (theirs - encoder) - 1:+.1%}" if ours and theirs else f"{ours / 2**30:,.1f} GiB" if ours else "none"
+    cells = (
+        f"`{name}`",
+        row["sizes"] if "ours" in row else "",
+        f"{theirs / 2**30:,.2f}" if theirs else "",
+        f"{encoder / 2**30:,.2f}" if encoder else "",
+        ", ".join(f"{n} {kind.removesuffix('Spec')}" for kind, n in row.get("layers", {}).items()),
+        f"{off} {'formulas' if row['formulas'] else 'estimate'}" if "ours" in row else "",
+        "" if row["class"] == "built" else row["class"].replace("|", "/")[:110],
+    )
+    return f"| {' | '.join(cells)} |"
 
 
 def said_by_class(found: dict) -> dict:
@@ -254,7 +275,9 @@ def said_by_class(found: dict) -> dict:
     counts: dict[str, int] = {}
     for group in found["kv_cache"]["groups"]:
         counts[group["kind"]] = counts.get(group["kind"], 0) + sum(group["layers"])
-    return {"class": "built", "weights_bytes": found["stages"][0]["tensor_bytes"], "layers": counts}
+    stage = found["stages"][0]
+    encoder = {"encoder_bytes": stage["encoder_bytes"]} if "encoder_bytes" in stage else {}
+    return {"class": "built", "weights_bytes": stage["tensor_bytes"], **encoder, "layers": counts}
 
 
 def said_by_us(architecture: str, config: dict) -> dict:
@@ -270,16 +293,23 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("what", choices=("record", "compare", "registry", "page"))
     parser.add_argument("names", nargs="*", help="models to record, instead of the whole catalogue")
-    parser.add_argument("--configs", type=Path, help="a folder of folders with a config.json: record these as families")
+    parser.add_argument(
+        "--configs",
+        type=Path,
+        nargs="*",
+        default=(),
+        help="folders of config.json: record these as families, or registry's sizes",
+    )
     asked = parser.parse_args()
     if asked.what == "compare":
         compare()
     elif asked.what == "registry":
-        registry()
+        registry(asked.configs)
     elif asked.what == "page":
         page()
     elif asked.configs:
-        record([load_model(folder) for folder in sorted(asked.configs.iterdir())], FAMILIES, with_config=True)
+        folders = [folder for each in asked.configs for folder in sorted(each.iterdir())]
+        record([load_model(folder) for folder in folders], FAMILIES, with_config=True)
     else:
         record([load_model(name) for name in asked.names or list_models()], CATALOGUE, with_config=False)
 

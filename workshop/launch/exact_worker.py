@@ -19,13 +19,15 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from workshop.launch.no_machine import be_no_machine
 from workshop.launch.vllm_main import WITHOUT_A_MODEL, answer_for_vllm
 from workshop.plan.allocator import Allocator
 
-ENVIRONMENT = {**WITHOUT_A_MODEL, "VLLM_DIST_IDENT": "none"}
+ENVIRONMENT = {**WITHOUT_A_MODEL, "VLLM_DIST_IDENT": "none", "VLLM_KIMI_K3_GEMM_AR": "0"}
 LAYOUTS = ("LBNHC", "BLNHC")  # FlashAttention's; what packs layers of different sizes into a block
 PLAIN: set[str] = set()  # model types that are read by their fields alone
 GPU_BLOCK = 16  # tokens; the CPU build would take 128
+SPARSE_BLOCKS = {"compress_ratios": 256, "index_topk": 64}  # field of a config -> tokens that its kernels on a GPU take
 
 
 def engine_config(job: dict, folder: str):
@@ -33,13 +35,14 @@ def engine_config(job: dict, folder: str):
     from vllm.engine.arg_utils import EngineArgs
 
     Path(folder, "config.json").write_text(json.dumps(as_plain_fields(job["config"])))
+    block = next((size for name, size in SPARSE_BLOCKS.items() if job["config"].get(name)), GPU_BLOCK)
     asked = {key: job[key] for key in ("dtype", "max_model_len") if job.get(key)}
     config = EngineArgs(
         model=folder,
         skip_tokenizer_init=True,
         enforce_eager=True,
         load_format="dummy",
-        block_size=job.get("block_size", GPU_BLOCK),
+        block_size=block,
         enable_prefix_caching=job.get("enable_prefix_caching"),
         allow_deprecated_quantization=True,
         language_model_only=job.get("language_model_only", False),
@@ -50,13 +53,22 @@ def engine_config(job: dict, folder: str):
     parallel.data_parallel_size = job.get("dp", 1)
     parallel.enable_expert_parallel = job.get("ep", False)
     parallel.world_size = job["tp"] * job["pp"]
-    cache.block_size = job.get("block_size", GPU_BLOCK)
+    cache.block_size = block
     cache.kv_cache_layout = LAYOUTS[0]
     if job.get("kv_cache_dtype", "auto") != "auto":
         cache.cache_dtype = job["kv_cache_dtype"]
     if job.get("max_num_batched_tokens"):
         config.scheduler_config.max_num_batched_tokens = job["max_num_batched_tokens"]
     return config
+
+
+class Object(dict):
+    """An object of a config whose fields are attributes, as a model's own code would make it (Nemotron NAS's blocks)."""
+
+    def __getattr__(self, name: str) -> object:
+        if name not in self:
+            raise AttributeError(name)
+        return Object(self[name]) if isinstance(self[name], dict) else self[name]
 
 
 def as_plain_fields(raw: dict) -> dict:
@@ -68,30 +80,18 @@ def as_plain_fields(raw: dict) -> dict:
     if model_type in CONFIG_MAPPING or (model_type in _CONFIG_REGISTRY and model_type not in PLAIN):
         return raw
     PLAIN.add(model_type)
-    _CONFIG_REGISTRY[model_type] = type("Plain", (PretrainedConfig,), {"model_type": model_type})
-    rope = {"rope_type": "default", "rope_theta": raw.get("rope_theta") or 10000.0, **(raw.get("rope_scaling") or {})}
-    return {"rope_parameters": rope, **{name: value for name, value in raw.items() if name != "rope_scaling"}}
 
+    class Plain(PretrainedConfig):
+        def __getattribute__(self, name):
+            value = super().__getattribute__(name)
+            return [Object(v) for v in value] if name == "block_configs" else value
 
-def be_no_machine() -> None:
-    """Answer for the ranks that do not exist, and for this CPU, whose own abilities would change sizes of states."""
-    import torch
-    from vllm.distributed import parallel_state
-    from vllm.distributed.device_communicators.cpu_communicator import CpuCommunicator
-    from vllm.model_executor.layers.fused_moe.expert_map_manager import ExpertMapManager
-    from vllm.platforms import current_platform
-
-    new_group, init = torch.distributed.new_group, parallel_state.init_model_parallel_group
-    torch.distributed.new_group = lambda ranks=None, **_: new_group(ranks, backend="fake")
-    parallel_state.in_the_same_node_as = lambda group, *_, **__: [True] * group.size()
-    parallel_state.init_model_parallel_group = lambda *args, **options: init(
-        *args, **{**options, "use_message_queue_broadcaster": False}
-    )
-    CpuCommunicator._all_group_ranks_share_shm_group_name = lambda self: False
-    torch.cpu._is_avx512_bf16_supported = lambda: False  # or recurrent states would be kept in 32 bit
-    torch.cpu._is_amx_tile_supported = lambda: True  # or latent attention would go without prefix caching
-    type(current_platform).supported_quantization = []  # any: nothing is computed
-    ExpertMapManager.get_compressed_map_string = lambda self: ""  # a line of the log, which would need the numbers
+    Plain.model_type = model_type
+    _CONFIG_REGISTRY[model_type] = Plain
+    scaling = dict(raw.get("rope_scaling") or {})
+    rope = {"rope_theta": raw.get("rope_theta") or 10000.0, "rope_type": scaling.pop("type", "default"), **scaling}
+    gone = {"rope_scaling"} | ({"sliding_window"} if raw.get("use_sliding_window") is False else set())
+    return {"rope_parameters": rope, **{name: value for name, value in raw.items() if name not in gone}}
 
 
 @contextlib.contextmanager
@@ -123,23 +123,51 @@ def rank(config, number: int) -> Iterator[None]:
 
 def stage(config, number: int) -> tuple[dict, dict]:
     """Return the weights of one pipeline stage, and the KV-cache spec of each of its layers."""
-    import torch
-    from vllm.model_executor.model_loader.utils import initialize_model
-    from vllm.utils.torch_utils import set_default_torch_dtype
     from vllm.v1.worker.gpu.attn_utils import get_kv_cache_spec
 
     with rank(config, number * config.parallel_config.tensor_parallel_size):
-        with set_default_torch_dtype(config.model_config.dtype), torch.device("meta"):
-            model = initialize_model(vllm_config=config)
-        parameters = [p.numel() * p.element_size() for p in model.parameters()]
-        buffers = [b.numel() * b.element_size() for b in model.buffers()]
+        model = without_memory(config)
+        sizes = tensor_sizes(model)
         take_gpu_blocks(config)
         specs = get_kv_cache_spec(config)
+        language = tensor_sizes(model.get_language_model()) if hasattr(model, "get_language_model") else sizes
     memory = Allocator()
-    for size in (*parameters, *buffers):
+    for size in sizes.values():
         memory.alloc(size)
     gc.collect()
-    return {"tensor_bytes": sum(parameters) + sum(buffers), "loaded_bytes": memory.allocated}, specs
+    facts = {"tensor_bytes": sum(sizes.values()), "loaded_bytes": memory.allocated}
+    encoder = sum(size for tensor, size in sizes.items() if tensor not in language)
+    return facts | ({"encoder_bytes": encoder} if encoder else {}), specs
+
+
+def tensor_sizes(model) -> dict[int, int]:
+    """Return the bytes of every parameter and buffer, by its identity."""
+    return {id(t): t.numel() * t.element_size() for t in (*model.parameters(), *model.buffers())}
+
+
+def without_memory(config):
+    """Return the model on the meta device; where its code reads numbers while it builds, only the weights are there."""
+    import torch
+    from torch.overrides import TorchFunctionMode
+    from vllm.model_executor.model_loader.utils import initialize_model
+    from vllm.utils.torch_utils import set_default_torch_dtype
+
+    class WeightsOnMeta(TorchFunctionMode):
+        def __torch_function__(self, function, types, args=(), kwargs=None):
+            if function is torch.empty:
+                return function(*args, **{"device": "meta", **(kwargs or {})})
+            return function(*args, **(kwargs or {}))
+
+    with set_default_torch_dtype(config.model_config.dtype):
+        try:
+            with torch.device("meta"):
+                return initialize_model(vllm_config=config)
+        except (NotImplementedError, RuntimeError) as error:
+            if "meta tensor" not in str(error):
+                raise
+        config.compilation_config.static_forward_context.clear()
+        with WeightsOnMeta():
+            return initialize_model(vllm_config=config)
 
 
 def take_gpu_blocks(config) -> None:

@@ -47,10 +47,18 @@ def fields(raw: Mapping, where: str) -> Fields:
     text = dict(raw)
     while inner := next((text[name] for name in NESTED if isinstance(text.get(name), Mapping)), None):
         text = {**inner, **{k: text[k] for k in ("quantization_config", "torch_dtype", "dtype") if k in text}}
+    states_alone = text.get("num_attention_heads") is None and text.get("state_size") is not None  # Mamba, Mamba 2
     for ours, others in SPELLINGS.items():
         if text.get(ours) is None:
             text[ours] = next((text[name] for name in others if text.get(name) is not None), None)
+        if isinstance(text[ours], list) and text[ours] and all(type(size) is int for size in text[ours]):
+            text[ours] = sum(text[ours]) // len(text[ours])  # one a layer (Gemma 3n) or a kind of token (Ernie VL)
+    blocks = text.get("layers_block_type") or text.get("hybrid_override_pattern")
+    if text["num_hidden_layers"] is None and isinstance(blocks, (list, str)):
+        text["num_hidden_layers"] = len(blocks)
     f = Fields(text, where)
+    if states_alone:
+        text |= {"num_attention_heads": 1, "layer_types": ["mamba"] * f.int("num_hidden_layers")}
     f.layers = f.int("num_hidden_layers")
     return f
 
@@ -65,6 +73,7 @@ def decoder(f: Fields) -> dict:
         "traits": Traits(gated_mlp=act not in UNGATED, qkv_bias=bias),
         "intermediate": f.int("intermediate_size", 4 * f.int("hidden_size")),
         "positions": 4096,
+        "head_dim": max(1, f.int("hidden_size") // f.int("num_attention_heads")),
         "moe": _moe(f),
         "mamba": _states(f, frozenset(i for i, kind in enumerate(kinds) if kind not in ATTENTION)),
     }
@@ -86,7 +95,8 @@ def decoder(f: Fields) -> dict:
 def _kinds(f: Fields) -> list[str]:
     """The kind of each layer that mixes tokens: by a list, a pattern of letters, or every so many layers."""
     if f.has("layer_types") or f.has("layers_block_type"):
-        return f.list("layer_types" if f.has("layer_types") else "layers_block_type", str)
+        kinds = f.list("layer_types" if f.has("layer_types") else "layers_block_type", str)
+        return [kind for kind in kinds if kind not in ("moe", "mlp")]
     pattern = f.text("hybrid_override_pattern", "")
     if pattern:
         return [letter for letter in pattern if letter in "M*"]  # the others are an MLP or experts alone
