@@ -22,7 +22,7 @@ from workshop.batch.session import HOPELESS, REPORT_S, Ledger, Session
 from workshop.batch.store import COMMIT_S, Lock
 from workshop.errors import WorkshopError
 from workshop.launch import auth, local
-from workshop.launch.local import scratch
+from workshop.launch.local import scratch, traced
 from workshop.launch.vllm_main import answer_for_vllm, installed
 
 QUEUE = 1.5  # sequences given to the engine, per sequence that it computes at once: it must never lack one
@@ -34,14 +34,24 @@ class OfflineBatch(Session):
 
     Args:
         engine_args: any flags of vLLM's engine, such as ("--tensor-parallel-size", "4").
+        trace: a file for what the engine does, step by step.
         llm: an `LLM` that is there already, instead of a model.
         **options: those of `Session`. concurrency: sequences given to the engine at once; by default half as many
             again as it computes at once.
     """
 
-    def __init__(self, input: str | Path, output: str | Path, *, engine_args: Iterable[str] = (), llm=None, **options):
+    def __init__(
+        self,
+        input: str | Path,
+        output: str | Path,
+        *,
+        engine_args: Iterable[str] = (),
+        trace: str | None = None,
+        llm=None,
+        **options,
+    ):
         super().__init__(input, output, **options)
-        self.engine_args, self.llm = tuple(engine_args), llm
+        self.engine_args, self.trace, self.llm = tuple(engine_args), trace, llm
 
     def run(self) -> Summary:
         """Run until every row is dealt with, or `stop` is called; raises as `online.Batch.run` does."""
@@ -61,7 +71,7 @@ class OfflineBatch(Session):
                 self.recorded(work, facts, feeds, HOPELESS) as ledger,
             ):
                 if work.left:
-                    llm = llm or start(path, self.engine_args)
+                    llm = llm or start(path, self.engine_args, self.trace)
                     feeds.append(Feed(llm, ledger, served, self))
                     feeds[0].run()
         finally:
@@ -156,14 +166,15 @@ class Feed:
                 self._writes.append(disk.submit(journal.write, lines))
 
 
-def start(path: str, engine_args: tuple[str, ...] = ()):
+def start(path: str, engine_args: tuple[str, ...] = (), trace: str | None = None):
     """Return vLLM's `LLM` for a model, with the flags of `vllm serve` that concern the engine.
 
     Raises:
         WorkshopError: vLLM is not installed, or it cannot start; its own words are on the terminal.
     """
     device, given = local.engine_device(), local.flags_of(engine_args)
-    environment = local.engine_environment(path, device, given, "offline")
+    tracing, variables = traced.flags_and_environment(trace, given) if trace else ([], {})
+    environment = local.engine_environment(path, device, given, "offline") | variables
     os.environ.update({key: value for key, value in environment.items() if key != auth.RECORD_VARIABLE})
     folder = scratch.new_folder()  # vLLM's sockets, which it leaves
     atexit.register(scratch.clear, folder)
@@ -174,7 +185,7 @@ def start(path: str, engine_args: tuple[str, ...] = ()):
     from vllm.utils.argparse_utils import FlexibleArgumentParser
 
     parser = EngineArgs.add_cli_args(FlexibleArgumentParser(prog="workshop batch --offline"))
-    flags = vars(parser.parse_args([*local.default_flags(path, device, given, server=False), *engine_args]))
+    flags = vars(parser.parse_args([*local.default_flags(path, device, given, server=False), *engine_args, *tracing]))
     plain = vars(parser.parse_args([]))
     kwargs = {name: value for name, value in flags.items() if value != plain[name]}
     try:

@@ -69,6 +69,7 @@ class _Batch(_Forwarding):
     is_flag=True,
     help="No server: vLLM's engine in this process. Other flags go to the engine, for example --tensor-parallel-size 4.",
 )
+@click.option("--trace", help="With --offline: write what the engine does to this file, one JSON line a step.")
 @click.option("--skip-bad", is_flag=True, help="Leave malformed rows out instead of refusing the file.")
 @click.option("--column", help="Field or column that holds the prompts.")
 @click.option("--shard", help="Every so-many-th row only, such as 2/8: for job arrays; each has its OUTPUT.")
@@ -117,16 +118,20 @@ def _merge(folder: Path, output: Path) -> None:
     click.echo(f"✓ {count:,} answers are in {output}{without}.")
 
 
-def _batch(ctx: click.Context, input: Path, output: Path, *, offline, url, stop, more, patience, **options):
+def _batch(ctx: click.Context, input: Path, output: Path, *, offline, url, stop, more, patience, trace, **options):
     """Return the batch that the options ask for."""
     engine_args: tuple[str, ...] = ctx.obj or ()
     if engine_args and not offline:
         _refuse_unknown(ctx, engine_args[0])
     if offline and url:
         raise BadInput("--offline needs no server, and --url names one.", "Give one of the two.")
+    if trace and not offline:
+        raise BadInput(
+            "--trace is the engine's, and without --offline it is a server's.", "workshop serve has --trace, too."
+        )
     options |= {**_more(more), **({"stop": list(stop)} if stop else {})}
     if offline:
-        return batch_package.OfflineBatch(input, output, engine_args=engine_args, **options)
+        return batch_package.OfflineBatch(input, output, engine_args=engine_args, trace=trace, **options)
     return batch_package.Batch(input, output, url=url, limits=batch_package.Limits(patience_s=patience), **options)
 
 

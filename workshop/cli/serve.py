@@ -45,6 +45,7 @@ def _is_flag(text: str) -> bool:
 @click.option(
     "--tensor-parallel-size", type=click.IntRange(min=1), help="GPUs (on a CPU: processes) that share each layer."
 )
+@click.option("--trace", help="Write what the engine does to this file, one JSON line a step: see workshop xray.")
 @click.pass_context
 def command(
     ctx: click.Context,
@@ -54,6 +55,7 @@ def command(
     host: str,
     background: bool,
     tensor_parallel_size: int | None,
+    trace: str | None,
 ) -> None:
     """Start vLLM on this machine's GPUs if there are any, and on its CPU otherwise.
 
@@ -67,7 +69,7 @@ def command(
     vllm_args: tuple[str, ...] = ctx.obj
     if tensor_parallel_size:
         vllm_args = ("--tensor-parallel-size", str(tensor_parallel_size), *vllm_args)
-    launch = local.prepare(model, name=name, port=port, host=host, vllm_args=vllm_args)
+    launch = local.prepare(model, name=name, port=port, host=host, vllm_args=vllm_args, trace=trace)
     if launch.note:
         click.echo(f"! {launch.note}", err=True)
 

@@ -54,8 +54,8 @@ LOOKED_AT = (
     "kv-cache-memory-bytes",
     "compilation-config",
     "enforce-eager",
-    "enable-chunked-prefill",
-    "max-num-batched-tokens",
+    "scheduler-cls",
+    "worker-cls",
     "h11-max-incomplete-event-size",
 )
 

@@ -122,8 +122,7 @@ def rules(server: ServerRecord, max_model_len: int) -> Rules:
         block_size=seen.block_size,
         max_model_len=max_model_len,
         max_num_seqs=CPU_SEQS,
-        max_num_batched_tokens=max(CPU_BATCHED_TOKENS, max_model_len),
-        enable_chunked_prefill=False,
+        max_num_batched_tokens=CPU_BATCHED_TOKENS,
         async_scheduling=False,
     )
 

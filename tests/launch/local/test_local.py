@@ -179,8 +179,10 @@ def test_few_cores_leave_one_to_the_api_server(monkeypatch, cpus, args, threads)
     assert prepare(vllm_args=args).env["OMP_NUM_THREADS"] == threads
 
 
-def test_prompts_are_read_whole_on_the_cpu_unless_asked_otherwise():
+def test_prompts_are_computed_in_pieces_on_the_cpu_too_unless_asked_otherwise():
     if local.engine_device() == "gpu":
         pytest.skip("this machine has a GPU")
-    assert "--no-enable-chunked-prefill" in prepare().argv
-    assert "--no-enable-chunked-prefill" not in prepare(vllm_args=("--enable-chunked-prefill",)).argv
+    argv = prepare().argv
+    assert argv[argv.index("--worker-cls") + 1] == "workshop.launch.cpu_worker.Worker"
+    assert not any("chunked-prefill" in arg for arg in argv)
+    assert prepare(vllm_args=("--worker-cls", "mine.Worker")).argv.count("--worker-cls") == 1

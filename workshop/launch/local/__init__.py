@@ -22,7 +22,7 @@ from workshop.launch.disk import left_bytes
 from workshop.launch.flags import checked
 from workshop.launch.flags import flags_of as flags_of
 from workshop.launch.home import home
-from workshop.launch.local import claims
+from workshop.launch.local import claims, traced
 from workshop.launch.vllm_main import installed
 from workshop.plan.catalog.read import name_of
 
@@ -82,6 +82,7 @@ def prepare(
     port: int | None = None,
     host: str = "127.0.0.1",
     vllm_args: tuple[str, ...] = (),
+    trace: str | Path | None = None,
 ) -> Launch:
     """Return what to start, or say in one sentence why it cannot be.
 
@@ -90,6 +91,7 @@ def prepare(
         name: of the server record; by default the served model's.
         port: by default a free one from 8000 on.
         vllm_args: any flags of `vllm serve`, passed on as they are.
+        trace: a file for what the engine does, step by step.
     """
     path, served = resolve_model(model)
     given = checked(vllm_args)
@@ -98,6 +100,7 @@ def prepare(
     name = name or re.sub(r"[^A-Za-z0-9._-]+", "-", served).strip("-.")[:64]
     claims.refuse_taken(name)
     _refuse_host(host)
+    tracing, variables = traced.flags_and_environment(trace, given) if trace else ([], {})
     port, held = _port(host, port, name)
     args = ["--host", host, "--port", str(port)]
     if "served-model-name" not in given:
@@ -110,8 +113,8 @@ def prepare(
         served=served,
         host=host,
         port=port,
-        argv=[sys.executable, "-m", "workshop.launch.vllm_main", "serve", path, *args],
-        env=engine_environment(path, device, given, name),
+        argv=[sys.executable, "-m", "workshop.launch.vllm_main", "serve", path, *args, *tracing],
+        env=engine_environment(path, device, given, name) | variables,
         log=home() / "logs" / f"{name}.log",
         held=held,
     )
@@ -207,10 +210,7 @@ def default_flags(path: str, device: str, given: dict[str, str], *, server: bool
             flags["compilation-config"] = '{"mode":2,"backend":"eager"}'
         else:
             flags["enforce-eager"] = ""  # compiling takes longer than a lesson's requests
-        if not given.keys() & {"enable-chunked-prefill", "max-num-batched-tokens"}:
-            # The CPU engine of 0.32.0 dies when a prompt is computed in pieces and its request has a seed
-            # ("CPU Generator does not use offset"): twenty seeded answers to a long prompt are enough.
-            flags["no-enable-chunked-prefill"] = ""
+        flags["worker-cls"] = "workshop.launch.cpu_worker.Worker"  # prompts in pieces, also with a seed
     missing = {flag: value for flag, value in flags.items() if flag not in given and f"no-{flag}" not in given}
     return [part for flag, value in missing.items() for part in (f"--{flag}", value) if part]
 

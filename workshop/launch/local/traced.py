@@ -1,0 +1,28 @@
+"""`--trace FILE`: what makes an engine write a trace."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from workshop.engine import trace_writer
+from workshop.errors import BadInput
+
+
+def flags_and_environment(file: str | Path, given: dict[str, str]) -> tuple[list[str], dict[str, str]]:
+    """Return vLLM's flags and variables for a trace in `file`, which is made now, and empty.
+
+    Raises:
+        BadInput: the file is another's or another thing, or the scheduler is one's own.
+    """
+    path = Path(file).expanduser().absolute()
+    if "scheduler-cls" in given:
+        raise BadInput("--trace and --scheduler-cls each bring a scheduler.", "Give one of the two.")
+    try:
+        if path.is_file() and path.stat().st_size and path.open("rb").read(8) != b'{"step":':
+            raise BadInput(f"{path} is there already, and is no trace.", "Give the trace another name.")
+        os.close(trace_writer.open_private(path))
+    except OSError as error:
+        raise BadInput(f"No trace can be written to {path}: {error.strerror}.", "Name a file.") from None
+    scheduler = f"{trace_writer.__name__}.{trace_writer.traced.__name__}"
+    return ["--scheduler-cls", scheduler], {trace_writer.FILE_VARIABLE: str(path)}
