@@ -15,11 +15,12 @@ from needs import lacking
 from workshop.engine import trace
 from workshop.errors import BadInput, WorkshopError
 from workshop.launch.vllm_main import installed
+from workshop.plan.catalog.read import from_dict
 from workshop.plan.parallelism import plan
 from workshop.simulate import engine, process
 from workshop.simulate.arrivals import Arrival, drawn
 from workshop.simulate.clock import of
-from workshop.simulate.load import on_plan, simulate
+from workshop.simulate.load import on_plan, rules, simulate
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -190,6 +191,49 @@ def test_hybrid_models_have_a_block_table_for_each_group():
         "gpt-oss-20b", "h100", tensor_parallel_size=1, max_model_len=16384, burst=4, prompt=(8000, 8000), output=(8, 8)
     )
     assert [one.output_tokens for one in found.requests] == [8] * 4
+
+
+FAMILIES = json.loads((ROOT / "workshop/data/exact/families.json").read_text())["models"]
+
+
+@pytest.mark.parametrize("entry", FAMILIES, ids=lambda entry: entry["name"])
+def test_what_vllms_classes_said_is_simulated(entry):
+    """Fifteen configs of this year, most without formulas: Mamba and sliding windows keep block tables of their own."""
+    p = plan(from_dict(entry["config"], name=entry["name"]), "h200", max_model_len=2048)
+    found = on_plan(p, drawn(burst=4, prompt=(300, 400), output=(4, 8), seed=0))
+    assert all(one.output_tokens >= 4 for one in found.requests) and found.basis == p.basis
+    (built,) = (b for b in entry["builds"] if (b["tp"], b["pp"]) == (p.tensor_parallel_size, p.pipeline_parallel_size))
+    pairs = list(zip(rules(p).groups, built["kv_cache"]["groups"], strict=True))
+    assert all(kind.lower() in said["kind"].lower() and size == said["size"] for (kind, size), said in pairs)
+
+
+def test_a_state_takes_one_block_however_long_the_text():
+    p = plan("jamba-v0.1", "h200", max_model_len=8192)
+    assert [kind for kind, _ in rules(p).groups] == ["mamba"] * 7 + ["full"]  # 4 of 32 layers attend (its config.json)
+    short, long = (on_plan(p, [Arrival(0, n, 2)]).kv_cache_usage_max * p.num_gpu_blocks for n in (80, 800))
+    assert long - short == pytest.approx(9, abs=1)  # nine more blocks of 80 tokens, for attention alone
+
+
+def test_prefill_apart_keeps_prompts_out_of_the_decoding_steps(p8b):
+    """The first token comes from the server that decodes, once the KV cache is there: 131,072 bytes a token (8B)."""
+    load = drawn(rate=20, seconds=5, prompt=(1000, 3000), output=(16, 64), seed=0)
+    together, apart = on_plan(p8b, load, replicas=2), on_plan(p8b, load, prefill_replicas=1)
+    assert apart.gpus == together.gpus == 2
+    assert [one.output_tokens for one in apart.requests] == [one.output_tokens for one in load]
+    assert apart.of("tpot")["p95"] < together.of("tpot")["p95"] / 1.3
+    (only,) = on_plan(p8b, [Arrival(0.0, 4000, 2)], prefill_replicas=1).requests
+    (before,) = on_plan(p8b, [Arrival(0.0, 4000, 2)]).requests
+    sent_ms = 4000 * 131072 / 450e9 * 1e3  # NVLink 4, one way
+    assert only.ttft_ms - before.ttft_ms > sent_ms
+
+
+def test_data_parallel_engines_share_a_load_and_their_experts(p8b):
+    wide = plan("qwen3-30b-a3b", "h100", tensor_parallel_size=1, data_parallel_size=2, max_model_len=4096)
+    found = on_plan(wide, drawn(burst=40, seed=0))
+    assert found.gpus == 2 and found.basis == "estimate"
+    alone = plan("qwen3-30b-a3b", "h100", tensor_parallel_size=1, max_model_len=4096)
+    assert of(wide.deployment).message_ms > 0 == of(alone.deployment).message_ms
+    assert found.of("ttft")["p95"] < on_plan(alone, drawn(burst=40, seed=0)).of("ttft")["p95"]
 
 
 def test_goodput_counts_the_requests_within_the_limits(p8b):

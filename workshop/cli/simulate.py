@@ -18,9 +18,15 @@ if TYPE_CHECKING:
 
 PLACE = ("gpus_per_node", "max_model_len", "gpu_memory_utilization", "network", "dtype")
 ENGINE = (
-    *("tensor_parallel_size", "pipeline_parallel_size", "quantization", "kv_cache_dtype"),
+    *("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size", "enable_expert_parallel"),
+    *("quantization", "kv_cache_dtype"),
     *("max_num_seqs", "max_num_batched_tokens", "enforce_eager"),
 )
+BASES = {
+    "exact": "Weights and KV cache are as vLLM's own classes have them.",
+    "recorded": "Weights and KV cache are as vLLM's own classes had them when they were recorded.",
+    "estimate": "Weights and KV cache are an estimate (workshop plan --exact asks vLLM's own classes).",
+}
 BARS = "▁▂▃▄▅▆▇█"
 COLUMNS = 60
 
@@ -63,6 +69,7 @@ def planned(*names: str) -> list[click.Parameter]:
 @click.argument("model", required=False)
 @click.option("--enable-prefix-caching/--no-enable-prefix-caching", default=None, help="As vLLM's flag.")
 @click.option("--replicas", type=int, default=1, show_default=True, help="Servers behind one router.")
+@click.option("--prefill-replicas", type=int, default=0, help="As many more that only read prompts.")
 @click.option("--router", default="round-robin", show_default=True, help="round-robin, least-busy or prefix.")
 @click.option("--local", is_flag=True, help="The teaching server here: measure its clock, simulate, compare.")
 @click.option("--steps", help="Write every step to this file, one JSON line each.")
@@ -103,6 +110,7 @@ def as_text(s: Simulation) -> str:
 
     figures = s.to_dict()
     many = f"{s.replicas} × " if s.replicas > 1 else ""
+    many = f"{s.prefill_replicas} (prefill) + {s.replicas} (decode) × " if s.prefill_replicas else many
     lines = [
         f"{s.model} on {s.gpus} × {s.gpu}: {figures['requests']:,} requests in {s.seconds:,.1f} s, {s.tokens_per_s:,.0f} tokens/s",
         f"{many}{s.command}",
@@ -116,6 +124,8 @@ def as_text(s: Simulation) -> str:
     lines.append(
         f"· {s.steps:,} steps, {figures['preempted']:,} preemptions, {figures['prefix_hit_rate']:.0%} of the prompts' tokens were cached"
     )
+    if s.basis != "measured":
+        lines.append(f"· {BASES[s.basis]} Its steps were never measured: take the times for a guide.")
     if s.slo:
         lines.append(
             f"· {s.goodput_per_s:.2f} requests a second meet {', '.join(f'{name} ≤ {ms:g} ms' for name, ms in s.slo.items())}"

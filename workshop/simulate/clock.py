@@ -114,7 +114,7 @@ def of(d: Deployment, host_factor: float | None = None) -> Clock:
     moe_layers = len(m.moe.layers) if m.moe else 0
     launched = host * (m.num_hidden_layers + (EXPERTS_LAUNCH - 1) * moe_layers) * (FP8_LAUNCH if fp8 else 1)
     kinds = Counter(layers(m)).items()
-    idle = 1 - m.moe.experts_per_token / m.moe.num_experts if m.moe else 0.0
+    idle = (1 - m.moe.experts_per_token / m.moe.num_experts) ** d.dp if m.moe else 0.0  # all replicas' tokens count
     return Clock(
         weights_ms=one["weights"],
         token_ms=many["arithmetic"] / MANY * speed.MATMUL_SHARE / share,

@@ -42,6 +42,7 @@ class Rules:
     enable_chunked_prefill: bool = True
     async_scheduling: bool = True
     pipeline_parallel_size: int = 1
+    prefilled: bool = False  # another server read the prompts: their KV cache is loaded, but for the last token's
 
 
 @dataclass
@@ -155,10 +156,13 @@ def check_installed() -> None:
 
 
 def _vllm_config(rules: Rules):
+    from vllm.config import KVTransferConfig
     from vllm.engine.arg_utils import EngineArgs
 
     longest = {"max_position_embeddings": rules.max_model_len}
     flags = {name: getattr(rules, name) for name in FLAGS}
+    if rules.prefilled:  # vLLM's own stand-in for a cache that comes over the network
+        flags["kv_transfer_config"] = KVTransferConfig(kv_connector="DecodeBenchConnector", kv_role="kv_consumer")
     config = EngineArgs(str(CONFIG), skip_tokenizer_init=True, hf_overrides=longest, **flags).create_engine_config()
     config.cache_config.num_gpu_blocks = rules.num_gpu_blocks
     config.parallel_config.pipeline_parallel_size = rules.pipeline_parallel_size

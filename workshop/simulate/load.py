@@ -8,6 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from workshop.errors import BadInput
+from workshop.plan.communication import network_link, node_link
 from workshop.plan.memory import fit
 from workshop.plan.parallelism import Plan, plan
 from workshop.simulate import process
@@ -18,26 +19,23 @@ from workshop.simulate.report import Outcome, Simulation, parse_slo
 
 ROUTERS = ("round-robin", "least-busy", "prefix")
 MOST_REPLICAS = 64
+SERVERS = ("replicas", "prefill_replicas", "router", "steps", "enable_prefix_caching")
 
 
 def simulate(
     model: str,
     gpu: str,
     *,
-    replicas: int = 1,
-    router: str = "round-robin",
     slo: str | None = None,
-    steps: str | Path | None = None,
-    enable_prefix_caching: bool | None = None,
     **options: object,
 ) -> Simulation:
     """Return what a load would find: how long requests wait, how fast their tokens come, what the KV cache holds.
 
     Args:
         slo: "ttft=500ms,tpot=50ms"; then goodput_per_s counts the requests that meet it.
-        steps: a file for the steps, one JSON line each.
         options: of the load: rate (requests a second, Poisson) and seconds; or burst (so many at once); or trace (a
-            file); prompt and output ((fewest, most) tokens), prefix (tokens that all prompts share), seed. All others
+            file); prompt and output ((fewest, most) tokens), prefix (tokens that all prompts share), seed. Of the
+            servers: replicas, prefill_replicas, router, steps, enable_prefix_caching, as `on_plan` has them. All others
             are the plan's (tensor_parallel_size, max_model_len, max_num_seqs, …), with vllm serve's defaults.
 
     Raises:
@@ -45,7 +43,7 @@ def simulate(
         WorkshopError: there is no vLLM to take the scheduler from, or an unknown version of it.
     """
     arrivals, options = arriving(options)
-    how = {"replicas": replicas, "router": router, "steps": steps, "enable_prefix_caching": enable_prefix_caching}
+    how = {name: options.pop(name) for name in SERVERS if name in options}
     return on_plan(plan(model, gpu, **options), arrivals, slo=parse_slo(slo), **how)
 
 
@@ -66,6 +64,7 @@ def on_plan(
     arrivals: Sequence[Arrival],
     *,
     replicas: int = 1,
+    prefill_replicas: int = 0,
     router: str = "round-robin",
     slo: dict[str, float] | None = None,
     steps: str | Path | None = None,
@@ -73,14 +72,24 @@ def on_plan(
     clock: Clock | None = None,
     num_gpu_blocks: int | None = None,
 ) -> Simulation:
-    """Return what these requests would find. num_gpu_blocks and clock: where they were measured, not planned."""
+    """Return what these requests would find.
+
+    Args:
+        replicas: servers of this plan behind one router; those of data parallelism are replicas, too.
+        prefill_replicas: as many more that only read prompts, whose KV cache is then sent to the others.
+        steps: a file for the steps, one JSON line each.
+        clock, num_gpu_blocks: where they were measured, not planned.
+    """
     clock = clock or of(p.deployment)
-    check(p, arrivals, slo or {}, clock, replicas, router)
+    check(p, arrivals, slo or {}, clock, (replicas, *((prefill_replicas,) if prefill_replicas else ())), router)
+    if p.data_parallel_size > 1 and replicas == 1:
+        router = "least-busy"  # what vLLM does among its own engines
     job = {
         "rules": asdict(rules(p, enable_prefix_caching, num_gpu_blocks)),
         "clock": asdict(clock),
         "arrivals": [(a.arrival_s, a.prompt_tokens, a.output_tokens, a.prefix, a.prefix_tokens) for a in arrivals],
-        "replicas": replicas,
+        "replicas": replicas * p.data_parallel_size,
+        "prefill": handed_over(p, prefill_replicas) if prefill_replicas else None,
         "router": router,
         "steps": str(Path(steps).absolute()) if steps else None,
     }
@@ -90,11 +99,25 @@ def on_plan(
         gpu=p.gpu,
         tensor_parallel_size=p.tensor_parallel_size,
         pipeline_parallel_size=p.pipeline_parallel_size,
+        gpus=p.gpus * (replicas + prefill_replicas),
         replicas=replicas,
+        prefill_replicas=prefill_replicas,
+        basis=p.basis,
         command=p.command,
         slo=slo or {},
         **{**answer, "requests": [Outcome(**one) for one in answer["requests"]]},
     )
+
+
+def handed_over(p: Plan, replicas: int) -> dict:
+    """Return how many engines read prompts, and how long their KV cache takes to where answers are made.
+
+    Every rank sends what it has over its own link: the nodes' network, where a server fills a node or more.
+    """
+    d = p.deployment
+    link = node_link(d.gpu) if 2 * p.gpus <= p.gpus_per_node else network_link(d.network)
+    token_s = p.kv_bytes_per_token / (d.replica_gpus * link.gb_s * 1e9)
+    return {"replicas": replicas * d.dp, "wait_s": link.message_us / 1e6, "token_s": token_s}
 
 
 def rules(p: Plan, enable_prefix_caching: bool | None = None, num_gpu_blocks: int | None = None) -> Rules:
@@ -115,13 +138,14 @@ def rules(p: Plan, enable_prefix_caching: bool | None = None, num_gpu_blocks: in
 
 
 def check(
-    p: Plan, arrivals: Sequence[Arrival], slo: dict[str, float], clock: Clock, replicas: int, router: str
+    p: Plan, arrivals: Sequence[Arrival], slo: dict[str, float], clock: Clock, replicas: Sequence[int], router: str
 ) -> None:
     """Raise BadInput for what the plan cannot take, or no server could keep."""
     if not p.fits:
         raise BadInput(f"{p.model} does not fit on {p.gpus} × {p.gpu}.", " ".join(p.advice[:1]))
-    if not 1 <= replicas <= MOST_REPLICAS:
-        raise BadInput(f"{replicas} replicas cannot be.", f"Give 1 to {MOST_REPLICAS}.")
+    for count in replicas:
+        if not 1 <= count * p.data_parallel_size <= MOST_REPLICAS:
+            raise BadInput(f"{count} replicas cannot be.", f"Give 1 to {MOST_REPLICAS // p.data_parallel_size}.")
     if router not in ROUTERS:
         raise BadInput(f"The router {router!r} is not known.", f"Choose from: {', '.join(ROUTERS)}.")
     longest = max(arrivals, key=lambda a: a.prompt_tokens + a.output_tokens)

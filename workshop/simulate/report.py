@@ -18,8 +18,28 @@ MEASURES = {
 }
 PERCENTILES = (50, 95, 99)
 FIGURES = (  # that `--json` prints as they are
-    *("model", "gpu", "tensor_parallel_size", "pipeline_parallel_size", "replicas", "command", "seconds", "wall_s"),
-    *("steps", "tokens_per_s", "slo", "goodput_per_s", "keeps_up", "kv_cache_usage_max", "over_time"),
+    *(
+        "model",
+        "gpu",
+        "tensor_parallel_size",
+        "pipeline_parallel_size",
+        "gpus",
+        "replicas",
+        "prefill_replicas",
+        "basis",
+    ),
+    *(
+        "command",
+        "seconds",
+        "wall_s",
+        "steps",
+        "tokens_per_s",
+        "slo",
+        "goodput_per_s",
+        "keeps_up",
+        "kv_cache_usage_max",
+        "over_time",
+    ),
 )
 
 
@@ -82,7 +102,10 @@ class Simulation:
     gpu: str
     tensor_parallel_size: int
     pipeline_parallel_size: int
+    gpus: int
     replicas: int
+    prefill_replicas: int
+    basis: str  # of the plan: measured, exact, recorded or estimate
     command: str
     slo: dict[str, float]
     requests: list[Outcome] = field(repr=False)
@@ -91,10 +114,6 @@ class Simulation:
     kv_cache_usage_max: float
     wall_s: float
     over_time: dict[str, list] = field(repr=False)
-
-    @property
-    def gpus(self) -> int:
-        return self.tensor_parallel_size * self.pipeline_parallel_size * self.replicas
 
     @cached_property
     def seconds(self) -> float:

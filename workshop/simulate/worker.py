@@ -11,7 +11,7 @@ import sys
 import time
 from bisect import bisect_right
 from contextlib import ExitStack
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from math import inf
 
 from workshop.engine.trace_writer import line, name_of
@@ -20,12 +20,10 @@ from workshop.simulate.arrivals import Arrival, prompts
 from workshop.simulate.clock import Clock, Layers
 from workshop.simulate.engine import Rules, Step
 from workshop.simulate.replica import Replica
+from workshop.simulate.report import Outcome
 
 POINTS = 200  # of what is shown over time
-CROWDED, CROWDED_REQUESTS = (
-    1.5,
-    4,
-)  # its home is passed over where it has so many times the idlest's requests, and so many more
+CROWDED, CROWDED_REQUESTS = 1.5, 4  # a home is passed over at so many times the idlest's requests, and so many more
 
 
 def run(job: dict) -> dict:
@@ -35,31 +33,62 @@ def run(job: dict) -> dict:
     clock = Clock(**{**job["clock"], "attention": tuple(Layers(**kind) for kind in job["clock"]["attention"])})
     arrivals = [Arrival(*row) for row in job["arrivals"]]
     with ExitStack() as files:
-        watch = Watch()
-        replicas = [Replica(rules, clock, watch.seen) for _ in range(job["replicas"])]
-        if job["steps"]:
-            for number, each in enumerate(replicas):
-                file = files.enter_context(open(name_of(job["steps"], number), "w", encoding="utf-8"))
-                each.engine.trace(lambda said, file=file: file.write(line(said)), lambda each=each: each.ended_s)
-        homes: dict[str, Replica] = {}
-        for number, (one, prompt) in enumerate(zip(arrivals, prompts(arrivals), strict=True)):
+        house = House(job["router"], job["steps"], clock, files)
+        if apart := job.get("prefill"):
+            first = house.serve(rules, apart["replicas"], [replace(one, output_tokens=1) for one in arrivals])
+            sent_s = [apart["wait_s"] + one.prompt_tokens * apart["token_s"] for one in arrivals]
+            came = zip(arrivals, first, sent_s, strict=True)
+            moved = [replace(one, arrival_s=read.last_s + more_s) for one, read, more_s in came]
+            house.gaps_s.clear()
+            found = house.serve(replace(rules, prefilled=True), job["replicas"], moved)
+            for one, read in zip(found, first, strict=True):
+                one.arrival_s, one.hit_tokens = read.arrival_s, read.hit_tokens
+                one.preempted += read.preempted
+        else:
+            found = house.serve(rules, job["replicas"], arrivals)
+    return {
+        "requests": [asdict(one) for one in found],
+        "gaps_s": [round(gap, 6) for gap in house.gaps_s],
+        "steps": house.watch.steps,
+        "over_time": house.watch.over_time(),
+        "kv_cache_usage_max": house.watch.most_usage,
+        "wall_s": time.perf_counter() - began,
+    }
+
+
+class House:
+    """All replicas of a job: those that answer, and before them those that only read prompts."""
+
+    def __init__(self, router: str, steps: str | None, clock: Clock, files: ExitStack):
+        self.router, self.steps, self.clock, self.files = router, steps, clock, files
+        self.watch, self.traces, self.gaps_s = Watch(), 0, []
+
+    def replica(self, rules: Rules) -> Replica:
+        made = Replica(rules, self.clock, self.watch.seen)
+        if self.steps:
+            file = open(name_of(self.steps, self.traces), "w", encoding="utf-8")  # noqa: SIM115      in `files`
+            self.files.enter_context(file)
+            made.engine.trace(lambda said: file.write(line(said)), lambda: made.ended_s)
+            self.traces += 1
+        return made
+
+    def serve(self, rules: Rules, count: int, arrivals: list[Arrival]) -> list[Outcome]:
+        """Return what became of these requests on `count` new replicas."""
+        replicas, homes = [self.replica(rules) for _ in range(count)], {}
+        tokens = prompts(arrivals)
+        for turn, number in enumerate(sorted(range(len(arrivals)), key=lambda i: arrivals[i].arrival_s)):
+            one = arrivals[number]
             for each in replicas:
-                each.advance(one.arrival_s + clock.way_in_s)
-            route(job["router"], replicas, number, one, homes).add(
-                str(number), one.arrival_s, prompt, one.output_tokens
-            )
+                each.advance(one.arrival_s + self.clock.way_in_s)
+            chosen = route(self.router, replicas, turn, one, homes)
+            chosen.add(str(number), one.arrival_s, tokens[number], one.output_tokens)
         for each in replicas:
             each.advance(inf)
             each.engine.update(each.engine.schedule())  # an empty step, in which the last blocks are given back
-    requests = {name: one for each in replicas for name, one in each.requests.items()}
-    return {
-        "requests": [asdict(requests[str(number)]) for number in range(len(arrivals))],
-        "gaps_s": [round(gap, 6) for each in replicas for gap in each.gaps_s],
-        "steps": watch.steps,
-        "over_time": watch.over_time(),
-        "kv_cache_usage_max": watch.most_usage,
-        "wall_s": time.perf_counter() - began,
-    }
+            self.gaps_s += each.gaps_s
+            self.watch.ended(each)
+        requests = {name: one for each in replicas for name, one in each.requests.items()}
+        return [requests[str(number)] for number in range(len(arrivals))]
 
 
 class Watch:
@@ -71,14 +100,18 @@ class Watch:
 
     def seen(self, replica: Replica, step: Step, end_s: float) -> None:
         self.most_usage = max(self.most_usage, step.kv_cache_usage)
-        self._states.setdefault(replica, []).append((end_s, step.running, step.waiting, step.kv_cache_usage))
+        states = self._states.setdefault(replica, [(0.0, 0, 0, 0.0)])
+        states.append((end_s, step.running, step.waiting, step.kv_cache_usage))
         self.steps += 1
+
+    def ended(self, replica: Replica) -> None:
+        self._states.setdefault(replica, []).append((replica.ended_s, 0, 0, 0.0))
 
     def over_time(self) -> dict[str, list]:
         """Return POINTS evenly spaced states: sums over the replicas, and the fullest KV cache."""
         end_s = max(states[-1][0] for states in self._states.values())
         at = [end_s * point / POINTS for point in range(1, POINTS + 1)]
-        rows = [[states[max(0, bisect_right(states, (t, inf)) - 1)] for states in self._states.values()] for t in at]
+        rows = [[states[bisect_right(states, (t, inf)) - 1] for states in self._states.values()] for t in at]
         return {
             "t_s": [round(t, 4) for t in at],
             "running": [sum(running for _, running, _, _ in row) for row in rows],
