@@ -151,9 +151,13 @@ CHECKS = {
         ],
     ),
     "memory.kv_bytes_per_token": (
-        [131072],
+        [131072, (2, 32, 8, 128, 2), [2, 32, np.int64(8), 128.0, 2]],
         [
             (65536, "K or V"),
+            ((2, 32, 32, 128, 2), "8 KV heads"),
+            ((2, 32, 8, 64, 2), "K or V"),
+            ((131, 72), "commas"),
+            ((2, 32, "8", 128, 2), "not a number"),
             (524288, "8 KV heads"),
             (262144, "already the factor 2"),
             (4096, "one layer"),
@@ -198,6 +202,17 @@ CHECKS = {
             (replace(TIGHT_CASE, gpus=8, kv_cache_dtype="fp8"), "2 changes"),
             (replace(TIGHT_CASE, weights="fp8"), "not 16"),
             ("fp8", "sliders.case"),
+        ],
+    ),
+    "memory.block_tokens": (
+        [12640],
+        [
+            (790, "those are the blocks"),
+            (49.375, "not fewer"),
+            (25280, "not counted twice"),
+            (101120, "on a CPU"),
+            (6320, "more than 8"),
+            (12_600, "too small"),
         ],
     ),
     "parallelism.nvlink": (

@@ -174,7 +174,7 @@ def course_map(name: str | None = None) -> CourseMap | ProgressLine:
     >>> course_map().next.title                 # where you go on; a new learner at the first notebook
     '0. Start'
     >>> course_map("01_memory")
-    0 of 6 checks of this notebook · ...
+    0 of 10 checks of this notebook · ...
 
     Args:
         name: of one notebook, without `.ipynb`: then one line on that alone.

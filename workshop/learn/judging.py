@@ -27,6 +27,8 @@ class Exercise:
         options: of a concept question, by letter: the text, and why it is right or wrong; `title` asks it.
     """
 
+    factors = 0  # how many factors, as a tuple, are as good as their product
+
     def __init__(
         self,
         title: str,
@@ -52,11 +54,15 @@ class Exercise:
             )
             judge = close_to(words["answer"], words.get("unit", ""), **rule)
         wrong = {tuple(value) if isinstance(value, list) else value: why for value, why in words.get("wrong", ())}
-        return cls(words["title"], judge, *words["hints"], wrong=wrong)
+        exercise = cls(words["title"], judge, *words["hints"], wrong=wrong)
+        exercise.factors = words.get("factors", 0)
+        return exercise
 
     def test(self, answer: object) -> str | None:
         """Return None if the answer is right, else one sentence about what is off."""
         answer = plain(answer)
+        if isinstance(answer, tuple | list) and len(answer) == self.factors and not any(map(not_a_number, answer)):
+            answer = math.prod(answer)
         message = self.judge(answer)
         return message and (misread(answer, self.wrong) or message)
 
