@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 
+import jsonschema
 import pytest
 import yaml
 from k8s_cases import OVERLAYS, resolved, run
@@ -26,6 +27,7 @@ ALL = [
     ),
     *("--node-selector", "pool=h100", "--node-selector", "example.org/zone=a", "--priority-class", "course"),
     *("--queue", "gpus", "--ingress", "llm.example.org", "--rdma", "rdma/ib", "--replicas", "2"),
+    *("--http-route", "llm.example.org", "--gateway", "edge/public"),
 ]
 
 
@@ -55,6 +57,12 @@ def test_every_option_is_where_the_cluster_looks_for_it(made):
     backend = rule["rules"][0]["http"]["paths"][0]["backend"]["service"]
     assert rule["tls"][0]["hosts"] == [rule["rules"][0]["host"]] == ["llm.example.org"]
     assert backend["name"] == of(docs, "Service")[0]["metadata"]["name"]
+    route = of(docs, "HTTPRoute")[0]["spec"]
+    assert route["parentRefs"] == [{"name": "public", "namespace": "edge"}]
+    assert route["hostnames"] == ["llm.example.org"]
+    service = of(docs, "Service")[0]
+    (target,) = route["rules"][0]["backendRefs"]
+    assert target == {"name": service["metadata"]["name"], "port": service["spec"]["ports"][0]["port"]}
 
 
 def test_servers_on_several_nodes_get_a_volume_that_several_nodes_mount(made):
@@ -98,6 +106,8 @@ def test_a_download_with_another_image_is_another_job():
         ("node_selector", ("pool",)),
         ("node_selector", ("pool=h100", "=a")),
         ("ingress", "https://llm.example.org"),
+        ("http_route", "https://llm.example.org"),
+        ("gateway", "edge/public/x"),
         ("priority_class", "-x"),
         ("queue", "a_b"),
         ("rdma", "ib"),
@@ -107,3 +117,28 @@ def test_what_kubernetes_would_refuse_is_refused_with_its_form(option, value):
     p = plan("mistral-7b", "a100", gpus_per_node=1)
     with pytest.raises(BadInput, match=f"--{option.replace('_', '-')} .* is not "):
         kubernetes.Case(p, kubernetes.Options(**{option: value}))
+
+
+@pytest.mark.parametrize("given", [{"http_route": "llm.example.org"}, {"gateway": "public"}])
+def test_a_route_needs_its_gateway(given):
+    p = plan("mistral-7b", "a100", gpus_per_node=1)
+    with pytest.raises(BadInput, match="belong together"):
+        kubernetes.Case(p, kubernetes.Options(**given))
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda spec: spec["rules"][0].update(timeouts={"request": "600"}),
+        lambda spec: spec["rules"][0]["backendRefs"][0].update(port="http"),
+        lambda spec: spec.update(hostnames=["https://llm.example.org"]),
+        lambda spec: spec["parentRefs"][0].pop("name"),
+    ],
+)
+def test_the_schema_of_the_route_finds_a_mistake(spoil):
+    options = kubernetes.Options(http_route="llm.example.org", gateway="public")
+    docs = kubernetes.manifests(plan("mistral-7b", "a100", gpus_per_node=1), options)
+    validate(docs)
+    spoil(of(docs, "HTTPRoute")[0]["spec"])
+    with pytest.raises(jsonschema.ValidationError):
+        validate(docs)

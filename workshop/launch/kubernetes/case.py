@@ -44,6 +44,8 @@ class Options:
     hf_endpoint: str | None = None
     node_selector: tuple[str, ...] = ()
     ingress: str | None = None
+    http_route: str | None = None
+    gateway: str | None = None
     priority_class: str | None = None
     queue: str | None = None
     rdma: str | None = None
@@ -52,12 +54,15 @@ class Options:
 
 SLUG = r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?"
 LABEL = r"([A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?)"
+HOST = "a host's name, as llm.example.org"
 FORMS = {  # option → (what it must look like, in words); Kubernetes' own rules for names, labels and resources
     "image": (r"\S+(:(?!latest$)[\w.-]+|@sha256:[0-9a-f]{64})", "an image with its version, as registry/vllm:v0.25.1"),
     "pull_secret": (SLUG, "the name of a Secret"),
     "hf_endpoint": (r"https?://[\w.-]+(:\d+)?(/[\w./-]*)?", "an address, as https://mirror.example"),
     "node_selector": (rf"({SLUG}/)?{LABEL}={LABEL}?", "KEY=VALUE"),
-    "ingress": (SLUG, "a host's name, as llm.example.org"),
+    "ingress": (SLUG, HOST),
+    "http_route": (SLUG, HOST),
+    "gateway": (rf"({SLUG}/)?{SLUG}", "the name of a Gateway, as NAME or NAMESPACE/NAME"),
     "priority_class": (SLUG, "the name of a PriorityClass"),
     "queue": (SLUG, "the name of a LocalQueue of Kueue"),
     "rdma": (rf"{SLUG}/{LABEL}", "the name of a resource, as rdma/ib"),
@@ -96,6 +101,8 @@ class Case:
             for text in given if isinstance(given, tuple) else (given,):
                 if text is not None and not re.fullmatch(form, text):
                     raise BadInput(f"--{option.replace('_', '-')} {text!r} is not {meant}.", f"Give {meant}.")
+        if bool(o.http_route) != bool(o.gateway):
+            raise BadInput("--http-route and --gateway belong together.", "Give the host's name, and the Gateway's.")
         self._check_model()
         self._check_volume()
 

@@ -107,6 +107,8 @@ def header(case: Case) -> list[str]:
         needs.append("a storage class for ReadWriteMany")
     if case.options.ingress:
         needs.append(f"the Secret {case.name}-tls with a certificate for {case.options.ingress}")
+    if case.options.http_route:
+        needs.append(f"the Gateway {case.options.gateway}, with TLS, open to this namespace (Gateway API v1)")
     needs.append("the Prometheus operator for the PodMonitor (without it, leave that one out)")
     return [case.command, "", *wrap(what, WIDTH), "", *wrap(f"Needs: {'; '.join(needs)}.", WIDTH)]
 
