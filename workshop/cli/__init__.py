@@ -33,7 +33,7 @@ COMMANDS = {
     "reconcile": "Compare the plan with what vLLM's own log says.",
     "slurm": "Submit a server to a SLURM cluster, and watch it.",
     "prefetch": "Download a model to a shared folder, whole and checked.",
-    "tunnel": "Reach a cluster's server from a laptop.",
+    "tunnel": "A cluster's server under an address of this machine, which stays.",
     "batch": "Answer every prompt of a file exactly once; run it again and it goes on.",
     "classroom": "Simulate a class against a server: will it hold?",
     "progress": "Which checks you have done; --shared: who of a class is where.",

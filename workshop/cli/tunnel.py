@@ -9,39 +9,61 @@ from workshop.cli.say import say
 
 @click.command
 @click.argument("name", required=False)
-@click.option("--login", required=True, metavar="USER@HOST", help="The cluster's login node, as for ssh.")
+@click.option(
+    "--login", metavar="USER@HOST", help="The cluster's login node, as for ssh. Without: on the cluster itself."
+)
 @click.option(
     "--port", type=click.IntRange(1024, 65535), help="On this machine; by default the first free one from 8000."
 )
 @click.option(
     "--print", "only_print", is_flag=True, help="On the cluster: print the commands for a laptop and VS Code."
 )
-def command(name: str | None, login: str, port: int | None, only_print: bool) -> None:
-    """Open an ssh tunnel to the server NAME of a cluster; `workshop.connect()` here finds it while it is open.
+def command(name: str | None, login: str | None, port: int | None, only_print: bool) -> None:
+    """Give the server NAME of a cluster an address of this machine, which stays when the server starts again elsewhere.
 
-    Run it on the laptop. With --print, run it on the cluster: it opens nothing, and prints what to type.
+    On a laptop, with --login: by an ssh tunnel; `workshop.connect()` here finds the server while it is open. On the
+    cluster, without: for programs that know only an address (connect() needs none). With --print and --login it opens
+    nothing, and prints what to type on a laptop.
     """
-    from workshop.errors import WorkshopError
-    from workshop.launch import records, tunnel
+    from workshop.errors import BadInput
+    from workshop.launch import tunnel
+    from workshop.launch.machine import free_port
     from workshop.use.finding import choose
 
-    tunnel.checked_login(login)
+    if login:
+        tunnel.checked_login(login)
+    if only_print and not login:
+        raise BadInput("--print needs --login.", "Give the login node as for ssh: --login you@login.cluster")
     if only_print:
         for line in tunnel.explain(choose(name), login, port or 8000):
             say(line)
         return
+    try:
+        _through(login, name, port) if login else _here(choose(name).name, port or free_port("127.0.0.1"))
+    except KeyboardInterrupt:
+        say("The tunnel is closed.")
+
+
+def _here(name: str, port: int) -> None:
+    from workshop.launch import forward
+
+    words = f"✓ {name} has the address http://127.0.0.1:{port}/v1, with its own key. Ctrl-C takes it away."
+    forward.run(name, port, lambda: say(words, fg="green"))
+
+
+def _through(login: str, name: str | None, port: int | None) -> None:
+    from workshop.errors import WorkshopError
+    from workshop.launch import records, tunnel
+
     record = tunnel.fetch(login, name)
     known = records.read(record.name)
     if known is not None and known.state != "failed":
         raise WorkshopError(
             f"A server called {record.name!r} is known here already ({known.url}).",
-            f"If that is this one, it is reached without a tunnel; else: workshop stop {record.name}",
+            f"If that is this one, it is reached without --login; else: workshop stop {record.name}",
         )
 
     def ready(local) -> None:
         say(f"✓ {local.name} answers at {local.url}. Ctrl-C closes the tunnel.", fg="green")
 
-    try:
-        tunnel.open_tunnel(record, login, port, ready)
-    except KeyboardInterrupt:
-        say("The tunnel is closed.")
+    tunnel.open_tunnel(record, login, port, ready, lambda text: say(text, err=True))

@@ -1,11 +1,13 @@
-"""`workshop tunnel`: a server on a cluster's node, reached from a laptop or from VS Code through the login node.
+"""`workshop tunnel`: a server on a cluster's node under an address of this machine, which stays when the server moves.
 
-The address of a node means nothing outside the cluster; ssh carries a port of the laptop there. The server's key
+From a laptop ssh carries it through the login node, as the address of a node means nothing outside. The server's key
 comes over ssh as well, from the record in the home folder, and goes into a record of the laptop's own (0600).
+On the cluster itself connections are passed on by the record (forward.py).
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import shlex
@@ -13,7 +15,9 @@ import socket
 import subprocess
 from collections.abc import Callable
 from dataclasses import replace
-from urllib.parse import urlsplit
+from urllib.parse import urljoin, urlsplit
+
+import httpx
 
 from workshop.errors import BadInput, WorkshopError
 from workshop.launch import machine, processes, record_file, records
@@ -23,6 +27,7 @@ from workshop.launch.local.supervise import end
 from workshop.launch.records import ServerRecord
 
 WAIT_S = 20.0
+LOOK_EVERY_S = 5.0  # at the server, through the tunnel
 
 
 def command_for(record: ServerRecord, login: str, port: int) -> list[str]:
@@ -92,43 +97,66 @@ def choose(found: list[ServerRecord], name: str | None, where: str) -> ServerRec
 
 
 def open_tunnel(
-    record: ServerRecord, login: str, port: int | None, ready: Callable[[ServerRecord], None] = lambda record: None
+    record: ServerRecord,
+    login: str,
+    port: int | None,
+    ready: Callable[[ServerRecord], None] = lambda record: None,
+    say: Callable[[str], None] = lambda text: None,
 ) -> None:
     """Open the tunnel and keep it open until it is interrupted; `connect()` on this machine finds it meanwhile.
+
+    A server that starts again elsewhere is followed, under the same address here.
+
+    Args:
+        ready: called each time that the server answers through it, with the record of this machine.
+        say: told when the server is gone.
 
     Raises:
         WorkshopError: ssh ends, or the server does not answer through it.
     """
     port = port or machine.free_port("127.0.0.1")
-    claim = claims.claim(
-        replace(
-            record,
-            url=f"http://127.0.0.1:{port}/v1",
-            where="local",
-            host=socket.gethostname(),
-            pid=None,
-            process_started=None,
-            boot_id=records.boot_id(),
-            started=records.now(),
-            job_id=None,
-            log="",
-            state="starting",
-        )
-    )
-    process = None
+    here = {"url": f"http://127.0.0.1:{port}/v1", "where": "local", "host": socket.gethostname(), "log": ""}
+    nobody = {"pid": None, "process_started": None, "state": "starting"}
+    begun = {"boot_id": records.boot_id(), "started": records.now(), "job_id": None}
+    claim, process = claims.claim(replace(record, **here, **nobody, **begun)), None
     try:
-        process = subprocess.Popen(command_for(record, login, port), stdin=subprocess.DEVNULL)
-        _wait(process, claim.write(pid=process.pid, process_started=processes.started(process.pid)), login)
-        ready(claim.write(state="ready"))
-        process.wait()
-        raise WorkshopError(
-            f"The tunnel through {login} has ended (exit code {process.returncode}).",
-            "Open it again; `workshop servers` on the cluster shows whether the server still runs.",
-        )
+        while True:
+            process = subprocess.Popen(command_for(record, login, port), stdin=subprocess.DEVNULL)
+            _wait(process, claim.write(pid=process.pid, process_started=processes.started(process.pid)), login)
+            ready(claim.write(state="ready"))
+            moved = _moved(process, claim.record, record, login, say)
+            end(process, claim.record)
+            record = moved
+            claim.write(**nobody, api_key=record.api_key, model=record.model)
     finally:
         end(process, claim.record)
         claim.forget()
         claim.close()
+
+
+def _moved(
+    process: subprocess.Popen, local: ServerRecord, record: ServerRecord, login: str, say: Callable[[str], None]
+) -> ServerRecord:
+    """Return the server's new record once it has another address or key; raise a WorkshopError when ssh ends."""
+    while True:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            raise WorkshopError(
+                f"The tunnel through {login} has ended (exit code {process.wait(LOOK_EVERY_S)}).",
+                "Open it again; `workshop servers` on the cluster shows whether the server still runs.",
+            )
+        if not _lives(local):
+            try:
+                now = fetch(login, record.name)
+                if (now.url, now.api_key) != (record.url, record.api_key):
+                    return now
+            except WorkshopError as error:
+                say(f"{error.message} It is looked for again.")
+
+
+def _lives(local: ServerRecord) -> bool:
+    with contextlib.suppress(httpx.HTTPError):
+        return httpx.get(urljoin(local.url, "/health"), timeout=LOOK_EVERY_S, trust_env=False).is_success
+    return False
 
 
 def _wait(process: subprocess.Popen, local: ServerRecord, login: str) -> None:
