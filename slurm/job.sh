@@ -50,6 +50,10 @@ open_logs() {
     local start="start $((${SLURM_RESTART_COUNT:-0} + 1)) of job $job"
     say "$start" >&2
     say "$start: $SLURM_JOB_NAME on $SLURM_JOB_NODELIST ($SLURM_NNODES nodes × $gpus_per_node GPUs)"
+    if [ -z "$model" ]; then
+        fail "WORKSHOP_MODELS is not set, so nobody knows where the models are." \
+             "Set it in slurm/site.sh: a folder that every node sees, such as your project's."
+    fi
     if [ "$gpus_per_node" = 0 ]; then
         fail "Neither SLURM nor the driver says that this job has GPUs." \
              "Ask for some: --gpus-per-node, or as slurm/site.sh explains; or set WORKSHOP_GPUS_PER_NODE there."
@@ -72,7 +76,7 @@ announce_server() {
     facts=$("${python[@]}" -m workshop.launch.slurm.job announce \
         --name "${WORKSHOP_NAME:-$SLURM_JOB_NAME}" --model "$model" --served "$served" --log "$folder/output_$job.out")
     IFS=$'\t' read -r WORKSHOP_RECORD WORKSHOP_API_HOST WORKSHOP_API_PORT \
-        WORKSHOP_HEAD_ADDRESS WORKSHOP_MASTER_PORT WORKSHOP_CHECK_PORT WORKSHOP_RAY_PORT <<<"$facts"
+        WORKSHOP_HEAD_ADDRESS WORKSHOP_MASTER_PORT WORKSHOP_CHECK_PORT WORKSHOP_RAY_PORT model <<<"$facts"
     export WORKSHOP_RECORD WORKSHOP_API_HOST WORKSHOP_API_PORT
     export WORKSHOP_HEAD_ADDRESS WORKSHOP_MASTER_PORT WORKSHOP_CHECK_PORT WORKSHOP_RAY_PORT
     say "head $(hostname) at $WORKSHOP_HEAD_ADDRESS; the server will be http://$WORKSHOP_API_HOST:$WORKSHOP_API_PORT/v1"
@@ -110,6 +114,12 @@ wait_until_ready() {
         ended_by=ready-budget
         exit 4
     fi
+    on_every_node --keep &                          # what was compiled, for the next start of this server
+}
+
+on_every_node() {                                   # rank.sh beside the engine: --keep, --clean
+    srun --export=ALL --overlap --quiet --immediate=5 --ntasks="$SLURM_NNODES" --ntasks-per-node=1 \
+        bash "$slurm_folder/rank.sh" "$1" 2>/dev/null
 }
 
 wait_until_end() {
@@ -155,8 +165,7 @@ finish() {
             stop_engine
         fi
         # What a killed engine could not remove itself.
-        [ -z "${WORKSHOP_RECORD:-}" ] || srun --export=ALL --overlap --quiet --immediate=5 --ntasks="$SLURM_NNODES" \
-            --ntasks-per-node=1 bash "$slurm_folder/rank.sh" --clean 2>/dev/null
+        [ -z "${WORKSHOP_RECORD:-}" ] || on_every_node --clean
         write_the_end "$code"
     fi
     if [ -e "$early_log" ]; then                    # SLURM's own words, if it had any

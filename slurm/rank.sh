@@ -1,11 +1,14 @@
 #!/bin/bash
 # One node's part of the engine: `srun … rank.sh MODEL [flags of vllm serve]`, once on every node of the job.
-# Node 0 is the head: it alone opens the API. `rank.sh --clean` removes what a killed engine left on this node.
+# Node 0 is the head: it alone opens the API. `rank.sh --clean` removes what a killed engine left on this node;
+# `rank.sh --keep` puts away what the engine has compiled.
 set -euo pipefail
 
 # shellcheck source=environment.sh
 source "$WORKSHOP_SLURM/environment.sh"
-scratch=$WORKSHOP_SCRATCH/workshop-$(id -un)-$SLURM_JOB_ID    # on this node's own disk, for this job alone
+umask 077
+user=$(id -un)
+scratch=$WORKSHOP_SCRATCH/workshop-$user-$SLURM_JOB_ID        # on this node's own disk, for this job alone
 export WORKSHOP_SERVER_FOLDER=$scratch/shm  # vllm_main notes there which shared memory is this job's own
 engine='' ray='' ask_every_s=0.1
 
@@ -19,27 +22,58 @@ clean() {                                   # what a killed engine leaves: share
             "${python[@]}" -m workshop.launch.local.scratch "$WORKSHOP_SERVER_FOLDER"
         ) || true
     fi
+    if [ -e "$scratch/compiled" ]; then
+        rm -rf -- "$(head -1 "$scratch/compiled")"
+    fi
     rm -rf -- "$scratch"
 }
-if [ "${1:-}" = --clean ]; then
-    clean
-    exit 0
-fi
+
+# What torch and Triton compile may know where it lies: the same server has the same path at each start, a folder on this
+# node's disk that one job holds at a time. Between jobs it is kept in an archive for each server, GPU kind, version of
+# vLLM, and node of the job. It is code that runs: only what is your own is taken.
+restore_compiled() {                        # $1 GPU kind and version; the rest: model and flags, by which vLLM names it
+    local kept=${WORKSHOP_COMPILE_CACHE:-${WORKSHOP_HOME:-$HOME/.workshop}/cache} command name place archive
+    [ "$kept" != no ] || return 0
+    command=$(printf '%s\0' "${@:2}" | sha256sum)
+    name=${command:0:16}-$SLURM_NODEID
+    place=$WORKSHOP_SCRATCH/workshop-$user-compiled-$name archive=$kept/compiled-$user/$1/$name.tar
+    mkdir -p "$place" && [ -O "$place" ] && exec {held}>"$place/held" && flock --nonblock "$held" || return 0
+    printf '%s\n' "$place" "$archive" >"$scratch/compiled"
+    if [ -O "$archive" ] && tar -xf "$archive" -C "$place"; then
+        echo "[workshop] compiled at an earlier start: $archive" >&2
+    fi
+    caches_in "$place"
+}
+keep_compiled() {                           # whole or not at all: jobs may start and end at the same time
+    local place archive part
+    { read -r place && read -r archive; } <"$scratch/compiled" || return 0
+    part=$archive.$SLURM_JOB_ID
+    [ "$(find "$place/vllm/torch_compile_cache" -newer "$place/held" -print -quit)" ] || return 0  # nothing new
+    mkdir -p "${archive%/*}" && tar -cf "$part" -C "$place" --exclude=modelinfos vllm inductor triton &&
+        mv -f "$part" "$archive"
+    rm -f "$part"
+}
+caches_in() {                               # folders of this node alone: on a shared home nodes would clobber each other's
+    mkdir -p "$1"/{vllm,inductor,triton}
+    export VLLM_CACHE_ROOT=$1/vllm TORCHINDUCTOR_CACHE_DIR=$1/inductor TRITON_CACHE_DIR=$1/triton
+    # One cache may stay: what vLLM finds out about a model class in a process of its own (half of a small start). Its
+    # files carry a digest and are replaced whole, so nodes and jobs can share them.
+    local shared=${WORKSHOP_HOME:-$HOME/.workshop}/cache/modelinfos
+    mkdir -p "$shared" && ln -sfn "$shared" "$VLLM_CACHE_ROOT/modelinfos"
+}
+case ${1:-} in
+    --clean) clean; exit 0 ;;
+    --keep) keep_compiled; exit 0 ;;
+esac
 
 make_scratch() {
-    umask 077
-    if ! mkdir -p "$scratch/tmp" "$WORKSHOP_SERVER_FOLDER" 2>/dev/null; then
+    if ! mkdir -p "$scratch/tmp" "$WORKSHOP_SERVER_FOLDER" 2>/dev/null || [ ! -O "$scratch" ]; then
         tell "refused: $(hostname) cannot write to $WORKSHOP_SCRATCH."
         tell "remedy: Is its disk full? Else set WORKSHOP_SCRATCH in site.sh to another disk of the nodes."
         exit 3
     fi
-    # Compile caches on a shared home clobber each other when nodes write them at the same time: one for each node.
-    export TMPDIR=$scratch/tmp VLLM_CACHE_ROOT=$scratch/vllm TORCHINDUCTOR_CACHE_DIR=$scratch/inductor
-    export TRITON_CACHE_DIR=$scratch/triton XDG_CACHE_HOME=$scratch/cache
-    # One cache may stay: what vLLM finds out about a model class in a process of its own (half of a small start). Its
-    # files carry a digest and are replaced whole, so nodes and jobs can share them.
-    local kept=${WORKSHOP_HOME:-$HOME/.workshop}/cache/modelinfos
-    mkdir -p "$VLLM_CACHE_ROOT" && mkdir -p "$kept" && ln -sfn "$kept" "$VLLM_CACHE_ROOT/modelinfos"
+    caches_in "$scratch"
+    export TMPDIR=$scratch/tmp XDG_CACHE_HOME=$scratch/cache
     export HF_HUB_OFFLINE=${HF_HUB_OFFLINE:-1} VLLM_NO_USAGE_STATS=1 PYTHONUNBUFFERED=1
     # vLLM itself gives up after 600 s, and 405B loads for longer; the job's own budget decides (job.sh).
     export VLLM_ENGINE_READY_TIMEOUT_S=${VLLM_ENGINE_READY_TIMEOUT_S:-86400}
@@ -79,10 +113,14 @@ setsid "${python[@]}" -m workshop.launch.slurm.preflight "$1" >"$scratch/facts" 
 engine=$!                                   # in the background: a shell that waits in the foreground hears no signal
 wait "$engine"
 engine=''
-IFS=$'\t' read -r VLLM_HOST_IP GLOO_SOCKET_IFNAME <"$scratch/facts"
+IFS=$'\t' read -r VLLM_HOST_IP GLOO_SOCKET_IFNAME kind watchdog <"$scratch/facts"
 export VLLM_HOST_IP GLOO_SOCKET_IFNAME NCCL_SOCKET_IFNAME=${NCCL_SOCKET_IFNAME:-$GLOO_SOCKET_IFNAME}
 
+restore_compiled "$kind" "$@"
 args=("$@")
+if [ "$watchdog" = yes ]; then              # this vLLM writes the stacks itself, also of a server that hangs later on
+    args=("$1" --watchdog-config "{\"dump_dir\": \"${WORKSHOP_REASONS%/*}/stacks\"}" "${@:2}")
+fi
 if [ "$SLURM_NODEID" = 0 ]; then            # the guard comes last, and so stands in front of all others
     args+=(--host "$WORKSHOP_API_HOST" --port "$WORKSHOP_API_PORT" --middleware workshop.launch.auth.RequireKey)
 fi

@@ -29,9 +29,10 @@ export WORKSHOP_CPUS_PER_GPU=       # EDIT processors; empty: the script's, or 4
 export WORKSHOP_GIB_PER_GPU=        # EDIT memory of the host; empty: the script's, or 48
 
 # --- where things are ------------------------------------------------------------------------------------------
-export WORKSHOP_MODELS=$HOME/models # EDIT folder of the models, on a file system that every node sees
+export WORKSHOP_MODELS=${WORKSHOP_MODELS:-}  # EDIT folder of the models, on a file system that every node sees
 export WORKSHOP_SCRATCH=/tmp        # EDIT disk of each node itself: caches and temporary files of the job
 export WORKSHOP_SHARED=             # EDIT folder of the class, for `workshop share`; empty: none
+export WORKSHOP_COMPILE_CACHE=      # EDIT folder of what was compiled, yours alone; empty: ~/.workshop/cache; no: none
 
 # --- network ---------------------------------------------------------------------------------------------------
 export WORKSHOP_INTERFACE=          # EDIT interface that learners reach (eth0); empty: the one towards this login node

@@ -8,6 +8,7 @@ import pytest
 
 from workshop.launch import disk, doctor
 from workshop.launch.disk import Quota
+from workshop.launch.programs import Answer, ask
 from workshop.launch.slurm import doctor as slurm_doctor
 
 GIB = 2**30
@@ -33,10 +34,10 @@ def here(tmp_path, monkeypatch):
         monkeypatch.setattr(disk, "MOUNTS", mounts)
         monkeypatch.setattr(disk, "disk_free_bytes", lambda folder: 500 * GIB)
 
-        def ask(program: str, *args: str) -> str:
-            return said.get(f"{program}{'_user' if '-u' in args else '_group'}", "")
+        def ask(program: str, *args: str, within_s: float) -> Answer:
+            return Answer(0, said.get(f"{program}{'_user' if '-u' in args else '_group'}", ""), "")
 
-        monkeypatch.setattr(disk, "_ask", ask)
+        monkeypatch.setattr(disk, "ask", ask)
 
     return put
 
@@ -95,8 +96,11 @@ def test_a_user_without_a_name_is_asked_for_by_number(monkeypatch):
     assert disk._user() == "1000660000"
 
 
-def test_a_program_that_is_not_there_or_fails_says_nothing():
-    assert disk._ask("no-such-program") == "" == disk._ask("false")
+def test_a_program_that_is_not_there_fails_or_hangs_is_an_answer_in_words():
+    assert ask("no-such-program") == (1, "", "it cannot be run (No such file or directory)")
+    assert ask("false") == (1, "", "exit code 1")
+    assert ask("sleep", "60", within_s=0.1) == (1, "", "no answer within 0 s")
+    assert ask("sh", "-c", "echo out; echo first >&2; echo last >&2; exit 3") == (3, "out\n", "last")
 
 
 def test_doctor_says_that_a_gpu_environment_does_not_fit_a_small_quota(here, tmp_path, monkeypatch):

@@ -12,6 +12,7 @@ import pytest
 from workshop.engine.log.reader import Reader
 from workshop.launch import gpus, machine
 from workshop.launch.gpus import Gpu, Look
+from workshop.launch.programs import Answer
 from workshop.launch.vllm_main import name_gpus
 
 GIB = 2**30
@@ -61,11 +62,12 @@ def tools(monkeypatch):
     monkeypatch.setattr(gpus, "_nvml", lambda: None)
     monkeypatch.setattr(gpus.shutil, "which", lambda name: name if any(key.startswith(name) for key in said) else None)
 
-    def run(*command: str) -> tuple[int, str]:
+    def ask(*command: str) -> Answer:
         line = " ".join(command)
-        return next((answer for key, answer in said.items() if line.startswith(key)), (1, ""))
+        code, text = next((answer for key, answer in said.items() if line.startswith(key)), (1, ""))
+        return Answer(code, text, f"exit code {code}")
 
-    monkeypatch.setattr(gpus, "_run", run)
+    monkeypatch.setattr(gpus, "ask", ask)
     return said
 
 

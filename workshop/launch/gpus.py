@@ -12,10 +12,10 @@ import json
 import os
 import re
 import shutil
-import subprocess
 from dataclasses import dataclass, replace
 
-TIMEOUT_S = 20.0
+from workshop.launch.programs import ask
+
 QUERY = "index,uuid,name,memory.total,memory.free,driver_version"
 UNIT_BYTES = {"B": 1, "KB": 2**10, "MB": 2**20, "GB": 2**30}  # amd-smi says MB and means 2**20 bytes
 SLICE = re.compile(r"\s+(MIG \S+)\s+Device\s+\d+: \(UUID: (MIG-[^)]+)\)")
@@ -46,8 +46,8 @@ class Look:
 
 def look() -> Look:
     """Return what the drivers of this machine show, MIG slices in the place of their GPU."""
-    for ask in (_nvml, _nvidia_smi, _amd_smi):
-        if (found := ask()) is not None:
+    for driver in (_nvml, _nvidia_smi, _amd_smi):
+        if (found := driver()) is not None:
             return found
     return Look()
 
@@ -123,21 +123,12 @@ def _device(nvml, handle) -> list[Gpu]:
     return [Gpu(nvml.nvmlDeviceGetName(handle), total, free, nvml.nvmlDeviceGetUUID(handle))]
 
 
-def _run(*command: str) -> tuple[int, str]:
-    """Return (exit code, what it printed)."""
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=TIMEOUT_S)
-    except (OSError, subprocess.SubprocessError) as error:
-        return 1, str(error)
-    return done.returncode, done.stdout or done.stderr
-
-
 def _nvidia_smi() -> Look | None:
     if not shutil.which("nvidia-smi"):
         return None
-    code, text = _run("nvidia-smi", f"--query-gpu={QUERY}", "--format=csv,noheader,nounits")
+    code, text, said = ask("nvidia-smi", f"--query-gpu={QUERY}", "--format=csv,noheader,nounits")
     if code:
-        return Look(maker="nvidia", problem=f"nvidia-smi: {' '.join(text.split())[:200]}")
+        return Look(maker="nvidia", problem=f"nvidia-smi: {' '.join((text or said).split())[:200]}")
     rows = [[part.strip() for part in line.split(",")] for line in text.splitlines() if line.count(",") >= 4]
     driver = rows[0][5] if rows and len(rows[0]) > 5 else ""
     cards = [Gpu(name, _mib(total), _mib(free), uuid) for _, uuid, name, total, free, *_ in rows]
@@ -151,10 +142,9 @@ def _mib(text: str) -> int:
 
 def _with_slices(cards: list[Gpu]) -> list[Gpu]:
     """Put the MIG slices that `nvidia-smi -L` lists in the place of their GPU; their names tell their memory (3g.20gb)."""
-    _, text = _run("nvidia-smi", "-L")
     slices: dict[str, list[Gpu]] = {}
     parent = ""
-    for line in text.splitlines():
+    for line in ask("nvidia-smi", "-L").out.splitlines():
         if part := SLICE.match(line):
             size = re.search(r"\.(\d+)gb", part[1])
             memory = int(size[1]) * 2**30 if size else 0
@@ -171,11 +161,11 @@ def _with_slices(cards: list[Gpu]) -> list[Gpu]:
 def _amd_smi() -> Look | None:
     if not shutil.which("amd-smi"):
         return None
-    code, text = _run("amd-smi", "static", "--asic", "--vram", "--driver", "--json")
+    _, text, problem = ask("amd-smi", "static", "--asic", "--vram", "--driver", "--json")
     try:
         cards = _entries(text)
-        _, usage = _run("amd-smi", "metric", "--mem-usage", "--json")
-        free = {each["gpu"]: each["mem_usage"]["free_vram"] for each in _entries(usage)}
+        usage = _entries(ask("amd-smi", "metric", "--mem-usage", "--json").out)
+        free = {each["gpu"]: each["mem_usage"]["free_vram"] for each in usage}
         gpus = tuple(
             Gpu(each["asic"]["market_name"], _size(each["vram"]["size"]), _size(free.get(each["gpu"])), _amd_uuid(each))
             for each in cards
@@ -183,8 +173,7 @@ def _amd_smi() -> Look | None:
         driver = cards[0].get("driver", {}).get("version", "") if cards else ""
         return Look(gpus, "amd", driver)
     except (ValueError, KeyError, TypeError, AttributeError):
-        said = " ".join(text.split())[:200]
-        return Look(maker="amd", problem=f"amd-smi: {said or f'exit code {code}'}")
+        return Look(maker="amd", problem=f"amd-smi: {' '.join((text or problem).split())[:200]}")
 
 
 def _entries(text: str) -> list[dict]:

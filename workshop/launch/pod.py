@@ -30,6 +30,7 @@ CODE = (
     "launch/home",
     "launch/machine",
     "launch/pod",
+    "launch/programs",
     "launch/progress",
     "launch/weights/__init__",
     "launch/weights/prefetch",

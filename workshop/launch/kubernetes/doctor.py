@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 from workshop.launch.checks import NOTE, OK, Check
+from workshop.launch.programs import Answer, ask
 
 TIMEOUT_S = 10.0
 KINDS = {
@@ -32,12 +32,8 @@ def examine() -> Iterator[Check]:
         return
     code, _, said = _kubectl("version")
     if code:
-        yield Check(
-            "Kubernetes",
-            NOTE,
-            f"no cluster answers: {said}",
-            "kubectl config get-contexts shows the clusters you know; log in to one.",
-        )
+        remedy = "kubectl config get-contexts shows the clusters you know; log in to one."
+        yield Check("Kubernetes", NOTE, f"no cluster answers: {said}", remedy)
         return
     yield Check("Kubernetes", OK, "a cluster answers")
     yield _gpus()
@@ -52,25 +48,10 @@ def _gpus() -> Check:
     )
     products = sorted({line.strip() for line in out.splitlines() if line.strip()})
     if code or not products:
-        return Check(
-            "GPU nodes",
-            NOTE,
-            "no node has the label nvidia.com/gpu.product, which the manifests select",
-            "Ask for NVIDIA's GPU operator, or change nodeSelector in the overlay.",
-        )
+        found = "no node has the label nvidia.com/gpu.product, which the manifests select"
+        return Check("GPU nodes", NOTE, found, "Ask for NVIDIA's GPU operator, or change nodeSelector in the overlay.")
     return Check("GPU nodes", OK, ", ".join(products))
 
 
-def _kubectl(*words: str) -> tuple[int, str, str]:
-    """Return (exit code, output, last line of what it said against it)."""
-    try:
-        done = subprocess.run(
-            ["kubectl", f"--request-timeout={TIMEOUT_S:.0f}s", *words],
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=TIMEOUT_S + 5,
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return 1, "", str(error)
-    return done.returncode, done.stdout, (done.stderr.strip().splitlines() or [""])[-1]
+def _kubectl(*words: str) -> Answer:
+    return ask("kubectl", f"--request-timeout={TIMEOUT_S:.0f}s", *words, within_s=TIMEOUT_S + 5)

@@ -102,9 +102,10 @@ def _clear(record: ServerRecord) -> None:
 
 
 def _cancel(record: ServerRecord) -> str:
-    """Cancel the server's job: the job removes the record itself, and is given a moment for it."""
+    """Cancel the server's job: one that runs removes the record itself, and is given a moment for it."""
+    runs = (job := slurm_queue.find(record.job_id or "")) is not None and job.state != "PENDING"
     slurm_queue.cancel(record.job_id or "")
-    if not processes.until(lambda: records.stored(record.name) is None, STOP_GRACE_S):
+    if not runs or not processes.until(lambda: records.stored(record.name) is None, STOP_GRACE_S):
         job = slurm_queue.find(record.job_id or "")
         if job is not None and job.active:
             raise WorkshopError(

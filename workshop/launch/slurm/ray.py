@@ -8,30 +8,29 @@ from __future__ import annotations
 
 import socket
 import sys
-import time
+from contextlib import suppress
 
 from workshop.errors import WorkshopError
+from workshop.launch import processes
 from workshop.launch.slurm.follow import refuse
 
 WAIT_S = 120.0
-POLL_S = 0.2
 
 
 def wait_for_port(address: str, within_s: float = WAIT_S) -> None:
     """Return when the head's Ray listens: a worker that starts earlier keeps trying for over 100 s by itself."""
     host, _, port = address.rpartition(":")
-    deadline = time.monotonic() + within_s
-    while True:
-        try:
-            socket.create_connection((host, int(port)), timeout=2).close()
-            return
-        except OSError as error:
-            if time.monotonic() > deadline:
-                raise WorkshopError(
-                    f"Ray's head at {address} does not answer within {within_s:.0f} s ({error}).",
-                    "Look above for why `ray start --head` ended.",
-                ) from None
-            time.sleep(POLL_S)
+
+    def listens() -> bool:
+        with suppress(OSError), socket.create_connection((host, int(port)), timeout=2):
+            return True
+        return False
+
+    if not processes.until(listens, within_s):
+        raise WorkshopError(
+            f"Ray's head at {address} does not answer within {within_s:.0f} s.",
+            "Look above for why `ray start --head` ended.",
+        )
 
 
 def lead(address: str, nodes: int, door: int, within_s: float = WAIT_S) -> None:
@@ -40,42 +39,37 @@ def lead(address: str, nodes: int, door: int, within_s: float = WAIT_S) -> None:
     import ray
 
     ray.init(address=address, log_to_driver=False, logging_level="ERROR")
+
+    def until_alive(wanted: int) -> None:
+        alive = lambda: sum(node["Alive"] for node in ray.nodes())  # noqa: E731
+        if not processes.until(lambda: alive() >= wanted, within_s):
+            raise WorkshopError(
+                f"{alive()} of {wanted} nodes joined Ray within {within_s:.0f} s.",
+                "Look above for what the others say; or leave ENGINE=ray out.",
+            )
+
     try:
-        _until_alive(ray, 1, within_s)
+        until_alive(1)
         with socket.create_server((address.rpartition(":")[0], door), backlog=max(1, nodes)):
-            _until_alive(ray, nodes, within_s)
+            until_alive(nodes)
         print(f"[workshop] Ray has its {nodes} nodes", flush=True)
     finally:
         ray.shutdown()
 
 
-def _until_alive(ray, nodes: int, within_s: float) -> None:
-    deadline = time.monotonic() + within_s
-    while (alive := sum(node["Alive"] for node in ray.nodes())) < nodes:
-        if time.monotonic() > deadline:
-            raise WorkshopError(
-                f"{alive} of {nodes} nodes joined Ray within {within_s:.0f} s.",
-                "Look above for what the others say; or leave ENGINE=ray out.",
-            )
-        time.sleep(POLL_S)
-
-
 def main() -> int:
     """`ray head|worker ADDRESS NODES DOOR`: exit code 3 and a sentence if what is waited for does not come."""
+    part, address, nodes, door = sys.argv[1:5]
     try:
-        address, nodes, door = sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
-        if sys.argv[1] == "head":
-            lead(address, nodes, door)
+        if part == "head":
+            lead(address, int(nodes), int(door))
         else:
             wait_for_port(f"{address.rpartition(':')[0]}:{door}")
     except WorkshopError as error:
         return refuse(error)
     except ModuleNotFoundError:
-        return refuse(
-            WorkshopError(
-                "Ray is not installed in the engine's environment.", "pip install ray, or leave ENGINE=ray out."
-            )
-        )
+        remedy = "pip install ray, or leave ENGINE=ray out."
+        return refuse(WorkshopError("Ray is not installed in the engine's environment.", remedy))
     return 0
 
 

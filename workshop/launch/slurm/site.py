@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 from pathlib import Path
 
 from workshop.errors import BadInput, WorkshopError
 from workshop.launch.local import course
+from workshop.launch.programs import ask
 from workshop.plan.catalog import load_gpu
 
 READ_S = 30
@@ -38,19 +38,26 @@ def environment() -> dict[str, str]:
     WORKSHOP_SITE is in it where another file than slurm/site.sh counts.
     """
     read = 'set -a; source "$1" >/dev/null && env -0'
-    try:
-        done = subprocess.run(
-            ["bash", "-c", read, "bash", str(site_file())],
-            capture_output=True,
-            timeout=READ_S,
-            env={**os.environ, "WORKSHOP_ROOT": str(scripts_folder().parent)},
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise WorkshopError(f"{site_file()} cannot be read by bash: {error}.", "It must only set variables.") from None
-    if done.returncode:
-        said = (done.stderr.decode(errors="replace").strip().splitlines() or ["no reason given"])[-1]
+    env = {**os.environ, "WORKSHOP_ROOT": str(scripts_folder().parent)}
+    code, out, said = ask("bash", "-c", read, "bash", str(site_file()), within_s=READ_S, env=env)
+    if code:
         raise WorkshopError(f"{site_file()} has a mistake: {said}", "Compare it with the examples in slurm/sites/.")
-    return dict(part.split("=", 1) for part in done.stdout.decode(errors="replace").split("\0") if "=" in part)
+    return dict(part.split("=", 1) for part in out.split("\0") if "=" in part)
+
+
+def models_folder(site: dict[str, str] | None = None) -> Path:
+    """Return the folder of the models, WORKSHOP_MODELS.
+
+    Raises:
+        WorkshopError: it is not set, or no whole path.
+    """
+    said = (environment() if site is None else site).get("WORKSHOP_MODELS", "")
+    if not (folder := Path(said).expanduser()).is_absolute():
+        raise WorkshopError(
+            f"WORKSHOP_MODELS {f'is {said!r}, no whole path' if said else 'is not set, so nobody knows where the models are'}.",
+            "Set it in slurm/site.sh: a folder that every node sees, such as your project's.",
+        )
+    return folder
 
 
 def gpus(site: dict[str, str]) -> tuple[str, int]:

@@ -47,6 +47,7 @@ RECIPES = {
 }
 NODES_TRIED = (1, 2, 3, 4, 6, 8, 12, 16)  # for a model without a script of its own: the fewest that hold it
 GPUS_PER_NODE = 4
+UNSET = "$WORKSHOP_MODELS"
 SBATCH_TIMEOUT_S = 60
 CPUS_BASE, CPUS_PER_GPU = 4, 4  # one process a GPU, and the API's and the engine's own
 MEMORY_BASE_GIB, MEMORY_PER_GPU_GIB = 16, 48  # weights pass through the page cache
@@ -82,6 +83,7 @@ class Submission:
     reasons: list[str] = field(default_factory=list)
     advice: list[str] = field(default_factory=list)
     fits: bool = True
+    folder: Path = Path()  # of the model
 
     @property
     def command(self) -> str:
@@ -100,17 +102,12 @@ def prepare(request: Request) -> Submission:
     """
     _refuse(request)
     site, recipe = slurm_site.environment(), RECIPES.get(request.what)
-    kind, count = slurm_site.gpus(site)
+    kind, _ = slurm_site.gpus(site)
     gpu = request.gpu or site.get("WORKSHOP_GPU") or slurm_site.known_gpu(kind)
-    per_node = request.gpus_per_node or count or GPUS_PER_NODE
     folder = _recipe_folder(recipe, site) if recipe else _model_folder(request.what, site)
     known = (folder / "config.json").is_file()
     model = folder if known else recipe.model if recipe else request.what
-    planned = (
-        _plan_recipe(model, gpu, recipe, request, per_node, slurm_site.number(site, "WORKSHOP_MAX_MODEL_LEN", 0))
-        if recipe
-        else _plan_any(model, gpu, request, per_node)
-    )
+    planned = _planned(model, gpu, recipe, request, site)
     environment = _environment(request, planned, changed_gpu=bool(gpu) or not recipe)
     if not recipe:
         environment["WORKSHOP_MODEL"] = str(folder)
@@ -123,7 +120,10 @@ def prepare(request: Request) -> Submission:
         f"{planned.model}: {planned.nodes} node{'s' * (planned.nodes > 1)}, {planned.gpus} × {planned.gpu}, "
         f"TP {planned.tensor_parallel_size} × PP {planned.pipeline_parallel_size}."
     )
-    absent = f"The model is not in {folder} yet: workshop prefetch {request.what} --to {folder.parent}"
+    if UNSET in folder.parts:
+        absent = "WORKSHOP_MODELS is not set in slurm/site.sh: the folder of the models, which every node sees."
+    else:
+        absent = f"The model is not in {folder} yet: workshop prefetch {request.what} --to {folder.parent}"
     return Submission(
         _without_gpus(script) if site.get("SBATCH_GRES") else script,
         slurm_site.site_file(),
@@ -132,6 +132,7 @@ def prepare(request: Request) -> Submission:
         [first, *(reason for reason in planned.reasons if reason != first)],
         [*planned.advice, *([] if known else [absent])],
         planned.fits,
+        folder,
     )
 
 
@@ -187,36 +188,37 @@ def _refuse(request: Request) -> None:
         raise BadInput(f"--time {request.time[:40]!r} is no time.", "Give HH:MM:SS, minutes, or D-HH:MM:SS.")
 
 
-def _plan_recipe(model: Path | str, gpu: str | None, recipe: Recipe, request: Request, per_node: int, site_len: int):
-    nodes = request.nodes or recipe.nodes
-    pipeline = recipe.split == "pipeline" or request.pipeline
-    return plan(
-        model,
-        gpu or recipe.gpu,
-        nodes=nodes,
-        gpus_per_node=per_node,
-        tensor_parallel_size=per_node if pipeline else per_node * nodes,
-        pipeline_parallel_size=nodes if pipeline else 1,
-        max_model_len=request.max_model_len or site_len or recipe.max_model_len,
-        gpu_memory_utilization=recipe.gpu_memory_utilization,
-        usage="serve",
-    )
-
-
-def _plan_any(model: Path | str, gpu: str | None, request: Request, per_node: int):
-    """Return the plan with the fewest nodes that hold the model, or, where none do, with the most."""
+def _planned(model: Path | str, gpu: str | None, recipe: Recipe | None, request: Request, site: dict[str, str]):
+    """Return the plan of the recipe's split, or of the fewest nodes that hold the model (where none do: of the most)."""
+    per_node = request.gpus_per_node or slurm_site.gpus(site)[1] or GPUS_PER_NODE
     own = {"gpus_per_node": per_node, "max_model_len": request.max_model_len, "usage": "serve"}
-    for nodes in (request.nodes,) if request.nodes else NODES_TRIED:
-        split = {"tensor_parallel_size": per_node, "pipeline_parallel_size": nodes} if request.pipeline else {}
-        planned = plan(model, gpu or "h100", nodes=nodes, **own, **split)
+    if recipe:
+        length = slurm_site.number(site, "WORKSHOP_MAX_MODEL_LEN", recipe.max_model_len)
+        own["max_model_len"] = request.max_model_len or length
+        own["gpu_memory_utilization"] = recipe.gpu_memory_utilization
+    pipeline = request.pipeline or (recipe is not None and recipe.split == "pipeline")
+    usual = (recipe.nodes,) if recipe else NODES_TRIED
+    for nodes in (request.nodes,) if request.nodes else usual:
+        if pipeline:
+            own |= {"tensor_parallel_size": per_node, "pipeline_parallel_size": nodes}
+        elif recipe:
+            own |= {"tensor_parallel_size": per_node * nodes, "pipeline_parallel_size": 1}
+        planned = plan(model, gpu or (recipe.gpu if recipe else "h100"), nodes=nodes, **own)
         if planned.fits:
             break
     return planned
 
 
 def _recipe_folder(recipe: Recipe, site: dict[str, str]) -> Path:
-    usual = Path(site.get("WORKSHOP_MODELS", "~/models")) / recipe.folder
-    return Path(site.get("WORKSHOP_MODEL") or usual).expanduser()
+    return Path(site["WORKSHOP_MODEL"]).expanduser() if site.get("WORKSHOP_MODEL") else _models(site) / recipe.folder
+
+
+def _models(site: dict[str, str]) -> Path:
+    """Return the folder of the models; its variable where it is not set: the plan is shown all the same."""
+    try:
+        return slurm_site.models_folder(site)
+    except WorkshopError:
+        return Path(UNSET)
 
 
 def _model_folder(what: str, site: dict[str, str]) -> Path:
@@ -230,7 +232,7 @@ def _model_folder(what: str, site: dict[str, str]) -> Path:
             )
         return given.resolve()
     model = load_model(what)  # an unknown name ends here, with the choices
-    models, names = Path(site.get("WORKSHOP_MODELS", "~/models")).expanduser(), [what.split("/")[-1]]
+    models, names = _models(site), [what.split("/")[-1]]
     names += [hub.split("/")[-1] for hub in model.hub_ids]
     present = [models / name for name in names if (models / name / "config.json").is_file()]
     return present[0] if present else models / names[1 if model.hub_ids else 0]
@@ -279,6 +281,8 @@ def submit(submission: Submission) -> str:
             "There is no sbatch here: this is no login node of a SLURM cluster.",
             "Log in to one; or see the whole command with --dry-run.",
         )
+    if UNSET in submission.folder.parts:
+        slurm_site.models_folder()  # says what is wrong with it
     private_folder("servers")  # the job writes the record there: better to find out now
     if not os.access(".", os.W_OK):
         raise WorkshopError(

@@ -1,0 +1,27 @@
+"""Programs of the system, asked with a time limit: none of them holds up a command of ours, or ends it."""
+
+from __future__ import annotations
+
+import subprocess
+from typing import NamedTuple
+
+
+class Answer(NamedTuple):
+    """What a program said: exit code (1 where it could not be run), its output, the last line of its complaint."""
+
+    code: int
+    out: str
+    said: str
+
+
+def ask(*command: str, within_s: float = 20.0, env: dict[str, str] | None = None) -> Answer:
+    """Run a program to its end, or for so long at most."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=within_s, env=env)
+    except subprocess.TimeoutExpired:
+        return Answer(1, "", f"no answer within {within_s:.0f} s")
+    except OSError as error:
+        return Answer(1, "", f"it cannot be run ({error.strerror})")
+    return Answer(
+        done.returncode, done.stdout, (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+    )
