@@ -6,6 +6,7 @@ gives a scheduler of its own to a Recorder. For vLLM 0.25.1 to 0.32.0, with and 
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import threading
@@ -46,24 +47,19 @@ class Recorder:
         self._under_way: deque[dict] = deque()
         self._steps, self._on = 0, True
         self._begin()
-        notes = {
-            scheduler: {"add_request": self._came, "schedule": self._scheduled, "update_from_output": self._updated},
-            pool: {
-                "_insert_block_hash": self._store,
-                "_remove_cached_block_hashes": lambda keys, block: self._drop(
-                    (block.block_id, _text(key)) for key in keys
-                ),
-                "reset_prefix_cache": lambda done, *_: self._drop(list(self._cached) if done else ()),
-            },
-            pool.free_block_queue: {
-                "popleft_n": lambda blocks, _: self._take(blocks),
-                "remove": lambda _, block: self._take([block]),
-                "append_n": lambda _, blocks: self._free(blocks),
-                "prepend_n": lambda _, blocks: self._free(blocks),
-            },
-        }
-        wrapped = [(of, name, self._noted(getattr(of, name), note)) for of in notes for name, note in notes[of].items()]
-        for of, name, noted in wrapped:
+        notes = (
+            (scheduler, "add_request", self._came),
+            (scheduler, "schedule", self._scheduled),
+            (scheduler, "update_from_output", self._updated),
+            (pool, "_insert_block_hash", self._store),
+            (pool, "_remove_cached_block_hashes", self._drop_of),
+            (pool, "reset_prefix_cache", lambda done: self._drop(list(self._cached) if done else ())),
+            (pool.free_block_queue, "popleft_n", lambda blocks, _: self._take(blocks)),
+            (pool.free_block_queue, "remove", lambda _, block: self._take([block])),
+            (pool.free_block_queue, "append_n", lambda _, blocks: self._free(blocks)),
+            (pool.free_block_queue, "prepend_n", lambda _, blocks: self._free(blocks)),
+        )
+        for of, name, noted in [(of, name, self._noted(getattr(of, name), note)) for of, name, note in notes]:
             setattr(of, name, noted)
 
     def _noted(self, original: Callable, note: Callable) -> Callable:
@@ -104,6 +100,9 @@ class Recorder:
         pair = block.block_id, _text(key)
         if pair not in self._cached:
             self._cached[pair] = self._stored[pair] = None
+
+    def _drop_of(self, keys: list[bytes], block) -> None:
+        self._drop((block.block_id, _text(key)) for key in keys)
 
     def _drop(self, pairs: Iterable[tuple[int, str]]) -> None:
         for pair in pairs:
@@ -254,7 +253,9 @@ class Writer:
 
 
 def open_private(path: Path) -> int:
-    """Return a new, empty file that its owner alone can read."""
+    """Return a new, empty file that its owner alone can read. Raises OSError, also where it is another thing."""
+    if path.exists() and not path.is_file():
+        raise OSError(errno.EINVAL, "it is no file")
     found = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     os.fchmod(found, 0o600)
     return found
@@ -270,6 +271,6 @@ def traced(*args, vllm_config, **kwargs):
         began_s, shut_down = time.monotonic(), scheduler.shutdown
         Recorder(scheduler, writer.write, lambda: time.monotonic() - began_s, writer.lost)
         scheduler.shutdown = lambda: (writer.close(), shut_down())
-    except (AttributeError, OSError) as error:
+    except Exception as error:  # a vLLM that is built otherwise
         print(f"[workshop] No trace is written ({error}), and the server goes on.", flush=True)
     return scheduler
