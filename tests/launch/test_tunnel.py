@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 import os
 import sys
-from dataclasses import asdict
+import threading
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
@@ -167,3 +170,52 @@ def test_a_name_that_is_taken_here_is_refused_and_stays(ssh, workshop_home):
     with pytest.raises(WorkshopError, match="is ready at"):
         tunnel.open_tunnel(RECORD, "me@login", None)
     assert records.read("70b") == mine
+
+
+@contextmanager
+def engine():
+    """A server that lives and completes; yields its address."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self):
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self.do_GET()
+
+        def do_GET(self):
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b'{"model": "m"}')
+
+        def log_message(self, *_):
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}/v1"
+        server.shutdown()
+
+
+def test_a_server_that_starts_again_elsewhere_keeps_its_address_here(ssh, workshop_home, monkeypatch):
+    monkeypatch.setattr(tunnel, "LOOK_EVERY_S", 0.2)
+    seen, said = [], []
+
+    def told(text: str) -> None:
+        said.append(text)
+        assert records.read("70b").state == "ready", "until it is known to be elsewhere"
+        put(ssh, replace(RECORD, url=second, api_key="another-key"))
+
+    with engine() as second, ExitStack() as first:
+        put(ssh, replace(RECORD, url=first.enter_context(engine())))
+
+        def ready(local: ServerRecord) -> None:
+            seen.append(local)
+            if len(seen) == 2:
+                raise KeyboardInterrupt
+            first.close()
+            put(ssh, replace(RECORD, state="starting"))
+
+        with pytest.raises(KeyboardInterrupt):
+            tunnel.open_tunnel(tunnel.fetch("me@login", None), "me@login", None, ready, told)
+    assert said == ["No server '70b' is ready on me@login. It is looked for again."]
+    assert [local.api_key for local in seen] == ["secret-key", "another-key"]
+    assert seen[0].url == seen[1].url and not records.path_of("70b").exists()
