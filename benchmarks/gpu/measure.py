@@ -55,12 +55,13 @@ def model_folder(job: dict, out: Path) -> Path:
     """Return a folder with the model's config.json; a catalogue name gets one written from the catalogue's facts.
 
     job["config"] overrides single fields: {"quantization_config": {…}} makes an FP8 variant of a 16-bit model.
+    job["folder"] names it, by default the job: vLLM calls what it compiles by the model's path.
     """
     if Path(job["model"]).exists():
         return Path(job["model"])
     from workshop.plan.catalog import load_model
 
-    folder = out / "models" / job["name"]
+    folder = out / "models" / job.get("folder", job["name"])
     folder.mkdir(parents=True, exist_ok=True)
     raw = {**load_model(job["model"]).raw, **job.get("config", {})}
     (folder / "config.json").write_text(json.dumps(raw))
