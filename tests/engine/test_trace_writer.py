@@ -56,7 +56,7 @@ def test_a_full_disk_ends_the_trace_at_a_whole_line_and_says_so(tmp_path, capfd)
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     writer.write(LINE)
     writer.close()
-    assert path.read_text() == trace_writer.line(LINE)
+    assert path.read_bytes() == trace_writer.line(LINE)
 
 
 def scheduler() -> SimpleNamespace:

@@ -66,7 +66,7 @@ class House:
     def replica(self, rules: Rules) -> Replica:
         made = Replica(rules, self.clock, self.watch.seen)
         if self.steps:
-            file = open(name_of(self.steps, self.traces), "w", encoding="utf-8")  # noqa: SIM115      in `files`
+            file = open(name_of(self.steps, self.traces), "wb")  # noqa: SIM115      in `files`
             self.files.enter_context(file)
             made.engine.trace(lambda said: file.write(line(said)), lambda: made.ended_s)
             self.traces += 1
