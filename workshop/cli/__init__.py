@@ -35,6 +35,7 @@ COMMANDS = {
     "prefetch": "Download a model to a shared folder, whole and checked.",
     "tunnel": "A cluster's server under an address of this machine, which stays.",
     "batch": "Answer every prompt of a file exactly once; run it again and it goes on.",
+    "xray": "What the engine did, step by step: a trace as one page that works by a double click.",
     "classroom": "Simulate a class against a server: will it hold?",
     "progress": "Which checks you have done; --shared: who of a class is where.",
     "test": "Ten questions before the course, and the same after it.",

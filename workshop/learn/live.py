@@ -1,4 +1,4 @@
-"""Servers that run here, for notebooks 02 and 06: start, stop, their processes, log and metrics, requests in time.
+"""Servers that run here: start, stop, their processes, log and metrics, requests in time, their steps under X-ray.
 
 >>> from workshop import connect, live
 >>> llm = connect()
@@ -7,6 +7,8 @@ True
 >>> spans = live.timeline.ask(llm, ["Boston is a"] * 2, at_once=2, max_tokens=[4, 8])
 >>> [span.tokens for span in spans]
 [4, 8]
+>>> live.XRay().steps                               # a recorded run, step by step; XRay(FILE) of `serve --trace FILE`
+56
 """
 
 from __future__ import annotations
@@ -22,10 +24,11 @@ from workshop.launch.records import ServerRecord
 from workshop.launch.vllm_main import installed
 from workshop.learn import timeline
 from workshop.learn.show import Table
+from workshop.learn.widgets.xray.view import XRay
 from workshop.use.client import Client, connect
 
-__all__ = ["TEACHING_FOLDER", "bring_back", "log", "make_room", "metrics", "offline", "small_server", "start", "stop",
-           "stop_small_server", "timeline", "workers"]  # fmt: skip
+__all__ = ["TEACHING_FOLDER", "XRay", "bring_back", "log", "make_room", "metrics", "offline", "small_server", "start",
+           "stop", "stop_small_server", "timeline", "workers"]  # fmt: skip
 SMALL = "small-kv"
 SMALL_KV_CACHE_BYTES = 10 * 2**20  # 10,240 tokens of the teaching model: one request of its whole length, and a little
 NEEDED_BYTES = int(2.8 * 2**30)  # all four processes took 2.1 GiB (PSS) with TP 2 and 2.3 with PP 2: slack

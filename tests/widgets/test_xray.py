@@ -1,0 +1,253 @@
+"""The X-ray without a browser: what the page is given is the trace, and what it asks is answered by it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+
+import pytest
+from click.testing import CliRunner
+
+from workshop.cli.xray import command
+from workshop.engine import trace
+from workshop.errors import BadInput
+from workshop.learn.widgets.xray import case
+from workshop.learn.widgets.xray.case import RECORDED, Replay, letters, number, page
+from workshop.learn.widgets.xray.view import XRay
+
+STEPS = trace.read(RECORDED)
+
+
+def replayed(steps=STEPS, **how) -> Replay:
+    replay = Replay("recorded", **how)
+    replay.extend(steps)
+    return replay
+
+
+def tables(steps: list[dict]) -> list[dict[int, list[int]]]:
+    """Add the steps of a page up, as the page does: the blocks of each request after each."""
+    now, found = {}, []
+    for step in steps:
+        for request, kept, *new in step["tables"]:
+            now[request] = [] if kept < 0 else now.get(request, [])[:kept] + new
+        now = {request: blocks for request, blocks in now.items() if blocks}
+        found.append(dict(now))
+    return found
+
+
+def expected(steps) -> list[dict[int, list[int]]]:
+    names = {}
+    found = []
+    for step, pool in trace.replay(steps):
+        for name in (*(name for name, _ in step.arrived), *(one.id for one in step.requests)):
+            names.setdefault(name, len(names))
+        found.append({names[name]: list(blocks) for name, blocks in pool.tables.items() if blocks})
+    return found
+
+
+def test_the_page_is_given_every_block_of_every_step():
+    given = replayed().data()
+    assert tables(given["steps"]) == expected(STEPS)
+    assert given["cells"] == 18 and given["pool"] == STEPS[0].num_blocks
+
+
+def test_what_is_taken_and_freed_is_what_is_held_more_or_less():
+    held: set[int] = set()
+    for step, now in zip(replayed().data()["steps"], tables(replayed().data()["steps"]), strict=True):
+        new = {block for blocks in now.values() for block in blocks}
+        assert (held - set(step["freed"])) | set(step["taken"]) == new
+        assert step["usage"] == pytest.approx(len(new) / 18, abs=1e-4), "as vLLM says it"
+        held = new
+    assert not held, "in the end all is given back"
+
+
+def test_the_recorded_run_has_what_is_to_be_seen():
+    rows = [one for step in STEPS for one in step.requests]
+    assert max(one.prefix_hit_tokens for one in rows) == 64, "two blocks of 32, shared"
+    assert [name for step in STEPS for name in step.preempted] == ["same-again"]
+    assert Counter(one.id for one in rows if one.prefill_tokens)["long"] == 3, "a prompt in three steps"
+    assert len(RECORDED.read_bytes()) < 60_000
+
+
+def test_a_page_from_the_middle_has_the_same_pool_as_the_whole():
+    for first in (1, 7, 20, STEPS[-1].step):
+        given = replayed(first=first).data()
+        assert given["first"] == first and len(given["steps"]) == len(STEPS) - first
+        assert tables(given["steps"]) == expected(STEPS)[first:]
+
+
+def test_of_a_long_trace_a_page_has_so_many_steps_and_says_so(monkeypatch):
+    monkeypatch.setattr(case, "MOST_STEPS", 10)
+    given = replayed().data()
+    assert len(given["steps"]) == 10 and "46 later steps are left out" in given["about"]
+    assert tables(given["steps"]) == expected(STEPS)[:10]
+
+
+def test_of_a_large_pool_only_blocks_that_somebody_takes_are_drawn(monkeypatch):
+    monkeypatch.setattr(case, "MOST_CELLS", 10)
+    steps = STEPS[:1]
+    assert replayed(steps).data()["cells"] == sorted(steps[0].taken)
+
+
+def test_requests_have_short_names_in_their_order():
+    assert [letters(count) for count in (0, 25, 26, 51, 52)] == ["A", "Z", "A1", "Z1", "A2"]
+    assert all(number(letters(count)) == count for count in range(2000))
+    assert replayed().data()["names"][0] == ["A", "first"]
+
+
+def true_answers(step: trace.Step, short: dict[str, str]) -> set[str]:
+    """Everything that is true of a step and may be an answer, from the trace itself."""
+    rows = {short[one.id]: one for one in step.requests}
+    found = {f"{one.prefill_tokens + one.decode_tokens:,}" for one in rows.values()}
+    found |= {str(len(step.taken)), str(len(step.freed)), *(short[name] for name in step.preempted)}
+    found |= {"It joins the step." for one in rows.values() if one.prefill_tokens}
+    found |= {"It waits: too few blocks are free.", "It waits: the budget is used up."}
+    together = " and ".join([", ".join(list(rows)[:-1]), *list(rows)[-1:]])
+    return found | {f"one token of each: {together}"}
+
+
+def test_every_question_is_answered_by_the_step_and_has_real_alternatives():
+    replay = replayed()
+    asked = [(step, drawn["question"]) for step, drawn in zip(STEPS, replay.steps, strict=True) if drawn["question"]]
+    assert len(asked) >= 12
+    for step, question in asked:
+        options, right = question["options"], question["options"][question["right"]]
+        assert 2 <= len(set(options)) == len(options) <= 6
+        assert right in true_answers(step, replay.names), (step.step, question)
+        assert question["why"].endswith(".") and question["ask"].endswith("?")
+    words = " ".join(question["ask"] for _, question in asked)
+    for kind in (
+        "Who is preempted",
+        "are computed",
+        "What happens to",
+        "blocks are taken",
+        "become free",
+        "comes back",
+    ):
+        assert kind in words
+
+
+LINE = {"taken": [], "freed": [], "preempted": [], "arrived": [], "finished": [], "stored": [], "removed": []}
+
+
+def made(*steps: dict) -> list[trace.Step]:
+    fixed = {"budget": 96, "kv_cache_usage": 0.5, "num_blocks": 8, "block_size": 16}
+    lines = ({**LINE, **fixed, "step": at, "time_s": at / 10, **step} for at, step in enumerate(steps))
+    return [trace._step(line) for line in lines]
+
+
+def row(name: str, **what) -> dict:
+    nothing = dict.fromkeys(("prefill_tokens", "decode_tokens", "computed_tokens", "prefix_hit_tokens"), 0)
+    return {"id": name, **nothing, "drafted": 0, "accepted": 0, "blocks": [], **what}
+
+
+def test_a_draft_is_drawn_and_asked_about():
+    steps = made(
+        {"arrived": [["a", 20]], "requests": [row("a", prefill_tokens=20, blocks=[1, 2])], "taken": [1, 2]},
+        {"requests": [row("a", decode_tokens=4, computed_tokens=20, drafted=3, accepted=2)]},
+    )
+    drawn = replayed(steps).steps[1]
+    assert drawn["rows"] == [[0, 0, 4, 20, 0, 3, 2]]
+    assert "A: 2 of 3 guesses were right" in " ".join(drawn["said"])
+    assert drawn["question"]["options"] == ["1", "3", "4"] and drawn["question"]["right"] == 2
+
+
+def test_what_is_freed_of_shared_blocks_is_asked():
+    steps = made(
+        {"arrived": [["a", 20]], "requests": [row("a", prefill_tokens=20, blocks=[1, 2])], "taken": [1, 2]},
+        {
+            "arrived": [["b", 20]],
+            "requests": [row("b", prefill_tokens=4, prefix_hit_tokens=16, computed_tokens=16, blocks=[1, 3])],
+            "taken": [3],
+        },
+        {"requests": [row("b", decode_tokens=1, computed_tokens=20)], "finished": ["a"], "freed": [2]},
+    )
+    question = replayed(steps).steps[2]["question"]
+    assert "It holds 2 blocks, 1 of which others hold too." in question["ask"]
+    assert question["options"][question["right"]] == "1" and "2" in question["options"]
+
+
+def test_nothing_is_asked_where_no_known_rule_explains_a_step():
+    """A victim that did not come last (priorities), a prompt that is cut at another place than the budget's end."""
+    began = {
+        "arrived": [["a", 20], ["b", 20]],
+        "requests": [row("a", prefill_tokens=20, blocks=[1, 2]), row("b", prefill_tokens=20, blocks=[3, 4])],
+        "taken": [1, 2, 3, 4],
+    }
+    other = made(
+        began, {"requests": [row("b", decode_tokens=1, computed_tokens=20)], "preempted": ["a"], "freed": [1, 2]}
+    )
+    assert replayed(other).steps[1]["question"] is None
+    assert (
+        replayed(made({"arrived": [["c", 50]], "requests": [row("c", prefill_tokens=7, blocks=[1])]})).steps[0][
+            "question"
+        ]
+        is None
+    )
+
+
+def test_words_of_a_file_stay_words():
+    evil = "</script><script>alert(1)</script>"
+    steps = made({"arrived": [[evil, 4]], "requests": [row(evil, prefill_tokens=4, blocks=[1])], "taken": [1]})
+    text = page(replayed(steps).data())
+    assert evil not in text and "\\u003c/script>" in text
+    data = json.loads(re.search(r'id="trace">(.*?)</script>', text, re.DOTALL)[1])
+    assert data["names"] == [["A", evil]]
+
+
+def test_a_page_asks_for_nothing_elsewhere():
+    assert not re.findall(r"https?:|src=|@import|url\((?!#)", page(replayed().data()))
+
+
+def test_in_a_notebook_it_goes_on_where_the_trace_does(tmp_path):
+    lines = RECORDED.read_text().splitlines(keepends=True)
+    growing = tmp_path / "trace.jsonl"
+    growing.write_text("")
+    xray = XRay(growing)
+    assert xray.steps == 0, "a server that nobody has asked yet"
+    growing.write_text("".join(lines[:5]) + lines[5][:40])
+    assert xray.look() == 5, "half a line waits"
+    sent = json.loads(xray._feed.value.replace("&lt;", "<").replace("&amp;", "&"))
+    assert sent["since"] == 0 and len(sent["steps"]) == 5 and sent["block_size"] == 32
+    xray._says.value = "1 of 2, 5 steps"  # as the page does
+    growing.write_text("".join(lines))
+    assert xray.look() == len(lines) and xray.right == "1 of 2"
+    sent = json.loads(xray._feed.value.replace("&lt;", "<").replace("&amp;", "&"))
+    assert sent["since"] == 5 and sent["steps"] == json.loads(json.dumps(xray._replay.steps[5:]))
+    assert tables(xray._replay.steps) == expected(STEPS)
+
+
+def test_following_ends_and_looks_once_more(tmp_path):
+    growing = tmp_path / "trace.jsonl"
+    growing.write_text("")
+    xray = XRay(growing, every_s=3600).start()
+    growing.write_bytes(RECORDED.read_bytes())
+    assert xray.stop() == len(STEPS)
+
+
+def test_the_command_writes_one_file(tmp_path):
+    done = CliRunner().invoke(command, [str(RECORDED), "--html", str(tmp_path / "page.html"), "--first", "7"])
+    assert done.exit_code == 0 and "49 steps of 6 requests" in done.output
+    assert (tmp_path / "page.html").read_text().startswith("<!doctype html>")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["{none}"], "cannot be read"),
+        (["{other}"], "Line 1 of .* is no step of a trace"),
+        (["{empty}"], "holds no step"),
+        (["{trace}", "--first", "99"], "The trace has no step 99"),
+        (["{trace}", "--html", "{trace}"], "is the trace itself"),
+        (["{trace}", "--html", "{none}/page.html"], "cannot be written"),
+    ],
+)
+def test_what_cannot_be_is_one_sentence(tmp_path, arguments, said):
+    files = {name: tmp_path / name for name in ("none", "other", "empty", "trace")}
+    files["other"].write_text('{"a": 1}\n')
+    files["empty"].write_text("")
+    files["trace"].write_bytes(RECORDED.read_bytes())
+    done = CliRunner().invoke(command, [each.format(**files) for each in arguments])
+    assert isinstance(done.exception, BadInput) and re.search(said, done.exception.message) and done.exception.remedy
+    assert files["trace"].read_bytes() == RECORDED.read_bytes()

@@ -1,0 +1,166 @@
+"""A trace as the X-ray's page takes it: short names, what is new in each step, a sentence or two, a question. Pure."""
+
+from __future__ import annotations
+
+import json
+import string
+from collections.abc import Iterable
+from dataclasses import replace
+from importlib.resources import files
+from itertools import takewhile
+from pathlib import Path
+
+from workshop.engine.trace import Pool, RequestStep, Step, reasons
+from workshop.learn.widgets import style
+from workshop.learn.widgets.xray.questions import Asker, listed
+
+RECORDED = Path(__file__).resolve().parents[3] / "data" / "traces" / "teaching_model.jsonl"
+MOST_CELLS = 640  # blocks that are drawn one by one; of a larger pool those alone that are ever taken
+MOST_STEPS = 2000  # of one page: it stays quick, and below some megabytes
+COLOURS = ("blue", "orange", "green", "purple", "sky", "vermillion", "yellow", "grey")  # of requests, in turn
+
+
+class Replay:
+    """Steps one after the other, as the page has them. A request is called A, B, … Z, A1, … in the order of coming.
+
+    Attributes:
+        steps: those that are drawn. names: long name → short one. pool: after the last step.
+        left_out: later steps than MOST_STEPS of a page.
+
+    Args:
+        about: what the page says of itself.
+        first: number of the first step that is drawn; those before only fill the pool.
+    """
+
+    def __init__(self, about: str = "", first: int | None = None):
+        self.about, self.first, self.left_out, self.steps = about, first, 0, []
+        self.pool, self.asker, self.names, self._cells = Pool(), Asker(), {}, set()
+        self._facts: dict[str, int] = {"budget": 0, "pool": 0, "block_size": 0}
+        self._tables: dict[str, list[int]] = {}
+        self._waiting: list[str] | None = None
+
+    def extend(self, steps: Iterable[Step]) -> None:
+        """Go on by these steps."""
+        for step in steps:
+            if self.first is None:
+                self.first = step.step
+            if len(self.steps) >= MOST_STEPS:
+                self.left_out += 1
+                continue
+            new = self._added(step)
+            if step.step >= self.first:
+                if not self.steps:  # what the steps before it add up to is new as well
+                    new |= {"stored": list(self.pool.hashes), "removed": []}
+                    self._tables, self._waiting = {}, None
+                self.steps.append(new | self._changed())
+                self._facts = {"budget": step.budget, "pool": step.num_blocks, "block_size": step.block_size}
+
+    def data(self, since: int = 0) -> dict:
+        """Return what the page draws, of the steps from place `since` on."""
+        more = f" · {self.left_out:,} later steps are left out" if self.left_out else ""
+        few = len(self._cells) < self._facts["pool"]
+        return {
+            "about": self.about + more,
+            "first": self.first or 0,
+            "since": since,
+            **self._facts,
+            "colours": COLOURS,
+            "names": [[short, long] for long, short in self.names.items()],
+            "cells": sorted(self._cells) if few and self._facts["pool"] > MOST_CELLS else self._facts["pool"],
+            "steps": self.steps[since:],
+        }
+
+    def _added(self, step: Step) -> dict:
+        """Return what happens in a step. rows: [request, prefill, decode, computed, hit, drafted, accepted]; requests are numbers."""
+        step = self._short(step)
+        question = self.asker.question(step, self.pool)
+        said = [*arrived(step), *reasons(step, self.pool), *work(step, self.pool, self.asker.lost)]
+        self.asker.note(step)
+        self.pool.add(step)
+        self._cells.update(step.taken)
+        return {
+            "t": step.time_s,
+            "usage": round(step.kv_cache_usage, 4),
+            "rows": [_row(one) for one in step.requests],
+            **{key: [number(name) for name in getattr(step, key)] for key in ("preempted", "finished")},
+            "taken": step.taken,
+            "freed": step.freed,
+            **{key: [block for block, _ in getattr(step, key)] for key in ("stored", "removed")},
+            "said": said,
+            "question": question,
+        }
+
+    def _changed(self) -> dict:
+        """Return the queue if it is another, and [request, blocks kept of those it held, *new ones] of each table that is.
+
+        -1 in place of the blocks kept: it holds none any more.
+        """
+        changed = [[number(name), -1] for name in self._tables if name not in self.pool.tables]
+        for name, blocks in self.pool.tables.items():
+            before = self._tables.get(name, [])
+            kept = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(before, blocks, strict=False)))
+            if name not in self._tables or kept < max(len(before), len(blocks)):
+                changed.append([number(name), kept, *blocks[kept:]])
+        self._tables = {name: list(blocks) for name, blocks in self.pool.tables.items()}
+        queue, self._waiting = self._waiting, list(self.pool.waiting)
+        waiting = None if queue == self._waiting else [number(name) for name in self._waiting]
+        return {"tables": changed, "waiting": waiting}
+
+    def _short(self, step: Step) -> Step:
+        came = (*(name for name, _ in step.arrived), *(one.id for one in step.requests))
+        for name in (*came, *step.finished, *step.preempted):
+            self.names.setdefault(name, letters(len(self.names)))
+        return replace(
+            step,
+            requests=tuple(replace(one, id=self.names[one.id]) for one in step.requests),
+            arrived=tuple((self.names[name], tokens) for name, tokens in step.arrived),
+            finished=tuple(self.names[name] for name in step.finished),
+            preempted=tuple(self.names[name] for name in step.preempted),
+        )
+
+
+def letters(count: int) -> str:
+    """Return the short name of the request that came after `count` others."""
+    turn, letter = divmod(count, 26)
+    return string.ascii_uppercase[letter] + (str(turn) if turn else "")
+
+
+def number(name: str) -> int:
+    """Return how many requests came before this one."""
+    return string.ascii_uppercase.index(name[0]) + 26 * int(name[1:] or 0)
+
+
+def _row(one: RequestStep) -> list[int]:
+    tokens = (one.prefill_tokens, one.decode_tokens, one.computed_tokens, one.prefix_hit_tokens)
+    return [number(one.id), *tokens, one.drafted, one.accepted]
+
+
+def arrived(step: Step) -> list[str]:
+    """Return who came since the step before."""
+    return [f"{name} arrives with a prompt of {tokens:,} tokens." for name, tokens in step.arrived]
+
+
+def work(step: Step, before: Pool, lost: Iterable[str]) -> list[str]:
+    """Return what a step computes; why it does so is trace.reasons. lost: who had been preempted."""
+    decode = [one.id for one in step.requests if one.decode_tokens and not one.drafted]
+    said = [f"{listed(decode)} {'get' if len(decode) > 1 else 'gets'} the next token."] if decode else []
+    for one in step.requests:
+        if one.drafted:
+            said.append(f"{one.id} computes {one.decode_tokens} tokens, {one.drafted} of them guesses of the draft.")
+        if one.prefill_tokens:
+            again = one.id in lost and one.id not in before.tables
+            what = "again, which its preemption lost" if again else "of its prompt"
+            said.append(f"{one.id} computes {one.prefill_tokens:,} tokens {what}.")
+    return [" ".join(said)] if said else []
+
+
+def page(drawn: dict) -> str:
+    """Return the page: one file that asks for nothing elsewhere."""
+    colours = "".join(f"--{name}:{value};" for name, value in style.NAMES.items())
+    text = files("workshop.learn.widgets.xray").joinpath("page.html").read_text(encoding="utf-8")
+    return text.replace("/* colours */", f":root {{ {colours} }}").replace("/* trace */", packed(drawn))
+
+
+def packed(what: object) -> str:
+    """Return JSON that may stand in a page."""
+    return json.dumps(what, separators=(",", ":"), ensure_ascii=False).replace("<", "\\u003c")

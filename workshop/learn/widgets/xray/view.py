@@ -1,0 +1,93 @@
+"""The X-ray in a notebook: its page in a frame, and the steps that a running server adds."""
+
+from __future__ import annotations
+
+import threading
+from html import escape
+from pathlib import Path
+
+import ipywidgets as widgets
+
+from workshop.engine.trace import Trace
+from workshop.errors import BadInput
+from workshop.learn.html import panel, tag
+from workshop.learn.widgets.controls import View
+from workshop.learn.widgets.xray.case import RECORDED, Replay, packed, page
+
+
+class XRay(View):
+    """What the engine did, step by step: who ran, with how many tokens, and who holds which block of the KV cache.
+
+    It replays a trace (`workshop serve --trace FILE`, `workshop simulate … --steps FILE`): forwards, backwards, by
+    buttons, slider and keys. "Predict the next step" asks what vLLM will do, and says by which rule. `start` follows
+    a trace that a server still writes, `stop` ends that. `workshop xray FILE --html PAGE` makes one file of it.
+
+    >>> from workshop import live
+    >>> xray = live.XRay()                              # a recorded run of the teaching model
+    >>> xray.steps, xray.right                          # how many steps; predictions that were right
+    (56, '0 of 0')
+
+    Args:
+        trace: the file; by default a recorded one.
+        first: the first step that is drawn; a page holds at most 2,000.
+    """
+
+    def __init__(self, trace: str | Path = RECORDED, first: int | None = None, every_s: float = 0.5):
+        self.trace, self.every_s = Trace(trace), every_s
+        self._thread, self._end = None, threading.Event()
+        self._replay = Replay(self.trace.path.name, first)
+        self._replay.extend(self.trace.more())
+        hidden = {"layout": widgets.Layout(display="none")}
+        self._feed, self._says = widgets.HTML(**hidden), widgets.Text("0 of 0, 0 steps", **hidden)
+        self._feed.add_class("xray-feed")
+        self._says.add_class("xray-says")
+        frame = tag("iframe", srcdoc=self.page, title=f"X-ray of {self.trace.path.name}", cls="xray-frame")
+        self.picture = widgets.HTML(panel(frame, cls="wide"))
+        super().__init__(self.picture, self._feed, self._says)
+        self.add_class("xray")
+
+    @property
+    def page(self) -> str:
+        """The page of all steps so far: HTML that asks for nothing elsewhere."""
+        return page(self._replay.data())
+
+    @property
+    def steps(self) -> int:
+        """How many steps are drawn."""
+        return len(self._replay.steps)
+
+    @property
+    def right(self) -> str:
+        """Predictions that were right, of those that were made: "7 of 9"."""
+        return self._says.value.split(",")[0]
+
+    def look(self) -> int:
+        """Read what was added to the trace, draw it, and return how many steps there are."""
+        self._replay.extend(self.trace.more())
+        known = int(self._says.value.split()[-2])  # the page says how many it has
+        if known < self.steps:
+            self._feed.value = escape(packed(self._replay.data(known)), quote=False)
+        return self.steps
+
+    def start(self) -> XRay:
+        """Follow the trace until `stop`; returns the X-ray, so that a cell can end in it."""
+        if self._thread is None:
+            self._end.clear()
+            self._thread = threading.Thread(target=self._follow, daemon=True, name="xray")
+            self._thread.start()
+        return self
+
+    def _follow(self) -> None:
+        while not self._end.wait(self.every_s):
+            try:
+                self.look()
+            except BadInput:  # the file is gone: what is drawn stays
+                return
+
+    def stop(self) -> int:
+        """Stop following; return how many steps there are."""
+        if self._thread is not None:
+            self._end.set()
+            self._thread.join(timeout=10)
+            self._thread = None
+        return self.look()
