@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import os
 import socket
+from contextlib import suppress
 
 import psutil
 
@@ -13,7 +14,6 @@ from workshop.launch.machine import port_is_free
 
 FIRST_PORT, LAST_PORT = 20000, 31999  # below the ports that Linux hands out by itself (32768 and up)
 PORTS_PER_JOB = 8  # API, master, check, Ray, Ray's client server; the rest is reserve
-INTERFACES_REMEDY = "Set WORKSHOP_INTERFACE (or WORKSHOP_FABRIC) in slurm/site.sh to one of: {}."
 
 
 def interfaces() -> dict[str, str]:
@@ -35,14 +35,12 @@ def address_of(interface: str) -> str:
         WorkshopError: there is no such interface, or its address is one that no other node reaches.
     """
     known = interfaces()
-    remedy = INTERFACES_REMEDY.format(_choices(known))
     if interface not in known:
-        node = socket.gethostname()
-        raise WorkshopError(f"{node} has no interface {interface!r} with an IPv4 address.", remedy)
-    if ipaddress.ip_address(address := known[interface]).is_loopback:
-        said = f"The head address {address} (interface {interface!r}) is one that no other node reaches."
-        raise WorkshopError(said, remedy)
-    return address
+        raise WorkshopError(f"{socket.gethostname()} has no interface {interface!r} with an IPv4 address.", _remedy())
+    if interface not in _outward():
+        said = f"The head address {known[interface]} (interface {interface!r}) is one that no other node reaches."
+        raise WorkshopError(said, _remedy())
+    return known[interface]
 
 
 def towards(host: str) -> str:
@@ -72,16 +70,14 @@ def own_address(interface: str, *hosts: str) -> str:
     for host in hosts:
         if host and (found := towards(host)):
             return found
-    known = interfaces()
-    outward = [address for address in known.values() if not ipaddress.ip_address(address).is_loopback]
+    outward = _outward()
     if len(outward) == 1:
-        return outward[0]
-    calls_itself = _own_name_address()
-    raise WorkshopError(
-        f"{socket.gethostname()} has no address that other nodes reach: it calls itself {calls_itself}, and knows no "
-        f"way to {' or '.join(host for host in hosts if host) or 'another host'}.",
-        INTERFACES_REMEDY.format(_choices(known)),
-    )
+        return next(iter(outward.values()))
+    calls_itself, others = "a name that is not known", " or ".join(filter(None, hosts)) or "another host"
+    with suppress(OSError):
+        calls_itself = socket.gethostbyname(socket.gethostname())
+    said = f"it calls itself {calls_itself}, and knows no way to {others}."
+    raise WorkshopError(f"{socket.gethostname()} has no address that other nodes reach: {said}", _remedy())
 
 
 def interface_of(address: str) -> str:
@@ -89,16 +85,13 @@ def interface_of(address: str) -> str:
     return next((name for name, own in interfaces().items() if own == address), "")
 
 
-def _choices(known: dict[str, str]) -> str:
-    usable = [f"{name} ({address})" for name, address in known.items() if not ipaddress.ip_address(address).is_loopback]
-    return ", ".join(usable) or "none is up"
+def _outward() -> dict[str, str]:
+    return {name: each for name, each in interfaces().items() if not ipaddress.ip_address(each).is_loopback}
 
 
-def _own_name_address() -> str:
-    try:
-        return socket.gethostbyname(socket.gethostname())
-    except OSError:
-        return "a name that is not known"
+def _remedy() -> str:
+    choices = ", ".join(f"{name} ({address})" for name, address in _outward().items()) or "none is up"
+    return f"Set WORKSHOP_INTERFACE (or WORKSHOP_FABRIC) in slurm/site.sh to one of: {choices}."
 
 
 def job_ports(job_id: int, addresses: list[str], fixed: int | None = None) -> list[int]:

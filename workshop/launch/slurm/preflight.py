@@ -36,6 +36,9 @@ WORKING_GIB = 1.0  # least that a GPU needs beside its share of the weights
 USED_ALLOWED_GIB = 2.0  # another process that holds more than this will be in the way
 WATCHDOG_SINCE = [0, 33]
 PREFETCH = "workshop prefetch MODEL --to FOLDER"
+FABRIC = "WORKSHOP_FABRIC in slurm/site.sh names the network between the nodes."
+ANOTHER = "Ask for another node (sbatch --exclude)"
+SMALL_GPU = "Choose the GPU in slurm/site.sh (SBATCH_CONSTRAINT), or spread the model over more: workshop slurm submit MODEL --gpu NAME plans it."
 Verdict = tuple[str, str] | None  # sentence and remedy; None: go
 
 
@@ -132,39 +135,30 @@ def judge(all_facts: list[Facts], expected: Expected) -> Verdict:
 def _world(facts: list[Facts], e: Expected) -> Verdict:
     need, have = e.tensor_parallel_size * e.pipeline_parallel_size, e.nodes * e.gpus_per_node
     if need != have:
-        return (
-            f"TP {e.tensor_parallel_size} × PP {e.pipeline_parallel_size} needs {need} GPUs, and the job has "
-            f"{e.nodes} × {e.gpus_per_node}.",
-            "Ask sbatch for as many GPUs as the model is spread over.",
-        )
-    absent = set(range(e.nodes)) - {each.rank for each in facts}
-    if absent:
+        split = f"TP {e.tensor_parallel_size} × PP {e.pipeline_parallel_size}"
+        said = f"{split} needs {need} GPUs, and the job has {e.nodes} × {e.gpus_per_node}."
+        return said, "Ask sbatch for as many GPUs as the model is spread over."
+    if absent := set(range(e.nodes)) - {each.rank for each in facts}:
         seen = ", ".join(each.node for each in facts)
-        return (
-            f"{len(absent)} of {e.nodes} nodes did not report to the head within {WAIT_S:.0f} s; {seen} did.",
-            "Look in the error file for what the others say; WORKSHOP_FABRIC in slurm/site.sh names the network "
-            "between the nodes.",
-        )
+        said = f"{len(absent)} of {e.nodes} nodes did not report to the head within {WAIT_S:.0f} s; {seen} did."
+        return said, f"Look in the error file for what the others say. {FABRIC}"
     return None
 
 
 def _model(own: Facts, head: Facts, e: Expected) -> Verdict:
+    said = remedy = ""
     if not own.model:
-        return (
-            f"{own.node} sees no config.json in the model's folder.",
-            f"Put the model into a folder that every node sees (WORKSHOP_MODELS in slurm/site.sh): {PREFETCH}",
-        )
-    if own.missing:
-        return (
-            f"{own.node} lacks {len(own.missing)} of the model's shards, {own.missing[0]} first.",
-            f"Complete the download: {PREFETCH}",
-        )
-    if own.unreadable:
-        return (
-            f"On {own.node} you may not read {own.unreadable[0]} of the model's folder.",
-            "Let whoever downloaded it run: chmod -R a+rX FOLDER",
-        )
-    return None if own.weights else (f"{own.node} sees no weights in the model's folder.", PREFETCH)
+        said = f"{own.node} sees no config.json in the model's folder."
+        remedy = f"Put the model into a folder that every node sees (WORKSHOP_MODELS in slurm/site.sh): {PREFETCH}"
+    elif own.missing:
+        said = f"{own.node} lacks {len(own.missing)} of the model's shards, {own.missing[0]} first."
+        remedy = f"Complete the download: {PREFETCH}"
+    elif own.unreadable:
+        said = f"On {own.node} you may not read {own.unreadable[0]} of the model's folder."
+        remedy = "Let whoever downloaded it run: chmod -R a+rX FOLDER"
+    elif not own.weights:
+        said, remedy = f"{own.node} sees no weights in the model's folder.", PREFETCH
+    return (said, remedy) if said else None
 
 
 def _build(own: Facts, head: Facts, e: Expected) -> Verdict:
@@ -172,15 +166,11 @@ def _build(own: Facts, head: Facts, e: Expected) -> Verdict:
     if not own.build:
         return f"vLLM is not installed in the environment of {own.node}.", environment
     if is_cpu((*own.build.split(), "")[:2]) and not e.allow_cpu:
-        return (
-            f"{own.node} has the CPU build of vLLM ({own.build}), and this job has GPUs.",
-            f"Make the GPU environment: conda env create -f environment.yml. {environment}",
-        )
+        said = f"{own.node} has the CPU build of vLLM ({own.build}), and this job has GPUs."
+        return said, f"Make the GPU environment: conda env create -f environment.yml. {environment}"
     if own.build != head.build:
-        return (
-            f"{head.node} runs {head.build}, and {own.node} {own.build}.",
-            "All nodes need the same environment, on a file system that they share.",
-        )
+        said = f"{head.node} runs {head.build}, and {own.node} {own.build}."
+        return said, "All nodes need the same environment, on a file system that they share."
     return None
 
 
@@ -188,43 +178,34 @@ def _gpus(own: Facts, head: Facts, e: Expected) -> Verdict:
     if own.driver and not own.gpus:
         return f"{own.node} shows no GPU: {own.driver}.", "Choose the partition with GPUs in slurm/site.sh."
     if len(own.gpus) != e.gpus_per_node:
-        return (
-            f"{own.node} gives this job {len(own.gpus)} GPUs, and the plan is for {e.gpus_per_node} a node.",
-            "Check --gpus-per-node and the partition.",
-        )
+        said = f"{own.node} gives this job {len(own.gpus)} GPUs, and the plan is for {e.gpus_per_node} a node."
+        return said, "Check --gpus-per-node and the partition."
     if own.old_driver:
         return f"{own.node}: {own.old_driver[0]}", own.old_driver[1]
-    ranks = e.tensor_parallel_size * e.pipeline_parallel_size
-    share = head.weights / GIB / ranks
-    least = max(e.min_gpu_gib, share + WORKING_GIB)
+    ranks, weights = e.tensor_parallel_size * e.pipeline_parallel_size, head.weights / GIB
+    least = max(e.min_gpu_gib, weights / ranks + WORKING_GIB)
     for place, (name, memory, free) in enumerate(own.gpus):
         if memory and memory / GIB < least:  # 0: nothing tells how much there is
-            return (
-                f"GPU {place} of {own.node} ({name}) has {memory / GIB:.1f} GiB, and the plan needs {least:.1f} "
-                f"({head.weights / GIB:.1f} GiB of weights / {ranks} GPUs = {share:.1f} GiB a GPU, and KV cache beside).",
-                "Choose the GPU in slurm/site.sh (SBATCH_CONSTRAINT), or spread the model over more: "
-                "workshop slurm submit MODEL --gpu NAME plans it.",
+            said = f"GPU {place} of {own.node} ({name}) has {memory / GIB:.1f} GiB, and the plan needs {least:.1f}"
+            share = (
+                f"{weights:.1f} GiB of weights / {ranks} GPUs = {weights / ranks:.1f} GiB a GPU, and KV cache beside"
             )
+            return f"{said} ({share}).", SMALL_GPU
         if memory - free > USED_ALLOWED_GIB * GIB:
-            return (
-                f"Another process holds {(memory - free) / GIB:.1f} GiB of GPU {place} of {own.node}.",
-                "Ask for another node (sbatch --exclude), and tell the cluster's administrators.",
-            )
+            said = f"Another process holds {(memory - free) / GIB:.1f} GiB of GPU {place} of {own.node}."
+            return said, f"{ANOTHER}, and tell the cluster's administrators."
     return None
 
 
 def _disks(own: Facts, head: Facts, e: Expected) -> Verdict:
-    for place, free, need in (
-        (own.scratch, own.scratch_free, SCRATCH_NEEDED_BYTES),
-        ("/dev/shm", own.shm_free, shm_needed_bytes(e.gpus_per_node)),
+    scratch = f"Set WORKSHOP_SCRATCH in slurm/site.sh to a disk with room. {ANOTHER}."
+    for place, free, need, remedy in (
+        (own.scratch, own.scratch_free, SCRATCH_NEEDED_BYTES, scratch),
+        ("/dev/shm", own.shm_free, shm_needed_bytes(e.gpus_per_node), f"{ANOTHER}, or for a larger /dev/shm."),
     ):
         if free < need:
-            return (
-                f"{own.node} has {free / 2**20:.0f} MiB left in {place}, and {need / 2**20:.0f} are needed.",
-                "Set WORKSHOP_SCRATCH in slurm/site.sh to a disk with room, or ask for another node (sbatch --exclude)."
-                if place == own.scratch
-                else "Ask for another node (sbatch --exclude), or the administrators for a larger /dev/shm.",
-            )
+            said = f"{own.node} has {free / 2**20:.0f} MiB left in {place}, and {need / 2**20:.0f} are needed."
+            return said, remedy
     return None
 
 
@@ -233,7 +214,7 @@ def shm_needed_bytes(ranks: int) -> int:
     return SHM_BASE_BYTES + (SHM_QUEUE_BYTES + ranks * SHM_RANK_BYTES if ranks > 1 else 0)
 
 
-def lead(own: Facts, expected: Expected, address: str, port: int) -> tuple[str, str] | None:
+def lead(own: Facts, expected: Expected, address: str, port: int) -> Verdict:
     """On the head: collect the facts of all nodes, judge, tell every node the verdict, return it."""
     collected, connections = [own], []
     deadline = time.monotonic() + WAIT_S
@@ -255,7 +236,7 @@ def lead(own: Facts, expected: Expected, address: str, port: int) -> tuple[str, 
     return verdict
 
 
-def follow(own: Facts, address: str, port: int) -> tuple[str, str] | None:
+def follow(own: Facts, address: str, port: int) -> Verdict:
     """On another node: report to the head, return its verdict.
 
     Raises:
@@ -270,10 +251,8 @@ def follow(own: Facts, address: str, port: int) -> tuple[str, str] | None:
                 return json.loads(connection.makefile().readline() or "null")
         except OSError as error:
             if time.monotonic() > deadline:
-                raise WorkshopError(
-                    f"{own.node} cannot reach the head at {address}:{port} within {WAIT_S:.0f} s ({error}).",
-                    "Set WORKSHOP_FABRIC in slurm/site.sh to the network between the nodes.",
-                ) from None
+                said = f"{own.node} cannot reach the head at {address}:{port} within {WAIT_S:.0f} s ({error})."
+                raise WorkshopError(said, FABRIC) from None
             time.sleep(0.1)
 
 

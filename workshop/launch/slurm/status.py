@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from workshop.errors import WorkshopError
@@ -22,26 +22,18 @@ SHOWN = ("fact", "warning", "error", "ready")
 
 
 @dataclass(frozen=True)
-class Status:
+class Status(Job):
     """A job as a learner wants to see it: state is the queue's, server the record's ('' if there is none)."""
 
-    job_id: str
-    name: str
-    state: str
-    reason: str
-    nodes: str
-    elapsed: str
-    left: str
-    source: str
-    server: str
-    url: str
-    stage: str
-    fraction: float
-    message: str
-    error: str
-    remedy: str
-    output: str
-    error_file: str
+    server: str = ""
+    url: str = ""
+    stage: str = ""
+    fraction: float = 0.0
+    message: str = ""
+    error: str = ""
+    remedy: str = ""
+    output: str = ""
+    error_file: str = ""
 
 
 def resolve(text: str) -> str:
@@ -104,28 +96,22 @@ def _ask(job_id: str) -> Job | None:
 def _status(
     job_id: str, job: Job | None, record: ServerRecord | None, files: tuple[Path, Path] | None, follower: Follower
 ) -> Status:
-    reader = follower.reader
-    what, remedy = follower.refusal() or ("", "")
-    if not what and reader.error is not None:
-        what, remedy = reader.error.what, reader.error.remedy
-    ready = record is not None and record.state == "ready"
-    over = job is not None and not job.active
+    reader, ready = follower.reader, record is not None and record.state == "ready"
+    what, remedy = follower.refusal() or ((reader.error.what, reader.error.remedy) if reader.error else ("", ""))
+    if not what and record and record.state == "failed":
+        what = record.reason
+    if ready and (job is None or job.active):  # what was said on the way to it
+        what = remedy = ""
+    known = job or Job(job_id, record.name if record else "", "UNKNOWN")
     return Status(
-        job_id=job_id,
-        name=job.name if job else record.name if record else "",
-        state=job.state if job else "UNKNOWN",
-        reason=job.reason if job else "",
-        nodes=job.nodes if job else "",
-        elapsed=job.elapsed if job else "",
-        left=job.left if job else "",
-        source=job.source if job else "",
+        **asdict(known),
         server=record.state if record else "",
         url=record.url if record else "",
         stage="ready" if ready else reader.stage,
         fraction=1.0 if ready else min(reader.fraction, 0.99),
         message="ready" if ready else _words(job, reader.message, bool(files)),
-        error=what or (record.reason if record and record.state == "failed" else "") if not ready or over else "",
-        remedy=remedy if not ready or over else "",
+        error=what,
+        remedy=remedy,
         output=str(files[0]) if files else "",
         error_file=str(files[1]) if files else "",
     )
