@@ -3,7 +3,7 @@ PYTHON ?= python3
 # Makes the environment if it is not there, then runs a program of it: $(IN) [SET] -- COMMAND
 IN     := $(PYTHON) locks/install.py
 
-.PHONY: help workshop test bench slides site lock
+.PHONY: help workshop test bench slides site assignment lock
 .DEFAULT_GOAL := help
 
 help:       ## this list
@@ -22,8 +22,11 @@ bench:      ## measure what the README says (about 10 minutes)
 slides:     ## build the slides: slides/build/workshop.html and .pdf (needs Node with npm, and Chromium)
 	@$(IN) -- python slides/build.py
 
-site:       ## run the notebooks and render them to pages that read without a kernel: site/index.html
+site:       ## pages for any web server or a USB stick: notebooks as they ran, planner and explorers live (needs npm)
 	@$(IN) -- python docs/site/build.py
+
+assignment: ## a notebook for otter-grader, without solutions: make assignment NOTEBOOK=01_memory
+	@$(IN) -- python docs/assignment.py $(NOTEBOOK) --to assignment
 
 lock:       ## renew the locked versions (needs the network)
 	@$(IN) dev -- python locks/renew.py

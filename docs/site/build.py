@@ -1,8 +1,8 @@
 """Render the course to HTML that reads well without a kernel: `make site`.
 
-    python docs/site/build.py [--to site] [--only 00_start …] [--home FOLDER] [--saved]
+    python docs/site/build.py [--to site] [--only 00_start …] [--home FOLDER] [--saved] [--live]
 
-Each notebook is run (on a server of its own, which is stopped afterwards) and becomes one page without scripts and
+With --live nothing but the pages that are live without a kernel is built (live/pages.py). Each notebook is run (on a server of its own, which is stopped afterwards) and becomes one page without scripts and
 without any request to elsewhere. Widgets appear with their first state, solutions behind a fold.
 """
 
@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import nbformat
+from live import pages
 from nbclient import NotebookClient
 from nbconvert import HTMLExporter
 from nbconvert.filters import markdown2html
@@ -49,6 +50,7 @@ def main() -> int:
     parser.add_argument("--to", type=Path, default=ROOT / "site", help="folder (site)")
     parser.add_argument("--only", nargs="+", metavar="NOTEBOOK", help="these notebooks only, such as 00_start")
     parser.add_argument("--home", type=Path, help="a WORKSHOP_HOME whose server is used; by default one is started")
+    parser.add_argument("--live", action="store_true", help="build the live pages alone")
     parser.add_argument("--saved", action="store_true", help="do not run the notebooks: take them as they are saved")
     options = parser.parse_args()
     everything = chapters()
@@ -58,6 +60,15 @@ def main() -> int:
             f"there is no notebook {', '.join(sorted(unknown))}; there are: {', '.join(one.name for one in everything)}"
         )
     options.to.mkdir(parents=True, exist_ok=True)
+    complete = True
+    if not options.only:
+        try:
+            print(*(f"✓ {path} ({path.stat().st_size / 1e6:.0f} MB)" for path in pages.build(options.to)), sep="\n")
+        except pages.CannotBuild as error:
+            print(f"✗ {error}", file=sys.stderr)
+            complete = False
+    if options.live:
+        return 0 if complete else 1
     try:
         with server(options.home, needed=not options.saved):
             for number, one in enumerate(everything):
@@ -77,7 +88,7 @@ def main() -> int:
         body = with_pictures(f'<div class="markdown">{markdown2html(text)}</div>', path.parent)
         write(options.to, path.stem, page(title_of(path), body))
     print(f"✓ {options.to / 'index.html'}")
-    return 0
+    return 0 if complete else 1
 
 
 @contextmanager
@@ -188,18 +199,22 @@ def front(everything: list[Chapter]) -> str:
     """Return the first page: what it is, the map, and what else there is to read."""
     path = CourseMap(tuple(everything), frozenset())
     documents = "".join(f'<li><a href="{each.stem}.html">{html.escape(title_of(each))}</a></li>' for each in DOCUMENTS)
+    live = "".join(
+        f'<li><a href="{name}.html">{html.escape(title)}</a>: {html.escape(about)}</li>'
+        for name, (title, about, _) in pages.PAGES.items()
+    )
     return (
         "<h1>Distributed LLM inference with vLLM</h1><p>A workshop in notebooks: from the memory arithmetic to a "
         "405B server on a SLURM cluster. These pages show the notebooks as they ran, on vLLM on a CPU with a small "
-        "Llama; nothing here needs a kernel. To do the course, get the repository and run "
-        f"<code>make workshop</code>.</p>{path._repr_html_()}<h2>To look things up</h2><ul>{documents}</ul>"
+        "Llama; nothing here needs a kernel or a network. To do the course, get the repository and run "
+        f"<code>make workshop</code>.</p>{path._repr_html_()}<h2>To try here, in your browser</h2><ul>{live}</ul><h2>To look things up</h2><ul>{documents}</ul>"
     )
 
 
 def write(folder: Path, name: str, text: str) -> None:
     """Write one page, its links leading to pages."""
-    pages = [*(one.name for one in chapters()), *(path.stem for path in DOCUMENTS), "index"]
-    (folder / f"{name}.html").write_text(local_links(text, pages), encoding="utf-8")
+    known = [*(one.name for one in chapters()), *(path.stem for path in DOCUMENTS), *pages.PAGES, "index"]
+    (folder / f"{name}.html").write_text(local_links(text, known), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,181 @@
+"""The teaching model in this page as a client: what `connect()` returns elsewhere, with vLLM's form of an answer.
+
+A step is computed in JavaScript (llama.js), the next token drawn by the course's own `sampling`.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from types import SimpleNamespace
+
+from pyodide.ffi import to_js
+
+from workshop.errors import BadInput
+from workshop.use.distribution import draw
+from workshop.use.sampling import next_token_probabilities
+from workshop.use.sampling_settings import Settings
+
+END = 1  # <|end_of_text|>
+NEGLIGIBLE = 1e-9  # a token this much less likely than the likeliest, after the temperature, is left out of the draw
+MOST_TOKENS = 2048
+OTHERS = {"timeout", "return_token_ids", "user"}  # taken, and of no meaning here
+
+
+class Answer:
+    """A completion as the API gives it: attributes, or plain data by `model_dump`."""
+
+    def __init__(self, data: dict):
+        self._data = data
+        self.choices = [SimpleNamespace(**choice) for choice in data["choices"]]
+        self.usage = SimpleNamespace(**data["usage"])
+        self.model, self.object = data["model"], data["object"]
+
+    def model_dump(self) -> dict:
+        """Return plain data."""
+        return self._data
+
+
+class PageClient:
+    """Completions of the teaching model, computed in this page.
+
+    Args:
+        engine: the JavaScript object of llama.js: `model.logits(ids, first)`, `tokenizer`.
+    """
+
+    model, url, root, openai = "teaching-model", "this page", "", None
+
+    def __init__(self, engine: object):
+        self.engine = engine
+        self.http = SimpleNamespace(post=self._detokenize)
+
+    def complete(self, prompt: str | list[int], *, n: int = 1, max_tokens: int = 16, seed: int | None = None,
+                 stop: str | list[str] | None = None, ignore_eos: bool = False, logprobs: int | None = None,
+                 prompt_logprobs: int | None = None, return_tokens_as_token_ids: bool = False,
+                 **sampling: object) -> Answer:  # fmt: skip
+        """Return `n` continuations of a prompt (text or token ids); the parameters are vLLM's.
+
+        Raises:
+            BadInput: a parameter that is none here, or a value out of range.
+        """
+        settings = _settings({name: value for name, value in sampling.items() if name not in OTHERS})
+        if not prompt:
+            raise BadInput("The prompt is empty.", "Give at least one character.")
+        ids = self.encode(prompt) if isinstance(prompt, str) else list(prompt)
+        if not 0 < max_tokens <= MOST_TOKENS - len(ids):
+            most = MOST_TOKENS - len(ids)
+            raise BadInput(
+                f"max_tokens is {max_tokens}.",
+                f"In this page prompt and answer hold {MOST_TOKENS:,} tokens: 1 to {most:,}.",
+            )
+        stops = [stop] if isinstance(stop, str) else list(stop or ())
+        name = (lambda token: f"token_id:{token}") if return_tokens_as_token_ids else (lambda token: self.text([token]))
+        choices = []
+        for number in range(n):
+            generator = random.Random(None if seed is None else f"{seed}:{number}")
+            choices.append(
+                self._choice(number, ids, settings, max_tokens, stops, ignore_eos, logprobs, generator, name)
+            )
+        made = sum(len(choice["token_ids"]) for choice in choices)
+        usage = {"prompt_tokens": len(ids), "completion_tokens": made, "total_tokens": len(ids) + made}
+        of_prompt = None if prompt_logprobs is None else self._of_prompt(ids, prompt_logprobs)
+        choices[0] |= {"prompt_logprobs": of_prompt, "prompt_token_ids": ids}
+        return Answer({"object": "text_completion", "model": self.model, "choices": choices, "usage": usage})
+
+    def encode(self, text: str) -> list[int]:
+        """Return the token ids of a text, the begin-of-text token first."""
+        return self.engine.tokenizer.encode(text).to_py()
+
+    def text(self, tokens: list[int]) -> str:
+        """Return the text of tokens."""
+        return self.engine.tokenizer.decode(to_js(tokens)) if tokens != [END] else "<|end_of_text|>"
+
+    def _logits(self, ids: list[int], first: int | None = None) -> list[list[float]]:
+        rows = self.engine.logits(to_js(ids), len(ids) - 1 if first is None else first)
+        return [row.to_py().tolist() for row in rows]
+
+    def _choice(self, number, ids, settings, max_tokens, stops, ignore_eos, k, generator, name) -> dict:
+        output, listed, reason = [], [], "length"
+        while len(output) < max_tokens:
+            [logits] = self._logits([*ids, *output])
+            token = _drawn(logits, settings, output, ids, generator, ignore_eos)
+            if k is not None:
+                listed.append((token, _logprobs(logits), k))
+            output.append(token)
+            text = self.text([one for one in output if one != END])
+            if token == END and not ignore_eos:
+                reason = "stop"
+                break
+            if at := [text.index(one) for one in stops if one in text]:
+                text, reason = text[: min(at)], "stop"
+                break
+        found = None if k is None else _as_vllm(listed, name)
+        return {
+            "index": number,
+            "text": text,
+            "finish_reason": reason,
+            "stop_reason": None,
+            "token_ids": output,
+            "logprobs": found,
+        }
+
+    def _of_prompt(self, ids: list[int], k: int) -> list[dict | None]:
+        found: list[dict | None] = [None]
+        for own, logits in zip(ids[1:], self._logits(ids, 0), strict=False):
+            logprobs = _logprobs(logits)
+            order = sorted(range(len(logprobs)), key=logprobs.__getitem__, reverse=True)
+            best = [own, *(token for token in order[:k] if token != own)]
+            found.append({
+                str(token): {"logprob": logprobs[token], "rank": order.index(token) + 1, "decoded_token": self.text([token])}
+                for token in best
+            })  # fmt: skip
+        return found
+
+    def _detokenize(self, url: str, *, json: dict, timeout: float) -> SimpleNamespace:
+        answer = SimpleNamespace(json=lambda: {"prompt": self.text(json["tokens"])})
+        answer.raise_for_status = lambda: answer
+        return answer
+
+
+def _settings(sampling: dict) -> Settings:
+    known = Settings.__dataclass_fields__
+    if unknown := [name for name in sampling if name not in known]:
+        names = ", ".join(["n", "max_tokens", "seed", "stop", "ignore_eos", "logprobs", "prompt_logprobs", *known])
+        raise BadInput(f"The model in this page has no sampling parameter {unknown[0]!r}.", f"It takes: {names}.")
+    return Settings(**sampling)
+
+
+def _logprobs(logits: list[float]) -> list[float]:
+    highest = max(logits)
+    total = highest + math.log(math.fsum(math.exp(x - highest) for x in logits))
+    return [x - total for x in logits]
+
+
+def _drawn(logits, settings, output, ids, generator, ignore_eos) -> int:
+    never = {END} if ignore_eos or len(output) < settings.min_tokens else set()
+    if settings == Settings(temperature=0):
+        return max((token for token in range(len(logits)) if token not in never), key=logits.__getitem__)
+    least = (
+        max(logits)
+        + math.log(NEGLIGIBLE) * max(settings.temperature, 1)
+        - abs(settings.frequency_penalty) * len(output)
+        - 2
+    )
+    listed = {token: x for token, x in enumerate(logits) if x > least and token not in never}
+    probabilities = next_token_probabilities(
+        logits=listed, output_tokens=output, prompt_tokens=ids, **{**settings.request(), "min_tokens": 0}
+    )
+    return draw(probabilities, generator)
+
+
+def _as_vllm(listed, name) -> dict:
+    tops = []
+    for token, logprobs, k in listed:
+        best = sorted(range(len(logprobs)), key=logprobs.__getitem__, reverse=True)[:k]
+        tops.append({name(one): logprobs[one] for one in dict.fromkeys([*best, token])})
+    return {
+        "tokens": [name(token) for token, _, _ in listed],
+        "token_logprobs": [logprobs[token] for token, logprobs, _ in listed],
+        "top_logprobs": tops,
+        "text_offset": [],
+    }
