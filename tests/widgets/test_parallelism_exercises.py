@@ -17,7 +17,7 @@ from workshop.plan.parallelism import plan
 @pytest.mark.parametrize(
     ("name", "case"),
     [
-        ("A", ("llama-3.1-8b", "h100", 1, 1)),
+        ("A", ("llama-3.1-8b", "h100", 4, 1)),
         ("B", ("llama-3.3-70b", "h100", 4, 1)),
         ("C", ("llama-3.1-405b", "h100", 8, 2)),
         ("D", ("falcon-7b", "t4", 4, 1)),

@@ -9,10 +9,10 @@ import numpy as np
 from workshop.learn.judging import pair
 
 CLUSTERS = {  # what the exercise "decide" asks; the rule is that of vLLM's guide
-    "A": ("Llama 3.1 8B", "1 node with 1 H100"),
+    "A": ("Llama 3.1 8B", "1 node with 4 H100"),
     "B": ("Llama 3.3 70B", "1 node with 4 H100"),
     "C": ("Llama 3.1 405B", "2 nodes with 8 H100 each"),
-    "D": ("Falcon 7B, which has 71 heads", "1 node with 4 T4, each too small"),
+    "D": ("Falcon 7B", "1 node with 4 T4, each too small for it"),
 }
 DECIDED = {"A": (1, 1), "B": (4, 1), "C": (8, 2), "D": (1, 4)}
 
@@ -27,7 +27,7 @@ def _decide(answer: object) -> str | None:
         if given == (tp, pp):
             continue
         if name == "A":
-            return "A: the model fits on one GPU, so nothing is split"
+            return "A: one H100 holds it, so nothing is split; four copies answer four times as many requests"
         if name == "D" and given == (1, 1):
             return "D: one T4 is too small for it; all four have to share it"
         if name == "D":
