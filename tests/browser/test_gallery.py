@@ -44,7 +44,7 @@ bar(Progress(50, 31, 2, 31, 4.0, 7.7, 240.0, 8, 16, running=8, waiting=1, kv_cac
 bar"""
 CHECKS = """from IPython.display import display
 from workshop.learn.exercises import check
-display(check("server.split", ...), check("server.split", (16, 1)), check("server.split", (4, 4)))"""
+display(check("server.split", ...), check("server.split", (16, 1)), check("server.split", (8, 2)))"""
 ERRORS = f"""from {WIDGETS}.reconcile.case import recorded_errors
 import pandas as pd
 from workshop.learn import plots

@@ -86,10 +86,10 @@ def test_right_causes_are_those_that_the_log_reader_finds():
 
 def test_kind_words_for_typical_wrong_answers():
     test = {key: exercise.test for key, exercise in all_exercises().items()}
-    assert test["server.split"]((4, 4)) is None and "all 16" in test["server.split"]((16, 1))
+    assert test["server.split"]((8, 2)) is None and "all 16" in test["server.split"]((16, 1))
     assert "product" in test["server.split"]((8, 4))
     assert test["server.budget"](3247) is None and "minutes" in test["server.budget"](54.1)
-    assert test["server.split"]([4, 4]) is None
+    assert test["server.split"]([8, 2]) is None
     assert "alone" in test["server.budget"](3247 + 900)
     assert test["server.kv_tokens"](1_229_264) is None and "commas" in test["server.kv_tokens"]((1, 229, 264))
     assert "GiB" in test["server.kv_tokens"](93.79)

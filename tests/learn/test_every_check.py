@@ -273,13 +273,26 @@ CHECKS = {
             (131000, "too small"),
         ],
     ),
+    "server.output_path": (
+        ["/scratch/ada/%x_%j.out", "--output=/scratch/ada/%x_%j.out", "#SBATCH --output=/scratch/ada/%x_%j.out"],
+        [
+            ("/scratch/ada/70b_4711.out", "differ from job to job"),
+            ("/scratch/ada/%x_$SLURM_JOB_ID.out", "not bash"),
+            ("~/%x_%j.out", "not bash"),
+            ("/scratch/ada/%x_%j/output.out", "SLURM makes no folder: without /scratch/ada/70b_4711"),
+            ("%x_%j.out", "would write to 70b_4711.out"),
+            ("/scratch/ada/%j_%x.out", "4711_70b.out"),
+            (4711, "give a string"),
+        ],
+    ),
     "server.split": (
-        [(4, 4), [4, 4]],
+        [(8, 2), [8, 2]],
         [
             ((16, 1), "all 16"),
             ((8, 4), "product is 32"),
             ((1, 16), "stays inside a node"),
-            ((8, 2), "stays inside a node"),
+            ((4, 4), "counts more"),
+            ((2, 8), "other way round"),
             (4, "two numbers"),
             (("4", "4"), "two numbers"),
         ],
@@ -293,6 +306,18 @@ CHECKS = {
             (1624, "two bytes"),
             (3248 * 8, "Gbit"),
             (3300, "too large"),
+        ],
+    ),
+    "server.weights_gib": (
+        [131.56, (32.89, 4), [4, 32.89], 131.6, 132],
+        [
+            (32.89, "one rank"),
+            ((32.89, 1), "one rank"),
+            (141.26, "GB"),
+            (8.2225, "divided"),
+            ((32.89, 3), "from 0 to 3"),
+            (65.78, "more ranks"),
+            (128, "too small"),
         ],
     ),
     "server.kv_tokens": (

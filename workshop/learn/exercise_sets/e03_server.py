@@ -7,7 +7,7 @@ from urllib.parse import SplitResult, urlsplit
 import workshop
 from workshop.learn.judging import pair
 
-GPUS_PER_NODE, NODES = 4, 4
+GPUS_PER_NODE, NODES = 8, 2
 THIS_MACHINE = ("localhost", "127.0.0.1", "::1", "0.0.0.0")
 CAUSES = {
     "port": "another program listens on the port",
@@ -37,6 +37,20 @@ def _split(answer: object) -> str | None:
     if given[0] * given[1] != gpus:
         return f"their product is {given[0] * given[1]}, and the job has {gpus} GPUs: the two have to be equal"
     return "tensor parallelism stays inside a node: one stage of layers a node"
+
+
+def _output_path(answer: object) -> str | None:
+    if not isinstance(answer, str):
+        return f"{answer!r} is no path: give a string"
+    path = answer.removeprefix("#SBATCH ").removeprefix("--output=")
+    if "$" in path or path.startswith("~"):
+        return "SLURM reads this line, not bash: $VARIABLES and ~ are not replaced in it"
+    if "%x" not in path or "%j" not in path:
+        return "the name and the number differ from job to job: %x and %j stand for them"
+    written = path.replace("%x", "70b").replace("%j", "4711")
+    if "%" in path.rpartition("/")[0]:
+        return f"SLURM makes no folder: without {written.rpartition('/')[0]} the job dies before its first line"
+    return None if written == "/scratch/ada/70b_4711.out" else f"job 4711 would write to {written}"
 
 
 def _place(address: SplitResult) -> tuple:
@@ -72,6 +86,7 @@ def _causes(answer: object) -> str | None:
 
 
 JUDGES = {
+    "server.output_path": _output_path,
     "server.split": _split,
     "server.endpoint": _endpoint,
     "server.causes": _causes,
