@@ -68,7 +68,7 @@ def _plan(plan: Plan) -> Html:
         (number(plan.single_stream_tokens_per_s), "tokens/s for one stream"),
     )
     reasons = tag("ul", *(tag("li", reason) for reason in plan.reasons))
-    return panel(tiles(figures, 4), code(plan.command), reasons)
+    return panel(tiles(figures, 2), code(plan.command), reasons)
 
 
 def _batch(summary: Summary) -> Html:

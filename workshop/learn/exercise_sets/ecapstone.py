@@ -53,7 +53,6 @@ def _at_once(answer: object) -> str | None:
         plan.max_concurrency: f"that is for requests of {plan.max_model_len:,} tokens; yours are shorter",
         right * plan.gpus: "kv_cache_tokens counts the whole server already: do not multiply by the GPUs",
     }
-    wrong = {value: why for value, why in wrong.items() if abs(value - right) > 0.02 * right}
     return Exercise("", close_to(right, rel=0.01 + 1 / right), wrong=wrong).test(told)
 
 
@@ -65,16 +64,16 @@ def _script(answer: object) -> str | None:
         return "give the text itself, with all its lines: Path(…).read_text() reads a file"
     if SECRET.search(text):
         return "there is a key in it: whoever may read the script could use your server. Put keys into a secret"
-    per_node = plan.gpus // plan.nodes
-    decided = {
-        "--tensor-parallel-size": (
+    machine = "#SBATCH" not in text and "kind:" not in text  # nobody has to be asked for its GPUs
+    for name, right, goes_without in (
+        (
+            "--tensor-parallel-size",
             plan.tensor_parallel_size,
             "gpus_per_node" in text,
         ),  # our scripts take it from there
-        "--max-model-len": (plan.max_model_len, False),
-        "GPUs a node": (per_node, "#SBATCH" not in text and "kind:" not in text),
-    }
-    for name, (right, goes_without) in decided.items():
+        ("--max-model-len", plan.max_model_len, False),
+        ("GPUs a node", plan.gpus // plan.nodes, machine),
+    ):
         said = re.findall(SAYS[name], text)
         if not goes_without and str(right) not in said:
             return f"it says {said[0] if said else 'nothing'} for {name}; the plan has {right}"
@@ -110,7 +109,6 @@ def _hours(answer: object) -> str | None:
         summary.seconds / 3600: "that is for the rows of this run; your whole file has more",
         rows * summary.seconds / 3600: "that is as if every row took as long as this whole run",
     }
-    wrong = {value: why for value, why in wrong.items() if abs(value - right) > 0.02 * right}
     return Exercise("", close_to(right, "hours", rel=0.02), wrong=wrong).test(hours)
 
 
