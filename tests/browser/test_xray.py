@@ -128,7 +128,7 @@ def test_on_paper_are_all_steps(page, file):
     page.page.emulate_media(media="print")
     page.page.evaluate("dispatchEvent(new Event('beforeprint'))")
     labels = page.page.evaluate(
-        "() => [...document.querySelectorAll('#paper section')].map(e => e.getAttribute('aria-label'))"
+        "() => [...document.querySelectorAll('#bands section')].map(e => e.getAttribute('aria-label'))"
     )
     assert labels[0].startswith("Steps 0 to ") and f"to {STEPS[-1].step}." in labels[-1]
     assert not page.page.locator("#slider").is_visible()

@@ -12,7 +12,7 @@ from workshop.engine.trace import Pool, RequestStep, Step
 
 # kind → steps that pass before it is asked again: what always happens is soon known
 MOST_NAMED = 8
-GAPS = {"preempt": 0, "wait": 6, "join": 0, "chunk": 4, "end": 12, "draft": 10, "blocks": 8, "batch": 40}
+GAPS = {"preempt": 0, "wait": 6, "join": 3, "chunk": 4, "end": 12, "draft": 10, "blocks": 8, "batch": 40}
 
 
 def listed(names: Iterable[object]) -> str:
@@ -136,7 +136,8 @@ class _Case:
         ask = f"{name} is first in the queue{prompt}. {counted(self.free, 'block')} of {self.step.block_size} tokens {'is' if self.free == 1 else 'are'} free, and {room:,} of {self.step.budget:,} tokens of the budget are left by those that run. What happens to {name}?"
         if name in self.lost:
             return
-        if name in self.rows and blocks <= self.free and len(self.running) > 1:
+        near = 2 * blocks > self.free or room < tokens  # else nobody would doubt it
+        if name in self.rows and blocks <= self.free and near:
             why = f"There is room in both: the budget has {counted(room, 'token')}, and {counted(blocks, 'block')} are enough for what is computed now."
             yield ask, said, (small, spent), why
         elif name not in self.rows and room <= 0:
