@@ -1,0 +1,48 @@
+"""`workshop batch --offline --trace`, with guesses of n-grams: what is accepted is what vLLM goes on from."""
+
+from __future__ import annotations
+
+import json
+import stat
+import subprocess
+import sys
+from collections import defaultdict
+from itertools import pairwise
+
+import pytest
+from needs import lacking
+
+from workshop.engine import trace
+from workshop.launch.vllm_main import installed
+
+pytestmark = pytest.mark.starts
+GUESSES = {"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_max": 3}
+PROMPTS = ["one two three one two three one two three", "San Francisco is a", "a b c a b c a b c a b"]
+
+
+def test_accepted_guesses_are_those_that_vllm_goes_on_from(tmp_path, workshop_home):
+    if not installed()[0]:
+        lacking("vLLM is not installed: make test installs it on Linux")
+    (tmp_path / "in.json").write_text(json.dumps(PROMPTS))
+    file, answers = tmp_path / "trace.jsonl", tmp_path / "out.jsonl"
+    command = [sys.executable, "-m", "workshop", "batch", str(tmp_path / "in.json"), str(answers), "--offline"]
+    options = ["--trace", str(file), "--speculative-config", json.dumps(GUESSES), "--max-tokens", "60"]
+    done = subprocess.run([*command, *options, "--temperature", "0"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    steps, rows = trace.read(file), defaultdict(list)
+    for step in steps:
+        for row in step.requests:
+            rows[row.id].append(row)
+    assert len(rows) == len(PROMPTS) and not steps[-1].requests and steps[-1].freed
+    for mine in rows.values():
+        for row, after in pairwise(mine):
+            rejected = row.drafted - row.accepted
+            assert after.computed_tokens == row.computed_tokens + row.prefill_tokens + row.decode_tokens - rejected
+    told = [json.loads(line)["response"]["body"]["usage"]["completion_tokens"] for line in answers.open()]
+    made = sum(1 + row.accepted for mine in rows.values() for row in mine)
+    assert sum(told) <= made <= sum(told) + 3 * len(PROMPTS)  # the last step may guess beyond the end
+    accepted, drafted = (
+        sum(getattr(row, key) for mine in rows.values() for row in mine) for key in ("accepted", "drafted")
+    )
+    assert 0 < accepted < drafted
