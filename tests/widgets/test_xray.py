@@ -103,6 +103,7 @@ def true_answers(step: trace.Step, short: dict[str, str]) -> set[str]:
     found |= {str(len(step.taken)), str(len(step.freed)), *(short[name] for name in step.preempted)}
     found |= {"It joins the step." for one in rows.values() if one.prefill_tokens}
     found |= {"It waits: too few blocks are free.", "It waits: the budget is used up."}
+    found.add(" and ".join(name for name, one in rows.items() if one.blocks))
     together = " and ".join([", ".join(list(rows)[:-1]), *list(rows)[-1:]])
     return found | {f"one token of each: {together}"}
 
@@ -121,7 +122,7 @@ def test_every_question_is_answered_by_the_step_and_has_real_alternatives():
         "Who is preempted",
         "are computed",
         "What happens to",
-        "blocks are taken",
+        "takes a new block",
         "become free",
         "comes back",
     ):
@@ -164,7 +165,7 @@ def test_what_is_freed_of_shared_blocks_is_asked():
         {"requests": [row("b", decode_tokens=1, computed_tokens=20)], "finished": ["a"], "freed": [2]},
     )
     question = replayed(steps).steps[2]["question"]
-    assert "It holds 2 blocks, 1 of which others hold too." in question["ask"]
+    assert "A holds 2 blocks, 1 of which others hold too." in question["ask"]
     assert question["options"][question["right"]] == "1" and "2" in question["options"]
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from workshop.engine.trace import Pool, RequestStep, Step, reasons
 from workshop.learn.widgets import style
-from workshop.learn.widgets.xray.questions import Asker, listed
+from workshop.learn.widgets.xray.questions import Asker, listed, verb
 
 RECORDED = Path(__file__).resolve().parents[3] / "data" / "traces" / "teaching_model.jsonl"
 MOST_CELLS = 640  # blocks that are drawn one by one; of a larger pool those alone that are ever taken
@@ -143,7 +143,7 @@ def arrived(step: Step) -> list[str]:
 def work(step: Step, before: Pool, lost: Iterable[str]) -> list[str]:
     """Return what a step computes; why it does so is trace.reasons. lost: who had been preempted."""
     decode = [one.id for one in step.requests if one.decode_tokens and not one.drafted]
-    said = [f"{listed(decode)} {'get' if len(decode) > 1 else 'gets'} the next token."] if decode else []
+    said = [f"{listed(decode)} {verb(decode, 'get')} the next token."] if decode else []
     for one in step.requests:
         if one.drafted:
             said.append(f"{one.id} computes {one.decode_tokens} tokens, {one.drafted} of them guesses of the draft.")

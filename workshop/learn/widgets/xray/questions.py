@@ -5,7 +5,7 @@ Source of the rules: vLLM 0.32.0, v1/core/sched/scheduler.py (schedule) and v1/c
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from workshop.engine.trace import Pool, RequestStep, Step
@@ -26,6 +26,11 @@ def listed(names: Iterable[object]) -> str:
 def counted(n: int, what: str) -> str:
     """Return 1 block, 2 blocks."""
     return f"{n:,} {what}{'' if n == 1 else 's'}"
+
+
+def verb(names: Sequence[str], several: str, one: str = "") -> str:
+    """Return the verb for one name or several."""
+    return several if len(names) > 1 else one or f"{several}s"
 
 
 @dataclass
@@ -76,152 +81,126 @@ class _Case:
     running: list[str]  # without those that ended
     lost: set[str]
 
-    @property
-    def rows(self) -> dict[str, RequestStep]:
-        return {one.id: one for one in self.step.requests}
-
-    @property
-    def joining(self) -> list[RequestStep]:
-        return [one for one in self.step.requests if one.id not in self.running]
-
-    @property
-    def free(self) -> int:
-        """Blocks that are free once those that ended have given theirs back."""
-        left = {
-            block for name, blocks in self.before.tables.items() if name not in self.step.finished for block in blocks
-        }
-        return self.step.num_blocks - len(left)
-
     def news(self) -> str:
         """Return what comes from outside, and nobody could predict."""
         ended = f"{listed(self.step.finished)} got the last token. " if self.step.finished else ""
         came = [f"{name} arrives with a prompt of {tokens:,} tokens. " for name, tokens in self.step.arrived]
         return "".join([ended, *came])
 
-    def full(self) -> list[str]:
-        """Return who decodes and has no place for one more token."""
-        size = self.step.block_size
-        return [
-            one.id
-            for one in self.step.requests
-            if one.decode_tokens == 1 and one.computed_tokens == size * len(self.before.tables.get(one.id, ()))
-        ]
+    @property
+    def free(self) -> int:
+        """Blocks that are free once those that ended have given theirs back."""
+        tables = self.before.tables.items()
+        held = {block for name, blocks in tables if name not in self.step.finished for block in blocks}
+        return self.step.num_blocks - len(held)
 
-    def preempt(self) -> Iterator[Question]:
-        """Who has to go when no block is free?"""
-        if len(self.step.preempted) == 1 and len(self.running) > 1 and self.step.preempted[0] == self.running[-1]:
-            victim, blocks = self.running[-1], len(self.before.tables.get(self.running[-1], ()))
-            need = self.full()
-            needing = f"{listed(need)} {'need' if len(need) > 1 else 'needs'} a new block. " if need else ""
-            yield (
-                f"{needing}{counted(self.free, 'block')} of {self.step.num_blocks} {'is' if self.free == 1 else 'are'} free, which is too few. They came in the order {listed(self.running)}. Who is preempted?",
-                victim,
-                (*self.running[:2], *self.running[-2:], "nobody: the oldest waits for a block"),
-                f"When no block is free, the request that came last has to go: {victim}. Its {counted(blocks, 'block')} are given back, and it is the first in the queue.",
-            )
-
-    def wait(self) -> Iterator[Question]:
-        """Does the first of the queue come in?"""
-        queue = {name: self.before.prompts.get(name, 0) for name in self.before.waiting} | dict(self.step.arrived)
-        if not queue or self.step.preempted:
-            return
-        name, tokens = next(iter(queue.items()))
-        room = self.step.budget - sum(
-            one.prefill_tokens + one.decode_tokens for one in self.step.requests if one.id in self.running
-        )
-        blocks, said = -(-min(tokens, room) // self.step.block_size), "It joins the step."
-        small = "It waits: too few blocks are free."
-        spent = "It waits: the budget is used up."
-        prompt = "" if self.step.arrived else f", with a prompt of {counted(tokens, 'token')}"
-        ask = f"{name} is first in the queue{prompt}. {counted(self.free, 'block')} of {self.step.block_size} tokens {'is' if self.free == 1 else 'are'} free, and {room:,} of {self.step.budget:,} tokens of the budget are left by those that run. What happens to {name}?"
-        if name in self.lost:
-            return
-        near = 2 * blocks > self.free or room < tokens  # else nobody would doubt it
-        if name in self.rows and blocks <= self.free and near:
-            why = f"There is room in both: the budget has {counted(room, 'token')}, and {counted(blocks, 'block')} are enough for what is computed now."
-            yield ask, said, (small, spent), why
-        elif name not in self.rows and room <= 0:
-            yield ask, spent, (said, small), "What runs goes first, and nothing of the budget is left for another."
-        elif name not in self.rows and blocks > self.free:
-            yield (
-                ask,
-                small,
-                (said, spent),
-                f"It would need {counted(blocks, 'block')} for what this step could compute of it (fewer where the prefix cache has its beginning), and a request joins only where its blocks are free.",
-            )
-
-    def join(self) -> Iterator[Question]:
-        """How many tokens of who joins?"""
-        others = sum(one.prefill_tokens + one.decode_tokens for one in self.step.requests if one.id in self.running)
-        for one in self.joining:
-            again, hit = one.id in self.lost, one.prefix_hit_tokens
-            total = hit + one.prefill_tokens if again else self.prompt(one.id)
-            room = self.step.budget - others
-            others += one.prefill_tokens + one.decode_tokens
-            if not one.prefill_tokens or one.prefill_tokens != min(total - hit, room):
-                continue
-            cached = f"The first {hit:,} are in the prefix cache. " if hit else ""
-            why = f"What is cached is not computed again: {total:,} − {hit:,} = {total - hit:,}. " if hit else ""
-            if total - hit > room:
-                why += f"The budget of {self.step.budget:,} has {room:,} left, and the rest comes with the next steps."
-            else:
-                why += f"All of it fits into what the budget of {self.step.budget:,} has left."
-            if again:
-                why = f"A preempted request has lost its blocks and computes its prompt and its answer so far again. {why}"
-            what = (
-                f"{one.id} comes back: {total:,} tokens of it were known."
-                if again
-                else f"{one.id} joins with {total:,} tokens."
-            )
-            running = (
-                f" {counted(self.step.budget - room, 'token')} of the budget of {self.step.budget:,} {'is' if self.step.budget - room == 1 else 'are'} taken."
-                if room < self.step.budget
-                else f" The budget is {self.step.budget:,} tokens."
-            )
-            others_said = (1, total, total - hit, *((room,) if room < total else ()), *((hit,) if hit else ()))
-            yield (
-                f"{what} {cached}{running.strip()} How many tokens of {one.id} are computed?",
-                one.prefill_tokens,
-                others_said,
-                why,
-            )
+    def room(self, until: RequestStep | None = None) -> int:
+        """Tokens of the budget that are left by the requests of the step before this one, or by all that ran before."""
+        ahead = self.step.requests
+        ahead = ahead[: ahead.index(until)] if until else [one for one in ahead if one.id in self.running]
+        return self.step.budget - sum(one.prefill_tokens + one.decode_tokens for one in ahead)
 
     def prompt(self, name: str) -> int:
         return self.before.prompts.get(name) or dict(self.step.arrived).get(name, 0)
 
+    def full(self) -> list[str]:
+        """Return who decodes and has no place for one more token."""
+        size, held = self.step.block_size, self.before.tables
+        rows = [one for one in self.step.requests if one.decode_tokens == 1]
+        return [one.id for one in rows if one.computed_tokens == size * len(held.get(one.id, ()))]
+
+    def preempt(self) -> Iterator[Question]:
+        """Who has to go when no block is free?"""
+        if len(self.step.preempted) != 1 or len(self.running) < 2 or self.step.preempted[0] != self.running[-1]:
+            return
+        victim, need = self.running[-1], self.full()
+        blocks = counted(len(self.before.tables.get(victim, ())), "block")
+        needing = f"{listed(need)} {verb(need, 'need')} a new block. " if need else ""
+        yield (
+            f"{needing}{self.free} of {counted(self.step.num_blocks, 'block')} are free, which is too few. They came in the order {listed(self.running)}. Who is preempted?",
+            victim,
+            (*self.running[:2], *self.running[-2:], "nobody: the oldest waits for a block"),
+            f"When no block is free, the request that came last has to go: {victim}. Its {blocks} are given back, and it is the first in the queue.",
+        )
+
+    def wait(self) -> Iterator[Question]:
+        """Does the first of the queue come in?"""
+        queue = {name: self.before.prompts.get(name, 0) for name in self.before.waiting} | dict(self.step.arrived)
+        name, tokens = next(iter(queue.items()), ("", 0))
+        if not name or self.step.preempted or name in self.lost:
+            return
+        joins, room, size = any(one.id == name for one in self.step.requests), self.room(), self.step.block_size
+        needs = -(-min(tokens, room) // size)
+        answers = ("It joins the step.", "It waits: the budget is used up.", "It waits: too few blocks are free.")
+        if joins and needs <= self.free and (2 * needs > self.free or room < tokens):  # else nobody would doubt it
+            right = 0
+            why = f"There is room in both: the budget has {counted(room, 'token')}, and {counted(needs, 'block')} are enough for what is computed now."
+        elif not joins and room <= 0:
+            right, why = 1, "What runs goes first, and nothing of the budget is left for another."
+        elif not joins and needs > self.free:
+            right = 2
+            why = f"It would need {counted(needs, 'block')} for what this step could compute of it (fewer where the prefix cache has its beginning), and a request joins only where its blocks are free."
+        else:
+            return
+        prompt = "" if self.step.arrived else f", with a prompt of {counted(tokens, 'token')}"
+        ask = f"{name} is first in the queue{prompt}. Free are {counted(self.free, 'block')} of {size} tokens, and of the budget {room:,} of {self.step.budget:,} tokens. What happens to {name}?"
+        yield ask, answers[right], answers, why
+
+    def join(self) -> Iterator[Question]:
+        """How many tokens of who joins?"""
+        for one in self.step.requests:
+            again, hit, room = one.id in self.lost, one.prefix_hit_tokens, self.room(one)
+            total = hit + one.prefill_tokens if again else self.prompt(one.id)
+            left = total - hit
+            if one.id in self.running or not one.prefill_tokens or one.prefill_tokens != min(left, room):
+                continue
+            ask = [
+                f"{one.id} comes back: {total:,} tokens of it were known."
+                if again
+                else f"{one.id} joins with {total:,} tokens."
+            ]
+            ask += [f"The first {hit:,} are in the prefix cache."] if hit else []
+            ask += [f"The budget has {room:,} of {self.step.budget:,} left. How many tokens of {one.id} are computed?"]
+            why = (
+                ["A preempted request has lost its blocks: its prompt and its answer so far are computed again."]
+                if again
+                else []
+            )
+            why += [f"What is cached is not computed again: {total:,} − {hit:,} = {left:,}."] if hit else []
+            why += [
+                f"The budget has room for {room:,}; the rest comes with the next steps."
+                if left > room
+                else "The budget has room for all of it."
+            ]
+            yield " ".join(ask), one.prefill_tokens, {1, total, left, min(room, total), hit} - {0}, " ".join(why)
+
     def chunk(self) -> Iterator[Question]:
         """How much of a prompt that is not yet whole?"""
         for one in self.step.requests:
-            left = self.prompt(one.id) - one.computed_tokens
-            if one.id not in self.running or one.id in self.lost or not one.prefill_tokens or left <= 0:
+            left, room = self.prompt(one.id) - one.computed_tokens, self.room(one)
+            if one.id not in self.running or one.id in self.lost or left <= 0 or one.prefill_tokens != min(left, room):
                 continue
-            first = [each for each in self.step.requests if each.id in self.running]
-            taken = sum(each.prefill_tokens + each.decode_tokens for each in first[: first.index(one)])
-            if one.prefill_tokens == min(left, room := self.step.budget - taken):
-                limit = f"the budget of {self.step.budget:,} has {room:,} left" if left > room else "the rest fits"
-                yield (
-                    f"{left:,} tokens of {one.id}'s prompt are not yet computed; {counted(taken, 'token')} of the budget of {self.step.budget:,} {'goes' if taken == 1 else 'go'} to those that came before. How many of {one.id} are computed?",
-                    one.prefill_tokens,
-                    (1, left, min(left, self.step.budget), room),
-                    f"Who runs goes on in the order of coming, each with as much as there is room for: {limit}.",
-                )
+            yield (
+                f"{left:,} tokens of {one.id}'s prompt are not yet computed, and those that came before leave {room:,} of {self.step.budget:,} of the budget. How many of {one.id} are computed?",
+                one.prefill_tokens,
+                (1, left, min(left, self.step.budget), room),
+                f"Who runs goes on in the order of coming, each with as much as there is room for: {'the budget ends it' if left > room else 'the rest fits'}.",
+            )
 
     def end(self) -> Iterator[Question]:
         """How many blocks are free again?"""
-        if len(self.step.finished) == 1 and not self.step.preempted:
-            name = self.step.finished[0]
-            mine = set(self.before.tables.get(name, ()))
-            owners = self.before.owners
-            shared = [block for block in mine if len(owners[block]) > 1]
-            if mine and len(self.step.freed) == len(mine) - len(shared):
-                too = f", {len(shared)} of which others hold too" if shared else ""
-                why = "A block is free when nobody holds it any more. Its content stays, and the prefix cache finds it there until it is taken."
-                yield (
-                    f"It holds {counted(len(mine), 'block')}{too}. How many blocks become free?",
-                    len(self.step.freed),
-                    (0, len(mine), *((len(shared),) if shared else (1,))),
-                    why,
-                )
+        if len(self.step.finished) != 1 or self.step.preempted:
+            return
+        mine, owners = self.before.tables.get(self.step.finished[0], ()), self.before.owners
+        shared = sum(len(owners[block]) > 1 for block in mine)
+        if mine and len(self.step.freed) == len(mine) - shared:
+            too = f", {shared} of which others hold too" if shared else ""
+            yield (
+                f"{self.step.finished[0]} holds {counted(len(mine), 'block')}{too}. How many blocks become free?",
+                len(self.step.freed),
+                (0, len(mine), shared or 1),
+                "A block is free when nobody holds it any more. Its content stays, and the prefix cache finds it there until it is taken.",
+            )
 
     def draft(self) -> Iterator[Question]:
         """How many tokens where a draft has guessed?"""
@@ -235,22 +214,21 @@ class _Case:
                 )
 
     def blocks(self) -> Iterator[Question]:
-        """How many new blocks for one token each?"""
+        """Who takes a block for one token more?"""
         rows, full = self.step.requests, self.full()
-        plain = all(one.decode_tokens == 1 and one.id in self.running for one in rows)
-        if not plain or not full or not 1 < len(rows) <= 5 or len(self.step.taken) != len(full) or self.step.finished:
-            return
-        each = [f"{one.id} has {one.computed_tokens} in {len(self.before.tables.get(one.id, ()))}" for one in rows]
-        yield (
-            f"Everybody who runs gets one token. A block has room for {self.step.block_size}: {listed(each)}. How many blocks are taken?",
-            len(full),
-            (0, 1, 2, len(rows)),
-            f"A block is taken when the last one is full: {listed(full)} {'have' if len(full) > 1 else 'has'} no place left.",
-        )
+        plain = all(one.decode_tokens == 1 and one.id in self.running for one in rows) and not self.step.finished
+        if plain and full and 1 < len(rows) <= 5 and len(self.step.taken) == len(full):
+            each = [f"{one.id} has {one.computed_tokens} in {len(self.before.tables[one.id])}" for one in rows]
+            yield (
+                f"Everybody who runs gets one token. A block has room for {self.step.block_size}: {listed(each)}. Who takes a new block?",
+                listed(full),
+                (*(one.id for one in rows), "nobody"),
+                f"A block is taken when the last one is full: {listed(full)} {verb(full, 'have', 'has')} no place left.",
+            )
 
     def batch(self) -> Iterator[Question]:
         """Who is computed when nothing happens?"""
-        names = list(self.rows)
+        names = [one.id for one in self.step.requests]
         if len(names) > 1 and names == self.running and all(one.decode_tokens == 1 for one in self.step.requests):
             yield (
                 "Nobody joins, nobody is preempted. What does the step compute?",
