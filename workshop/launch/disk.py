@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from workshop.errors import WorkshopError
 from workshop.launch.machine import GIB, disk_free_bytes
 from workshop.launch.programs import ask
 
@@ -40,6 +41,14 @@ class Quota:
 def left_bytes(folder: Path) -> int:
     """Return what may still be written into a folder, there or to be made: the disk's free space, cut by a quota."""
     return min([disk_free_bytes(folder), *(quota.left_bytes for quota in quotas(folder))])
+
+
+def refuse_full(folder: Path, needed_bytes: int, remedy: str) -> None:
+    """Raise a WorkshopError if less than that can be written into the folder."""
+    if (left := left_bytes(folder)) < needed_bytes:
+        raise WorkshopError(
+            f"Only {left / 2**20:.0f} MiB are left on the disk of {folder}, too little for a log.", remedy
+        )
 
 
 def quotas(folder: Path) -> list[Quota]:

@@ -148,6 +148,14 @@ def lock_of(name: str) -> Path:
     return path_of(name).with_suffix(".lock")
 
 
+def mine(name: str) -> ServerRecord:
+    """Return the checked record of this user's server `name`, or raise a WorkshopError that says which there are."""
+    if (record := read(name)) is not None:
+        return record
+    known = ", ".join(each.name for each in own()) or "none"
+    raise WorkshopError(f"You have no server called {name!r}.", f"Yours: {known}.")
+
+
 def own() -> list[ServerRecord]:
     """Return this user's records, checked, oldest first."""
     return _in_folder(home() / "servers", lambda path: read(path.stem))

@@ -46,10 +46,7 @@ def renew(record: ServerRecord) -> None:
 
 
 def _ready(name: str) -> ServerRecord:
-    record = records.read(name)
-    if record is None:
-        known = ", ".join(each.name for each in records.own()) or "none"
-        raise WorkshopError(f"You have no server called {name!r}.", f"Yours: {known}.")
+    record = records.mine(name)
     if record.state != "ready":
         why = f": {record.reason}" if record.reason else ""
         raise WorkshopError(

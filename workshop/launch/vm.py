@@ -17,7 +17,7 @@ from pathlib import Path
 import jinja2
 
 from workshop.errors import BadInput, WorkshopError
-from workshop.launch.auth import KEY_FILE_VARIABLE
+from workshop.launch.auth import GUARD, KEY_FILE_VARIABLE
 from workshop.launch.slurm.job import LOAD_GB_PER_S, START_ALLOWANCE_S
 from workshop.plan import machines
 from workshop.plan.command import flags, words
@@ -26,7 +26,6 @@ from workshop.plan.parallelism import Plan
 PORT = 8000
 COURSE, PYTHON = "/opt/workshop", "/opt/vllm/bin/python"  # the checkout; an environment with vLLM
 KEY_FILE, TOKEN_FILE = "/etc/workshop/api-key", "/etc/workshop/hf.env"
-GUARD = "workshop.launch.auth.RequireKey"
 ENGINES = ("podman", "docker")
 OS_DISK_GB = 120  # of the machine in the workshop's first document, and common elsewhere
 TEMPLATES = jinja2.Environment(

@@ -11,7 +11,7 @@ import small_server
 from needs import lacking
 
 from workshop.errors import BadInput, WorkshopError
-from workshop.launch import local, machine, records
+from workshop.launch import disk, local, machine, records
 from workshop.launch.vllm_main import installed
 
 
@@ -149,7 +149,7 @@ def test_a_number_of_ranks_must_be_one(value):
 
 
 def test_a_full_disk_is_told_before_the_start(monkeypatch):
-    monkeypatch.setattr(local, "left_bytes", lambda folder: 1000)
+    monkeypatch.setattr(disk, "left_bytes", lambda folder: 1000)
     with pytest.raises(WorkshopError, match="too little for a log"):
         prepare()
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from workshop.errors import BadInput, WorkshopError
+from workshop.launch.auth import GUARD
 from workshop.launch.slurm.job import LOAD_GB_PER_S, START_ALLOWANCE_S
 from workshop.plan import weights
 from workshop.plan.catalog import list_gpus, load_gpu, load_model
@@ -21,7 +22,6 @@ from workshop.plan.settings import DEFAULT_VERSION
 GIB = 1 << 30
 PORT, MASTER_PORT = 8000, 29501
 MODELS = "/models"
-GUARD = "workshop.launch.auth.RequireKey"
 PROBE_EVERY_S = 10
 PVC_MARGIN, PVC_SPARE_GIB, PVC_STEP_GIB = 1.05, 2, 10  # file system, tokenizer and configs; a round number
 MOUNT_SPARE_BYTES = 1 * GIB  # what the download leaves free (launch.prefetch)

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from workshop.errors import BadInput, WorkshopError
 from workshop.launch import auth, gpus, machine, records
-from workshop.launch.disk import left_bytes
+from workshop.launch.disk import refuse_full
 from workshop.launch.flags import checked
 from workshop.launch.flags import flags_of as flags_of
 from workshop.launch.home import home
@@ -32,6 +32,7 @@ KV_CACHE_BYTES = 64 * 2**20  # of the teaching model: 65,536 tokens, and room in
 HEADERS_BYTES = 2**16  # of one request; vLLM's own limit is 4 MiB, which every stranger could make it keep
 FIRST_PORT, PORTS = 8000, 800
 SPACE_NEEDED_BYTES = 64 * 2**20  # for the log
+FULL_REMEDY = "Free some space or quota, or set WORKSHOP_HOME to a folder on another disk."
 
 
 @dataclass(frozen=True)
@@ -105,8 +106,8 @@ def prepare(
     args = ["--host", host, "--port", str(port)]
     if "served-model-name" not in given:
         args += ["--served-model-name", served]
-    args += [*default_flags(path, device, given), *vllm_args, "--middleware", f"{auth.__name__}.RequireKey"]
-    _refuse_full_disk()
+    args += [*default_flags(path, device, given), *vllm_args, "--middleware", auth.GUARD]
+    refuse_full(home(), SPACE_NEEDED_BYTES, FULL_REMEDY)
     return Launch(
         name=name,
         model=path,
@@ -184,15 +185,6 @@ def _port(host: str, port: int | None, name: str) -> tuple[int, socket.socket]:
             "Give another --port, or none: then a free one is taken.",
         )
     return port, held
-
-
-def _refuse_full_disk() -> None:
-    free = left_bytes(home())
-    if free < SPACE_NEEDED_BYTES:
-        raise WorkshopError(
-            f"Only {free / 2**20:.0f} MiB are left on the disk of {home()}, too little for a log.",
-            "Free some space or quota, or set WORKSHOP_HOME to a folder on another disk.",
-        )
 
 
 def default_flags(path: str, device: str, given: dict[str, str], *, server: bool = True) -> list[str]:

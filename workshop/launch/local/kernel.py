@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -13,8 +12,10 @@ import psutil
 
 from workshop.errors import WorkshopError
 from workshop.launch.home import cannot_write
+from workshop.launch.programs import ask
 
 NAME, TITLE = "vllm-workshop", "vLLM workshop"
+INSTALL_S = 300.0  # ipykernel on a busy shared file system
 MANAGER = Path("labextensions/@jupyter-widgets/jupyterlab-manager")
 
 
@@ -53,12 +54,10 @@ def install() -> list[str]:
     for variable in ("WORKSHOP_HOME", "WORKSHOP_SHARED"):
         if os.environ.get(variable):  # an OnDemand session does not read the shell's settings
             command += ["--env", variable, os.environ[variable]]
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode:
-        raise WorkshopError(
-            f"The kernel could not be installed: {(done.stderr.strip().splitlines() or ['?'])[-1]}",
-            f"Is there space, and may you write {user_data_folder()}?",
-        )
+    code, _, said = ask(*command, within_s=INSTALL_S)
+    if code:
+        remedy = f"Is there space, and may you write {user_data_folder()}?"
+        raise WorkshopError(f"The kernel could not be installed: {said}", remedy)
     source = Path(sys.prefix) / "share" / "jupyter" / MANAGER
     if not (source / "package.json").exists():
         raise WorkshopError(

@@ -25,10 +25,7 @@ def stop(name: str) -> str:
         WorkshopError: there is no record of it, or it cannot be stopped from here, or it did not end; then its
             record stays.
     """
-    record = records.read(name)
-    if record is None:
-        known = ", ".join(each.name for each in records.own()) or "none"
-        raise WorkshopError(f"No server called {name!r} is known here.", f"Known: {known}.")
+    record = records.mine(name)
     if record.state == "failed":
         _clear(record)
         return f"{name} had failed ({record.reason}); its record is removed."

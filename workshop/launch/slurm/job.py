@@ -21,10 +21,10 @@ from pathlib import Path
 
 from workshop.errors import WorkshopError
 from workshop.launch import records, share
+from workshop.launch.disk import refuse_full
 from workshop.launch.home import private_folder
 from workshop.launch.local import claims
-from workshop.launch.local.supervise import answers
-from workshop.launch.machine import disk_free_bytes
+from workshop.launch.local.answering import answers
 from workshop.launch.programs import ask
 from workshop.launch.records import ServerRecord
 from workshop.launch.slurm import net as slurm_net
@@ -41,7 +41,8 @@ PREEMPTED = "preempted: a job that goes before took its nodes"
 
 def announce(args: argparse.Namespace) -> None:
     """Choose address and ports, make the key, write the record, print what the shell needs, tab-separated."""
-    _refuse_full_disk(Path(args.log).parent)
+    for folder in (private_folder("servers"), Path(args.log).parent):
+        refuse_full(folder, SPACE_NEEDED_BYTES, "Free some space or quota there, or call sbatch from another disk.")
     submit_host = os.environ.get("SLURM_SUBMIT_HOST", "")
     api_host = slurm_net.own_address(os.environ.get("WORKSHOP_INTERFACE", ""), submit_host, *_other_nodes())
     head = slurm_net.own_address(os.environ.get("WORKSHOP_FABRIC", ""), *_other_nodes(), submit_host, api_host)
@@ -99,15 +100,6 @@ def _claimed(record: ServerRecord) -> ServerRecord:
         record = replace(record, name=names[1])
         claims.claim(record).close()
     return record
-
-
-def _refuse_full_disk(folder: Path) -> None:
-    for place in (private_folder("servers"), folder):
-        if (free := disk_free_bytes(place)) < SPACE_NEEDED_BYTES:
-            raise WorkshopError(
-                f"Only {free / 2**20:.0f} MiB are left on the disk of {place}.",
-                "Free some space or quota there, or call sbatch from another disk.",
-            )
 
 
 def budget_s(model: str) -> float:

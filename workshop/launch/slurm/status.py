@@ -10,7 +10,7 @@ from pathlib import Path
 
 from workshop.errors import WorkshopError
 from workshop.launch import records
-from workshop.launch.local.supervise import Progress
+from workshop.launch.progress import Progress
 from workshop.launch.records import ServerRecord
 from workshop.launch.slurm import queue as slurm_queue
 from workshop.launch.slurm.follow import Follower
