@@ -90,6 +90,10 @@ def choose(
     if ep and not d.model.moe:
         raise BadInput(f"{d.model.name} has no experts to deal out.", "Leave --enable-expert-parallel out.")
     d = replace(d, gpus_per_node=gpus_per_node or GPUS_PER_NODE, dp=dp or 1, ep=ep)
+    if d.gpu.is_slice:
+        if (tp or 1) * (pp or 1) * d.dp > 1:
+            raise BadInput(f"{d.gpu.title} is a slice, and NCCL joins no slices.", "Give sizes of 1, or a whole GPU.")
+        return Choice(d, ["A slice of a GPU: what does not fit on one needs a larger slice, or a whole GPU."])
     node, most_nodes = d.gpus_per_node, nodes or 1
     world = node * most_nodes if gpus_per_node or nodes else None
     if tp or pp:

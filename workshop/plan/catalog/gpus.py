@@ -24,7 +24,7 @@ class GPU:
         bandwidth_gb_s: peak memory bandwidth, 10**9 bytes a second.
         bf16_tflops, fp8_tflops: dense matrix peak; 0: the GPU has no such units (fp16 is taken for bf16 on a T4).
         link_gb_s: GPU to GPU inside a node, one direction, 10**9 bytes a second.
-        link: NVLink, PCIe, Infinity Fabric.
+        link: NVLink, PCIe, Infinity Fabric; MIG for a slice, which has none.
         kubernetes_product: what NVIDIA's feature discovery writes on a node: the driver's product name with "-" for " ".
         l2_mib, sm_count: L2 cache and multiprocessors, which decide some of the engine's scratch buffers.
     """
@@ -49,6 +49,10 @@ class GPU:
     @property
     def engine_gib(self) -> float:
         return self.engine_bytes / GIB
+
+    @property
+    def is_slice(self) -> bool:
+        return self.link == "MIG"
 
     @property
     def hopper_or_newer(self) -> bool:
