@@ -38,7 +38,8 @@ def line_of(key: str, exercise: Exercise) -> str:
         wrong = [f"*{text}* {why}" for each, (text, why) in exercise.options.items() if exercise.judge(each)]
     else:
         wrong = [
-            f"{', '.join(map(str, value)) if isinstance(value, tuple) else value}: {why}" for value, why in exercise.wrong.items()
+            f"{', '.join(map(str, value)) if isinstance(value, tuple) else value}: {why}"
+            for value, why in exercise.wrong.items()
         ]
     return f"- **{exercise.title}** (`{key}`) {' · '.join(wrong) or 'What it says depends on the answer.'}"
 
