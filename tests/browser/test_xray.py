@@ -49,6 +49,8 @@ def test_every_block_drawn_is_the_traces_at_every_step(page, file):
         assert marked["cached"] == pool.hashes.keys() - held.keys()
         for _block, owners, _, title in cells:
             assert all(letters(int(one)) in title for one in owners.split()), "the mouse is told who holds it"
+    back = page.page.evaluate(f"() => x.steps.map((_, s) => {{ go(x.steps.length - 1 - s); return ({CELLS})(); }})")
+    assert back[::-1] == drawn, "backwards it is the same"
     assert asked == [file], "nothing else is asked for"
 
 
