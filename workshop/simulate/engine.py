@@ -61,6 +61,7 @@ class Step:
     waiting: int
     kv_cache_usage: float
     output: object
+    began_s: float = 0.0  # on the first GPU
 
 
 class Engine:

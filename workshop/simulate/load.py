@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -71,7 +71,8 @@ def on_plan(
     enable_prefix_caching: bool | None = None,
     clock: Clock | None = None,
     num_gpu_blocks: int | None = None,
-) -> Simulation:
+    seen: Callable[[Simulation], bool] | None = None,
+) -> Simulation | None:
     """Return what these requests would find.
 
     Args:
@@ -79,6 +80,7 @@ def on_plan(
         prefill_replicas: as many more that only read prompts, whose KV cache is then sent to the others.
         steps: a file for the steps, one JSON line each.
         clock, num_gpu_blocks: where they were measured, not planned.
+        seen: is given what is known so far, a few times a second; where it returns False all ends, with None.
     """
     clock = clock or of(p.deployment)
     check(p, arrivals, slo or {}, clock, (replicas, *((prefill_replicas,) if prefill_replicas else ())), router)
@@ -93,20 +95,24 @@ def on_plan(
         "router": router,
         "steps": str(Path(steps).absolute()) if steps else None,
     }
-    answer = process.run(job)
-    return Simulation(
-        model=p.model,
-        gpu=p.gpu,
-        tensor_parallel_size=p.tensor_parallel_size,
-        pipeline_parallel_size=p.pipeline_parallel_size,
-        gpus=p.gpus * (replicas + prefill_replicas),
-        replicas=replicas,
-        prefill_replicas=prefill_replicas,
-        basis=p.basis,
-        command=p.command,
-        slo=slo or {},
-        **{**answer, "requests": [Outcome(**one) for one in answer["requests"]]},
-    )
+
+    def made(answer: dict) -> Simulation:
+        return Simulation(
+            model=p.model,
+            gpu=p.gpu,
+            tensor_parallel_size=p.tensor_parallel_size,
+            pipeline_parallel_size=p.pipeline_parallel_size,
+            gpus=p.gpus * (replicas + prefill_replicas),
+            replicas=replicas,
+            prefill_replicas=prefill_replicas,
+            basis=p.basis,
+            command=p.command,
+            slo=slo or {},
+            **{**answer, "requests": [Outcome(*one) for one in answer["requests"]]},
+        )
+
+    answer = process.run(job, (lambda known: seen(made(known))) if seen else None)
+    return made(answer) if answer else None
 
 
 def handed_over(p: Plan, replicas: int) -> dict:

@@ -102,7 +102,7 @@ async def _compare(server: ServerRecord, seed: int) -> Comparison:
             "steps": None,
         }
     )
-    said = [Outcome(**one) for one in answer["requests"]]
+    said = [Outcome(*one) for one in answer["requests"]]
     return Comparison(model["id"], len(load), rate, (_step_ms(before), _step_ms(after)), _figures(seen), _figures(said))
 
 

@@ -8,6 +8,8 @@ import os
 import subprocess
 import sys
 import tempfile
+import threading
+from collections.abc import Callable
 from pathlib import Path
 
 from workshop.errors import WorkshopError
@@ -40,19 +42,26 @@ class Worker:
             ) from None
         atexit.register(self.end)
 
-    def run(self, job: dict) -> dict:
-        """Return the worker's answer. Raises WorkshopError where it could not, in its words."""
+    def run(self, job: dict, seen: Callable[[dict], bool] | None = None) -> dict | None:
+        """Return the worker's answer. Raises WorkshopError where it could not, in its words.
+
+        seen: is given what is known so far; where it returns False the job ends, and so this returns None.
+        """
         try:
-            self._process.stdin.write(json.dumps(job) + "\n")
-            self._process.stdin.flush()
-            answer = json.loads(self._process.stdout.readline())
+            answer = self._ask(json.dumps({**job, "watched": seen is not None}))
+            while known := answer.get("so_far"):
+                answer = self._ask("go on" if seen(known) else "stop")
         except (OSError, ValueError):
             raise WorkshopError(
                 f"The simulation ended early: {self._last_words()}", "workshop doctor says what is lacking."
             ) from None
         if "error" in answer:
             raise WorkshopError(answer["error"], answer["remedy"])
-        return answer
+        return None if answer.get("stopped") else answer
+
+    def _ask(self, words: str) -> dict:
+        print(words, file=self._process.stdin, flush=True)
+        return json.loads(self._process.stdout.readline())
 
     def _last_words(self) -> str:
         self._said.seek(0)
@@ -66,14 +75,16 @@ class Worker:
 
 
 _kept: list[Worker] = []
+_one_at_a_time = threading.Lock()
 
 
-def run(job: dict) -> dict:
+def run(job: dict, seen: Callable[[dict], bool] | None = None) -> dict | None:
     """Run a job in this process's worker; a worker that is gone is replaced. One job at a time."""
-    if not _kept:
-        _kept.append(Worker())
-    try:
-        return _kept[0].run(job)
-    except BaseException:  # also Ctrl-C: an answer that nobody waits for must not be the next job's
-        _kept.pop().end()
-        raise
+    with _one_at_a_time:
+        if not _kept:
+            _kept.append(Worker())
+        try:
+            return _kept[0].run(job, seen)
+        except BaseException:  # also Ctrl-C: an answer that nobody waits for must not be the next job's
+            _kept.pop().end()
+            raise

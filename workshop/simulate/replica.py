@@ -63,6 +63,7 @@ class Replica:
         before_ms, launch_ms = self.clock.host_ms(work)
         part_s = self.clock.gpu_ms(work) / 1e3 / len(self._stages_free_s)
         end_s = self._now_s + before_ms / 1e3
+        step.began_s = max(end_s, self._stages_free_s[0])
         self._now_s = end_s + launch_ms / 1e3
         for stage, free_s in enumerate(self._stages_free_s):
             self._stages_free_s[stage] = end_s = max(max(end_s, free_s) + part_s, self._now_s)
@@ -86,3 +87,8 @@ class Replica:
                 one.first_s = now_s
             one.last_s = now_s
             one.output_tokens += tokens
+
+    def tokens_of(self, step: Step) -> tuple[int, int]:
+        """Return how many tokens of prompts and of answers the step has."""
+        prompt = sum(max(0, min(new, self.requests[name].prompt_tokens - at)) for name, new, at, _ in step.work)
+        return prompt, sum(new for _, new, _, _ in step.work) - prompt

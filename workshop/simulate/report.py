@@ -96,7 +96,11 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Simulation:
-    """The outcome of one load. `requests` in order of arrival; over_time: lists t_s, running, waiting, kv_cache_usage."""
+    """The outcome of one load. `requests` in order of arrival; over_time: lists t_s, running, waiting, kv_cache_usage.
+
+    busiest: steps in a row that hold the most tokens, where somebody watches: begin, end (s), tokens of prompts and of
+        answers in each.
+    """
 
     model: str
     gpu: str
@@ -114,6 +118,7 @@ class Simulation:
     kv_cache_usage_max: float
     wall_s: float
     over_time: dict[str, list] = field(repr=False)
+    busiest: list[Sequence[float]] = field(repr=False)
 
     @cached_property
     def seconds(self) -> float:

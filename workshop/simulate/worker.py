@@ -10,9 +10,12 @@ import os
 import sys
 import time
 from bisect import bisect_right
+from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import asdict, replace
+from dataclasses import replace
+from itertools import accumulate
 from math import inf
+from operator import attrgetter
 
 from workshop.engine.trace_writer import line, name_of
 from workshop.errors import WorkshopError
@@ -23,17 +26,24 @@ from workshop.simulate.replica import Replica
 from workshop.simulate.report import Outcome
 
 POINTS = 200  # of what is shown over time
+EVERY_S = 0.2  # what is known so far is told, where somebody watches
+SHOWN_STEPS = 60  # in a row: those that hold the most tokens
+
+
+class Stopped(Exception):
+    """Whoever watches wants no more of this job."""
+
+
 CROWDED, CROWDED_REQUESTS = 1.5, 4  # a home is passed over at so many times the idlest's requests, and so many more
 
 
-def run(job: dict) -> dict:
-    """Return what became of every request, and the engines' state over time."""
-    began = time.perf_counter()
+def run(job: dict, tell: Callable[[dict], None] | None = None) -> dict:
+    """Return what became of every request, and the engines' state over time. tell: is given what is known so far."""
     rules = Rules(**{**job["rules"], "groups": tuple(map(tuple, job["rules"]["groups"]))})
     clock = Clock(**{**job["clock"], "attention": tuple(Layers(**kind) for kind in job["clock"]["attention"])})
     arrivals = [Arrival(*row) for row in job["arrivals"]]
     with ExitStack() as files:
-        house = House(job["router"], job["steps"], clock, files)
+        house = House(job["router"], job["steps"], clock, files, tell)
         if apart := job.get("prefill"):
             first = house.serve(rules, apart["replicas"], [replace(one, output_tokens=1) for one in arrivals])
             sent_s = [apart["wait_s"] + one.prompt_tokens * apart["token_s"] for one in arrivals]
@@ -46,31 +56,45 @@ def run(job: dict) -> dict:
                 one.preempted += read.preempted
         else:
             found = house.serve(rules, job["replicas"], arrivals)
-    return {
-        "requests": [asdict(one) for one in found],
-        "gaps_s": [round(gap, 6) for gap in house.gaps_s],
-        "steps": house.watch.steps,
-        "over_time": house.watch.over_time(),
-        "kv_cache_usage_max": house.watch.most_usage,
-        "wall_s": time.perf_counter() - began,
-    }
+    return house.answer(found)
 
 
 class House:
     """All replicas of a job: those that answer, and before them those that only read prompts."""
 
-    def __init__(self, router: str, steps: str | None, clock: Clock, files: ExitStack):
-        self.router, self.steps, self.clock, self.files = router, steps, clock, files
-        self.watch, self.traces, self.gaps_s = Watch(), 0, []
+    def __init__(self, router: str, steps: str | None, clock: Clock, files: ExitStack, tell: Callable | None):
+        self.router, self.steps, self.clock, self.files, self.tell = router, steps, clock, files, tell
+        self.traces, self.gaps_s, self.replicas = 0, [], []
+        self.watch, self.began = Watch(self.look if tell else None), time.perf_counter()
+        self.told = self.began
 
     def replica(self, rules: Rules) -> Replica:
         made = Replica(rules, self.clock, self.watch.seen)
+        self.replicas.append(made)
         if self.steps:
             file = open(name_of(self.steps, self.traces), "wb")  # noqa: SIM115      in `files`
             self.files.enter_context(file)
             made.engine.trace(lambda said: file.write(line(said)), lambda: made.ended_s)
             self.traces += 1
         return made
+
+    def answer(self, found: list[Outcome]) -> dict:
+        return {
+            "requests": list(map(attrgetter(*Outcome.__slots__), found)),
+            "gaps_s": [round(gap, 6) for gap in self.gaps_s],
+            "steps": self.watch.steps,
+            "over_time": self.watch.over_time(),
+            "busiest": self.watch.busiest(),
+            "kv_cache_usage_max": self.watch.most_usage,
+            "wall_s": time.perf_counter() - self.began,
+        }
+
+    def look(self) -> None:
+        """Tell what is known so far, now and then."""
+        known = [one for each in self.replicas for one in each.requests.values() if one.output_tokens]
+        if known and time.perf_counter() > self.told + EVERY_S:
+            self.tell(self.answer(known))
+            self.told = time.perf_counter()
 
     def serve(self, rules: Rules, count: int, arrivals: list[Arrival]) -> list[Outcome]:
         """Return what became of these requests on `count` new replicas."""
@@ -92,10 +116,10 @@ class House:
 
 
 class Watch:
-    """Notes the state after each step."""
+    """Notes the state after each step. look: is called then; with it, the steps of the first replica are kept."""
 
-    def __init__(self):
-        self.steps, self.most_usage = 0, 0.0
+    def __init__(self, look: Callable[[], None] | None):
+        self.steps, self.most_usage, self._look, self._drawn = 0, 0.0, look, []
         self._states: dict[Replica, list[tuple[float, int, int, float]]] = {}
 
     def seen(self, replica: Replica, step: Step, end_s: float) -> None:
@@ -103,6 +127,17 @@ class Watch:
         states = self._states.setdefault(replica, [(0.0, 0, 0, 0.0)])
         states.append((end_s, step.running, step.waiting, step.kv_cache_usage))
         self.steps += 1
+        if self._look:
+            if replica is next(iter(self._states)):
+                self._drawn.append((step.began_s, end_s, *replica.tokens_of(step)))
+            self._look()
+
+    def busiest(self) -> list[tuple[float, float, int, int]]:
+        """Return (begin, end in s, prompt tokens, tokens of answers) of SHOWN_STEPS steps in a row, of one replica."""
+        sums = list(accumulate((prefill + decode for *_, prefill, decode in self._drawn), initial=0))
+        starts = range(max(1, len(self._drawn) - SHOWN_STEPS + 1))
+        at = max(starts, key=lambda i: sums[min(i + SHOWN_STEPS, len(sums) - 1)] - sums[i])
+        return self._drawn[at : at + SHOWN_STEPS]
 
     def ended(self, replica: Replica) -> None:
         self._states.setdefault(replica, []).append((replica.ended_s, 0, 0, 0.0))
@@ -138,12 +173,23 @@ def main() -> None:
     """Answer jobs until the input ends; what libraries print goes to standard error."""
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
-    for said in sys.stdin:
-        try:
-            answer = run(json.loads(said))
-        except WorkshopError as error:
-            answer = {"error": error.message, "remedy": error.remedy}
+
+    def say(answer: dict) -> None:
         print(json.dumps(answer), file=answers, flush=True)
+
+    def tell(known: dict) -> None:
+        say({"so_far": known})
+        if sys.stdin.readline() != "go on\n":
+            raise Stopped
+
+    while asked := sys.stdin.readline():
+        job = json.loads(asked)
+        try:
+            say(run(job, tell if job.get("watched") else None))
+        except WorkshopError as error:
+            say({"error": error.message, "remedy": error.remedy})
+        except Stopped:
+            say({"stopped": True})
 
 
 if __name__ == "__main__":

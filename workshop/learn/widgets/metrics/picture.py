@@ -46,10 +46,11 @@ def picture(looks: Sequence[Metrics]) -> Html:
     label = "Server metrics, now: " + ", ".join(now)
     # A number and its unit stay in one line.
     head = muted("now: ", " · ".join(one.replace(" ", "\u00a0") for one in now), *note)
-    return panel(head, *(_chart(*each, last=each is drawn[-1]) for each in drawn), label=label)
+    return panel(head, *(chart(*each, last=each is drawn[-1]) for each in drawn), label=label)
 
 
-def _chart(title: str, unit: str, times: list[float], series: list[tuple[str, str, list[float]]], last: bool) -> Html:
+def chart(title: str, unit: str, times: list[float], series: list[tuple[str, str, list[float]]], last: bool) -> Html:
+    """Return one chart; the last one has the numbers of the axis of time."""
     top = 100.0 if unit == "%" else axis_end(max(max(values) for _, _, values in series))
     axes = Axes(LEFT, 8, WIDTH - 12, HEIGHT - 22, max(times[-1], 1e-9), top)
     names = [tag("b", f" ━ {name}", cls=f"ink-{colour}") for name, colour, _ in series]
@@ -58,7 +59,7 @@ def _chart(title: str, unit: str, times: list[float], series: list[tuple[str, st
     parts.append(axes.y_ticks((0, top), lambda value: f"{value:,.0f} %" if unit == "%" and value else f"{value:,.0f}"))
     parts += [line(axes.points(times, values), style.NAMES[colour], 2) for _, colour, values in series]
     if last:
-        parts.append(axes.x_ticks(say=lambda value: f"{value:.0f} s", inside=True))
+        parts.append(axes.x_ticks(say=lambda value: f"{value:.3g} s", inside=True))
     drawn = svg("".join(parts), WIDTH, HEIGHT if last else HEIGHT - 12)
     return join([div(bold(title), *names, cls="name-of-chart"), drawn])
 

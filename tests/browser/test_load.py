@@ -1,0 +1,59 @@
+"""The load explorer in JupyterLab: it draws while the kernel is free, follows the controls, and is whole in every theme."""
+
+from __future__ import annotations
+
+import pytest
+from lab_page import lab
+from needs import lacking
+from widget_page import CUT, SILENT, Widget, address, choose_theme, write_notebook
+
+from workshop.launch.vllm_main import installed
+
+pytestmark = [pytest.mark.browser]
+EXPLORER = """from workshop.learn.widgets.load.view import LoadExplorer
+explorer = LoadExplorer("llama-3.1-8b", gpu="h100", rate=8)
+explorer"""
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory):
+    if not installed()[0]:
+        lacking("vLLM is not installed: make test installs it on Linux")
+    folder = tmp_path_factory.mktemp("load")
+    write_notebook(folder / "mine" / "load.ipynb", EXPLORER, "explorer.settled()")
+    with lab(folder / "home", folder / "mine", "--no-server") as found:
+        yield found
+
+
+def test_it_draws_as_it_computes_and_is_whole(page, url):
+    page.open(address(url, "load.ipynb"))
+    page.page.keyboard.press("Control+b")
+    page.page.set_viewport_size({"width": 1400, "height": 1000})
+    page.run_all()
+    assert not page.failures()
+    widget = Widget(page.page, page.page.locator(".jp-CodeCell").first.locator(".jp-Cell-outputArea"))
+    assert "It keeps up" in widget.picture()
+    page.shot("load_explorer")
+    before = widget.picture()
+    widget.reach_by_tab("requests/s")
+    widget.changes(lambda: page.page.keyboard.press("End"), 30)
+    page.page.get_by_text("computing …").wait_for(timeout=30_000)  # drawn before it is done
+    page.page.get_by_text("Requests pile up.").wait_for(timeout=120_000)
+    assert widget.picture() != before
+    page.shot("load_explorer_piles_up")
+    widget.control("model").locator("select").select_option(label="llama-3.1-70b")
+    page.page.get_by_text("does not fit").wait_for(timeout=10_000)
+    gpus = widget.control("GPUs").locator(".noUi-handle")
+    for _ in range(2):
+        gpus.press("ArrowRight")
+    page.page.get_by_text("4 × h100").wait_for(timeout=60_000)
+    faults = []
+    for theme, width in (("Light", 900), ("Dark", 1400)):
+        choose_theme(page.page, f"JupyterLab {theme}")
+        page.page.set_viewport_size({"width": width, "height": 1000})
+        page.page.wait_for_timeout(400)
+        page.shot(f"load_explorer_{theme.lower()}_{width}")
+        faults += page.page.evaluate(CUT)
+    assert not faults, "\n".join(faults)
+    assert not page.page.evaluate(SILENT)
+    assert not page.elsewhere and not page.errors

@@ -1,0 +1,75 @@
+"""The load explorer: controls set, picture read; a newer change ends what still runs; without vLLM it shows what was recorded."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from needs import lacking
+
+from workshop.launch.vllm_main import installed
+from workshop.learn.widgets.load import view
+from workshop.learn.widgets.load.picture import picture, steps
+from workshop.learn.widgets.load.view import LoadExplorer, recorded
+
+
+@pytest.fixture(scope="module")
+def explorer():
+    if not installed()[0]:
+        lacking("vLLM is not installed: make test installs it on Linux")
+    return LoadExplorer("llama-3.1-8b", gpu="h100", rate=2, answer=16)
+
+
+def said(html: str) -> str:
+    return re.search(r'aria-label="([^"]+)"', html)[1]
+
+
+def test_it_draws_while_it_computes_and_ends_with_the_whole_load(explorer):
+    seen = []
+    explorer.picture.observe(lambda change: seen.append(change["new"]), "value")
+    explorer.controls["rate"].value = 32
+    assert explorer.settled() and "computing" in seen[0]
+    assert f"{len(explorer.result.requests)} requests in 10 s" in seen[-1]
+    assert len(seen) > 2 and "It keeps up" in said(seen[-1])
+
+
+def test_a_newer_change_ends_what_still_runs(explorer):
+    explorer.controls["rate"].value = 96
+    explorer.controls["rate"].value = 1
+    assert explorer.settled()
+    assert len(explorer.result.requests) < 30
+    assert f"{len(explorer.result.requests)} requests in 10 s" in explorer.picture.value
+
+
+def test_what_does_not_fit_is_said_at_once_and_mended_by_another_choice(explorer):
+    explorer.controls["model"].value = "llama-3.1-70b"
+    assert "does not fit on 1 × h100" in explorer.picture.value
+    explorer.controls["gpus"].value = 4
+    assert explorer.settled() and explorer.result.model == "llama-3.1-70b"
+    assert "4 × h100" in explorer.picture.value
+    explorer.controls["model"].value = "llama-3.1-8b"
+    explorer.controls["gpus"].value = 1
+    assert explorer.settled()
+
+
+def test_without_vllm_it_shows_recorded_loads_and_says_so(monkeypatch):
+    monkeypatch.setattr(view, "installed", lambda: ("", ""))
+    monkeypatch.delenv("WORKSHOP_VLLM_PYTHON", raising=False)
+    explorer = LoadExplorer()
+    assert list(explorer.controls) == ["load"] and explorer.settled()
+    assert "vLLM is not installed here" in explorer.picture.value
+    name = next(name for name in recorded() if "70b on h200: burst" in name)
+    explorer.controls["load"].value = name
+    assert "first token after 15,412 ms" in explorer.picture.value  # the record's row (docs/simulate.md)
+
+
+def test_each_recorded_load_has_what_the_picture_shows():
+    assert len(recorded()) == 11  # light, heavy, burst of four records; 70B FP8 has no heavy load
+    for found in recorded().values():
+        assert said(picture(found)) and len(found["busiest"]) > 10
+
+
+def test_a_step_is_as_wide_as_it_takes():
+    drawn = steps([(0.0, 0.1, 4000, 2), (0.1, 0.12, 0, 8)])
+    widths = [float(width) for width in re.findall(r'<rect [^>]*width="([\d.]+)"', drawn)]
+    assert widths[0] == pytest.approx(5 * widths[1], rel=0.1)
