@@ -75,6 +75,7 @@ GALLERY = {
     "kv_cache": f"from {WIDGETS}.kv_cache.view import KvCacheExplorer\nKvCacheExplorer()",
     "parallelism_explorer": f"from {WIDGETS}.parallelism.view import ParallelismExplorer\n"
     'ParallelismExplorer("llama-3.1-405b", nodes=2, gpus_per_node=8, tp=8, pp=2)',
+    "load_explorer": f"from {WIDGETS}.load.view import LoadExplorer\nLoadExplorer()",
     "loading_view": f"from {WIDGETS}.loading.view import LoadingView\nLoadingView()",
     "reconcile": f"from {WIDGETS}.reconcile.view import ReconcileView\nReconcileView()",
     "sampling_explorer": f"from {WIDGETS}.sampling.view import SamplingExplorer\nSamplingExplorer()",
