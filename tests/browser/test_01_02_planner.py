@@ -25,7 +25,7 @@ def test_memory_and_kv_growth_answer_every_control(page, tmp_path):
         page.open(address(url, "01_memory.ipynb"))
         page.run_all()
         assert not page.failures()
-        assert page.page.get_by_text("Held back until you have tried").count() == 6, "all solutions are silent"
+        assert page.page.get_by_text("Held back until you have tried").count() == 7, "all solutions are silent"
 
         sliders = Widget(page.page, "Memory of llama-3.1-70b")
         assert "wait" in sliders.picture(), "running all cells does not solve the exercise"

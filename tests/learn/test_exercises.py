@@ -195,8 +195,8 @@ def test_a_question_is_shown_with_its_options_and_answers_each_of_them():
     assert all(text in repr(check("demo.why")) for text in ("Why?", "a) One.", "b) Two.", "c) Three."))
     assert exercises.progress() == {}, "to look is no try"
     wrong, right = check("demo.why", "c"), check("demo.why", " B) ")
-    assert not wrong and "✗ c) Three.: It is not three." in repr(wrong)
-    assert right and "✓ b) Two.: It is two." in repr(right) and "It is two." in right._repr_html_()
+    assert not wrong and "✗ c) Three. It is not three." in repr(wrong)
+    assert right and "✓ b) Two. It is two." in repr(right) and "It is two." in right._repr_html_()
     assert exercises.progress()["demo.why"] == {"first": "c", "tries": 2, "done": True}
 
 
@@ -209,11 +209,11 @@ def test_a_click_answers_a_question():
     pytest.importorskip("ipywidgets")
     question = check("demo.why")
     assert "widget-view+json" in str(question._repr_mimebundle_())
-    *_, radio, said = question.buttons().children
-    assert radio.value is None and [text for text, _ in radio.options] == ["One.", "Two.", "Three."]
-    radio.value = "a"
+    *_, buttons, said = question.buttons().children
+    assert buttons.value is None and [text for text, _ in buttons.options] == ["a) One.", "b) Two.", "c) Three."]
+    buttons.value = "a"
     assert "It is not one." in said.value and not exercises.progress()["demo.why"]["done"]
-    radio.value = "b"
+    buttons.value = "b"
     assert "It is two." in said.value and exercises.progress()["demo.why"]["done"]
 
 

@@ -120,11 +120,16 @@ class Result:
     def __bool__(self) -> bool:
         return self.state == "right"
 
+    @property
+    def sign(self) -> str:
+        """What stands before the words."""
+        return {"right": "✓", "wrong": "✗", "unanswered": "…"}[self.state]
+
     def __repr__(self) -> str:
-        sign = {"right": "✓", "wrong": "✗", "unanswered": "…"}[self.state]
         exercise = all_exercises()[self.key]
-        head = f"{self.option}) {exercise.options[self.option][0]}" if self.option else exercise.title
-        return f"{sign} {head}{f': {self.message}' if self.message else ''}"
+        if self.option:
+            return f"{self.sign} {self.option}) {exercise.options[self.option][0]} {self.message}"
+        return f"{self.sign} {exercise.title}{f': {self.message}' if self.message else ''}"
 
     def _repr_html_(self) -> str:
         kind = {"right": "good", "wrong": "bad", "unanswered": "open"}[self.state]
@@ -134,7 +139,8 @@ class Result:
             for number, hint in enumerate(self.hints, 1)
         ]
         more = ["Another wrong answer opens the next hint."] if 0 < len(self.hints) < count else []
-        said = tag("b", repr(self), cls="workshop-check", data_state=self.state)
+        head, why = (f"{self.sign} {self.option}) ", self.message) if self.option else (repr(self), "")
+        said = join([tag("b", head, cls="workshop-check", data_state=self.state), why])
         notes = map(muted, filter(None, (*more, self.note)))
         return alone(panel(div(said, *hints, *notes, cls=f"verdict {kind}"), progress_bar(self.key)))
 
@@ -163,7 +169,7 @@ def _open_parts(answer: object) -> bool:
 
 
 class Question:
-    """A concept question: radio buttons in a notebook, text elsewhere; every option is answered with its why."""
+    """A concept question: a button for each option in a notebook, text elsewhere; every option is answered with its why."""
 
     def __init__(self, key: str):
         self.key, self.exercise = key, all_exercises()[key]
@@ -176,18 +182,18 @@ class Question:
         return {**self.buttons()._repr_mimebundle_(**kwargs), "text/plain": repr(self)}
 
     def buttons(self) -> VBox:
-        """Return the question, a radio button for each option, and the answer to the one that is chosen."""
+        """Return the question, a button for each option, and the answer to the one that is chosen."""
         import ipywidgets as widgets
 
         from workshop.learn.widgets.controls import View
 
-        options, said = [(text, each) for each, (text, _) in self.exercise.options.items()], widgets.HTML()
-        radio = widgets.RadioButtons(options=options, value=None)
-        radio.add_class("workshop-options")
-        radio.observe(lambda new: said.set_trait("value", check(self.key, new["new"])._repr_html_()), "value")
+        options, said = [(f"{each}) {text}", each) for each, (text, _) in self.exercise.options.items()], widgets.HTML()
+        buttons = widgets.ToggleButtons(options=options, value=None)
+        buttons.add_class("workshop-options")
+        buttons.observe(lambda new: said.set_trait("value", check(self.key, new["new"])._repr_html_()), "value")
         if strict():
-            radio.value = next(each for each in self.exercise.options if self.exercise.judge(each) is None)
-        return View(widgets.HTML(panel(tag("b", self.exercise.title))), radio, said, max_width="760px")
+            buttons.value = next(each for each in self.exercise.options if self.exercise.judge(each) is None)
+        return View(widgets.HTML(panel(tag("b", self.exercise.title))), buttons, said, max_width="760px")
 
 
 def check(key: str, answer: object = ...) -> Result | Question:
