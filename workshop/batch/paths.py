@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from workshop.errors import BadInput, WorkshopError
+from workshop.launch import home
 
 PARQUET_META = b"workshop.batch"  # the key of our record in a Parquet file's schema
 _RECORD = {"input": dict, "sampling_parameters": dict, "runs": list}
@@ -121,21 +122,14 @@ def whole(path: Path) -> Iterator[BinaryIO]:
         WorkshopError: it cannot be written.
     """
     path = Path(os.path.realpath(path))  # a link stays a link
-    part = part_of(path)
     try:
-        part.unlink(missing_ok=True)  # of a run that was killed
-        with part.open("xb") as file:
+        with home.whole(path, part_of(path)) as file:  # which may be of a run that was killed
             yield file
             file.flush()
             os.fsync(file.fileno())
-        os.replace(part, path)
         sync_folder(path.parent)
-    except BaseException as error:
-        with contextlib.suppress(OSError):
-            part.unlink(missing_ok=True)
-        if isinstance(error, OSError):
-            raise cannot_write(path, error) from None
-        raise
+    except OSError as error:
+        raise cannot_write(path, error) from None
 
 
 def part_of(path: Path) -> Path:

@@ -6,8 +6,9 @@ import contextlib
 import errno
 import os
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
-from typing import IO
+from typing import IO, BinaryIO
 
 from workshop.errors import BadInput, WorkshopError
 
@@ -46,17 +47,33 @@ def replace_file(path: Path, data: bytes, mode: int, gid: int | None = None) -> 
 
     Until it is whole and belongs to `gid` (if given), nobody else may read it.
     """
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")  # 0600
+    with whole(path) as file:
+        file.write(data)
+        if gid is not None:
+            os.fchown(file.fileno(), -1, gid)
+        os.chmod(file.fileno(), mode)
+
+
+@contextlib.contextmanager
+def whole(path: Path, part: Path | None = None) -> Iterator[BinaryIO]:
+    """Give a file to write; after the block it stands in the place of `path`, whole, or everything is as before.
+
+    Args:
+        part: where it grows, with the mode that new files have; what lies there goes. By default a new name, 0600.
+    """
+    if part is None:
+        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        part = Path(name)
+    else:
+        part.unlink(missing_ok=True)
+        descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
     try:
         with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-            if gid is not None:
-                os.fchown(file.fileno(), -1, gid)
-            os.chmod(temporary, mode)
-        os.replace(temporary, path)
+            yield file
+        os.replace(part, path)
     except BaseException:
         with contextlib.suppress(OSError):
-            os.unlink(temporary)
+            part.unlink()
         raise
 
 
