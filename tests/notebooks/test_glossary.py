@@ -35,6 +35,11 @@ def test_the_hovers_say_what_the_glossary_says(path):
     assert written(path) == glossary.hovers(written(path)), "run python docs/glossary.py"
 
 
+def test_a_hover_stands_around_code_and_never_inside_of_it():
+    [marked] = glossary.hovers(["Run `a b`, then a `config.json`, and `c` with tokens."])
+    assert ">`config.json`</abbr>" in marked and "`c` with <abbr" in marked
+
+
 def test_the_page_says_what_the_glossary_says():
     assert (ROOT / "docs" / "glossary.md").read_text() == glossary.page(), "run python docs/glossary.py"
 
