@@ -105,7 +105,7 @@ class Recorder:
 
     def _drop(self, pairs: Iterable[tuple[int, str]]) -> None:
         for pair in pairs:
-            del self._cached[pair]
+            self._cached.pop(pair, None)
             if self._stored.pop(pair, self) is self:
                 self._removed[pair] = None
 
