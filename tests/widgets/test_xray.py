@@ -84,10 +84,10 @@ def test_of_a_long_trace_a_page_has_so_many_steps_and_says_so(monkeypatch):
     assert tables(given["steps"]) == expected(STEPS)[:10]
 
 
-def test_of_a_large_pool_only_blocks_that_somebody_takes_are_drawn(monkeypatch):
-    monkeypatch.setattr(case, "MOST_CELLS", 10)
-    steps = STEPS[:1]
-    assert replayed(steps).data()["cells"] == sorted(steps[0].taken)
+def test_of_a_large_pool_the_first_blocks_and_those_that_somebody_takes_are_drawn(monkeypatch):
+    monkeypatch.setattr(case, "WHOLE_POOL", 2)
+    assert replayed(STEPS[:1]).data()["cells"] == [1, *STEPS[0].taken[1:]], "the first, and those that are taken"
+    assert replayed().data()["cells"] == list(range(1, 19)), "all, once all were taken"
 
 
 def test_requests_have_short_names_in_their_order():

@@ -15,7 +15,7 @@ from workshop.learn.widgets import style
 from workshop.learn.widgets.xray.questions import Asker, listed, verb
 
 RECORDED = Path(__file__).resolve().parents[3] / "data" / "traces" / "teaching_model.jsonl"
-MOST_CELLS = 640  # blocks that are drawn one by one; of a larger pool those alone that are ever taken
+WHOLE_POOL = 128  # blocks that are all drawn; of a larger pool half as many, and those that are ever taken
 MOST_STEPS = 2000  # of one page: it stays quick, and below some megabytes
 COLOURS = ("blue", "orange", "green", "purple", "sky", "vermillion", "yellow", "grey")  # of requests, in turn
 
@@ -58,7 +58,8 @@ class Replay:
     def data(self, since: int = 0) -> dict:
         """Return what the page draws, of the steps from place `since` on."""
         more = f" · {self.left_out:,} later steps are left out" if self.left_out else ""
-        few = len(self._cells) < self._facts["pool"]
+        pool = self._facts["pool"]
+        whole = pool if pool <= WHOLE_POOL else WHOLE_POOL // 2
         return {
             "about": self.about + more,
             "first": self.first or 0,
@@ -66,7 +67,7 @@ class Replay:
             **self._facts,
             "colours": COLOURS,
             "names": [[short, long] for long, short in self.names.items()],
-            "cells": sorted(self._cells) if few and self._facts["pool"] > MOST_CELLS else self._facts["pool"],
+            "cells": sorted(self._cells.union(range(1, whole + 1))) if whole < pool else pool,
             "steps": self.steps[since:],
         }
 
