@@ -83,6 +83,7 @@ GALLERY = {
     "metrics_panel": METRICS,
     "batch_progress": BATCH,
     "timeline": TIMELINE,
+    "xray": f"from {WIDGETS}.xray.view import XRay\nXRay()",
     "three_places": f'from {WIDGETS}.elsewhere.view import ThreePlaces\nThreePlaces("llama-3.1-70b", "h100", '
     "gpus_per_node=4)",
     "bits_explorer": f"from {WIDGETS}.bits.view import BitsExplorer\nBitsExplorer()",
