@@ -4,8 +4,7 @@ Pure: the standard library only. A line says what is new since the line before, 
 than a short one; `replay` adds the lines up.
 
 >>> from workshop.engine import trace
->>> steps = trace.read("trace.jsonl")                                              # doctest: +SKIP
->>> [(pool.free, pool.shared) for _, pool in trace.replay(steps)]                  # doctest: +SKIP
+>>> [pool.owners for step, pool in trace.replay(trace.read("trace.jsonl"))]        # doctest: +SKIP
 """
 
 from __future__ import annotations
@@ -94,16 +93,11 @@ class Pool:
         held: blocks that some request holds.
     """
 
-    num_blocks: int = 0
     tables: dict[str, list[int]] = field(default_factory=dict)
     waiting: dict[str, int] = field(default_factory=dict)
     prompts: dict[str, int] = field(default_factory=dict)
     hashes: dict[int, str] = field(default_factory=dict)
     held: set[int] = field(default_factory=set)
-
-    @property
-    def free(self) -> int:
-        return self.num_blocks - len(self.held)
 
     @property
     def owners(self) -> dict[int, list[str]]:
@@ -114,21 +108,14 @@ class Pool:
                 found.setdefault(block, []).append(name)
         return found
 
-    @property
-    def shared(self) -> dict[int, list[str]]:
-        """Return block → its holders, where there are several."""
-        return {block: names for block, names in self.owners.items() if len(names) > 1}
-
     def add(self, step: Step) -> None:
         """Go on by one step."""
-        self.num_blocks = step.num_blocks
         for name, tokens in step.arrived:
             self.waiting[name] = self.prompts[name] = tokens
         for name in (*step.finished, *step.preempted):
             self.tables.pop(name, None)
             self.waiting.pop(name, None)
-        again = {name: self.prompts.get(name, 0) for name in step.preempted}
-        self.waiting = again | self.waiting
+        self.waiting = {name: self.prompts.get(name, 0) for name in step.preempted} | self.waiting
         if gone := set(step.freed):  # also of a sliding window, whose request goes on
             self.held -= gone
             self.tables = {name: [b for b in blocks if b not in gone] for name, blocks in self.tables.items()}
@@ -149,17 +136,6 @@ def replay(steps: Iterable[Step]) -> Iterator[tuple[Step, Pool]]:
         yield step, pool
 
 
-def rows(steps: Iterable[Step]) -> dict[str, dict[int, RequestStep | str]]:
-    """Return request → step → what it did in it, or "waiting", "preempted" (in this step; then it waits)."""
-    found: dict[str, dict[int, RequestStep | str]] = {}
-    for step, pool in replay(steps):
-        now: dict[str, RequestStep | str] = dict.fromkeys(pool.waiting, "waiting")
-        now |= dict.fromkeys(step.preempted, "preempted") | {one.id: one for one in step.requests}
-        for name, did in now.items():
-            found.setdefault(name, {})[step.step] = did
-    return found
-
-
 def reasons(step: Step, before: Pool) -> list[str]:
     """Return why the step is as it is, by vLLM's rules, a sentence each. before: the pool as it was."""
     prompts = before.prompts | dict(step.arrived)
@@ -172,12 +148,10 @@ def reasons(step: Step, before: Pool) -> list[str]:
         left = prompts.get(one.id, 0) - one.computed_tokens - one.prefill_tokens
         if one.prefill_tokens and left > 0:
             said.append(
-                f"{one.id} computes a part of its prompt: the step has room for no more; {left} tokens are left."
+                f"{one.id} computes a part of its prompt: the step has room for no more. {left} tokens are left."
             )
         if one.drafted:
-            said.append(
-                f"{one.id}: {one.accepted} of {one.drafted} guesses were right, and are tokens at no further step."
-            )
+            said.append(f"{one.id}: {one.accepted} of {one.drafted} guesses were right, and need no step of their own.")
     return said
 
 
@@ -188,11 +162,7 @@ class Trace:
         self.path, self._at, self._line = Path(path), 0, 0
 
     def more(self) -> list[Step]:
-        """Return the steps that came since the last call; a line that is not whole yet waits for the next.
-
-        Raises:
-            BadInput: it cannot be read, or is no trace.
-        """
+        """Return the steps that came since the last call; a line that is not whole yet waits. Raises BadInput."""
         try:
             with self.path.open("rb") as file:
                 file.seek(self._at)
@@ -228,11 +198,7 @@ def _request(said: dict) -> RequestStep:
 
 
 def read(path: str | Path) -> list[Step]:
-    """Return the steps of a trace; what is missing of its last line is left out.
-
-    Raises:
-        BadInput: it cannot be read, or is no trace.
-    """
+    """Return a trace's steps; a cut last line is left out. Raises BadInput where it cannot be read, or is no trace."""
     steps = Trace(path).more()
     if not steps:
         raise BadInput(f"{path} holds no step.", MAKE_ONE)
