@@ -9,9 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from workshop.engine.log import failures
+from workshop.launch.slurm import job as slurm_job
+
 ROOT = Path(__file__).parents[2]
 RUN = ("launch.vllm_main", "launch.auth", "launch.keys", "launch.fairshare", "launch.local.scratch")
-RUN += ("launch.slurm.preflight", "launch.slurm.ray", "launch.exact_worker")
+RUN += ("launch.slurm.job", "launch.slurm.preflight", "launch.slurm.ray", "launch.exact_worker")
 NEWER = {  # since 3.11 or later
     "": {"tomllib"},
     "asyncio": {"TaskGroup", "timeout", "Runner", "Barrier"},
@@ -68,3 +71,16 @@ def test_what_is_newer_is_found():
     for text in ("import tomllib", "from datetime import UTC", "import asyncio\ndef f():\n asyncio.timeout(1)"):
         assert newer(ast.parse(text)), text
     assert not newer(ast.parse("def f():\n import tomllib"))
+
+
+@pytest.mark.parametrize(
+    ("absent", "known"), [(("tomllib",), True), (("tomllib", "tomli", "pip._vendor.tomli"), False)]
+)
+def test_a_job_that_ends_has_its_reason_without_a_reader_of_toml(tmp_path, monkeypatch, absent, known):
+    for name in absent:
+        monkeypatch.setitem(sys.modules, name, None)
+    failures.table.cache_clear()
+    (tmp_path / "error").write_text("OSError: [Errno 98] Address already in use\n")
+    what, _ = slurm_job.reason("engine", 1, [tmp_path / "reasons", tmp_path / "error", tmp_path / "output"])
+    failures.table.cache_clear()
+    assert what.startswith("Another program already listens") if known else "Errno 98" in what

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -34,12 +36,16 @@ class Failure:
 @lru_cache(maxsize=1)
 def table() -> tuple[list[tuple[dict, re.Pattern]], re.Pattern]:
     """Return the known failures with their patterns, and one pattern for all: nearly every line is none of these."""
-    import tomllib  # here: a job's Python may be 3.10, which has none, and reads no logs
-
-    rows = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))["failure"]
+    rows = []
+    # A job's Python may be 3.10, which has no tomllib; with no reader at all its errors are quoted as they are.
+    for name in ("tomllib", "tomli", "pip._vendor.tomli"):
+        with suppress(ImportError):
+            text = Path(__file__).with_suffix(".toml").read_text(encoding="utf-8")
+            rows = importlib.import_module(name).loads(text)["failure"]
+            break
     each = [re.compile("|".join(row["says"])) for row in rows]
     return list(zip(rows, each, strict=True)), re.compile(
-        "|".join(f"(?:{re.sub(r'[?]P<[a-z]+>', '?:', pattern.pattern)})" for pattern in each)
+        "|".join(f"(?:{re.sub(r'[?]P<[a-z]+>', '?:', pattern.pattern)})" for pattern in each) or "(?!)"
     )
 
 
