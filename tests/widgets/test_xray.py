@@ -217,6 +217,8 @@ def test_in_a_notebook_it_goes_on_where_the_trace_does(tmp_path):
     sent = json.loads(xray._feed.value.replace("&lt;", "<").replace("&amp;", "&"))
     assert sent["since"] == 5 and sent["steps"] == json.loads(json.dumps(xray._replay.steps[5:]))
     assert tables(xray._replay.steps) == expected(STEPS)
+    xray._says.value = "0 of 0, 2 steps"  # the page was loaded anew
+    assert json.loads(xray._feed.value.replace("&lt;", "<").replace("&amp;", "&"))["since"] == 2
 
 
 def test_following_ends_and_looks_once_more(tmp_path):
@@ -225,6 +227,15 @@ def test_following_ends_and_looks_once_more(tmp_path):
     xray = XRay(growing, every_s=3600).start()
     growing.write_bytes(RECORDED.read_bytes())
     assert xray.stop() == len(STEPS)
+
+
+def test_a_trace_that_is_gone_is_said_below_what_was_drawn(tmp_path):
+    growing = tmp_path / "trace.jsonl"
+    growing.write_bytes(RECORDED.read_bytes())
+    xray = XRay(growing, every_s=0.01)
+    growing.unlink()
+    xray.start()._thread.join(timeout=20)
+    assert "cannot be read" in xray.children[-1].value and xray.steps == len(STEPS)
 
 
 def test_the_command_writes_one_file(tmp_path):

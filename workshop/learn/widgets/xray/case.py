@@ -17,6 +17,7 @@ from workshop.learn.widgets.xray.questions import Asker, listed, verb
 RECORDED = Path(__file__).resolve().parents[3] / "data" / "traces" / "teaching_model.jsonl"
 WHOLE_POOL = 128  # blocks that are all drawn; of a larger pool half as many, and those that are ever taken
 MOST_STEPS = 2000  # of one page: it stays quick, and below some megabytes
+PARTS = ("page.html", "page.css", "trace.js", "picture.js", "page.js")
 COLOURS = ("blue", "orange", "green", "purple", "sky", "vermillion", "yellow", "grey")  # of requests, in turn
 
 
@@ -157,9 +158,13 @@ def work(step: Step, before: Pool, lost: Iterable[str]) -> list[str]:
 
 def page(drawn: dict) -> str:
     """Return the page: one file that asks for nothing elsewhere."""
+    folder = files("workshop.learn.widgets.xray")
     colours = "".join(f"--{name}:{value};" for name, value in style.NAMES.items())
-    text = files("workshop.learn.widgets.xray").joinpath("page.html").read_text(encoding="utf-8")
-    return text.replace("/* colours */", f":root {{ {colours} }}").replace("/* trace */", packed(drawn))
+    html, look, *scripts = (folder.joinpath(name).read_text(encoding="utf-8") for name in PARTS)
+    style_sheet = f":root {{ {colours} }}\n{look}"
+    for place, text in (("style", style_sheet), ("script", "".join(scripts)), ("trace", packed(drawn))):
+        html = html.replace(f"/* {place} */", text, 1)
+    return html
 
 
 def packed(what: object) -> str:

@@ -10,7 +10,7 @@ import ipywidgets as widgets
 
 from workshop.engine.trace import Trace
 from workshop.errors import BadInput
-from workshop.learn.html import panel, tag
+from workshop.learn.html import alert, panel, tag
 from workshop.learn.widgets.controls import View
 from workshop.learn.widgets.xray.case import RECORDED, Replay, packed, page
 
@@ -38,7 +38,8 @@ class XRay(View):
         self._replay = Replay(self.trace.path.name, first)
         self._replay.extend(self.trace.more())
         hidden = {"layout": widgets.Layout(display="none")}
-        self._feed, self._says = widgets.HTML(**hidden), widgets.Text("0 of 0, 0 steps", **hidden)
+        self._feed, self._says = widgets.HTML(**hidden), widgets.Text(f"0 of 0, {self.steps} steps", **hidden)
+        self._says.observe(self._give, "value")
         self._feed.add_class("xray-feed")
         self._says.add_class("xray-says")
         frame = tag("iframe", srcdoc=self.page, title=f"X-ray of {self.trace.path.name}", cls="xray-frame")
@@ -64,10 +65,14 @@ class XRay(View):
     def look(self) -> int:
         """Read what was added to the trace, draw it, and return how many steps there are."""
         self._replay.extend(self.trace.more())
-        known = int(self._says.value.split()[-2])  # the page says how many it has
+        self._give()
+        return self.steps
+
+    def _give(self, _change: object = None) -> None:
+        """Give the page the steps that it has not; a page that is loaded anew says that it has few."""
+        known = int(self._says.value.split()[-2])
         if known < self.steps:
             self._feed.value = escape(packed(self._replay.data(known)), quote=False)
-        return self.steps
 
     def start(self) -> XRay:
         """Follow the trace until `stop`; returns the X-ray, so that a cell can end in it."""
@@ -81,7 +86,8 @@ class XRay(View):
         while not self._end.wait(self.every_s):
             try:
                 self.look()
-            except BadInput:  # the file is gone: what is drawn stays
+            except BadInput as error:  # the file is gone, or another: what is drawn stays
+                self.children = (*self.children, widgets.HTML(alert(error)))
                 return
 
     def stop(self) -> int:
