@@ -61,7 +61,7 @@ class Exercise:
     def test(self, answer: object) -> str | None:
         """Return None if the answer is right, else one sentence about what is off."""
         answer = plain(answer)
-        if isinstance(answer, tuple | list) and len(answer) == self.factors and not any(map(not_a_number, answer)):
+        if isinstance(answer, tuple | list) and 0 < len(answer) == self.factors and not any(map(not_a_number, answer)):
             answer = math.prod(answer)
         message = self.judge(answer)
         return message and (misread(answer, self.wrong) or message)
