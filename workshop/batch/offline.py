@@ -41,14 +41,7 @@ class OfflineBatch(Session):
     """
 
     def __init__(
-        self,
-        input: str | Path,
-        output: str | Path,
-        *,
-        engine_args: Iterable[str] = (),
-        trace: str | None = None,
-        llm=None,
-        **options,
+        self, input, output, *, engine_args: Iterable[str] = (), trace: str | None = None, llm=None, **options
     ):
         super().__init__(input, output, **options)
         self.engine_args, self.trace, self.llm = tuple(engine_args), trace, llm

@@ -24,11 +24,10 @@ class RequestStep:
     """What one request did in one step.
 
     Attributes:
-        prefill_tokens: of its prompt, or computed again after a preemption; 0 once it decodes.
-        decode_tokens: 1, and the draft's guesses.
+        prefill_tokens: of its prompt, or computed again after a preemption. decode_tokens: 1, and the draft's guesses.
         computed_tokens: before this step, those that the prefix cache had included.
         prefix_hit_tokens: found in the prefix cache; in its first step alone, or the first after a preemption.
-        drafted, accepted: guesses of the draft model, and those that the model agreed with.
+        drafted, accepted: guesses, and those that the model agreed with.
         blocks: ids of the blocks that it holds from this step on, found in the prefix cache or taken.
     """
 

@@ -118,13 +118,15 @@ class Recorder:
         preempted, finished = sorted(output.preempted_req_ids or ()), sorted(output.finished_req_ids)
         self._fresh.update(preempted)
         self._fresh.difference_update(finished)
-        blocks = _blocks(output)
+        again = output.scheduled_cached_reqs
+        blocks = dict(zip(again.req_ids, again.new_block_ids, strict=True))  # by group; None where there are none
+        blocks |= {new.req_id: new.block_ids for new in output.scheduled_new_reqs}
         said = {
             "step": self._steps,
             "time_s": 0.0,
             "budget": scheduler.max_num_scheduled_tokens,
             "kv_cache_usage": round(scheduler.kv_cache_manager.usage, 6),
-            "requests": [self._row(output, name, blocks.get(name, ())) for name in output.num_scheduled_tokens],
+            "requests": [self._row(output, name, blocks[name] or ()) for name in output.num_scheduled_tokens],
             "taken": list(self._taken),
             "freed": list(self._freed),
             "preempted": preempted,
@@ -135,12 +137,11 @@ class Recorder:
             "num_blocks": self._pool.num_gpu_blocks - 1,
             "block_size": scheduler.block_size,
         }
-        if said["requests"] or finished or preempted or self._arrived or self._freed or self._taken:
+        something = said["requests"] or finished or preempted or self._arrived or self._freed or self._taken
+        self._under_way.append(said if something else {})
+        if something:
             self._steps += 1
             self._begin()
-        else:
-            said = {}
-        self._under_way.append(said)
 
     def _row(self, output, name: str, blocks: Iterable[list[int]]) -> dict:
         """Return what a request does in a step. vLLM has added the step's tokens to the computed ones already."""
@@ -162,26 +163,17 @@ class Recorder:
 
     def _updated(self, _, output, answers) -> None:
         said = self._under_way.popleft()
-        if not said:
-            return
         for row in said["requests"] if output.scheduled_spec_decode_tokens else ():
             if row["drafted"]:
                 made = answers.sampled_token_ids[answers.req_id_to_index[row["id"]]]
                 row["accepted"] = max(0, len(made) - 1)
-        said["time_s"] = round(self._now(), 6)
-        self._write(said)
+        if said:
+            self._write(said | {"time_s": round(self._now(), 6)})
 
 
 def _text(key: bytes) -> str:
     """Return a block's hash as vLLM's events have it: 64 bits of it, without the four bytes of its group."""
     return key[:-4][-8:].hex()
-
-
-def _blocks(output) -> dict[str, Iterable[list[int]]]:
-    """Return request → its new blocks, by group."""
-    again = output.scheduled_cached_reqs
-    found = {name: blocks for name, blocks in zip(again.req_ids, again.new_block_ids, strict=True) if blocks}
-    return found | {new.req_id: new.block_ids for new in output.scheduled_new_reqs}
 
 
 def line(said: dict) -> bytes:
