@@ -189,9 +189,12 @@ def test_nothing_is_asked_where_no_known_rule_explains_a_step():
 
 
 def test_words_of_a_file_stay_words():
-    evil = "</script><script>alert(1)</script>"
+    evil = "</script><script>alert(1)</script>/* script */\ud800"
     steps = made({"arrived": [[evil, 4]], "requests": [row(evil, prefill_tokens=4, blocks=[1])], "taken": [1]})
-    text = page(replayed(steps).data())
+    replay = Replay("half a character: \udcff")
+    replay.extend(steps)
+    text = page(replay.data())
+    assert text.encode() and "<script>alert" not in text and text.count('"use strict"') == 1
     assert evil not in text and "\\u003c/script>" in text
     data = json.loads(re.search(r'id="trace">(.*?)</script>', text, re.DOTALL)[1])
     assert data["names"] == [["A", evil]]

@@ -11,6 +11,7 @@ from itertools import takewhile
 from pathlib import Path
 
 from workshop.engine.trace import Pool, RequestStep, Step, reasons
+from workshop.errors import plain
 from workshop.learn.widgets import style
 from workshop.learn.widgets.xray.questions import Asker, listed, verb
 
@@ -34,7 +35,7 @@ class Replay:
     """
 
     def __init__(self, about: str = "", first: int | None = None):
-        self.about, self.first, self.left_out, self.steps = about, first, 0, []
+        self.about, self.first, self.left_out, self.steps = plain(about), first, 0, []
         self.pool, self.asker, self.names, self._cells = Pool(), Asker(), {}, set()
         self._facts: dict[str, int] = {"budget": 0, "pool": 0, "block_size": 0}
         self._tables: dict[str, list[int]] = {}
@@ -169,4 +170,4 @@ def page(drawn: dict) -> str:
 
 def packed(what: object) -> str:
     """Return JSON that may stand in a page."""
-    return json.dumps(what, separators=(",", ":"), ensure_ascii=False).replace("<", "\\u003c")
+    return json.dumps(what, separators=(",", ":")).replace("<", "\\u003c")

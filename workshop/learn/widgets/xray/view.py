@@ -42,7 +42,7 @@ class XRay(View):
         self._says.observe(self._give, "value")
         self._feed.add_class("xray-feed")
         self._says.add_class("xray-says")
-        frame = tag("iframe", srcdoc=self.page, title=f"X-ray of {self.trace.path.name}", cls="xray-frame")
+        frame = tag("iframe", srcdoc=self.page, title=f"X-ray of {self._replay.about}", cls="xray-frame")
         self.picture = widgets.HTML(panel(frame, cls="wide"))
         super().__init__(self.picture, self._feed, self._says)
         self.add_class("xray")
