@@ -148,7 +148,7 @@ function cell(part, {held, kept, taken, freed}, s, only) {    // one box: a bloc
   else if (part.some(b => freed.has(b) && !held.has(b))) cls.push("freed");
   if (!mine.length && part.some(b => kept.has(b))) cls.push("cached");
   if (only !== null && !who.includes(only)) cls.push("pale");
-  const letters = who.length > 3 ? `×${who.length}` : who.map(name).join("");
+  const letters = who.length > 2 ? `×${who.length}` : who.map(name).join("");
   return `<i class="${cls.filter(Boolean).join(" ")}" style="${style}" title="${label}" data-block="${first}" data-owners="${who.join(" ")}">`
     + `${letters && `<b>${letters}</b>`}<small>${first}</small></i>`;
 }
