@@ -48,7 +48,8 @@ def pump(a, b):
 with socket.create_server(("127.0.0.1", int(port))) as server:
     while True:
         near = server.accept()[0]
-        far = socket.create_connection((host, int(target)))
+        try: far = socket.create_connection((host, int(target)))
+        except OSError: near.close(); continue  # as ssh does: it stays
         for pair in ((near, far), (far, near)): threading.Thread(target=pump, args=pair, daemon=True).start()
 """
     (folder / "ssh").write_text(script)
