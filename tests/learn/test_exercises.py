@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import pkgutil
+import tomllib
 
 import pytest
 
@@ -106,8 +107,15 @@ def test_every_judge_has_words_and_every_key_its_notebooks_prefix():
     keys = []
     for module in pkgutil.iter_modules(exercise_sets.__path__):
         found = exercises.of_notebook(module.name.removeprefix("e"))
-        judges = importlib.import_module(f"{exercise_sets.__name__}.{module.name}").JUDGES
-        assert set(judges) <= set(found) and len({key.split(".")[0] for key in found}) == 1
+        assert len({key.split(".")[0] for key in found}) == 1
+        names = vars(importlib.import_module(f"{exercise_sets.__name__}.{module.name}"))
+        words = tomllib.loads((exercises.SETS / f"{module.name}.toml").read_text())
+        for key, each in words.items():
+            judged = key.split(".")[1] in names
+            assert judged == (not {"answer", "options"} & set(each)), f"{key}: a number or a judge of its name"
+        judge = {"answer": "object", "return": "str | None"}
+        judges = {name for name, each in names.items() if getattr(each, "__annotations__", None) == judge}
+        assert judges and judges <= {key.split(".")[1] for key in found}, "a judge that nothing asks"
         keys += found
     assert len(keys) == len(set(keys)) and exercises.of_notebook("99_none") == ()
 

@@ -45,10 +45,10 @@ def all_exercises() -> dict[str, Exercise]:
 
 @cache
 def _read(name: str) -> dict[str, Exercise]:
-    """Return the exercises of a set: their words, and the judges of those that ask for more than a number."""
+    """Return the exercises of a set: their words, and judges: `gap` of the set's module is that of capstone.gap."""
     written = tomllib.loads((SETS / f"{name}.toml").read_text(encoding="utf-8"))
-    judges = importlib.import_module(f"{exercise_sets.__name__}.{name}").JUDGES
-    return {key: Exercise.of(words, judges.get(key)) for key, words in written.items()}
+    judges = importlib.import_module(f"{exercise_sets.__name__}.{name}")
+    return {key: Exercise.of(words, getattr(judges, key.split(".")[1], None)) for key, words in written.items()}
 
 
 def of_notebook(name: str) -> tuple[str, ...]:

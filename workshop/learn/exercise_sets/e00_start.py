@@ -21,7 +21,7 @@ def prompt_problem(answer: dict, prompt: str) -> str | None:
     return f"this answers another prompt: usage counts {given} tokens of it, and {prompt!r} has {expected}"
 
 
-def _ended_by_stop(answer: object) -> str | None:
+def stop(answer: object) -> str | None:
     if not isinstance(answer, dict) or not answer.get("choices"):
         return "give the whole answer, as llm.complete(…) returns it"
     choice = answer["choices"][0]
@@ -34,7 +34,7 @@ def _ended_by_stop(answer: object) -> str | None:
     return prompt_problem(answer, PROMPT)
 
 
-def _total(answer: object) -> str | None:
+def total_tokens(answer: object) -> str | None:
     counted = workshop.connect().complete(PROMPT, max_tokens=ASKED, min_tokens=ASKED, temperature=0).usage
     wrong = {
         counted.completion_tokens: f"{ASKED} is what you asked for; the prompt's tokens count as well",
@@ -44,9 +44,3 @@ def _total(answer: object) -> str | None:
         counted.prompt_tokens + 16: f"that is the total of the first request; this one generates {ASKED} tokens",
     }
     return Exercise("", exactly(counted.total_tokens, "tokens"), wrong=wrong).test(answer)
-
-
-JUDGES = {
-    "start.stop": _ended_by_stop,
-    "start.total_tokens": _total,
-}

@@ -13,7 +13,7 @@ from workshop.plan.deployment import prepare
 TIGHT = {"model": "llama-3.1-70b", "gpu": "h200", "gpus": 4, "context": 131072, "requests": 16}
 
 
-def _gpus_for_405b(answer: object) -> str | None:
+def gpus_405b(answer: object) -> str | None:
     if not isinstance(answer, dict) or set(answer) != {"H100", "A100"}:
         return 'give both, as {"H100": …, "A100": …}'
     for name, memory_gb in (("H100", 80), ("A100", 40)):
@@ -30,11 +30,11 @@ def _gpus_for_405b(answer: object) -> str | None:
     return None
 
 
-def _fewest_h100(answer: object) -> str | None:
+def fewest_h100(answer: object) -> str | None:
     return exactly(fewest(prepare("llama-3.3-70b", "h100", max_model_len=65536)).gpus, "GPUs")(answer)
 
 
-def _one_change(answer: object) -> str | None:
+def one_change(answer: object) -> str | None:
     answer = getattr(answer, "case", answer)  # of the sliders themselves
     if not isinstance(answer, Case):
         return "give sliders.case: what the controls say"
@@ -48,10 +48,3 @@ def _one_change(answer: object) -> str | None:
         return f"a smaller {changed[0]} would do, but 16 requests of 131,072 tokens to this model are wanted"
     found = memory(answer)
     return None if found.state == "fits" else f"with that change {found.max_concurrency:.1f} requests fit, not 16"
-
-
-JUDGES = {
-    "memory.gpus_405b": _gpus_for_405b,
-    "memory.fewest_h100": _fewest_h100,
-    "memory.one_change": _one_change,
-}

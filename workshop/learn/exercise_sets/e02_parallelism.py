@@ -17,7 +17,7 @@ CLUSTERS = {  # what the exercise "decide" asks; the rule is that of vLLM's guid
 DECIDED = {"A": (1, 1), "B": (4, 1), "C": (8, 2), "D": (1, 4)}
 
 
-def _decide(answer: object) -> str | None:
+def decide(answer: object) -> str | None:
     if not isinstance(answer, dict) or set(answer) != set(DECIDED):
         return f"give all of {', '.join(DECIDED)}, each as (tensor_parallel_size, pipeline_parallel_size)"
     for name, (tp, pp) in DECIDED.items():
@@ -40,7 +40,7 @@ def _decide(answer: object) -> str | None:
     return None
 
 
-def _partial_sums(answer: object) -> str | None:
+def partial_sums(answer: object) -> str | None:
     x, w1, w2 = toy()
     hidden = np.maximum(x @ w1, 0)
     expected = hidden @ w2
@@ -66,9 +66,3 @@ def toy():
     """Return x, W1, W2 of the notebook's small MLP: [2, 4], [4, 8], [8, 4]."""
     rng = np.random.default_rng(1)
     return rng.normal(size=(2, 4)), rng.normal(size=(4, 8)), rng.normal(size=(8, 4))
-
-
-JUDGES = {
-    "parallelism.partial_sums": _partial_sums,
-    "parallelism.decide": _decide,
-}

@@ -28,7 +28,7 @@ CLUES = {
 }
 
 
-def _split(answer: object) -> str | None:
+def split(answer: object) -> str | None:
     given, gpus = pair(answer), GPUS_PER_NODE * NODES
     if given is None or not all(isinstance(each, int) for each in given):
         return "give two numbers: (tensor_parallel_size, pipeline_parallel_size)"
@@ -39,7 +39,7 @@ def _split(answer: object) -> str | None:
     return "tensor parallelism stays inside a node: one stage of layers a node"
 
 
-def _output_path(answer: object) -> str | None:
+def output_path(answer: object) -> str | None:
     if not isinstance(answer, str):
         return f"{answer!r} is no path: give a string"
     path = answer.removeprefix("#SBATCH ").removeprefix("--output=")
@@ -59,7 +59,7 @@ def _place(address: SplitResult) -> tuple:
     return address.scheme, host, address.port, address.path.rstrip("/")
 
 
-def _endpoint(answer: object) -> str | None:
+def endpoint(answer: object) -> str | None:
     if not isinstance(answer, str):
         return f"{answer!r} is no address: give a string"
     if _place(urlsplit(answer)) == _place(urlsplit(f"{workshop.connect().url}/chat/completions")):
@@ -73,7 +73,7 @@ def _endpoint(answer: object) -> str | None:
     return f"{answer} is not it; list(llm.get('/openapi.json')['paths']) shows what the server has"
 
 
-def _causes(answer: object) -> str | None:
+def causes(answer: object) -> str | None:
     if not isinstance(answer, dict):
         return "give a dict: a letter, then the cause"
     unknown = [cause for cause in answer.values() if cause not in CAUSES]
@@ -83,11 +83,3 @@ def _causes(answer: object) -> str | None:
     if not wrong:
         return None
     return f"{len(RIGHT) - len(wrong)} of {len(RIGHT)} are right; log {wrong[0]}: {CLUES[wrong[0]]}"
-
-
-JUDGES = {
-    "server.output_path": _output_path,
-    "server.split": _split,
-    "server.endpoint": _endpoint,
-    "server.causes": _causes,
-}

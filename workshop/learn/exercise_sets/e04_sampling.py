@@ -14,7 +14,7 @@ QUESTION = "Question: What is Boston?\nAnswer:"  # the notebook's
 TOY = {"city": 0.5, "port": 0.2, "town": 0.15, "lake": 0.1, "cat": 0.05}  # the notebook's made-up model
 
 
-def _length(answer: object) -> str | None:
+def length(answer: object) -> str | None:
     if not isinstance(answer, dict) or not answer.get("usage"):
         return "this is no answer of a server: put the whole response of llm.complete into it"
     count = answer["usage"]["completion_tokens"]
@@ -43,7 +43,7 @@ def _distribution(expected: dict[str, float]) -> Judge:
     return judge
 
 
-def _constant(answer: object) -> str | None:
+def constant(answer: object) -> str | None:
     name = answer.lower().replace(" ", "_").replace("-", "_") if isinstance(answer, str) else answer
     if name == "repetition_penalty":
         return None
@@ -52,10 +52,4 @@ def _constant(answer: object) -> str | None:
     return "give 'nothing', 'everything', or the name of one parameter, as a text"
 
 
-JUDGES = {
-    "sampling.length": _length,
-    "sampling.top_k": _distribution(
-        next_token_probabilities({token: math.log(p) for token, p in TOY.items()}, top_k=2)
-    ),
-    "sampling.constant": _constant,
-}
+top_k = _distribution(next_token_probabilities({token: math.log(p) for token, p in TOY.items()}, top_k=2))

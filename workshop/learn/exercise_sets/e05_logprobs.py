@@ -25,7 +25,7 @@ def _rows(*logprobs: tuple[str, float | None]) -> list[Row]:
     return [Row("prompt", position, token, logprob) for position, (token, logprob) in enumerate(logprobs)]
 
 
-def _best_label(answer: object) -> str | None:
+def classify(answer: object) -> str | None:
     """Call the learner's function on made-up rows."""
     if not callable(answer):
         return f"{answer!r} is no function"
@@ -49,7 +49,7 @@ def _best_label(answer: object) -> str | None:
     return None
 
 
-def _surprising(answer: object) -> str | None:
+def surprising(answer: object) -> str | None:
     """Call the learner's function on two lists of made-up rows, so that no constant is right."""
     if not callable(answer):
         return f"{answer!r} is no function"
@@ -68,9 +68,5 @@ def _surprising(answer: object) -> str | None:
     return None
 
 
-JUDGES = {
-    "logprobs.generated": _tokens("20", "49"),
-    "logprobs.prompt": _tokens("San", "Question"),
-    "logprobs.classify": _best_label,
-    "logprobs.surprising": _surprising,
-}
+generated = _tokens("20", "49")
+prompt = _tokens("San", "Question")

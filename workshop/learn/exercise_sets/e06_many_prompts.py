@@ -5,7 +5,7 @@ from __future__ import annotations
 from workshop.learn.judging import Exercise, close_to, not_a_number, pair
 
 
-def _waves(answer: object) -> str | None:
+def waves(answer: object) -> str | None:
     if not isinstance(answer, dict) or set(answer) != {3, 4, 5}:
         return "give a dict with the keys 3, 4 and 5, such as {3: 1, 4: 1, 5: 1}"
     for count, waves in answer.items():
@@ -19,7 +19,7 @@ def _waves(answer: object) -> str | None:
     return f"{wrong[0]} prompts and four threads: does any prompt have to wait for a free thread?" if wrong else None
 
 
-def _barrier(answer: object) -> str | None:
+def barrier(answer: object) -> str | None:
     if pair(answer) is None:
         return "give (the spans, your seconds)"
     spans, seconds = answer
@@ -35,7 +35,7 @@ def _barrier(answer: object) -> str | None:
     return Exercise("", close_to(sum(slowest), "s", rel=0.02), wrong=wrong).test(seconds)
 
 
-def _knee(answer: object) -> str | None:
+def knee(answer: object) -> str | None:
     if pair(answer) is None or not isinstance(answer[0], dict):
         return "give (sweep, your number of requests at once)"
     sweep, chosen = answer
@@ -54,7 +54,7 @@ def _knee(answer: object) -> str | None:
     return "another number gives more tokens/s, and still at most 3 times the latency"
 
 
-def _kv_peak(answer: object) -> str | None:
+def kv_peak(answer: object) -> str | None:
     if not isinstance(answer, list | tuple) or len(answer) != 3:
         return "give (kv_cache_tokens, tokens of one request, your share)"
     cache, one, share = answer
@@ -66,11 +66,3 @@ def _kv_peak(answer: object) -> str | None:
         1 - 4 * one / cache: "that is the share that stays free",
     }
     return Exercise("", close_to(4 * one / cache, rel=0.05), wrong=wrong).test(share)
-
-
-JUDGES = {
-    "many.waves": _waves,
-    "many.barrier": _barrier,
-    "many.knee": _knee,
-    "many.kv_peak": _kv_peak,
-}

@@ -15,7 +15,7 @@ COUNTED = {
 }
 
 
-def _once(answer: object) -> str | None:
+def once(answer: object) -> str | None:
     if pair(answer) is None:
         return "give (path of the output, your dict)"
     path, told = answer
@@ -30,7 +30,7 @@ def _once(answer: object) -> str | None:
     return f"{wrong[0]} is not {told[wrong[0]]!r}: count {COUNTED[wrong[0]]}" if wrong else None
 
 
-def _left(answer: object) -> str | None:
+def left(answer: object) -> str | None:
     if not isinstance(answer, list | tuple) or len(answer) != 3:
         return "give (rows, lines that the kill left, your number)"
     rows, lines, told = (single(part) for part in answer)
@@ -47,7 +47,7 @@ def _left(answer: object) -> str | None:
     return f"there are {rows} rows, and {lines} have their answer on disk already"
 
 
-def _common(answer: object) -> str | None:
+def common(answer: object) -> str | None:
     if pair(answer) is None:
         return "give (the frame, your Series or dict of counts)"
     frame, counts = answer
@@ -61,10 +61,3 @@ def _common(answer: object) -> str | None:
     if sum(counts.values()) != sum(expected.values()):
         return f"the counts add up to {sum(counts.values())}; there are {sum(expected.values())} answers"
     return "the words differ: split each text at its spaces, and take the first piece"
-
-
-JUDGES = {
-    "offline.left": _left,
-    "offline.once": _once,
-    "offline.common": _common,
-}

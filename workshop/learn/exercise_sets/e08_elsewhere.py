@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from workshop.learn import manifest
 from workshop.learn.judging import not_a_number
-from workshop.plan import machines
+from workshop.plan.machines import list_machines, offers
 
 VM_MODEL, VM_LENGTH = "llama-3.3-70b", 8192
 FOUR = (0.52, -0.35, 0.13, -1.44)  # four weights to be rounded
@@ -12,7 +12,7 @@ SCALE = 0.2
 CODES = (3, -2, 1, -7)  # 0.52 / 0.2 = 2.6, -1.75, 0.65, -7.2
 
 
-def _faults(answer: object) -> str | None:
+def faults(answer: object) -> str | None:
     if not isinstance(answer, list | tuple | set | frozenset):
         return f"give a list of names, of these: {', '.join(manifest.POLICIES)}"
     given, broken = list(answer), manifest.faults(manifest.spoiled())
@@ -29,13 +29,13 @@ def _faults(answer: object) -> str | None:
 
 def too_small() -> set[str]:
     """Return the machines of the catalogue that do not hold the exercise's model."""
-    return {o.machine.name for o in machines.offers(VM_MODEL, max_model_len=VM_LENGTH) if not o.fits}
+    return {o.machine.name for o in offers(VM_MODEL, max_model_len=VM_LENGTH) if not o.fits}
 
 
-def _machines(answer: object) -> str | None:
+def machines(answer: object) -> str | None:
     if not isinstance(answer, list | tuple | set | frozenset):
         return "give the names in a list or set"
-    given, known = set(answer), {m.name: m for m in machines.list_machines()}
+    given, known = set(answer), {m.name: m for m in list_machines()}
     for name in sorted(map(str, given)):
         if name not in known:
             return f"there is no machine {name!r} in the table"
@@ -45,7 +45,7 @@ def _machines(answer: object) -> str | None:
     return f"{missing} more cannot hold it: weights of 131.4 GiB, before any KV cache" if missing else None
 
 
-def _codes(answer: object) -> str | None:
+def codes(answer: object) -> str | None:
     if not isinstance(answer, list | tuple) or any(not_a_number(code) for code in answer):
         return "give four whole numbers"
     given = tuple(answer)
@@ -61,10 +61,3 @@ def _codes(answer: object) -> str | None:
         return "four bits have the codes from -8 to 7 only"
     wrong = next(n for n, (a, b) in enumerate(zip(given, CODES, strict=True)) if a != b)
     return f"{FOUR[wrong]} / {SCALE} is {FOUR[wrong] / SCALE:.2f}, and the nearest whole number is not {given[wrong]}"
-
-
-JUDGES = {
-    "elsewhere.faults": _faults,
-    "elsewhere.machines": _machines,
-    "elsewhere.codes": _codes,
-}

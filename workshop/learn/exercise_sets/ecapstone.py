@@ -22,7 +22,7 @@ SAYS = {  # how scripts, manifests and commands say what a plan decides
 SECRET = re.compile(r"--api-key[= ]\S|(?:API_KEY|TOKEN)=['\"]?[\w-]{12,}")
 
 
-def _weights(answer: object) -> str | None:
+def weights(answer: object) -> str | None:
     if pair(answer) is None:
         return "give (model, your GiB)"
     try:
@@ -38,7 +38,7 @@ def _weights(answer: object) -> str | None:
     return Exercise("", close_to(size / 2**30, "GiB", rel=0.02), wrong=wrong).test(answer[1])
 
 
-def _at_once(answer: object) -> str | None:
+def at_once(answer: object) -> str | None:
     if not isinstance(answer, list | tuple) or len(answer) != 3 or not isinstance(answer[0], Plan):
         return "give (p, request_tokens, your number), where p is your plan"
     plan, tokens, told = answer
@@ -56,7 +56,7 @@ def _at_once(answer: object) -> str | None:
     return Exercise("", close_to(right, rel=0.01 + 1 / right), wrong=wrong).test(told)
 
 
-def _script(answer: object) -> str | None:
+def script(answer: object) -> str | None:
     if pair(answer) is None or not isinstance(answer[0], Plan):
         return "give (p, the text of your script or manifest), where p is your plan"
     plan, text = answer
@@ -80,7 +80,7 @@ def _script(answer: object) -> str | None:
     return None
 
 
-def _gap(answer: object) -> str | None:
+def gap(answer: object) -> str | None:
     if pair(answer) is None or not isinstance(answer[0], Reconciliation):
         return "give (compared, the name of a quantity)"
     compared, told = answer
@@ -94,7 +94,7 @@ def _gap(answer: object) -> str | None:
     return f"{told} is off by {off[told]:.2f} %, and another one by more"
 
 
-def _hours(answer: object) -> str | None:
+def hours(answer: object) -> str | None:
     if not isinstance(answer, list | tuple) or len(answer) != 3 or not isinstance(answer[0], Summary):
         return "give (summary, rows of your whole file, your hours)"
     summary, rows, hours = answer
@@ -112,7 +112,7 @@ def _hours(answer: object) -> str | None:
     return Exercise("", close_to(right, "hours", rel=0.02), wrong=wrong).test(hours)
 
 
-def _words(answer: object) -> str | None:
+def words(answer: object) -> str | None:
     if not isinstance(answer, dict) or set(answer) != set(ASKED):
         return f"give a dict with the keys {', '.join(ASKED)}"
     for key, what in ASKED.items():
@@ -123,13 +123,3 @@ def _words(answer: object) -> str | None:
     return (
         None if re.search(r"\d", answer["surprise"]) else "put a figure into 'surprise': predicted, measured, or both"
     )
-
-
-JUDGES = {
-    "capstone.weights": _weights,
-    "capstone.at_once": _at_once,
-    "capstone.script": _script,
-    "capstone.gap": _gap,
-    "capstone.hours": _hours,
-    "capstone.words": _words,
-}
