@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from xml.etree import ElementTree
 
 import pytest
 from click.testing import CliRunner
@@ -72,9 +73,11 @@ def test_lengths_are_two_numbers_or_one():
     assert "is not FEWEST:MOST" in CliRunner().invoke(simulate, ["x", "--prompt", "a:b"]).output
 
 
-def test_tune_finds_the_fewest_gpus_that_keep_the_limits(vllm):
+def test_tune_finds_the_fewest_gpus_that_keep_the_limits(vllm, tmp_path):
     load = [*LOAD[:-4], "--rate", "30", "--seconds", "2", "--output", "16:64", "--price", "2.5", "--max-gpus", "2"]
-    said = json.loads(run(tune, "llama-3.1-8b", *load, "--slo", "ttft=200ms,tpot=12ms", "--json"))
+    said = json.loads(
+        run(tune, "llama-3.1-8b", *load, "--slo", "ttft=200ms,tpot=12ms", "--json", "--plot", f"{tmp_path}/p.svg")
+    )
     best, *others = said["choices"]
     keys = {"command", "gpus", "replicas", "goodput_per_s", "ttft_ms", "tpot_ms", "usd_per_million_tokens"}
     assert keys <= set(best) and best["gpus"] == 1 and best["slo_share"] >= 0.95
@@ -82,6 +85,9 @@ def test_tune_finds_the_fewest_gpus_that_keep_the_limits(vllm):
     assert best["usd_per_million_tokens"] == pytest.approx(2.5 / 3600 / best["tokens_per_s"] * 1e6)
     better = [o for o in others if o["gpus"] <= best["gpus"] and o["slo_share"] > best["slo_share"] + 0.005]
     assert not better
+    drawn = ElementTree.parse(tmp_path / "p.svg").getroot()  # it is whole
+    said = "".join(drawn.itertext())
+    assert "first token, p95, ms" in said and f"{best['gpus']} GPUs, {best['slo_share']:.0%}" in said
 
 
 def test_tune_says_what_came_nearest_where_nothing_is_enough(vllm):

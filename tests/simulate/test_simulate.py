@@ -15,7 +15,6 @@ from needs import lacking
 from workshop.engine import trace
 from workshop.errors import BadInput, WorkshopError
 from workshop.launch.vllm_main import installed
-from workshop.plan.catalog.read import from_dict
 from workshop.plan.parallelism import plan
 from workshop.simulate import engine, process
 from workshop.simulate.arrivals import Arrival, drawn
@@ -193,13 +192,17 @@ def test_hybrid_models_have_a_block_table_for_each_group():
     assert [one.output_tokens for one in found.requests] == [8] * 4
 
 
-FAMILIES = json.loads((ROOT / "workshop/data/exact/families.json").read_text())["models"]
+NEW = {*("command-r7b", "ernie-4.5-21b-a3b", "exaone-4-32b", "glm-4-9b-0414", "glm-4.5-air-fp8", "gpt-oss-20b"),
+       *("granite-3.1-3b-a800m", "mistral-small-24b", "nemotron-nano-9b-v2", "olmo-3-7b", "olmoe-1b-7b", "qwen3-32b"),
+       *("qwen3-next-80b-a3b-fp8", "seed-oss-36b", "smollm3-3b")}  # fmt: skip
+RECORDED = json.loads((ROOT / "workshop/data/exact/catalogue.json").read_text())["models"]
+FAMILIES = [entry for entry in RECORDED if entry["name"] in NEW]
 
 
 @pytest.mark.parametrize("entry", FAMILIES, ids=lambda entry: entry["name"])
 def test_what_vllms_classes_said_is_simulated(entry):
     """Fifteen configs of this year, most without formulas: Mamba and sliding windows keep block tables of their own."""
-    p = plan(from_dict(entry["config"], name=entry["name"]), "h200", max_model_len=2048)
+    p = plan(entry["name"], "h200", max_model_len=2048)
     found = on_plan(p, drawn(burst=4, prompt=(300, 400), output=(4, 8), seed=0))
     assert all(one.output_tokens >= 4 for one in found.requests) and found.basis == p.basis
     (built,) = (b for b in entry["builds"] if (b["tp"], b["pp"]) == (p.tensor_parallel_size, p.pipeline_parallel_size))
@@ -293,3 +296,14 @@ def test_another_python_is_asked_where_one_is_named(monkeypatch, tmp_path):
     monkeypatch.setenv("WORKSHOP_VLLM_PYTHON", str(lame))
     with pytest.raises(WorkshopError, match="ended early: no module named vllm"):
         process.Worker().run({})
+
+
+@pytest.mark.parametrize(("model", "gpu", "tp"), [("llama-3.1-8b", "h100", 1), ("llama-3.1-70b", "h100", 4)])
+def test_the_plans_number_of_learners_is_what_the_simulation_finds(model, gpu, tp):
+    """So many may ask 300 tokens in the same moment and see their first token within 5 s; a third more may not."""
+    p = plan(model, gpu, tensor_parallel_size=tp, max_model_len=8192)
+    waits = [
+        max(one.ttft_ms for one in on_plan(p, drawn(burst=n, prompt=(300, 300), output=(2, 2))).requests)
+        for n in (p.learners_at_once, p.learners_at_once * 4 // 3)
+    ]
+    assert waits[0] <= 5000 < waits[1]

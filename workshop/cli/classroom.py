@@ -17,6 +17,7 @@ from workshop.cli.say import say, say_json
 from workshop.cli.simulate import as_text as simulation_text
 from workshop.errors import BadInput
 from workshop.plan.parallelism import Plan, plan
+from workshop.plan.speed import QUESTION_TOKENS
 from workshop.simulate.arrivals import Arrival
 from workshop.simulate.load import on_plan
 
@@ -96,6 +97,7 @@ def _simulated(planned: Plan, learners: int, load: list[Arrival], criteria: Crit
     found = on_plan(planned, load, slo=limits)
     holds = all(found.of(measure)["p95"] <= limit for measure, limit in limits.items())
     verdict = f"{'✓ It will hold' if holds else '✗ It will not hold'} {learners} learners: {criteria}"
+    verdict += f"\n· The plan alone says: {planned.learners_at_once:,} who ask {QUESTION_TOKENS} tokens at once have their first token within 5 s."
     say_json({**found.to_dict(), "holds": holds}) if as_json else say(f"{simulation_text(found)}\n{verdict}")
     return holds
 

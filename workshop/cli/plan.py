@@ -14,6 +14,7 @@ from workshop.cli.say import console, shown
 from workshop.errors import BadInput, plain
 from workshop.plan import catalog
 from workshop.plan.parallelism import Plan, plan
+from workshop.plan.speed import QUESTION_TOKENS
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -110,7 +111,10 @@ def _show(p: Plan, explain: bool) -> None:
     if p.fits:
         requests = f"{p.max_concurrency:.2f} requests of {p.max_model_len:,} tokens at once"
         speed = f"about {p.single_stream_tokens_per_s:.0f} tokens/s for one"
-        out.print(f"[bold green]✓ fits[/]  {p.kv_cache_tokens:,} tokens of KV cache · {requests} · {speed}")
+        class_ = (
+            f"{p.learners_at_once:,} learners who ask {QUESTION_TOKENS} tokens at once see their first token within 5 s"
+        )
+        out.print(f"[bold green]✓ fits[/]  {p.kv_cache_tokens:,} tokens of KV cache · {requests} · {speed} · {class_}")
     else:
         out.print("[bold red]✗ does not fit[/]")
     out.print()

@@ -72,9 +72,10 @@ def planned(*names: str) -> list[click.Parameter]:
 @click.option("--prefill-replicas", type=int, default=0, help="As many more that only read prompts.")
 @click.option("--router", default="round-robin", show_default=True, help="round-robin, least-busy or prefix.")
 @click.option("--local", is_flag=True, help="The teaching server here: measure its clock, simulate, compare.")
+@click.option("--vllm-bench", is_flag=True, help="With --local: `vllm bench serve` sends the load and measures.")
 @click.option("--steps", help="Write every step to this file, one JSON line each.")
 @json_option("{model, gpu, requests, seconds, tokens_per_s, ttft_ms, tpot_ms, itl_ms, e2el_ms, goodput_per_s, …}")
-def command(model: str | None, gpu: str | None, local: bool, as_json: bool, **options: object) -> None:
+def command(model: str | None, gpu: str | None, local: bool, vllm_bench: bool, as_json: bool, **options) -> None:
     """Simulate a load on MODEL: waiting times, tokens/s, KV cache, preemptions. No GPU is needed.
 
     vLLM's own scheduler decides every step; the plan says how long a step takes.
@@ -88,7 +89,7 @@ def command(model: str | None, gpu: str | None, local: bool, as_json: bool, **op
     if local:
         from workshop.simulate import local as here
 
-        found = here.compare(seed=options["seed"])
+        found = here.compare(options["seed"], vllm_bench)
         say_json(found.to_dict()) if as_json else say(str(found))
         return
     if not model or not gpu:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
 from workshop.cli.say import json_option, say, say_json
@@ -13,11 +15,15 @@ from workshop.errors import BadInput
 @click.argument("model", required=False)
 @click.option("--price", type=float, help="US dollars an hour for one GPU: adds the cost of a million tokens.")
 @click.option("--max-gpus", type=int, default=16, show_default=True, help="No choice has more, over all replicas.")
+@click.option("--plot", help="Draw the choices into this file (.svg).")
+@click.option("--verify", "verified", is_flag=True, help="Serve the best three here and measure with vllm bench serve.")
 @json_option("{choices: [{command, gpus, replicas, goodput_per_s, ttft_ms, tpot_ms, usd_per_million_tokens}]}")
-def command(model: str | None, gpu: str | None, slo: str | None, as_json: bool, **options: object) -> None:
+def command(
+    model: str | None, gpu: str | None, slo: str | None, plot: str | None, verified: bool, as_json: bool, **options
+) -> None:
     """Find the split, replicas and settings that serve a load on the fewest GPUs, by simulation.
 
-    Tried are tensor parallel sizes, replicas, weights and KV cache in FP8, max_num_batched_tokens and max_num_seqs.
+    Tried are tensor and pipeline parallel sizes, replicas, weights and KV cache in FP8, max_num_batched_tokens and max_num_seqs.
     Listed are the choices that no other beats in GPUs, requests within the limits and latency; the best first.
 
     \b
@@ -29,18 +35,49 @@ def command(model: str | None, gpu: str | None, slo: str | None, as_json: bool, 
             f"{missing} is missing.",
             "For example: workshop tune llama-3.1-8b --gpu h100 --rate 20 --seconds 30 --slo ttft=500ms,tpot=30ms.",
         )
-    from workshop.simulate.tuning import tune
+    from workshop.simulate.tuning import tune, verify
 
     choices = tune(model, gpu, slo=slo, report=lambda text: say(f"· {text}", err=True), **options)
+    rows = [choice.to_dict() for choice in choices]
+    if plot:
+        draw(rows, plot)
+    if verified:
+        load = {name: value for name, value in options.items() if name not in ("price", "max_gpus")}
+        for row, measured in zip(rows, verify(model, gpu, choices, **load), strict=False):
+            row["measured"] = measured
     if as_json:
-        say_json({"choices": [choice.to_dict() for choice in choices]})
+        say_json({"choices": rows})
         return
     lines = [f"{'GPUs':>5}{'within':>8}{'ttft p95':>10}{'tpot p95':>10}{'$/M tokens':>12}  command"]
-    for choice in choices:
-        row = choice.to_dict()
+    for row in rows:
         price = row["usd_per_million_tokens"]
         cost = "–" if price is None else f"{price:.2f}"
-        times = f"{row['ttft_ms']['p95']:>7,.0f} ms{row['tpot_ms']['p95'] or 0:>7,.1f} ms"
         copies = f"{row['replicas']} × " if row["replicas"] > 1 else ""
-        lines.append(f"{row['gpus']:>5}{row['slo_share']:>8.0%}{times}{cost:>12}  {copies}{row['command']}")
+        lines.append(f"{row['gpus']:>5}{row['slo_share']:>8.0%}{_times(row)}{cost:>12}  {copies}{row['command']}")
+        if "measured" in row:
+            measured = {f"{name}_ms": row["measured"][name] for name in ("ttft", "tpot")}
+            lines.append(f"{'measured':>13}{_times(measured)}")
     say("\n".join(lines))
+
+
+def _times(row: dict) -> str:
+    return f"{row['ttft_ms']['p95']:>7,.0f} ms{row['tpot_ms']['p95'] or 0:>7,.1f} ms"
+
+
+def draw(rows: list[dict], path: str) -> None:
+    """Draw the choices as SVG: what they cost against how long the first token takes."""
+    from workshop.learn.figure import figure, svg
+
+    money = rows[0]["usd_per_million_tokens"] is not None
+    names = {row["ttft_ms"]["p95"]: f"{row['gpus']} GPUs, {row['slo_share']:.0%}" for row in rows}
+    cost = {row["ttft_ms"]["p95"]: row["usd_per_million_tokens"] if money else row["gpus"] for row in rows}
+    cost = dict(sorted(cost.items()))
+    title = "What no other choice beats: fewer GPUs, or a shorter wait"
+    drawn = figure(
+        cost,
+        names=[names[at] for at in cost],
+        xlabel="first token, p95, ms",
+        ylabel="US dollars a million tokens" if money else "GPUs",
+        title=title,
+    )
+    Path(path).write_text(svg(drawn, alone=True), encoding="utf-8")

@@ -46,6 +46,7 @@ class Plan:
     single_stream_tokens_per_s: float
     command: str
     reasons: list[str]
+    learners_at_once: int = 0  # who ask 300 tokens in the same moment, and see their first token within 5 s
     advice: list[str]
     num_gpu_blocks: int = 0
     block_size: int = 16
@@ -150,6 +151,7 @@ def of_choice(choice: Choice) -> Plan:
         command=command(d),
         reasons=reasons(choice, sent),
         advice=advise(choice),
+        learners_at_once=speed.learners_at_once(d, f.capacity.tokens) if ok else 0,
         num_gpu_blocks=f.capacity.blocks if ok else 0,
         block_size=f.layout.block_size,
         max_model_len=s.max_model_len,

@@ -40,6 +40,7 @@ EXTRA_NORMS_US = 11.7  # Gemma's two more norms
 STEP_MS = 0.34  # scheduling, sampling, the head's small kernels
 EAGER_LAYER_MS = 0.28  # launching a layer's kernels one by one from Python, without CUDA graphs
 HOST_REQUEST_MS = 0.02  # Python's share a running request and step
+QUESTION_TOKENS = 300  # of a learner
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,8 @@ def _small_kernels_ms(m: ModelConfig) -> float:
     return us / 1e3
 
 
-def _tflops(m: ModelConfig, gpu: GPU) -> float:
+def peak_tflops(m: ModelConfig, gpu: GPU) -> float:
+    """Return the peak of the products: of FP8 where activations are 8 bit and the GPU multiplies them, else of 16 bit."""
     fp8 = m.quantization and m.quantization.activation_bits == 8 and gpu.fp8_tflops
     return gpu.fp8_tflops if fp8 else gpu.bf16_tflops
 
@@ -84,7 +86,7 @@ def decode_terms(d: Deployment, *, batch: int = 1, context: int = 160) -> tuple[
     """Return the terms of one decoding step of `batch` requests (of each replica) with `context` tokens each, all stages in turn."""
     m, gpu, s, tp = d.model, d.gpu, d.settings, d.tp
     dense, experts = _read_bytes(m, tp, d.expert_split)
-    peak, tflops = gpu.bandwidth_gb_s * 1e6, _tflops(m, gpu)  # bytes a ms
+    peak, tflops = gpu.bandwidth_gb_s * 1e6, peak_tflops(m, gpu)  # bytes a ms
     memory = dense / peak / WEIGHTS_SHARE
     compute = 2 * active_parameters(m) * batch / tp / (tflops * 1e9 * MATMUL_SHARE)
     if memory >= compute:
@@ -134,7 +136,20 @@ def prefill_ms(d: Deployment, tokens: int) -> float:
     m = d.model
     flops = 2 * active_parameters(m) * tokens
     flops += 2 * 2 * m.num_attention_heads * m.head_dim * tokens * tokens / 2 * len(m.attention_layers)
-    compute = flops / d.tp / (_tflops(m, d.gpu) * 1e9 * MATMUL_SHARE)
+    compute = flops / d.tp / (peak_tflops(m, d.gpu) * 1e9 * MATMUL_SHARE)
     talk = sum(t.ms for t in traffic(d, tokens))
     step = sum(t.ms for t in decode_terms(d))
     return max(compute + talk, step) + PREFILL_STEP_MS
+
+
+def learners_at_once(d: Deployment, kv_cache_tokens: int, *, within_s: float = 5.0) -> int:
+    """Return how many people may ask QUESTION_TOKENS in the same moment and see their first token within so many seconds.
+
+    Prompts are read max_num_batched_tokens at a time; all that ask have a place in the batch and in the KV cache.
+    kv_cache_tokens: of one replica.
+    """
+    s = d.settings
+    terms = decode_terms(d, batch=s.max_num_batched_tokens, context=0)
+    step_ms = sum(t.ms for t in terms if t.name != "step") + PREFILL_STEP_MS
+    read = int(within_s * 1e3 / step_ms) * s.max_num_batched_tokens // QUESTION_TOKENS
+    return d.dp * min(read, s.max_num_seqs, kv_cache_tokens // QUESTION_TOKENS)

@@ -17,6 +17,7 @@ from workshop.launch import records
 from workshop.launch.record_file import ServerRecord
 from workshop.simulate import process
 from workshop.simulate.arrivals import Arrival, drawn
+from workshop.simulate.bench import bench
 from workshop.simulate.clock import Clock
 from workshop.simulate.engine import Rules
 from workshop.simulate.report import Outcome, percentiles
@@ -61,8 +62,10 @@ class Comparison:
         return "\n".join(lines)
 
 
-def compare(seed: int = 0) -> Comparison:
+def compare(seed: int = 0, vllm_bench: bool = False) -> Comparison:
     """Measure the clock of the server that runs here, simulate a load on it, and send it the same.
+
+    vllm_bench: `vllm bench serve` sends the load and measures.
 
     Raises:
         WorkshopError: no server runs here, or it does not answer.
@@ -75,21 +78,25 @@ def compare(seed: int = 0) -> Comparison:
             "workshop serve --background starts one; workshop stop NAME ends one.",
         )
     try:
-        return asyncio.run(_compare(ready[0], seed))
+        return asyncio.run(_compare(ready[0], seed, vllm_bench))
     except (httpx.HTTPError, ValueError, KeyError) as error:
         raise WorkshopError(
             f"{ready[0].url} does not answer as vLLM does ({error!r}).", f"Its log is {ready[0].log}."
         ) from None
 
 
-async def _compare(server: ServerRecord, seed: int) -> Comparison:
+async def _compare(server: ServerRecord, seed: int, vllm_bench: bool) -> Comparison:
     headers = {"Authorization": f"Bearer {server.api_key}"}
     async with httpx.AsyncClient(base_url=server.url, headers=headers, timeout=120, trust_env=False) as client:
         model = (await client.get("models")).raise_for_status().json()["data"][0]
         talk = _Talk(client, model["id"])
         before, rate = await measure(talk)
         load = drawn(rate=rate, seconds=SECONDS, prompt=(SHORT, LONG), output=(8, TOKENS), seed=seed)
-        seen = await talk.send(load)
+        if vllm_bench:
+            seen = bench(server, model["id"], model["root"], load)
+            del seen["tokens_per_s"]
+        else:
+            seen = _figures(await talk.send(load))
         after, _ = await measure(talk)  # other programs may have taken the processor meanwhile
         clock = Clock(**{name: (before[name] + after[name]) / 2 for name in before})
     answer = process.run(
@@ -103,7 +110,7 @@ async def _compare(server: ServerRecord, seed: int) -> Comparison:
         }
     )
     said = [Outcome(*one) for one in answer["requests"]]
-    return Comparison(model["id"], len(load), rate, (_step_ms(before), _step_ms(after)), _figures(seen), _figures(said))
+    return Comparison(model["id"], len(load), rate, (_step_ms(before), _step_ms(after)), seen, _figures(said))
 
 
 def _figures(requests: list[Outcome]) -> dict[str, dict[str, float]]:

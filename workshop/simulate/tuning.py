@@ -7,17 +7,21 @@ from dataclasses import dataclass
 from itertools import product
 
 from workshop.errors import BadInput, WorkshopError
+from workshop.launch import gpus
 from workshop.plan.catalog import load_gpu, load_model
+from workshop.plan.command import flags, served, words
 from workshop.plan.parallelism import plan
 from workshop.simulate.arrivals import Arrival
+from workshop.simulate.bench import on_a_new_server
 from workshop.simulate.load import arriving, on_plan
 from workshop.simulate.report import Simulation, parse_slo
 
 ENOUGH = 0.95  # share of the requests that must meet the SLO
-SPLITS = (1, 2, 4, 8)
+SPLITS = [(tp, pp) for pp in (1, 2, 4) for tp in (1, 2, 4, 8)]  # tensor × pipeline parallel
 BATCHED_TOKENS = (1024, 2048, 4096, 8192, 16384)
 SEQUENCES = (64, 128, 256)
 MOST_TIMES = 2  # as many GPUs as the fewest that are enough
+VERIFIED = 3  # of the best choices
 REFINED = 2  # choices whose batch settings are varied
 ROUTER = "least-busy"
 
@@ -105,17 +109,41 @@ def tune(
     return search.best()
 
 
+def verify(model: str, gpu: str, choices: Sequence[Choice], **options: object) -> list[dict]:
+    """Serve the best choices on this machine's GPUs, one after the other, and measure each with `vllm bench serve`.
+
+    Of several replicas one is served, with its share of the load. Returns what `bench` does, a row a choice.
+
+    Raises:
+        BadInput: there are fewer GPUs here than a choice needs; says so before any server starts.
+    """
+    plans = [plan(model, gpu, **choice.asked) for choice in choices[:VERIFIED]]
+    here, most = len(gpus.visible()), max(p.gpus for p in plans)
+    if here < most:
+        raise BadInput(
+            f"--verify serves the best choices here, which takes {most} GPUs, and this machine has {here}.",
+            "Leave --verify out, or run it on a node with the GPUs.",
+        )
+    arrivals, _ = arriving(options)
+    return [
+        on_a_new_server(served(p.deployment), words(flags(p.deployment)), arrivals[:: choice.simulation.replicas])
+        for p, choice in zip(plans, choices, strict=False)
+    ]
+
+
 def candidates(model: str, gpu: str, planned: dict) -> Iterator[dict]:
     """Yield what to ask the planner for: each split, weights as they are and in FP8, KV cache as it is and in FP8."""
     m, g = load_model(model), load_gpu(gpu)
     weights = [None, "fp8"] if not m.quantization and g.fp8_tflops else [None]
-    for tp, quantization, kv_cache_dtype in product(SPLITS, weights, ["auto", "fp8"] if g.fp8_tflops else ["auto"]):
+    for (tp, pp), quantization, kv_cache_dtype in product(
+        SPLITS, weights, ["auto", "fp8"] if g.fp8_tflops else ["auto"]
+    ):
         yield {
             **planned,
             "quantization": quantization,
             "kv_cache_dtype": kv_cache_dtype,
             "tensor_parallel_size": tp,
-            "pipeline_parallel_size": 1,
+            "pipeline_parallel_size": pp,
         }
 
 

@@ -1,0 +1,48 @@
+"""`vllm bench serve` as the client: its trace, and a real run against the teaching server."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from workshop.errors import BadInput
+from workshop.launch import records
+from workshop.launch.local import TEACHING_FOLDER
+from workshop.simulate import tuning
+from workshop.simulate.arrivals import Arrival, drawn
+from workshop.simulate.bench import bench, on_a_new_server, trace_of
+
+
+def test_a_trace_has_the_lengths_and_no_two_prompts_share_a_chunk():
+    rows = [json.loads(line) for line in trace_of([Arrival(0.5, 40, 7), Arrival(1.0, 16, 3)]).splitlines()]
+    assert [(row["timestamp"], row["input_length"], row["output_length"]) for row in rows] == [
+        (0.5, 40, 7),
+        (1.0, 16, 3),
+    ]
+    assert [row["hash_ids"] for row in rows] == [[0, 1, 2], [3]]  # 16 tokens each
+
+
+def test_verify_needs_the_gpus(monkeypatch):
+    monkeypatch.setattr(tuning.gpus, "visible", lambda: [])
+    choice = tuning.Choice({"tensor_parallel_size": 2, "max_model_len": 8192}, None, None)
+    with pytest.raises(BadInput, match="which takes 2 GPUs, and this machine has 0"):
+        tuning.verify("llama-3.1-8b", "h100", [choice], burst=2)
+
+
+@pytest.mark.live
+def test_vllms_client_measures_the_teaching_server(server, live_home, monkeypatch):
+    monkeypatch.setenv("WORKSHOP_HOME", str(live_home))
+    (mine, *_) = [one for one in records.own() if one.state == "ready"]
+    found = bench(mine, mine.model, str(TEACHING_FOLDER), drawn(burst=4, prompt=(20, 60), output=(4, 8), seed=0))
+    assert all(0 < found[name]["p50"] <= found[name]["p95"] for name in ("ttft", "tpot", "e2el"))
+    assert found["tokens_per_s"] > 0
+
+
+@pytest.mark.live
+def test_a_choice_is_served_measured_and_stopped(tmp_path, monkeypatch):
+    """As `tune --verify` does with the best three, here on the CPU with the teaching model."""
+    monkeypatch.setenv("WORKSHOP_HOME", str(tmp_path / "home"))
+    load = drawn(burst=3, prompt=(20, 60), output=(4, 8), seed=0)
+    found = on_a_new_server(None, ["--max-num-seqs", "16"], load)
+    assert found["ttft"]["p95"] > 0 and not records.own()
