@@ -64,13 +64,10 @@ def script(answer: object) -> str | None:
         return "give the text itself, with all its lines: Path(…).read_text() reads a file"
     if SECRET.search(text):
         return "there is a key in it: whoever may read the script could use your server. Put keys into a secret"
-    machine = "#SBATCH" not in text and "kind:" not in text  # nobody has to be asked for its GPUs
+    # Our own scripts take the tensor parallel size from the GPUs of a node; on one machine nobody is asked for GPUs.
+    machine = "#SBATCH" not in text and "kind:" not in text
     for name, right, goes_without in (
-        (
-            "--tensor-parallel-size",
-            plan.tensor_parallel_size,
-            "gpus_per_node" in text,
-        ),  # our scripts take it from there
+        ("--tensor-parallel-size", plan.tensor_parallel_size, "gpus_per_node" in text),
         ("--max-model-len", plan.max_model_len, False),
         ("GPUs a node", plan.gpus // plan.nodes, machine),
     ):
@@ -120,6 +117,5 @@ def words(answer: object) -> str | None:
             return f"{key!r} has fewer than {LEAST_WORDS} words: say {what}, so that a stranger understands it"
     if len(set(answer.values())) < len(answer):
         return "two of the three say the same"
-    return (
-        None if re.search(r"\d", answer["surprise"]) else "put a figure into 'surprise': predicted, measured, or both"
-    )
+    figure = re.search(r"\d", answer["surprise"])
+    return None if figure else "put a figure into 'surprise': predicted, measured, or both"
