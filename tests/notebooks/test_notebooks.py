@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from workshop.launch import machine
-from workshop.learn.exercises import of_notebook
+from workshop.learn.exercises import all_exercises, of_notebook
 
 ROOT = Path(__file__).parents[2]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
@@ -107,3 +107,16 @@ def test_every_prediction_is_asked_before_its_result(notebook):
                 "its code would give the result away: it is folded"
             )
     assert {key.split(".")[0] for key in asked} == {key.split(".")[0] for key in of_notebook(notebook.stem)}
+
+
+@pytest.mark.parametrize("notebook", [path for path in NOTEBOOKS if path.stem[0] == "0"], ids=lambda path: path.stem)
+def test_a_notebook_asks_before_it_teaches_and_says_where_to_go_on(notebook):
+    texts = [
+        "".join(cell["source"]) for cell in json.loads(notebook.read_text())["cells"] if cell["cell_type"] == "markdown"
+    ]
+    assert "**Questions:**" in texts[0]
+    assert all(part in texts[-1] for part in ("## Recap", "**At home:**", "**Further reading:**"))
+    asked = [key for key in of_notebook(notebook.stem) if all_exercises()[key].options]
+    recall = [key for key in asked if key.endswith(".recall")]
+    assert len(asked) - len(recall) >= 3, "three questions on what happens and why"
+    assert len(recall) == (int(notebook.stem[:2]) >= 2), "one on what was learned two notebooks earlier"
