@@ -10,7 +10,7 @@ import click
 from workshop.cli.say import console, json_option, say, say_json, shown
 from workshop.errors import BadInput
 from workshop.learn import class_progress, exercises
-from workshop.learn.course_map import chapters, course_map
+from workshop.learn.course_map import Chapter, chapters, course_map
 
 CLASS = (
     '{"learners": [{"name", "updated", "notebook", "done", "failing", "tests"}], "checks": {key: {"failing", "tried"}}}'
@@ -47,14 +47,13 @@ def command(shared: bool, share: str | None, withdraw: bool, as_json: bool) -> N
 
 def _class(as_json: bool) -> None:
     learners, passed = class_progress.read(exercises.all_exercises())
-    people = [{"name": one.name, "updated": one.updated, "notebook": _where(one.checks),
+    course = chapters()
+    people = [{"name": one.name, "updated": one.updated, "notebook": _where(one.checks, course),
                "done": sum(entry["done"] for entry in one.checks.values()),
                "failing": {key: entry["tries"] for key, entry in one.checks.items() if not entry["done"]},
                "tests": one.tests} for one in learners]  # fmt: skip
-    hard, tried = (
-        Counter(key for one in people for key in one["failing"]),
-        Counter(k for one in learners for k in one.checks),
-    )
+    hard = Counter(key for one in people for key in one["failing"])
+    tried = Counter(key for one in learners for key in one.checks)
     checks = {key: {"failing": count, "tried": tried[key]} for key, count in hard.most_common()}
     for line in passed:
         say(f"· passed over: {line}", err=True)
@@ -63,9 +62,8 @@ def _class(as_json: bool) -> None:
     elif not people:
         say("Nobody shares progress yet. Each learner may: workshop progress --share")
     else:
-        rows = (
-            (*list(one.values())[:4], ", ".join(f"{key} ({n})" for key, n in one["failing"].items())) for one in people
-        )
+        stuck = [", ".join(f"{key} ({tries})" for key, tries in one["failing"].items()) for one in people]
+        rows = [(*list(one.values())[:4], each) for one, each in zip(people, stuck, strict=True)]
         _table(("learner", "last try, UTC", "in", "checks", "tried, not right yet (tries)"), rows)
         _table(("check", "not right yet", "of"), [(key, *each.values()) for key, each in checks.items()][:MOST_ROWS])
         for when in class_progress.TESTS:
@@ -73,9 +71,9 @@ def _class(as_json: bool) -> None:
                 say(f"{when}-test: {sum(scores) / len(scores):.1f} of 10 right, {len(scores)} learners")
 
 
-def _where(checks: Iterable[str]) -> str:
+def _where(checks: Iterable[str], course: Sequence[Chapter]) -> str:
     """Return the last notebook of which something was tried."""
-    return next((each.name for each in reversed(chapters()) if set(each.checks) & set(checks)), "")
+    return next((each.name for each in reversed(course) if set(each.checks) & set(checks)), "")
 
 
 def _table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
