@@ -144,7 +144,7 @@ xray"""
 
 def test_in_jupyterlab_it_follows_a_trace_that_grows(page, tmp_path):
     growing, lines = tmp_path / "growing.jsonl", RECORDED.read_text().splitlines(keepends=True)
-    growing.write_text("".join(lines[:10]))
+    growing.write_text("")  # a server that nobody has asked yet
     write_notebook(tmp_path / "mine" / "xray.ipynb", LIVE.format(path=str(growing)), "answers = xray.right\nanswers")
     with lab(tmp_path / "home", tmp_path / "mine", "--no-server") as url:
         page.page.set_viewport_size({"width": 900, "height": 1000})
@@ -153,6 +153,8 @@ def test_in_jupyterlab_it_follows_a_trace_that_grows(page, tmp_path):
         page.run_all()
         assert not page.failures()
         inside = page.page.frame_locator(".xray-frame")
+        inside.get_by_text("No step to show yet.").wait_for(timeout=10_000)
+        growing.write_text("".join(lines[:10]))
         inside.get_by_text("of 9", exact=False).first.wait_for(timeout=10_000)
         frame = next(one for one in page.page.frames if one.parent_frame and one.evaluate("typeof x") == "object")
         inside.locator("#slider").press("End")

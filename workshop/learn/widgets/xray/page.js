@@ -27,7 +27,7 @@ function view() {                                       // the steps in the pict
 }
 
 function draw() {
-  if (!x.steps.length) return void ($("said").textContent = "Nothing has run yet.");
+  if (!x.steps.length) return void ($("said").textContent = "No step to show yet.");
   const step = x.steps[at], tile = (big, what) => `<div><b>${big}</b>${what}</div>`;
   Object.assign($("slider"), {max: last(), value: at});
   Object.assign($("jump"), {min: nr(0), max: nr(last()), value: nr(at)});
