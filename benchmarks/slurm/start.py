@@ -182,17 +182,21 @@ def main() -> None:
 
 
 def write(pairs: list[dict], faults: list[dict]) -> None:
-    """Keep what is measured so far; the load says how much else the machine did."""
+    """Keep what is measured so far, and the faults of an earlier run; the load says how much else the machine did."""
+    path = Path(__file__).parent / "results.json"
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    before = json.loads(path.read_text())
     result = {
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "date": now,
         "machine": platform.machine(),
         "cpus": os.cpu_count(),
         "load": [round(load, 1) for load in os.getloadavg()],
         "pairs": pairs,
         "median_ratio": round(statistics.median(pair["ratio"] for pair in pairs), 3) if pairs else None,
-        "faults": faults,
+        "faults": faults or before["faults"],
+        "faults_date": now if faults else before.get("faults_date", before["date"]),
     }
-    (Path(__file__).parent / "results.json").write_text(json.dumps(result, indent=1) + "\n")
+    path.write_text(json.dumps(result, indent=1) + "\n")
 
 
 if __name__ == "__main__":
