@@ -145,7 +145,7 @@ xray"""
 def test_in_jupyterlab_it_follows_a_trace_that_grows(page, tmp_path):
     growing, lines = tmp_path / "growing.jsonl", RECORDED.read_text().splitlines(keepends=True)
     growing.write_text("")  # a server that nobody has asked yet
-    write_notebook(tmp_path / "mine" / "xray.ipynb", LIVE.format(path=str(growing)), "answers = xray.right\nanswers")
+    write_notebook(tmp_path / "mine" / "xray.ipynb", LIVE.format(path=str(growing)), "xray.score")
     with lab(tmp_path / "home", tmp_path / "mine", "--no-server") as url:
         page.page.set_viewport_size({"width": 900, "height": 1000})
         page.open(address(url, "xray.ipynb"))
@@ -172,7 +172,7 @@ def test_in_jupyterlab_it_follows_a_trace_that_grows(page, tmp_path):
         page.page.keyboard.press(str(frame.evaluate("x.steps[asked].question.right") + 1))
         page.page.locator(".jp-CodeCell").last.locator(".cm-content").click()
         page.page.keyboard.press("Shift+Enter")
-        page.page.get_by_text("'1 of 1'").wait_for(timeout=10_000)
+        page.page.get_by_text("(1, 1)").wait_for(timeout=10_000)
         height = page.page.locator(".xray-frame").bounding_box()["height"]
         assert frame.evaluate("document.documentElement.scrollHeight") <= height + 2, "nothing of it is cut"
         light = frame.evaluate("getComputedStyle(document.body).backgroundColor")

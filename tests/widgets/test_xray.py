@@ -116,6 +116,9 @@ def test_every_question_is_answered_by_the_step_and_has_real_alternatives():
         options, right = question["options"], question["options"][question["right"]]
         assert 2 <= len(set(options)) == len(options) <= 6
         assert right in true_answers(step, replay.names), (step.step, question)
+        if queued := re.search(r"(\w+) is first in the queue", question["ask"]):
+            there = queued[1] in {replay.names[one.id] for one in step.requests}
+            assert right.startswith("It joins") == there
         assert question["why"].endswith(".") and question["ask"].endswith("?")
     words = " ".join(question["ask"] for _, question in asked)
     for kind in (
@@ -216,7 +219,7 @@ def test_in_a_notebook_it_goes_on_where_the_trace_does(tmp_path):
     assert sent["since"] == 0 and len(sent["steps"]) == 5 and sent["block_size"] == 32
     xray._says.value = "1 of 2, 5 steps"  # as the page does
     growing.write_text("".join(lines))
-    assert xray.look() == len(lines) and xray.right == "1 of 2"
+    assert xray.look() == len(lines) and xray.score == (1, 2)
     sent = json.loads(xray._feed.value.replace("&lt;", "<").replace("&amp;", "&"))
     assert sent["since"] == 5 and sent["steps"] == json.loads(json.dumps(xray._replay.steps[5:]))
     assert tables(xray._replay.steps) == expected(STEPS)

@@ -24,8 +24,8 @@ class XRay(View):
 
     >>> from workshop import live
     >>> xray = live.XRay()                              # a recorded run of the teaching model
-    >>> xray.steps, xray.right                          # how many steps; predictions that were right
-    (56, '0 of 0')
+    >>> xray.steps, xray.score                          # how many steps; predictions that were right, and made
+    (56, (0, 0))
 
     Args:
         trace: the file; by default a recorded one.
@@ -58,9 +58,10 @@ class XRay(View):
         return len(self._replay.steps)
 
     @property
-    def right(self) -> str:
-        """Predictions that were right, of those that were made: "7 of 9"."""
-        return self._says.value.split(",")[0]
+    def score(self) -> tuple[int, int]:
+        """Predictions that were right, and those that were made."""
+        right, _, made = self._says.value.split(",")[0].split()
+        return int(right), int(made)
 
     def look(self) -> int:
         """Read what was added to the trace, draw it, and return how many steps there are."""
