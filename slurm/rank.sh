@@ -113,7 +113,7 @@ setsid "${python[@]}" -m workshop.launch.slurm.preflight "$1" >"$scratch/facts" 
 engine=$!                                   # in the background: a shell that waits in the foreground hears no signal
 wait "$engine"
 engine=''
-IFS=$'\t' read -r VLLM_HOST_IP GLOO_SOCKET_IFNAME kind watchdog <"$scratch/facts"
+IFS=$'\t' read -r VLLM_HOST_IP kind watchdog GLOO_SOCKET_IFNAME <"$scratch/facts"
 export VLLM_HOST_IP GLOO_SOCKET_IFNAME NCCL_SOCKET_IFNAME=${NCCL_SOCKET_IFNAME:-$GLOO_SOCKET_IFNAME}
 
 restore_compiled "$kind" "$@"

@@ -1,8 +1,8 @@
 """Before anything is loaded: every node tells the head what it has, and the head says go or no.
 
 `python -m workshop.launch.slurm.preflight MODEL` runs once on every node of the step, in the engine's own
-environment, and prints for the shell this node's address, interface, kind of GPU with the version of vLLM, and whether
-that vLLM has a watchdog. A start that cannot work ends here, within seconds, with one sentence about the node and the
+environment, and prints for the shell this node's address, kind of GPU with the version of vLLM, whether that vLLM has
+a watchdog, and interface. A start that cannot work ends here, within seconds, with one sentence about the node and the
 plan.
 """
 
@@ -277,7 +277,7 @@ def main() -> int:
                 print(f"[workshop] {said}", file=sys.stderr, flush=True)
     except WorkshopError as error:
         return refuse(error)
-    print(address, interface, kind(own), "yes" if has_watchdog(own.build) else "no", sep="\t")
+    print(address, kind(own), "yes" if has_watchdog(own.build) else "no", interface, sep="\t")  # the last may be empty
     return 0
 
 
