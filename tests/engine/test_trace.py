@@ -114,6 +114,6 @@ def test_what_is_no_trace_is_said_in_one_sentence(text, words, tmp_path):
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path):
-    for path in (tmp_path / "none", tmp_path):
+    for path in (tmp_path / "none", tmp_path, tmp_path / "a\0b"):
         with pytest.raises(BadInput, match="cannot be read"):
             trace.read(path)

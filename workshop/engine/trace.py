@@ -166,8 +166,9 @@ class Trace:
             with self.path.open("rb") as file:
                 file.seek(self._at)
                 whole, end, _ = file.read().rpartition(b"\n")
-        except OSError as error:
-            raise BadInput(f"The trace {self.path} cannot be read: {error.strerror}.", MAKE_ONE) from None
+        except (OSError, ValueError) as error:
+            why = getattr(error, "strerror", None) or error
+            raise BadInput(f"The trace {self.path} cannot be read: {why}.", MAKE_ONE) from None
         self._at += len(whole) + len(end)
         return [self._step(line) for line in whole.splitlines()]
 
