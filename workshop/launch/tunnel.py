@@ -17,12 +17,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from urllib.parse import urljoin, urlsplit
 
-import httpx
-
 from workshop.errors import BadInput, WorkshopError
 from workshop.launch import machine, processes, record_file, records
 from workshop.launch.local import claims
-from workshop.launch.local.answering import answers
+from workshop.launch.local.answering import alive, answers
 from workshop.launch.local.supervise import end
 from workshop.launch.records import ServerRecord
 
@@ -144,19 +142,13 @@ def _moved(
                 f"The tunnel through {login} has ended (exit code {process.wait(LOOK_EVERY_S)}).",
                 "Open it again; `workshop servers` on the cluster shows whether the server still runs.",
             )
-        if not _lives(local):
+        if not alive(urljoin(local.url, "/health"), LOOK_EVERY_S):
             try:
                 now = fetch(login, record.name)
                 if (now.url, now.api_key) != (record.url, record.api_key):
                     return now
             except WorkshopError as error:
                 say(f"{error.message} It is looked for again.")
-
-
-def _lives(local: ServerRecord) -> bool:
-    with contextlib.suppress(httpx.HTTPError):
-        return httpx.get(urljoin(local.url, "/health"), timeout=LOOK_EVERY_S, trust_env=False).is_success
-    return False
 
 
 def _wait(process: subprocess.Popen, local: ServerRecord, login: str) -> None:

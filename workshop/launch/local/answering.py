@@ -13,6 +13,13 @@ from workshop.launch.records import ServerRecord
 REFUSALS = (400, 404, 422, 501)  # HTTP: waiting does not change these
 
 
+def alive(address: str, within_s: float) -> bool:
+    """Return whether a GET of an address that needs no key succeeds; never through a site's web proxy."""
+    with contextlib.suppress(httpx.HTTPError):
+        return httpx.get(address, timeout=within_s, trust_env=False).is_success
+    return False
+
+
 def answers(record: ServerRecord) -> bool:
     """Return whether the server completes a prompt of one token with the model that it should.
 

@@ -12,13 +12,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-import httpx
 import psutil
 
 from workshop.errors import WorkshopError
 from workshop.launch import local, machine, processes, records
 from workshop.launch.home import home, new_log
 from workshop.launch.local import course, supervise
+from workshop.launch.local.answering import alive
 from workshop.launch.records import ServerRecord
 from workshop.launch.vllm_main import installed
 
@@ -76,37 +76,31 @@ def _log() -> Path:
 
 def wait_for_jupyter(lab: Lab) -> None:
     """Return when JupyterLab answers; raise with its last words if it ends instead."""
-    status = lab.url.replace(f"lab/tree/{FIRST}", "api/status")
-
-    def answers() -> bool:
-        with contextlib.suppress(httpx.HTTPError):
-            return httpx.get(status, timeout=2, trust_env=False).is_success
-        return False
-
-    if (
-        processes.until(lambda: lab.process.poll() is not None or answers(), JUPYTER_WAIT_S)
-        and lab.process.poll() is None
-    ):
+    status, ended = lab.url.replace(f"lab/tree/{FIRST}", "api/status"), lambda: lab.process.poll() is not None
+    if processes.until(lambda: ended() or alive(status, 2.0), JUPYTER_WAIT_S) and not ended():
         return
     log = _log()
     last = (log.read_text(errors="replace").strip().splitlines() or ["no word"])[-1]
     raise WorkshopError(f"JupyterLab did not start: {last[:200]}", f"Its own words are in {log}.")
 
 
-def find_or_start_server(report: supervise.Report) -> tuple[str, str | None]:
-    """Return a sentence on the server that the notebooks will find, and the name of the one that was started here."""
+def _server_sentence(report: supervise.Report) -> str:
+    """Return a sentence on the server that the notebooks will find, which is started here if there is none."""
     if url := os.environ.get("WORKSHOP_URL"):
-        return f"Notebooks use the server that WORKSHOP_URL names: {url}", None
+        return f"✓ Notebooks use the server that WORKSHOP_URL names: {url}"
     known = [record for record in [*records.own(), *records.shared()] if record.state == "ready"]
     if known:
-        return f"Notebooks use the server {known[0].name!r} at {known[0].url}", None
+        return f"✓ Notebooks use the server {known[0].name!r} at {known[0].url}"
     if not installed()[0]:
         return (
-            "No local server here (vLLM is not installed): set WORKSHOP_URL and WORKSHOP_API_KEY, or\n"
+            "✓ No local server here (vLLM is not installed): set WORKSHOP_URL and WORKSHOP_API_KEY, or\n"
             "WORKSHOP_SHARED, to use one elsewhere. Everything that needs no server works."
-        ), None
-    record = supervise.start(local.prepare(), report, with_parent=True)
-    return f"The server {record.name!r} answers at {record.url}", record.name
+        )
+    try:
+        record = supervise.start(local.prepare(), report, with_parent=True)
+    except WorkshopError as error:
+        return f"✗ No server: {error.message}\n→ {error.remedy}\n  The notebooks open all the same."
+    return f"✓ The server {record.name!r} answers at {record.url}"
 
 
 def run(
@@ -140,13 +134,6 @@ def run(
             say("\nStopping …")
         finally:
             _end(lab, began, say)
-
-
-def _server_sentence(report: supervise.Report) -> str:
-    try:
-        return f"✓ {find_or_start_server(report)[0]}"
-    except WorkshopError as error:
-        return f"✗ No server: {error.message}\n→ {error.remedy}\n  The notebooks open all the same."
 
 
 def _ready_sentence(lab: Lab, folder: Path, held: list[str]) -> str:
