@@ -267,7 +267,7 @@ def test_it_says_whether_the_server_keeps_up(p8b):
     ],
 )
 def test_what_cannot_be_is_refused_before_anything_starts(options, words, monkeypatch):
-    monkeypatch.setattr(process, "run", lambda *job: pytest.fail("it started"))
+    monkeypatch.setattr(process, "run", lambda *job, **how: pytest.fail("it started"))
     with pytest.raises(BadInput, match=words):
         simulate("llama-3.1-8b", "h100", **{"tensor_parallel_size": 1, "max_model_len": 8192, **options})
 

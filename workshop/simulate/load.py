@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 from pathlib import Path
 
 from workshop.errors import BadInput
@@ -15,7 +14,7 @@ from workshop.simulate import process
 from workshop.simulate.arrivals import Arrival, drawn, read_trace
 from workshop.simulate.clock import Clock, of
 from workshop.simulate.engine import Rules
-from workshop.simulate.report import Outcome, Simulation, parse_slo
+from workshop.simulate.report import PLANNED, Outcome, Simulation, parse_slo
 
 ROUTERS = ("round-robin", "least-busy", "prefix")
 MOST_REPLICAS = 64
@@ -86,32 +85,27 @@ def on_plan(
     check(p, arrivals, slo or {}, clock, (replicas, *((prefill_replicas,) if prefill_replicas else ())), router)
     if p.data_parallel_size > 1 and replicas == 1:
         router = "least-busy"  # what vLLM does among its own engines
-    job = {
-        "rules": asdict(rules(p, enable_prefix_caching, num_gpu_blocks)),
-        "clock": asdict(clock),
-        "arrivals": [(a.arrival_s, a.prompt_tokens, a.output_tokens, a.prefix, a.prefix_tokens) for a in arrivals],
-        "replicas": replicas * p.data_parallel_size,
-        "prefill": handed_over(p, prefill_replicas) if prefill_replicas else None,
-        "router": router,
-        "steps": str(Path(steps).absolute()) if steps else None,
-    }
 
     def made(answer: dict) -> Simulation:
         return Simulation(
-            model=p.model,
-            gpu=p.gpu,
-            tensor_parallel_size=p.tensor_parallel_size,
-            pipeline_parallel_size=p.pipeline_parallel_size,
+            **{name: getattr(p, name) for name in PLANNED},
             gpus=p.gpus * (replicas + prefill_replicas),
             replicas=replicas,
             prefill_replicas=prefill_replicas,
-            basis=p.basis,
-            command=p.command,
             slo=slo or {},
             **{**answer, "requests": [Outcome(*one) for one in answer["requests"]]},
         )
 
-    answer = process.run(job, (lambda known: seen(made(known))) if seen else None)
+    answer = process.run(
+        rules(p, enable_prefix_caching, num_gpu_blocks),
+        clock,
+        arrivals,
+        (lambda known: seen(made(known))) if seen else None,
+        replicas=replicas * p.data_parallel_size,
+        prefill=handed_over(p, prefill_replicas) if prefill_replicas else None,
+        router=router,
+        steps=str(Path(steps).absolute()) if steps else None,
+    )
     return made(answer) if answer else None
 
 

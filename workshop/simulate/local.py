@@ -99,16 +99,7 @@ async def _compare(server: ServerRecord, seed: int, vllm_bench: bool) -> Compari
             seen = _figures(await talk.send(load))
         after, _ = await measure(talk)  # other programs may have taken the processor meanwhile
         clock = Clock(**{name: (before[name] + after[name]) / 2 for name in before})
-    answer = process.run(
-        {
-            "rules": asdict(rules(server, model["max_model_len"])),
-            "clock": asdict(clock),
-            "arrivals": [(a.arrival_s, a.prompt_tokens, a.output_tokens, None, 0) for a in load],
-            "replicas": 1,
-            "router": "round-robin",
-            "steps": None,
-        }
-    )
+    answer = process.run(rules(server, model["max_model_len"]), clock, load)
     said = [Outcome(*one) for one in answer["requests"]]
     return Comparison(model["id"], len(load), rate, (_step_ms(before), _step_ms(after)), seen, _figures(said))
 

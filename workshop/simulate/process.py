@@ -9,11 +9,14 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 from workshop.errors import WorkshopError
-from workshop.simulate.engine import ENVIRONMENT, check_installed
+from workshop.simulate.arrivals import Arrival
+from workshop.simulate.clock import Clock
+from workshop.simulate.engine import ENVIRONMENT, Rules, check_installed
 
 PACKAGE = Path(__file__).resolve().parents[2]
 
@@ -78,8 +81,19 @@ _kept: list[Worker] = []
 _one_at_a_time = threading.Lock()
 
 
-def run(job: dict, seen: Callable[[dict], bool] | None = None) -> dict | None:
-    """Run a job in this process's worker; a worker that is gone is replaced. One job at a time."""
+def run(
+    rules: Rules, clock: Clock, arrivals: Sequence[Arrival], seen: Callable[[dict], bool] | None = None, **how: object
+) -> dict | None:
+    """Run a job in this process's worker; a worker that is gone is replaced. One job at a time.
+
+    how: replicas, router, prefill, steps, as worker.run has them.
+    """
+    job = {
+        "rules": asdict(rules),
+        "clock": asdict(clock),
+        "arrivals": [list(vars(a).values()) for a in arrivals],
+        **how,
+    }
     with _one_at_a_time:
         if not _kept:
             _kept.append(Worker())

@@ -17,30 +17,10 @@ MEASURES = {
     "e2el": "to the end of the answer",
 }
 PERCENTILES = (50, 95, 99)
-FIGURES = (  # that `--json` prints as they are
-    *(
-        "model",
-        "gpu",
-        "tensor_parallel_size",
-        "pipeline_parallel_size",
-        "gpus",
-        "replicas",
-        "prefill_replicas",
-        "basis",
-    ),
-    *(
-        "command",
-        "seconds",
-        "wall_s",
-        "steps",
-        "tokens_per_s",
-        "slo",
-        "goodput_per_s",
-        "keeps_up",
-        "kv_cache_usage_max",
-        "over_time",
-    ),
-)
+# that `--json` prints as they are
+PLANNED = ("model", "gpu", "tensor_parallel_size", "pipeline_parallel_size", "basis", "command")
+SERVERS = ("gpus", "replicas", "prefill_replicas", "slo", "over_time", "wall_s", "seconds", "steps")
+FOUND = ("tokens_per_s", "goodput_per_s", "keeps_up", "kv_cache_usage_max")
 
 
 def parse_slo(text: str | None) -> dict[str, float]:
@@ -154,7 +134,7 @@ class Simulation:
         """Return plain data, as `workshop simulate --json` prints it."""
         sums = {name: sum(getattr(one, name) for one in self.requests) for name in ("prompt_tokens", "hit_tokens")}
         return {
-            **{name: getattr(self, name) for name in FIGURES},
+            **{name: getattr(self, name) for name in (*PLANNED, *SERVERS, *FOUND)},
             **{f"{measure}_ms": self.of(measure) for measure in MEASURES},
             "requests": len(self.requests),
             "preempted": sum(one.preempted for one in self.requests),

@@ -38,24 +38,30 @@ CROWDED, CROWDED_REQUESTS = 1.5, 4  # a home is passed over at so many times the
 
 
 def run(job: dict, tell: Callable[[dict], None] | None = None) -> dict:
-    """Return what became of every request, and the engines' state over time. tell: is given what is known so far."""
+    """Return what became of every request, and the engines' state over time.
+
+    Args:
+        job: rules, clock, arrivals; and perhaps replicas, router, steps (a file), prefill (replicas that only read
+            prompts, wait_s and token_s until a KV cache has arrived).
+        tell: is given what is known so far.
+    """
     rules = Rules(**{**job["rules"], "groups": tuple(map(tuple, job["rules"]["groups"]))})
     clock = Clock(**{**job["clock"], "attention": tuple(Layers(**kind) for kind in job["clock"]["attention"])})
     arrivals = [Arrival(*row) for row in job["arrivals"]]
     with ExitStack() as files:
-        house = House(job["router"], job["steps"], clock, files, tell)
+        house = House(job.get("router", "round-robin"), job.get("steps"), clock, files, tell)
         if apart := job.get("prefill"):
             first = house.serve(rules, apart["replicas"], [replace(one, output_tokens=1) for one in arrivals])
             sent_s = [apart["wait_s"] + one.prompt_tokens * apart["token_s"] for one in arrivals]
             came = zip(arrivals, first, sent_s, strict=True)
             moved = [replace(one, arrival_s=read.last_s + more_s) for one, read, more_s in came]
             house.gaps_s.clear()
-            found = house.serve(replace(rules, prefilled=True), job["replicas"], moved)
+            found = house.serve(replace(rules, prefilled=True), job.get("replicas", 1), moved)
             for one, read in zip(found, first, strict=True):
                 one.arrival_s, one.hit_tokens = read.arrival_s, read.hit_tokens
                 one.preempted += read.preempted
         else:
-            found = house.serve(rules, job["replicas"], arrivals)
+            found = house.serve(rules, job.get("replicas", 1), arrivals)
     return house.answer(found)
 
 
