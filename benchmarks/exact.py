@@ -1,6 +1,6 @@
 """Our formulas against vLLM's own model classes, and how many of its architectures can be planned. Needs no GPU.
 
-    python benchmarks/exact.py record [NAME …]      # builds the catalogue and the configs of this year: TP 1 to 8, PP 2
+    python benchmarks/exact.py record [NAME …]      # builds the catalogue: TP 1 to 8, PP 2
     python benchmarks/exact.py compare              # formulas against the record: what differs, and by how much
     python benchmarks/exact.py registry             # every architecture of vLLM's registry with default sizes
     python benchmarks/exact.py page                 # the table of these in docs/exact.md
@@ -43,12 +43,15 @@ KNOWN = {
     for model, why in (("llama-3.1-405b-fp8", PATTERNS), ("gpt-oss-20b", HOPPER), ("gpt-oss-120b", HOPPER))
     for stage in (0, 1)
 }
+ZEROS = "the class has the zero points of a symmetric checkpoint too, which Marlin gives back after loading"
+GPTQ = ("qwen2.5-7b-gptq-int4", "qwen2.5-72b-gptq-int4", "qwen3-30b-a3b-gptq-int4")
+KNOWN |= {(model, f"weights of stage {stage}"): ZEROS for model in GPTQ for stage in (0, 1)}
 STATES = "0.32.0 keeps a further state a request for prefix caching, 0.25.1 (the formula) none"
 KNOWN |= {(m, "blocks of a request"): STATES for m in ("jamba-v0.1", "jamba-1.5-mini", "jamba-1.5-large")}
 ROUNDING, SMALL_BYTES = 2e-4, 5 << 20  # allowed: this share, or so much on a rank (a rope table, scales, biases)
 DOCS, MARKER = ROOT / "docs" / "exact.md", "<!-- registry -->"
 REGISTRY = Path(__file__).with_name("exact_registry.json")
-CATALOGUE, FAMILIES = FOLDER / "catalogue.json", FOLDER / "families.json"
+CATALOGUE = FOLDER / "catalogue.json"
 
 
 def jobs_of(m: ModelConfig) -> Iterator[dict]:
@@ -80,31 +83,30 @@ def build(m: ModelConfig, asker: exact.Asker) -> dict:
     return entry
 
 
-def record(models: list[ModelConfig], file: Path, *, with_config: bool) -> None:
+def record(models: list[ModelConfig]) -> None:
     """Build models and write them down one by one; what is there already stays."""
-    entries = json.loads(file.read_text())["models"] if file.exists() else []
+    entries = json.loads(CATALOGUE.read_text())["models"] if CATALOGUE.exists() else []
     there = {entry["digest"] for entry in entries}
     with exact.Asker() as asker:
         for m in models:
             if exact.digest(m.raw) in there:
                 continue
             began = time.perf_counter()
-            entry = build(m, asker) | ({"config": dict(m.raw)} if with_config else {})
+            entry = build(m, asker)
             there.add(entry["digest"])
             entries.append(entry)
             said = entry.get("errors") or f"{len(entry['builds'])} splits"
             print(f"{m.name}: {said}, {time.perf_counter() - began:.0f} s", flush=True)
-            write(file, entries)
+            write(entries)
 
 
-def write(file: Path, entries: list[dict]) -> None:
+def write(entries: list[dict]) -> None:
     """Write one line a model, so that a change of one is a change of one line."""
     version = next((entry.pop("vllm") for entry in entries if "vllm" in entry), "") or exact.version()
     for entry in entries:
         entry.pop("vllm", None)
-    lines = ",\n".join("  " + json.dumps(entry) for entry in entries)
-    file.parent.mkdir(exist_ok=True)
-    file.write_text(f'{{\n "vllm": "{version}",\n "models": [\n{lines}\n ]\n}}\n')
+    lines = ",\n".join("  " + json.dumps(entry, separators=(",", ":")) for entry in entries)
+    CATALOGUE.write_text(f'{{\n "vllm": "{version}",\n "models": [\n{lines}\n ]\n}}\n')
 
 
 def formula_bytes(m: ModelConfig, tp: int, pp: int, stage: int) -> int:
@@ -121,9 +123,8 @@ def differences(m: ModelConfig, split: dict) -> dict[str, tuple[int, int]]:
     tp, pp, cache = split["tp"], split["pp"], split["kv_cache"]
     stages = ranks.partition_layers(m.num_hidden_layers, pp)
     lay = kv_cache.layout(m, tp, "auto", cache["max_model_len"], cache["max_in_flight_tokens"])
-    out = {
-        f"weights of stage {i}": (formula_bytes(m, tp, pp, i), split["stages"][i]["tensor_bytes"]) for i in range(pp)
-    }
+    language = [stage["tensor_bytes"] - stage.get("encoder_bytes", 0) for stage in split["stages"]]
+    out = {f"weights of stage {i}": (formula_bytes(m, tp, pp, i), language[i]) for i in range(pp)}
     for i in range(pp):
         ours = kv_cache.pool_bytes_per_block(lay, tuple(stages[i]))
         out[f"bytes of a block on stage {i}"] = (ours, cache["pool_bytes_per_block"][i])
@@ -149,7 +150,7 @@ def compare() -> None:
     """Print every difference beyond rounding, and how many figures agree."""
     models = {exact.digest(m.raw): m for m in map(load_model, list_models())}
     agree = exactly = total = 0
-    for entry in json.loads(CATALOGUE.read_text())["models"]:
+    for entry in (e for e in json.loads(CATALOGUE.read_text())["models"] if e["architecture"] in FORMULAS):
         for split, what, ours, theirs in compared(entry, models[entry["digest"]]):
             near, total = same(entry, what, ours, theirs), total + 1
             agree += near
@@ -195,14 +196,13 @@ def default_configs() -> dict[str, dict]:
 
 
 def real_configs(folders: list[Path]) -> dict[str, tuple[str, dict]]:
-    """Return {architecture: (name, config.json)} of the catalogue, the recorded families and folders of configs."""
+    """Return {architecture: (name, config.json)} of the catalogue and of folders of configs."""
     found = {}
     for file in (file for folder in folders for file in sorted(folder.rglob("*config.json"))):
         raw = json.loads(file.read_text())
         name = file.parent.name if file.name == "config.json" else file.stem.removesuffix("_config").replace("--", "/")
         found.setdefault((raw.get("architectures") or [""])[0], (name, raw))
-    families = {e["architecture"]: (e["name"], e["config"]) for e in json.loads(FAMILIES.read_text())["models"]}
-    return found | families | {m.architecture: (m.name, dict(m.raw)) for m in map(load_model, reversed(list_models()))}
+    return found | {m.architecture: (m.name, dict(m.raw)) for m in map(load_model, reversed(list_models()))}
 
 
 def registry(folders: list[Path]) -> None:
@@ -293,13 +293,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("what", choices=("record", "compare", "registry", "page"))
     parser.add_argument("names", nargs="*", help="models to record, instead of the whole catalogue")
-    parser.add_argument(
-        "--configs",
-        type=Path,
-        nargs="*",
-        default=(),
-        help="folders of config.json: record these as families, or registry's sizes",
-    )
+    parser.add_argument("--configs", type=Path, nargs="*", default=(), help="folders of config.json for registry")
     asked = parser.parse_args()
     if asked.what == "compare":
         compare()
@@ -307,11 +301,8 @@ def main() -> None:
         registry(asked.configs)
     elif asked.what == "page":
         page()
-    elif asked.configs:
-        folders = [folder for each in asked.configs for folder in sorted(each.iterdir())]
-        record([load_model(folder) for folder in folders], FAMILIES, with_config=True)
     else:
-        record([load_model(name) for name in asked.names or list_models()], CATALOGUE, with_config=False)
+        record([load_model(name) for name in asked.names or list_models()])
 
 
 if __name__ == "__main__":

@@ -9,10 +9,11 @@ import pytest
 from workshop.errors import BadInput
 from workshop.plan.catalog import list_gpus, list_models, load_gpu, load_model
 from workshop.plan.catalog.gpus import MIB
+from workshop.plan.parallelism import plan
 from workshop.plan.weights import active_parameters, parameters
 
 
-@pytest.mark.parametrize("name", list_models())
+@pytest.mark.parametrize("name", [n for n in list_models() if load_model(n).published_parameters])
 def test_parameters_from_the_config_equal_the_published_count(name):
     m = load_model(name)
     assert parameters(m) == m.published_parameters
@@ -74,10 +75,32 @@ def test_gpus_see_a_little_less_than_the_driver_reports(name):
 
 
 @pytest.mark.parametrize(
-    "name", ["H200", "h200-sxm", "NVIDIA H200", "a100", "A100-SXM4-80GB", "mi300x", "H100 NVL 94GB"]
+    "name",
+    [
+        "H200",
+        "h200-sxm",
+        "NVIDIA H200",
+        "a100",
+        "A100-SXM4-80GB",
+        "mi300x",
+        "H100 NVL 94GB",
+        "b300",
+        "RTX PRO 6000 Blackwell 96GB",
+        "h100-mig-3g.40gb",
+    ],
 )
 def test_gpus_are_found_under_their_usual_spellings(name):
     assert load_gpu(name).engine_bytes > 0
+
+
+def test_a_slice_of_a_gpu_runs_what_fits_on_it_alone():
+    """3g.40gb of an H100: 39.5 GiB, 60 of 132 multiprocessors, half the memory bandwidth (NVIDIA's MIG user guide)."""
+    g = load_gpu("h100-mig-3g.40gb")
+    assert (g.engine_gib, g.sm_count, g.bandwidth_gb_s) == (39.5, 60, 3350 / 2)
+    assert plan("llama-3.1-8b", g, max_model_len=8192).gpus == 1
+    assert not plan("llama-3.1-70b", g).fits
+    with pytest.raises(BadInput, match="slice"):
+        plan("llama-3.1-70b", g, tensor_parallel_size=4)
 
 
 def test_hub_ids_of_known_models_work_offline():

@@ -11,13 +11,12 @@ from needs import lacking
 
 from workshop.plan import exact
 from workshop.plan.catalog import load_model
+from workshop.plan.parallelism import plan
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 import exact as benchmark
 
-RECORDS = {
-    e["name"]: e for file in (benchmark.FAMILIES, benchmark.CATALOGUE) for e in json.loads(file.read_text())["models"]
-}
+RECORDS = {e["name"]: e for e in json.loads(benchmark.CATALOGUE.read_text())["models"]}
 KINDS = {
     "heads": "llama-3.2-1b",
     "sliding windows": "command-r7b",
@@ -25,6 +24,9 @@ KINDS = {
     "Mamba": "nemotron-nano-9b-v2",
     "gated delta nets": "qwen3-next-80b-a3b-fp8",
     "sinks, and experts of 4 bits": "gpt-oss-20b",
+    "a sparse latent": "deepseek-v3.2",
+    "a vision encoder beside it": "qwen3-vl-2b",
+    "experts of NVFP4 in a hybrid": "nemotron-3-nano-30b-a3b-nvfp4",
 }
 
 
@@ -43,7 +45,7 @@ def asker():
 def test_a_class_says_what_the_record_says(asker, kind, monkeypatch):
     monkeypatch.delenv("WORKSHOP_VLLM_PYTHON", raising=False)
     entry = RECORDS[KINDS[kind]]
-    config = entry.get("config") or dict(load_model(entry["name"]).raw)
+    config = dict(load_model(entry["name"]).raw)
     for split in [s for s in entry["builds"] if (s["tp"], s["pp"]) in ((1, 1), (1, 2))]:
         length = split["kv_cache"]["max_model_len"]
         asked = {"config": config, "tp": split["tp"], "pp": split["pp"], "max_model_len": length}
@@ -58,6 +60,16 @@ def test_experts_are_dealt_out_over_all_ranks(asker):
     alone, dealt = (asker.ask({"config": config, "tp": 1, "pp": 1, "dp": dp, "ep": dp > 1}) for dp in (1, 2))
     saved = alone["stages"][0]["tensor_bytes"] - dealt["stages"][0]["tensor_bytes"]
     assert saved == pytest.approx(48 * 64 * 3 * 768 * 2048 * 2, rel=1e-5)
+
+
+def test_a_plan_of_shared_experts_asks_the_class(tmp_path, monkeypatch, asker):
+    """Qwen1.5-MoE with TP 2, DP 4 and expert parallelism: the bytes of tests/plan/test_wide.py's BUILT."""
+    monkeypatch.setenv("WORKSHOP_HOME", str(tmp_path))
+    monkeypatch.delenv("WORKSHOP_VLLM_PYTHON", raising=False)
+    sizes = {"tensor_parallel_size": 2, "data_parallel_size": 4, "enable_expert_parallel": True}
+    p = plan("qwen1.5-moe-a2.7b", "h100", exact=True, **sizes)
+    assert (p.basis, p.exact) == ("exact", True)
+    assert p.weights_gib_per_gpu * 2**30 == 5_213_634_560
 
 
 def test_what_this_vllm_does_not_know_and_what_asks_for_its_own_code_are_answered(asker):

@@ -140,12 +140,30 @@ def test_without_sizes_the_fewest_gpus_a_replica_are_taken():
             {"data_parallel_size": 4, "tensor_parallel_size": 1, "pipeline_parallel_size": 3},
             "two nodes",
         ),
-        ("qwen3-30b-a3b", {"data_parallel_size": 2, "exact": True}, "--exact"),
+        ("llama-3.1-8b", {"tensor_parallel_size": 8, "decode_context_parallel_size": 2}, "1 copies"),
+        ("llama-3.1-405b", {"tensor_parallel_size": 16, "decode_context_parallel_size": 4}, "2 copies"),
+        ("deepseek-v3", {"tensor_parallel_size": 8, "decode_context_parallel_size": 3}, "does not share"),
+        ("gpt-oss-20b", {"tensor_parallel_size": 16, "decode_context_parallel_size": 2}, "sliding windows"),
+        ("deepseek-v3", {"decode_context_parallel_size": 8}, "tensor_parallel_size 1"),
     ],
 )
 def test_what_cannot_be_is_refused_in_a_sentence(model, sizes, said):
     with pytest.raises(BadInput, match=said):
         plan(model, "h100", **sizes)
+
+
+# vLLM's rule: tensor parallel ranks above the KV heads keep copies, of which dcp share out the tokens (a latent is one)
+@pytest.mark.parametrize(
+    ("model", "tp", "dcp"), [("deepseek-v3", 16, 16), ("deepseek-v3", 16, 4), ("llama-3.1-405b", 16, 2)]
+)
+def test_ranks_that_share_out_the_context_keep_as_many_times_the_tokens(model, tp, dcp):
+    sizes = {"tensor_parallel_size": tp, "pipeline_parallel_size": 1, "max_model_len": 65536, "gpus_per_node": 16}
+    copied, shared = plan(model, "h200", **sizes), plan(model, "h200", decode_context_parallel_size=dcp, **sizes)
+    assert shared.kv_cache_tokens == pytest.approx(dcp * copied.kv_cache_tokens, rel=1e-3)
+    assert shared.available_kv_gib_per_gpu == copied.available_kv_gib_per_gpu
+    words = shlex.split(shared.command)
+    assert words[words.index("--decode-context-parallel-size") + 1] == str(dcp)
+    assert "--decode-context-parallel-size" not in copied.command and any("share out" in r for r in shared.reasons)
 
 
 def test_the_command_line_takes_them():

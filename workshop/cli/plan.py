@@ -45,6 +45,9 @@ class Tokens(click.ParamType):
 @click.option("--pipeline-parallel-size", "-pp", type=int, help="Without it the plan chooses.")
 @click.option("--data-parallel-size", "-dp", type=int, help="Replicas that share their experts.  [default: 1]")
 @click.option("--enable-expert-parallel", "-ep", is_flag=True, help="Deal whole experts out over TP × DP GPUs.")
+@click.option(
+    "--decode-context-parallel-size", "-dcp", type=int, help="Ranks that share a KV head's tokens.  [default: 1]"
+)
 @click.option("--dtype", default="auto", show_default=True, help="auto, bfloat16, float16 or float32.")
 @click.option("--quantization", "-q", help="vLLM's name: fp8, awq, gptq, …; a quantization_config counts as given.")
 @click.option("--kv-cache-dtype", default="auto", show_default=True, help="auto, bfloat16, fp8, fp8_e4m3 or fp8_e5m2.")

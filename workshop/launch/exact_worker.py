@@ -77,17 +77,18 @@ def as_plain_fields(raw: dict) -> dict:
     from vllm.transformers_utils.config import _CONFIG_REGISTRY
 
     model_type = str(raw.get("model_type"))
-    if model_type in CONFIG_MAPPING or (model_type in _CONFIG_REGISTRY and model_type not in PLAIN):
-        return raw
-    PLAIN.add(model_type)
+    if model_type not in PLAIN:
+        if model_type in CONFIG_MAPPING or model_type in _CONFIG_REGISTRY:
+            return raw
 
-    class Plain(PretrainedConfig):
-        def __getattribute__(self, name):
-            value = super().__getattribute__(name)
-            return [Object(v) for v in value] if name == "block_configs" else value
+        class Plain(PretrainedConfig):
+            def __getattribute__(self, name):
+                value = super().__getattribute__(name)
+                return [Object(v) for v in value] if name == "block_configs" else value
 
-    Plain.model_type = model_type
-    _CONFIG_REGISTRY[model_type] = Plain
+        Plain.model_type = model_type
+        _CONFIG_REGISTRY[model_type] = Plain
+        PLAIN.add(model_type)
     scaling = dict(raw.get("rope_scaling") or {})
     rope = {"rope_theta": raw.get("rope_theta") or 10000.0, "rope_type": scaling.pop("type", "default"), **scaling}
     gone = {"rope_scaling"} | ({"sliding_window"} if raw.get("use_sliding_window") is False else set())

@@ -17,7 +17,7 @@ from workshop.plan.catalog.config import ModelConfig
 from workshop.plan.catalog.gpus import GIB
 from workshop.plan.deployment import GPUS_PER_NODE, Deployment
 from workshop.plan.memory import fit, may_fit
-from workshop.plan.ranks import check_sizes, tp_problem
+from workshop.plan.ranks import check_context, check_sizes, tp_problem
 from workshop.plan.settings import whole
 
 MOST, MOST_NODES = 4096, 32  # of what may be asked for; that are searched
@@ -78,18 +78,22 @@ def choose(
     pp: int | None = None,
     dp: int | None = None,
     ep: bool = False,
+    dcp: int | None = None,
 ) -> Choice:
     """Return the split that was asked for, or the one to take on this hardware.
 
     Raises BadInput for numbers that are none, or sizes that cannot split the model.
     """
     names = ("gpus_per_node", "nodes", "tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size")
-    for name, value in zip(names, (gpus_per_node, nodes, tp, pp, dp), strict=True):
+    names += ("decode_context_parallel_size",)
+    for name, value in zip(names, (gpus_per_node, nodes, tp, pp, dp, dcp), strict=True):
         if value is not None:
             whole(name, value, MOST, "Give how many there are.")
     if ep and not d.model.moe:
         raise BadInput(f"{d.model.name} has no experts to deal out.", "Leave --enable-expert-parallel out.")
-    d = replace(d, gpus_per_node=gpus_per_node or GPUS_PER_NODE, dp=dp or 1, ep=ep)
+    if (dcp or 1) > 1:
+        check_context(d.model, tp or 1, dcp)
+    d = replace(d, gpus_per_node=gpus_per_node or GPUS_PER_NODE, dp=dp or 1, ep=ep, dcp=dcp or 1)
     if d.gpu.is_slice:
         if (tp or 1) * (pp or 1) * d.dp > 1:
             raise BadInput(f"{d.gpu.title} is a slice, and NCCL joins no slices.", "Give sizes of 1, or a whole GPU.")
@@ -163,6 +167,10 @@ def _checked(d: Deployment, why: list[str], world: int | None) -> Choice:
             raise BadInput(f"A replica of {d.replica_gpus} GPUs would lie on two nodes of {node}.", remedy)
         own = "attention, KV cache and requests of its own"
         why.append(f"{d.dp} replicas of {d.replica_gpus} GPU(s), each with {own}.")
+    if d.dcp > 1:
+        why.append(
+            f"{d.dcp} ranks share out the tokens of what each would keep a copy of: {d.dcp} times as many fit. Each decoding step then gathers queries and joins partial answers in every layer, which the speed here leaves out (not measured)."
+        )
     if experts and experts.dealt > 1:
         n = d.model.moe.num_experts
         why.append(f"The {n} experts stay whole: at most {-(-n // experts.dealt)} on each of {experts.dealt} GPUs.")

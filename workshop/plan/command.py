@@ -22,6 +22,7 @@ def flags(d: Deployment) -> dict[str, str]:
         "--tensor-parallel-size": (d.tp, None),
         "--pipeline-parallel-size": (d.pp, 1),
         "--data-parallel-size": (d.dp, 1),
+        "--decode-context-parallel-size": (d.dcp, 1),
         "--max-model-len": (s.max_model_len, m.default_model_len or m.max_position_embeddings),
         "--gpu-memory-utilization": (f"{s.gpu_memory_utilization:g}", f"{UTILIZATION:g}"),
         "--max-num-batched-tokens": (s.max_num_batched_tokens, min(tokens, seqs * s.max_model_len)),

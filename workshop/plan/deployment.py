@@ -25,6 +25,7 @@ class Deployment:
         tp, pp, dp: tensor_parallel_size, pipeline_parallel_size and data_parallel_size. Each of dp replicas has tp × pp
             ranks, attention and KV cache of its own; experts are shared by all replicas.
         ep: enable_expert_parallel: experts stay whole, and are dealt out over tp × dp ranks.
+        dcp: decode_context_parallel_size: so many of the tp ranks share the tokens of a KV head that each would copy.
         network: between the nodes; one of communication.NETWORKS.
         quantization: what --quantization asks for, which a checkpoint that is quantised already does not need.
     """
@@ -39,6 +40,7 @@ class Deployment:
     quantization: str | None = None
     dp: int = 1
     ep: bool = False
+    dcp: int = 1
 
     @property
     def replica_gpus(self) -> int:

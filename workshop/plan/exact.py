@@ -25,12 +25,13 @@ from workshop.plan.catalog import load_model
 from workshop.plan.catalog.built import Built, BuiltGroup, Exact
 from workshop.plan.catalog.config import ModelConfig
 from workshop.plan.catalog.estimate import stored_bytes
-from workshop.plan.catalog.families import FAMILIES
+from workshop.plan.catalog.families import FAMILIES, NESTED
 from workshop.plan.choose import Choice
 from workshop.plan.choose import choose as choose_split
 from workshop.plan.deployment import Deployment
 from workshop.plan.kv_cache import kv_dtype_bytes
 from workshop.plan.ranks import stage_bytes
+from workshop.plan.weight import ExpertSplit
 from workshop.plan.weights import whole_bytes
 
 DATA = Path(__file__).parents[1] / "data"
@@ -43,13 +44,16 @@ REFUSALS = {
     "No module named 'torch'": "its Python has no torch",
 }
 
+NOT_SIZES = {"transformers_version", "_name_or_path", "auto_map", "use_cache", "initializer_range"}  # of a config
+NOT_SIZES |= {"bos_token_id", "eos_token_id", "pad_token_id", "attention_dropout", "hidden_dropout", "pretraining_tp"}
 ANSWER_S = 300.0  # to build one split; the largest take 40 s
 
 
 def digest(raw: Mapping) -> str:
-    """Return the name of a config: the same for the same fields, whatever their order."""
+    """Return the name of a config: the same for the same fields, whatever their order, and whoever wrote the file."""
+    sizes = {name: value for name, value in raw.items() if name not in NOT_SIZES}
     try:
-        return hashlib.sha256(json.dumps(raw, sort_keys=True).encode()).hexdigest()[:16]
+        return hashlib.sha256(json.dumps(sizes, sort_keys=True).encode()).hexdigest()[:16]
     except ValueError:  # a number of thousands of digits, which no record has
         return ""
 
@@ -77,9 +81,12 @@ def measured_architectures() -> frozenset[str]:
     return frozenset(load_model(name).architecture for name in {run["model"] for run in runs})
 
 
-def basis(m: ModelConfig, tp: int, pp: int) -> str:
+def basis(d: Deployment) -> str:
     """Say what a plan of this split rests on: measured, exact, recorded or estimate."""
-    if m.exact and m.exact.of(tp, pp):
+    m, experts = d.model, d.expert_split
+    if experts:  # no run was measured with experts shared out so
+        return m.exact.basis if m.exact and m.exact.weights_of(d.tp, d.pp, experts) else "estimate"
+    if m.exact and m.exact.of(d.tp, d.pp):
         return (
             "measured" if m.exact.basis == "recorded" and m.architecture in measured_architectures() else m.exact.basis
         )
@@ -102,8 +109,8 @@ def records() -> dict[str, dict]:
 def known(d: Deployment) -> Deployment:
     """Return a model without formulas with what is recorded of it, or with the size of the checkpoint beside it."""
     m = d.model
-    if m.architecture in FAMILIES or m.exact:
-        return d
+    if (m.architecture in FAMILIES and m.architecture not in NESTED) or m.exact:
+        return d  # of a multimodal model the formulas have the language part alone
     entry = records().get(digest(m.raw))
     if entry:
         return with_builds(d, "recorded", entry["vllm"], [built(found) for found in entry["builds"]])
@@ -120,19 +127,22 @@ def as_stored(d: Deployment) -> ModelConfig:
 def with_builds(d: Deployment, basis: str, source: str, builds: Sequence[Built]) -> Deployment:
     """Return the deployment with these splits as built. What --quantization shrinks while loading, the class does not."""
     one = min(builds, key=lambda b: b.tp * b.pp)  # the one with the fewest copies
-    scale = one.tp * sum(one.loaded_bytes) / whole_bytes(as_stored(d))
+    stored = as_stored(d)
+    whole = sum(stage_bytes(stored, one.tp, one.pp, i, experts=one.experts) for i in range(one.pp))
+    scale = sum(one.loaded_bytes) / (whole if one.experts else whole_bytes(stored) / one.tp)
     if d.quantization:
         builds = [replace(b, loaded_bytes=_shrunk(d, b)) for b in builds]
     return replace(d, model=replace(d.model, exact=Exact(basis, source, tuple(builds), scale)))
 
 
 def _shrunk(d: Deployment, b: Built) -> tuple[int, ...]:
-    sizes = [[stage_bytes(m, b.tp, b.pp, i) for i in range(b.pp)] for m in (replace(d.model, exact=None), as_stored(d))]
+    models = replace(d.model, exact=None), as_stored(d)
+    sizes = [[stage_bytes(m, b.tp, b.pp, i, experts=b.experts) for i in range(b.pp)] for m in models]
     return tuple(size * after // before for size, after, before in zip(b.loaded_bytes, *sizes, strict=True))
 
 
-def built(found: Mapping) -> Built:
-    """Return a split as the worker described it."""
+def built(found: Mapping, experts: ExpertSplit | None = None) -> Built:
+    """Return a split as the worker described it; experts: how it was asked to share them out."""
     cache = found["kv_cache"]
     return Built(
         found["tp"],
@@ -142,6 +152,7 @@ def built(found: Mapping) -> Built:
         tuple(BuiltGroup(**{**group, "layers": tuple(group["layers"])}) for group in cache["groups"]),
         cache["bytes_per_token"],
         found["kv_bytes_each"],
+        experts,
     )
 
 
@@ -198,6 +209,7 @@ def job(d: Deployment) -> dict:
         "kv_cache_dtype": s.kv_cache_dtype,
         "max_model_len": s.max_model_len,
         "max_num_batched_tokens": s.max_num_batched_tokens,
+        **({"dp": d.dp, "ep": d.ep} if d.expert_split else {}),
     }
 
 
@@ -229,11 +241,11 @@ def attach(d: Deployment, asker: Asker, **more: object) -> Deployment:
     kept = kept_in() / f"{digest(key)}.json"
     try:
         found = json.loads(kept.read_text(encoding="utf-8"))
-        split = None if "error" in found else built(found)
+        split = None if "error" in found else built(found, d.expert_split)
     except (OSError, ValueError, KeyError, TypeError):  # not there yet, or no longer whole
         found = {**asker.ask(asked), "tp": d.tp, "pp": d.pp}
         found["kv_bytes_each"] = kv_dtype_bytes(m, d.settings.kv_cache_dtype)
-        split = None if "error" in found else built(found)
+        split = None if "error" in found else built(found, d.expert_split)
         if "vllm" in found:  # an answer, also where it is no
             keep(kept, found)
     if not split:
@@ -294,14 +306,14 @@ def recorded(m: ModelConfig) -> bool:
 
 def words(d: Deployment, why: str = "") -> list[str]:
     """Say what the plan of a model without measured formulas rests on; why: what kept vLLM's class from being asked."""
-    m, said = d.model, basis(d.model, d.tp, d.pp)
+    m, said = d.model, basis(d)
     if said in ("exact", "recorded") and m.exact:
         heard = "says" if said == "exact" else "said when it was recorded"
         return [
             f"Weights and KV cache are what vLLM {m.exact.source}'s own class of {m.architecture[:80]} {heard}; activations "
             f"and kernels are estimated, {UNCERTAINTY}."
         ]
-    if said != "estimate":
+    if said != "estimate" or m.architecture in FAMILIES:
         return []
     size = m.exact.source if m.exact else "the sizes in the config alone"
     return [

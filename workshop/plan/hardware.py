@@ -11,6 +11,8 @@ from workshop.errors import BadInput
 from workshop.plan.catalog import list_models, load_gpu, load_model
 from workshop.plan.catalog.config import ModelConfig
 from workshop.plan.catalog.gpus import GIB
+from workshop.plan.deployment import prepare
+from workshop.plan.exact import known
 from workshop.plan.kv_cache import kv_cache_bytes_per_token
 from workshop.plan.memory import weight_bytes
 from workshop.plan.parallelism import Plan, plan
@@ -114,8 +116,9 @@ def smallest(
 @lru_cache(maxsize=512)
 def row(name: str, gpus: tuple[str, ...] = GPUS, context: int = CONTEXT) -> Row:
     """Return one model's row. Raises BadInput for a model or GPU that is not catalogued."""
-    m = load_model(name)
-    sizes = parameters(m), active_parameters(m), weight_bytes(m) / GIB, kv_cache_bytes_per_token(m) / 1024
+    m = known(prepare(name, "b300")).model  # with what is recorded of one without formulas
+    count = weight_bytes(m) // 2 if m.exact and not m.quantization else parameters(m)
+    sizes = count, min(count, active_parameters(m)), weight_bytes(m) / GIB, kv_cache_bytes_per_token(m) / 1024
     places = tuple(smallest(m, gpu, context=context) for gpu in gpus)
     return Row(m.name, family(m.name), architecture(m), *sizes, m.max_position_embeddings, m.source, places)
 

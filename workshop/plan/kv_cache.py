@@ -7,7 +7,7 @@ Source: vLLM 0.25.1, v1/kv_cache_interface.py and v1/core/kv_cache_utils.py (unc
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from workshop.errors import BadInput
@@ -94,6 +94,19 @@ def layout(m: ModelConfig, tp: int, kv_cache_dtype: str, max_model_len: int, max
         blocks = kind.blocks(size, block, max_model_len, max_num_batched_tokens)
         groups += [Group(kind.key, mine[i::parts], block, block * token_bytes, blocks, size) for i in range(parts)]
     return Layout(tuple(groups), block)
+
+
+def shared_out(lay: Layout, dcp: int) -> Layout:
+    """Return a layout of which each of dcp ranks keeps every dcp-th token: a request takes so many fewer of its blocks.
+
+    Source: vLLM 0.32.0, v1/kv_cache_interface.py FullAttentionSpec.max_memory_usage_bytes; states are not shared out.
+    """
+    states = ("mamba", "MambaSpec")
+    groups = (
+        g if g.kind in states else replace(g, blocks_per_request=ceil_div(g.blocks_per_request, dcp))
+        for g in lay.groups
+    )
+    return replace(lay, groups=tuple(groups))
 
 
 # classes of KV-cache specs whose blocks a request of another length needs by the formula of a kind

@@ -71,6 +71,8 @@ def fit(d: Deployment) -> Fit:
         lay = kv_cache.built_layout(m, built, *length, starts, cached_states=s.vllm_version != "0.25.1")
     else:
         lay = kv_cache.layout(m, d.tp, *length)
+    if d.dcp > 1:
+        lay = kv_cache.shared_out(lay, d.dcp)
     cap = kv_cache.capacity(lay, stages, available, s.max_model_len)
     needed = max(kv_cache.pool_bytes_per_block(lay, stage) for stage in stages) * kv_cache.blocks_per_request(lay)
     return Fit(d.tp, pp, requested, weights, over, overhead, available, cap, lay, needed)

@@ -6,7 +6,6 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from workshop.errors import BadInput
 from workshop.plan import exact as exact_
 from workshop.plan import kv_cache, settings, speed
 from workshop.plan.advise import advise
@@ -46,8 +45,9 @@ class Plan:
     single_stream_tokens_per_s: float
     command: str
     reasons: list[str]
-    learners_at_once: int = 0  # who ask 300 tokens in the same moment, and see their first token within 5 s
     advice: list[str]
+    decode_context_parallel_size: int = 1
+    learners_at_once: int = 0  # who ask 300 tokens in the same moment, and see their first token within 5 s
     num_gpu_blocks: int = 0
     block_size: int = 16
     max_model_len: int = 0
@@ -95,6 +95,7 @@ def plan(
     pipeline_parallel_size: int | None = None,
     data_parallel_size: int | None = None,
     enable_expert_parallel: bool = False,
+    decode_context_parallel_size: int | None = None,
     exact: bool | None = None,
     **asked: object,
 ) -> Plan:
@@ -108,6 +109,8 @@ def plan(
         Besides, vllm_version (whose formulas), network (between nodes), and usage: whose max_num_batched_tokens is
         taken where none is given, "serve" (vllm serve) or "llm" (the LLM class, for a batch in a script).
 
+    decode_context_parallel_size: so many ranks share out the tokens of a KV head that each would copy.
+
     exact: ask vLLM's own classes for weights and KV cache (plan/exact.py); None: where there are no formulas and vLLM
         is here.
 
@@ -115,12 +118,9 @@ def plan(
         BadInput: an unknown name, a number out of range, sizes that cannot split the model, or one that vLLM cannot
             build.
     """
-    if exact and (enable_expert_parallel or (data_parallel_size or 1) != 1):
-        remedy = "Leave --exact out, or --data-parallel-size and --enable-expert-parallel."
-        raise BadInput("--exact builds the ranks of tensor and pipeline parallelism only.", remedy)
     d = prepare(model, gpu, **asked)
     sizes = {"gpus_per_node": gpus_per_node, "nodes": nodes, "tp": tensor_parallel_size, "pp": pipeline_parallel_size}
-    sizes |= {"dp": data_parallel_size, "ep": enable_expert_parallel}
+    sizes |= {"dp": data_parallel_size, "ep": enable_expert_parallel, "dcp": decode_context_parallel_size}
     return of_choice(exact_.choose(d, sizes, exact))
 
 
@@ -151,6 +151,7 @@ def of_choice(choice: Choice) -> Plan:
         command=command(d),
         reasons=reasons(choice, sent),
         advice=advise(choice),
+        decode_context_parallel_size=d.dcp,
         learners_at_once=speed.learners_at_once(d, f.capacity.tokens) if ok else 0,
         num_gpu_blocks=f.capacity.blocks if ok else 0,
         block_size=f.layout.block_size,
@@ -163,8 +164,8 @@ def of_choice(choice: Choice) -> Plan:
         overheads=list(f.overheads[i]),
         communication=sent,
         decode=terms,
-        basis="estimate" if d.expert_split else exact_.basis(m, d.tp, d.pp),
-        exact=bool(not d.expert_split and m.exact and m.exact.basis == "exact"),
+        basis=exact_.basis(d),
+        exact=bool(m.exact and m.exact.basis == "exact" and exact_.basis(d) == "exact"),
         source=m.exact.source if m.exact else "",
         ranks=ranks(d),
         deployment=d,

@@ -98,6 +98,28 @@ def check_sizes(m: ModelConfig, tp: int, pp: int, cut: int | None = None) -> Non
         )
 
 
+def check_context(m: ModelConfig, tp: int, dcp: int) -> None:
+    """Raise BadInput where the tokens of a KV head cannot be shared out over dcp of tp ranks.
+
+    Source: vLLM 0.32.0, config/model.py verify_with_parallel_config, and v1/kv_cache_interface.py ("DCP not support
+    sliding window").
+    """
+    kv, heads = 1 if m.mla else m.num_key_value_heads, m.num_attention_heads
+    usable = [n for n in range(2, tp // kv + 1) if tp % n == 0 and (m.mla or heads // kv % n == 0)]
+    problem = ""
+    if any(m.layer_windows) or any(m.layer_chunks):
+        usable, problem = [], f"{m.name} has sliding windows, which vLLM does not share out"
+    elif dcp not in usable:
+        problem = f"with tensor_parallel_size {tp} a KV head of {m.name} has {max(1, tp // kv)} copies, and {dcp} does not share these out"
+    if problem:
+        remedy = (
+            f"Choose from: {', '.join(map(str, usable))}."
+            if usable
+            else "Leave it out, or raise --tensor-parallel-size above the KV heads."
+        )
+        raise BadInput(f"decode_context_parallel_size {dcp} is not possible: {problem}.", remedy)
+
+
 def stage_weights(m: ModelConfig, stage: int, pp: int) -> tuple[list[Weight], list[Weight]]:
     """Return what a pipeline stage holds besides layers: (before them, after them)."""
     last, all_of_it = stage == pp - 1, m.architecture in BOTH_ENDS_EVERYWHERE
@@ -128,7 +150,7 @@ def stage_bytes(
     Weights, scales and rope tables in the blocks that PyTorch's allocator hands out for them (see allocator.py);
     deep_gemm: FP8 weights, an FP8 KV cache or MLA on Hopper and newer load DeepGEMM, whose handle takes a workspace.
     """
-    built = m.exact.of(tp, pp) if m.exact and not experts else None
+    built = m.exact.weights_of(tp, pp, experts) if m.exact else None
     if built:
         return built.loaded_bytes[stage] + (DEEP_GEMM_WORKSPACE if deep_gemm else 0)
     memory, tables, same = Allocator(), list(m.rope_tables), stand_ins(m)

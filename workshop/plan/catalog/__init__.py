@@ -21,7 +21,8 @@ LONGEST_SHOWN = 200  # letters of a name in a message
 
 @lru_cache(maxsize=1)
 def _entries() -> dict[str, dict]:
-    return json.loads((HERE / "models.json").read_text(encoding="utf-8"))["models"]
+    files = (json.loads((HERE / name).read_text(encoding="utf-8")) for name in ("models.json", "models_2026.json"))
+    return {name: entry for file in files for name, entry in file["models"].items()}
 
 
 @lru_cache(maxsize=1)

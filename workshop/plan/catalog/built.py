@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from workshop.plan.weight import ExpertSplit
+
 
 @dataclass(frozen=True)
 class BuiltGroup:
@@ -26,6 +28,7 @@ class Built:
         pool_bytes_per_block: a block of every layer of the longest group.
         bytes_per_token: KV cache over all ranks, copies counted once.
         kv_bytes_each: of one cached element.
+        experts: how they were shared out beside tensor parallelism; None: not.
     """
 
     tp: int
@@ -35,6 +38,7 @@ class Built:
     groups: tuple[BuiltGroup, ...]
     bytes_per_token: int
     kv_bytes_each: int
+    experts: ExpertSplit | None = None
 
 
 @dataclass(frozen=True)
@@ -50,8 +54,12 @@ class Exact:
     scale: float = 1.0
 
     def of(self, tp: int, pp: int) -> Built | None:
-        """Return what is known of a split."""
+        """Return what is known of a split; its KV cache is the same however experts are shared out."""
         return next((b for b in self.builds if (b.tp, b.pp) == (tp, pp)), None)
+
+    def weights_of(self, tp: int, pp: int, experts: ExpertSplit | None) -> Built | None:
+        """Return what is known of the weights of a split."""
+        return next((b for b in self.builds if (b.tp, b.pp, b.experts) == (tp, pp, experts)), None)
 
     def without_builds(self) -> Exact:
         """Return what still holds when the weights are stored in another way: their number."""

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 
 from workshop.errors import BadInput
@@ -43,7 +44,8 @@ def from_config(q: Fields) -> Quantization:
 
     Raises BadInput for a method that is not known.
     """
-    method = q.text("quant_method", "").lower().replace("_", "-")
+    legacy = "modelopt" if q.object("quantization").has("quant_algo") else ""  # ModelOpt's hf_quant_config.json
+    method = q.text("quant_method", legacy).lower().replace("_", "-")
     usual = METHODS.get(method.replace("-", "_"))
     ignore = _ignored(q, "modules_to_not_convert", "ignored_layers", "ignore")
     if method == "fp8":
@@ -68,9 +70,14 @@ def from_config(q: Fields) -> Quantization:
     if method == "modelopt":
         inner = q.object("quantization") if q.has("quantization") else q
         ignore = _ignored(inner, "exclude_modules") or ignore
+        scheme = inner.raw.get("kv_cache_scheme")
+        kv = inner.text("kv_cache_quant_algo", "") == "FP8" or (
+            isinstance(scheme, Mapping) and scheme.get("num_bits") == 8
+        )
+        more = {"ignore": ignore, "kv_cache_dtype": "fp8" if kv else "auto"}
         if "NVFP4" in inner.text("quant_algo", "").upper():
-            return Quantization("modelopt_fp4", 4, group_size=16, ignore=ignore)
-        return replace(usual, ignore=ignore)
+            return Quantization("modelopt_fp4", 4, group_size=16, **more)
+        return replace(usual, **more)
     known = "one of fp8, fbgemm_fp8, compressed-tensors, modelopt, awq, gptq, mxfp4, bitsandbytes"
     q.is_not("quant_method", q.raw.get("quant_method"), known)
 

@@ -32,6 +32,15 @@ def read_file(path: Path) -> ModelConfig:
     file = path / "config.json" if path.is_dir() else path
     if not file.is_file():
         raise BadInput(f"{path} holds no config.json.", "Give a folder with a Hugging Face config.json, or the file.")
+    raw, beside = _object(file), file.with_name("hf_quant_config.json")
+    if file.name == "config.json" and not raw.get("quantization_config") and beside.is_file():  # ModelOpt's, as vLLM
+        raw["quantization_config"] = _object(beside)
+    name = name_of(file.absolute().parent) if file.name == "config.json" else file.stem
+    return replace(from_dict(raw, name=plain(name or str(file)), where=str(file)), location=str(file.parent))
+
+
+def _object(file: Path) -> dict:
+    """Return the fields of a JSON file."""
     try:
         if file.stat().st_size > LARGEST_FILE_BYTES:
             raise BadInput(f"{file} is too large for a config.json.", "Give a model's config.json.")
@@ -42,8 +51,7 @@ def read_file(path: Path) -> ModelConfig:
         raise BadInput(f"{file} is not whole JSON: {error}.", "Copy or download the file again.") from None
     if not isinstance(raw, dict):
         raise BadInput(f"{file} holds a {type(raw).__name__}, not an object of fields.", "Give a model's config.json.")
-    name = name_of(file.absolute().parent) if file.name == "config.json" else file.stem
-    return replace(from_dict(raw, name=plain(name or str(file)), where=str(file)), location=str(file.parent))
+    return raw
 
 
 def name_of(folder: Path) -> str:

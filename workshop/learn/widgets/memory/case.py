@@ -16,6 +16,7 @@ from workshop.plan.catalog import quantization as quant
 from workshop.plan.catalog.config import DTYPE_BYTES, ModelConfig
 from workshop.plan.command import command as command_of
 from workshop.plan.deployment import Deployment, prepare
+from workshop.plan.exact import known
 from workshop.plan.memory import fit
 
 GPU_COUNTS = (1, 2, 4, 8, 16, 32)
@@ -110,7 +111,7 @@ def deployment(case: Case) -> Deployment:
         "gpu_memory_utilization": case.gpu_memory_utilization,
         "max_model_len": min(case.context, m.max_position_embeddings),
     }
-    return choose.spread(prepare(m, case.gpu, **settings), case.gpus)
+    return choose.spread(known(prepare(m, case.gpu, **settings)), case.gpus)
 
 
 def memory(case: Case) -> Memory:

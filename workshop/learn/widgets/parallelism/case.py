@@ -15,6 +15,7 @@ from workshop.plan.catalog import load_gpu, load_model
 from workshop.plan.catalog.config import ModelConfig
 from workshop.plan.communication import Traffic, network_link, spans_nodes, traffic
 from workshop.plan.deployment import Deployment, prepare
+from workshop.plan.exact import known
 from workshop.plan.memory import fit
 from workshop.plan.ranks import Rank
 
@@ -60,7 +61,7 @@ class Layout:
 @lru_cache(maxsize=256)
 def _prepared(model: str, gpu: str) -> Deployment:
     m = load_model(model)
-    return prepare(m, gpu, max_model_len=min(CONTEXT, m.max_position_embeddings))
+    return known(prepare(m, gpu, max_model_len=min(CONTEXT, m.max_position_embeddings)))
 
 
 def deployment(choice: Choice) -> Deployment:
