@@ -17,10 +17,11 @@ NUMBERS = ("predicted", "actual", "error")
 @click.argument("log", type=click.Path(path_type=Path))
 @click.option("--model", help="Catalogue name, or a folder with a config.json, where the log's path is of no use.")
 @click.option("--gpu", help="GPU of the run, such as h100: vLLM's logs do not name it.")
+@click.option("--record", type=click.Path(path_type=Path), help="Add the run to FILE, for docs/accuracy.md.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def command(log: Path, model: str | None, gpu: str | None, as_json: bool) -> None:
+def command(log: Path, model: str | None, gpu: str | None, record: Path | None, as_json: bool) -> None:
     """Compare the plan with what vLLM's own LOG says: line by line, why they differ, and which flag to change."""
-    result = reconcile(log, model, gpu)
+    result = reconcile(log, model, gpu, record)
     for assumption in result.assumed:
         say(f"· {assumption}", err=True)
     if as_json:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from workshop.engine import log as engine_log
+from workshop.engine import recording
 from workshop.engine.log.facts import EngineLog
 from workshop.engine.reconcile_advice import Advice, advise
 from workshop.engine.reconcile_case import GIB, Case, make_case, size_words
@@ -50,13 +51,14 @@ class Reconciliation:
 
 
 def reconcile(source: str | Path | EngineLog, model: str | Path | ModelConfig | None = None,
-              gpu: str | GPU | None = None) -> Reconciliation:  # fmt: skip
+              gpu: str | GPU | None = None, record: Path | None = None) -> Reconciliation:  # fmt: skip
     """Compare a log with the plan of the same run.
 
     Args:
         source: a log file, or what `workshop.engine.log.read` made of it.
         model: catalogue name or folder; needed where the log's own name of the model is of no use.
         gpu: catalogue name; vLLM's logs do not name the GPU.
+        record: a file that the run is added to, in the form of workshop/data/runs.
 
     Raises:
         BadInput: no vLLM log; the model or the GPU is not known; they do not belong to the log.
@@ -64,6 +66,8 @@ def reconcile(source: str | Path | EngineLog, model: str | Path | ModelConfig | 
     """
     log = source if isinstance(source, EngineLog) else engine_log.read(source)
     case = make_case(log, model, gpu)
+    if record:
+        recording.record(case, record)
     rows = _cpu_rows(case) if case.gpu is None else _gpu_rows(case, case.base)
     failure = f"{log.error.what} {log.error.remedy}" if log.error else ""
     return Reconciliation(rows, advise(case), [*case.assumed, *log.notes], failure)

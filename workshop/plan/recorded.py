@@ -42,12 +42,13 @@ def with_throughput(name: str) -> dict:
 
 def model_of(run: dict) -> ModelConfig:
     """Return the run's model as its config.json was."""
-    base = load_model(run["model"])
-    return from_dict({**base.raw, **run["config"]}, name=run["name"]) if run.get("config") else base
+    config = run.get("config", {})
+    base = {} if "architectures" in config else load_model(run["model"]).raw
+    return from_dict({**base, **config}, name=run["name"]) if config else load_model(run["model"])
 
 
 def plan_of(run: dict, **changes: object) -> Plan:
-    """Return our plan for a run of the LLM class on an H200, as all of them were; `changes` replace arguments."""
+    """Return our plan for a run, of the LLM class on an H200 where it says nothing else; `changes` replace arguments."""
     arguments = {
         "usage": "llm",
         "tensor_parallel_size": run["tp"],
@@ -56,4 +57,4 @@ def plan_of(run: dict, **changes: object) -> Plan:
         **run["extra"],
         **changes,
     }
-    return plan(model_of(run), "h200", **arguments)
+    return plan(model_of(run), run.get("gpu", "h200"), **arguments)

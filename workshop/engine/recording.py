@@ -1,0 +1,120 @@
+"""`workshop reconcile LOG --record FILE`: a run as workshop/data/runs has them, so that anybody can add one.
+
+Only numbers and names that the planner itself knows are written: nothing of the log's text, no key, host or path.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from workshop.engine.reconcile_case import Case
+from workshop.errors import BadInput
+from workshop.plan.catalog import list_models
+from workshop.plan.catalog.read import from_dict
+from workshop.plan.exact import NOT_SIZES
+
+HEAD = ("hardware", "software", "how", "date")
+SIZES = ("tp", "pp", "max_model_len")
+# of a recorded run -> of the log
+MEASURED = {
+    "weights_gib_per_gpu": "weights_gib",
+    "available_kv_gib_per_gpu": "available_kv_gib",
+    "kv_cache_tokens": "kv_cache_tokens",
+    "max_concurrency": "max_concurrency",
+    "cuda_graph_gib": "cuda_graph_gib",
+}
+NEEDED = ("weights_gib_per_gpu", "available_kv_gib_per_gpu", "kv_cache_tokens")
+SHORT = re.compile(r"[\w.+-]{1,40}")  # a version, a method, a dtype
+REMEDY = "Give a new file, or one that --record wrote."
+
+
+def run_of(case: Case) -> dict[str, Any]:
+    """Return the run of a log. Raises BadInput for a CPU's, or one that does not say what it measured."""
+    if case.gpu is None:
+        raise BadInput("The log is of a CPU, and only runs on GPUs are recorded.", "Give a log of a GPU.")
+    measured = {name: getattr(case.log, said) for name, said in MEASURED.items()}
+    if missing := [name for name in NEEDED if not measured[name]]:
+        raise BadInput(f"The log does not say {', '.join(missing)}.", "Give the log of a start that became ready.")
+    m, s = case.model, dict(case.settings)
+    sizes = {"tp": s.pop("tensor_parallel_size"), "pp": s.pop("pipeline_parallel_size")}
+    s.pop("max_model_len")
+    stored = {}
+    if m.quantization and case.log.args.get("quantization") and not m.raw.get("quantization_config"):
+        s["quantization"] = m.quantization.method
+    elif m.quantization and m.quantization != from_dict(m.raw, name=m.name).quantization:  # another checkpoint's
+        stored = {"quantization_config": {"quant_method": m.quantization.method}}
+    extra = {name: value for name, value in s.items() if value not in (None, "auto", False)}
+    if wrong := [name for name, value in extra.items() if isinstance(value, str) and not SHORT.fullmatch(value)]:
+        raise BadInput(f"The log's {wrong[0]} is not one that vLLM has.", "Give the log as vLLM wrote it.")
+    known = m.name in list_models()
+    name = m.name if known else f"{m.model_type or m.architecture}-{m.num_hidden_layers}x{m.hidden_size}"
+    run = {"name": name, "model": name, "gpu": case.gpu.name, **sizes, "max_model_len": case.max_model_len()}
+    config = ({} if known else sizes_alone(m.raw)) | stored
+    return {
+        **run,
+        **({"config": config} if config else {}),
+        "extra": extra,
+        **{k: v for k, v in measured.items() if v is not None},
+    }
+
+
+def sizes_alone(raw: Mapping) -> dict:
+    """Return a config without what says where it came from: names of files and folders, and whoever wrote it."""
+    kept = {k: v for k, v in raw.items() if k not in NOT_SIZES and not (isinstance(v, str) and re.search(r"[/\\]", v))}
+    return {name: sizes_alone(v) if isinstance(v, Mapping) else v for name, v in kept.items()}
+
+
+def record(case: Case, file: Path) -> dict[str, Any]:
+    """Write the run into a file, beside those of the same hardware and software that are there; return it.
+
+    Raises:
+        BadInput: a log without what a record needs, a file that is no record, of another GPU or version, or that has it.
+    """
+    run, version = run_of(case), case.log.version or ""
+    if not SHORT.fullmatch(version):
+        raise BadInput("The log does not say its version of vLLM.", "Give the log from its first line on.")
+    head = {
+        "hardware": f"{case.gpu.title}, {case.gpu.engine_gib:.1f} GiB each for the engine",
+        "software": f"vllm {version}",
+        "how": "workshop reconcile LOG --record FILE",
+        "date": datetime.date.today().isoformat(),
+    }
+    content = check(file) if file.exists() else {**head, "runs": []}
+    for key in ("hardware", "software"):
+        if content[key] != head[key]:
+            raise BadInput(f"{file} has runs of {content[key]}, and the log is of {head[key]}.", REMEDY)
+    if run in content["runs"]:
+        raise BadInput(f"{file} has this run already.", "Give another log.")
+    content["runs"].append(run)
+    try:
+        file.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise BadInput(f"{file} cannot be written: {error.strerror}.", "Give a file in a folder of yours.") from None
+    return run
+
+
+def check(file: Path) -> dict[str, Any]:
+    """Return what a file of recorded runs holds. Raises BadInput naming what is not as it should be."""
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        raise BadInput(f"{file} is not whole JSON.", REMEDY) from None
+    if not isinstance(content, dict) or not all(isinstance(content.get(key), str) for key in HEAD):
+        raise BadInput(f"{file} lacks one of {', '.join(HEAD)}.", REMEDY)
+    runs = content.get("runs")
+    if not isinstance(runs, list) or not all(isinstance(run, dict) for run in runs):
+        raise BadInput(f"{file}: runs is not a list of runs.", REMEDY)
+    for number, run in enumerate(runs, 1):
+        if wrong := next((name for name, kind in _fields() if type(run.get(name)) not in kind), None):
+            raise BadInput(f"{file}: {wrong} of run {number} is missing, or of another kind.", REMEDY)
+    return content
+
+
+def _fields() -> list[tuple[str, tuple[type, ...]]]:
+    text = [("name", (str,)), ("model", (str,)), ("extra", (dict,))]
+    return [*text, *((name, (int,)) for name in SIZES), *((name, (int, float)) for name in NEEDED)]
