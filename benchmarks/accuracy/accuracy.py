@@ -1,29 +1,60 @@
-"""Write our prediction beside every recorded run, and what other formulas say: a table and a plot.
+"""The accuracy board: our prediction beside every recorded run, what other published formulas say, and test vectors.
 
-    python benchmarks/accuracy/accuracy.py [OUT_FOLDER]        # default: this folder
+    python benchmarks/accuracy/accuracy.py
 
-Writes accuracy.md and accuracy.svg. Needs matplotlib (in the base install).
+Writes docs/accuracy.md, docs/pictures/accuracy.svg and conformance.json here. Needs matplotlib (in the base install).
 """
 
 from __future__ import annotations
 
+import json
 import statistics
 import sys
 import time
+from functools import lru_cache
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[1]))
 
-from workshop.plan import calculators, kv_cache, ranks, speed, weights  # noqa: E402
-from workshop.plan.catalog import load_gpu  # noqa: E402
+from workshop.plan import calculators, exact, kv_cache, ranks, speed, weights  # noqa: E402
+from workshop.plan.catalog import load_gpu, load_model  # noqa: E402
 from workshop.plan.recorded import model_of, plan_of, runs  # noqa: E402
 
+DOCS = HERE.parents[1] / "docs"
+VECTORS = HERE / "conformance.json"
+# planner -> (its tokens, its colour and mark in the plot, what it leaves out)
 PEERS = {
-    "llm-d-planner": calculators.llm_d_planner_tokens,
-    "weights + KV only": calculators.hf_mem_tokens,
-    "rule of thumb": calculators.rule_tokens,
+    "llm-d-planner": (
+        calculators.llm_d_planner_tokens,
+        ("#5b8db8", "^"),
+        "constants for vLLM 0.19 on H100; no windows, no FP8 KV cache (llm-d-incubation/llm-d-planner, src/planner/capacity_planner.py)",
+    ),
+    "aiconfigurator": (
+        calculators.aiconfigurator_tokens,
+        ("#76508f", "v"),
+        "its memory model of vLLM: 3.5 GiB a rank for safety, activations by TensorRT-LLM's constants (aiconfigurator-core 0.12, sdk/backends/vllm_backend.py)",
+    ),
+    "hf-mem": (
+        calculators.hf_mem_tokens,
+        ("#e0a030", "s"),
+        "weights and KV cache alone: no overheads, no latent, no windows (hf-mem)",
+    ),
+    "accelerate, rule of thumb": (
+        calculators.rule_tokens,
+        ("#bbbbbb", "D"),
+        "weights and a fifth more (accelerate, docs/source/usage_guides/model_size_estimator.md; the rule M = P·4/(32/Q)·1.2)",
+    ),
+    "gpu_poor": (
+        calculators.gpu_poor_tokens,
+        ("#c46a5a", "P"),
+        "K and V of every query head, always three MLP matrices, 650 MB besides (RahulSChand/gpu_poor, src/App.js)",
+    ),
 }
+KINDS = (  # one model a kind of attention, as vLLM's class has it (workshop/data/exact)
+    "llama-3.1-8b", "gemma-3-12b", "gpt-oss-20b", "deepseek-v2-lite", "deepseek-v3.2", "jamba-v0.1",
+    "nemotron-nano-9b-v2", "qwen3-next-80b-a3b-fp8", "qwen3.5-35b-a3b", "llama-4-scout", "qwen3-vl-8b", "mixtral-8x7b",
+)  # fmt: skip
 
 
 def percent(predicted: float, actual: float) -> float:
@@ -46,7 +77,7 @@ def rows() -> list[dict]:
             "predicted": p.kv_cache_tokens,
             "peers": {
                 name: percent(f(m, gpu, run["tp"], run["pp"], share), run["kv_cache_tokens"])
-                for name, f in PEERS.items()
+                for name, (f, _, _) in PEERS.items()
             },
         }
         if "single_tok_s" in run:
@@ -103,15 +134,12 @@ def settings_of(run: dict) -> str:
 
 def table(data: list[dict]) -> str:
     """Return the Markdown report."""
-    median, longest = plan_ms()
     lines = [
-        "# Accuracy of `workshop plan`",
+        "# Accuracy: every planner whose formula is published, on every recorded run",
         "",
-        "vLLM 0.25.1 on 1 to 4 × H200, dummy weights, LLM() defaults where no setting is named. Errors in "
-        "percent of "
-        "what vLLM printed.",
+        "vLLM 0.25.1 on 1 to 4 × H200, dummy weights, LLM() defaults where no setting is named. Errors in percent of what vLLM printed. Made by `python benchmarks/accuracy/accuracy.py`; a test compares.",
         "",
-        f"A plan takes {median:.1f} ms in the median, {longest:.1f} ms at most.",
+        "![Errors of every run](pictures/accuracy.svg)",
         "",
         "| | median | worst |",
         "|---|---:|---:|",
@@ -142,9 +170,22 @@ def table(data: list[dict]) -> str:
         )
         + ".",
         "",
-        "Peers by their published formulas (workshop/plan/calculators.py): llm-d-planner's constants are "
-        "for vLLM "
-        "0.19 on H100; neither it nor the others know sliding windows or an FP8 KV cache.",
+        "## The others",
+        "",
+        "By their published formulas, in `workshop/plan/calculators.py`; what a formula leaves out is no fault of its authors, who may have meant it for less.",
+        "",
+        *(f"- **{name}**: {about}." for name, (_, _, about) in PEERS.items()),
+        "",
+        "## Add a run",
+        "",
+        "```bash",
+        "workshop reconcile server.log --gpu h100 --record h100.json   # a whole start's log; figures alone are written",
+        "```",
+        "The file has the form of those in `workshop/data/runs`: put there, its runs join the accuracy tests and, if they are of other hardware, tell how far the formulas carry. No key, host name or path of the log is in it.",
+        "",
+        "## Test vectors",
+        "",
+        f"`benchmarks/accuracy/{VECTORS.name}` has {len(vectors()['runs'])} runs (config, split, bytes left on each rank → the tokens and the concurrency that vLLM printed) and {len(vectors()['classes'])} splits of {len(KINDS)} models, one a kind of attention (config, split → bytes of weights, of a block, of a token, and blocks of a request, as vLLM 0.32.0's own classes say). Any planner may test itself on them.",
         "",
     ]
     return "\n".join(lines)
@@ -159,20 +200,9 @@ def plot(data: list[dict], path: Path) -> None:
 
     labels = [f"{r['run']['model']} · {settings_of(r['run'])}".replace(" · —", "") for r in data]
     figure, axes = plt.subplots(figsize=(9, 0.3 * len(data) + 1.4))
-    series = {
-        "rule of thumb": ("#bbbbbb", "D"),
-        "weights + KV only": ("#e0a030", "s"),
-        "llm-d-planner": ("#5b8db8", "^"),
-    }
-    for name, (colour, marker) in series.items():
-        axes.scatter(
-            [max(0.003, abs(r["peers"][name])) for r in data],
-            range(len(data)),
-            color=colour,
-            marker=marker,
-            label=name,
-            s=26,
-        )
+    for name, (_, (colour, marker), _) in PEERS.items():
+        errors = [max(0.003, abs(r["peers"][name])) for r in data]
+        axes.scatter(errors, range(len(data)), color=colour, marker=marker, label=name, s=26)
     axes.scatter(
         [max(0.003, abs(r["ours"])) for r in data],
         range(len(data)),
@@ -190,19 +220,67 @@ def plot(data: list[dict], path: Path) -> None:
     axes.set_xlabel("error of the KV-cache tokens, percent of what vLLM printed")
     axes.grid(axis="x", color="#dddddd", linewidth=0.6)
     axes.set_axisbelow(True)
-    axes.legend(loc="upper center", bbox_to_anchor=(0.35, 1.06), ncols=4, frameon=False, fontsize=9)
+    axes.legend(loc="upper center", bbox_to_anchor=(0.35, 1.08), ncols=3, frameon=False, fontsize=9)
     for side in ("top", "right", "left"):
         axes.spines[side].set_visible(False)
     figure.savefig(path, bbox_inches="tight", metadata={"Date": None})
 
 
+@lru_cache(maxsize=1)
+def vectors() -> dict:
+    """Return what any planner may be tested with: inputs, and what vLLM said of them."""
+    record = {entry["name"]: entry for entry in json.loads((exact.DATA / "exact/catalogue.json").read_text())["models"]}
+    return {
+        "about": "bytes of one rank where nothing else is said; a block of every layer of the longest group; see docs/accuracy.md",
+        "runs": [run_vector(run) for run in runs() if "ranks" in run and "kv_cache_tokens" in run],
+        "classes": [class_vector(record[name], split) for name in KINDS for split in record[name]["builds"]],
+    }
+
+
+def run_vector(run: dict) -> dict:
+    """Return a run: what was measured on each rank, and what vLLM 0.25.1 made of it."""
+    p, sizes = plan_of(run), ("tp", "pp")
+    return {
+        "config": dict(model_of(run).raw),
+        **{name: run[name] for name in sizes},
+        "max_model_len": p.max_model_len,
+        "max_num_batched_tokens": p.settings.max_num_batched_tokens,
+        "kv_cache_dtype": p.settings.kv_cache_dtype,
+        "weights_bytes": [r["weights_bytes"] for r in run["ranks"]],
+        "available_kv_bytes": [r["available_kv_bytes"] for r in run["ranks"]],
+        "kv_cache_tokens": run["kv_cache_tokens"],
+        **({"max_concurrency": run["max_concurrency"]} if "max_concurrency" in run else {}),
+    }
+
+
+def class_vector(entry: dict, split: dict) -> dict:
+    """Return a split as the class says."""
+    cache = split["kv_cache"]
+    return {
+        "model": entry["name"],
+        "config": dict(load_model(entry["name"]).raw),
+        **{name: split[name] for name in ("tp", "pp")},
+        "tensor_bytes": [stage["tensor_bytes"] for stage in split["stages"]],
+        **{name: cache[name] for name in ("max_model_len", "max_in_flight_tokens")},
+        **{name: cache[name] for name in ("pool_bytes_per_block", "blocks_per_request", "bytes_per_token")},
+    }
+
+
+def lines(content: dict) -> str:
+    """Write vectors, one a line."""
+    text = {k: ",\n".join(f"  {json.dumps(v)}" for v in content[k]) for k in ("runs", "classes")}
+    return f'{{\n "about": {json.dumps(content["about"])},\n "runs": [\n{text["runs"]}\n ],\n "classes": [\n{text["classes"]}\n ]\n}}\n'
+
+
 def main() -> None:
-    out = Path(sys.argv[1]) if len(sys.argv) > 1 else HERE
-    out.mkdir(parents=True, exist_ok=True)
+    """Write the page, the plot and the vectors."""
     data = rows()
-    (out / "accuracy.md").write_text(table(data), encoding="utf-8")
-    plot(data, out / "accuracy.svg")
-    print(f"{len(data)} runs: {out / 'accuracy.md'}, {out / 'accuracy.svg'}")
+    VECTORS.write_text(lines(vectors()), encoding="utf-8")
+    (DOCS / "accuracy.md").write_text(table(data), encoding="utf-8")
+    plot(data, DOCS / "pictures" / "accuracy.svg")
+    median, longest = plan_ms()
+    print(f"a plan takes {median:.1f} ms in the median, {longest:.1f} ms at most")
+    print(f"{len(data)} runs: docs/accuracy.md, docs/pictures/accuracy.svg, {VECTORS.name}")
 
 
 if __name__ == "__main__":
