@@ -62,3 +62,9 @@ def test_unknown_names_are_refused():
         machines.offers("llama-9")
     with pytest.raises(BadInput, match="dtype"):
         machines.offers("llama-3.1-8b", dtype="float12")
+
+
+def test_the_sizes_that_were_asked_for_are_those_of_the_plans():
+    found = machines.offers("llama-3.1-8b", tensor_parallel_size=4)
+    assert {offer.plan.tensor_parallel_size for offer in found if offer.fits} == {4}
+    assert all(not offer.fits for offer in found if offer.machine.gpus < 4)

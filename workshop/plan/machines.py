@@ -16,8 +16,9 @@ from workshop.plan.settings import Settings
 
 GB = 10**9
 SPARE_BYTES = 1 << 30  # a download leaves that much free
-# Settings' fields, and what `prepare` takes for the weights: a machine has its own GPUs
-ASKED = {*(field.name for field in fields(Settings)), "quantization"}
+# what plan() takes but for the hardware: a machine has its own GPUs
+ASKED = {*(field.name for field in fields(Settings)), "quantization", "exact", "enable_expert_parallel"}
+ASKED |= {f"{kind}_parallel_size" for kind in ("tensor", "pipeline", "data", "decode_context")}
 
 
 @dataclass(frozen=True)
