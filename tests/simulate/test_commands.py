@@ -98,6 +98,12 @@ def test_tune_says_what_came_nearest_where_nothing_is_enough(vllm):
         run(tune, "llama-3.1-8b", *load, "--slo", "ttft=300ms", "--max-gpus", "1")
 
 
+def test_verify_asks_for_gpus_before_it_searches(monkeypatch):
+    monkeypatch.setattr("workshop.launch.gpus.visible", lambda: [])
+    with pytest.raises(BadInput, match="this machine has no GPU"):
+        run(tune, "llama-3.1-8b", "--gpu", "h100", "--slo", "ttft=1s", "--burst", "2", "--verify")
+
+
 @pytest.mark.parametrize("missing", ["llama-3.1-8b", "--gpu", "--slo"])
 def test_tune_says_what_is_missing(missing):
     args = ["llama-3.1-8b", "--gpu", "h100", "--slo", "ttft=1s", "--burst", "2"]

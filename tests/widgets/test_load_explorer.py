@@ -30,7 +30,7 @@ def test_it_draws_while_it_computes_and_ends_with_the_whole_load(explorer):
     explorer.controls["rate"].value = 32
     assert explorer.settled() and "computing" in seen[0]
     assert f"{len(explorer.result.requests)} requests in 10 s" in seen[-1]
-    assert len(seen) > 2 and "It keeps up" in said(seen[-1])
+    assert len(seen) >= 2 and "It keeps up" in said(seen[-1])
 
 
 def test_a_newer_change_ends_what_still_runs(explorer):

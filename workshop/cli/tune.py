@@ -9,6 +9,7 @@ import click
 from workshop.cli.say import json_option, say, say_json
 from workshop.cli.simulate import LOAD, PLACE, planned
 from workshop.errors import BadInput
+from workshop.launch import gpus
 
 
 @click.command(params=[*LOAD, *planned("gpu", *PLACE)])
@@ -37,6 +38,8 @@ def command(
         )
     from workshop.simulate.tuning import tune, verify
 
+    if verified and not gpus.visible():
+        raise BadInput("--verify serves the best choices here, and this machine has no GPU.", "Leave --verify out.")
     choices = tune(model, gpu, slo=slo, report=lambda text: say(f"· {text}", err=True), **options)
     rows = [choice.to_dict() for choice in choices]
     if plot:

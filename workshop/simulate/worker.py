@@ -72,7 +72,7 @@ class House:
         self.router, self.steps, self.clock, self.files, self.tell = router, steps, clock, files, tell
         self.traces, self.gaps_s, self.replicas = 0, [], []
         self.watch, self.began = Watch(self.look if tell else None), time.perf_counter()
-        self.told = self.began
+        self.told = 0.0
 
     def replica(self, rules: Rules) -> Replica:
         made = Replica(rules, self.clock, self.watch.seen)
