@@ -22,6 +22,14 @@ Every model of the catalogue, from the facts of its `config.json`, and the fewes
 - T4: no bfloat16, so the command says `--dtype half`, and models that overflow in float16 (Gemma) do not run.
 """
 
+LEFT_OUT = """
+## Left out
+No `config.json` was at hand, and Transformers' defaults are no published model's: Command A, Falcon-H1, GLM-4.6, Granite 4
+hybrid, InternVL 3, Kimi Linear, LFM2, Mistral Small 3.1 and later, Mistral Large 3, Phi-4-mini. vLLM 0.32.0 does not know the
+architecture that the config names: MiniMax M3 (text), Step 3.7 Flash. The config does not say its method: Qwen3 32B FP8 static.
+Megabytes of module names: MiniMax M3 NVFP4, Nemotron 3.5 Lightning NVFP4. Give `workshop plan` the folder of such a model.
+"""
+
 
 def page() -> str:
     """Return the page, the same for the same catalogue."""
@@ -32,7 +40,7 @@ def page() -> str:
         parts += [f"## {title}\n", *_sizes(mine), "", *_commands(mine), ""]
     parts += ["## Where the facts are from\n", "| model | source |", "|---|---|"]
     parts += [f"| {r.model} | {r.source} |" for r in rows]
-    return "\n".join(parts) + "\n"
+    return "\n".join(parts) + "\n" + LEFT_OUT
 
 
 def _sizes(rows: list[Row]) -> list[str]:
