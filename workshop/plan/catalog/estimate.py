@@ -37,7 +37,7 @@ SPELLINGS = {
 }
 NESTED = ("text_config", "llm_config", "language_config", "thinker_config")
 UNGATED = ("relu", "relu2", "gelu_new", "gelu_fast")
-ATTENTION = ("attention", "full_attention", "sliding_attention", "chunked_attention", "*", "f", "global", "local")
+ATTENTION = ("*", "f", "global", "local")
 LARGEST_HEADER_BYTES = 100 << 20  # as the safetensors library has it
 REMEDY = "Copy or download the file again."
 
@@ -75,7 +75,7 @@ def decoder(f: Fields) -> dict:
         "positions": 4096,
         "head_dim": max(1, f.int("hidden_size") // f.int("num_attention_heads")),
         "moe": _moe(f),
-        "mamba": _states(f, frozenset(i for i, kind in enumerate(kinds) if kind not in ATTENTION)),
+        "mamba": _states(f, frozenset(i for i, kind in enumerate(kinds) if not _attends(kind))),
     }
     if f.has("kv_lora_rank") and f.has("qk_rope_head_dim"):
         part = f.int("qk_nope_head_dim", 128)
@@ -90,6 +90,11 @@ def decoder(f: Fields) -> dict:
     if f.has("sliding_window") and "sliding_attention" in kinds:
         facts["window"] = f.int("sliding_window")
     return facts
+
+
+def _attends(kind: str) -> bool:
+    """True for a kind of layer that keeps a cache, such as deepseek_sparse_attention; linear attention keeps a state."""
+    return kind in ATTENTION or (kind.endswith("attention") and "linear" not in kind)
 
 
 def _kinds(f: Fields) -> list[str]:
