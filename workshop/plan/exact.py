@@ -87,9 +87,8 @@ def basis(d: Deployment) -> str:
     if experts:  # no run was measured with experts shared out so
         return m.exact.basis if m.exact and m.exact.weights_of(d.tp, d.pp, experts) else "estimate"
     if m.exact and m.exact.of(d.tp, d.pp):
-        return (
-            "measured" if m.exact.basis == "recorded" and m.architecture in measured_architectures() else m.exact.basis
-        )
+        seen = m.exact.basis == "recorded" and m.architecture in measured_architectures()
+        return "measured" if seen else m.exact.basis
     if m.architecture in FAMILIES:  # formulas, compared with vLLM's classes in the record
         return "measured" if m.architecture in measured_architectures() else "recorded"
     return "estimate"
@@ -310,13 +309,11 @@ def words(d: Deployment, why: str = "") -> list[str]:
     if said in ("exact", "recorded") and m.exact:
         heard = "says" if said == "exact" else "said when it was recorded"
         return [
-            f"Weights and KV cache are what vLLM {m.exact.source}'s own class of {m.architecture[:80]} {heard}; activations "
-            f"and kernels are estimated, {UNCERTAINTY}."
+            f"Weights and KV cache are what vLLM {m.exact.source}'s own class of {m.architecture[:80]} {heard}; activations and kernels are estimated, {UNCERTAINTY}."
         ]
     if said != "estimate" or m.architecture in FAMILIES:
         return []
     size = m.exact.source if m.exact else "the sizes in the config alone"
     return [
-        f"An estimate: there are no formulas for {m.architecture[:80]}, whose weights are taken from {size}, and its KV "
-        f"cache from its heads. {why or '--exact asks vLLM where it is installed.'}"
+        f"An estimate: there are no formulas for {m.architecture[:80]}, whose weights are taken from {size}, and its KV cache from its heads. {why or '--exact asks vLLM where it is installed.'}"
     ]
