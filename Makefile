@@ -3,7 +3,7 @@ PYTHON ?= python3
 # Makes the environment if it is not there, then runs a program of it: $(IN) [SET] -- COMMAND
 IN     := $(PYTHON) locks/install.py
 
-.PHONY: help workshop test bench slides site assignment lock
+.PHONY: help workshop test bench slides site lite assignment lock
 .DEFAULT_GOAL := help
 
 help:       ## this list
@@ -27,6 +27,9 @@ site:       ## pages for any web server or a USB stick: notebooks as they ran, p
 
 assignment: ## a notebook for otter-grader, without solutions: make assignment NOTEBOOK=01_memory
 	@$(IN) -- python docs/assignment.py $(NOTEBOOK) --to assignment
+
+lite:       ## the course as a JupyterLab in the browser alone, for any web server: site/lite (SERVE=8000: serve it; needs npm)
+	@$(IN) -- python docs/site/lite/build.py $(if $(SERVE),--serve $(SERVE))
 
 lock:       ## renew the locked versions (needs the network)
 	@$(IN) dev -- python locks/renew.py

@@ -1,9 +1,10 @@
 """Render the course to HTML that reads well without a kernel: `make site`.
 
-    python docs/site/build.py [--to site] [--only 00_start …] [--home FOLDER] [--saved] [--live]
+    python docs/site/build.py [--to site] [--only 00_start …] [--home FOLDER] [--saved] [--live | --no-live]
 
-With --live nothing but the pages that are live without a kernel is built (live/pages.py). Each notebook is run (on a server of its own, which is stopped afterwards) and becomes one page without scripts and
-without any request to elsewhere. Widgets appear with their first state, solutions behind a fold.
+Each notebook is run (on a server of its own, which is stopped afterwards) and becomes one page without scripts and
+without any request to elsewhere: widgets appear with their first state, solutions behind a fold. Beside them lie the
+pages that are live without a kernel (live/pages.py); --live builds these alone.
 """
 
 from __future__ import annotations
@@ -51,6 +52,7 @@ def main() -> int:
     parser.add_argument("--only", nargs="+", metavar="NOTEBOOK", help="these notebooks only, such as 00_start")
     parser.add_argument("--home", type=Path, help="a WORKSHOP_HOME whose server is used; by default one is started")
     parser.add_argument("--live", action="store_true", help="build the live pages alone")
+    parser.add_argument("--no-live", action="store_true", help="leave the live pages out (no npm is needed)")
     parser.add_argument("--saved", action="store_true", help="do not run the notebooks: take them as they are saved")
     options = parser.parse_args()
     everything = chapters()
@@ -60,10 +62,11 @@ def main() -> int:
             f"there is no notebook {', '.join(sorted(unknown))}; there are: {', '.join(one.name for one in everything)}"
         )
     options.to.mkdir(parents=True, exist_ok=True)
-    complete = True
-    if not options.only:
+    complete, built = True, []
+    if not options.only and not options.no_live:
         try:
-            print(*(f"✓ {path} ({path.stat().st_size / 1e6:.0f} MB)" for path in pages.build(options.to)), sep="\n")
+            built = pages.build(options.to)
+            print(*(f"✓ {path} ({path.stat().st_size / 1e6:.0f} MB)" for path in built), sep="\n")
         except pages.CannotBuild as error:
             print(f"✗ {error}", file=sys.stderr)
             complete = False
@@ -82,7 +85,11 @@ def main() -> int:
     except WorkshopError as error:
         print(f"✗ {error}", file=sys.stderr)
         return 1
-    write(options.to, "index", page("Distributed LLM inference with vLLM", front(everything)))
+    write(
+        options.to,
+        "index",
+        page("Distributed LLM inference with vLLM", front(everything, [path.stem for path in built])),
+    )
     for path in DOCUMENTS:
         text = path.read_text(encoding="utf-8")
         body = with_pictures(f'<div class="markdown">{markdown2html(text)}</div>', path.parent)
@@ -195,19 +202,21 @@ def title_of(path: Path) -> str:
     return path.read_text(encoding="utf-8").splitlines()[0].lstrip("# ")
 
 
-def front(everything: list[Chapter]) -> str:
+def front(everything: list[Chapter], built: list[str]) -> str:
     """Return the first page: what it is, the map, and what else there is to read."""
     path = CourseMap(tuple(everything), frozenset())
     documents = "".join(f'<li><a href="{each.stem}.html">{html.escape(title_of(each))}</a></li>' for each in DOCUMENTS)
     live = "".join(
         f'<li><a href="{name}.html">{html.escape(title)}</a>: {html.escape(about)}</li>'
         for name, (title, about, _) in pages.PAGES.items()
+        if name in built
     )
+    live = live and f"<h2>To try here, in your browser</h2><ul>{live}</ul>"
     return (
         "<h1>Distributed LLM inference with vLLM</h1><p>A workshop in notebooks: from the memory arithmetic to a "
         "405B server on a SLURM cluster. These pages show the notebooks as they ran, on vLLM on a CPU with a small "
         "Llama; nothing here needs a kernel or a network. To do the course, get the repository and run "
-        f"<code>make workshop</code>.</p>{path._repr_html_()}<h2>To try here, in your browser</h2><ul>{live}</ul><h2>To look things up</h2><ul>{documents}</ul>"
+        f"<code>make workshop</code>.</p>{path._repr_html_()}{live}<h2>To look things up</h2><ul>{documents}</ul>"
     )
 
 

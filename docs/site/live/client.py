@@ -28,6 +28,8 @@ class Answer:
     def __init__(self, data: dict):
         self._data = data
         self.choices = [SimpleNamespace(**choice) for choice in data["choices"]]
+        for choice in self.choices:
+            choice.logprobs = choice.logprobs and SimpleNamespace(**choice.logprobs)
         self.usage = SimpleNamespace(**data["usage"])
         self.model, self.object = data["model"], data["object"]
 
@@ -43,7 +45,7 @@ class PageClient:
         engine: the JavaScript object of llama.js: `model.logits(ids, first)`, `tokenizer`.
     """
 
-    model, url, root, openai = "teaching-model", "this page", "", None
+    model, url, root, openai = "teaching-model in this page", "this page", "", None
 
     def __init__(self, engine: object):
         self.engine = engine

@@ -1,12 +1,12 @@
 // The teaching model in the page: a Llama's arithmetic on float32, one token at a time, and its tokenizer.
 // The same as workshop/teaching_model/reference.py; a test holds their logits together.
 
-export async function loadModel(files) {
-  const read = async name => JSON.parse(new TextDecoder().decode(await files(name)));
-  const [config, tokenizer] = await Promise.all([read("config.json"), read("tokenizer.json")]);
-  const weights = {};
-  for (let part = 1; part <= 4; part++) Object.assign(weights, tensors(await files(`model-0000${part}-of-00004.safetensors`)));
-  return { model: new Llama(config, weights), tokenizer: new Tokenizer(tokenizer) };
+// What a client asks: `files` gives the bytes (ArrayBuffer) of each of the checkpoint's files by its name.
+export function teachingModel(files) {
+  const read = name => JSON.parse(new TextDecoder().decode(files[name]));
+  const weights = Object.assign({}, ...Object.keys(files).filter(name => name.endsWith(".safetensors")).map(name => tensors(files[name])));
+  const model = new Llama(read("config.json"), weights);
+  return { tokenizer: new Tokenizer(read("tokenizer.json")), logits: (ids, first) => model.logits(ids, first) };
 }
 
 // Float32Array by name. The file: 8 bytes of length, a JSON header, then bfloat16, which is the upper half of float32.

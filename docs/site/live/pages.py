@@ -105,7 +105,10 @@ def page_of(name: str, packed: dict[str, str]) -> str:
         for part, words in parts.items()
     )
     body = f'<h1>{html.escape(title)}</h1><p>{html.escape(about)}</p><p id="state" role="status">This page is read …</p>{sections}'
-    data = "".join(f'<script type="application/gzip" id="{id_}">{text}</script>\n' for id_, text in packed.items())
+    data = "".join(
+        f'<script type="application/gzip" id="{id_}"{" class=model" * (id_ in MODEL_FILES)}>{text}</script>\n'
+        for id_, text in packed.items()
+    )
     text = page(title, body).replace("<body>", f'<body class="live" data-page="{name}">')
     script = f'{data}<script type="module">\n{(HERE / "start.js").read_text()}</script>'
     return text.replace("</style>", f"\n{(HERE / 'live.css').read_text()}</style>").replace(

@@ -21,10 +21,10 @@ globalThis.fetch = async (what, ...more) => {
 
 // The teaching model, on pages that have it: its files lie in the page by their names.
 async function model() {
-  if (!document.getElementById("config.json")) return {};
-  const { loadModel } = await asModule("llama");
-  const { model, tokenizer } = await loadModel(unpacked);
-  return globalThis.teachingModel = { tokenizer, logits: (ids, first) => model.logits(ids, first) };
+  const names = [...document.querySelectorAll("script.model")].map(({ id }) => id);
+  if (!names.length) return {};
+  const [{ teachingModel }, ...bytes] = await Promise.all([asModule("llama"), ...names.map(unpacked)]);
+  return globalThis.teachingModel = teachingModel(Object.fromEntries(names.map((name, at) => [name, bytes[at]])));
 }
 
 async function start() {
