@@ -88,7 +88,10 @@ def main() -> int:
     write(
         options.to,
         "index",
-        page("Distributed LLM inference with vLLM", front(everything, [path.stem for path in built])),
+        page(
+            "Distributed LLM inference with vLLM",
+            front(everything, [*(path.stem for path in built), *(path.name for path in options.to.glob("lite"))]),
+        ),
     )
     for path in DOCUMENTS:
         text = path.read_text(encoding="utf-8")
@@ -208,9 +211,11 @@ def front(everything: list[Chapter], built: list[str]) -> str:
     documents = "".join(f'<li><a href="{each.stem}.html">{html.escape(title_of(each))}</a></li>' for each in DOCUMENTS)
     live = "".join(
         f'<li><a href="{name}.html">{html.escape(title)}</a>: {html.escape(about)}</li>'
-        for name, (title, about, _) in pages.PAGES.items()
+        for name, (title, about, *_) in {**pages.PAGES, "xray": pages.XRAY}.items()
         if name in built
     )
+    if "lite" in built:
+        live += '<li><a href="lite/lab/index.html?path=00_start.ipynb">The whole course in JupyterLab</a>, from a web server: Python and the model run in your browser.</li>'
     live = live and f"<h2>To try here, in your browser</h2><ul>{live}</ul>"
     return (
         "<h1>Distributed LLM inference with vLLM</h1><p>A workshop in notebooks: from the memory arithmetic to a "
@@ -222,7 +227,7 @@ def front(everything: list[Chapter], built: list[str]) -> str:
 
 def write(folder: Path, name: str, text: str) -> None:
     """Write one page, its links leading to pages."""
-    known = [*(one.name for one in chapters()), *(path.stem for path in DOCUMENTS), *pages.PAGES, "index"]
+    known = [*(one.name for one in chapters()), *(path.stem for path in DOCUMENTS), *pages.PAGES, "xray", "index"]
     (folder / f"{name}.html").write_text(local_links(text, known), encoding="utf-8")
 
 

@@ -134,3 +134,21 @@ def test_every_notebook_becomes_a_page_with_its_neighbours(tmp_path):
         assert "<script" not in text and "@import" not in text and "<link" not in text
     index = (tmp_path / "index.html").read_text()
     assert all(f'href="{name}.html"' in index for name in names)
+
+
+def test_what_is_no_jupyterlite_is_never_cleared(tmp_path, site_modules):
+    from lite import build as lite
+    from live import pages
+
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    lite.make_room(mine)
+    (mine / "thesis.txt").write_text("years of work")
+    (mine / "jupyter-lite.json").write_text("{}")
+    for place in (mine, mine / "thesis.txt"):
+        with pytest.raises(pages.CannotBuild, match="left as it is"):
+            lite.make_room(place)
+    assert (mine / "thesis.txt").read_text() == "years of work"
+    (mine / "lab").mkdir()
+    lite.make_room(mine)
+    assert not mine.exists()

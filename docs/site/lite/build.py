@@ -95,7 +95,7 @@ def build(to: Path) -> None:
         for path in [*NOTEBOOKS.glob("*.ipynb")]:
             (project / "files" / path.name).write_text(for_the_page(path))
         (project / "jupyter-lite.json").write_text(json.dumps({"jupyter-lite-schema-version": 0, **SETTINGS}))
-        shutil.rmtree(to, ignore_errors=True)
+        make_room(to)
         command = ["-m", "jupyterlite_core.app", "build", "--lite-dir", ".", "--output-dir", str(to.resolve()),
                    "--contents", "files", "--no-sourcemaps", "--apps", "lab"]  # fmt: skip
         site = next(path for path in sys.path if path.endswith("site-packages"))
@@ -104,6 +104,20 @@ def build(to: Path) -> None:
     if done.returncode:
         raise pages.CannotBuild(
             f"JupyterLite could not be built: {(done.stderr or done.stdout).strip().splitlines()[-1]}"
+        )
+
+
+def make_room(to: Path) -> None:
+    """Clear an earlier site; what is none is never touched.
+
+    Raises:
+        pages.CannotBuild: something else lies there.
+    """
+    if (to / "jupyter-lite.json").is_file() and (to / "lab").is_dir() and not to.is_symlink():
+        shutil.rmtree(to)
+    elif to.exists() and (not to.is_dir() or any(to.iterdir())):
+        raise pages.CannotBuild(
+            f"{to} holds something that is no JupyterLite; it is left as it is. Give --to a new folder."
         )
 
 

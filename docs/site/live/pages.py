@@ -17,6 +17,10 @@ from pathlib import Path
 
 from static_page import page
 
+from workshop.engine import trace
+from workshop.learn.widgets.xray.case import Replay
+from workshop.learn.widgets.xray.case import page as x_ray_page
+
 HERE = Path(__file__).parent
 ROOT = HERE.parents[2]
 PYODIDE = HERE / "node_modules" / "pyodide"
@@ -32,6 +36,12 @@ PAGES = {
 MODEL = ROOT / "workshop" / "teaching_model"
 MODEL_FILES = {"config.json", "tokenizer.json", *(f"model-0000{part}-of-00004.safetensors" for part in range(1, 5))}
 WITH_MODEL = ("explorer",)
+
+
+XRAY = (
+    "Watch the engine work",
+    "vLLM's steps, one by one, as recorded from the teaching model: which requests, how many tokens, which KV blocks; predict the next one.",
+)
 
 
 class CannotBuild(Exception):
@@ -57,7 +67,17 @@ def build(to: Path) -> list[Path]:
         path = to / f"{name}.html"
         path.write_text(page_of(name, packed | (model if name in WITH_MODEL else {})))
         written.append(path)
-    return written
+    return [*written, xray(to)]
+
+
+def xray(to: Path) -> Path:
+    """Write the X-ray of the trace that comes with the course."""
+    steps = trace.read(ROOT / "workshop" / "data" / "traces" / "teaching_model.jsonl")
+    replay = Replay(f"vLLM with the teaching model · {len(steps)} steps")
+    replay.extend(steps)
+    path = to / "xray.html"
+    path.write_text(x_ray_page(replay.data()), encoding="utf-8")
+    return path
 
 
 def fetch() -> None:
