@@ -215,7 +215,8 @@ def course() -> bytes:
             left_out = "__pycache__" in inside.parts
             if path.is_file() and not left_out and str(inside) not in overlay:
                 archive.write(path, inside)
-        for inside, path in {**overlay, **stand_ins}.items():
+        chapters = {f"notebooks/{path.name}": path for path in NOTEBOOKS.glob("*.ipynb")}  # of which the map is drawn
+        for inside, path in {**overlay, **stand_ins, **chapters}.items():
             archive.write(path, inside)
         about = f"Metadata-Version: 2.1\nName: {OURS}\nVersion: {version}\n"
         archive.writestr(f"{OURS.replace('-', '_')}-{version}.dist-info/METADATA", about)
