@@ -20,11 +20,17 @@ ERROR = ".jp-RenderedText[data-mime-type='application/vnd.jupyter.stderr'], .jp-
 
 
 @pytest.fixture(scope="module")
-def address(tmp_path_factory):
+def built(tmp_path_factory):
+    """The folder of the site."""
+    folder = tmp_path_factory.mktemp("lite") / "site"
+    lite.build(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def address(built):
     """Where the site is served."""
-    folder = tmp_path_factory.mktemp("lite")
-    lite.build(folder / "site")
-    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=folder / "site")
+    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=built)
     handler.log_message = lambda *_: None
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -65,3 +71,11 @@ def test_a_notebook_runs_with_the_model_in_the_browser(browser, address):
     )
     context.close()
     assert not elsewhere
+
+
+def test_from_a_file_it_says_how_to_serve_it(browser, built):
+    context = browser.new_context()
+    page = context.new_page()
+    page.goto((built / "lab" / "index.html").as_uri())
+    assert "python3 -m http.server" in page.locator("body").inner_text()
+    context.close()

@@ -39,6 +39,14 @@ NOTEBOOKS = ROOT / "notebooks"
 OURS = "distributed-inference-workshop"
 NEEDED = ("ipython", "ipywidgets", "pyyaml", "jinja2", "prometheus-client")  # of the package and of its kernel
 NOT_HERE = {"pexpect", "psutil", "colorama", "widgetsnbextension"}  # what they draw in and a page has no use for
+# A browser gives a page from a file no modules and no workers.
+FROM_A_FILE = """<script>
+if (location.protocol === "file:") {
+  document.title = "This JupyterLab needs a web server";
+  addEventListener("DOMContentLoaded", () => document.body.replaceChildren(
+    "This JupyterLab needs a web server. One, in this folder: python3 -m http.server --bind 127.0.0.1 — then open http://127.0.0.1:8000. (plan.html, explorer.html and xray.html beside it open by double click.)"));
+}
+</script>"""
 SETTINGS = {
     "jupyter-config-data": {
         "appName": "Distributed LLM inference with vLLM",
@@ -105,6 +113,9 @@ def build(to: Path) -> None:
         raise pages.CannotBuild(
             f"JupyterLite could not be built: {(done.stderr or done.stdout).strip().splitlines()[-1]}"
         )
+    for name in ("index.html", "lab/index.html"):
+        text = (to / name).read_text()
+        (to / name).write_text(text.replace("<head>", f"<head>{FROM_A_FILE}", 1))
 
 
 def make_room(to: Path) -> None:
