@@ -102,6 +102,8 @@ def test_a_line_that_is_not_whole_yet_waits(path):
         ("[" * 100_000 + "\n", "Line 1 of .* is no step"),
         (json.dumps(LINES[0]) + "\n" + json.dumps({**LINES[1], "requests": [3]}) + "\n", "Line 2 of .* is no step"),
         (json.dumps({**LINES[0], "time_s": "soon"}) + "\n", "Line 1 of .* is no step"),
+        (json.dumps({**LINES[0], "time_s": float("nan")}) + "\n", "Line 1 of .* is no step"),
+        (json.dumps({**LINES[0], "step": float("inf")}) + "\n", "Line 1 of .* is no step"),
         (json.dumps({**LINES[0], "requests": [row("a", blocks=["x"])]}) + "\n", "Line 1 of .* is no step"),
         ("\0\xff\n", "Line 1 of .* is no step"),
     ],

@@ -10,6 +10,7 @@ than a short one; `replay` adds the lines up.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -176,14 +177,16 @@ class Trace:
         self._line += 1
         try:
             return _step(json.loads(line))
-        except (ValueError, KeyError, TypeError, RecursionError):
+        except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
             raise BadInput(f"Line {self._line} of {self.path} is no step of a trace.", MAKE_ONE) from None
 
 
 def _step(said: dict) -> Step:
-    """Return a line's step. Raises ValueError, KeyError, TypeError."""
+    """Return a line's step. Raises ValueError, KeyError, TypeError, OverflowError."""
     numbers = {name: int(said[name]) for name in ("step", "budget", "num_blocks", "block_size")}
     shares = {name: float(said[name]) for name in ("time_s", "kv_cache_usage")}
+    if not all(map(math.isfinite, shares.values())):
+        raise ValueError("no number")
     blocks = {name: tuple(map(int, said[name])) for name in ("taken", "freed")}
     names = {name: tuple(map(str, said[name])) for name in ("preempted", "finished")}
     hashes = {name: tuple((int(block), str(key)) for block, key in said[name]) for name in ("stored", "removed")}
