@@ -23,7 +23,7 @@ def prompt_problem(answer: dict, prompt: str) -> str | None:
 
 def stop(answer: object) -> str | None:
     if not isinstance(answer, dict) or not answer.get("choices"):
-        return "give the whole answer, as llm.complete(…) returns it"
+        return "give the whole answer, as llm.complete(…) returns it (with httpx that is response.json())"
     choice = answer["choices"][0]
     if choice["finish_reason"] == "length":
         return "it still ended because max_tokens was reached (finish_reason 'length'): which string should end it?"
