@@ -80,6 +80,11 @@ def parts(first, second):
     return tuple(np.maximum(x @ w1[:, half], 0) @ w2[half] for half in (first, second))
 
 
+def without_f():
+    x, w1, w2 = toy()
+    return x @ w1[:, :4] @ w2[:4], x @ w1[:, 4:] @ w2[4:]
+
+
 def whole():
     x, w1, w2 = toy()
     return np.maximum(x @ w1, 0) @ w2
@@ -171,6 +176,7 @@ CHECKS = {
         [39.0625, 39.06, 39.1],
         [
             (40.0, "131,072"),
+            (39, "one digit after the point"),
             (41.943, "GB"),
             (41_943_040_000, "bytes"),
             (312.5, "64 heads"),
@@ -232,6 +238,7 @@ CHECKS = {
             (parts(slice(0, 8), slice(0, 8)), "whole already"),
             (parts(slice(0, 4), slice(0, 4)), "must match"),
             ([whole() / 2] * 2, "other columns"),
+            (without_f(), "f is missing"),
             ((0.3 * whole(), 0.7 * whole()), "four of the hidden numbers"),
             (parts(slice(0, 3), slice(3, 8)), "four of the hidden numbers"),
             ((np.ones(4), np.ones(4)), "shape"),
@@ -244,6 +251,8 @@ CHECKS = {
             ({**DECIDED, "A": (4, 1)}, "nothing is split"),
             ({**DECIDED, "D": (4, 1)}, "71"),
             ({**DECIDED, "D": (1, 1)}, "too small"),
+            ({**DECIDED, "D": (1, 71)}, "71 is not the number of GPUs"),
+            ({**DECIDED, "B": (1, 1)}, "too small"),
             ({**DECIDED, "C": (2, 8)}, "other way"),
             ({**DECIDED, "C": (16, 1)}, "fast network"),
             ({**DECIDED, "C": (4, 4)}, "GPUs of a node"),

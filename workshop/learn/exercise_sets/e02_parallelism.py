@@ -28,8 +28,10 @@ def decide(answer: object) -> str | None:
             continue
         if name == "A":
             return "A: one H100 holds it, so nothing is split; four copies answer four times as many requests"
-        if name == "D" and given == (1, 1):
-            return "D: one T4 is too small for it; all four have to share it"
+        if given == (1, 1):
+            return f"{name}: one GPU is too small for it; all that you have share it"
+        if name == "D" and given[0] == 1:
+            return f"D: PP alone is right, but {given[1]} is not the number of GPUs that have to share the model"
         if name == "D":
             return "D: 71 heads can only be divided by 1 and 71; split by layers instead"
         if given == (16, 1):
@@ -52,6 +54,8 @@ def partial_sums(answer: object) -> str | None:
         return f"each GPU's partial result has the shape of the whole, {expected.shape}"
     if np.allclose(first, expected) or np.allclose(second, expected):
         return "one of them is the whole already: each GPU has only half of the hidden numbers"
+    if np.allclose(first + second, x @ w1 @ w2):
+        return "f is missing: each GPU makes its negative hidden numbers 0 before it multiplies by its rows of W2"
     if not np.allclose(first + second, expected):
         return "their sum is not what one GPU would compute: the rows of W2 must match the columns of W1"
     if np.allclose(first, second):
