@@ -16,7 +16,7 @@ CAUSES = {
     "killed": "a process was killed, mostly for want of memory",
     "divide": "the attention heads cannot be divided by the tensor parallel size",
     "disk": "the disk is full",
-    "gated": "the model is gated, and there is no token",
+    "gated": "the model's files need permission, and no access token for them was given",
 }
 RIGHT = {"A": "port", "B": "kv", "C": "shard", "D": "killed", "E": "divide"}
 CLUES = {
