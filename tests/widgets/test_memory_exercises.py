@@ -6,6 +6,7 @@ import pytest
 
 pytest.importorskip("ipywidgets")
 
+from workshop import MemorySliders
 from workshop.learn import plots
 from workshop.learn.exercise_sets.e01_memory import TIGHT
 from workshop.learn.widgets.memory.case import Case, memory
@@ -16,6 +17,12 @@ TIGHT_CASE = Case(**TIGHT)
 
 def test_the_exercise_starts_where_some_have_to_wait():
     assert memory(TIGHT_CASE).state == "waits"
+
+
+def test_the_exercise_does_not_say_its_own_answer():
+    assert "fp8 KV cache" in MemorySliders(**TIGHT).picture.value
+    asked = MemorySliders(**TIGHT, remedies=False).picture.value
+    assert "the others wait" in asked and "emedy" not in asked and "8 GPUs" not in asked
 
 
 def test_every_recorded_run_on_a_gpu_is_compared():

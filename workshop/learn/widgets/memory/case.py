@@ -135,8 +135,8 @@ def memory(case: Case) -> Memory:
     return Memory(case, f.tp, f.pp, *sizes, f.capacity.tokens, f.capacity.max_concurrency, kind)
 
 
-def verdict(result: Memory) -> str:
-    """Return the verdict in one sentence, the nearest remedy included."""
+def verdict(result: Memory, remedy: bool = True) -> str:
+    """Return the verdict in one sentence, and the nearest remedy in another, if it is wanted."""
     case, stage, concurrent = result.case, result.tightest, int(result.max_concurrency)
     whose = "the GPU" if case.gpus == 1 else "each GPU"
     if result.state == "fits":
@@ -152,6 +152,8 @@ def verdict(result: Memory) -> str:
     else:
         full = f"{concurrent:,} of the {case.requests:,} requests fill the KV cache at full length"
         what = f"It starts, but {full}; the others wait."
+    if not remedy:
+        return what
     found = remedies(case)
     return f"{what} {'Nearest remedy: ' + ', or '.join(found[:2]) if found else 'No single change here helps'}."
 

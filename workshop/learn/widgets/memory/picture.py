@@ -21,23 +21,23 @@ KEYS = (
 )
 
 
-def picture(result: Memory) -> Html:
+def picture(result: Memory, remedies: bool = True) -> Html:
     """Return the whole picture."""
-    head, _, remedy = verdict(result).partition(" Nearest remedy: ")
+    head, _, remedy = verdict(result, remedies).partition(" Nearest remedy: ")
     sign, kind = SIGNS[result.state]
     edge = at_the_edge(sign, f"{kind} tall", head, *[div("→ Nearest remedy: ", bold(remedy))] * bool(remedy))
     parts = (edge, *_bars(result), legend(KEYS, cls="beside-name"), _tiles(result))
     # A picture is one thing to a screen reader: the command, which is to be copied, stands outside of it.
-    return join([panel(*parts, label=spoken(result)), panel(code(command(result)))])
+    return join([panel(*parts, label=spoken(result, remedies)), panel(code(command(result)))])
 
 
-def spoken(result: Memory) -> str:
+def spoken(result: Memory, remedies: bool = True) -> str:
     """Return the picture in words, for screen readers."""
     stage, case = result.tightest, result.case
     parts = f"weights {gib(stage.weights)}, overhead {gib(stage.overhead)}, KV cache asked for {gib(stage.asked)}"
     limit = f"room for KV cache {gib(max(0, stage.room))}, limit {gib(result.limit_bytes)} of {gib(result.gpu_bytes)}"
     where = f"Memory of {case.model} on {case.gpus} {load_gpu(case.gpu).title}."
-    return f"{where} {verdict(result)} On one GPU: {parts}, {limit}."
+    return f"{where} {verdict(result, remedies)} On one GPU: {parts}, {limit}."
 
 
 def _bars(result: Memory) -> tuple[Html, ...]:

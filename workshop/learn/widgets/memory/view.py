@@ -31,13 +31,13 @@ class MemorySliders(make.Explorer):
 
     Args:
         model: a catalogue name, or a folder with a config.json.
+        remedies: whether the verdict names the nearest remedy; an exercise that asks for it leaves it out.
         **case: where the other controls stand at first: gpu, gpus, weights, kv_cache_dtype, context, requests,
             gpu_memory_utilization.
     """
 
-    picture_of = staticmethod(picture)
-
-    def __init__(self, model: str = "llama-3.1-8b", **case):
+    def __init__(self, model: str = "llama-3.1-8b", *, remedies: bool = True, **case):
+        self.remedies = remedies
         start = Case(model=model, **case)
         precisions = [(label, name) for name, label in LABELS.items()]
         controls = {
@@ -72,6 +72,9 @@ class MemorySliders(make.Explorer):
 
     def compute(self) -> Memory:
         return memory(self.case)
+
+    def picture_of(self, result: Memory) -> str:
+        return picture(result, self.remedies)
 
     def words(self) -> Mapping[str, str]:
         case, result = self.case, self.result
