@@ -68,6 +68,8 @@ def endpoint(answer: object) -> str | None:
         return "that is the path: the address of the server, llm.url, comes before it"
     if answer.endswith("/v1/completions"):
         return "that endpoint continues a text; a conversation goes to another one"
+    if not answer.startswith("http"):
+        return "an address begins with http://, as llm.url does"
     if "/v1/v1" in answer:
         return "llm.url ends in /v1 already"
     return f"{answer} is not it; list(llm.get('/openapi.json')['paths']) shows what the server has"

@@ -38,7 +38,11 @@ def _distribution(expected: dict[str, float]) -> Judge:
         if abs(total - 1) > 0.02:  # two digits are enough
             return f"the probabilities sum to {total:.3g}: what was removed has to be shared out among the rest"
         wrong = [token for token, p in expected.items() if abs(answer[token] - p) > 5e-3]
-        return f"the probability of {wrong[0]!r} is {answer[wrong[0]]:.3f}, which is not it" if wrong else None
+        return (
+            f"the probability of {wrong[0]!r} is {answer[wrong[0]]:.3f}, which is not it: those that stay keep their ratio"
+            if wrong
+            else None
+        )
 
     return judge
 
@@ -48,7 +52,7 @@ def constant(answer: object) -> str | None:
     if name == "repetition_penalty":
         return None
     if name in asdict(DEFAULTS) or name in ("max_tokens", "logprobs", "seed"):
-        return f"{name} sees differences between logits or probabilities only, or none of them"
+        return f"{name} works as before: it looks only at probabilities or at differences of logits, or at neither"
     return "give 'nothing', 'everything', or the name of one parameter, as a text"
 
 
