@@ -39,9 +39,13 @@ def classify(answer: object) -> str | None:
         try:
             got = answer(scored)
         except TypeError as error:
+            if "'Row'" in str(error):
+                return "rows cannot be compared with each other: compare what total_logprob gives for each label"
             return f"{error}: the first row of a prompt has the logprob None; total_logprob leaves it out"
         if got == expected:
             continue
+        if isinstance(got, int | float):
+            return f"it returned the number {got:.2f}: return the label that has it"
         if expected == "short":
             return "eighteen fairly sure tokens are less probable together than one at 0.3: compare sums, not means"
         sums = {label: round(total_logprob(tokens), 2) for label, tokens in scored.items()}
@@ -57,8 +61,13 @@ def surprising(answer: object) -> str | None:
         (_rows(("", None), (" Paris", -0.1), (" Berlin", -9.0), (".", -0.5)), " Paris", " Berlin"),
         (_rows(("", None), (" moon", -7.0), (" in", -0.2), (" the", -2.0)), " in", " moon"),
     ):
-        got = answer(tokens)
+        try:
+            got = answer(tokens)
+        except TypeError as error:
+            return f"{error}: the first token has no logprob and no surprise (both are None): leave it out"
         got = got.token if isinstance(got, Row) else got
+        if isinstance(got, int | float):
+            return f"it returned the number {got:.2f}: return the token that has it"
         if got == least:
             return "that is the least surprising token: the lowest logprob is the highest surprise"
         if got == "":

@@ -60,4 +60,8 @@ def common(answer: object) -> str | None:
         return "a word's value is a number: how often it came"
     if sum(counts.values()) != sum(expected.values()):
         return f"the counts add up to {sum(counts.values())}; there are {sum(expected.values())} answers"
+    if "" in counts:
+        return "the texts begin with a space, so split(' ') makes an empty first piece: split() without ' ' does not"
+    if all(len(str(word)) == 1 for word in counts):
+        return "those are first characters: split each text before you take the first piece"
     return "the words differ: split each text at its spaces, and take the first piece"
