@@ -131,7 +131,7 @@ def gpus(m: Manifests) -> str:
 def startup(m: Manifests) -> str:
     probe, needed = m.vllm.get("startupProbe"), Case(m.plan, Options()).start_budget_s
     given = probe["failureThreshold"] * probe["periodSeconds"] if probe else 0
-    return "" if given >= needed else f"the kubelet kills the pod after {given} s, and loading may take {needed} s"
+    return "" if given >= needed else f"Kubernetes kills the pod after {given} s, and loading may take {needed} s"
 
 
 @policy("readiness and liveness probes ask a path that needs no key")
