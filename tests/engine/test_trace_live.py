@@ -8,7 +8,9 @@ import re
 import stat
 import subprocess
 import sys
+import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import pytest
@@ -54,7 +56,11 @@ def traced(tmp_path_factory):
         done = subprocess.run(serve, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         try:
-            answers = asyncio.run(load(records.read("t")))
+            with ThreadPoolExecutor(1) as apart:  # Playwright's loop runs in the tests' own thread
+                answers = apart.submit(asyncio.run, load(records.read("t"))).result()
+            until = time.monotonic() + 30
+            while not whole(file) and time.monotonic() < until:  # the last lines are written half a second late
+                time.sleep(0.1)
         finally:
             log = records.read("t").log
             subprocess.run([*cli, "stop", "t"], check=True, capture_output=True)
@@ -65,6 +71,12 @@ def traced(tmp_path_factory):
         batches.append(body)
     events.close()
     return file, batches, open(log, encoding="utf-8").read(), answers
+
+
+def whole(file) -> bool:
+    """Whether every request that came has ended in the trace."""
+    steps = trace.read(file)
+    return {name for step in steps for name, _ in step.arrived} == {name for step in steps for name in step.finished}
 
 
 async def load(server) -> dict[str, list[int]]:
