@@ -36,7 +36,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
         print("page      MB    first slider, s     all, s             a step to the screen, ms (median, most)")
         print("                cold   warm         cold   warm")
-        for path in pages.build(Path(folder)):
+        for path in [path for path in pages.build(Path(folder)) if path.stem in SLIDER]:
             found = [measure(playwright, path, Path(folder) / f"profile{number}") for number in range(runs)]
             cold, warm, steps = zip(*found, strict=True)
             first, ready = (

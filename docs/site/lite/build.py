@@ -166,7 +166,7 @@ def pyodide(to: Path) -> None:
     for name, depends in {**drawn_in, OURS: NEEDED}.items():
         version = importlib.metadata.version(name)
         wheel = to / f"{name.replace('-', '_')}-{version}-py3-none-any.whl"
-        wheel.write_bytes(course() if name == OURS else pure(name))
+        wheel.write_bytes(ours() if name == OURS else pure(name))
         found[name] = entry(wheel, name, depends)
     lock = json.loads((pages.PYODIDE / "pyodide-lock.json").read_text())
     (to / "pyodide-lock.json").write_text(json.dumps({**lock, "packages": found}))
@@ -208,7 +208,7 @@ def pure(name: str) -> bytes:
     return packed.getvalue()
 
 
-def course() -> bytes:
+def ours() -> bytes:
     """Return a wheel of the package with its model, and with what stands in for a server and for NumPy."""
     packed = io.BytesIO()
     overlay = {
@@ -226,8 +226,12 @@ def course() -> bytes:
             left_out = "__pycache__" in inside.parts
             if path.is_file() and not left_out and str(inside) not in overlay:
                 archive.write(path, inside)
-        chapters = {f"notebooks/{path.name}": path for path in NOTEBOOKS.glob("*.ipynb")}  # of which the map is drawn
-        for inside, path in {**overlay, **stand_ins, **chapters}.items():
+        read = [
+            *NOTEBOOKS.glob("*.ipynb"),
+            *(path for path in (ROOT / "slurm").rglob("*") if path.suffix in (".sh", ".sbatch")),
+        ]
+        course = {str(path.relative_to(ROOT)): path for path in read}  # the map is drawn of these, scripts are shown
+        for inside, path in {**overlay, **stand_ins, **course}.items():
             archive.write(path, inside)
         about = f"Metadata-Version: 2.1\nName: {OURS}\nVersion: {version}\n"
         archive.writestr(f"{OURS.replace('-', '_')}-{version}.dist-info/METADATA", about)
