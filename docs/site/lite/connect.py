@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from functools import cache
 from pathlib import Path
 
@@ -16,14 +15,14 @@ from workshop.teaching_model import FOLDER
 FILES = ("config.json", "tokenizer.json", *(f"model-0000{part}-of-00004.safetensors" for part in range(1, 5)))
 
 
-@cache
 def connect(name: str | None = None, *_, **__) -> PageClient:
     """Return the client of the teaching model in this page; `name` is not needed: there is no other."""
+    return _client()
+
+
+@cache
+def _client() -> PageClient:
     code = (Path(__file__).parent / "llama.js").read_text().replace("export ", "")
     files = Object.fromEntries(to_js([[name, to_js((FOLDER / name).read_bytes()).buffer] for name in FILES]))
-    if "said" not in vars(sys.modules[__name__]):
-        print(
-            "The teaching model, computed in this page: completions and logprobs as vLLM's; no chat, no other server."
-        )
-        globals()["said"] = True
+    print("The teaching model, computed in this page: completions and logprobs as vLLM's; no chat, no other server.")
     return PageClient(run_js(f"(() => {{ {code}\nreturn teachingModel; }})()")(files))

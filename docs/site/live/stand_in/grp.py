@@ -1,5 +1,5 @@
 """grp is compiled for no browser; what needs it says so when it is used."""
 
+from not_here import missing
 
-def __getattr__(name: str):
-    raise ModuleNotFoundError("grp is not in this page's Python: run this cell in JupyterLab (make workshop).")
+__getattr__ = missing("grp")

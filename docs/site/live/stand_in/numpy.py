@@ -1,5 +1,7 @@
 """numpy is compiled for no browser; what needs it says so when it is used."""
 
+from not_here import missing
+
 float64 = float  # IPython looks up these two where NumPy is imported
 
 
@@ -7,5 +9,4 @@ def set_printoptions(**options: object) -> None:
     """Do nothing: no array is printed."""
 
 
-def __getattr__(name: str):
-    raise ModuleNotFoundError("numpy is not in this page's Python: run this cell in JupyterLab (make workshop).")
+__getattr__ = missing("numpy")
