@@ -5,7 +5,11 @@ from __future__ import annotations
 import os
 import socket
 import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 
 from workshop.launch import machine, records
@@ -13,6 +17,15 @@ from workshop.launch.local import Launch
 from workshop.launch.records import ServerRecord
 
 ENGINE = Path(__file__).parent / "launch/local/engine.py"
+
+
+@contextmanager
+def serving(handler: Callable) -> Iterator[str]:
+    """Serve on a free port of this machine while the block runs; yields the address."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
 
 
 def record(name: str = "a", **changes) -> ServerRecord:

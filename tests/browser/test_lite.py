@@ -5,11 +5,11 @@ from __future__ import annotations
 import functools
 import http.server
 import sys
-import threading
 from pathlib import Path
 
 import lab_page
 import pytest
+from small_server import serving
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "docs" / "site"))
 from lite import build as lite
@@ -32,10 +32,8 @@ def address(built):
     """Where the site is served."""
     handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=built)
     handler.log_message = lambda *_: None
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
+    with serving(handler) as address:
+        yield address
 
 
 def test_a_notebook_runs_with_the_model_in_the_browser(browser, address):

@@ -5,11 +5,11 @@ from __future__ import annotations
 import socket
 import threading
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 
 import httpx
 import pytest
-from small_server import record
+from small_server import record, serving
 
 from workshop.errors import WorkshopError
 from workshop.launch import forward, records
@@ -33,10 +33,8 @@ def engine(answer: str):
         def log_message(self, *_):
             pass
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}/v1"
-        server.shutdown()
+    with serving(Handler) as address:
+        yield f"{address}/v1"
 
 
 @pytest.fixture

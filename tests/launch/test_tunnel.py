@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import os
 import sys
-import threading
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 
 import pytest
+from small_server import serving
 
 from workshop.errors import BadInput, WorkshopError
 from workshop.launch import records, tunnel
@@ -190,10 +190,8 @@ def engine():
         def log_message(self, *_):
             pass
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}/v1"
-        server.shutdown()
+    with serving(Handler) as address:
+        yield f"{address}/v1"
 
 
 def test_a_server_that_starts_again_elsewhere_keeps_its_address_here(ssh, workshop_home, monkeypatch):
