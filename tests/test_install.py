@@ -154,17 +154,19 @@ def test_an_environment_whose_python_has_gone_is_made_again(install, monkeypatch
     assert made == [([sys.executable, "-m", "venv", str(tmp_path)], [])]
 
 
-def test_a_second_installation_waits_for_the_first_and_then_has_nothing_to_do(install, monkeypatch, tmp_path, capsys):
+def test_a_second_installation_waits_for_the_first_and_then_has_nothing_to_do(install, monkeypatch, tmp_path):
+    waits = threading.Event()
+    monkeypatch.setattr(install, "say", lambda words: "waiting" in words and waits.set())
     monkeypatch.setattr(install, "need_disk", lambda *args: None)
     monkeypatch.setattr(install, "make_venv", lambda venv: pytest.fail("the first one made it"))
     with (tmp_path / install.LOCK_NAME).open("a") as first:
         fcntl.flock(first, fcntl.LOCK_EX)
         second = threading.Thread(target=install.install, args=(str(tmp_path), "base"))
         second.start()
-        while "waiting" not in capsys.readouterr().out:
-            assert second.is_alive()
+        assert waits.wait(30) and second.is_alive()
         installed(install, tmp_path, "base")
-    second.join()
+    second.join(30)
+    assert not second.is_alive()
 
 
 def installed(install, venv, wanted, fingerprint=None):
