@@ -89,7 +89,9 @@ def write(path: Path) -> None:
 
 def page() -> str:
     """Return the glossary as a page."""
-    places = {path.stem[:2]: f"[{path.stem[1]}](../notebooks/{path.name})" for path in NOTEBOOKS.glob("[0-9]*.ipynb")}
+    places = {
+        path.stem[:2]: f"[{int(path.stem[:2])}](../notebooks/{path.name})" for path in NOTEBOOKS.glob("[0-9]*.ipynb")
+    }
     rows = [f"| **{term}** | {each['says']} | {places[each['first']]} |" for term, each in TERMS.items()]
     return "\n".join([HEAD, "| term | what it means | notebook |", "|---|---|---|", *sorted(rows, key=str.lower), ""])
 

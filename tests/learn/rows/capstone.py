@@ -10,7 +10,7 @@ from workshop.engine.reconcile import reconcile
 from workshop.launch import kubernetes
 from workshop.plan.parallelism import plan
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[3]
 LOG = files("workshop.data") / "logs" / "llama-3.1-8b_tp1_h200.log"
 PLAN = plan("llama-3.1-8b", "h200", gpus_per_node=1, max_model_len=8192, usage="serve")  # 919,824 tokens of KV cache
 LARGE = plan("llama-3.1-70b", "h100", gpus_per_node=4, tensor_parallel_size=4, max_model_len=32768, usage="serve")
@@ -28,7 +28,7 @@ WORDS = {
     "next": "On Monday I send a thousand rows, read fifty of the answers, and then send the others.",
 }
 
-CAPSTONE = {
+ROWS = {
     "capstone.weights": (
         # 8,030,261,248 parameters of two bytes; the index of the FP8 checkpoint says 487 GB
         [("llama-3.1-8b", 14.96), ("llama-3.1-8b", 15), ["llama-3.1-405b-fp8", 453.8]],

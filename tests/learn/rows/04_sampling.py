@@ -1,0 +1,100 @@
+"""Rows of test_every_check for notebook 04."""
+
+from __future__ import annotations
+
+import math
+
+from check_rows import Typed, response
+
+ROWS = {
+    "sampling.length": (
+        [response(33, prompt=9), Typed(response(40, prompt=9)), response(30, prompt=9)],
+        [
+            (response(12, prompt=9), "at least 30"),
+            (response(29, prompt=9), "at least 30"),
+            (response(41, prompt=9), "limit it to 40"),
+            (response(33, prompt=5), "another prompt"),
+            ("text", "no answer of a server"),
+        ],
+    ),
+    "sampling.softmax": (
+        [0.8437947, 0.8438, 0.844, 0.84],
+        [
+            (0.85, "too large"),
+            (20.0855, "divide it"),
+            (0.75, "exponentiate first"),
+            (23.8, "below the line"),
+            (0.8808, "exp(0) is 1"),
+            (84.38, "not percent"),
+        ],
+    ),
+    "sampling.temperature": (
+        [0.25 / 0.325, 0.7692, 0.77],
+        [
+            (0.25, "divide by the sum"),
+            (0.5, "temperature 1"),
+            (0.3398, "temperature 2"),
+            (0.7071, "square root"),
+            (0.325, "sum of the squares"),
+            (76.92, "not percent"),
+            (0.78, "too large"),
+        ],
+    ),
+    "sampling.top_k": (
+        [{"city": 5 / 7, "port": 2 / 7}, {"city": 0.71, "port": 0.29}],
+        [
+            ({"city": 0.5, "port": 0.2}, "shared out"),
+            ({"city": 1.0}, "others should"),
+            ({"city": 0.6, "port": 0.4}, "keep their ratio"),
+            ({"city": "0.71", "port": "0.29"}, "without quotes"),
+            (0.7, "no dictionary"),
+        ],
+    ),
+    "sampling.top_p": (
+        [3],
+        [
+            (1, "0.5"),
+            (2, "0.7"),
+            (4, "stop as soon"),
+            (5, "all of them"),
+            (0, "at least"),
+            ("three", "not a number"),
+        ],
+    ),
+    "sampling.order": (
+        [4],
+        [
+            (3, "divides by the temperature first"),
+            (5, "0.89"),
+            (2, "0.55"),
+            (1, "below 1"),
+            (0, "at least"),
+        ],
+    ),
+    "sampling.min_p": (
+        [3],
+        [(1, "relative to the best"), (2, "0.15"), (4, "0.1 is"), (5, "0.05"), (0, "compared with itself")],
+    ),
+    "sampling.frequency_penalty": (
+        [math.exp(-1.5), 0.2231, 0.223, 0.22],
+        [
+            (0.6065, "each time"),
+            (1.5, "its logit lost"),
+            (-1.5, "change of its logit"),
+            (4.4817, "other way round"),
+            (0.125, "not halved"),
+            (0.23, "too large"),
+        ],
+    ),
+    "sampling.constant": (
+        ["repetition_penalty", "repetition penalty", "Repetition-Penalty "],
+        [
+            ("nothing", "one parameter"),
+            ("everything", "cancels"),
+            ("temperature", "cancels"),
+            ("frequency_penalty", "it subtracts"),
+            ("min_p", "differences"),
+            (5, "as a text"),
+        ],
+    ),
+}
