@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+from itertools import pairwise
 from pathlib import Path
 
 import click
@@ -41,12 +42,17 @@ def test_there_are_commands_for_each_part_of_the_day():
         assert any(line.startswith(f"workshop {needed}") for line in commands(GUIDE)), needed
 
 
+def cells(number: str) -> list[str]:
+    """The cells of the notebook with that number."""
+    path = next((ROOT / "notebooks").glob(f"{int(number):02}_*.ipynb"))
+    return ["".join(cell["source"]) for cell in json.loads(path.read_text())["cells"]]
+
+
 def test_every_section_that_the_guide_names_is_in_its_notebook():
-    named = re.findall(r'notebook (\d):? ((?:"[^"]+"(?:, | and )?)+)', GUIDE)
-    assert len(named) >= 10
+    named = re.findall(r'notebook (\d+)[:,]? (?:to )?((?:"[^"]+"(?:, | and )?)+)', GUIDE)
+    assert len(named) >= 18
     for number, titles in named:
-        cells = json.loads(next((ROOT / "notebooks").glob(f"0{number}_*.ipynb")).read_text())["cells"]
-        headings = re.findall(r"^#+ (.+)$", "\n".join("".join(cell["source"]) for cell in cells), re.MULTILINE)
+        headings = re.findall(r"^#+ (.+)$", "\n".join(cells(number)), re.MULTILINE)
         for title in re.findall(r'"([^"]+)"', titles):
             assert any(heading.replace("`", "").startswith(title) for heading in headings), f"{number}: {title}"
 
@@ -57,18 +63,23 @@ def test_minutes_add_up(title, minutes):
     assert sum(map(int, re.findall(r"^\| (\d+) \|", part, re.MULTILINE))) == minutes
 
 
-def test_the_day_runs_forward_and_gives_each_notebook_its_minutes():
-    part = re.search(r"### A day.*?\n\n", GUIDE, re.DOTALL)[0]
-    rows = [
-        (60 * int(hour) + int(minute), rest)
-        for hour, minute, rest in re.findall(r"^\| (\d+):(\d\d) (\|.*)$", part, re.MULTILINE)
-    ]
-    assert [at for at, _ in rows] == sorted(at for at, _ in rows)
-    ends = [*(at for at, _ in rows[1:]), 17 * 60]
-    for (at, rest), end in zip(rows, ends, strict=True):
-        if found := re.search(r"notebook (\d), all", rest):
-            first = json.loads(next((ROOT / "notebooks").glob(f"0{found[1]}_*.ipynb")).read_text())["cells"][0]
-            assert int(re.search(r"(\d+) minutes", "".join(first["source"]))[1]) <= end - at, rest
+def days() -> list[list[tuple[int, str]]]:
+    """Each day's rows: minutes since midnight, and what is done."""
+    tables = re.findall(r"^\| from \|.*?\n\n", GUIDE, re.DOTALL | re.MULTILINE)
+    times = [re.findall(r"^\| (\d+):(\d\d) (\|.*)$", table, re.MULTILINE) for table in tables]
+    return [[(60 * int(hour) + int(minute), rest) for hour, minute, rest in rows] for rows in times]
+
+
+@pytest.mark.parametrize("rows", days(), ids=lambda rows: rows[0][1].split("|")[1].strip())
+def test_a_day_runs_forward_and_gives_each_notebook_its_minutes(rows):
+    taught = 0
+    for (at, rest), (end, _) in pairwise(rows):
+        assert at < end
+        taught += 0 if re.match(r"\| \*(break|lunch)", rest) else end - at
+        for number in re.findall(r"notebook (\d+), all", rest):
+            assert int(re.search(r"(\d+) minutes", cells(number)[0])[1]) <= end - at, rest
+    assert "*end*" in rows[-1][1] and taught <= 8 * 60
+    print(f"{taught} minutes are taught")
 
 
 def test_links_of_the_guide_lead_somewhere():
