@@ -30,6 +30,7 @@ def one_exercise(workshop_home, monkeypatch):
         "demo.why": Exercise.of(ASKED, None),
     }
     monkeypatch.setattr(exercises, "all_exercises", lambda: mine)
+    monkeypatch.setattr(exercises, "_sets", lambda: [mine])
 
 
 def test_unanswered_is_quiet_and_keeps_no_try():
@@ -107,7 +108,7 @@ def test_every_judge_has_words_and_every_key_its_notebooks_prefix():
     keys = []
     for module in pkgutil.iter_modules(exercise_sets.__path__):
         found = exercises.of_notebook(module.name.removeprefix("e"))
-        assert len({key.split(".")[0] for key in found}) == 1
+        assert len({key.split(".")[0] for key in found}) == 1 + (module.name == "e09_fewer_bits")  # some were of 08
         names = vars(importlib.import_module(f"{exercise_sets.__name__}.{module.name}"))
         words = tomllib.loads((exercises.SETS / f"{module.name}.toml").read_text())
         for key, each in words.items():

@@ -39,8 +39,14 @@ FROM_SOLUTION = "This is the solution's answer. Only yours counts as done: put i
 @cache
 def all_exercises() -> dict[str, Exercise]:
     """Return every exercise of the course by its key, in the order of the notebooks."""
-    names = sorted(Path(file.name).stem for file in SETS.iterdir() if file.name.endswith(".toml"))
-    return {key: exercise for name in names for key, exercise in _read(name).items()}
+    return {key: exercise for found in _sets() for key, exercise in found.items()}
+
+
+def _sets() -> list[dict[str, Exercise]]:
+    """Return the exercises of each notebook, in their order."""
+    return [
+        _read(name) for name in sorted(Path(file.name).stem for file in SETS.iterdir() if file.name.endswith(".toml"))
+    ]
 
 
 @cache
@@ -152,8 +158,8 @@ def dots(keys: Iterable[str], done: Collection[str]) -> Html:
 
 
 def progress_bar(key: str) -> Html:
-    """Return how far this notebook's exercises are done (keys are `notebook.exercise`)."""
-    mine = [name for name in all_exercises() if name.split(".")[0] == key.split(".")[0]]
+    """Return how far the exercises of the notebook that has this one are done."""
+    mine = next(found for found in _sets() if key in found)
     stored = progress()
     done = [name for name in mine if stored.get(name, {}).get("done")]
     said = f"{len(done)} of {len(mine)}"
