@@ -13,11 +13,16 @@ True
 
 from __future__ import annotations
 
+import time
+from pathlib import Path
+
 import psutil
 
 from workshop.batch import offline
-from workshop.engine import log, metrics
+from workshop.engine import log, metrics, trace
+from workshop.errors import WorkshopError
 from workshop.launch import local, machine, records
+from workshop.launch.home import home
 from workshop.launch.local import TEACHING_FOLDER, supervise
 from workshop.launch.local.supervise import stop
 from workshop.launch.records import ServerRecord
@@ -27,8 +32,11 @@ from workshop.learn.show import Table
 from workshop.learn.widgets.xray.view import XRay
 from workshop.use.client import Client, connect
 
-__all__ = ["TEACHING_FOLDER", "XRay", "bring_back", "log", "make_room", "metrics", "offline", "small_server", "start",
-           "stop", "stop_small_server", "timeline", "workers"]  # fmt: skip
+__all__ = ["TEACHING_FOLDER", "XRay", "bring_back", "lab", "lab_trace", "log", "make_room", "metrics", "offline",
+           "small_server", "start", "stop", "stop_small_server", "timeline", "trace", "workers"]  # fmt: skip
+LAB = "lab"
+RECORDED_LAB = Path(__file__).parents[1] / "data" / "traces" / "engine_lab.jsonl"  # of notebook 11, 2 cores
+TRACED_WITHIN_S = 10.0  # a trace is written half a second late, on a busy machine later
 SMALL = "small-kv"
 SMALL_KV_CACHE_BYTES = 10 * 2**20  # 10,240 tokens of the teaching model: one request of its whole length, and a little
 NEEDED_BYTES = int(2.8 * 2**30)  # all four processes took 2.1 GiB (PSS) with TP 2 and 2.3 with PP 2: slack
@@ -63,11 +71,11 @@ def bring_back(names: list[str]) -> None:
             print(f"{name} answers again.")
 
 
-def start(name: str, *vllm_args: str) -> ServerRecord:
+def start(name: str, *vllm_args: str, trace: Path | None = None) -> ServerRecord:
     """Start the teaching model under `name` with these flags, and wait until it answers; one left over is stopped."""
     if records.read(name) is not None:
         print(supervise.stop(name))
-    record = supervise.start(local.prepare(name=name, vllm_args=vllm_args))
+    record = supervise.start(local.prepare(name=name, vllm_args=vllm_args, trace=trace))
     print(f"{name} answers at {record.url}; its log is {record.log}")
     return record
 
@@ -105,3 +113,28 @@ def stop_small_server() -> None:
     """Stop it, if it runs."""
     if records.path_of(SMALL).exists():
         supervise.stop(SMALL)
+
+
+def lab(*vllm_args: str) -> Client | None:
+    """Return a client of a server that is started with these flags and a trace; None where vLLM is not installed."""
+    if not installed()[0]:
+        print("vLLM is not installed here. What follows is recorded: the same requests to the same server.")
+        return None
+    return connect(start(LAB, *vllm_args, trace=_trace_file()).name)
+
+
+def lab_trace(lab: Client | None) -> Path:
+    """Return the lab's trace once all answers so far are in it; of None the recorded one."""
+    if lab is None:
+        return RECORDED_LAB
+    answered = metrics.fetch(lab.url, lab.record.api_key).requests_total
+    growing, ended, until = trace.Trace(_trace_file()), 0, time.monotonic() + TRACED_WITHIN_S
+    while (ended := ended + sum(len(step.finished) for step in growing.more())) < answered:
+        if time.monotonic() > until:
+            raise WorkshopError("The trace of the lab has ended too soon.", f"Its log says why: {lab.record.log}")
+        time.sleep(0.1)
+    return growing.path
+
+
+def _trace_file() -> Path:
+    return home() / "logs" / f"{LAB}.trace.jsonl"

@@ -8,6 +8,7 @@ True
 
 from __future__ import annotations
 
+from workshop.learn import roofline
 from workshop.learn.figure import course_style, figure
 from workshop.learn.pictures import kinds, kv_caching, links, megatron
 from workshop.learn.widgets import style
@@ -15,8 +16,8 @@ from workshop.plan import recorded
 from workshop.plan.catalog import load_gpu, load_model
 from workshop.plan.speed import bandwidth_limit_tokens_per_s
 
-__all__ = ["STEP_COLOURS", "course_style", "figure", "kinds", "kv_caching", "links", "megatron", "step_parts",
-           "step_table"]  # fmt: skip
+__all__ = ["STEP_COLOURS", "course_style", "figure", "kinds", "kv_caching", "links", "megatron", "roofline",
+           "step_parts", "step_table"]  # fmt: skip
 
 READING, REST, WAITS = "reading the weights, at full bandwidth", "matrix products, the rest", "the GPU waits"
 KERNELS = {    # part of a step → the kinds of kernels in it, as benchmarks/gpu/kernels.py names them

@@ -18,6 +18,7 @@ class Span:
     Attributes:
         sent, first, ended: sent by the client, first token seen, last token seen.
         tokens: that were generated.
+        seen: when each piece of the answer came; a piece is one token, or several where the client was slow.
     """
 
     name: str
@@ -25,6 +26,7 @@ class Span:
     first: float
     ended: float
     tokens: int
+    seen: tuple[float, ...] = ()
 
     @property
     def ttft_s(self) -> float:
@@ -48,9 +50,8 @@ def ask(client, prompts: Sequence[str], at_once: int, max_tokens: Sequence[int],
     def one(number: int, prompt: str, tokens: int) -> Span:
         sent = time.monotonic() - began
         stream = client.complete(prompt, max_tokens=tokens, min_tokens=tokens, ignore_eos=True, stream=True, **sampling)
-        times = [time.monotonic() - began for _ in stream] or [time.monotonic() - began]
-        ended = time.monotonic() - began
-        return Span(f"{number}: {tokens} tokens", sent, times[0], ended, tokens)
+        seen = [time.monotonic() - began for _ in stream] or [time.monotonic() - began]
+        return Span(f"{number}: {tokens} tokens", sent, seen[0], seen[-1], tokens, tuple(seen))
 
     jobs = zip(prompts, max_tokens, strict=True)
     with ThreadPoolExecutor(at_once) as pool:
