@@ -8,12 +8,10 @@ from typing import Any
 
 import click
 
-from workshop.cli.say import console, say, say_json, shown
-from workshop.errors import BadInput, WorkshopError
-from workshop.plan import machines as catalogue
+from workshop.cli.say import say
+from workshop.errors import BadInput
 from workshop.plan.parallelism import Plan
 
-WIDTH = 116  # of the table of machines
 GIVEN, POSITIVE = click.IntRange(1), click.FloatRange(min=0, min_open=True)
 # place -> what its flag does, and the options that belong to it alone
 PLACES: dict[str, tuple[str, dict[str, dict[str, Any]]]] = {
@@ -111,46 +109,3 @@ def show(place: str, plan: Plan, given: dict[str, Any]) -> None:
         say(f"  {path}")
     name = kubernetes.Case(plan, chosen).name
     say(f"✓ kubectl apply -k {shlex.quote(f'{folder}/overlays/{name}')}", fg="green")
-
-
-def machines(model: str, settings: dict[str, Any], as_json: bool) -> None:
-    """Print which of the catalogue's machines hold the model.
-
-    Raises:
-        WorkshopError: none of them does.
-    """
-    offers = catalogue.offers(model, **settings)
-    if as_json:
-        plans = ({"fits": o.fits, "why": o.why, "command": o.plan.command if o.fits else ""} for o in offers)
-        say_json([vars(o.machine) | found for o, found in zip(offers, plans, strict=True)])
-    else:
-        _table(offers)
-    if not any(offer.fits for offer in offers):
-        raise WorkshopError(
-            f"None of these {len(offers)} machines holds {model}.",
-            "Several nodes may: workshop plan MODEL --gpu h100 --nodes 2, with SLURM or Kubernetes.",
-        )
-
-
-def _table(offers: list) -> None:
-    from rich.table import Table
-
-    titles = ("", "machine", "GPUs", "vCPU", "memory", "local disk", "requests", "tokens/s")
-    table = Table(*titles, box=None, padding=(0, 1))
-    for m, p in ((offer.machine, offer.plan) for offer in offers if offer.fits):
-        machine, gpus = f"{m.name} [dim]{m.provider}[/]", f"{p.gpus} of {m.gpus} × {m.gpu}"
-        sizes = str(m.vcpus), f"{m.memory_gib:,} GiB", f"{m.local_disk_gb / 1000:.1f} TB"
-        speeds = f"{p.max_concurrency:.1f}", f"{p.single_stream_tokens_per_s:.0f}"
-        table.add_row("[green]✓[/]", machine, gpus, *sizes, *speeds)
-    out = console(least=WIDTH)
-    out.print()
-    if table.row_count:
-        out.print(table)
-        length = next(offer.plan.max_model_len for offer in offers if offer.fits)
-        said = f"requests: of {length:,} tokens at once; tokens/s: for one of them alone; the OS disk is extra."
-        out.print(f"\n  [dim]{said}[/]")
-    out.print()
-    for offer in (offer for offer in offers if not offer.fits):
-        m = offer.machine
-        out.print(f" [red]✗[/]  {m.name} [dim]{m.provider}[/], {m.gpus} × {m.gpu}: {shown(offer.why)}")
-    out.print()

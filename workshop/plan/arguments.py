@@ -1,0 +1,47 @@
+"""What a plan can be asked on a command line: one table, read by click (`workshop plan`) and argparse (planner/)."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+
+def tokens(text: str) -> int:
+    """Read a whole number; 8k is 8,000 and 8K is 8,192, as vLLM reads its own flags.
+
+    Raises:
+        ValueError: it is none; the message says what is one.
+    """
+    found = re.fullmatch(r"(-?\d{1,15})([kKmM]?)", text.strip().replace(",", "").replace("_", ""))
+    if not found:
+        raise ValueError(f"{text[:40]!r} is not a whole number (131072, 128K and 128k are).")
+    return int(found[1]) * {"": 1, "k": 1000, "K": 1024, "m": 10**6, "M": 1 << 20}[found[2]]
+
+
+FLAG = {"action": "store_true"}
+# flags -> what argparse's add_argument takes
+ARGUMENTS: dict[tuple[str, ...], dict[str, Any]] = {
+    ("--gpu",): {"help": "GPU name, as `--list-gpus` prints them: h100, h200, a100-80gb, …"},
+    ("--gpus-per-node",): {"type": int, "help": "GPUs in one node.  [default: 8]"},
+    ("--nodes",): {"type": int, "help": "Nodes that may be used."},
+    ("--tensor-parallel-size", "-tp"): {"type": int, "help": "Without it the plan chooses."},
+    ("--pipeline-parallel-size", "-pp"): {"type": int, "help": "Without it the plan chooses."},
+    ("--data-parallel-size", "-dp"): {"type": int, "help": "Replicas that share their experts.  [default: 1]"},
+    ("--enable-expert-parallel", "-ep"): {**FLAG, "help": "Deal whole experts out over TP × DP GPUs."},
+    ("--decode-context-parallel-size", "-dcp"): {"type": int, "help": "Ranks that share a KV head's tokens.  [default: 1]"},
+    ("--dtype",): {"default": "auto", "help": "auto, bfloat16, float16 or float32."},
+    ("--quantization", "-q"): {"help": "vLLM's name: fp8, awq, gptq, …; a quantization_config counts as given."},
+    ("--kv-cache-dtype",): {"default": "auto", "help": "auto, bfloat16, fp8, fp8_e4m3 or fp8_e5m2."},
+    ("--max-model-len",): {"type": tokens, "help": "Tokens of one request, with its answer.  [default: the model's]"},
+    ("--gpu-memory-utilization",): {"type": float, "help": "Share of the GPU that vLLM takes.  [default: 0.92]"},
+    ("--max-num-batched-tokens",): {"type": tokens, "help": "Tokens of one step.  [default: vLLM's for this GPU]"},
+    ("--max-num-seqs",): {"type": tokens, "help": "Requests of one step.  [default: vLLM's for this GPU]"},
+    ("--enforce-eager",): {**FLAG, "help": "No CUDA graphs."},
+    ("--vllm-version",): {"help": "Version whose formulas are used.  [default: 0.25.1]"},
+    ("--usage",): {"choices": ["serve", "llm"], "help": "serve (default) or llm: whose defaults."},
+    ("--network",): {"default": "infiniband-ndr", "help": "Link between nodes."},
+    ("--explain",): {**FLAG, "help": "Show every overhead and every part of a step, with its source."},
+    ("--list-models",): {"dest": "listed", "action": "store_const", "const": "models", "help": "Print the catalogue's models."},
+    ("--list-gpus",): {"dest": "listed", "action": "store_const", "const": "gpus", "help": "Print the catalogue's GPUs."},
+    ("--json",): {**FLAG, "dest": "as_json", "help": "Print data instead of text."},
+}  # fmt: skip
