@@ -7,6 +7,7 @@ fused_moe/config.py FusedMoEParallelConfig.make of 0.32.0, whose examples the se
 from __future__ import annotations
 
 import json
+import re
 import shlex
 
 import pytest
@@ -171,3 +172,57 @@ def test_the_command_line_takes_them():
     done = CliRunner().invoke(command, words, catch_exceptions=False)
     found = json.loads(done.output)
     assert (found["gpus"], found["data_parallel_size"], found["enable_expert_parallel"]) == (4, 4, True)
+
+
+def advised(lines: list[str], beginning: str) -> tuple[dict[str, str], str]:
+    """Return the flags of the line of advice that begins so, and the line."""
+    line = next(line for line in lines if line.startswith(beginning))
+    flags = re.findall(r"(--[a-z-]+)(?: (\d+))?", line)
+    return dict(flags), line
+
+
+@pytest.mark.parametrize("nodes", [1, 2])
+@pytest.mark.parametrize("model", ["deepseek-v3", "qwen3-235b-a22b"])
+def test_where_ranks_keep_copies_replicas_that_share_experts_are_advised_and_are_the_best(model, nodes):
+    """DeepSeek's latent has no heads to divide; Qwen3 235B has 4 KV heads for 8 ranks (their config.json)."""
+    p = plan(model, "h200", gpus_per_node=8, nodes=nodes, exact=False)
+    assert (p.tensor_parallel_size, p.data_parallel_size, p.gpus) == (8, 1, 8)  # the fastest for one stream
+    flags, line = advised(p.advice, "For many users")
+    tp, dp = (int(flags[f"--{kind}-parallel-size"]) for kind in ("tensor", "data"))
+    assert tp * dp == 8 * nodes and "--enable-expert-parallel" in flags
+    rest = {
+        "enable_expert_parallel": True,
+        "gpus_per_node": 8,
+        "nodes": nodes,
+        "pipeline_parallel_size": 1,
+        "exact": False,
+    }
+    sizes = [
+        {"tensor_parallel_size": 8 * nodes // n, "data_parallel_size": n, **rest}
+        for n in (2, 4, 8, 16)[: 3 + nodes // 2]
+    ]
+    tokens = {
+        s["data_parallel_size"]: s["data_parallel_size"] * plan(model, "h200", **s).kv_cache_tokens for s in sizes
+    }
+    assert tokens[dp] == max(tokens.values()) > 1.2 * nodes * p.kv_cache_tokens
+    assert f"{tokens[dp]:,} tokens" in line
+
+
+def test_for_long_contexts_the_copies_are_shared_out():
+    p = plan("deepseek-v3", "h200", gpus_per_node=8, exact=False)
+    flags, line = advised(p.advice, "For long contexts")
+    assert flags == {"--decode-context-parallel-size": "8"}
+    shared = plan("deepseek-v3", "h200", tensor_parallel_size=8, decode_context_parallel_size=8, exact=False)
+    assert f"{shared.kv_cache_tokens:,} tokens" in line
+
+
+def test_experts_that_tensor_parallelism_would_cut_are_said_to_be_whole_with_the_flag():
+    """Qwen3 235B FP8: 1,536 columns over 8 ranks are 192, no multiple of its 128-wide blocks."""
+    p = plan("qwen3-235b-a22b-fp8", "h200", gpus_per_node=8, exact=False)
+    assert any("not possible without --enable-expert-parallel" in reason for reason in p.reasons)
+
+
+@pytest.mark.parametrize("model", ["gpt-oss-120b", "llama-3.1-405b", "qwen2.5-72b"])
+def test_where_nothing_is_kept_twice_or_there_are_no_experts_nothing_of_it_is_said(model):
+    p = plan(model, "h200", gpus_per_node=8, nodes=2, exact=False)
+    assert not [line for line in p.advice + p.reasons if "expert" in line]

@@ -8,7 +8,7 @@ and the reading of logs ask here and choose among them; none decides for itself.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from workshop.errors import BadInput
 from workshop.plan import choose, speed
@@ -18,10 +18,12 @@ from workshop.plan.catalog.gpus import GIB
 from workshop.plan.deployment import Deployment
 from workshop.plan.kv_cache import kv_dtype_bytes
 from workshop.plan.memory import fit, longest_context, may_fit
+from workshop.plan.ranks import context_sizes, tp_problem
 
 HIGH_UTILIZATION = 0.95
 SMALL_BATCH, FEW_SEQS = 2048, 256  # vLLM's own defaults on small GPUs
 MOST_GPUS = 256
+WORTH = 1.2  # times the tokens: for less nobody changes how a model is split
 
 
 @dataclass(frozen=True)
@@ -113,6 +115,24 @@ def other_split(d: Deployment) -> Iterator[Change]:
             yield _split("other_split", after, "on the same GPUs")
 
 
+def replicas(d: Deployment, gpus: int) -> Iterator[Change]:
+    """Let replicas share the experts of a MoE model: of all sizes over so many GPUs, the one that keeps most tokens."""
+    m, sizes = d.model, (tp for tp in range(1, gpus // 2 + 1) if gpus % tp == 0 and d.gpus_per_node % tp == 0)
+    if m.moe and d.dp == 1:
+        tried = [replace(d, tp=tp, pp=1, dp=gpus // tp, ep=True, dcp=1) for tp in sizes if not tp_problem(m, tp, 1)]
+        if fitting := [each for each in tried if fit(each).fits]:
+            after = max(fitting, key=lambda each: (each.dp * fit(each).capacity.tokens, each.tp))
+            words = f"--data-parallel-size {after.dp} --enable-expert-parallel"
+            yield Change("replicas", "--tensor-parallel-size", after.tp, after, f"on {gpus} GPUs", words)
+
+
+def context(d: Deployment) -> Iterator[Change]:
+    """Let the ranks that keep copies of K and V share out the tokens instead."""
+    copies = _copies(d)
+    if d.dcp == 1 and copies in context_sizes(d.model, d.tp):
+        yield Change("context", "--decode-context-parallel-size", copies, replace(d, dcp=copies))
+
+
 def shorter(d: Deployment) -> Iterator[Change]:
     """Admit shorter requests only: the longest that fits."""
     longest = longest_context(d)
@@ -132,7 +152,7 @@ def first_fit(d: Deployment, *rules: Rule) -> Change | None:
 def advise(choice: choose.Choice) -> list[str]:
     """Return what would make the plan better; where it does not fit, the nearest things that would."""
     d = choice.deployment
-    return _better(d, choice.counted) if fit(d).fits else _nearest(d)
+    return _better(d, choice.world) if fit(d).fits else _nearest(d)
 
 
 def _nearest(d: Deployment) -> list[str]:
@@ -153,7 +173,7 @@ def _nearest(d: Deployment) -> list[str]:
     return out or [f"No split over up to {MOST_GPUS} × {title} holds it: choose a larger GPU."]
 
 
-def _better(d: Deployment, counted: bool) -> list[str]:
+def _better(d: Deployment, world: int) -> list[str]:
     now, out, length = fit(d).capacity, [], d.settings.max_model_len
     for change in (change for rule in (kv_fp8, utilization, small_batch) for change in rule(d)):
         tokens = fit(change.after).capacity.tokens
@@ -164,7 +184,7 @@ def _better(d: Deployment, counted: bool) -> list[str]:
             out.append(f"{change.words} adds {more:,} tokens, {change.note}.")
         elif more > 0.01 * now.tokens:
             out.append(f"{change.words} adds {more:,} tokens; {change.note}.")
-    out += _about_gpus(d, counted)
+    out += _about_gpus(d, world)
     if now.max_concurrency < 2:
         out.append(
             f"Less than two requests of {length:,} tokens fit at once: --max-model-len {max(1024, length // 4)} admits more requests only if they are short; more GPUs hold more."
@@ -172,18 +192,42 @@ def _better(d: Deployment, counted: bool) -> list[str]:
     return out
 
 
-def _about_gpus(d: Deployment, counted: bool) -> list[str]:
-    out, kind = [], main_kind(d.model)
-    copies = d.tp * kind.token_elements(d.model, d.tp) // kind.token_elements(d.model)
-    if copies > 1:
-        held = f"Each of {d.tp} GPUs keeps {kind.held(d.model, d.tp)}, so everything is kept {copies} times"
+def _copies(d: Deployment) -> int:
+    kind = main_kind(d.model)
+    return d.tp * kind.token_elements(d.model, d.tp) // kind.token_elements(d.model)
+
+
+def _about_gpus(d: Deployment, world: int) -> list[str]:
+    """world: the GPUs that there are; 0 where nobody said."""
+    out, title = [], d.gpu.title
+    if _copies(d) > 1:
+        held = f"Each of {d.tp} GPUs keeps {main_kind(d.model).held(d.model, d.tp)}, so everything is kept {_copies(d)} times"
         out.append(f"{held}: pipeline parallelism would keep it once.")
-    idle = d.nodes * d.gpus_per_node - d.gpus if counted else 0
+        out += _instead_of_copies(d, world or d.gpus)
+    idle = world - d.gpus
     if idle >= d.gpus:
         servers = f"{idle // d.gpus} more server(s) like this one would use them"
         out.append(f"{idle} GPU(s) stay idle: {servers}, each with its own requests (data parallel).")
-    if not counted and (fewer := choose.fewest(d, d.replica_gpus - 1)):
-        slower = speed.decode_tokens_per_s(fewer) / speed.decode_tokens_per_s(d)
-        how = f"{_split('fewer_gpus', fewer, '').words}, with {slower:.0%} of the speed for one stream"
-        out.append(f"{fewer.gpus} × {d.gpu.title} hold it as well: {how}.")
+    if fewer := choose.fewest(d, d.replica_gpus - 1):
+        how = f"{_split('fewer_gpus', fewer, '').words}, with {_slower(d, fewer)} of the speed for one stream"
+        out.append(f"{fewer.gpus} × {title} hold it as well: {how}.")
     return out
+
+
+def _slower(d: Deployment, other: Deployment) -> str:
+    return f"{speed.decode_tokens_per_s(other) / speed.decode_tokens_per_s(d):.0%}"
+
+
+def _instead_of_copies(d: Deployment, gpus: int) -> Iterator[str]:
+    """Say of a MoE model what keeps more tokens on so many GPUs than servers of this split."""
+    servers = gpus // d.gpus
+    now = fit(d).capacity.tokens * servers
+    for change in replicas(d, gpus):
+        tokens = change.after.dp * fit(change.after).capacity.tokens
+        if tokens > WORTH * now:
+            than = f"{tokens:,} tokens in all {change.note} instead of {now:,}{f' on {servers} such servers' if servers > 1 else ''}"
+            cost = f"at {_slower(d, change.after)} of the speed for one stream (estimated)"
+            yield f"For many users, {change.words} holds {than}, {cost}: attention and cache are each replica's own, experts are shared."
+    for change in context(d) if d.model.moe and not d.model.exact else ():  # other kinds of caches were not tried
+        tokens = fit(change.after).capacity.tokens
+        yield f"For long contexts, {change.words} shares out what is copied: {tokens:,} tokens on these {d.gpus} GPUs; what its messages cost was not measured."

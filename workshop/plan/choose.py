@@ -25,11 +25,11 @@ MOST, MOST_NODES = 4096, 32  # of what may be asked for; that are searched
 
 @dataclass(frozen=True)
 class Choice:
-    """The split, why it is so, and whether the user said how many GPUs there are."""
+    """The split, why it is so, and how many GPUs there are: 0 where nobody said, or gave the sizes."""
 
     deployment: Deployment
     reasons: list[str]
-    counted: bool = False
+    world: int = 0
 
 
 def splits(d: Deployment, gpus: int) -> list[Deployment]:
@@ -110,12 +110,12 @@ def choose(
     if fit(d).fits:
         length = d.settings.max_model_len
         why = f"The model and one request of {length:,} tokens fit on a single GPU: no distribution, no communication."
-        return Choice(d, [why], gpus_per_node is not None)
+        return Choice(d, [why], world or 0)
     if world is None:  # half a node or a whole one, then whole nodes
         found = first_that_fits(d, (2, 4, *range(node, node * MOST_NODES + 1, node))) or spread(d, node)
     elif not (found := first_that_fits(d, dict.fromkeys((node, world)))):  # one node if it holds the model, else all
         found = spread(d, next(n for n in range(world, 0, -1) if splits(d, n)))
-    return Choice(found, [_why_not_one(d), _why_split(found)])
+    return Choice(found, [_why_not_one(d), _why_split(found)], world or 0)
 
 
 def executor(gpus: int, nodes: int) -> tuple[str, str]:
@@ -184,7 +184,8 @@ def _why_split(d: Deployment) -> str:
     node = min(d.gpus, d.gpus_per_node)
     if problem := tp_problem(d.model, node):
         rest = "evenly or not" if d.tp == 1 else f"evenly or not, and tensor parallel size {d.tp} divides it"
-        return f"Tensor parallel size {node} is not possible: {problem}. Pipeline parallelism splits by layers, {rest}."
+        whole = "" if not d.model.moe or tp_problem(d.model, node, 1) else " without --enable-expert-parallel"
+        return f"Tensor parallel size {node} is not possible{whole}: {problem}. Pipeline parallelism splits by layers, {rest}."
     if d.nodes > 1:
         return f"One node of {d.gpus_per_node} is not enough, so the layers are split over nodes: tensor parallel size = GPUs per node, pipeline parallel size = nodes."
     if d.pp > 1:

@@ -98,26 +98,32 @@ def check_sizes(m: ModelConfig, tp: int, pp: int, cut: int | None = None) -> Non
         )
 
 
-def check_context(m: ModelConfig, tp: int, dcp: int) -> None:
-    """Raise BadInput where the tokens of a KV head cannot be shared out over dcp of tp ranks.
+def context_sizes(m: ModelConfig, tp: int) -> list[int]:
+    """Return the decode context parallel sizes that can share out the copies of a KV head over tp ranks.
 
     Source: vLLM 0.32.0, config/model.py verify_with_parallel_config, and v1/kv_cache_interface.py ("DCP not support
     sliding window").
     """
-    kv, heads = 1 if m.mla else m.num_key_value_heads, m.num_attention_heads
-    usable = [n for n in range(2, tp // kv + 1) if tp % n == 0 and (m.mla or heads // kv % n == 0)]
-    problem = ""
     if any(m.layer_windows) or any(m.layer_chunks):
-        usable, problem = [], f"{m.name} has sliding windows, which vLLM does not share out"
-    elif dcp not in usable:
-        problem = f"with tensor_parallel_size {tp} a KV head of {m.name} has {max(1, tp // kv)} copies, and {dcp} does not share these out"
-    if problem:
-        remedy = (
-            f"Choose from: {', '.join(map(str, usable))}."
-            if usable
-            else "Leave it out, or raise --tensor-parallel-size above the KV heads."
-        )
-        raise BadInput(f"decode_context_parallel_size {dcp} is not possible: {problem}.", remedy)
+        return []
+    kv, heads = 1 if m.mla else m.num_key_value_heads, m.num_attention_heads
+    return [n for n in range(2, tp // kv + 1) if tp % n == 0 and (m.mla or heads // kv % n == 0)]
+
+
+def check_context(m: ModelConfig, tp: int, dcp: int) -> None:
+    """Raise BadInput where the tokens of a KV head cannot be shared out over dcp of tp ranks."""
+    usable = context_sizes(m, tp)
+    if dcp in usable:
+        return
+    copies = max(1, tp // (1 if m.mla else m.num_key_value_heads))
+    why = (
+        f"with tensor_parallel_size {tp} a KV head of {m.name} has {copies} copies, and {dcp} does not share these out"
+    )
+    if any(m.layer_windows) or any(m.layer_chunks):
+        why = f"{m.name} has sliding windows, which vLLM does not share out"
+    sizes = f"Choose from: {', '.join(map(str, usable))}."
+    remedy = sizes if usable else "Leave it out, or raise --tensor-parallel-size above the KV heads."
+    raise BadInput(f"decode_context_parallel_size {dcp} is not possible: {why}.", remedy)
 
 
 def stage_weights(m: ModelConfig, stage: int, pp: int) -> tuple[list[Weight], list[Weight]]:
