@@ -3,7 +3,7 @@ PYTHON ?= python3
 # Makes the environment if it is not there, then runs a program of it: $(IN) [SET] -- COMMAND
 IN     := $(PYTHON) locks/install.py
 
-.PHONY: help workshop test bench slides site lite assignment lock
+.PHONY: help workshop test bench slides site lite planner assignment lock
 .DEFAULT_GOAL := help
 
 help:       ## this list
@@ -30,6 +30,9 @@ assignment: ## a notebook for otter-grader, without solutions: make assignment N
 
 lite:       ## the course as a JupyterLab in the browser alone, for any web server: site/lite (SERVE=8000: serve it; needs npm)
 	@$(IN) -- python docs/site/lite/build.py $(if $(SERVE),--serve $(SERVE))
+
+planner:    ## the planner alone as a wheel without dependencies: dist/inference_planner-….whl (uvx runs it: planner/README.md)
+	@$(IN) -- python -m pip wheel -q --no-index --no-deps --no-build-isolation -w dist ./planner && ls dist/inference_planner-*.whl
 
 lock:       ## renew the locked versions (needs the network)
 	@$(IN) dev -- python locks/renew.py

@@ -1,0 +1,149 @@
+"""The planner's own wheel: built from the course's sources, small, alone, and of the same words as `workshop plan`."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import venv
+from itertools import product
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from workshop.cli import plan as cli
+from workshop.plan import exact
+
+ROOT = Path(__file__).parents[2]
+MODELS = ("llama-3.1-8b", "llama-3.1-405b", "mixtral-8x7b", "qwen3-30b-a3b", "deepseek-v3")
+PAIRS = [*product(MODELS, ("t4", "a100-80gb", "h100", "h200"))]
+TEXTS = [
+    ["llama-3.1-70b", "--gpu", "h100", "--gpus-per-node", "4", "--explain"],
+    ["llama-3.1-405b", "--gpu", "h100", "--gpus-per-node", "8", "--nodes", "1"],
+    ["qwen3-30b-a3b", "--gpu", "h100", "-tp", "1", "-dp", "2", "-ep", "--max-model-len", "32K", "-q", "fp8"],
+    ["llama-3.1-70b", "--machines"],
+    ["llama-3.1-70b", "--machines", "--json"],
+    ["deepseek-v3", "--machines", "--max-model-len", "8k"],
+    ["--list-models"],
+    ["--list-gpus", "--json"],
+]
+REFUSED = [
+    ["llama-3.1-8", "--gpu", "h100"],
+    ["llama-3.1-8b", "--gpu", "h101"],
+    ["llama-3.1-8b"],
+    ["--gpu", "h100"],
+    ["llama-3.1-8b", "--gpu", "h100", "-tp", "3"],
+]
+ONCE_FOR_ALL = """
+import contextlib, io, json, sys
+from inference_planner.__main__ import main
+said = []
+for words in json.loads(sys.argv[1]):
+    out = io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True)
+    err = io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True)
+    sys.argv = ["inference-planner", *words]
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = main()
+    said.append([code, out.buffer.getvalue().decode(), err.buffer.getvalue().decode()])
+foreign = {name.split(".")[0] for name in sys.modules} - set(sys.stdlib_module_names) - {"inference_planner", "__main__"}
+print(json.dumps([said, sorted(foreign)]))
+"""
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("dist")
+    run(
+        sys.executable,
+        "-m",
+        "pip",
+        "wheel",
+        "-q",
+        "--no-index",
+        "--no-deps",
+        "--no-build-isolation",
+        "-w",
+        folder,
+        ROOT / "planner",
+    )
+    (found,) = folder.glob("*.whl")
+    return found
+
+
+@pytest.fixture(scope="module")
+def installed(wheel, tmp_path_factory) -> Path:
+    """The folder of an environment that holds the wheel and nothing else."""
+    folder = tmp_path_factory.mktemp("alone")
+    venv.create(folder, with_pip=False)
+    python = folder / "bin" / "python"
+    run(sys.executable, "-m", "pip", "--python", python, "install", "-q", "--no-index", "--no-deps", wheel)
+    return folder
+
+
+def run(*command: object, code: int = 0, **more: object) -> str:
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, **more)
+    assert done.returncode == code, done.stderr
+    return done.stdout
+
+
+def of_the_course(words: list[str]) -> tuple[int, str, str]:
+    """What `workshop plan` says; its main() prints what it refuses."""
+    done = CliRunner().invoke(cli.command, words)
+    return done.exit_code, done.stdout, getattr(done.exception, "message", "")
+
+
+def test_it_is_small_and_has_no_dependency(wheel, installed):
+    assert wheel.stat().st_size < 1_000_000
+    metadata = next(installed.glob("lib/*/site-packages/inference_planner-*.dist-info/METADATA")).read_text()
+    assert "Requires-Dist" not in metadata and "\nVersion: 0.1.0\n" in metadata
+
+
+def test_it_says_what_the_course_says(installed, monkeypatch):
+    monkeypatch.setattr(exact, "python", lambda: "")  # as where there is no vLLM
+    monkeypatch.setenv("COLUMNS", "90")
+    asked = [*([model, "--gpu", gpu, "--json"] for model, gpu in PAIRS), *TEXTS, *REFUSED]
+    said, foreign = json.loads(run(installed / "bin" / "python", "-I", "-c", ONCE_FOR_ALL, json.dumps(asked)))
+    assert not foreign, "the standard library alone"
+    for words, (code, out, err) in zip(asked, said, strict=True):
+        expected, text, refused = of_the_course(words)
+        assert (code, out) == (expected if not refused else 2, text), words
+        assert refused in err and bool(refused) == bool(err), words
+    assert {code for code, *_ in said} == {0, 1, 2}
+
+
+def test_the_command_is_there_and_says_what_only_the_course_has(installed):
+    command = installed / "bin" / "inference-planner"
+    assert json.loads(run(command, "llama-3.1-70b", "--gpu", "h200", "--json"))["fits"]
+    for words, said in (
+        (["--exact"], "--exact is not in the planner alone"),
+        (["--max-model-len", "many"], "'many' is not a whole number"),
+        (["--bogus\x07"], r"unrecognized arguments: --bogus\x07"),
+    ):
+        done = subprocess.run([command, "x", "--gpu", "h100", *words], capture_output=True, text=True)
+        assert done.returncode == 2 and said in done.stderr and "Traceback" not in done.stderr
+
+
+def test_a_reader_that_has_enough_sees_no_traceback(installed):
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run(
+        [installed / "bin" / "inference-planner", "--list-models"], stdout=write, stderr=subprocess.PIPE, text=True
+    )
+    os.close(write)
+    assert done.returncode == 1 and not done.stderr
+
+
+def test_it_takes_every_option_of_the_course_but_those_of_other_places(installed):
+    text = run(installed / "bin" / "inference-planner", "--help")
+    elsewhere = {*cli.plan_places.HOMES, "kubernetes", "vm", "exact", "model"}
+    for option in cli.command.params:
+        if option.name not in elsewhere:
+            assert all(flag in text for flag in option.opts), option.name
+
+
+def test_both_can_be_installed_side_by_side(installed):
+    (beside,) = installed.glob("lib/*/site-packages")
+    code = "import inference_planner.plan as p, workshop.plan as w; print(p('llama-3.1-8b', 'h100').command == w('llama-3.1-8b', 'h100').command, p is w)"
+    assert run(sys.executable, "-c", code, env={**os.environ, "PYTHONPATH": str(beside)}) == "True False\n"
