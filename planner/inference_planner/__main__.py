@@ -32,9 +32,7 @@ def parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    found.add_argument(
-        "model", nargs="?", metavar="MODEL", help="A catalogue name, or a folder or file with a config.json."
-    )
+    found.add_argument("model", nargs="?", metavar="MODEL", help="A catalogue name, or a folder with a config.json.")
     for flags, how in ARGUMENTS.items():
         found.add_argument(*flags, **how | ({"type": whole} if how.get("type") is tokens else {}))
     found.add_argument(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -134,6 +136,29 @@ def test_every_notebook_becomes_a_page_with_its_neighbours(tmp_path):
         assert "<script" not in text and "@import" not in text and "<link" not in text
     index = (tmp_path / "index.html").read_text()
     assert all(f'href="{name}.html"' in index for name in names)
+
+
+def test_pyodide_of_an_earlier_lock_is_replaced(tmp_path, monkeypatch, site_modules):
+    from live import pages
+
+    def locked(path: Path, integrity: str) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps({"packages": {"": {}, "node_modules/pyodide": {"integrity": integrity}}}))
+
+    def npm(command: list[str], cwd: Path, **_) -> subprocess.CompletedProcess:
+        asked.append(command)
+        shutil.copy(cwd / "package-lock.json", cwd / "node_modules" / ".package-lock.json")
+        return subprocess.CompletedProcess(command, 0)
+
+    asked = []
+    locked(tmp_path / "package-lock.json", "sha512-new")
+    locked(tmp_path / "node_modules" / ".package-lock.json", "sha512-old")
+    monkeypatch.setattr(pages, "HERE", tmp_path)
+    monkeypatch.setattr(pages.shutil, "which", lambda _: "npm")
+    monkeypatch.setattr(pages.subprocess, "run", npm)
+    pages.fetch()
+    pages.fetch()
+    assert [command[:2] for command in asked] == [["npm", "ci"]], "once: afterwards it is there"
 
 
 def test_what_is_no_jupyterlite_is_never_cleared(tmp_path, site_modules):

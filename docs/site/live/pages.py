@@ -81,12 +81,13 @@ def xray(to: Path) -> Path:
 
 
 def fetch() -> None:
-    """Have npm install the locked Pyodide.
+    """Have npm install the locked Pyodide, where it is not there or is that of an earlier lock.
 
     Raises:
         CannotBuild: there is no npm, or it fails.
     """
-    if (PYODIDE / "pyodide.asm.wasm").is_file():
+    kept = HERE / "node_modules" / ".package-lock.json"  # npm's note of what it has installed
+    if kept.is_file() and packages(kept) == packages(HERE / "package-lock.json"):
         return
     if not shutil.which("npm"):
         raise CannotBuild("The live pages need Node 18 or newer with npm: apt-get install nodejs npm.")
@@ -95,6 +96,11 @@ def fetch() -> None:
     )
     if done.returncode:
         raise CannotBuild(f"npm could not install Pyodide: {(done.stderr or done.stdout).strip().splitlines()[-1]}")
+
+
+def packages(lock: Path) -> dict[str, str]:
+    """Return the hash of each package that a lock of npm's names."""
+    return {name: each["integrity"] for name, each in json.loads(lock.read_text())["packages"].items() if name}
 
 
 def package() -> bytes:
