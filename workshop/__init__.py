@@ -49,7 +49,7 @@ _DOOR = {  # name → where it is, what it is
     "given": ("workshop.learn.given", "what exercises start from"),
     "live": ("workshop.learn.live", "servers that run here: start, stop, their log, their metrics, requests in time"),
     "cluster": ("workshop.learn.cluster", "notebook 03's SLURM: scripts, submission, recorded starts, failures"),
-    "elsewhere": ("workshop.learn.elsewhere", "notebook 08's places: Kubernetes, a VM, fewer bits"),
+    "elsewhere": ("workshop.learn.elsewhere", "other places, other models: Kubernetes, a VM, fewer bits"),
     "errors": ("workshop.errors", "the two errors that the workshop raises on purpose"),
     "ServerPanel": (f"{_WIDGETS}.server.view:ServerPanel", "find a server, or start one at a click"),
     "MemorySliders": (f"{_WIDGETS}.memory.view:MemorySliders", "what fills each GPU, and whether it fits"),

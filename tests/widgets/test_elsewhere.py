@@ -1,4 +1,4 @@
-"""Notebook 08: the manifest with five mistakes, the three places, and the bits."""
+"""Notebooks 08 and 09: the manifest with five mistakes, what OpenShift wants, the three places, and the bits."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ import pytest
 
 pytest.importorskip("ipywidgets")
 
+from workshop.launch import kubernetes
 from workshop.learn import manifest
-from workshop.learn.exercise_sets.e08_elsewhere import CODES, FOUR, SCALE, too_small
+from workshop.learn.exercise_sets.e08_elsewhere import IDS, too_small
+from workshop.learn.exercise_sets.e09_fewer_bits import CODES, FOUR, SCALE
 from workshop.learn.widgets.bits.case import bits_case, matrix
 from workshop.learn.widgets.bits.view import BitsExplorer
 from workshop.learn.widgets.elsewhere import case as elsewhere_case
@@ -27,6 +29,16 @@ def test_the_codes_are_those_of_the_nearest_steps():
 
 def test_the_exercises_machines_are_those_that_the_plan_finds_too_small():
     assert too_small() == set(SMALL)
+
+
+def test_what_may_stay_on_openshift_is_what_the_workshop_leaves_there():
+    p = plan("llama-3.1-70b", "h100", gpus_per_node=4, max_model_len=32768, usage="serve")
+    here, there = (
+        manifest.Manifests(p, tuple(kubernetes.manifests(p, kubernetes.Options(openshift=openshift))))
+        for openshift in (False, True)
+    )
+    assert set(IDS) == set(here.pod["securityContext"])
+    assert {name for name, why in IDS.items() if why} == set(there.pod["securityContext"])
 
 
 def test_what_the_workshop_renders_breaks_no_policy():

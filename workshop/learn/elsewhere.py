@@ -1,4 +1,4 @@
-"""What notebook 08 needs: one plan in three places, Kubernetes manifests, and the teaching model in fewer bits.
+"""What notebooks 08 and 09 need: one plan in three places, Kubernetes manifests; the teaching model in fewer bits.
 
 >>> from workshop import elsewhere, plan
 >>> documents = elsewhere.kubernetes.manifests(plan("llama-3.1-8b", "h100", usage="serve"))
@@ -10,10 +10,12 @@ True
 
 from __future__ import annotations
 
-from workshop.launch import kubernetes
+from workshop.launch import kubernetes, vm
 from workshop.learn import manifest, quantised
 from workshop.learn.widgets.bits.view import BitsExplorer
 from workshop.learn.widgets.elsewhere.view import ThreePlaces
+from workshop.plan import recorded
 from workshop.teaching_model import reference, schemes
 
-__all__ = ["BitsExplorer", "ThreePlaces", "kubernetes", "manifest", "quantised", "reference", "schemes"]
+__all__ = ["BitsExplorer", "ThreePlaces", "kubernetes", "manifest", "quantised", "recorded", "reference", "schemes",
+           "vm"]  # fmt: skip

@@ -18,6 +18,18 @@ ROWS = {
             (5, "a list"),
         ],
     ),
+    "elsewhere.ids": (
+        [["runAsUser", "fsGroup"], {"fsGroup", "runAsUser"}, np.array(["runAsUser", "fsGroup"])],
+        [
+            (["runAsUser"], "1 more must go"),
+            ([], "2 more must go"),
+            (["runAsUser", "fsGroup", "runAsNonRoot"], "only says that root is none"),
+            (["fsGroupChangePolicy"], "when files change their group"),
+            (["seccompProfile"], "may stay"),
+            ([2000], "there is no '2000' here"),
+            ("runAsUser", "give a list"),
+        ],
+    ),
     "elsewhere.disk": (
         [141.1, 141, 70.55 * 2],
         [
@@ -37,39 +49,6 @@ ROWS = {
             ([], "3 more"),
             (["laptop"], "no machine"),
             (SMALL[0], "list or set"),
-        ],
-    ),
-    "elsewhere.codes": (
-        [[3, -2, 1, -7], (3, -2, 1, -7), np.array([3, -2, 1, -7]), [3.0, -2.0, 1.0, -7.0]],
-        [
-            ([2, -1, 0, -7], "instead of cutting off"),
-            ([3, -2, 1, -8], "-7.20"),
-            ([2.6, -1.75, 0.65, -7.2], "whole number"),
-            ([3, -2], "4 codes"),
-            ([3, -2, 1, -9], "from -8 to 7"),
-            (None, "four whole numbers"),
-        ],
-    ),
-    "elsewhere.bits": (
-        [4.15625, 4.156, 4.16],
-        [
-            (4, "zero point"),
-            (4.125, "4 bits more"),
-            (24, "serve 128"),
-            (4.3125, "has 128"),
-            (0.15625, "own code"),
-            (4.2, "too large"),
-        ],
-    ),
-    "elsewhere.jamba": (
-        [16384],
-        [
-            (131072, "4 of its 32"),
-            (8192, "twice that"),
-            (65536, "not 32"),
-            (16, "KiB"),
-            (114688, "Mamba layers"),
-            (16000, "too small"),
         ],
     ),
 }

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from workshop.learn import manifest
-from workshop.learn.judging import not_a_number
 from workshop.plan.machines import list_machines, offers
 
 VM_MODEL, VM_LENGTH = "llama-3.3-70b", 8192
-FOUR = (0.52, -0.35, 0.13, -1.44)  # four weights to be rounded
-SCALE = 0.2
-CODES = (3, -2, 1, -7)  # 0.52 / 0.2 = 2.6, -1.75, 0.65, -7.2
+IDS = {  # of a pod's securityContext: why it may stay on OpenShift; "" where it may not
+    "runAsUser": "",
+    "fsGroup": "",
+    "runAsNonRoot": "it names no user; it only says that root is none",
+    "fsGroupChangePolicy": "it says when files change their group, and not to which",
+    "seccompProfile": "it limits what a program may ask of Linux, whoever runs it",
+}
 
 
 def faults(answer: object) -> str | None:
@@ -45,19 +48,13 @@ def machines(answer: object) -> str | None:
     return f"{missing} more cannot hold it: weights of 131.4 GiB, before any KV cache" if missing else None
 
 
-def codes(answer: object) -> str | None:
-    if not isinstance(answer, list | tuple) or any(not_a_number(code) for code in answer):
-        return "give four whole numbers"
-    given = tuple(answer)
-    if len(given) != len(CODES):
-        return f"give {len(CODES)} codes, one for each weight"
-    if given == CODES:
-        return None
-    if any(isinstance(code, float) for code in given):
-        return "a code is a whole number: the weight divided by the scale, rounded"
-    if given == tuple(int(w / SCALE) for w in FOUR):
-        return "round to the nearest whole number instead of cutting off"
-    if any(not -8 <= code <= 7 for code in given):
-        return "four bits have the codes from -8 to 7 only"
-    wrong = next(n for n, (a, b) in enumerate(zip(given, CODES, strict=True)) if a != b)
-    return f"{FOUR[wrong]} / {SCALE} is {FOUR[wrong] / SCALE:.2f}, and the nearest whole number is not {given[wrong]}"
+def ids(answer: object) -> str | None:
+    if not isinstance(answer, list | tuple | set | frozenset):
+        return f"give a list of names, of these: {', '.join(IDS)}"
+    for name in map(str, answer):
+        if name not in IDS:
+            return f"there is no {name!r} here; choose from: {', '.join(IDS)}"
+        if IDS[name]:
+            return f"{name} may stay: {IDS[name]}"
+    missing = [name for name, why in IDS.items() if not why and name not in answer]
+    return f"{len(missing)} more must go: it names a number, too" if missing else None
