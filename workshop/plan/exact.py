@@ -21,11 +21,13 @@ from functools import lru_cache
 from pathlib import Path
 
 from workshop.errors import BadInput
-from workshop.plan.catalog import load_model
+from workshop.plan.basis import words
 from workshop.plan.catalog.built import Built, BuiltGroup, Exact
 from workshop.plan.catalog.config import ModelConfig
 from workshop.plan.catalog.estimate import stored_bytes
 from workshop.plan.catalog.families import FAMILIES, NESTED
+from workshop.plan.catalog.gpus import GIB
+from workshop.plan.catalog.known import lacks
 from workshop.plan.choose import Choice
 from workshop.plan.choose import choose as choose_split
 from workshop.plan.deployment import Deployment
@@ -35,7 +37,6 @@ from workshop.plan.weight import ExpertSplit
 from workshop.plan.weights import whole_bytes
 
 DATA = Path(__file__).parents[1] / "data"
-UNCERTAINTY = "in 8 runs of such families on an H200 at most 0.6 GiB off"  # docs/exact.md
 # a phrase of vLLM's refusal -> what it means
 REFUSALS = {
     "trust_remote_code": "the config asks for code of the model's own (trust_remote_code), which is never run here",
@@ -46,6 +47,9 @@ REFUSALS = {
 
 NOT_SIZES = {"transformers_version", "_name_or_path", "auto_map", "use_cache", "initializer_range"}  # of a config
 NOT_SIZES |= {"bos_token_id", "eos_token_id", "pad_token_id", "attention_dropout", "hidden_dropout", "pretraining_tp"}
+FAR = (
+    16  # times what the config makes of them: weights of 4 bits are 4 times less, the largest miss of an estimate is 2
+)
 ANSWER_S = 300.0  # to build one split; the largest take 40 s
 
 
@@ -74,27 +78,6 @@ def version() -> str:
 
 
 @lru_cache(maxsize=1)
-def measured_architectures() -> frozenset[str]:
-    """Return the architectures of the recorded runs (workshop/data/runs)."""
-    files = sorted((DATA / "runs").glob("*.json"))
-    runs = [run for file in files for run in json.loads(file.read_text(encoding="utf-8"))["runs"]]
-    return frozenset(load_model(name).architecture for name in {run["model"] for run in runs})
-
-
-def basis(d: Deployment) -> str:
-    """Say what a plan of this split rests on: measured, exact, recorded or estimate."""
-    m, experts = d.model, d.expert_split
-    if experts:  # no run was measured with experts shared out so
-        return m.exact.basis if m.exact and m.exact.weights_of(d.tp, d.pp, experts) else "estimate"
-    if m.exact and m.exact.of(d.tp, d.pp):
-        seen = m.exact.basis == "recorded" and m.architecture in measured_architectures()
-        return "measured" if seen else m.exact.basis
-    if m.architecture in FAMILIES:  # formulas, compared with vLLM's classes in the record
-        return "measured" if m.architecture in measured_architectures() else "recorded"
-    return "estimate"
-
-
-@lru_cache(maxsize=1)
 def records() -> dict[str, dict]:
     """Return what is recorded, by the digest of the config: {"name", "vllm", "builds"}."""
     return {
@@ -115,6 +98,11 @@ def known(d: Deployment) -> Deployment:
         return with_builds(d, "recorded", entry["vllm"], [built(found) for found in entry["builds"]])
     size = stored_bytes(Path(m.location)) if m.location else 0
     scale = size / whole_bytes(as_stored(d)) if size else 0
+    if scale and not 1 / FAR < scale < FAR:
+        raise BadInput(
+            f"{m.name}: its files hold {size / GIB:,.2f} GiB, and the sizes in its config.json make {size / scale / GIB:,.2f}.",
+            "Give the config.json and the weights of the same model.",
+        )
     return replace(d, model=replace(m, exact=Exact("estimate", "the checkpoint's own size", (), scale))) if scale else d
 
 
@@ -262,9 +250,11 @@ def refusal(m: ModelConfig, found: Mapping) -> BadInput:
         if why
         else line.split("[type=")[0].strip()[:300]
     )
+    asked = found.get("vllm", version())
+    known = lacks(m.architecture, asked) if asked else ""
     return BadInput(
-        f"vLLM {found.get('vllm', version())} cannot build {m.name}: {why}.",
-        "Without --exact the plan is an estimate from the config alone.",
+        f"vLLM {asked} cannot build {m.name}: {why}.",
+        f"{known} Without --exact the plan is an estimate from the config alone.".lstrip(),
     )
 
 
@@ -301,19 +291,3 @@ def choose(d: Deployment, sizes: Mapping[str, int | None], exact: bool | None) -
 def recorded(m: ModelConfig) -> bool:
     """True where the record says what the vLLM beside us would say."""
     return bool(m.exact and m.exact.basis == "recorded" and m.exact.source == version())
-
-
-def words(d: Deployment, why: str = "") -> list[str]:
-    """Say what the plan of a model without measured formulas rests on; why: what kept vLLM's class from being asked."""
-    m, said = d.model, basis(d)
-    if said in ("exact", "recorded") and m.exact:
-        heard = "says" if said == "exact" else "said when it was recorded"
-        return [
-            f"Weights and KV cache are what vLLM {m.exact.source}'s own class of {m.architecture[:80]} {heard}; activations and kernels are estimated, {UNCERTAINTY}."
-        ]
-    if said != "estimate" or m.architecture in FAMILIES:
-        return []
-    size = m.exact.source if m.exact else "the sizes in the config alone"
-    return [
-        f"An estimate: there are no formulas for {m.architecture[:80]}, whose weights are taken from {size}, and its KV cache from its heads. {why or '--exact asks vLLM where it is installed.'}"
-    ]

@@ -9,6 +9,7 @@ from pathlib import Path
 from workshop.plan import exact as exact_
 from workshop.plan import kv_cache, settings, speed
 from workshop.plan.advise import advise
+from workshop.plan.basis import basis
 from workshop.plan.catalog.config import ModelConfig
 from workshop.plan.catalog.gpus import GIB, GPU
 from workshop.plan.choose import Choice, executor
@@ -59,7 +60,7 @@ class Plan:
     overheads: list[Overhead] = field(default_factory=list)
     communication: list[Traffic] = field(default_factory=list)
     decode: list[Term] = field(default_factory=list)
-    basis: str = "measured"  # measured, exact, recorded or estimate: see exact.basis
+    basis: str = "measured"  # measured, exact, recorded or estimate: see basis.py
     exact: bool = False
     source: str = ""  # the vLLM version whose classes said it, or what an estimate rests on
     ranks: list[Rank] = field(default_factory=list)
@@ -164,8 +165,8 @@ def of_choice(choice: Choice) -> Plan:
         overheads=list(f.overheads[i]),
         communication=sent,
         decode=terms,
-        basis=exact_.basis(d),
-        exact=bool(m.exact and m.exact.basis == "exact" and exact_.basis(d) == "exact"),
+        basis=basis(d),
+        exact=bool(m.exact and m.exact.basis == "exact" and basis(d) == "exact"),
         source=m.exact.source if m.exact else "",
         ranks=ranks(d),
         deployment=d,

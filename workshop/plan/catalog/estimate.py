@@ -7,12 +7,13 @@ and a gated MLP or experts. Where the checkpoint lies beside the config, its own
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
 from workshop.errors import BadInput
 from workshop.plan.catalog.config import Mamba, Mla, Moe, Traits
-from workshop.plan.catalog.fields import Fields
+from workshop.plan.catalog.fields import Fields, json_object
 
 # our name -> how other families spell it, the first that is there
 SPELLINGS = {
@@ -38,6 +39,10 @@ SPELLINGS = {
 NESTED = ("text_config", "llm_config", "language_config", "thinker_config")
 UNGATED = ("relu", "relu2", "gelu_new", "gelu_fast")
 ATTENTION = ("*", "f", "global", "local")
+INDEX = "model.safetensors.index.json"
+LAYER = re.compile(r"(.*?)\b(?:layers|h|blocks)\.(\d{1,4})\.")  # of a tensor's name
+LARGEST_INDEX_BYTES = 64 << 20  # a hundred thousand experts' tensors have 14
+LARGEST_BYTES = 1 << 50  # of a checkpoint
 LARGEST_HEADER_BYTES = 100 << 20  # as the safetensors library has it
 REMEDY = "Copy or download the file again."
 
@@ -73,7 +78,6 @@ def decoder(f: Fields) -> dict:
         "traits": Traits(gated_mlp=act not in UNGATED, qkv_bias=bias),
         "intermediate": f.int("intermediate_size", 4 * f.int("hidden_size")),
         "positions": 4096,
-        "head_dim": max(1, f.int("hidden_size") // f.int("num_attention_heads")),
         "moe": _moe(f),
         "mamba": _states(f, frozenset(i for i, kind in enumerate(kinds) if not _attends(kind))),
     }
@@ -100,7 +104,7 @@ def _attends(kind: str) -> bool:
 def _kinds(f: Fields) -> list[str]:
     """The kind of each layer that mixes tokens: by a list, a pattern of letters, or every so many layers."""
     if f.has("layer_types") or f.has("layers_block_type"):
-        kinds = f.list("layer_types" if f.has("layer_types") else "layers_block_type", str)
+        kinds = f.layer_types() or f.list("layers_block_type", str)
         return [kind for kind in kinds if kind not in ("moe", "mlp")]
     pattern = f.text("hybrid_override_pattern", "")
     if pattern:
@@ -148,16 +152,39 @@ def stored_bytes(folder: Path) -> int:
     Raises:
         BadInput: an index that is cut or says nothing, or a file whose header is.
     """
-    index = folder / "model.safetensors.index.json"
-    if index.is_file():
-        try:
-            said = json.loads(index.read_text(encoding="utf-8"))
-            total = said.get("metadata", {}).get("total_size")
-        except (OSError, ValueError, AttributeError, RecursionError) as error:
-            raise BadInput(f"{index} cannot be read: {error}.", REMEDY) from None
-        if isinstance(total, int) and total > 0:
-            return total
-    return sum(map(_tensor_bytes, sorted(folder.glob("*.safetensors"))))
+    return _index(folder)[0] or sum(map(_tensor_bytes, sorted(folder.glob("*.safetensors"))))
+
+
+def _index(folder: Path) -> tuple[int, Mapping]:
+    """Return (bytes, tensor → file) of the index in a folder; nothing where there is none."""
+    file = folder / INDEX
+    if not file.is_file():
+        return 0, {}
+    said = json_object(file, LARGEST_INDEX_BYTES)
+    about, tensors = said.get("metadata") or {}, said.get("weight_map") or {}
+    size = about.get("total_size", 0) if isinstance(about, Mapping) else None
+    if type(size) not in (int, float) or not 0 <= size < LARGEST_BYTES or not isinstance(tensors, Mapping):
+        raise BadInput(f"{file} is garbled: it must have the size of all tensors, and the file of each.", REMEDY)
+    return int(size), tensors
+
+
+def check_layers(raw: Mapping, config: Path) -> None:
+    """Raise BadInput where the index beside a config.json names fewer layers than it says, or more.
+
+    An encoder may have more of them; layers that draft tokens (num_nextn_predict_layers) come after the last one.
+    """
+    counts: dict[str, int] = {}  # what stands before the layer's number -> layers
+    for found in filter(None, map(LAYER.match, _index(config.parent)[1])):
+        counts[found[1]] = max(counts.get(found[1], 0), int(found[2]) + 1)
+    if not counts:
+        return
+    said, drafts = fields(raw, str(config)).layers, raw.get("num_nextn_predict_layers")
+    most = said + (drafts if type(drafts) is int and drafts > 0 else 1)
+    if max(counts.values()) < said or counts.get("model.", 0) > most:
+        raise BadInput(
+            f"{config} says {said} layers, and {INDEX} beside it names {counts.get('model.') or max(counts.values())}.",
+            "Give the config.json and the index of the same model, both whole.",
+        )
 
 
 def _tensor_bytes(file: Path) -> int:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import difflib
+import json
 import reprlib
 from collections.abc import Mapping
+from pathlib import Path
 from typing import NoReturn
 
 from workshop.errors import BadInput
@@ -36,6 +38,22 @@ def nearest(said: str, names: Mapping[str, str], count: int = 1) -> str:
     """Return the beginning of a remedy: the names (by spelling) that are nearest to what was said, if any is near."""
     near = dict.fromkeys(names[spelling] for spelling in difflib.get_close_matches(said, names, count, cutoff=0.5))
     return f"Nearest: {', '.join(near)}. " if near else ""
+
+
+def json_object(file: Path, most_bytes: int) -> dict:
+    """Return the object in a JSON file. Raises BadInput for one that cannot be read, is too large, cut, or no object."""
+    again = "Copy or download the file again."
+    try:
+        if file.stat().st_size > most_bytes:
+            raise BadInput(f"{file} is too large: such a file has at most {most_bytes >> 20} MiB.", again)
+        raw = json.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise BadInput(f"{file} cannot be read: {error.strerror}.", "Give a file that you may read.") from None
+    except (ValueError, RecursionError) as error:  # bytes that are no text, numbers of thousands of digits
+        raise BadInput(f"{file} is not whole JSON: {error}.", again) from None
+    if not isinstance(raw, dict):
+        raise BadInput(f"{file} holds a {type(raw).__name__}, not an object of fields.", again)
+    return raw
 
 
 class Fields:
@@ -110,9 +128,13 @@ class Fields:
             self.is_not(name, value, "an object")
         return Fields(value or {}, self.where, f"{self.inside}{name}.")
 
-    def layer_windows(self, window: int) -> tuple[int | None, ...]:
-        """Return the window of each layer by `layer_types`, or () where the config has no such list."""
+    def layer_types(self) -> list[str]:
+        """Return the kind of each layer; [] where the config has no such list."""
         types = self.list("layer_types", str)
         if types and len(types) != self.layers:
             self.refuse("layer_types", f"names {len(types)} layers, num_hidden_layers {self.layers}")
-        return tuple(window if t == "sliding_attention" else None for t in types)
+        return types
+
+    def layer_windows(self, window: int) -> tuple[int | None, ...]:
+        """Return the window of each layer by `layer_types`, or () where the config has no such list."""
+        return tuple(window if t == "sliding_attention" else None for t in self.layer_types())

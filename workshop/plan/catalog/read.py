@@ -3,7 +3,6 @@
 # f the fields of a config.json
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +12,7 @@ from workshop.plan.catalog import estimate
 from workshop.plan.catalog import quantization as quant
 from workshop.plan.catalog.config import DTYPE_BYTES, ModelConfig, Traits
 from workshop.plan.catalog.families import FAMILIES, NESTED
-from workshop.plan.catalog.fields import LARGEST, LARGEST_FACTOR, Fields
+from workshop.plan.catalog.fields import LARGEST, LARGEST_FACTOR, Fields, json_object
 
 LARGEST_FILE_BYTES = 16 << 20  # of a config.json; those of models have some 10 kB
 
@@ -32,26 +31,13 @@ def read_file(path: Path) -> ModelConfig:
     file = path / "config.json" if path.is_dir() else path
     if not file.is_file():
         raise BadInput(f"{path} holds no config.json.", "Give a folder with a Hugging Face config.json, or the file.")
-    raw, beside = _object(file), file.with_name("hf_quant_config.json")
+    raw, beside = json_object(file, LARGEST_FILE_BYTES), file.with_name("hf_quant_config.json")
     if file.name == "config.json" and not raw.get("quantization_config") and beside.is_file():  # ModelOpt's, as vLLM
-        raw["quantization_config"] = _object(beside)
+        raw["quantization_config"] = json_object(beside, LARGEST_FILE_BYTES)
     name = name_of(file.absolute().parent) if file.name == "config.json" else file.stem
-    return replace(from_dict(raw, name=plain(name or str(file)), where=str(file)), location=str(file.parent))
-
-
-def _object(file: Path) -> dict:
-    """Return the fields of a JSON file."""
-    try:
-        if file.stat().st_size > LARGEST_FILE_BYTES:
-            raise BadInput(f"{file} is too large for a config.json.", "Give a model's config.json.")
-        raw = json.loads(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise BadInput(f"{file} cannot be read: {error.strerror}.", "Give a file that you may read.") from None
-    except (ValueError, RecursionError) as error:  # bytes that are no text, numbers of thousands of digits
-        raise BadInput(f"{file} is not whole JSON: {error}.", "Copy or download the file again.") from None
-    if not isinstance(raw, dict):
-        raise BadInput(f"{file} holds a {type(raw).__name__}, not an object of fields.", "Give a model's config.json.")
-    return raw
+    found = replace(from_dict(raw, name=plain(name or str(file)), where=str(file)), location=str(file.parent))
+    estimate.check_layers(raw, file)
+    return found
 
 
 def name_of(folder: Path) -> str:
@@ -76,6 +62,7 @@ def from_dict(raw: Mapping, *, name: str, where: str = "config.json") -> ModelCo
         outer = {k: raw[k] for k in ("quantization_config", "torch_dtype", "dtype") if f.has(k)}
         f = Fields({**text, **outer}, where)
     f.layers = f.first_int("num_hidden_layers", "n_layer")
+    f.layer_types()
     return _build(f, FAMILIES[architecture][0](f), architecture, name, raw)
 
 
