@@ -8,10 +8,10 @@ from functools import cache
 from urllib.parse import parse_qsl, urlencode
 
 from js import document, history, location, window
-from planner import Paste, Planner
 from pyodide.ffi import create_proxy
 
 import workshop
+from planner import Paste, Planner
 
 PAGES = {
     "plan": {
