@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
@@ -46,7 +47,9 @@ def render(messages: Sequence[Mapping], template: str = "", **more: object) -> s
         template: the teaching model's by default.
         more: what else the template may use: tools, and add_generation_prompt, which is true unless it is given.
     """
-    own = own_template()
+    own, messages = own_template(), copy.deepcopy(list(messages))
+    for call in (call for message in messages for call in message.get("tool_calls") or []):
+        call["function"]["arguments"] = json.loads(call["function"]["arguments"])  # templates want a dictionary
     jinja = jinja2.sandbox.ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
     jinja.filters["tojson"] = lambda value: json.dumps(value, ensure_ascii=False)  # Jinja's own is meant for HTML
     names = {"add_generation_prompt": True, "bos_token": own["bos_token"], "eos_token": own["eos_token"], **more}
