@@ -1,0 +1,93 @@
+"""Judges of notebook 11's exercises that ask for more than a number. Their words: e11_inside_the_engine.toml."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from workshop.learn.judging import Exercise, close_to, not_a_number, pair, plain
+
+FLAGS = {
+    "A": "--max-num-batched-tokens smaller",
+    "B": "--max-num-batched-tokens larger",
+    "C": "--max-num-seqs smaller",
+    "D": "--max-num-seqs larger",
+    "E": "--block-size smaller",
+}
+SLIPS = {  # symptom, what was chosen → why not
+    ("A", FLAGS["B"]): "a larger budget makes the long steps longer",
+    ("B", FLAGS["A"]): "with a smaller budget the prompt needs even more steps",
+    ("C", FLAGS["D"]): "more requests at once need more blocks, and there are too few already",
+    ("D", FLAGS["C"]): "then even more requests would wait, beside an empty cache",
+}
+HITS = {20: 0, 64: 32, 66: 64, 100: 96}
+
+
+def times(answer: object) -> str | None:
+    if pair(answer) is None or not isinstance(answer[1], dict) or set(answer[1]) != {"ttft", "tpot", "longest_gap"}:
+        return "give (span, {'ttft': …, 'tpot': …, 'longest_gap': …})"
+    span, said = answer
+    gaps = [after - before for before, after in pairwise(span.seen)]
+    alone, others = span.seen[-1] - span.sent, span.tokens - 1
+    typical = {
+        "ttft": (span.ttft_s, {span.seen[0]: "it counts from when the request was sent"}),
+        "tpot": (
+            (span.seen[-1] - span.first) / others,
+            {
+                alone / span.tokens: "the time to the first token is no part of it",
+                alone / others: "the time to the first token is no part of it",
+                (span.seen[-1] - span.first) / span.tokens: "the first token is not among them: divide by one less",
+                span.tokens / (span.seen[-1] - span.first): "those are tokens a second: the other way round",
+            },
+        ),
+        "longest_gap": (max(gaps), {min(gaps): "that is the shortest one", span.ttft_s: "that is the TTFT"}),
+    }
+    for name, (right, wrong) in typical.items():
+        wrong = {1000 * right: "that is in ms: give seconds", **wrong}
+        if problem := Exercise("", close_to(right, "s", rel=0.01), wrong=wrong).test(said[name]):
+            return f"{name}: {problem}"
+    return None
+
+
+def chunks(answer: object) -> str | None:
+    if not isinstance(answer, list | tuple) or any(map(not_a_number, answer)):
+        return "give a list of whole numbers: the prompt's tokens in each step, such as [64, 64]"
+    parts, room = list(answer), 128 - 3
+    if parts == [128, 128, 128, 16]:
+        return "the three answers take one token each from every step"
+    if sum(parts) != 400:
+        return f"your parts add up to {sum(parts):,}; the prompt has 400 tokens"
+    if max(parts) > room:
+        return f"{max(parts)} tokens of the prompt and three of the answers are more than 128"
+    if parts != [room, room, room, 400 - 3 * room]:
+        return "each step takes as much of the prompt as it has room for, and the rest comes last"
+    return None
+
+
+def hits(answer: object) -> str | None:
+    if not isinstance(answer, dict) or set(answer) != set(HITS):
+        return f"give a dict with the keys {', '.join(map(str, HITS))}"
+    for tokens, found in answer.items():
+        if problem := not_a_number(found, "tokens"):
+            return f"{tokens} tokens: {problem}"
+        if found == HITS[tokens]:
+            continue
+        if found == tokens == 64:
+            return "64 tokens: one token at least has to be computed, and blocks are found whole"
+        if found in (tokens, tokens - 1):
+            return f"{tokens} tokens: a block that is not full is not in the cache"
+        if found == HITS[tokens] // 32 and found:
+            return f"{tokens} tokens: that many blocks; how many tokens are in them?"
+        return f"{tokens} tokens: whole blocks of 32 are found, and never the last token of the prompt; not {found}"
+    return None
+
+
+def flags(answer: object) -> str | None:
+    if not isinstance(answer, dict) or set(answer) != set(FLAGS):
+        return f"give a dict with the keys {', '.join(FLAGS)}"
+    for symptom, chosen in plain(answer).items():
+        chosen = " ".join(str(chosen).replace("_", "-").lower().split())
+        if chosen not in FLAGS.values():
+            return f"{symptom}: {chosen!r} is none of the changes in the list"
+        if chosen != FLAGS[symptom]:
+            return f"{symptom}: {SLIPS.get((symptom, chosen), 'this changes something else; what is short here?')}"
+    return None
