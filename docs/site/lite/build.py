@@ -216,9 +216,7 @@ def ours() -> bytes:
         "workshop/use/page_client.py": HERE.parent / "live" / "client.py",
         "workshop/use/llama.js": HERE.parent / "live" / "llama.js",
     }
-    stand_ins = {
-        path.name: path for path in (HERE.parent / "live" / "stand_in").glob("*.py") if path.stem != "ipywidgets"
-    }
+    stand_ins = {path.name: path for path in (HERE.parent / "live" / "stand_in").glob("*.py")}
     version = importlib.metadata.version(OURS)
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
         for path in sorted((ROOT / "workshop").rglob("*")):

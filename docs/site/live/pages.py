@@ -113,8 +113,8 @@ def package() -> bytes:
                 archive.write(path, inside)
         for name in ("page.py", "planner.py", "client.py"):
             archive.write(HERE / name, name)
-        for path in (HERE / "stand_in").glob("*.py"):
-            archive.write(path, f"stand_in/{path.name}")
+        for path in sorted((HERE / "stand_in").rglob("*.py")):
+            archive.write(path, path.relative_to(HERE))
     return packed.getvalue()
 
 
