@@ -27,13 +27,15 @@ from workshop.launch.local import TEACHING_FOLDER, supervise
 from workshop.launch.local.supervise import stop
 from workshop.launch.records import ServerRecord
 from workshop.launch.vllm_main import installed
-from workshop.learn import chat, timeline
+from workshop.learn import chat, scale, timeline
 from workshop.learn.show import Table
+from workshop.learn.widgets.load.view import LoadExplorer
 from workshop.learn.widgets.xray.view import XRay
 from workshop.use.client import Client, connect
 
-__all__ = ["TEACHING_FOLDER", "XRay", "bring_back", "chat", "lab", "lab_trace", "log", "make_room", "metrics",
-           "offline", "small_server", "start", "stop", "stop_small_server", "timeline", "trace", "workers"]  # fmt: skip
+__all__ = ["TEACHING_FOLDER", "LoadExplorer", "XRay", "bring_back", "chat", "lab", "lab_trace", "log", "make_room",
+           "metrics", "offline", "scale", "small_server", "start", "stop", "stop_small_server", "timeline", "trace",
+           "workers"]  # fmt: skip
 LAB = "lab"
 RECORDED_LAB = Path(__file__).parents[1] / "data" / "traces" / "engine_lab.jsonl"  # of notebook 11, 2 cores
 TRACED_WITHIN_S = 10.0  # a trace is written half a second late, on a busy machine later
