@@ -22,7 +22,7 @@ from workshop.batch import offline
 from workshop.engine import log, metrics, trace
 from workshop.errors import WorkshopError
 from workshop.launch import local, machine, records
-from workshop.launch.home import home
+from workshop.launch.home import private_folder
 from workshop.launch.local import TEACHING_FOLDER, supervise
 from workshop.launch.local.supervise import stop
 from workshop.launch.records import ServerRecord
@@ -139,4 +139,4 @@ def lab_trace(lab: Client | None) -> Path:
 
 
 def _trace_file() -> Path:
-    return home() / "logs" / f"{LAB}.trace.jsonl"
+    return private_folder("logs") / f"{LAB}.trace.jsonl"
