@@ -239,6 +239,38 @@ def test_data_parallel_engines_share_a_load_and_their_experts(p8b):
     assert found.of("ttft")["p95"] < on_plan(alone, drawn(burst=40, seed=0)).of("ttft")["p95"]
 
 
+@pytest.fixture(scope="module")
+def wide():
+    return plan("qwen3-30b-a3b", "h100", tensor_parallel_size=1, data_parallel_size=2, max_model_len=16384)
+
+
+def test_engines_that_share_experts_take_each_step_together(wide):
+    """One decodes, the other reads 8,000 tokens meanwhile: the first's answer ends so much later (vLLM's dummy rule)."""
+    dense = plan("llama-3.1-8b", "h100", tensor_parallel_size=1, data_parallel_size=2, max_model_len=16384)
+    late = {}
+    for p in (wide, dense):
+        alone, both = (on_plan(p, [Arrival(0.0, 100, 100), Arrival(0.2, 8000, 2)][:n]) for n in (1, 2))
+        late[p.model] = (both.requests[0].last_s - alone.requests[0].last_s) * 1e3
+        assert both.requests[1].first_s < both.requests[0].last_s
+    ticking = of(wide.deployment)
+    assert late[wide.model] == pytest.approx(ticking.gpu_ms([(8000, 0)]) - ticking.gpu_ms([(1, 100)]), rel=0.05)
+    assert late[dense.model] == 0  # engines of a dense model know nothing of one another
+
+
+def test_an_engine_without_work_costs_the_other_nothing(wide):
+    """A dummy batch is no longer than a batch of one; alone, a request takes what it takes on one engine."""
+    alone = [Arrival(0.0, 300, 20)]
+    one_engine = replace(wide, deployment=wide.deployment, data_parallel_size=1)
+    both, one = (on_plan(p, alone, clock=of(wide.deployment)) for p in (wide, one_engine))
+    assert both.requests == one.requests and both.steps == one.steps
+
+
+def test_each_engine_of_data_parallelism_writes_its_steps(tmp_path, wide):
+    on_plan(wide, [Arrival(0.0, 50, 3), Arrival(0.0, 60, 3)], steps=tmp_path / "steps")
+    ids = [{row.id for step in trace.read(tmp_path / name) for row in step.requests} for name in ("steps", "steps.1")]
+    assert ids == [{"0"}, {"1"}]
+
+
 def test_goodput_counts_the_requests_within_the_limits(p8b):
     found = on_plan(p8b, drawn(rate=30, seconds=5, seed=0), slo={"ttft": 40.0, "tpot": 9.0})
     good = [one for one in found.requests if one.ttft_ms <= 40 and one.tpot_ms <= 9]

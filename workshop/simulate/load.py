@@ -83,6 +83,7 @@ def on_plan(
     """
     clock = clock or of(p.deployment)
     check(p, arrivals, slo or {}, clock, (replicas, *((prefill_replicas,) if prefill_replicas else ())), router)
+    engines = p.data_parallel_size if p.config.moe else 1  # of a replica: those that share experts wait for one another
     if p.data_parallel_size > 1 and replicas == 1:
         router = "least-busy"  # what vLLM does among its own engines
 
@@ -101,8 +102,9 @@ def on_plan(
         clock,
         arrivals,
         (lambda known: seen(made(known))) if seen else None,
-        replicas=replicas * p.data_parallel_size,
-        prefill=handed_over(p, prefill_replicas) if prefill_replicas else None,
+        replicas=replicas * p.data_parallel_size // engines,
+        engines=engines,
+        prefill=handed_over(p, prefill_replicas * p.data_parallel_size // engines) if prefill_replicas else None,
         router=router,
         steps=str(Path(steps).absolute()) if steps else None,
     )
@@ -117,7 +119,7 @@ def handed_over(p: Plan, replicas: int) -> dict:
     d = p.deployment
     link = node_link(d.gpu) if 2 * p.gpus <= p.gpus_per_node else network_link(d.network)
     token_s = p.kv_bytes_per_token / (d.replica_gpus * link.gb_s * 1e9)
-    return {"replicas": replicas * d.dp, "wait_s": link.message_us / 1e6, "token_s": token_s}
+    return {"replicas": replicas, "wait_s": link.message_us / 1e6, "token_s": token_s}
 
 
 def rules(p: Plan, enable_prefix_caching: bool | None = None, num_gpu_blocks: int | None = None) -> Rules:

@@ -86,7 +86,7 @@ def run(
 ) -> dict | None:
     """Run a job in this process's worker; a worker that is gone is replaced. One job at a time.
 
-    how: replicas, router, prefill, steps, as worker.run has them.
+    how: replicas, engines, router, prefill, steps, as worker.run has them.
     """
     job = {
         "rules": asdict(rules),

@@ -41,15 +41,15 @@ def run(job: dict, tell: Callable[[dict], None] | None = None) -> dict:
     """Return what became of every request, and the engines' state over time.
 
     Args:
-        job: rules, clock, arrivals; and perhaps replicas, router, steps (a file), prefill (replicas that only read
-            prompts, wait_s and token_s until a KV cache has arrived).
+        job: rules, clock, arrivals; and perhaps replicas, engines (of a replica, that share experts), router, steps (a
+            file), prefill (replicas that only read prompts, wait_s and token_s until a KV cache has arrived).
         tell: is given what is known so far.
     """
     rules = Rules(**{**job["rules"], "groups": tuple(map(tuple, job["rules"]["groups"]))})
     clock = Clock(**{**job["clock"], "attention": tuple(Layers(**kind) for kind in job["clock"]["attention"])})
     arrivals = [Arrival(*row) for row in job["arrivals"]]
     with ExitStack() as files:
-        house = House(job.get("router", "round-robin"), job.get("steps"), clock, files, tell)
+        house = House(job, clock, files, tell)
         if apart := job.get("prefill"):
             first = house.serve(rules, apart["replicas"], [replace(one, output_tokens=1) for one in arrivals])
             sent_s = [apart["wait_s"] + one.prompt_tokens * apart["token_s"] for one in arrivals]
@@ -68,19 +68,23 @@ def run(job: dict, tell: Callable[[dict], None] | None = None) -> dict:
 class House:
     """All replicas of a job: those that answer, and before them those that only read prompts."""
 
-    def __init__(self, router: str, steps: str | None, clock: Clock, files: ExitStack, tell: Callable | None):
-        self.router, self.steps, self.clock, self.files, self.tell = router, steps, clock, files, tell
+    def __init__(self, job: dict, clock: Clock, files: ExitStack, tell: Callable | None):
+        self.router, self.engines, self.steps = (
+            job.get("router", "round-robin"),
+            job.get("engines", 1),
+            job.get("steps"),
+        )
+        self.clock, self.files, self.tell = clock, files, tell
         self.traces, self.gaps_s, self.replicas = 0, [], []
         self.watch, self.began = Watch(self.look if tell else None), time.perf_counter()
         self.told = 0.0
 
     def replica(self, rules: Rules) -> Replica:
-        made = Replica(rules, self.clock, self.watch.seen)
+        made = Replica(rules, self.clock, self.watch.seen, self.engines)
         self.replicas.append(made)
-        if self.steps:
-            file = open(name_of(self.steps, self.traces), "wb")  # noqa: SIM115      in `files`
-            self.files.enter_context(file)
-            made.engine.trace(lambda said: file.write(line(said)), lambda: made.ended_s)
+        for engine in made.engines if self.steps else ():
+            file = self.files.enter_context(open(name_of(self.steps, self.traces), "wb"))  # noqa: SIM115      in `files`
+            engine.trace(lambda said, file=file: file.write(line(said)), lambda: made.ended_s)
             self.traces += 1
         return made
 
@@ -114,7 +118,7 @@ class House:
             chosen.add(str(number), one.arrival_s, tokens[number], one.output_tokens)
         for each in replicas:
             each.advance(inf)
-            each.engine.update(each.engine.schedule())  # an empty step, in which the last blocks are given back
+            each.end()
             self.gaps_s += each.gaps_s
             self.watch.ended(each)
         requests = {name: one for each in replicas for name, one in each.requests.items()}
@@ -165,11 +169,11 @@ def route(router: str, replicas: list[Replica], number: int, one: Arrival, homes
     """Return who takes the request. homes: prefix → the replica that has it in its cache."""
     if router == "round-robin":
         return replicas[number % len(replicas)]
-    idlest = min(replicas, key=lambda replica: replica.engine.unfinished)
+    idlest = min(replicas, key=lambda replica: replica.unfinished)
     if router == "least-busy" or not one.prefix:
         return idlest
     home = homes.get(one.prefix, idlest)
-    if home.engine.unfinished > CROWDED * idlest.engine.unfinished + CROWDED_REQUESTS:
+    if home.unfinished > CROWDED * idlest.unfinished + CROWDED_REQUESTS:
         home = idlest
     homes[one.prefix] = home
     return home
