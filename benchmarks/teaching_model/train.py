@@ -111,8 +111,8 @@ def write_json(path: Path, value: dict) -> None:
     path.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
 
 
-def save(model: LlamaForCausalLM, tokenizer: Tokenizer, out: Path) -> None:
-    """Write the model folder: bfloat16 shards, and the JSON files in the form that Llama models have."""
+def save_weights(model: LlamaForCausalLM, out: Path) -> None:
+    """Write bfloat16 shards, and config.json and generation_config.json in the form that Llama models have."""
     model.save_pretrained(out, max_shard_size="7MB")
     c = model.config
     write_json(out / "config.json", {
@@ -126,6 +126,12 @@ def save(model: LlamaForCausalLM, tokenizer: Tokenizer, out: Path) -> None:
         "tie_word_embeddings": True, "torch_dtype": "bfloat16", "use_cache": True, "vocab_size": c.vocab_size,
     })  # fmt: skip
     write_json(out / "generation_config.json", {"bos_token_id": 0, "eos_token_id": 1})
+
+
+def save(model: LlamaForCausalLM, tokenizer: Tokenizer, out: Path) -> None:
+    """Write the model folder: weights, configurations and the tokenizer."""
+    c = model.config
+    save_weights(model, out)
     tokenizer.save(str(out / "tokenizer.json"))
     write_json(out / "tokenizer_config.json", {
         "bos_token": BOS, "eos_token": EOS, "clean_up_tokenization_spaces": False, "chat_template": CHAT_TEMPLATE,

@@ -96,3 +96,19 @@ def test_fetch_asks_beside_v1_and_with_the_key():
         server.server_close()
     with pytest.raises(WorkshopError, match="does not answer"):
         metrics.fetch(url, timeout_s=0.5)
+
+
+def test_guesses_of_all_engines_are_counted_by_their_place():
+    """Lines as vLLM 0.32.0 wrote them with a draft of two tokens, for two engines."""
+    line = 'vllm:spec_decode_{}_total{{engine="{}",model_name="m"{}}} {}'
+    counts = {"num_drafts": (230, 5), "num_draft_tokens": (460, 10), "num_accepted_tokens": (55, 1)}
+    lines = [line.format(name, engine, "", n) for name, each in counts.items() for engine, n in enumerate(each)]
+    for place, each in enumerate(((47, 1), (8, 0))):
+        label = f',position="{place}"'
+        lines += [line.format("num_accepted_tokens_per_pos", engine, label, n) for engine, n in enumerate(each)]
+    names = ("num_drafts", "num_draft_tokens", "num_accepted_tokens", "num_accepted_tokens_per_pos")
+    heads = {name: f"# TYPE vllm:spec_decode_{name} counter" for name in names}
+    text = "\n".join(part for name in names for part in (heads[name], *(x for x in lines if f"_{name}_total" in x)))
+    read = metrics.parse(text + "\n")
+    assert (read.drafts_total, read.drafted_total, read.accepted_total) == (235, 470, 56)
+    assert read.accepted_at == (48, 8)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import time as clock
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -29,6 +30,9 @@ NAMES: dict[str, tuple[str, ...]] = {
     "prefix_queries_total": ("prefix_cache_queries_total", "gpu_prefix_cache_queries_total"),
     "prefix_hits_total": ("prefix_cache_hits_total", "gpu_prefix_cache_hits_total"),
     "requests_total": ("request_success_total",),
+    "drafts_total": ("spec_decode_num_drafts_total",),
+    "drafted_total": ("spec_decode_num_draft_tokens_total",),
+    "accepted_total": ("spec_decode_num_accepted_tokens_total",),
 }
 HISTOGRAMS: dict[str, tuple[str, ...]] = {
     "ttft": ("time_to_first_token_seconds",),
@@ -63,7 +67,9 @@ class Histogram:
 class Metrics:
     """One look at /metrics. Of several engines (data parallel), kv_cache_usage is the fullest's, the rest are sums.
 
-    kv_cache_usage: 0 to 1. ttft, tpot, itl, e2el: as `vllm bench serve` names them. time: seconds, of one clock.
+    drafts_total: steps of a request that had guesses. drafted_total, accepted_total: guesses, and those that the model
+    agreed with; accepted_at: the latter by their place in the draft. kv_cache_usage: 0 to 1.
+    ttft, tpot, itl, e2el: as `vllm bench serve` names them. time: seconds, of one clock.
     """
 
     time: float
@@ -78,6 +84,10 @@ class Metrics:
     prefix_queries_total: float | None = None
     prefix_hits_total: float | None = None
     requests_total: float | None = None
+    drafts_total: float | None = None
+    drafted_total: float | None = None
+    accepted_total: float | None = None
+    accepted_at: tuple[float, ...] = ()
     ttft: Histogram = field(default_factory=Histogram)
     tpot: Histogram = field(default_factory=Histogram)
     itl: Histogram = field(default_factory=Histogram)
@@ -127,6 +137,7 @@ def parse(text: str, time: float | None = None) -> Metrics:
         engines=max(1, len(engines)),
         **values,
         **{name: _histogram(samples, names) for name, names in HISTOGRAMS.items()},
+        accepted_at=_accepted_at(samples),
         **_cache_config(samples),
     )
 
@@ -206,6 +217,14 @@ def _value(samples: Samples, names: tuple[str, ...], largest: bool) -> float | N
 
 def _histogram(samples: Samples, names: tuple[str, ...]) -> Histogram:
     return Histogram(*(sum(value for _, value in _first(samples, names, end)) for end in ("_count", "_sum")))
+
+
+def _accepted_at(samples: Samples) -> tuple[float, ...]:
+    found = Counter()
+    for labels, value in _first(samples, ("spec_decode_num_accepted_tokens_per_pos_total",)):
+        if re.fullmatch("[0-9]{1,3}", place := labels.get("position", "")):
+            found[int(place)] += value
+    return tuple(found[place] for place in sorted(found))
 
 
 def _cache_config(samples: Samples) -> dict[str, int | None]:

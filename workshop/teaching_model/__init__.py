@@ -10,3 +10,5 @@ from pathlib import Path
 
 FOLDER = Path(__file__).resolve().parent
 """The model folder: config.json, tokenizer.json, model-*.safetensors."""
+DRAFT = FOLDER / "draft"
+"""The folder of a model a fifth of its size, which guesses what it would say; same tokenizer, benchmarks' draft.py."""

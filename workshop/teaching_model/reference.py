@@ -50,17 +50,17 @@ def read_safetensors(path: Path) -> dict[str, np.ndarray]:
     return tensors
 
 
-@lru_cache(maxsize=1)
-def _teaching_model() -> tuple[dict[str, np.ndarray], dict]:
+@lru_cache(maxsize=2)
+def _read(folder: Path) -> tuple[dict[str, np.ndarray], dict]:
     tensors: dict[str, np.ndarray] = {}
-    for path in sorted(FOLDER.glob("model-*.safetensors")):
+    for path in sorted(folder.glob("model*.safetensors")):
         tensors |= read_safetensors(path)
-    return tensors, json.loads((FOLDER / "config.json").read_text(encoding="utf-8"))
+    return tensors, json.loads((folder / "config.json").read_text(encoding="utf-8"))
 
 
-def load() -> Llama:
-    """Return the teaching model, 11.7 million parameters."""
-    tensors, config = _teaching_model()
+def load(folder: Path = FOLDER) -> Llama:
+    """Return the teaching model, 11.7 million parameters, or its draft, 2.4 million: load(DRAFT)."""
+    tensors, config = _read(folder)
     return Llama(dict(tensors), config)
 
 
