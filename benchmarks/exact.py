@@ -49,6 +49,14 @@ KNOWN |= {(model, f"weights of stage {stage}"): ZEROS for model in GPTQ for stag
 STATES = "0.32.0 keeps a further state a request for prefix caching, 0.25.1 (the formula) none"
 KNOWN |= {(m, "blocks of a request"): STATES for m in ("jamba-v0.1", "jamba-1.5-mini", "jamba-1.5-large")}
 ROUNDING, SMALL_BYTES = 2e-4, 5 << 20  # allowed: this share, or so much on a rank (a rope table, scales, biases)
+TYPES = {  # of architectures whose model_type is neither in Transformers' tables nor the name of vLLM's module
+    "Cosmos3ForConditionalGeneration": "cosmos3_omni",
+    "DeepseekOCRForCausalLM": "deepseek_vl_v2",
+    "DeepseekVLV2ForCausalLM": "deepseek_vl_v2",
+    "FunASRForConditionalGeneration": "fun_asr_nano",
+    "LightOnOCRForConditionalGeneration": "lighton_ocr",
+    "Qwen3ASRRealtimeGeneration": "qwen3_asr",
+}
 DOCS, MARKER = ROOT / "docs" / "exact.md", "<!-- registry -->"
 REGISTRY = Path(__file__).with_name("exact_registry.json")
 CATALOGUE = FOLDER / "catalogue.json"
@@ -183,7 +191,7 @@ def default_configs() -> dict[str, dict]:
     out = {}
     for kind in ("_TEXT_GENERATION_MODELS", "_MULTIMODAL_MODELS"):
         for architecture, (module, _) in getattr(registry, kind).items():
-            model_type = types.get(architecture, module.rpartition(".")[2] or module)
+            model_type = TYPES.get(architecture) or types.get(architecture, module.rpartition(".")[2] or module)
             known = next((each for each in (_CONFIG_REGISTRY, CONFIG_MAPPING) if model_type in each), None)
             raw = {} if known is not None or kind == "_MULTIMODAL_MODELS" else json.loads(llama)
             with contextlib.suppress(Exception):  # a config class whose own defaults do not go together
@@ -206,23 +214,24 @@ def real_configs(folders: list[Path]) -> dict[str, tuple[str, dict]]:
 
 
 def registry(folders: list[Path]) -> None:
-    """Ask for every architecture of the registry that no class was built of, and write down what came of each."""
+    """Write down what came of each architecture of the registry: ours anew, the class of those that were not built."""
     there = json.loads(REGISTRY.read_text())["architectures"] if REGISTRY.exists() else {}
     real = real_configs(folders)
     with exact.Asker() as asker:
         for architecture, entry in default_configs().items():
-            if there.get(architecture, {}).get("class") == "built":
-                continue
             sizes, config = real.get(architecture, (entry["sizes"], entry["config"]))
+            kept = there.get(architecture, {})
             row = {"multimodal": entry["multimodal"], "formulas": architecture in FORMULAS, "sizes": sizes}
-            if config:
+            if not config:
+                row["class"] = "neither Transformers nor vLLM has sizes for it, and no config.json was at hand"
+            elif kept.get("class") == "built" and kept["sizes"] == sizes:
+                row = kept | row | {"ours": said_by_us(architecture, config)}
+            else:
                 asked = {"config": config, "tp": 1, "pp": 1}
                 found = asker.ask(asked)
                 if "error" in found and entry["multimodal"]:
                     found = asker.ask(asked | {"language_model_only": True})
                 row |= said_by_class(found) | {"ours": said_by_us(architecture, config)}
-            else:
-                row["class"] = "neither Transformers nor vLLM has sizes for it, and no config.json was at hand"
             there[architecture] = row
             print(architecture, row, flush=True)
     lines = ",\n".join(f"  {json.dumps(name)}: {json.dumps(there[name])}" for name in sorted(there, key=str.lower))
@@ -241,7 +250,9 @@ def page() -> None:
         text.append(
             f"- **{words}**: {len(mine)}; {sized} with sizes at hand, {built} of them built by their class, {planned} planned (by the class, formulas or an estimate)."
         )
+    without = [f"`{name}`" for name, row in rows.items() if "ours" not in row]
     text += [
+        f"- **without sizes**: {len(without)}, which only the `config.json` of their models has (give `workshop plan` its folder): {', '.join(without)}.",
         "",
         "| architecture | sizes | weights, GiB | of these the encoder | layers with a cache | ours | what was said |",
         "|---|---|---:|---:|---|---:|---|",
