@@ -32,7 +32,7 @@ from workshop.simulate.report import Simulation, parse_slo
 from workshop.use.client import Client
 
 RECORDED = Path(__file__).parents[1] / "data" / "scale_out.json"
-NO_VLLM = "vLLM is not installed here. What follows is recorded."
+SPREAD = "after the first requests"
 SOURCES = {  # vLLM's label → ours
     "local_compute": "computed",
     "local_cache_hit": "from its own cache",
@@ -72,15 +72,16 @@ def simulated(model: str, gpu: str, load: Sequence[Arrival], *, slo: str | None 
     Args:
         options: replicas, router and prefill_replicas, as workshop.simulate has them; all others are the plan's.
     """
-    key = _key(model, gpu, load, {"slo": slo, **options})
+    key = key_of_load(model, gpu, load, {"slo": slo, **options})
     if not (os.environ.get("WORKSHOP_VLLM_PYTHON") or installed()[0]):
-        print(f"{NO_VLLM} It was simulated with {', '.join(f'{name} {value}' for name, value in options.items())}.")
+        print(f"vLLM is not installed here, so this was simulated elsewhere: {key}.")
         return kept("simulated", key)
     how = {name: options.pop(name) for name in SERVERS if name in options}
     return _row(on_plan(plan(model, gpu, **options), load, slo=parse_slo(slo), **how), load)
 
 
-def _key(model: str, gpu: str, load: Sequence[Arrival], options: dict) -> str:
+def key_of_load(model: str, gpu: str, load: Sequence[Arrival], options: dict) -> str:
+    """Return the name under which a simulated row is recorded."""
     prompts, answers = sum(one.prompt_tokens for one in load), sum(one.output_tokens for one in load)
     said = [f"{name}={value}" for name, value in sorted(options.items()) if value is not None]
     return ", ".join([model, gpu, f"{len(load)} requests of {prompts} and {answers} tokens", *said])
@@ -123,7 +124,7 @@ def handed_over() -> Path:
 def engines(pair: Client | None) -> dict[str, dict[str, int]]:
     """Return of each engine how many requests it has answered, and where the tokens of their prompts came from."""
     if pair is None:
-        return kept("engines", "spread")
+        return kept("engines", SPREAD)
     found: dict[str, dict[str, int]] = {}
     page = pair.http.get(metrics_url(pair.url)).text
     for sample in (each for family in text_string_to_metric_families(page) for each in family.samples):
@@ -146,7 +147,7 @@ def ask(pair: Client | None, prompt: str, steps: Sequence[tuple[int, int]]) -> l
         steps: (engine, max_tokens) of each, one after the other.
     """
     if pair is None:
-        return kept("engines", f"{prompt} {[list(step) for step in steps]}")
+        return kept("engines", key_of_steps(prompt, steps))
     rows = []
     for engine, max_tokens in steps:
         before = engines(pair)[f"engine {engine}"]
@@ -157,3 +158,8 @@ def ask(pair: Client | None, prompt: str, steps: Sequence[tuple[int, int]]) -> l
         counts = {name: after[name] - before[name] for name in SOURCES.values()}
         rows.append({"engine": engine, "max_tokens": max_tokens, **counts, "text": answer.choices[0].text})
     return rows
+
+
+def key_of_steps(prompt: str, steps: Sequence[tuple[int, int]]) -> str:
+    """Return the name under which answers to a prompt are recorded."""
+    return f"{prompt} {[tuple(step) for step in steps]}"

@@ -77,7 +77,7 @@ ROWS = {
                     ("C", "TP", "the same copy of each latent"),
                     ("C", "apart", "no second server"),
                     ("D", "replicas", "shares its steps"),
-                    ("D", "TP", "still share it"),
+                    ("D", "TP", "answers still share them"),
                     ("D", "DP + EP", "no experts"),
                     ("D", "PP", "D is 'PP'"),
                 )

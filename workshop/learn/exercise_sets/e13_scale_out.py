@@ -11,7 +11,7 @@ from workshop.learn.judging import not_a_number
 RANKS, EXPERTS_OF_A_RANK, ENOUGH_PERCENT = 4, 2, 95
 WAYS = {
     "replicas": "whole copies behind a router that knows prefixes",
-    "TP": "tensor parallel over the eight GPUs",
+    "TP": "tensor parallel over all GPUs of a node",
     "DP + EP": "data parallel, the experts shared out",
     "apart": "some servers for prefill, others for decode",
 }
@@ -36,7 +36,7 @@ WHY_NOT = {
     ("C", "TP"): "C: there every GPU keeps the same copy of each latent; look at the KV tokens in the table",
     ("C", "apart"): "C: eight GPUs hold it once; there is no second server",
     ("D", "replicas"): "D: in each copy a long document still shares its steps with somebody's answer",
-    ("D", "TP"): "D: TP 8 makes a long prompt's step shorter, but the answers still share it",
+    ("D", "TP"): "D: with more GPUs the steps of a long document are shorter, but answers still share them",
     ("D", "DP + EP"): "D: a dense model has no experts to share out",
 }
 
