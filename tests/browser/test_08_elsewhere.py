@@ -1,4 +1,4 @@
-"""The widgets of notebook 08 in a real JupyterLab: three columns beside or below each other, and bits that move."""
+"""The widgets of notebooks 08 and 09 in a real JupyterLab: three columns beside or below each other, and bits that move."""
 
 from __future__ import annotations
 
