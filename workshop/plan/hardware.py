@@ -118,7 +118,12 @@ def row(name: str, gpus: tuple[str, ...] = GPUS, context: int = CONTEXT) -> Row:
     """Return one model's row. Raises BadInput for a model or GPU that is not catalogued."""
     m = known(prepare(name, "b300")).model  # with what is recorded of one without formulas
     count = weight_bytes(m) // 2 if m.exact and not m.quantization else parameters(m)
-    sizes = count, min(count, active_parameters(m)), weight_bytes(m) / GIB, kv_cache_bytes_per_token(m) / 1024
+    sizes = (
+        count,
+        min(count, active_parameters(m)) if m.moe else count,
+        weight_bytes(m) / GIB,
+        kv_cache_bytes_per_token(m) / 1024,
+    )
     places = tuple(smallest(m, gpu, context=context) for gpu in gpus)
     return Row(m.name, family(m.name), architecture(m), *sizes, m.max_position_embeddings, m.source, places)
 

@@ -27,6 +27,7 @@ LEFT_OUT = """
 No `config.json` was at hand, and Transformers' defaults are no published model's: Command A, Falcon-H1, GLM-4.6, Granite 4
 hybrid, InternVL 3, Kimi Linear, LFM2, Mistral Small 3.1 and later, Mistral Large 3, Phi-4-mini. vLLM 0.32.0 does not know the
 architecture that the config names: MiniMax M3 (text), Step 3.7 Flash. The config does not say its method: Qwen3 32B FP8 static.
+Which modules stay in 16 bit is not in the file at hand: Nemotron 3 Super and Ultra in FP8 and in NVFP4.
 Megabytes of module names: MiniMax M3 NVFP4, Nemotron 3.5 Lightning NVFP4. Give `workshop plan` the folder of such a model.
 """
 

@@ -30,9 +30,10 @@ def _dense_mlp(m: ModelConfig, width: int, prefix: str = "mlp") -> list[Weight]:
 
 def _moe_mlp(m: ModelConfig) -> list[Weight]:
     h, e, n, width = m.hidden_size, m.moe, m.moe.num_experts, m.moe.intermediate_size
+    ways = 2 if m.traits.gated_mlp else 1
     out = [
         Weight("mlp.gate", n, h, bias=e.router_bias),
-        Weight("mlp.experts.w13", 2 * width, h, "column", copies=n, quantizable=True, shards=2),
+        Weight("mlp.experts.w13", ways * width, h, "column", copies=n, quantizable=True, shards=ways),
         Weight("mlp.experts.w2", h, width, "row", copies=n, quantizable=True),
     ]
     if m.traits.mlp_bias:  # gpt-oss: a bias for every expert
@@ -98,7 +99,7 @@ def active_parameters(m: ModelConfig) -> int:
     if not m.moe:
         return parameters(m)
     idle = m.moe.num_experts - m.moe.experts_per_token
-    each = 3 * m.moe.intermediate_size * m.hidden_size
+    each = (3 if m.traits.gated_mlp else 2) * m.moe.intermediate_size * m.hidden_size
     if m.traits.mlp_bias:
         each += 2 * m.moe.intermediate_size + m.hidden_size
     return parameters(m) - len(m.moe.layers) * idle * each

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from workshop.errors import BadInput
@@ -30,6 +31,7 @@ SPELLINGS = {
     "num_experts_per_tok": ("moe_k", "moe_topk", "num_experts_per_token", "top_k_experts"),
     "moe_intermediate_size": ("moe_ffn_hidden_size", "expert_ffn_hidden_size", "ffn_hidden_size_per_expert"),
     "n_shared_experts": ("moe_num_shared_experts", "num_shared_expert", "num_shared_experts"),
+    "shared_expert_intermediate_size": ("moe_shared_expert_intermediate_size",),
     "first_k_dense_replace": ("moe_layer_start_index", "num_dense_layers"),
     "ssm_state_size": ("mamba_d_state", "state_size", "linear_key_head_dim", "d_state"),
     "conv_kernel": ("mamba_d_conv", "linear_conv_kernel_dim", "conv_L_cache", "d_conv"),
@@ -38,6 +40,8 @@ SPELLINGS = {
 }
 NESTED = ("text_config", "llm_config", "language_config", "thinker_config")
 UNGATED = ("relu", "relu2", "gelu_new", "gelu_fast")
+MLP_ALONE, EXPERTS_ALONE = ("mlp", "-"), ("moe", "E")  # layers that mix no tokens
+NARROWEST = 512  # of an MLP: every tensor parallel size divides it
 ATTENTION = ("*", "f", "global", "local")
 INDEX = "model.safetensors.index.json"
 LAYER = re.compile(r"(.*?)\b(?:layers|h|blocks)\.(\d{1,4})\.")  # of a tensor's name
@@ -70,15 +74,17 @@ def fields(raw: Mapping, where: str) -> Fields:
 
 def decoder(f: Fields) -> dict:
     """Return the facts of a decoder of which nothing but the config is known."""
-    kinds = _kinds(f)
+    blocks = _blocks(f)
+    kinds = [kind for kind in blocks if kind not in (*MLP_ALONE, *EXPERTS_ALONE)] or _kinds(f)
     f.layers = len(kinds)
     act = next((f.text(n, "") for n in ("mlp_hidden_act", "hidden_act", "activation_function") if f.has(n)), "")
     bias = f.raw.get("attention_bias") is True
     facts = {
         "traits": Traits(gated_mlp=act not in UNGATED, qkv_bias=bias),
         "intermediate": f.int("intermediate_size", 4 * f.int("hidden_size")),
-        "positions": 4096,
         "moe": _moe(f),
+        **_alone(f, blocks),
+        "positions": 4096,
         "mamba": _states(f, frozenset(i for i, kind in enumerate(kinds) if not _attends(kind))),
     }
     if f.has("kv_lora_rank") and f.has("qk_rope_head_dim"):
@@ -101,14 +107,26 @@ def _attends(kind: str) -> bool:
     return kind in ATTENTION or (kind.endswith("attention") and "linear" not in kind)
 
 
-def _kinds(f: Fields) -> list[str]:
-    """The kind of each layer that mixes tokens: by a list, a pattern of letters, or every so many layers."""
+def _blocks(f: Fields) -> list[str]:
+    """The kind of every layer, by a list or a pattern of letters; [] where the config has neither."""
     if f.has("layer_types") or f.has("layers_block_type"):
-        kinds = f.layer_types() or f.list("layers_block_type", str)
-        return [kind for kind in kinds if kind not in ("moe", "mlp")]
-    pattern = f.text("hybrid_override_pattern", "")
-    if pattern:
-        return [letter for letter in pattern if letter in "M*"]  # the others are an MLP or experts alone
+        return f.layer_types() or f.list("layers_block_type", str)
+    return [letter for letter in f.text("hybrid_override_pattern", "") if letter in "M*-E"]
+
+
+def _alone(f: Fields, blocks: list[str]) -> dict:
+    """MLPs and experts that are layers of their own, given to those that mix tokens: as many, or as wide in the mean."""
+    mlps, experts = (sum(kind in alone for kind in blocks) for alone in (MLP_ALONE, EXPERTS_ALONE))
+    if not mlps + experts:
+        return {}
+    moe, rest = _moe(f), max(1, f.layers - experts)
+    width = f.int("intermediate_size", 4 * f.int("hidden_size")) * mlps // rest // NARROWEST * NARROWEST
+    layers = frozenset(range(min(experts, f.layers)))
+    return {"intermediate": max(NARROWEST, width), "moe": replace(moe, layers=layers) if moe and layers else None}
+
+
+def _kinds(f: Fields) -> list[str]:
+    """The kind of each layer where no list says it: every so many are of another one."""
     every, offset = (f.optional_int(name) for name in ("full_attention_interval", "attn_layer_offset"))
     every, other = (every or f.optional_int("attn_layer_period")), "linear_attention"
     if not every and f.has("sliding_window") and f.raw.get("use_sliding_window", True):
@@ -131,6 +149,8 @@ def _moe(f: Fields) -> Moe | None:
     if not f.has("num_experts") or f.int("num_experts", least=0) < 2:
         return None
     each = f.int("moe_intermediate_size", f.int("intermediate_size", 4 * f.int("hidden_size")))
+    if f.has("moe_latent_size"):  # experts read and write so many elements, not hidden_size
+        each = max(1, each * f.int("moe_latent_size") // f.int("hidden_size"))
     shared = f.int("shared_expert_intermediate_size", each * f.int("n_shared_experts", 0, least=0), least=0)
     first = f.int("first_k_dense_replace", 0, least=0)
     layers = frozenset(range(min(first, f.layers - 1), f.layers))
