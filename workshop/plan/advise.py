@@ -203,7 +203,7 @@ def _about_gpus(d: Deployment, world: int) -> list[str]:
     if _copies(d) > 1:
         held = f"Each of {d.tp} GPUs keeps {main_kind(d.model).held(d.model, d.tp)}, so everything is kept {_copies(d)} times"
         out.append(f"{held}: pipeline parallelism would keep it once.")
-        out += _instead_of_copies(d, world or d.gpus)
+        out += _instead_of_copies(d, world or d.gpus) if d.model.moe else ()
     idle = world - d.gpus
     if idle >= d.gpus:
         servers = f"{idle // d.gpus} more server(s) like this one would use them"
@@ -228,6 +228,6 @@ def _instead_of_copies(d: Deployment, gpus: int) -> Iterator[str]:
             than = f"{tokens:,} tokens in all {change.note} instead of {now:,}{f' on {servers} such servers' if servers > 1 else ''}"
             cost = f"at {_slower(d, change.after)} of the speed for one stream (estimated)"
             yield f"For many users, {change.words} holds {than}, {cost}: attention and cache are each replica's own, experts are shared."
-    for change in context(d) if d.model.moe and not d.model.exact else ():  # other kinds of caches were not tried
+    for change in context(d) if not d.model.exact else ():  # other kinds of caches were not tried
         tokens = fit(change.after).capacity.tokens
         yield f"For long contexts, {change.words} shares out what is copied: {tokens:,} tokens on these {d.gpus} GPUs; what its messages cost was not measured."
