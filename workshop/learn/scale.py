@@ -74,7 +74,7 @@ def simulated(model: str, gpu: str, load: Sequence[Arrival], *, slo: str | None 
     """
     key = key_of_load(model, gpu, load, {"slo": slo, **options})
     if not (os.environ.get("WORKSHOP_VLLM_PYTHON") or installed()[0]):
-        print(f"vLLM is not installed here, so this was simulated elsewhere: {key}.")
+        print("vLLM is not installed here: this row was simulated on another machine.")
         return kept("simulated", key)
     how = {name: options.pop(name) for name in SERVERS if name in options}
     return _row(on_plan(plan(model, gpu, **options), load, slo=parse_slo(slo), **how), load)
@@ -83,8 +83,10 @@ def simulated(model: str, gpu: str, load: Sequence[Arrival], *, slo: str | None 
 def key_of_load(model: str, gpu: str, load: Sequence[Arrival], options: dict) -> str:
     """Return the name under which a simulated row is recorded."""
     prompts, answers = sum(one.prompt_tokens for one in load), sum(one.output_tokens for one in load)
+    prefixes = len({one.prefix for one in load if one.prefix})
     said = [f"{name}={value}" for name, value in sorted(options.items()) if value is not None]
-    return ", ".join([model, gpu, f"{len(load)} requests of {prompts} and {answers} tokens", *said])
+    asked = f"{len(load)} requests of {prompts} and {answers} tokens, {prefixes} prefixes"
+    return ", ".join([model, gpu, asked, *said])
 
 
 def _row(found: Simulation, load: Sequence[Arrival]) -> dict[str, float]:
