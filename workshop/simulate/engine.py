@@ -64,22 +64,6 @@ class Step:
     began_s: float = 0.0  # on the first GPU
 
 
-def joined(steps: list[Step]) -> Step:
-    """Return steps that are taken at once as one; its KV cache is the fullest of theirs."""
-    if len(steps) == 1:
-        return steps[0]
-    return Step(
-        work=[each for step in steps for each in step.work],
-        preempted=[name for step in steps for name in step.preempted],
-        hits={name: tokens for step in steps for name, tokens in step.hits.items()},
-        running=sum(step.running for step in steps),
-        waiting=sum(step.waiting for step in steps),
-        kv_cache_usage=max(step.kv_cache_usage for step in steps),
-        output=None,
-        began_s=steps[0].began_s,
-    )
-
-
 class Engine:
     """One engine core's scheduler. Raises WorkshopError where vLLM is not installed, or its version not known."""
 

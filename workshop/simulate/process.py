@@ -77,6 +77,7 @@ class Worker:
         self._process.wait()
 
 
+DEFAULTS = {"replicas": 1, "engines": 1, "router": "round-robin", "steps": None, "prefill": None}
 _kept: list[Worker] = []
 _one_at_a_time = threading.Lock()
 
@@ -86,12 +87,13 @@ def run(
 ) -> dict | None:
     """Run a job in this process's worker; a worker that is gone is replaced. One job at a time.
 
-    how: replicas, engines, router, prefill, steps, as worker.run has them.
+    how: what is not as in DEFAULTS; worker.run says what it is.
     """
     job = {
         "rules": asdict(rules),
         "clock": asdict(clock),
         "arrivals": [list(vars(a).values()) for a in arrivals],
+        **DEFAULTS,
         **how,
     }
     with _one_at_a_time:

@@ -12,21 +12,23 @@ from collections.abc import Callable
 
 from workshop.errors import WorkshopError
 from workshop.simulate.clock import Clock
-from workshop.simulate.engine import Engine, Rules, Step, joined
+from workshop.simulate.engine import Engine, Rules, Step
 from workshop.simulate.report import Outcome
 
 STUCK_STEPS = 100  # empty ones in a row
 
 
 class Replica:
-    """One server with its clock. `seen(replica, step, end_s)` is called for every step that ran, before its answers.
+    """One server with its clock. `seen(replica, steps, end_s)` is called for every step that ran, before its answers.
 
     Where replicas of data parallelism share experts, `engines` is their number: they take each step together, as the
     slowest of them does, and one without work runs a dummy batch. Source: vLLM 0.32.0, v1/engine/core.py
     DPEngineCoreProc.run_busy_loop; v1/worker/dp_utils.py _synchronize_dp_ranks (all run the widest batch's graph).
     """
 
-    def __init__(self, rules: Rules, clock: Clock, seen: Callable[[Replica, Step, float], None], engines: int = 1):
+    def __init__(
+        self, rules: Rules, clock: Clock, seen: Callable[[Replica, list[Step], float], None], engines: int = 1
+    ):
         self.engines, self.clock, self._seen = [Engine(rules) for _ in range(engines)], clock, seen
         self._depth = rules.pipeline_parallel_size + rules.async_scheduling
         self._now_s, self._stages_free_s = 0.0, [0.0] * clock.stages  # of the host, of the GPUs
@@ -81,14 +83,13 @@ class Replica:
 
     def _finish(self, end_s: float, steps: list[tuple[Engine, Step]]) -> None:
         self.ended_s, self._now_s = end_s, max(self._now_s, end_s)
-        together = joined([step for _, step in steps])
-        for name in together.preempted:
+        for name in (name for _, step in steps for name in step.preempted):
             self.requests[name].preempted += 1
-        for name, tokens in together.hits.items():
+        for name, tokens in (hit for _, step in steps for hit in step.hits.items()):
             if not self.requests[name].preempted:  # what it finds again later is its own
                 self.requests[name].hit_tokens = tokens
-        if together.work:
-            self._seen(self, together, end_s)
+        if any(step.work for _, step in steps):
+            self._seen(self, [step for _, step in steps], end_s)
         now_s = self._now_s + self.clock.way_out_s
         for name, tokens in (made for engine, step in steps for made in engine.update(step)):
             one = self.requests[name]
@@ -104,7 +105,8 @@ class Replica:
         for engine in self.engines:
             engine.update(engine.schedule())
 
-    def tokens_of(self, step: Step) -> tuple[int, int]:
-        """Return how many tokens of prompts and of answers the step has."""
-        prompt = sum(max(0, min(new, self.requests[name].prompt_tokens - at)) for name, new, at, _ in step.work)
-        return prompt, sum(new for _, new, _, _ in step.work) - prompt
+    def tokens_of(self, steps: list[Step]) -> tuple[int, int]:
+        """Return how many tokens of prompts and of answers a step has, on all engines."""
+        work = [each for step in steps for each in step.work]
+        prompt = sum(max(0, min(new, self.requests[name].prompt_tokens - at)) for name, new, at, _ in work)
+        return prompt, sum(new for _, new, _, _ in work) - prompt

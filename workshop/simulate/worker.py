@@ -41,8 +41,8 @@ def run(job: dict, tell: Callable[[dict], None] | None = None) -> dict:
     """Return what became of every request, and the engines' state over time.
 
     Args:
-        job: rules, clock, arrivals; and perhaps replicas, engines (of a replica, that share experts), router, steps (a
-            file), prefill (replicas that only read prompts, wait_s and token_s until a KV cache has arrived).
+        job: rules, clock, arrivals, replicas, engines (of a replica, that share experts), router, steps (a file, or
+            None), prefill (replicas that only read prompts, wait_s and token_s until a KV cache has arrived, or None).
         tell: is given what is known so far.
     """
     rules = Rules(**{**job["rules"], "groups": tuple(map(tuple, job["rules"]["groups"]))})
@@ -50,18 +50,18 @@ def run(job: dict, tell: Callable[[dict], None] | None = None) -> dict:
     arrivals = [Arrival(*row) for row in job["arrivals"]]
     with ExitStack() as files:
         house = House(job, clock, files, tell)
-        if apart := job.get("prefill"):
+        if apart := job["prefill"]:
             first = house.serve(rules, apart["replicas"], [replace(one, output_tokens=1) for one in arrivals])
             sent_s = [apart["wait_s"] + one.prompt_tokens * apart["token_s"] for one in arrivals]
             came = zip(arrivals, first, sent_s, strict=True)
             moved = [replace(one, arrival_s=read.last_s + more_s) for one, read, more_s in came]
             house.gaps_s.clear()
-            found = house.serve(replace(rules, prefilled=True), job.get("replicas", 1), moved)
+            found = house.serve(replace(rules, prefilled=True), job["replicas"], moved)
             for one, read in zip(found, first, strict=True):
                 one.arrival_s, one.hit_tokens = read.arrival_s, read.hit_tokens
                 one.preempted += read.preempted
         else:
-            found = house.serve(rules, job.get("replicas", 1), arrivals)
+            found = house.serve(rules, job["replicas"], arrivals)
     return house.answer(found)
 
 
@@ -69,21 +69,16 @@ class House:
     """All replicas of a job: those that answer, and before them those that only read prompts."""
 
     def __init__(self, job: dict, clock: Clock, files: ExitStack, tell: Callable | None):
-        self.router, self.engines, self.steps = (
-            job.get("router", "round-robin"),
-            job.get("engines", 1),
-            job.get("steps"),
-        )
-        self.clock, self.files, self.tell = clock, files, tell
+        self.job, self.clock, self.files, self.tell = job, clock, files, tell
         self.traces, self.gaps_s, self.replicas = 0, [], []
         self.watch, self.began = Watch(self.look if tell else None), time.perf_counter()
         self.told = 0.0
 
     def replica(self, rules: Rules) -> Replica:
-        made = Replica(rules, self.clock, self.watch.seen, self.engines)
+        made = Replica(rules, self.clock, self.watch.seen, self.job["engines"])
         self.replicas.append(made)
-        for engine in made.engines if self.steps else ():
-            file = self.files.enter_context(open(name_of(self.steps, self.traces), "wb"))  # noqa: SIM115      in `files`
+        for engine in made.engines if self.job["steps"] else ():
+            file = self.files.enter_context(open(name_of(self.job["steps"], self.traces), "wb"))  # noqa: SIM115      in `files`
             engine.trace(lambda said, file=file: file.write(line(said)), lambda: made.ended_s)
             self.traces += 1
         return made
@@ -114,7 +109,7 @@ class House:
             one = arrivals[number]
             for each in replicas:
                 each.advance(one.arrival_s + self.clock.way_in_s)
-            chosen = route(self.router, replicas, turn, one, homes)
+            chosen = route(self.job["router"], replicas, turn, one, homes)
             chosen.add(str(number), one.arrival_s, tokens[number], one.output_tokens)
         for each in replicas:
             each.advance(inf)
@@ -132,14 +127,15 @@ class Watch:
         self.steps, self.most_usage, self._look, self._drawn = 0, 0.0, look, []
         self._states: dict[Replica, list[tuple[float, int, int, float]]] = {}
 
-    def seen(self, replica: Replica, step: Step, end_s: float) -> None:
-        self.most_usage = max(self.most_usage, step.kv_cache_usage)
-        states = self._states.setdefault(replica, [(0.0, 0, 0, 0.0)])
-        states.append((end_s, step.running, step.waiting, step.kv_cache_usage))
+    def seen(self, replica: Replica, steps: list[Step], end_s: float) -> None:
+        usage = max(step.kv_cache_usage for step in steps)
+        self.most_usage = max(self.most_usage, usage)
+        running, waiting = sum(step.running for step in steps), sum(step.waiting for step in steps)
+        self._states.setdefault(replica, [(0.0, 0, 0, 0.0)]).append((end_s, running, waiting, usage))
         self.steps += 1
         if self._look:
             if replica is next(iter(self._states)):
-                self._drawn.append((step.began_s, end_s, *replica.tokens_of(step)))
+                self._drawn.append((steps[0].began_s, end_s, *replica.tokens_of(steps)))
             self._look()
 
     def busiest(self) -> list[tuple[float, float, int, int]]:
