@@ -1,4 +1,4 @@
-"""Build the slides: `python slides/build.py` writes slides/build/workshop.html and workshop.pdf, each whole in itself.
+"""Build the slides: `python slides/build.py` writes HTML and PDF of each deck into slides/build, each file whole in itself.
 
 Needs Node 18 or newer with npm, and Chromium for the PDF (CHROME_PATH; default: chromium on the PATH). The first
 run installs Marp and the typefaces as slides/package-lock.json pins them.
@@ -84,23 +84,26 @@ def external(page: str) -> list[str]:
 
 
 def build(html_only: bool = False) -> list[Path]:
-    """Write the deck; return the files. Raises CannotBuild."""
+    """Write the decks; return the files. Raises CannotBuild."""
     import deck
 
     install()
     BUILD.mkdir(exist_ok=True)
-    (BUILD / "deck.md").write_text(deck.document(), encoding="utf-8")
     (BUILD / "theme.css").write_text(theme(), encoding="utf-8")
-    (BUILD / "notes.md").write_text(deck.run_sheet(), encoding="utf-8")
-    marp = ("npx", "--no-install", "marp", "--no-stdin", "--config-file", "marp.config.mjs", "build/deck.md")
-    page, paper = BUILD / "workshop.html", BUILD / "workshop.pdf"
-    run(*marp, "-o", str(page))
-    if left := external(page.read_text(encoding="utf-8")):
-        raise CannotBuild(f"The HTML would fetch {', '.join(left[:5])}: everything must be in it.")
-    if html_only:
-        return [page]
-    run(*marp, "--pdf", "--pdf-outlines", "-o", str(paper), CHROME_PATH=chromium())
-    return [page, paper]
+    made = []
+    for name in deck.DECKS:
+        (BUILD / f"{name}.md").write_text(deck.document(name), encoding="utf-8")
+        (BUILD / f"{name}_notes.md").write_text(deck.run_sheet(name), encoding="utf-8")
+        marp = ("npx", "--no-install", "marp", "--no-stdin", "--config-file", "marp.config.mjs", f"build/{name}.md")
+        page, paper = BUILD / f"{name}.html", BUILD / f"{name}.pdf"
+        run(*marp, "-o", str(page))
+        if left := external(page.read_text(encoding="utf-8")):
+            raise CannotBuild(f"The HTML would fetch {', '.join(left[:5])}: everything must be in it.")
+        made.append(page)
+        if not html_only:
+            run(*marp, "--pdf", "--pdf-outlines", "-o", str(paper), CHROME_PATH=chromium())
+            made.append(paper)
+    return made
 
 
 def main() -> int:
@@ -113,10 +116,10 @@ def main() -> int:
         return 1
     import deck
 
-    minutes = sum(slide.minutes for slide in deck.slides())
     for path in made:
         print(f"{path.relative_to(HERE.parent)}  {path.stat().st_size / 1e6:.1f} MB")
-    print(f"{len(deck.slides())} slides, {minutes:g} minutes")
+    for name in deck.DECKS:
+        print(f"{name}: {len(deck.slides(name))} slides, {sum(slide.minutes for slide in deck.slides(name)):g} minutes")
     return 0
 
 

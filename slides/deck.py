@@ -1,4 +1,4 @@
-"""From deck/*.md to one Marp document: slides, their notes and minutes, and what `{{…}}` stands for."""
+"""From deck/NAME/*.md to one Marp document a deck: slides, their notes, minutes and words, and what `{{…}}` stands for."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import base64
 import html
 import re
 import struct
+import sys
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -17,30 +18,44 @@ from workshop.learn.exercises import all_exercises
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
+sys.path.append(str(ROOT / "docs"))
+import glossary  # noqa: E402      docs/glossary.py
+
 FRONT = """---
 marp: true
 theme: workshop
 math: mathjax
 paginate: true
 lang: en
-title: Distributed LLM inference with vLLM
+title: {title}
 ---
 
 """
 NOTE = re.compile(r"<!-- (\d+(?:\.\d+)?) min\. (.*?) -->", re.DOTALL)
 PLACEHOLDER = re.compile(r"\{\{(.+?)\}\}")
-# The agenda's items: title, what it holds, and the files of deck/ that it counts.
-AGENDA = (
-    ("1", "Basics of distributed inference", "memory, many GPUs, vLLM, speed", ("1", "2", "3")),
-    ("2", "vLLM for online inference", "a server, requests, log probabilities, many prompts", ("4", "5")),
-    ("3", "vLLM for offline inference", "batches that lose nothing, other models", ("6",)),
-)
+UNREAD = re.compile(r"<!--.*?-->|<figure.*?</figure>|<pre.*?</pre>|<code.*?</code>", re.DOTALL)
+# The decks: a folder of deck/, and the agenda's items: title, what it holds, and the files that it counts.
+DECKS = {
+    "workshop": (
+        ("1", "Basics of distributed inference", "memory, many GPUs, vLLM, speed", ("1", "2", "3")),
+        ("2", "vLLM for online inference", "a server, requests, log probabilities, many prompts", ("4", "5")),
+        ("3", "vLLM for offline inference", "batches that lose nothing, other models", ("6",)),
+    ),
+    "day_two": (
+        ("1", "A chat", "templates, streaming, answers of a given form, tools", ("1",)),
+        ("2", "Inside the engine", "prefill and decode, batches, chunks, prefixes, preemption", ("2",)),
+        ("3", "Guess and check", "speculation: several tokens a step", ("3",)),
+        ("4", "Scale out", "replicas, experts, prefill apart, how many GPUs", ("4",)),
+        ("5", "Capstone", "your model, your GPUs, your file", ("5",)),
+    ),
+}
 
 
 @dataclass(frozen=True)
 class Slide:
-    """One slide: the file it is from, its Markdown, its minutes and what the speaker says."""
+    """One slide: deck and file it is from, its Markdown, its minutes and what the speaker says."""
 
+    deck: str
     part: str
     number: int
     source: str
@@ -61,16 +76,35 @@ class Slide:
 
 
 @cache
-def slides() -> tuple[Slide, ...]:
-    """Return all slides in order. Raises ValueError for one without a note that begins with its minutes."""
+def slides(deck: str) -> tuple[Slide, ...]:
+    """Return a deck's slides in order. Raises ValueError for one without a note that begins with its minutes."""
     found = []
-    for path in sorted((HERE / "deck").glob("*.md")):
+    for path in sorted((HERE / "deck" / deck).glob("*.md")):
         for source in re.split(r"\n\n---\n", path.read_text(encoding="utf-8").strip()):
             note = NOTE.search(source)
             if not note:
                 raise ValueError(f"{path.name}: no note with minutes in: {source.strip()[:60]!r}")
-            found.append(Slide(path.stem, len(found) + 1, source.strip(), float(note[1]), note[2]))
+            found.append(Slide(deck, path.stem, len(found) + 1, source.strip(), float(note[1]), note[2]))
     return tuple(found)
+
+
+@cache
+def first_words() -> dict[Slide, list[str]]:
+    """Return the glossary's terms that a slide is the first to use; what the first deck has said, the second does not repeat."""
+    out, seen = {}, set()
+    for slide in (slide for deck in DECKS for slide in slides(deck)):
+        read = UNREAD.sub(" ", fill(NOTE.sub("", slide.source), slide))
+        out[slide] = [
+            term for term in glossary.terms(re.sub(r"^#+ ", "", read, flags=re.MULTILINE)) if term not in seen
+        ]
+        seen.update(out[slide])
+    return out
+
+
+def note(slide: Slide) -> str:
+    """Return what the speaker says, and what each word means that is new."""
+    words = [f"{term}: {glossary.TERMS[term]['says']}" for term in first_words()[slide]]
+    return fill(slide.note, slide) + "".join(f"\n\n{word}" for word in words and ["Words that are new:", *words])
 
 
 def _where_parts(text: str) -> tuple[str, str, list[str]]:
@@ -87,10 +121,10 @@ def _where(text: str, minutes: float) -> str:
     )
 
 
-def _agenda(now: str) -> str:
+def _agenda(now: str, deck: str) -> str:
     rows = []
-    for number, title, under, files in AGENDA:
-        minutes = round(sum(s.minutes for s in slides() if s.part[0] in files))
+    for number, title, under, files in DECKS[deck]:
+        minutes = round(sum(s.minutes for s in slides(deck) if s.part[0] in files))
         cls = " now" if number == now else ""
         rows.append(
             f'<span class="n{cls}">{number}</span><span class="t{cls}">{title}<small>{under}</small></span>'
@@ -122,8 +156,8 @@ def _known() -> dict[str, str]:
     return {**values(), **snippets()}
 
 
-def fill(text: str, minutes: float = 0) -> str:
-    """Return text with every `{{…}}` replaced. Raises KeyError for a name that nobody computes."""
+def fill(text: str, slide: Slide | None = None) -> str:
+    """Return a slide's text with every `{{…}}` replaced. Raises KeyError for a name that nobody computes."""
 
     def one(match: re.Match) -> str:
         kind, _, rest = match[1].partition(" ")
@@ -132,9 +166,9 @@ def fill(text: str, minutes: float = 0) -> str:
         if kind == "picture":
             return _picture(rest)
         if kind == "agenda":
-            return _agenda(rest)
+            return _agenda(rest, slide.deck)
         if kind == "where":
-            return _where(rest, minutes)
+            return _where(rest, slide.minutes)
         if kind == "code":
             file, _, span = rest.partition(" ")
             return code(file, *(part.strip() for part in span.split("..")))
@@ -143,20 +177,21 @@ def fill(text: str, minutes: float = 0) -> str:
     return PLACEHOLDER.sub(one, text)
 
 
-def document() -> str:
-    """Return the whole deck as Marp Markdown, notes as comments."""
+def document(deck: str) -> str:
+    """Return a deck as Marp Markdown, notes as comments."""
     out = []
-    for slide in slides():
-        body = fill(NOTE.sub("", slide.source), slide.minutes)
-        out.append(f"{body.strip()}\n\n<!--\n{slide.minutes:g} min. {fill(slide.note)}\n-->")
-    return FRONT + "\n\n---\n\n".join(out) + "\n"
+    for slide in slides(deck):
+        body = fill(NOTE.sub("", slide.source), slide)
+        out.append(f"{body.strip()}\n\n<!--\n{slide.minutes:g} min. {note(slide)}\n-->")
+    return FRONT.replace("{title}", slides(deck)[0].title) + "\n\n---\n\n".join(out) + "\n"
 
 
-def run_sheet() -> str:
+def run_sheet(deck: str) -> str:
     """Return what the speaker says, slide after slide, with the time at which each begins."""
     out, clock = ["# Run sheet", ""], 0.0
-    for slide in slides():
+    for slide in slides(deck):
         time = f"{int(clock // 60)}:{int(clock % 60):02d}"
-        out.append(f"**{time}** · {slide.number}. {fill(slide.title)} · {slide.minutes:g} min  \n{fill(slide.note)}\n")
+        title = fill(slide.title, slide)
+        out.append(f"**{time}** · {slide.number}. {title} · {slide.minutes:g} min  \n{note(slide)}\n")
         clock += slide.minutes
     return "\n".join(out)

@@ -10,10 +10,23 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # this checkout's workshop, installed or not
 
-from drawings import engine, kv_cache, memory, network, parallel, probabilities, requests, speed
+from drawings import (
+    chat,
+    engine,
+    guess,
+    kv_cache,
+    memory,
+    network,
+    parallel,
+    probabilities,
+    requests,
+    scale,
+    speed,
+    xray,
+)
 
 FOLDER = Path(__file__).parent / "figures"
-PARTS = (memory, kv_cache, network, parallel, engine, speed, probabilities, requests)
+PARTS = (memory, kv_cache, network, parallel, engine, speed, probabilities, requests, xray, chat, guess, scale)
 FIGURES = {name: draw for part in PARTS for name, draw in part.FIGURES.items()}
 
 

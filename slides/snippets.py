@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import html
 import json
+import re
 from functools import cache
 from pathlib import Path
 
-from drawings.recorded import answers
+from drawings.recorded import answers, recorded
 
 ROOT = Path(__file__).resolve().parents[1]
 CODE_WIDTH = 90  # characters of a line of code; a comment that does not fit is left out
@@ -163,6 +164,49 @@ def penalties() -> str:
     )
 
 
+def messages() -> str:
+    """The messages of a chat, one a line."""
+    return _pre([html.escape(json.dumps(one), quote=False) for one in recorded("chat")["messages"]])
+
+
+def template() -> str:
+    """The prompt that the template makes of them; its special tokens are marked."""
+    return _pre([re.sub(r"(&lt;\|\w+\|&gt;)", r"<mark>\1</mark>", html.escape(recorded("chat")["template"]))])
+
+
+def stream() -> str:
+    """The lines of a stream, cut to what changes."""
+    lines = []
+    for line in recorded("chat")["stream"]:
+        data = json.loads(line) if line.startswith("{") else {}
+        if chosen := data.get("choices"):
+            shown = {name: chosen[0][name] for name in ("delta", "finish_reason")}
+        else:
+            usage = {name: data["usage"][name] for name in ("prompt_tokens", "completion_tokens")} if data else {}
+            shown = {"choices": [], "usage": usage} if data else line
+        lines.append(html.escape(f"data: {shown if isinstance(shown, str) else json.dumps(shown, ensure_ascii=False)}"))
+    return _pre(lines)
+
+
+def forms() -> str:
+    """Table rows: the form that was asked for, what came back, why it ended."""
+    asked = {
+        "free": "nothing",
+        "choice": '`choice=["positive", "negative"]`',
+        "json": "`json=` a schema",
+        "tight": "`regex=` without room",
+    }
+    out = []
+    for name, words in asked.items():
+        answer = recorded("chat")[name]
+        chosen, tokens = answer["choices"][0], answer["usage"]["completion_tokens"]
+        text = chosen["message"]["content"].replace("\n", "\\n")
+        out.append(
+            f"| {words} | `{text if len(text) < 52 else text[:22] + ' …'}` | {chosen['finish_reason']}, {tokens} tokens |"
+        )
+    return "\n".join(out)
+
+
 def snippets() -> dict[str, str]:
     """Return what `{{json.…}}` and `{{rows.…}}` stand for."""
     return {
@@ -177,4 +221,8 @@ def snippets() -> dict[str, str]:
         "json.slide_prompt": slide_prompt(),
         "rows.limits": limits(),
         "rows.penalties": penalties(),
+        "json.messages": messages(),
+        "json.template": template(),
+        "json.stream": stream(),
+        "rows.forms": forms(),
     }

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from drawings import guess, scale
 from drawings.engine import limit_tokens_per_s, run
 from drawings.recorded import answers
+from drawings.recorded import recorded as recorded_file
 
-from workshop.engine import log
+from workshop.engine import log, trace
 from workshop.launch.local import TEACHING_FOLDER
+from workshop.learn import roofline
 from workshop.learn.exercise_sets.e01_memory import TIGHT
+from workshop.learn.widgets.xray.case import RECORDED
 from workshop.plan import recorded, rules, settings
 from workshop.plan.catalog import load_gpu, load_model
 from workshop.plan.catalog.config import DTYPE_BYTES
@@ -16,6 +20,7 @@ from workshop.plan.communication import LINKS, traffic
 from workshop.plan.kv_cache import kv_cache_bytes_per_token
 from workshop.plan.memory import active_parameters, parameters, weight_bytes
 from workshop.plan.parallelism import plan
+from workshop.simulate.tuning import ENOUGH
 from workshop.use.logprobs import rows
 
 # What others measured and published: the only numbers here that are given, each with its source.
@@ -201,6 +206,55 @@ def _slide_example() -> dict[str, str]:
     return {**out, "slide.text": "".join(row.token for row in found if row.part == "completion")}
 
 
+def _trace() -> dict[str, str]:
+    """The recorded run of the X-rays."""
+    steps = trace.Trace(RECORDED).more()
+    arrived = {name: tokens for step in steps for name, tokens in step.arrived}
+    hits = [one.prefix_hit_tokens for step in steps for one in step.requests if one.prefix_hit_tokens]
+    return {
+        "trace.budget": f"{steps[0].budget}",
+        "trace.blocks": f"{steps[0].num_blocks}",
+        "trace.block": f"{steps[0].block_size}",
+        "trace.requests": f"{len(arrived)}",
+        "trace.long": f"{max(arrived.values())}",
+        "trace.found": f"{hits[0]}",
+        "trace.found_blocks": _number(hits[0] / steps[0].block_size),
+    }
+
+
+def _day_two() -> dict[str, str]:
+    critical, found, m = (
+        roofline.critical_tokens(scale.step_deployment()),
+        recorded_file("capacity"),
+        load_model("qwen3-30b-a3b"),
+    )
+    held = [max(int(rate) for rate, share in rows.items() if share >= ENOUGH) for rows in found["shares"].values()]
+    low, high = (found["load"][key] for key in ("prompt", "output"))
+    return {
+        **_trace(),
+        "step.critical": f"{critical:.0f}",
+        "guess.accepted": f"{guess.ACCEPTED:.0%}",
+        "guess.tokens": f"{guess.tokens_a_step(guess.ACCEPTED, 3):.1f}",
+        "guess.alone": f"{guess.speedup(1, 3):.1f}",
+        "guess.many": f"{guess.speedup(256, 5):.1f}",
+        "guess.gpus": f"{guess.SPLIT} × H100",
+        "experts.count": f"{m.moe.num_experts}",
+        "experts.used": _number(m.moe.experts_per_token),
+        "experts.layers": f"{m.num_hidden_layers}",
+        "capacity.one": f"{held[0]}",
+        "capacity.three": f"{held[-1]}",
+        "capacity.prompts": f"{low[0]} to {low[1]:,}",
+        "capacity.answers": f"{high[0]} to {high[1]}",
+        "capacity.slo": found["load"]["slo"]
+        .replace("=", " ≤ ")
+        .replace("ms", " ms")
+        .replace("1s", "1 s")
+        .replace(",", ", "),
+        "capacity.enough": f"{ENOUGH:.0%}",
+        "chat.tokens": f"{recorded_file('chat')['json']['usage']['completion_tokens']}",
+    }
+
+
 def values() -> dict[str, str]:
     """Return what `{{name}}` stands for, as text."""
     return {
@@ -213,5 +267,7 @@ def values() -> dict[str, str]:
         **_log(),
         **_others(),
         **_slide_example(),
+        **_day_two(),
         "recorded.date": answers()["date"],
+        "recorded.later": recorded_file("chat")["date"],
     }

@@ -1,4 +1,4 @@
-"""What record.py recorded of the teaching model's server."""
+"""What record.py recorded: answers of the teaching model's server, and simulations."""
 
 from __future__ import annotations
 
@@ -8,6 +8,11 @@ from pathlib import Path
 
 
 @cache
+def recorded(name: str) -> dict:
+    """Return a file of recorded/: answers, chat or capacity."""
+    return json.loads((Path(__file__).parents[1] / "recorded" / f"{name}.json").read_text(encoding="utf-8"))
+
+
 def answers() -> dict:
     """Return what record.py recorded of the teaching model's server."""
-    return json.loads((Path(__file__).parents[1] / "recorded" / "answers.json").read_text(encoding="utf-8"))
+    return recorded("answers")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -15,8 +16,15 @@ sys.path.insert(0, str(SLIDES))
 
 
 @pytest.fixture(scope="session")
+def node() -> None:
+    """Node, which runs the X-ray's drawing."""
+    if not shutil.which("node"):
+        lacking("X-rays of the slides are drawn by Node: apt-get install nodejs.")
+
+
+@pytest.fixture(scope="session")
 def built() -> Path:
-    """The folder with workshop.html and workshop.pdf, made by the command that `make slides` runs."""
+    """The folder with HTML and PDF of each deck, made by the command that `make slides` runs."""
     import build
 
     try:
@@ -29,14 +37,14 @@ def built() -> Path:
     return SLIDES / "build"
 
 
-@pytest.fixture(scope="session")
-def page(built, browser):
-    """The deck in Chromium, at its own size, without a network; `page.asked` is what it tried to fetch."""
+@pytest.fixture(scope="module", params=("workshop", "day_two"))
+def page(request, built, browser):
+    """Each deck in Chromium, at its own size, without a network; `page.asked` is what it tried to fetch."""
     context = browser.new_context(viewport={"width": 1280, "height": 720})
     page = context.new_page()
-    page.asked = []
+    page.asked, page.deck = [], request.param
     page.on("request", lambda request: page.asked.append(request.url))
-    page.goto((built / "workshop.html").as_uri())
+    page.goto((built / f"{request.param}.html").as_uri())
     page.evaluate("document.fonts.ready")
     yield page
     context.close()

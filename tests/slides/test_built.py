@@ -24,7 +24,7 @@ MEASURE = """() => {
     if (!node.textContent.trim() || parent.closest('title, style, mjx-assistive-mml') ) continue;
     const range = document.createRange(); range.selectNodeContents(node);
     const svg = parent.closest('figure > svg');
-    const matrix = svg ? parent.getScreenCTM() : {a: 1, b: 0};
+    const matrix = svg ? (parent.getScreenCTM ? parent : parent.closest('foreignObject')).getScreenCTM() : {a: 1, b: 0};
     const scale = matrix.a, turned = Math.abs(matrix.b) > 0.01;
     const size = parseFloat(getComputedStyle(parent).fontSize) * (turned ? 1 : scale);
     const around = svg ? svg.getBoundingClientRect() : null;
@@ -52,7 +52,7 @@ MEASURE = """() => {
 def measured(page) -> list[dict]:
     """What MEASURE says of each slide."""
     found = []
-    for slide in deck.slides():
+    for slide in deck.slides(page.deck):
         page.evaluate(f"location.hash = '#{slide.number}'")
         page.wait_for_function(
             "number => document.querySelector('.bespoke-marp-active "
@@ -72,14 +72,14 @@ def overlap(a: dict, b: dict) -> float:
 
 
 def test_the_deck_has_every_slide(page, measured):
-    assert page.evaluate("document.querySelectorAll('section').length") == len(deck.slides()) == len(measured)
+    assert page.evaluate("document.querySelectorAll('section').length") == len(deck.slides(page.deck)) == len(measured)
 
 
 def test_nothing_is_fetched(page, measured, built):
     assert [url for url in page.asked if not url.startswith(("file:", "data:", "blob:"))] == []
     files = {url.split("#")[0].rsplit("/", 1)[1] for url in page.asked if url.startswith("file:")}
-    assert files == {"workshop.html"}
-    assert build.external((built / "workshop.html").read_text(encoding="utf-8")) == []
+    assert files == {f"{page.deck}.html"}
+    assert build.external((built / f"{page.deck}.html").read_text(encoding="utf-8")) == []
 
 
 @pytest.mark.parametrize(
@@ -141,19 +141,25 @@ def test_every_text_is_legible(measured):
             assert text["size"] >= LEGIBLE_PX - 0.01, f"{slide['title']}: {text['text']!r}, {text['size']:.1f} pixels"
 
 
-def test_every_picture_says_in_words_what_it_shows(measured):
+def test_every_picture_says_in_words_what_it_shows(page, measured):
     words = [text for slide in measured for text in slide["pictures"]]
-    assert len(words) >= 45 and min(map(len, words)) > 50 and len(set(words)) == len(words)
+    assert (
+        len(words) >= {"workshop": 45, "day_two": 13}[page.deck]
+        and min(map(len, words)) > 50
+        and len(set(words)) == len(words)
+    )
 
 
-def test_the_pdf_has_a_page_for_every_slide(built):
-    data = (built / "workshop.pdf").read_bytes()
+@pytest.mark.parametrize("name", deck.DECKS)
+def test_the_pdf_has_a_page_for_every_slide(built, name):
+    data = (built / f"{name}.pdf").read_bytes()
     objects = [data]
     for found in re.finditer(rb"/ObjStm.{0,200}?stream\r?\n", data, re.DOTALL):  # pages are listed in such streams
         objects.append(zlib.decompressobj().decompress(data[found.end() :]))
-    assert len(re.findall(rb"/Type\s*/Page\b", b"".join(objects))) == len(deck.slides())
+    assert len(re.findall(rb"/Type\s*/Page\b", b"".join(objects))) == len(deck.slides(name))
 
 
-def test_notes_are_in_the_html(built):
-    page = (built / "workshop.html").read_text(encoding="utf-8")
-    assert page.count('class="bespoke-marp-note"') == len(deck.slides())
+@pytest.mark.parametrize("name", deck.DECKS)
+def test_notes_are_in_the_html(built, name):
+    page = (built / f"{name}.html").read_text(encoding="utf-8")
+    assert page.count('class="bespoke-marp-note"') == len(deck.slides(name))
