@@ -189,7 +189,7 @@ def start_the_server(page: Page) -> None:
         timeout=120_000,
     )
     page.shot("ondemand_server_starts")
-    page.page.get_by_text("teaching-model answers").wait_for(timeout=180_000)
+    page.page.get_by_text("teaching-model answers").wait_for(timeout=400_000)
 
 
 def use_the_widgets(page: Page) -> None:
