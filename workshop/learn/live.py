@@ -38,6 +38,7 @@ __all__ = ["TEACHING_FOLDER", "LoadExplorer", "XRay", "bring_back", "chat", "lab
            "workers"]  # fmt: skip
 LAB = "lab"
 RECORDED_LAB = Path(__file__).parents[1] / "data" / "traces" / "engine_lab.jsonl"  # of notebook 11, 2 cores
+LAB_BYTES = int(1.8 * 2**30)  # a second teaching server took 1.6 GB
 TRACED_WITHIN_S = 10.0  # a trace is written half a second late, on a busy machine later
 SMALL = "small-kv"
 SMALL_KV_CACHE_BYTES = 10 * 2**20  # 10,240 tokens of the teaching model: one request of its whole length, and a little
@@ -118,9 +119,11 @@ def stop_small_server() -> None:
 
 
 def lab(*vllm_args: str) -> Client | None:
-    """Return a client of a server that is started with these flags and a trace; None where vLLM is not installed."""
-    if not installed()[0]:
-        print("vLLM is not installed here. What follows is recorded: the same requests to the same server.")
+    """Return a client of a server that is started with these flags and a trace; None without vLLM, or memory for it."""
+    free = machine.memory_available_bytes()
+    if not installed()[0] or free < LAB_BYTES:
+        why = f"Only {free / 2**30:.1f} GiB of memory are free" if installed()[0] else "vLLM is not installed here"
+        print(f"{why}. What follows is recorded: the same requests to the same server.")
         return None
     return connect(start(LAB, *vllm_args, trace=_trace_file()).name)
 
