@@ -12,15 +12,18 @@ import json
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import jinja2.sandbox
-from openai.types.chat import ChatCompletion
 
 from workshop.errors import BadInput, WorkshopError
 from workshop.launch import local, records
 from workshop.launch.local import TEACHING_FOLDER, supervise
 from workshop.launch.vllm_main import installed
 from workshop.use.client import Client, connect
+
+if TYPE_CHECKING:
+    from openai.types.chat import ChatCompletion
 
 HOME = Path(str(files("workshop.data") / "chat"))
 RECORDED = HOME / "reader.json"
@@ -81,6 +84,8 @@ class Recorded:
 
     def chat(self, messages: Sequence[Mapping], **sampling: object) -> ChatCompletion:
         """Return the answer to this very request, if it was recorded."""
+        from openai.types.chat import ChatCompletion  # not where a browser reads this
+
         if (asked := key(messages, sampling)) not in self.recording["answers"]:
             raise BadInput("This request was not recorded.", "Ask as the notebook does, or where vLLM is installed.")
         return ChatCompletion.model_validate(self.recording["answers"][asked])
