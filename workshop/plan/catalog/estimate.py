@@ -31,6 +31,7 @@ SPELLINGS = {
     "num_experts_per_tok": ("moe_k", "moe_topk", "num_experts_per_token", "top_k_experts"),
     "moe_intermediate_size": ("moe_ffn_hidden_size", "expert_ffn_hidden_size", "ffn_hidden_size_per_expert"),
     "n_shared_experts": ("moe_num_shared_experts", "num_shared_expert", "num_shared_experts"),
+    "moe_latent_size": ("routed_expert_hidden_size",),
     "shared_expert_intermediate_size": ("moe_shared_expert_intermediate_size",),
     "first_k_dense_replace": ("moe_layer_start_index", "num_dense_layers"),
     "ssm_state_size": ("mamba_d_state", "state_size", "linear_key_head_dim", "d_state"),
