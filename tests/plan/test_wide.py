@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -226,3 +227,28 @@ def test_experts_that_tensor_parallelism_would_cut_are_said_to_be_whole_with_the
 def test_where_there_are_no_experts_or_nothing_is_kept_twice_nothing_of_it_is_said(model):
     p = plan(model, "h200", gpus_per_node=8, exact=False)
     assert p.fits and not [line for line in p.advice if "expert" in line]
+
+
+NAMES = {"DeepSeek V3": "deepseek-v3", "Qwen3 235B-A22B FP8": "qwen3-235b-a22b-fp8", "gpt-oss 120B": "gpt-oss-120b"}
+FLAGS = {"TP": "tensor_parallel_size", "PP": "pipeline_parallel_size", "DP": "data_parallel_size"}
+FLAGS |= {"DCP": "decode_context_parallel_size"}
+
+
+def test_the_page_says_what_the_plan_says():
+    """docs/exact.md, "Wide": every row of the table."""
+    text = (Path(__file__).parents[2] / "docs/exact.md").read_text().split("## Wide")[1].split("\n## ")[0]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line[:2] == "| "][1:]
+    model = ""
+    for name, gpus, sizes, weights, tokens, speed in rows:
+        model = NAMES.get(name, model)
+        asked = {FLAGS[kind]: int(n) for kind, n in re.findall(r"\b(TP|PP|DP|DCP) (\d+)", sizes)}
+        one = {"tensor_parallel_size": 1, "pipeline_parallel_size": 1, "enable_expert_parallel": "EP" in sizes}
+        p = plan(model, "h200", gpus_per_node=8, nodes=2, max_model_len=32768, exact=False, **{**one, **asked})
+        servers = int(gpus) // p.gpus
+        assert servers == (8 if "servers" in sizes else 1), (model, sizes)
+        assert f"{p.weights_gib_per_gpu:.1f}" == weights and f"{p.single_stream_tokens_per_s:.0f}" in speed, (
+            model,
+            sizes,
+        )
+        assert f"{p.kv_cache_tokens * p.data_parallel_size * servers:,}" == tokens, (model, sizes)
+    assert len(rows) >= 12
