@@ -33,7 +33,9 @@ title: {title}
 """
 NOTE = re.compile(r"<!-- (\d+(?:\.\d+)?) min\. (.*?) -->", re.DOTALL)
 PLACEHOLDER = re.compile(r"\{\{(.+?)\}\}")
-UNREAD = re.compile(r"<!--.*?-->|<figure.*?</figure>|<pre.*?</pre>|<code.*?</code>", re.DOTALL)
+UNREAD = re.compile(
+    r"<!--.*?-->|<div class=\"agenda.*?</div>|<figure.*?</figure>|<pre.*?</pre>|<code.*?</code>", re.DOTALL
+)
 # The decks: a folder of deck/, and the agenda's items: title, what it holds, and the files that it counts.
 DECKS = {
     "workshop": (

@@ -69,12 +69,6 @@ def spans(llm, at_once: int) -> list[dict]:
 
 
 QUESTION = "What is Boston?"
-MESSAGES = [
-    {"role": "system", "content": "You answer in one sentence."},
-    {"role": "user", "content": QUESTION},
-    {"role": "assistant", "content": "A city in Massachusetts."},
-    {"role": "user", "content": "And Chicago?"},
-]
 FORM = {"type": "object", "properties": {"city": {"type": "string"}, "state": {"type": "string"}},
         "required": ["city", "state"]}  # fmt: skip
 TIGHT = r'\{"city": "[A-Z][a-z]{2,9}", "state": "[A-Z][a-z]{3,12}"\}'
@@ -82,7 +76,7 @@ ASKED = "Boston is a city in which state?"
 
 
 def chat(llm) -> dict:
-    """Return what the slides of the chat show: the prompt that the template makes, a stream, answers of a given form."""
+    """Return what the slides of the chat show: a stream, answers of a given form."""
 
     def post(path: str, **asked) -> httpx.Response:
         answer = httpx.post(f"{llm.url}{path}", json={"model": llm.model, **asked}, headers=llm.headers, timeout=120)
@@ -93,13 +87,10 @@ def chat(llm) -> dict:
             "/chat/completions", messages=[{"role": "user", "content": question}], temperature=0, **asked
         ).json()
 
-    ids = post("/../tokenize", messages=MESSAGES).json()["tokens"]
-    lines = post("/chat/completions", messages=MESSAGES[1:2], temperature=0, max_tokens=4, stream=True,
+    lines = post("/chat/completions", messages=[{"role": "user", "content": QUESTION}], temperature=0, max_tokens=4, stream=True,
                  stream_options={"include_usage": True}).text.split("\n\n")  # fmt: skip
     choice = {"choice": ["positive", "negative"]}
     return {
-        "messages": MESSAGES,
-        "template": post("/../detokenize", tokens=ids).json()["prompt"],
         "stream": [line.removeprefix("data: ") for line in lines if line],
         "choice": say("Is this review positive or negative? A wonderful book.", structured_outputs=choice),
         "free": say("Is this review positive or negative? A wonderful book.", max_tokens=24),

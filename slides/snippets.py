@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import html
 import json
-import re
 from functools import cache
 from pathlib import Path
 
@@ -164,16 +163,6 @@ def penalties() -> str:
     )
 
 
-def messages() -> str:
-    """The messages of a chat, one a line."""
-    return _pre([html.escape(json.dumps(one), quote=False) for one in recorded("chat")["messages"]])
-
-
-def template() -> str:
-    """The prompt that the template makes of them; its special tokens are marked."""
-    return _pre([re.sub(r"(&lt;\|\w+\|&gt;)", r"<mark>\1</mark>", html.escape(recorded("chat")["template"]))])
-
-
 def stream() -> str:
     """The lines of a stream, cut to what changes."""
     lines = []
@@ -221,8 +210,6 @@ def snippets() -> dict[str, str]:
         "json.slide_prompt": slide_prompt(),
         "rows.limits": limits(),
         "rows.penalties": penalties(),
-        "json.messages": messages(),
-        "json.template": template(),
         "json.stream": stream(),
         "rows.forms": forms(),
     }

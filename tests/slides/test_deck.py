@@ -49,12 +49,12 @@ GIVEN = {
     r'"compile_sizes": \[1\]': "the flag in slurm/70b.sbatch",
     r"the probability 0|temperature 0:": "a parameter's values",
     r"H100, 16 bits": "the dtype of a plan",
+    r"with 200,000 draws": "notebook 12",
     r"a step of 40 people": "an example for the audience",
     r"A reads 90 tokens": "workshop/data/traces/teaching_model.jsonl, step 0",
-    r"on a CPU is 128, on GPUs mostly 16": "vLLM 0.32, platforms: the default block size",
     r"1 \+ a \+ a²": "a formula",
     r"min\(1,|max\(0,|scaled to 1|theorem 1": "a formula, a theorem",
-    r"With 256 requests": "the last point of the chart",
+    r"With 256 requests|1,000 tokens of context": "the last point of the chart; the plan's default",
     r"Llama 3\.2 1B": "a model's name",
 }
 NUMBER = re.compile(r"(?<![\w.,/-])[-−]?\d[\d.,-]*(?![\w/])")
@@ -153,7 +153,7 @@ def test_more_than_a_third_of_the_time_is_for_exercises():
         "MixtralForCausalLM",
         "JambaForCausalLM",
         "MiniCPMForCausalLM",
-        "json.template",
+        "<|im_start|>",
         "json.stream",
         "rows.forms",
         "--tool-call-parser",
