@@ -38,7 +38,7 @@ def test_a_recorded_trace_replays_to_an_empty_pool():
 
 def test_recorded_runs_are_three_with_the_document_last():
     runs = given.engine_lab()["runs"]
-    assert [[span.tokens for span in run] for run in runs] == [[20, 100, 100, 100, 1]] * 3
+    assert [[span.tokens for span in run] for run in runs] == [[10, 150, 150, 150, 1]] * 3
     assert all(span.seen[0] == span.first and span.seen[-1] == span.ended for run in runs for span in run)
 
 
