@@ -135,16 +135,10 @@ def candidates(model: str, gpu: str, planned: dict) -> Iterator[dict]:
     """Yield what to ask the planner for: each split, weights as they are and in FP8, KV cache as it is and in FP8."""
     m, g = load_model(model), load_gpu(gpu)
     weights = [None, "fp8"] if not m.quantization and g.fp8_tflops else [None]
-    for (tp, pp), quantization, kv_cache_dtype in product(
-        SPLITS, weights, ["auto", "fp8"] if g.fp8_tflops else ["auto"]
-    ):
-        yield {
-            **planned,
-            "quantization": quantization,
-            "kv_cache_dtype": kv_cache_dtype,
-            "tensor_parallel_size": tp,
-            "pipeline_parallel_size": pp,
-        }
+    caches = ["auto", "fp8"] if g.fp8_tflops else ["auto"]
+    for (tp, pp), quantization, cache in product(SPLITS, weights, caches):
+        sizes = {"tensor_parallel_size": tp, "pipeline_parallel_size": pp}
+        yield {**planned, **sizes, "quantization": quantization, "kv_cache_dtype": cache}
 
 
 class _Search:
@@ -185,12 +179,9 @@ class _Search:
 
     def refine(self, choice: Choice) -> None:
         """Vary the batch: tokens of one step, and requests of one step."""
-        replicas = choice.simulation.replicas
-        for changes in (
-            *({"max_num_batched_tokens": n} for n in BATCHED_TOKENS),
-            *({"max_num_seqs": n} for n in SEQUENCES),
-        ):
-            self.attempt({**choice.asked, **changes}, replicas)
+        for name, sizes in (("max_num_batched_tokens", BATCHED_TOKENS), ("max_num_seqs", SEQUENCES)):
+            for size in sizes:
+                self.attempt({**choice.asked, name: size}, choice.simulation.replicas)
 
     def best(self) -> list[Choice]:
         """Return the choices that none beats, the best first. Raises where none serves the load."""
