@@ -19,7 +19,7 @@ test:       ## set up and run every test that this machine can run
 bench:      ## measure what the README says (about 10 minutes)
 	@$(IN) dev -- python benchmarks/start.py
 
-slides:     ## build the slides: slides/build/workshop.html and .pdf (needs Node with npm, and Chromium)
+slides:     ## build the slides of both days: slides/build/*.html and *.pdf (needs Node with npm, and Chromium)
 	@$(IN) -- python slides/build.py
 
 site:       ## pages for any web server or a USB stick: notebooks as they ran, planner and explorers live (needs npm)

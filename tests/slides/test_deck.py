@@ -53,7 +53,7 @@ GIVEN = {
     r"a step of 40 people": "an example for the audience",
     r"A reads 90 tokens": "workshop/data/traces/teaching_model.jsonl, step 0",
     r"1 \+ a \+ a²": "a formula",
-    r"min\(1,|max\(0,|scaled to 1|theorem 1": "a formula, a theorem",
+    r"min\(1,|max\(0,|scaled to 1|appendix A\.1": "a formula, and where its proof is",
     r"With 256 requests|1,000 tokens of context": "the last point of the chart; the plan's default",
     r"Llama 3\.2 1B": "a model's name",
 }
