@@ -29,6 +29,7 @@ import architectures
         ("MptForCausalLM", "0.28.0", ""),
         ("KimiK3ForConditionalGeneration", "0.25.1", "0.27.0 is the first"),
         ("KimiK3ForConditionalGeneration", "0.32.0", ""),
+        ("Step5ForCausalLM", "0.32.0", "0.33.0 is the first"),
         ("LlamaForCausalLM", "0.25.1", ""),
         ("LlamaForCausalLM", "0.99.0", ""),  # newer than what was read
         ("SuperNovaForCausalLM", "0.25.1", "No vLLM from 0.6.0 to"),
