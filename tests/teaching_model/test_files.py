@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 import struct
 from pathlib import Path
 
 import pytest
 
-from workshop.teaching_model import FOLDER
+from workshop.teaching_model import DRAFT, FOLDER
 
 DTYPE_BYTES = {"BF16": 2}
 
@@ -127,3 +128,18 @@ def test_model_card_credits_the_sources():
     for credit in ("Open English WordNet", "Namenet", "CC BY 4.0", "WordNet License", "Princeton", "public domain"):
         assert credit in card, credit
     assert (Path(__file__).parents[2] / "benchmarks" / "teaching_model" / "training_log.txt").stat().st_size > 1000
+
+
+def test_the_draft_has_the_models_tokens_and_a_fifth_of_its_weights():
+    config = json.loads((DRAFT / "config.json").read_text(encoding="utf-8"))
+    for same in ("architectures", "vocab_size", "bos_token_id", "eos_token_id", "max_position_embeddings"):
+        assert config[same] == read_json("config.json")[same]
+    weights = DRAFT / "model.safetensors"
+    assert weights.stat().st_size < 5_000_000 and {t["dtype"] for t in header(weights).values()} == {"BF16"}
+    whole, small = (
+        sum(math.prod(t["shape"]) for f in files for t in header(f).values()) for files in (shards(), [weights])
+    )
+    assert 0.19 < small / whole < 0.21
+    assert (
+        Path(__file__).parents[2] / "benchmarks" / "teaching_model" / "draft_training_log.txt"
+    ).stat().st_size > 1000

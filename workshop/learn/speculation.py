@@ -1,0 +1,125 @@
+"""Guesses of a draft, for notebook 12: what a server counted, what the reference foretells, what a plan gains.
+
+Without vLLM, or with a server of another model, `ask` returns what was recorded (benchmarks/teaching_model/guesses.py).
+
+>>> from workshop import live
+>>> live.speculation.lengths([[True, False, True, True, True, True, True]], guesses=3)    # tokens that each step writes
+[2, 4, 2]
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+
+import numpy as np
+
+from workshop.engine import metrics
+from workshop.launch.local import TEACHING_MODEL
+from workshop.plan import speed
+from workshop.plan.deployment import Deployment
+from workshop.teaching_model import DRAFT, FOLDER, reference
+from workshop.use.client import Client
+
+__all__ = ["DRAFT", "FOLDER", "PROMPTS", "Run", "agreement", "ask", "choices", "lengths", "speedup", "step_ms", "words"]
+PROMPTS = (
+    "San Francisco is a", "Boston is a", "A lion is a", "Question: What is the capital of France?\nAnswer:",
+    "The history of", "My fellow citizens,", "An engineer is", "Question: Who was Isaac Newton?\nAnswer:",
+)  # fmt: skip
+WARM_UP_TOKENS = 8
+
+
+@dataclass(frozen=True)
+class Run:
+    """Answers to some prompts, one after the other, and what the server counted meanwhile.
+
+    Attributes:
+        answers: (prompt, answer) as token ids. ms_a_token: of the fastest answer, its prompt included.
+        drafts: steps that had guesses. drafted, accepted: guesses; accepted_at: those accepted, by their place.
+    """
+
+    answers: tuple
+    ms_a_token: float
+    drafts: int
+    drafted: int
+    accepted: int
+    accepted_at: tuple
+
+
+@cache
+def _recorded() -> dict[str, dict]:
+    return json.loads(files("workshop.data").joinpath("guesses.json").read_text(encoding="utf-8"))["runs"]
+
+
+def ask(client: Client | None, recorded: str, *, temperature: float = 0.0, max_tokens: int = 64) -> Run:
+    """Send PROMPTS to the teaching model's server; where there is none, return the run that was recorded."""
+    if client is None or client.model != TEACHING_MODEL:
+        print(f"Recorded: {recorded}, temperature {temperature:g}.")
+        return Run(**_recorded()[f"{recorded}, temperature {temperature:g}"])
+    client.complete(PROMPTS[0], max_tokens=WARM_UP_TOKENS)
+    before = metrics.fetch(client.url, client.record.api_key)
+    asked = [_one(client, prompt, max_tokens=max_tokens, temperature=temperature) for prompt in PROMPTS]
+    after = metrics.fetch(client.url, client.record.api_key)
+    grown = {
+        name: int((getattr(after, f"{name}_total") or 0) - (getattr(before, f"{name}_total") or 0))
+        for name in ("drafts", "drafted", "accepted")
+    }
+    places = tuple(int(b - a) for a, b in zip(before.accepted_at, after.accepted_at, strict=True))
+    return Run(tuple(row for row, _ in asked), min(ms for _, ms in asked), accepted_at=places, **grown)
+
+
+def _one(client: Client, prompt: str, **sampling) -> tuple[tuple[list[int], list[int]], float]:
+    began = time.perf_counter()
+    answer = client.complete(prompt, return_token_ids=True, **sampling).choices[0]
+    return (answer.prompt_token_ids, answer.token_ids), 1000 * (time.perf_counter() - began) / len(answer.token_ids)
+
+
+def choices(ids: Sequence[int], model: str = "draft") -> np.ndarray:
+    """Return the token that the draft, or the "target", finds most probable after each of these ids: [len(ids)]."""
+    folder = {"draft": DRAFT, "target": FOLDER}[model]
+    return reference.load(folder).logits(np.array([ids]))[0].argmax(-1)
+
+
+def words(ids: Sequence[int]) -> list[str]:
+    """Return the text of each token."""
+    return [reference.decode([int(one)]) for one in ids]
+
+
+def agreement(run: Run) -> list[list[bool]]:
+    """Return for each answer whether the draft would have guessed each token after the first, given those before."""
+    found = []
+    for prompt, answer in run.answers:
+        guess = choices([*prompt, *answer])[len(prompt) : -1]  # the first token comes from the prefill
+        found.append((guess == np.array(answer[1:])).tolist())
+    return found
+
+
+def lengths(agree: Sequence[Sequence[bool]], guesses: int) -> list[int]:
+    """Return how many tokens each step writes: the guesses before the first wrong one, and one of the model's own.
+
+    What an answer's last step has right beyond its end is not known, and does not count.
+    """
+    written = []
+    for row in agree:
+        place = 0
+        while place < len(row):
+            written.append([*row[place : place + guesses], False].index(False) + 1)
+            place += written[-1]
+    return written
+
+
+def step_ms(d: Deployment, requests: int, tokens_each: int = 1, context: int = 1000) -> float:
+    """Return the plan's ms of a step in which each request has so many tokens; its KV cache is read once for all."""
+    wide = speed.decode_terms(d, batch=requests * tokens_each, context=context)
+    narrow = {term.name: term.ms for term in speed.decode_terms(d, batch=requests, context=context)}
+    return sum(narrow[term.name] if term.name in ("KV cache", "step") else term.ms for term in wide)
+
+
+def speedup(target: Deployment, draft: Deployment, requests: int, guesses: int, tokens_a_step: float) -> float:
+    """Return how many times as many tokens/s guessing gives: the draft runs once for each guess, then the target once."""
+    guessing_ms = guesses * step_ms(draft, requests) + step_ms(target, requests, guesses + 1)
+    return tokens_a_step * step_ms(target, requests) / guessing_ms
