@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 from drawings.canvas import BLUE, GREEN, HAIR, INK, ORANGE, PALE, SOFT, VERMILLION, Canvas
 from drawings.charts import Chart, chart
-from workshop.plan import speed
-from workshop.plan.deployment import Deployment
+from workshop.learn import speculation
 from workshop.plan.parallelism import plan
 
 GUESSES = (1, 3, 5)  # tokens that the draft guesses
@@ -22,17 +23,11 @@ def tokens_a_step(accepted: float, guesses: int) -> float:
     return sum(accepted**n for n in range(guesses + 1))
 
 
-def _ms(d: Deployment, tokens: int, host: bool) -> float:
-    """Return what a step of so many tokens takes by the plan, with or without scheduling; the KV cache is left out."""
-    return sum(term.ms for term in speed.decode_terms(d, batch=tokens, context=0) if (term.name == "step") == host)
-
-
-def speedup(batch: int, guesses: int, accepted: float = ACCEPTED) -> float:
-    """Return how many times as fast a batch decodes with a draft: more tokens a step, a larger step, the draft's own steps."""
-    target = plan(TARGET, GPU, tensor_parallel_size=SPLIT, max_model_len=8192).deployment
-    draft, host = plan(DRAFT, GPU, max_model_len=8192).deployment, _ms(target, batch, host=True)
-    checked = host + _ms(target, batch * (guesses + 1), host=False) + guesses * _ms(draft, batch, host=False)
-    return tokens_a_step(accepted, guesses) * (host + _ms(target, batch, host=False)) / checked
+@cache
+def speedup(batch: int, guesses: int) -> float:
+    """Return how many times as fast a batch decodes with a draft, by the plan, as in notebook 12."""
+    target, draft = (plan(model, GPU, tensor_parallel_size=SPLIT).deployment for model in (TARGET, DRAFT))
+    return speculation.speedup(target, draft, batch, guesses, tokens_a_step(ACCEPTED, guesses))
 
 
 GUESSED, RIGHT = ("a", "city", "on", "the", "bay"), ("a", "city", "in")
