@@ -27,15 +27,15 @@ from workshop.launch.local import TEACHING_FOLDER, supervise
 from workshop.launch.local.supervise import stop
 from workshop.launch.records import ServerRecord
 from workshop.launch.vllm_main import installed
-from workshop.learn import chat, scale, timeline
+from workshop.learn import chat, scale, speculation, timeline
 from workshop.learn.show import Table
 from workshop.learn.widgets.load.view import LoadExplorer
 from workshop.learn.widgets.xray.view import XRay
 from workshop.use.client import Client, connect
 
 __all__ = ["TEACHING_FOLDER", "LoadExplorer", "XRay", "bring_back", "chat", "lab", "lab_trace", "log", "make_room",
-           "metrics", "offline", "scale", "small_server", "start", "stop", "stop_small_server", "timeline", "trace",
-           "workers"]  # fmt: skip
+           "metrics", "offline", "scale", "small_server", "speculation", "start", "stop",
+           "stop_small_server", "timeline", "trace", "workers"]  # fmt: skip
 LAB = "lab"
 RECORDED_LAB = Path(__file__).parents[1] / "data" / "traces" / "engine_lab.jsonl"  # of notebook 11, 2 cores
 LAB_BYTES = int(1.8 * 2**30)  # a second teaching server took 1.6 GB
