@@ -238,6 +238,11 @@ class TestEstimate:
     def test_experts_in_layers_of_their_own_are_counted_once(self, name, active):
         assert active_parameters(load_model(name)) / 1e9 == pytest.approx(active, rel=0.06)
 
+    def test_they_are_spread_evenly_over_pipeline_stages(self):
+        p = plan("nemotron-3-ultra-550b-a55b", "b300", tensor_parallel_size=8, pipeline_parallel_size=2)
+        assert len({r.weight_bytes for r in p.ranks}) == 2
+        assert max(r.weight_bytes for r in p.ranks) < 1.05 * min(r.weight_bytes for r in p.ranks)
+
     def test_the_index_of_the_checkpoint_says_what_the_weights_take(self, tmp_path):
         index = {"metadata": {"total_size": 5 * 2**30}, "weight_map": {}}
         (folder(tmp_path) / "model.safetensors.index.json").write_text(json.dumps(index))

@@ -120,9 +120,9 @@ def _alone(f: Fields, blocks: list[str]) -> dict:
     mlps, experts = (sum(kind in alone for kind in blocks) for alone in (MLP_ALONE, EXPERTS_ALONE))
     if not mlps + experts:
         return {}
-    moe, rest = _moe(f), max(1, f.layers - experts)
+    moe, n, rest = _moe(f), f.layers, max(1, f.layers - experts)
     width = f.int("intermediate_size", 4 * f.int("hidden_size")) * mlps // rest // NARROWEST * NARROWEST
-    layers = frozenset(range(min(experts, f.layers)))
+    layers = frozenset(i for i in range(n) if (i + 1) * experts // n > i * experts // n)  # evenly, for pipeline stages
     return {"intermediate": max(NARROWEST, width), "moe": replace(moe, layers=layers) if moe and layers else None}
 
 
