@@ -97,6 +97,7 @@ def _row(found: Simulation, load: Sequence[Arrival]) -> dict[str, float]:
     }
     row = {
         "gpus": found.gpus,
+        "requests": len(load),
         "requests_per_s": len(load) / last_s if last_s else None,
         "prefix_hits_percent": 100 * said["prefix_hit_rate"],
         **times,

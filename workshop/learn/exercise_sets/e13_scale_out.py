@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -112,9 +113,9 @@ def service(answer: object) -> str | None:
         return problem
     if chosen not in sizes:
         return f"{chosen:g} replicas were not simulated; {', '.join(map(str, sizes))} were"
-    asked = people / every_s
-    came = sizes[chosen]["requests_per_s"]
-    if abs(came - asked) > 0.3 * asked:  # Poisson: 60 requests vary by 13 % of their number, one standard deviation
+    asked, came = people / every_s, sizes[chosen]["requests_per_s"]
+    chance = 0.1 + 4 / math.sqrt(sizes[chosen]["requests"])  # arrivals are drawn: few of them vary much
+    if abs(came - asked) > chance * asked:
         return f"your group asks {asked:.3g} times a second, and {came:.3g} a second were simulated: run the simulation again"
     enough = [count for count, row in sizes.items() if row["within_limits_percent"] >= ENOUGH_PERCENT]
     if not enough:
