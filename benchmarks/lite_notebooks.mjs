@@ -1,5 +1,5 @@
 // Which notebooks run in the browser's Python: every cell of each, with what `make lite` put into site/lite.
-//   node benchmarks/lite_notebooks.mjs [01_memory …]        (Node 20; each notebook takes up to two minutes)
+//   node benchmarks/lite_notebooks.mjs [01_memory …]        (Node 20; each notebook takes up to two minutes, 11 four)
 import fs from "fs";
 import path from "path";
 const root = path.resolve(import.meta.dirname, "..");
@@ -10,8 +10,9 @@ const names = fs.readdirSync(path.join(root, "notebooks")).filter(name => name.e
   .map(name => name.replace(".ipynb", "")).filter(name => !asked.length || asked.includes(name)).sort();
 
 const RUN = `
-import builtins, json, re, time
+import json, sys, time, types
 from pyodide.code import eval_code_async
+sys.modules |= {name: types.ModuleType(name) for name in ("fcntl", "resource", "termios")}  # as JupyterLite's kernel does
 names, found, began = {"__name__": "__main__"}, [], time.time()
 for cell in json.loads(cells):
     try:

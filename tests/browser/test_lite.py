@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import lab_page
+import nbformat
 import pytest
 from small_server import serving
 
@@ -15,7 +16,11 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "docs" / "site"))
 from lite import build as lite
 
 pytestmark = pytest.mark.browser
-CELLS = 6  # of notebook 5: a question, the model, a prediction, logprobs, what was predicted (folded), an exercise
+# notebook -> cells that are run, and what they say then
+SAID = {
+    "05_logprobs": (6, ("logprobs=3:", "' port'")),  # a question, the model, a prediction, logprobs, an exercise
+    "10_chat": (11, ("tokens of the prompt: 10 and 5", "gives the same tokens", "tokens more")),  # chats, their tokens
+}
 ERROR = ".jp-RenderedText[data-mime-type='application/vnd.jupyter.stderr'], .jp-OutputArea-output .ansi-red-fg"
 
 
@@ -36,7 +41,9 @@ def address(built):
         yield address
 
 
-def test_a_notebook_runs_with_the_model_in_the_browser(browser, address):
+@pytest.mark.parametrize("notebook", SAID)
+def test_a_notebook_runs_with_the_model_in_the_browser(browser, address, notebook):
+    cells, expected = SAID[notebook]
     context = browser.new_context(viewport={"width": 1200, "height": 1000})
     elsewhere = []
 
@@ -49,19 +56,21 @@ def test_a_notebook_runs_with_the_model_in_the_browser(browser, address):
 
     context.route("**/*", only_here)
     page = context.new_page()
-    page.goto(f"{address}/lab/index.html?path=05_logprobs.ipynb")
+    page.goto(f"{address}/lab/index.html?path={notebook}.ipynb")
     page.locator(".jp-Notebook .jp-CodeCell").first.click(timeout=90_000)
     page.wait_for_selector(".jp-Notebook-ExecutionIndicator[data-status=idle]", timeout=120_000)
-    for _ in range(3 * CELLS):  # text stands between the cells
+    kinds = [cell.cell_type for cell in nbformat.read(lite.NOTEBOOKS / f"{notebook}.ipynb", as_version=4).cells]
+    last = [at for at, kind in enumerate(kinds) if kind == "code"][cells - 1]
+    for _ in kinds[kinds.index("code") : last + 1]:  # the first code cell was clicked
         page.keyboard.press("Shift+Enter")
-    page.wait_for_function(
-        "n => [...document.querySelectorAll('.jp-CodeCell .jp-InputPrompt')].some(e => e.innerText.includes(`[${n}]`))",
-        arg=CELLS,
-        timeout=180_000,
+    page.wait_for_function(  # textContent: what is scrolled away has no innerText
+        "n => [...document.querySelectorAll('.jp-CodeCell .jp-InputPrompt')].some(e => e.textContent.includes(`[${n}]`))",
+        arg=cells,
+        timeout=300_000,
     )
-    said = page.locator(".jp-Notebook").inner_text()
-    assert "logprobs=3:" in said and "' port'" in said, "the model has answered"
-    assert not page.locator(ERROR).count()
+    said = page.locator(".jp-Notebook").text_content()
+    assert not page.locator(ERROR).all_text_contents()
+    assert all(part in said for part in expected), "the model has answered"
     lab_page.OUTPUT.mkdir(parents=True, exist_ok=True)
     page.screenshot(path=lab_page.OUTPUT / "lite.png")
     assert page.locator(".jp-DirListing-itemText", has_text="my-progress").count(), (

@@ -124,6 +124,10 @@ def test_the_model_in_the_page_is_the_course_s(opened):
     for text, (ids, again, logits) in zip(TEXTS, found, strict=True):
         assert again == text == reference.decode(ids)
         assert np.abs(model.logits(np.array([ids]))[0, -1] - logits).max() < 1e-3
+    joined, *apart = page.evaluate(
+        "['one<|end_of_text|> two', 'one', ' two'].map(text => [...teachingModel.tokenizer.encode(text)])"
+    )
+    assert joined == [*apart[0], 1, *apart[1][1:]], "a special token's name in a text is that token"
     page.locator("#logprobs textarea").fill("The Eiffel Tower is in")
     greedy = reference.complete(
         model, [page.evaluate("[...teachingModel.tokenizer.encode('The Eiffel Tower is in')]")], 16

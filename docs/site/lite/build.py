@@ -39,6 +39,7 @@ NOTEBOOKS = ROOT / "notebooks"
 OURS = "distributed-inference-workshop"
 NEEDED = ("ipython", "ipywidgets", "pyyaml", "jinja2", "prometheus-client")  # of the package and of its kernel
 NOT_HERE = {"pexpect", "psutil", "colorama", "widgetsnbextension"}  # what they draw in and a page has no use for
+UNREAD = {"prometheus_client/__init__.py"}  # it asks the machine, and its parser is all that is used of it
 # A browser gives a page from a file no modules and no workers.
 FROM_A_FILE = """<script>
 if (location.protocol === "file:") {
@@ -204,7 +205,7 @@ def pure(name: str) -> bytes:
         for path in importlib.metadata.files(name) or ():
             inside = str(path)
             if not inside.startswith("..") and not re.search(r"\.(so|pyd|pyc|pyi|c)$|/tests?/|^share/", inside):
-                archive.writestr(inside, path.read_binary())
+                archive.writestr(inside, b"" if inside in UNREAD else path.read_binary())
     return packed.getvalue()
 
 
@@ -216,7 +217,10 @@ def ours() -> bytes:
         "workshop/use/page_client.py": HERE.parent / "live" / "client.py",
         "workshop/use/llama.js": HERE.parent / "live" / "llama.js",
     }
-    stand_ins = {path.name: path for path in (HERE.parent / "live" / "stand_in").glob("*.py")}
+    stand_in = HERE.parent / "live" / "stand_in"
+    stand_ins = {
+        str(path.relative_to(stand_in)): path for path in stand_in.rglob("*.py") if path.parent.name != "ipywidgets"
+    }
     version = importlib.metadata.version(OURS)
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
         for path in sorted((ROOT / "workshop").rglob("*")):

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Iterator
 from types import SimpleNamespace
 
+from openai.types.chat import ChatCompletion
 from pyodide.ffi import to_js
 
 from workshop.errors import BadInput
@@ -16,7 +18,8 @@ from workshop.use.distribution import draw
 from workshop.use.sampling import next_token_probabilities
 from workshop.use.sampling_settings import Settings
 
-END = 1  # <|end_of_text|>
+END = 1
+SPECIAL = {0: "<|begin_of_text|>", END: "<|end_of_text|>"}
 NEGLIGIBLE = 1e-9  # a token this much less likely than the likeliest, after the temperature, is left out of the draw
 MOST_TOKENS = 2048
 OTHERS = {"timeout", "return_token_ids", "user"}  # taken, and of no meaning here
@@ -49,7 +52,7 @@ class PageClient:
 
     def __init__(self, engine: object):
         self.engine = engine
-        self.http = SimpleNamespace(post=self._detokenize)
+        self.http = SimpleNamespace(post=self._post)
 
     def complete(self, prompt: str | list[int], *, n: int = 1, max_tokens: int = 16, seed: int | None = None,
                  stop: str | list[str] | None = None, ignore_eos: bool = False, logprobs: int | None = None,
@@ -64,25 +67,43 @@ class PageClient:
         if not prompt:
             raise BadInput("The prompt is empty.", "Give at least one character.")
         ids = self.encode(prompt) if isinstance(prompt, str) else list(prompt)
-        if not 0 < max_tokens <= MOST_TOKENS - len(ids):
-            most = MOST_TOKENS - len(ids)
-            raise BadInput(
-                f"max_tokens is {max_tokens}.",
-                f"In this page prompt and answer hold {MOST_TOKENS:,} tokens: 1 to {most:,}.",
-            )
+        _check(max_tokens, len(ids))
         stops = [stop] if isinstance(stop, str) else list(stop or ())
         name = (lambda token: f"token_id:{token}") if return_tokens_as_token_ids else (lambda token: self.text([token]))
         choices = []
         for number in range(n):
             generator = random.Random(None if seed is None else f"{seed}:{number}")
-            choices.append(
-                self._choice(number, ids, settings, max_tokens, stops, ignore_eos, logprobs, generator, name)
-            )
+            steps = self._steps(number, ids, settings, max_tokens, stops, ignore_eos, logprobs, generator, name)
+            *_, choice = steps
+            choices.append(choice)
         made = sum(len(choice["token_ids"]) for choice in choices)
         usage = {"prompt_tokens": len(ids), "completion_tokens": made, "total_tokens": len(ids) + made}
         of_prompt = None if prompt_logprobs is None else self._of_prompt(ids, prompt_logprobs)
         choices[0] |= {"prompt_logprobs": of_prompt, "prompt_token_ids": ids}
         return Answer({"object": "text_completion", "model": self.model, "choices": choices, "usage": usage})
+
+    def chat(self, messages: str | list[dict], *, max_tokens: int | None = None, stream: bool = False,
+             stream_options: dict | None = None, add_special_tokens: bool = False, add_generation_prompt: bool = True,
+             stop: str | list[str] | None = None, seed: int | None = None,
+             **sampling: object) -> ChatCompletion | Iterator[ChatCompletion]:  # fmt: skip
+        """Return the answer to a conversation, or its pieces as they are computed; a string is one user message."""
+        from workshop.learn.chat import render  # the templates' Jinja is not in every page
+
+        messages = [{"role": "user", "content": messages}] if isinstance(messages, str) else messages
+        ids = self.encode(render(messages, add_generation_prompt=add_generation_prompt))[not add_special_tokens :]
+        most = MOST_TOKENS - len(ids) if max_tokens is None else max_tokens
+        _check(most, len(ids))
+        stops, generator = [stop] if isinstance(stop, str) else list(stop or ()), random.Random(seed)
+        steps = self._steps(0, ids, _settings(sampling), most, stops, False, None, generator, str)
+        pieces = _pieces(steps, len(ids), bool((stream_options or {}).get("include_usage")))
+        if stream:
+            return map(ChatCompletion.model_validate, pieces)
+        *_, answer = steps
+        return ChatCompletion.model_validate(_chat(answer, len(ids)))
+
+    def models(self) -> list[dict]:
+        """Return what there is: this model."""
+        return [{"id": self.model, "root": "", "max_model_len": MOST_TOKENS}]
 
     def encode(self, text: str) -> list[int]:
         """Return the token ids of a text, the begin-of-text token first."""
@@ -90,14 +111,15 @@ class PageClient:
 
     def text(self, tokens: list[int]) -> str:
         """Return the text of tokens."""
-        return self.engine.tokenizer.decode(to_js(tokens)) if tokens != [END] else "<|end_of_text|>"
+        return SPECIAL[tokens[0]] if tokens in ([0], [END]) else self.engine.tokenizer.decode(to_js(tokens))
 
     def _logits(self, ids: list[int], first: int | None = None) -> list[list[float]]:
         rows = self.engine.logits(to_js(ids), len(ids) - 1 if first is None else first)
         return [row.to_py().tolist() for row in rows]
 
-    def _choice(self, number, ids, settings, max_tokens, stops, ignore_eos, k, generator, name) -> dict:
-        output, listed, reason = [], [], "length"
+    def _steps(self, number, ids, settings, max_tokens, stops, ignore_eos, k, generator, name) -> Iterator[str | dict]:
+        """Compute token by token: the text so far after each, and the choice as the last."""
+        output, listed, reason, stopped_by = [], [], "length", None
         while len(output) < max_tokens:
             [logits] = self._logits([*ids, *output])
             token = _drawn(logits, settings, output, ids, generator, ignore_eos)
@@ -109,14 +131,16 @@ class PageClient:
                 reason = "stop"
                 break
             if at := [text.index(one) for one in stops if one in text]:
+                stopped_by = min((one for one in stops if one in text), key=text.index)
                 text, reason = text[: min(at)], "stop"
                 break
+            yield text
         found = None if k is None else _as_vllm(listed, name)
-        return {
+        yield {
             "index": number,
             "text": text,
             "finish_reason": reason,
-            "stop_reason": None,
+            "stop_reason": stopped_by,
             "token_ids": output,
             "logprobs": found,
         }
@@ -133,10 +157,59 @@ class PageClient:
             })  # fmt: skip
         return found
 
-    def _detokenize(self, url: str, *, json: dict, timeout: float) -> SimpleNamespace:
-        answer = SimpleNamespace(json=lambda: {"prompt": self.text(json["tokens"])})
+    def _post(self, url: str, *, json: dict, timeout: float | None = None) -> SimpleNamespace:
+        if url.endswith("/tokenize"):
+            found = {"token_strs": [self.text([token]) for token in self._asked(**json)]}
+        else:
+            found = {"prompt": self.text(json["tokens"])}
+        answer = SimpleNamespace(status_code=200, json=lambda: found)
         answer.raise_for_status = lambda: answer
         return answer
+
+    def _asked(self, prompt: str = "", messages: list[dict] | None = None, add_special_tokens: bool | None = None,
+               **template: object) -> list[int]:  # fmt: skip
+        """Return the tokens of what /tokenize is asked: a text, which begins with a special token, or a chat."""
+        from workshop.learn.chat import render
+
+        template = {name: value for name, value in template.items() if name in ("tools", "add_generation_prompt")}
+        ids = self.encode(render(messages, **template) if messages else prompt)
+        special = not messages if add_special_tokens is None else add_special_tokens
+        return ids if special else ids[1:]
+
+
+def _check(max_tokens: int, prompt_tokens: int) -> None:
+    """Raise BadInput where prompt and answer do not fit."""
+    most = MOST_TOKENS - prompt_tokens
+    if not 0 < max_tokens <= most:
+        remedy = f"In this page prompt and answer hold {MOST_TOKENS:,} tokens: 1 to {most:,}."
+        raise BadInput(f"max_tokens is {max_tokens}.", remedy)
+
+
+def _chat(choice: dict, prompt_tokens: int) -> dict:
+    """Return a choice as the answer of a chat."""
+    made = len(choice["token_ids"])
+    usage = {"prompt_tokens": prompt_tokens, "completion_tokens": made, "total_tokens": prompt_tokens + made}
+    kept = {name: choice[name] for name in ("index", "finish_reason", "stop_reason")}
+    message = {"role": "assistant", "content": choice["text"], "tool_calls": []}
+    return {"object": "chat.completion", "choices": [{**kept, "message": message}], "usage": usage}
+
+
+def _pieces(steps: Iterator[str | dict], prompt_tokens: int, include_usage: bool) -> Iterator[dict]:
+    """Return the chunks of a streamed chat: the role, a piece for each token, the reason of its end, what it used."""
+
+    def chunk(delta: dict, reason: str | None = None) -> dict:
+        return {"object": "chat.completion.chunk", "choices": [{"index": 0, "delta": delta, "finish_reason": reason}]}
+
+    yield chunk({"role": "assistant", "content": ""})
+    said = ""
+    for step in steps:
+        text = step if isinstance(step, str) else step["text"]
+        if text != said and text.startswith(said) and not text.endswith("\ufffd"):  # no half of a character
+            yield chunk({"content": text[len(said) :]})
+            said = text
+    yield chunk({"content": ""}, step["finish_reason"])
+    if include_usage:
+        yield {"object": "chat.completion.chunk", "choices": [], "usage": _chat(step, prompt_tokens)["usage"]}
 
 
 def _settings(sampling: dict) -> Settings:

@@ -137,7 +137,13 @@ export class Tokenizer {
   }
 
   encode(text) {
-    const ids = [0];                            // <|begin_of_text|>
+    const named = new Map([...this.special].map(([id, content]) => [content, id]));
+    const parts = text.split(/(<\|\w+\|>)/);    // a special token's name in a text is that token
+    return [0, ...parts.flatMap(part => named.has(part) ? [named.get(part)] : this.words(part))];  // 0: <|begin_of_text|>
+  }
+
+  words(text) {
+    const ids = [];
     for (const [word] of text.matchAll(/'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+/gu)) {
       const parts = [...new TextEncoder().encode(word)].map(byte => this.characterOf.get(byte));
       for (;;) {
