@@ -38,7 +38,7 @@ class Run:
     """Answers to some prompts, one after the other, and what the server counted meanwhile.
 
     Attributes:
-        answers: (prompt, answer) as token ids. ms_a_token: of the fastest answer, its prompt included.
+        answers: (prompt, answer) as token ids. ms_a_token: of all answers together.
         drafts: steps that had guesses. drafted, accepted: guesses; accepted_at: those accepted, by their place.
     """
 
@@ -61,21 +61,17 @@ def ask(client: Client | None, recorded: str, *, temperature: float = 0.0, max_t
         print(f"Recorded: {recorded}, temperature {temperature:g}.")
         return Run(**_recorded()[f"{recorded}, temperature {temperature:g}"])
     client.complete(PROMPTS[0], max_tokens=WARM_UP_TOKENS)
-    before = metrics.fetch(client.url, client.record.api_key)
-    asked = [_one(client, prompt, max_tokens=max_tokens, temperature=temperature) for prompt in PROMPTS]
-    after = metrics.fetch(client.url, client.record.api_key)
+    before, began = metrics.fetch(client.url, client.record.api_key), time.perf_counter()
+    sampling = {"max_tokens": max_tokens, "temperature": temperature, "return_token_ids": True}
+    asked = [client.complete(prompt, **sampling).choices[0] for prompt in PROMPTS]
+    took_ms, after = 1000 * (time.perf_counter() - began), metrics.fetch(client.url, client.record.api_key)
+    answers = tuple((each.prompt_token_ids, each.token_ids) for each in asked)
     grown = {
         name: int((getattr(after, f"{name}_total") or 0) - (getattr(before, f"{name}_total") or 0))
         for name in ("drafts", "drafted", "accepted")
     }
     places = tuple(int(b - a) for a, b in zip(before.accepted_at, after.accepted_at, strict=True))
-    return Run(tuple(row for row, _ in asked), min(ms for _, ms in asked), accepted_at=places, **grown)
-
-
-def _one(client: Client, prompt: str, **sampling) -> tuple[tuple[list[int], list[int]], float]:
-    began = time.perf_counter()
-    answer = client.complete(prompt, return_token_ids=True, **sampling).choices[0]
-    return (answer.prompt_token_ids, answer.token_ids), 1000 * (time.perf_counter() - began) / len(answer.token_ids)
+    return Run(answers, took_ms / sum(len(ids) for _, ids in answers), accepted_at=places, **grown)
 
 
 def choices(ids: Sequence[int], model: str = "draft") -> np.ndarray:
