@@ -42,7 +42,7 @@ def main(ways: tuple[str, ...]) -> None:
             recorded["runs"][f"{way}, temperature {temperature:g}"] = asdict(run)
             print(way, temperature, run.drafts, run.drafted, run.accepted, run.accepted_at, f"{run.ms_a_token:.2f} ms")
         live.stop(server.record.name)
-    about = f"Notebook 12: {GUESSES} guesses a step, {platform.machine()}, 2 cores, {' '.join(installed())}."
+    about = f"Notebook 12: {GUESSES} guesses a step, {platform.machine()}, 2 cores that other programs shared, {' '.join(installed())}."
     recorded |= {"about": about, "date": f"{datetime.now(UTC):%Y-%m-%d}"}
     FILE.write_text(json.dumps(recorded, separators=(",", ":")) + "\n", encoding="utf-8")
 
