@@ -13,7 +13,8 @@ const RUN = `
 import json, sys, time, types
 from pyodide.code import eval_code_async
 sys.modules |= {name: types.ModuleType(name) for name in ("fcntl", "resource", "termios")}  # as JupyterLite's kernel does
-names, found, began = {"__name__": "__main__"}, [], time.time()
+from IPython.display import display
+names, found, began = {"__name__": "__main__", "display": display}, [], time.time()
 for cell in json.loads(cells):
     try:
         await eval_code_async(cell, names)

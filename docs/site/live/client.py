@@ -54,15 +54,24 @@ class PageClient:
         self.engine = engine
         self.http = SimpleNamespace(post=self._post)
 
-    def complete(self, prompt: str | list[int], *, n: int = 1, max_tokens: int = 16, seed: int | None = None,
-                 stop: str | list[str] | None = None, ignore_eos: bool = False, logprobs: int | None = None,
-                 prompt_logprobs: int | None = None, return_tokens_as_token_ids: bool = False,
-                 **sampling: object) -> Answer:  # fmt: skip
-        """Return `n` continuations of a prompt (text or token ids); the parameters are vLLM's.
+    def complete(self, prompt: str | list[int] | list[str], **sampling: object) -> Answer:
+        """Return `n` continuations of a prompt (text or token ids), or of each of several; the parameters are vLLM's.
 
         Raises:
             BadInput: a parameter that is none here, or a value out of range.
         """
+        several = isinstance(prompt, list) and prompt and isinstance(prompt[0], str)
+        answers = [self._complete(one, **sampling).model_dump() for one in (prompt if several else [prompt])]
+        choices = [choice for answer in answers for choice in answer["choices"]]
+        for number, choice in enumerate(choices):
+            choice["index"] = number
+        usage = {name: sum(answer["usage"][name] for answer in answers) for name in answers[0]["usage"]}
+        return Answer({**answers[0], "choices": choices, "usage": usage})
+
+    def _complete(self, prompt: str | list[int], *, n: int = 1, max_tokens: int = 16, seed: int | None = None,
+                  stop: str | list[str] | None = None, ignore_eos: bool = False, logprobs: int | None = None,
+                  prompt_logprobs: int | None = None, return_tokens_as_token_ids: bool = False,
+                  **sampling: object) -> Answer:  # fmt: skip
         settings = _settings({name: value for name, value in sampling.items() if name not in OTHERS})
         if not prompt:
             raise BadInput("The prompt is empty.", "Give at least one character.")
