@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 import jinja2.sandbox
 
 from workshop.errors import BadInput, WorkshopError
-from workshop.launch import local, records
-from workshop.launch.local import TEACHING_FOLDER, supervise
+from workshop.launch.local import TEACHING_FOLDER
 from workshop.launch.vllm_main import installed
+from workshop.learn import labs
 from workshop.use.client import Client, connect
 
 if TYPE_CHECKING:
@@ -102,12 +102,5 @@ def reader(flags: Sequence[str]) -> Client | Recorded:
         raise BadInput("There are no flags yet.", "Answer the exercise above first: this server starts with them.")
     if not installed()[0]:
         return Recorded()
-    stop_reader()
-    supervise.start(local.prepare(name=READER, vllm_args=(*flags, *READER_FLAGS)))
+    labs.start(READER, *flags, *READER_FLAGS)
     return connect(READER)
-
-
-def stop_reader() -> None:
-    """Stop it, if it runs."""
-    if records.path_of(READER).exists():
-        supervise.stop(READER)

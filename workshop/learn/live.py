@@ -24,10 +24,10 @@ from workshop.errors import WorkshopError
 from workshop.launch import local, machine, records
 from workshop.launch.home import private_folder
 from workshop.launch.local import TEACHING_FOLDER, supervise
-from workshop.launch.local.supervise import stop
 from workshop.launch.records import ServerRecord
 from workshop.launch.vllm_main import installed
-from workshop.learn import chat, scale, speculation, timeline
+from workshop.learn import chat, labs, scale, speculation, timeline
+from workshop.learn.labs import stop
 from workshop.learn.show import Table
 from workshop.learn.widgets.load.view import LoadExplorer
 from workshop.learn.widgets.xray.view import XRay
@@ -35,7 +35,7 @@ from workshop.use.client import Client, connect
 
 __all__ = ["TEACHING_FOLDER", "LoadExplorer", "XRay", "bring_back", "chat", "lab", "lab_trace", "log", "make_room",
            "metrics", "offline", "scale", "small_server", "speculation", "start", "stop",
-           "stop_small_server", "timeline", "trace", "workers"]  # fmt: skip
+           "timeline", "trace", "workers"]  # fmt: skip
 LAB = "lab"
 RECORDED_LAB = Path(__file__).parents[1] / "data" / "traces" / "engine_lab.jsonl"  # of notebook 11, 2 cores
 LAB_BYTES = int(1.8 * 2**30)  # a second teaching server took 1.6 GB
@@ -75,10 +75,8 @@ def bring_back(names: list[str]) -> None:
 
 
 def start(name: str, *vllm_args: str, trace: Path | None = None) -> ServerRecord:
-    """Start the teaching model under `name` with these flags, and wait until it answers; one left over is stopped."""
-    if records.read(name) is not None:
-        print(supervise.stop(name))
-    record = supervise.start(local.prepare(name=name, vllm_args=vllm_args, trace=trace))
+    """Start the teaching model under `name` with these flags, and say where it answers; see labs.start."""
+    record = labs.start(name, *vllm_args, trace=trace)
     print(f"{name} answers at {record.url}; its log is {record.log}")
     return record
 
@@ -108,14 +106,8 @@ def small_server(kv_cache_bytes: int = SMALL_KV_CACHE_BYTES) -> Client:
         return connect()
     record = records.read(SMALL)
     if record is None or record.state != "ready":
-        supervise.start(local.prepare(name=SMALL, vllm_args=("--kv-cache-memory-bytes", str(kv_cache_bytes))))
+        labs.start(SMALL, "--kv-cache-memory-bytes", str(kv_cache_bytes))
     return connect(SMALL)
-
-
-def stop_small_server() -> None:
-    """Stop it, if it runs."""
-    if records.path_of(SMALL).exists():
-        supervise.stop(SMALL)
 
 
 def lab(*vllm_args: str) -> Client | None:

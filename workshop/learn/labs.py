@@ -1,0 +1,32 @@
+"""Servers that a notebook starts beside the learner's own. They end with the notebook's kernel, if not before."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+from pathlib import Path
+
+from workshop.errors import WorkshopError
+from workshop.launch import local, records
+from workshop.launch.local import supervise
+from workshop.launch.records import ServerRecord
+
+
+def start(name: str, *vllm_args: str, trace: Path | None = None) -> ServerRecord:
+    """Start the teaching model under `name` with these flags, and wait until it answers; one left over is stopped."""
+    stop(name)
+    record = supervise.start(local.prepare(name=name, vllm_args=vllm_args, trace=trace))
+    atexit.register(_end, record)
+    return record
+
+
+def stop(name: str) -> str:
+    """Stop a server, if there is one of this name; return what was done."""
+    return supervise.stop(name) if records.path_of(name).exists() else f"{name} does not run."
+
+
+def _end(record: ServerRecord) -> None:
+    """Stop a server unless another has its name by now: a kernel that was started anew finds its learner's own alone."""
+    with contextlib.suppress(WorkshopError):
+        if (now := records.read(record.name)) is not None and now.pid == record.pid:
+            supervise.stop(record.name)
