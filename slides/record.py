@@ -111,9 +111,8 @@ def capacity(_llm=None) -> dict:
         shares[str(replicas)] = {}
         for rate in (replicas * each for each in RATES):
             found = simulate(MODEL, GPU, tensor_parallel_size=SPLIT, rate=rate, replicas=replicas, **load)
-            share = found.goodput_per_s * found.seconds / len(found.requests)
-            shares[str(replicas)][str(rate)] = round(share, 3)
-            print(replicas, rate, f"{share:.0%}", flush=True)
+            shares[str(replicas)][str(rate)] = round(found.slo_share, 3)
+            print(replicas, rate, f"{found.slo_share:.0%}", flush=True)
     return {"model": MODEL, "gpu": GPU, "tensor_parallel_size": SPLIT, "load": load, "shares": shares}
 
 

@@ -109,14 +109,19 @@ def xray_chunks() -> Canvas:
     return c
 
 
+def beside_pool(view: str, shown: str, step: int, x: float, width: float, height: float, of: str) -> Canvas:
+    """Return the steps of a view, and on their right the pool of blocks after one of them."""
+    c = figure(view, 450, steps(view, 0, 0), page("pool", view, x, 90, width, height))
+    c.text(x, 24, f"the pool{of} after step {step}", 23, bold=True)
+    pool = drawn()[view]["poolSays"]
+    c.words = f"X-ray of steps {shown}, and the pool after step {step}: {pool}. {drawn()[view]['words']}"
+    return c
+
+
 def xray_prefix() -> Canvas:
     """Three requests that begin alike hold the same two blocks."""
-    c, says = (
-        figure("prefix", 450, steps("prefix", 0, 0), page("pool", "prefix", 590, 90, 546, 180)),
-        drawn()["prefix"]["poolSays"],
-    )
-    c.text(590, 24, "the pool of KV blocks after step 3", 23, bold=True)
-    c.text(590, 60, says.split(";")[0], 19, fill=SOFT)
+    c = beside_pool("prefix", "0 to 6", 3, 590, 546, 180, " of KV blocks")
+    c.text(590, 60, drawn()["prefix"]["poolSays"].split(";")[0], 19, fill=SOFT)
     for n, words in enumerate(
         (
             "three colours: A, B and E share the block",
@@ -125,21 +130,15 @@ def xray_prefix() -> Canvas:
         )
     ):
         c.text(590, 330 + n * 36, words, 20, fill=SOFT)
-    c.words = f"X-ray of steps 0 to 6, and the pool after step 3: {says}. {drawn()['prefix']['words']}"
     return c
 
 
 def xray_preempt() -> Canvas:
     """No block is free: who came last loses its blocks."""
-    c, says = (
-        figure("preempt", 450, steps("preempt", 0, 0), page("pool", "preempt", 768, 90, 368, 290)),
-        drawn()["preempt"]["poolSays"],
-    )
-    c.text(768, 24, "the pool after step 7", 23, bold=True)
-    c.text(768, 60, says.split(",")[0], 19, fill=SOFT)
+    c = beside_pool("preempt", "3 to 21", 7, 768, 368, 290, "")
+    c.text(768, 60, drawn()["preempt"]["poolSays"].split(",")[0], 19, fill=SOFT)
     c.text(768, 402, "✕ in the row of E: preempted", 20, fill=VERMILLION, bold=True)
     c.text(768, 436, "18 went to A; 17 is free, and still cached", 19, fill=SOFT)
-    c.words = f"X-ray of steps 3 to 21, and the pool after step 7: {says}. {drawn()['preempt']['words']}"
     return c
 
 

@@ -72,10 +72,9 @@ def simulated(model: str, gpu: str, load: Sequence[Arrival], *, slo: str | None 
     Args:
         options: replicas, router and prefill_replicas, as workshop.simulate has them; all others are the plan's.
     """
-    key = key_of_load(model, gpu, load, {"slo": slo, **options})
     if not (os.environ.get("WORKSHOP_VLLM_PYTHON") or installed()[0]):
         print("vLLM is not installed here: this row was simulated on another machine.")
-        return kept("simulated", key)
+        return kept("simulated", key_of_load(model, gpu, load, {"slo": slo, **options}))
     how = {name: options.pop(name) for name in SERVERS if name in options}
     return _row(on_plan(plan(model, gpu, **options), load, slo=parse_slo(slo), **how), load)
 
@@ -104,7 +103,7 @@ def _row(found: Simulation, load: Sequence[Arrival]) -> dict[str, float]:
         "tokens_per_s": found.tokens_per_s,
     }
     if found.slo:
-        row["within_limits_percent"] = 100 * found.goodput_per_s * found.seconds / len(found.requests)
+        row["within_limits_percent"] = 100 * found.slo_share
     return {name: value if value is None else round(value, 1) for name, value in row.items()}
 
 

@@ -47,9 +47,8 @@ REFUSALS = {
 
 NOT_SIZES = {"transformers_version", "_name_or_path", "auto_map", "use_cache", "initializer_range"}  # of a config
 NOT_SIZES |= {"bos_token_id", "eos_token_id", "pad_token_id", "attention_dropout", "hidden_dropout", "pretraining_tp"}
-FAR = (
-    16  # times what the config makes of them: weights of 4 bits are 4 times less, the largest miss of an estimate is 2
-)
+# Times what the config makes of them: weights of 4 bits are 4 times less, the largest miss of an estimate is 2.
+FAR = 16
 ANSWER_S = 300.0  # to build one split; the largest take 40 s
 
 

@@ -111,7 +111,12 @@ class Simulation:
     @cached_property
     def goodput_per_s(self) -> float | None:
         """Requests that met the SLO, a second; None without an SLO."""
-        return sum(one.meets(self.slo) for one in self.requests) / self.seconds if self.slo else None
+        return self.slo_share * len(self.requests) / self.seconds if self.slo else None
+
+    @cached_property
+    def slo_share(self) -> float | None:
+        """Share of the requests that met the SLO, from 0 to 1; None without an SLO."""
+        return sum(one.meets(self.slo) for one in self.requests) / len(self.requests) if self.slo else None
 
     @cached_property
     def keeps_up(self) -> bool:

@@ -41,7 +41,7 @@ class Choice:
     @property
     def share(self) -> float:
         """Share of the requests that meet the SLO."""
-        return self.simulation.goodput_per_s * self.simulation.seconds / len(self.simulation.requests)
+        return self.simulation.slo_share
 
     @property
     def usd_per_million_tokens(self) -> float | None:
