@@ -1,7 +1,7 @@
-"""The whole chain on this host: serve → connect → explore → check → batch → class → stop → reconcile.
+"""The whole chain on this host: serve → connect → explore → check → batch → class → stop → reconcile → X-ray.
 
     python benchmarks/gpu/chain.py OUT_FOLDER [--rows 20000] [--learners 40]
-    python benchmarks/gpu/chain.py OUT_FOLDER --dummy llama-3.1-70b -tp 4 [any flag of vllm serve]
+    python benchmarks/gpu/chain.py OUT_FOLDER --dummy llama-3.1-70b -tp 4 [--config JSON] [any flag of vllm serve]
 
 Every step is what a person does: the commands as commands, the widgets as objects. OUT_FOLDER/chain.json says of each
 step what came out, how long it took, or how it failed (the next ones still run); the server's log and the commands'
@@ -46,9 +46,9 @@ TRUTH = (
 class Chain:
     """The steps, and what came of each."""
 
-    def __init__(self, out: Path, rows: int, learners: int, model: str | None, flags: list[str]):
+    def __init__(self, out: Path, rows: int, learners: int, model: Path | None, flags: list[str]):
         self.out, self.rows, self.learners, self.flags = out, rows, learners, flags
-        self.dummy = dummy.write(model, out / model) if model else None
+        self.dummy = model
         self.found: dict[str, dict] = {}
 
     @contextlib.contextmanager
@@ -78,7 +78,7 @@ class Chain:
             result["says"] = self.workshop("doctor", may_find_faults=True)[-2000:]
         with self.step("serve"):
             model = [str(self.dummy), "--load-format", "dummy"] if self.dummy else []
-            self.workshop("serve", *model, *self.flags, "--background")
+            self.workshop("serve", *model, *self.flags, "--trace", str(self.out / "trace.jsonl"), "--background")
         from workshop.launch import records
 
         record = next(iter(records.own()), None)
@@ -96,6 +96,9 @@ class Chain:
                 {key: row[key] for key in ("quantity", "predicted", "actual", "unit", "error_percent")}
                 for row in said["rows"]
             ]
+        with self.step("xray") as result:
+            self.workshop("xray", str(self.out / "trace.jsonl"), "--html", str(self.out / "xray.html"))
+            result["steps"] = (self.out / "trace.jsonl").read_bytes().count(b"\n")
 
     def use(self) -> None:
         """Use the server."""
@@ -266,12 +269,15 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=20_000)
     parser.add_argument("--learners", type=int, default=40, help="of the class; 0: none")
     parser.add_argument("--dummy", help="a catalogue model with dummy weights, instead of the teaching model")
+    parser.add_argument("--config", type=json.loads, default={}, help="fields of its config.json that differ, as JSON")
     asked, flags = parser.parse_known_args()
     asked.out.mkdir(parents=True, exist_ok=True)
+    asked.out = asked.out.resolve()
     os.environ["WORKSHOP_HOME"] = str(asked.out.resolve() / "home")
     for variable in ("WORKSHOP_URL", "WORKSHOP_API_KEY", "WORKSHOP_SHARED"):
         os.environ.pop(variable, None)
-    chain = Chain(asked.out, asked.rows, asked.learners, asked.dummy, flags)
+    model = dummy.write(asked.dummy, asked.out / asked.dummy, asked.config) if asked.dummy else None
+    chain = Chain(asked.out, asked.rows, asked.learners, model, flags)
     chain.run()
     sys.exit(any("failed" in each for each in chain.found.values()))
 

@@ -8,8 +8,8 @@ from pathlib import Path
 SPECIAL = 64  # ids left free: the tokenizers of some families add their own special tokens at the end
 
 
-def write(name: str, folder: Path) -> Path:
-    """Write the folder of a catalogue model and return it.
+def write(name: str, folder: Path, differs: dict | None = None) -> Path:
+    """Write the folder of a catalogue model and return it; `differs`: fields of its config.json.
 
     Its tokenizer reads a token a byte, and fills the vocabulary with words that no text has. What such a model says
     means nothing; how long it takes is what the real one takes. Start it with `--load-format dummy`.
@@ -18,7 +18,7 @@ def write(name: str, folder: Path) -> Path:
 
     from workshop.plan.catalog import load_model
 
-    raw = load_model(name).raw
+    raw = {**load_model(name).raw, **(differs or {})}
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps(raw))
     letters = sorted(pre_tokenizers.ByteLevel.alphabet())

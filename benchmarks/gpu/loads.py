@@ -2,11 +2,14 @@
 
     python benchmarks/gpu/loads.py llama-3.1-8b OUT.json [--loads benchmarks/simulate/loads.json] [--only light,burst]
         [--tensor-parallel-size T] [--max-model-len L] [--extra '{"enforce_eager": true}']
+        [--replicas 2 | --replicas 1 --prefill-replicas 1]
 
 A load is {"name", "rate" and "seconds", or "burst", "prompt", "output", "prefix", "seed"}; its requests are drawn by
 workshop.simulate.arrivals, so the simulation gets the very same. Times are taken around AsyncLLM.generate: no HTTP, no
 detokenizing. A row: arrival_s, first_token_s, finished_s, prompt tokens, output tokens. Weights are dummies, so there
-is nothing to download. The record is written after each load: what was measured stays, whatever comes.
+is nothing to download. The record is written after each load: what was measured stays, whatever comes. Several replicas have a
+GPU each and get the requests in turn; with prefill replicas, those read the prompts and NIXL takes the KV cache from
+there to where the answers are made.
 Needs vLLM with CUDA.
 """
 
@@ -14,6 +17,8 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import hashlib
+import itertools
 import json
 import os
 import random
@@ -102,29 +107,68 @@ def summary(rows: list[list], gaps_s: list[float]) -> dict:
     }
 
 
-async def record(options: argparse.Namespace) -> None:
-    """Start the engine, run the loads one after the other, and write the record after each."""
-    import vllm
+class Servers:
+    """Engines behind one `generate`: those that answer take turns; those that prefill do so, too."""
+
+    def __init__(self, answering: list, prefilling: list):
+        self.all, self.vllm_config = [*prefilling, *answering], answering[0].vllm_config
+        self.answering, self.prefilling = itertools.cycle(answering), itertools.cycle(prefilling)
+
+    async def generate(self, prompt: dict, sampling, request_id: str):
+        """Yield what the answering engine says; the first token comes from there, as with vLLM's example proxy."""
+        if prefill := next(self.prefilling, None):
+            one = sampling.clone()
+            one.max_tokens = one.min_tokens = 1
+            one.extra_args = {"kv_transfer_params": {"do_remote_decode": True, "do_remote_prefill": False}}
+            async for part in prefill.generate(prompt, one, request_id=f"prefill-{request_id}"):
+                handed_over = part.kv_transfer_params
+            sampling.extra_args = {"kv_transfer_params": handed_over}
+        async for part in next(self.answering).generate(prompt, sampling, request_id=request_id):
+            yield part
+
+
+def started(options: argparse.Namespace, model: Path) -> Servers:
+    """Start the engines, each on its own GPUs where there are several."""
     from vllm.engine.arg_utils import AsyncEngineArgs
     from vllm.usage.usage_lib import UsageContext
     from vllm.v1.engine.async_llm import AsyncLLM
 
-    began = time.time()
-    with tempfile.TemporaryDirectory() as folder:
-        model = model_folder({"name": "model", "model": options.model, "config": options.config}, Path(folder))
+    extra, count = dict(options.extra), options.replicas + options.prefill_replicas
+    if options.prefill_replicas:
+        extra["kv_transfer_config"] = {"kv_connector": "NixlConnector", "kv_role": "kv_both"}
+
+    def one(number: int) -> AsyncLLM:
+        if count > 1:  # the engine's processes inherit both
+            os.environ["CUDA_VISIBLE_DEVICES"] = str(number)
+            os.environ["VLLM_NIXL_SIDE_CHANNEL_PORT"] = str(5600 + 10 * number)
         args = AsyncEngineArgs(
             model=str(model),
             load_format="dummy",
             skip_tokenizer_init=True,
             tensor_parallel_size=options.tensor_parallel_size,
             max_model_len=options.max_model_len,
-            **options.extra,
+            **extra,
         )
-        llm = AsyncLLM.from_engine_args(args, usage_context=UsageContext.OPENAI_API_SERVER)
+        return AsyncLLM.from_engine_args(args, usage_context=UsageContext.OPENAI_API_SERVER)
+
+    engines = [one(number) for number in range(count)]
+    return Servers(engines[options.prefill_replicas :], engines[: options.prefill_replicas])
+
+
+async def record(options: argparse.Namespace) -> None:
+    """Start the engines, run the loads one after the other, and write the record after each."""
+    import vllm
+
+    began = time.time()
+    name = f"{options.model}-{hashlib.sha256(json.dumps(options.config).encode()).hexdigest()[:8]}"
+    kept = Path(tempfile.gettempdir()) / "loads"  # vLLM finds what it compiled by the model's path
+    llm = started(options, model_folder({"name": name, "model": options.model, "config": options.config}, kept))
     scheduler, cache = llm.vllm_config.scheduler_config, llm.vllm_config.cache_config
     report = {
         "model": options.model,
         "tp": options.tensor_parallel_size,
+        "replicas": options.replicas,
+        "prefill_replicas": options.prefill_replicas,
         "max_model_len": options.max_model_len,
         "extra": options.extra,
         "config": options.config,
@@ -153,7 +197,8 @@ async def record(options: argparse.Namespace) -> None:
         report["workloads"].append(result)
         print("LOAD", json.dumps({k: v for k, v in result.items() if k != "rows"}), flush=True)
         options.out.write_text(json.dumps(report))
-    llm.shutdown()
+    for engine in llm.all:
+        engine.shutdown()
 
 
 def gpu_name() -> str:
@@ -169,6 +214,8 @@ def main() -> None:
     parser.add_argument("--loads", type=Path, default=LOADS)
     parser.add_argument("--only", help="names of loads, with commas")
     parser.add_argument("--tensor-parallel-size", type=int, default=1)
+    parser.add_argument("--replicas", type=int, default=1)
+    parser.add_argument("--prefill-replicas", type=int, default=0)
     parser.add_argument("--max-model-len", type=int, default=8192)
     parser.add_argument("--extra", type=json.loads, default={}, help="more arguments of the engine, as JSON")
     parser.add_argument("--config", type=json.loads, default={}, help="fields of config.json that differ, as JSON")

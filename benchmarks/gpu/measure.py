@@ -87,6 +87,9 @@ def engine(job: dict, out: Path):
     from vllm import LLM
 
     extra = dict(job.get("extra", {}))
+    if draft := extra.get("speculative_config", {}).get("model"):
+        folder = model_folder({"name": f"{job['name']}-draft", "model": draft}, out)
+        extra["speculative_config"] = {**extra["speculative_config"], "model": str(folder)}
     if job.get("profile"):
         extra["profiler_config"] = {
             "profiler": "torch",
@@ -173,10 +176,12 @@ def collect(job: dict, out: Path, seconds: float) -> dict:
 
 
 def start(job: dict, out: Path, gpus: list[int]) -> subprocess.Popen:
+    mine = os.environ.get("CUDA_VISIBLE_DEVICES")
+    names = mine.split(",") if mine else [str(number) for number in range(max(gpus) + 1)]
     env = {
         **os.environ,
         **ENVIRONMENT,
-        "CUDA_VISIBLE_DEVICES": ",".join(map(str, gpus)),
+        "CUDA_VISIBLE_DEVICES": ",".join(names[number] for number in gpus),
         "WORKSHOP_MEASURE_OUT": str(out / job["name"]),
         "WORKSHOP_MEASURE_TRACE": "1" if job.get("trace") else "0",
         "WORKSHOP_MEASURE_STOP": "0" if job.get("speed", True) else "1",

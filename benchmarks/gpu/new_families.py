@@ -1,9 +1,10 @@
 """Families without formulas on a GPU: what vLLM's log says, beside what plan/exact.py had said before.
 
-    python benchmarks/gpu/new_families.py --predict              # where vLLM's CPU build is; writes the predictions
-    python benchmarks/gpu/new_families.py OUT_FOLDER             # on one H200; writes OUT_FOLDER/new_families.json
+    python benchmarks/gpu/new_families.py --jobs FILE --predict  # where vLLM's CPU build is; writes FILE_predictions.json
+    python benchmarks/gpu/new_families.py --jobs FILE OUT_FOLDER # on one H200; writes OUT_FOLDER/FILE
 
-Weights are dummies; a config.json is all that a model needs (jobs/new_families.json has them). One engine runs at a
+Weights are dummies; a config.json is all that a model needs: a job has it whole, or names a catalogue "model" and the
+fields of "config" that differ. "version" is the vLLM that the predictions are for. One engine runs at a
 time, alone on the GPU, and the next processes import vLLM meanwhile. A job that fails or takes too long is written down
 as such, and the next one runs. Needs vLLM with CUDA for the second line; no network, no weights, no tokenizer.
 """
@@ -24,12 +25,21 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parents[1])]
 import measure  # noqa: E402
 
-JOBS, PREDICTIONS = (HERE / "jobs" / f"new_families{end}.json" for end in ("", "_predictions"))
+JOBS = HERE / "jobs" / "new_families.json"
 GPU, JOB_LIMIT_S, AHEAD = "h200", 110.0, 2
 SAID = ("weights_gib_per_gpu", "available_kv_gib_per_gpu", "kv_cache_tokens", "max_concurrency")
 
 
-def predict(job: dict, asker) -> dict:
+def config_of(job: dict) -> dict:
+    """Return the job's config.json: its own, or a catalogue model's with the fields that differ."""
+    if "model" not in job:
+        return job["config"]
+    from workshop.plan.catalog import load_model
+
+    return {**load_model(job["model"]).raw, **job.get("config", {})}
+
+
+def predict(job: dict, asker, version: str) -> dict:
     """Return what the plan says of a job before it ran; `asker` asks vLLM's classes."""
     from workshop.plan import exact
     from workshop.plan.catalog.read import from_dict
@@ -39,8 +49,8 @@ def predict(job: dict, asker) -> dict:
 
     extra = dict(job["extra"])
     more = {k: extra.pop(k) for k in ("enable_prefix_caching",) if k in extra}
-    model = from_dict(job["config"], name=job["name"])
-    d = prepare(model, GPU, usage="llm", max_model_len=job["max_model_len"], **extra)
+    model = from_dict(config_of(job), name=job["name"])
+    d = prepare(model, GPU, usage="llm", max_model_len=job["max_model_len"], vllm_version=version, **extra)
     p = of_choice(Choice(exact.attach(d, asker, **more), []))
     return {"name": job["name"], **{key: round(getattr(p, key), 4) for key in SAID}, "vllm_classes": p.source}
 
@@ -52,7 +62,7 @@ def child(job: dict, out: Path) -> None:
 
     folder = out / "models" / job["name"]
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "config.json").write_text(json.dumps(job["config"]))
+    (folder / "config.json").write_text(json.dumps(config_of(job)))
     sys.stdin.readline()  # our turn
     began = time.perf_counter()
     llm = LLM(
@@ -100,11 +110,12 @@ def finish(process: subprocess.Popen, limit_s: float) -> None:
         process.wait()
 
 
-def run(jobs: list[dict], out: Path, budget_s: float) -> list[dict]:
+def run(path: Path, out: Path, budget_s: float, only: list[str]) -> list[dict]:
     """Run the jobs one after the other and return a record of each: what the log said, or how it failed."""
     out.mkdir(parents=True, exist_ok=True)
     began, records = time.time(), []
-    predictions = {one["name"]: one for one in json.loads(PREDICTIONS.read_text())["predictions"]}
+    jobs = [job for job in json.loads(path.read_text()) if not only or job["name"] in only]
+    predictions = {one["name"]: one for one in json.loads(beside(path).read_text())["predictions"]}
     waiting = [start(job, out) for job in jobs[: 1 + AHEAD]]
     for number, job in enumerate(jobs):
         at = time.time()
@@ -118,7 +129,7 @@ def run(jobs: list[dict], out: Path, budget_s: float) -> list[dict]:
         records.append({**record, "predicted": predictions.get(job["name"])})
         said = {key: (record.get(key), (predictions.get(job["name"]) or {}).get(key)) for key in SAID}
         print(f"{time.time() - began:5.0f}s {job['name']}: {said} {record.get('failed', '')[-300:]}", flush=True)
-        write(records, out)
+        write(records, out / path.name)
     for process in waiting:
         if process.poll() is None:
             os.killpg(process.pid, 9)
@@ -126,7 +137,12 @@ def run(jobs: list[dict], out: Path, budget_s: float) -> list[dict]:
     return records
 
 
-def write(records: list[dict], out: Path) -> None:
+def beside(path: Path) -> Path:
+    """Return where the predictions for a file of jobs are."""
+    return path.with_name(f"{path.stem}_predictions.json")
+
+
+def write(records: list[dict], path: Path) -> None:
     """Write all that is known by now, so that whatever ends this leaves what was measured."""
     asked = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]  # torch would take memory
     gpus = []
@@ -135,7 +151,7 @@ def write(records: list[dict], out: Path) -> None:
     versions = {d.name: d.version for d in importlib.metadata.distributions() if d.name in ("vllm", "torch")}
     host = {"gpus": gpus, **versions}
     text = json.dumps({**host, "date": time.strftime("%Y-%m-%d"), "runs": records}, indent=1)
-    (out / "new_families.json").write_text(text + "\n")
+    path.write_text(text + "\n")
 
 
 def main() -> None:
@@ -143,16 +159,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("out", type=Path, nargs="?", default=Path("new_families"))
     parser.add_argument("--predict", action="store_true", help="write the predictions down, without a GPU")
+    parser.add_argument("--jobs", type=Path, default=JOBS)
+    parser.add_argument("--only", default="", help="names of jobs, with commas")
+    parser.add_argument("--version", default="0.25.1", help="the vLLM that --predict is for")
     parser.add_argument("--budget-s", type=float, default=450.0, help="stop what is not done by then")
     asked = parser.parse_args()
-    jobs = json.loads(JOBS.read_text())
     if asked.predict:
         from workshop.plan.exact import Asker
 
         with Asker() as asker:
-            lines = ",\n".join("  " + json.dumps(predict(job, asker)) for job in jobs)
-        PREDICTIONS.write_text(f'{{\n "gpu": "{GPU}",\n "usage": "llm",\n "predictions": [\n{lines}\n ]\n}}\n')
-    elif any("failed" in record for record in run(jobs, asked.out.resolve(), asked.budget_s)):
+            jobs = json.loads(asked.jobs.read_text())
+            lines = ",\n".join("  " + json.dumps(predict(job, asker, asked.version)) for job in jobs)
+        head = f'{{\n "gpu": "{GPU}",\n "usage": "llm",\n "vllm_version": "{asked.version}",\n'
+        beside(asked.jobs).write_text(f'{head} "predictions": [\n{lines}\n ]\n}}\n')
+        return
+    names = asked.only.split(",") if asked.only else []
+    if any("failed" in record for record in run(asked.jobs, asked.out.resolve(), asked.budget_s, names)):
         sys.exit(1)
 
 

@@ -2,6 +2,7 @@
 
 python benchmarks/simulate/compare.py                         every record beside this file → comparison.json, the table
 python benchmarks/simulate/compare.py --predict llama-3.1-8b h200 predictions/h200_llama-3.1-8b.json [--quantization fp8]
+                                              [-tp 2 | -dp 2 --enable-expert-parallel | --replicas 2] [--vllm-version 0.32.0]
 """
 
 from __future__ import annotations
@@ -29,10 +30,14 @@ RECORDED = HERE.parents[1] / "workshop" / "data" / "simulated.json"
 DOCS = HERE.parents[1] / "docs" / "simulate.md"
 
 
+ENGINE = ("enforce_eager", "kv_cache_dtype", "data_parallel_size", "enable_expert_parallel")  # of a record's "extra"
+
+
+SERVERS = ("replicas", "prefill_replicas")
+
+
 def planned(record: dict, gpu: str):
-    options = {
-        key: record["extra"][key] for key in ("enforce_eager", "kv_cache_dtype") if key in record.get("extra", {})
-    }
+    options = {key: record["extra"][key] for key in ENGINE if key in record.get("extra", {})}
     return plan(
         record["model"],
         gpu,
@@ -40,6 +45,7 @@ def planned(record: dict, gpu: str):
         max_model_len=record.get("max_model_len", 8192),
         max_num_seqs=record.get("max_num_seqs"),
         max_num_batched_tokens=record.get("max_num_batched_tokens"),
+        vllm_version=record.get("vllm_version", "0.25.1"),
         quantization=record.get("config", {}).get("quantization_config", {}).get("quant_method"),
         **options,
     )
@@ -82,7 +88,8 @@ def compared(name: str, record: dict) -> list[dict]:
     for load in record["workloads"]:
         if "rows" not in load:
             continue
-        s = on_plan(p, arrivals_of(load), num_gpu_blocks=record["kv_blocks"], seen=lambda _: True)
+        servers = {name: record[name] for name in SERVERS if name in record}
+        s = on_plan(p, arrivals_of(load), num_gpu_blocks=record["kv_blocks"], seen=lambda _: True, **servers)
         said, seen = figures(s), measured(load)
         off = {key: (said[key] / seen[key] - 1) * 100 for key in GOALS}
         row = {"record": name, "model": record["model"], "load": load["name"], "requests": len(load["rows"])}
@@ -139,10 +146,11 @@ def with_table(page: str, mark: str, made: str) -> str:
 
 
 def predict(model: str, gpu: str, out: Path, **options: object) -> None:
-    """Write what the simulation says of benchmarks/simulate/loads.json, before anybody measures it."""
-    p = plan(model, gpu, **options)
-    loads = json.loads((HERE / "loads.json").read_text())
-    said = {load["name"]: figures(on_plan(p, arrivals_of(load))) for load in loads}
+    """Write what the simulation says of a file of loads, before anybody measures it."""
+    loads = json.loads(options.pop("loads").read_text())
+    p = plan(model, gpu, **{name: value for name, value in options.items() if name not in SERVERS})
+    servers = {name: options[name] for name in SERVERS}
+    said = {load["name"]: figures(on_plan(p, arrivals_of(load), **servers)) for load in loads}
     record = {"model": model, "gpu": gpu, **options, "kv_blocks": p.num_gpu_blocks, "predicted": said}
     out.parent.mkdir(exist_ok=True)
     out.write_text(json.dumps(record, indent=1) + "\n")
@@ -151,7 +159,13 @@ def predict(model: str, gpu: str, out: Path, **options: object) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--predict", nargs=3, metavar=("MODEL", "GPU", "OUT"))
-    parser.add_argument("--tensor-parallel-size", type=int, default=1)
+    parser.add_argument("-tp", "--tensor-parallel-size", type=int, default=1)
+    parser.add_argument("-dp", "--data-parallel-size", type=int, default=1)
+    parser.add_argument("--enable-expert-parallel", action="store_true")
+    parser.add_argument("--replicas", type=int, default=1)
+    parser.add_argument("--prefill-replicas", type=int, default=0)
+    parser.add_argument("--loads", type=Path, default=HERE / "loads.json")
+    parser.add_argument("--vllm-version", default="0.25.1")
     parser.add_argument("--max-model-len", type=int, default=8192)
     parser.add_argument("--quantization")
     options = vars(parser.parse_args())

@@ -1,0 +1,86 @@
+"""Run commands on the GPUs of this host, as many at once as GPUs are free, in their order.
+
+    python benchmarks/gpu/run_queue.py QUEUE.json OUT_FOLDER [--budget-s 1400]
+
+QUEUE.json is a list of {"name", "gpus": how many it needs, "limit_s", "command": […], "env": {…}}; "{out}" in a command
+is OUT_FOLDER. A command sees its GPUs alone (CUDA_VISIBLE_DEVICES) and prints into OUT_FOLDER/NAME.out. One that waits
+for more GPUs holds those after it back. OUT_FOLDER/queue.json says at any time what ran, how long, and how it ended.
+What is over its limit is killed with all that it started.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+
+class Running:
+    """One command on its GPUs."""
+
+    def __init__(self, job: dict, gpus: list[str], out: Path):
+        self.job, self.gpus, self.began = job, gpus, time.time()
+        environment = {**os.environ, **job.get("env", {}), "CUDA_VISIBLE_DEVICES": ",".join(gpus)}
+        command = [sys.executable if word == "python" else word.replace("{out}", str(out)) for word in job["command"]]
+        with open(out / f"{job['name']}.out", "wb") as log:
+            self.process = subprocess.Popen(
+                command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=environment, start_new_session=True
+            )
+
+    def ended(self) -> bool:
+        """True once it has ended, by itself or at its limit."""
+        if self.process.poll() is None and time.time() - self.began < self.job["limit_s"]:
+            return False
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)  # also what it left running
+        self.process.wait()
+        return True
+
+
+def run(jobs: list[dict], gpus: list[str], out: Path, budget_s: float) -> dict[str, dict]:
+    """Run all; return how each ended, by name."""
+    began, waiting, running, known = time.time(), list(jobs), [], {}
+    while (waiting or running) and time.time() - began < budget_s:
+        for one in [one for one in running if one.ended()]:
+            running.remove(one)
+            gpus = sorted(gpus + one.gpus)
+            known[one.job["name"]] |= {"seconds": round(time.time() - one.began, 1), "exit": one.process.returncode}
+            print(f"{time.time() - began:5.0f}s {one.job['name']}: {known[one.job['name']]}", flush=True)
+        for job in list(waiting):
+            if job["gpus"] > len(gpus):
+                break  # a large one waits for GPUs instead of starving
+            waiting.remove(job)
+            mine, gpus = gpus[: job["gpus"]], gpus[job["gpus"] :]
+            running.append(Running(job, mine, out))
+            known[job["name"]] = {"gpus": mine, "began_s": round(time.time() - began, 1)}
+        (out / "queue.json").write_text(json.dumps(known, indent=1) + "\n")
+        time.sleep(0.2)
+    for one in running:
+        one.job["limit_s"] = 0
+        one.ended()
+        known[one.job["name"]]["exit"] = "stopped: the budget is spent"
+    (out / "queue.json").write_text(json.dumps(known, indent=1) + "\n")
+    return known
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("queue", type=Path)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--gpus", default="0,1", help="as CUDA_VISIBLE_DEVICES has them")
+    parser.add_argument("--budget-s", type=float, default=1e9)
+    asked = parser.parse_args()
+    out = asked.out.resolve()
+    out.mkdir(parents=True, exist_ok=True)
+    known = run(json.loads(asked.queue.read_text()), asked.gpus.split(","), out, asked.budget_s)
+    sys.exit(any(one.get("exit") != 0 for one in known.values()))
+
+
+if __name__ == "__main__":
+    main()
