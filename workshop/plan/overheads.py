@@ -51,7 +51,7 @@ def overheads(d: Deployment, stage: int) -> list[Overhead]:
             "cudaMemGetInfo around the profile run, H200",
         ),
     ]
-    if tp > 1 and last:
+    if tp > 1 and last and s.vllm_version == "0.25.1":  # not seen under 0.32.0 (70B on two H200)
         reason = "buffers that the first gather of logits over the tensor-parallel ranks opens"
         items.append(Overhead("NCCL", GATHER, reason, "cudaMemGetInfo around the profile run, H200, NCCL 2.28.9"))
     if graphs := graph_estimate(m, s, tp, len(partition_layers(m.num_hidden_layers, d.pp)[stage])):

@@ -16,6 +16,7 @@ from workshop.plan.attention import layers, mamba
 from workshop.plan.communication import traffic
 from workshop.plan.deployment import Deployment
 from workshop.plan.kv_cache import kv_dtype_bytes
+from workshop.plan.memory import fit
 
 ATTENTION_SHARE = 0.5  # of peak FLOP/s, FlashAttention-3 at 1k to 4k tokens, head dim 128 (arXiv 2407.08608, figure 5)
 # Fitted to six loads of Llama 3.1 8B on one H100 (benchmarks/simulate/records), vLLM 0.25.1:
@@ -37,6 +38,8 @@ FP8_ROWS = 128  # of a tile: products of fewer rows take as long as a whole one
 FP8_ODD_MS = 0.53  # a layer, where the rows fill an odd number of tiles, from three on; seen, not explained
 FP8_LAUNCH = 1.5  # times the kernels of a dense layer: activations are quantised before each product
 FP8_REQUEST_MS = 0.05  # decoding of 1, 16 and 64 requests, recorded before the loads (data/runs)
+# Fitted to the light and the middle load of Nemotron Nano 9B v2 on one H200, vLLM 0.32.0; its other loads are a test:
+MAMBA_PIECES_MS = 2.65  # to launch a Mamba layer's scan in a step that prefills: Triton kernels, outside the graphs
 # How long the host takes, against that H100's: one number, fitted to six loads on an H200 of another host
 HOST_FACTORS = {"h200": 0.7}
 MANY = 10**6  # tokens: so many that only arithmetic and bytes count
@@ -99,6 +102,13 @@ class Clock:
         return self.host_step_ms + len(work) * self.host_request_ms, launch
 
 
+def _mamba(d: Deployment, host: float) -> tuple[float, float]:
+    """Return ms to launch the scans of a step that prefills, and to read and write one request's states in any step."""
+    page = next(group.page_bytes for group in fit(d).layout.groups if "mamba" in group.kind.lower())
+    count = len(d.model.mamba.layers)
+    return host * MAMBA_PIECES_MS * count, 2 * count * page / (d.gpu.bandwidth_gb_s * 1e6)
+
+
 def of(d: Deployment, host_factor: float | None = None) -> Clock:
     """Return the clock of a deployment. host_factor: Python's time on its host; by default of one with such GPUs."""
     m, gpu = d.model, d.gpu
@@ -112,6 +122,7 @@ def of(d: Deployment, host_factor: float | None = None) -> Clock:
     read_ms = kv_dtype_bytes(m, d.settings.kv_cache_dtype) / (gpu.bandwidth_gb_s * 1e6) / KV_SHARE
     pair_ms = 4 * m.num_attention_heads * m.head_dim / d.tp / (gpu.bf16_tflops * 1e9) / ATTENTION_SHARE
     moe_layers = len(m.moe.layers) if m.moe else 0
+    scan_ms, state_ms = _mamba(d, host) if m.mamba else (0.0, 0.0)
     launched = host * (m.num_hidden_layers + (EXPERTS_LAUNCH - 1) * moe_layers) * (FP8_LAUNCH if fp8 else 1)
     kinds = Counter(layers(m)).items()
     idle = (1 - m.moe.experts_per_token / m.moe.num_experts) ** d.dp if m.moe else 0.0  # all replicas' tokens count
@@ -119,7 +130,7 @@ def of(d: Deployment, host_factor: float | None = None) -> Clock:
         weights_ms=one["weights"],
         token_ms=many["arithmetic"] / MANY * speed.MATMUL_SHARE / share,
         fixed_ms=one["small kernels"] + one["step"] + sent_ms - message_ms,
-        request_ms=FP8_REQUEST_MS if fp8 else REQUEST_MS,
+        request_ms=(FP8_REQUEST_MS if fp8 else REQUEST_MS) + state_ms,
         attention=tuple(
             Layers(n * kind.token_elements(m, d.tp) * read_ms, n * pair_ms, size or inf)
             for (kind, size), n in kinds
@@ -133,8 +144,8 @@ def of(d: Deployment, host_factor: float | None = None) -> Clock:
         experts_many_ms=moe_layers * EXPERTS_MANY_MS,
         host_step_ms=host * HOST_STEP_MS,
         host_request_ms=host * HOST_REQUEST_MS,
-        pieces_ms=launched * PIECES_LAYER_MS,
-        eager_ms=launched * EAGER_LAYER_MS,
+        pieces_ms=launched * PIECES_LAYER_MS + scan_ms,
+        eager_ms=launched * EAGER_LAYER_MS + scan_ms,
         largest_graph=d.settings.largest_graph,
         way_in_s=host * WAY_MS / 2e3,
         way_out_s=host * WAY_MS / 2e3,
