@@ -10,7 +10,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 
-MEASURES = ("ttft", "tpot", "itl", "e2el")
+from workshop.simulate.report import MEASURES, percentiles
+
 KV_CACHE_FULL = 0.9
 BUSY_LAG_S = 0.5
 MORE_MEMORY = "give it more memory (--gpu-memory-utilization, --kv-cache-dtype fp8, more GPUs), or lower --max-model-len so that one learner can take less of it."
@@ -113,8 +114,8 @@ class Report:
         failed = len(self.requests) - len(self.answered)
         found = [f"{failed:,} of {len(self.requests):,} requests failed"] if failed else []
         for measure, allowed in (("ttft", self.criteria.p95_ttft_s), ("e2el", self.criteria.p95_e2el_s)):
-            values = self.values_s(measure)
-            if values and (p95 := percentile(values, 95)) > allowed:
+            p95 = percentiles(self.values_s(measure))["p95"]
+            if p95 is not None and p95 > allowed:
                 found.append(f"p95 {measure} is {p95:.1f} s, more than {allowed:g} s")
         return found
 
@@ -128,7 +129,7 @@ class Report:
             return f"No verdict: {self.stopped}; until then {asked}, {len(self.answered):,} answers came."
         if failures := self.failures():
             return f"It will not hold: {'; '.join(failures)} ({asked})."
-        ttft, e2el = (percentile(self.values_s(measure), 95) for measure in ("ttft", "e2el"))
+        ttft, e2el = (percentiles(self.values_s(measure))["p95"] for measure in ("ttft", "e2el"))
         seen = f"95 of 100 saw their first token within {ttft:.1f} s and" if ttft is not None else "95 of 100 had"
         slow = ", ".join(f"“{cell}” (first token within {p95:.0f} s)" for cell, p95 in self.slow_cells())
         slow = f"; slow is {slow}" if slow else ""
@@ -144,8 +145,8 @@ class Report:
         for cell in dict.fromkeys(one.cell for one in self.requests):
             all_of_it = [one for one in self.requests if one.cell == cell]
             good = [one for one in all_of_it if not one.error]
-            ttft, e2el = self.values_s("ttft", good), self.values_s("e2el", good)
-            shown = percentile(ttft, 50), percentile(ttft, 95), percentile(e2el, 95)
+            ttft, e2el = (percentiles(self.values_s(measure, good)) for measure in ("ttft", "e2el"))
+            shown = ttft["p50"], ttft["p95"], e2el["p95"]
             found.append((cell, len(all_of_it), len(all_of_it) - len(good), *shown))
         return found
 
@@ -178,11 +179,11 @@ class Report:
 
     def to_dict(self) -> dict:
         """Return everything as plain data; times in ms, named as `vllm bench serve --save-result` names them."""
-        times = {measure: self.values_s(measure) for measure in MEASURES}
+        times = {measure: percentiles(self.values_s(measure)) for measure in MEASURES}
         figures = {
-            f"p{q}_{measure}_ms": round(1000 * percentile(values, q), 1) if values else None
-            for measure, values in times.items()
-            for q in (50, 95)
+            f"{q}_{measure}_ms": None if p[q] is None else round(1000 * p[q], 1)
+            for measure, p in times.items()
+            for q in ("p50", "p95")
         }
         names = ("cell", "requests", "errors", "p50_ttft_s", "p95_ttft_s", "p95_e2el_s")
         return {
@@ -222,12 +223,3 @@ _FOR_ERRORS = (
 
 def _rounded(value: object) -> object:
     return round(value, 3) if isinstance(value, float) else value
-
-
-def percentile(values: Sequence[float], q: float) -> float | None:
-    """Return the q-th percentile (0 to 100), linear between neighbours as numpy's; None of nothing."""
-    if not values:
-        return None
-    ordered, place = sorted(values), (len(values) - 1) * q / 100
-    low, high = ordered[int(place)], ordered[min(int(place) + 1, len(ordered) - 1)]
-    return low + (high - low) * (place % 1)

@@ -1,18 +1,24 @@
-"""The progress bar of a start, on a terminal; one line a stage where there is none (a log, CI)."""
+"""The progress bar of whatever takes long, on a terminal; lines where there is none (a log, CI)."""
 
 from __future__ import annotations
 
 import sys
+import time
 
 from workshop.cli.say import say, shown
 from workshop.launch.local.supervise import Progress
 
 
 class Bar:
-    """Call it with each Progress; it draws what changed."""
+    """Call it with each Progress, from any thread; it draws what changed.
 
-    def __init__(self, title: str):
+    Args:
+        every_s: where there is no terminal, a line so often at the most; by default one for each new message.
+    """
+
+    def __init__(self, title: str, every_s: float = 0.0):
         self._title, self._last, self._live = title, "", None
+        self._every_s, self._printed = every_s, time.monotonic()
         if sys.stderr.isatty():
             from rich.console import Console
             from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
@@ -31,8 +37,9 @@ class Bar:
 
     def __call__(self, progress: Progress) -> None:
         if self._live:
-            self._live.update(self._task, completed=progress.fraction, message=shown(progress.message[:60]))
-        elif progress.message and progress.message != self._last:
+            self._live.update(self._task, completed=progress.fraction, message=shown(progress.message[:90]))
+        elif progress.message not in ("", self._last) and time.monotonic() - self._printed >= self._every_s:
+            self._printed = time.monotonic()
             say(f"{self._title}: {progress.fraction:4.0%} {progress.message}", err=True)
         self._last = progress.message
 

@@ -2,32 +2,23 @@
 
 from __future__ import annotations
 
-import json
 import sys
-import time
 
 import click
 
-from workshop.classroom.report import Criteria, percentile
+from workshop.classroom.report import Criteria
 from workshop.classroom.run import Classroom
 from workshop.classroom.simulated import arrivals
 from workshop.cli.bar import Bar
-from workshop.cli.batch import signals
-from workshop.cli.say import say, say_json
+from workshop.cli.batch import LINE_S, signals
+from workshop.cli.say import json_option, say, say_json
 from workshop.cli.simulate import as_text as simulation_text
 from workshop.errors import BadInput
 from workshop.plan.parallelism import Plan, plan
 from workshop.plan.speed import QUESTION_TOKENS
 from workshop.simulate.arrivals import Arrival
 from workshop.simulate.load import on_plan
-
-LINE_S = 10.0  # between lines where there is no terminal
-WORDS = {
-    "ttft": "to the first token",
-    "tpot": "a token, after the first",
-    "itl": "between tokens",
-    "e2el": "to the end of the answer",
-}
+from workshop.simulate.report import MEASURES, percentiles
 
 
 @click.command
@@ -43,7 +34,7 @@ WORDS = {
 @click.option("--gpu", help="With --simulate: the GPU.")
 @click.option("--tensor-parallel-size", "-tp", type=int, help="With --simulate: over how many GPUs.")
 @click.option("--max-model-len", type=int, default=8192, show_default=True, help="With --simulate: its context.")
-@click.option("--json", "as_json", is_flag=True, help="Print everything that was measured as JSON.")
+@json_option("Print everything that was measured as JSON.")
 def command(
     learners: int,
     minutes: float | None,
@@ -82,12 +73,11 @@ def command(
         sys.exit(
             0 if _simulated(planned, learners, arrivals(learners, seconds, options["seed"]), criteria, as_json) else 1
         )
-    with Bar(f"A class of {learners}") as bar:
-        show = bar if sys.stderr.isatty() else _rarely(bar)
-        room = Classroom(learners, seconds, criteria=criteria, report=show, **options)
+    with Bar(f"A class of {learners}", LINE_S) as bar:
+        room = Classroom(learners, seconds, criteria=criteria, report=bar, **options)
         with signals(room.stop):
             report = room.run()
-    click.echo(json.dumps(report.to_dict(), indent=1)) if as_json else say(as_text(report))
+    say_json(report.to_dict()) if as_json else say(as_text(report))
     sys.exit(0 if report.holds else 1)
 
 
@@ -102,19 +92,6 @@ def _simulated(planned: Plan, learners: int, load: list[Arrival], criteria: Crit
     return holds
 
 
-def _rarely(report):
-    """Pass one call on every 10 s: a log needs no more."""
-    last = time.monotonic()
-
-    def look(progress) -> None:
-        nonlocal last
-        if time.monotonic() - last >= LINE_S:
-            last = time.monotonic()
-            report(progress)
-
-    return look
-
-
 def as_text(report) -> str:
     """Return the report as people read it: figures, cells, the server's own view, then the sentence."""
 
@@ -126,9 +103,9 @@ def as_text(report) -> str:
         "",
         f"{'seconds':<28}{'p50':>8}{'p95':>8}",
     ]
-    for measure, words in WORDS.items():
-        values = report.values_s(measure)
-        lines.append(f"{measure:<5}{words:<24}{s(percentile(values, 50)):>7}{s(percentile(values, 95)):>8}")
+    for measure, words in MEASURES.items():
+        p = percentiles(report.values_s(measure))
+        lines.append(f"{measure:<5}{words:<24}{s(p['p50']):>7}{s(p['p95']):>8}")
     lines += ["", f"{'cell':<28}{'asked':>8}{'errors':>8}{'ttft p50':>10}{'ttft p95':>10}{'e2el p95':>10}"]
     lines += [
         f"{cell:<28}{asked:>8,}{errors:>8,}{s(p50):>10}{s(p95):>10}{s(e2el):>10}"
