@@ -16,23 +16,8 @@ if TYPE_CHECKING:
     import pandas
 
 GROUP_ROWS = 10_000
-COLUMNS = (
-    "custom_id",
-    "row",
-    "sample",
-    "prompt",
-    "text",
-    "finish_reason",
-    "stop_reason",
-    "prompt_tokens",
-    "completion_tokens",
-    "logprobs",
-    "prompt_logprobs",
-    "request_id",
-    "model",
-    "key",
-    "metadata",
-)
+COLUMNS = ("custom_id", "row", "sample", "prompt", "text", "finish_reason", "stop_reason", "prompt_tokens",
+           "completion_tokens", "logprobs", "prompt_logprobs", "request_id", "model", "key", "metadata")  # fmt: skip
 WHOLE = ("row", "sample", "prompt_tokens", "completion_tokens")
 NESTED = ("logprobs", "prompt_logprobs", "metadata")
 
@@ -102,29 +87,25 @@ def _tidy(frame: pandas.DataFrame) -> pandas.DataFrame:
 
 
 def _records(answers: Iterable[tuple[Answer, int, object]]) -> Iterator[dict]:
+    """Yield a flat record for each choice of each answer."""
     for answer, row, prompt in answers:
-        yield from _records_of(answer.line, row, prompt)
-
-
-def _records_of(line: dict, row: int, prompt: object) -> Iterator[dict]:
-    """Yield a flat record for each choice of one answer."""
-    body = line["response"]["body"]
-    usage = _dict(body.get("usage"))
-    for number, choice in enumerate(body["choices"]):
-        yield {
-            "custom_id": line["custom_id"],
-            "row": row,
-            "sample": choice.get("index", number),
-            "prompt": prompt,
-            "text": choice["text"] if "text" in choice else _dict(choice.get("message")).get("content"),
-            **{name: choice.get(name) for name in ("finish_reason", "stop_reason", "logprobs")},
-            **{name: usage.get(name) for name in ("prompt_tokens", "completion_tokens")},
-            "prompt_logprobs": choice.get("prompt_logprobs") or body.get("prompt_logprobs"),
-            "request_id": body.get("id"),
-            "model": body.get("model"),
-            "key": line["key"],
-            "metadata": _dict(line.get("metadata")),
-        }
+        line, body = answer.line, answer.line["response"]["body"]
+        usage = _dict(body.get("usage"))
+        for number, choice in enumerate(body["choices"]):
+            yield {
+                "custom_id": line["custom_id"],
+                "row": row,
+                "sample": choice.get("index", number),
+                "prompt": prompt,
+                "text": choice["text"] if "text" in choice else _dict(choice.get("message")).get("content"),
+                **{name: choice.get(name) for name in ("finish_reason", "stop_reason", "logprobs")},
+                **{name: usage.get(name) for name in ("prompt_tokens", "completion_tokens")},
+                "prompt_logprobs": choice.get("prompt_logprobs") or body.get("prompt_logprobs"),
+                "request_id": body.get("id"),
+                "model": body.get("model"),
+                "key": line["key"],
+                "metadata": _dict(line.get("metadata")),
+            }
 
 
 def _dict(value: object) -> dict:

@@ -8,10 +8,8 @@ from __future__ import annotations
 import codecs
 from dataclasses import dataclass
 
-from workshop.use.strict_json import Malformed, decode
+from workshop.use.strict_json import Malformed, decode, kind_of
 
-_KINDS = {type(None): "null", dict: "an object", list: "a list", str: "text", bool: "true or false", int: "a number",
-          float: "a number"}  # fmt: skip
 _WIDE = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, b"\xef\xbb\xbf")
 
 
@@ -142,5 +140,5 @@ def _count(value: object, name: str) -> int:
 
 def _typed(value: object, kind: type, words: str):
     if not isinstance(value, kind) or isinstance(value, bool):
-        raise Malformed(f"{words} {_KINDS.get(type(value), type(value).__name__)}")
+        raise Malformed(f"{words} {'null' if value is None else kind_of(value)}")
     return value

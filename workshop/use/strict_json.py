@@ -20,10 +20,17 @@ CHUNK_BYTES = 1 << 20
 LONGEST_TOKEN = 12  # two escapes, a number's end, or -Infinity: what a chunk's end may have cut
 ARRAY = 'Give a JSON array: ["first prompt", "second prompt"].'
 _SPACE = re.compile(r"[ \t\r\n]*")
+_KINDS = {type(None): "nothing", dict: "an object", list: "a list", str: "text", bool: "true or false",
+          int: "a number", float: "a number"}  # fmt: skip
 
 
 class Malformed(Exception):
     """A row that cannot be asked, or an answer that is none; the text completes "line 7: …"."""
+
+
+def kind_of(value: object) -> str:
+    """Say what a value is, as people do."""
+    return _KINDS.get(type(value), type(value).__name__)
 
 
 def _unique(pairs: list[tuple[str, object]]) -> dict:
