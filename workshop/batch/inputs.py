@@ -79,11 +79,7 @@ class Source:
             self._note(f"{empty:,} empty {lines} of {self.path} {hold} no prompt.")
 
     def decode(self, raw: Raw) -> object:
-        """Turn a raw row into a prompt or a dict of fields.
-
-        Raises:
-            Malformed: it is none.
-        """
+        """Turn a raw row into a prompt or a dict of fields. Raises Malformed: it is none."""
         if isinstance(raw, Malformed):
             raise raw
         if isinstance(raw, bytes):

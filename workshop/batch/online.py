@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import threading
 import time
+from concurrent.futures import Future
 from pathlib import Path
 
 from workshop.batch import servers
@@ -137,14 +138,13 @@ def run(input: str | Path, output: str | Path, **options) -> Summary:
 
     In a notebook the kernel's stop button ends it in order: what has come is kept.
     """
-    batch = Batch(input, output, **options)
-    result: list[Summary | BaseException] = []
+    batch, ended = Batch(input, output, **options), Future()
 
     def work() -> None:
         try:
-            result.append(batch.run())
+            ended.set_result(batch.run())
         except BaseException as error:
-            result.append(error)
+            ended.set_exception(error)
 
     # A thread of its own: a notebook's main thread has an event loop already.
     thread = threading.Thread(target=work, name="workshop-batch", daemon=True)
@@ -154,9 +154,7 @@ def run(input: str | Path, output: str | Path, **options) -> Summary:
             thread.join(0.2)
         except KeyboardInterrupt:
             batch.stop()
-    if isinstance(result[0], BaseException):
-        raise result[0]
-    return result[0]
+    return ended.result()
 
 
 def runner() -> asyncio.Runner:

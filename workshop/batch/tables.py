@@ -109,11 +109,7 @@ class Parquet:
         self.notes = [repeated(path, written, self.names)] if self.names != written else []
 
     def rows(self) -> Iterator[tuple[int, dict]]:
-        """Yield (row from 1, fields by name).
-
-        Raises:
-            BadInput: the file is broken.
-        """
+        """Yield (row from 1, fields by name). Raises BadInput: the file is broken."""
         import pyarrow
 
         batches, before = self._read(lambda: self._file().iter_batches(batch_size=1024)), 0

@@ -92,11 +92,7 @@ class Rates:
 
 
 def parse(text: str, time: float | None = None) -> Metrics:
-    """Read a /metrics page.
-
-    Raises:
-        BadInput: it is no Prometheus text, or not vLLM's.
-    """
+    """Read a /metrics page. Raises BadInput: it is no Prometheus text, or not vLLM's."""
     samples = {
         name: [(label, value) for label, value in found if 0 <= value < float("inf")]  # NaN is not told
         for name, found in _samples(text).items()
@@ -147,11 +143,7 @@ def metrics_url(url: str) -> str:
 
 
 def rates(before: Metrics, after: Metrics) -> Rates:
-    """Return the rates between two looks at one server.
-
-    Raises:
-        BadInput: `after` is not later than `before`.
-    """
+    """Return the rates between two looks at one server. Raises BadInput: `after` is not later than `before`."""
     seconds = after.time - before.time
     if seconds <= 0:
         raise BadInput(f"The second look is {-seconds:g} s before the first.", "Give them in their order.")

@@ -174,10 +174,10 @@ def fold_awq(weights: dict[str, np.ndarray], model: Llama, inputs: dict[str, Inp
     """
     for i in range(model.config["num_hidden_layers"]):
         at = f"model.layers.{i}"
-        for makers, readers in (
-            (["mlp.up_proj"], ["mlp.down_proj"]),
-            (["input_layernorm"], LINEAR[:3]),
-            (["post_attention_layernorm"], ["mlp.gate_proj", "mlp.up_proj"]),
+        for maker, readers in (
+            ("mlp.up_proj", ["mlp.down_proj"]),
+            ("input_layernorm", LINEAR[:3]),
+            ("post_attention_layernorm", ["mlp.gate_proj", "mlp.up_proj"]),
         ):
             known = inputs[f"{at}.{readers[0]}"]
             factor, _ = q.awq_scales(
@@ -185,9 +185,8 @@ def fold_awq(weights: dict[str, np.ndarray], model: Llama, inputs: dict[str, Inp
             )
             for reader in readers:
                 weights[f"{at}.{reader}.weight"] = weights[f"{at}.{reader}.weight"] * factor
-            for maker in makers:
-                w = weights[f"{at}.{maker}.weight"]
-                weights[f"{at}.{maker}.weight"] = to_bfloat16(w / (factor if w.ndim == 1 else factor[:, None]))
+            w = weights[f"{at}.{maker}.weight"]
+            weights[f"{at}.{maker}.weight"] = to_bfloat16(w / (factor if w.ndim == 1 else factor[:, None]))
 
 
 def _through(s: Scheme):
