@@ -214,13 +214,14 @@ class Server:
 
 
 def find(urls: tuple[str, ...], concurrency: int | None) -> list[Server]:
-    """Return the servers at these addresses, or the one that connect() finds; nothing is asked yet."""
+    """Return the servers at these addresses, by this user's own records where they have one; without, connect()'s."""
     if not urls:
         return [of(finding.find(), concurrency)]
     found = {}
     for url in urls:
-        record = _own(given := finding.given(url, "--url"))
-        found[given.url] = of(record or given, concurrency, given.api_key)
+        given = finding.given(url, "--url")
+        own = next((record for record in reversed(records.own()) if record.url.rstrip("/") == given.url), given)
+        found[given.url] = of(own, concurrency, given.api_key)
     return list(found.values())
 
 
@@ -231,11 +232,6 @@ def of(record: ServerRecord, concurrency: int | None = None, api_key: str = "") 
         server.proxy = reach.proxy_to(server.url) if record.where == "given" else None
         return server
     return Server(record.url, record.api_key, concurrency, record)
-
-
-def _own(given: ServerRecord) -> ServerRecord | None:
-    """Return this user's own record of the server at an address, if there is one."""
-    return next((record for record in reversed(records.own()) if record.url.rstrip("/") == given.url), None)
 
 
 def _current(name: str) -> ServerRecord | None:
