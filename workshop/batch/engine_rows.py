@@ -21,8 +21,6 @@ _encode = json.JSONEncoder(separators=(",", ":")).encode
 
 @dataclass(frozen=True)
 class Request:
-    """What the engine is given for one row."""
-
     prompt: dict
     params: object
     asked: object  # vLLM's CompletionRequest or ChatCompletionRequest
@@ -38,8 +36,6 @@ class Template:
 
 @dataclass
 class Draft:
-    """A row on its way to a request."""
-
     template: Template
     text: str | None = None  # to be tokenized
     tokens: list[int] | Exception | None = None

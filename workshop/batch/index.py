@@ -110,7 +110,6 @@ class Index(Temporary):
         return True
 
     def place_of(self, custom_id: str) -> int:
-        """Return the place of the row that has an id."""
         return self.do("SELECT place FROM ids WHERE id = ?", short(custom_id))[0]
 
     def find(self, custom_id: str) -> tuple[bytes, int, int, str | None]:

@@ -99,7 +99,6 @@ class Source:
                 self._told.add(note)
 
     def sha256(self) -> str:
-        """Return the SHA-256 of the file's bytes, in hexadecimal."""
         with self.path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
 

@@ -42,7 +42,6 @@ class Batch(Session):
         self._sender: Sender | None = None
 
     def stop(self) -> None:
-        """Send nothing more, keep what has come, return with the state `interrupted`."""
         super().stop()
         if self._loop and self._sender:
             with contextlib.suppress(RuntimeError):  # it has just ended by itself

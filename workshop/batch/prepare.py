@@ -19,8 +19,6 @@ SHOWN = 3  # bad rows that a message names
 
 @dataclass
 class Bad:
-    """A row that cannot be asked."""
-
     row: int
     place: int
     reason: str
@@ -76,7 +74,6 @@ class Work:
         return BadInput(said, "Correct it, or leave such rows out with --skip-bad.")
 
     def resume(self, *journals: Path) -> None:
-        """Find which rows the journals answer already."""
         for _ in self.answered(*journals):
             pass
 

@@ -75,7 +75,6 @@ class Summary:
         return 0 if self.state == COMPLETE and self.answered == self.rows - self.bad else 1
 
     def to_dict(self) -> dict:
-        """Return it as plain data, for JSON."""
         return {name: str(value) if isinstance(value, Path) else value for name, value in asdict(self).items()}
 
     def __str__(self) -> str:

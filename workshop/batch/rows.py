@@ -55,11 +55,9 @@ class Row:
 
     @property
     def samples(self) -> int:
-        """How many answers it asks for."""
         return json.loads(self.body).get("n", 1) if '"n":' in self.body else 1
 
     def payload(self, model: str) -> bytes:
-        """Return the body of the HTTP request."""
         return f'{{"model":{json.dumps(model)},{self.body[1:]}'.encode()
 
 

@@ -127,7 +127,6 @@ class Server:
         return found[names.index(model)] if model else found[0]
 
     async def version(self) -> str | None:
-        """Return vLLM's version, where it is told."""
         try:
             status, raw = await self.get("/version")
             told = received.body(raw).get("version") if status == 200 else None
@@ -198,7 +197,6 @@ class Server:
             self.down_since, self.look = time.monotonic(), None
 
     async def alive(self) -> bool:
-        """Whether it answers at all."""
         try:
             await self.get("/v1/models")
             return True
@@ -206,7 +204,6 @@ class Server:
             return False
 
     def key_refused(self) -> KeyRefused:
-        """The error for 401 and 403."""
         if self.record is None and os.environ.get("WORKSHOP_API_KEY"):
             said = f"{self.url} refuses the key that WORKSHOP_API_KEY holds."
             return KeyRefused(said, "Set it to the server's key; where the server has a record here, unset it.")
@@ -239,6 +236,5 @@ def _current(name: str) -> ServerRecord | None:
 
 
 def another_model(url: str, has: str, asked: str) -> WorkshopError:
-    """The error for a server that is not the one that was meant."""
     said = f"{url} serves {has}, not {asked or 'a model'}."
     return WorkshopError(said, f"Give --model {has}, or the address of the right server. All answers so far are kept.")

@@ -70,7 +70,6 @@ class Ledger:
                     raise cannot_write(self._paths.errors, error) from None
 
     def summary(self, state: str, reason: str) -> Summary:
-        """Return how it ended."""
         index, errors = self.work.index, self._paths.errors
         return Summary(
             state=state,

@@ -71,12 +71,10 @@ class Cell:
 
 
 def ask(text: str, **sampling) -> Ask:
-    """Return a request for a completion."""
     return Ask(COMPLETIONS, {"prompt": text, **sampling}, text)
 
 
 def chat(question: str, **sampling) -> Ask:
-    """Return a question to a model that talks."""
     return Ask(CHAT, {"messages": [{"role": "user", "content": question}], **sampling}, question)
 
 

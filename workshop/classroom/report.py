@@ -71,8 +71,6 @@ class Peaks:
 
 @dataclass(frozen=True)
 class Report:
-    """What a simulated class measured."""
-
     learners: int
     seconds: float
     model: str

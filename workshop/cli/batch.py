@@ -126,7 +126,6 @@ def _merge(folder: Path, output: Path) -> None:
 
 
 def _batch(ctx: click.Context, input: Path, output: Path, *, offline, url, stop, more, patience, trace, **options):
-    """Return the batch that the options ask for."""
     engine_args: tuple[str, ...] = ctx.obj or ()
     if engine_args and not offline:
         _refuse_unknown(ctx, engine_args[0])

@@ -82,7 +82,6 @@ def command(
 
 
 def _simulated(planned: Plan, learners: int, load: list[Arrival], criteria: Criteria, as_json: bool) -> bool:
-    """Simulate the class on a plan, print what it finds, and return whether it holds."""
     limits = {"ttft": criteria.p95_ttft_s * 1e3, "e2el": criteria.p95_e2el_s * 1e3}
     found = on_plan(planned, load, slo=limits)
     holds = all(found.of(measure)["p95"] <= limit for measure, limit in limits.items())
@@ -93,8 +92,6 @@ def _simulated(planned: Plan, learners: int, load: list[Arrival], criteria: Crit
 
 
 def as_text(report) -> str:
-    """Return the report as people read it: figures, cells, the server's own view, then the sentence."""
-
     def s(value: float | None) -> str:
         return "–" if value is None else f"{value:.3f}" if value < 0.1 else f"{value:.2f}"
 

@@ -26,7 +26,6 @@ class Tokens(click.ParamType):
 
 
 def arguments(command: Callable) -> Callable:
-    """Add the options of a plan to a command."""
     for flags, how in reversed(ARGUMENTS.items()):
         own = {"help": how["help"]}
         if "const" in how:

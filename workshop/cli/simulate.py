@@ -61,7 +61,6 @@ LOAD = [
 
 
 def planned(*names: str) -> list[click.Parameter]:
-    """Return these options of `workshop plan`."""
     return [option for option in plan_command.params if option.name in names]
 
 
@@ -106,7 +105,6 @@ def command(model: str | None, gpu: str | None, local: bool, vllm_bench: bool, a
 
 
 def as_text(s: Simulation) -> str:
-    """Return the simulation as people read it."""
     from workshop.simulate.report import MEASURES
 
     figures = s.to_dict()

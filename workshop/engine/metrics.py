@@ -37,7 +37,6 @@ class Histogram:
 
     @property
     def mean_s(self) -> float | None:
-        """Mean in seconds; None without observations."""
         return self.sum_s / self.count if self.count > 0 else None
 
     def since(self, before: Histogram) -> Histogram:

@@ -45,7 +45,6 @@ class Reconciliation:
         return {"rows": [asdict(row) for row in self.rows], "advice": [asdict(item) for item in self.advice]}
 
     def row(self, quantity: str) -> Row | None:
-        """Return the row of that name, if there is one."""
         return next((row for row in self.rows if row.quantity == quantity), None)
 
 

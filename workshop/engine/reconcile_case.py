@@ -62,7 +62,6 @@ class Case:
 
     @cached_property
     def base(self) -> Plan:
-        """The plan of the run as it was."""
         return self.plan()
 
     @cached_property
@@ -91,7 +90,6 @@ class Case:
         return kv_cache.capacity(layout, stages, [kv_bytes] * pp, length)
 
     def max_model_len(self, values: dict[str, Any] | None = None) -> int:
-        """The context length of the run, in tokens."""
         return (values or self.settings).get("max_model_len") or self.model.max_position_embeddings
 
 

@@ -36,7 +36,6 @@ class Quantized:
     group_size: int
 
     def dequantize(self) -> np.ndarray:
-        """Return the matrix that the codes stand for, float32."""
         codes = self.codes.astype(np.float32)
         if self.zeros is not None:
             codes = codes - np.repeat(self.zeros, self.group_size, 1)

@@ -187,12 +187,10 @@ class Client:
 
     @property
     def root(self) -> str:
-        """The address without /v1."""
         return self.url.removesuffix("/v1")
 
     @property
     def headers(self) -> dict[str, str]:
-        """What every request must carry: the key."""
         return {**({"Authorization": f"Bearer {self.record.api_key}"} if self.record.api_key else {}), **_who()}
 
     def explain(self, error: openai.OpenAIError) -> WorkshopError:
@@ -216,7 +214,6 @@ class Client:
         return WorkshopError(str(error))
 
     def odd(self, what: str, address: str = "") -> WorkshopError:
-        """Return the error for an answer that is none."""
         return WorkshopError(
             f"{address or self.url} answers with {what}.",
             "Is this the address of a vLLM server? It ends in /v1, and nothing stands in between.",

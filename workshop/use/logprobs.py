@@ -35,7 +35,6 @@ class _Told:
 
     @property
     def probability(self) -> float | None:
-        """exp(logprob)."""
         return None if self.logprob is None else math.exp(self.logprob)
 
     @property

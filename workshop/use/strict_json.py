@@ -29,7 +29,6 @@ class Malformed(Exception):
 
 
 def kind_of(value: object) -> str:
-    """Say what a value is, as people do."""
     return _KINDS.get(type(value), type(value).__name__)
 
 

@@ -100,7 +100,6 @@ class Reader:
 
     @property
     def ready(self) -> bool:
-        """Whether the API server has said that it is up."""
         return self.log.ready
 
     def feed(self, text: str) -> list[Event]:
