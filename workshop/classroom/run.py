@@ -19,7 +19,7 @@ import aiohttp
 from workshop.batch import online, servers
 from workshop.classroom import http as classroom_http
 from workshop.classroom import plan as classroom_plan
-from workshop.classroom.plan import Ask, Cell
+from workshop.classroom.plan import EVERY_S, Ask, Cell
 from workshop.classroom.report import Criteria, Peaks, Report, Request
 from workshop.engine.metrics import Metrics
 from workshop.errors import BadInput, WorkshopError
@@ -27,7 +27,6 @@ from workshop.launch.progress import Progress
 from workshop.use import finding
 
 MOST_LEARNERS = 500
-EVERY_S = 10.0  # between two cells, where the time is not given
 LEAST_S, MOST_S = 10.0, 3600.0
 PATIENCE_S = 120.0  # then a learner gives up on an answer
 TICK_S = 0.5  # between two looks at /metrics

@@ -6,9 +6,9 @@ import sys
 
 import click
 
+from workshop.classroom.plan import arrivals
 from workshop.classroom.report import Criteria
 from workshop.classroom.run import Classroom
-from workshop.classroom.simulated import arrivals
 from workshop.cli.bar import Bar
 from workshop.cli.batch import LINE_S, signals
 from workshop.cli.say import json_option, say, say_json

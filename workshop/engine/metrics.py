@@ -56,8 +56,6 @@ class Metrics:
     """
 
     time: float
-    model: str | None = None
-    engines: int = 1
     requests_running: int | None = _called("num_requests_running")
     requests_waiting: int | None = _called("num_requests_waiting")
     kv_cache_usage: float | None = _called("kv_cache_usage_perc", "gpu_cache_usage_perc")
@@ -98,16 +96,12 @@ def parse(text: str, time: float | None = None) -> Metrics:
     }
     if not any(name.startswith(PREFIX) for name in samples):
         raise BadInput("This is not vLLM's /metrics page: no metric on it begins with 'vllm:'.", ASK)
-    labels = [label for entries in samples.values() for label, _ in entries]
-    engines = {label["engine"] for label in labels if "engine" in label}
     named = {each.name: each.metadata["names"] for each in fields(Metrics) if each.metadata}
     values = {name: _value(samples, names, name == "kv_cache_usage") for name, names in named.items()}
     for name in ("requests_running", "requests_waiting"):
         values[name] = None if values[name] is None else int(values[name])
     return Metrics(
         time=clock.time() if time is None else time,
-        model=next((label["model_name"] for label in labels if "model_name" in label), None),
-        engines=max(1, len(engines)),
         **values,
         ttft=_histogram(samples, "time_to_first_token_seconds"),
         accepted_at=_accepted_at(samples),
