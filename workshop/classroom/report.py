@@ -69,17 +69,17 @@ class Peaks:
     preemptions: int | None = None
 
 
-@dataclass(frozen=True)
+@dataclass
 class Report:
     learners: int
     seconds: float
     model: str
     url: str
-    requests: Sequence[Request]
+    requests: list[Request] = field(default_factory=list)
     peaks: Peaks = field(default_factory=Peaks)
     criteria: Criteria = field(default_factory=Criteria)
     every_s: float = 0.0
-    left_out: tuple[str, ...] = ()  # cells that this server does not take
+    left_out: Sequence[str] = ()  # cells that this server does not take
     late: int = 0  # cells that began late, because the one before had not ended
     not_reached: int = 0  # cells for which no time was left
     client_lag_s: float = 0.0  # longest time for which the simulation itself had no turn
