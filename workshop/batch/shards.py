@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from workshop.batch.answers import write_parquet
-from workshop.batch.current import current
+from workshop.batch.answers import current, write_parquet
 from workshop.batch.paths import Paths, read_meta, write_meta
 from workshop.batch.progress import COMPLETE
 from workshop.batch.store import Journal, Lock
