@@ -20,7 +20,7 @@ from workshop.errors import BadInput, WorkshopError
 
 PREFIX = "vllm:"
 ASK = "Ask the server itself: http://HOST:PORT/metrics."
-RATES = ("prompt_tokens_total", "generation_tokens_total")
+COUNTERS = ("prompt_tokens_total", "generation_tokens_total", "ttft_count", "ttft_sum_s")
 
 
 def _called(*names: str) -> Any:
@@ -29,30 +29,12 @@ def _called(*names: str) -> Any:
 
 
 @dataclass(frozen=True)
-class Histogram:
-    """What a Prometheus histogram says of all its observations together, in seconds."""
-
-    count: float = 0.0
-    sum_s: float = 0.0
-
-    @property
-    def mean_s(self) -> float | None:
-        return self.sum_s / self.count if self.count > 0 else None
-
-    def since(self, before: Histogram) -> Histogram:
-        """Return what was observed after `before`; all of it where the server was restarted in between."""
-        if before.count > self.count:
-            return self
-        return Histogram(self.count - before.count, self.sum_s - before.sum_s)
-
-
-@dataclass(frozen=True)
 class Metrics:
     """One look at /metrics. Of several engines (data parallel), kv_cache_usage is the fullest's, the rest are sums.
 
     drafts_total: steps of a request that had guesses. drafted_total, accepted_total: guesses, and those that the model
-    agreed with; accepted_at: the latter by their place in the draft. kv_cache_usage: 0 to 1. ttft: time to the first
-    token. time: seconds, of one clock.
+    agreed with; accepted_at: the latter by their place in the draft. kv_cache_usage: 0 to 1. ttft: time to
+    the first token; how many, and their sum. time: seconds, of one clock.
     """
 
     time: float
@@ -68,7 +50,8 @@ class Metrics:
     drafted_total: float | None = _called("spec_decode_num_draft_tokens_total")
     accepted_total: float | None = _called("spec_decode_num_accepted_tokens_total")
     accepted_at: tuple[float, ...] = ()
-    ttft: Histogram = field(default_factory=Histogram)
+    ttft_count: float | None = _called("time_to_first_token_seconds_count")
+    ttft_sum_s: float | None = _called("time_to_first_token_seconds_sum")
     num_blocks: int | None = None
     block_size: int | None = None
 
@@ -103,7 +86,6 @@ def parse(text: str, time: float | None = None) -> Metrics:
     return Metrics(
         time=clock.time() if time is None else time,
         **values,
-        ttft=_histogram(samples, "time_to_first_token_seconds"),
         accepted_at=_accepted_at(samples),
         **_cache_config(samples),
     )
@@ -140,10 +122,11 @@ def rates(before: Metrics, after: Metrics) -> Rates:
     seconds = after.time - before.time
     if seconds <= 0:
         raise BadInput(f"The second look is {-seconds:g} s before the first.", "Give them in their order.")
-    grown = [(getattr(after, name) or 0.0) - (getattr(before, name) or 0.0) for name in RATES]
+    grown = [(getattr(after, name) or 0.0) - (getattr(before, name) or 0.0) for name in COUNTERS]
     if any(value < 0 for value in grown):  # a restart: counters begin at zero again, and what they show came after it
-        grown = [getattr(after, name) or 0.0 for name in RATES]
-    return Rates(seconds, *(value / seconds for value in grown), after.ttft.since(before.ttft).mean_s)
+        grown = [getattr(after, name) or 0.0 for name in COUNTERS]
+    prompt_tokens, generation_tokens, count, sum_s = grown
+    return Rates(seconds, prompt_tokens / seconds, generation_tokens / seconds, sum_s / count if count > 0 else None)
 
 
 Samples = dict[str, list[tuple[dict[str, str], float]]]
@@ -167,10 +150,6 @@ def _first(samples: Samples, names: Iterable[str]) -> list[tuple[dict[str, str],
 def _value(samples: Samples, names: tuple[str, ...], largest: bool) -> float | None:
     values = [value for _, value in _first(samples, names)]
     return None if not values else max(values) if largest else sum(values)
-
-
-def _histogram(samples: Samples, name: str) -> Histogram:
-    return Histogram(*(sum(value for _, value in _first(samples, (name + end,))) for end in ("_count", "_sum")))
 
 
 def _accepted_at(samples: Samples) -> tuple[float, ...]:
