@@ -36,12 +36,8 @@ def advise(case: Case) -> list[Advice]:
     Effects start from the log's own numbers; the planner says what a change adds to them.
     """
     found = _on_cpu(case) if case.gpu is None else _on_gpu(case)
-    best = sorted((item for item in found if item[0] >= WORTH_PERCENT), key=_order)
-    return [advice for _, advice in best]
-
-
-def _order(item: tuple[float, Advice]) -> tuple[bool, float]:
-    return item[1].flag.endswith("parallel-size"), -item[0]
+    worth = [item for item in found if item[0] >= WORTH_PERCENT]
+    return [advice for _, advice in sorted(worth, key=lambda item: (item[1].flag.endswith("parallel-size"), -item[0]))]
 
 
 def _tokens(case: Case, after: Deployment) -> float:

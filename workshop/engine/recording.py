@@ -19,7 +19,6 @@ from workshop.plan.catalog.read import from_dict
 from workshop.plan.exact import NOT_SIZES
 
 HEAD = ("hardware", "software", "how", "date")
-SIZES = ("tp", "pp", "max_model_len")
 # of a recorded run -> of the log
 MEASURED = {
     "weights_gib_per_gpu": "weights_gib",
@@ -29,6 +28,9 @@ MEASURED = {
     "cuda_graph_gib": "cuda_graph_gib",
 }
 NEEDED = ("weights_gib_per_gpu", "available_kv_gib_per_gpu", "kv_cache_tokens")
+# of every run
+FIELDS = {"name": (str,), "model": (str,), "extra": (dict,), "tp": (int,), "pp": (int,), "max_model_len": (int,)}
+FIELDS |= dict.fromkeys(NEEDED, (int, float))
 SHORT = re.compile(r"[\w.+-]{1,40}")  # a version, a method, a dtype
 REMEDY = "Give a new file, or one that --record wrote."
 
@@ -110,11 +112,6 @@ def check(file: Path) -> dict[str, Any]:
     if not isinstance(runs, list) or not all(isinstance(run, dict) for run in runs):
         raise BadInput(f"{file}: runs is not a list of runs.", REMEDY)
     for number, run in enumerate(runs, 1):
-        if wrong := next((name for name, kind in _fields() if type(run.get(name)) not in kind), None):
+        if wrong := next((name for name, kinds in FIELDS.items() if type(run.get(name)) not in kinds), None):
             raise BadInput(f"{file}: {wrong} of run {number} is missing, or of another kind.", REMEDY)
     return content
-
-
-def _fields() -> list[tuple[str, tuple[type, ...]]]:
-    text = [("name", (str,)), ("model", (str,)), ("extra", (dict,))]
-    return [*text, *((name, (int,)) for name in SIZES), *((name, (int, float)) for name in NEEDED)]

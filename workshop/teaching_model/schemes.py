@@ -127,7 +127,9 @@ def quantize(model: Llama, scheme: str | Scheme, inputs: dict[str, Inputs] | Non
     Raises:
         BadInput: an unknown scheme, a group that does not divide, or GPTQ and AWQ without calibration.
     """
-    s = named(scheme)
+    s = SCHEMES.get(scheme, scheme)
+    if not isinstance(s, Scheme):
+        raise BadInput(f"The scheme {scheme!r} is not known.", f"Choose from: {', '.join(SCHEMES)}.")
     if s.method in ("gptq", "awq") and inputs is None:
         raise BadInput(
             f"{s.method} chooses its errors by the inputs, and there is no calibration.",
@@ -141,14 +143,6 @@ def quantize(model: Llama, scheme: str | Scheme, inputs: dict[str, Inputs] | Non
         weights[f"{name}.weight"] = like(parts[name])
     quantised = Llama(weights, model.config, _through(s))
     return Result(s, quantised, parts, stored_bytes(model, parts))
-
-
-def named(scheme: str | Scheme) -> Scheme:
-    if isinstance(scheme, Scheme):
-        return scheme
-    if scheme not in SCHEMES:
-        raise BadInput(f"The scheme {scheme!r} is not known.", f"Choose from: {', '.join(SCHEMES)}.")
-    return SCHEMES[scheme]
 
 
 def _one(w: np.ndarray, s: Scheme, inputs: Inputs | None) -> q.Quantized | tuple[np.ndarray, np.ndarray]:
