@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workshop.classroom.report import Criteria, Peaks, Report, Request
+from workshop.classroom.report import PEAKS, Criteria, Report, Request
 from workshop.simulate.report import percentiles
 
 
@@ -66,14 +66,15 @@ def test_slow_first_tokens_fail_beyond_the_limit_only():
 @pytest.mark.parametrize(
     ("peaks", "flag"),
     [
-        (Peaks(40, 0, 0.99, 12), "--max-model-len"),
-        (Peaks(16, 100, 0.3, 0), "--max-num-seqs"),
-        (Peaks(200, 0, 0.3, 0), "second server"),
-        (Peaks(), "second server"),
+        ((40, 0, 0.99, 12), "--max-model-len"),
+        ((16, 100, 0.3, 0), "--max-num-seqs"),
+        ((200, 0, 0.3, 0), "second server"),
+        ((None,) * 4, "second server"),
     ],
 )
 def test_advice_follows_what_the_server_showed(peaks, flag):
-    assert flag in report(quick(ttft_s=9, e2el_s=10), peaks=peaks).advice()[0]
+    told = dict(zip((*PEAKS, "preemptions"), peaks, strict=True))
+    assert flag in report(quick(ttft_s=9, e2el_s=10), **told).advice()[0]
 
 
 def test_samples_are_to_be_fewer_where_they_are_what_is_slow():

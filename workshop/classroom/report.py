@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, field
 
 from workshop.simulate.report import MEASURES, percentiles
 
+PEAKS = ("most_running", "most_waiting", "most_kv_cache_usage")
 KV_CACHE_FULL = 0.9
 BUSY_LAG_S = 0.5
 MORE_MEMORY = "give it more memory (--gpu-memory-utilization, --kv-cache-dtype fp8, more GPUs), or lower --max-model-len so that one learner can take less of it."
@@ -60,23 +61,12 @@ class Request:
 
 
 @dataclass
-class Peaks:
-    """The most that /metrics showed during the class; None where the server has none."""
-
-    running: int | None = None
-    waiting: int | None = None
-    kv_cache_usage: float | None = None
-    preemptions: int | None = None
-
-
-@dataclass
 class Report:
     learners: int
     seconds: float
     model: str
     url: str
     requests: list[Request] = field(default_factory=list)
-    peaks: Peaks = field(default_factory=Peaks)
     criteria: Criteria = field(default_factory=Criteria)
     every_s: float = 0.0
     left_out: Sequence[str] = ()  # cells that this server does not take
@@ -84,6 +74,11 @@ class Report:
     not_reached: int = 0  # cells for which no time was left
     client_lag_s: float = 0.0  # longest time for which the simulation itself had no turn
     stopped: str = ""  # why it ended before its time
+    # what /metrics showed; None where the server has none
+    most_running: int | None = None
+    most_waiting: int | None = None
+    most_kv_cache_usage: float | None = None
+    preemptions: int | None = None
 
     @property
     def answered(self) -> list[Request]:
@@ -162,13 +157,13 @@ class Report:
         return found
 
     def _for_slowness(self) -> list[str]:
-        peaks, found = self.peaks, [SECOND_SERVER]
-        if peaks.preemptions or (peaks.kv_cache_usage or 0) >= KV_CACHE_FULL:
-            was = f"up to {peaks.kv_cache_usage or 1:.0%}, {peaks.preemptions or 0} preemptions"
+        found, usage = [SECOND_SERVER], self.most_kv_cache_usage or 0
+        if self.preemptions or usage >= KV_CACHE_FULL:
+            was = f"up to {usage or 1:.0%}, {self.preemptions or 0} preemptions"
             found.insert(0, f"The KV cache was full ({was}): {MORE_MEMORY}")
-        elif peaks.waiting and peaks.running and peaks.waiting > peaks.running / 4:
-            full = f"the KV cache was at most {peaks.kv_cache_usage or 0:.0%} full"
-            waited = f"Up to {peaks.waiting} sequences waited while {peaks.running} ran and {full}"
+        elif self.most_waiting and self.most_running and self.most_waiting > self.most_running / 4:
+            waited = f"Up to {self.most_waiting} sequences waited while {self.most_running} ran"
+            waited += f" and the KV cache was at most {usage:.0%} full"
             found.insert(0, f"{waited}: start the server with a higher --max-num-seqs.")
         slowest = max(self.rows(), key=lambda row: row[5] or 0)
         fewer = " with n=5 instead of 20 samples" if "20 completions" in slowest[0] else ""
@@ -201,7 +196,7 @@ class Report:
             "output_throughput": round(self.output_tokens_per_s, 1),
             "request_throughput": round(len(self.answered) / self.seconds, 2) if self.seconds else 0.0,
             **figures,
-            **{f"most_{name}" if name != "preemptions" else name: value for name, value in asdict(self.peaks).items()},
+            **{name: getattr(self, name) for name in (*PEAKS, "preemptions")},
             "cells": [dict(zip(names, map(_rounded, row), strict=True)) for row in self.rows()],
             "left_out": list(self.left_out),
             "late": self.late,

@@ -20,7 +20,7 @@ from workshop.batch import online, servers
 from workshop.classroom import http as classroom_http
 from workshop.classroom import plan as classroom_plan
 from workshop.classroom.plan import EVERY_S, Ask, Cell
-from workshop.classroom.report import Criteria, Report, Request
+from workshop.classroom.report import PEAKS, Criteria, Report, Request
 from workshop.engine.metrics import Metrics
 from workshop.errors import BadInput, WorkshopError
 from workshop.launch.progress import Progress
@@ -182,12 +182,12 @@ class Classroom:
             self.found.client_lag_s = max(self.found.client_lag_s, time.monotonic() - due)
 
     def _keep_peaks(self, first: Metrics, look: Metrics) -> None:
-        peaks, seen = self.found.peaks, (look.requests_running, look.requests_waiting, look.kv_cache_usage)
-        for name, value in zip(("running", "waiting", "kv_cache_usage"), seen, strict=True):
+        seen = look.requests_running, look.requests_waiting, look.kv_cache_usage
+        for name, value in zip(PEAKS, seen, strict=True):
             if value is not None:
-                setattr(peaks, name, max(value, getattr(peaks, name) or 0))
+                setattr(self.found, name, max(value, getattr(self.found, name) or 0))
         if look.preemptions_total is not None:
-            peaks.preemptions = int(look.preemptions_total - (first.preemptions_total or 0))
+            self.found.preemptions = int(look.preemptions_total - (first.preemptions_total or 0))
 
     def _words(self, look: Metrics | bool | None) -> str:
         failed = sum(bool(one.error) for one in self.found.requests)

@@ -112,11 +112,11 @@ def as_text(report) -> str:
 
 
 def _notes(report) -> list[str]:
-    peaks, notes = report.peaks, [f"{report.output_tokens_per_s:,.0f} tokens/s"]
-    if peaks.kv_cache_usage is not None:
+    notes = [f"{report.output_tokens_per_s:,.0f} tokens/s"]
+    if report.most_kv_cache_usage is not None:
         notes.append(
-            f"at most {peaks.running} sequences at once, {peaks.waiting} waiting, KV cache "
-            f"{peaks.kv_cache_usage:.0%} full, {peaks.preemptions or 0} preemptions"
+            f"at most {report.most_running} sequences at once, {report.most_waiting} waiting, KV cache "
+            f"{report.most_kv_cache_usage:.0%} full, {report.preemptions or 0} preemptions"
         )
     else:
         notes.append("no /metrics: what waited inside is not known")
