@@ -51,13 +51,8 @@ class OfflineBatch(Session):
         lock, llm = Lock(self.paths), self.llm
         try:
             path, served = (self.model or "", self.model or "llm") if llm else local.resolve_model(self.model)
-            facts = {
-                "model": served,
-                "model_path": path,
-                "vllm_version": installed()[1],
-                "urls": [],
-                "engine_args": list(self.engine_args),
-            }
+            facts = {"model": served, "model_path": path, "vllm_version": installed()[1], "urls": []}
+            facts["engine_args"] = list(self.engine_args)
             feeds: list[Feed] = []
             with (
                 self.prepared(served, any_model=True) as work,  # before the engine starts: that takes half a minute

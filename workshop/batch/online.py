@@ -96,13 +96,8 @@ class Batch(Session):
         return found
 
     async def _send(self, work: Work, fleet: list[servers.Server], entry: dict) -> None:
-        facts = {
-            "model": entry["id"],
-            "model_path": entry.get("root"),
-            "max_model_len": entry.get("max_model_len"),
-            "vllm_version": await fleet[0].version(),
-            "urls": [server.url for server in fleet],
-        }
+        facts = {"model": entry["id"], "model_path": entry.get("root"), "max_model_len": entry.get("max_model_len")}
+        facts |= {"vllm_version": await fleet[0].version(), "urls": [server.url for server in fleet]}
         with self.recorded(work, facts, [server.pace for server in fleet], self.limits.hopeless) as ledger:
             self._sender = Sender(ledger, fleet, entry["id"], self.limits)
             if self.stopping:

@@ -76,11 +76,6 @@ def draw(rows: list[dict], path: str) -> None:
     cost = {row["ttft_ms"]["p95"]: row["usd_per_million_tokens"] if money else row["gpus"] for row in rows}
     names = {row["ttft_ms"]["p95"]: f"{row['gpus']} GPUs, {row['slo_share']:.0%}" for row in rows}
     title = "What no other choice beats: fewer GPUs, or a shorter wait"
-    drawn = figure(
-        cost,
-        names=list(names.values()),
-        xlabel="first token, p95, ms",
-        ylabel="US dollars a million tokens" if money else "GPUs",
-        title=title,
-    )
+    axes = {"xlabel": "first token, p95, ms", "ylabel": "US dollars a million tokens" if money else "GPUs"}
+    drawn = figure(cost, names=list(names.values()), **axes, title=title)
     Path(path).write_text(svg(drawn, alone=True), encoding="utf-8")

@@ -83,12 +83,8 @@ def parse(text: str, time: float | None = None) -> Metrics:
     values = {name: _value(samples, names, name == "kv_cache_usage") for name, names in named.items()}
     for name in ("requests_running", "requests_waiting"):
         values[name] = None if values[name] is None else int(values[name])
-    return Metrics(
-        time=clock.time() if time is None else time,
-        **values,
-        accepted_at=_accepted_at(samples),
-        **_cache_config(samples),
-    )
+    time = clock.time() if time is None else time
+    return Metrics(time, accepted_at=_accepted_at(samples), **values, **_cache_config(samples))
 
 
 def fetch(url: str, api_key: str | None = None, timeout_s: float = 5.0, proxy: str | None = None) -> Metrics:

@@ -57,12 +57,8 @@ def run_of(case: Case) -> dict[str, Any]:
     name = m.name if known else f"{m.model_type or m.architecture}-{m.num_hidden_layers}x{m.hidden_size}"
     run = {"name": name, "model": name, "gpu": case.gpu.name, **sizes, "max_model_len": case.max_model_len()}
     config = ({} if known else sizes_alone(m.raw)) | stored
-    return {
-        **run,
-        **({"config": config} if config else {}),
-        "extra": extra,
-        **{k: v for k, v in measured.items() if v is not None},
-    }
+    said = {name: value for name, value in measured.items() if value is not None}
+    return {**run, **({"config": config} if config else {}), "extra": extra, **said}
 
 
 def sizes_alone(raw: Mapping) -> dict:

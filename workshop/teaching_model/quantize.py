@@ -151,12 +151,10 @@ def awq_scales(
     for alpha in np.linspace(0, 1, 21):
         factor = np.maximum(size, 1e-4) ** alpha
         factor = (factor / np.sqrt(factor.max() * factor.min())).astype(np.float32)
-        error = sum(
-            output_error(
-                w, round_to_nearest(w * factor, bits, group_size, symmetric=False).dequantize() / factor, hessian
-            )
-            for w in matrices
-        )
+        stored = [
+            round_to_nearest(w * factor, bits, group_size, symmetric=False).dequantize() / factor for w in matrices
+        ]
+        error = sum(output_error(w, each, hessian) for w, each in zip(matrices, stored, strict=True))
         if error < found:
             best, found = (factor, float(alpha)), error
     return best

@@ -31,14 +31,8 @@ def given(url: str, said_by: str) -> ServerRecord:
     key = os.environ.get("WORKSHOP_API_KEY", "").strip()
     if not (key.isascii() and key.isprintable()):
         raise BadInput("WORKSHOP_API_KEY holds characters that no key has.", "Set it to the server's key alone.")
-    return ServerRecord(
-        name=said_by,
-        url=url if url.endswith("/v1") else f"{url}/v1",
-        model="",
-        api_key=key,
-        where="given",
-        state="ready",
-    )
+    url = url if url.endswith("/v1") else f"{url}/v1"
+    return ServerRecord(name=said_by, url=url, model="", api_key=key, where="given", state="ready")
 
 
 def choose(name: str | None = None) -> ServerRecord:

@@ -108,15 +108,8 @@ def next_token_probabilities(
     """
     penalties = frequency_penalty, presence_penalty, repetition_penalty
     settings = Settings(temperature, top_k, top_p, min_p, *penalties, min_tokens)
-    return pipeline(
-        logprobs,
-        settings,
-        output_tokens=output_tokens,
-        prompt_tokens=prompt_tokens,
-        stop_tokens=stop_tokens,
-        logits=logits,
-        exact_top_k=exact_top_k,
-    ).probabilities
+    tokens = {"output_tokens": output_tokens, "prompt_tokens": prompt_tokens, "stop_tokens": stop_tokens}
+    return pipeline(logprobs, settings, **tokens, logits=logits, exact_top_k=exact_top_k).probabilities
 
 
 def pipeline(
