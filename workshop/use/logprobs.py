@@ -24,6 +24,7 @@ from workshop.use.sampling import MINUS_INFINITY_SENT, Token, pipeline
 from workshop.use.sampling_settings import Settings
 
 TOKEN_ID = "token_id:"  # what `return_tokens_as_token_ids` puts in place of the text
+SAID = ("token", "token_id", "logprob", "probability", "surprise_bits", "rank")  # of a token, in a table
 NOT_ASKED = "This response has no logprobs."
 HOW_TO_ASK = "Ask for them: logprobs=5 (chat: logprobs=True, top_logprobs=5), prompt_logprobs=5 for the prompt."
 
@@ -172,17 +173,9 @@ def processed(row: Row, settings: Settings, *, output_tokens: Iterable[str] = ()
 def tidy(tokens: Iterable[Row]) -> list[dict]:
     """Return one dict for each token and alternative: `chosen` marks the token that stands in the text."""
     return [
-        {
-            "part": row.part,
-            "position": row.position,
-            "token": one.token,
-            "token_id": one.token_id,
-            "logprob": one.logprob,
-            "probability": one.probability,
-            "surprise_bits": one.surprise_bits,
-            "rank": one.rank,
-            "chosen": (one.token, one.token_id) == (row.token, row.token_id),
-        }
+        {"part": row.part, "position": row.position}
+        | {name: getattr(one, name) for name in SAID}
+        | {"chosen": (one.token, one.token_id) == (row.token, row.token_id)}
         for row in tokens
         for one in row.alternatives or (row,)
     ]
