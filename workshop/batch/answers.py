@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from workshop.batch.index import Temporary, short
 from workshop.batch.inputs import Source
 from workshop.batch.lines import Answer
-from workshop.batch.paths import PARQUET_META, Paths, read_meta, whole
+from workshop.batch.paths import PARQUET_META, Paths, parquet_meta, read_meta, whole
 from workshop.batch.prepare import Work, shard_of
 from workshop.batch.rows import Builder
 from workshop.batch.store import scan
@@ -69,12 +69,9 @@ def load(output: str | Path, prompts: bool = True, input: str | Path | None = No
 
 def _is_newest(paths: Paths, meta: dict | None) -> bool:
     """Whether the Parquet file has all that its journal has."""
-    import pyarrow
-    import pyarrow.parquet
-
     try:
-        kept = json.loads((pyarrow.parquet.read_schema(paths.output).metadata or {})[PARQUET_META])
-    except (pyarrow.ArrowException, OSError, KeyError, ValueError):
+        kept = json.loads(parquet_meta(paths.output) or b"")
+    except ValueError:
         raise BadInput(f"{paths.output} is no output of a batch.", "Give the OUTPUT of a `workshop batch`.") from None
     if not paths.journal.exists() or not meta:
         return True

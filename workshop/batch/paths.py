@@ -89,7 +89,9 @@ class Paths:
                 without = "" if path == self.meta else f", or {self.meta.name}, which says what it came from, is lost"
                 raise BadInput(f"{path} is there already, and no batch wrote it{without}.",
                                "Give another output; this file is left as it is.")  # fmt: skip
-            if (path == self.errors and not _is_errors(path)) or (path.suffix == ".parquet" and not _is_answers(path)):
+            if (path == self.errors and not _is_errors(path)) or (
+                path.suffix == ".parquet" and parquet_meta(path) is None
+            ):
                 raise BadInput(f"{path} is there already, and no batch wrote it.",
                                "Move it, or give another output; this file is left as it is.")  # fmt: skip
 
@@ -183,11 +185,12 @@ def _is_errors(path: Path) -> bool:
     return head.startswith(b'{"custom_id": ') and b'"place": ' in head
 
 
-def _is_answers(path: Path) -> bool:
+def parquet_meta(path: Path) -> bytes | None:
+    """Return our record in a Parquet file; None: it is not ours, or no Parquet file."""
     import pyarrow
     import pyarrow.parquet
 
     try:
-        return PARQUET_META in (pyarrow.parquet.read_schema(path).metadata or {})
+        return (pyarrow.parquet.read_schema(path).metadata or {}).get(PARQUET_META)
     except (pyarrow.ArrowException, OSError):
-        return False
+        return None
