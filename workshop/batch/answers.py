@@ -122,8 +122,7 @@ def _dict(value: object) -> dict:
 def write_parquet(paths: Paths) -> None:
     """Make the Parquet output from the journal, whole or not at all, a group of rows at a time.
 
-    Raises:
-        WorkshopError: it cannot be written, or the input is not there to tell which answers count.
+    Raises WorkshopError: it cannot be written, or the input is not there to tell which answers count.
     """
     import pyarrow
     import pyarrow.parquet

@@ -50,8 +50,7 @@ def answer_line(custom_id: str, key: bytes, row: int, answer: bytes, extra: dict
     Args:
         answer: the body of the server's answer, JSON.
 
-    Raises:
-        ValueError: the answer is no JSON.
+    Raises ValueError: the answer is no JSON.
     """
     name, digest = json.dumps(custom_id), key.hex()
     fields = b', "metadata": ' + _sound(json.dumps(extra, default=str).encode()) if extra else b""

@@ -157,8 +157,7 @@ class Feed:
 def start(path: str, engine_args: tuple[str, ...] = (), trace: str | None = None):
     """Return vLLM's `LLM` for a model, with the flags of `vllm serve` that concern the engine.
 
-    Raises:
-        WorkshopError: vLLM is not installed, or it cannot start; its own words are on the terminal.
+    Raises WorkshopError: vLLM is not installed, or it cannot start; its own words are on the terminal.
     """
     device, given = local.engine_device(), local.flags_of(engine_args)
     tracing, variables = traced.flags_and_environment(trace, given) if trace else ([], {})

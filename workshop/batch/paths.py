@@ -78,8 +78,7 @@ class Paths:
     def refuse_strangers(self) -> None:
         """Refuse to write where something lies that no batch wrote.
 
-        Raises:
-            BadInput: naming the file; it is left as it is.
+        Raises BadInput: naming the file; it is left as it is.
         """
         ours = read_meta(self) is not None
         for path in dict.fromkeys([self.meta, self.journal, self.errors, self.output]):
@@ -120,8 +119,7 @@ def write_meta(paths: Paths, meta: dict) -> None:
 def whole(path: Path) -> Iterator[BinaryIO]:
     """Give a file to write; after the block it is on disk in the place of `path`, whole, or everything is as before.
 
-    Raises:
-        WorkshopError: it cannot be written.
+    Raises WorkshopError: it cannot be written.
     """
     path = Path(os.path.realpath(path))  # a link stays a link
     try:

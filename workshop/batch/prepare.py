@@ -42,8 +42,7 @@ class Work:
     def check(self, skip_bad: bool = False, tell: bool = True) -> None:
         """Read the whole input once; `tell` what it leaves open.
 
-        Raises:
-            BadInput: a row is malformed, or has the id of another; with `skip_bad` they are left out instead.
+        Raises BadInput: a row is malformed, or has the id of another; with `skip_bad` they are left out instead.
         """
         for number, (place, raw) in enumerate(self.source.raws()):
             self.index.rows = number + 1

@@ -27,8 +27,7 @@ def begin(paths: Paths, source: Source, work: Work, facts: dict, sampling: dict)
     Args:
         facts: of the engine: model, model_path, max_model_len, vllm_version, and where it is.
 
-    Raises:
-        BadInput: the output was begun with another model, other sampling parameters, or as another shard.
+    Raises BadInput: the output was begun with another model, other sampling parameters, or as another shard.
     """
     before = (paths.journal.exists() and work.keep_bytes and read_meta(paths)) or {}
     digest, shard, revision = source.sha256(), "{}/{}".format(*work.shard), revision_of(facts.get("model_path"))

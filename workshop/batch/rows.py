@@ -103,8 +103,7 @@ class Builder:
     def content(self, record: object) -> tuple[str | None, str, str, dict]:
         """Return (custom_id or None, endpoint, canonical body, extra fields).
 
-        Raises:
-            Malformed: no request can be made of it.
+        Raises Malformed: no request can be made of it.
         """
         if isinstance(record, str):
             return None, *self._prompt(record, {}), {}

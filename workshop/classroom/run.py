@@ -72,8 +72,7 @@ class Classroom:
     def run(self) -> Report:
         """Play the class to its end and return what was measured.
 
-        Raises:
-            WorkshopError: there is no server, it does not answer, or it refuses the key.
+        Raises WorkshopError: there is no server, it does not answer, or it refuses the key.
         """
         _allow_connections(4 * self.learners + 64)
         with online.runner() as runner:

@@ -90,8 +90,7 @@ def parse(text: str, time: float | None = None) -> Metrics:
 def fetch(url: str, api_key: str | None = None, timeout_s: float = 5.0, proxy: str | None = None) -> Metrics:
     """Ask a server: `url` is its address with or without /v1 or /metrics; through no web proxy but the one given.
 
-    Raises:
-        WorkshopError: it does not answer, refuses the key, or answers with something else.
+    Raises WorkshopError: it does not answer, refuses the key, or answers with something else.
     """
     address = metrics_url(url)
     headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}

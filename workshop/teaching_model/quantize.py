@@ -51,8 +51,7 @@ class Quantized:
 def group_of(inputs: int, group_size: int) -> int:
     """Return how many inputs share a scale; -1 asks for one scale a row.
 
-    Raises:
-        BadInput: the group does not divide the inputs; the groups that do are named.
+    Raises BadInput: the group does not divide the inputs; the groups that do are named.
     """
     if group_size == -1:
         return inputs

@@ -124,8 +124,7 @@ def _part(name: str) -> str:
 def quantize(model: Llama, scheme: str | Scheme, inputs: dict[str, Inputs] | None = None) -> Result:
     """Return the model with its Linears quantised; embeddings and norms stay as they are, as in vLLM.
 
-    Raises:
-        BadInput: an unknown scheme, a group that does not divide, or GPTQ and AWQ without calibration.
+    Raises BadInput: an unknown scheme, a group that does not divide, or GPTQ and AWQ without calibration.
     """
     s = SCHEMES.get(scheme, scheme)
     if not isinstance(s, Scheme):

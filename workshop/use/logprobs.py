@@ -89,8 +89,7 @@ def rows(response: object, *, choice: int = 0, k: int | None = None) -> list[Row
         k: what `logprobs=` was. A completion does not say; ranks need it, and without it it is inferred, as far
             as that goes (a token that comes last in every list may be the k-th, or from further down).
 
-    Raises:
-        BadInput: the response has no logprobs, or none that can be read, or no such choice.
+    Raises BadInput: the response has no logprobs, or none that can be read, or no such choice.
     """
     try:
         return _rows(_plain(response), choice, k)
@@ -139,8 +138,7 @@ def perplexity(tokens: Iterable[Row]) -> float:
 
     Tokens without a logprob (the first of a prompt) do not count.
 
-    Raises:
-        BadInput: no token has a logprob.
+    Raises BadInput: no token has a logprob.
     """
     logprobs = [row.logprob for row in tokens if row.logprob is not None]
     if not logprobs:

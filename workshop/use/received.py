@@ -26,8 +26,7 @@ class Answer:
 def body(raw: bytes) -> dict:
     """Decode the JSON object that an answer must be.
 
-    Raises:
-        Malformed: it is something else; the text completes "… answers with".
+    Raises Malformed: it is something else; the text completes "… answers with".
     """
     try:
         data = decode(raw.decode(), answer=True)
@@ -60,8 +59,7 @@ def answer(raw: bytes, sequences: int | None = 1) -> Answer:
     Args:
         sequences: how many were asked for: n, times the prompts; None: not known.
 
-    Raises:
-        Malformed: it is none, or has fewer or more sequences.
+    Raises Malformed: it is none, or has fewer or more sequences.
     """
     data = body(raw)
     choices = [_choice(each) for each in _typed(data.get("choices"), list, "choices that are")]

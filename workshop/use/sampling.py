@@ -103,8 +103,7 @@ def next_token_probabilities(
     Returns:
         Token → probability, summing to 1, without the tokens of probability zero.
 
-    Raises:
-        BadInput (a ValueError): a value that vLLM refuses; no tokens; repetition_penalty without logits.
+    Raises BadInput (a ValueError): a value that vLLM refuses; no tokens; repetition_penalty without logits.
     """
     penalties = frequency_penalty, presence_penalty, repetition_penalty
     settings = Settings(temperature, top_k, top_p, min_p, *penalties, min_tokens)

@@ -61,8 +61,7 @@ def decode(text: str, *, answer: bool = False) -> object:
     Args:
         answer: it is a server's, which may repeat a key.
 
-    Raises:
-        Malformed: it is no JSON, or would not mean the same to every reader.
+    Raises Malformed: it is no JSON, or would not mean the same to every reader.
     """
     try:
         value = (_ANSWERS if answer else _ROWS).decode(text)
@@ -95,8 +94,7 @@ def _depth(value: object) -> int:
 def array_items(path: Path) -> Iterator[str]:
     """Yield the text of each item of the JSON array in a file, without holding more than a chunk and an item.
 
-    Raises:
-        BadInput: the file is no array, or not only one; with the line.
+    Raises BadInput: the file is no array, or not only one; with the line.
     """
     with path.open("rb") as file:
         text, count = _Text(file, path), 0
