@@ -27,15 +27,7 @@ class Batch(Session):
         **options: those of `Session`.
     """
 
-    def __init__(
-        self,
-        input: str | Path,
-        output: str | Path,
-        *,
-        url: str | tuple[str, ...] = (),
-        limits: Limits | None = None,
-        **options,
-    ):
+    def __init__(self, input, output, *, url: str | tuple[str, ...] = (), limits: Limits | None = None, **options):
         super().__init__(input, output, **options)
         self.urls, self.limits = (url,) if isinstance(url, str) else tuple(url), limits or Limits()
         self._loop: asyncio.AbstractEventLoop | None = None
