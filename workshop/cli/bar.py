@@ -14,9 +14,10 @@ class Bar:
 
     Args:
         every_s: where there is no terminal, a line so often at the most; by default one for each new message.
+        elapsed: show the time that it has taken so far, too.
     """
 
-    def __init__(self, title: str, every_s: float = 0.0):
+    def __init__(self, title: str, every_s: float = 0.0, elapsed: bool = True):
         self._title, self._last, self._live = title, "", None
         self._every_s, self._printed = every_s, time.monotonic()
         if sys.stderr.isatty():
@@ -28,7 +29,7 @@ class Bar:
                 TextColumn("[bold]{task.description}"),
                 BarColumn(bar_width=30),
                 TextColumn("{task.percentage:>3.0f} %"),
-                TimeElapsedColumn(),
+                *([TimeElapsedColumn()] if elapsed else []),
                 TextColumn("[dim]{task.fields[message]}"),
             )
             self._live = Live(*columns, console=Console(stderr=True), transient=True)
