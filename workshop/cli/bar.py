@@ -14,10 +14,10 @@ class Bar:
 
     Args:
         every_s: where there is no terminal, a line so often at the most; by default one for each new message.
-        elapsed: show the time that it has taken so far, too.
+        bare: the words say how far it is, so that no share and no time stand beside the bar.
     """
 
-    def __init__(self, title: str, every_s: float = 0.0, elapsed: bool = True):
+    def __init__(self, title: str, every_s: float = 0.0, bare: bool = False):
         self._title, self._last, self._live = title, "", None
         self._every_s, self._printed = every_s, time.monotonic()
         if sys.stderr.isatty():
@@ -25,14 +25,10 @@ class Bar:
             from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
             from rich.progress import Progress as Live
 
-            columns = (
-                TextColumn("[bold]{task.description}"),
-                BarColumn(bar_width=30),
-                TextColumn("{task.percentage:>3.0f} %"),
-                *([TimeElapsedColumn()] if elapsed else []),
-                TextColumn("[dim]{task.fields[message]}"),
-            )
-            self._live = Live(*columns, console=Console(stderr=True), transient=True)
+            far = [] if bare else [TextColumn("{task.percentage:>3.0f} %"), TimeElapsedColumn()]
+            columns = TextColumn("[bold]{task.description}"), BarColumn(bar_width=24 if bare else 30), *far
+            words = TextColumn("[dim]{task.fields[message]}")
+            self._live = Live(*columns, words, console=Console(stderr=True), transient=True)
             self._task = self._live.add_task(shown(title), total=1.0, message="")
             self._live.start()
 

@@ -98,7 +98,7 @@ def command(ctx: click.Context, input: Path, output: Path, merge: bool, as_json:
     """
     if merge:
         return _merge(input, output)
-    with Bar(input.name, LINE_S, elapsed=False) as bar:
+    with Bar(input.name, LINE_S, bare=True) as bar:
         bar(Progress(0.0, "reading the input"))
         batch = _batch(ctx, input, output, report=lambda now: bar(_shown(now)), **options)
         if check:
