@@ -13,7 +13,7 @@ import sqlite3
 import pytest
 
 from workshop import batch
-from workshop.batch.current import current
+from workshop.batch.answers import current
 from workshop.batch.index import Index
 from workshop.batch.rows import Row
 from workshop.batch.store import Journal

@@ -6,7 +6,7 @@ import pytest
 from click.testing import CliRunner
 
 from workshop.cli import servers
-from workshop.engine.metrics import Histogram, Metrics
+from workshop.engine.metrics import Metrics
 from workshop.errors import WorkshopError
 from workshop.launch.records import ServerRecord
 
@@ -17,18 +17,17 @@ def record(name: str, state: str = "ready") -> ServerRecord:
     )
 
 
-def look(time: float, tokens: float, first: Histogram) -> Metrics:
-    return Metrics(
-        time, requests_running=3, requests_waiting=1, kv_cache_usage=0.257, generation_tokens_total=tokens, ttft=first
-    )
+def look(time: float, tokens: float, count: float = 0.0, sum_s: float = 0.0) -> Metrics:
+    told = {"requests_running": 3, "requests_waiting": 1, "kv_cache_usage": 0.257, "generation_tokens_total": tokens}
+    return Metrics(time, **told, ttft_count=count, ttft_sum_s=sum_s)
 
 
 def test_a_row_says_what_a_server_does_and_how_fast_since_the_last_look():
     one = record("one")
-    before = {one.url: look(10.0, 1000, Histogram(2, 1.0))}
-    (row,) = servers.table([(one, look(12.0, 4000, Histogram(4, 1.5)))], before)
+    before = {one.url: look(10.0, 1000, 2, 1.0)}
+    (row,) = servers.table([(one, look(12.0, 4000, 4, 1.5))], before)
     assert row == ["✓ one", "ready", "3", "1", "26%", "1,500", "250 ms"]
-    (first,) = servers.table([(one, look(12.0, 4000, Histogram()))], {})
+    (first,) = servers.table([(one, look(12.0, 4000))], {})
     assert first[2:] == ["3", "1", "26%", "", ""]
 
 
@@ -47,7 +46,7 @@ def test_one_that_is_silent_or_starting_does_not_hide_the_others():
 
 def test_watching_ends_with_ctrl_c_and_shows_all(monkeypatch, workshop_home):
     monkeypatch.setattr(servers, "_known", lambda: [record("one"), record("two", "failed")])
-    monkeypatch.setattr(servers, "_look", lambda each: look(1.0, 5, Histogram()) if each.state == "ready" else None)
+    monkeypatch.setattr(servers, "_look", lambda each: look(1.0, 5) if each.state == "ready" else None)
     monkeypatch.setattr(servers.time, "sleep", lambda seconds: (_ for _ in ()).throw(KeyboardInterrupt))
     done = CliRunner().invoke(servers.command, ["--watch"])
     assert done.exit_code == 0 and "✓ one" in done.output and "✗ two" in done.output and "26%" in done.output

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 from needs import lacking
 
-from workshop.classroom.simulated import arrivals
+from workshop.classroom.plan import arrivals
 from workshop.cli.classroom import command as classroom
 from workshop.cli.simulate import command as simulate
 from workshop.cli.simulate import curve

@@ -13,19 +13,9 @@ Each line of the output is one answer with its prompt's place (`row`), tokens an
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from workshop.lazy import lazily
 
-if TYPE_CHECKING:
-    from workshop.batch.answers import load
-    from workshop.batch.offline import run_offline
-    from workshop.batch.online import run
-    from workshop.batch.progress import Progress, Summary
-    from workshop.batch.shards import merge
-
 # No module is called like what it gives: importing `workshop.batch.run` would put the module in its place.
-__all__ = ["Progress", "Summary", "load", "merge", "run", "run_offline"]
 __getattr__, __dir__ = lazily(  # so that --help needs neither aiohttp nor pandas
     __name__,
     {

@@ -1,38 +1,33 @@
-"""Reads an output, JSONL or Parquet, into a DataFrame: one line an answer."""
+"""Reads an output, JSONL or Parquet, into a DataFrame: one line an answer; and tells which of its answers count.
+
+Those to the rows of the input as it is now do. They are found by their keys, the hashes of what was asked. An id does
+not tell: its row may have read otherwise once, and may again. Nor does a row's number: rows may have been put in front
+of it since.
+"""
 
 from __future__ import annotations
 
 import json
+import sqlite3
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from workshop.batch.current import current
+from workshop.batch.index import Temporary, short
+from workshop.batch.inputs import Source
 from workshop.batch.lines import Answer
-from workshop.batch.paths import PARQUET_META, Paths, read_meta, whole
-from workshop.errors import BadInput
+from workshop.batch.paths import PARQUET_META, Paths, parquet_meta, read_meta, whole
+from workshop.batch.prepare import Work, shard_of
+from workshop.batch.rows import Builder
+from workshop.batch.store import scan
+from workshop.errors import BadInput, WorkshopError
 
 if TYPE_CHECKING:
     import pandas
 
 GROUP_ROWS = 10_000
-COLUMNS = (
-    "custom_id",
-    "row",
-    "sample",
-    "prompt",
-    "text",
-    "finish_reason",
-    "stop_reason",
-    "prompt_tokens",
-    "completion_tokens",
-    "logprobs",
-    "prompt_logprobs",
-    "request_id",
-    "model",
-    "key",
-    "metadata",
-)
+COLUMNS = ("custom_id", "row", "sample", "prompt", "text", "finish_reason", "stop_reason", "prompt_tokens",
+           "completion_tokens", "logprobs", "prompt_logprobs", "request_id", "model", "key", "metadata")  # fmt: skip
 WHOLE = ("row", "sample", "prompt_tokens", "completion_tokens")
 NESTED = ("logprobs", "prompt_logprobs", "metadata")
 
@@ -74,12 +69,9 @@ def load(output: str | Path, prompts: bool = True, input: str | Path | None = No
 
 def _is_newest(paths: Paths, meta: dict | None) -> bool:
     """Whether the Parquet file has all that its journal has."""
-    import pyarrow
-    import pyarrow.parquet
-
     try:
-        kept = json.loads((pyarrow.parquet.read_schema(paths.output).metadata or {})[PARQUET_META])
-    except (pyarrow.ArrowException, OSError, KeyError, ValueError):
+        kept = json.loads(parquet_meta(paths.output) or b"")
+    except ValueError:
         raise BadInput(f"{paths.output} is no output of a batch.", "Give the OUTPUT of a `workshop batch`.") from None
     if not paths.journal.exists() or not meta:
         return True
@@ -102,29 +94,25 @@ def _tidy(frame: pandas.DataFrame) -> pandas.DataFrame:
 
 
 def _records(answers: Iterable[tuple[Answer, int, object]]) -> Iterator[dict]:
+    """Yield a flat record for each choice of each answer."""
     for answer, row, prompt in answers:
-        yield from _records_of(answer.line, row, prompt)
-
-
-def _records_of(line: dict, row: int, prompt: object) -> Iterator[dict]:
-    """Yield a flat record for each choice of one answer."""
-    body = line["response"]["body"]
-    usage = _dict(body.get("usage"))
-    for number, choice in enumerate(body["choices"]):
-        yield {
-            "custom_id": line["custom_id"],
-            "row": row,
-            "sample": choice.get("index", number),
-            "prompt": prompt,
-            "text": choice["text"] if "text" in choice else _dict(choice.get("message")).get("content"),
-            **{name: choice.get(name) for name in ("finish_reason", "stop_reason", "logprobs")},
-            **{name: usage.get(name) for name in ("prompt_tokens", "completion_tokens")},
-            "prompt_logprobs": choice.get("prompt_logprobs") or body.get("prompt_logprobs"),
-            "request_id": body.get("id"),
-            "model": body.get("model"),
-            "key": line["key"],
-            "metadata": _dict(line.get("metadata")),
-        }
+        line, body = answer.line, answer.line["response"]["body"]
+        usage = _dict(body.get("usage"))
+        for number, choice in enumerate(body["choices"]):
+            yield {
+                "custom_id": line["custom_id"],
+                "row": row,
+                "sample": choice.get("index", number),
+                "prompt": prompt,
+                "text": choice["text"] if "text" in choice else _dict(choice.get("message")).get("content"),
+                **{name: choice.get(name) for name in ("finish_reason", "stop_reason", "logprobs")},
+                **{name: usage.get(name) for name in ("prompt_tokens", "completion_tokens")},
+                "prompt_logprobs": choice.get("prompt_logprobs") or body.get("prompt_logprobs"),
+                "request_id": body.get("id"),
+                "model": body.get("model"),
+                "key": line["key"],
+                "metadata": _dict(line.get("metadata")),
+            }
 
 
 def _dict(value: object) -> dict:
@@ -134,8 +122,7 @@ def _dict(value: object) -> dict:
 def write_parquet(paths: Paths) -> None:
     """Make the Parquet output from the journal, whole or not at all, a group of rows at a time.
 
-    Raises:
-        WorkshopError: it cannot be written, or the input is not there to tell which answers count.
+    Raises WorkshopError: it cannot be written, or the input is not there to tell which answers count.
     """
     import pyarrow
     import pyarrow.parquet
@@ -161,3 +148,84 @@ def _cell(name: str, value: object) -> object:
     if name in NESTED:
         return json.dumps(value) if value else None
     return value if isinstance(value, str | None) else json.dumps(value)
+
+
+def current(
+    meta: dict, journals: list[Path], input: str | Path | None = None, shard: tuple[int, int] | None = None
+) -> Iterator[tuple[Answer, int, object]]:
+    """Yield each answer that counts, the number of its row, and its prompt or messages (None: not known).
+
+    Where the input is not there as it was, all answers count, as long as there is one version of each row.
+
+    Args:
+        meta: the record beside the output.
+        journals: one, or those of shards.
+        input: where the input lies now, if not where it was.
+        shard: which of the input's rows, of how many parts.
+
+    Raises:
+        BadInput: `input` is not the one that was answered.
+        WorkshopError: the input changed between runs, and is not there: nobody can tell which answers count.
+    """
+    work = _work(meta, input, shard)
+    if work is None:
+        if input:
+            raise BadInput(
+                f"{input} is not the input that was answered.", f"Give {meta['input'].get('path')} as it was."
+            )
+        yield from _every(meta, journals)
+        return
+    try:
+        for answer, row, body in work.answered(*journals):
+            asked = json.loads(body)
+            yield answer, row, asked.get("prompt", asked.get("messages"))
+    finally:
+        work.index.close()
+
+
+def _every(meta: dict, journals: list[Path]) -> Iterator[tuple[Answer, int, None]]:
+    """Without the input: the last answer of each key, if no id has two keys, and no row two ids."""
+    ambiguous = WorkshopError(
+        f"{journals[0]} has answers to several versions of its input, and {meta['input'].get('path')} is not there as "
+        "it was last: which of them count cannot be told.",
+        "Put it back, say where it lies (load's argument `input`), or run the batch again.",
+    )
+    if meta["input"].get("changed"):
+        raise ambiguous
+    tables = Temporary(
+        "CREATE TABLE answers (key BLOB PRIMARY KEY, id BLOB UNIQUE, row INTEGER UNIQUE, journal INTEGER, end INTEGER) "
+        "WITHOUT ROWID"
+    )
+    for number, journal in enumerate(journals):
+        for answer in scan(journal):
+            try:
+                tables.do(
+                    "INSERT INTO answers VALUES (?, ?, ?, ?, ?) ON CONFLICT (key) DO UPDATE SET "
+                    "journal = excluded.journal, end = excluded.end",
+                    *(answer.key, short(answer.custom_id), answer.row, number, answer.end),
+                )
+            except sqlite3.IntegrityError:
+                raise ambiguous from None
+    for number, journal in enumerate(journals):
+        for answer in scan(journal):
+            if tables.do("SELECT 1 FROM answers WHERE (key, journal, end) = (?, ?, ?)", answer.key, number, answer.end):
+                yield answer, answer.row, None
+    tables.close()
+
+
+def _work(meta: dict, input: str | Path | None, shard: tuple[int, int] | None) -> Work | None:
+    """Return the checked input; None: it is not there, or is not as it was."""
+    facts = meta["input"]
+    try:
+        path = Path(input or facts["path"])
+        if not path.is_file() or path.stat().st_size != facts["bytes"]:
+            return None
+        source = Source(path, facts.get("column"))
+        if source.sha256() != facts["sha256"]:
+            return None
+        builder = Builder(meta["sampling_parameters"], source.column, bool(facts.get("chat")), table=source.table)
+        work = Work(source, builder, shard=shard or shard_of(facts.get("shard")), keep_bodies=True)
+        work.check(skip_bad=True, tell=False)
+    except (BadInput, OSError, KeyError, TypeError, ValueError):
+        return None
+    return work

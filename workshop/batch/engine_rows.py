@@ -21,8 +21,6 @@ _encode = json.JSONEncoder(separators=(",", ":")).encode
 
 @dataclass(frozen=True)
 class Request:
-    """What the engine is given for one row."""
-
     prompt: dict
     params: object
     asked: object  # vLLM's CompletionRequest or ChatCompletionRequest
@@ -38,8 +36,6 @@ class Template:
 
 @dataclass
 class Draft:
-    """A row on its way to a request."""
-
     template: Template
     text: str | None = None  # to be tokenized
     tokens: list[int] | Exception | None = None
@@ -153,17 +149,14 @@ class Maker:
                 choice |= {"token_ids": list(each.token_ids), "prompt_token_ids": list(output.prompt_token_ids)}
             choices.append(choice)
         prompt_tokens, generated = len(output.prompt_token_ids), sum(len(each.token_ids) for each in output.outputs)
+        usage = {"prompt_tokens": prompt_tokens, "completion_tokens": generated}
         answer = {
             "id": f"offline-{row.key.hex()[:16]}",
             "object": "chat.completion" if chat else "text_completion",
             "created": int(time.time()),
             "model": model,
             "choices": sorted(choices, key=lambda each: each["index"]),
-            "usage": {
-                "prompt_tokens": prompt_tokens,
-                "total_tokens": prompt_tokens + generated,
-                "completion_tokens": generated,
-            },
+            "usage": usage | {"total_tokens": prompt_tokens + generated},
         }
         if chat:
             answer["prompt_logprobs"] = _prompt_logprobs(output.prompt_logprobs)
@@ -201,12 +194,11 @@ def _chat_logprobs(choice, as_ids: bool) -> dict:
         name = _name(token, each, as_ids)
         return {"token": name, "logprob": _finite(each), "bytes": list(name.encode())}
 
-    return {
-        "content": [
-            {**entry(token, step[token]), "top_logprobs": [entry(*item) for item in step.items()]}
-            for token, step in zip(choice.token_ids, choice.logprobs, strict=True)
-        ]
-    }
+    steps = zip(choice.token_ids, choice.logprobs, strict=True)
+    tops = (
+        {**entry(token, step[token]), "top_logprobs": [entry(*each) for each in step.items()]} for token, step in steps
+    )
+    return {"content": list(tops)}
 
 
 def _prompt_logprobs(steps) -> list | None:

@@ -20,14 +20,9 @@ class Temporary:
     def __init__(self, *tables: str) -> None:
         # The empty name is SQLite's own temporary file.
         self._db = sqlite3.connect("", isolation_level=None, check_same_thread=False)
-        for line in (
-            "PRAGMA journal_mode=OFF",
-            "PRAGMA synchronous=OFF",
-            "PRAGMA temp_store=FILE",
-            f"PRAGMA cache_size=-{CACHE_KIB}",
-            *tables,
-            "BEGIN",
-        ):
+        for setting in ("journal_mode=OFF", "synchronous=OFF", "temp_store=FILE", f"cache_size=-{CACHE_KIB}"):
+            self.do(f"PRAGMA {setting}")
+        for line in (*tables, "BEGIN"):
             self.do(line)
 
     def do(self, line: str, *values: object) -> tuple | None:
@@ -110,7 +105,6 @@ class Index(Temporary):
         return True
 
     def place_of(self, custom_id: str) -> int:
-        """Return the place of the row that has an id."""
         return self.do("SELECT place FROM ids WHERE id = ?", short(custom_id))[0]
 
     def find(self, custom_id: str) -> tuple[bytes, int, int, str | None]:

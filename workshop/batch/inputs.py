@@ -50,6 +50,7 @@ class Source:
         if self.format not in FORMATS:
             said = f"{path} ends in {self.path.suffix or 'nothing'}, which names no format that is read here."
             raise BadInput(said, f"There are: {', '.join(FORMATS)}.")
+        self.place = {".json": "item", ".parquet": "row"}.get(self.format, "line")  # what a row's position counts
         self.notes, self._told = [], set()
         self._cr_alone = self._look()
         self.table = self.format in tables.KINDS
@@ -57,11 +58,6 @@ class Source:
             self._table = tables.KINDS[self.format](self.path, column)
             self.column = tables.choose_column(self.path, self._table.names, column)
             self.notes += self._table.notes
-
-    @property
-    def place(self) -> str:
-        """What a row's position counts, for messages."""
-        return {".json": "item", ".parquet": "row"}.get(self.format, "line")
 
     def raws(self) -> Iterator[tuple[int, Raw]]:
         """Yield (position from 1, raw row); positions are lines, items of an array, or rows of a table."""
@@ -79,11 +75,7 @@ class Source:
             self._note(f"{empty:,} empty {lines} of {self.path} {hold} no prompt.")
 
     def decode(self, raw: Raw) -> object:
-        """Turn a raw row into a prompt or a dict of fields.
-
-        Raises:
-            Malformed: it is none.
-        """
+        """Turn a raw row into a prompt or a dict of fields. Raises Malformed: it is none."""
         if isinstance(raw, Malformed):
             raise raw
         if isinstance(raw, bytes):
@@ -103,7 +95,6 @@ class Source:
                 self._told.add(note)
 
     def sha256(self) -> str:
-        """Return the SHA-256 of the file's bytes, in hexadecimal."""
         with self.path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
 

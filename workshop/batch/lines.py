@@ -28,33 +28,20 @@ class Answer(NamedTuple):
     line: dict
     raw: bytes
     end: int
-
-    @property
-    def custom_id(self) -> str:
-        return self.line["custom_id"]
-
-    @property
-    def key(self) -> bytes:
-        return bytes.fromhex(self.line["key"])
-
-    @property
-    def row(self) -> int:
-        return self.line["row"]
+    custom_id: str
+    key: bytes
+    row: int
 
     def has(self, samples: int) -> bool:
-        """Whether all samples that were asked for are there: one of three is no answer."""
-        return has_samples(self.line["response"]["body"]["choices"], samples)
+        """Whether all samples that were asked for are there, each of them once: one of three is no answer."""
+        choices = self.line["response"]["body"]["choices"]
+        found = [choice.get("index", number) for number, choice in enumerate(choices)]
+        return all(type(index) is int for index in found) and sorted(found) == list(range(samples))
 
     def renumbered(self, row: int) -> bytes:
         """Return the line with another row's number: rows may have been put in front of it since."""
         start, end = _HEAD.match(self.raw).span(1)
         return self.raw[:start] + str(row).encode() + self.raw[end:]
-
-
-def has_samples(choices: list[dict], samples: int) -> bool:
-    """Whether the choices of an answer are those of so many samples, each of them once."""
-    found = [choice.get("index", number) for number, choice in enumerate(choices)]
-    return all(type(index) is int for index in found) and sorted(found) == list(range(samples))
 
 
 def answer_line(custom_id: str, key: bytes, row: int, answer: bytes, extra: dict) -> bytes:
@@ -63,8 +50,7 @@ def answer_line(custom_id: str, key: bytes, row: int, answer: bytes, extra: dict
     Args:
         answer: the body of the server's answer, JSON.
 
-    Raises:
-        ValueError: the answer is no JSON.
+    Raises ValueError: the answer is no JSON.
     """
     name, digest = json.dumps(custom_id), key.hex()
     fields = b', "metadata": ' + _sound(json.dumps(extra, default=str).encode()) if extra else b""
@@ -93,11 +79,12 @@ def read_answer(raw: bytes, end: int) -> Answer | None:
         return None
     try:
         line = json.loads(_sound(raw[:-1]) if b"\\ud" in raw or b"\\uD" in raw else raw)
+        answer = Answer(line, raw, end, line["custom_id"], bytes.fromhex(line["key"]), line["row"])
         choices = line["response"]["body"]["choices"]
     except (ValueError, LookupError, TypeError, RecursionError):
         return None
     sound = isinstance(choices, list) and all(isinstance(choice, dict) for choice in choices)
-    return Answer(line, raw, end) if sound else None
+    return answer if sound else None
 
 
 def is_torn(raw: bytes) -> bool:

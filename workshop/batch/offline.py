@@ -51,13 +51,8 @@ class OfflineBatch(Session):
         lock, llm = Lock(self.paths), self.llm
         try:
             path, served = (self.model or "", self.model or "llm") if llm else local.resolve_model(self.model)
-            facts = {
-                "model": served,
-                "model_path": path,
-                "vllm_version": installed()[1],
-                "urls": [],
-                "engine_args": list(self.engine_args),
-            }
+            facts = {"model": served, "model_path": path, "vllm_version": installed()[1], "urls": []}
+            facts["engine_args"] = list(self.engine_args)
             feeds: list[Feed] = []
             with (
                 self.prepared(served, any_model=True) as work,  # before the engine starts: that takes half a minute
@@ -162,8 +157,7 @@ class Feed:
 def start(path: str, engine_args: tuple[str, ...] = (), trace: str | None = None):
     """Return vLLM's `LLM` for a model, with the flags of `vllm serve` that concern the engine.
 
-    Raises:
-        WorkshopError: vLLM is not installed, or it cannot start; its own words are on the terminal.
+    Raises WorkshopError: vLLM is not installed, or it cannot start; its own words are on the terminal.
     """
     device, given = local.engine_device(), local.flags_of(engine_args)
     tracing, variables = traced.flags_and_environment(trace, given) if trace else ([], {})

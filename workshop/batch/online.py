@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import threading
 import time
+from concurrent.futures import Future
 from pathlib import Path
 
 from workshop.batch import servers
@@ -26,22 +27,13 @@ class Batch(Session):
         **options: those of `Session`.
     """
 
-    def __init__(
-        self,
-        input: str | Path,
-        output: str | Path,
-        *,
-        url: str | tuple[str, ...] = (),
-        limits: Limits | None = None,
-        **options,
-    ):
+    def __init__(self, input, output, *, url: str | tuple[str, ...] = (), limits: Limits | None = None, **options):
         super().__init__(input, output, **options)
         self.urls, self.limits = (url,) if isinstance(url, str) else tuple(url), limits or Limits()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._sender: Sender | None = None
 
     def stop(self) -> None:
-        """Send nothing more, keep what has come, return with the state `interrupted`."""
         super().stop()
         if self._loop and self._sender:
             with contextlib.suppress(RuntimeError):  # it has just ended by itself
@@ -96,13 +88,8 @@ class Batch(Session):
         return found
 
     async def _send(self, work: Work, fleet: list[servers.Server], entry: dict) -> None:
-        facts = {
-            "model": entry["id"],
-            "model_path": entry.get("root"),
-            "max_model_len": entry.get("max_model_len"),
-            "vllm_version": await fleet[0].version(),
-            "urls": [server.url for server in fleet],
-        }
+        facts = {"model": entry["id"], "model_path": entry.get("root"), "max_model_len": entry.get("max_model_len")}
+        facts |= {"vllm_version": await fleet[0].version(), "urls": [server.url for server in fleet]}
         with self.recorded(work, facts, [server.pace for server in fleet], self.limits.hopeless) as ledger:
             self._sender = Sender(ledger, fleet, entry["id"], self.limits)
             if self.stopping:
@@ -137,14 +124,13 @@ def run(input: str | Path, output: str | Path, **options) -> Summary:
 
     In a notebook the kernel's stop button ends it in order: what has come is kept.
     """
-    batch = Batch(input, output, **options)
-    result: list[Summary | BaseException] = []
+    batch, ended = Batch(input, output, **options), Future()
 
     def work() -> None:
         try:
-            result.append(batch.run())
+            ended.set_result(batch.run())
         except BaseException as error:
-            result.append(error)
+            ended.set_exception(error)
 
     # A thread of its own: a notebook's main thread has an event loop already.
     thread = threading.Thread(target=work, name="workshop-batch", daemon=True)
@@ -154,9 +140,7 @@ def run(input: str | Path, output: str | Path, **options) -> Summary:
             thread.join(0.2)
         except KeyboardInterrupt:
             batch.stop()
-    if isinstance(result[0], BaseException):
-        raise result[0]
-    return result[0]
+    return ended.result()
 
 
 def runner() -> asyncio.Runner:

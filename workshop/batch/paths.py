@@ -78,8 +78,7 @@ class Paths:
     def refuse_strangers(self) -> None:
         """Refuse to write where something lies that no batch wrote.
 
-        Raises:
-            BadInput: naming the file; it is left as it is.
+        Raises BadInput: naming the file; it is left as it is.
         """
         ours = read_meta(self) is not None
         for path in dict.fromkeys([self.meta, self.journal, self.errors, self.output]):
@@ -89,7 +88,9 @@ class Paths:
                 without = "" if path == self.meta else f", or {self.meta.name}, which says what it came from, is lost"
                 raise BadInput(f"{path} is there already, and no batch wrote it{without}.",
                                "Give another output; this file is left as it is.")  # fmt: skip
-            if (path == self.errors and not _is_errors(path)) or (path.suffix == ".parquet" and not _is_answers(path)):
+            if (path == self.errors and not _is_errors(path)) or (
+                path.suffix == ".parquet" and parquet_meta(path) is None
+            ):
                 raise BadInput(f"{path} is there already, and no batch wrote it.",
                                "Move it, or give another output; this file is left as it is.")  # fmt: skip
 
@@ -118,8 +119,7 @@ def write_meta(paths: Paths, meta: dict) -> None:
 def whole(path: Path) -> Iterator[BinaryIO]:
     """Give a file to write; after the block it is on disk in the place of `path`, whole, or everything is as before.
 
-    Raises:
-        WorkshopError: it cannot be written.
+    Raises WorkshopError: it cannot be written.
     """
     path = Path(os.path.realpath(path))  # a link stays a link
     try:
@@ -183,11 +183,12 @@ def _is_errors(path: Path) -> bool:
     return head.startswith(b'{"custom_id": ') and b'"place": ' in head
 
 
-def _is_answers(path: Path) -> bool:
+def parquet_meta(path: Path) -> bytes | None:
+    """Return our record in a Parquet file; None: it is not ours, or no Parquet file."""
     import pyarrow
     import pyarrow.parquet
 
     try:
-        return PARQUET_META in (pyarrow.parquet.read_schema(path).metadata or {})
+        return (pyarrow.parquet.read_schema(path).metadata or {}).get(PARQUET_META)
     except (pyarrow.ArrowException, OSError):
-        return False
+        return None

@@ -19,8 +19,6 @@ SHOWN = 3  # bad rows that a message names
 
 @dataclass
 class Bad:
-    """A row that cannot be asked."""
-
     row: int
     place: int
     reason: str
@@ -44,8 +42,7 @@ class Work:
     def check(self, skip_bad: bool = False, tell: bool = True) -> None:
         """Read the whole input once; `tell` what it leaves open.
 
-        Raises:
-            BadInput: a row is malformed, or has the id of another; with `skip_bad` they are left out instead.
+        Raises BadInput: a row is malformed, or has the id of another; with `skip_bad` they are left out instead.
         """
         for number, (place, raw) in enumerate(self.source.raws()):
             self.index.rows = number + 1
@@ -76,7 +73,6 @@ class Work:
         return BadInput(said, "Correct it, or leave such rows out with --skip-bad.")
 
     def resume(self, *journals: Path) -> None:
-        """Find which rows the journals answer already."""
         for _ in self.answered(*journals):
             pass
 

@@ -35,12 +35,6 @@ class Progress:
         """0 to 1; rows that failed count as dealt with."""
         return min(1.0, (self.done + self.errors) / self.rows) if self.rows else 1.0
 
-    @property
-    def left_s(self) -> float | None:
-        """Time left at the present rate; None while there is no rate yet."""
-        left = self.rows - self.done - self.errors
-        return left / self.rows_per_s if self.rows_per_s > 0 else None if left else 0.0
-
 
 @dataclass(frozen=True)
 class Summary:
@@ -75,7 +69,6 @@ class Summary:
         return 0 if self.state == COMPLETE and self.answered == self.rows - self.bad else 1
 
     def to_dict(self) -> dict:
-        """Return it as plain data, for JSON."""
         return {name: str(value) if isinstance(value, Path) else value for name, value in asdict(self).items()}
 
     def __str__(self) -> str:
@@ -122,6 +115,7 @@ def words(progress: Progress) -> str:
         parts.append(f"KV cache {progress.kv_cache_usage:.0%}")
     if progress.errors:
         parts.append(f"{progress.errors:,} errors")
-    if progress.left_s is not None and progress.done < progress.rows:
-        parts.append(f"{duration(progress.left_s)} left")
+    if progress.rows_per_s > 0 and progress.done < progress.rows:
+        left = progress.rows - progress.done - progress.errors
+        parts.append(f"{duration(left / progress.rows_per_s)} left")
     return " · ".join(filter(None, [*parts, progress.message]))

@@ -27,14 +27,14 @@ def begin(paths: Paths, source: Source, work: Work, facts: dict, sampling: dict)
     Args:
         facts: of the engine: model, model_path, max_model_len, vllm_version, and where it is.
 
-    Raises:
-        BadInput: the output was begun with another model, other sampling parameters, or as another shard.
+    Raises BadInput: the output was begun with another model, other sampling parameters, or as another shard.
     """
-    before = read_meta(paths) if paths.journal.exists() and work.keep_bytes else None
+    before = (paths.journal.exists() and work.keep_bytes and read_meta(paths)) or {}
     digest, shard, revision = source.sha256(), "{}/{}".format(*work.shard), revision_of(facts.get("model_path"))
     if before:
         _refuse_another(paths, before, facts["model"], revision, sampling, shard)
-    then, run = before["input"] if before else {}, {"began": now(), "host": os.uname().nodename, "pid": os.getpid()}
+    then, run = before.get("input", {}), {"began": now(), "host": os.uname().nodename, "pid": os.getpid()}
+    run |= {"vllm_version": facts.get("vllm_version"), "state": "running"}
     meta = {
         "format": FORMAT,
         "output": paths.output.name,
@@ -54,12 +54,9 @@ def begin(paths: Paths, source: Source, work: Work, facts: dict, sampling: dict)
             "changed": bool(then.get("changed")) or then.get("sha256", digest) != digest,
         },
         "workshop_version": workshop.__version__,
-        "began": (before or {}).get("began") or now(),
+        "began": before.get("began") or now(),
         "ended": None,
-        "runs": [
-            *(before or {}).get("runs", []),
-            {**run, "vllm_version": facts.get("vllm_version"), "state": "running"},
-        ],
+        "runs": [*before.get("runs", []), run],
     }
     write_meta(paths, meta)
     return meta

@@ -8,49 +8,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2b
 
+from workshop.batch.tables import PROMPTS
 from workshop.errors import BadInput
-from workshop.use.strict_json import Malformed, decode
+from workshop.use.strict_json import Malformed, decode, kind_of
 
 COMPLETIONS, CHAT = "/v1/completions", "/v1/chat/completions"
 KEY_BYTES = 16
 # Sampling parameters by vLLM's names, as both endpoints take them; in a row of any fields these are the row's own.
-SAMPLING = frozenset(
-    [
-        "max_tokens",
-        "min_tokens",
-        "temperature",
-        "top_p",
-        "top_k",
-        "min_p",
-        "frequency_penalty",
-        "presence_penalty",
-        "repetition_penalty",
-        "seed",
-        "stop",
-        "stop_token_ids",
-        "bad_words",
-        "include_stop_str_in_output",
-        "ignore_eos",
-        "logprobs",
-        "prompt_logprobs",
-        "n",
-        "skip_special_tokens",
-        "spaces_between_special_tokens",
-        "truncate_prompt_tokens",
-        "logit_bias",
-        "allowed_token_ids",
-        "add_special_tokens",
-        "return_tokens_as_token_ids",
-        "return_token_ids",
-        "structured_outputs",
-        "response_format",
-        "priority",
-        "echo",
-        "top_logprobs",
-        "max_completion_tokens",
-        "chat_template_kwargs",
-    ]
-)
+SAMPLING = frozenset([
+    "max_tokens", "min_tokens", "temperature", "top_p", "top_k", "min_p", "frequency_penalty", "presence_penalty",
+    "repetition_penalty", "seed", "stop", "stop_token_ids", "bad_words", "include_stop_str_in_output", "ignore_eos",
+    "logprobs", "prompt_logprobs", "n", "skip_special_tokens", "spaces_between_special_tokens",
+    "truncate_prompt_tokens", "logit_bias", "allowed_token_ids", "add_special_tokens", "return_tokens_as_token_ids",
+    "return_token_ids", "structured_outputs", "response_format", "priority", "echo", "top_logprobs",
+    "max_completion_tokens", "chat_template_kwargs",
+])  # fmt: skip
 _encode = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False).encode
 
 
@@ -83,11 +55,9 @@ class Row:
 
     @property
     def samples(self) -> int:
-        """How many answers it asks for."""
         return json.loads(self.body).get("n", 1) if '"n":' in self.body else 1
 
     def payload(self, model: str) -> bytes:
-        """Return the body of the HTTP request."""
         return f'{{"model":{json.dumps(model)},{self.body[1:]}'.encode()
 
 
@@ -133,20 +103,16 @@ class Builder:
     def content(self, record: object) -> tuple[str | None, str, str, dict]:
         """Return (custom_id or None, endpoint, canonical body, extra fields).
 
-        Raises:
-            Malformed: no request can be made of it.
+        Raises Malformed: no request can be made of it.
         """
         if isinstance(record, str):
             return None, *self._prompt(record, {}), {}
         if not isinstance(record, dict):
-            raise Malformed(f"it is {_kind(record)}, not a string or an object")
+            raise Malformed(f"it is {kind_of(record)}, not a string or an object")
         custom_id = _custom_id(record)
         if isinstance(record.get("body"), dict) or ("url" in record and "method" in record):
-            return (
-                custom_id,
-                *self._openai(record),
-                {name: record[name] for name in record if name not in ("custom_id", "method", "url", "body")},
-            )
+            extra = {name: record[name] for name in record if name not in ("custom_id", "method", "url", "body")}
+            return custom_id, *self._openai(record), extra
         own = {name: value for name, value in record.items() if name in SAMPLING and value not in (None, "")}
         if self.table and any(isinstance(value, str) for value in own.values()):
             own = {name: _number(name, value) for name, value in own.items()}
@@ -161,16 +127,15 @@ class Builder:
             if self.column not in record:
                 raise Malformed(f"it has no field {self.column!r}; it has {_names(record)}")
             return self.column
-        for name in ("prompt", "messages", "text"):
-            if name in record:
-                return name
+        if found := next((name for name in PROMPTS if name in record), None):
+            return found
         raise Malformed(f"it has neither prompt nor messages; it has {_names(record)} (--column chooses one)")
 
     def _prompt(self, prompt: object, own: dict) -> tuple[str, str]:
         if isinstance(prompt, list) and prompt and all(type(token) is int for token in prompt) and not self.chat:
             return COMPLETIONS, self._encode({"prompt": prompt}, own)
         if not isinstance(prompt, str):
-            raise Malformed(f"its prompt is {_kind(prompt)}, not text")
+            raise Malformed(f"its prompt is {kind_of(prompt)}, not text")
         if not prompt:
             raise Malformed("its prompt is empty")
         if self.chat:
@@ -190,7 +155,7 @@ class Builder:
             raise Malformed(f"its method is {record['method']!r}; POST is the only one")
         url, body = record.get("url"), record.get("body")
         if not isinstance(body, dict):
-            raise Malformed(f"its body is {_kind(body)}, not an object")
+            raise Malformed(f"its body is {kind_of(body)}, not an object")
         url = url or (CHAT if "messages" in body else COMPLETIONS)
         if url not in (COMPLETIONS, CHAT):
             raise Malformed(f"its url is {url!r}; there are {COMPLETIONS} and {CHAT}")
@@ -241,11 +206,6 @@ def _number(name: str, value: object) -> object:
         return decode(value.lower() if value.lower() in ("true", "false", "null") else value)
     except Malformed as bad:
         raise Malformed(f"its {name} is {value[:40]!r}, not a number ({bad})") from None
-
-
-def _kind(value: object) -> str:
-    return {type(None): "nothing", dict: "an object", list: "a list", str: "text", bool: "true or false",
-            int: "a number", float: "a number"}.get(type(value), type(value).__name__)  # fmt: skip
 
 
 def _names(record: dict) -> str:

@@ -74,8 +74,7 @@ class Sender:
     async def run(self) -> None:
         """Send until everything is answered, or `stop` is called.
 
-        Raises:
-            WorkshopError: the run cannot go on: servers gone, another model, key refused, disk full.
+        Raises WorkshopError: the run cannot go on: servers gone, another model, key refused, disk full.
         """
         tasks: set[asyncio.Task] = set()
         helpers = [asyncio.create_task(self._ending(server.watch, self.model)) for server in self.fleet]

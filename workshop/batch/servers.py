@@ -127,7 +127,6 @@ class Server:
         return found[names.index(model)] if model else found[0]
 
     async def version(self) -> str | None:
-        """Return vLLM's version, where it is told."""
         try:
             status, raw = await self.get("/version")
             told = received.body(raw).get("version") if status == 200 else None
@@ -198,7 +197,6 @@ class Server:
             self.down_since, self.look = time.monotonic(), None
 
     async def alive(self) -> bool:
-        """Whether it answers at all."""
         try:
             await self.get("/v1/models")
             return True
@@ -206,7 +204,6 @@ class Server:
             return False
 
     def key_refused(self) -> KeyRefused:
-        """The error for 401 and 403."""
         if self.record is None and os.environ.get("WORKSHOP_API_KEY"):
             said = f"{self.url} refuses the key that WORKSHOP_API_KEY holds."
             return KeyRefused(said, "Set it to the server's key; where the server has a record here, unset it.")
@@ -214,13 +211,14 @@ class Server:
 
 
 def find(urls: tuple[str, ...], concurrency: int | None) -> list[Server]:
-    """Return the servers at these addresses, or the one that connect() finds; nothing is asked yet."""
+    """Return the servers at these addresses, by this user's own records where they have one; without, connect()'s."""
     if not urls:
         return [of(finding.find(), concurrency)]
     found = {}
     for url in urls:
-        record = _own(given := finding.given(url, "--url"))
-        found[given.url] = of(record or given, concurrency, given.api_key)
+        given = finding.given(url, "--url")
+        own = next((record for record in reversed(records.own()) if record.url.rstrip("/") == given.url), given)
+        found[given.url] = of(own, concurrency, given.api_key)
     return list(found.values())
 
 
@@ -233,16 +231,10 @@ def of(record: ServerRecord, concurrency: int | None = None, api_key: str = "") 
     return Server(record.url, record.api_key, concurrency, record)
 
 
-def _own(given: ServerRecord) -> ServerRecord | None:
-    """Return this user's own record of the server at an address, if there is one."""
-    return next((record for record in reversed(records.own()) if record.url.rstrip("/") == given.url), None)
-
-
 def _current(name: str) -> ServerRecord | None:
     return records.read(name) or next((record for record in records.shared() if record.name == name), None)
 
 
 def another_model(url: str, has: str, asked: str) -> WorkshopError:
-    """The error for a server that is not the one that was meant."""
     said = f"{url} serves {has}, not {asked or 'a model'}."
     return WorkshopError(said, f"Give --model {has}, or the address of the right server. All answers so far are kept.")

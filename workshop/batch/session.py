@@ -43,8 +43,7 @@ class Ledger:
     def refuse(self, row: Row, status: int | None, code: str, said: str) -> None:
         """Take the reason why a row has no answer.
 
-        Raises:
-            WorkshopError: so many had none, and no row an answer, that the request itself is wrong.
+        Raises WorkshopError: so many had none, and no row an answer, that the request itself is wrong.
         """
         self.errors.add(error_line(row.custom_id, row.number, row.place, status, code, said))
         self.failed += 1
@@ -70,7 +69,6 @@ class Ledger:
                     raise cannot_write(self._paths.errors, error) from None
 
     def summary(self, state: str, reason: str) -> Summary:
-        """Return how it ended."""
         index, errors = self.work.index, self._paths.errors
         return Summary(
             state=state,
@@ -156,8 +154,7 @@ class Session:
     def prepared(self, model: str, any_model: bool) -> Iterator[Work]:
         """Check the input and find what is answered already; `any_model`: rows may name another one.
 
-        Raises:
-            BadInput: a row is malformed.
+        Raises BadInput: a row is malformed.
         """
         builder = Builder(self.sampling, self.source.column, self.chat, model, any_model, self.source.table)
         work = Work(self.source, builder, shard=self.shard)
@@ -176,8 +173,7 @@ class Session:
             facts: of the engine, as for provenance.begin.
             paces: whose `limit` is how many requests at once it came to.
 
-        Raises:
-            WorkshopError: what ended the run, or kept its end from being written; what came is kept.
+        Raises WorkshopError: what ended the run, or kept its end from being written; what came is kept.
         """
         meta, stamp = provenance.begin(self.paths, self.source, work, facts, self.sampling), self.source.stamp()
         ledger, failures = Ledger(work, self.paths, hopeless), []

@@ -5,18 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from workshop.batch.answers import write_parquet
-from workshop.batch.current import current
+from workshop.batch.answers import current, write_parquet
 from workshop.batch.paths import Paths, read_meta, write_meta
 from workshop.batch.progress import COMPLETE
 from workshop.batch.store import Journal, Lock
 from workshop.errors import BadInput
 
 Part = tuple[Paths, dict]
-# What shards must have in common, by where it stands in their records.
-ALIKE = {"model": ("model",), "revision": ("revision",), "sampling parameters": ("sampling_parameters",),
-         "input (SHA-256)": ("input", "sha256"), "number of rows": ("input", "rows"), "column": ("input", "column"),
-         "chat": ("input", "chat")}  # fmt: skip
+# What shards must have in common, by its name in their records or in the records' input.
+ALIKE = {"model": "model", "revision": "revision", "sampling parameters": "sampling_parameters",
+         "input (SHA-256)": "sha256", "number of rows": "rows", "column": "column", "chat": "chat"}  # fmt: skip
 
 
 def merge(folder: str | Path, output: str | Path) -> int:
@@ -62,7 +60,6 @@ def merge(folder: str | Path, output: str | Path) -> int:
 
 
 def _merged(paths: Paths, parts: list[Part]) -> dict:
-    """Return the record of what was put together."""
     first = parts[0][1]
     return {
         **first,
@@ -103,21 +100,13 @@ def _refuse_incomplete(folder: Path, parts: list[Part]) -> None:
 
 
 def _refuse_unlike(parts: list[Part]) -> None:
-    """Refuse shards of different inputs, models or parameters, saying which differ in what."""
     (first, meta), *others = parts
-    for name, place in ALIKE.items():
+    for name, key in ALIKE.items():
         for part, other in others:
-            one, another = _at(meta, place), _at(other, place)
+            one, another = ({**each, **each["input"]}.get(key) for each in (meta, other))
             if one != another:
                 said = f"The shards differ in {name}: {first.output.name} has {one}, {part.output.name} has {another}."
                 raise BadInput(said, "Run all shards with the same input, model and parameters.")
-
-
-def _at(meta: dict, place: tuple[str, ...]) -> object:
-    found: object = meta
-    for name in place:
-        found = found.get(name) if isinstance(found, dict) else None
-    return found
 
 
 def _copy_errors(paths: Paths, parts: list[Part]) -> None:
@@ -125,7 +114,5 @@ def _copy_errors(paths: Paths, parts: list[Part]) -> None:
     if not files:
         return paths.errors.unlink(missing_ok=True)
     errors = Journal(paths.errors, 0)
-    for file in files:
-        for line in file.read_bytes().splitlines():
-            errors.add(line)
+    errors.write([line for file in files for line in file.read_bytes().splitlines()])
     errors.close()

@@ -119,8 +119,7 @@ def _has_zeros(path: Path) -> bool:
 def scan(journal: Path) -> Iterator[Answer]:
     """Yield each whole answer; what a kill cut at the end, and what a power cut left as zeros, is left out.
 
-    Raises:
-        BadInput: the file holds lines that no batch wrote, or cannot be read.
+    Raises BadInput: the file holds lines that no batch wrote, or cannot be read.
     """
     if not journal.exists():
         return

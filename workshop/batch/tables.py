@@ -18,8 +18,7 @@ REQUESTS = "body"  # … and of the one in which OpenAI's requests lie whole
 def choose_column(path: Path, names: list[str], column: str | None) -> str | None:
     """Return the column of the prompts; None where a table holds OpenAI's requests whole.
 
-    Raises:
-        BadInput: it has none of that name, or several columns of which none is called so.
+    Raises BadInput: it has none of that name, or several columns of which none is called so.
     """
     if column is None and REQUESTS in names:
         return None
@@ -63,8 +62,7 @@ class Csv:
     def rows(self) -> Iterator[tuple[int, dict | Malformed]]:
         """Yield (line where it begins, fields by name or why there are none); an empty line is {}.
 
-        Raises:
-            BadInput: quotes that do not match: where a row ends cannot be known from there on.
+        Raises BadInput: quotes that do not match: where a row ends cannot be known from there on.
         """
         with self._path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
             reader, at = csv.reader(file, delimiter=self._mark, strict=True), 1
@@ -109,11 +107,7 @@ class Parquet:
         self.notes = [repeated(path, written, self.names)] if self.names != written else []
 
     def rows(self) -> Iterator[tuple[int, dict]]:
-        """Yield (row from 1, fields by name).
-
-        Raises:
-            BadInput: the file is broken.
-        """
+        """Yield (row from 1, fields by name). Raises BadInput: the file is broken."""
         import pyarrow
 
         batches, before = self._read(lambda: self._file().iter_batches(batch_size=1024)), 0

@@ -1,4 +1,4 @@
-"""What a class asks of a server: the requests of the notebooks, cut to what the server allows. Pure."""
+"""What a class asks of a server: the requests of the notebooks, cut to what the server allows, or simulated. Pure."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from workshop.batch.rows import CHAT, COMPLETIONS
+from workshop.simulate.arrivals import Arrival
 
 CITIES = ("San Francisco is a", "Boston is a", "Chicago is a", "NYC is a")
 OPENINGS = (*CITIES, "The king said to the", "Once upon a time", "To be, or not to", "The capital of California is")
@@ -18,7 +19,10 @@ LABELLED = tuple(
 QUESTIONS = ("What is Boston?", "Who was Abraham Lincoln?", "What is a hammer?")
 LENGTHS = (120, 20, 40, 10, 90, 30, 10, 60, 20, 100, 40, 10)  # of the timeline in notebook 06
 ALL_LOGPROBS = 8192  # what the sampling explorer asks for first
+EVERY_S = 10.0  # between two cells, where the time is not given
 BUNCH_S = 8.0  # everybody runs a cell within so many seconds, half of them within a sixth of it
+CHARACTERS_A_TOKEN = 4  # of English text, with the vocabularies of today's models
+TEMPLATE_TOKENS = 20  # that a chat template adds
 
 
 @dataclass(frozen=True)
@@ -71,12 +75,10 @@ class Cell:
 
 
 def ask(text: str, **sampling) -> Ask:
-    """Return a request for a completion."""
     return Ask(COMPLETIONS, {"prompt": text, **sampling}, text)
 
 
 def chat(question: str, **sampling) -> Ask:
-    """Return a question to a model that talks."""
     return Ask(CHAT, {"messages": [{"role": "user", "content": question}], **sampling}, question)
 
 
@@ -138,3 +140,21 @@ def starts(count: int, every_s: float, dice: random.Random) -> list[float]:
     """Return when one learner would run each of `count` cells, in seconds: soon after everybody was told to."""
     bunch_s = min(BUNCH_S, 0.8 * every_s)
     return [number * every_s + bunch_s * dice.betavariate(1, 4) for number in range(count)]
+
+
+def arrivals(learners: int, seconds: float | None, seed: int) -> list[Arrival]:
+    """Return what a class sends, in order: every cell of every learner; `n` samples are n requests with one prompt.
+
+    All requests of a cell come at once, also where a learner's own limit would hold some back: the worst case.
+    """
+    found = []
+    for learner in range(learners):
+        dice = random.Random(f"{seed} {learner}")
+        cells = course(dice)
+        every_s = min(EVERY_S, (seconds or EVERY_S * len(cells)) / len(cells))
+        for cell, at in zip(cells, starts(len(cells), every_s, dice), strict=True):
+            for number, ask in enumerate(cell.asks):
+                tokens = len(ask.text) // CHARACTERS_A_TOKEN + 1 + TEMPLATE_TOKENS * ("messages" in ask.body)
+                name = f"{learner} {cell.name} {number}"
+                found += [Arrival(at, tokens, ask.body["max_tokens"], name, tokens)] * ask.body.get("n", 1)
+    return sorted(found, key=lambda one: one.arrival_s)

@@ -10,7 +10,9 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 
-MEASURES = ("ttft", "tpot", "itl", "e2el")
+from workshop.simulate.report import MEASURES, percentiles
+
+PEAKS = ("most_running", "most_waiting", "most_kv_cache_usage")
 KV_CACHE_FULL = 0.9
 BUSY_LAG_S = 0.5
 MORE_MEMORY = "give it more memory (--gpu-memory-utilization, --kv-cache-dtype fp8, more GPUs), or lower --max-model-len so that one learner can take less of it."
@@ -59,32 +61,24 @@ class Request:
 
 
 @dataclass
-class Peaks:
-    """The most that /metrics showed during the class; None where the server has none."""
-
-    running: int | None = None
-    waiting: int | None = None
-    kv_cache_usage: float | None = None
-    preemptions: int | None = None
-
-
-@dataclass(frozen=True)
 class Report:
-    """What a simulated class measured."""
-
     learners: int
     seconds: float
     model: str
     url: str
-    requests: Sequence[Request]
-    peaks: Peaks = field(default_factory=Peaks)
+    requests: list[Request] = field(default_factory=list)
     criteria: Criteria = field(default_factory=Criteria)
     every_s: float = 0.0
-    left_out: tuple[str, ...] = ()  # cells that this server does not take
+    left_out: Sequence[str] = ()  # cells that this server does not take
     late: int = 0  # cells that began late, because the one before had not ended
     not_reached: int = 0  # cells for which no time was left
     client_lag_s: float = 0.0  # longest time for which the simulation itself had no turn
     stopped: str = ""  # why it ended before its time
+    # what /metrics showed; None where the server has none
+    most_running: int | None = None
+    most_waiting: int | None = None
+    most_kv_cache_usage: float | None = None
+    preemptions: int | None = None
 
     @property
     def answered(self) -> list[Request]:
@@ -113,8 +107,8 @@ class Report:
         failed = len(self.requests) - len(self.answered)
         found = [f"{failed:,} of {len(self.requests):,} requests failed"] if failed else []
         for measure, allowed in (("ttft", self.criteria.p95_ttft_s), ("e2el", self.criteria.p95_e2el_s)):
-            values = self.values_s(measure)
-            if values and (p95 := percentile(values, 95)) > allowed:
+            p95 = percentiles(self.values_s(measure))["p95"]
+            if p95 is not None and p95 > allowed:
                 found.append(f"p95 {measure} is {p95:.1f} s, more than {allowed:g} s")
         return found
 
@@ -128,7 +122,7 @@ class Report:
             return f"No verdict: {self.stopped}; until then {asked}, {len(self.answered):,} answers came."
         if failures := self.failures():
             return f"It will not hold: {'; '.join(failures)} ({asked})."
-        ttft, e2el = (percentile(self.values_s(measure), 95) for measure in ("ttft", "e2el"))
+        ttft, e2el = (percentiles(self.values_s(measure))["p95"] for measure in ("ttft", "e2el"))
         seen = f"95 of 100 saw their first token within {ttft:.1f} s and" if ttft is not None else "95 of 100 had"
         slow = ", ".join(f"“{cell}” (first token within {p95:.0f} s)" for cell, p95 in self.slow_cells())
         slow = f"; slow is {slow}" if slow else ""
@@ -144,8 +138,8 @@ class Report:
         for cell in dict.fromkeys(one.cell for one in self.requests):
             all_of_it = [one for one in self.requests if one.cell == cell]
             good = [one for one in all_of_it if not one.error]
-            ttft, e2el = self.values_s("ttft", good), self.values_s("e2el", good)
-            shown = percentile(ttft, 50), percentile(ttft, 95), percentile(e2el, 95)
+            ttft, e2el = (percentiles(self.values_s(measure, good)) for measure in ("ttft", "e2el"))
+            shown = ttft["p50"], ttft["p95"], e2el["p95"]
             found.append((cell, len(all_of_it), len(all_of_it) - len(good), *shown))
         return found
 
@@ -163,13 +157,13 @@ class Report:
         return found
 
     def _for_slowness(self) -> list[str]:
-        peaks, found = self.peaks, [SECOND_SERVER]
-        if peaks.preemptions or (peaks.kv_cache_usage or 0) >= KV_CACHE_FULL:
-            was = f"up to {peaks.kv_cache_usage or 1:.0%}, {peaks.preemptions or 0} preemptions"
+        found, usage = [SECOND_SERVER], self.most_kv_cache_usage or 0
+        if self.preemptions or usage >= KV_CACHE_FULL:
+            was = f"up to {usage or 1:.0%}, {self.preemptions or 0} preemptions"
             found.insert(0, f"The KV cache was full ({was}): {MORE_MEMORY}")
-        elif peaks.waiting and peaks.running and peaks.waiting > peaks.running / 4:
-            full = f"the KV cache was at most {peaks.kv_cache_usage or 0:.0%} full"
-            waited = f"Up to {peaks.waiting} sequences waited while {peaks.running} ran and {full}"
+        elif self.most_waiting and self.most_running and self.most_waiting > self.most_running / 4:
+            waited = f"Up to {self.most_waiting} sequences waited while {self.most_running} ran"
+            waited += f" and the KV cache was at most {usage:.0%} full"
             found.insert(0, f"{waited}: start the server with a higher --max-num-seqs.")
         slowest = max(self.rows(), key=lambda row: row[5] or 0)
         fewer = " with n=5 instead of 20 samples" if "20 completions" in slowest[0] else ""
@@ -178,11 +172,11 @@ class Report:
 
     def to_dict(self) -> dict:
         """Return everything as plain data; times in ms, named as `vllm bench serve --save-result` names them."""
-        times = {measure: self.values_s(measure) for measure in MEASURES}
+        times = {measure: percentiles(self.values_s(measure)) for measure in MEASURES}
         figures = {
-            f"p{q}_{measure}_ms": round(1000 * percentile(values, q), 1) if values else None
-            for measure, values in times.items()
-            for q in (50, 95)
+            f"{q}_{measure}_ms": None if p[q] is None else round(1000 * p[q], 1)
+            for measure, p in times.items()
+            for q in ("p50", "p95")
         }
         names = ("cell", "requests", "errors", "p50_ttft_s", "p95_ttft_s", "p95_e2el_s")
         return {
@@ -202,7 +196,7 @@ class Report:
             "output_throughput": round(self.output_tokens_per_s, 1),
             "request_throughput": round(len(self.answered) / self.seconds, 2) if self.seconds else 0.0,
             **figures,
-            **{f"most_{name}" if name != "preemptions" else name: value for name, value in asdict(self.peaks).items()},
+            **{name: getattr(self, name) for name in (*PEAKS, "preemptions")},
             "cells": [dict(zip(names, map(_rounded, row), strict=True)) for row in self.rows()],
             "left_out": list(self.left_out),
             "late": self.late,
@@ -222,12 +216,3 @@ _FOR_ERRORS = (
 
 def _rounded(value: object) -> object:
     return round(value, 3) if isinstance(value, float) else value
-
-
-def percentile(values: Sequence[float], q: float) -> float | None:
-    """Return the q-th percentile (0 to 100), linear between neighbours as numpy's; None of nothing."""
-    if not values:
-        return None
-    ordered, place = sorted(values), (len(values) - 1) * q / 100
-    low, high = ordered[int(place)], ordered[min(int(place) + 1, len(ordered) - 1)]
-    return low + (high - low) * (place % 1)

@@ -19,15 +19,14 @@ import aiohttp
 from workshop.batch import online, servers
 from workshop.classroom import http as classroom_http
 from workshop.classroom import plan as classroom_plan
-from workshop.classroom.plan import Ask, Cell
-from workshop.classroom.report import Criteria, Peaks, Report, Request
+from workshop.classroom.plan import EVERY_S, Ask, Cell
+from workshop.classroom.report import PEAKS, Criteria, Report, Request
 from workshop.engine.metrics import Metrics
 from workshop.errors import BadInput, WorkshopError
 from workshop.launch.progress import Progress
 from workshop.use import finding
 
 MOST_LEARNERS = 500
-EVERY_S = 10.0  # between two cells, where the time is not given
 LEAST_S, MOST_S = 10.0, 3600.0
 PATIENCE_S = 120.0  # then a learner gives up on an answer
 TICK_S = 0.5  # between two looks at /metrics
@@ -66,8 +65,6 @@ class Classroom:
             raise BadInput(f"A class of {seconds:g} s cannot be simulated.", allowed)
         self.learners, self.seconds, self.seed, self.report = learners, seconds, seed, report
         self.criteria, self._url, self._name = criteria or Criteria(), url, name
-        self.requests: list[Request] = []
-        self.peaks, self.late, self.not_reached, self.lag_s = Peaks(), 0, 0, 0.0
         self._stopped, self._in_flight, self._broken = "", 0, 0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._task: asyncio.Task | None = None
@@ -75,8 +72,7 @@ class Classroom:
     def run(self) -> Report:
         """Play the class to its end and return what was measured.
 
-        Raises:
-            WorkshopError: there is no server, it does not answer, or it refuses the key.
+        Raises WorkshopError: there is no server, it does not answer, or it refuses the key.
         """
         _allow_connections(4 * self.learners + 64)
         with online.runner() as runner:
@@ -103,28 +99,16 @@ class Classroom:
                 said = f"{server.url} takes none of the course's requests."
                 raise WorkshopError(said, "Its --max-model-len is too small: the course needs about 100 tokens.")
             self.seconds = self.seconds or EVERY_S * len(played)
-            self.every_s = min(EVERY_S, self.seconds / len(played))
-            took_s = await self._class()
+            self.found = Report(self.learners, 0.0, self._model, server.url, criteria=self.criteria)
+            self.found.every_s = min(EVERY_S, self.seconds / len(played))
+            self.found.left_out = sorted({cell.name for cell in cells} - {cell.name for cell in played})
+            await self._class()
         finally:
             await server.session.close()
-        return Report(
-            self.learners,
-            took_s,
-            self._model,
-            server.url,
-            self.requests,
-            self.peaks,
-            self.criteria,
-            self.every_s,
-            left_out=tuple(sorted({cell.name for cell in cells} - {cell.name for cell in played})),
-            late=self.late,
-            not_reached=self.not_reached,
-            client_lag_s=self.lag_s,
-            stopped=self._stopped,
-        )
+        self.found.stopped = self._stopped
+        return self.found
 
-    async def _class(self) -> float:
-        """Let every learner play; return how long it took in seconds."""
+    async def _class(self) -> None:
         self._began = time.monotonic()
         self._task = asyncio.ensure_future(asyncio.gather(*map(self._learner, range(self.learners))))
         watching = asyncio.create_task(self._watch())
@@ -136,10 +120,9 @@ class Classroom:
             if not self._stopped:
                 raise
         finally:
-            took_s = self._now()
+            self.found.seconds = self._now()
             watching.cancel()
             await asyncio.gather(watching, return_exceptions=True)
-        return took_s
 
     def _now(self) -> float:
         return time.monotonic() - self._began
@@ -147,15 +130,15 @@ class Classroom:
     async def _learner(self, number: int) -> None:
         dice = random.Random(f"{self.seed} {number}")
         cells = classroom_plan.cut(classroom_plan.course(dice), self._allowed)
-        turns = max(1, round(self.seconds / self.every_s))
-        for turn, at in enumerate(classroom_plan.starts(turns, self.every_s, dice)):
+        turns = max(1, round(self.seconds / self.found.every_s))
+        for turn, at in enumerate(classroom_plan.starts(turns, self.found.every_s, dice)):
             wait = at - self._now()
             if wait < 0 and turn:
-                self.late += 1
+                self.found.late += 1
                 wait = dice.uniform(*THINK_S)
             await asyncio.sleep(max(0.0, wait))
             if self._now() > self.seconds:
-                self.not_reached += turns - turn
+                self.found.not_reached += turns - turn
                 return
             cell = cells[turn % len(cells)]
             places = asyncio.Semaphore(cell.at_once)
@@ -181,7 +164,7 @@ class Classroom:
             finally:
                 self._in_flight -= 1
         request.e2el_s = self._now() - request.sent_s
-        self.requests.append(request)
+        self.found.requests.append(request)
 
     async def _watch(self) -> None:
         """Look at /metrics and at ourselves as long as the class goes on."""
@@ -195,19 +178,19 @@ class Classroom:
             self.report(Progress(min(1.0, self._now() / self.seconds), self._words(look)))
             due = max(due + TICK_S, time.monotonic())
             await asyncio.sleep(due - time.monotonic())
-            self.lag_s = max(self.lag_s, time.monotonic() - due)
+            self.found.client_lag_s = max(self.found.client_lag_s, time.monotonic() - due)
 
     def _keep_peaks(self, first: Metrics, look: Metrics) -> None:
-        peaks, seen = self.peaks, (look.requests_running, look.requests_waiting, look.kv_cache_usage)
-        for name, value in zip(("running", "waiting", "kv_cache_usage"), seen, strict=True):
+        seen = look.requests_running, look.requests_waiting, look.kv_cache_usage
+        for name, value in zip(PEAKS, seen, strict=True):
             if value is not None:
-                setattr(peaks, name, max(value, getattr(peaks, name) or 0))
+                setattr(self.found, name, max(value, getattr(self.found, name) or 0))
         if look.preemptions_total is not None:
-            peaks.preemptions = int(look.preemptions_total - (first.preemptions_total or 0))
+            self.found.preemptions = int(look.preemptions_total - (first.preemptions_total or 0))
 
     def _words(self, look: Metrics | bool | None) -> str:
-        failed = sum(bool(one.error) for one in self.requests)
-        parts = [f"{len(self.requests) - failed:,} answers", f"{self._in_flight} in flight"]
+        failed = sum(bool(one.error) for one in self.found.requests)
+        parts = [f"{len(self.found.requests) - failed:,} answers", f"{self._in_flight} in flight"]
         if isinstance(look, Metrics):
             parts.append(f"KV cache {look.kv_cache_usage or 0:.0%}")
         return " · ".join([*parts, *([f"{failed} errors"] if failed else [])])

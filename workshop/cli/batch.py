@@ -7,7 +7,6 @@ import difflib
 import json
 import signal
 import sys
-import time
 from pathlib import Path
 
 import click
@@ -15,8 +14,11 @@ import click
 from workshop import batch as batch_package
 from workshop.batch.paths import Paths, read_meta
 from workshop.batch.progress import words
+from workshop.cli.bar import Bar
+from workshop.cli.say import json_option, say_json
 from workshop.cli.serve import _Forwarding
 from workshop.errors import BadInput
+from workshop.launch.progress import Progress
 
 SAMPLING = {  # vLLM's name -> (type, help)
     "max_tokens": (int, "Longest answer, in tokens (the server's default is 16 for completions)."),
@@ -81,7 +83,7 @@ class _Batch(_Forwarding):
 @click.option(
     "--patience", type=float, default=120.0, show_default=True, help="Seconds to wait for a server that is away."
 )
-@click.option("--json", "as_json", is_flag=True, help="Print how it ended as JSON.")
+@json_option("Print how it ended as JSON.")
 @click.option("--check", is_flag=True, help="Only read INPUT and what OUTPUT has, and say what is wrong.")
 @click.pass_context
 def command(ctx: click.Context, input: Path, output: Path, merge: bool, as_json: bool, check: bool, **options) -> None:
@@ -96,19 +98,24 @@ def command(ctx: click.Context, input: Path, output: Path, merge: bool, as_json:
     """
     if merge:
         return _merge(input, output)
-    with _Display(input.name) as display:
-        batch = _batch(ctx, input, output, report=display, **options)
+    with Bar(input.name, LINE_S, bare=True) as bar:
+        bar(Progress(0.0, "reading the input"))
+        batch = _batch(ctx, input, output, report=lambda now: bar(_shown(now)), **options)
         if check:
             with batch.prepared(options["model"] or "", any_model=True):
                 return
         with signals(batch.stop):
             summary = batch.run()
     if as_json:
-        click.echo(json.dumps({**summary.to_dict(), "exit_code": summary.exit_code}, indent=1))
+        say_json({**summary.to_dict(), "exit_code": summary.exit_code})
     else:
         sign = {0: "✓", 75: "…"}.get(summary.exit_code, "✗")
         click.echo(f"{sign} {summary}. {'Run the same command again: it goes on.' if sign == '…' else ''}".rstrip())
     sys.exit(summary.exit_code)
+
+
+def _shown(now: batch_package.Progress) -> Progress:
+    return Progress(now.fraction, f"{now.done:,}/{now.rows:,} · {words(now)}")
 
 
 def _merge(folder: Path, output: Path) -> None:
@@ -119,7 +126,6 @@ def _merge(folder: Path, output: Path) -> None:
 
 
 def _batch(ctx: click.Context, input: Path, output: Path, *, offline, url, stop, more, patience, trace, **options):
-    """Return the batch that the options ask for."""
     engine_args: tuple[str, ...] = ctx.obj or ()
     if engine_args and not offline:
         _refuse_unknown(ctx, engine_args[0])
@@ -168,34 +174,3 @@ def signals(stop):
         yield
     finally:
         restore()
-
-
-class _Display:
-    """The progress bar on a terminal; a line every 10 s elsewhere. Called with each Progress, from any thread."""
-
-    def __init__(self, title: str):
-        self._title, self._live, self._printed = title, None, time.monotonic()
-        if sys.stderr.isatty():
-            from rich.console import Console
-            from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
-            from rich.progress import Progress as Live
-
-            shown = TextColumn("[bold]{task.description}"), BarColumn(24), MofNCompleteColumn()
-            self._live = Live(*shown, TextColumn("{task.fields[words]}"), console=Console(stderr=True), transient=True)
-            self._task = self._live.add_task(title, total=None, words="reading the input")
-
-    def __call__(self, progress) -> None:
-        if self._live:
-            self._live.update(self._task, total=progress.rows, completed=progress.done, words=words(progress))
-        elif time.monotonic() - self._printed >= LINE_S:
-            self._printed = time.monotonic()
-            click.echo(f"{self._title}: {progress.done:,}/{progress.rows:,} · {words(progress)}", err=True)
-
-    def __enter__(self):
-        if self._live:
-            self._live.start()
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        if self._live:
-            self._live.stop()

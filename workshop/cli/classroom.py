@@ -2,32 +2,23 @@
 
 from __future__ import annotations
 
-import json
 import sys
-import time
 
 import click
 
-from workshop.classroom.report import Criteria, percentile
+from workshop.classroom.plan import arrivals
+from workshop.classroom.report import Criteria
 from workshop.classroom.run import Classroom
-from workshop.classroom.simulated import arrivals
 from workshop.cli.bar import Bar
-from workshop.cli.batch import signals
-from workshop.cli.say import say, say_json
+from workshop.cli.batch import LINE_S, signals
+from workshop.cli.say import json_option, say, say_json
 from workshop.cli.simulate import as_text as simulation_text
 from workshop.errors import BadInput
 from workshop.plan.parallelism import Plan, plan
 from workshop.plan.speed import QUESTION_TOKENS
 from workshop.simulate.arrivals import Arrival
 from workshop.simulate.load import on_plan
-
-LINE_S = 10.0  # between lines where there is no terminal
-WORDS = {
-    "ttft": "to the first token",
-    "tpot": "a token, after the first",
-    "itl": "between tokens",
-    "e2el": "to the end of the answer",
-}
+from workshop.simulate.report import MEASURES, percentiles
 
 
 @click.command
@@ -43,7 +34,7 @@ WORDS = {
 @click.option("--gpu", help="With --simulate: the GPU.")
 @click.option("--tensor-parallel-size", "-tp", type=int, help="With --simulate: over how many GPUs.")
 @click.option("--max-model-len", type=int, default=8192, show_default=True, help="With --simulate: its context.")
-@click.option("--json", "as_json", is_flag=True, help="Print everything that was measured as JSON.")
+@json_option("Print everything that was measured as JSON.")
 def command(
     learners: int,
     minutes: float | None,
@@ -82,17 +73,15 @@ def command(
         sys.exit(
             0 if _simulated(planned, learners, arrivals(learners, seconds, options["seed"]), criteria, as_json) else 1
         )
-    with Bar(f"A class of {learners}") as bar:
-        show = bar if sys.stderr.isatty() else _rarely(bar)
-        room = Classroom(learners, seconds, criteria=criteria, report=show, **options)
+    with Bar(f"A class of {learners}", LINE_S) as bar:
+        room = Classroom(learners, seconds, criteria=criteria, report=bar, **options)
         with signals(room.stop):
             report = room.run()
-    click.echo(json.dumps(report.to_dict(), indent=1)) if as_json else say(as_text(report))
+    say_json(report.to_dict()) if as_json else say(as_text(report))
     sys.exit(0 if report.holds else 1)
 
 
 def _simulated(planned: Plan, learners: int, load: list[Arrival], criteria: Criteria, as_json: bool) -> bool:
-    """Simulate the class on a plan, print what it finds, and return whether it holds."""
     limits = {"ttft": criteria.p95_ttft_s * 1e3, "e2el": criteria.p95_e2el_s * 1e3}
     found = on_plan(planned, load, slo=limits)
     holds = all(found.of(measure)["p95"] <= limit for measure, limit in limits.items())
@@ -102,22 +91,7 @@ def _simulated(planned: Plan, learners: int, load: list[Arrival], criteria: Crit
     return holds
 
 
-def _rarely(report):
-    """Pass one call on every 10 s: a log needs no more."""
-    last = time.monotonic()
-
-    def look(progress) -> None:
-        nonlocal last
-        if time.monotonic() - last >= LINE_S:
-            last = time.monotonic()
-            report(progress)
-
-    return look
-
-
 def as_text(report) -> str:
-    """Return the report as people read it: figures, cells, the server's own view, then the sentence."""
-
     def s(value: float | None) -> str:
         return "–" if value is None else f"{value:.3f}" if value < 0.1 else f"{value:.2f}"
 
@@ -126,9 +100,9 @@ def as_text(report) -> str:
         "",
         f"{'seconds':<28}{'p50':>8}{'p95':>8}",
     ]
-    for measure, words in WORDS.items():
-        values = report.values_s(measure)
-        lines.append(f"{measure:<5}{words:<24}{s(percentile(values, 50)):>7}{s(percentile(values, 95)):>8}")
+    for measure, words in MEASURES.items():
+        p = percentiles(report.values_s(measure))
+        lines.append(f"{measure:<5}{words:<24}{s(p['p50']):>7}{s(p['p95']):>8}")
     lines += ["", f"{'cell':<28}{'asked':>8}{'errors':>8}{'ttft p50':>10}{'ttft p95':>10}{'e2el p95':>10}"]
     lines += [
         f"{cell:<28}{asked:>8,}{errors:>8,}{s(p50):>10}{s(p95):>10}{s(e2el):>10}"
@@ -138,11 +112,11 @@ def as_text(report) -> str:
 
 
 def _notes(report) -> list[str]:
-    peaks, notes = report.peaks, [f"{report.output_tokens_per_s:,.0f} tokens/s"]
-    if peaks.kv_cache_usage is not None:
+    notes = [f"{report.output_tokens_per_s:,.0f} tokens/s"]
+    if report.most_kv_cache_usage is not None:
         notes.append(
-            f"at most {peaks.running} sequences at once, {peaks.waiting} waiting, KV cache "
-            f"{peaks.kv_cache_usage:.0%} full, {peaks.preemptions or 0} preemptions"
+            f"at most {report.most_running} sequences at once, {report.most_waiting} waiting, KV cache "
+            f"{report.most_kv_cache_usage:.0%} full, {report.preemptions or 0} preemptions"
         )
     else:
         notes.append("no /metrics: what waited inside is not known")

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
-
 import click
 
-from workshop.cli.say import console, shown
+from workshop.cli.say import console, json_option, say_json, shown
 from workshop.plan import hardware, models_page
 from workshop.plan.catalog import list_models, load_gpu, load_model
 from workshop.plan.hardware import size_words
@@ -20,7 +18,7 @@ from workshop.plan.hardware import size_words
     "--max-model-len", type=click.IntRange(min=1), help="Tokens of the one request that must fit.  [default: 8192]"
 )
 @click.option("--names", "only_names", is_flag=True, help="Print the names alone.")
-@click.option("--json", "as_json", is_flag=True, help="Print data instead of text.")
+@json_option("Print data instead of text.")
 @click.option("--markdown", is_flag=True, help="Print docs/models.md.")
 def command(
     names: tuple[str, ...],
@@ -42,12 +40,11 @@ def command(
         return
     chosen = [load_model(name).name for name in names] or (hardware.names_of(family) if family else list_models())
     if only_names:
-        click.echo(json.dumps(chosen, indent=2) if as_json else "\n".join(chosen))
-        return
+        return say_json(chosen) if as_json else click.echo("\n".join(chosen))
     kinds = tuple(load_gpu(gpu).name for gpu in gpus) or hardware.GPUS
     rows = hardware.table(chosen, kinds, max_model_len or hardware.CONTEXT)
     if as_json:
-        click.echo(json.dumps([r.to_dict() for r in rows], indent=2, ensure_ascii=False))
+        say_json([r.to_dict() for r in rows])
     else:
         _show(rows, kinds, max_model_len or hardware.CONTEXT)
 

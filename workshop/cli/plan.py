@@ -26,7 +26,6 @@ class Tokens(click.ParamType):
 
 
 def arguments(command: Callable) -> Callable:
-    """Add the options of a plan to a command."""
     for flags, how in reversed(ARGUMENTS.items()):
         own = {"help": how["help"]}
         if "const" in how:
@@ -36,12 +35,8 @@ def arguments(command: Callable) -> Callable:
         elif "choices" in how:
             own["type"] = click.Choice(how["choices"])
         else:
-            kind = how.get("type")
-            own |= {
-                "type": Tokens() if kind is tokens else kind,
-                "default": how.get("default"),
-                "show_default": "default" in how,
-            }
+            kind = Tokens() if how.get("type") is tokens else how.get("type")
+            own |= {"type": kind, "default": how.get("default"), "show_default": "default" in how}
         command = click.option(*flags, *filter(None, [how.get("dest")]), **own)(command)
     return command
 

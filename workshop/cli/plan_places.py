@@ -57,7 +57,6 @@ def _flag(name: str) -> str:
 
 
 def options(command: Callable) -> Callable:
-    """Add the options of all places to a command."""
     found = [click.option("--name", help="--kubernetes, --vm: name of the server.")]
     for place, (about, own) in PLACES.items():
         found.append(click.option(_flag(place), is_flag=True, help=about))

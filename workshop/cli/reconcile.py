@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import click
 
-from workshop.cli.say import console, say, shown
+from workshop.cli.say import console, json_option, say, say_json, shown
 from workshop.engine.reconcile import reconcile
 
 NUMBERS = ("predicted", "actual", "error")
@@ -18,14 +17,14 @@ NUMBERS = ("predicted", "actual", "error")
 @click.option("--model", help="Catalogue name, or a folder with a config.json, where the log's path is of no use.")
 @click.option("--gpu", help="GPU of the run, such as h100: vLLM's logs do not name it.")
 @click.option("--record", type=click.Path(path_type=Path), help="Add the run to FILE, for docs/accuracy.md.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option("Print JSON.")
 def command(log: Path, model: str | None, gpu: str | None, record: Path | None, as_json: bool) -> None:
     """Compare the plan with what vLLM's own LOG says: line by line, why they differ, and which flag to change."""
     result = reconcile(log, model, gpu, record)
     for assumption in result.assumed:
         say(f"· {assumption}", err=True)
     if as_json:
-        click.echo(json.dumps(result.to_dict(), indent=1, ensure_ascii=False))
+        say_json(result.to_dict())
     else:
         _print(result)
 

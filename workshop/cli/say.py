@@ -34,11 +34,11 @@ def say_json(data: object) -> None:
     click.echo(json.dumps(data, indent=1))
 
 
-def console(least: int = 0, most: int = 1000) -> Console:
-    """Return rich's terminal, of a width between these; strings that are not ours go through `shown`."""
+def console(least: int = 0) -> Console:
+    """Return rich's terminal, at least so wide; strings that are not ours go through `shown`."""
     from rich.console import Console
 
-    return Console(highlight=False, emoji=False, width=max(least, min(Console().width, most)))
+    return Console(highlight=False, emoji=False, width=max(least, min(Console().width, 1000)))
 
 
 def shown(text: object) -> str:

@@ -48,14 +48,7 @@ def _is_flag(text: str) -> bool:
 @click.option("--trace", help="Write what the engine does to this file, one JSON line a step: see workshop xray.")
 @click.pass_context
 def command(
-    ctx: click.Context,
-    model: str | None,
-    name: str | None,
-    port: int | None,
-    host: str,
-    background: bool,
-    tensor_parallel_size: int | None,
-    trace: str | None,
+    ctx: click.Context, model: str | None, background: bool, tensor_parallel_size: int | None, **options
 ) -> None:
     """Start vLLM on this machine's GPUs if there are any, and on its CPU otherwise.
 
@@ -69,7 +62,7 @@ def command(
     vllm_args: tuple[str, ...] = ctx.obj
     if tensor_parallel_size:
         vllm_args = ("--tensor-parallel-size", str(tensor_parallel_size), *vllm_args)
-    launch = local.prepare(model, name=name, port=port, host=host, vllm_args=vllm_args, trace=trace)
+    launch = local.prepare(model, vllm_args=vllm_args, **options)
     if launch.note:
         click.echo(f"! {launch.note}", err=True)
 

@@ -17,11 +17,8 @@ if TYPE_CHECKING:
     from workshop.simulate.report import Simulation
 
 PLACE = ("gpus_per_node", "max_model_len", "gpu_memory_utilization", "network", "dtype")
-ENGINE = (
-    *("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size", "enable_expert_parallel"),
-    *("quantization", "kv_cache_dtype"),
-    *("max_num_seqs", "max_num_batched_tokens", "enforce_eager"),
-)
+ENGINE = ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size", "enable_expert_parallel",
+          "quantization", "kv_cache_dtype", "max_num_seqs", "max_num_batched_tokens", "enforce_eager")  # fmt: skip
 BASES = {
     "exact": "Weights and KV cache are as vLLM's own classes have them.",
     "recorded": "Weights and KV cache are as vLLM's own classes had them when they were recorded.",
@@ -61,7 +58,6 @@ LOAD = [
 
 
 def planned(*names: str) -> list[click.Parameter]:
-    """Return these options of `workshop plan`."""
     return [option for option in plan_command.params if option.name in names]
 
 
@@ -106,7 +102,6 @@ def command(model: str | None, gpu: str | None, local: bool, vllm_bench: bool, a
 
 
 def as_text(s: Simulation) -> str:
-    """Return the simulation as people read it."""
     from workshop.simulate.report import MEASURES
 
     figures = s.to_dict()

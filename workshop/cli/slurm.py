@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -10,7 +9,7 @@ from pathlib import Path
 import click
 
 from workshop.cli.bar import Bar
-from workshop.cli.say import say
+from workshop.cli.say import json_option, say, say_json
 
 SHOWN = ("command", "arguments", "environment", "reasons", "advice", "fits")
 
@@ -35,12 +34,7 @@ def command() -> None:
     "--vllm", "vllm", multiple=True, metavar="FLAGS", help="More flags of `vllm serve`, quoted; may be repeated."
 )
 @click.option("--dry-run", is_flag=True, help="Print the reasons, the command and the script; submit nothing.")
-@click.option(
-    "--json",
-    "as_json",
-    is_flag=True,
-    help='{"job_id", "command", "script", "arguments", "environment", "reasons", "advice", "fits"}',
-)
+@json_option('{"job_id", "command", "script", "arguments", "environment", "reasons", "advice", "fits"}')
 @click.argument("sbatch_args", nargs=-1, type=click.UNPROCESSED)
 def submit(
     model: str, vllm: tuple[str, ...], dry_run: bool, as_json: bool, sbatch_args: tuple[str, ...], **options
@@ -57,7 +51,7 @@ def submit(
     job_id = None if dry_run else slurm.submit(submission)
     if as_json:
         facts = {name: getattr(submission, name) for name in SHOWN}
-        click.echo(json.dumps({"job_id": job_id, **facts, "script": str(submission.script)}, indent=1))
+        say_json({"job_id": job_id, **facts, "script": str(submission.script)})
     else:
         _print(submission, dry_run)
         if job_id:
@@ -81,13 +75,13 @@ def _print(submission, dry_run: bool) -> None:
 
 @command.command
 @click.argument("job")
-@click.option("--json", "as_json", is_flag=True, help="The job's state, stage, address, error and files.")
+@json_option("The job's state, stage, address, error and files.")
 def status(job: str, as_json: bool) -> None:
     """Show where JOB (its number, or the name of its server) is: queue, loading, address, or the first real error."""
     from workshop.launch.slurm import status as slurm_status
 
     now = slurm_status.status(slurm_status.resolve(job))
-    click.echo(json.dumps(asdict(now), indent=1)) if as_json else _show(now)
+    say_json(asdict(now)) if as_json else _show(now)
     sys.exit(1 if now.error else 0)
 
 

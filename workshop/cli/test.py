@@ -14,7 +14,6 @@ from workshop.learn.judging import Exercise, letter
 
 
 def questions() -> dict[str, Exercise]:
-    """Return the ten questions by their keys."""
     written = tomllib.loads((files("workshop.learn") / "before_after.toml").read_text(encoding="utf-8"))
     return {key: Exercise.of(words, None) for key, words in written.items()}
 

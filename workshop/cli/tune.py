@@ -71,16 +71,11 @@ def draw(rows: list[dict], path: str) -> None:
     """Draw the choices as SVG: what they cost against how long the first token takes."""
     from workshop.learn.figure import figure, svg
 
+    rows = sorted(rows, key=lambda row: row["ttft_ms"]["p95"])
     money = rows[0]["usd_per_million_tokens"] is not None
-    names = {row["ttft_ms"]["p95"]: f"{row['gpus']} GPUs, {row['slo_share']:.0%}" for row in rows}
     cost = {row["ttft_ms"]["p95"]: row["usd_per_million_tokens"] if money else row["gpus"] for row in rows}
-    cost = dict(sorted(cost.items()))
+    names = {row["ttft_ms"]["p95"]: f"{row['gpus']} GPUs, {row['slo_share']:.0%}" for row in rows}
     title = "What no other choice beats: fewer GPUs, or a shorter wait"
-    drawn = figure(
-        cost,
-        names=[names[at] for at in cost],
-        xlabel="first token, p95, ms",
-        ylabel="US dollars a million tokens" if money else "GPUs",
-        title=title,
-    )
+    axes = {"xlabel": "first token, p95, ms", "ylabel": "US dollars a million tokens" if money else "GPUs"}
+    drawn = figure(cost, names=list(names.values()), **axes, title=title)
     Path(path).write_text(svg(drawn, alone=True), encoding="utf-8")

@@ -10,7 +10,8 @@ import re
 import time as clock
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from typing import Any
 
 import httpx
 from prometheus_client.parser import text_string_to_metric_families
@@ -19,48 +20,12 @@ from workshop.errors import BadInput, WorkshopError
 
 PREFIX = "vllm:"
 ASK = "Ask the server itself: http://HOST:PORT/metrics."
-# what it is called here -> what versions of vLLM call it, newest first
-NAMES: dict[str, tuple[str, ...]] = {
-    "requests_running": ("num_requests_running",),
-    "requests_waiting": ("num_requests_waiting",),
-    "kv_cache_usage": ("kv_cache_usage_perc", "gpu_cache_usage_perc"),
-    "prompt_tokens_total": ("prompt_tokens_total",),
-    "generation_tokens_total": ("generation_tokens_total",),
-    "preemptions_total": ("num_preemptions_total",),
-    "prefix_queries_total": ("prefix_cache_queries_total", "gpu_prefix_cache_queries_total"),
-    "prefix_hits_total": ("prefix_cache_hits_total", "gpu_prefix_cache_hits_total"),
-    "requests_total": ("request_success_total",),
-    "drafts_total": ("spec_decode_num_drafts_total",),
-    "drafted_total": ("spec_decode_num_draft_tokens_total",),
-    "accepted_total": ("spec_decode_num_accepted_tokens_total",),
-}
-HISTOGRAMS: dict[str, tuple[str, ...]] = {
-    "ttft": ("time_to_first_token_seconds",),
-    "tpot": ("request_time_per_output_token_seconds", "time_per_output_token_seconds"),
-    "itl": ("inter_token_latency_seconds", "time_per_output_token_seconds"),
-    "e2el": ("e2e_request_latency_seconds",),
-    "queue": ("request_queue_time_seconds",),
-}
-COUNTERS = ("prompt_tokens_total", "generation_tokens_total", "requests_total")
+COUNTERS = ("prompt_tokens_total", "generation_tokens_total", "ttft_count", "ttft_sum_s")
 
 
-@dataclass(frozen=True)
-class Histogram:
-    """What a Prometheus histogram says of all its observations together, in seconds."""
-
-    count: float = 0.0
-    sum_s: float = 0.0
-
-    @property
-    def mean_s(self) -> float | None:
-        """Mean in seconds; None without observations."""
-        return self.sum_s / self.count if self.count > 0 else None
-
-    def since(self, before: Histogram) -> Histogram:
-        """Return what was observed after `before`; all of it where the server was restarted in between."""
-        if before.count > self.count:
-            return self
-        return Histogram(self.count - before.count, self.sum_s - before.sum_s)
+def _called(*names: str) -> Any:
+    """A field of Metrics, by what versions of vLLM call it, newest first."""
+    return field(default=None, metadata={"names": names})
 
 
 @dataclass(frozen=True)
@@ -68,31 +33,25 @@ class Metrics:
     """One look at /metrics. Of several engines (data parallel), kv_cache_usage is the fullest's, the rest are sums.
 
     drafts_total: steps of a request that had guesses. drafted_total, accepted_total: guesses, and those that the model
-    agreed with; accepted_at: the latter by their place in the draft. kv_cache_usage: 0 to 1.
-    ttft, tpot, itl, e2el: as `vllm bench serve` names them. time: seconds, of one clock.
+    agreed with; accepted_at: the latter by their place in the draft. kv_cache_usage: 0 to 1. ttft: time to
+    the first token; how many, and their sum. time: seconds, of one clock.
     """
 
     time: float
-    model: str | None = None
-    engines: int = 1
-    requests_running: int | None = None
-    requests_waiting: int | None = None
-    kv_cache_usage: float | None = None
-    prompt_tokens_total: float | None = None
-    generation_tokens_total: float | None = None
-    preemptions_total: float | None = None
-    prefix_queries_total: float | None = None
-    prefix_hits_total: float | None = None
-    requests_total: float | None = None
-    drafts_total: float | None = None
-    drafted_total: float | None = None
-    accepted_total: float | None = None
+    requests_running: int | None = _called("num_requests_running")
+    requests_waiting: int | None = _called("num_requests_waiting")
+    kv_cache_usage: float | None = _called("kv_cache_usage_perc", "gpu_cache_usage_perc")
+    prompt_tokens_total: float | None = _called("prompt_tokens_total")
+    generation_tokens_total: float | None = _called("generation_tokens_total")
+    preemptions_total: float | None = _called("num_preemptions_total")
+    prefix_hits_total: float | None = _called("prefix_cache_hits_total", "gpu_prefix_cache_hits_total")
+    requests_total: float | None = _called("request_success_total")
+    drafts_total: float | None = _called("spec_decode_num_drafts_total")
+    drafted_total: float | None = _called("spec_decode_num_draft_tokens_total")
+    accepted_total: float | None = _called("spec_decode_num_accepted_tokens_total")
     accepted_at: tuple[float, ...] = ()
-    ttft: Histogram = field(default_factory=Histogram)
-    tpot: Histogram = field(default_factory=Histogram)
-    itl: Histogram = field(default_factory=Histogram)
-    e2el: Histogram = field(default_factory=Histogram)
-    queue: Histogram = field(default_factory=Histogram)
+    ttft_count: float | None = _called("time_to_first_token_seconds_count")
+    ttft_sum_s: float | None = _called("time_to_first_token_seconds_sum")
     num_blocks: int | None = None
     block_size: int | None = None
 
@@ -104,49 +63,34 @@ class Metrics:
 
 @dataclass(frozen=True)
 class Rates:
-    """What happened between two looks; means are of the requests that ended in between, in seconds."""
+    """What happened between two looks; the mean is of the requests that ended in between, in seconds."""
 
     seconds: float
     prompt_tokens_per_s: float
     generation_tokens_per_s: float
-    requests_per_s: float
     ttft_mean_s: float | None
-    restarted: bool = False
 
 
 def parse(text: str, time: float | None = None) -> Metrics:
-    """Read a /metrics page.
-
-    Raises:
-        BadInput: it is no Prometheus text, or not vLLM's.
-    """
+    """Read a /metrics page. Raises BadInput: it is no Prometheus text, or not vLLM's."""
     samples = {
         name: [(label, value) for label, value in found if 0 <= value < float("inf")]  # NaN is not told
         for name, found in _samples(text).items()
     }
     if not any(name.startswith(PREFIX) for name in samples):
         raise BadInput("This is not vLLM's /metrics page: no metric on it begins with 'vllm:'.", ASK)
-    labels = [label for entries in samples.values() for label, _ in entries]
-    engines = {label["engine"] for label in labels if "engine" in label}
-    values = {name: _value(samples, names, name == "kv_cache_usage") for name, names in NAMES.items()}
+    named = {each.name: each.metadata["names"] for each in fields(Metrics) if each.metadata}
+    values = {name: _value(samples, names, name == "kv_cache_usage") for name, names in named.items()}
     for name in ("requests_running", "requests_waiting"):
         values[name] = None if values[name] is None else int(values[name])
-    return Metrics(
-        time=clock.time() if time is None else time,
-        model=next((label["model_name"] for label in labels if "model_name" in label), None),
-        engines=max(1, len(engines)),
-        **values,
-        **{name: _histogram(samples, names) for name, names in HISTOGRAMS.items()},
-        accepted_at=_accepted_at(samples),
-        **_cache_config(samples),
-    )
+    time = clock.time() if time is None else time
+    return Metrics(time, accepted_at=_accepted_at(samples), **values, **_cache_config(samples))
 
 
 def fetch(url: str, api_key: str | None = None, timeout_s: float = 5.0, proxy: str | None = None) -> Metrics:
     """Ask a server: `url` is its address with or without /v1 or /metrics; through no web proxy but the one given.
 
-    Raises:
-        WorkshopError: it does not answer, refuses the key, or answers with something else.
+    Raises WorkshopError: it does not answer, refuses the key, or answers with something else.
     """
     address = metrics_url(url)
     headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
@@ -169,27 +113,15 @@ def metrics_url(url: str) -> str:
 
 
 def rates(before: Metrics, after: Metrics) -> Rates:
-    """Return the rates between two looks at one server.
-
-    Raises:
-        BadInput: `after` is not later than `before`.
-    """
+    """Return the rates between two looks at one server. Raises BadInput: `after` is not later than `before`."""
     seconds = after.time - before.time
     if seconds <= 0:
         raise BadInput(f"The second look is {-seconds:g} s before the first.", "Give them in their order.")
-    grown = {name: (getattr(after, name) or 0.0) - (getattr(before, name) or 0.0) for name in COUNTERS}
-    restarted = any(value < 0 for value in grown.values())
-    if restarted:  # counters begin at zero again: what they show now came after the restart
-        grown = {name: getattr(after, name) or 0.0 for name in COUNTERS}
-    per_s = {name: grown[name] / seconds for name in COUNTERS}
-    return Rates(
-        seconds=seconds,
-        prompt_tokens_per_s=per_s["prompt_tokens_total"],
-        generation_tokens_per_s=per_s["generation_tokens_total"],
-        requests_per_s=per_s["requests_total"],
-        ttft_mean_s=after.ttft.since(before.ttft).mean_s,
-        restarted=restarted,
-    )
+    grown = [(getattr(after, name) or 0.0) - (getattr(before, name) or 0.0) for name in COUNTERS]
+    if any(value < 0 for value in grown):  # a restart: counters begin at zero again, and what they show came after it
+        grown = [getattr(after, name) or 0.0 for name in COUNTERS]
+    prompt_tokens, generation_tokens, count, sum_s = grown
+    return Rates(seconds, prompt_tokens / seconds, generation_tokens / seconds, sum_s / count if count > 0 else None)
 
 
 Samples = dict[str, list[tuple[dict[str, str], float]]]
@@ -206,17 +138,13 @@ def _samples(text: str) -> Samples:
     return result
 
 
-def _first(samples: Samples, names: Iterable[str], suffix: str = "") -> list[tuple[dict[str, str], float]]:
-    return next((found for name in names if (found := samples.get(f"{PREFIX}{name}{suffix}"))), [])
+def _first(samples: Samples, names: Iterable[str]) -> list[tuple[dict[str, str], float]]:
+    return next((found for name in names if (found := samples.get(PREFIX + name))), [])
 
 
 def _value(samples: Samples, names: tuple[str, ...], largest: bool) -> float | None:
     values = [value for _, value in _first(samples, names)]
     return None if not values else max(values) if largest else sum(values)
-
-
-def _histogram(samples: Samples, names: tuple[str, ...]) -> Histogram:
-    return Histogram(*(sum(value for _, value in _first(samples, names, end)) for end in ("_count", "_sum")))
 
 
 def _accepted_at(samples: Samples) -> tuple[float, ...]:

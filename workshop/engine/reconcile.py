@@ -14,7 +14,6 @@ from workshop.engine.reconcile_advice import Advice, advise
 from workshop.engine.reconcile_case import GIB, Case, make_case, size_words
 from workshop.plan.catalog import GPU, ModelConfig
 from workshop.plan.memory import stage_bytes
-from workshop.plan.parallelism import Plan
 
 DOUBTFUL_GIB = 4.0
 ROUNDING_GIB = 0.011  # the log prints two decimals, and what is made of three such numbers is off by this at most
@@ -46,7 +45,6 @@ class Reconciliation:
         return {"rows": [asdict(row) for row in self.rows], "advice": [asdict(item) for item in self.advice]}
 
     def row(self, quantity: str) -> Row | None:
-        """Return the row of that name, if there is one."""
         return next((row for row in self.rows if row.quantity == quantity), None)
 
 
@@ -68,7 +66,7 @@ def reconcile(source: str | Path | EngineLog, model: str | Path | ModelConfig | 
     case = make_case(log, model, gpu)
     if record:
         recording.record(case, record)
-    rows = _cpu_rows(case) if case.gpu is None else _gpu_rows(case, case.base)
+    rows = _cpu_rows(case) if case.gpu is None else _gpu_rows(case)
     failure = f"{log.error.what} {log.error.remedy}" if log.error else ""
     return Reconciliation(rows, advise(case), [*case.assumed, *log.notes], failure)
 
@@ -81,37 +79,36 @@ def _row(quantity: str, predicted: float | None, actual: float | None, unit: str
     return Row(quantity, *(int(v) if v is not None and digits == 0 else v for v in values), unit, error, reason)
 
 
-def _gpu_rows(case: Case, plan: Plan) -> list[Row]:
-    log = case.log
-    requested = _requested(case, plan)
+def _gpu_rows(case: Case) -> list[Row]:
     available = case.kv_bytes / GIB if case.kv_bytes else case.stage.available_gib
-    rows = [_weights_row(case, plan)]
-    if not case.kv_bytes:
-        rows += [_requested_row(case, plan, requested), _overhead_row(case, plan, requested)]
-    rows.append(_row("available KV cache per GPU", available, log.available_kv_gib, "GiB",
-                     _available_reason(case, plan, requested)))  # fmt: skip
-    rows += _capacity_rows(case, plan, available)
-    rows.append(_graphs_row(case, plan))
-    rows += _speed_rows(case, plan)
+    said, reason = case.log.available_kv_gib, _available_reason(case)
+    rows = [
+        _weights_row(case),
+        *([] if case.kv_bytes else [_requested_row(case), _overhead_row(case)]),
+        _row("available KV cache per GPU", available, said, "GiB", reason),
+        *_capacity_rows(case, available),
+        _graphs_row(case),
+        *_speed_rows(case),
+    ]
     return [row for row in rows if row.actual is not None]
 
 
-def _requested(case: Case, plan: Plan) -> tuple[float, float]:
+def _requested(case: Case) -> tuple[float, float]:
     """Memory that vLLM may take on one GPU, GiB: predicted, and of the log where it says the total."""
-    total = case.log.profile.get("total_gpu_memory_gib")
+    total, plan = case.log.profile.get("total_gpu_memory_gib"), case.base
     share = case.log.gpu_memory_utilization or plan.settings.gpu_memory_utilization
     return plan.requested_gib_per_gpu, total * share if total else plan.requested_gib_per_gpu
 
 
-def _requested_row(case: Case, plan: Plan, requested: tuple[float, float]) -> Row:
-    share, seen = plan.settings.gpu_memory_utilization, f"{plan.gpu_memory_gib:.2f} GiB"
-    known = "total_gpu_memory_gib" in case.log.profile
-    return _row("memory for vLLM per GPU", requested[0], requested[1] if known else None, "GiB",
+def _requested_row(case: Case) -> Row:
+    share, seen = case.base.settings.gpu_memory_utilization, f"{case.base.gpu_memory_gib:.2f} GiB"
+    (predicted, said), known = _requested(case), "total_gpu_memory_gib" in case.log.profile
+    return _row("memory for vLLM per GPU", predicted, said if known else None, "GiB",
                 f"{share:g} of the {seen} that the engine sees of {case.gpu.title}")  # fmt: skip
 
 
-def _weights_row(case: Case, plan: Plan) -> Row:
-    actual, predicted = case.stage.weights_said_gib, case.stage.weights_gib
+def _weights_row(case: Case) -> Row:
+    actual, predicted, plan = case.stage.weights_said_gib, case.stage.weights_gib, case.base
     reason = f"{case.model.name}, tensor parallel {plan.tensor_parallel_size}, pipeline {plan.pipeline_parallel_size}"
     if plan.pipeline_parallel_size > 1:
         reason += f"; stage {case.stage.index}, whose memory the log prints"
@@ -124,25 +121,26 @@ def _weights_row(case: Case, plan: Plan) -> Row:
     return replace(row, error_percent=0.0) if rounded else row
 
 
-def _overhead_row(case: Case, plan: Plan, requested: tuple[float, float]) -> Row:
+def _overhead_row(case: Case) -> Row:
+    plan = case.base
     items = ", ".join(f"{item.name} {item.bytes / GIB:.2f}" for item in case.stage.overheads if item.bytes)
     share = f"{plan.settings.gpu_memory_utilization:g} of {case.gpu.title} ({plan.gpu_memory_gib:.2f} GiB)"
-    actual, doubt = _actual_overhead(case, requested), ""
+    actual, doubt = _actual_overhead(case), ""
     if actual is not None and actual > 2 * case.stage.overhead_gib + DOUBTFUL_GIB:
         doubt = "; far more than predicted: another GPU, or memory that another process held"
     return _row("overhead per GPU", case.stage.overhead_gib, actual, "GiB",
                 f"{share} less weights and KV cache; predicted: {items or 'none'}{doubt}")  # fmt: skip
 
 
-def _actual_overhead(case: Case, requested: tuple[float, float]) -> float | None:
+def _actual_overhead(case: Case) -> float | None:
     available, weights = case.log.available_kv_gib, case.stage.weights_said_gib
-    return None if available is None or weights is None else requested[1] - weights - available
+    return None if available is None or weights is None else _requested(case)[1] - weights - available
 
 
-def _available_reason(case: Case, plan: Plan, requested: tuple[float, float]) -> str:
+def _available_reason(case: Case) -> str:
     if case.kv_bytes:
         return "given in bytes (--kv-cache-memory-bytes), not measured"
-    overhead = _actual_overhead(case, requested)
+    overhead, requested = _actual_overhead(case), _requested(case)
     if overhead is None:
         return "what is left of the memory after weights and overhead"
     causes = {
@@ -156,9 +154,9 @@ def _available_reason(case: Case, plan: Plan, requested: tuple[float, float]) ->
     return f"mostly {name}: {largest:+.2f} GiB of {sum(causes.values()):+.2f} GiB"
 
 
-def _capacity_rows(case: Case, plan: Plan, available: float) -> list[Row]:
+def _capacity_rows(case: Case, available: float) -> list[Row]:
     log = case.log
-    tokens, concurrency = plan.kv_cache_tokens, plan.max_concurrency
+    tokens, concurrency = case.base.kv_cache_tokens, case.base.max_concurrency
     if case.kv_bytes:
         capacity = case.capacity(case.kv_bytes)
         tokens, concurrency = capacity.tokens, capacity.max_concurrency
@@ -194,8 +192,8 @@ def _tokens_reason(case: Case, available: float, kib: tuple[float | None, float 
     return f"{blocks}{memory:+.2f} % from the available memory, {token:+.2f} % from the bytes of a token"
 
 
-def _graphs_row(case: Case, plan: Plan) -> Row:
-    log = case.log
+def _graphs_row(case: Case) -> Row:
+    log, plan = case.log, case.base
     reserved = next((item.bytes / GIB for item in plan.overheads if "graph" in item.name.lower()), None)
     if log.cuda_graph_estimate_gib is not None and reserved is not None:
         took = f", {log.cuda_graph_gib:.2f} GiB when they were captured" if log.cuda_graph_gib is not None else ""
@@ -207,7 +205,7 @@ def _graphs_row(case: Case, plan: Plan) -> Row:
                 "plan reserves nothing for them")  # fmt: skip
 
 
-def _speed_rows(case: Case, plan: Plan) -> list[Row]:
+def _speed_rows(case: Case) -> list[Row]:
     """One stream: the log averages over 10 s, so its best interval with one running request is the nearest.
 
     One request at both ends of an interval: at the end alone, a batch that is nearly done looks the same.
@@ -221,9 +219,9 @@ def _speed_rows(case: Case, plan: Plan) -> list[Row]:
         for before, after in pairwise(lines)
         if before.running == after.running == 1 and before.waiting == after.waiting == 0
     ]
-    if not alone or not plan.single_stream_tokens_per_s:
+    if not alone or not case.base.single_stream_tokens_per_s:
         return []
-    return [_row("single stream", plan.single_stream_tokens_per_s, max(alone), "tokens/s",
+    return [_row("single stream", case.base.single_stream_tokens_per_s, max(alone), "tokens/s",
                  "the log's best 10 s with one running request at both ends, pauses included")]  # fmt: skip
 
 

@@ -36,12 +36,8 @@ def advise(case: Case) -> list[Advice]:
     Effects start from the log's own numbers; the planner says what a change adds to them.
     """
     found = _on_cpu(case) if case.gpu is None else _on_gpu(case)
-    best = sorted((item for item in found if item[0] >= WORTH_PERCENT), key=_order)
-    return [advice for _, advice in best]
-
-
-def _order(item: tuple[float, Advice]) -> tuple[bool, float]:
-    return item[1].flag.endswith("parallel-size"), -item[0]
+    worth = [item for item in found if item[0] >= WORTH_PERCENT]
+    return [advice for _, advice in sorted(worth, key=lambda item: (item[1].flag.endswith("parallel-size"), -item[0]))]
 
 
 def _tokens(case: Case, after: Deployment) -> float:
@@ -82,10 +78,8 @@ def _effect(case: Case, tokens: float, length: int, note: str) -> tuple[float, s
 def _on_gpu(case: Case) -> list[tuple[float, Advice]]:
     if case.kv_bytes:
         measured = "vLLM measures what is free, instead of taking the bytes that were given"
-        found = [(math.inf, Advice("--kv-cache-memory-bytes", "leave it out", measured))]
-    else:
-        found = [_shorter(case), *_changes(case)]
-    return [item for item in [*found, _longer(case)] if item is not None]
+        return [(math.inf, Advice("--kv-cache-memory-bytes", "leave it out", measured)), *_longer(case)]
+    return [*_shorter(case), *_changes(case), *_longer(case)]
 
 
 def _changes(case: Case) -> list[tuple[float, Advice]]:
@@ -109,42 +103,34 @@ def _highest_share(case: Case) -> float:
     return min(planned.HIGH_UTILIZATION, math.floor((1 - keep / case.gpu.engine_gib) * 100) / 100)
 
 
-def _shorter(case: Case) -> tuple[float, Advice] | None:
+def _shorter(case: Case) -> list[tuple[float, Advice]]:
     """A shorter context, where few requests of full length fit (or none, and the start failed)."""
-    length = case.max_model_len()
+    length, block = case.max_model_len(), case.base.block_size
     tokens = case.log.kv_cache_tokens or _tokens(case, case.base.deployment)
-    if tokens / length >= ENOUGH_REQUESTS or tokens < 2 * case.base.block_size:
-        return None
     if tokens < length:
-        fits = (int(tokens) // case.base.block_size - NULL_BLOCKS) * case.base.block_size
-        return math.inf, Advice("--max-model-len", fits, f"the longest request that fits; one of {length:,} does not")
-    half = max(case.base.block_size, length // 2)
-    return 100.0, Advice("--max-model-len", half, f"{tokens / half:.2f} requests of {half:,} tokens at once instead of "
-                         f"{tokens / length:.2f} of {length:,}")  # fmt: skip
+        return _longest(tokens, length, block)
+    if tokens / length >= ENOUGH_REQUESTS or tokens < 2 * block:
+        return []
+    half = max(block, length // 2)
+    effect = f"{tokens / half:.2f} requests of {half:,} tokens at once instead of {tokens / length:.2f} of {length:,}"
+    return [(100.0, Advice("--max-model-len", half, effect))]
 
 
-def _longer(case: Case) -> tuple[float, Advice] | None:
+def _longest(tokens: float, length: int, block: int) -> list[tuple[float, Advice]]:
+    """The longest request that fits, where one of full length does not."""
+    fits = (int(tokens) // block - NULL_BLOCKS) * block
+    said = f"the longest request that fits; one of {length:,} does not"
+    return [(math.inf, Advice("--max-model-len", fits, said))] if fits > 0 else []
+
+
+def _longer(case: Case) -> list[tuple[float, Advice]]:
     """A longer context, where the model can read more than it was started with and one request of it fits."""
     tokens, length = case.log.kv_cache_tokens, case.max_model_len()
-    most = case.model.max_position_embeddings
-    if not tokens or most <= length or tokens <= length:
-        return None
-    longest = min(most, tokens // 16 * 16)
+    longest = min(case.model.max_position_embeddings, (tokens or 0) // 16 * 16)
     if longest <= length:
-        return None
-    gain = min(99.0, (longest / length - 1) * 100)
-    return gain, Advice("--max-model-len", longest, f"requests of up to {longest:,} tokens instead of {length:,}, "
-                        f"{tokens / longest:.2f} of them at once")  # fmt: skip
-
-
-def _shorter_on_cpu(case: Case, length: int) -> list[tuple[float, Advice]]:
-    tokens = case.log.kv_cache_tokens or case.capacity(case.kv_bytes).tokens
-    if tokens >= length:
         return []
-    fits = (tokens // CPU_BLOCK_SIZE - NULL_BLOCKS) * CPU_BLOCK_SIZE
-    if fits <= 0:
-        return []
-    return [(math.inf, Advice("--max-model-len", fits, f"the longest request that fits; one of {length:,} does not"))]
+    more = f"requests of up to {longest:,} tokens instead of {length:,}, {tokens / longest:.2f} of them at once"
+    return [(min(99.0, (longest / length - 1) * 100), Advice("--max-model-len", longest, more))]
 
 
 def _on_cpu(case: Case) -> list[tuple[float, Advice]]:
@@ -153,7 +139,8 @@ def _on_cpu(case: Case) -> list[tuple[float, Advice]]:
         in_bytes = "kv_cache_memory_bytes" in case.log.args
         flag = "--kv-cache-memory-bytes" if in_bytes else "VLLM_CPU_KVCACHE_SPACE"
         value = case.kv_bytes * 2 if in_bytes else math.ceil(case.kv_bytes * 2 / GIB)
-        found += _shorter_on_cpu(case, length)
+        if (tokens := case.log.kv_cache_tokens or case.capacity(case.kv_bytes).tokens) < length:
+            found += _longest(tokens, length, CPU_BLOCK_SIZE)
         doubled = value if in_bytes else value * GIB
         gain, effect = _effect(case, case.capacity(doubled).tokens, length, f"{size_words(doubled)} on each rank")
         found.append((gain, Advice(flag, value, effect)))
@@ -162,5 +149,4 @@ def _on_cpu(case: Case) -> list[tuple[float, Advice]]:
             tokens = case.capacity(case.kv_bytes, tensor_parallel_size=tp).tokens
             gain, effect = _effect(case, tokens, length, f"each of {tp} ranks keeps its share of the KV heads")
             found.append((gain, Advice("--tensor-parallel-size", tp, effect)))
-    longer = _longer(case)
-    return [*found, longer] if longer else found
+    return [*found, *_longer(case)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -61,7 +62,6 @@ class Case:
 
     @cached_property
     def base(self) -> Plan:
-        """The plan of the run as it was."""
         return self.plan()
 
     @cached_property
@@ -90,7 +90,6 @@ class Case:
         return kv_cache.capacity(layout, stages, [kv_bytes] * pp, length)
 
     def max_model_len(self, values: dict[str, Any] | None = None) -> int:
-        """The context length of the run, in tokens."""
         return (values or self.settings).get("max_model_len") or self.model.max_position_embeddings
 
 
@@ -140,13 +139,11 @@ def _find_model(log: EngineLog, given: str | Path | ModelConfig | None, assumed:
                            "Give the model that the log was made with.")  # fmt: skip
         return found
     for name in _names(log.model or ""):
-        try:
+        with suppress(BadInput):
             found = load_model(name)
-        except BadInput:
-            continue
-        if log.architecture in (None, found.architecture):
-            assumed.append(f"The model was taken to be {found.name}, since the log says {log.model!r}.")
-            return found
+            if log.architecture in (None, found.architecture):
+                assumed.append(f"The model was taken to be {found.name}, since the log says {log.model!r}.")
+                return found
     name = (log.model or "")[:LONGEST_NAME]
     said = f"only as {name!r}, which is not in the catalogue and no folder here" if name else "not at all"
     raise BadInput(f"The log names its model {said}.",
@@ -208,13 +205,9 @@ def _find_gpu(log: EngineLog, given: str | GPU | None, assumed: list[str]) -> GP
 
 def _gpu_by_name(name: str) -> GPU | None:
     words = re.split(r"[\s_]+", name[:LONGEST_NAME].removeprefix("NVIDIA").removeprefix("AMD").strip())
-    while words:
-        for spelling in (" ".join(words), "-".join(words)):
-            try:
-                return load_gpu(spelling)
-            except BadInput:
-                continue
-        words.pop()
+    for count in range(len(words), 0, -1):
+        with suppress(BadInput):
+            return load_gpu(" ".join(words[:count]))
     return None
 
 

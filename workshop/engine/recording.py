@@ -19,7 +19,6 @@ from workshop.plan.catalog.read import from_dict
 from workshop.plan.exact import NOT_SIZES
 
 HEAD = ("hardware", "software", "how", "date")
-SIZES = ("tp", "pp", "max_model_len")
 # of a recorded run -> of the log
 MEASURED = {
     "weights_gib_per_gpu": "weights_gib",
@@ -29,6 +28,9 @@ MEASURED = {
     "cuda_graph_gib": "cuda_graph_gib",
 }
 NEEDED = ("weights_gib_per_gpu", "available_kv_gib_per_gpu", "kv_cache_tokens")
+# of every run
+FIELDS = {"name": (str,), "model": (str,), "extra": (dict,), "tp": (int,), "pp": (int,), "max_model_len": (int,)}
+FIELDS |= dict.fromkeys(NEEDED, (int, float))
 SHORT = re.compile(r"[\w.+-]{1,40}")  # a version, a method, a dtype
 REMEDY = "Give a new file, or one that --record wrote."
 
@@ -55,12 +57,8 @@ def run_of(case: Case) -> dict[str, Any]:
     name = m.name if known else f"{m.model_type or m.architecture}-{m.num_hidden_layers}x{m.hidden_size}"
     run = {"name": name, "model": name, "gpu": case.gpu.name, **sizes, "max_model_len": case.max_model_len()}
     config = ({} if known else sizes_alone(m.raw)) | stored
-    return {
-        **run,
-        **({"config": config} if config else {}),
-        "extra": extra,
-        **{k: v for k, v in measured.items() if v is not None},
-    }
+    said = {name: value for name, value in measured.items() if value is not None}
+    return {**run, **({"config": config} if config else {}), "extra": extra, **said}
 
 
 def sizes_alone(raw: Mapping) -> dict:
@@ -110,11 +108,6 @@ def check(file: Path) -> dict[str, Any]:
     if not isinstance(runs, list) or not all(isinstance(run, dict) for run in runs):
         raise BadInput(f"{file}: runs is not a list of runs.", REMEDY)
     for number, run in enumerate(runs, 1):
-        if wrong := next((name for name, kind in _fields() if type(run.get(name)) not in kind), None):
+        if wrong := next((name for name, kinds in FIELDS.items() if type(run.get(name)) not in kinds), None):
             raise BadInput(f"{file}: {wrong} of run {number} is missing, or of another kind.", REMEDY)
     return content
-
-
-def _fields() -> list[tuple[str, tuple[type, ...]]]:
-    text = [("name", (str,)), ("model", (str,)), ("extra", (dict,))]
-    return [*text, *((name, (int,)) for name in SIZES), *((name, (int, float)) for name in NEEDED)]

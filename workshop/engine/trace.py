@@ -109,7 +109,6 @@ class Pool:
         return found
 
     def add(self, step: Step) -> None:
-        """Go on by one step."""
         for name, tokens in step.arrived:
             self.waiting[name] = self.prompts[name] = tokens
         for name in (*step.finished, *step.preempted):

@@ -177,7 +177,6 @@ def _text(key: bytes) -> str:
 
 
 def line(said: dict) -> bytes:
-    """Return a step as a line of JSON."""
     import msgspec  # vLLM brings it; the json module takes twenty times as long
 
     return msgspec.json.encode(said) + b"\n"

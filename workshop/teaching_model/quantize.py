@@ -36,7 +36,6 @@ class Quantized:
     group_size: int
 
     def dequantize(self) -> np.ndarray:
-        """Return the matrix that the codes stand for, float32."""
         codes = self.codes.astype(np.float32)
         if self.zeros is not None:
             codes = codes - np.repeat(self.zeros, self.group_size, 1)
@@ -52,8 +51,7 @@ class Quantized:
 def group_of(inputs: int, group_size: int) -> int:
     """Return how many inputs share a scale; -1 asks for one scale a row.
 
-    Raises:
-        BadInput: the group does not divide the inputs; the groups that do are named.
+    Raises BadInput: the group does not divide the inputs; the groups that do are named.
     """
     if group_size == -1:
         return inputs
@@ -152,12 +150,10 @@ def awq_scales(
     for alpha in np.linspace(0, 1, 21):
         factor = np.maximum(size, 1e-4) ** alpha
         factor = (factor / np.sqrt(factor.max() * factor.min())).astype(np.float32)
-        error = sum(
-            output_error(
-                w, round_to_nearest(w * factor, bits, group_size, symmetric=False).dequantize() / factor, hessian
-            )
-            for w in matrices
-        )
+        stored = [
+            round_to_nearest(w * factor, bits, group_size, symmetric=False).dequantize() / factor for w in matrices
+        ]
+        error = sum(output_error(w, each, hessian) for w, each in zip(matrices, stored, strict=True))
         if error < found:
             best, found = (factor, float(alpha)), error
     return best

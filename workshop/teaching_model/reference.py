@@ -19,15 +19,7 @@ from workshop.teaching_model import FOLDER
 
 Through = Callable[[str, np.ndarray], np.ndarray]
 """Takes a name and an array, and returns what the model goes on with: the array itself, or its quantised likeness."""
-LINEAR = (
-    "self_attn.q_proj",
-    "self_attn.k_proj",
-    "self_attn.v_proj",
-    "self_attn.o_proj",
-    "mlp.gate_proj",
-    "mlp.up_proj",
-    "mlp.down_proj",
-)
+LINEAR = (*(f"self_attn.{each}_proj" for each in "qkvo"), *(f"mlp.{each}_proj" for each in ("gate", "up", "down")))
 
 
 def read_safetensors(path: Path) -> dict[str, np.ndarray]:

@@ -124,10 +124,11 @@ def _part(name: str) -> str:
 def quantize(model: Llama, scheme: str | Scheme, inputs: dict[str, Inputs] | None = None) -> Result:
     """Return the model with its Linears quantised; embeddings and norms stay as they are, as in vLLM.
 
-    Raises:
-        BadInput: an unknown scheme, a group that does not divide, or GPTQ and AWQ without calibration.
+    Raises BadInput: an unknown scheme, a group that does not divide, or GPTQ and AWQ without calibration.
     """
-    s = named(scheme)
+    s = SCHEMES.get(scheme, scheme)
+    if not isinstance(s, Scheme):
+        raise BadInput(f"The scheme {scheme!r} is not known.", f"Choose from: {', '.join(SCHEMES)}.")
     if s.method in ("gptq", "awq") and inputs is None:
         raise BadInput(
             f"{s.method} chooses its errors by the inputs, and there is no calibration.",
@@ -141,14 +142,6 @@ def quantize(model: Llama, scheme: str | Scheme, inputs: dict[str, Inputs] | Non
         weights[f"{name}.weight"] = like(parts[name])
     quantised = Llama(weights, model.config, _through(s))
     return Result(s, quantised, parts, stored_bytes(model, parts))
-
-
-def named(scheme: str | Scheme) -> Scheme:
-    if isinstance(scheme, Scheme):
-        return scheme
-    if scheme not in SCHEMES:
-        raise BadInput(f"The scheme {scheme!r} is not known.", f"Choose from: {', '.join(SCHEMES)}.")
-    return SCHEMES[scheme]
 
 
 def _one(w: np.ndarray, s: Scheme, inputs: Inputs | None) -> q.Quantized | tuple[np.ndarray, np.ndarray]:
@@ -174,10 +167,10 @@ def fold_awq(weights: dict[str, np.ndarray], model: Llama, inputs: dict[str, Inp
     """
     for i in range(model.config["num_hidden_layers"]):
         at = f"model.layers.{i}"
-        for makers, readers in (
-            (["mlp.up_proj"], ["mlp.down_proj"]),
-            (["input_layernorm"], LINEAR[:3]),
-            (["post_attention_layernorm"], ["mlp.gate_proj", "mlp.up_proj"]),
+        for maker, readers in (
+            ("mlp.up_proj", ["mlp.down_proj"]),
+            ("input_layernorm", LINEAR[:3]),
+            ("post_attention_layernorm", ["mlp.gate_proj", "mlp.up_proj"]),
         ):
             known = inputs[f"{at}.{readers[0]}"]
             factor, _ = q.awq_scales(
@@ -185,9 +178,8 @@ def fold_awq(weights: dict[str, np.ndarray], model: Llama, inputs: dict[str, Inp
             )
             for reader in readers:
                 weights[f"{at}.{reader}.weight"] = weights[f"{at}.{reader}.weight"] * factor
-            for maker in makers:
-                w = weights[f"{at}.{maker}.weight"]
-                weights[f"{at}.{maker}.weight"] = to_bfloat16(w / (factor if w.ndim == 1 else factor[:, None]))
+            w = weights[f"{at}.{maker}.weight"]
+            weights[f"{at}.{maker}.weight"] = to_bfloat16(w / (factor if w.ndim == 1 else factor[:, None]))
 
 
 def _through(s: Scheme):

@@ -41,12 +41,15 @@ class Client:
     Attributes:
         openai: the official client, for everything that this one does not wrap.
         model: the name that requests give.
-        url: ends in /v1.
+        url: ends in /v1; `root` does not.
+        headers: what every request must carry: the key.
         http: an `httpx` client that carries the key, and takes no proxy and no redirect that is not meant.
     """
 
     def __init__(self, record: ServerRecord, *, timeout_s: float = 600.0):
         self.record, self.url, self.model = record, record.url.rstrip("/"), record.model
+        self.root, key = self.url.removesuffix("/v1"), {"Authorization": f"Bearer {record.api_key}"}
+        self.headers = {**(key if record.api_key else {}), **_who()}
         self.proxy = reach.proxy_to(self.url) if record.where == "given" else None
         safe = reach.options(self.proxy)
         self.http = httpx.Client(headers=self.headers, timeout=CONNECT_TIMEOUT_S, **safe)
@@ -185,16 +188,6 @@ class Client:
             raise WorkshopError(f"{self.root}{path} answers {answer.status_code}.", START)
         return answer.content
 
-    @property
-    def root(self) -> str:
-        """The address without /v1."""
-        return self.url.removesuffix("/v1")
-
-    @property
-    def headers(self) -> dict[str, str]:
-        """What every request must carry: the key."""
-        return {**({"Authorization": f"Bearer {self.record.api_key}"} if self.record.api_key else {}), **_who()}
-
     def explain(self, error: openai.OpenAIError) -> WorkshopError:
         """Turn an error of the `openai` package into one sentence and a remedy."""
         if isinstance(error, openai.APITimeoutError):
@@ -216,7 +209,6 @@ class Client:
         return WorkshopError(str(error))
 
     def odd(self, what: str, address: str = "") -> WorkshopError:
-        """Return the error for an answer that is none."""
         return WorkshopError(
             f"{address or self.url} answers with {what}.",
             "Is this the address of a vLLM server? It ends in /v1, and nothing stands in between.",

@@ -31,14 +31,8 @@ def given(url: str, said_by: str) -> ServerRecord:
     key = os.environ.get("WORKSHOP_API_KEY", "").strip()
     if not (key.isascii() and key.isprintable()):
         raise BadInput("WORKSHOP_API_KEY holds characters that no key has.", "Set it to the server's key alone.")
-    return ServerRecord(
-        name=said_by,
-        url=url if url.endswith("/v1") else f"{url}/v1",
-        model="",
-        api_key=key,
-        where="given",
-        state="ready",
-    )
+    url = url if url.endswith("/v1") else f"{url}/v1"
+    return ServerRecord(name=said_by, url=url, model="", api_key=key, where="given", state="ready")
 
 
 def choose(name: str | None = None) -> ServerRecord:
@@ -51,16 +45,11 @@ def choose(name: str | None = None) -> ServerRecord:
         if ready:
             names = ", ".join(record.name for record in ready)
             raise WorkshopError(f"Several servers are running: {names}.", f"Choose one: connect({ready[0].name!r}).")
+        if named and (record := named[-1]).state == "starting":
+            said = f"The server {record.name!r} is still starting."
+            raise WorkshopError(said, "Wait until `workshop servers` says ready, then connect() again.")
         if named:
-            raise _not_ready(named[-1])
+            said = f"The server {record.name!r} has failed: {record.reason}."
+            raise WorkshopError(said, f"{START} Its own words are in {record.log}.")
     which = f" called {name!r}" if name else ""
     raise WorkshopError(f"No server{which} is known here.", START)
-
-
-def _not_ready(record: ServerRecord) -> WorkshopError:
-    if record.state == "starting":
-        said = f"The server {record.name!r} is still starting."
-        return WorkshopError(said, "Wait until `workshop servers` says ready, then connect() again.")
-    return WorkshopError(
-        f"The server {record.name!r} has failed: {record.reason}.", f"{START} Its own words are in {record.log}."
-    )

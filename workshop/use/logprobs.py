@@ -24,6 +24,7 @@ from workshop.use.sampling import MINUS_INFINITY_SENT, Token, pipeline
 from workshop.use.sampling_settings import Settings
 
 TOKEN_ID = "token_id:"  # what `return_tokens_as_token_ids` puts in place of the text
+SAID = ("token", "token_id", "logprob", "probability", "surprise_bits", "rank")  # of a token, in a table
 NOT_ASKED = "This response has no logprobs."
 HOW_TO_ASK = "Ask for them: logprobs=5 (chat: logprobs=True, top_logprobs=5), prompt_logprobs=5 for the prompt."
 
@@ -35,7 +36,6 @@ class _Told:
 
     @property
     def probability(self) -> float | None:
-        """exp(logprob)."""
         return None if self.logprob is None else math.exp(self.logprob)
 
     @property
@@ -89,8 +89,7 @@ def rows(response: object, *, choice: int = 0, k: int | None = None) -> list[Row
         k: what `logprobs=` was. A completion does not say; ranks need it, and without it it is inferred, as far
             as that goes (a token that comes last in every list may be the k-th, or from further down).
 
-    Raises:
-        BadInput: the response has no logprobs, or none that can be read, or no such choice.
+    Raises BadInput: the response has no logprobs, or none that can be read, or no such choice.
     """
     try:
         return _rows(_plain(response), choice, k)
@@ -139,8 +138,7 @@ def perplexity(tokens: Iterable[Row]) -> float:
 
     Tokens without a logprob (the first of a prompt) do not count.
 
-    Raises:
-        BadInput: no token has a logprob.
+    Raises BadInput: no token has a logprob.
     """
     logprobs = [row.logprob for row in tokens if row.logprob is not None]
     if not logprobs:
@@ -173,17 +171,9 @@ def processed(row: Row, settings: Settings, *, output_tokens: Iterable[str] = ()
 def tidy(tokens: Iterable[Row]) -> list[dict]:
     """Return one dict for each token and alternative: `chosen` marks the token that stands in the text."""
     return [
-        {
-            "part": row.part,
-            "position": row.position,
-            "token": one.token,
-            "token_id": one.token_id,
-            "logprob": one.logprob,
-            "probability": one.probability,
-            "surprise_bits": one.surprise_bits,
-            "rank": one.rank,
-            "chosen": (one.token, one.token_id) == (row.token, row.token_id),
-        }
+        {"part": row.part, "position": row.position}
+        | {name: getattr(one, name) for name in SAID}
+        | {"chosen": (one.token, one.token_id) == (row.token, row.token_id)}
         for row in tokens
         for one in row.alternatives or (row,)
     ]

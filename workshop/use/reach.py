@@ -21,8 +21,7 @@ from workshop.errors import BadInput, WorkshopError, plain
 def proxy_to(url: str) -> str | None:
     """Return the web proxy through which an address that the user gave is asked, having said so; None: directly.
 
-    Raises:
-        BadInput: it is a proxy of a kind that is not supported.
+    Raises BadInput: it is a proxy of a kind that is not supported.
     """
     parts = urlsplit(url)
     host, named = parts.hostname or "", getproxies_environment()

@@ -8,10 +8,8 @@ from __future__ import annotations
 import codecs
 from dataclasses import dataclass
 
-from workshop.use.strict_json import Malformed, decode
+from workshop.use.strict_json import Malformed, decode, kind_of
 
-_KINDS = {type(None): "null", dict: "an object", list: "a list", str: "text", bool: "true or false", int: "a number",
-          float: "a number"}  # fmt: skip
 _WIDE = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, b"\xef\xbb\xbf")
 
 
@@ -28,8 +26,7 @@ class Answer:
 def body(raw: bytes) -> dict:
     """Decode the JSON object that an answer must be.
 
-    Raises:
-        Malformed: it is something else; the text completes "… answers with".
+    Raises Malformed: it is something else; the text completes "… answers with".
     """
     try:
         data = decode(raw.decode(), answer=True)
@@ -62,8 +59,7 @@ def answer(raw: bytes, sequences: int | None = 1) -> Answer:
     Args:
         sequences: how many were asked for: n, times the prompts; None: not known.
 
-    Raises:
-        Malformed: it is none, or has fewer or more sequences.
+    Raises Malformed: it is none, or has fewer or more sequences.
     """
     data = body(raw)
     choices = [_choice(each) for each in _typed(data.get("choices"), list, "choices that are")]
@@ -142,5 +138,5 @@ def _count(value: object, name: str) -> int:
 
 def _typed(value: object, kind: type, words: str):
     if not isinstance(value, kind) or isinstance(value, bool):
-        raise Malformed(f"{words} {_KINDS.get(type(value), type(value).__name__)}")
+        raise Malformed(f"{words} {'null' if value is None else kind_of(value)}")
     return value

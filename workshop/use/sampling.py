@@ -36,7 +36,7 @@ class Step:
         probabilities: token → probability among the tokens listed; tokens of probability zero are left out.
         removed: how many listed tokens this step took away.
         outside: share of the probability that is not in the list (0 if the whole vocabulary is). Exact at
-            temperature 1, at most this below 1, at least this above 1; `distribution.unseen` has strict bounds.
+            temperature 1, at most this below 1, at least this above 1.
     """
 
     name: str
@@ -88,7 +88,7 @@ def next_token_probabilities(
     """Return the distribution that vLLM samples the next token from.
 
     Of a truncated list (the top 20, say) it is the distribution among the tokens listed;
-    `workshop.use.distribution.unseen` says how much that leaves out.
+    `Step.outside` says how much that leaves out.
 
     Args:
         logprobs: token → the model's own logprob (vLLM's default, `raw_logprobs`).
@@ -103,20 +103,12 @@ def next_token_probabilities(
     Returns:
         Token → probability, summing to 1, without the tokens of probability zero.
 
-    Raises:
-        BadInput (a ValueError): a value that vLLM refuses; no tokens; repetition_penalty without logits.
+    Raises BadInput (a ValueError): a value that vLLM refuses; no tokens; repetition_penalty without logits.
     """
     penalties = frequency_penalty, presence_penalty, repetition_penalty
     settings = Settings(temperature, top_k, top_p, min_p, *penalties, min_tokens)
-    return pipeline(
-        logprobs,
-        settings,
-        output_tokens=output_tokens,
-        prompt_tokens=prompt_tokens,
-        stop_tokens=stop_tokens,
-        logits=logits,
-        exact_top_k=exact_top_k,
-    ).probabilities
+    tokens = {"output_tokens": output_tokens, "prompt_tokens": prompt_tokens, "stop_tokens": stop_tokens}
+    return pipeline(logprobs, settings, **tokens, logits=logits, exact_top_k=exact_top_k).probabilities
 
 
 def pipeline(

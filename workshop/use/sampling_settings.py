@@ -11,16 +11,18 @@ from dataclasses import asdict, dataclass, replace
 from workshop.errors import BadInput
 
 LOWEST_TEMPERATURE = 0.01  # vLLM raises anything between 0 and this to this, against overflow
-HIGHEST_TEMPERATURE = 2.0
 
 _RANGES = (  # parameter, lowest, highest, the lowest itself is refused, in words
-    ("temperature", 0.0, HIGHEST_TEMPERATURE, False, "0 (greedy) to 2; most people use 0.2 to 1"),
+    ("temperature", 0.0, 2.0, False, "0 (greedy) to 2; most people use 0.2 to 1"),
     ("min_p", 0.0, 1.0, False, "0 (off) to 1; most people use 0.02 to 0.1"),
     ("frequency_penalty", -2.0, 2.0, False, "-2 to 2; 0 is off"),
     ("presence_penalty", -2.0, 2.0, False, "-2 to 2; 0 is off"),
     ("top_p", 0.0, 1.0, True, "more than 0 and at most 1 (off); most people use 0.9 to 0.95"),
     ("repetition_penalty", 0.0, math.inf, True, "more than 0; 1 is off; most people use 1.05 to 1.2"),
+    ("top_k", -1, math.inf, False, "a whole number of tokens; 0 and -1 switch it off"),
+    ("min_tokens", 0, math.inf, False, "a whole number of tokens, 0 or more"),
 )
+_WHOLE = ("top_k", "min_tokens")
 
 
 @dataclass(frozen=True)
@@ -41,10 +43,8 @@ class Settings:
     min_tokens: int = 0
 
     def __post_init__(self) -> None:
-        for name, low, high, open_below, says in _RANGES:
-            _within(name, getattr(self, name), low, high, open_below, says)
-        _whole("top_k", self.top_k, -1, "a whole number of tokens; 0 and -1 switch it off")
-        _whole("min_tokens", self.min_tokens, 0, "a whole number of tokens, 0 or more")
+        for name, *limits in _RANGES:
+            _check(name, getattr(self, name), *limits)
 
     @property
     def greedy(self) -> bool:
@@ -64,9 +64,10 @@ class Settings:
         return {"temperature": self.temperature, **given}
 
 
-def _within(name: str, value: object, low: float, high: float, open_below: bool, says: str) -> None:
-    if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value):
-        raise BadInput(f"{name} is {value!r}, which is no number that vLLM takes.", f"It takes {says}.")
+def _check(name: str, value: object, low: float, high: float, open_below: bool, says: str) -> None:
+    kinds, called = (int, "whole number") if name in _WHOLE else (int | float, "number that vLLM takes")
+    if not isinstance(value, kinds) or isinstance(value, bool) or value != value or abs(value) == math.inf:
+        raise BadInput(f"{name} is {value!r}, which is no {called}.", f"It takes {says}.")
     if low < value <= high or (value == low and not open_below):
         return
     if value > high:
@@ -76,13 +77,6 @@ def _within(name: str, value: object, low: float, high: float, open_below: bool,
     else:  # there is no smallest number above 0: name what may have been meant
         nearest = "top_k=1 keeps only the most probable token" if name == "top_p" else "1 switches it off"
     raise BadInput(f"{name} is {value!r}, which vLLM refuses.", f"It takes {says}; {nearest}.")
-
-
-def _whole(name: str, value: object, low: int, says: str) -> None:
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise BadInput(f"{name} is {value!r}, which is no whole number.", f"It takes {says}.")
-    if value < low:
-        raise BadInput(f"{name} is {value!r}, which vLLM refuses.", f"It takes {says}; the nearest is {low}.")
 
 
 DEFAULTS = Settings()

@@ -20,10 +20,16 @@ CHUNK_BYTES = 1 << 20
 LONGEST_TOKEN = 12  # two escapes, a number's end, or -Infinity: what a chunk's end may have cut
 ARRAY = 'Give a JSON array: ["first prompt", "second prompt"].'
 _SPACE = re.compile(r"[ \t\r\n]*")
+_KINDS = {type(None): "nothing", dict: "an object", list: "a list", str: "text", bool: "true or false",
+          int: "a number", float: "a number"}  # fmt: skip
 
 
 class Malformed(Exception):
     """A row that cannot be asked, or an answer that is none; the text completes "line 7: …"."""
+
+
+def kind_of(value: object) -> str:
+    return _KINDS.get(type(value), type(value).__name__)
 
 
 def _unique(pairs: list[tuple[str, object]]) -> dict:
@@ -55,8 +61,7 @@ def decode(text: str, *, answer: bool = False) -> object:
     Args:
         answer: it is a server's, which may repeat a key.
 
-    Raises:
-        Malformed: it is no JSON, or would not mean the same to every reader.
+    Raises Malformed: it is no JSON, or would not mean the same to every reader.
     """
     try:
         value = (_ANSWERS if answer else _ROWS).decode(text)
@@ -89,8 +94,7 @@ def _depth(value: object) -> int:
 def array_items(path: Path) -> Iterator[str]:
     """Yield the text of each item of the JSON array in a file, without holding more than a chunk and an item.
 
-    Raises:
-        BadInput: the file is no array, or not only one; with the line.
+    Raises BadInput: the file is no array, or not only one; with the line.
     """
     with path.open("rb") as file:
         text, count = _Text(file, path), 0

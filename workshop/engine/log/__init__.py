@@ -22,8 +22,7 @@ EXPECTED = "A vLLM log has lines such as `INFO 11-20 10:02:25 [model.py:733] Res
 def read(path: str | Path) -> EngineLog:
     """Read a log file; compressed ones are not read.
 
-    Raises:
-        BadInput: there is no such file, it is a folder, it is not text, or it is not a vLLM log.
+    Raises BadInput: there is no such file, it is a folder, it is not text, or it is not a vLLM log.
     """
     path = Path(path)
     reader = Reader()

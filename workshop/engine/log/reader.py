@@ -71,13 +71,11 @@ CODE = re.compile(r'^ {4,}|^ {2}File "')  # a traceback's frames quote source co
 
 @dataclass(frozen=True)
 class Event:
-    """Something new: kind is "stage", "progress", "fact", "warning", "error" or "ready"."""
+    """A line that says something new beside how far it is: kind is "fact", "warning", "error" or "ready"."""
 
     kind: str
-    stage: str
-    fraction: float
     message: str
-    line: str = ""
+    line: str
 
 
 class Reader:
@@ -102,14 +100,13 @@ class Reader:
 
     @property
     def ready(self) -> bool:
-        """Whether the API server has said that it is up."""
         return self.log.ready
 
     def feed(self, text: str) -> list[Event]:
         """Read more of the log; return what is new. Progress bars (carriage returns) are read as they come."""
         *lines, self._rest = LINE_BREAK.split(self._rest + text)
         written = (part for raw in lines if raw.strip() for part in parts(raw))
-        events = [event for part in written for event in self._line(parse_line(part))]
+        events = [event for part in written if (event := self._line(parse_line(part)))]
         if len(self._rest) > MAX_LINE_CHARS:
             self._rest = self._rest[:MAX_LINE_CHARS]
         self._progress(self._rest)  # a bar ends its line only when the next one is drawn
@@ -119,9 +116,9 @@ class Reader:
         """Read what is left without a line break: the log has ended."""
         return self.feed("\n") if self._rest else []
 
-    def _line(self, line: Line) -> list[Event]:
+    def _line(self, line: Line) -> Event | None:
         self.first_line = self.first_line or line.text
-        before = (self.stage, self.fraction, self.log.error, self._running)
+        stage, fraction, error, running = self.stage, self.fraction, self.log.error, self._running
         known = apply_line(self.log, line)
         self.mentions_vllm = self.mentions_vllm or "vllm" in line.text.lower() or USAGE.search(line.text) is not None
         self.recognised = self.recognised or (line.level is not None and ".py:" in line.source)
@@ -131,36 +128,22 @@ class Reader:
         self._mark(line.text)
         self._progress(line.text)
         self._failure(line)
-        if self._running and not before[3]:
-            self._forgive()
-        return list(self._events(line, before, known))
+        if self._running and not running and self.log.error:
+            # It did not keep the engine from starting: a look-up that was tried again.
+            self.log.notes.append(f"{self.log.error.what} The start went on all the same.")
+            self.log.error = None
+        if self.log.error not in (None, error):
+            return Event("error", self.log.error.what, line.text)
+        if self.stage != stage:
+            return Event("ready", self.message, line.text) if self.stage == "ready" else None
+        if self.fraction == fraction and (line.level == "WARNING" or known):
+            return Event("warning" if line.level == "WARNING" else "fact", line.text, line.text)
+        return None
 
     @property
     def _running(self) -> bool:
         """Whether the start is over: the server is up or, offline, the engine is."""
         return self.log.ready or (self.log.engine_ready and not self.log.server)
-
-    def _forgive(self) -> None:
-        """What looked like an error before did not keep the engine from starting (a look-up that was tried again)."""
-        if self.log.error is not None:
-            self.log.notes.append(f"{self.log.error.what} The start went on all the same.")
-            self.log.error = None
-
-    def _events(self, line: Line, before: tuple, known: bool):
-        stage, fraction, error, _ = before
-        if self.log.error is not error and self.log.error is not None:
-            yield self._event("error", line, self.log.error.what)
-        elif self.stage != stage:
-            yield self._event("ready" if self.stage == "ready" else "stage", line)
-        elif self.fraction != fraction:
-            yield self._event("progress", line)
-        elif line.level == "WARNING":
-            yield self._event("warning", line, line.text)
-        elif known:
-            yield self._event("fact", line, line.text)
-
-    def _event(self, kind: str, line: Line, message: str = "") -> Event:
-        return Event(kind, self.stage, self.fraction, message or self.message, line.text)
 
     def _mark(self, text: str) -> None:
         for literal, stage, words in MARKS:

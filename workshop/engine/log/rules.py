@@ -48,10 +48,10 @@ def _remember(found: list[str], text: str) -> None:
         found.append(text)
 
 
-def _set(name: str, convert: Callable[[str], Any] = str, group: int | str = 1, keep: bool = False) -> Apply:
+def _set(name: str, convert: Callable[[str], Any] = str, keep: bool = False) -> Apply:
     def apply(log: EngineLog, match: Match, line: Line) -> None:
         if not (keep and getattr(log, name) is not None):
-            setattr(log, name, convert(match[group]))
+            setattr(log, name, convert(match[1]))
 
     return apply
 
@@ -69,28 +69,20 @@ def _set_version(log: EngineLog, match: Match, line: Line) -> None:
         _remember(log.notes, note)
 
 
-ARGUMENTS = (
-    ("model", "model"), ("dtype", "dtype"), ("quantization", "quantization"), ("kv_cache_dtype", "kv_cache_dtype"),
-    ("load_format", "load_format"), ("tensor_parallel_size", "tensor_parallel_size"),
-    ("pipeline_parallel_size", "pipeline_parallel_size"), ("data_parallel_size", "data_parallel_size"),
-    ("max_model_len", "max_model_len"), ("max_seq_len", "max_model_len"), ("enforce_eager", "enforce_eager"),
-    ("max_num_batched_tokens", "max_num_batched_tokens"), ("max_num_seqs", "max_num_seqs"),
-    ("gpu_memory_utilization", "gpu_memory_utilization"), ("block_size", "block_size"),
-)  # fmt: skip
-
-
 WORDS = ("model", "dtype", "quantization", "kv_cache_dtype", "load_format")
-KINDS = {name: (str,) if name in WORDS else (int,) for _, name in ARGUMENTS}
+SIZES = ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size", "max_model_len",
+         "max_num_batched_tokens", "max_num_seqs", "block_size")  # fmt: skip
+KINDS = dict.fromkeys(WORDS, (str,)) | dict.fromkeys(SIZES, (int,))
 KINDS |= {"enforce_eager": (bool,), "gpu_memory_utilization": (float, int)}
+OLD_NAMES = {"max_seq_len": "max_model_len"}
 UNDECIDED = ("auto", "None", "LoadFormat.AUTO")
 
 
 def _take(log: EngineLog, values: dict[str, Any]) -> None:
-    for key, name in ARGUMENTS:
-        value = values.get(key)
-        expected = KINDS[name]
+    for key in (*KINDS, *OLD_NAMES):
+        name, value = OLD_NAMES.get(key, key), values.get(key)
         in_range = isinstance(value, str | bool) or (isinstance(value, int | float) and 0 < value <= LARGEST)
-        if type(value) not in expected or not in_range:
+        if type(value) not in KINDS[name] or not in_range:
             continue  # None, -1 and "auto" leave it to vLLM, which says later what it took
         if name in ("dtype", "quantization", "load_format") and value in UNDECIDED:
             continue
@@ -107,29 +99,32 @@ def _set_args(log: EngineLog, match: Match, line: Line) -> None:
 
 
 def _set_config(log: EngineLog, match: Match, line: Line) -> None:
-    config = parse_arguments(match[1])
     if not log.config:
-        log.config = config
-        _take(log, config)
-        device = str(config.get("device_config") or "")
-        if device:
+        log.config = parse_arguments(match[1])
+        _take(log, log.config)
+        if device := str(log.config.get("device_config") or ""):
             log.platform = "cpu" if "cpu" in device else "gpu"
 
 
-def _weights(log: EngineLog, match: Match, line: Line) -> None:
-    rank = _rank(log, line)
-    rank.weights_gib = decimal(match[1])
-    rank.weights_s = decimal(match[2]) if match[2] else rank.weights_s
+def _per_rank(*names: str) -> Apply:
+    """A rule whose groups, where they matched, are these facts of a rank."""
+
+    def apply(log: EngineLog, match: Match, line: Line) -> None:
+        rank = _rank(log, line)
+        for name, text in zip(names, match.groups(), strict=True):
+            if text:
+                setattr(rank, name, decimal(text))
+
+    return apply
 
 
-def _per_rank(name: str) -> Apply:
-    return lambda log, match, line: setattr(_rank(log, line), name, decimal(match[1]))
+def _profile(*names: str) -> Apply:
+    """A rule whose groups are parts of the memory profile, GiB."""
 
+    def apply(log: EngineLog, match: Match, line: Line) -> None:
+        log.profile |= {f"{name}_gib": decimal(text) for name, text in zip(names, match.groups(), strict=True)}
 
-def _graphs(log: EngineLog, match: Match, line: Line) -> None:
-    rank = _rank(log, line)
-    rank.cuda_graph_s = decimal(match[1])
-    rank.cuda_graph_gib = decimal(match[2]) if match[2] else rank.cuda_graph_gib
+    return apply
 
 
 def _kv_tokens(log: EngineLog, match: Match, line: Line) -> None:
@@ -164,11 +159,6 @@ def _hit_rate(log: EngineLog, match: Match, line: Line) -> None:
         log.throughput[-1] = replace(log.throughput[-1], prefix_hit_percent=decimal(match[1]))
 
 
-def _init_engine(log: EngineLog, match: Match, line: Line) -> None:
-    log.init_engine_s = decimal(match[1])
-    log.engine_ready = True
-
-
 def _ready(log: EngineLog, match: Match, line: Line) -> None:
     log.ready = log.engine_ready = True
 
@@ -186,29 +176,6 @@ def _profile_pairs(log: EngineLog, match: Match, line: Line) -> None:
         log.gpu_memory_utilization = decimal(share[1])
     if "kv_cache_size" in found:
         _rank(log, line).available_kv_gib = found["kv_cache_size"]
-
-
-def _profile_total(log: EngineLog, match: Match, line: Line) -> None:
-    log.profile |= {"total_gpu_memory_gib": decimal(match[1])}
-    log.gpu_memory_utilization = log.gpu_memory_utilization or decimal(match[2])
-
-
-def _profile_parts(log: EngineLog, match: Match, line: Line) -> None:
-    """0.6.6 to 0.8: `model weights take …GiB; non_torch_memory takes …; …`."""
-    names = ("model_weights_gib", "non_torch_memory_gib", "peak_activation_gib", "kv_cache_size_gib")
-    log.profile |= {name: decimal(value) for name, value in zip(names, match.groups(), strict=True)}
-    _rank(log, line).available_kv_gib = decimal(match[4])
-
-
-def _profile_startup(log: EngineLog, match: Match, line: Line) -> None:
-    """Since 0.10, where a limit was set in bytes or the logging is verbose."""
-    names = ("free_at_start_gib", "total_gpu_memory_gib", "consumed_gib", "peak_activation_gib", "cuda_graphs_gib")
-    log.profile |= {name: decimal(value) for name, value in zip(names, match.groups(), strict=True)}
-
-
-def _auto_set(log: EngineLog, match: Match, line: Line) -> None:
-    log.requested_kv_gib = decimal(match[1])
-    log.profile |= {"total_host_memory_gib": decimal(match[2])}
 
 
 NUMBER, FLOAT = r"([\d,_]+)", r"([\d.]+)"
@@ -230,27 +197,39 @@ RULES: tuple[tuple[str, re.Pattern[str], Apply], ...] = tuple(
         ("device_name=", r"device_name=([\w-]+)", _set("gpu", lambda name: name.replace("_", " "))),
         ("Checkpoint size", r"Checkpoint size: " + FLOAT + " GiB", _set("checkpoint_gib", decimal)),
         ("Loading weights took", r"Loading weights took " + FLOAT, _set("weights_load_s", decimal)),
-        ("oading took", r"Model loading took " + FLOAT + r" Gi?B(?: memory)?(?: and " + FLOAT + " seconds)?", _weights),
-        ("weights took", r"Loading model weights took " + FLOAT + " GB()", _weights),
+        ("oading took", r"Model loading took " + FLOAT + r" Gi?B(?: memory)?(?: and " + FLOAT + " seconds)?",
+         _per_rank("weights_gib", "weights_s")),
+        ("weights took", r"Loading model weights took " + FLOAT + " GB", _per_rank("weights_gib")),
         ("Available KV", r"Available KV cache memory: " + FLOAT, _per_rank("available_kv_gib")),
-        ("for KV cache", r"(?:Explicitly|Auto) set \(" + FLOAT + "/" + FLOAT + r"\) GiB for KV cache", _auto_set),
+        ("for KV cache", r"(?:Explicitly|Auto) set \(" + FLOAT + r"/[\d.]+\) GiB for KV cache",
+         _set("requested_kv_gib", decimal)),
+        ("for KV cache", r"(?:Explicitly|Auto) set \([\d.]+/" + FLOAT + r"\) GiB for KV cache",
+         _profile("total_host_memory")),
         ("VLLM_CPU_KVCACHE_SPACE", r"is not set, using " + FLOAT + " by default", _set("requested_kv_gib", decimal)),
         ("block size to", r"[Ss]etting (?:attention|kv cache) block size to (\d+)", _set("block_size", whole)),
         ("KV cache size", r"(GPU|CPU|[A-Z]+) KV cache size: " + NUMBER + " tokens", _kv_tokens),
         (" blocks: ", r"# \w+ blocks: (\d+), # CPU blocks: (\d+)", _blocks),
         ("Maximum concurrency", r"Maximum concurrency for " + NUMBER + r" tokens per request: " + FLOAT, _concurrency),
         ("Memory profiling results", r"Memory profiling results: (.*)", _profile_pairs),
-        ("total_gpu_memory (", r"total_gpu_memory \(" + FLOAT + r"GiB\) x gpu_memory_utilization \(" + FLOAT,
-         _profile_total),
+        # 0.6.6 to 0.8
+        ("total_gpu_memory (", r"total_gpu_memory \(" + FLOAT + r"GiB\) x gpu_memory", _profile("total_gpu_memory")),
+        ("total_gpu_memory (", r"GiB\) x gpu_memory_utilization \(" + FLOAT,
+         _set("gpu_memory_utilization", decimal, keep=True)),
         ("model weights take", r"model weights take " + FLOAT + r"GiB; non_torch_memory takes (-?[\d.]+)GiB; "
          r"PyTorch activation peak memory takes " + FLOAT + r"GiB; the rest of the memory reserved for KV Cache is "
-         r"(-?[\d.]+)GiB", _profile_parts),
+         r"(-?[\d.]+)GiB", _profile("model_weights", "non_torch_memory", "peak_activation", "kv_cache_size")),
+        ("model weights take", r"the rest of the memory reserved for KV Cache is (-?[\d.]+)GiB",
+         _per_rank("available_kv_gib")),
+        # since 0.10, where a limit was set in bytes or the logging is verbose
         ("Free memory on device", r"Free memory on device \(" + FLOAT + "/" + FLOAT + r" GiB\) on startup\. .*Actual "
-         r"usage is " + FLOAT + r" GiB .*?" + FLOAT + r" GiB for peak activation, and " + FLOAT, _profile_startup),
+         r"usage is " + FLOAT + r" GiB .*?" + FLOAT + r" GiB for peak activation, and " + FLOAT,
+         _profile("free_at_start", "total_gpu_memory", "consumed", "peak_activation", "cuda_graphs")),
         ("torch.compile took", r"torch\.compile (?:took|takes) " + FLOAT + " s", _per_rank("compile_s")),
         ("Estimated CUDA graph", r"Estimated CUDA graph memory: " + FLOAT, _set("cuda_graph_estimate_gib", decimal)),
-        ("Graph capturing", r"Graph capturing finished in (\d+) secs(?:, took " + FLOAT + ")?", _graphs),
-        ("init engine", r"init engine \(.*\) took " + FLOAT, _init_engine),
+        ("Graph capturing", r"Graph capturing finished in (\d+) secs(?:, took " + FLOAT + ")?",
+         _per_rank("cuda_graph_s", "cuda_graph_gib")),
+        ("init engine", r"init engine \(.*\) took " + FLOAT, _set("init_engine_s", decimal)),
+        ("init engine", r"init engine \(.*\) (took) ", _set("engine_ready", bool)),
         ("Starting vLLM", r"Starting vLLM (?:API )?server(?: \d+)? on (\S+)", _set("url")),
         ("Route: ", r"Route: (\S+), Methods: (.+)", _route),
         ("Application startup complete", r"Application startup complete", _ready),
