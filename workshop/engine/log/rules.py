@@ -226,6 +226,8 @@ RULES: tuple[tuple[str, re.Pattern[str], Apply], ...] = tuple(
          _profile("free_at_start", "total_gpu_memory", "consumed", "peak_activation", "cuda_graphs")),
         ("torch.compile took", r"torch\.compile (?:took|takes) " + FLOAT + " s", _per_rank("compile_s")),
         ("Estimated CUDA graph", r"Estimated CUDA graph memory: " + FLOAT, _set("cuda_graph_estimate_gib", decimal)),
+        ("CUDA graph pool memory", r"\(actual\), " + FLOAT + r" GiB \(estimated\)",
+         _set("cuda_graph_estimate_gib", decimal)),
         ("Graph capturing", r"Graph capturing finished in (\d+) secs(?:, took " + FLOAT + ")?",
          _per_rank("cuda_graph_s", "cuda_graph_gib")),
         ("init engine", r"init engine \(.*\) took " + FLOAT, _set("init_engine_s", decimal)),
