@@ -24,6 +24,7 @@ FITTED = {  # what the clock was fitted to; other records were only predicted
     "h200_llama-3.1-8b": "1 fitted",
     "h200_qwen3-30b-a3b": "3 fitted",
     "h200_llama-3.1-70b-fp8": "4 fitted to light and middle",
+    "h200_nemotron-nano-9b-v2_0.32": "1 fitted to light and middle",
 }
 SHOWN = ("light", "heavy", "burst")  # in the explorer, where there is no vLLM
 RECORDED = HERE.parents[1] / "workshop" / "data" / "simulated.json"
@@ -106,7 +107,8 @@ def for_the_explorer(rows: list[dict]) -> dict[str, dict]:
     for row in rows:
         found = row.pop("shown")
         if row["load"] in SHOWN:
-            title = f"{row['model']} on {found['gpu']}: {row['load']}, {row['requests']} requests"
+            gpus = f"{found['gpus']} × {found['gpu']}" if found["gpus"] > 1 else found["gpu"]
+            title = f"{row['model']} on {gpus}: {row['load']}, {row['requests']} requests"
             shown[title] = {**json.loads(json.dumps(found), parse_float=lambda text: float(f"{float(text):.4g}"))}
             shown[title] |= {"measured": {key: round(value, 1) for key, value in row["measured"].items()}, "wall_s": 0}
     return shown
@@ -117,7 +119,7 @@ def as_line(row: dict) -> str:
         f"{row['measured'][key]:,.1f} → {row['simulated'][key]:,.1f} ({row['off_percent'][key]:+.1f} %)"
         for key in GOALS
     ]
-    return f"| {row['record']} ({FITTED.get(row['record'], 'predicted')}) | {row['load']} | {' | '.join(cells)} |"
+    return f"| {row['record']} ({FITTED.get(row['record'], 'nothing fitted')}) | {row['load']} | {' | '.join(cells)} |"
 
 
 def table(rows: list[dict]) -> str:
