@@ -10,7 +10,6 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Mapping, Sequence
-from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,22 +18,19 @@ import jinja2.sandbox
 from workshop.errors import BadInput, WorkshopError
 from workshop.launch.local import TEACHING_FOLDER
 from workshop.launch.vllm_main import installed
-from workshop.learn import labs
+from workshop.learn import labs, recordings
 from workshop.use.client import Client, connect
 
 if TYPE_CHECKING:
     from openai.types.chat import ChatCompletion
 
-HOME = Path(str(files("workshop.data") / "chat"))
-RECORDED = HOME / "reader.json"
-WITH_TOOLS = HOME / "with_tools.jinja"  # a template that tells the model of its tools; its own one does not
+RECORDED = recordings.DATA / "chat" / "reader.json"
+WITH_TOOLS = RECORDED.with_name(
+    "with_tools.jinja"
+)  # a template that tells the model of its tools; its own one does not
 READER = "reader"
-READER_FLAGS = (
-    "--chat-template",
-    str(WITH_TOOLS),
-    "--structured-outputs-config",
-    '{"backend": "xgrammar", "disable_any_whitespace": true, "enable_in_reasoning": true}',
-)
+OUTPUTS = '{"backend": "xgrammar", "disable_any_whitespace": true, "enable_in_reasoning": true}'
+READER_FLAGS = ("--chat-template", str(WITH_TOOLS), "--structured-outputs-config", OUTPUTS)
 
 
 def own_template() -> dict:

@@ -15,12 +15,12 @@ import re
 import shutil
 import subprocess
 from functools import cache
-from importlib.resources import files
 
 from workshop.errors import BadInput, WorkshopError
 from workshop.launch import records
 from workshop.launch.records import ServerRecord
 from workshop.launch.slurm import submit as slurm
+from workshop.learn import recordings
 from workshop.learn.show import Table
 from workshop.learn.widgets.loading.case import moments, recorded_text
 from workshop.learn.widgets.loading.view import LoadingView
@@ -171,7 +171,7 @@ def record(found: ServerRecord) -> Table:
 def _failed(letter: str) -> tuple[str, ...]:
     if letter not in FAILURES:
         raise BadInput(f"There is no failure {letter!r}.", f"There are: {', '.join(FAILURES)}.")
-    text = (files("workshop") / "data" / "logs" / "failures" / FAILURES[letter]).read_text(encoding="utf-8")
+    text = (recordings.DATA / "logs" / "failures" / FAILURES[letter]).read_text(encoding="utf-8")
     return tuple(line for line in text.splitlines() if line.strip() and not NOISE.search(line))
 
 

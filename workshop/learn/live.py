@@ -26,7 +26,7 @@ from workshop.launch.home import private_folder
 from workshop.launch.local import TEACHING_FOLDER, supervise
 from workshop.launch.records import ServerRecord
 from workshop.launch.vllm_main import installed
-from workshop.learn import chat, labs, scale, speculation, timeline
+from workshop.learn import chat, labs, recordings, scale, speculation, timeline
 from workshop.learn.labs import stop
 from workshop.learn.show import Table
 from workshop.learn.widgets.load.view import LoadExplorer
@@ -37,7 +37,7 @@ __all__ = ["TEACHING_FOLDER", "LoadExplorer", "XRay", "bring_back", "chat", "lab
            "metrics", "offline", "scale", "small_server", "speculation", "start", "stop",
            "timeline", "trace", "workers"]  # fmt: skip
 LAB = "lab"
-RECORDED_LAB = Path(__file__).parents[1] / "data" / "traces" / "engine_lab.jsonl"  # of notebook 11, 2 cores
+RECORDED_LAB = recordings.DATA / "traces" / "engine_lab.jsonl"  # of notebook 11, 2 cores
 LAB_BYTES = int(1.8 * 2**30)  # a second teaching server took 1.6 GB
 TRACED_WITHIN_S = 30.0  # a trace is written half a second late, on a busy machine later
 SMALL = "small-kv"

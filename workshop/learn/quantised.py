@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import math
-from functools import lru_cache
-from pathlib import Path
 
+from workshop.learn import recordings
 from workshop.learn.show import Table
 
-MEASURED = Path(__file__).parents[1] / "data" / "quantisation" / "measured.json"
 HEAD = ("scheme", "what", "MB", "weights off by", "perplexity: known", "glosses", "prose", "right")
 HEAD += ("vLLM: glosses", "right", "tokens/s")
 TEXTS = {"known": 2, "glosses": 1, "prose": 1}  # digits of each perplexity
 
 
-@lru_cache(maxsize=1)
 def measured() -> dict:
     """Return machine, schemes and what was measured of each; losses in nats a token, sizes in bytes."""
-    return json.loads(MEASURED.read_text(encoding="utf-8"))
+    return recordings.read("quantisation/measured.json")
 
 
 def rows() -> list[tuple[str, ...]]:

@@ -12,11 +12,10 @@ True
 # d deployment, m model
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import dataclass
-from pathlib import Path
 
+from workshop.learn import recordings
 from workshop.learn.chart import Axes, Picture, dot, line, path, text
 from workshop.learn.widgets import style
 from workshop.plan import recorded, speed
@@ -29,7 +28,6 @@ from workshop.plan.weights import active_parameters, whole_bytes
 
 BATCHES = (16, 64, 256)  # of the recorded runs
 DECODED_AT = 320  # tokens of context in the middle of their answers: prompts of 256, 128 tokens each
-LOADS = Path(__file__).parents[1] / "data" / "simulated.json"  # with what was measured
 BURST = (256, 1024)  # requests at once and tokens of each, in the recorded bursts
 
 
@@ -84,7 +82,7 @@ def points() -> list[Point]:
             if rate := run.get(f"batch{batch}_decode_tok_s"):
                 tflops = rate * flops(d, 1, DECODED_AT) / d.gpus / 1e12
                 found.append(_point(f"{run['name']}, {batch} at once", "decoding", d, batch, DECODED_AT, tflops))
-    for name, load in json.loads(LOADS.read_text(encoding="utf-8")).items():
+    for name, load in recordings.read("simulated.json").items():
         if load["gpu"] == "h200" and "burst" in name:
             fp8 = "--quantization fp8" in load["command"]
             d = prepare(load["model"], "h200", quantization="fp8" if fp8 else None)

@@ -11,27 +11,25 @@ Without vLLM the same calls return what was recorded, and say so (benchmarks/sim
 from __future__ import annotations
 
 import json
-import os
 import random
 import shutil
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
 
 from workshop.engine.metrics import metrics_url
-from workshop.errors import BadInput
 from workshop.launch.home import private_folder
-from workshop.launch.vllm_main import installed
+from workshop.learn import labs, recordings
 from workshop.plan.parallelism import plan
 from workshop.simulate.arrivals import Arrival, drawn
 from workshop.simulate.load import SERVERS, on_plan
 from workshop.simulate.report import Simulation, parse_slo
 from workshop.use.client import Client
 
-RECORDED = Path(__file__).parents[1] / "data" / "scale_out.json"
+RECORDED = recordings.DATA / "scale_out.json"
+REMEDY = "Set the numbers back to those of the notebook, or run `make workshop` on a machine with Linux."
 SPREAD = "after the first requests"
 SOURCES = {  # vLLM's label → ours
     "local_compute": "computed",
@@ -40,20 +38,9 @@ SOURCES = {  # vLLM's label → ours
 }
 
 
-@cache
-def recorded() -> dict[str, dict]:
-    """Return what was recorded: rows of simulations, and what the two engines answered."""
-    return json.loads(RECORDED.read_text(encoding="utf-8"))
-
-
 def kept(part: str, key: str) -> object:
-    """Return a recorded result. Raises BadInput for what was not recorded."""
-    if key not in recorded()[part]:
-        raise BadInput(
-            "vLLM is not installed here, and this was not recorded.",
-            "Set the numbers back to those of the notebook, or run `make workshop` on a machine with Linux.",
-        )
-    return recorded()[part][key]
+    """Return what was recorded of a part: simulated (rows), or engines (what the two answered)."""
+    return recordings.kept(recordings.read(RECORDED.name)[part], key, REMEDY)
 
 
 def handbooks(count: int, tokens: int, *, rate: float, seconds: float, seed: int = 1) -> list[Arrival]:
@@ -72,7 +59,7 @@ def simulated(model: str, gpu: str, load: Sequence[Arrival], *, slo: str | None 
     Args:
         options: replicas, router and prefill_replicas, as workshop.simulate has them; all others are the plan's.
     """
-    if not (os.environ.get("WORKSHOP_VLLM_PYTHON") or installed()[0]):
+    if not labs.simulates():
         print("vLLM is not installed here: this row was simulated on another machine.")
         return kept("simulated", key_of_load(model, gpu, load, {"slo": slo, **options}))
     how = {name: options.pop(name) for name in SERVERS if name in options}

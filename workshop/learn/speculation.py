@@ -9,17 +9,15 @@ Without vLLM, or with a server of another model, `ask` returns what was recorded
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
-from importlib.resources import files
 
 import numpy as np
 
 from workshop.engine import metrics
 from workshop.launch.local import TEACHING_MODEL
+from workshop.learn import recordings
 from workshop.plan import speed
 from workshop.plan.deployment import Deployment
 from workshop.teaching_model import DRAFT, FOLDER, reference
@@ -50,16 +48,11 @@ class Run:
     accepted_at: tuple
 
 
-@cache
-def _recorded() -> dict[str, dict]:
-    return json.loads(files("workshop.data").joinpath("guesses.json").read_text(encoding="utf-8"))["runs"]
-
-
 def ask(client: Client | None, recorded: str, *, temperature: float = 0.0, max_tokens: int = 64) -> Run:
     """Send PROMPTS to the teaching model's server; where there is none, return the run that was recorded."""
     if client is None or client.model != TEACHING_MODEL:
-        print(f"Recorded: {recorded}, temperature {temperature:g}.")
-        return Run(**_recorded()[f"{recorded}, temperature {temperature:g}"])
+        print(f"Recorded: {(name := f'{recorded}, temperature {temperature:g}')}.")
+        return Run(**recordings.read("guesses.json")["runs"][name])
     client.complete(PROMPTS[0], max_tokens=WARM_UP_TOKENS)
     before, began = metrics.fetch(client.url, client.record.api_key), time.perf_counter()
     sampling = {"max_tokens": max_tokens, "temperature": temperature, "return_token_ids": True}

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import os
 import threading
 from collections.abc import Mapping
-from functools import cache
-from pathlib import Path
 
 from workshop.errors import WorkshopError
-from workshop.launch.vllm_main import installed
-from workshop.learn import html
+from workshop.learn import html, labs, recordings
 from workshop.learn.widgets import controls as make
 from workshop.learn.widgets.load.picture import picture
 from workshop.plan.catalog import load_gpu
@@ -20,7 +15,6 @@ from workshop.simulate.arrivals import drawn
 from workshop.simulate.load import on_plan
 from workshop.simulate.report import Simulation
 
-RECORDED = Path(__file__).parents[3] / "data" / "simulated.json"
 SECONDS = 10.0  # of simulated time
 RATES = (0.5, 1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96)
 PROMPTS = (32, 128, 300, 1000, 2000, 4000, 7000)
@@ -32,10 +26,9 @@ SPREAD = 0.5  # lengths are drawn from this share of the given one up to as much
 NO_VLLM = "vLLM is not installed here, so nothing is simulated: these are loads that were simulated earlier, and measured on a GPU."
 
 
-@cache
 def recorded() -> dict[str, dict]:
     """Return simulations of loads that were measured on a GPU, by name (benchmarks/simulate/compare.py)."""
-    return json.loads(RECORDED.read_text(encoding="utf-8"))
+    return recordings.read("simulated.json")
 
 
 class LoadExplorer(make.Explorer):
@@ -59,7 +52,7 @@ class LoadExplorer(make.Explorer):
     def __init__(self, model: str = "llama-3.1-8b", *, gpu: str = "h100", gpus: int = 1, rate: float = 8,
                  prompt: int = 300, answer: int = 128, weights: str = "",
                  max_num_batched_tokens: int = 8192, max_num_seqs: int = 256):  # fmt: skip
-        self.live = bool(os.environ.get("WORKSHOP_VLLM_PYTHON") or installed()[0])
+        self.live = labs.simulates()
         self._newest, self._lock, self._idle = 0, threading.Lock(), threading.Event()
         controls = {
             "model": make.models(model),

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from importlib.resources import files
 from itertools import pairwise
 
 from workshop.engine.log import Reader
 from workshop.errors import BadInput
+from workshop.learn import recordings
 
 RECORDED = {
     "70b": "llama-3.1-70b_tp4_h200.log",
@@ -40,7 +40,7 @@ def recorded_text(name: str) -> str:
     if name not in RECORDED:
         raise BadInput(f"There is no recorded start of {name!r}.", f"There are: {', '.join(RECORDED)}.")
     reader, kept = Reader(), []
-    for line in (files("workshop") / "data" / "logs" / RECORDED[name]).read_text(encoding="utf-8").splitlines():
+    for line in (recordings.DATA / "logs" / RECORDED[name]).read_text(encoding="utf-8").splitlines():
         kept.append(line)
         reader.feed(line + "\n")
         if reader.ready or (reader.log.engine_ready and not reader.log.server):

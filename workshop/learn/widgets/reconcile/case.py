@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from functools import lru_cache
-from pathlib import Path
 
-import workshop
 from workshop.engine import log as engine_log
 from workshop.engine.reconcile import reconcile
+from workshop.learn import recordings
 from workshop.plan import calculators
 from workshop.plan.catalog import load_gpu, load_model
 
-LOGS = Path(workshop.__file__).parent / "data" / "logs"
+LOGS = recordings.DATA / "logs"
 OTHERS: dict[str, Callable] = {
     "llm-d-planner": calculators.llm_d_planner_tokens,
     "hf-mem": calculators.hf_mem_tokens,
@@ -23,7 +21,7 @@ OTHERS: dict[str, Callable] = {
 
 def recorded() -> dict[str, dict]:
     """Return the recorded logs that can be compared: label → {"path", "model", "gpu"}."""
-    entries = json.loads((LOGS / "index.json").read_text(encoding="utf-8"))["logs"]
+    entries = recordings.read("logs/index.json")["logs"]
     choices = {}
     for name, entry in entries.items():
         if entry["model"] is None or (name.startswith("failures/") and entry["failure"] != "kv-cache-too-small"):

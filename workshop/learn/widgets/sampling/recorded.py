@@ -11,13 +11,13 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import workshop
 from workshop.errors import BadInput, WorkshopError
+from workshop.learn import recordings
 from workshop.learn.widgets.sampling.source import EMPTY, Completion, Position
 from workshop.use.sampling import Token
 from workshop.use.sampling_settings import Settings
 
-OWN = Path(workshop.__file__).parent / "data" / "distributions" / "teaching_model.json"
+OWN = recordings.DATA / "distributions" / "teaching_model.json"
 REMEDY = "Give the path of a file that benchmarks/sampling/record.py wrote."
 
 

@@ -8,14 +8,14 @@ from collections.abc import Iterable
 from dataclasses import replace
 from importlib.resources import files
 from itertools import takewhile
-from pathlib import Path
 
 from workshop.engine.trace import Pool, RequestStep, Step, reasons
 from workshop.errors import plain
+from workshop.learn import recordings
 from workshop.learn.widgets import style
 from workshop.learn.widgets.xray.questions import Asker, listed, verb
 
-RECORDED = Path(__file__).resolve().parents[3] / "data" / "traces" / "teaching_model.jsonl"
+RECORDED = recordings.DATA / "traces" / "teaching_model.jsonl"
 WHOLE_POOL = 128  # blocks that are all drawn; of a larger pool half as many, and those that are ever taken
 MOST_STEPS = 2000  # of one page: it stays quick, and below some megabytes
 PARTS = ("page.html", "page.css", "trace.js", "picture.js", "page.js")
