@@ -13,7 +13,6 @@ import json
 import os
 import re
 import sys
-import tomllib
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -52,9 +51,9 @@ def _sets() -> list[dict[str, Exercise]]:
 @cache
 def _read(name: str) -> dict[str, Exercise]:
     """Return the exercises of a set: their words, and judges: `gap` of the set's module is that of capstone.gap."""
-    written = tomllib.loads((SETS / f"{name}.toml").read_text(encoding="utf-8"))
     judges = importlib.import_module(f"{exercise_sets.__name__}.{name}")
-    return {key: Exercise.of(words, getattr(judges, key.split(".")[1], None)) for key, words in written.items()}
+    written = exercise_sets.words(name).items()
+    return {key: Exercise.of(words, getattr(judges, key.split(".")[1], None)) for key, words in written}
 
 
 def of_notebook(name: str) -> tuple[str, ...]:

@@ -46,13 +46,9 @@ class Exercise:
             options = dict(zip(ascii_lowercase, words["options"], strict=False))
             return cls(words["question"], one_of(options, words["right"]), options=options)
         if judge is None:
-            exact = isinstance(words["answer"], int) and "digits" not in words
-            rule = (
-                {"rel": 1e-9, "digits": 16}
-                if exact
-                else {name: words[name] for name in ("rel", "digits") if name in words}
-            )
-            judge = close_to(words["answer"], words.get("unit", ""), **rule)
+            rule = {name: words[name] for name in ("rel", "digits") if name in words}
+            as_asked = exactly if isinstance(words["answer"], int) and "digits" not in words else close_to
+            judge = as_asked(words["answer"], words.get("unit", ""), **rule)
         wrong = {tuple(value) if isinstance(value, list) else value: why for value, why in words.get("wrong", ())}
         exercise = cls(words["title"], judge, *words["hints"], wrong=wrong)
         exercise.factors = words.get("factors", 0)
@@ -151,6 +147,14 @@ def one_of(options: Mapping[str, Sequence[str]], right: str) -> Judge:
     return judge
 
 
-def pair(answer: object) -> tuple | None:
-    """Return an answer of two parts as a tuple; None if it is none."""
-    return tuple(answer) if isinstance(answer, list | tuple) and len(answer) == 2 else None
+def parts(give: str, *kinds: type) -> Callable[[Callable[..., str | None]], Judge]:
+    """Let a judge have the parts of an answer, a tuple or list of these kinds; any other answer is told what to give."""
+
+    def of(judge: Callable[..., str | None]) -> Judge:
+        def judged(answer: object) -> str | None:
+            fits = isinstance(answer, list | tuple) and len(answer) == len(kinds)
+            return judge(*answer) if fits and all(map(isinstance, answer, kinds)) else give
+
+        return judged
+
+    return of
