@@ -16,14 +16,13 @@ from collections.abc import Callable
 
 from workshop.engine.metrics import Metrics
 from workshop.learn.widgets.kv_cache.view import KvCacheExplorer
-from workshop.learn.widgets.logprobs.case import cells
-from workshop.learn.widgets.logprobs.picture import picture
+from workshop.learn.widgets.logprobs.picture import cells, picture
 from workshop.learn.widgets.memory.view import MemorySliders
 from workshop.learn.widgets.metrics import picture as metrics
 from workshop.learn.widgets.metrics.view import KEPT
 from workshop.learn.widgets.parallelism.view import ParallelismExplorer
 from workshop.learn.widgets.reconcile.case import LOGS
-from workshop.learn.widgets.reconcile.picture import picture as comparison
+from workshop.learn.widgets.reconcile.case import picture as comparison
 from workshop.learn.widgets.reconcile.view import compared
 from workshop.plan.parallelism import plan
 from workshop.use import logprobs

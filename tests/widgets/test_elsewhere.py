@@ -13,8 +13,7 @@ from workshop.launch import kubernetes
 from workshop.learn import manifest
 from workshop.learn.exercise_sets.e08_elsewhere import IDS, too_small
 from workshop.learn.exercise_sets.e09_fewer_bits import CODES, FOUR, SCALE
-from workshop.learn.widgets.bits.case import bits_case, matrix
-from workshop.learn.widgets.bits.view import BitsExplorer
+from workshop.learn.widgets.bits.view import BitsExplorer, bits_case, matrix
 from workshop.learn.widgets.elsewhere import case as elsewhere_case
 from workshop.learn.widgets.elsewhere.view import ThreePlaces
 from workshop.plan.parallelism import plan

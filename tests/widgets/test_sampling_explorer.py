@@ -12,8 +12,7 @@ from needs import SEED
 pytest.importorskip("ipywidgets")
 
 from workshop.errors import WorkshopError
-from workshop.learn.widgets.sampling.bars import AXES, bars, rows_shown
-from workshop.learn.widgets.sampling.picture import picture
+from workshop.learn.widgets.sampling.picture import AXES, bars, picture, rows_shown
 from workshop.learn.widgets.sampling.source import EMPTY, Completion, Position
 from workshop.learn.widgets.sampling.view import SamplingExplorer
 from workshop.learn.widgets.sampling.words import percent, token_label, words
@@ -103,7 +102,8 @@ class TestBars:
         drawn = bars(result, rows_shown(result.steps[0].probabilities, []), str)
         assert sum(row.sampled for row in drawn.rows) + drawn.others.sampled == pytest.approx(1)
         assert drawn.rows[0].model == pytest.approx(math.exp(max(source.logprobs.values())))
-        assert drawn.chain == (("model", 500), ("temperature", 500), ("top_k", 20))
+        left = [(step.name, len(step.probabilities)) for step in drawn.result.steps]
+        assert left == [("model", 500), ("temperature", 500), ("top_k", 20)]
         assert drawn.axis in AXES
         assert drawn.axis >= drawn.rows[0].model
 

@@ -12,7 +12,7 @@ from workshop.launch.home import write_private
 from workshop.learn.course_map import course_map
 from workshop.learn.html import Html, alone, code, join, muted, panel, table, tag, tiles
 from workshop.learn.numbers import number
-from workshop.learn.widgets.reconcile.picture import picture
+from workshop.learn.widgets.reconcile.case import picture
 from workshop.plan.parallelism import Plan
 
 LOOK = (

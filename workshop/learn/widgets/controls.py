@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Iterable, Iterator, Mapping
 
 import ipywidgets as widgets
@@ -20,6 +21,38 @@ class View(widgets.VBox):
     def __init__(self, *children: widgets.Widget, max_width: str | None = None):
         sheet = widgets.HTML(html.SHEET, layout=widgets.Layout(height="0", min_height="0", margin="0"))
         super().__init__([sheet, *children], layout=widgets.Layout(max_width=max_width))
+
+
+class Watching(View):
+    """A view that looks again every `every_s` seconds, in a thread, until it is stopped; a subclass has `look`."""
+
+    def __init__(self, *children: widgets.Widget, every_s: float):
+        self.every_s, self._thread, self._end = every_s, None, threading.Event()
+        super().__init__(*children)
+
+    def start(self) -> Watching:
+        """Look until `stop`; returns the view, so that a cell can end in it."""
+        if self._thread is None:
+            self._end.clear()
+            self._thread = threading.Thread(target=self._watch, daemon=True)
+            self._thread.start()
+        return self
+
+    def _watch(self) -> None:
+        try:
+            while not self._end.is_set():
+                self.look()
+                self._end.wait(self.every_s)
+        except WorkshopError as error:  # what is drawn stays
+            self.children = (*self.children, widgets.HTML(html.alert(error)))
+
+    def stop(self) -> object:
+        """Look no more, but once at the end; return what that says."""
+        if self._thread is not None:
+            self._end.set()
+            self._thread.join(timeout=10)
+            self._thread = None
+        return self.look()
 
 
 class Explorer(View):

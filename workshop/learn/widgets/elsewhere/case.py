@@ -69,15 +69,15 @@ def three(plan: Plan) -> Elsewhere:
     places = []
     for name, command, make in makers:
         try:
-            places.append(Place(name, command, tuple(Line(text, fact_of(text)) for text in make(plan))))
+            places.append(Place(name, command, tuple(map(_line, make(plan)))))
         except WorkshopError as error:
             places.append(Place(name, command, problem=f"{error.message} {error.remedy or ''}".strip()))
     return Elsewhere(plan, tuple(places))
 
 
-def fact_of(text: str) -> str:
-    """Return which fact a line spells; the first of FACTS that matches."""
-    return next((name for name, (_, pattern) in FACTS.items() if re.search(pattern, text)), "")
+def _line(text: str) -> Line:
+    """Return a line with the first of FACTS that it spells."""
+    return Line(text, next((name for name, (_, pattern) in FACTS.items() if re.search(pattern, text)), ""))
 
 
 def slurm_lines(p: Plan) -> list[str]:

@@ -51,11 +51,8 @@ class ThreePlaces(Explorer):
 
     def picture_of(self, result: Elsewhere) -> Html:
         p = result.plan
-        if p.fits:
-            speed = f"about {p.single_stream_tokens_per_s:.0f} tokens/s for one stream"
-            words = f"{p.kv_cache_tokens:,} tokens of KV cache, {speed}."
-        else:
-            words = (p.advice or p.reasons)[0]
+        speed = f"about {p.single_stream_tokens_per_s:.0f} tokens/s for one stream"
+        words = f"{p.kv_cache_tokens:,} tokens of KV cache, {speed}." if p.fits else (p.advice or p.reasons)[0]
         split = f"TP {p.tensor_parallel_size} × PP {p.pipeline_parallel_size}"
         said = f" on {p.gpus} × {load_gpu(p.gpu).title}: {split}. {words}"
         head = verdict("✓" if p.fits else "✗", "good" if p.fits else "bad", p.model, said)
@@ -67,10 +64,8 @@ def _column(place: Place) -> Html:
     head = div(bold(place.name), div(place.command, cls="mono"))
     if place.problem:
         return tag("section", head, tag("p", place.problem), cls="column")
-    lines = [
-        div(line.text, cls=f"of-{COLOURS[line.fact]}", title=FACTS[line.fact][0])
-        if line.fact
-        else div(line.text or " ")
-        for line in place.lines
-    ]
+    lines = []
+    for line in place.lines:
+        look = {"cls": f"of-{COLOURS[line.fact]}", "title": FACTS[line.fact][0]} if line.fact else {}
+        lines.append(div(line.text or " ", **look))
     return tag("section", head, div(*lines, cls="script", tabindex="0"), cls="column")

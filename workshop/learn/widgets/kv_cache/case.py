@@ -32,14 +32,8 @@ class Request:
 
 
 # Lengths that differ, as those of real requests do; together more than the widget's pool holds at first.
-REQUESTS = (
-    Request("A", 0, 52, 90),
-    Request("B", 0, 21, 130),
-    Request("C", 6, 70, 60),
-    Request("D", 14, 34, 120),
-    Request("E", 30, 90, 40),
-    Request("F", 44, 12, 100),
-)
+REQUESTS = (Request("A", 0, 52, 90), Request("B", 0, 21, 130), Request("C", 6, 70, 60),
+            Request("D", 14, 34, 120), Request("E", 30, 90, 40), Request("F", 44, 12, 100))  # fmt: skip
 
 
 @dataclass
@@ -108,11 +102,10 @@ class _Engine:
             one = self.waiting[0]
             if not self.grow(one, one.request.prompt + one.generated):
                 break
-            again = " again" if one.state == "preempted" else ""
+            starts = "starts again" if one.state == "preempted" else "starts"
             one.state = "running"
             self.running.append(self.waiting.popleft())
-            name = f"{one.request.name} starts{again}"
-            yield f"{name}: {one.tokens} tokens are read at once, {len(one.blocks)} blocks."
+            yield f"{one.request.name} {starts}: {one.tokens} tokens are read at once, {len(one.blocks)} blocks."
 
     def _a_token_each(self) -> Iterator[str]:
         """Give every running request one token; where no block is free, who came last leaves. Returns whether so."""
@@ -151,16 +144,13 @@ def simulate(blocks: int, requests: tuple[Request, ...] = REQUESTS) -> tuple[Sta
     longest = max(requests, key=lambda r: r.prompt + r.output)
     needed = -(-(longest.prompt + longest.output) // BLOCK_SIZE)
     if needed > blocks:
-        raise BadInput(
-            f"Request {longest.name} grows to {needed} blocks, and the pool has {blocks}.",
-            f"Give at least {needed} blocks: vLLM, too, refuses to start when one request cannot fit.",
-        )
+        what = f"Request {longest.name} grows to {needed} blocks, and the pool has {blocks}."
+        raise BadInput(what, f"Give at least {needed} blocks: vLLM, too, refuses to start when one request cannot fit.")
     engine = _Engine(blocks, requests)
     states = [engine.state(0, "Nothing has been asked yet.")]
     while any(one.state != "finished" for one in engine.all) and len(states) < MOST_STEPS:
-        step = len(states)
-        event = " ".join(engine.step(step - 1))
-        states.append(engine.state(step, event))
+        event = " ".join(engine.step(len(states) - 1))
+        states.append(engine.state(len(states), event))
     return tuple(states)
 
 

@@ -32,15 +32,13 @@ def spoken(state: State, model: ModelConfig) -> str:
 def _head(state: State, model: ModelConfig, last_event: str) -> tuple[Html, ...]:
     """The counters, a bar of the whole pool, and what happened."""
     each, full = token_bytes(model), state.used == len(state.pool)
-    numbers = (
-        (f"{state.tokens:,}", "tokens in the cache"),
-        (size(state.tokens * each), f"× {each:,} bytes a token"),
-        (f"{state.used} of {len(state.pool)}", "blocks taken"),
-    )
+    bytes_ = (size(state.tokens * each), f"× {each:,} bytes a token")
+    taken = (f"{state.used} of {len(state.pool)}", "blocks taken")
+    numbers = ((f"{state.tokens:,}", "tokens in the cache"), bytes_, taken)
     warn = tag("b", "FULL ", cls="ink-bad") if full else ""
     event = div(warn, state.event or last_event, cls="event" if state.event else "event ink-muted")
-    taken = bar([("bad" if full else "kv", 100 * state.used / len(state.pool))], cls="thin")
-    return tiles(numbers, columns=3), taken, event
+    filled = bar([("bad" if full else "kv", 100 * state.used / len(state.pool))], cls="thin")
+    return tiles(numbers, columns=3), filled, event
 
 
 def _block(number: int, held: tuple[int, int] | None) -> Html:

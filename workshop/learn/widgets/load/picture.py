@@ -35,10 +35,9 @@ def picture(said: Mapping, note: str = "", *, done: bool = True) -> Html:
 
 
 def _ms(said: Mapping, name: str, which: str) -> str:
-    ms = said[f"{name}_ms"][which]
-    return (
-        "–" if ms is None else f"{ms:,.1f} ms" if ms < 100 else f"{ms:,.0f} ms" if ms < 10_000 else f"{ms / 1e3:,.0f} s"
-    )
+    if (ms := said[f"{name}_ms"][which]) is None:
+        return "–"
+    return f"{ms:,.1f} ms" if ms < 100 else f"{ms:,.0f} ms" if ms < 10_000 else f"{ms / 1e3:,.0f} s"
 
 
 def steps(busiest: Sequence[Sequence[float]]) -> Html:
@@ -49,13 +48,10 @@ def steps(busiest: Sequence[Sequence[float]]) -> Html:
     most = [max(1, *(step[lane] for step in busiest)) for lane in (2, 3)]
     parts = []
     for lane, colour in enumerate((style.ORANGE, style.GREEN)):
-        axes = Axes(
-            LEFT, 8 + lane * (LANE + GAP), WIDTH - 12, 8 + lane * (LANE + GAP) + LANE, end_s, most[lane], begin_s
-        )
-        parts += [
-            path(f"M{axes.left} {axes.bottom}H{axes.right}", style.LINE),
-            axes.y_ticks((0, most[lane]), "{:,.0f}".format),
-        ]
+        top = 8 + lane * (LANE + GAP)
+        axes = Axes(LEFT, top, WIDTH - 12, top + LANE, end_s, most[lane], begin_s)
+        parts.append(path(f"M{axes.left} {axes.bottom}H{axes.right}", style.LINE))
+        parts.append(axes.y_ticks((0, most[lane]), "{:,.0f}".format))
         for began_s, ended_s, *tokens in busiest:
             x, y = axes.x(began_s), axes.y(tokens[lane])
             parts.append(box(x, y, max(0.8, axes.x(ended_s) - x - 0.6), axes.bottom - y, colour, radius=0))

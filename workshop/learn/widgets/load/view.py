@@ -76,15 +76,10 @@ class LoadExplorer(make.Explorer):
             self._idle.set()
             return recorded()[self.said["load"]]
         said = self.said
-        p = plan(
-            said["model"],
-            said["gpu"],
-            tensor_parallel_size=said["gpus"],
-            max_model_len=_context(said),
-            quantization=said["weights"] or None,
-            max_num_batched_tokens=said["max_num_batched_tokens"],
-            max_num_seqs=said["max_num_seqs"],
-        )
+        limits = {name: said[name] for name in ("max_num_batched_tokens", "max_num_seqs")}
+        limits["max_model_len"] = max(2048, _around(said["prompt"])[1] + _around(said["answer"])[1])
+        weights = said["weights"] or None
+        p = plan(said["model"], said["gpu"], tensor_parallel_size=said["gpus"], quantization=weights, **limits)
         self._idle.clear()
         threading.Thread(target=self._simulate, args=(self._newest, p, said), daemon=True).start()
         return self.result
@@ -95,9 +90,8 @@ class LoadExplorer(make.Explorer):
                 if turn != self._newest:
                     return False
                 self.result = found
-                self.picture.value = picture(
-                    {**found.to_dict(), "busiest": found.busiest}, note or "computing …", done=bool(note)
-                )
+                said = {**found.to_dict(), "busiest": found.busiest}
+                self.picture.value = picture(said, note or "computing …", done=bool(note))
                 return True
 
         load = drawn(rate=said["rate"], seconds=SECONDS, prompt=_around(said["prompt"]), output=_around(said["answer"]))
@@ -114,9 +108,8 @@ class LoadExplorer(make.Explorer):
     def picture_of(self, result: Simulation | dict | None) -> str:
         if isinstance(result, dict):
             p50, p95 = (result["measured"][f"ttft_ms_{p}"] for p in ("p50", "p95"))
-            return picture(
-                result, f"{NO_VLLM} Measured here: first token after {p50:,.0f} ms, 95 of 100 after {p95:,.0f} ms."
-            )
+            measured = f"Measured here: first token after {p50:,.0f} ms, 95 of 100 after {p95:,.0f} ms."
+            return picture(result, f"{NO_VLLM} {measured}")
         if result is None:
             return html.panel("Starting vLLM's scheduler: a few seconds, once.")
         return self.picture.value  # until there is something new
@@ -128,13 +121,12 @@ class LoadExplorer(make.Explorer):
     def words(self) -> Mapping[str, str]:
         if not self.live:
             return {"load": "model, GPU and load, as they were measured."}
-        said = self.said
-        low, high = _around(said["prompt"])
+        said, gpu = self.said, load_gpu(self.said["gpu"])
         return {
-            "gpu": f"{load_gpu(said['gpu']).engine_gib:.0f} GiB for the engine, {load_gpu(said['gpu']).bandwidth_gb_s:,.0f} GB/s.",
+            "gpu": f"{gpu.engine_gib:.0f} GiB for the engine, {gpu.bandwidth_gb_s:,.0f} GB/s.",
             "gpus": "tensor parallel: each holds a part of every layer.",
             "rate": f"at random moments, for {SECONDS:.0f} s.",
-            "prompt": f"{low:,} to {high:,} tokens.",
+            "prompt": "{:,} to {:,} tokens.".format(*_around(said["prompt"])),
             "answer": "{:,} to {:,} tokens.".format(*_around(said["answer"])),
             "max_num_batched_tokens": "max_num_batched_tokens: a long prompt is cut into such pieces.",
             "max_num_seqs": "max_num_seqs: requests of one step; the others wait.",
@@ -143,7 +135,3 @@ class LoadExplorer(make.Explorer):
 
 def _around(length: int) -> tuple[int, int]:
     return max(1, int(length * (1 - SPREAD))), int(length * (1 + SPREAD))
-
-
-def _context(said: Mapping) -> int:
-    return max(2048, _around(said["prompt"])[1] + _around(said["answer"])[1])

@@ -68,17 +68,10 @@ def moments(text: str, steps: int = STEPS) -> tuple[Moment, ...]:
 
 
 def _moment(reader: Reader, lines: list[str]) -> Moment:
-    log = reader.log
+    log, now = reader.log, (reader.stage, reader.fraction, reader.message)
+    if log.engine_ready and not log.server:  # an offline engine opens no port: its start ends here
+        now = ("ready", 1.0, "the engine is ready")
     available = [rank.available_kv_gib for rank in log.ranks.values() if rank.available_kv_gib is not None]
-    done = log.engine_ready and not log.server  # an offline engine opens no port: its start ends here
-    return Moment(
-        (log.last or "").split(" ")[-1],
-        "ready" if done else reader.stage,
-        1.0 if done else reader.fraction,
-        "the engine is ready" if done else reader.message,
-        (log.shards_loaded, log.shards_total),
-        log.weights_gib,
-        min(available) if available else None,
-        log.kv_cache_tokens,
-        tuple(line[:150] for line in lines),
-    )
+    shards, least = (log.shards_loaded, log.shards_total), min(available, default=None)
+    words = tuple(line[:150] for line in lines)
+    return Moment((log.last or "").split(" ")[-1], *now, shards, log.weights_gib, least, log.kv_cache_tokens, words)

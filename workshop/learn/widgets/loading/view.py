@@ -42,15 +42,12 @@ def picture(moment: Moment) -> Html:
     head = (bold(f"{percent} %"), f" {moment.message[:110]}", filled, muted(*between(" → ", stages)))
     shown = moment.words or ("Press ▶ to play the log, or move the slider.",)
     lines = (div(line, cls="cut", title=line) for line in shown)  # what is too long for a row is in its title
-    return panel(*head, tiles(_figures(moment), columns=5), div(*lines, cls="log fixed"))
-
-
-def _figures(moment: Moment) -> tuple[tuple[str, str], ...]:
     done, total = moment.shards
-    return (
+    figures = (
         (moment.clock or "–", "clock"),
         (f"{done} of {total}" if total else "–", "shards"),
         (f"{moment.weights_gib:.2f} GiB" if moment.weights_gib else "–", "weights a GPU"),
         (f"{moment.available_kv_gib:.2f} GiB" if moment.available_kv_gib else "–", "left for KV cache a GPU"),
         (f"{moment.kv_cache_tokens:,} tokens" if moment.kv_cache_tokens else "–", "KV cache"),
     )
+    return panel(*head, tiles(figures, columns=5), div(*lines, cls="log fixed"))

@@ -11,15 +11,19 @@ import ipywidgets as widgets
 from workshop.errors import BadInput, WorkshopError
 from workshop.learn import html
 from workshop.learn.widgets.controls import Explorer, button, in_a_row, made, real, whole
-from workshop.learn.widgets.logprobs.case import Cell, cells
-from workshop.learn.widgets.logprobs.picture import picture
+from workshop.learn.widgets.logprobs.picture import Cell, cells, picture
 from workshop.use import logprobs
 from workshop.use.sampling_settings import Settings
 
 if TYPE_CHECKING:
     from workshop.use.client import Client
 
-SLIDERS = ("temperature", "top_k", "top_p", "frequency_penalty")
+SLIDERS = {  # name → kind, value, lowest, highest, step, width
+    "temperature": (real, 1.0, 0, 2, 0.05, "235px"),
+    "top_k": (whole, 0, 0, 20, 1, "235px"),
+    "top_p": (real, 1.0, 0.01, 1, 0.01, "235px"),
+    "frequency_penalty": (real, 0.0, -2, 2, 0.1, "290px"),
+}
 _names = itertools.count()
 
 
@@ -52,12 +56,8 @@ class LogprobsViewer(Explorer):
         self.kind = made(widgets.ToggleButtons, "logprobs", "raw", options=["raw", "processed"], tooltips=about)
         for buttons in (self.colour, self.kind):
             buttons.style.button_width = "auto"
-        self.temperature = real("temperature", 1.0, 0, 2, 0.05, width="235px")
-        self.top_k = whole("top_k", 0, 0, 20, width="235px")
-        self.top_p = real("top_p", 1.0, 0.01, 1, 0.01, width="235px")
-        self.frequency_penalty = real("frequency_penalty", 0.0, -2, 2, 0.1, width="290px")
-        names = ("colour", "kind", *SLIDERS)
-        super().__init__({name: getattr(self, name) for name in names}, max_width="1000px")
+        sliders = {name: make(name, *where, width=width) for name, (make, *where, width) in SLIDERS.items()}
+        super().__init__({"colour": self.colour, "kind": self.kind, **sliders}, max_width="1000px")
         if self.client:
             self.ask()
 
@@ -81,17 +81,10 @@ class LogprobsViewer(Explorer):
         try:
             if not self.prompt.value:
                 raise BadInput("The prompt is empty.", "Type at least one character.")
-            response = self.client.complete(
-                self.prompt.value,
-                max_tokens=self.max_tokens.value,
-                temperature=self.ask_temperature.value,
-                seed=self.seed.value,
-                logprobs=self.k.value,
-                prompt_logprobs=self.k.value,
-                return_token_ids=True,
-                timeout=60,
-            )
-            self.show(logprobs.rows(response, k=self.k.value))
+            k, more = self.k.value, {"temperature": self.ask_temperature.value, "seed": self.seed.value}
+            more |= {"logprobs": k, "prompt_logprobs": k, "return_token_ids": True, "timeout": 60}
+            response = self.client.complete(self.prompt.value, max_tokens=self.max_tokens.value, **more)
+            self.show(logprobs.rows(response, k=k))
         except WorkshopError as error:
             self.banner.value = html.alert(error)
 

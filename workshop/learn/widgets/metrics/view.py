@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import threading
-
 import ipywidgets as widgets
 
 from workshop.engine import metrics
 from workshop.engine.metrics import Metrics
 from workshop.errors import BadInput, WorkshopError
 from workshop.learn import html
-from workshop.learn.widgets.controls import View
+from workshop.learn.widgets.controls import Watching
 from workshop.learn.widgets.metrics.picture import picture
 
 KEPT = 600  # looks: ten minutes at one a second
 
 
-class MetricsPanel(View):
+class MetricsPanel(Watching):
     """What a server says of itself at /metrics, drawn as it works.
 
     Requests that run and that wait, tokens a second (generated, and read as prompts), and the KV-cache usage in
@@ -40,9 +38,8 @@ class MetricsPanel(View):
         own = not isinstance(server, str)
         self._url = server.url if own else server
         self._key, self._proxy = (server.record.api_key, server.proxy) if own else (None, None)
-        self.every_s, self.looks, self._thread, self._end = every_s, [], None, threading.Event()
-        self.picture = widgets.HTML(picture([]))
-        super().__init__(self.picture)
+        self.looks, self.picture = [], widgets.HTML(picture([]))
+        super().__init__(self.picture, every_s=every_s)
 
     def look(self) -> Metrics | None:
         """Look once and draw; None if the server did not answer."""
@@ -55,24 +52,8 @@ class MetricsPanel(View):
         self.picture.value = picture(self.looks)
         return seen
 
-    def start(self) -> MetricsPanel:
-        """Look until `stop`; returns the panel, so that a cell can end in it."""
-        if self._thread is None:
-            self._end.clear()
-            self._thread = threading.Thread(target=self._watch, daemon=True, name="metrics-panel")
-            self._thread.start()
-        return self
-
-    def _watch(self) -> None:
-        while not self._end.is_set():
-            self.look()
-            self._end.wait(self.every_s)
-
     def stop(self) -> list[Metrics]:
         """Stop looking; return what was seen."""
         if self._thread is not None:
-            self._end.set()
-            self._thread.join(timeout=10)
-            self._thread = None
-            self.look()
+            super().stop()
         return self.looks

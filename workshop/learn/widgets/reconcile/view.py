@@ -11,8 +11,7 @@ from workshop.engine import log as engine_log
 from workshop.engine.reconcile import Reconciliation, reconcile
 from workshop.learn.html import Html, panel
 from workshop.learn.widgets.controls import Explorer, choice, made
-from workshop.learn.widgets.reconcile.case import recorded
-from workshop.learn.widgets.reconcile.picture import picture
+from workshop.learn.widgets.reconcile.case import picture, recorded
 from workshop.plan.catalog import list_gpus
 
 OWN = "a file of yours …"

@@ -18,16 +18,9 @@ from workshop.use import client
 LINES_SHOWN = 6
 
 
-def status(
-    record: ServerRecord | None, progress: supervise.Progress | None = None, error: WorkshopError | None = None
-) -> Html:
-    """Return one line on the state, with a bar while it starts.
-
-    Args:
-        record: the server that was found or is starting; None if there is none.
-        progress: how far the start is.
-        error: why it failed.
-    """
+def status(record: ServerRecord | None, progress: supervise.Progress | None = None,
+           error: WorkshopError | None = None) -> Html:  # fmt: skip
+    """Return one line on the state: the server that was found, how far its start is, with a bar, or why that failed."""
     if error is not None:
         return alert(error)
     if record is not None and record.state == "ready":
@@ -91,8 +84,7 @@ class ServerPanel(View):
         """Start a server in the background, once."""
         if (self._worker and self._worker.is_alive()) or self.refresh():
             return
-        self.error = None
-        self.button.disabled = True
+        self.error, self.button.disabled = None, True
         self._worker = threading.Thread(target=self._start, daemon=True)
         self._worker.start()
 
