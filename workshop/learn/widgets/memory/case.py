@@ -99,11 +99,7 @@ def weight_words(m: ModelConfig, weights: str) -> str:
 
 @lru_cache(maxsize=512)
 def deployment(case: Case) -> Deployment:
-    """Return what the plan makes of a case: its split over all of its GPUs.
-
-    Raises:
-        BadInput: a name that is not known, a number out of range, or something that the GPU or model cannot do.
-    """
+    """Return what the plan makes of a case, its split over all of its GPUs; BadInput for what cannot be."""
     m = load_model(case.model)
     settings = {
         "quantization": None if case.weights == "as published" else case.weights,
@@ -115,11 +111,7 @@ def deployment(case: Case) -> Deployment:
 
 
 def memory(case: Case) -> Memory:
-    """Return the memory of a case.
-
-    Raises:
-        BadInput: a name that is not known, a number out of range, or more stages than layers.
-    """
+    """Return the memory of a case; BadInput for a name that is not known, or a number out of range."""
     if isinstance(case.requests, bool) or not isinstance(case.requests, int) or case.requests < 1:
         raise BadInput(f"requests is {case.requests!r}, and must be a whole number from 1.", "Give how many at a time.")
     d = deployment(replace(case, requests=1))  # requests change nothing that vLLM sets aside

@@ -57,10 +57,9 @@ class MemorySliders(make.Explorer):
         if name != "model":
             return
         model, weights, context = load_model(self.said["model"]), self.controls["weights"], self.controls["context"]
-        kept, longest = weights.value, model.max_position_embeddings
-        weights.options = [(LABELS[each], each) for each in weight_choices(model)]
-        weights.value = kept if kept in weight_choices(model) else "as published"
-        chosen = min(context.value, longest)
+        known, kept, longest = weight_choices(model), weights.value, model.max_position_embeddings
+        weights.options = [(LABELS[each], each) for each in known]
+        weights.value, chosen = kept if kept in known else "as published", min(context.value, longest)
         context.options = [(f"{c:,}", c) for c in sorted({c for c in (*CONTEXTS, chosen) if c < longest} | {longest})]
         context.value = chosen
 

@@ -46,18 +46,16 @@ def spoken(result: Layout) -> str:
 
 
 def _verdict(result: Layout) -> Html:
-    notes = []
-    if result.ranks and result.idle:
+    used, notes = len({r.node for r in result.ranks}), []
+    if used and result.idle:
         notes.append(f"{result.idle} of {result.choice.gpus} GPUs stay idle.")
-    if result.ranks and result.tp_crosses_nodes:
+    if used and result.tp_crosses_nodes:
         network = network_link(result.choice.network).name
         notes.append(f"A tensor-parallel group spans nodes: every layer waits twice for {network}.")
-    if result.ranks:
-        used = len({r.node for r in result.ranks})
-        across = f"{used} nodes: vLLM with --nnodes {used}, or a Ray cluster (--distributed-executor-backend ray)."
-        notes.append(
-            "One process computes everything." if len(result.ranks) == 1 else ONE_NODE if used == 1 else across
-        )
+    if used > 1:
+        notes.append(f"{used} nodes: vLLM with --nnodes {used}, or a Ray cluster (--distributed-executor-backend ray).")
+    elif used:
+        notes.append("One process computes everything." if len(result.ranks) == 1 else ONE_NODE)
     more = [div("→ Nearest: ", bold(result.remedy))] if result.remedy else []
     more += [muted(" ".join(notes))] if notes else []
     fits = result.state == "fits"
@@ -83,23 +81,15 @@ def _cluster(result: Layout) -> Html:
 
 
 @lru_cache(maxsize=4096)  # a step of a slider leaves most as they are
-def _card(
-    number: int,
-    layers: range | None = None,
-    of_layers: int = 1,
-    of_heads: int = 1,
-    heads: range = range(0),
-    kv: str = "",
-) -> str:
+def _card(number: int, layers: range | None = None, of_layers: int = 1, of_heads: int = 1, heads: range = range(0),
+          kv: str = "") -> str:  # fmt: skip
     """One GPU: its part of the model as a blue rectangle in the model's outline, and the same in numbers."""
     box_x, box_y, box_w, box_h, middle = 8, 16, CARD - 16, 34, CARD / 2
-    parts = [
-        box(0, 0, CARD, HEIGHT - 4, style.PANEL, stroke=style.LINE, radius=5),
-        text(
-            middle, 11, f"GPU {number}", anchor="middle", size=10, fill=style.TEXT if layers else style.MUTED, bold=True
-        ),
-        box(box_x, box_y, box_w, box_h, style.EMPTY, radius=0),
-    ]
+    parts, ink = [box(0, 0, CARD, HEIGHT - 4, style.PANEL, stroke=style.LINE, radius=5)], style.TEXT
+    parts.append(
+        text(middle, 11, f"GPU {number}", anchor="middle", size=10, fill=ink if layers else style.MUTED, bold=True)
+    )
+    parts.append(box(box_x, box_y, box_w, box_h, style.EMPTY, radius=0))
     if layers is None:
         return "".join([*parts, text(middle, 68, "idle", anchor="middle", size=10, fill=style.MUTED)])
     left, top = box_x + box_w * heads.start / of_heads, box_y + box_h * layers.start / of_layers
@@ -151,10 +141,9 @@ def _traffic(result: Layout) -> tuple[Html, ...]:
     """What one step sends, how long it takes beside all else, a bar of both, and the sentence that says it."""
     if not result.ranks:
         return ()
-    rows = [
-        (x.what, f"{x.link}, {x.gb_s:g} GB/s", f"{x.count:,}", size(x.bytes_each), duration(1e3 * x.ms))
-        for x in result.messages
-    ] or [("nothing: one GPU", "–", "0", "0 bytes", "0 µs")]
+    rows = [] if result.messages else [("nothing: one GPU", "–", "0", "0 bytes", "0 µs")]
+    for x in result.messages:
+        rows.append((x.what, f"{x.link}, {x.gb_s:g} GB/s", f"{x.count:,}", size(x.bytes_each), duration(1e3 * x.ms)))
     memory = f"{load_gpu(result.choice.gpu).bandwidth_gb_s:,.0f} GB/s memory"
     rows.append(("all else: weights, KV cache, kernels", memory, "", "", duration(result.compute_us)))
     head = ("what travels", "over", "times a step", "bytes each", "time a step")

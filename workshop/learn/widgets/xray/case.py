@@ -77,7 +77,8 @@ class Replay:
         """Return what happens in a step. rows: [request, prefill, decode, computed, hit, drafted, accepted]; requests are numbers."""
         step = self._short(step)
         question = self.asker.question(step, self.pool)
-        said = [*arrived(step), *reasons(step, self.pool), *work(step, self.pool, self.asker.lost)]
+        came = [f"{name} arrives with a prompt of {tokens:,} tokens." for name, tokens in step.arrived]
+        said = [*came, *reasons(step, self.pool), *work(step, self.pool, self.asker.lost)]
         self.asker.note(step)
         self.pool.add(step)
         self._cells.update(step.taken)
@@ -113,13 +114,10 @@ class Replay:
         came = (*(name for name, _ in step.arrived), *(one.id for one in step.requests))
         for name in (*came, *step.finished, *step.preempted):
             self.names.setdefault(name, letters(len(self.names)))
-        return replace(
-            step,
-            requests=tuple(replace(one, id=self.names[one.id]) for one in step.requests),
-            arrived=tuple((self.names[name], tokens) for name, tokens in step.arrived),
-            finished=tuple(self.names[name] for name in step.finished),
-            preempted=tuple(self.names[name] for name in step.preempted),
-        )
+        requests = tuple(replace(one, id=self.names[one.id]) for one in step.requests)
+        arrived = tuple((self.names[name], tokens) for name, tokens in step.arrived)
+        finished, preempted = (tuple(map(self.names.get, names)) for names in (step.finished, step.preempted))
+        return replace(step, requests=requests, arrived=arrived, finished=finished, preempted=preempted)
 
 
 def letters(count: int) -> str:
@@ -136,11 +134,6 @@ def number(name: str) -> int:
 def _row(one: RequestStep) -> list[int]:
     tokens = (one.prefill_tokens, one.decode_tokens, one.computed_tokens, one.prefix_hit_tokens)
     return [number(one.id), *tokens, one.drafted, one.accepted]
-
-
-def arrived(step: Step) -> list[str]:
-    """Return who came since the step before."""
-    return [f"{name} arrives with a prompt of {tokens:,} tokens." for name, tokens in step.arrived]
 
 
 def work(step: Step, before: Pool, lost: Iterable[str]) -> list[str]:

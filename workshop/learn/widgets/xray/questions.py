@@ -154,25 +154,17 @@ class _Case:
             left = total - hit
             if one.id in self.running or not one.prefill_tokens or one.prefill_tokens != min(left, room):
                 continue
-            ask = [
-                f"{one.id} comes back: {total:,} tokens of it were known."
-                if again
-                else f"{one.id} joins with {total:,} tokens."
-            ]
-            ask += [f"The first {hit:,} are in the prefix cache."] if hit else []
-            ask += [f"The budget has {room:,} of {self.step.budget:,} left. How many tokens of {one.id} are computed?"]
-            why = (
-                ["A preempted request has lost its blocks: its prompt and its answer so far are computed again."]
-                if again
-                else []
-            )
-            why += [f"What is cached is not computed again: {total:,} − {hit:,} = {left:,}."] if hit else []
-            why += [
-                f"The budget has room for {room:,}; the rest comes with the next steps."
-                if left > room
-                else "The budget has room for all of it."
-            ]
-            yield " ".join(ask), one.prefill_tokens, {1, total, left, min(room, total), hit} - {0}, " ".join(why)
+            ask, why = f"{one.id} joins with {total:,} tokens. ", ""
+            if again:
+                ask = f"{one.id} comes back: {total:,} tokens of it were known. "
+                why = "A preempted request has lost its blocks: its prompt and its answer so far are computed again. "
+            if hit:
+                ask += f"The first {hit:,} are in the prefix cache. "
+                why += f"What is cached is not computed again: {total:,} − {hit:,} = {left:,}. "
+            ask += f"The budget has {room:,} of {self.step.budget:,} left. How many tokens of {one.id} are computed?"
+            rest = f"{room:,}; the rest comes with the next steps" if left > room else "all of it"
+            why += f"The budget has room for {rest}."
+            yield ask, one.prefill_tokens, {1, total, left, min(room, total), hit} - {0}, why
 
     def chunk(self) -> Iterator[Question]:
         """How much of a prompt that is not yet whole?"""
