@@ -30,7 +30,6 @@ def one_exercise(workshop_home, monkeypatch):
         "demo.why": Exercise.of(ASKED, None),
     }
     monkeypatch.setattr(exercises, "all_exercises", lambda: mine)
-    monkeypatch.setattr(exercises, "_sets", lambda: [mine])
 
 
 def test_unanswered_is_quiet_and_keeps_no_try():

@@ -133,9 +133,8 @@ class Axes:
         """Return the places of pairs of numbers."""
         return [(self.x(a), self.y(b)) for a, b in zip(x, y, strict=True)]
 
-    def x_ticks(
-        self, values: Iterable[float] = (), say: Callable[[float], str] = number, *, inside: bool = False
-    ) -> str:
+    def x_ticks(self, values: Iterable[float] = (), say: Callable[[float], str] = number, *,
+                inside: bool = False) -> str:  # fmt: skip
         """Return numbers below the field, by default three; with `inside` the outer two stay within its edges."""
         values = list(values) or _three(self.x_start, self.x_end)
         anchors = ["start", *["middle"] * (len(values) - 2), "end"] if inside else ["middle"] * len(values)

@@ -70,17 +70,12 @@ def available() -> bool:
 
 def where() -> str:
     """Return one sentence: on a cluster or not, and what that means for this notebook."""
-    if available() and _class_server():
-        return (
-            f"A SLURM cluster answers here, and your class shares the server {_class_server()!r}: "
-            "submit() starts no job, and the starts of 70B and 405B are recorded ones."
-        )
-    if available():
-        return "A SLURM cluster answers here: submit() below starts a real job (settings: slurm/site.sh)."
-    return (
-        "No SLURM answers here: submit() shows what it would do, the server is the one of notebook 00, "
-        "and the starts of 70B and 405B are recorded ones."
-    )
+    starts = "the starts of 70B and 405B are recorded ones."
+    if not available():
+        return f"No SLURM answers here: submit() shows what it would do, the server is the one of notebook 00, and {starts}"
+    if shared := _class_server():
+        return f"A SLURM cluster answers here, and your class shares the server {shared!r}: submit() starts no job, and {starts}"
+    return "A SLURM cluster answers here: submit() below starts a real job (settings: slurm/site.sh)."
 
 
 def directives(name: str) -> Table:

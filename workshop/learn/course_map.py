@@ -51,14 +51,10 @@ def _chapter(path: Path) -> Chapter:
     title, _, goal = cells[0].splitlines()[0].lstrip("# ").partition(":")
     found = re.search(NEED, cells[0])
     if not found:
-        raise BadInput(
-            f"The first cell of {path.name} does not say how long it takes and what it needs.",
-            "Write: 45 minutes · needs: a CPU.",
-        )
-    checks, predictions = exercises.of_notebook(path.stem), re.findall(ASKED, "\n".join(cells))
-    return Chapter(
-        path.stem, title.strip(), goal.strip(), int(found[1]), _few_words(found[2]), checks, tuple(predictions)
-    )
+        wrong = f"The first cell of {path.name} does not say how long it takes and what it needs."
+        raise BadInput(wrong, "Write: 45 minutes · needs: a CPU.")
+    keys = exercises.of_notebook(path.stem), tuple(re.findall(ASKED, "\n".join(cells)))
+    return Chapter(path.stem, title.strip(), goal.strip(), int(found[1]), _few_words(found[2]), *keys)
 
 
 def _few_words(needs: str) -> str:
@@ -90,12 +86,10 @@ class CourseMap:
         return next((one for one in self.chapters if one.checks and self.state(one) != "done"), None)
 
     def __repr__(self) -> str:
-        signs = {"done": "✓", "begun": "…", "": " "}
-        lines = [
-            f"{signs[self.state(one)]} {f'{one.title}: {one.goal}' if one.goal else one.title:<58} "
-            f"{one.minutes:>3} min  {self.count(one)}"
-            for one in self.chapters
-        ]
+        signs, lines = {"done": "✓", "begun": "…", "": " "}, []
+        for one in self.chapters:
+            name = f"{one.title}: {one.goal}" if one.goal else one.title
+            lines.append(f"{signs[self.state(one)]} {name:<58} {one.minutes:>3} min  {self.count(one)}")
         return "\n".join([*lines, self.summary()])
 
     def count(self, chapter: Chapter) -> str:
@@ -115,14 +109,12 @@ class CourseMap:
         left = sum(one.minutes for one in self.chapters if self.state(one) != "done")
         hours = f"{left // 60} h {left % 60} min".replace(" 0 min", "") if left >= 60 else f"{left} min"
         checks = f"{sum(map(self.answered, self.chapters))} of {every} checks answered"
-        return " · ".join(
-            filter(None, (checks, self.made(self.chapters), f"about {hours} to go" if left else "all done"))
-        )
+        to_go = f"about {hours} to go" if left else "all done"
+        return " · ".join(filter(None, (checks, self.made(self.chapters), to_go)))
 
     def _repr_html_(self) -> str:
-        path = tag("ol", *map(self._step, self.chapters), cls="course")
-        below = muted(self.summary(), cls="below")
-        return alone(panel(tag("nav", path, aria_label="Course map"), below))
+        path = tag("nav", tag("ol", *map(self._step, self.chapters), cls="course"), aria_label="Course map")
+        return alone(panel(path, muted(self.summary(), cls="below")))
 
     def _step(self, one: Chapter) -> Html:
         title = tag("a", one.title, cls="plain", href=f"{one.name}.ipynb")
@@ -187,7 +179,7 @@ def course_map(name: str | None = None) -> CourseMap | ProgressLine:
     found = CourseMap(tuple(chapters()), frozenset(key for key in stored if stored[key].get("done")), predicted)
     if name is None:
         return found
-    for chapter in found.chapters:
-        if chapter.name == name:
-            return ProgressLine(found, chapter)
-    raise BadInput(f"There is no notebook {name!r}.", f"There are: {', '.join(one.name for one in found.chapters)}.")
+    known = {one.name: one for one in found.chapters}
+    if name not in known:
+        raise BadInput(f"There is no notebook {name!r}.", f"There are: {', '.join(known)}.")
+    return ProgressLine(found, known[name])

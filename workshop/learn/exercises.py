@@ -32,28 +32,25 @@ if TYPE_CHECKING:
 SETS = files(exercise_sets)
 SOLUTION = "# Solution"  # the first words of a notebook's cell with a solution
 HELD_BACK = "Held back until you have tried: run the cell above with your answer, then this one again."
+LOOKS = {"right": ("✓", "good"), "wrong": ("✗", "bad"), "unanswered": ("…", "open")}  # state → sign, edge
 FROM_SOLUTION = "This is the solution's answer. Only yours counts as done: put it in the cell above."
 
 
 @cache
 def all_exercises() -> dict[str, Exercise]:
     """Return every exercise of the course by its key, in the order of the notebooks."""
-    return {key: exercise for found in _sets() for key, exercise in found.items()}
-
-
-def _sets() -> list[dict[str, Exercise]]:
-    """Return the exercises of each notebook, in their order."""
-    return [
-        _read(name) for name in sorted(Path(file.name).stem for file in SETS.iterdir() if file.name.endswith(".toml"))
-    ]
+    names = sorted(Path(file.name).stem for file in SETS.iterdir() if file.name.endswith(".toml"))
+    return {key: exercise for name in names for key, exercise in _read(name).items()}
 
 
 @cache
 def _read(name: str) -> dict[str, Exercise]:
     """Return the exercises of a set: their words, and judges: `gap` of the set's module is that of capstone.gap."""
-    judges = importlib.import_module(f"{exercise_sets.__name__}.{name}")
-    written = exercise_sets.words(name).items()
-    return {key: Exercise.of(words, getattr(judges, key.split(".")[1], None)) for key, words in written}
+    judges, found = importlib.import_module(f"{exercise_sets.__name__}.{name}"), {}
+    for key, words in exercise_sets.words(name).items():
+        found[key] = Exercise.of(words, getattr(judges, key.split(".")[1], None))
+        found[key].notebook = name.removeprefix("e")
+    return found
 
 
 def of_notebook(name: str) -> tuple[str, ...]:
@@ -116,7 +113,7 @@ class Result:
     """What a check says; notebooks show it as HTML, terminals as text."""
 
     key: str
-    state: str  # unanswered, right, wrong
+    state: str  # one of LOOKS
     message: str
     note: str = ""
     hints: tuple[str, ...] = ()
@@ -125,26 +122,19 @@ class Result:
     def __bool__(self) -> bool:
         return self.state == "right"
 
-    @property
-    def sign(self) -> str:
-        """What stands before the words."""
-        return {"right": "✓", "wrong": "✗", "unanswered": "…"}[self.state]
-
     def __repr__(self) -> str:
-        exercise = all_exercises()[self.key]
+        exercise, sign = all_exercises()[self.key], LOOKS[self.state][0]
         if self.option:
-            return f"{self.sign} {self.option}) {exercise.options[self.option][0]} {self.message}"
-        return f"{self.sign} {exercise.title}{f': {self.message}' if self.message else ''}"
+            return f"{sign} {self.option}) {exercise.options[self.option][0]} {self.message}"
+        return f"{sign} {exercise.title}{f': {self.message}' if self.message else ''}"
 
     def _repr_html_(self) -> str:
-        kind = {"right": "good", "wrong": "bad", "unanswered": "open"}[self.state]
+        sign, kind = LOOKS[self.state]
         count = len(all_exercises()[self.key].hints)
-        hints = [
-            tag("details", tag("summary", f"Hint {number} of {count}"), hint)
-            for number, hint in enumerate(self.hints, 1)
-        ]
+        heads = (tag("summary", f"Hint {number} of {count}") for number in range(1, count + 1))
+        hints = [tag("details", *each) for each in zip(heads, self.hints, strict=False)]
         more = ["Another wrong answer opens the next hint."] if 0 < len(self.hints) < count else []
-        head, why = (f"{self.sign} {self.option}) ", self.message) if self.option else (repr(self), "")
+        head, why = (f"{sign} {self.option}) ", self.message) if self.option else (repr(self), "")
         said = join([tag("b", head, cls="workshop-check", data_state=self.state), why])
         notes = map(muted, filter(None, (*more, self.note)))
         return alone(panel(div(said, *hints, *notes, cls=f"verdict {kind}"), progress_bar(self.key)))
@@ -158,13 +148,12 @@ def dots(keys: Iterable[str], done: Collection[str]) -> Html:
 
 def progress_bar(key: str) -> Html:
     """Return how far the exercises of the notebook that has this one are done."""
-    mine = next(found for found in _sets() if key in found)
-    stored = progress()
+    every, stored = all_exercises(), progress()
+    mine = [name for name, each in every.items() if each.notebook == every[key].notebook]
     done = [name for name in mine if stored.get(name, {}).get("done")]
     said = f"{len(done)} of {len(mine)}"
-    return div(
-        dots(mine, done), f" {said}", cls="note", role="img", aria_label=f"{said} exercises of this notebook done"
-    )
+    label = f"{said} exercises of this notebook done"
+    return div(dots(mine, done), f" {said}", cls="note", role="img", aria_label=label)
 
 
 def _open_parts(answer: object) -> bool:

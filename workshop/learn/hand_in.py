@@ -15,22 +15,14 @@ from workshop.learn.numbers import number
 from workshop.learn.widgets.reconcile.case import picture
 from workshop.plan.parallelism import Plan
 
-LOOK = (
-    "body{max-width:900px;margin:0 auto;padding:8px 20px;font:16px/1.6 system-ui,sans-serif}pre{white-space:pre-wrap}"
-)
+LOOK = "body{max-width:900px;margin:0 auto;padding:8px 20px;font:16px/1.6 system-ui,sans-serif}"
+LOOK += "pre{white-space:pre-wrap}"
 ANSWERS = 3
 
 
-def hand_in(
-    to: str | Path,
-    title: str,
-    *,
-    plan: Plan | None = None,
-    script: str | None = None,
-    compared: Reconciliation | None = None,
-    summary: Summary | None = None,
-    words: Mapping[str, str] | None = None,
-) -> Path:
+def hand_in(to: str | Path, title: str, *, plan: Plan | None = None, script: str | None = None,
+            compared: Reconciliation | None = None, summary: Summary | None = None,
+            words: Mapping[str, str] | None = None) -> Path:  # fmt: skip
     """Write the page and return where it is; what is not given, or still `...`, is "not done yet".
 
     Args:
@@ -38,14 +30,13 @@ def hand_in(
         summary: what batch.run returned.
         words: need, surprise and next, in the learner's words.
     """
-    said = dict(words) if isinstance(words, Mapping) else {}
+    said, starts = dict(words) if isinstance(words, Mapping) else {}, None
+    if isinstance(script, str):
+        starts = tag("details", tag("summary", "the whole text"), tag("pre", script))
     parts = (
         ("What it is for", said.get("need")),
         ("The plan", plan and _plan(plan)),
-        (
-            "What starts it",
-            isinstance(script, str) and tag("details", tag("summary", "the whole text"), tag("pre", script)),
-        ),
+        ("What starts it", starts),
         ("The plan against the log", compared and picture(compared)),
         ("The batch", summary and _batch(summary)),
         ("What was a surprise", said.get("surprise")),
@@ -54,9 +45,8 @@ def hand_in(
     done = [join([tag("h2", head), tag("div", part or "Not done yet.")]) for head, part in parts]
     body = alone(join([tag("h1", title), *done, panel(muted(course_map().summary()))]))
     head = f'<meta charset="utf-8">{tag("title", title)}<style>{LOOK}</style>'
-    write_private(
-        path := Path(to).expanduser().resolve(), f'<!doctype html><html lang="en">{head}{body}</html>\n', 0o644
-    )
+    path = Path(to).expanduser().resolve()
+    write_private(path, f'<!doctype html><html lang="en">{head}{body}</html>\n', 0o644)
     return path
 
 

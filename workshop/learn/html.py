@@ -71,9 +71,7 @@ def alert(error: WorkshopError) -> Html:
 
 def tiles(items: Iterable[tuple[str, str] | tuple[str, str, str]], columns: int) -> Html:
     """Return numbers side by side, each with what it is, and perhaps a note."""
-    cells = [
-        div(tag("b", big), div(what), *(muted(note) for note in more if note), cls="tile") for big, what, *more in items
-    ]
+    cells = (div(tag("b", big), div(what), *map(muted, filter(None, more)), cls="tile") for big, what, *more in items)
     return div(*cells, cls=f"tiles of{columns}")
 
 
@@ -82,13 +80,8 @@ def legend(items: Iterable[tuple[str, object]], cls: str = "") -> Html:
     return muted(*(span(tag("i", cls=f"key {key}"), words) for key, words in items), cls=f"legend {cls}".rstrip())
 
 
-def bar(
-    parts: Iterable[tuple[str, float]],
-    *marks: Html,
-    label: str | None = None,
-    now: float | None = None,
-    cls: str = "",
-) -> Html:
+def bar(parts: Iterable[tuple[str, float]], *marks: Html, label: str | None = None, now: float | None = None,
+        cls: str = "") -> Html:  # fmt: skip
     """Return a bar of coloured parts: (colour, percent of its length) each, and marks on it.
 
     Args:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from numbers import Real
 from string import ascii_lowercase
+from types import MappingProxyType
 
 Judge = Callable[[object], str | None]
 NUMBER = r"[-+]?[\d,_]*\.?\d+(?:[eE][-+]?\d+)?"
@@ -28,16 +29,11 @@ class Exercise:
     """
 
     factors = 0  # how many factors, as a tuple, are as good as their product
+    notebook = ""  # whose it is: 01_memory
 
-    def __init__(
-        self,
-        title: str,
-        judge: Judge,
-        *hints: str,
-        wrong: Mapping[object, str] | None = None,
-        options: Mapping[str, Sequence[str]] | None = None,
-    ):
-        self.title, self.judge, self.hints, self.wrong, self.options = title, judge, hints, wrong or {}, options or {}
+    def __init__(self, title: str, judge: Judge, *hints: str, wrong: Mapping[object, str] = MappingProxyType({}),
+                 options: Mapping[str, Sequence[str]] = MappingProxyType({})):  # fmt: skip
+        self.title, self.judge, self.hints, self.wrong, self.options = title, judge, hints, wrong, options
 
     @classmethod
     def of(cls, words: Mapping, judge: Judge | None) -> Exercise:

@@ -43,10 +43,7 @@ TRACED_WITHIN_S = 30.0  # a trace is written half a second late, on a busy machi
 SMALL = "small-kv"
 SMALL_KV_CACHE_BYTES = 10 * 2**20  # 10,240 tokens of the teaching model: one request of its whole length, and a little
 NEEDED_BYTES = int(2.8 * 2**30)  # all four processes took 2.1 GiB (PSS) with TP 2 and 2.3 with PP 2: slack
-ROLES = (
-    ("EngineCore", "engine core: scheduler and block tables"),
-    ("Worker", "worker: one rank's weights and KV cache"),
-)
+ROLES = {"EngineCore": "engine core: scheduler and block tables", "Worker": "worker: one rank's weights and KV cache"}
 
 
 def make_room(needed_bytes: int = NEEDED_BYTES) -> list[str]:
@@ -84,17 +81,15 @@ def start(name: str, *vllm_args: str, trace: Path | None = None) -> ServerRecord
 def workers(record: ServerRecord) -> Table:
     """Return the processes of a server: what each is, and its memory (PSS: shared pages divided among their users)."""
     main = psutil.Process(record.pid)
-    rows = [("API server", str(main.pid), _mib(main), "answers HTTP; no weights")]
+    found = [(main, "API server", "answers HTTP; no weights")]
     for process in main.children(recursive=True):
-        role = next((what for key, what in ROLES if key in process.name()), None)
-        if role:
-            rows.append((process.name().removeprefix("VLLM::"), str(process.pid), _mib(process), role))
+        name = process.name()
+        found += [(process, name.removeprefix("VLLM::"), role) for key, role in ROLES.items() if key in name]
+    rows = []
+    for process, name, role in found:
+        memory = process.memory_full_info()
+        rows.append((name, str(process.pid), f"{getattr(memory, 'pss', memory.rss) / 2**20:,.0f}", role))
     return Table(("process", "pid", "MiB", "what it is"), rows)
-
-
-def _mib(process: psutil.Process) -> str:
-    memory = process.memory_full_info()
-    return f"{getattr(memory, 'pss', memory.rss) / 2**20:,.0f}"
 
 
 def small_server(kv_cache_bytes: int = SMALL_KV_CACHE_BYTES) -> Client:

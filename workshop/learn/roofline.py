@@ -93,9 +93,8 @@ def points() -> list[Point]:
 
 
 def _point(name: str, kind: str, d: Deployment, tokens: int, context: int, tflops: float) -> Point:
-    return Point(
-        name, kind, intensity(d, tokens, context), tflops, speed.peak_tflops(d.model, d.gpu) > d.gpu.bf16_tflops
-    )
+    fp8 = speed.peak_tflops(d.model, d.gpu) > d.gpu.bf16_tflops
+    return Point(name, kind, intensity(d, tokens, context), tflops, fp8)
 
 
 def picture(gpu: str = "h200") -> Picture:
@@ -119,14 +118,10 @@ def picture(gpu: str = "h200") -> Picture:
         parts.append(dot(*place, 5, colour, stroke=edge, title=f"{point.name}: {point.tflops:,.0f} TFLOP/s"))
     for y, edge, words in ((296, "none", "decoding"), (314, style.TEXT, "reading prompts")) if shown else ():
         parts += [dot(560, y, 5, style.BLUE, stroke=edge), text(572, y + 4, words, size=11, fill=style.MUTED)]
-    ticks = [0, 1, 2, 3, 4]
-    parts += [path("M64 40V330H700"), axes.x_ticks(ticks, _power), axes.y_ticks(ticks[:4], _power)]
+    ticks, power = [0, 1, 2, 3, 4], lambda exponent: f"{10**exponent:,.0f}"
+    parts += [path("M64 40V330H700"), axes.x_ticks(ticks, power), axes.y_ticks(ticks[:4], power)]
     parts.append(text(382, 366, "FLOP for each byte that is read", anchor="middle", size=12, fill=style.MUTED))
     parts.append(text(64, 34, "TFLOP/s of one GPU", size=11, fill=style.MUTED))
     kinds = ", ".join(f"{sum(p.kind == kind for p in shown)} of {kind}" for kind in ("decoding", "prefill"))
     words = f"Roofline of one {g.title}: {g.bandwidth_gb_s:,.0f} GB/s up to {g.bf16_tflops:,.0f} TFLOP/s. Recorded: {kinds}."
     return Picture("".join(parts), 720, 376, words)
-
-
-def _power(exponent: float) -> str:
-    return f"{10**exponent:,.0f}"

@@ -77,10 +77,8 @@ def key_of_load(model: str, gpu: str, load: Sequence[Arrival], options: dict) ->
 
 def _row(found: Simulation, load: Sequence[Arrival]) -> dict[str, float]:
     said, last_s = found.to_dict(), load[-1].arrival_s
-    times = {
-        f"{name}_{part}_ms": said[f"{name}_ms"][part]
-        for name, part in (("ttft", "p50"), ("ttft", "p95"), ("tpot", "p50"), ("tpot", "p95"), ("itl", "p99"))
-    }
+    asked = (("ttft", "p50"), ("ttft", "p95"), ("tpot", "p50"), ("tpot", "p95"), ("itl", "p99"))
+    times = {f"{name}_{part}_ms": said[f"{name}_ms"][part] for name, part in asked}
     row = {
         "gpus": found.gpus,
         "requests": len(load),
@@ -97,11 +95,8 @@ def _row(found: Simulation, load: Sequence[Arrival]) -> dict[str, float]:
 def hand_over() -> tuple[str, str]:
     """Return the flag with which engines leave the KV cache of prompts in a folder, an empty one, for each other."""
     shutil.rmtree(handed_over())
-    connector = {
-        "kv_connector": "ExampleConnector",
-        "kv_role": "kv_both",
-        "kv_connector_extra_config": {"shared_storage_path": str(handed_over())},
-    }
+    where = {"shared_storage_path": str(handed_over())}
+    connector = {"kv_connector": "ExampleConnector", "kv_role": "kv_both", "kv_connector_extra_config": where}
     return "--kv-transfer-config", json.dumps(connector)
 
 
@@ -117,15 +112,11 @@ def engines(pair: Client | None) -> dict[str, dict[str, int]]:
     found: dict[str, dict[str, int]] = {}
     page = pair.http.get(metrics_url(pair.url)).text
     for sample in (each for family in text_string_to_metric_families(page) for each in family.samples):
-        name = SOURCES.get(sample.labels.get("source", ""))
-        if sample.name == "vllm:request_success_total":
-            name = "requests"
-        elif sample.name != "vllm:prompt_tokens_by_source_total":
-            continue
-        counts = found.setdefault(
-            f"engine {sample.labels['engine']}", dict.fromkeys(("requests", *SOURCES.values()), 0)
-        )
-        counts[name] += int(sample.value)
+        source = SOURCES.get(sample.labels.get("source", ""))
+        counted = {"vllm:request_success_total": "requests", "vllm:prompt_tokens_by_source_total": source}
+        if name := counted.get(sample.name):
+            zeros = dict.fromkeys(("requests", *SOURCES.values()), 0)
+            found.setdefault(f"engine {sample.labels['engine']}", zeros)[name] += int(sample.value)
     return dict(sorted(found.items()))
 
 
@@ -139,10 +130,8 @@ def ask(pair: Client | None, prompt: str, steps: Sequence[tuple[int, int]]) -> l
         return kept("engines", key_of_steps(prompt, steps))
     rows = []
     for engine, max_tokens in steps:
-        before = engines(pair)[f"engine {engine}"]
-        answer = pair.complete(
-            prompt, max_tokens=max_tokens, temperature=0, extra_headers={"X-data-parallel-rank": str(engine)}
-        )
+        before, to = engines(pair)[f"engine {engine}"], {"X-data-parallel-rank": str(engine)}
+        answer = pair.complete(prompt, max_tokens=max_tokens, temperature=0, extra_headers=to)
         after = engines(pair)[f"engine {engine}"]
         counts = {name: after[name] - before[name] for name in SOURCES.values()}
         rows.append({"engine": engine, "max_tokens": max_tokens, **counts, "text": answer.choices[0].text})

@@ -64,10 +64,9 @@ class Table:
         return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
 
     def _repr_html_(self) -> str:
-        rows = [
-            (span(_breakable(row[0]), cls=f"ink-{kind}"), *map(_breakable, row[1:]))
-            for row, kind in zip(self.rows, self._kinds, strict=True)
-        ]
+        rows = []
+        for (first, *others), kind in zip(self.rows, self._kinds, strict=True):
+            rows.append((span(_breakable(first), cls=f"ink-{kind}"), *map(_breakable, others)))
         return alone(panel(table_html(self.head, rows, "lead")))
 
 
@@ -103,9 +102,7 @@ def fields(answer: Mapping | object) -> Table:
 def _short(value: object) -> str:
     if isinstance(value, list):
         return f"a list of {len(value)}"
-    if isinstance(value, Mapping):
-        return "counts"
-    text = repr(value)
+    text = "counts" if isinstance(value, Mapping) else repr(value)
     return text if len(text) <= 60 else f"{text[:57]}…"
 
 
