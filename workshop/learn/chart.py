@@ -104,20 +104,14 @@ def round_up(value: float) -> float:
 
 @dataclass(frozen=True)
 class Axes:
-    """The field of a chart: edges in SVG units, and the numbers at its ends; y grows upwards.
-
-    Attributes:
-        left, top, right, bottom: the edges.
-        x_end, y_end: the numbers at the right and at the top.
-        x_start, y_start: those at the left and at the bottom.
-    """
+    """The field of a chart: edges in SVG units, and the numbers at its ends; y grows upwards."""
 
     left: float
     top: float
     right: float
     bottom: float
-    x_end: float = 1.0
-    y_end: float = 1.0
+    x_end: float = 1.0  # the number at the right
+    y_end: float = 1.0  # at the top
     x_start: float = 0.0
     y_start: float = 0.0
 

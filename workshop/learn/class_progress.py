@@ -27,18 +27,12 @@ DAMAGED = (OSError, ValueError, RecursionError, KeyError, TypeError, AttributeEr
 
 @dataclass(frozen=True)
 class Learner:
-    """What one learner shares.
-
-    Attributes:
-        updated: ISO 8601, UTC.
-        checks: key → {"tries": int, "done": bool}.
-        tests: right answers in the tests of ten questions, "pre" and "post", as far as they were made.
-    """
+    """What one learner shares."""
 
     name: str
-    updated: str
-    checks: Mapping[str, Mapping]
-    tests: Mapping[str, int]
+    updated: str  # ISO 8601, UTC
+    checks: Mapping[str, Mapping]  # key → {"tries": int, "done": bool}
+    tests: Mapping[str, int]  # right answers to ten questions, of those of TESTS that were made
 
 
 def folder() -> Path:

@@ -132,11 +132,7 @@ def _class_server() -> str:
 
 
 def watch(job: str, name: str = "70b"):
-    """Follow a job until its server is ready, with a bar; a recorded start to play where there is no job.
-
-    Raises:
-        WorkshopError: the job ended, with the reason and the remedy.
-    """
+    """Follow a job until its server is ready (a WorkshopError says why it ended before); a recorded start without a job."""
     if job == "recorded":
         return LoadingView(name)
     import ipywidgets as widgets

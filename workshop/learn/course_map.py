@@ -22,21 +22,14 @@ ASKED = r'predict\("([\w.]+)", \('
 
 @dataclass(frozen=True)
 class Chapter:
-    """One notebook of the course.
+    """One notebook of the course."""
 
-    Attributes:
-        name: of its file, without `.ipynb`.
-        title, goal: what stands before and after the colon of its heading.
-        needs: a few words.
-        checks, predictions: the keys of its exercises and predictions, in their order.
-    """
-
-    name: str
-    title: str
-    goal: str
+    name: str  # of its file, without `.ipynb`
+    title: str  # its heading up to the colon
+    goal: str  # its heading from there
     minutes: int
     needs: str
-    checks: tuple[str, ...]
+    checks: tuple[str, ...]  # keys of its exercises, in their order
     predictions: tuple[str, ...] = ()
 
 

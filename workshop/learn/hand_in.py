@@ -33,12 +33,15 @@ def hand_in(to: str | Path, title: str, *, plan: Plan | None = None, script: str
     said, starts = dict(words) if isinstance(words, Mapping) else {}, None
     if isinstance(script, str):
         starts = tag("details", tag("summary", "the whole text"), tag("pre", script))
+    if batch := summary:
+        answers = load(summary.output).head(ANSWERS)[["prompt", "text"]].astype(str).itertuples(index=False)
+        batch = panel(tag("p", str(summary)), table(("prompt", "answer"), answers, "lead"))
     parts = (
         ("What it is for", said.get("need")),
         ("The plan", plan and _plan(plan)),
         ("What starts it", starts),
         ("The plan against the log", compared and picture(compared)),
-        ("The batch", summary and _batch(summary)),
+        ("The batch", batch),
         ("What was a surprise", said.get("surprise")),
         ("What comes next", said.get("next")),
     )
@@ -59,8 +62,3 @@ def _plan(plan: Plan) -> Html:
     )
     reasons = tag("ul", *(tag("li", reason) for reason in plan.reasons))
     return panel(tiles(figures, 2), code(plan.command), reasons)
-
-
-def _batch(summary: Summary) -> Html:
-    answers = load(summary.output).head(ANSWERS)[["prompt", "text"]].astype(str)
-    return panel(tag("p", str(summary)), table(("prompt", "answer"), answers.itertuples(index=False), "lead"))

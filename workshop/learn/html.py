@@ -84,8 +84,7 @@ def bar(parts: Iterable[tuple[str, float]], *marks: Html, label: str | None = No
         cls: str = "") -> Html:  # fmt: skip
     """Return a bar of coloured parts: (colour, percent of its length) each, and marks on it.
 
-    Args:
-        label, now: what it measures, and the percent that a screen reader says: then it is a progress bar.
+    With `now`, the percent that a screen reader says, it is a progress bar of what `label` says.
     """
     filled = [tag("i", cls=f"bg-{colour}", style=f"width:{percent:.2f}%") for colour, percent in parts]
     said = {}

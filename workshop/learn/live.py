@@ -47,10 +47,7 @@ ROLES = {"EngineCore": "engine core: scheduler and block tables", "Worker": "wor
 
 
 def make_room(needed_bytes: int = NEEDED_BYTES) -> list[str]:
-    """Stop this user's own teaching servers if two more ranks would not fit beside them; return their names.
-
-    On a machine with room nothing is stopped, so that other notebooks keep their server.
-    """
+    """Stop this user's own teaching servers, as far as two more ranks would not fit beside them; return their names."""
     stopped = []
     for record in records.own():
         if machine.memory_available_bytes() >= needed_bytes:
@@ -93,10 +90,7 @@ def workers(record: ServerRecord) -> Table:
 
 
 def small_server(kv_cache_bytes: int = SMALL_KV_CACHE_BYTES) -> Client:
-    """Return a client of a server whose KV cache is small enough to see it fill, started if need be.
-
-    Where vLLM is not installed it is the usual server's.
-    """
+    """Return a client of a server whose KV cache is small enough to see it fill; without vLLM, of the usual server."""
     if not installed()[0]:
         return connect()
     record = records.read(SMALL)

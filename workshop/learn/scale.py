@@ -121,11 +121,7 @@ def engines(pair: Client | None) -> dict[str, dict[str, int]]:
 
 
 def ask(pair: Client | None, prompt: str, steps: Sequence[tuple[int, int]]) -> list[dict]:
-    """Send a prompt again and again, each time to an engine of your choice; return a row for each answer.
-
-    Args:
-        steps: (engine, max_tokens) of each, one after the other.
-    """
+    """Send a prompt once for each of `steps`, which are (engine, max_tokens); return a row for each answer."""
     if pair is None:
         return kept("engines", key_of_steps(prompt, steps))
     rows = []

@@ -33,19 +33,14 @@ WARM_UP_TOKENS = 8
 
 @dataclass(frozen=True)
 class Run:
-    """Answers to some prompts, one after the other, and what the server counted meanwhile.
+    """Answers to some prompts, one after the other, and what the server counted meanwhile."""
 
-    Attributes:
-        answers: (prompt, answer) as token ids. ms_a_token: of all answers together.
-        drafts: steps that had guesses. drafted, accepted: guesses; accepted_at: those accepted, by their place.
-    """
-
-    answers: tuple
-    ms_a_token: float
-    drafts: int
-    drafted: int
+    answers: tuple  # (prompt, answer) as token ids
+    ms_a_token: float  # of all answers together
+    drafts: int  # steps that had guesses
+    drafted: int  # guesses
     accepted: int
-    accepted_at: tuple
+    accepted_at: tuple  # those accepted, by their place in a step
 
 
 def ask(client: Client | None, recorded: str, *, temperature: float = 0.0, max_tokens: int = 64) -> Run:

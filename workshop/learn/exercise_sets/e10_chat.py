@@ -40,12 +40,11 @@ def join(answer: object) -> str | None:
         return f"{answer!r} is no function"
     from openai.types.chat import ChatCompletionChunk
 
+    frame = {"id": "", "created": 0, "model": "", "object": "chat.completion.chunk"}
+
     def chunk(*deltas: dict) -> ChatCompletionChunk:
         choices = [{"index": 0, "delta": delta, "finish_reason": None} for delta in deltas]
-        kind = "chat.completion.chunk"
-        return ChatCompletionChunk.model_validate(
-            {"id": "", "created": 0, "model": "", "object": kind, "choices": choices}
-        )
+        return ChatCompletionChunk.model_validate({**frame, "choices": choices})
 
     for pieces in ((" Paris", " is", " a city."), (" A", " dog")):
         chunks = [chunk({"role": "assistant", "content": ""}), *(chunk({"content": piece}) for piece in pieces)]

@@ -83,7 +83,6 @@ def flags(answer: object) -> str | None:
             return f"{symptom}: {chosen!r} is none of the changes in the list"
         if chosen != FLAGS[symptom]:
             other_way = chosen.split()[0] == FLAGS[symptom].split()[0]
-            return (
-                f"{symptom}: {OPPOSITE[symptom] if other_way else 'this changes something else; what is short here?'}"
-            )
+            why = OPPOSITE[symptom] if other_way else "this changes something else; what is short here?"
+            return f"{symptom}: {why}"
     return None

@@ -141,10 +141,7 @@ class Explorer(View):
 def beside(rows: Iterable[tuple[widgets.Widget, ...]], picture: widgets.Widget, least_px: int = 460) -> widgets.HBox:
     """Return controls beside their picture; on a narrow page above it in two columns, so that both stay in view.
 
-    Args:
-        rows: each a control and what stands below it.
-        picture: what the controls change. It gets three quarters of what is to spare.
-        least_px: how wide a picture may still stand beside the controls.
+    A row is a control and what stands below it; a picture that has not even `least_px` beside them stands below.
     """
     groups = [widgets.VBox(row, layout=widgets.Layout(flex="1 1 250px", margin="0 0 5px 0")) for row in rows]
     columns = {"flex_flow": "row wrap", "align_content": "flex-start", "align_items": "flex-start"}

@@ -134,11 +134,7 @@ class _Engine:
 
 @lru_cache(maxsize=64)
 def simulate(blocks: int, requests: tuple[Request, ...] = REQUESTS) -> tuple[State, ...]:
-    """Return the states from before the first step to the end of the last request.
-
-    Raises:
-        BadInput: no blocks, or a request that is longer than the whole pool (vLLM refuses such a max_model_len).
-    """
+    """Return the states from before the first step to the end of the last request; BadInput where one cannot fit."""
     if isinstance(blocks, bool) or not isinstance(blocks, int) or blocks < 1:
         raise BadInput(f"blocks is {blocks!r}, and must be a whole number from 1.", "Give how many the pool has.")
     longest = max(requests, key=lambda r: r.prompt + r.output)

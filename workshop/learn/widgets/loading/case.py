@@ -50,11 +50,7 @@ def recorded_text(name: str) -> str:
 
 @lru_cache(maxsize=8)
 def moments(text: str, steps: int = STEPS) -> tuple[Moment, ...]:
-    """Return what is known at `steps` + 1 places of a log, from its first line to its last.
-
-    Raises:
-        BadInput: the text is empty.
-    """
+    """Return what is known at `steps` + 1 places of a log, from its first line to its last; BadInput if it is empty."""
     lines = text.splitlines()
     if not lines:
         raise BadInput("The log is empty.", "Give the text of a vLLM log.")

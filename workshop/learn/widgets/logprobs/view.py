@@ -89,11 +89,7 @@ class LogprobsViewer(Explorer):
             self.banner.value = html.alert(error)
 
     def show(self, source: object) -> None:
-        """Show a response, or rows.
-
-        Raises:
-            BadInput: it has no logprobs.
-        """
+        """Show a response, or rows; BadInput if it has no logprobs."""
         self.rows, self.banner.value = _rows(source), ""
         self.draw()
 

@@ -76,11 +76,7 @@ def usable_tp(m: ModelConfig, most: int) -> list[int]:
 
 
 def layout(choice: Choice) -> Layout:
-    """Return who holds what, what travels, and whether it works.
-
-    Raises:
-        BadInput: an unknown model, GPU or network, or a size below 1.
-    """
+    """Return who holds what, what travels, and whether it works; BadInput for unknown names, or a size below 1."""
     load_model(choice.model), load_gpu(choice.gpu), network_link(choice.network)
     for name in ("nodes", "gpus_per_node", "tp", "pp", "requests"):
         value = getattr(choice, name)

@@ -14,9 +14,7 @@ from workshop.learn.numbers import duration, size
 from workshop.learn.widgets import style
 from workshop.learn.widgets.parallelism.case import Layout, head_range
 from workshop.plan.catalog import load_gpu, load_model
-from workshop.plan.catalog.config import ModelConfig
 from workshop.plan.communication import network_link
-from workshop.plan.ranks import Rank
 
 CARD, HEIGHT, NODE = 70, 100, 160  # a GPU's width and height, a node's height
 STEP, MARGIN = CARD + 6, 34
@@ -70,7 +68,11 @@ def _cluster(result: Layout) -> Html:
         inside = f"node {node} · {load_gpu(c.gpu).link} inside"
         parts.append(box(*frame, "none", stroke=style.GREY, radius=8))
         parts.append(text(MARGIN + 2, node * NODE + 137, inside, size=11, fill=style.MUTED))
-    held = {r.rank: (r.layers, m.num_hidden_layers, m.num_attention_heads, *_heads(r, m, c.tp)) for r in result.ranks}
+    held, copy = {}, " (copy)" if c.tp > m.num_key_value_heads else ""
+    for r in result.ranks:
+        heads, kv = head_range(r, m)
+        words = "KV: a full copy" if m.mla else f"KV {_span(kv)}{copy}"
+        held[r.rank] = (r.layers, m.num_hidden_layers, m.num_attention_heads, heads, words)
     for number in range(c.gpus):
         x, y, _ = _place(number, c.gpus_per_node)
         parts.append(f'<g transform="translate({x} {y})">{_card(number, *held.get(number, ()))}</g>')
@@ -86,25 +88,17 @@ def _card(number: int, layers: range | None = None, of_layers: int = 1, of_heads
     """One GPU: its part of the model as a blue rectangle in the model's outline, and the same in numbers."""
     box_x, box_y, box_w, box_h, middle = 8, 16, CARD - 16, 34, CARD / 2
     parts, ink = [box(0, 0, CARD, HEIGHT - 4, style.PANEL, stroke=style.LINE, radius=5)], style.TEXT
-    parts.append(
-        text(middle, 11, f"GPU {number}", anchor="middle", size=10, fill=ink if layers else style.MUTED, bold=True)
-    )
+    named = {"anchor": "middle", "size": 10, "fill": ink if layers else style.MUTED}
+    parts.append(text(middle, 11, f"GPU {number}", bold=True, **named))
     parts.append(box(box_x, box_y, box_w, box_h, style.EMPTY, radius=0))
     if layers is None:
-        return "".join([*parts, text(middle, 68, "idle", anchor="middle", size=10, fill=style.MUTED)])
+        return "".join([*parts, text(middle, 68, "idle", **named)])
     left, top = box_x + box_w * heads.start / of_heads, box_y + box_h * layers.start / of_layers
     size = (max(1.5, box_w * len(heads) / of_heads), max(1.5, box_h * len(layers) / of_layers))
     parts.append(box(left, top, *size, style.WEIGHTS, radius=0))
     for n, words in enumerate((f"layers {_span(layers)}", f"heads {_span(heads)}", kv)):
         parts.append(text(middle, 62 + 11.5 * n, words, anchor="middle", size=8.4 if len(words) > 12 else 9.5))
     return "".join([*parts, box(10, 88.5, CARD - 20, 3, style.KV_CACHE, radius=1.5)])
-
-
-def _heads(rank: Rank, m: ModelConfig, tp: int) -> tuple[range, str]:
-    """The attention heads of a rank, and its KV heads in words."""
-    heads, kv = head_range(rank, m)
-    copy = " (copy)" if tp > m.num_key_value_heads else ""
-    return heads, "KV: a full copy" if m.mla else f"KV {_span(kv)}{copy}"
 
 
 def _place(number: int, per_node: int) -> tuple[int, int, int]:

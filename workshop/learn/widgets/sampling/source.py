@@ -36,16 +36,11 @@ EMPTY = BadInput("The prompt is empty.", "Type at least one character: a model c
 
 @dataclass(frozen=True)
 class Position:
-    """The model's distribution after some text; no token that is not listed has a logprob above `ceiling`.
+    """The model's distribution after some text."""
 
-    Attributes:
-        logprobs: token → logprob, most probable first. ceiling: None if that is the whole vocabulary.
-        prompt: the prompt's tokens, where the server says them.
-    """
-
-    logprobs: dict[Token, float]
-    ceiling: float | None = None
-    prompt: tuple[Token, ...] = ()
+    logprobs: dict[Token, float]  # most probable first
+    ceiling: float | None = None  # no token that is not listed has more; None: all are listed
+    prompt: tuple[Token, ...] = ()  # its tokens, where the server says them
 
 
 @dataclass(frozen=True)
@@ -58,17 +53,12 @@ class Completion:
 
 
 class ServerSource:
-    """A vLLM server; of others what speaks the same protocol.
+    """A vLLM server; of others what speaks the same protocol."""
 
-    Attributes:
-        live: True: a server answers. prompts: the only ones there are; () as any will do.
-        listed: how many logprobs it gives; chat: it has no completions.
-    """
-
-    live, prompts = True, ()
+    live, prompts = True, ()  # any prompt will do
 
     def __init__(self, llm: Client):
-        self.llm, self.listed, self.chat = llm, MOST_LISTED, False
+        self.llm, self.listed, self.chat = llm, MOST_LISTED, False  # logprobs that it gives; whether it has only chat
         self._positions: dict[tuple, Position] = {}
         self._texts: dict[tuple[Token, ...], str] = {}
         self._asks_ids = True
@@ -112,7 +102,11 @@ class ServerSource:
     def _send(self, prompt: str, output: tuple[Token, ...], listed: int, **request: object) -> object:
         """Ask for what comes after the prompt and what was generated, with so many logprobs."""
         if not self.chat:
-            return self.llm.complete(self._context(prompt, output), logprobs=listed, **request)
+            # Token ids once something was generated: text would be cut into other tokens.
+            known = self._positions.get((prompt, ()))
+            by_id = output and known and known.prompt and all(isinstance(token, int) for token in output)
+            context = [*known.prompt, *output] if by_id else prompt + self.text(output)
+            return self.llm.complete(context, logprobs=listed, **request)
         messages = [{"role": "user", "content": prompt}]
         if output:
             messages.append({"role": "assistant", "content": self.text(output)})
@@ -121,22 +115,16 @@ class ServerSource:
 
     def _adapt(self, error: WorkshopError) -> bool:
         """Ask for what this server can do; False if there is nothing left to give up."""
-        limit = refusals.logprobs_limit(error.message)
+        limit, status = refusals.logprobs_limit(error.message), getattr(error.__context__, "status_code", None)
         if limit is not None and limit < self.listed:
             self.listed = limit
         elif "no sampling parameter" in error.message and self._asks_ids:
             self._asks_ids = False
-        elif not self.chat and _no_such_path(error):
-            self.chat = True
+        elif not self.chat and status in (404, 405, 501) and "does not exist" not in error.message:
+            self.chat = True  # a server without the model says that it does not exist, which is another fault
         else:
             return False
         return True
-
-    def _context(self, prompt: str, output: tuple[Token, ...]) -> str | list[int]:
-        """Return the prompt as token ids once something was generated: text would be cut into other tokens."""
-        known = self._positions.get((prompt, ()))
-        by_id = output and known and known.prompt and all(isinstance(token, int) for token in output)
-        return [*known.prompt, *output] if by_id else prompt + self.text(output)
 
     def text(self, tokens: tuple[Token, ...]) -> str:
         """Return the text of tokens, asked of the server once for each."""
@@ -160,20 +148,12 @@ class ServerSource:
         self.position(prompt, ())  # learns the prompt's ids, and whether there is chat only
         more = {"n": 1 if settings.greedy else n, "seed": seed, "max_tokens": max_tokens, "timeout": 4 * PATIENCE_S}
         response = self._send(prompt, output, 0, **settings.request(), **more)
-        return [_completion(response, choice) for choice in range(len(response.choices))]
-
-
-def _completion(response: object, choice: int) -> Completion:
-    one = response.choices[choice]
-    tokens = tuple(row.token for row in logprobs.rows(response, choice=choice) if row.part == "completion")
-    text = one.text if hasattr(one, "text") else one.message.content  # pieces of an emoji are whole only here
-    return Completion(text or "", tokens, one.finish_reason == "stop")
-
-
-def _no_such_path(error: WorkshopError) -> bool:
-    """A server without completions answers 404 or 405; one without that model says so, and that is another fault."""
-    status = getattr(error.__context__, "status_code", None)
-    return status in (404, 405, 501) and "does not exist" not in error.message
+        found = []
+        for number, one in enumerate(response.choices):
+            rows = (row for row in logprobs.rows(response, choice=number) if row.part == "completion")
+            text = one.text if hasattr(one, "text") else one.message.content  # pieces of an emoji are whole only here
+            found.append(Completion(text or "", tuple(row.token for row in rows), one.finish_reason == "stop"))
+        return found
 
 
 class RecordedSource:
@@ -197,12 +177,7 @@ class RecordedSource:
         return f"Recorded: {data['model']}, vLLM {data['vllm_version']}, {data['date']}. No server is needed"
 
     def position(self, prompt: str, output: tuple[Token, ...] = ()) -> Position:
-        """Return a recorded distribution.
-
-        Raises:
-            BadInput: the prompt was not recorded.
-            WorkshopError: the recording does not go on here.
-        """
+        """Return a recorded distribution; BadInput for another prompt, WorkshopError where the recording ends."""
         one = self._prompt(prompt)
         if (listed := one["tree"].get(" ".join(map(str, output)))) is None:
             ends = f"The recording ends here: nobody asked what comes after “{self.text(output)}”."
@@ -219,11 +194,7 @@ class RecordedSource:
     def complete(
         self, prompt: str, output: tuple[Token, ...], settings: Settings, *, n: int, seed: int, max_tokens: int
     ) -> list[Completion]:
-        """Return recorded completions; only some settings were recorded, only for the prompt as it is.
-
-        Raises:
-            WorkshopError: these settings were not recorded; the sentence says which were.
-        """
+        """Return recorded completions; only some settings were recorded (an error says which), for the bare prompt."""
         recorded = self._prompt(prompt)["completions"]
         for one in recorded:
             if Settings(**one["settings"]) == settings and not output:

@@ -35,16 +35,11 @@ def verb(names: Sequence[str], several: str, one: str = "") -> str:
 
 @dataclass
 class Asker:
-    """What there is to ask about each step.
+    """What there is to ask about each step."""
 
-    Attributes:
-        running: requests in the order in which they came to run. lost: those that were preempted once.
-        last: kind → number of the step that it was asked about.
-    """
-
-    running: list[str] = field(default_factory=list)
-    lost: set[str] = field(default_factory=set)
-    last: dict[str, int] = field(default_factory=dict)
+    running: list[str] = field(default_factory=list)  # requests in the order in which they came to run
+    lost: set[str] = field(default_factory=set)  # those that were preempted once
+    last: dict[str, int] = field(default_factory=dict)  # kind → the step that it was asked about
 
     def note(self, step: Step) -> None:
         """Go on by one step."""
