@@ -18,8 +18,7 @@ from workshop.engine.metrics import Metrics
 from workshop.learn.widgets.kv_cache.view import KvCacheExplorer
 from workshop.learn.widgets.logprobs.picture import cells, picture
 from workshop.learn.widgets.memory.view import MemorySliders
-from workshop.learn.widgets.metrics import picture as metrics
-from workshop.learn.widgets.metrics.view import KEPT
+from workshop.learn.widgets.metrics import view as metrics
 from workshop.learn.widgets.parallelism.view import ParallelismExplorer
 from workshop.learn.widgets.reconcile.case import LOGS
 from workshop.learn.widgets.reconcile.case import picture as comparison
@@ -78,7 +77,7 @@ def measure() -> dict[str, dict[str, float]]:
             prompt_tokens_total=10 * second,
             generation_tokens_total=50.0 * second,
         )
-        for second in range(KEPT)
+        for second in range(metrics.KEPT)
     ]
     tokens = cells(
         logprobs.rows(

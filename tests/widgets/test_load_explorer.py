@@ -9,8 +9,7 @@ from needs import lacking
 
 from workshop.launch.vllm_main import installed
 from workshop.learn import labs
-from workshop.learn.widgets.load.picture import picture, steps
-from workshop.learn.widgets.load.view import LoadExplorer, recorded
+from workshop.learn.widgets.load.view import LoadExplorer, picture, recorded, steps
 
 
 @pytest.fixture(scope="module")

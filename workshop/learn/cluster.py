@@ -22,8 +22,7 @@ from workshop.launch.records import ServerRecord
 from workshop.launch.slurm import submit as slurm
 from workshop.learn import recordings
 from workshop.learn.show import Table
-from workshop.learn.widgets.loading.case import moments, recorded_text
-from workshop.learn.widgets.loading.view import LoadingView
+from workshop.learn.widgets.loading.view import LoadingView, moments, recorded_text
 
 __all__ = ["body", "directives", "grep", "moments", "record", "recorded_text", "steps", "submission", "submit", "tail",
            "watch", "where"]  # fmt: skip

@@ -41,9 +41,7 @@ def words(lines: list[str]) -> Html:
 def last_lines(log: Path, count: int = LINES_SHOWN) -> list[str]:
     """Return the last lines of a log that is being written; [] if it is not there yet."""
     try:
-        with log.open("rb") as file:
-            file.seek(max(0, log.stat().st_size - 8192))
-            text = file.read().decode("utf-8", "replace")
+        text = log.read_text(encoding="utf-8", errors="replace")
     except OSError:
         return []
     return [line.rstrip() for line in text.replace("\r", "\n").splitlines() if line.strip()][-count:]
