@@ -12,12 +12,11 @@ Without SLURM the same calls show the plan and the recorded start, so that the n
 from __future__ import annotations
 
 import re
-import shutil
-import subprocess
 from functools import cache
 
 from workshop.errors import BadInput, WorkshopError
 from workshop.launch import records
+from workshop.launch.programs import ask
 from workshop.launch.records import ServerRecord
 from workshop.launch.slurm import submit as slurm
 from workshop.learn import recordings
@@ -59,12 +58,7 @@ NOISE = re.compile(r"ulimit|FutureWarning|UserWarning|nanobind|leaked|warnings\.
 @cache
 def available() -> bool:
     """Return whether a SLURM controller answers here."""
-    if not shutil.which("sinfo"):
-        return False
-    try:
-        return subprocess.run(["sinfo", "--noheader"], capture_output=True, timeout=10).returncode == 0
-    except (OSError, subprocess.TimeoutExpired):
-        return False
+    return ask("sinfo", "--noheader", within_s=10).code == 0
 
 
 def where() -> str:

@@ -46,14 +46,11 @@ def _chapter(path: Path) -> Chapter:
     if not found:
         wrong = f"The first cell of {path.name} does not say how long it takes and what it needs."
         raise BadInput(wrong, "Write: 45 minutes · needs: a CPU.")
+    # Of what it needs the first sentence, without brackets and links.
+    text = re.sub(r"\([^()]*\(?[^()]*\)?[^()]*\)", "", re.sub(r"\[([^]]+)\]\([^)]*\)", r"\1", found[2]))
+    needs = re.sub(r"\s+(?=[,.]|$)|\s{2,}", "", re.split(r"\.(?:\s|$)", text)[0]).strip()
     keys = exercises.of_notebook(path.stem), tuple(re.findall(ASKED, "\n".join(cells)))
-    return Chapter(path.stem, title.strip(), goal.strip(), int(found[1]), _few_words(found[2]), *keys)
-
-
-def _few_words(needs: str) -> str:
-    """Return the first sentence without brackets and links."""
-    text = re.sub(r"\([^()]*\(?[^()]*\)?[^()]*\)", "", re.sub(r"\[([^]]+)\]\([^)]*\)", r"\1", needs))
-    return re.sub(r"\s+(?=[,.]|$)|\s{2,}", "", re.split(r"\.(?:\s|$)", text)[0]).strip()
+    return Chapter(path.stem, title.strip(), goal.strip(), int(found[1]), needs, *keys)
 
 
 @dataclass(frozen=True)
@@ -115,7 +112,10 @@ class CourseMap:
         if one is self.next:
             goal += [" ", span("go on here" if self.state(one) else "start here", cls="badge")]
         what = div(title, *goal, muted(f"{one.minutes} min · {one.needs}"), cls="what")
-        return tag("li", self._stop(one), what, div(self.dots(one), self._predictions(one), cls="dots"))
+        state = self.state(one) or ("here" if one is self.next else "")
+        sign = "✓" if state == "done" else one.title.split(".")[0] if "." in one.title else "★"
+        stop = span(sign, cls=f"stop {state}".rstrip(), aria_hidden="true")
+        return tag("li", stop, what, div(self.dots(one), self._predictions(one), cls="dots"))
 
     def _predictions(self, one: Chapter) -> Html:
         """Return what was predicted in a notebook beside the results, folded."""
@@ -124,11 +124,6 @@ class CourseMap:
         entries = [(key.split(".")[1], self.predicted[key]) for key in one.predictions if key in self.predicted]
         rows = [(name.replace("_", " "), entry["predicted"], entry["result"] or "…") for name, entry in entries]
         return tag("details", tag("summary", made), table(("", "predicted", "result"), rows), cls="note")
-
-    def _stop(self, one: Chapter) -> Html:
-        state = self.state(one) or ("here" if one is self.next else "")
-        sign = "✓" if state == "done" else one.title.split(".")[0] if "." in one.title else "★"
-        return span(sign, cls=f"stop {state}".rstrip(), aria_hidden="true")
 
     def dots(self, one: Chapter) -> Html:
         """Return a dot for each check of a notebook, filled where it is answered."""

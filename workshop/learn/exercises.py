@@ -102,12 +102,6 @@ def _hold_back(lines: list[str]) -> list[str]:
     return [f"print({HELD_BACK!r})\n"] if untried else lines
 
 
-def _in_solution() -> bool:
-    """Return whether the notebook's cell that runs now is a solution."""
-    cells = shell.user_ns.get("In") if (shell := _shell()) else None
-    return bool(cells) and cells[-1].lstrip().startswith(SOLUTION)
-
-
 @dataclass(frozen=True)
 class Result:
     """What a check says; notebooks show it as HTML, terminals as text."""
@@ -227,7 +221,8 @@ def check(key: str, answer: object = ...) -> Result | Question:
         message = f"the check could not use {answer!r} ({type(error).__name__}: {error})"
     if message and strict():
         raise AssertionError(f"{key}: {message}")
-    if _in_solution():
+    cells = shell.user_ns.get("In") if shell else None
+    if cells and cells[-1].lstrip().startswith(SOLUTION):
         return Result(key, "wrong" if message else "right", message or "", FROM_SOLUTION)
     before = progress().get(key, {})
     tries = before.get("tries", 0) + 1

@@ -16,17 +16,16 @@ IDS = {  # of a pod's securityContext: why it may stay on OpenShift; "" where it
 
 
 def faults(answer: object) -> str | None:
+    names, broken = ", ".join(manifest.POLICIES), manifest.faults(manifest.spoiled())
     if not isinstance(answer, list | tuple | set | frozenset):
-        return f"give a list of names, of these: {', '.join(manifest.POLICIES)}"
-    given, broken = list(answer), manifest.faults(manifest.spoiled())
-    for name in given:
+        return f"give a list of names, of these: {names}"
+    for name in answer:
         if name not in manifest.POLICIES:
-            return f"there is no policy {name!r}; choose from: {', '.join(manifest.POLICIES)}"
+            return f"there is no policy {name!r}; choose from: {names}"
         if name not in broken:
             return f"{name!r} is not broken here: {manifest.POLICIES[name].words}"
-    missing = [name for name in broken if name not in given]
-    if missing:
-        return f"{len(set(given))} of {len(broken)} found; look again whether {manifest.POLICIES[missing[0]].words}"
+    if missing := [name for name in broken if name not in answer]:
+        return f"{len(set(answer))} of {len(broken)} found; look again whether {manifest.POLICIES[missing[0]].words}"
     return None
 
 

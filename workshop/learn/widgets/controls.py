@@ -72,7 +72,6 @@ class Explorer(View):
         self.controls, self.label_px, self.result, self._held = dict(controls), label_px, None, False
         self.indent_px = label_px + 4 if indent_px is None else indent_px
         self.says, self.picture = {name: widgets.HTML() for name in controls}, widgets.HTML()
-        self._sentences: dict[str, object] = {}
         for name, control in self.controls.items():
             control.style.description_width = f"{label_px}px" if label_px else "initial"
             control.observe(lambda _, name=name: self._changed(name), "value")
@@ -133,9 +132,7 @@ class Explorer(View):
             self.result = None
             self.picture.value = html.alert(error)
         for name, sentence in self.words().items():
-            if self._sentences.get(name) != sentence:
-                self._sentences[name] = sentence
-                self.says[name].value = html.says(sentence, indent=self.indent_px)
+            self.says[name].value = html.says(sentence, indent=self.indent_px)
 
 
 def beside(rows: Iterable[tuple[widgets.Widget, ...]], picture: widgets.Widget, least_px: int = 460) -> widgets.HBox:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from workshop.errors import WorkshopError
 from workshop.learn import html, labs, recordings
-from workshop.learn.chart import Axes, box, path, svg, text
+from workshop.learn.chart import Axes, box, path, svg
 from workshop.learn.html import Html, bold, div, join, panel, tag, tiles, verdict
 from workshop.learn.widgets import controls as make
 from workshop.learn.widgets import style
@@ -69,8 +69,7 @@ def steps(busiest: Sequence[Sequence[float]]) -> Html:
         for began_s, ended_s, *tokens in busiest:
             x, y = axes.x(began_s), axes.y(tokens[lane])
             parts.append(box(x, y, max(0.8, axes.x(ended_s) - x - 0.6), axes.bottom - y, colour, radius=0))
-    for x, anchor, second in ((LEFT, "start", begin_s), (WIDTH - 12, "end", end_s)):
-        parts.append(text(x, 2 * LANE + GAP + 24, f"{second:.2f} s", anchor=anchor, size=11, fill=style.MUTED))
+    parts.append(axes.x_ticks((begin_s, end_s), "{:.2f} s".format, inside=True))
     names = [tag("b", " ■ tokens of prompts", cls="ink-orange"), tag("b", " ■ tokens of answers", cls="ink-green")]
     title = f"The {len(busiest)} fullest steps in a row, each as wide as it takes"
     return join([div(bold(title), *names, cls="name-of-chart"), svg("".join(parts), WIDTH, 2 * LANE + GAP + 30)])

@@ -64,18 +64,15 @@ def moments(text: str, steps: int = STEPS) -> tuple[Moment, ...]:
     for at, until in pairwise([0, *ends]):
         if until > at:
             reader.feed("\n".join(lines[at:until]) + "\n")
-        found.append(_moment(reader, lines[max(0, until - LINES_SHOWN) : until]))
+        log, now = reader.log, (reader.stage, reader.fraction, reader.message)
+        if log.engine_ready and not log.server:  # an offline engine opens no port: its start ends here
+            now = ("ready", 1.0, "the engine is ready")
+        shards, clock = (log.shards_loaded, log.shards_total), (log.last or "").split(" ")[-1]
+        available = [rank.available_kv_gib for rank in log.ranks.values() if rank.available_kv_gib is not None]
+        sizes = (log.weights_gib, min(available, default=None), log.kv_cache_tokens)
+        words = tuple(line[:150] for line in lines[max(0, until - LINES_SHOWN) : until])
+        found.append(Moment(clock, *now, shards, *sizes, words))
     return tuple(found)
-
-
-def _moment(reader: Reader, lines: list[str]) -> Moment:
-    log, now = reader.log, (reader.stage, reader.fraction, reader.message)
-    if log.engine_ready and not log.server:  # an offline engine opens no port: its start ends here
-        now = ("ready", 1.0, "the engine is ready")
-    available = [rank.available_kv_gib for rank in log.ranks.values() if rank.available_kv_gib is not None]
-    shards, least = (log.shards_loaded, log.shards_total), min(available, default=None)
-    words = tuple(line[:150] for line in lines)
-    return Moment((log.last or "").split(" ")[-1], *now, shards, log.weights_gib, least, log.kv_cache_tokens, words)
 
 
 class LoadingView(Explorer):

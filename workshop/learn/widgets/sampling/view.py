@@ -63,7 +63,12 @@ class SamplingExplorer(Explorer):
         self._position: Position | None = None
         self._model: Step | None = None
         self.head, self.story, self.banner, self.which = (widgets.HTML() for _ in range(4))
-        self.prompt, self.sliders = self._make_prompt(prompt), {}
+        if known := self.source.prompts:
+            self.prompt = choice("prompt", known, prompt if prompt in known else known[0], "100%")
+        else:
+            self.prompt = made(widgets.Text, "prompt", prompt, "100%", continuous_update=False)
+        self.prompt.observe(lambda _: self.ask(), "value")
+        self.sliders = {}
         for name, (make, low, high, step) in SLIDERS.items():
             value = min(getattr(settings or DEFAULTS, name), high)
             self.sliders[name] = make(name, value, low, high, step, tooltip=USUAL[name])
@@ -71,14 +76,6 @@ class SamplingExplorer(Explorer):
         super().__init__(self.sliders, label_px=130, indent_px=4, max_width="1000px")
         self.pin(None)
         self.ask()
-
-    def _make_prompt(self, prompt: str) -> widgets.Widget:
-        if known := self.source.prompts:
-            field = choice("prompt", known, prompt if prompt in known else known[0], "100%")
-        else:
-            field = made(widgets.Text, "prompt", prompt, "100%", continuous_update=False)
-        field.observe(lambda _: self.ask(), "value")
-        return field
 
     def arranged(self) -> tuple[widgets.Widget, ...]:
         """The text so far, the sliders beside the bars, buttons below each, and the two panels."""
@@ -114,8 +111,7 @@ class SamplingExplorer(Explorer):
         return self.source.complete(prompt, output, settings, n=n, seed=seed, max_tokens=draws.MAX_TOKENS)
 
     def _completions(self) -> Html:
-        settings = self.settings
-        return draws.completions(self.complete(settings, self.seed.value, draws.MANY), settings)
+        return draws.completions(self.complete(self.settings, self.seed.value, draws.MANY), self.settings)
 
     def _same_seeds(self) -> Html:
         a, b = self.settings, self.pinned or DEFAULTS

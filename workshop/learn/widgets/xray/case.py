@@ -9,7 +9,7 @@ from dataclasses import replace
 from importlib.resources import files
 from itertools import takewhile
 
-from workshop.engine.trace import Pool, RequestStep, Step, reasons
+from workshop.engine.trace import Pool, Step, reasons
 from workshop.errors import plain
 from workshop.learn import recordings
 from workshop.learn.widgets import style
@@ -75,7 +75,10 @@ class Replay:
 
     def _added(self, step: Step) -> dict:
         """Return what happens in a step. rows: [request, prefill, decode, computed, hit, drafted, accepted]; requests are numbers."""
-        step = self._short(step)
+        step, rows = self._short(step), []
+        for one in step.requests:
+            tokens = (one.prefill_tokens, one.decode_tokens, one.computed_tokens, one.prefix_hit_tokens)
+            rows.append([number(one.id), *tokens, one.drafted, one.accepted])
         question = self.asker.question(step, self.pool)
         came = [f"{name} arrives with a prompt of {tokens:,} tokens." for name, tokens in step.arrived]
         said = [*came, *reasons(step, self.pool), *work(step, self.pool, self.asker.lost)]
@@ -85,7 +88,7 @@ class Replay:
         return {
             "t": step.time_s,
             "usage": round(step.kv_cache_usage, 4),
-            "rows": [_row(one) for one in step.requests],
+            "rows": rows,
             **{key: [number(name) for name in getattr(step, key)] for key in ("preempted", "finished")},
             "taken": step.taken,
             "freed": step.freed,
@@ -129,11 +132,6 @@ def letters(count: int) -> str:
 def number(name: str) -> int:
     """Return how many requests came before this one."""
     return string.ascii_uppercase.index(name[0]) + 26 * int(name[1:] or 0)
-
-
-def _row(one: RequestStep) -> list[int]:
-    tokens = (one.prefill_tokens, one.decode_tokens, one.computed_tokens, one.prefix_hit_tokens)
-    return [number(one.id), *tokens, one.drafted, one.accepted]
 
 
 def work(step: Step, before: Pool, lost: Iterable[str]) -> list[str]:
