@@ -75,7 +75,6 @@ def path(d: str, colour: str = FRAME, width: float = 1, *, dash: str = "", opaci
 
 
 def line(points: Iterable[tuple[float, float]], colour: str, width: float = 2.5) -> str:
-    """Return a line through points."""
     places = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
     look = f'stroke="{colour}" stroke-width="{width}" stroke-linejoin="round"'
     return f'<polyline points="{places}" fill="none" {look}/>'
@@ -124,7 +123,6 @@ class Axes:
         return self.bottom - (self.bottom - self.top) * (value - self.y_start) / ((self.y_end - self.y_start) or 1)
 
     def points(self, x: Iterable[float], y: Iterable[float]) -> list[tuple[float, float]]:
-        """Return the places of pairs of numbers."""
         return [(self.x(a), self.y(b)) for a, b in zip(x, y, strict=True)]
 
     def x_ticks(self, values: Iterable[float] = (), say: Callable[[float], str] = number, *,

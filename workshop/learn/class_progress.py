@@ -27,8 +27,6 @@ DAMAGED = (OSError, ValueError, RecursionError, KeyError, TypeError, AttributeEr
 
 @dataclass(frozen=True)
 class Learner:
-    """What one learner shares."""
-
     name: str
     updated: str  # ISO 8601, UTC
     checks: Mapping[str, Mapping]  # key → {"tries": int, "done": bool}

@@ -57,7 +57,6 @@ NOISE = re.compile(r"ulimit|FutureWarning|UserWarning|nanobind|leaked|warnings\.
 
 @cache
 def available() -> bool:
-    """Return whether a SLURM controller answers here."""
     return ask("sinfo", "--noheader", within_s=10).code == 0
 
 

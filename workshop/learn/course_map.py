@@ -22,8 +22,6 @@ ASKED = r'predict\("([\w.]+)", \('
 
 @dataclass(frozen=True)
 class Chapter:
-    """One notebook of the course."""
-
     name: str  # of its file, without `.ipynb`
     title: str  # its heading up to the colon
     goal: str  # its heading from there
@@ -62,7 +60,6 @@ class CourseMap:
     predicted: Mapping[str, dict] = field(default_factory=dict)
 
     def answered(self, chapter: Chapter) -> int:
-        """Return how many of its checks are answered."""
         return sum(key in self.done for key in chapter.checks)
 
     def state(self, chapter: Chapter) -> str:
@@ -83,7 +80,6 @@ class CourseMap:
         return "\n".join([*lines, self.summary()])
 
     def count(self, chapter: Chapter) -> str:
-        """Return how many of its checks are answered, in words."""
         return f"{self.answered(chapter)} of {len(chapter.checks)} checks" if chapter.checks else "nothing to check"
 
     def made(self, chapters: tuple[Chapter, ...]) -> str:
@@ -94,7 +90,6 @@ class CourseMap:
         return f"{len(made)} of {len(asked)} predictions made, {true} came true" if made else ""
 
     def summary(self) -> str:
-        """Return one line on the whole course."""
         every = sum(len(one.checks) for one in self.chapters)
         left = sum(one.minutes for one in self.chapters if self.state(one) != "done")
         hours = f"{left // 60} h {left % 60} min".replace(" 0 min", "") if left >= 60 else f"{left} min"
@@ -126,7 +121,6 @@ class CourseMap:
         return tag("details", tag("summary", made), table(("", "predicted", "result"), rows), cls="note")
 
     def dots(self, one: Chapter) -> Html:
-        """Return a dot for each check of a notebook, filled where it is answered."""
         if not one.checks:
             return span(self.count(one), cls="note")
         return span(exercises.dots(one.checks, self.done), role="img", aria_label=self.count(one))

@@ -88,7 +88,6 @@ def strict() -> bool:
 
 
 def _shell():
-    """Return the notebook's shell; None where there is none."""
     return sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
 
 
@@ -135,7 +134,6 @@ class Result:
 
 
 def dots(keys: Iterable[str], done: Collection[str]) -> Html:
-    """Return a dot for each exercise, filled where it is done."""
     titles = ((key in done, all_exercises()[key].title) for key in keys)
     return join(span(cls=f"dot ring{' bg-good' * is_done}", title=t + ": done" * is_done) for is_done, t in titles)
 
@@ -151,7 +149,6 @@ def progress_bar(key: str) -> Html:
 
 
 def _open_parts(answer: object) -> bool:
-    """Return whether `...` stands somewhere in an answer."""
     parts = answer.values() if isinstance(answer, dict) else answer if isinstance(answer, tuple | list) else ()
     return answer is ... or any(map(_open_parts, parts))
 
@@ -170,7 +167,6 @@ class Question:
         return {**self.buttons()._repr_mimebundle_(**kwargs), "text/plain": repr(self)}
 
     def buttons(self) -> VBox:
-        """Return the question, a button for each option, and the answer to the one that is chosen."""
         import ipywidgets as widgets
 
         from workshop.learn.widgets.controls import View
@@ -268,7 +264,6 @@ class Prediction:
         return {**self.buttons()._repr_mimebundle_(**kwargs), "text/plain": repr(self)}
 
     def buttons(self) -> ToggleButtons:
-        """Return a button for each option."""
         import ipywidgets as widgets
 
         chosen = self.predicted if self.predicted in self.options else None

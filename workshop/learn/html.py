@@ -49,7 +49,6 @@ div, span, bold = partial(tag, "div"), partial(tag, "span"), partial(tag, "b")
 
 
 def muted(*children: object, cls: str = "") -> Html:
-    """Return a small block in the second colour: notes."""
     return tag("div", *children, cls=f"note {cls}".rstrip())
 
 

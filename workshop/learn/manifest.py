@@ -34,17 +34,14 @@ class Manifests:
     documents: tuple[dict[str, Any], ...]
 
     def of(self, kind: str) -> dict[str, Any]:
-        """Return the document of a kind."""
         return next(d for d in self.documents if d["kind"] == kind)
 
     @property
     def pod(self) -> dict[str, Any]:
-        """The pod's spec of the Deployment."""
         return self.of("Deployment")["spec"]["template"]["spec"]
 
     @property
     def vllm(self) -> dict[str, Any]:
-        """The container that serves."""
         return self.pod["containers"][0]
 
     def argument(self, flag: str) -> str | None:

@@ -105,18 +105,15 @@ class Explorer(View):
 
     @property
     def said(self) -> dict[str, object]:
-        """What the controls say."""
         return {name: control.value for name, control in self.controls.items()}
 
     def adapt(self, name: str) -> None:
         """Change other controls after `name` changed: ranges, options."""
 
     def compute(self) -> object:
-        """Return the result of what the controls say."""
         raise NotImplementedError
 
     def picture_of(self, result: object) -> str:
-        """Return the HTML of a result."""
         raise NotImplementedError
 
     def words(self) -> Mapping[str, object]:
@@ -158,7 +155,6 @@ def made(kind: type, name: str, value: object, width: str = "auto", **more: obje
 
 
 def choice(name: str, options: Iterable, value: object, width: str = "auto") -> widgets.Dropdown:
-    """Return a list to choose from."""
     return made(widgets.Dropdown, name, value, width, options=list(options))
 
 

@@ -23,7 +23,6 @@ def picture(state: State, model: ModelConfig, last_event: str = "") -> Html:
 
 
 def spoken(state: State, model: ModelConfig) -> str:
-    """Return the picture in words, for screen readers."""
     each = [f"{s.request.name} {SIGNS[s.state]}, {s.tokens} tokens in {len(s.blocks)} blocks" for s in state.requests]
     held = f"{state.tokens} tokens, {size(state.tokens * token_bytes(model))}"
     return f"Step {state.step}. {state.used} of {len(state.pool)} blocks used, {held}. {'. '.join(each)}. {state.event}"

@@ -47,7 +47,6 @@ class KvCacheExplorer(Explorer):
         super().__init__(controls, label_px=70)
 
     def rows(self) -> list[tuple[widgets.Widget, ...]]:
-        """The controls, the player below the last."""
         player = widgets.HBox([self.play], layout=widgets.Layout(margin="4px 0 0 74px"))
         return [*super().rows()[:-1], (*super().rows()[-1], player)]
 

@@ -86,7 +86,6 @@ class LoadingView(Explorer):
         super().__init__({"model": self.model, "place": self.place}, max_width=None)
 
     def arranged(self) -> tuple[widgets.Widget, ...]:
-        """The controls, with the player between them, above the picture."""
         return in_a_row(self.model, self.play, self.place), self.picture
 
     def compute(self) -> Moment:

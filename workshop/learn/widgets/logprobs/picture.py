@@ -40,7 +40,6 @@ class Cell:
 
     @property
     def bits(self) -> float | None:
-        """The surprise."""
         return None if self.logprob is None else -self.logprob / math.log(2) + 0.0
 
 

@@ -62,7 +62,6 @@ class LogprobsViewer(Explorer):
             self.ask()
 
     def arranged(self) -> tuple[widgets.Widget, ...]:
-        """With a client its form; what is shown, and how; the picture."""
         self.processing = in_a_row(*(self.controls[name] for name in SLIDERS))
         return *self.form, in_a_row(self.colour, self.kind), self.processing, self.banner, self.picture
 

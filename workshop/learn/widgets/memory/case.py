@@ -173,7 +173,6 @@ def _concurrency(d: Deployment) -> float:
 
 
 def command(result: Memory) -> str:
-    """Return the plan's command of the case."""
     line = command_of(deployment(replace(result.case, requests=1)))
     return line + ("      # of an AWQ checkpoint" if result.case.weights == "awq" else "")
 

@@ -22,7 +22,6 @@ KEYS = (
 
 
 def picture(result: Memory, remedies: bool = True) -> Html:
-    """Return the whole picture."""
     head, _, remedy = verdict(result, remedies).partition(" Nearest remedy: ")
     sign, kind = SIGNS[result.state]
     edge = at_the_edge(sign, f"{kind} tall", head, *[div("→ Nearest remedy: ", bold(remedy))] * bool(remedy))
@@ -32,7 +31,6 @@ def picture(result: Memory, remedies: bool = True) -> Html:
 
 
 def spoken(result: Memory, remedies: bool = True) -> str:
-    """Return the picture in words, for screen readers."""
     stage, case = result.tightest, result.case
     parts = f"weights {gib(stage.weights)}, overhead {gib(stage.overhead)}, KV cache asked for {gib(stage.asked)}"
     limit = f"room for KV cache {gib(max(0, stage.room))}, limit {gib(result.limit_bytes)} of {gib(result.gpu_bytes)}"

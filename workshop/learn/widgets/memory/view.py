@@ -65,7 +65,6 @@ class MemorySliders(make.Explorer):
 
     @property
     def case(self) -> Case:
-        """What the controls say."""
         said = self.said
         return Case(**{**said, "gpu_memory_utilization": round(said["gpu_memory_utilization"], 2)})
 

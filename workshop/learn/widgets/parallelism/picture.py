@@ -23,7 +23,6 @@ LINK, HOP = style.SKY, style.TEXT
 
 
 def picture(result: Layout) -> Html:
-    """Return the whole picture."""
     m = load_model(result.choice.model)
     kv = "1 latent" if m.mla else m.num_key_value_heads
     held = f"what it holds of {m.num_hidden_layers} layers (down) × {m.num_attention_heads} heads (across)"
@@ -33,7 +32,6 @@ def picture(result: Layout) -> Html:
 
 
 def spoken(result: Layout) -> str:
-    """Return the picture in words, for screen readers."""
     m, parts = load_model(result.choice.model), [f"{result.verdict} {result.remedy}"]
     for r in result.ranks:
         heads, kv = map(_span, head_range(r, m))

@@ -52,7 +52,6 @@ class ParallelismExplorer(make.Explorer):
 
     @property
     def choice(self) -> Choice:
-        """What the controls say."""
         return Choice(**self.said)
 
     def compute(self) -> Layout:

@@ -57,12 +57,10 @@ class ReconcileView(Explorer):
         super().__init__({"log": self.choice, "path": self.path, "model": self.model, "gpu": self.gpu}, max_width=None)
 
     def arranged(self) -> tuple[widgets.Widget, ...]:
-        """The list of logs; for a file of one's own three fields; the picture."""
         self.own = widgets.VBox([self.path, self.model, self.gpu])
         return self.choice, self.own, self.picture
 
     def adapt(self, name: str) -> None:
-        """Offer the fields where they are of use."""
         self.own.layout.display = "" if self.choice.value == OWN else "none"
 
     def compute(self) -> Reconciliation | None:

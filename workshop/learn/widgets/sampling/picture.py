@@ -38,8 +38,6 @@ class Bar:
 
 @dataclass(frozen=True)
 class Bars:
-    """All rows, and what stands below them."""
-
     rows: tuple[Bar, ...]
     axis: float  # the probability at the right end
     others: Bar

@@ -127,7 +127,6 @@ class ServerSource:
         return True
 
     def text(self, tokens: tuple[Token, ...]) -> str:
-        """Return the text of tokens, asked of the server once for each."""
         if not tokens or isinstance(tokens[0], str):
             return "".join(map(str, tokens))
         if tokens not in self._texts:
@@ -188,7 +187,6 @@ class RecordedSource:
         return Position(logprobs, min(logprobs.values()), tuple(one["prompt_token_ids"]))
 
     def text(self, tokens: tuple[Token, ...]) -> str:
-        """Return the text of recorded tokens."""
         return "".join(self._texts.get(token, f"⟨{token}⟩") for token in tokens)
 
     def complete(

@@ -78,7 +78,6 @@ class SamplingExplorer(Explorer):
         self.ask()
 
     def arranged(self) -> tuple[widgets.Widget, ...]:
-        """The text so far, the sliders beside the bars, buttons below each, and the two panels."""
         about = "Keep these settings, in orange, and compare others with them"
         off = button("All off", lambda: self.set(DEFAULTS), "90px", tooltip="temperature 1, everything else off")
         self.unpin_button = button("Unpin", lambda: self.pin(None), "80px")
@@ -95,7 +94,6 @@ class SamplingExplorer(Explorer):
 
     @property
     def settings(self) -> Settings:
-        """Where the sliders stand."""
         return Settings(**self.said)
 
     def set(self, settings: Settings) -> None:
@@ -106,7 +104,6 @@ class SamplingExplorer(Explorer):
         self.draw()
 
     def complete(self, settings: Settings, seed: int, n: int = 1) -> list[Completion]:
-        """Return completions of what stands here now."""
         prompt, output = self.prompt.value, tuple(self.output)
         return self.source.complete(prompt, output, settings, n=n, seed=seed, max_tokens=draws.MAX_TOKENS)
 
@@ -123,7 +120,6 @@ class SamplingExplorer(Explorer):
         return draws.side_by_side(pairs, a, b)
 
     def ask(self) -> None:
-        """Start from the prompt."""
         self.output = []
         self._move()
 
@@ -170,7 +166,6 @@ class SamplingExplorer(Explorer):
             self._append(draw(self.result.probabilities, random.Random(f"{self.seed.value}:{len(self.output)}")))
 
     def take_best(self) -> None:
-        """Append the most probable token."""
         if self.result is not None:
             self._append(max(self.result.probabilities, key=self.result.probabilities.get))
 
@@ -184,7 +179,6 @@ class SamplingExplorer(Explorer):
             self.output.pop()
 
     def step_back(self) -> None:
-        """Take the last token away."""
         if self.output:
             self.output.pop()
             self._move()
@@ -207,7 +201,6 @@ class _Panel(widgets.VBox):
         super().__init__([in_a_row(self.button, *more), self.picture])
 
     def run(self) -> None:
-        """Ask the source; say why if that fails."""
         self.button.disabled = True
         self.picture.value = panel("…")
         try:

@@ -79,7 +79,6 @@ class ServerPanel(View):
         return record
 
     def start(self) -> None:
-        """Start a server in the background, once."""
         if (self._worker and self._worker.is_alive()) or self.refresh():
             return
         self.error, self.button.disabled = None, True

@@ -42,7 +42,6 @@ class Replay:
         self._waiting: list[str] | None = None
 
     def extend(self, steps: Iterable[Step]) -> None:
-        """Go on by these steps."""
         for step in steps:
             if self.first is None:
                 self.first = step.step

@@ -24,7 +24,6 @@ def listed(names: Iterable[object]) -> str:
 
 
 def counted(n: int, what: str) -> str:
-    """Return 1 block, 2 blocks."""
     return f"{n:,} {what}{'' if n == 1 else 's'}"
 
 
@@ -42,7 +41,6 @@ class Asker:
     last: dict[str, int] = field(default_factory=dict)  # kind → the step that it was asked about
 
     def note(self, step: Step) -> None:
-        """Go on by one step."""
         gone = {*step.finished, *step.preempted}
         self.lost.update(step.preempted)
         self.running = [name for name in self.running if name not in gone]

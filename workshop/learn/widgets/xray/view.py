@@ -51,7 +51,6 @@ class XRay(Watching):
 
     @property
     def steps(self) -> int:
-        """How many steps are drawn."""
         return len(self._replay.steps)
 
     @property
