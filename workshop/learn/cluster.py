@@ -20,31 +20,13 @@ from workshop.launch.programs import ask
 from workshop.launch.records import ServerRecord
 from workshop.launch.slurm import submit as slurm
 from workshop.learn import recordings
-from workshop.learn.show import Table
+from workshop.learn.show import WORDS, Table
 from workshop.learn.widgets.loading.view import LoadingView, moments, recorded_text
 
 __all__ = ["body", "directives", "grep", "moments", "record", "recorded_text", "steps", "submission", "submit", "tail",
            "watch", "where"]  # fmt: skip
 
-DIRECTIVES = {
-    "job-name": "what squeue shows; it names the folder of the logs and the server",
-    "nodes": "machines",
-    "gpus-per-node": "GPUs on each of them: they decide the tensor parallel size",
-    "ntasks-per-node": "programs that srun starts on each node: one vLLM, which starts a process for each GPU",
-    "cpus-per-task": "cores for each of these programs",
-    "mem": "memory of the host, for each node; 0 is all of it",
-    "exclusive": "no other jobs on these nodes",
-    "time": "the job ends after this, finished or not",
-    "signal": "a word of warning before that, to the script itself",
-    "output": "where words go before the script has made its own folder",
-}
-STEPS = {
-    "open_logs": "makes the folder, sends output and errors there, loads the site's environment",
-    "announce_server": "chooses address and ports, makes the key, writes the record that connect() reads",
-    "start_engine": "srun: one vLLM on every node; each checks GPUs, memory, disk and model before loading",
-    "wait_until_ready": "asks for a completion until one comes, or the time for loading is used up",
-    "wait_until_end": "stays until the server is stopped; if a part of it dies, all of it ends, with the reason",
-}
+DIRECTIVES, STEPS = WORDS["directives"], WORDS["steps"]
 FAILURES = {
     "A": "port_taken.log",
     "B": "kv_cache_too_small.log",
