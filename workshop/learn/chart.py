@@ -6,8 +6,6 @@
 All lengths are SVG units, which are pixels where a picture has its full width.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ A learner's file lies in $WORKSHOP_SHARED/progress (0640, of that folder's group
 is the instructor's: members of the group may add files, and replace only their own. What is no such file is passed over.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

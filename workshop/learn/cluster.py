@@ -9,19 +9,23 @@ Without SLURM the same calls show the plan and the recorded start, so that the n
 1229264
 """
 
-from __future__ import annotations
-
 import re
 from functools import cache
+
+import ipywidgets as widgets
+from IPython.display import display
 
 from workshop.errors import BadInput, WorkshopError
 from workshop.launch import records
 from workshop.launch.programs import ask
 from workshop.launch.records import ServerRecord
+from workshop.launch.slurm import status as slurm_status
 from workshop.launch.slurm import submit as slurm
 from workshop.learn import recordings
 from workshop.learn.show import WORDS, Table
+from workshop.learn.widgets.controls import View
 from workshop.learn.widgets.loading.view import LoadingView, moments, recorded_text
+from workshop.learn.widgets.server.view import status
 
 __all__ = ["body", "directives", "grep", "moments", "record", "recorded_text", "steps", "submission", "submit", "tail",
            "watch", "where"]  # fmt: skip
@@ -109,18 +113,9 @@ def watch(job: str, name: str = "70b"):
     """Follow a job until its server is ready (a WorkshopError says why it ended before); a recorded start without a job."""
     if job == "recorded":
         return LoadingView(name)
-    import ipywidgets as widgets
-    from IPython.display import display
-
-    from workshop.launch.slurm import status as slurm_status
-
-    bar, words = widgets.FloatProgress(max=1.0, description=f"job {job}"), widgets.HTML()
-    display(widgets.VBox([widgets.HBox([bar, words])]))
-
-    def report(progress) -> None:
-        bar.value, words.value = progress.fraction, progress.message
-
-    now = slurm_status.follow(job, report, print)
+    shown = widgets.HTML()
+    display(View(shown))
+    now = slurm_status.follow(job, lambda progress: shown.set_trait("value", status(None, progress)), print)
     if now.server != "ready":
         raise WorkshopError(f"Job {job} ended: {now.error or now.state}", now.remedy or f"Its words: {now.output}")
     return Table(("", ""), [("server", now.url), ("node", now.nodes), ("log", now.output)])

@@ -3,8 +3,6 @@
 Everything comes from the notebooks and from the exercises, so the map cannot say otherwise than they do.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping

@@ -4,8 +4,6 @@ Where matplotlib cannot be imported (a browser, a small machine) the same call r
 matplotlib takes a second or two to import, so nothing here imports it before the first figure.
 """
 
-from __future__ import annotations
-
 import io
 import re
 from collections.abc import Mapping, Sequence

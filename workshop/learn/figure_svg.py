@@ -1,7 +1,5 @@
 """What `figure` draws where matplotlib cannot be imported: the same numbers, colours and words, as SVG."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from workshop.learn import chart

@@ -12,8 +12,6 @@
 (8, 4, 6)
 """
 
-from __future__ import annotations
-
 from workshop.learn import recordings
 from workshop.learn.exercise_sets.e01_memory import TIGHT
 from workshop.learn.exercise_sets.e02_parallelism import CLUSTERS, toy

@@ -1,7 +1,5 @@
 """The capstone's page to hand in: one HTML file of the learner's plan, script, log, batch and words."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 

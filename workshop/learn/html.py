@@ -6,8 +6,6 @@ The look is in widgets/style.css alone. A widget has SHEET once, as its first ch
 shows without a widget goes through `alone`, so that every output looks right by itself, also on a static page.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Sequence
 from functools import cache, partial

@@ -1,7 +1,5 @@
 """Servers that a notebook starts beside the learner's own: they end with its kernel, if not before. And what there is of vLLM."""
 
-from __future__ import annotations
-
 import atexit
 import contextlib
 import os

@@ -11,8 +11,6 @@ True
 56
 """
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 

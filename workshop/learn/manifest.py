@@ -4,8 +4,6 @@ The manifest is the real one that `workshop plan … --kubernetes` renders, spoi
 that looks at the manifests as a cluster would see them; it knows nothing of which places were spoiled.
 """
 
-from __future__ import annotations
-
 import copy
 import math
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """What was measured of the quantised teaching model, as data and as a table. Measured by benchmarks/quantisation."""
 
-from __future__ import annotations
-
 import math
 
 from workshop.learn import recordings

@@ -1,7 +1,5 @@
 """What was recorded of vLLM (workshop/data), for machines without it: one reader for all of the course."""
 
-from __future__ import annotations
-
 import json
 from functools import cache
 from pathlib import Path

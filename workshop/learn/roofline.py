@@ -10,8 +10,6 @@ True
 """
 
 # d deployment, m model
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

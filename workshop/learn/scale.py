@@ -8,8 +8,6 @@ Without vLLM the same calls return what was recorded, and say so (benchmarks/sim
 (174, 6000)
 """
 
-from __future__ import annotations
-
 import json
 import random
 import shutil

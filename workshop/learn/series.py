@@ -1,7 +1,5 @@
 """What a figure draws, whatever draws it: series of numbers with their names, colours and words."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

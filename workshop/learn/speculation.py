@@ -7,8 +7,6 @@ Without vLLM, or with a server of another model, `ask` returns what was recorded
 [2, 4, 2]
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Real requests on one time axis: who waited, who ran beside whom. Continuous batching, seen from outside."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor

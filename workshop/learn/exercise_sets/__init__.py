@@ -1,7 +1,5 @@
 """Exercises, a set for each notebook: words in eNN_name.toml, and judges of what is no number in eNN_name.py."""
 
-from __future__ import annotations
-
 import tomllib
 from functools import cache
 from importlib.resources import files

@@ -1,7 +1,5 @@
 """Judges of notebook 02's exercises that ask for more than a number. Their words: e02_parallelism.toml."""
 
-from __future__ import annotations
-
 from itertools import combinations
 
 import numpy as np

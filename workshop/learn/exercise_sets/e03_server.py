@@ -1,7 +1,5 @@
 """Judges of notebook 03's exercises that ask for more than a number. Their words: e03_server.toml."""
 
-from __future__ import annotations
-
 from urllib.parse import SplitResult, urlsplit
 
 import workshop

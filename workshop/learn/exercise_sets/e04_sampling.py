@@ -1,7 +1,5 @@
 """Judges of notebook 04's exercises that ask for more than a number. Their words: e04_sampling.toml."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import asdict
 

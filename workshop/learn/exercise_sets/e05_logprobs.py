@@ -1,7 +1,5 @@
 """Judges of notebook 05's exercises that ask for more than a number. Their words: e05_logprobs.toml."""
 
-from __future__ import annotations
-
 import math
 
 from workshop.learn.judging import Judge, parts

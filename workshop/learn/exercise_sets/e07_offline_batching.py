@@ -1,7 +1,5 @@
 """Judges of notebook 07's exercises that ask for more than a number. Their words: e07_offline_batching.toml."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from pathlib import Path

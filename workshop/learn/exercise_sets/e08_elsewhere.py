@@ -1,7 +1,5 @@
 """Judges of notebook 08's exercises that ask for more than a number. Their words: e08_elsewhere.toml."""
 
-from __future__ import annotations
-
 from workshop.learn import manifest
 from workshop.plan.machines import list_machines, offers
 

@@ -1,7 +1,5 @@
 """Judges of notebook 10's exercises that ask for more than a number. Their words: e10_chat.toml."""
 
-from __future__ import annotations
-
 import json
 import re
 

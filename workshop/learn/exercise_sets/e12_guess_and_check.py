@@ -1,7 +1,5 @@
 """Judges of notebook 12's exercises that ask for more than a number. Their words: e12_guess_and_check.toml."""
 
-from __future__ import annotations
-
 from math import isclose
 
 from workshop.learn.judging import Exercise, close_to, not_a_number, parts

@@ -1,7 +1,5 @@
 """Judges of notebook 13's exercises that ask for more than a number. Their words: e13_scale_out.toml."""
 
-from __future__ import annotations
-
 import math
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Judges of the capstone: they work on the learner's own model, plan, log and file. Their words: ecapstone.toml."""
 
-from __future__ import annotations
-
 import re
 
 from workshop.batch.progress import Summary

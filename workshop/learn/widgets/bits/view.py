@@ -1,7 +1,5 @@
 """A slider for bits: 32 weights of the teaching model, the steps that codes allow, and where each weight lands."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import lru_cache
 

@@ -4,8 +4,6 @@ Pure: a plan goes in, lines come out. The manifest and the container line are th
 and `--vm`, shortened to what the plan decides.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """One plan in three places, side by side: lines that spell the same fact have the same colour."""
 
-from __future__ import annotations
-
 from workshop.learn.html import Html, bold, div, legend, panel, tag, verdict
 from workshop.learn.widgets.controls import Explorer, choice, gpus, models
 from workshop.learn.widgets.elsewhere.case import FACTS, Elsewhere, Place, three

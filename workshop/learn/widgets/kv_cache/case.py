@@ -6,8 +6,6 @@ Source: vLLM 0.32 v1/core/sched/scheduler.py (first come, first served) and v1/c
 blocks); prefix caching is left out.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Iterator
 from copy import copy

@@ -1,7 +1,5 @@
 """The picture of the KV cache: the pool of blocks, each request's own list of blocks, the bytes. Pure: text out."""
 
-from __future__ import annotations
-
 from workshop.learn.html import Html, bar, div, muted, panel, span, tag, tiles
 from workshop.learn.numbers import size
 from workshop.learn.widgets.kv_cache.case import State, reserved_tokens, token_bytes

@@ -1,7 +1,5 @@
 """The KV-cache explorer: requests fill a paged KV cache token by token, until it is full."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Mapping
 

@@ -1,7 +1,5 @@
 """The load explorer: rate, lengths, GPUs, flags → what users wait for, as the simulation finds it; drawn while it computes."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Mapping, Sequence
 

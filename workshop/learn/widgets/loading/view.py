@@ -1,7 +1,5 @@
 """Watch a server load: a recorded log, played line by line, with the stages of a start and the figures so far."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise

@@ -4,8 +4,6 @@ A token is a label of a radio button; the panel of the chosen one is shown by CS
 arrow keys move from token to token, and a saved page still works.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

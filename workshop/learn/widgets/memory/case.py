@@ -3,8 +3,6 @@
 Split, memory, remedies and command are workshop.plan's; this module adds up what is asked for.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from functools import lru_cache
 

@@ -1,7 +1,5 @@
 """The picture of the memory sliders: a bar for each GPU, the verdict, four numbers, the command. Pure: text out."""
 
-from __future__ import annotations
-
 from workshop.learn.html import Html, bold, code, div, join, legend, muted, panel, span, tag, tiles
 from workshop.learn.html import verdict as at_the_edge
 from workshop.learn.numbers import gib

@@ -1,7 +1,5 @@
 """The memory sliders: model, precision, context, requests, GPU, number of GPUs → what fills each GPU, the verdict."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from workshop.learn.widgets import controls as make

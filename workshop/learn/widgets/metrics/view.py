@@ -1,7 +1,5 @@
 """What a server says at /metrics while it works: requests running and waiting, tokens per second, KV-cache usage."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import pairwise
 

@@ -3,8 +3,6 @@
 Ranks, divisibility, memory, traffic and the nearest split that fits are workshop.plan's.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from functools import lru_cache
 

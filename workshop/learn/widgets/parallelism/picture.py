@@ -3,8 +3,6 @@
 In every little rectangle layers run from top to bottom and heads from left to right: what a GPU holds is blue.
 """
 
-from __future__ import annotations
-
 import itertools
 from functools import lru_cache
 

@@ -1,7 +1,5 @@
 """The parallelism explorer: nodes × GPUs, TP × PP → who holds which layers and heads, and what travels."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from workshop.learn.widgets import controls as make

@@ -1,7 +1,5 @@
 """The plan beside a log: which were recorded, how far calculators are off on them, and the picture. No widgets."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import lru_cache
 

@@ -1,7 +1,5 @@
 """The plan beside a log of vLLM: predicted, actual, a bar of the error, what to change."""
 
-from __future__ import annotations
-
 from functools import lru_cache
 from pathlib import Path
 

@@ -4,8 +4,6 @@ A token keeps its row and the axis its end while sliders move: both come from th
 slider changes.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The panel of notebook 00: find a server or start one, with a progress bar and the engine's own words."""
 
-from __future__ import annotations
-
 import threading
 from pathlib import Path
 

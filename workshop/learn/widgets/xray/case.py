@@ -1,7 +1,5 @@
 """A trace as the X-ray's page takes it: short names, what is new in each step, a sentence or two, a question. Pure."""
 
-from __future__ import annotations
-
 import json
 import string
 from collections.abc import Iterable

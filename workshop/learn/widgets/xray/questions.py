@@ -3,8 +3,6 @@
 Source of the rules: vLLM 0.32.0, v1/core/sched/scheduler.py (schedule) and v1/core/kv_cache_manager.py.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 

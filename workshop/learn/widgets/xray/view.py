@@ -1,7 +1,5 @@
 """The X-ray in a notebook: its page in a frame, and the steps that a running server adds."""
 
-from __future__ import annotations
-
 from html import escape
 from pathlib import Path
 
