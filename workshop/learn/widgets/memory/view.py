@@ -91,10 +91,11 @@ class MemorySliders(make.Explorer):
 
 
 def _split_words(result: Memory) -> str:
+    tp, pp = result.fit.tp, result.fit.pp
     if result.case.gpus == 1:
         return "one GPU holds everything."
-    if result.pp == 1:
-        return f"tensor parallel {result.tp}: each GPU holds 1/{result.tp} of every layer."
-    if result.tp == 1:
-        return f"its heads do not divide: pipeline parallel {result.pp}, by layers."
-    return f"tensor parallel {result.tp} in a node × pipeline parallel {result.pp} over nodes."
+    if pp == 1:
+        return f"tensor parallel {tp}: each GPU holds 1/{tp} of every layer."
+    if tp == 1:
+        return f"its heads do not divide: pipeline parallel {pp}, by layers."
+    return f"tensor parallel {tp} in a node × pipeline parallel {pp} over nodes."
