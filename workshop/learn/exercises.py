@@ -87,10 +87,6 @@ def strict() -> bool:
     return os.environ.get("WORKSHOP_STRICT") == "1"
 
 
-def _shell():
-    return sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
-
-
 def _hold_back(lines: list[str]) -> list[str]:
     """Return a cell's lines; of a solution whose check was never tried, words that say so (a hook of IPython)."""
     text = "".join(lines)
@@ -203,7 +199,8 @@ def check(key: str, answer: object = ...) -> Result | Question:
     """
     if key not in all_exercises():
         raise BadInput(f"There is no exercise {key!r}.", f"There are: {', '.join(all_exercises())}.")
-    if (shell := _shell()) and _hold_back not in shell.input_transformers_cleanup:
+    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+    if shell and _hold_back not in shell.input_transformers_cleanup:
         shell.input_transformers_cleanup.append(_hold_back)
     exercise = all_exercises()[key]
     if exercise.options and answer is ...:
