@@ -11,8 +11,8 @@ from typing import Any
 
 from workshop.errors import BadInput
 from workshop.learn import chart, figure_svg, html
+from workshop.learn.figure_svg import Series, colours_of, rows_of, series_of, spread, words_of
 from workshop.learn.numbers import number
-from workshop.learn.series import Series, colours_of, rows_of, series_of, spread, words_of
 from workshop.learn.widgets import style
 
 KINDS = ("line", "barh", "stacked", "points")

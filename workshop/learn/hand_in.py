@@ -15,7 +15,6 @@ from workshop.plan.parallelism import Plan
 
 LOOK = "body{max-width:900px;margin:0 auto;padding:8px 20px;font:16px/1.6 system-ui,sans-serif}"
 LOOK += "pre{white-space:pre-wrap}"
-ANSWERS = 3
 
 
 def hand_in(to: str | Path, title: str, *, plan: Plan | None = None, script: str | None = None,
@@ -32,7 +31,7 @@ def hand_in(to: str | Path, title: str, *, plan: Plan | None = None, script: str
     if isinstance(script, str):
         starts = tag("details", tag("summary", "the whole text"), tag("pre", script))
     if batch := summary:
-        answers = load(summary.output).head(ANSWERS)[["prompt", "text"]].astype(str).itertuples(index=False)
+        answers = load(summary.output).head(3)[["prompt", "text"]].astype(str).itertuples(index=False)
         batch = panel(tag("p", str(summary)), table(("prompt", "answer"), answers, "lead"))
     parts = (
         ("What it is for", said.get("need")),

@@ -7,7 +7,6 @@ from workshop.learn.show import Table
 
 HEAD = ("scheme", "what", "MB", "weights off by", "perplexity: known", "glosses", "prose", "right")
 HEAD += ("vLLM: glosses", "right", "tokens/s")
-TEXTS = {"known": 2, "glosses": 1, "prose": 1}  # digits of each perplexity
 
 
 def measured() -> dict:
@@ -22,7 +21,8 @@ def rows() -> list[tuple[str, ...]]:
         error = f"{row['weight_error']:.1%}" if row.get("weight_error") else ""
         ours, theirs, engine = ("",) * 4, ("",) * 3, row.get("engine", {})
         if one := row.get("numpy"):
-            ours = *(f"{math.exp(one[text]):,.{digits}f}" for text, digits in TEXTS.items()), str(one["right"])
+            digits = {"known": 2, "glosses": 1, "prose": 1}
+            ours = *(f"{math.exp(one[text]):,.{n}f}" for text, n in digits.items()), str(one["right"])
         if "refused" in engine:
             theirs = ("✗",) * 3
         elif engine:

@@ -17,7 +17,6 @@ MUTED = "var(--jp-ui-font-color2, #59636e)"
 PANEL = "var(--jp-layout-color1, #ffffff)"
 EMPTY = "var(--jp-layout-color2, #eeeeee)"  # lighter than FREE: where many boxes stand side by side
 LINE = "var(--jp-border-color2, #d0d7de)"
-MONO = "var(--jp-code-font-family, ui-monospace, monospace)"
 
 # The names that style.css and classes (bg-…, ink-…) know them by.
 NAMES = {

@@ -6,9 +6,6 @@ from workshop.learn.widgets.elsewhere.case import FACTS, Elsewhere, Place, three
 from workshop.plan.catalog import load_gpu
 from workshop.plan.parallelism import plan
 
-GPUS = ("t4", "a10g", "l4", "a100-80gb", "h100", "h100-nvl", "h200")
-COUNTS = (1, 2, 4, 8)
-LENGTHS = (2048, 8192, 32768, 131072)
 COLOURS = dict(zip(FACTS, ("blue", "orange", "purple", "yellow", "sky", "grey", "green"), strict=True))
 
 
@@ -33,10 +30,10 @@ class ThreePlaces(Explorer):
                  max_model_len: int = 32768):  # fmt: skip
         controls = {
             "model": models(model),
-            "gpu": gpus(gpu, GPUS),
-            "gpus_per_node": choice("GPUs a node", sorted({*COUNTS, gpus_per_node}), gpus_per_node),
+            "gpu": gpus(gpu, ("t4", "a10g", "l4", "a100-80gb", "h100", "h100-nvl", "h200")),
+            "gpus_per_node": choice("GPUs a node", sorted({1, 2, 4, 8, gpus_per_node}), gpus_per_node),
             "nodes": choice("nodes", sorted({1, 2, 4, nodes}), nodes),
-            "max_model_len": choice("max_model_len", sorted({*LENGTHS, max_model_len}), max_model_len),
+            "max_model_len": choice("max_model_len", sorted({2048, 8192, 32768, 131072, max_model_len}), max_model_len),
         }
         super().__init__(controls, max_width="1180px")
 

@@ -17,12 +17,6 @@ from workshop.simulate.load import on_plan
 from workshop.simulate.report import Simulation
 
 SECONDS = 10.0  # of simulated time
-RATES = (0.5, 1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96)
-PROMPTS = (32, 128, 300, 1000, 2000, 4000, 7000)
-ANSWERS = (16, 64, 128, 256, 512, 1000)
-BATCHED = (512, 1024, 2048, 4096, 8192, 16384)
-SEQUENCES = (8, 16, 32, 64, 128, 256, 1024)
-WEIGHTS = (("as published", ""), ("fp8, made while loading", "fp8"))
 SPREAD = 0.5  # lengths are drawn from this share of the given one up to as much above it
 NO_VLLM = "vLLM is not installed here, so nothing is simulated: these are loads that were simulated earlier, and measured on a GPU."
 WIDTH, LEFT, LANE, GAP = 820, 64, 46, 18
@@ -105,12 +99,14 @@ class LoadExplorer(make.Explorer):
             "model": make.models(model),
             "gpu": make.gpus(gpu),
             "gpus": make.steps("GPUs", (1, 2, 4, 8), gpus),
-            "rate": make.steps("requests/s", RATES, rate),
-            "prompt": make.steps("prompt", PROMPTS, prompt),
-            "answer": make.steps("answer", ANSWERS, answer),
-            "weights": make.choice("weights", WEIGHTS, weights),
-            "max_num_batched_tokens": make.steps("tokens a step", BATCHED, max_num_batched_tokens),
-            "max_num_seqs": make.steps("at once", SEQUENCES, max_num_seqs),
+            "rate": make.steps("requests/s", (0.5, 1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96), rate),
+            "prompt": make.steps("prompt", (32, 128, 300, 1000, 2000, 4000, 7000), prompt),
+            "answer": make.steps("answer", (16, 64, 128, 256, 512, 1000), answer),
+            "weights": make.choice("weights", (("as published", ""), ("fp8, made while loading", "fp8")), weights),
+            "max_num_batched_tokens": make.steps(
+                "tokens a step", [512 * 2**n for n in range(6)], max_num_batched_tokens
+            ),
+            "max_num_seqs": make.steps("at once", (8, 16, 32, 64, 128, 256, 1024), max_num_seqs),
         }
         if not self.live:
             controls = {"load": make.choice("recorded load", recorded(), next(iter(recorded())))}

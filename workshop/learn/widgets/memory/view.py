@@ -8,9 +8,7 @@ from workshop.learn.widgets.memory.picture import picture
 from workshop.plan.catalog import load_gpu, load_model
 from workshop.plan.memory import parameters
 
-REQUESTS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 LABELS = {"as published": "as published", "fp8": "fp8, made while loading", "awq": "4 bit (awq)"}
-KV_DTYPES = (("16 bit", "auto"), ("fp8", "fp8"))
 
 
 class MemorySliders(make.Explorer):
@@ -37,13 +35,12 @@ class MemorySliders(make.Explorer):
     def __init__(self, model: str = "llama-3.1-8b", *, remedies: bool = True, **case):
         self.remedies = remedies
         start = Case(model=model, **case)
-        precisions = [(label, name) for name, label in LABELS.items()]
         controls = {
             "model": make.models(start.model),
-            "weights": make.choice("weights", precisions, start.weights),
-            "kv_cache_dtype": make.choice("KV cache", KV_DTYPES, start.kv_cache_dtype),
+            "weights": make.choice("weights", [(label, name) for name, label in LABELS.items()], start.weights),
+            "kv_cache_dtype": make.choice("KV cache", (("16 bit", "auto"), ("fp8", "fp8")), start.kv_cache_dtype),
             "context": make.steps("context", CONTEXTS, start.context),
-            "requests": make.steps("requests", REQUESTS, start.requests),
+            "requests": make.steps("requests", [2**n for n in range(11)], start.requests),
             "gpu": make.gpus(start.gpu),
             "gpus": make.steps("GPUs", GPU_COUNTS, start.gpus),
             "gpu_memory_utilization": make.real("utilization", start.gpu_memory_utilization, 0.5, 0.98, 0.01),
