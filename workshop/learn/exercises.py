@@ -6,8 +6,6 @@ module of the same name. With WORKSHOP_STRICT=1, as in the tests, a wrong answer
 and concept questions answer themselves.
 """
 
-from __future__ import annotations
-
 import importlib
 import json
 import os
@@ -18,16 +16,12 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from workshop.errors import BadInput, WorkshopError
 from workshop.launch.home import home, private_folder, write_private
 from workshop.learn import class_progress, exercise_sets
 from workshop.learn.html import Html, alone, div, join, muted, panel, span, tag
 from workshop.learn.judging import Exercise, letter
-
-if TYPE_CHECKING:
-    from ipywidgets import ToggleButtons, VBox
 
 SETS = files(exercise_sets)
 SOLUTION = "# Solution"  # the first words of a notebook's cell with a solution
@@ -162,7 +156,8 @@ class Question:
     def _repr_mimebundle_(self, **kwargs: object) -> dict[str, object]:
         return {**self.buttons()._repr_mimebundle_(**kwargs), "text/plain": repr(self)}
 
-    def buttons(self) -> VBox:
+    def buttons(self) -> object:
+        """Return a widget: the question, a button for each option, and what is said of the chosen one."""
         import ipywidgets as widgets
 
         from workshop.learn.widgets.controls import View
@@ -260,7 +255,8 @@ class Prediction:
             return {"text/plain": repr(self), "text/html": alone(panel(div(repr(self), cls=f"verdict {edge}")))}
         return {**self.buttons()._repr_mimebundle_(**kwargs), "text/plain": repr(self)}
 
-    def buttons(self) -> ToggleButtons:
+    def buttons(self) -> object:
+        """Return a widget: a button for each option."""
         import ipywidgets as widgets
 
         chosen = self.predicted if self.predicted in self.options else None

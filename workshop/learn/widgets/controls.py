@@ -56,14 +56,10 @@ class Watching(View):
 
 
 class Explorer(View):
-    """Controls, and a picture of what they say.
+    """Controls (by name), and a picture of the result of what they say; the result is None after an error.
 
     A subclass has `compute`, which turns what the controls say into a result, and `picture_of`, which draws it; with
     `words` it says below each control what that means now, and with `arranged` it lays the page out in another way.
-
-    Attributes:
-        controls: by name; says: the sentence below each, `indent_px` from the left; picture: the HTML;
-        result: what it shows, None after an error.
     """
 
     def __init__(self, controls: Mapping[str, widgets.Widget], *, label_px: int = 0, indent_px: int | None = None,

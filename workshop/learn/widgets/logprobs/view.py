@@ -1,10 +1,7 @@
 """The logprobs viewer: a text coloured by what the model thought of each token."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 import ipywidgets as widgets
 
@@ -14,9 +11,6 @@ from workshop.learn.widgets.controls import Explorer, button, in_a_row, made, re
 from workshop.learn.widgets.logprobs.picture import Cell, cells, picture
 from workshop.use import logprobs
 from workshop.use.sampling_settings import Settings
-
-if TYPE_CHECKING:
-    from workshop.use.client import Client
 
 SLIDERS = {  # name → kind, value, lowest, highest, step, width
     "temperature": (real, 1.0, 0, 2, 0.05, "235px"),
@@ -47,8 +41,8 @@ class LogprobsViewer(Explorer):
     """
 
     def __init__(self, source: object, prompt: str = "San Francisco is a", k: int = 8):
-        self.client: Client | None = source if hasattr(source, "openai") else None
-        self.rows: list[logprobs.Row] = [] if self.client else _rows(source)
+        self.client = source if hasattr(source, "openai") else None
+        self.rows = [] if self.client else _rows(source)
         self._name, self.banner = f"lp{next(_names)}", widgets.HTML()
         self.form = self._make_form(prompt, k) if self.client else ()
         about = ["what the model says", "after the sampling parameters, computed"]

@@ -23,21 +23,15 @@ COLOURS = ("blue", "orange", "green", "purple", "sky", "vermillion", "yellow", "
 class Replay:
     """Steps one after the other, as the page has them. A request is called A, B, … Z, A1, … in the order of coming.
 
-    Attributes:
-        steps: those that are drawn. names: long name → short one. pool: after the last step.
-        left_out: later steps than MOST_STEPS of a page.
-
     Args:
         about: what the page says of itself.
         first: number of the first step that is drawn; those before only fill the pool.
     """
 
     def __init__(self, about: str = "", first: int | None = None):
-        self.about, self.first, self.left_out, self.steps = plain(about), first, 0, []
-        self.pool, self.asker, self.names, self._cells = Pool(), Asker(), {}, set()
-        self._facts: dict[str, int] = {"budget": 0, "pool": 0, "block_size": 0}
-        self._tables: dict[str, list[int]] = {}
-        self._waiting: list[str] | None = None
+        self.about, self.first, self.steps, self.left_out = plain(about), first, [], 0  # left_out: beyond MOST_STEPS
+        self.pool, self.asker, self.names, self._cells = Pool(), Asker(), {}, set()  # names: long → short
+        self._facts, self._tables, self._waiting = {"budget": 0, "pool": 0, "block_size": 0}, {}, None
 
     def extend(self, steps: Iterable[Step]) -> None:
         for step in steps:
