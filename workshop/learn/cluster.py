@@ -30,14 +30,7 @@ from workshop.learn.widgets.server.view import status
 __all__ = ["body", "directives", "grep", "moments", "record", "recorded_text", "steps", "submission", "submit", "tail",
            "watch", "where"]  # fmt: skip
 
-DIRECTIVES, STEPS = WORDS["directives"], WORDS["steps"]
-FAILURES = {
-    "A": "port_taken.log",
-    "B": "kv_cache_too_small.log",
-    "C": "truncated_shard.log",
-    "D": "worker_killed.log",
-    "E": "tp_does_not_divide.log",
-}
+DIRECTIVES, STEPS, FAILURES = WORDS["directives"], WORDS["steps"], WORDS["failures"]
 NOISE = re.compile(r"ulimit|FutureWarning|UserWarning|nanobind|leaked|warnings\.warn")
 
 

@@ -4,13 +4,10 @@ import json
 from collections import Counter
 from pathlib import Path
 
+from workshop.learn.exercise_sets import words
 from workshop.learn.judging import not_a_number, parts, single
 
-COUNTED = {
-    "lines": "every line of the file",
-    "different": "each custom_id once, however often it is there",
-    "twice": "the custom_ids that are on more than one line",
-}
+COUNTED = words("e07_offline_batching")["offline.once"]["counted"]
 
 
 @parts("give (path of the output, your dict)", object, object)

@@ -1,16 +1,11 @@
 """Judges of notebook 08's exercises that ask for more than a number. Their words: e08_elsewhere.toml."""
 
 from workshop.learn import manifest
+from workshop.learn.exercise_sets import words
 from workshop.plan.machines import list_machines, offers
 
 VM_MODEL, VM_LENGTH = "llama-3.3-70b", 8192
-IDS = {  # of a pod's securityContext: why it may stay on OpenShift; "" where it may not
-    "runAsUser": "",
-    "fsGroup": "",
-    "runAsNonRoot": "it names no user; it only says that root is none",
-    "fsGroupChangePolicy": "it says when files change their group, and not to which",
-    "seccompProfile": "it limits what a program may ask of Linux, whoever runs it",
-}
+IDS = words("e08_elsewhere")["elsewhere.ids"]["ids"]
 
 
 def faults(answer: object) -> str | None:
