@@ -8,8 +8,7 @@ import ipywidgets as widgets
 from workshop.errors import WorkshopError
 from workshop.learn.numbers import size
 from workshop.learn.widgets.controls import Explorer, models, whole
-from workshop.learn.widgets.kv_cache.case import REQUESTS, State, simulate, token_bytes
-from workshop.learn.widgets.kv_cache.picture import picture
+from workshop.learn.widgets.kv_cache.case import REQUESTS, State, picture, simulate, token_bytes
 from workshop.plan.catalog import load_model
 from workshop.plan.kv_cache import BLOCK_SIZE
 
