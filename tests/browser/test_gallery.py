@@ -107,7 +107,7 @@ def test_nothing_that_notebooks_show_is_left_out():
             bases = [ast.unparse(base) for base in getattr(node, "bases", ())]
             if (
                 isinstance(node, ast.ClassDef)
-                and {"View", "Explorer", "widgets.VBox"} & {*bases}
+                and {"View", "Watching", "Explorer", "widgets.VBox"} & {*bases}
                 and not node.name.startswith("_")
             ):
                 assert f"import {node.name}" in shown, f"{node.name} of {path.name} is not in the gallery"
