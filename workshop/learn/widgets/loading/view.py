@@ -74,7 +74,7 @@ def moments(text: str, steps: int = STEPS) -> tuple[Moment, ...]:
 
 
 class LoadingView(Explorer):
-    """A recorded start of `vllm serve`, to play or to drag through; what is known at each moment is case.moments."""
+    """A recorded start of `vllm serve`, to play or to drag through; what is known at each moment is `moments`."""
 
     def __init__(self, name: str = "70b"):
         self.model = choice("recorded start of", RECORDED, name)
