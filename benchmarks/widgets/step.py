@@ -16,14 +16,12 @@ from collections.abc import Callable
 
 from workshop.engine.metrics import Metrics
 from workshop.learn.widgets.kv_cache.view import KvCacheExplorer
-from workshop.learn.widgets.logprobs.case import cells
-from workshop.learn.widgets.logprobs.picture import picture
+from workshop.learn.widgets.logprobs.picture import cells, picture
 from workshop.learn.widgets.memory.view import MemorySliders
-from workshop.learn.widgets.metrics import picture as metrics
-from workshop.learn.widgets.metrics.view import KEPT
+from workshop.learn.widgets.metrics import view as metrics
 from workshop.learn.widgets.parallelism.view import ParallelismExplorer
 from workshop.learn.widgets.reconcile.case import LOGS
-from workshop.learn.widgets.reconcile.picture import picture as comparison
+from workshop.learn.widgets.reconcile.case import picture as comparison
 from workshop.learn.widgets.reconcile.view import compared
 from workshop.plan.parallelism import plan
 from workshop.use import logprobs
@@ -79,7 +77,7 @@ def measure() -> dict[str, dict[str, float]]:
             prompt_tokens_total=10 * second,
             generation_tokens_total=50.0 * second,
         )
-        for second in range(KEPT)
+        for second in range(metrics.KEPT)
     ]
     tokens = cells(
         logprobs.rows(

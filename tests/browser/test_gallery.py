@@ -29,7 +29,7 @@ LogprobsViewer([row("prompt", 0, "Boston"), row("prompt", 1, " is", (" was", .5)
     row("completion", 1, " moon", (" city", .7), (" moon", .001))])"""
 TIMELINE = """from workshop.learn.timeline import Span, draw
 draw([Span(f"{n}: {20 * n} tokens", 0.1 * n, 0.1 * n + 0.05, 0.1 * n + 0.2 * n, 20 * n) for n in range(1, 13)])"""
-METRICS = f"""from {WIDGETS}.metrics.picture import picture
+METRICS = f"""from {WIDGETS}.metrics.view import picture
 from {WIDGETS}.metrics.view import MetricsPanel
 from workshop.engine.metrics import Metrics
 panel = MetricsPanel("http://127.0.0.1:9/v1")
@@ -107,7 +107,7 @@ def test_nothing_that_notebooks_show_is_left_out():
             bases = [ast.unparse(base) for base in getattr(node, "bases", ())]
             if (
                 isinstance(node, ast.ClassDef)
-                and {"View", "Explorer", "widgets.VBox"} & {*bases}
+                and {"View", "Watching", "Explorer", "widgets.VBox"} & {*bases}
                 and not node.name.startswith("_")
             ):
                 assert f"import {node.name}" in shown, f"{node.name} of {path.name} is not in the gallery"

@@ -7,8 +7,7 @@ import pytest
 from workshop.engine.reconcile import Reconciliation, Row, reconcile
 from workshop.learn.widgets import style
 from workshop.learn.widgets.reconcile import view as widget
-from workshop.learn.widgets.reconcile.case import LOGS
-from workshop.learn.widgets.reconcile.picture import picture
+from workshop.learn.widgets.reconcile.case import LOGS, picture
 
 
 def test_every_recorded_log_is_drawn():

@@ -15,7 +15,7 @@ from workshop.launch.slurm import submit as slurm
 from workshop.learn import cluster
 from workshop.learn.exercise_sets import e03_server
 from workshop.learn.exercises import all_exercises
-from workshop.learn.widgets.loading import case as loading
+from workshop.learn.widgets.loading import view as loading
 from workshop.learn.widgets.loading.view import LoadingView, picture
 
 

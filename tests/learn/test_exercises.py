@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import json
 import pkgutil
 import tomllib
+from typing import get_type_hints
 
 import pytest
 
@@ -30,7 +32,6 @@ def one_exercise(workshop_home, monkeypatch):
         "demo.why": Exercise.of(ASKED, None),
     }
     monkeypatch.setattr(exercises, "all_exercises", lambda: mine)
-    monkeypatch.setattr(exercises, "_sets", lambda: [mine])
 
 
 def test_unanswered_is_quiet_and_keeps_no_try():
@@ -114,8 +115,8 @@ def test_every_judge_has_words_and_every_key_its_notebooks_prefix():
         for key, each in words.items():
             judged = key.split(".")[1] in names
             assert judged == (not {"answer", "options"} & set(each)), f"{key}: a number or a judge of its name"
-        judge = {"answer": "object", "return": "str | None"}
-        judges = {name for name, each in names.items() if getattr(each, "__annotations__", None) == judge}
+        judge = {"answer": object, "return": str | None}
+        judges = {name for name, each in names.items() if inspect.isfunction(each) and get_type_hints(each) == judge}
         assert judges and judges <= {key.split(".")[1] for key in found}, "a judge that nothing asks"
         keys += found
     assert len(keys) == len(set(keys)) and exercises.of_notebook("99_none") == ()

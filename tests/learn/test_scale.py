@@ -12,8 +12,7 @@ import pytest
 from workshop import live, simulate
 from workshop.errors import BadInput
 from workshop.launch.vllm_main import installed
-from workshop.learn import scale
-from workshop.learn.widgets.load import view
+from workshop.learn import labs, scale
 
 NOTEBOOK = Path(__file__).parents[2] / "notebooks" / "13_scale_out.ipynb"
 PAGE = """
@@ -30,7 +29,7 @@ vllm:prompt_tokens_by_source_total{{engine="0",source="local_compute"}} 83.0
 @pytest.fixture
 def without_vllm(monkeypatch):
     monkeypatch.delenv("WORKSHOP_VLLM_PYTHON", raising=False)
-    for module in (scale, live, view):
+    for module in (labs, live):
         monkeypatch.setattr(module, "installed", lambda: ("", ""))
 
 
@@ -58,7 +57,7 @@ def test_what_was_recorded_is_what_is_simulated():
         needs.lacking("vLLM is not installed")
     load = simulate.drawn(burst=1, prompt=(6000, 6000), output=(8, 8))
     how = {"tensor_parallel_size": 4, "max_model_len": 16384}
-    row = scale.recorded()["simulated"][scale.key_of_load("llama-3.3-70b", "h100", load, how)]
+    row = scale.kept("simulated", scale.key_of_load("llama-3.3-70b", "h100", load, how))
     assert scale.simulated("llama-3.3-70b", "h100", load, **how) == row
 
 

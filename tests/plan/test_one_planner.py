@@ -43,8 +43,8 @@ def test_the_sliders_verdict_and_command_are_the_plans(gpu):
                 continue
             shown = sliders.memory(sliders.Case(model, gpu, p.gpus, context=context, requests=1))
             assert (shown.state == "fits") == p.fits, (model, gpu, context)
-            if (shown.tp, shown.pp) == (p.tensor_parallel_size, p.pipeline_parallel_size):
-                assert shown.tokens == p.kv_cache_tokens or not p.fits
+            if (shown.fit.tp, shown.fit.pp) == (p.tensor_parallel_size, p.pipeline_parallel_size):
+                assert shown.fit.capacity.tokens == p.kv_cache_tokens or not p.fits
                 assert sliders.command(shown).split(" --nnodes")[0] == p.command.split(" --nnodes")[0]
 
 

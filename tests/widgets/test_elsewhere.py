@@ -13,9 +13,8 @@ from workshop.launch import kubernetes
 from workshop.learn import manifest
 from workshop.learn.exercise_sets.e08_elsewhere import IDS, too_small
 from workshop.learn.exercise_sets.e09_fewer_bits import CODES, FOUR, SCALE
-from workshop.learn.widgets.bits.case import bits_case, matrix
-from workshop.learn.widgets.bits.view import BitsExplorer
-from workshop.learn.widgets.elsewhere import case as elsewhere_case
+from workshop.learn.widgets.bits.view import BitsExplorer, bits_case, matrix
+from workshop.learn.widgets.elsewhere import view as elsewhere_view
 from workshop.learn.widgets.elsewhere.view import ThreePlaces
 from workshop.plan.parallelism import plan
 
@@ -92,7 +91,7 @@ def test_the_manifest_is_shown_as_yaml_that_can_be_read_again():
 
 def test_the_three_places_spell_the_same_facts():
     p = plan("llama-3.1-70b", "h100", gpus_per_node=4, max_model_len=32768, usage="serve")
-    for place in elsewhere_case.three(p).places:
+    for place in elsewhere_view.three(p).places:
         facts = {line.fact for line in place.lines} - {""}
         assert facts >= {"gpus", "split", "model", "length", "start", "key"}, place.name
         text = "\n".join(line.text for line in place.lines)

@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from workshop.errors import BadInput
-from workshop.learn.widgets.kv_cache.case import REQUESTS, Request, reserved_tokens, simulate
-from workshop.learn.widgets.kv_cache.picture import picture, spoken
+from workshop.learn.widgets.kv_cache.case import REQUESTS, Request, picture, reserved_tokens, simulate, spoken
 from workshop.learn.widgets.kv_cache.view import KvCacheExplorer
 from workshop.plan.catalog import load_model
 

@@ -8,9 +8,8 @@ import pytest
 from needs import lacking
 
 from workshop.launch.vllm_main import installed
-from workshop.learn.widgets.load import view
-from workshop.learn.widgets.load.picture import picture, steps
-from workshop.learn.widgets.load.view import LoadExplorer, recorded
+from workshop.learn import labs
+from workshop.learn.widgets.load.view import LoadExplorer, picture, recorded, steps
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +52,7 @@ def test_what_does_not_fit_is_said_at_once_and_mended_by_another_choice(explorer
 
 
 def test_without_vllm_it_shows_recorded_loads_and_says_so(monkeypatch):
-    monkeypatch.setattr(view, "installed", lambda: ("", ""))
+    monkeypatch.setattr(labs, "installed", lambda: ("", ""))
     monkeypatch.delenv("WORKSHOP_VLLM_PYTHON", raising=False)
     explorer = LoadExplorer()
     assert list(explorer.controls) == ["load"] and explorer.settled()

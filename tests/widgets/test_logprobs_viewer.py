@@ -12,8 +12,7 @@ pytest.importorskip("ipywidgets")
 
 from workshop.errors import BadInput
 from workshop.learn.widgets import style
-from workshop.learn.widgets.logprobs.case import cells
-from workshop.learn.widgets.logprobs.picture import shade
+from workshop.learn.widgets.logprobs.picture import cells, shade
 from workshop.learn.widgets.logprobs.view import LogprobsViewer
 from workshop.use import logprobs
 from workshop.use.sampling_settings import Settings
@@ -108,13 +107,13 @@ def test_processed_logprobs_are_computed(viewer):
     assert viewer.processing.layout.display == "none"
     viewer.kind.value = "processed"
     assert viewer.processing.layout.display == ""
-    viewer.top_k.value = 1
+    viewer.controls["top_k"].value = 1
     port = panel(viewer.picture.value, 2)
     assert "these settings never sample it" in port
     assert "completion: perplexity <b>∞</b>" in viewer.picture.value
     assert "prompt: perplexity <b>5,083.6</b>" in viewer.picture.value  # a prompt is not sampled
-    viewer.top_k.value = 0
-    viewer.temperature.value = 0.5
+    viewer.controls["top_k"].value = 0
+    viewer.controls["temperature"].value = 0.5
     assert "17 %" in panel(viewer.picture.value, 2)  # 1/16 of 1/16 + 1/4 + 1/16
 
 

@@ -23,7 +23,10 @@ class TestCase:
     def test_it_says_what_the_plan_says(self):
         result = memory(Case("llama-3.1-70b", gpu="h200", gpus=4, context=131072))
         planned = plan("llama-3.1-70b", "h200", tensor_parallel_size=4, usage="serve", max_model_len=131072)
-        assert (result.tokens, result.max_concurrency) == (planned.kv_cache_tokens, planned.max_concurrency)
+        assert (result.fit.capacity.tokens, result.max_concurrency) == (
+            planned.kv_cache_tokens,
+            planned.max_concurrency,
+        )
         assert result.stages[0].weights / 2**30 == pytest.approx(planned.weights_gib_per_gpu)
         assert result.stages[0].room / 2**30 == pytest.approx(planned.available_kv_gib_per_gpu)
 
@@ -68,7 +71,7 @@ class TestCase:
     )  # 71 heads: tensor parallel cannot, pipeline parallel can
     def test_the_split_follows_the_rule(self, model, gpus, sizes):
         found = memory(Case(model, gpus=gpus))
-        assert (found.tp, found.pp) == sizes
+        assert (found.fit.tp, found.fit.pp) == sizes
 
     def test_absurd_numbers_are_refused(self):
         with pytest.raises(BadInput, match="requests is 0"):

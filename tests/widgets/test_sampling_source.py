@@ -17,8 +17,7 @@ pytest.importorskip("openai")
 from benchmarks.sampling import record as recorder
 from workshop.errors import BadInput, WorkshopError
 from workshop.launch.records import ServerRecord
-from workshop.learn.widgets.sampling.recorded import RecordedSource
-from workshop.learn.widgets.sampling.source import ServerSource
+from workshop.learn.widgets.sampling.source import RecordedSource, ServerSource
 from workshop.learn.widgets.sampling.view import SamplingExplorer
 from workshop.use.client import Client
 from workshop.use.sampling_settings import Settings

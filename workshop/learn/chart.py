@@ -6,8 +6,6 @@
 All lengths are SVG units, which are pixels where a picture has its full width.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -75,7 +73,6 @@ def path(d: str, colour: str = FRAME, width: float = 1, *, dash: str = "", opaci
 
 
 def line(points: Iterable[tuple[float, float]], colour: str, width: float = 2.5) -> str:
-    """Return a line through points."""
     places = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
     look = f'stroke="{colour}" stroke-width="{width}" stroke-linejoin="round"'
     return f'<polyline points="{places}" fill="none" {look}/>'
@@ -104,20 +101,14 @@ def round_up(value: float) -> float:
 
 @dataclass(frozen=True)
 class Axes:
-    """The field of a chart: edges in SVG units, and the numbers at its ends; y grows upwards.
-
-    Attributes:
-        left, top, right, bottom: the edges.
-        x_end, y_end: the numbers at the right and at the top.
-        x_start, y_start: those at the left and at the bottom.
-    """
+    """The field of a chart: edges in SVG units, and the numbers at its ends; y grows upwards."""
 
     left: float
     top: float
     right: float
     bottom: float
-    x_end: float = 1.0
-    y_end: float = 1.0
+    x_end: float = 1.0  # the number at the right
+    y_end: float = 1.0  # at the top
     x_start: float = 0.0
     y_start: float = 0.0
 
@@ -130,12 +121,10 @@ class Axes:
         return self.bottom - (self.bottom - self.top) * (value - self.y_start) / ((self.y_end - self.y_start) or 1)
 
     def points(self, x: Iterable[float], y: Iterable[float]) -> list[tuple[float, float]]:
-        """Return the places of pairs of numbers."""
         return [(self.x(a), self.y(b)) for a, b in zip(x, y, strict=True)]
 
-    def x_ticks(
-        self, values: Iterable[float] = (), say: Callable[[float], str] = number, *, inside: bool = False
-    ) -> str:
+    def x_ticks(self, values: Iterable[float] = (), say: Callable[[float], str] = number, *,
+                inside: bool = False) -> str:  # fmt: skip
         """Return numbers below the field, by default three; with `inside` the outer two stay within its edges."""
         values = list(values) or _three(self.x_start, self.x_end)
         anchors = ["start", *["middle"] * (len(values) - 2), "end"] if inside else ["middle"] * len(values)

@@ -5,36 +5,24 @@
 '<|begin_of_text|>Question: What is Boston?\\nAnswer:'
 """
 
-from __future__ import annotations
-
 import copy
 import json
 from collections.abc import Mapping, Sequence
-from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import jinja2.sandbox
 
 from workshop.errors import BadInput, WorkshopError
 from workshop.launch.local import TEACHING_FOLDER
 from workshop.launch.vllm_main import installed
-from workshop.learn import labs
+from workshop.learn import labs, recordings
 from workshop.use.client import Client, connect
 
-if TYPE_CHECKING:
-    from openai.types.chat import ChatCompletion
-
-HOME = Path(str(files("workshop.data") / "chat"))
-RECORDED = HOME / "reader.json"
-WITH_TOOLS = HOME / "with_tools.jinja"  # a template that tells the model of its tools; its own one does not
+RECORDED = recordings.DATA / "chat" / "reader.json"
+WITH_TOOLS = RECORDED.with_name("with_tools.jinja")  # tells the model of its tools; its own template does not
 READER = "reader"
-READER_FLAGS = (
-    "--chat-template",
-    str(WITH_TOOLS),
-    "--structured-outputs-config",
-    '{"backend": "xgrammar", "disable_any_whitespace": true, "enable_in_reasoning": true}',
-)
+OUTPUTS = '{"backend": "xgrammar", "disable_any_whitespace": true, "enable_in_reasoning": true}'
+READER_FLAGS = ("--chat-template", str(WITH_TOOLS), "--structured-outputs-config", OUTPUTS)
 
 
 def own_template() -> dict:
@@ -82,8 +70,8 @@ class Recorded:
         self.recording = json.loads(RECORDED.read_text(encoding="utf-8"))
         print(f"vLLM is not installed here: these are the recorded answers of vLLM {self.recording['vllm']}.")
 
-    def chat(self, messages: Sequence[Mapping], **sampling: object) -> ChatCompletion:
-        """Return the answer to this very request, if it was recorded."""
+    def chat(self, messages: Sequence[Mapping], **sampling: object) -> object:
+        """Return the answer to this very request, if it was recorded: a ChatCompletion of openai's."""
         from openai.types.chat import ChatCompletion  # not where a browser reads this
 
         if (asked := key(messages, sampling)) not in self.recording["answers"]:

@@ -4,8 +4,6 @@ A learner's file lies in $WORKSHOP_SHARED/progress (0640, of that folder's group
 is the instructor's: members of the group may add files, and replace only their own. What is no such file is passed over.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
@@ -27,18 +25,10 @@ DAMAGED = (OSError, ValueError, RecursionError, KeyError, TypeError, AttributeEr
 
 @dataclass(frozen=True)
 class Learner:
-    """What one learner shares.
-
-    Attributes:
-        updated: ISO 8601, UTC.
-        checks: key → {"tries": int, "done": bool}.
-        tests: right answers in the tests of ten questions, "pre" and "post", as far as they were made.
-    """
-
     name: str
-    updated: str
-    checks: Mapping[str, Mapping]
-    tests: Mapping[str, int]
+    updated: str  # ISO 8601, UTC
+    checks: Mapping[str, Mapping]  # key → {"tries": int, "done": bool}
+    tests: Mapping[str, int]  # right answers to ten questions, of those of TESTS that were made
 
 
 def folder() -> Path:

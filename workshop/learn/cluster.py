@@ -9,78 +9,44 @@ Without SLURM the same calls show the plan and the recorded start, so that the n
 1229264
 """
 
-from __future__ import annotations
-
 import re
-import shutil
-import subprocess
 from functools import cache
-from importlib.resources import files
+
+import ipywidgets as widgets
+from IPython.display import display
 
 from workshop.errors import BadInput, WorkshopError
 from workshop.launch import records
+from workshop.launch.programs import ask
 from workshop.launch.records import ServerRecord
+from workshop.launch.slurm import status as slurm_status
 from workshop.launch.slurm import submit as slurm
-from workshop.learn.show import Table
-from workshop.learn.widgets.loading.case import moments, recorded_text
-from workshop.learn.widgets.loading.view import LoadingView
+from workshop.learn import recordings
+from workshop.learn.show import WORDS, Table
+from workshop.learn.widgets.controls import View
+from workshop.learn.widgets.loading.view import LoadingView, moments, recorded_text
+from workshop.learn.widgets.server.view import status
 
 __all__ = ["body", "directives", "grep", "moments", "record", "recorded_text", "steps", "submission", "submit", "tail",
            "watch", "where"]  # fmt: skip
 
-DIRECTIVES = {
-    "job-name": "what squeue shows; it names the folder of the logs and the server",
-    "nodes": "machines",
-    "gpus-per-node": "GPUs on each of them: they decide the tensor parallel size",
-    "ntasks-per-node": "programs that srun starts on each node: one vLLM, which starts a process for each GPU",
-    "cpus-per-task": "cores for each of these programs",
-    "mem": "memory of the host, for each node; 0 is all of it",
-    "exclusive": "no other jobs on these nodes",
-    "time": "the job ends after this, finished or not",
-    "signal": "a word of warning before that, to the script itself",
-    "output": "where words go before the script has made its own folder",
-}
-STEPS = {
-    "open_logs": "makes the folder, sends output and errors there, loads the site's environment",
-    "announce_server": "chooses address and ports, makes the key, writes the record that connect() reads",
-    "start_engine": "srun: one vLLM on every node; each checks GPUs, memory, disk and model before loading",
-    "wait_until_ready": "asks for a completion until one comes, or the time for loading is used up",
-    "wait_until_end": "stays until the server is stopped; if a part of it dies, all of it ends, with the reason",
-}
-FAILURES = {
-    "A": "port_taken.log",
-    "B": "kv_cache_too_small.log",
-    "C": "truncated_shard.log",
-    "D": "worker_killed.log",
-    "E": "tp_does_not_divide.log",
-}
+DIRECTIVES, STEPS, FAILURES = WORDS["directives"], WORDS["steps"], WORDS["failures"]
 NOISE = re.compile(r"ulimit|FutureWarning|UserWarning|nanobind|leaked|warnings\.warn")
 
 
 @cache
 def available() -> bool:
-    """Return whether a SLURM controller answers here."""
-    if not shutil.which("sinfo"):
-        return False
-    try:
-        return subprocess.run(["sinfo", "--noheader"], capture_output=True, timeout=10).returncode == 0
-    except (OSError, subprocess.TimeoutExpired):
-        return False
+    return ask("sinfo", "--noheader", within_s=10).code == 0
 
 
 def where() -> str:
     """Return one sentence: on a cluster or not, and what that means for this notebook."""
-    if available() and _class_server():
-        return (
-            f"A SLURM cluster answers here, and your class shares the server {_class_server()!r}: "
-            "submit() starts no job, and the starts of 70B and 405B are recorded ones."
-        )
-    if available():
-        return "A SLURM cluster answers here: submit() below starts a real job (settings: slurm/site.sh)."
-    return (
-        "No SLURM answers here: submit() shows what it would do, the server is the one of notebook 00, "
-        "and the starts of 70B and 405B are recorded ones."
-    )
+    starts = "the starts of 70B and 405B are recorded ones."
+    if not available():
+        return f"No SLURM answers here: submit() shows what it would do, the server is the one of notebook 00, and {starts}"
+    if shared := _class_server():
+        return f"A SLURM cluster answers here, and your class shares the server {shared!r}: submit() starts no job, and {starts}"
+    return "A SLURM cluster answers here: submit() below starts a real job (settings: slurm/site.sh)."
 
 
 def directives(name: str) -> Table:
@@ -137,25 +103,12 @@ def _class_server() -> str:
 
 
 def watch(job: str, name: str = "70b"):
-    """Follow a job until its server is ready, with a bar; a recorded start to play where there is no job.
-
-    Raises:
-        WorkshopError: the job ended, with the reason and the remedy.
-    """
+    """Follow a job until its server is ready (a WorkshopError says why it ended before); a recorded start without a job."""
     if job == "recorded":
         return LoadingView(name)
-    import ipywidgets as widgets
-    from IPython.display import display
-
-    from workshop.launch.slurm import status as slurm_status
-
-    bar, words = widgets.FloatProgress(max=1.0, description=f"job {job}"), widgets.HTML()
-    display(widgets.VBox([widgets.HBox([bar, words])]))
-
-    def report(progress) -> None:
-        bar.value, words.value = progress.fraction, progress.message
-
-    now = slurm_status.follow(job, report, print)
+    shown = widgets.HTML()
+    display(View(shown))
+    now = slurm_status.follow(job, lambda progress: shown.set_trait("value", status(None, progress)), print)
     if now.server != "ready":
         raise WorkshopError(f"Job {job} ended: {now.error or now.state}", now.remedy or f"Its words: {now.output}")
     return Table(("", ""), [("server", now.url), ("node", now.nodes), ("log", now.output)])
@@ -171,7 +124,7 @@ def record(found: ServerRecord) -> Table:
 def _failed(letter: str) -> tuple[str, ...]:
     if letter not in FAILURES:
         raise BadInput(f"There is no failure {letter!r}.", f"There are: {', '.join(FAILURES)}.")
-    text = (files("workshop") / "data" / "logs" / "failures" / FAILURES[letter]).read_text(encoding="utf-8")
+    text = (recordings.DATA / "logs" / "failures" / FAILURES[letter]).read_text(encoding="utf-8")
     return tuple(line for line in text.splitlines() if line.strip() and not NOISE.search(line))
 
 

@@ -3,8 +3,6 @@
 Everything comes from the notebooks and from the exercises, so the map cannot say otherwise than they do.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping
@@ -22,21 +20,12 @@ ASKED = r'predict\("([\w.]+)", \('
 
 @dataclass(frozen=True)
 class Chapter:
-    """One notebook of the course.
-
-    Attributes:
-        name: of its file, without `.ipynb`.
-        title, goal: what stands before and after the colon of its heading.
-        needs: a few words.
-        checks, predictions: the keys of its exercises and predictions, in their order.
-    """
-
-    name: str
-    title: str
-    goal: str
+    name: str  # of its file, without `.ipynb`
+    title: str  # its heading up to the colon
+    goal: str  # its heading from there
     minutes: int
     needs: str
-    checks: tuple[str, ...]
+    checks: tuple[str, ...]  # keys of its exercises, in their order
     predictions: tuple[str, ...] = ()
 
 
@@ -51,20 +40,13 @@ def _chapter(path: Path) -> Chapter:
     title, _, goal = cells[0].splitlines()[0].lstrip("# ").partition(":")
     found = re.search(NEED, cells[0])
     if not found:
-        raise BadInput(
-            f"The first cell of {path.name} does not say how long it takes and what it needs.",
-            "Write: 45 minutes · needs: a CPU.",
-        )
-    checks, predictions = exercises.of_notebook(path.stem), re.findall(ASKED, "\n".join(cells))
-    return Chapter(
-        path.stem, title.strip(), goal.strip(), int(found[1]), _few_words(found[2]), checks, tuple(predictions)
-    )
-
-
-def _few_words(needs: str) -> str:
-    """Return the first sentence without brackets and links."""
-    text = re.sub(r"\([^()]*\(?[^()]*\)?[^()]*\)", "", re.sub(r"\[([^]]+)\]\([^)]*\)", r"\1", needs))
-    return re.sub(r"\s+(?=[,.]|$)|\s{2,}", "", re.split(r"\.(?:\s|$)", text)[0]).strip()
+        wrong = f"The first cell of {path.name} does not say how long it takes and what it needs."
+        raise BadInput(wrong, "Write: 45 minutes · needs: a CPU.")
+    # Of what it needs the first sentence, without brackets and links.
+    text = re.sub(r"\([^()]*\(?[^()]*\)?[^()]*\)", "", re.sub(r"\[([^]]+)\]\([^)]*\)", r"\1", found[2]))
+    needs = re.sub(r"\s+(?=[,.]|$)|\s{2,}", "", re.split(r"\.(?:\s|$)", text)[0]).strip()
+    keys = exercises.of_notebook(path.stem), tuple(re.findall(ASKED, "\n".join(cells)))
+    return Chapter(path.stem, title.strip(), goal.strip(), int(found[1]), needs, *keys)
 
 
 @dataclass(frozen=True)
@@ -76,7 +58,6 @@ class CourseMap:
     predicted: Mapping[str, dict] = field(default_factory=dict)
 
     def answered(self, chapter: Chapter) -> int:
-        """Return how many of its checks are answered."""
         return sum(key in self.done for key in chapter.checks)
 
     def state(self, chapter: Chapter) -> str:
@@ -90,16 +71,13 @@ class CourseMap:
         return next((one for one in self.chapters if one.checks and self.state(one) != "done"), None)
 
     def __repr__(self) -> str:
-        signs = {"done": "✓", "begun": "…", "": " "}
-        lines = [
-            f"{signs[self.state(one)]} {f'{one.title}: {one.goal}' if one.goal else one.title:<58} "
-            f"{one.minutes:>3} min  {self.count(one)}"
-            for one in self.chapters
-        ]
+        signs, lines = {"done": "✓", "begun": "…", "": " "}, []
+        for one in self.chapters:
+            name = f"{one.title}: {one.goal}" if one.goal else one.title
+            lines.append(f"{signs[self.state(one)]} {name:<58} {one.minutes:>3} min  {self.count(one)}")
         return "\n".join([*lines, self.summary()])
 
     def count(self, chapter: Chapter) -> str:
-        """Return how many of its checks are answered, in words."""
         return f"{self.answered(chapter)} of {len(chapter.checks)} checks" if chapter.checks else "nothing to check"
 
     def made(self, chapters: tuple[Chapter, ...]) -> str:
@@ -110,19 +88,16 @@ class CourseMap:
         return f"{len(made)} of {len(asked)} predictions made, {true} came true" if made else ""
 
     def summary(self) -> str:
-        """Return one line on the whole course."""
         every = sum(len(one.checks) for one in self.chapters)
         left = sum(one.minutes for one in self.chapters if self.state(one) != "done")
         hours = f"{left // 60} h {left % 60} min".replace(" 0 min", "") if left >= 60 else f"{left} min"
         checks = f"{sum(map(self.answered, self.chapters))} of {every} checks answered"
-        return " · ".join(
-            filter(None, (checks, self.made(self.chapters), f"about {hours} to go" if left else "all done"))
-        )
+        to_go = f"about {hours} to go" if left else "all done"
+        return " · ".join(filter(None, (checks, self.made(self.chapters), to_go)))
 
     def _repr_html_(self) -> str:
-        path = tag("ol", *map(self._step, self.chapters), cls="course")
-        below = muted(self.summary(), cls="below")
-        return alone(panel(tag("nav", path, aria_label="Course map"), below))
+        path = tag("nav", tag("ol", *map(self._step, self.chapters), cls="course"), aria_label="Course map")
+        return alone(panel(path, muted(self.summary(), cls="below")))
 
     def _step(self, one: Chapter) -> Html:
         title = tag("a", one.title, cls="plain", href=f"{one.name}.ipynb")
@@ -130,7 +105,10 @@ class CourseMap:
         if one is self.next:
             goal += [" ", span("go on here" if self.state(one) else "start here", cls="badge")]
         what = div(title, *goal, muted(f"{one.minutes} min · {one.needs}"), cls="what")
-        return tag("li", self._stop(one), what, div(self.dots(one), self._predictions(one), cls="dots"))
+        state = self.state(one) or ("here" if one is self.next else "")
+        sign = "✓" if state == "done" else one.title.split(".")[0] if "." in one.title else "★"
+        stop = span(sign, cls=f"stop {state}".rstrip(), aria_hidden="true")
+        return tag("li", stop, what, div(self.dots(one), self._predictions(one), cls="dots"))
 
     def _predictions(self, one: Chapter) -> Html:
         """Return what was predicted in a notebook beside the results, folded."""
@@ -140,13 +118,7 @@ class CourseMap:
         rows = [(name.replace("_", " "), entry["predicted"], entry["result"] or "…") for name, entry in entries]
         return tag("details", tag("summary", made), table(("", "predicted", "result"), rows), cls="note")
 
-    def _stop(self, one: Chapter) -> Html:
-        state = self.state(one) or ("here" if one is self.next else "")
-        sign = "✓" if state == "done" else one.title.split(".")[0] if "." in one.title else "★"
-        return span(sign, cls=f"stop {state}".rstrip(), aria_hidden="true")
-
     def dots(self, one: Chapter) -> Html:
-        """Return a dot for each check of a notebook, filled where it is answered."""
         if not one.checks:
             return span(self.count(one), cls="note")
         return span(exercises.dots(one.checks, self.done), role="img", aria_label=self.count(one))
@@ -187,7 +159,7 @@ def course_map(name: str | None = None) -> CourseMap | ProgressLine:
     found = CourseMap(tuple(chapters()), frozenset(key for key in stored if stored[key].get("done")), predicted)
     if name is None:
         return found
-    for chapter in found.chapters:
-        if chapter.name == name:
-            return ProgressLine(found, chapter)
-    raise BadInput(f"There is no notebook {name!r}.", f"There are: {', '.join(one.name for one in found.chapters)}.")
+    known = {one.name: one for one in found.chapters}
+    if name not in known:
+        raise BadInput(f"There is no notebook {name!r}.", f"There are: {', '.join(known)}.")
+    return ProgressLine(found, known[name])

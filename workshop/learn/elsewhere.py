@@ -8,8 +8,6 @@ True
 []
 """
 
-from __future__ import annotations
-
 from workshop.launch import kubernetes, vm
 from workshop.learn import manifest, quantised
 from workshop.learn.widgets.bits.view import BitsExplorer

@@ -6,20 +6,16 @@ module of the same name. With WORKSHOP_STRICT=1, as in the tests, a wrong answer
 and concept questions answer themselves.
 """
 
-from __future__ import annotations
-
 import importlib
 import json
 import os
 import re
 import sys
-import tomllib
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from workshop.errors import BadInput, WorkshopError
 from workshop.launch.home import home, private_folder, write_private
@@ -27,34 +23,28 @@ from workshop.learn import class_progress, exercise_sets
 from workshop.learn.html import Html, alone, div, join, muted, panel, span, tag
 from workshop.learn.judging import Exercise, letter
 
-if TYPE_CHECKING:
-    from ipywidgets import ToggleButtons, VBox
-
 SETS = files(exercise_sets)
 SOLUTION = "# Solution"  # the first words of a notebook's cell with a solution
 HELD_BACK = "Held back until you have tried: run the cell above with your answer, then this one again."
+LOOKS = {"right": ("✓", "good"), "wrong": ("✗", "bad"), "unanswered": ("…", "open")}  # state → sign, edge
 FROM_SOLUTION = "This is the solution's answer. Only yours counts as done: put it in the cell above."
 
 
 @cache
 def all_exercises() -> dict[str, Exercise]:
     """Return every exercise of the course by its key, in the order of the notebooks."""
-    return {key: exercise for found in _sets() for key, exercise in found.items()}
-
-
-def _sets() -> list[dict[str, Exercise]]:
-    """Return the exercises of each notebook, in their order."""
-    return [
-        _read(name) for name in sorted(Path(file.name).stem for file in SETS.iterdir() if file.name.endswith(".toml"))
-    ]
+    names = sorted(Path(file.name).stem for file in SETS.iterdir() if file.name.endswith(".toml"))
+    return {key: exercise for name in names for key, exercise in _read(name).items()}
 
 
 @cache
 def _read(name: str) -> dict[str, Exercise]:
     """Return the exercises of a set: their words, and judges: `gap` of the set's module is that of capstone.gap."""
-    written = tomllib.loads((SETS / f"{name}.toml").read_text(encoding="utf-8"))
-    judges = importlib.import_module(f"{exercise_sets.__name__}.{name}")
-    return {key: Exercise.of(words, getattr(judges, key.split(".")[1], None)) for key, words in written.items()}
+    judges, found = importlib.import_module(f"{exercise_sets.__name__}.{name}"), {}
+    for key, words in exercise_sets.words(name).items():
+        found[key] = Exercise.of(words, getattr(judges, key.split(".")[1], None))
+        found[key].notebook = name.removeprefix("e")
+    return found
 
 
 def of_notebook(name: str) -> tuple[str, ...]:
@@ -91,11 +81,6 @@ def strict() -> bool:
     return os.environ.get("WORKSHOP_STRICT") == "1"
 
 
-def _shell():
-    """Return the notebook's shell; None where there is none."""
-    return sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
-
-
 def _hold_back(lines: list[str]) -> list[str]:
     """Return a cell's lines; of a solution whose check was never tried, words that say so (a hook of IPython)."""
     text = "".join(lines)
@@ -106,18 +91,12 @@ def _hold_back(lines: list[str]) -> list[str]:
     return [f"print({HELD_BACK!r})\n"] if untried else lines
 
 
-def _in_solution() -> bool:
-    """Return whether the notebook's cell that runs now is a solution."""
-    cells = shell.user_ns.get("In") if (shell := _shell()) else None
-    return bool(cells) and cells[-1].lstrip().startswith(SOLUTION)
-
-
 @dataclass(frozen=True)
 class Result:
     """What a check says; notebooks show it as HTML, terminals as text."""
 
     key: str
-    state: str  # unanswered, right, wrong
+    state: str  # one of LOOKS
     message: str
     note: str = ""
     hints: tuple[str, ...] = ()
@@ -126,50 +105,40 @@ class Result:
     def __bool__(self) -> bool:
         return self.state == "right"
 
-    @property
-    def sign(self) -> str:
-        """What stands before the words."""
-        return {"right": "✓", "wrong": "✗", "unanswered": "…"}[self.state]
-
     def __repr__(self) -> str:
-        exercise = all_exercises()[self.key]
+        exercise, sign = all_exercises()[self.key], LOOKS[self.state][0]
         if self.option:
-            return f"{self.sign} {self.option}) {exercise.options[self.option][0]} {self.message}"
-        return f"{self.sign} {exercise.title}{f': {self.message}' if self.message else ''}"
+            return f"{sign} {self.option}) {exercise.options[self.option][0]} {self.message}"
+        return f"{sign} {exercise.title}{f': {self.message}' if self.message else ''}"
 
     def _repr_html_(self) -> str:
-        kind = {"right": "good", "wrong": "bad", "unanswered": "open"}[self.state]
+        sign, kind = LOOKS[self.state]
         count = len(all_exercises()[self.key].hints)
-        hints = [
-            tag("details", tag("summary", f"Hint {number} of {count}"), hint)
-            for number, hint in enumerate(self.hints, 1)
-        ]
+        heads = (tag("summary", f"Hint {number} of {count}") for number in range(1, count + 1))
+        hints = [tag("details", *each) for each in zip(heads, self.hints, strict=False)]
         more = ["Another wrong answer opens the next hint."] if 0 < len(self.hints) < count else []
-        head, why = (f"{self.sign} {self.option}) ", self.message) if self.option else (repr(self), "")
+        head, why = (f"{sign} {self.option}) ", self.message) if self.option else (repr(self), "")
         said = join([tag("b", head, cls="workshop-check", data_state=self.state), why])
         notes = map(muted, filter(None, (*more, self.note)))
         return alone(panel(div(said, *hints, *notes, cls=f"verdict {kind}"), progress_bar(self.key)))
 
 
 def dots(keys: Iterable[str], done: Collection[str]) -> Html:
-    """Return a dot for each exercise, filled where it is done."""
     titles = ((key in done, all_exercises()[key].title) for key in keys)
     return join(span(cls=f"dot ring{' bg-good' * is_done}", title=t + ": done" * is_done) for is_done, t in titles)
 
 
 def progress_bar(key: str) -> Html:
     """Return how far the exercises of the notebook that has this one are done."""
-    mine = next(found for found in _sets() if key in found)
-    stored = progress()
+    every, stored = all_exercises(), progress()
+    mine = [name for name, each in every.items() if each.notebook == every[key].notebook]
     done = [name for name in mine if stored.get(name, {}).get("done")]
     said = f"{len(done)} of {len(mine)}"
-    return div(
-        dots(mine, done), f" {said}", cls="note", role="img", aria_label=f"{said} exercises of this notebook done"
-    )
+    label = f"{said} exercises of this notebook done"
+    return div(dots(mine, done), f" {said}", cls="note", role="img", aria_label=label)
 
 
 def _open_parts(answer: object) -> bool:
-    """Return whether `...` stands somewhere in an answer."""
     parts = answer.values() if isinstance(answer, dict) else answer if isinstance(answer, tuple | list) else ()
     return answer is ... or any(map(_open_parts, parts))
 
@@ -187,8 +156,8 @@ class Question:
     def _repr_mimebundle_(self, **kwargs: object) -> dict[str, object]:
         return {**self.buttons()._repr_mimebundle_(**kwargs), "text/plain": repr(self)}
 
-    def buttons(self) -> VBox:
-        """Return the question, a button for each option, and the answer to the one that is chosen."""
+    def buttons(self) -> object:
+        """Return a widget: the question, a button for each option, and what is said of the chosen one."""
         import ipywidgets as widgets
 
         from workshop.learn.widgets.controls import View
@@ -225,7 +194,8 @@ def check(key: str, answer: object = ...) -> Result | Question:
     """
     if key not in all_exercises():
         raise BadInput(f"There is no exercise {key!r}.", f"There are: {', '.join(all_exercises())}.")
-    if (shell := _shell()) and _hold_back not in shell.input_transformers_cleanup:
+    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+    if shell and _hold_back not in shell.input_transformers_cleanup:
         shell.input_transformers_cleanup.append(_hold_back)
     exercise = all_exercises()[key]
     if exercise.options and answer is ...:
@@ -239,7 +209,8 @@ def check(key: str, answer: object = ...) -> Result | Question:
         message = f"the check could not use {answer!r} ({type(error).__name__}: {error})"
     if message and strict():
         raise AssertionError(f"{key}: {message}")
-    if _in_solution():
+    cells = shell.user_ns.get("In") if shell else None
+    if cells and cells[-1].lstrip().startswith(SOLUTION):
         return Result(key, "wrong" if message else "right", message or "", FROM_SOLUTION)
     before = progress().get(key, {})
     tries = before.get("tries", 0) + 1
@@ -284,8 +255,8 @@ class Prediction:
             return {"text/plain": repr(self), "text/html": alone(panel(div(repr(self), cls=f"verdict {edge}")))}
         return {**self.buttons()._repr_mimebundle_(**kwargs), "text/plain": repr(self)}
 
-    def buttons(self) -> ToggleButtons:
-        """Return a button for each option."""
+    def buttons(self) -> object:
+        """Return a widget: a button for each option."""
         import ipywidgets as widgets
 
         chosen = self.predicted if self.predicted in self.options else None

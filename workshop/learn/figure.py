@@ -4,8 +4,6 @@ Where matplotlib cannot be imported (a browser, a small machine) the same call r
 matplotlib takes a second or two to import, so nothing here imports it before the first figure.
 """
 
-from __future__ import annotations
-
 import io
 import re
 from collections.abc import Mapping, Sequence
@@ -13,8 +11,8 @@ from typing import Any
 
 from workshop.errors import BadInput
 from workshop.learn import chart, figure_svg, html
+from workshop.learn.figure_svg import Series, colours_of, rows_of, series_of, spread, words_of
 from workshop.learn.numbers import number
-from workshop.learn.series import Series, colours_of, rows_of, series_of, spread, words_of
 from workshop.learn.widgets import style
 
 KINDS = ("line", "barh", "stacked", "points")
@@ -60,7 +58,10 @@ def figure(data: Any, kind: str = "line", *, xlabel: str = "", ylabel: str = "",
     if not any(xs for _, xs, _ in series):
         raise BadInput("There are no numbers to draw.", "Give a table with at least one row and one column.")
     words = words or words_of(series, title, xlabel, ylabel)
-    height = height or (280 if kind == "line" else _bars_height(series, kind))
+    if not height and kind != "line":
+        each = {"barh": 10 + 22 * len(series), "stacked": 34, "points": 26}[kind]
+        height = 92 + len(rows_of(series)) * each + (22 * (1 + len(series) // 4) if len(series) > 1 else 0)
+    height = height or 280
     try:
         from matplotlib.figure import Figure
         from matplotlib.style import context
@@ -200,8 +201,3 @@ def course_style() -> None:
 
     matplotlib.style.use({**STYLE, "axes.prop_cycle": cycler(color=style.CYCLE)})
     show_figures()
-
-
-def _bars_height(series: Sequence[Series], kind: str) -> int:
-    each = {"barh": 10 + 22 * len(series), "stacked": 34, "points": 26}[kind]
-    return 92 + len(rows_of(series)) * each + (22 * (1 + len(series) // 4) if len(series) > 1 else 0)

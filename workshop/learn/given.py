@@ -12,11 +12,7 @@
 (8, 4, 6)
 """
 
-from __future__ import annotations
-
-import json
-from importlib.resources import files
-
+from workshop.learn import recordings
 from workshop.learn.exercise_sets.e01_memory import TIGHT
 from workshop.learn.exercise_sets.e02_parallelism import CLUSTERS, toy
 from workshop.learn.exercise_sets.e03_server import CAUSES
@@ -30,7 +26,6 @@ __all__ = ["CAUSES", "CLUSTERS", "SERVICES", "TIGHT", "WAYS", "engine_lab", "exp
 
 def engine_lab() -> dict:
     """Return what was recorded: runs of requests with a budget of 256 tokens, budget → what the simulation says."""
-    recorded = json.loads(files("workshop.data").joinpath("engine_lab.json").read_text(encoding="utf-8"))
-    recorded["runs"] = [[Span(*span[:-1], tuple(span[-1])) for span in run] for run in recorded["runs"]]
-    recorded["budgets"] = {int(budget): found for budget, found in recorded["budgets"].items()}
-    return recorded
+    recorded = recordings.read("engine_lab.json")
+    runs = [[Span(*span[:-1], tuple(span[-1])) for span in run] for run in recorded["runs"]]
+    return recorded | {"runs": runs, "budgets": {int(budget): row for budget, row in recorded["budgets"].items()}}

@@ -6,8 +6,6 @@ The look is in widgets/style.css alone. A widget has SHEET once, as its first ch
 shows without a widget goes through `alone`, so that every output looks right by itself, also on a static page.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Sequence
 from functools import cache, partial
@@ -49,7 +47,6 @@ div, span, bold = partial(tag, "div"), partial(tag, "span"), partial(tag, "b")
 
 
 def muted(*children: object, cls: str = "") -> Html:
-    """Return a small block in the second colour: notes."""
     return tag("div", *children, cls=f"note {cls}".rstrip())
 
 
@@ -71,9 +68,7 @@ def alert(error: WorkshopError) -> Html:
 
 def tiles(items: Iterable[tuple[str, str] | tuple[str, str, str]], columns: int) -> Html:
     """Return numbers side by side, each with what it is, and perhaps a note."""
-    cells = [
-        div(tag("b", big), div(what), *(muted(note) for note in more if note), cls="tile") for big, what, *more in items
-    ]
+    cells = (div(tag("b", big), div(what), *map(muted, filter(None, more)), cls="tile") for big, what, *more in items)
     return div(*cells, cls=f"tiles of{columns}")
 
 
@@ -82,17 +77,11 @@ def legend(items: Iterable[tuple[str, object]], cls: str = "") -> Html:
     return muted(*(span(tag("i", cls=f"key {key}"), words) for key, words in items), cls=f"legend {cls}".rstrip())
 
 
-def bar(
-    parts: Iterable[tuple[str, float]],
-    *marks: Html,
-    label: str | None = None,
-    now: float | None = None,
-    cls: str = "",
-) -> Html:
+def bar(parts: Iterable[tuple[str, float]], *marks: Html, label: str | None = None, now: float | None = None,
+        cls: str = "") -> Html:  # fmt: skip
     """Return a bar of coloured parts: (colour, percent of its length) each, and marks on it.
 
-    Args:
-        label, now: what it measures, and the percent that a screen reader says: then it is a progress bar.
+    With `now`, the percent that a screen reader says, it is a progress bar of what `label` says.
     """
     filled = [tag("i", cls=f"bg-{colour}", style=f"width:{percent:.2f}%") for colour, percent in parts]
     said = {}

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from numbers import Real
 from string import ascii_lowercase
+from types import MappingProxyType
 
 Judge = Callable[[object], str | None]
 NUMBER = r"[-+]?[\d,_]*\.?\d+(?:[eE][-+]?\d+)?"
@@ -28,16 +29,11 @@ class Exercise:
     """
 
     factors = 0  # how many factors, as a tuple, are as good as their product
+    notebook = ""  # whose it is: 01_memory
 
-    def __init__(
-        self,
-        title: str,
-        judge: Judge,
-        *hints: str,
-        wrong: Mapping[object, str] | None = None,
-        options: Mapping[str, Sequence[str]] | None = None,
-    ):
-        self.title, self.judge, self.hints, self.wrong, self.options = title, judge, hints, wrong or {}, options or {}
+    def __init__(self, title: str, judge: Judge, *hints: str, wrong: Mapping[object, str] = MappingProxyType({}),
+                 options: Mapping[str, Sequence[str]] = MappingProxyType({})):  # fmt: skip
+        self.title, self.judge, self.hints, self.wrong, self.options = title, judge, hints, wrong, options
 
     @classmethod
     def of(cls, words: Mapping, judge: Judge | None) -> Exercise:
@@ -46,13 +42,9 @@ class Exercise:
             options = dict(zip(ascii_lowercase, words["options"], strict=False))
             return cls(words["question"], one_of(options, words["right"]), options=options)
         if judge is None:
-            exact = isinstance(words["answer"], int) and "digits" not in words
-            rule = (
-                {"rel": 1e-9, "digits": 16}
-                if exact
-                else {name: words[name] for name in ("rel", "digits") if name in words}
-            )
-            judge = close_to(words["answer"], words.get("unit", ""), **rule)
+            rule = {name: words[name] for name in ("rel", "digits") if name in words}
+            as_asked = exactly if isinstance(words["answer"], int) and "digits" not in words else close_to
+            judge = as_asked(words["answer"], words.get("unit", ""), **rule)
         wrong = {tuple(value) if isinstance(value, list) else value: why for value, why in words.get("wrong", ())}
         exercise = cls(words["title"], judge, *words["hints"], wrong=wrong)
         exercise.factors = words.get("factors", 0)
@@ -151,6 +143,14 @@ def one_of(options: Mapping[str, Sequence[str]], right: str) -> Judge:
     return judge
 
 
-def pair(answer: object) -> tuple | None:
-    """Return an answer of two parts as a tuple; None if it is none."""
-    return tuple(answer) if isinstance(answer, list | tuple) and len(answer) == 2 else None
+def parts(give: str, *kinds: type) -> Callable[[Callable[..., str | None]], Judge]:
+    """Let a judge have the parts of an answer, a tuple or list of these kinds; any other answer is told what to give."""
+
+    def of(judge: Callable[..., str | None]) -> Judge:
+        def judged(answer: object) -> str | None:
+            fits = isinstance(answer, list | tuple) and len(answer) == len(kinds)
+            return judge(*answer) if fits and all(map(isinstance, answer, kinds)) else give
+
+        return judged
+
+    return of

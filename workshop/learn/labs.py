@@ -1,15 +1,20 @@
-"""Servers that a notebook starts beside the learner's own. They end with the notebook's kernel, if not before."""
-
-from __future__ import annotations
+"""Servers that a notebook starts beside the learner's own: they end with its kernel, if not before. And what there is of vLLM."""
 
 import atexit
 import contextlib
+import os
 from pathlib import Path
 
 from workshop.errors import WorkshopError
 from workshop.launch import local, records
 from workshop.launch.local import supervise
 from workshop.launch.records import ServerRecord
+from workshop.launch.vllm_main import installed
+
+
+def simulates() -> bool:
+    """Return whether vLLM's scheduler can be had here."""
+    return bool(os.environ.get("WORKSHOP_VLLM_PYTHON") or installed()[0])
 
 
 def start(name: str, *vllm_args: str, trace: Path | None = None) -> ServerRecord:

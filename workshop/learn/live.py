@@ -11,8 +11,6 @@ True
 56
 """
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 
@@ -26,7 +24,7 @@ from workshop.launch.home import private_folder
 from workshop.launch.local import TEACHING_FOLDER, supervise
 from workshop.launch.records import ServerRecord
 from workshop.launch.vllm_main import installed
-from workshop.learn import chat, labs, scale, speculation, timeline
+from workshop.learn import chat, labs, recordings, scale, speculation, timeline
 from workshop.learn.labs import stop
 from workshop.learn.show import Table
 from workshop.learn.widgets.load.view import LoadExplorer
@@ -37,23 +35,17 @@ __all__ = ["TEACHING_FOLDER", "LoadExplorer", "XRay", "bring_back", "chat", "lab
            "metrics", "offline", "scale", "small_server", "speculation", "start", "stop",
            "timeline", "trace", "workers"]  # fmt: skip
 LAB = "lab"
-RECORDED_LAB = Path(__file__).parents[1] / "data" / "traces" / "engine_lab.jsonl"  # of notebook 11, 2 cores
+RECORDED_LAB = recordings.DATA / "traces" / "engine_lab.jsonl"  # of notebook 11, 2 cores
 LAB_BYTES = int(1.8 * 2**30)  # a second teaching server took 1.6 GB
 TRACED_WITHIN_S = 30.0  # a trace is written half a second late, on a busy machine later
 SMALL = "small-kv"
 SMALL_KV_CACHE_BYTES = 10 * 2**20  # 10,240 tokens of the teaching model: one request of its whole length, and a little
 NEEDED_BYTES = int(2.8 * 2**30)  # all four processes took 2.1 GiB (PSS) with TP 2 and 2.3 with PP 2: slack
-ROLES = (
-    ("EngineCore", "engine core: scheduler and block tables"),
-    ("Worker", "worker: one rank's weights and KV cache"),
-)
+ROLES = {"EngineCore": "engine core: scheduler and block tables", "Worker": "worker: one rank's weights and KV cache"}
 
 
 def make_room(needed_bytes: int = NEEDED_BYTES) -> list[str]:
-    """Stop this user's own teaching servers if two more ranks would not fit beside them; return their names.
-
-    On a machine with room nothing is stopped, so that other notebooks keep their server.
-    """
+    """Stop this user's own teaching servers, as far as two more ranks would not fit beside them; return their names."""
     stopped = []
     for record in records.own():
         if machine.memory_available_bytes() >= needed_bytes:
@@ -84,24 +76,19 @@ def start(name: str, *vllm_args: str, trace: Path | None = None) -> ServerRecord
 def workers(record: ServerRecord) -> Table:
     """Return the processes of a server: what each is, and its memory (PSS: shared pages divided among their users)."""
     main = psutil.Process(record.pid)
-    rows = [("API server", str(main.pid), _mib(main), "answers HTTP; no weights")]
+    found = [(main, "API server", "answers HTTP; no weights")]
     for process in main.children(recursive=True):
-        role = next((what for key, what in ROLES if key in process.name()), None)
-        if role:
-            rows.append((process.name().removeprefix("VLLM::"), str(process.pid), _mib(process), role))
+        name = process.name()
+        found += [(process, name.removeprefix("VLLM::"), role) for key, role in ROLES.items() if key in name]
+    rows = []
+    for process, name, role in found:
+        memory = process.memory_full_info()
+        rows.append((name, str(process.pid), f"{getattr(memory, 'pss', memory.rss) / 2**20:,.0f}", role))
     return Table(("process", "pid", "MiB", "what it is"), rows)
 
 
-def _mib(process: psutil.Process) -> str:
-    memory = process.memory_full_info()
-    return f"{getattr(memory, 'pss', memory.rss) / 2**20:,.0f}"
-
-
 def small_server(kv_cache_bytes: int = SMALL_KV_CACHE_BYTES) -> Client:
-    """Return a client of a server whose KV cache is small enough to see it fill, started if need be.
-
-    Where vLLM is not installed it is the usual server's.
-    """
+    """Return a client of a server whose KV cache is small enough to see it fill; without vLLM, of the usual server."""
     if not installed()[0]:
         return connect()
     record = records.read(SMALL)

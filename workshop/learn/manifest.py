@@ -4,8 +4,6 @@ The manifest is the real one that `workshop plan … --kubernetes` renders, spoi
 that looks at the manifests as a cluster would see them; it knows nothing of which places were spoiled.
 """
 
-from __future__ import annotations
-
 import copy
 import math
 from collections.abc import Callable
@@ -34,17 +32,14 @@ class Manifests:
     documents: tuple[dict[str, Any], ...]
 
     def of(self, kind: str) -> dict[str, Any]:
-        """Return the document of a kind."""
         return next(d for d in self.documents if d["kind"] == kind)
 
     @property
     def pod(self) -> dict[str, Any]:
-        """The pod's spec of the Deployment."""
         return self.of("Deployment")["spec"]["template"]["spec"]
 
     @property
     def vllm(self) -> dict[str, Any]:
-        """The container that serves."""
         return self.pod["containers"][0]
 
     def argument(self, flag: str) -> str | None:

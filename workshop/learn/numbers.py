@@ -1,7 +1,5 @@
 """Numbers as people read them: bytes, times, shares. Pure."""
 
-from __future__ import annotations
-
 import math
 
 GIB = 1 << 30

@@ -3,8 +3,6 @@
 Each returns a Picture, SVG in the course's colours, with words for screen readers. For charts of numbers: figure.py.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import partial
 from itertools import combinations, combinations_with_replacement

@@ -6,8 +6,6 @@
 True
 """
 
-from __future__ import annotations
-
 from workshop.learn import roofline
 from workshop.learn.figure import course_style, figure
 from workshop.learn.pictures import kinds, kv_caching, links, megatron

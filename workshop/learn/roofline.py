@@ -10,13 +10,10 @@ True
 """
 
 # d deployment, m model
-from __future__ import annotations
-
-import json
 import math
 from dataclasses import dataclass
-from pathlib import Path
 
+from workshop.learn import recordings
 from workshop.learn.chart import Axes, Picture, dot, line, path, text
 from workshop.learn.widgets import style
 from workshop.plan import recorded, speed
@@ -29,7 +26,6 @@ from workshop.plan.weights import active_parameters, whole_bytes
 
 BATCHES = (16, 64, 256)  # of the recorded runs
 DECODED_AT = 320  # tokens of context in the middle of their answers: prompts of 256, 128 tokens each
-LOADS = Path(__file__).parents[1] / "data" / "simulated.json"  # with what was measured
 BURST = (256, 1024)  # requests at once and tokens of each, in the recorded bursts
 
 
@@ -84,7 +80,7 @@ def points() -> list[Point]:
             if rate := run.get(f"batch{batch}_decode_tok_s"):
                 tflops = rate * flops(d, 1, DECODED_AT) / d.gpus / 1e12
                 found.append(_point(f"{run['name']}, {batch} at once", "decoding", d, batch, DECODED_AT, tflops))
-    for name, load in json.loads(LOADS.read_text(encoding="utf-8")).items():
+    for name, load in recordings.read("simulated.json").items():
         if load["gpu"] == "h200" and "burst" in name:
             fp8 = "--quantization fp8" in load["command"]
             d = prepare(load["model"], "h200", quantization="fp8" if fp8 else None)
@@ -95,9 +91,8 @@ def points() -> list[Point]:
 
 
 def _point(name: str, kind: str, d: Deployment, tokens: int, context: int, tflops: float) -> Point:
-    return Point(
-        name, kind, intensity(d, tokens, context), tflops, speed.peak_tflops(d.model, d.gpu) > d.gpu.bf16_tflops
-    )
+    fp8 = speed.peak_tflops(d.model, d.gpu) > d.gpu.bf16_tflops
+    return Point(name, kind, intensity(d, tokens, context), tflops, fp8)
 
 
 def picture(gpu: str = "h200") -> Picture:
@@ -121,14 +116,10 @@ def picture(gpu: str = "h200") -> Picture:
         parts.append(dot(*place, 5, colour, stroke=edge, title=f"{point.name}: {point.tflops:,.0f} TFLOP/s"))
     for y, edge, words in ((296, "none", "decoding"), (314, style.TEXT, "reading prompts")) if shown else ():
         parts += [dot(560, y, 5, style.BLUE, stroke=edge), text(572, y + 4, words, size=11, fill=style.MUTED)]
-    ticks = [0, 1, 2, 3, 4]
-    parts += [path("M64 40V330H700"), axes.x_ticks(ticks, _power), axes.y_ticks(ticks[:4], _power)]
+    ticks, power = [0, 1, 2, 3, 4], lambda exponent: f"{10**exponent:,.0f}"
+    parts += [path("M64 40V330H700"), axes.x_ticks(ticks, power), axes.y_ticks(ticks[:4], power)]
     parts.append(text(382, 366, "FLOP for each byte that is read", anchor="middle", size=12, fill=style.MUTED))
     parts.append(text(64, 34, "TFLOP/s of one GPU", size=11, fill=style.MUTED))
     kinds = ", ".join(f"{sum(p.kind == kind for p in shown)} of {kind}" for kind in ("decoding", "prefill"))
     words = f"Roofline of one {g.title}: {g.bandwidth_gb_s:,.0f} GB/s up to {g.bf16_tflops:,.0f} TFLOP/s. Recorded: {kinds}."
     return Picture("".join(parts), 720, 376, words)
-
-
-def _power(exponent: float) -> str:
-    return f"{10**exponent:,.0f}"

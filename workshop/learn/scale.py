@@ -8,30 +8,26 @@ Without vLLM the same calls return what was recorded, and say so (benchmarks/sim
 (174, 6000)
 """
 
-from __future__ import annotations
-
 import json
-import os
 import random
 import shutil
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
 
 from workshop.engine.metrics import metrics_url
-from workshop.errors import BadInput
 from workshop.launch.home import private_folder
-from workshop.launch.vllm_main import installed
+from workshop.learn import labs, recordings
 from workshop.plan.parallelism import plan
 from workshop.simulate.arrivals import Arrival, drawn
 from workshop.simulate.load import SERVERS, on_plan
 from workshop.simulate.report import Simulation, parse_slo
 from workshop.use.client import Client
 
-RECORDED = Path(__file__).parents[1] / "data" / "scale_out.json"
+RECORDED = recordings.DATA / "scale_out.json"
+REMEDY = "Set the numbers back to those of the notebook, or run `make workshop` on a machine with Linux."
 SPREAD = "after the first requests"
 SOURCES = {  # vLLM's label → ours
     "local_compute": "computed",
@@ -40,20 +36,9 @@ SOURCES = {  # vLLM's label → ours
 }
 
 
-@cache
-def recorded() -> dict[str, dict]:
-    """Return what was recorded: rows of simulations, and what the two engines answered."""
-    return json.loads(RECORDED.read_text(encoding="utf-8"))
-
-
 def kept(part: str, key: str) -> object:
-    """Return a recorded result. Raises BadInput for what was not recorded."""
-    if key not in recorded()[part]:
-        raise BadInput(
-            "vLLM is not installed here, and this was not recorded.",
-            "Set the numbers back to those of the notebook, or run `make workshop` on a machine with Linux.",
-        )
-    return recorded()[part][key]
+    """Return what was recorded of a part: simulated (rows), or engines (what the two answered)."""
+    return recordings.kept(recordings.read(RECORDED.name)[part], key, REMEDY)
 
 
 def handbooks(count: int, tokens: int, *, rate: float, seconds: float, seed: int = 1) -> list[Arrival]:
@@ -72,7 +57,7 @@ def simulated(model: str, gpu: str, load: Sequence[Arrival], *, slo: str | None 
     Args:
         options: replicas, router and prefill_replicas, as workshop.simulate has them; all others are the plan's.
     """
-    if not (os.environ.get("WORKSHOP_VLLM_PYTHON") or installed()[0]):
+    if not labs.simulates():
         print("vLLM is not installed here: this row was simulated on another machine.")
         return kept("simulated", key_of_load(model, gpu, load, {"slo": slo, **options}))
     how = {name: options.pop(name) for name in SERVERS if name in options}
@@ -90,10 +75,8 @@ def key_of_load(model: str, gpu: str, load: Sequence[Arrival], options: dict) ->
 
 def _row(found: Simulation, load: Sequence[Arrival]) -> dict[str, float]:
     said, last_s = found.to_dict(), load[-1].arrival_s
-    times = {
-        f"{name}_{part}_ms": said[f"{name}_ms"][part]
-        for name, part in (("ttft", "p50"), ("ttft", "p95"), ("tpot", "p50"), ("tpot", "p95"), ("itl", "p99"))
-    }
+    asked = (("ttft", "p50"), ("ttft", "p95"), ("tpot", "p50"), ("tpot", "p95"), ("itl", "p99"))
+    times = {f"{name}_{part}_ms": said[f"{name}_ms"][part] for name, part in asked}
     row = {
         "gpus": found.gpus,
         "requests": len(load),
@@ -110,11 +93,8 @@ def _row(found: Simulation, load: Sequence[Arrival]) -> dict[str, float]:
 def hand_over() -> tuple[str, str]:
     """Return the flag with which engines leave the KV cache of prompts in a folder, an empty one, for each other."""
     shutil.rmtree(handed_over())
-    connector = {
-        "kv_connector": "ExampleConnector",
-        "kv_role": "kv_both",
-        "kv_connector_extra_config": {"shared_storage_path": str(handed_over())},
-    }
+    where = {"shared_storage_path": str(handed_over())}
+    connector = {"kv_connector": "ExampleConnector", "kv_role": "kv_both", "kv_connector_extra_config": where}
     return "--kv-transfer-config", json.dumps(connector)
 
 
@@ -130,32 +110,22 @@ def engines(pair: Client | None) -> dict[str, dict[str, int]]:
     found: dict[str, dict[str, int]] = {}
     page = pair.http.get(metrics_url(pair.url)).text
     for sample in (each for family in text_string_to_metric_families(page) for each in family.samples):
-        name = SOURCES.get(sample.labels.get("source", ""))
-        if sample.name == "vllm:request_success_total":
-            name = "requests"
-        elif sample.name != "vllm:prompt_tokens_by_source_total":
-            continue
-        counts = found.setdefault(
-            f"engine {sample.labels['engine']}", dict.fromkeys(("requests", *SOURCES.values()), 0)
-        )
-        counts[name] += int(sample.value)
+        source = SOURCES.get(sample.labels.get("source", ""))
+        counted = {"vllm:request_success_total": "requests", "vllm:prompt_tokens_by_source_total": source}
+        if name := counted.get(sample.name):
+            zeros = dict.fromkeys(("requests", *SOURCES.values()), 0)
+            found.setdefault(f"engine {sample.labels['engine']}", zeros)[name] += int(sample.value)
     return dict(sorted(found.items()))
 
 
 def ask(pair: Client | None, prompt: str, steps: Sequence[tuple[int, int]]) -> list[dict]:
-    """Send a prompt again and again, each time to an engine of your choice; return a row for each answer.
-
-    Args:
-        steps: (engine, max_tokens) of each, one after the other.
-    """
+    """Send a prompt once for each of `steps`, which are (engine, max_tokens); return a row for each answer."""
     if pair is None:
         return kept("engines", key_of_steps(prompt, steps))
     rows = []
     for engine, max_tokens in steps:
-        before = engines(pair)[f"engine {engine}"]
-        answer = pair.complete(
-            prompt, max_tokens=max_tokens, temperature=0, extra_headers={"X-data-parallel-rank": str(engine)}
-        )
+        before, to = engines(pair)[f"engine {engine}"], {"X-data-parallel-rank": str(engine)}
+        answer = pair.complete(prompt, max_tokens=max_tokens, temperature=0, extra_headers=to)
         after = engines(pair)[f"engine {engine}"]
         counts = {name: after[name] - before[name] for name in SOURCES.values()}
         rows.append({"engine": engine, "max_tokens": max_tokens, **counts, "text": answer.choices[0].text})

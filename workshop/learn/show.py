@@ -11,8 +11,10 @@ model  GB in float16
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Iterable, Mapping
 from html import escape
+from importlib.resources import files
 from typing import TYPE_CHECKING
 
 from workshop.launch import doctor as _doctor
@@ -25,25 +27,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = ["Table", "doctor", "fields", "hand_in", "to_frame"]
-# What each field of an answer means; the names are those of the OpenAI API, as vLLM fills them.
-FIELDS = {
-    "id": "the server's name for this request: its log has it too",
-    "object": "the kind of answer: text_completion, or chat.completion",
-    "created": "when, in seconds since 1970",
-    "model": "who answered: the name that the request gave",
-    "choices": "the answers, one for each of n",
-    "usage": "what was counted: tokens of the prompt and of the answer",
-    "index": "which of the n answers this is, from 0",
-    "text": "what the model wrote, without the prompt",
-    "message": "what the model wrote, in a chat",
-    "finish_reason": "why it ended: length (max_tokens reached) or stop (a stop string, or the end-of-text token)",
-    "stop_reason": "which stop string ended it; None for the end-of-text token",
-    "logprobs": "log probabilities of the generated tokens, if asked for (notebook 05)",
-    "prompt_logprobs": "the same for the prompt's tokens, if asked for (notebook 05)",
-    "prompt_tokens": "tokens of the prompt",
-    "completion_tokens": "tokens that were generated",
-    "total_tokens": "tokens of prompt and answer together",
-}
+WORDS = tomllib.loads((files("workshop.learn") / "words.toml").read_text(encoding="utf-8"))
+FIELDS = WORDS["fields"]  # of an answer: what each means
 
 
 class Table:
@@ -64,10 +49,9 @@ class Table:
         return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
 
     def _repr_html_(self) -> str:
-        rows = [
-            (span(_breakable(row[0]), cls=f"ink-{kind}"), *map(_breakable, row[1:]))
-            for row, kind in zip(self.rows, self._kinds, strict=True)
-        ]
+        rows = []
+        for (first, *others), kind in zip(self.rows, self._kinds, strict=True):
+            rows.append((span(_breakable(first), cls=f"ink-{kind}"), *map(_breakable, others)))
         return alone(panel(table_html(self.head, rows, "lead")))
 
 
@@ -103,9 +87,7 @@ def fields(answer: Mapping | object) -> Table:
 def _short(value: object) -> str:
     if isinstance(value, list):
         return f"a list of {len(value)}"
-    if isinstance(value, Mapping):
-        return "counts"
-    text = repr(value)
+    text = "counts" if isinstance(value, Mapping) else repr(value)
     return text if len(text) <= 60 else f"{text[:57]}…"
 
 

@@ -7,19 +7,15 @@ Without vLLM, or with a server of another model, `ask` returns what was recorded
 [2, 4, 2]
 """
 
-from __future__ import annotations
-
-import json
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
-from importlib.resources import files
 
 import numpy as np
 
 from workshop.engine import metrics
 from workshop.launch.local import TEACHING_MODEL
+from workshop.learn import recordings
 from workshop.plan import speed
 from workshop.plan.deployment import Deployment
 from workshop.teaching_model import DRAFT, FOLDER, reference
@@ -35,41 +31,30 @@ WARM_UP_TOKENS = 8
 
 @dataclass(frozen=True)
 class Run:
-    """Answers to some prompts, one after the other, and what the server counted meanwhile.
+    """Answers to some prompts, one after the other, and what the server counted meanwhile."""
 
-    Attributes:
-        answers: (prompt, answer) as token ids. ms_a_token: of all answers together.
-        drafts: steps that had guesses. drafted, accepted: guesses; accepted_at: those accepted, by their place.
-    """
-
-    answers: tuple
-    ms_a_token: float
-    drafts: int
-    drafted: int
+    answers: tuple  # (prompt, answer) as token ids
+    ms_a_token: float  # of all answers together
+    drafts: int  # steps that had guesses
+    drafted: int  # guesses
     accepted: int
-    accepted_at: tuple
-
-
-@cache
-def _recorded() -> dict[str, dict]:
-    return json.loads(files("workshop.data").joinpath("guesses.json").read_text(encoding="utf-8"))["runs"]
+    accepted_at: tuple  # those accepted, by their place in a step
 
 
 def ask(client: Client | None, recorded: str, *, temperature: float = 0.0, max_tokens: int = 64) -> Run:
     """Send PROMPTS to the teaching model's server; where there is none, return the run that was recorded."""
     if client is None or client.model != TEACHING_MODEL:
-        print(f"Recorded: {recorded}, temperature {temperature:g}.")
-        return Run(**_recorded()[f"{recorded}, temperature {temperature:g}"])
+        print(f"Recorded: {(name := f'{recorded}, temperature {temperature:g}')}.")
+        return Run(**recordings.read("guesses.json")["runs"][name])
     client.complete(PROMPTS[0], max_tokens=WARM_UP_TOKENS)
     before, began = metrics.fetch(client.url, client.record.api_key), time.perf_counter()
     sampling = {"max_tokens": max_tokens, "temperature": temperature, "return_token_ids": True}
     asked = [client.complete(prompt, **sampling).choices[0] for prompt in PROMPTS]
     took_ms, after = 1000 * (time.perf_counter() - began), metrics.fetch(client.url, client.record.api_key)
     answers = tuple((each.prompt_token_ids, each.token_ids) for each in asked)
-    grown = {
-        name: int((getattr(after, f"{name}_total") or 0) - (getattr(before, f"{name}_total") or 0))
-        for name in ("drafts", "drafted", "accepted")
-    }
+    counters = ("drafts", "drafted", "accepted")
+    first, last = ([getattr(look, f"{name}_total") or 0 for name in counters] for look in (before, after))
+    grown = {name: int(b - a) for name, a, b in zip(counters, first, last, strict=True)}
     places = tuple(int(b - a) for a, b in zip(before.accepted_at, after.accepted_at, strict=True))
     return Run(answers, took_ms / sum(len(ids) for _, ids in answers), accepted_at=places, **grown)
 

@@ -1,7 +1,5 @@
 """Real requests on one time axis: who waited, who ran beside whom. Continuous batching, seen from outside."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -13,38 +11,26 @@ from workshop.learn.figure import figure
 
 @dataclass(frozen=True)
 class Span:
-    """One request; times in seconds since the first was sent.
-
-    Attributes:
-        sent, first, ended: sent by the client, first token seen, last token seen.
-        tokens: that were generated.
-        seen: when each piece of the answer came; a piece is one token, or several where the client was slow.
-    """
+    """One request; times in seconds since the first was sent, as the client saw them."""
 
     name: str
     sent: float
-    first: float
+    first: float  # token
     ended: float
-    tokens: int
-    seen: tuple[float, ...] = ()
+    tokens: int  # that were generated
+    seen: tuple[float, ...] = ()  # when each piece of the answer came: a token, or several where the client was slow
 
     @property
     def ttft_s(self) -> float:
-        """Time to first token."""
         return self.first - self.sent
 
     @property
     def e2el_s(self) -> float:
-        """End-to-end latency."""
         return self.ended - self.sent
 
 
 def ask(client, prompts: Sequence[str], at_once: int, max_tokens: Sequence[int], **sampling) -> list[Span]:
-    """Send the prompts through `at_once` threads, streaming, and return what happened when.
-
-    Args:
-        max_tokens: of each prompt: exactly so many tokens are generated.
-    """
+    """Send the prompts through `at_once` threads, and return what happened when; each answer has exactly its max_tokens."""
     began = time.monotonic()
 
     def one(number: int, prompt: str, tokens: int) -> Span:

@@ -1,7 +1,5 @@
 """Judges of notebook 00's exercises that ask for more than a number. Their words: e00_start.toml."""
 
-from __future__ import annotations
-
 import workshop
 from workshop.errors import WorkshopError
 from workshop.learn.judging import Exercise, exactly

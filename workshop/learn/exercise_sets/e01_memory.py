@@ -1,7 +1,5 @@
 """Judges of notebook 01's exercises that ask for more than a number. Their words: e01_memory.toml."""
 
-from __future__ import annotations
-
 from dataclasses import fields
 
 from workshop.learn.judging import exactly, not_a_number

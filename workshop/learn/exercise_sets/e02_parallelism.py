@@ -1,28 +1,21 @@
 """Judges of notebook 02's exercises that ask for more than a number. Their words: e02_parallelism.toml."""
 
-from __future__ import annotations
-
 from itertools import combinations
 
 import numpy as np
 
-from workshop.learn.judging import pair
+from workshop.learn.exercise_sets import words
 
-CLUSTERS = {  # what the exercise "decide" asks; the rule is that of vLLM's guide
-    "A": ("Llama 3.1 8B", "1 node with 4 H100"),
-    "B": ("Llama 3.3 70B", "1 node with 4 H100"),
-    "C": ("Llama 3.1 405B", "2 nodes with 8 H100 each"),
-    "D": ("Falcon 7B", "1 node with 4 T4, each too small for it"),
-}
-DECIDED = {"A": (1, 1), "B": (4, 1), "C": (8, 2), "D": (1, 4)}
+CLUSTERS = words("e02_parallelism")["parallelism.decide"]["clusters"]
+DECIDED = {"A": (1, 1), "B": (4, 1), "C": (8, 2), "D": (1, 4)}  # by the rule of vLLM's guide
 
 
 def decide(answer: object) -> str | None:
     if not isinstance(answer, dict) or set(answer) != set(DECIDED):
         return f"give all of {', '.join(DECIDED)}, each as (tensor_parallel_size, pipeline_parallel_size)"
     for name, (tp, pp) in DECIDED.items():
-        given = pair(answer[name])
-        if given is None:
+        given = tuple(answer[name]) if isinstance(answer[name], list | tuple) else ()
+        if len(given) != 2:
             return f"{name} is {answer[name]!r}; give (tensor_parallel_size, pipeline_parallel_size)"
         if given == (tp, pp):
             continue

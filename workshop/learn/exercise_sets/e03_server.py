@@ -1,41 +1,22 @@
 """Judges of notebook 03's exercises that ask for more than a number. Their words: e03_server.toml."""
 
-from __future__ import annotations
-
 from urllib.parse import SplitResult, urlsplit
 
 import workshop
-from workshop.learn.judging import pair
+from workshop.learn.exercise_sets import words
+from workshop.learn.judging import parts
 
 GPUS_PER_NODE, NODES = 8, 2
 THIS_MACHINE = ("localhost", "127.0.0.1", "::1", "0.0.0.0")
-CAUSES = {
-    "port": "another program listens on the port",
-    "kv": "the KV cache is too small for one request of max_model_len",
-    "shard": "a file of the weights is damaged",
-    "killed": "a process was killed, mostly for want of memory",
-    "divide": "the attention heads cannot be divided by the tensor parallel size",
-    "disk": "the disk is full",
-    "gated": "the model's files need permission, and no access token for them was given",
-}
-RIGHT = {"A": "port", "B": "kv", "C": "shard", "D": "killed", "E": "divide"}
-CLUES = {
-    "A": "its very last line says it",
-    "B": "grep it for 'KV cache'",
-    "C": "grep it for 'safetensors|Safetensor'",
-    "D": "grep it for 'died|killed|exited'",
-    "E": "the first number in its last error is a count of heads",
-}
+CAUSES, RIGHT, CLUES = (words("e03_server")["server.causes"][name] for name in ("causes", "right", "clues"))
 
 
-def split(answer: object) -> str | None:
-    given, gpus = pair(answer), GPUS_PER_NODE * NODES
-    if given is None or not all(isinstance(each, int) for each in given):
-        return "give two numbers: (tensor_parallel_size, pipeline_parallel_size)"
-    if given == (GPUS_PER_NODE, NODES):
+@parts("give two numbers: (tensor_parallel_size, pipeline_parallel_size)", int, int)
+def split(tp: int, pp: int) -> str | None:
+    if (tp, pp) == (GPUS_PER_NODE, NODES):
         return None
-    if given[0] * given[1] != gpus:
-        return f"their product is {given[0] * given[1]}, and the job has {gpus} GPUs: the two have to be equal"
+    if tp * pp != GPUS_PER_NODE * NODES:
+        return f"their product is {tp * pp}, and the job has {GPUS_PER_NODE * NODES} GPUs: the two have to be equal"
     return "tensor parallelism stays inside a node: one stage of layers a node"
 
 

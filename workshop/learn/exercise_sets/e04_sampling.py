@@ -1,7 +1,5 @@
 """Judges of notebook 04's exercises that ask for more than a number. Their words: e04_sampling.toml."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import asdict
 
@@ -38,11 +36,8 @@ def _distribution(expected: dict[str, float]) -> Judge:
         if abs(total - 1) > 0.02:  # two digits are enough
             return f"the probabilities sum to {total:.3g}: what was removed has to be shared out among the rest"
         wrong = [token for token, p in expected.items() if abs(answer[token] - p) > 5e-3]
-        return (
-            f"the probability of {wrong[0]!r} is {answer[wrong[0]]:.3f}, which is not it: those that stay keep their ratio"
-            if wrong
-            else None
-        )
+        ratio = "which is not it: those that stay keep their ratio"
+        return f"the probability of {wrong[0]!r} is {answer[wrong[0]]:.3f}, {ratio}" if wrong else None
 
     return judge
 

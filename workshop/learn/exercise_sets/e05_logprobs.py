@@ -1,19 +1,15 @@
 """Judges of notebook 05's exercises that ask for more than a number. Their words: e05_logprobs.toml."""
 
-from __future__ import annotations
-
 import math
 
-from workshop.learn.judging import Judge, pair
+from workshop.learn.judging import Judge, parts
 from workshop.use.logprobs import Row, total_logprob
 
 
 def _tokens(*expected: str) -> Judge:
-    def judge(answer: object) -> str | None:
-        given = pair(answer)
-        if given is None:
-            return "the answer is two texts: the token of the text, and the most probable one"
-        given = tuple(str(one).strip() for one in given)
+    @parts("the answer is two texts: the token of the text, and the most probable one", object, object)
+    def judge(*answer: object) -> str | None:
+        given = tuple(str(one).strip() for one in answer)
         if given == expected[::-1]:
             return "the other way round: the token of the text comes first, then the most probable one"
         return None if given == expected else f"{given[0]!r} and {given[1]!r} are not it"

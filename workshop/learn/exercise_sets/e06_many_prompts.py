@@ -1,8 +1,6 @@
 """Judges of notebook 06's exercises that ask for more than a number. Their words: e06_many_prompts.toml."""
 
-from __future__ import annotations
-
-from workshop.learn.judging import Exercise, close_to, not_a_number, pair
+from workshop.learn.judging import Exercise, close_to, not_a_number, parts
 
 
 def waves(answer: object) -> str | None:
@@ -19,10 +17,8 @@ def waves(answer: object) -> str | None:
     return f"{wrong[0]} prompts and four threads: does any prompt have to wait for a free thread?" if wrong else None
 
 
-def barrier(answer: object) -> str | None:
-    if pair(answer) is None:
-        return "give (the spans, your seconds)"
-    spans, seconds = answer
+@parts("give (the spans, your seconds)", object, object)
+def barrier(spans: list, seconds: object) -> str | None:
     lengths = [span.e2el_s for span in spans]
     slowest = [max(lengths[start : start + 4]) for start in range(0, len(lengths), 4)]
     wrong = {
@@ -35,10 +31,8 @@ def barrier(answer: object) -> str | None:
     return Exercise("", close_to(sum(slowest), "s", rel=0.02), wrong=wrong).test(seconds)
 
 
-def knee(answer: object) -> str | None:
-    if pair(answer) is None or not isinstance(answer[0], dict):
-        return "give (sweep, your number of requests at once)"
-    sweep, chosen = answer
+@parts("give (sweep, your number of requests at once)", dict, object)
+def knee(sweep: dict, chosen: object) -> str | None:
     if problem := not_a_number(chosen, "requests at once"):
         return problem
     if chosen not in sweep:
@@ -54,10 +48,8 @@ def knee(answer: object) -> str | None:
     return "another number gives more tokens/s, and still at most 3 times the latency"
 
 
-def kv_peak(answer: object) -> str | None:
-    if not isinstance(answer, list | tuple) or len(answer) != 3:
-        return "give (kv_cache_tokens, tokens of one request, your share)"
-    cache, one, share = answer
+@parts("give (kv_cache_tokens, tokens of one request, your share)", object, object, object)
+def kv_peak(cache: int, one: int, share: object) -> str | None:
     wrong = {
         one / cache: "that is one request; four overlap at the peak",
         400 * one / cache: "give a share from 0 to 1, not percent",

@@ -1,24 +1,17 @@
 """Judges of notebook 07's exercises that ask for more than a number. Their words: e07_offline_batching.toml."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from pathlib import Path
 
-from workshop.learn.judging import not_a_number, pair, single
+from workshop.learn.exercise_sets import words
+from workshop.learn.judging import not_a_number, parts, single
 
-COUNTED = {
-    "lines": "every line of the file",
-    "different": "each custom_id once, however often it is there",
-    "twice": "the custom_ids that are on more than one line",
-}
+COUNTED = words("e07_offline_batching")["offline.once"]["counted"]
 
 
-def once(answer: object) -> str | None:
-    if pair(answer) is None:
-        return "give (path of the output, your dict)"
-    path, told = answer
+@parts("give (path of the output, your dict)", object, object)
+def once(path: str | Path, told: object) -> str | None:
     ids = Counter(json.loads(line)["custom_id"] for line in Path(path).read_text().splitlines())
     expected = {"lines": sum(ids.values()), "different": len(ids), "twice": sum(count > 1 for count in ids.values())}
     if not isinstance(told, dict) or set(expected) - set(told):
@@ -30,10 +23,9 @@ def once(answer: object) -> str | None:
     return f"{wrong[0]} is not {told[wrong[0]]!r}: count {COUNTED[wrong[0]]}" if wrong else None
 
 
-def left(answer: object) -> str | None:
-    if not isinstance(answer, list | tuple) or len(answer) != 3:
-        return "give (rows, lines that the kill left, your number)"
-    rows, lines, told = (single(part) for part in answer)
+@parts("give (rows, lines that the kill left, your number)", object, object, object)
+def left(*answer: object) -> str | None:
+    rows, lines, told = map(single, answer)
     if problem := not_a_number(told, "rows"):
         return problem
     if told == rows - lines:
@@ -47,10 +39,8 @@ def left(answer: object) -> str | None:
     return f"there are {rows} rows, and {lines} have their answer on disk already"
 
 
-def common(answer: object) -> str | None:
-    if pair(answer) is None:
-        return "give (the frame, your Series or dict of counts)"
-    frame, counts = answer
+@parts("give (the frame, your Series or dict of counts)", object, object)
+def common(frame: dict, counts: object) -> str | None:
     expected = dict(Counter(text.split()[0] for text in frame["text"] if text.split()))
     if not isinstance(counts, dict):
         return "give a Series or a dict: a word, then how often it came"

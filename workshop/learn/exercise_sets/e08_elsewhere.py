@@ -1,32 +1,24 @@
 """Judges of notebook 08's exercises that ask for more than a number. Their words: e08_elsewhere.toml."""
 
-from __future__ import annotations
-
 from workshop.learn import manifest
+from workshop.learn.exercise_sets import words
 from workshop.plan.machines import list_machines, offers
 
 VM_MODEL, VM_LENGTH = "llama-3.3-70b", 8192
-IDS = {  # of a pod's securityContext: why it may stay on OpenShift; "" where it may not
-    "runAsUser": "",
-    "fsGroup": "",
-    "runAsNonRoot": "it names no user; it only says that root is none",
-    "fsGroupChangePolicy": "it says when files change their group, and not to which",
-    "seccompProfile": "it limits what a program may ask of Linux, whoever runs it",
-}
+IDS = words("e08_elsewhere")["elsewhere.ids"]["ids"]
 
 
 def faults(answer: object) -> str | None:
+    names, broken = ", ".join(manifest.POLICIES), manifest.faults(manifest.spoiled())
     if not isinstance(answer, list | tuple | set | frozenset):
-        return f"give a list of names, of these: {', '.join(manifest.POLICIES)}"
-    given, broken = list(answer), manifest.faults(manifest.spoiled())
-    for name in given:
+        return f"give a list of names, of these: {names}"
+    for name in answer:
         if name not in manifest.POLICIES:
-            return f"there is no policy {name!r}; choose from: {', '.join(manifest.POLICIES)}"
+            return f"there is no policy {name!r}; choose from: {names}"
         if name not in broken:
             return f"{name!r} is not broken here: {manifest.POLICIES[name].words}"
-    missing = [name for name in broken if name not in given]
-    if missing:
-        return f"{len(set(given))} of {len(broken)} found; look again whether {manifest.POLICIES[missing[0]].words}"
+    if missing := [name for name in broken if name not in answer]:
+        return f"{len(set(answer))} of {len(broken)} found; look again whether {manifest.POLICIES[missing[0]].words}"
     return None
 
 

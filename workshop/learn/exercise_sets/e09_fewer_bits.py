@@ -1,7 +1,5 @@
 """The judge of notebook 09's exercise that asks for more than a number. Words: e09_fewer_bits.toml."""
 
-from __future__ import annotations
-
 from workshop.learn.judging import not_a_number
 
 FOUR = (0.52, -0.35, 0.13, -1.44)  # four weights to be rounded

@@ -1,18 +1,14 @@
 """Judges of notebook 10's exercises that ask for more than a number. Their words: e10_chat.toml."""
 
-from __future__ import annotations
-
 import json
 import re
+
+from workshop.learn.exercise_sets import words
 
 TALK = "Question: What is Boston?\nAnswer: A city.<|end_of_text|>Question: What is Paris?\nAnswer:"
 FLAGS = {"--enable-auto-tool-choice": "", "--tool-call-parser": "hermes", "--reasoning-parser": "qwen3"}
 KINDS = ("city", "river")
-MISSING = {
-    "--enable-auto-tool-choice": "one more flag lets the model decide by itself when it calls a tool",
-    "--tool-call-parser": "nobody reads the tool calls: which flag names their parser?",
-    "--reasoning-parser": "nobody reads the thoughts: which flag names their parser?",
-}
+MISSING = words("e10_chat")["chat.flags"]["missing"]
 BLANKS = (" " * 9, "\n" * 9)  # no sensible pattern allows that much and no more
 PLACES = ("{", '"kind"', ":", '"city"', "}")
 
@@ -40,12 +36,11 @@ def join(answer: object) -> str | None:
         return f"{answer!r} is no function"
     from openai.types.chat import ChatCompletionChunk
 
+    frame = {"id": "", "created": 0, "model": "", "object": "chat.completion.chunk"}
+
     def chunk(*deltas: dict) -> ChatCompletionChunk:
         choices = [{"index": 0, "delta": delta, "finish_reason": None} for delta in deltas]
-        kind = "chat.completion.chunk"
-        return ChatCompletionChunk.model_validate(
-            {"id": "", "created": 0, "model": "", "object": kind, "choices": choices}
-        )
+        return ChatCompletionChunk.model_validate({**frame, "choices": choices})
 
     for pieces in ((" Paris", " is", " a city."), (" A", " dog")):
         chunks = [chunk({"role": "assistant", "content": ""}), *(chunk({"content": piece}) for piece in pieces)]
@@ -96,17 +91,17 @@ def flags(answer: object) -> str | None:
         return 'give a list of texts, one for each word: ["--a-flag", "its value"]'
     if any(" " in str(word) for word in answer):
         return "a flag and its value are two texts of the list, not one with a space"
-    words = [part for word in answer for part in str(word).split("=", 1)]
-    unknown = [word for word in words if word.startswith("-") and word not in FLAGS]
+    parts = [part for word in answer for part in str(word).split("=", 1)]
+    unknown = [word for word in parts if word.startswith("-") and word not in FLAGS]
     if unknown:
         return f"{unknown[0]} is not needed to read tool calls and thoughts"
     for flag, value in FLAGS.items():
-        if flag not in words:
+        if flag not in parts:
             return MISSING[flag]
-        given = words[words.index(flag) + 1 :][:1]
+        given = parts[parts.index(flag) + 1 :][:1]
         if value and given != [value]:
             return f"{flag} needs the name that the table has for Qwen3, not {given[0] if given else 'nothing'}"
-    return None if len(words) == 5 else "there is a word too many: three flags, and two of them have a value"
+    return None if len(parts) == 5 else "there is a word too many: three flags, and two of them have a value"
 
 
 def run_call(answer: object) -> str | None:

@@ -1,31 +1,22 @@
 """Judges of notebook 11's exercises that ask for more than a number. Their words: e11_inside_the_engine.toml."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
-from workshop.learn.judging import Exercise, close_to, not_a_number, pair, plain
+from workshop.learn.exercise_sets import words
+from workshop.learn.judging import Exercise, close_to, not_a_number, parts, plain
 
-FLAGS = {
-    "A": "--max-num-batched-tokens smaller",
-    "B": "--max-num-batched-tokens larger",
-    "C": "--max-num-seqs smaller",
-    "D": "--max-num-seqs larger",
-    "E": "--block-size smaller",
-}
-SLIPS = {  # symptom, what was chosen → why not
-    ("A", FLAGS["B"]): "a larger budget makes the long steps longer",
-    ("B", FLAGS["A"]): "with a smaller budget the prompt needs even more steps",
-    ("C", FLAGS["D"]): "more requests at once need more blocks, and there are too few already",
-    ("D", FLAGS["C"]): "then even more requests would wait, beside an empty cache",
-}
+ASKED = words("e11_inside_the_engine")["engine.flags"]
+FLAGS, OPPOSITE = ASKED["right"], ASKED["opposite"]  # symptom → its flag; why not the same flag the other way
 HITS = {20: 0, 64: 32, 66: 64, 100: 96}
 
 
-def times(answer: object) -> str | None:
-    if pair(answer) is None or not isinstance(answer[1], dict) or set(answer[1]) != {"ttft", "tpot", "longest_gap"}:
-        return "give (span, {'ttft': …, 'tpot': …, 'longest_gap': …})"
-    span, said = answer
+GIVE_TIMES = "give (span, {'ttft': …, 'tpot': …, 'longest_gap': …})"
+
+
+@parts(GIVE_TIMES, object, dict)
+def times(span: object, said: dict) -> str | None:
+    if set(said) != {"ttft", "tpot", "longest_gap"}:
+        return GIVE_TIMES
     gaps = [after - before for before, after in pairwise(span.seen)]
     alone, others = span.seen[-1] - span.sent, span.tokens - 1
     typical = {
@@ -89,5 +80,7 @@ def flags(answer: object) -> str | None:
         if chosen not in FLAGS.values():
             return f"{symptom}: {chosen!r} is none of the changes in the list"
         if chosen != FLAGS[symptom]:
-            return f"{symptom}: {SLIPS.get((symptom, chosen), 'this changes something else; what is short here?')}"
+            other_way = chosen.split()[0] == FLAGS[symptom].split()[0]
+            why = OPPOSITE[symptom] if other_way else "this changes something else; what is short here?"
+            return f"{symptom}: {why}"
     return None

@@ -1,10 +1,8 @@
 """Judges of notebook 12's exercises that ask for more than a number. Their words: e12_guess_and_check.toml."""
 
-from __future__ import annotations
-
 from math import isclose
 
-from workshop.learn.judging import Exercise, close_to, not_a_number, pair
+from workshop.learn.judging import Exercise, close_to, not_a_number, parts
 
 P, Q = (0.5, 0.3, 0.15, 0.05), (0.3, 0.5, 0.05, 0.15)  # of the notebook's four cities
 WORDS = ["to", "be", "or", "not", "to", "be"]
@@ -27,12 +25,9 @@ def residual(answer: object) -> str | None:
     for slip, why in slips.items():
         if all(isclose(said, part, abs_tol=0.006) for said, part in zip(answer, slip, strict=True)):
             return why
-    total = sum(answer)
-    return (
-        f"your numbers add up to {total:.2f}, not to 1"
-        if abs(total - 1) > 0.02
-        else "where p is below q, nothing is left"
-    )
+    if abs(sum(answer) - 1) > 0.02:
+        return f"your numbers add up to {sum(answer):.2f}, not to 1"
+    return "where p is below q, nothing is left"
 
 
 def ngram(answer: object) -> str | None:
@@ -53,10 +48,13 @@ def ngram(answer: object) -> str | None:
     return "look for the last two words earlier in the text"
 
 
-def length(answer: object) -> str | None:
-    if pair(answer) is None or not hasattr(answer[0], "accepted_at"):
-        return "give (counted, your number)"
-    run, said = answer
+GIVE_LENGTH = "give (counted, your number)"
+
+
+@parts(GIVE_LENGTH, object, object)
+def length(run: object, said: object) -> str | None:
+    if not hasattr(run, "accepted_at"):
+        return GIVE_LENGTH
     wrong = {
         run.accepted / run.drafts: "those are the accepted guesses; each step also writes a token of the model's own",
         run.accepted / run.drafted: "that is the acceptance rate: accepted guesses of all guesses",

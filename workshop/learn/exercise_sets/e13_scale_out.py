@@ -1,45 +1,16 @@
 """Judges of notebook 13's exercises that ask for more than a number. Their words: e13_scale_out.toml."""
 
-from __future__ import annotations
-
 import math
 from typing import NamedTuple
 
 import numpy as np
 
-from workshop.learn.judging import not_a_number
+from workshop.learn.exercise_sets import words
+from workshop.learn.judging import not_a_number, parts
 
 RANKS, EXPERTS_OF_A_RANK, ENOUGH_PERCENT = 4, 2, 95
-WAYS = {
-    "replicas": "whole copies behind a router that knows prefixes",
-    "TP": "tensor parallel over all GPUs of a node",
-    "DP + EP": "data parallel, the experts shared out",
-    "apart": "some servers for prefill, others for decode",
-}
-SERVICES = {
-    "A": ("Llama 3.1 8B on 4 H100", "300 students; each question begins with one of 32 handbooks"),
-    "B": ("DeepSeek V3 on 8 H200", "one researcher at a time, who waits for each answer"),
-    "C": ("DeepSeek V3 on 8 H200", "hundreds of users with long conversations"),
-    "D": ("Llama 3.3 70B on 16 H100", "voices: no pause between two tokens, while others send long documents"),
-}
-RIGHT = {"A": "replicas", "B": "TP", "C": "DP + EP", "D": "apart"}
-WHY_NOT = {
-    (
-        "A",
-        "TP",
-    ): "A: 8B fits one GPU, and splitting it gives no more room for handbooks than copies do; think of who has read which",
-    ("A", "DP + EP"): "A: a dense model has no experts to share out",
-    ("A", "apart"): "A: then the same handbook is read for each question; what saves this work?",
-    ("B", "replicas"): "B: one H200 is too small for a copy of it",
-    ("B", "DP + EP"): "B: look at the tokens/s of one stream in the table",
-    ("B", "apart"): "B: with one user nobody's prompt disturbs anybody",
-    ("C", "replicas"): "C: one H200 is too small for a copy of it",
-    ("C", "TP"): "C: there every GPU keeps the same copy of each latent; look at the KV tokens in the table",
-    ("C", "apart"): "C: eight GPUs hold it once; there is no second server",
-    ("D", "replicas"): "D: in each copy a long document still shares its steps with somebody's answer",
-    ("D", "TP"): "D: with more GPUs the steps of a long document are shorter, but answers still share them",
-    ("D", "DP + EP"): "D: a dense model has no experts to share out",
-}
+ASKED = words("e13_scale_out")["scale.which"]
+WAYS, SERVICES, RIGHT, WHY_NOT = (ASKED[name] for name in ("ways", "services", "right", "why_not"))
 
 
 class Toy(NamedTuple):
@@ -101,14 +72,12 @@ def which(answer: object) -> str | None:
         if way not in WAYS:
             return f"{name} is {way!r}; choose one of {', '.join(WAYS)}"
         if way != right:
-            return WHY_NOT[name, way]
+            return f"{name}: {WHY_NOT[name][way]}"
     return None
 
 
-def service(answer: object) -> str | None:
-    if not isinstance(answer, list | tuple) or len(answer) != 4 or not isinstance(answer[2], dict):
-        return "give (people, every_s, sizes, your number of replicas)"
-    people, every_s, sizes, chosen = answer
+@parts("give (people, every_s, sizes, your number of replicas)", object, object, dict, object)
+def service(people: int, every_s: float, sizes: dict, chosen: object) -> str | None:
     if problem := not_a_number(chosen, "replicas"):
         return problem
     if chosen not in sizes:

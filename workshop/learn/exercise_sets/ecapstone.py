@@ -1,13 +1,11 @@
 """Judges of the capstone: they work on the learner's own model, plan, log and file. Their words: ecapstone.toml."""
 
-from __future__ import annotations
-
 import re
 
 from workshop.batch.progress import Summary
 from workshop.engine.reconcile import Reconciliation
 from workshop.errors import WorkshopError
-from workshop.learn.judging import Exercise, close_to, not_a_number, pair
+from workshop.learn.judging import Exercise, close_to, not_a_number, parts
 from workshop.plan.catalog import load_model
 from workshop.plan.memory import weight_bytes
 from workshop.plan.parallelism import Plan
@@ -22,11 +20,10 @@ SAYS = {  # how scripts, manifests and commands say what a plan decides
 SECRET = re.compile(r"--api-key[= ]\S|(?:API_KEY|TOKEN)=['\"]?[\w-]{12,}")
 
 
-def weights(answer: object) -> str | None:
-    if pair(answer) is None:
-        return "give (model, your GiB)"
+@parts("give (model, your GiB)", object, object)
+def weights(model: str, told: object) -> str | None:
     try:
-        size = weight_bytes(load_model(answer[0]))
+        size = weight_bytes(load_model(model))
     except WorkshopError as error:
         return f"{error.message} {error.remedy}"
     wrong = {
@@ -35,13 +32,11 @@ def weights(answer: object) -> str | None:
         size / 2**31: "that is half: look how many bytes one parameter has",
         size / 2**29: "that is twice as much: look how many bytes one parameter has",
     }
-    return Exercise("", close_to(size / 2**30, "GiB", rel=0.02), wrong=wrong).test(answer[1])
+    return Exercise("", close_to(size / 2**30, "GiB", rel=0.02), wrong=wrong).test(told)
 
 
-def at_once(answer: object) -> str | None:
-    if not isinstance(answer, list | tuple) or len(answer) != 3 or not isinstance(answer[0], Plan):
-        return "give (p, request_tokens, your number), where p is your plan"
-    plan, tokens, told = answer
+@parts("give (p, request_tokens, your number), where p is your plan", Plan, object, object)
+def at_once(plan: Plan, tokens: object, told: object) -> str | None:
     if not plan.fits:
         return f"this plan does not fit. {' '.join(plan.advice)}"
     if not_a_number(tokens) or not 0 < tokens <= plan.max_model_len:
@@ -56,10 +51,8 @@ def at_once(answer: object) -> str | None:
     return Exercise("", close_to(right, rel=0.01 + 1 / right), wrong=wrong).test(told)
 
 
-def script(answer: object) -> str | None:
-    if pair(answer) is None or not isinstance(answer[0], Plan):
-        return "give (p, the text of your script or manifest), where p is your plan"
-    plan, text = answer
+@parts("give (p, the text of your script or manifest), where p is your plan", Plan, object)
+def script(plan: Plan, text: object) -> str | None:
     if not isinstance(text, str) or len(text.splitlines()) < 2:
         return "give the text itself, with all its lines: Path(…).read_text() reads a file"
     if SECRET.search(text):
@@ -77,10 +70,8 @@ def script(answer: object) -> str | None:
     return None
 
 
-def gap(answer: object) -> str | None:
-    if pair(answer) is None or not isinstance(answer[0], Reconciliation):
-        return "give (compared, the name of a quantity)"
-    compared, told = answer
+@parts("give (compared, the name of a quantity)", Reconciliation, object)
+def gap(compared: Reconciliation, told: object) -> str | None:
     off = {row.quantity: abs(row.error_percent) for row in compared.rows if row.error_percent is not None}
     if not off:
         return "this log has nothing to compare: did the start fail? Its reason is compared.failure"
@@ -91,10 +82,8 @@ def gap(answer: object) -> str | None:
     return f"{told} is off by {off[told]:.2f} %, and another one by more"
 
 
-def hours(answer: object) -> str | None:
-    if not isinstance(answer, list | tuple) or len(answer) != 3 or not isinstance(answer[0], Summary):
-        return "give (summary, rows of your whole file, your hours)"
-    summary, rows, hours = answer
+@parts("give (summary, rows of your whole file, your hours)", Summary, object, object)
+def hours(summary: Summary, rows: object, told: object) -> str | None:
     if not summary.new:
         return "this run answered nothing new, so it says nothing about time: run it with a new output file"
     if problem := not_a_number(rows, "rows"):
@@ -106,7 +95,7 @@ def hours(answer: object) -> str | None:
         summary.seconds / 3600: "that is for the rows of this run; your whole file has more",
         rows * summary.seconds / 3600: "that is as if every row took as long as this whole run",
     }
-    return Exercise("", close_to(right, "hours", rel=0.02), wrong=wrong).test(hours)
+    return Exercise("", close_to(right, "hours", rel=0.02), wrong=wrong).test(told)
 
 
 def words(answer: object) -> str | None:

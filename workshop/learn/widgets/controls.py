@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Iterable, Iterator, Mapping
 
 import ipywidgets as widgets
@@ -22,15 +23,43 @@ class View(widgets.VBox):
         super().__init__([sheet, *children], layout=widgets.Layout(max_width=max_width))
 
 
+class Watching(View):
+    """A view that looks again every `every_s` seconds, in a thread, until it is stopped; a subclass has `look`."""
+
+    def __init__(self, *children: widgets.Widget, every_s: float):
+        self.every_s, self._thread, self._end = every_s, None, threading.Event()
+        super().__init__(*children)
+
+    def start(self) -> Watching:
+        """Look until `stop`; returns the view, so that a cell can end in it."""
+        if self._thread is None:
+            self._end.clear()
+            self._thread = threading.Thread(target=self._watch, daemon=True)
+            self._thread.start()
+        return self
+
+    def _watch(self) -> None:
+        try:
+            while not self._end.is_set():
+                self.look()
+                self._end.wait(self.every_s)
+        except WorkshopError as error:  # what is drawn stays
+            self.children = (*self.children, widgets.HTML(html.alert(error)))
+
+    def stop(self) -> object:
+        """Look no more, but once at the end; return what that says."""
+        if self._thread is not None:
+            self._end.set()
+            self._thread.join(timeout=10)
+            self._thread = None
+        return self.look()
+
+
 class Explorer(View):
-    """Controls, and a picture of what they say.
+    """Controls (by name), and a picture of the result of what they say; the result is None after an error.
 
     A subclass has `compute`, which turns what the controls say into a result, and `picture_of`, which draws it; with
     `words` it says below each control what that means now, and with `arranged` it lays the page out in another way.
-
-    Attributes:
-        controls: by name; says: the sentence below each, `indent_px` from the left; picture: the HTML;
-        result: what it shows, None after an error.
     """
 
     def __init__(self, controls: Mapping[str, widgets.Widget], *, label_px: int = 0, indent_px: int | None = None,
@@ -39,7 +68,6 @@ class Explorer(View):
         self.controls, self.label_px, self.result, self._held = dict(controls), label_px, None, False
         self.indent_px = label_px + 4 if indent_px is None else indent_px
         self.says, self.picture = {name: widgets.HTML() for name in controls}, widgets.HTML()
-        self._sentences: dict[str, object] = {}
         for name, control in self.controls.items():
             control.style.description_width = f"{label_px}px" if label_px else "initial"
             control.observe(lambda _, name=name: self._changed(name), "value")
@@ -73,18 +101,15 @@ class Explorer(View):
 
     @property
     def said(self) -> dict[str, object]:
-        """What the controls say."""
         return {name: control.value for name, control in self.controls.items()}
 
     def adapt(self, name: str) -> None:
         """Change other controls after `name` changed: ranges, options."""
 
     def compute(self) -> object:
-        """Return the result of what the controls say."""
         raise NotImplementedError
 
     def picture_of(self, result: object) -> str:
-        """Return the HTML of a result."""
         raise NotImplementedError
 
     def words(self) -> Mapping[str, object]:
@@ -100,18 +125,13 @@ class Explorer(View):
             self.result = None
             self.picture.value = html.alert(error)
         for name, sentence in self.words().items():
-            if self._sentences.get(name) != sentence:
-                self._sentences[name] = sentence
-                self.says[name].value = html.says(sentence, indent=self.indent_px)
+            self.says[name].value = html.says(sentence, indent=self.indent_px)
 
 
 def beside(rows: Iterable[tuple[widgets.Widget, ...]], picture: widgets.Widget, least_px: int = 460) -> widgets.HBox:
     """Return controls beside their picture; on a narrow page above it in two columns, so that both stay in view.
 
-    Args:
-        rows: each a control and what stands below it.
-        picture: what the controls change. It gets three quarters of what is to spare.
-        least_px: how wide a picture may still stand beside the controls.
+    A row is a control and what stands below it; a picture that has not even `least_px` beside them stands below.
     """
     groups = [widgets.VBox(row, layout=widgets.Layout(flex="1 1 250px", margin="0 0 5px 0")) for row in rows]
     columns = {"flex_flow": "row wrap", "align_content": "flex-start", "align_items": "flex-start"}
@@ -131,7 +151,6 @@ def made(kind: type, name: str, value: object, width: str = "auto", **more: obje
 
 
 def choice(name: str, options: Iterable, value: object, width: str = "auto") -> widgets.Dropdown:
-    """Return a list to choose from."""
     return made(widgets.Dropdown, name, value, width, options=list(options))
 
 

@@ -4,8 +4,6 @@ Colours are Okabe and Ito's (2008), which people with any common colour blindnes
 backgrounds are JupyterLab's own CSS variables, so that light and dark themes both read well.
 """
 
-from __future__ import annotations
-
 BLUE, ORANGE, GREEN, VERMILLION = "#0072B2", "#E69F00", "#009E73", "#D55E00"
 SKY, PURPLE, YELLOW, GREY = "#56B4E9", "#CC79A7", "#F0E442", "#8C8C8C"
 
@@ -19,7 +17,6 @@ MUTED = "var(--jp-ui-font-color2, #59636e)"
 PANEL = "var(--jp-layout-color1, #ffffff)"
 EMPTY = "var(--jp-layout-color2, #eeeeee)"  # lighter than FREE: where many boxes stand side by side
 LINE = "var(--jp-border-color2, #d0d7de)"
-MONO = "var(--jp-code-font-family, ui-monospace, monospace)"
 
 # The names that style.css and classes (bg-…, ink-…) know them by.
 NAMES = {

@@ -39,11 +39,10 @@ class BatchProgress(View):
     """
 
     def __init__(self) -> None:
-        self.picture, self.history = widgets.HTML(), []
+        self.picture = widgets.HTML()
         super().__init__(self.picture)
 
     def __call__(self, progress: Progress) -> None:
-        self.history = [*self.history[-999:], progress]
         self.picture.value = picture(progress)
 
     def show(self) -> BatchProgress:

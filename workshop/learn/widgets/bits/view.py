@@ -1,13 +1,52 @@
 """A slider for bits: 32 weights of the teaching model, the steps that codes allow, and where each weight lands."""
 
-from __future__ import annotations
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
 
 from workshop.learn.chart import FRAME, Axes, Picture, dot, path, text
 from workshop.learn.widgets import style
-from workshop.learn.widgets.bits.case import BITS, GROUPS, Bits, bits_case, matrix
 from workshop.learn.widgets.controls import Explorer, choice, steps, whole
+from workshop.teaching_model import quantize, reference
 
+BITS = (2, 3, 4, 5, 6, 8)
+GROUPS = {"32 inputs": 32, "64 inputs": 64, "a whole row": -1}
+SHOWN = 32  # weights of the row that are drawn
 WIDTH, HEIGHT, CONTROL = 720, 260, "250px"
+
+
+@dataclass(frozen=True)
+class Bits:
+    """A matrix at so many bits."""
+
+    bits: int
+    group: str
+    weights: np.ndarray  # SHOWN of one row
+    likeness: np.ndarray  # the same, rounded
+    levels: np.ndarray  # the numbers that codes can stand for where these weights are
+    error: float  # ‖ΔW‖ / ‖W‖ of the whole matrix
+    bits_per_weight: float  # with the scales
+
+
+@lru_cache(maxsize=1)
+def matrix(name: str = "model.layers.1.mlp.gate_proj") -> np.ndarray:
+    """Return a Linear's weight of the teaching model, float32 [outputs, inputs]."""
+    return reference.load().weights[f"{name}.weight"]
+
+
+@lru_cache(maxsize=64)
+def rounded(bits: int, group: str) -> tuple[quantize.Quantized, np.ndarray, float]:
+    """Return the matrix rounded to nearest, symmetric; its numbers; and their error."""
+    w, q = matrix(), quantize.round_to_nearest(matrix(), bits, GROUPS[group])
+    return q, q.dequantize(), float(np.linalg.norm(q.dequantize() - w) / np.linalg.norm(w))
+
+
+def bits_case(bits: int, group: str, row: int) -> Bits:
+    """Return what is drawn. Raises KeyError for a group that is not one of GROUPS."""
+    w, (q, numbers, error) = matrix(), rounded(bits, group)
+    levels = np.arange(-(2 ** (bits - 1)), 2 ** (bits - 1)) * q.scales[row, 0]
+    return Bits(bits, group, w[row, :SHOWN], numbers[row, :SHOWN], levels, error, 8 * q.stored_bytes / w.size)
 
 
 class BitsExplorer(Explorer):

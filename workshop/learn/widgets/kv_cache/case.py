@@ -1,12 +1,10 @@
-"""How a paged KV cache fills: a small scheduler that keeps blocks as vLLM does, step by step. No widgets.
+"""How a paged KV cache fills: a small scheduler that keeps blocks as vLLM does, step by step; and the picture. No widgets.
 
 A step gives every running request one token; a request takes a block of 16 when its last one is full. When no block
 is free, the request that came last is preempted: its blocks go back, and it is computed again later.
 Source: vLLM 0.32 v1/core/sched/scheduler.py (first come, first served) and v1/core/block_pool.py (a queue of free
 blocks); prefix caching is left out.
 """
-
-from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
@@ -15,9 +13,15 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from workshop.errors import BadInput
+from workshop.learn.html import Html, bar, div, muted, panel, span, tag, tiles
+from workshop.learn.numbers import size
+from workshop.plan.attention import main_kind
 from workshop.plan.catalog.config import ModelConfig
 from workshop.plan.kv_cache import BLOCK_SIZE, kv_cache_bytes_per_token
 
+SIGNS = {"coming": "not yet here", "waiting": "waits", "running": "runs", "preempted": "preempted, waits",
+         "finished": "✓ finished"}  # fmt: skip
+COLUMNS = ("", "request", "prompt and answer", "in the cache", "its block table: which blocks, in its order")
 MOST_STEPS = 2000
 
 
@@ -32,14 +36,8 @@ class Request:
 
 
 # Lengths that differ, as those of real requests do; together more than the widget's pool holds at first.
-REQUESTS = (
-    Request("A", 0, 52, 90),
-    Request("B", 0, 21, 130),
-    Request("C", 6, 70, 60),
-    Request("D", 14, 34, 120),
-    Request("E", 30, 90, 40),
-    Request("F", 44, 12, 100),
-)
+REQUESTS = (Request("A", 0, 52, 90), Request("B", 0, 21, 130), Request("C", 6, 70, 60),
+            Request("D", 14, 34, 120), Request("E", 30, 90, 40), Request("F", 44, 12, 100))  # fmt: skip
 
 
 @dataclass
@@ -108,11 +106,10 @@ class _Engine:
             one = self.waiting[0]
             if not self.grow(one, one.request.prompt + one.generated):
                 break
-            again = " again" if one.state == "preempted" else ""
+            starts = "starts again" if one.state == "preempted" else "starts"
             one.state = "running"
             self.running.append(self.waiting.popleft())
-            name = f"{one.request.name} starts{again}"
-            yield f"{name}: {one.tokens} tokens are read at once, {len(one.blocks)} blocks."
+            yield f"{one.request.name} {starts}: {one.tokens} tokens are read at once, {len(one.blocks)} blocks."
 
     def _a_token_each(self) -> Iterator[str]:
         """Give every running request one token; where no block is free, who came last leaves. Returns whether so."""
@@ -141,26 +138,19 @@ class _Engine:
 
 @lru_cache(maxsize=64)
 def simulate(blocks: int, requests: tuple[Request, ...] = REQUESTS) -> tuple[State, ...]:
-    """Return the states from before the first step to the end of the last request.
-
-    Raises:
-        BadInput: no blocks, or a request that is longer than the whole pool (vLLM refuses such a max_model_len).
-    """
+    """Return the states from before the first step to the end of the last request; BadInput where one cannot fit."""
     if isinstance(blocks, bool) or not isinstance(blocks, int) or blocks < 1:
         raise BadInput(f"blocks is {blocks!r}, and must be a whole number from 1.", "Give how many the pool has.")
     longest = max(requests, key=lambda r: r.prompt + r.output)
     needed = -(-(longest.prompt + longest.output) // BLOCK_SIZE)
     if needed > blocks:
-        raise BadInput(
-            f"Request {longest.name} grows to {needed} blocks, and the pool has {blocks}.",
-            f"Give at least {needed} blocks: vLLM, too, refuses to start when one request cannot fit.",
-        )
+        what = f"Request {longest.name} grows to {needed} blocks, and the pool has {blocks}."
+        raise BadInput(what, f"Give at least {needed} blocks: vLLM, too, refuses to start when one request cannot fit.")
     engine = _Engine(blocks, requests)
     states = [engine.state(0, "Nothing has been asked yet.")]
     while any(one.state != "finished" for one in engine.all) and len(states) < MOST_STEPS:
-        step = len(states)
-        event = " ".join(engine.step(step - 1))
-        states.append(engine.state(step, event))
+        event = " ".join(engine.step(len(states) - 1))
+        states.append(engine.state(len(states), event))
     return tuple(states)
 
 
@@ -173,3 +163,70 @@ def reserved_tokens(state: State) -> int:
 def token_bytes(model: ModelConfig) -> int:
     """Return the bytes of KV cache that one token needs, over all layers; remembered, as every step asks for it."""
     return kv_cache_bytes_per_token(model)
+
+
+def picture(state: State, model: ModelConfig, last_event: str = "") -> Html:
+    """Return the whole picture; `last_event` is said while nothing new happens."""
+    about = muted(f"The pool: one box is a block of {BLOCK_SIZE} tokens, in every layer")
+    pool = div(*(_block(number, held) for number, held in enumerate(state.pool)), cls="pool")
+    parts = (*_head(state, model, last_event), about, pool, _requests(state), _foot(state, model))
+    return panel(*parts, label=spoken(state, model))
+
+
+def spoken(state: State, model: ModelConfig) -> str:
+    each = [f"{s.request.name} {SIGNS[s.state]}, {s.tokens} tokens in {len(s.blocks)} blocks" for s in state.requests]
+    held = f"{state.tokens} tokens, {size(state.tokens * token_bytes(model))}"
+    return f"Step {state.step}. {state.used} of {len(state.pool)} blocks used, {held}. {'. '.join(each)}. {state.event}"
+
+
+def _head(state: State, model: ModelConfig, last_event: str) -> tuple[Html, ...]:
+    """The counters, a bar of the whole pool, and what happened."""
+    each, full = token_bytes(model), state.used == len(state.pool)
+    bytes_ = (size(state.tokens * each), f"× {each:,} bytes a token")
+    taken = (f"{state.used} of {len(state.pool)}", "blocks taken")
+    numbers = ((f"{state.tokens:,}", "tokens in the cache"), bytes_, taken)
+    warn = tag("b", "FULL ", cls="ink-bad") if full else ""
+    event = div(warn, state.event or last_event, cls="event" if state.event else "event ink-muted")
+    filled = bar([("bad" if full else "kv", 100 * state.used / len(state.pool))], cls="thin")
+    return tiles(numbers, columns=3), filled, event
+
+
+def _block(number: int, held: tuple[int, int] | None) -> Html:
+    if held is None:
+        return Html(f'<span class="block"><i>{number}</i></span>')
+    index, filled = held[0] % 6, held[1]
+    # The name reads on the colour; where a block is hardly filled it stands on the free part, as its number often does.
+    cls = f"block c{index}{' inked' if filled >= 5 else ''}{' full' if filled >= 14 else ''}"
+    share = f"--f:{100 * filled / BLOCK_SIZE:.2f}%"
+    return Html(f'<span class="{cls}" style="{share}">{"ABCDEF"[index]}<i>{number}</i></span>')
+
+
+def _requests(state: State) -> Html:
+    """A row a request: what it is doing, how far it is, and its blocks in its own order."""
+    rows = [span(name, cls="note") for name in COLUMNS]
+    for index, s in enumerate(state.requests):
+        total = s.request.prompt + s.request.output
+        done = 100 * (s.request.prompt + s.generated) / total if s.state not in ("coming", "waiting") else 0
+        quiet = " ink-muted" if s.state in ("coming", "finished") else ""
+        again = f" ({s.preemptions}× preempted)" if s.preemptions else ""
+        rows += [
+            tag("b", s.request.name, cls=f"c{index % 6}"),
+            span(SIGNS[s.state] + again, cls=f"whole{quiet}"),
+            bar([("request", done)], cls=f"thin c{index % 6}"),
+            span(f"{s.tokens} tokens", cls="number"),
+            span(" ".join(map(str, s.blocks)) or "–", cls=f"mono{quiet}"),
+        ]
+    return div(*rows, cls="requests")
+
+
+def _foot(state: State, model: ModelConfig) -> Html:
+    pool_tokens, empty = len(state.pool) * BLOCK_SIZE, state.used * BLOCK_SIZE - state.tokens
+    each, layers, reserved = token_bytes(model), len(model.attention_layers), reserved_tokens(state)
+    heads = "one latent" if model.mla else f"2 × {model.num_key_value_heads} heads × {model.head_dim}"
+    element = each // (layers * main_kind(model).token_elements(model))
+    said = f"One token: {heads} × {layers} layers × {element} bytes = {size(each)}. "
+    said += f"Taken but still empty: {empty} slots, less than one block a request. "
+    if reserved:
+        held = f"the running requests would hold {reserved:,} of {pool_tokens:,} slots from their start"
+        said += f"Without paging, {held}{' — more than the whole pool' if reserved > pool_tokens else ''}."
+    return muted(said, cls="gap")

@@ -1,7 +1,5 @@
 """The KV-cache explorer: requests fill a paged KV cache token by token, until it is full."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Mapping
 
@@ -10,8 +8,7 @@ import ipywidgets as widgets
 from workshop.errors import WorkshopError
 from workshop.learn.numbers import size
 from workshop.learn.widgets.controls import Explorer, models, whole
-from workshop.learn.widgets.kv_cache.case import REQUESTS, State, simulate, token_bytes
-from workshop.learn.widgets.kv_cache.picture import picture
+from workshop.learn.widgets.kv_cache.case import REQUESTS, State, picture, simulate, token_bytes
 from workshop.plan.catalog import load_model
 from workshop.plan.kv_cache import BLOCK_SIZE
 
@@ -47,7 +44,6 @@ class KvCacheExplorer(Explorer):
         super().__init__(controls, label_px=70)
 
     def rows(self) -> list[tuple[widgets.Widget, ...]]:
-        """The controls, the player below the last."""
         player = widgets.HBox([self.play], layout=widgets.Layout(margin="4px 0 0 74px"))
         return [*super().rows()[:-1], (*super().rows()[-1], player)]
 

@@ -1,41 +1,75 @@
 """The load explorer: rate, lengths, GPUs, flags → what users wait for, as the simulation finds it; drawn while it computes."""
 
-from __future__ import annotations
-
-import json
-import os
 import threading
-from collections.abc import Mapping
-from functools import cache
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 
 from workshop.errors import WorkshopError
-from workshop.launch.vllm_main import installed
-from workshop.learn import html
+from workshop.learn import html, labs, recordings
+from workshop.learn.chart import Axes, box, path, svg
+from workshop.learn.html import Html, bold, div, join, panel, tag, tiles, verdict
 from workshop.learn.widgets import controls as make
-from workshop.learn.widgets.load.picture import picture
+from workshop.learn.widgets import style
+from workshop.learn.widgets.metrics.view import chart
 from workshop.plan.catalog import load_gpu
 from workshop.plan.parallelism import Plan, plan
 from workshop.simulate.arrivals import drawn
 from workshop.simulate.load import on_plan
 from workshop.simulate.report import Simulation
 
-RECORDED = Path(__file__).parents[3] / "data" / "simulated.json"
 SECONDS = 10.0  # of simulated time
-RATES = (0.5, 1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96)
-PROMPTS = (32, 128, 300, 1000, 2000, 4000, 7000)
-ANSWERS = (16, 64, 128, 256, 512, 1000)
-BATCHED = (512, 1024, 2048, 4096, 8192, 16384)
-SEQUENCES = (8, 16, 32, 64, 128, 256, 1024)
-WEIGHTS = (("as published", ""), ("fp8, made while loading", "fp8"))
 SPREAD = 0.5  # lengths are drawn from this share of the given one up to as much above it
 NO_VLLM = "vLLM is not installed here, so nothing is simulated: these are loads that were simulated earlier, and measured on a GPU."
+WIDTH, LEFT, LANE, GAP = 820, 64, 46, 18
 
 
-@cache
+def picture(said: Mapping, note: str = "", *, done: bool = True) -> Html:
+    """Return the picture of a simulation, as `Simulation.to_dict` has it with `busiest`; note: beside its verdict."""
+    times, most = said["over_time"], said["kv_cache_usage_max"]
+    running = ("running", "blue", times["running"])
+    waiting = ("waiting", "orange", times["waiting"])
+    usage = ("KV cache", "kv", [100 * share for share in times["kv_cache_usage"]])
+    figures = [(_ms(said, name, "p50"), f"{what}, half of them", f"95 of 100: {_ms(said, name, 'p95')}") for name, what in
+               (("ttft", "to the first token"), ("tpot", "between two tokens"), ("e2el", "to the whole answer"))]  # fmt: skip
+    figures.append((f"{said['tokens_per_s']:,.0f}", "tokens a second", f"{said['gpus']} × {said['gpu']}"))
+    sign, kind, head = ("✓", "good", "It keeps up.") if said["keeps_up"] else ("✗", "bad", "Requests pile up.")
+    sign, kind, head = (sign, kind, head) if done else ("…", "open", "So far:")
+    label = f"{head} First token after {_ms(said, 'ttft', 'p50')}, tokens every {_ms(said, 'tpot', 'p50')}, KV cache up to {most:.0%} full"
+    above = chart("Requests", "", times["t_s"], [running, waiting], last=False)
+    below = chart("KV cache in use", "%", times["t_s"], [usage], last=True)
+    parts = (tiles(figures, 5), above, below, steps(said["busiest"]))
+    return panel(verdict(sign, kind, head, f" {note}"), *parts, label=label)
+
+
+def _ms(said: Mapping, name: str, which: str) -> str:
+    if (ms := said[f"{name}_ms"][which]) is None:
+        return "–"
+    return f"{ms:,.1f} ms" if ms < 100 else f"{ms:,.0f} ms" if ms < 10_000 else f"{ms / 1e3:,.0f} s"
+
+
+def steps(busiest: Sequence[Sequence[float]]) -> Html:
+    """Return the fullest steps as boxes, as wide as they take: tokens of prompts above, tokens of answers below."""
+    if not busiest:
+        return join([])
+    begin_s, end_s = busiest[0][0], busiest[-1][1]
+    most = [max(1, *(step[lane] for step in busiest)) for lane in (2, 3)]
+    parts = []
+    for lane, colour in enumerate((style.ORANGE, style.GREEN)):
+        top = 8 + lane * (LANE + GAP)
+        axes = Axes(LEFT, top, WIDTH - 12, top + LANE, end_s, most[lane], begin_s)
+        parts.append(path(f"M{axes.left} {axes.bottom}H{axes.right}", style.LINE))
+        parts.append(axes.y_ticks((0, most[lane]), "{:,.0f}".format))
+        for began_s, ended_s, *tokens in busiest:
+            x, y = axes.x(began_s), axes.y(tokens[lane])
+            parts.append(box(x, y, max(0.8, axes.x(ended_s) - x - 0.6), axes.bottom - y, colour, radius=0))
+    parts.append(axes.x_ticks((begin_s, end_s), "{:.2f} s".format, inside=True))
+    names = [tag("b", " ■ tokens of prompts", cls="ink-orange"), tag("b", " ■ tokens of answers", cls="ink-green")]
+    title = f"The {len(busiest)} fullest steps in a row, each as wide as it takes"
+    return join([div(bold(title), *names, cls="name-of-chart"), svg("".join(parts), WIDTH, 2 * LANE + GAP + 30)])
+
+
 def recorded() -> dict[str, dict]:
     """Return simulations of loads that were measured on a GPU, by name (benchmarks/simulate/compare.py)."""
-    return json.loads(RECORDED.read_text(encoding="utf-8"))
+    return recordings.read("simulated.json")
 
 
 class LoadExplorer(make.Explorer):
@@ -59,18 +93,20 @@ class LoadExplorer(make.Explorer):
     def __init__(self, model: str = "llama-3.1-8b", *, gpu: str = "h100", gpus: int = 1, rate: float = 8,
                  prompt: int = 300, answer: int = 128, weights: str = "",
                  max_num_batched_tokens: int = 8192, max_num_seqs: int = 256):  # fmt: skip
-        self.live = bool(os.environ.get("WORKSHOP_VLLM_PYTHON") or installed()[0])
+        self.live = labs.simulates()
         self._newest, self._lock, self._idle = 0, threading.Lock(), threading.Event()
         controls = {
             "model": make.models(model),
             "gpu": make.gpus(gpu),
             "gpus": make.steps("GPUs", (1, 2, 4, 8), gpus),
-            "rate": make.steps("requests/s", RATES, rate),
-            "prompt": make.steps("prompt", PROMPTS, prompt),
-            "answer": make.steps("answer", ANSWERS, answer),
-            "weights": make.choice("weights", WEIGHTS, weights),
-            "max_num_batched_tokens": make.steps("tokens a step", BATCHED, max_num_batched_tokens),
-            "max_num_seqs": make.steps("at once", SEQUENCES, max_num_seqs),
+            "rate": make.steps("requests/s", (0.5, 1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96), rate),
+            "prompt": make.steps("prompt", (32, 128, 300, 1000, 2000, 4000, 7000), prompt),
+            "answer": make.steps("answer", (16, 64, 128, 256, 512, 1000), answer),
+            "weights": make.choice("weights", (("as published", ""), ("fp8, made while loading", "fp8")), weights),
+            "max_num_batched_tokens": make.steps(
+                "tokens a step", [512 * 2**n for n in range(6)], max_num_batched_tokens
+            ),
+            "max_num_seqs": make.steps("at once", (8, 16, 32, 64, 128, 256, 1024), max_num_seqs),
         }
         if not self.live:
             controls = {"load": make.choice("recorded load", recorded(), next(iter(recorded())))}
@@ -83,15 +119,10 @@ class LoadExplorer(make.Explorer):
             self._idle.set()
             return recorded()[self.said["load"]]
         said = self.said
-        p = plan(
-            said["model"],
-            said["gpu"],
-            tensor_parallel_size=said["gpus"],
-            max_model_len=_context(said),
-            quantization=said["weights"] or None,
-            max_num_batched_tokens=said["max_num_batched_tokens"],
-            max_num_seqs=said["max_num_seqs"],
-        )
+        limits = {name: said[name] for name in ("max_num_batched_tokens", "max_num_seqs")}
+        limits["max_model_len"] = max(2048, _around(said["prompt"])[1] + _around(said["answer"])[1])
+        weights = said["weights"] or None
+        p = plan(said["model"], said["gpu"], tensor_parallel_size=said["gpus"], quantization=weights, **limits)
         self._idle.clear()
         threading.Thread(target=self._simulate, args=(self._newest, p, said), daemon=True).start()
         return self.result
@@ -102,9 +133,8 @@ class LoadExplorer(make.Explorer):
                 if turn != self._newest:
                     return False
                 self.result = found
-                self.picture.value = picture(
-                    {**found.to_dict(), "busiest": found.busiest}, note or "computing …", done=bool(note)
-                )
+                said = {**found.to_dict(), "busiest": found.busiest}
+                self.picture.value = picture(said, note or "computing …", done=bool(note))
                 return True
 
         load = drawn(rate=said["rate"], seconds=SECONDS, prompt=_around(said["prompt"]), output=_around(said["answer"]))
@@ -121,9 +151,8 @@ class LoadExplorer(make.Explorer):
     def picture_of(self, result: Simulation | dict | None) -> str:
         if isinstance(result, dict):
             p50, p95 = (result["measured"][f"ttft_ms_{p}"] for p in ("p50", "p95"))
-            return picture(
-                result, f"{NO_VLLM} Measured here: first token after {p50:,.0f} ms, 95 of 100 after {p95:,.0f} ms."
-            )
+            measured = f"Measured here: first token after {p50:,.0f} ms, 95 of 100 after {p95:,.0f} ms."
+            return picture(result, f"{NO_VLLM} {measured}")
         if result is None:
             return html.panel("Starting vLLM's scheduler: a few seconds, once.")
         return self.picture.value  # until there is something new
@@ -135,13 +164,12 @@ class LoadExplorer(make.Explorer):
     def words(self) -> Mapping[str, str]:
         if not self.live:
             return {"load": "model, GPU and load, as they were measured."}
-        said = self.said
-        low, high = _around(said["prompt"])
+        said, gpu = self.said, load_gpu(self.said["gpu"])
         return {
-            "gpu": f"{load_gpu(said['gpu']).engine_gib:.0f} GiB for the engine, {load_gpu(said['gpu']).bandwidth_gb_s:,.0f} GB/s.",
+            "gpu": f"{gpu.engine_gib:.0f} GiB for the engine, {gpu.bandwidth_gb_s:,.0f} GB/s.",
             "gpus": "tensor parallel: each holds a part of every layer.",
             "rate": f"at random moments, for {SECONDS:.0f} s.",
-            "prompt": f"{low:,} to {high:,} tokens.",
+            "prompt": "{:,} to {:,} tokens.".format(*_around(said["prompt"])),
             "answer": "{:,} to {:,} tokens.".format(*_around(said["answer"])),
             "max_num_batched_tokens": "max_num_batched_tokens: a long prompt is cut into such pieces.",
             "max_num_seqs": "max_num_seqs: requests of one step; the others wait.",
@@ -150,7 +178,3 @@ class LoadExplorer(make.Explorer):
 
 def _around(length: int) -> tuple[int, int]:
     return max(1, int(length * (1 - SPREAD))), int(length * (1 + SPREAD))
-
-
-def _context(said: Mapping) -> int:
-    return max(2048, _around(said["prompt"])[1] + _around(said["answer"])[1])

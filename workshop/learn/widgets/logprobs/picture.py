@@ -1,22 +1,22 @@
-"""The picture of the logprobs viewer. Pure: text out.
+"""The picture of the logprobs viewer: each token with its logprob, raw or processed, and its alternatives. Pure: text out.
 
 A token is a label of a radio button; the panel of the chosen one is shown by CSS alone, so a click needs no kernel,
 arrow keys move from token to token, and a saved page still works.
 """
 
-from __future__ import annotations
-
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from html import escape
 
 from workshop.learn.html import BR, Html, bold, div, join, muted, panel, span, tag
 from workshop.learn.numbers import percent
 from workshop.learn.widgets import style
-from workshop.learn.widgets.logprobs.case import Cell
 from workshop.learn.widgets.sampling.words import spoken, token_label
-from workshop.use.logprobs import Row, perplexity
+from workshop.use.logprobs import Row, perplexity, processed
+from workshop.use.sampling_settings import Settings
 
+LONGEST_LIST = 12
 MOST_BITS = 13.0  # the darkest shade: one token of 8,192
 RANKS = (
     (1, style.GREEN, "1: the most probable"),
@@ -26,6 +26,37 @@ RANKS = (
 )
 STEPS = ((1, "50 %"), (3.32, "10 %"), (6.64, "1 %"), (9.97, "0.1 %"), (13, "0.01 % or less"))  # bits, probability
 OWN_KEYS = 'data-lm-suppress-shortcuts="true"'  # arrow keys are the radio buttons', not JupyterLab's
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One token as drawn: `logprob` is raw or processed, as the viewer is told; `listed` its alternatives."""
+
+    row: Row
+    logprob: float | None
+    listed: tuple[tuple[str, float, int | None], ...]  # text, logprob, rank
+
+    @property
+    def bits(self) -> float | None:
+        return None if self.logprob is None else -self.logprob / math.log(2) + 0.0
+
+
+def cells(rows: Sequence[Row], settings: Settings | None = None) -> list[Cell]:
+    """Return what is to be drawn; with settings the completion's logprobs are processed (the prompt has none)."""
+    found, so_far = [], []
+    for row in rows:
+        listed: Mapping[str, float] = {one.token: one.logprob for one in row.alternatives}
+        logprob, ranks = row.logprob, {one.token: one.rank for one in row.alternatives}
+        if row.part == "completion":
+            if settings is not None and listed and logprob is not None:
+                listed = processed(row, settings, output_tokens=so_far)
+                logprob = listed[row.token]
+            so_far.append(row.token)
+        best_first = sorted(listed.items(), key=lambda item: -item[1])[:LONGEST_LIST]
+        if row.token in listed and all(token != row.token for token, _ in best_first):
+            best_first.append((row.token, listed[row.token]))
+        found.append(Cell(row, logprob, tuple((token, value, ranks[token]) for token, value in best_first)))
+    return found
 
 
 def picture(drawn: Sequence[Cell], *, colour_by: str = "probability", name: str = "x", kind: str = "raw") -> Html:
@@ -69,9 +100,8 @@ def surprise_colour(bits: float) -> str:
 
 
 def _legend(colour_by: str) -> Html:
-    keys = [(surprise_colour(bits), words) for bits, words in STEPS]
-    if colour_by == "rank":
-        keys = [(f"{colour}66", words) for _, colour, words in RANKS]
+    ranks = [(f"{colour}66", words) for _, colour, words in RANKS]
+    keys = ranks if colour_by == "rank" else [(surprise_colour(bits), words) for bits, words in STEPS]
     shown = (span(tag("i", cls="key", style=f"background:{colour}"), words) for colour, words in keys)
     return muted(f"{colour_by.capitalize()} ", *shown, cls="legend")
 
@@ -94,8 +124,8 @@ def _chip(n: int, cell: Cell, colour_by: str, name: str) -> str:
         shown = "⟨start⟩" if cell.logprob is None else "▯"
     look = f"{name}-t{n}{'' if plain else ' odd'}{' breaks' if chr(10) in text else ''}"
     listed = "; ".join(f"{token_label(token)} {percent(math.exp(value))}" for token, value, _ in cell.listed[:5])
-    colour = f' style="background:{shade(cell, colour_by)}"'
-    return f'<label for="{name}-{n}" class="{look}" title="{escape(listed)}"{colour}>{escape(shown)}</label>'
+    own = f'class="{look}" title="{escape(listed)}" style="background:{shade(cell, colour_by)}"'
+    return f'<label for="{name}-{n}" {own}>{escape(shown)}</label>'
 
 
 def _plot(drawn: Sequence[Cell], said: Sequence[str], name: str, kind: str) -> Html:
@@ -142,10 +172,9 @@ def _alternative(own: str, token: str, value: float, rank: int | None) -> str:
 def _sums(drawn: Sequence[Cell], kind: str) -> Html:
     lines = []
     for part in ("prompt", "completion"):
-        rows = [Row(part, 0, "", cell.logprob) for cell in drawn if cell.row.part == part]
-        known = [row for row in rows if row.logprob is not None]
+        known = [cell.logprob for cell in drawn if cell.row.part == part and cell.logprob is not None]
         if known:
-            value = perplexity(known)
+            value = perplexity([Row(part, 0, "", logprob) for logprob in known])
             shown, bits = (f"{value:,.1f}", f"{math.log2(value):.2f}") if math.isfinite(value) else ("∞", "∞")
             many = "1 token" if len(known) == 1 else f"{len(known)} tokens"
             about = f" ({bits} bits a token, {many}, {kind if part == 'completion' else 'raw'})"

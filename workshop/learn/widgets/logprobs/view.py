@@ -1,25 +1,23 @@
 """The logprobs viewer: a text coloured by what the model thought of each token."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 import ipywidgets as widgets
 
 from workshop.errors import BadInput, WorkshopError
 from workshop.learn import html
 from workshop.learn.widgets.controls import Explorer, button, in_a_row, made, real, whole
-from workshop.learn.widgets.logprobs.case import Cell, cells
-from workshop.learn.widgets.logprobs.picture import picture
+from workshop.learn.widgets.logprobs.picture import Cell, cells, picture
 from workshop.use import logprobs
 from workshop.use.sampling_settings import Settings
 
-if TYPE_CHECKING:
-    from workshop.use.client import Client
-
-SLIDERS = ("temperature", "top_k", "top_p", "frequency_penalty")
+SLIDERS = {  # name → kind, value, lowest, highest, step, width
+    "temperature": (real, 1.0, 0, 2, 0.05, "235px"),
+    "top_k": (whole, 0, 0, 20, 1, "235px"),
+    "top_p": (real, 1.0, 0.01, 1, 0.01, "235px"),
+    "frequency_penalty": (real, 0.0, -2, 2, 0.1, "290px"),
+}
 _names = itertools.count()
 
 
@@ -43,8 +41,8 @@ class LogprobsViewer(Explorer):
     """
 
     def __init__(self, source: object, prompt: str = "San Francisco is a", k: int = 8):
-        self.client: Client | None = source if hasattr(source, "openai") else None
-        self.rows: list[logprobs.Row] = [] if self.client else _rows(source)
+        self.client = source if hasattr(source, "openai") else None
+        self.rows = [] if self.client else _rows(source)
         self._name, self.banner = f"lp{next(_names)}", widgets.HTML()
         self.form = self._make_form(prompt, k) if self.client else ()
         about = ["what the model says", "after the sampling parameters, computed"]
@@ -52,17 +50,12 @@ class LogprobsViewer(Explorer):
         self.kind = made(widgets.ToggleButtons, "logprobs", "raw", options=["raw", "processed"], tooltips=about)
         for buttons in (self.colour, self.kind):
             buttons.style.button_width = "auto"
-        self.temperature = real("temperature", 1.0, 0, 2, 0.05, width="235px")
-        self.top_k = whole("top_k", 0, 0, 20, width="235px")
-        self.top_p = real("top_p", 1.0, 0.01, 1, 0.01, width="235px")
-        self.frequency_penalty = real("frequency_penalty", 0.0, -2, 2, 0.1, width="290px")
-        names = ("colour", "kind", *SLIDERS)
-        super().__init__({name: getattr(self, name) for name in names}, max_width="1000px")
+        sliders = {name: make(name, *where, width=width) for name, (make, *where, width) in SLIDERS.items()}
+        super().__init__({"colour": self.colour, "kind": self.kind, **sliders}, max_width="1000px")
         if self.client:
             self.ask()
 
     def arranged(self) -> tuple[widgets.Widget, ...]:
-        """With a client its form; what is shown, and how; the picture."""
         self.processing = in_a_row(*(self.controls[name] for name in SLIDERS))
         return *self.form, in_a_row(self.colour, self.kind), self.processing, self.banner, self.picture
 
@@ -81,26 +74,15 @@ class LogprobsViewer(Explorer):
         try:
             if not self.prompt.value:
                 raise BadInput("The prompt is empty.", "Type at least one character.")
-            response = self.client.complete(
-                self.prompt.value,
-                max_tokens=self.max_tokens.value,
-                temperature=self.ask_temperature.value,
-                seed=self.seed.value,
-                logprobs=self.k.value,
-                prompt_logprobs=self.k.value,
-                return_token_ids=True,
-                timeout=60,
-            )
-            self.show(logprobs.rows(response, k=self.k.value))
+            k, more = self.k.value, {"temperature": self.ask_temperature.value, "seed": self.seed.value}
+            more |= {"logprobs": k, "prompt_logprobs": k, "return_token_ids": True, "timeout": 60}
+            response = self.client.complete(self.prompt.value, max_tokens=self.max_tokens.value, **more)
+            self.show(logprobs.rows(response, k=k))
         except WorkshopError as error:
             self.banner.value = html.alert(error)
 
     def show(self, source: object) -> None:
-        """Show a response, or rows.
-
-        Raises:
-            BadInput: it has no logprobs.
-        """
+        """Show a response, or rows; BadInput if it has no logprobs."""
         self.rows, self.banner.value = _rows(source), ""
         self.draw()
 

@@ -3,21 +3,19 @@
 Split, memory, remedies and command are workshop.plan's; this module adds up what is asked for.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from workshop.errors import BadInput
 from workshop.learn.numbers import gib
 from workshop.plan import advise, choose, kv_cache, ranks
-from workshop.plan.catalog import load_gpu, load_model
+from workshop.plan.catalog import load_model
 from workshop.plan.catalog import quantization as quant
 from workshop.plan.catalog.config import DTYPE_BYTES, ModelConfig
 from workshop.plan.command import command as command_of
 from workshop.plan.deployment import Deployment, prepare
 from workshop.plan.exact import known
-from workshop.plan.memory import fit
+from workshop.plan.memory import Fit, fit
 
 GPU_COUNTS = (1, 2, 4, 8, 16, 32)
 CONTEXTS = tuple(1024 * 2**n for n in range(8))  # 1,024 … 131,072 tokens
@@ -62,16 +60,14 @@ class Memory:
     """Everything the picture shows. States: fits, waits (some requests wait), refused (vLLM would not start)."""
 
     case: Case
-    tp: int
-    pp: int
-    gpu_bytes: int  # what the engine sees of one GPU
-    limit_bytes: int  # × gpu_memory_utilization
+    deployment: Deployment
+    fit: Fit
     stages: tuple[Stage, ...]
-    kv_bytes_per_token: int  # whole model
     request_bytes: int  # one request at full context, on the tightest GPU
-    tokens: int  # "GPU KV cache size"
-    max_concurrency: float
-    weight_kind: str
+
+    @property
+    def max_concurrency(self) -> float:
+        return self.fit.capacity.max_concurrency
 
     @property
     def tightest(self) -> Stage:
@@ -99,11 +95,7 @@ def weight_words(m: ModelConfig, weights: str) -> str:
 
 @lru_cache(maxsize=512)
 def deployment(case: Case) -> Deployment:
-    """Return what the plan makes of a case: its split over all of its GPUs.
-
-    Raises:
-        BadInput: a name that is not known, a number out of range, or something that the GPU or model cannot do.
-    """
+    """Return what the plan makes of a case, its split over all of its GPUs; BadInput for what cannot be."""
     m = load_model(case.model)
     settings = {
         "quantization": None if case.weights == "as published" else case.weights,
@@ -115,11 +107,7 @@ def deployment(case: Case) -> Deployment:
 
 
 def memory(case: Case) -> Memory:
-    """Return the memory of a case.
-
-    Raises:
-        BadInput: a name that is not known, a number out of range, or more stages than layers.
-    """
+    """Return the memory of a case; BadInput for a name that is not known, or a number out of range."""
     if isinstance(case.requests, bool) or not isinstance(case.requests, int) or case.requests < 1:
         raise BadInput(f"requests is {case.requests!r}, and must be a whole number from 1.", "Give how many at a time.")
     d = deployment(replace(case, requests=1))  # requests change nothing that vLLM sets aside
@@ -128,11 +116,9 @@ def memory(case: Case) -> Memory:
     stages, requests = [], []
     for i, layers in enumerate(ranks.partition_layers(m.num_hidden_layers, f.pp)):
         requests.append(kv_cache.pool_bytes_per_block(f.layout, tuple(layers)) * blocks)
-        overhead, asked = f.requested - f.weights[i] - f.available[i], requests[i] * case.requests
-        stages.append(Stage((i * f.tp, (i + 1) * f.tp - 1), f.weights[i], overhead, f.available[i], asked))
-    token, kind = kv_cache.kv_cache_bytes_per_token(m, case.kv_cache_dtype), weight_words(m, case.weights)
-    sizes = (load_gpu(case.gpu).engine_bytes, f.requested, tuple(stages), token, requests[f.tightest])
-    return Memory(case, f.tp, f.pp, *sizes, f.capacity.tokens, f.capacity.max_concurrency, kind)
+        mine, asked = (f.weights[i], f.overhead[i], f.available[i]), requests[i] * case.requests
+        stages.append(Stage((i * f.tp, (i + 1) * f.tp - 1), *mine, asked))
+    return Memory(case, d, f, tuple(stages), requests[f.tightest])
 
 
 def verdict(result: Memory, remedy: bool = True) -> str:
@@ -145,7 +131,7 @@ def verdict(result: Memory, remedy: bool = True) -> str:
         return f"It fits: {_requests(case.requests)} of {case.context:,} tokens at once; {more}."
     if stage.room <= 0:
         needed = f"weights and overhead need {gib(stage.weights + stage.overhead)} of {whose}"
-        what = f"It does not fit: {needed}, and vLLM may use {gib(result.limit_bytes)}."
+        what = f"It does not fit: {needed}, and vLLM may use {gib(result.fit.requested)}."
     elif result.state == "refused":
         needed = f"one request of {case.context:,} tokens needs {gib(result.request_bytes)} of KV cache"
         what = f"vLLM would refuse to start: {needed}, and {gib(stage.room)} of {whose} are left for it."
@@ -181,9 +167,7 @@ def _concurrency(d: Deployment) -> float:
 
 
 def command(result: Memory) -> str:
-    """Return the plan's command of the case."""
-    line = command_of(deployment(replace(result.case, requests=1)))
-    return line + ("      # of an AWQ checkpoint" if result.case.weights == "awq" else "")
+    return command_of(result.deployment) + ("      # of an AWQ checkpoint" if result.case.weights == "awq" else "")
 
 
 def _requests(n: int) -> str:

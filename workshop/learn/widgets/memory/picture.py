@@ -1,12 +1,10 @@
 """The picture of the memory sliders: a bar for each GPU, the verdict, four numbers, the command. Pure: text out."""
 
-from __future__ import annotations
-
 from workshop.learn.html import Html, bold, code, div, join, legend, muted, panel, span, tag, tiles
 from workshop.learn.html import verdict as at_the_edge
 from workshop.learn.numbers import gib
-from workshop.learn.widgets.memory.case import Memory, Stage, command, verdict
-from workshop.plan.catalog import load_gpu
+from workshop.learn.widgets.memory.case import Memory, Stage, command, verdict, weight_words
+from workshop.plan.kv_cache import kv_cache_bytes_per_token
 
 NO_BREAK = "\u00a0"
 BARS = 8  # GPUs beyond so many are drawn a stage at a time
@@ -22,7 +20,6 @@ KEYS = (
 
 
 def picture(result: Memory, remedies: bool = True) -> Html:
-    """Return the whole picture."""
     head, _, remedy = verdict(result, remedies).partition(" Nearest remedy: ")
     sign, kind = SIGNS[result.state]
     edge = at_the_edge(sign, f"{kind} tall", head, *[div("→ Nearest remedy: ", bold(remedy))] * bool(remedy))
@@ -32,18 +29,17 @@ def picture(result: Memory, remedies: bool = True) -> Html:
 
 
 def spoken(result: Memory, remedies: bool = True) -> str:
-    """Return the picture in words, for screen readers."""
-    stage, case = result.tightest, result.case
+    stage, case, gpu = result.tightest, result.case, result.deployment.gpu
     parts = f"weights {gib(stage.weights)}, overhead {gib(stage.overhead)}, KV cache asked for {gib(stage.asked)}"
-    limit = f"room for KV cache {gib(max(0, stage.room))}, limit {gib(result.limit_bytes)} of {gib(result.gpu_bytes)}"
-    where = f"Memory of {case.model} on {case.gpus} {load_gpu(case.gpu).title}."
+    limit = f"room for KV cache {gib(max(0, stage.room))}, limit {gib(result.fit.requested)} of {gib(gpu.engine_bytes)}"
+    where = f"Memory of {case.model} on {case.gpus} {gpu.title}."
     return f"{where} {verdict(result, remedies)} On one GPU: {parts}, {limit}."
 
 
 def _bars(result: Memory) -> tuple[Html, ...]:
     """One bar a GPU on one axis: as long as the GPU, or as what is asked for if that is more."""
-    most = max(s.needed for s in result.stages)
-    axis = max(result.gpu_bytes * 1.01, min(most, 2.2 * result.gpu_bytes))
+    gpu, most = result.deployment.gpu, max(s.needed for s in result.stages)
+    axis = max(gpu.engine_bytes * 1.01, min(most, 2.2 * gpu.engine_bytes))
     alone = result.case.gpus <= BARS
     stages = result.stages if alone or len(result.stages) <= BARS else (*result.stages[: BARS - 1], result.stages[-1])
     rows = []
@@ -55,15 +51,16 @@ def _bars(result: Memory) -> tuple[Html, ...]:
     drawn = [_row(name, s, result, axis, height) for name, s in rows]
     note = [muted(f"… and {left_out} stages like these", cls="beside-name")] * bool(left_out)
     # Above the bars stands how long the GPU is, and how much of it vLLM may use.
-    seen = span(f"{load_gpu(result.case.gpu).title}: the engine sees ", bold(gib(result.gpu_bytes)))
-    place = f"right:calc(100% - {_percent(result.limit_bytes, axis)})"
+    seen = span(f"{gpu.title}: the engine sees ", bold(gib(gpu.engine_bytes)))
+    place = f"right:calc(100% - {_percent(result.fit.requested, axis)})"
     share = f"× {result.case.gpu_memory_utilization:g} = vLLM may use "
-    scale = div(seen, span(share, bold(gib(result.limit_bytes)), " ▾", style=place), cls="scale")
+    scale = div(seen, span(share, bold(gib(result.fit.requested)), " ▾", style=place), cls="scale")
     return scale, div(*drawn, style=f"--h:{height}px"), *note
 
 
 def _row(name: str, s: Stage, result: Memory, axis: float, height: int) -> Html:
-    pieces, at, limit = [_piece(0, result.gpu_bytes, axis, "whole-gpu")], 0, result.limit_bytes
+    pieces, at = [_piece(0, result.deployment.gpu.engine_bytes, axis, "whole-gpu")], 0
+    limit = result.fit.requested
     for size, look, what in (
         (s.weights, "bg-weights", "weights"),
         (s.overhead, "bg-overhead", "overhead"),
@@ -91,14 +88,14 @@ def _piece(start: float, size: float, axis: float, look: str, title: str = "", t
 
 
 def _tiles(result: Memory) -> Html:
-    stage, fits = result.tightest, result.state != "refused"
-    total = sum(s.weights * result.tp for s in result.stages)
-    each = f"{result.kv_bytes_per_token / 1024:,.1f} KiB".replace(".0 ", " ")
+    stage, fits, model = result.tightest, result.state != "refused", result.deployment.model
+    total = sum(s.weights * result.fit.tp for s in result.stages)
+    each = f"{kv_cache_bytes_per_token(model, result.case.kv_cache_dtype) / 1024:,.1f} KiB".replace(".0 ", " ")
     concurrency = f"{result.max_concurrency:.2f}×" if fits else "0×"
     items = (
-        (gib(stage.weights), "weights on a GPU", f"{gib(total)} in all; {result.weight_kind}"),
+        (gib(stage.weights), "weights on a GPU", f"{gib(total)} in all; {weight_words(model, result.case.weights)}"),
         (gib(max(0, stage.room)), "room for KV cache on a GPU", f"{each} a token, over the whole model"),
-        (f"{result.tokens:,}" if fits else "0", "tokens of KV cache", "vLLM's log: “GPU KV cache size”"),
+        (f"{result.fit.capacity.tokens:,}" if fits else "0", "tokens of KV cache", "vLLM's log: “GPU KV cache size”"),
         (concurrency, f"requests of {result.case.context:,} tokens", "vLLM's log: “Maximum concurrency”"),
     )
     return tiles(items, columns=2)

@@ -1,7 +1,5 @@
 """The memory sliders: model, precision, context, requests, GPU, number of GPUs → what fills each GPU, the verdict."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from workshop.learn.widgets import controls as make
@@ -10,9 +8,7 @@ from workshop.learn.widgets.memory.picture import picture
 from workshop.plan.catalog import load_gpu, load_model
 from workshop.plan.memory import parameters
 
-REQUESTS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 LABELS = {"as published": "as published", "fp8": "fp8, made while loading", "awq": "4 bit (awq)"}
-KV_DTYPES = (("16 bit", "auto"), ("fp8", "fp8"))
 
 
 class MemorySliders(make.Explorer):
@@ -39,13 +35,12 @@ class MemorySliders(make.Explorer):
     def __init__(self, model: str = "llama-3.1-8b", *, remedies: bool = True, **case):
         self.remedies = remedies
         start = Case(model=model, **case)
-        precisions = [(label, name) for name, label in LABELS.items()]
         controls = {
             "model": make.models(start.model),
-            "weights": make.choice("weights", precisions, start.weights),
-            "kv_cache_dtype": make.choice("KV cache", KV_DTYPES, start.kv_cache_dtype),
+            "weights": make.choice("weights", [(label, name) for name, label in LABELS.items()], start.weights),
+            "kv_cache_dtype": make.choice("KV cache", (("16 bit", "auto"), ("fp8", "fp8")), start.kv_cache_dtype),
             "context": make.steps("context", CONTEXTS, start.context),
-            "requests": make.steps("requests", REQUESTS, start.requests),
+            "requests": make.steps("requests", [2**n for n in range(11)], start.requests),
             "gpu": make.gpus(start.gpu),
             "gpus": make.steps("GPUs", GPU_COUNTS, start.gpus),
             "gpu_memory_utilization": make.real("utilization", start.gpu_memory_utilization, 0.5, 0.98, 0.01),
@@ -57,16 +52,14 @@ class MemorySliders(make.Explorer):
         if name != "model":
             return
         model, weights, context = load_model(self.said["model"]), self.controls["weights"], self.controls["context"]
-        kept, longest = weights.value, model.max_position_embeddings
-        weights.options = [(LABELS[each], each) for each in weight_choices(model)]
-        weights.value = kept if kept in weight_choices(model) else "as published"
-        chosen = min(context.value, longest)
+        known, kept, longest = weight_choices(model), weights.value, model.max_position_embeddings
+        weights.options = [(LABELS[each], each) for each in known]
+        weights.value, chosen = kept if kept in known else "as published", min(context.value, longest)
         context.options = [(f"{c:,}", c) for c in sorted({c for c in (*CONTEXTS, chosen) if c < longest} | {longest})]
         context.value = chosen
 
     @property
     def case(self) -> Case:
-        """What the controls say."""
         said = self.said
         return Case(**{**said, "gpu_memory_utilization": round(said["gpu_memory_utilization"], 2)})
 
@@ -95,10 +88,11 @@ class MemorySliders(make.Explorer):
 
 
 def _split_words(result: Memory) -> str:
+    tp, pp = result.fit.tp, result.fit.pp
     if result.case.gpus == 1:
         return "one GPU holds everything."
-    if result.pp == 1:
-        return f"tensor parallel {result.tp}: each GPU holds 1/{result.tp} of every layer."
-    if result.tp == 1:
-        return f"its heads do not divide: pipeline parallel {result.pp}, by layers."
-    return f"tensor parallel {result.tp} in a node × pipeline parallel {result.pp} over nodes."
+    if pp == 1:
+        return f"tensor parallel {tp}: each GPU holds 1/{tp} of every layer."
+    if tp == 1:
+        return f"its heads do not divide: pipeline parallel {pp}, by layers."
+    return f"tensor parallel {tp} in a node × pipeline parallel {pp} over nodes."

@@ -3,8 +3,6 @@
 Ranks, divisibility, memory, traffic and the nearest split that fits are workshop.plan's.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -65,11 +63,7 @@ def _prepared(model: str, gpu: str) -> Deployment:
 
 
 def deployment(choice: Choice) -> Deployment:
-    """Return what the plan is asked about.
-
-    Raises:
-        BadInput: an unknown model or GPU, or weights that the GPU has no kernels for.
-    """
+    """Return what the plan is asked about; BadInput for what it does not know, or the GPU has no kernels for."""
     sizes = {name: getattr(choice, name) for name in ("tp", "pp", "network", "gpus_per_node")}
     return replace(_prepared(choice.model, choice.gpu), **sizes)
 
@@ -80,11 +74,7 @@ def usable_tp(m: ModelConfig, most: int) -> list[int]:
 
 
 def layout(choice: Choice) -> Layout:
-    """Return who holds what, what travels, and whether it works.
-
-    Raises:
-        BadInput: an unknown model, GPU or network, or a size below 1.
-    """
+    """Return who holds what, what travels, and whether it works; BadInput for unknown names, or a size below 1."""
     load_model(choice.model), load_gpu(choice.gpu), network_link(choice.network)
     for name in ("nodes", "gpus_per_node", "tp", "pp", "requests"):
         value = getattr(choice, name)
@@ -101,13 +91,13 @@ def layout(choice: Choice) -> Layout:
 
 def _wrong(m: ModelConfig, c: Choice) -> tuple[str, str] | None:
     """Return why these sizes cannot be used, and what can."""
+    layers = m.num_hidden_layers
     if problem := ranks.tp_problem(m, c.tp):
         sizes = ", ".join(map(str, usable_tp(m, 32)))
         remedy = f"tensor parallel {sizes}; or tensor parallel 1 and pipeline parallel, which splits by layers"
         return f"{m.name} does not divide: {problem}.", remedy
-    if c.pp > m.num_hidden_layers:
-        says = f"{m.name} has {m.num_hidden_layers} layers, too few for {c.pp} stages."
-        return says, f"pipeline parallel {m.num_hidden_layers} at most"
+    if c.pp > layers:
+        return f"{m.name} has {layers} layers, too few for {c.pp} stages.", f"pipeline parallel {layers} at most"
     if c.tp * c.pp > c.gpus:
         pipeline, tensor = f"pipeline parallel {c.gpus // c.tp}", f"tensor parallel {usable_tp(m, c.gpus)[-1]}"
         says = f"TP {c.tp} × PP {c.pp} needs {c.tp * c.pp} GPUs, and there are {c.gpus}."
@@ -133,9 +123,6 @@ def _memory_words(d: Deployment) -> tuple[str, str, str]:
 def head_range(rank: Rank, m: ModelConfig) -> tuple[range, range]:
     """Return the attention heads and the KV heads of a rank; KV heads repeat where there are fewer than ranks."""
     heads = range(rank.tp_rank * rank.heads, (rank.tp_rank + 1) * rank.heads)
-    if m.mla:
-        return heads, range(0, 1)
-    if rank.kv_heads * (m.num_attention_heads // rank.heads) > m.num_key_value_heads:
-        copies = m.num_attention_heads // rank.heads // m.num_key_value_heads
-        return heads, range(rank.tp_rank // copies, rank.tp_rank // copies + 1)
-    return heads, range(rank.tp_rank * rank.kv_heads, (rank.tp_rank + 1) * rank.kv_heads)
+    copies = max(1, m.num_attention_heads // rank.heads // m.num_key_value_heads)  # of each KV head
+    first = rank.tp_rank // copies * rank.kv_heads
+    return heads, range(0, 1) if m.mla else range(first, first + rank.kv_heads)

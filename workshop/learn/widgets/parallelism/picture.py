@@ -3,8 +3,6 @@
 In every little rectangle layers run from top to bottom and heads from left to right: what a GPU holds is blue.
 """
 
-from __future__ import annotations
-
 import itertools
 from functools import lru_cache
 
@@ -14,9 +12,7 @@ from workshop.learn.numbers import duration, size
 from workshop.learn.widgets import style
 from workshop.learn.widgets.parallelism.case import Layout, head_range
 from workshop.plan.catalog import load_gpu, load_model
-from workshop.plan.catalog.config import ModelConfig
 from workshop.plan.communication import network_link
-from workshop.plan.ranks import Rank
 
 CARD, HEIGHT, NODE = 70, 100, 160  # a GPU's width and height, a node's height
 STEP, MARGIN = CARD + 6, 34
@@ -25,7 +21,6 @@ LINK, HOP = style.SKY, style.TEXT
 
 
 def picture(result: Layout) -> Html:
-    """Return the whole picture."""
     m = load_model(result.choice.model)
     kv = "1 latent" if m.mla else m.num_key_value_heads
     held = f"what it holds of {m.num_hidden_layers} layers (down) × {m.num_attention_heads} heads (across)"
@@ -35,7 +30,6 @@ def picture(result: Layout) -> Html:
 
 
 def spoken(result: Layout) -> str:
-    """Return the picture in words, for screen readers."""
     m, parts = load_model(result.choice.model), [f"{result.verdict} {result.remedy}"]
     for r in result.ranks:
         heads, kv = map(_span, head_range(r, m))
@@ -46,18 +40,16 @@ def spoken(result: Layout) -> str:
 
 
 def _verdict(result: Layout) -> Html:
-    notes = []
-    if result.ranks and result.idle:
+    used, notes = len({r.node for r in result.ranks}), []
+    if used and result.idle:
         notes.append(f"{result.idle} of {result.choice.gpus} GPUs stay idle.")
-    if result.ranks and result.tp_crosses_nodes:
+    if used and result.tp_crosses_nodes:
         network = network_link(result.choice.network).name
         notes.append(f"A tensor-parallel group spans nodes: every layer waits twice for {network}.")
-    if result.ranks:
-        used = len({r.node for r in result.ranks})
-        across = f"{used} nodes: vLLM with --nnodes {used}, or a Ray cluster (--distributed-executor-backend ray)."
-        notes.append(
-            "One process computes everything." if len(result.ranks) == 1 else ONE_NODE if used == 1 else across
-        )
+    if used > 1:
+        notes.append(f"{used} nodes: vLLM with --nnodes {used}, or a Ray cluster (--distributed-executor-backend ray).")
+    elif used:
+        notes.append("One process computes everything." if len(result.ranks) == 1 else ONE_NODE)
     more = [div("→ Nearest: ", bold(result.remedy))] if result.remedy else []
     more += [muted(" ".join(notes))] if notes else []
     fits = result.state == "fits"
@@ -72,7 +64,11 @@ def _cluster(result: Layout) -> Html:
         inside = f"node {node} · {load_gpu(c.gpu).link} inside"
         parts.append(box(*frame, "none", stroke=style.GREY, radius=8))
         parts.append(text(MARGIN + 2, node * NODE + 137, inside, size=11, fill=style.MUTED))
-    held = {r.rank: (r.layers, m.num_hidden_layers, m.num_attention_heads, *_heads(r, m, c.tp)) for r in result.ranks}
+    held, copy = {}, " (copy)" if c.tp > m.num_key_value_heads else ""
+    for r in result.ranks:
+        heads, kv = head_range(r, m)
+        words = "KV: a full copy" if m.mla else f"KV {_span(kv)}{copy}"
+        held[r.rank] = (r.layers, m.num_hidden_layers, m.num_attention_heads, heads, words)
     for number in range(c.gpus):
         x, y, _ = _place(number, c.gpus_per_node)
         parts.append(f'<g transform="translate({x} {y})">{_card(number, *held.get(number, ()))}</g>')
@@ -83,38 +79,22 @@ def _cluster(result: Layout) -> Html:
 
 
 @lru_cache(maxsize=4096)  # a step of a slider leaves most as they are
-def _card(
-    number: int,
-    layers: range | None = None,
-    of_layers: int = 1,
-    of_heads: int = 1,
-    heads: range = range(0),
-    kv: str = "",
-) -> str:
+def _card(number: int, layers: range | None = None, of_layers: int = 1, of_heads: int = 1, heads: range = range(0),
+          kv: str = "") -> str:  # fmt: skip
     """One GPU: its part of the model as a blue rectangle in the model's outline, and the same in numbers."""
     box_x, box_y, box_w, box_h, middle = 8, 16, CARD - 16, 34, CARD / 2
-    parts = [
-        box(0, 0, CARD, HEIGHT - 4, style.PANEL, stroke=style.LINE, radius=5),
-        text(
-            middle, 11, f"GPU {number}", anchor="middle", size=10, fill=style.TEXT if layers else style.MUTED, bold=True
-        ),
-        box(box_x, box_y, box_w, box_h, style.EMPTY, radius=0),
-    ]
+    parts, ink = [box(0, 0, CARD, HEIGHT - 4, style.PANEL, stroke=style.LINE, radius=5)], style.TEXT
+    named = {"anchor": "middle", "size": 10, "fill": ink if layers else style.MUTED}
+    parts.append(text(middle, 11, f"GPU {number}", bold=True, **named))
+    parts.append(box(box_x, box_y, box_w, box_h, style.EMPTY, radius=0))
     if layers is None:
-        return "".join([*parts, text(middle, 68, "idle", anchor="middle", size=10, fill=style.MUTED)])
+        return "".join([*parts, text(middle, 68, "idle", **named)])
     left, top = box_x + box_w * heads.start / of_heads, box_y + box_h * layers.start / of_layers
     size = (max(1.5, box_w * len(heads) / of_heads), max(1.5, box_h * len(layers) / of_layers))
     parts.append(box(left, top, *size, style.WEIGHTS, radius=0))
     for n, words in enumerate((f"layers {_span(layers)}", f"heads {_span(heads)}", kv)):
         parts.append(text(middle, 62 + 11.5 * n, words, anchor="middle", size=8.4 if len(words) > 12 else 9.5))
     return "".join([*parts, box(10, 88.5, CARD - 20, 3, style.KV_CACHE, radius=1.5)])
-
-
-def _heads(rank: Rank, m: ModelConfig, tp: int) -> tuple[range, str]:
-    """The attention heads of a rank, and its KV heads in words."""
-    heads, kv = head_range(rank, m)
-    copy = " (copy)" if tp > m.num_key_value_heads else ""
-    return heads, "KV: a full copy" if m.mla else f"KV {_span(kv)}{copy}"
 
 
 def _place(number: int, per_node: int) -> tuple[int, int, int]:
@@ -151,10 +131,9 @@ def _traffic(result: Layout) -> tuple[Html, ...]:
     """What one step sends, how long it takes beside all else, a bar of both, and the sentence that says it."""
     if not result.ranks:
         return ()
-    rows = [
-        (x.what, f"{x.link}, {x.gb_s:g} GB/s", f"{x.count:,}", size(x.bytes_each), duration(1e3 * x.ms))
-        for x in result.messages
-    ] or [("nothing: one GPU", "–", "0", "0 bytes", "0 µs")]
+    rows = [] if result.messages else [("nothing: one GPU", "–", "0", "0 bytes", "0 µs")]
+    for x in result.messages:
+        rows.append((x.what, f"{x.link}, {x.gb_s:g} GB/s", f"{x.count:,}", size(x.bytes_each), duration(1e3 * x.ms)))
     memory = f"{load_gpu(result.choice.gpu).bandwidth_gb_s:,.0f} GB/s memory"
     rows.append(("all else: weights, KV cache, kernels", memory, "", "", duration(result.compute_us)))
     head = ("what travels", "over", "times a step", "bytes each", "time a step")

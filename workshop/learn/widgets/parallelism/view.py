@@ -1,7 +1,5 @@
 """The parallelism explorer: nodes × GPUs, TP × PP → who holds which layers and heads, and what travels."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from workshop.learn.widgets import controls as make
@@ -11,7 +9,6 @@ from workshop.plan.catalog import load_gpu, load_model
 from workshop.plan.communication import NETWORKS, network_link, node_link
 
 SIZES = (1, 2, 3, 4, 5, 6, 7, 8, 16, 32)
-REQUESTS = (1, 4, 16, 64, 256)
 
 
 class ParallelismExplorer(make.Explorer):
@@ -46,13 +43,12 @@ class ParallelismExplorer(make.Explorer):
             "pp": make.steps("PP", SIZES, start.pp),
             "gpu": make.gpus(start.gpu),
             "network": make.choice("network", networks, start.network),
-            "requests": make.steps("requests", REQUESTS, start.requests),
+            "requests": make.steps("requests", (1, 4, 16, 64, 256), start.requests),
         }
         super().__init__(controls, label_px=92)
 
     @property
     def choice(self) -> Choice:
-        """What the controls say."""
         return Choice(**self.said)
 
     def compute(self) -> Layout:

@@ -1,7 +1,5 @@
 """The plan beside a log of vLLM: predicted, actual, a bar of the error, what to change."""
 
-from __future__ import annotations
-
 from functools import lru_cache
 from pathlib import Path
 
@@ -11,8 +9,7 @@ from workshop.engine import log as engine_log
 from workshop.engine.reconcile import Reconciliation, reconcile
 from workshop.learn.html import Html, panel
 from workshop.learn.widgets.controls import Explorer, choice, made
-from workshop.learn.widgets.reconcile.case import recorded
-from workshop.learn.widgets.reconcile.picture import picture
+from workshop.learn.widgets.reconcile.case import picture, recorded
 from workshop.plan.catalog import list_gpus
 
 OWN = "a file of yours …"
@@ -58,12 +55,10 @@ class ReconcileView(Explorer):
         super().__init__({"log": self.choice, "path": self.path, "model": self.model, "gpu": self.gpu}, max_width=None)
 
     def arranged(self) -> tuple[widgets.Widget, ...]:
-        """The list of logs; for a file of one's own three fields; the picture."""
         self.own = widgets.VBox([self.path, self.model, self.gpu])
         return self.choice, self.own, self.picture
 
     def adapt(self, name: str) -> None:
-        """Offer the fields where they are of use."""
         self.own.layout.display = "" if self.choice.value == OWN else "none"
 
     def compute(self) -> Reconciliation | None:

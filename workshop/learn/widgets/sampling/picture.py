@@ -1,20 +1,76 @@
-"""The pictures of the sampling explorer: bars of the next token, texts side by side, twenty at once. Pure: text out."""
+"""The pictures of the sampling explorer: bars of the next token, texts side by side, twenty at once. Pure: text out.
 
-from __future__ import annotations
+A token keeps its row and the axis its end while sliders move: both come from the model's own distribution, which no
+slider changes.
+"""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import takewhile
 
 from workshop.learn.html import Html, between, bold, div, join, legend, muted, panel, span, table, tag
 from workshop.learn.numbers import percent
-from workshop.learn.widgets.sampling.bars import Bar, Bars
 from workshop.learn.widgets.sampling.source import Completion
 from workshop.learn.widgets.sampling.words import spoken, token_label
-from workshop.use.sampling import Step
+from workshop.use.distribution import entropy_bits
+from workshop.use.sampling import Pipeline, Step, Token
 from workshop.use.sampling_settings import Settings
 
+ROWS, AXES = 14, (0.05, 0.1, 0.25, 0.5, 1.0)
 MANY, MAX_TOKENS = 20, 24
 NOTE = "A seed fixes the luck, not the text: while the luckiest token is the same under both, the texts agree; from the first difference they go apart."
+
+
+@dataclass(frozen=True)
+class Bar:
+    """One row: the model's probability, the sampled one, and that of the pinned settings (None without)."""
+
+    label: str
+    model: float
+    sampled: float
+    pinned: float | None = None
+    removed_by: str = ""
+    generated: int = 0
+
+
+@dataclass(frozen=True)
+class Bars:
+    rows: tuple[Bar, ...]
+    axis: float  # the probability at the right end
+    others: Bar
+    result: Pipeline
+
+
+def rows_shown(model: dict[Token, float], generated: Iterable[Token], count: int = ROWS) -> list[Token]:
+    """Return which tokens get a row: the model's most probable, and what was generated (penalties move these)."""
+    ranked = sorted(model, key=model.__getitem__, reverse=True)  # nearly free: it arrives sorted
+    shown = ranked[:count]
+    for token in dict.fromkeys(reversed(list(generated))):
+        if token in model and token not in shown and len(shown) < count + 2:
+            shown.append(token)
+    return shown
+
+
+def bars(
+    result: Pipeline, shown: list[Token], label: Callable[[Token], str], *, pinned: Pipeline | None = None, generated=()
+) -> Bars:
+    """Return what is to be drawn of one pipeline (and of a second one, for comparison); `generated` are tokens."""
+    generated, pin = list(generated), pinned and _share(pinned.steps[-1])
+    model, sampled = _share(result.steps[0]), _share(result.steps[-1])
+    rows = []
+    for t in shown:
+        by = next((step.name for step in result.steps if t not in step.probabilities), "")
+        rows.append(Bar(label(t), model(t), sampled(t), pin and pin(t), by, generated.count(t)))
+    axis = next(end for end in AXES if end >= min(1.0, 1.5 * max(row.model for row in rows)))
+    shares = zip(*((row.model, row.sampled, row.pinned or 0.0) for row in rows), strict=True)
+    rest = [max(0.0, 1.0 - sum(each)) for each in shares]
+    return Bars(tuple(rows), axis, Bar("all others", *rest[:2], pin and rest[2]), result)
+
+
+def _share(step: Step) -> Callable[[Token], float]:
+    """Return a token's share of the whole distribution, what is not listed included."""
+    return lambda token: step.probabilities.get(token, 0.0) * (1.0 - step.outside)
 
 
 def picture(drawn: Bars) -> Html:
@@ -67,15 +123,16 @@ def _percent(p: float, axis: float) -> str:
 
 def _foot(drawn: Bars) -> Html:
     """The chain of parameters with the tokens left, and how much is left to chance."""
-    links = [span(tag("code", name), " ", bold(f"{left:,}"), cls="whole") for name, left in drawn.chain]
-    before, after = drawn.bits
+    steps, border = drawn.result.steps, len(drawn.result.border)
+    links = [span(tag("code", each.name), " ", bold(f"{len(each.probabilities):,}"), cls="whole") for each in steps]
+    before, after = (entropy_bits(each.probabilities) for each in (steps[0], steps[-1]))
     many = f"{2**after:,.1f}" if 2**after < 9.95 else f"{2**after:,.0f}"
     said = [f"Uncertainty: {before:.1f} → {after:.1f} bits, as much as {many} equally likely tokens."]
-    if drawn.outside:
-        said.append(f"{percent(drawn.outside)} of the model's probability lies on tokens that are not listed.")
-    if drawn.border:
+    if steps[0].outside:
+        said.append(f"{percent(steps[0].outside)} of the model's probability lies on tokens that are not listed.")
+    if border:
         which = "which of them vLLM keeps depends on its sort"
-        said.append(f"{drawn.border} tokens of exactly equal probability stand at the border of top_p; {which}.")
+        said.append(f"{border} tokens of exactly equal probability stand at the border of top_p; {which}.")
     return muted(div("Tokens left: ", *between(" → ", links)), *map(div, said))
 
 
@@ -96,17 +153,13 @@ def in_words(settings: Settings) -> str:
     return ", ".join(f"{name} {value:g}" for name, value in settings.request().items())
 
 
-def common_length(a: Sequence[str], b: Sequence[str]) -> int:
-    """Return how many tokens two texts share at their beginning."""
-    return next((number for number, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
-
-
 def side_by_side(pairs: list[tuple[int, Completion, Completion]], a: Settings, b: Settings) -> Html:
     """Return a table: seed, the text under A, the text under B, with what differs marked."""
     heads = [join([f"{name}: ", tag("code", in_words(each))]) for name, each in (("A", a), ("B", b))]
     rows, same = [], sum(one.tokens == other.tokens for _, one, other in pairs)
     for seed, one, other in pairs:
-        shared = common_length(one.tokens, other.tokens)
+        alike = takewhile(lambda pair: pair[0] == pair[1], zip(one.tokens, other.tokens, strict=False))
+        shared = len(list(alike))
         rows.append((seed, _text(one, shared, "a"), _text(other, shared, "b")))
     note = f"{same} of {len(pairs)} seeds gave the same text. {NOTE}"
     return panel(div(table(("seed", *heads), rows, "pair"), cls="scroll"), muted(note, cls="gap"))

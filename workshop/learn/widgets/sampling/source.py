@@ -1,15 +1,24 @@
-"""Where the explorer's distributions come from: a server (completions, or chat where there is nothing else)."""
+"""Where the explorer's distributions come from: a server (completions, or chat where that is all), or a recording of one.
+
+    python benchmarks/sampling/record.py 70b.json              # on the cluster, where a server runs
+    SamplingExplorer(RecordedSource(Path("70b.json")))         # anywhere
+
+A recording is a tree: the prompt, its most probable next tokens, theirs, and so on.
+"""
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import httpx
 
 from workshop.errors import BadInput, WorkshopError
+from workshop.learn import recordings
 from workshop.use import logprobs, refusals
 from workshop.use.sampling import Token
 from workshop.use.sampling_settings import Settings
@@ -20,22 +29,18 @@ if TYPE_CHECKING:
 MOST_LISTED = 8192  # of a larger vocabulary the rest is bounded, not listed: JSON of 128,256 takes seconds
 PATIENCE_S = 30.0  # a widget must not hold the kernel longer
 END = re.compile(r"<\|(end_of_text|endoftext|eot_id|eom_id|im_end|end)\|>|</s>|<eos>|<end_of_turn>|<EOS_TOKEN>")
+OWN = recordings.DATA / "distributions" / "teaching_model.json"
+REMEDY = "Give the path of a file that benchmarks/sampling/record.py wrote."
 EMPTY = BadInput("The prompt is empty.", "Type at least one character: a model continues what stands there.")
 
 
 @dataclass(frozen=True)
 class Position:
-    """The model's distribution after some text.
+    """The model's distribution after some text."""
 
-    Attributes:
-        logprobs: token → logprob, most probable first.
-        ceiling: no token outside the list has a higher logprob; None if the list is the whole vocabulary.
-        prompt: the prompt's tokens, where the server says them.
-    """
-
-    logprobs: dict[Token, float]
-    ceiling: float | None = None
-    prompt: tuple[Token, ...] = ()
+    logprobs: dict[Token, float]  # most probable first
+    ceiling: float | None = None  # no token that is not listed has more; None: all are listed
+    prompt: tuple[Token, ...] = ()  # its tokens, where the server says them
 
 
 @dataclass(frozen=True)
@@ -48,17 +53,12 @@ class Completion:
 
 
 class ServerSource:
-    """A vLLM server; of others what speaks the same protocol.
+    """A vLLM server; of others what speaks the same protocol."""
 
-    Attributes:
-        live: True: a server answers. prompts: the only ones there are; () as any will do.
-        listed: how many logprobs it gives; chat: it has no completions.
-    """
-
-    live, prompts = True, ()
+    live, prompts = True, ()  # any prompt will do
 
     def __init__(self, llm: Client):
-        self.llm, self.listed, self.chat = llm, MOST_LISTED, False
+        self.llm, self.listed, self.chat = llm, MOST_LISTED, False  # logprobs that it gives; whether it has only chat
         self._positions: dict[tuple, Position] = {}
         self._texts: dict[tuple[Token, ...], str] = {}
         self._asks_ids = True
@@ -67,9 +67,8 @@ class ServerSource:
         """Say which model, and how much of its vocabulary is listed."""
         name = self.llm.model.rstrip("/").split("/")[-1]
         way = ", through chat: the server has no completions" if self.chat else ""
-        if self.listed < MOST_LISTED:
-            return f"{name} on your server{way}; it lists the {self.listed} most probable tokens (its --max-logprobs)"
-        return f"{name} on your server{way}"
+        few = f"; it lists the {self.listed} most probable tokens (its --max-logprobs)"
+        return f"{name} on your server{way}{few if self.listed < MOST_LISTED else ''}"
 
     def position(self, prompt: str, output: tuple[Token, ...] = ()) -> Position:
         """Ask for one token with as many logprobs as there are; remembered, so that stepping back is free."""
@@ -83,12 +82,11 @@ class ServerSource:
         return self._positions[key]
 
     def _ask(self, prompt: str, output: tuple[Token, ...]) -> Position:
-        response = None
+        more, response = {"max_tokens": 1, "temperature": 0, "timeout": PATIENCE_S}, None
         while response is None:
             ids = {"return_token_ids": True, "return_tokens_as_token_ids": True} if self._asks_ids else {}
             try:
-                more = {"max_tokens": 1, "temperature": 0, "timeout": PATIENCE_S, **ids}
-                response = self._send(prompt, output, self.listed, **more)
+                response = self._send(prompt, output, self.listed, **more, **ids)
             except WorkshopError as error:
                 if not self._adapt(error):
                     raise
@@ -104,7 +102,11 @@ class ServerSource:
     def _send(self, prompt: str, output: tuple[Token, ...], listed: int, **request: object) -> object:
         """Ask for what comes after the prompt and what was generated, with so many logprobs."""
         if not self.chat:
-            return self.llm.complete(self._context(prompt, output), logprobs=listed, **request)
+            # Token ids once something was generated: text would be cut into other tokens.
+            known = self._positions.get((prompt, ()))
+            by_id = output and known and known.prompt and all(isinstance(token, int) for token in output)
+            context = [*known.prompt, *output] if by_id else prompt + self.text(output)
+            return self.llm.complete(context, logprobs=listed, **request)
         messages = [{"role": "user", "content": prompt}]
         if output:
             messages.append({"role": "assistant", "content": self.text(output)})
@@ -113,28 +115,18 @@ class ServerSource:
 
     def _adapt(self, error: WorkshopError) -> bool:
         """Ask for what this server can do; False if there is nothing left to give up."""
-        limit = refusals.logprobs_limit(error.message)
+        limit, status = refusals.logprobs_limit(error.message), getattr(error.__context__, "status_code", None)
         if limit is not None and limit < self.listed:
             self.listed = limit
         elif "no sampling parameter" in error.message and self._asks_ids:
             self._asks_ids = False
-        elif not self.chat and _no_such_path(error):
-            self.chat = True
+        elif not self.chat and status in (404, 405, 501) and "does not exist" not in error.message:
+            self.chat = True  # a server without the model says that it does not exist, which is another fault
         else:
             return False
         return True
 
-    def _context(self, prompt: str, output: tuple[Token, ...]) -> str | list[int]:
-        """Return the prompt as token ids once something was generated: text would be cut into other tokens."""
-        known = self._positions.get((prompt, ()))
-        if not output:
-            return prompt
-        if known and known.prompt and all(isinstance(token, int) for token in output):
-            return [*known.prompt, *output]
-        return prompt + self.text(output)
-
     def text(self, tokens: tuple[Token, ...]) -> str:
-        """Return the text of tokens, asked of the server once for each."""
         if not tokens or isinstance(tokens[0], str):
             return "".join(map(str, tokens))
         if tokens not in self._texts:
@@ -155,17 +147,64 @@ class ServerSource:
         self.position(prompt, ())  # learns the prompt's ids, and whether there is chat only
         more = {"n": 1 if settings.greedy else n, "seed": seed, "max_tokens": max_tokens, "timeout": 4 * PATIENCE_S}
         response = self._send(prompt, output, 0, **settings.request(), **more)
-        return [_completion(response, choice) for choice in range(len(response.choices))]
+        found = []
+        for number, one in enumerate(response.choices):
+            rows = (row for row in logprobs.rows(response, choice=number) if row.part == "completion")
+            text = one.text if hasattr(one, "text") else one.message.content  # pieces of an emoji are whole only here
+            found.append(Completion(text or "", tuple(row.token for row in rows), one.finish_reason == "stop"))
+        return found
 
 
-def _completion(response: object, choice: int) -> Completion:
-    one = response.choices[choice]
-    tokens = tuple(row.token for row in logprobs.rows(response, choice=choice) if row.part == "completion")
-    text = one.text if hasattr(one, "text") else one.message.content  # pieces of an emoji are whole only here
-    return Completion(text or "", tokens, one.finish_reason == "stop")
+class RecordedSource:
+    """A recording, used like a server; what was not recorded, it says so."""
 
+    live = False
 
-def _no_such_path(error: WorkshopError) -> bool:
-    """A server without completions answers 404 or 405; one without that model says so, and that is another fault."""
-    status = getattr(error.__context__, "status_code", None)
-    return status in (404, 405, 501) and "does not exist" not in error.message
+    def __init__(self, path: Path | None = None):
+        try:
+            self._data = json.loads((path or OWN).read_text(encoding="utf-8"))
+        except OSError as error:
+            raise WorkshopError(f"The recording cannot be read: {error}.", REMEDY) from None
+        except ValueError as error:
+            raise BadInput(f"{path} is no recording: {error}.", REMEDY) from None
+        self.prompts = tuple(self._data["prompts"])
+        self._texts = {int(key): text for key, text in self._data["texts"].items()}
+
+    def describe(self) -> str:
+        """Say of what, when and with which vLLM the recording was made."""
+        data = self._data
+        return f"Recorded: {data['model']}, vLLM {data['vllm_version']}, {data['date']}. No server is needed"
+
+    def position(self, prompt: str, output: tuple[Token, ...] = ()) -> Position:
+        """Return a recorded distribution; BadInput for another prompt, WorkshopError where the recording ends."""
+        one = self._prompt(prompt)
+        if (listed := one["tree"].get(" ".join(map(str, output)))) is None:
+            ends = f"The recording ends here: nobody asked what comes after “{self.text(output)}”."
+            raise WorkshopError(
+                ends, "Step back and take a more probable token, or connect a server: there it goes on."
+            )
+        logprobs = dict(zip(listed["ids"], listed["logprobs"], strict=True))
+        return Position(logprobs, min(logprobs.values()), tuple(one["prompt_token_ids"]))
+
+    def text(self, tokens: tuple[Token, ...]) -> str:
+        return "".join(self._texts.get(token, f"⟨{token}⟩") for token in tokens)
+
+    def complete(
+        self, prompt: str, output: tuple[Token, ...], settings: Settings, *, n: int, seed: int, max_tokens: int
+    ) -> list[Completion]:
+        """Return recorded completions; only some settings were recorded (an error says which), for the bare prompt."""
+        recorded = self._prompt(prompt)["completions"]
+        for one in recorded:
+            if Settings(**one["settings"]) == settings and not output:
+                return [Completion(text, tuple(tokens), ended) for text, tokens, ended in one["texts"]][:n]
+        those = "; ".join(", ".join(f"{k}={v}" for k, v in one["settings"].items()) for one in recorded)
+        missing = "were recorded for the bare prompt only" if output else "with these settings were not recorded"
+        remedy = f"Recorded, each for the bare prompt: {those}. A server takes any settings."
+        raise WorkshopError(f"Completions {missing}.", remedy)
+
+    def _prompt(self, prompt: str) -> dict:
+        if not prompt:
+            raise EMPTY
+        if prompt not in self._data["prompts"]:
+            raise BadInput(f"{prompt!r} was not recorded.", f"Recorded: {', '.join(map(repr, self.prompts))}.")
+        return self._data["prompts"][prompt]

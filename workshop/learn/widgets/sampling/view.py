@@ -11,19 +11,8 @@ import ipywidgets as widgets
 from workshop.errors import WorkshopError
 from workshop.learn.html import Html, alert, join, panel, says, span
 from workshop.learn.widgets.controls import Explorer, beside, button, choice, in_a_row, made, real, whole
-from workshop.learn.widgets.sampling.bars import bars, rows_shown
-from workshop.learn.widgets.sampling.picture import (
-    MANY,
-    MAX_TOKENS,
-    completions,
-    head,
-    in_words,
-    picture,
-    side_by_side,
-    story,
-)
-from workshop.learn.widgets.sampling.recorded import RecordedSource
-from workshop.learn.widgets.sampling.source import END, Completion, Position, ServerSource
+from workshop.learn.widgets.sampling import picture as draws
+from workshop.learn.widgets.sampling.source import END, Completion, Position, RecordedSource, ServerSource
 from workshop.learn.widgets.sampling.words import USUAL, words
 from workshop.use.distribution import draw
 from workshop.use.sampling import Pipeline, Step, Token, model_step, pipeline
@@ -67,14 +56,19 @@ class SamplingExplorer(Explorer):
     """
 
     def __init__(self, source: Client | Source | None = None, prompt: str = PROMPT, settings: Settings | None = None):
-        self.source = _as_source(source)
-        self.output: list[Token] = []
+        is_client = hasattr(source, "complete") and hasattr(source, "openai")
+        self.source = ServerSource(source) if is_client else source or RecordedSource()
+        self.output, self._shown = [], []  # tokens: generated; that have a row
         self.pinned: Settings | None = None
         self._position: Position | None = None
         self._model: Step | None = None
-        self._shown: list[Token] = []
         self.head, self.story, self.banner, self.which = (widgets.HTML() for _ in range(4))
-        self.prompt, self.sliders = self._make_prompt(prompt), {}
+        if known := self.source.prompts:
+            self.prompt = choice("prompt", known, prompt if prompt in known else known[0], "100%")
+        else:
+            self.prompt = made(widgets.Text, "prompt", prompt, "100%", continuous_update=False)
+        self.prompt.observe(lambda _: self.ask(), "value")
+        self.sliders = {}
         for name, (make, low, high, step) in SLIDERS.items():
             value = min(getattr(settings or DEFAULTS, name), high)
             self.sliders[name] = make(name, value, low, high, step, tooltip=USUAL[name])
@@ -83,37 +77,23 @@ class SamplingExplorer(Explorer):
         self.pin(None)
         self.ask()
 
-    def _make_prompt(self, prompt: str) -> widgets.Widget:
-        known = self.source.prompts
-        if known:
-            made_one = choice("prompt", known, prompt if prompt in known else known[0], "100%")
-        else:
-            made_one = made(widgets.Text, "prompt", prompt, "100%", continuous_update=False)
-        made_one.observe(lambda _: self.ask(), "value")
-        return made_one
-
     def arranged(self) -> tuple[widgets.Widget, ...]:
-        """The text so far, the sliders beside the bars, buttons below each, and the two panels."""
         about = "Keep these settings, in orange, and compare others with them"
         off = button("All off", lambda: self.set(DEFAULTS), "90px", tooltip="temperature 1, everything else off")
         self.unpin_button = button("Unpin", lambda: self.pin(None), "80px")
-        rows = [
-            *self.rows(),
-            (widgets.HBox([off, button("Pin as B", self.pin, "90px", tooltip=about), self.unpin_button]),),
-        ]
+        pins = widgets.HBox([off, button("Pin as B", self.pin, "90px", tooltip=about), self.unpin_button])
         self.seed = made(widgets.IntText, "seed", 1, "110px")
         sample = button("Sample a token", self.sample, button_style="primary", icon="random")
         back, again = button("Step back", self.step_back, icon="undo"), button("Start again", self.ask)
         buttons = in_a_row(sample, button("Take the best", self.take_best), back, again, self.seed)
-        body = beside(rows, widgets.VBox([self.picture, buttons]), 385)
+        body = beside([*self.rows(), (pins,)], widgets.VBox([self.picture, buttons]), 385)
         self.same_seed = _Panel(f"Run both with seeds 1 to {SEEDS}", self._same_seeds, self.which)
-        self.completions = _Panel(f"Write {MANY} completions", self._completions)
-        tabs = widgets.Tab([self.same_seed, self.completions], titles=["Same seed", f"{MANY} completions"])
+        self.completions = _Panel(f"Write {draws.MANY} completions", self._completions)
+        tabs = widgets.Tab([self.same_seed, self.completions], titles=["Same seed", f"{draws.MANY} completions"])
         return self.head, widgets.HBox([self.prompt]), self.story, self.banner, body, tabs
 
     @property
     def settings(self) -> Settings:
-        """Where the sliders stand."""
         return Settings(**self.said)
 
     def set(self, settings: Settings) -> None:
@@ -124,13 +104,11 @@ class SamplingExplorer(Explorer):
         self.draw()
 
     def complete(self, settings: Settings, seed: int, n: int = 1) -> list[Completion]:
-        """Return completions of what stands here now."""
         prompt, output = self.prompt.value, tuple(self.output)
-        return self.source.complete(prompt, output, settings, n=n, seed=seed, max_tokens=MAX_TOKENS)
+        return self.source.complete(prompt, output, settings, n=n, seed=seed, max_tokens=draws.MAX_TOKENS)
 
     def _completions(self) -> Html:
-        settings = self.settings
-        return completions(self.complete(settings, self.seed.value, MANY), settings)
+        return draws.completions(self.complete(self.settings, self.seed.value, draws.MANY), self.settings)
 
     def _same_seeds(self) -> Html:
         a, b = self.settings, self.pinned or DEFAULTS
@@ -139,10 +117,9 @@ class SamplingExplorer(Explorer):
         else:  # one request was recorded with n=20: its i-th answer has seed + i
             one, other = (self.complete(each, 1, SEEDS) * (SEEDS if each.greedy else 1) for each in (a, b))
             pairs = [(seed, x, y) for seed, (x, y) in enumerate(zip(one, other, strict=True), 1)]
-        return side_by_side(pairs, a, b)
+        return draws.side_by_side(pairs, a, b)
 
     def ask(self) -> None:
-        """Start from the prompt."""
         self.output = []
         self._move()
 
@@ -155,9 +132,9 @@ class SamplingExplorer(Explorer):
             return False
         self.banner.value = ""
         self._model = model_step(self._position.logprobs)
-        self._shown = rows_shown(self._model.probabilities, self.output)
-        self.head.value = head(self.source.describe(), self._model, len(self._position.logprobs))
-        self.story.value = story(self.prompt.value, [self._text(token) for token in self.output])
+        self._shown = draws.rows_shown(self._model.probabilities, self.output)
+        self.head.value = draws.head(self.source.describe(), self._model, len(self._position.logprobs))
+        self.story.value = draws.story(self.prompt.value, [self._text(token) for token in self.output])
         self.draw()
         return True
 
@@ -177,7 +154,7 @@ class SamplingExplorer(Explorer):
 
     def picture_of(self, result: Pipeline) -> Html:
         pinned = None if self.pinned is None else self._under(self.pinned)
-        return picture(bars(result, self._shown, self._text, pinned=pinned, generated=self.output))
+        return draws.picture(draws.bars(result, self._shown, self._text, pinned=pinned, generated=self.output))
 
     def words(self) -> dict[str, Html]:
         now = words(self.settings, self.result, generated=len(self.output))
@@ -186,14 +163,11 @@ class SamplingExplorer(Explorer):
     def sample(self) -> None:
         """Draw a token from what the bars show (as the server would), append it, and go on."""
         if self.result is not None:
-            generator = random.Random(f"{self.seed.value}:{len(self.output)}")
-            self._append(draw(self.result.probabilities, generator))
+            self._append(draw(self.result.probabilities, random.Random(f"{self.seed.value}:{len(self.output)}")))
 
     def take_best(self) -> None:
-        """Append the most probable token."""
         if self.result is not None:
-            probabilities = self.result.probabilities
-            self._append(max(probabilities, key=probabilities.__getitem__))
+            self._append(max(self.result.probabilities, key=self.result.probabilities.get))
 
     def _append(self, token: Token) -> None:
         if self.output and END.fullmatch(self._text(self.output[-1])):
@@ -205,7 +179,6 @@ class SamplingExplorer(Explorer):
             self.output.pop()
 
     def step_back(self) -> None:
-        """Take the last token away."""
         if self.output:
             self.output.pop()
             self._move()
@@ -215,7 +188,7 @@ class SamplingExplorer(Explorer):
         self.pinned = self.settings if settings is _KEEP else settings
         self.unpin_button.layout.display = "none" if self.pinned is None else ""
         own = "the model’s own distribution (pin other settings to compare with those)"
-        self.which.value = says(f"A: the sliders; B: {own if self.pinned is None else in_words(self.pinned)}")
+        self.which.value = says(f"A: the sliders; B: {own if self.pinned is None else draws.in_words(self.pinned)}")
         self.draw()
 
 
@@ -228,7 +201,6 @@ class _Panel(widgets.VBox):
         super().__init__([in_a_row(self.button, *more), self.picture])
 
     def run(self) -> None:
-        """Ask the source; say why if that fails."""
         self.button.disabled = True
         self.picture.value = panel("…")
         try:
@@ -237,9 +209,3 @@ class _Panel(widgets.VBox):
             self.picture.value = alert(error)
         finally:
             self.button.disabled = False
-
-
-def _as_source(source: Client | Source | None) -> Source:
-    if source is None:
-        return RecordedSource()
-    return ServerSource(source) if hasattr(source, "complete") and hasattr(source, "openai") else source

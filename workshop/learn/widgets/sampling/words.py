@@ -1,7 +1,5 @@
 """The explorer in words: what each slider does at its present value, and how a token is written. Pure."""
 
-from __future__ import annotations
-
 import math
 
 from workshop.learn.numbers import percent

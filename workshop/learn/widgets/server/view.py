@@ -1,7 +1,5 @@
 """The panel of notebook 00: find a server or start one, with a progress bar and the engine's own words."""
 
-from __future__ import annotations
-
 import threading
 from pathlib import Path
 
@@ -18,16 +16,9 @@ from workshop.use import client
 LINES_SHOWN = 6
 
 
-def status(
-    record: ServerRecord | None, progress: supervise.Progress | None = None, error: WorkshopError | None = None
-) -> Html:
-    """Return one line on the state, with a bar while it starts.
-
-    Args:
-        record: the server that was found or is starting; None if there is none.
-        progress: how far the start is.
-        error: why it failed.
-    """
+def status(record: ServerRecord | None, progress: supervise.Progress | None = None,
+           error: WorkshopError | None = None) -> Html:  # fmt: skip
+    """Return one line on the state: the server that was found, how far its start is, with a bar, or why that failed."""
     if error is not None:
         return alert(error)
     if record is not None and record.state == "ready":
@@ -48,9 +39,7 @@ def words(lines: list[str]) -> Html:
 def last_lines(log: Path, count: int = LINES_SHOWN) -> list[str]:
     """Return the last lines of a log that is being written; [] if it is not there yet."""
     try:
-        with log.open("rb") as file:
-            file.seek(max(0, log.stat().st_size - 8192))
-            text = file.read().decode("utf-8", "replace")
+        text = log.read_text(encoding="utf-8", errors="replace")
     except OSError:
         return []
     return [line.rstrip() for line in text.replace("\r", "\n").splitlines() if line.strip()][-count:]
@@ -88,11 +77,9 @@ class ServerPanel(View):
         return record
 
     def start(self) -> None:
-        """Start a server in the background, once."""
         if (self._worker and self._worker.is_alive()) or self.refresh():
             return
-        self.error = None
-        self.button.disabled = True
+        self.error, self.button.disabled = None, True
         self._worker = threading.Thread(target=self._start, daemon=True)
         self._worker.start()
 

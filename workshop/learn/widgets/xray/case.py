@@ -1,21 +1,19 @@
 """A trace as the X-ray's page takes it: short names, what is new in each step, a sentence or two, a question. Pure."""
 
-from __future__ import annotations
-
 import json
 import string
 from collections.abc import Iterable
 from dataclasses import replace
 from importlib.resources import files
 from itertools import takewhile
-from pathlib import Path
 
-from workshop.engine.trace import Pool, RequestStep, Step, reasons
+from workshop.engine.trace import Pool, Step, reasons
 from workshop.errors import plain
+from workshop.learn import recordings
 from workshop.learn.widgets import style
 from workshop.learn.widgets.xray.questions import Asker, listed, verb
 
-RECORDED = Path(__file__).resolve().parents[3] / "data" / "traces" / "teaching_model.jsonl"
+RECORDED = recordings.DATA / "traces" / "teaching_model.jsonl"
 WHOLE_POOL = 128  # blocks that are all drawn; of a larger pool half as many, and those that are ever taken
 MOST_STEPS = 2000  # of one page: it stays quick, and below some megabytes
 PARTS = ("page.html", "page.css", "trace.js", "picture.js", "page.js")
@@ -25,24 +23,17 @@ COLOURS = ("blue", "orange", "green", "purple", "sky", "vermillion", "yellow", "
 class Replay:
     """Steps one after the other, as the page has them. A request is called A, B, … Z, A1, … in the order of coming.
 
-    Attributes:
-        steps: those that are drawn. names: long name → short one. pool: after the last step.
-        left_out: later steps than MOST_STEPS of a page.
-
     Args:
         about: what the page says of itself.
         first: number of the first step that is drawn; those before only fill the pool.
     """
 
     def __init__(self, about: str = "", first: int | None = None):
-        self.about, self.first, self.left_out, self.steps = plain(about), first, 0, []
-        self.pool, self.asker, self.names, self._cells = Pool(), Asker(), {}, set()
-        self._facts: dict[str, int] = {"budget": 0, "pool": 0, "block_size": 0}
-        self._tables: dict[str, list[int]] = {}
-        self._waiting: list[str] | None = None
+        self.about, self.first, self.steps, self.left_out = plain(about), first, [], 0  # left_out: beyond MOST_STEPS
+        self.pool, self.asker, self.names, self._cells = Pool(), Asker(), {}, set()  # names: long → short
+        self._facts, self._tables, self._waiting = {"budget": 0, "pool": 0, "block_size": 0}, {}, None
 
     def extend(self, steps: Iterable[Step]) -> None:
-        """Go on by these steps."""
         for step in steps:
             if self.first is None:
                 self.first = step.step
@@ -75,16 +66,20 @@ class Replay:
 
     def _added(self, step: Step) -> dict:
         """Return what happens in a step. rows: [request, prefill, decode, computed, hit, drafted, accepted]; requests are numbers."""
-        step = self._short(step)
+        step, rows = self._short(step), []
+        for one in step.requests:
+            tokens = (one.prefill_tokens, one.decode_tokens, one.computed_tokens, one.prefix_hit_tokens)
+            rows.append([number(one.id), *tokens, one.drafted, one.accepted])
         question = self.asker.question(step, self.pool)
-        said = [*arrived(step), *reasons(step, self.pool), *work(step, self.pool, self.asker.lost)]
+        came = [f"{name} arrives with a prompt of {tokens:,} tokens." for name, tokens in step.arrived]
+        said = [*came, *reasons(step, self.pool), *work(step, self.pool, self.asker.lost)]
         self.asker.note(step)
         self.pool.add(step)
         self._cells.update(step.taken)
         return {
             "t": step.time_s,
             "usage": round(step.kv_cache_usage, 4),
-            "rows": [_row(one) for one in step.requests],
+            "rows": rows,
             **{key: [number(name) for name in getattr(step, key)] for key in ("preempted", "finished")},
             "taken": step.taken,
             "freed": step.freed,
@@ -113,13 +108,10 @@ class Replay:
         came = (*(name for name, _ in step.arrived), *(one.id for one in step.requests))
         for name in (*came, *step.finished, *step.preempted):
             self.names.setdefault(name, letters(len(self.names)))
-        return replace(
-            step,
-            requests=tuple(replace(one, id=self.names[one.id]) for one in step.requests),
-            arrived=tuple((self.names[name], tokens) for name, tokens in step.arrived),
-            finished=tuple(self.names[name] for name in step.finished),
-            preempted=tuple(self.names[name] for name in step.preempted),
-        )
+        requests = tuple(replace(one, id=self.names[one.id]) for one in step.requests)
+        arrived = tuple((self.names[name], tokens) for name, tokens in step.arrived)
+        finished, preempted = (tuple(map(self.names.get, names)) for names in (step.finished, step.preempted))
+        return replace(step, requests=requests, arrived=arrived, finished=finished, preempted=preempted)
 
 
 def letters(count: int) -> str:
@@ -131,16 +123,6 @@ def letters(count: int) -> str:
 def number(name: str) -> int:
     """Return how many requests came before this one."""
     return string.ascii_uppercase.index(name[0]) + 26 * int(name[1:] or 0)
-
-
-def _row(one: RequestStep) -> list[int]:
-    tokens = (one.prefill_tokens, one.decode_tokens, one.computed_tokens, one.prefix_hit_tokens)
-    return [number(one.id), *tokens, one.drafted, one.accepted]
-
-
-def arrived(step: Step) -> list[str]:
-    """Return who came since the step before."""
-    return [f"{name} arrives with a prompt of {tokens:,} tokens." for name, tokens in step.arrived]
 
 
 def work(step: Step, before: Pool, lost: Iterable[str]) -> list[str]:

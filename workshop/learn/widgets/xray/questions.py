@@ -3,8 +3,6 @@
 Source of the rules: vLLM 0.32.0, v1/core/sched/scheduler.py (schedule) and v1/core/kv_cache_manager.py.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -24,7 +22,6 @@ def listed(names: Iterable[object]) -> str:
 
 
 def counted(n: int, what: str) -> str:
-    """Return 1 block, 2 blocks."""
     return f"{n:,} {what}{'' if n == 1 else 's'}"
 
 
@@ -35,19 +32,13 @@ def verb(names: Sequence[str], several: str, one: str = "") -> str:
 
 @dataclass
 class Asker:
-    """What there is to ask about each step.
+    """What there is to ask about each step."""
 
-    Attributes:
-        running: requests in the order in which they came to run. lost: those that were preempted once.
-        last: kind → number of the step that it was asked about.
-    """
-
-    running: list[str] = field(default_factory=list)
-    lost: set[str] = field(default_factory=set)
-    last: dict[str, int] = field(default_factory=dict)
+    running: list[str] = field(default_factory=list)  # requests in the order in which they came to run
+    lost: set[str] = field(default_factory=set)  # those that were preempted once
+    last: dict[str, int] = field(default_factory=dict)  # kind → the step that it was asked about
 
     def note(self, step: Step) -> None:
-        """Go on by one step."""
         gone = {*step.finished, *step.preempted}
         self.lost.update(step.preempted)
         self.running = [name for name in self.running if name not in gone]
@@ -154,25 +145,17 @@ class _Case:
             left = total - hit
             if one.id in self.running or not one.prefill_tokens or one.prefill_tokens != min(left, room):
                 continue
-            ask = [
-                f"{one.id} comes back: {total:,} tokens of it were known."
-                if again
-                else f"{one.id} joins with {total:,} tokens."
-            ]
-            ask += [f"The first {hit:,} are in the prefix cache."] if hit else []
-            ask += [f"The budget has {room:,} of {self.step.budget:,} left. How many tokens of {one.id} are computed?"]
-            why = (
-                ["A preempted request has lost its blocks: its prompt and its answer so far are computed again."]
-                if again
-                else []
-            )
-            why += [f"What is cached is not computed again: {total:,} − {hit:,} = {left:,}."] if hit else []
-            why += [
-                f"The budget has room for {room:,}; the rest comes with the next steps."
-                if left > room
-                else "The budget has room for all of it."
-            ]
-            yield " ".join(ask), one.prefill_tokens, {1, total, left, min(room, total), hit} - {0}, " ".join(why)
+            ask, why = f"{one.id} joins with {total:,} tokens. ", ""
+            if again:
+                ask = f"{one.id} comes back: {total:,} tokens of it were known. "
+                why = "A preempted request has lost its blocks: its prompt and its answer so far are computed again. "
+            if hit:
+                ask += f"The first {hit:,} are in the prefix cache. "
+                why += f"What is cached is not computed again: {total:,} − {hit:,} = {left:,}. "
+            ask += f"The budget has {room:,} of {self.step.budget:,} left. How many tokens of {one.id} are computed?"
+            rest = f"{room:,}; the rest comes with the next steps" if left > room else "all of it"
+            why += f"The budget has room for {rest}."
+            yield ask, one.prefill_tokens, {1, total, left, min(room, total), hit} - {0}, why
 
     def chunk(self) -> Iterator[Question]:
         """How much of a prompt that is not yet whole?"""

@@ -1,21 +1,17 @@
 """The X-ray in a notebook: its page in a frame, and the steps that a running server adds."""
 
-from __future__ import annotations
-
-import threading
 from html import escape
 from pathlib import Path
 
 import ipywidgets as widgets
 
 from workshop.engine.trace import Trace
-from workshop.errors import BadInput
-from workshop.learn.html import alert, panel, tag
-from workshop.learn.widgets.controls import View
+from workshop.learn.html import panel, tag
+from workshop.learn.widgets.controls import Watching
 from workshop.learn.widgets.xray.case import RECORDED, Replay, packed, page
 
 
-class XRay(View):
+class XRay(Watching):
     """What the engine did, step by step: who ran, with how many tokens, and who holds which block of the KV cache.
 
     It replays a trace (`workshop serve --trace FILE`, `workshop simulate … --steps FILE`): forwards, backwards, by
@@ -33,8 +29,7 @@ class XRay(View):
     """
 
     def __init__(self, trace: str | Path = RECORDED, first: int | None = None, every_s: float = 0.5):
-        self.trace, self.every_s = Trace(trace), every_s
-        self._thread, self._end = None, threading.Event()
+        self.trace = Trace(trace)
         self._replay = Replay(self.trace.path.name, first)
         self._replay.extend(self.trace.more())
         hidden = {"layout": widgets.Layout(display="none")}
@@ -44,7 +39,7 @@ class XRay(View):
         self._says.add_class("xray-says")
         frame = tag("iframe", srcdoc=self.page, title=f"X-ray of {self._replay.about}", cls="xray-frame")
         self.picture = widgets.HTML(panel(frame, cls="wide"))
-        super().__init__(self.picture, self._feed, self._says)
+        super().__init__(self.picture, self._feed, self._says, every_s=every_s)
         self.add_class("xray")
 
     @property
@@ -54,7 +49,6 @@ class XRay(View):
 
     @property
     def steps(self) -> int:
-        """How many steps are drawn."""
         return len(self._replay.steps)
 
     @property
@@ -74,27 +68,3 @@ class XRay(View):
         known = int(self._says.value.split()[-2])
         if known < self.steps:
             self._feed.value = escape(packed(self._replay.data(known)), quote=False)
-
-    def start(self) -> XRay:
-        """Follow the trace until `stop`; returns the X-ray, so that a cell can end in it."""
-        if self._thread is None:
-            self._end.clear()
-            self._thread = threading.Thread(target=self._follow, daemon=True, name="xray")
-            self._thread.start()
-        return self
-
-    def _follow(self) -> None:
-        while not self._end.wait(self.every_s):
-            try:
-                self.look()
-            except BadInput as error:  # the file is gone, or another: what is drawn stays
-                self.children = (*self.children, widgets.HTML(alert(error)))
-                return
-
-    def stop(self) -> int:
-        """Stop following; return how many steps there are."""
-        if self._thread is not None:
-            self._end.set()
-            self._thread.join(timeout=10)
-            self._thread = None
-        return self.look()
