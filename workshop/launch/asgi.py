@@ -1,8 +1,6 @@
-"""What the middlewares share: a request's body, given once more; an answer of our own."""
+"""What the middlewares behind the guard share: a request's body, given once more."""
 
 from __future__ import annotations
-
-import json
 
 MAX_BODY_BYTES = 8 * 2**20
 
@@ -34,16 +32,3 @@ def once_more(body: bytes, receive):
         return {"type": "http.request", "body": body, "more_body": False}
 
     return replay
-
-
-async def refuse(send, status: int, message: str) -> None:
-    """Answer with an error in the API's form."""
-    body = json.dumps({"error": {"message": message, "type": "class_limit", "code": status}}).encode()
-    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
-
-
-def path_of(scope) -> str:
-    """Return the path that the application sees."""
-    return scope.get("path", "").removeprefix(scope.get("root_path", ""))

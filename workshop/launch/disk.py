@@ -9,11 +9,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
+
 from workshop.errors import WorkshopError
 from workshop.launch.machine import GIB, disk_free_bytes
 from workshop.launch.programs import ask
 
-MOUNTS = Path("/proc/mounts")
 ASK_S = 10.0  # a file server that is down does not answer
 NETWORK = re.compile(
     r"nfs4?|lustre|gpfs|beegfs|ceph|cifs|smb3|afs|panfs|wekafs|orangefs|pvfs2|9p|vastfs|quobyte|(fuse\.)?glusterfs|"
@@ -100,15 +101,10 @@ def who_sees(folder: Path) -> str:
 
 def file_system(folder: Path) -> tuple[str, str, str]:
     """Return (type, mount point, source) of the file system that holds the folder."""
-    best = ("unknown", "/", "")
-    path = str(folder.resolve())
-    try:
-        lines = MOUNTS.read_text().splitlines()
-    except OSError:
-        return best
-    for line in lines:
-        source, mount, kind = (part.replace("\\040", " ") for part in line.split()[:3])
-        inside = path == mount or path.startswith(mount.rstrip("/") + "/")
-        if inside and len(mount) >= len(best[1]) and kind != "autofs":
-            best = (kind, mount, source)
+    best, path = ("unknown", "/", ""), folder.resolve()
+    with suppress(OSError):
+        for each in psutil.disk_partitions(all=True):
+            inside = path.is_relative_to(each.mountpoint) and len(each.mountpoint) >= len(best[1])
+            if inside and each.fstype != "autofs":
+                best = each.fstype, each.mountpoint, each.device
     return best

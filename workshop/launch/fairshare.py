@@ -15,11 +15,12 @@ import json
 import os
 from collections import defaultdict
 
-from workshop.launch.asgi import MAX_BODY_BYTES, once_more, path_of, read_body, refuse
+from workshop.launch.asgi import MAX_BODY_BYTES, once_more, read_body
+from workshop.launch.auth import path_of, refuse
 
 HEADER = "x-workshop-limits"
 GENERATE = ("/v1/completions", "/v1/chat/completions", "/v1/responses", "/v1/messages")
-CHEAP = ("/tokenize", "/detokenize", "/v1/messages/count_tokens")
+OPEN = (*GENERATE, "/tokenize", "/detokenize", "/v1/messages/count_tokens")
 TOKENS = ("max_tokens", "max_completion_tokens", "max_output_tokens", "min_tokens")  # of one answer
 COUNTS = ("n", "best_of")  # of answers to one prompt
 LEARNER = b"x-workshop-learner"
@@ -54,22 +55,19 @@ class FairShare:
         if scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1008, "reason": "not open in this class"})
             return
-        if scope["type"] != "http":
-            await self.app(scope, receive, send)
-            return
 
         async def marked(message):
             if message["type"] == "http.response.start":
                 message = {**message, "headers": [*message.get("headers", ()), (HEADER.encode(), self.words.encode())]}
             await send(message)
 
-        if scope["method"] in ("GET", "HEAD", "OPTIONS"):
+        if scope["type"] != "http" or scope["method"] in ("GET", "HEAD", "OPTIONS"):
             await self.app(scope, receive, marked)
             return
-        path, learner = path_of(scope), _learner(scope)
-        if path not in GENERATE + CHEAP:
-            open_ones = ", ".join(GENERATE + CHEAP)
-            await refuse(marked, 403, f"{path[:100]} is not open in this class; these are: {open_ones}.")
+        named = next((value for name, value in scope.get("headers", ()) if name.lower() == LEARNER), b"")
+        learner = named or (scope.get("client") or ("",))[0].encode()
+        if (path := path_of(scope)) not in OPEN:
+            await refuse(marked, 403, f"{path[:100]} is not open in this class; these are: {', '.join(OPEN)}.")
         elif self._inside[learner] >= self.at_a_time + MAX_WAITING:
             await refuse(marked, 429, f"{MAX_WAITING} requests of yours wait already; wait for some of them.")
         else:
@@ -80,8 +78,7 @@ class FairShare:
         try:
             async with self._slots[learner]:
                 body = await read_body(receive)
-                problem = self.problem(body, path_of(scope) in GENERATE)
-                if problem:
+                if problem := self.problem(body, path_of(scope) in GENERATE):
                     await refuse(send, 400, problem)
                 else:
                     await self.app(scope, once_more(body, receive), send)
@@ -168,8 +165,3 @@ def _whole(variable: str, default: int) -> int:
     if not text.isdigit() or int(text) < 1:
         raise ValueError(f"{variable} is {text!r}: give a whole number from 1")
     return int(text)
-
-
-def _learner(scope) -> bytes:
-    named = next((value for name, value in scope.get("headers", ()) if name.lower() == LEARNER), b"")
-    return named or (scope.get("client") or ("",))[0].encode()

@@ -23,7 +23,8 @@ from pathlib import Path
 from typing import Any
 
 from workshop.errors import BadInput, WorkshopError
-from workshop.launch.asgi import MAX_BODY_BYTES, once_more, path_of, read_body, refuse
+from workshop.launch.asgi import MAX_BODY_BYTES, once_more, read_body
+from workshop.launch.auth import path_of, refuse
 from workshop.launch.home import home, private_folder, write_private
 from workshop.launch.lock import Lock
 
@@ -155,7 +156,9 @@ class Learners:
         body, hidden = _with_usage(body) if path_of(scope).endswith("/completions") else (body, False)
         meter = _Meter(send, hidden)
         try:
-            await app(_of_length(scope, len(body)), once_more(body, receive), meter)
+            headers = [(key, value) for key, value in scope["headers"] if key.lower() != b"content-length"]
+            headers.append((b"content-length", str(len(body)).encode()))
+            await app({**scope, "headers": headers}, once_more(body, receive), meter)
         finally:
             self._count(name, meter)
 
@@ -214,8 +217,3 @@ def _with_usage(body: bytes) -> tuple[bytes, bool]:
     if given is not None and (not isinstance(given, dict) or given.get("include_usage")):
         return body, False
     return json.dumps({**request, "stream_options": {**(given or {}), "include_usage": True}}).encode(), True
-
-
-def _of_length(scope, length: int):
-    headers = [(key, value) for key, value in scope["headers"] if key.lower() != b"content-length"]
-    return {**scope, "headers": [*headers, (b"content-length", str(length).encode())]}

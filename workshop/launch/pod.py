@@ -17,6 +17,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import psutil
+
 from workshop.errors import WorkshopError
 from workshop.launch.progress import Progress
 
@@ -40,7 +42,7 @@ CODE = (
 WHOLE = ".workshop-whole"  # written when every file is there and was checked
 ASK_EVERY_S = 5.0
 SAY_EVERY_S = 60.0
-WORKER_TITLE = b"VLLM::Worker_"  # v1/executor/multiproc_executor.py: the name once a worker has joined its groups
+WORKER_TITLE = "VLLM::Worker_"  # v1/executor/multiproc_executor.py: the name once a worker has joined its groups
 
 
 def download(hub: str, folder: Path, *, every_s: float = SAY_EVERY_S) -> None:
@@ -90,24 +92,14 @@ def wait(folder: Path, *, ask_every_s: float = ASK_EVERY_S, every_s: float = SAY
     say(f"the weights in {folder} are whole")
 
 
-def workers(count: int, proc: Path = Path("/proc")) -> None:
-    """Return if `count` workers of vLLM live in this container and have joined their groups.
+def workers(count: int) -> None:
+    """Return if `count` workers of vLLM live in this container and have joined their groups, else raise a WorkshopError.
 
     A headless vLLM has no port to ask. Its workers name themselves when they have met the others.
-
-    Raises:
-        WorkshopError: there are fewer.
     """
-    alive = 0
-    for entry in proc.iterdir():
-        if not entry.name.isdigit():
-            continue
-        try:
-            title = (entry / "cmdline").read_bytes()
-            state = (entry / "stat").read_text().rsplit(")", 1)[1].split()[0]
-        except (OSError, IndexError):  # it ended while we looked
-            continue
-        alive += title.startswith(WORKER_TITLE) and state not in "ZX"
+    gone = (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
+    known = (each.info for each in psutil.process_iter(["cmdline", "status"]) if each.info["status"] not in gone)
+    alive = sum((each["cmdline"] or [""])[0].startswith(WORKER_TITLE) for each in known)
     if alive < count:
         raise WorkshopError(f"{alive} of {count} workers are alive and have met the others.")
 

@@ -16,6 +16,8 @@ from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
+import psutil
+
 from workshop.errors import WorkshopError
 from workshop.launch.home import home, private_folder, write_private
 
@@ -88,7 +90,7 @@ def clear(folder: Path) -> None:
     """Remove a server's folder, and the shared memory that was noted there and that no process uses any more."""
     noted = _noted(folder)
     if noted:
-        used = {key for pid in _pids() for key in _mapped(pid)}
+        used = {key for pid in psutil.pids() for key in _mapped(pid)}
         for path, identity in _files().items():
             if (path, identity) in noted and not used & {identity, path}:
                 with contextlib.suppress(OSError):
@@ -152,10 +154,6 @@ def _mapped(pid: int) -> set[tuple[int, int] | str]:
     except (OSError, ValueError):  # it ended, or is another user's
         pass
     return found
-
-
-def _pids() -> list[int]:
-    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
 
 
 if __name__ == "__main__":  # after a job's step was killed: slurm/rank.sh
