@@ -103,7 +103,7 @@ def test_a_user_without_a_name_is_asked_for_by_number(monkeypatch):
 def test_a_program_that_is_not_there_fails_or_hangs_is_an_answer_in_words():
     assert ask("no-such-program") == (1, "", "it cannot be run (No such file or directory)")
     assert ask("false") == (1, "", "exit code 1")
-    assert ask("sleep", "60", within_s=0.1) == (1, "", "no answer within 0 s")
+    assert ask("sleep", "60", within_s=0.1) == (124, "", "no answer within 0 s")
     assert ask("sh", "-c", "echo out; echo first >&2; echo last >&2; exit 3") == (3, "out\n", "last")
 
 

@@ -31,11 +31,7 @@ METRICS_PATH = "/metrics"
 
 
 def read_key() -> bytes:
-    """Return the key from the file that the environment names.
-
-    Raises:
-        ValueError: no file is named, or it holds no key: never serve unguarded.
-    """
+    """Return the key from the file that the environment names; a ValueError without one: never serve unguarded."""
     if path := os.environ.get(RECORD_VARIABLE):
         with open(path, encoding="utf-8") as file:
             key = json.load(file)["api_key"]

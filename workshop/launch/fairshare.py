@@ -28,17 +28,13 @@ MAX_WAITING = 64  # of one learner; then 429
 
 
 class FairShare:
-    """`--middleware workshop.launch.fairshare.FairShare`; its limits come from the environment.
-
-    WORKSHOP_PER_LEARNER: requests at a time (4). WORKSHOP_MAX_TOKENS: of one answer (1024).
-    WORKSHOP_MAX_SEQUENCES: prompts × n of one request (32).
-    """
+    """`--middleware workshop.launch.fairshare.FairShare`; its limits come from the environment."""
 
     def __init__(self, app):
         self.app = app
-        self.at_a_time = _whole("WORKSHOP_PER_LEARNER", 4)
-        self.max_tokens = _whole("WORKSHOP_MAX_TOKENS", 1024)
-        self.max_sequences = _whole("WORKSHOP_MAX_SEQUENCES", 32)
+        self.at_a_time = _whole("WORKSHOP_PER_LEARNER", 4)  # requests
+        self.max_tokens = _whole("WORKSHOP_MAX_TOKENS", 1024)  # of one answer
+        self.max_sequences = _whole("WORKSHOP_MAX_SEQUENCES", 32)  # prompts × n of one request
         self._slots: dict[bytes, asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(self.at_a_time))
         self._inside: dict[bytes, int] = defaultdict(int)  # running and waiting
 

@@ -74,11 +74,7 @@ def flags_of(args: tuple[str, ...]) -> dict[str, str]:
 
 
 def checked(args: tuple[str, ...]) -> dict[str, str]:
-    """Return the flags of `args` with those of the file that --config names.
-
-    Raises:
-        BadInput: one of them is not for `workshop serve`, or is shortened; the file cannot be read.
-    """
+    """Return the flags of `args` with those of the file that --config names; a BadInput where one is not for us."""
     if os.environ.get("VLLM_API_KEY"):
         raise BadInput(
             "VLLM_API_KEY is set: vLLM would want that key beside the workshop's own, and answer nobody.",

@@ -72,11 +72,7 @@ def _now() -> str:
 
 
 def add(name: str) -> str:
-    """Return a new key for a name; it is kept nowhere, only its digest is.
-
-    Raises:
-        BadInput: the name cannot be one, or has a key already.
-    """
+    """Return a new key for a name that has none; it is kept nowhere, only its digest is."""
     if not NAME.fullmatch(name):
         raise BadInput(f"{name!r} cannot be a learner's name.", "Use up to 64 letters, digits, '.', '_', '-' and '@'.")
     key = secrets.token_urlsafe(24)
@@ -88,11 +84,7 @@ def add(name: str) -> str:
 
 
 def revoke(name: str) -> None:
-    """Take a name's key back: every server of yours refuses it from then on, within REREAD_S.
-
-    Raises:
-        BadInput: nobody of that name has a key.
-    """
+    """Take a name's key back: every server of yours refuses it from then on, within REREAD_S."""
     with _changing() as entries:
         if name not in entries or entries[name].get("revoked"):
             valid = ", ".join(other for other, entry in entries.items() if not entry.get("revoked")) or "none"

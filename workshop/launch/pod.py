@@ -49,9 +49,6 @@ def download(hub: str, folder: Path, *, every_s: float = SAY_EVERY_S) -> None:
     """Download what is missing, check every file, and leave the mark that `wait` waits for.
 
     Run again after a break, it goes on at the byte where it stopped; run on a whole model, it only checks.
-
-    Raises:
-        WorkshopError: the Hub, the token or the volume does not let us, or a file is damaged.
     """
     from workshop.launch.weights import hub as prefetch_hub  # httpx: a probe, every few seconds, does without
     from workshop.launch.weights import prefetch

@@ -70,11 +70,7 @@ def end_with_parent(number: int = signal.SIGTERM) -> None:
 
 
 def send(pid: int, start: int, number: int) -> bool:
-    """Signal the process if it is the one that was started at `start`; return whether it was there.
-
-    Raises:
-        PermissionError: it belongs to somebody else.
-    """
+    """Signal the process if it was started at `start`; return whether it was there. PermissionError: it is another's."""
     handle = None  # holds the process itself: its number cannot pass to another between the look and the signal
     with contextlib.suppress(ProcessLookupError), contextlib.ExitStack() as stack:
         with contextlib.suppress(AttributeError, OSError):  # not Linux, or an old kernel

@@ -50,12 +50,7 @@ class ServerRecord:
 
 
 def read(path: Path) -> dict[str, Any]:
-    """Return the fields of the record in this file, checked; text in them is fit for a terminal.
-
-    Raises:
-        FileNotFoundError: there is none.
-        WorkshopError: it may not be read, or is no record.
-    """
+    """Return the record in this file, checked and fit for a terminal; else a FileNotFoundError or WorkshopError."""
     try:
         return checked(json.loads(text_of(path)))
     except (FileNotFoundError, NotADirectoryError):

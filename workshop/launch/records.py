@@ -74,12 +74,7 @@ def remove(name: str) -> None:
 
 
 def load(path: Path) -> ServerRecord:
-    """Read one record file, as it stands; keys that a later version may add are ignored.
-
-    Raises:
-        FileNotFoundError: there is none.
-        WorkshopError: it may not be read, or is no record.
-    """
+    """Read one record file, as it stands, as `record_file.read`; keys that a later version may add are ignored."""
     record = ServerRecord(**record_file.read(path))
     if record.name != path.stem:
         raise WorkshopError(f"The server record {path} is that of another server: {record.name}.", record_file.REMEDY)

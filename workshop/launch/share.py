@@ -22,10 +22,7 @@ from workshop.launch.records import ServerRecord
 def share(name: str, group: str, folder: str | Path | None = None) -> tuple[Path, list[str]]:
     """Put a copy of the record (0640, the group's) into the class's folder; return it and what to know about it.
 
-    Args:
-        name: one of this user's servers, ready.
-        group: a Unix group that this user belongs to: its members can use the server from then on.
-        folder: by default $WORKSHOP_SHARED.
+    group: a Unix group that this user belongs to: its members can use the server from then on.
     """
     record, gid = _ready(name), _group_id(group)
     place = _folder(folder, group, gid)

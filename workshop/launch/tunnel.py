@@ -44,11 +44,7 @@ def checked_login(login: str) -> str:
 
 
 def fetch(login: str, name: str | None) -> ServerRecord:
-    """Return the record of the server on the cluster, read over ssh from the home folder there.
-
-    Raises:
-        WorkshopError: ssh fails, or there is no ready server of that name.
-    """
+    """Return the record of the ready server on the cluster, read over ssh from the home folder there."""
     # Each record on a line of its own, whatever the login files there print before and in between.
     remote = (
         'for f in "${WORKSHOP_HOME:-$HOME/.workshop}"/servers/*.json; do '
@@ -103,14 +99,8 @@ def open_tunnel(
 ) -> None:
     """Open the tunnel and keep it open until it is interrupted; `connect()` on this machine finds it meanwhile.
 
-    A server that starts again elsewhere is followed, under the same address here.
-
-    Args:
-        ready: called each time that the server answers through it, with the record of this machine.
-        say: told when the server is gone.
-
-    Raises:
-        WorkshopError: ssh ends, or the server does not answer through it.
+    A server that starts again elsewhere is followed, under the same address here. ready: called each time that the
+    server answers through it, with the record of this machine; say: told when the server is gone.
     """
     port = port or machine.free_port("127.0.0.1")
     here = {"url": f"http://127.0.0.1:{port}/v1", "where": "local", "host": socket.gethostname(), "log": ""}

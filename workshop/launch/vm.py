@@ -2,7 +2,7 @@
 
     from workshop.launch import vm
     case = vm.Case(plan("llama-3.3-70b", "h100-nvl", gpus_per_node=2, usage="serve"), download_dir="/mnt/models")
-    print(vm.unit(case), vm.container(case, "podman"), vm.apptainer(case), sep="\\n")
+    print(vm.unit(case), vm.container(case, "podman"), vm.render(case), sep="\\n")
 
 The weights go to a disk that holds them, the API listens on 127.0.0.1, and the key lies in a file.
 """
@@ -26,7 +26,6 @@ from workshop.plan.parallelism import Plan
 PORT = 8000
 COURSE, PYTHON = "/opt/workshop", "/opt/vllm/bin/python"  # the checkout; an environment with vLLM
 KEY_FILE, TOKEN_FILE = "/etc/workshop/api-key", "/etc/workshop/hf.env"
-ENGINES = ("podman", "docker")
 OS_DISK_GB = 120  # of the machine in the workshop's first document, and common elsewhere
 TEMPLATES = jinja2.Environment(
     loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates/vm"),
@@ -40,12 +39,7 @@ TEMPLATES.globals |= {"KEY_FILE": KEY_FILE, "KEY_FILE_VARIABLE": KEY_FILE_VARIAB
 
 @dataclass(frozen=True)
 class Case:
-    """A plan on one machine. disk_gb: size of the disk of download_dir in 10**9 bytes, None if it is not known.
-
-    Raises:
-        WorkshopError: the plan does not fit.
-        BadInput: more than one node, a relative folder, a GPU that is none of NVIDIA's, or a disk that is too small.
-    """
+    """A plan on one machine. disk_gb: size of the disk of download_dir in 10**9 bytes, None if it is not known."""
 
     plan: Plan
     download_dir: str = "/mnt/models"
@@ -103,39 +97,22 @@ class Case:
 
 def disk_words(case: Case) -> list[str]:
     """Return what the weights need, and what a usual OS disk says to that."""
-    needed = machines.checkpoint_bytes(case.hub) / 1e9
-    words = [f"{needed:.1f} GB of weights go to {case.download_dir}."]
-    problem = machines.disk_problem(case.hub, OS_DISK_GB)
-    if problem:
-        words.append(f"Not to ~/.cache/huggingface, vLLM's default: an OS disk of {OS_DISK_GB} GB cannot hold them.")
-    return words
+    found = [f"{machines.checkpoint_bytes(case.hub) / 1e9:.1f} GB of weights go to {case.download_dir}."]
+    if machines.disk_problem(case.hub, OS_DISK_GB):
+        found.append(f"Not to ~/.cache/huggingface, vLLM's default: an OS disk of {OS_DISK_GB} GB cannot hold them.")
+    return found
 
 
 def unit(case: Case) -> str:
     """Return a systemd unit: started at boot, after the share is mounted, restarted if vLLM fails."""
-    return _make("unit", case)
+    return render(case, "unit")
 
 
-def container(case: Case, engine: str = "podman") -> str:
-    """Return the `podman run` or `docker run` line, one argument group a line.
-
-    Raises:
-        BadInput: another engine.
-    """
-    if engine not in ENGINES:
-        raise BadInput(f"engine {engine!r} is not known.", f"Choose from: {', '.join(ENGINES)}.")
-    return _make("podman", case, engine=engine)
+def container(case: Case, engine: str) -> str:
+    """Return the line of `engine`, "podman" or "docker": `run`, one argument group a line."""
+    return render(case, "podman", engine=engine)
 
 
-def apptainer(case: Case) -> str:
-    """Return the lines for Apptainer, for somebody without root: key, image and course are one's own."""
-    return _make("apptainer", case)
-
-
-def render(case: Case) -> str:
-    """Return everything as one text, for the terminal."""
-    return _make("page", case, disk_words=disk_words(case))
-
-
-def _make(template: str, case: Case, **more: object) -> str:
-    return TEMPLATES.get_template(f"{template}.j2").render(case=case, **more)
+def render(case: Case, template: str = "page", **more: object) -> str:
+    """Return one of templates/vm as text; the page, for the terminal, has all of them."""
+    return TEMPLATES.get_template(f"{template}.j2").render(case=case, disk_words=disk_words(case), **more)

@@ -70,11 +70,7 @@ def _make(template: str, **values: Any) -> str:
 
 
 def manifests(plan: Plan, options: Options | None = None) -> list[dict[str, Any]]:
-    """Return what `kubectl apply` gets, as plain data: base and overlay in one list.
-
-    Raises:
-        BadInput: the plan does not fit, the volume is too small, or the options cannot be.
-    """
+    """Return what `kubectl apply` gets, as plain data: base and overlay in one list; raises what Case does."""
     return list(yaml.safe_load_all(render(plan, options)))
 
 
@@ -132,12 +128,7 @@ def overlay(plan: Plan, options: Options | None = None) -> dict[str, str]:
 
 
 def write(plan: Plan, folder: str | Path, options: Options | None = None) -> list[Path]:
-    """Write the kustomize tree below `folder`; return the files. An overlay of that name is replaced.
-
-    Raises:
-        BadInput: as manifests().
-        WorkshopError: the folder cannot be written.
-    """
+    """Write the kustomize tree below `folder`; return the files. An overlay of that name is replaced."""
     paths = []
     for name, text in overlay(plan, options).items():
         path = Path(folder).expanduser() / name

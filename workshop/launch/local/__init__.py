@@ -37,24 +37,17 @@ FULL_REMEDY = "Free some space or quota, or set WORKSHOP_HOME to a folder on ano
 
 @dataclass(frozen=True)
 class Launch:
-    """One server to be started.
-
-    Attributes:
-        argv: the command; it holds no key.
-        env: the whole environment of the engine.
-        log: where the engine's words go.
-        held: the claim on the port, until the engine listens there.
-    """
+    """One server to be started."""
 
     name: str
     model: str  # folder or Hub id
     served: str  # the name that requests give
     host: str
     port: int
-    argv: list[str]
-    env: dict[str, str] = field(repr=False)
-    log: Path
-    held: socket.socket | None = field(default=None, repr=False, compare=False)
+    argv: list[str]  # the command; it holds no key
+    env: dict[str, str] = field(repr=False)  # the engine's whole environment
+    log: Path  # where the engine's words go
+    held: socket.socket | None = field(default=None, repr=False, compare=False)  # the port, until the engine listens
 
     def let_go(self) -> None:
         """Give up the claim on the port."""

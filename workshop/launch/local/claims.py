@@ -40,12 +40,7 @@ class Claim:
 
 
 def claim(record: ServerRecord) -> Claim:
-    """Take the name of a new server and write its record.
-
-    Raises:
-        WorkshopError: a server of that name is there, or another process is starting or stopping one; nothing is
-            changed.
-    """
+    """Take the name of a new server and write its record; a WorkshopError, and nothing changed, where it is taken."""
     private_folder("servers")
     lock = Lock(records.lock_of(record.name))
     if not lock.take():

@@ -101,7 +101,9 @@ def _writing_to(folder: Path) -> Iterator[dict[str, str]]:
     """Make the folder if need be; yield which version of the course each copy was made from, and save it."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        originals = _originals(folder)
+        originals: dict[str, str] = {}
+        with contextlib.suppress(OSError, ValueError, TypeError, RecursionError):
+            originals = dict(json.loads((folder / ORIGINALS).read_bytes()))
         yield originals
         replace_file(folder / ORIGINALS, json.dumps(originals, indent=1).encode(), 0o644)
     except OSError as error:
@@ -143,10 +145,3 @@ def _look(path: Path) -> tuple[str, bool]:
         digest = hashlib.sha256(json.dumps(written).encode()).hexdigest()
         return digest, any(cell.get("outputs") for cell in cells)
     return hashlib.sha256(data).hexdigest(), False
-
-
-def _originals(folder: Path) -> dict[str, str]:
-    with contextlib.suppress(OSError, ValueError, RecursionError):
-        known = json.loads((folder / ORIGINALS).read_bytes())
-        return known if isinstance(known, dict) else {}
-    return {}

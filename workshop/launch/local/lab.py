@@ -114,8 +114,7 @@ def run(
 ) -> None:
     """Run the lab until a signal ends it; then nothing that it started is left.
 
-    Raises:
-        WorkshopError: JupyterLab does not start. A server that does not is only said: the course goes on without.
+    A server that does not start is only said: the course goes on without.
     """
     began = records.now()
     folder, held = course.copy_notebooks()

@@ -39,11 +39,7 @@ def make(name: str) -> Path:
 
 
 def new_folder() -> Path:
-    """Return a new folder, closed to others, whose path leaves room for a socket's name.
-
-    Raises:
-        WorkshopError: no temporary folder can be written, or all their paths are too long.
-    """
+    """Return a new folder, closed to others, whose path leaves room for a socket's name."""
     for parent in dict.fromkeys((_temporary(), "/tmp")):
         if len(os.fsencode(parent)) + len(f"/{PREFIX}12345678") > LONGEST:
             continue

@@ -19,12 +19,7 @@ WATCHER_TAKES_S = 10.0  # to write down an end
 
 
 def stop(name: str) -> str:
-    """Stop the server `name`, or cancel its SLURM job; return what was done.
-
-    Raises:
-        WorkshopError: there is no record of it, or it cannot be stopped from here, or it did not end; then its
-            record stays.
-    """
+    """Stop the server `name`, or cancel its SLURM job; return what was done. If it does not end, its record stays."""
     record = records.mine(name)
     if record.state == "failed":
         _clear(record)

@@ -51,10 +51,7 @@ def run(
 ) -> None:
     """Start the engine, report its progress, call `on_ready` when it answers, return when it was stopped.
 
-    claim: of the server's name, if it is taken already.
-
-    Raises:
-        WorkshopError: the name is taken, it did not start, or it ended by itself; the record keeps the reason.
+    A WorkshopError where it did not start, or ended by itself: the record keeps the reason. claim: if it is taken already.
     """
     claim, process, meant = claim or claims.claim(new_record(launch)), None, False
     with stop_signals():
@@ -189,9 +186,6 @@ def start(launch: Launch, report: Report = lambda progress: None, *, with_parent
 
     It outlives this process, or, with_parent, ends with it however it ends (call it from the main thread then:
     for Linux the thread that starts a process is its parent).
-
-    Raises:
-        WorkshopError: it did not become ready; the reason is also in its record.
     """
     claim = claims.claim(new_record(launch))
     try:

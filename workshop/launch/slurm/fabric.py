@@ -35,11 +35,7 @@ def wanted(nodes: int, cpu: bool) -> bool:
 
 
 def test(node: int, nodes: int, gpus: int, head: str, port: int, interface: str) -> str:
-    """Run this node's part; return the sentence on the head, '' on the others.
-
-    Raises:
-        WorkshopError: the GPUs cannot reduce together, in NCCL's own words.
-    """
+    """Run this node's part; return the sentence on the head, '' on the others."""
     own = {"NCCL_DEBUG": "INFO", "NCCL_SOCKET_IFNAME": interface, "GLOO_SOCKET_IFNAME": interface}
     with contextlib.ExitStack() as stack:
         files = [stack.enter_context(tempfile.TemporaryFile("w+", errors="replace")) for _ in range(gpus)]

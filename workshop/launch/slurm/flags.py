@@ -25,11 +25,7 @@ REMEDY = (
 
 
 def words(texts: Iterable[str]) -> tuple[str, ...]:
-    """Return the arguments in each text, as a shell reads them.
-
-    Raises:
-        BadInput: a quotation mark without its partner.
-    """
+    """Return the arguments in each text, as a shell reads them."""
     found: list[str] = []
     for text in texts:
         try:
@@ -43,11 +39,7 @@ def words(texts: Iterable[str]) -> tuple[str, ...]:
 
 
 def check(given: tuple[str, ...]) -> None:
-    """Refuse flags that the job sets itself, in every spelling that vLLM takes.
-
-    Raises:
-        BadInput: naming the flag, and what sets it instead.
-    """
+    """Refuse flags that the job sets itself, in every spelling that vLLM takes."""
     if given and not given[0].startswith("-"):
         raise BadInput(f"--vllm: {given[0][:80]!r} is no flag.", "A flag begins with --; the model stands before it.")
     if any("\n" in word for word in given):

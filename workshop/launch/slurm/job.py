@@ -156,7 +156,8 @@ def end(args: argparse.Namespace) -> None:
     path = Path(args.record) if args.record else None
     record = records.load(path) if path and path.exists() else None
     job, why, requeue = own_job(), *_again(args.cause)
-    what, remedy = (slurm_queue.waits_again(job, why), "") if why else reason(args.cause, args.code, _logs(args))
+    logs = [Path(os.environ.get("WORKSHOP_REASONS") or os.devnull), Path(args.error), Path(args.output)]
+    what, remedy = (slurm_queue.waits_again(job, why), "") if why else reason(args.cause, args.code, logs)
     if record is None:
         pass
     elif why:
@@ -197,10 +198,6 @@ def _preempted(job: dict[str, str]) -> bool:
     return job.get("PreemptTime", "None") != "None"
 
 
-def _logs(args: argparse.Namespace) -> list[Path]:
-    return [Path(os.environ.get("WORKSHOP_REASONS") or os.devnull), Path(args.error), Path(args.output)]
-
-
 def reason(cause: str, code: int, logs: list[Path]) -> tuple[str, str]:
     """Return (sentence, remedy): our own refusal if there is one, else the engine's first real error."""
     job = slurm_queue.facts(own_job())
@@ -237,18 +234,14 @@ def _at_time_limit(job: dict[str, str]) -> bool:
     return time.time() > int(end_time) - 5 if end_time.isdigit() else job.get("Reason") == "TimeLimit"
 
 
-def _parser() -> argparse.ArgumentParser:
+def main() -> int:
+    """Run one part; an error of ours is printed so that `end` finds it again."""
     parser = argparse.ArgumentParser(prog="workshop.launch.slurm.job")
     parser.add_argument("part", choices=("announce", "watch", "end"))
     for name in ("name", "model", "served", "log", "record", "output", "error", "cause"):
         parser.add_argument(f"--{name}", default="")
     parser.add_argument("--code", type=int, default=0)
-    return parser
-
-
-def main() -> int:
-    """Run one part; an error of ours is printed so that `end` finds it again."""
-    args = _parser().parse_args()
+    args = parser.parse_args()
     try:
         {"announce": announce, "watch": watch, "end": end}[args.part](args)
     except WorkshopError as error:

@@ -29,11 +29,7 @@ def interfaces() -> dict[str, str]:
 
 
 def address_of(interface: str) -> str:
-    """Return the IPv4 address of an interface of this node.
-
-    Raises:
-        WorkshopError: there is no such interface, or its address is one that no other node reaches.
-    """
+    """Return the IPv4 address of an interface of this node, if other nodes can reach it."""
     known = interfaces()
     if interface not in known:
         raise WorkshopError(f"{socket.gethostname()} has no interface {interface!r} with an IPv4 address.", _remedy())
@@ -60,11 +56,7 @@ def towards(host: str) -> str:
 
 
 def own_address(interface: str, *hosts: str) -> str:
-    """Return this node's address: the interface's if one is named, else the one on the way to the first reachable host.
-
-    Raises:
-        WorkshopError: every candidate is a loopback address, which no other node reaches.
-    """
+    """Return this node's address: that of the interface, if one is named, else that on the way to the first reachable host."""
     if interface:
         return address_of(interface)
     for host in hosts:

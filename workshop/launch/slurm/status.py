@@ -71,11 +71,7 @@ def files_of(job_id: str, job: Job | None, record: ServerRecord | None) -> tuple
 
 
 def status(job_id: str) -> Status:
-    """Return what is known about a job.
-
-    Raises:
-        WorkshopError: nothing is: no such job, or it is long gone.
-    """
+    """Return what is known about a job; a WorkshopError where that is nothing."""
     job, record = _ask(job_id), record_of(job_id)
     files = files_of(job_id, job, record)
     if job is None and record is None and files is None:

@@ -7,7 +7,6 @@ import os
 import re
 import shlex
 import shutil
-import subprocess
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -15,6 +14,7 @@ from pathlib import Path
 from workshop.errors import BadInput, WorkshopError
 from workshop.launch import records
 from workshop.launch.home import private_folder, write_private
+from workshop.launch.programs import LATE, ask
 from workshop.launch.slurm import flags as slurm_flags
 from workshop.launch.slurm import site as slurm_site
 from workshop.launch.slurm.queue import job_number
@@ -94,12 +94,7 @@ class Submission:
 
 
 def prepare(request: Request) -> Submission:
-    """Plan, and return what would be submitted; `fits` is False where the plan says that it cannot work.
-
-    Raises:
-        BadInput: an unknown model, or numbers, names or options that cannot be.
-        WorkshopError: the site's file has a mistake.
-    """
+    """Plan, and return what would be submitted; `fits` is False where the plan says that it cannot work."""
     _refuse(request)
     site, recipe = slurm_site.environment(), RECIPES.get(request.what)
     kind, _ = slurm_site.gpus(site)
@@ -266,11 +261,7 @@ def _argument_file(flags: tuple[str, ...]) -> Path:
 
 
 def submit(submission: Submission) -> str:
-    """Call sbatch with the site's settings; return the job's number.
-
-    Raises:
-        WorkshopError: the plan does not fit, there is no sbatch, or it refuses (in its words, with the remedy).
-    """
+    """Call sbatch with the site's settings; return the job's number, or raise a WorkshopError in sbatch's own words."""
     if not submission.fits:
         raise WorkshopError(
             "The plan does not fit: " + submission.reasons[0],
@@ -290,24 +281,15 @@ def submit(submission: Submission) -> str:
         )
     line = 'source "$1" && shift && exec sbatch --parsable "$@"'
     environment = {**os.environ, "WORKSHOP_ROOT": str(scripts_folder().parent), **submission.environment}
-    try:
-        done = subprocess.run(
-            ["bash", "-c", line, "bash", str(submission.site), *submission.arguments, str(submission.script)],
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=SBATCH_TIMEOUT_S,
-            env=environment,
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise WorkshopError(
-            f"sbatch does not answer: {error}.",
-            "Look whether the job is there, before you submit it again: squeue --me",
-        ) from None
-    if done.returncode:
-        said = (done.stderr.strip().splitlines() or ["no reason given"])[-1].removeprefix("sbatch: error: ")
+    words = ["bash", str(submission.site), *submission.arguments, str(submission.script)]
+    code, out, said = ask("bash", "-c", line, *words, within_s=SBATCH_TIMEOUT_S, env=environment)
+    if code == LATE:
+        remedy = "Look whether the job is there, before you submit it again: squeue --me"
+        raise WorkshopError(f"sbatch does not answer: {said}.", remedy)
+    if code:
+        said = said.removeprefix("sbatch: error: ")
         raise WorkshopError(f"sbatch refused: {said}", slurm_site.refusal_remedy(said))
-    said = (done.stdout.strip().splitlines() or [""])[-1]
+    said = (out.strip().splitlines() or [""])[-1]
     try:
         return job_number(said.split(";")[0])
     except BadInput:
