@@ -15,6 +15,7 @@ from workshop.errors import WorkshopError
 from workshop.launch.machine import GIB, disk_free_bytes
 from workshop.launch.programs import ask
 
+LOG_BYTES = 64 * 2**20
 ASK_S = 10.0  # a file server that is down does not answer
 NETWORK = re.compile(
     r"nfs4?|lustre|gpfs|beegfs|ceph|cifs|smb3|afs|panfs|wekafs|orangefs|pvfs2|9p|vastfs|quobyte|(fuse\.)?glusterfs|"
@@ -44,12 +45,11 @@ def left_bytes(folder: Path) -> int:
     return min([disk_free_bytes(folder), *(quota.left_bytes for quota in quotas(folder))])
 
 
-def refuse_full(folder: Path, needed_bytes: int, remedy: str) -> None:
-    """Raise a WorkshopError if less than that can be written into the folder."""
-    if (left := left_bytes(folder)) < needed_bytes:
-        raise WorkshopError(
-            f"Only {left / 2**20:.0f} MiB are left on the disk of {folder}, too little for a log.", remedy
-        )
+def refuse_full(folder: Path, remedy: str) -> None:
+    """Raise a WorkshopError if a server's log cannot be written into the folder."""
+    if (left := left_bytes(folder)) < LOG_BYTES:
+        said = f"Only {left / 2**20:.0f} MiB are left on the disk of {folder}, too little for a log."
+        raise WorkshopError(said, remedy)
 
 
 def quotas(folder: Path) -> list[Quota]:

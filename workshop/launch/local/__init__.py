@@ -31,8 +31,6 @@ TEACHING_FOLDER = Path(str(files("workshop"))) / "teaching_model"
 KV_CACHE_BYTES = 64 * 2**20  # of the teaching model: 65,536 tokens, and room in a 4-GB session
 HEADERS_BYTES = 2**16  # of one request; vLLM's own limit is 4 MiB, which every stranger could make it keep
 FIRST_PORT, PORTS = 8000, 800
-SPACE_NEEDED_BYTES = 64 * 2**20  # for the log
-FULL_REMEDY = "Free some space or quota, or set WORKSHOP_HOME to a folder on another disk."
 
 
 @dataclass(frozen=True)
@@ -100,7 +98,7 @@ def prepare(
     if "served-model-name" not in given:
         args += ["--served-model-name", served]
     args += [*default_flags(path, device, given), *vllm_args, "--middleware", auth.GUARD]
-    refuse_full(home(), SPACE_NEEDED_BYTES, FULL_REMEDY)
+    refuse_full(home(), "Free some space or quota, or set WORKSHOP_HOME to a folder on another disk.")
     return Launch(
         name=name,
         model=path,
@@ -212,21 +210,14 @@ def engine_environment(path: str, device: str, given: dict[str, str], name: str)
     env = dict(os.environ)
     env[auth.RECORD_VARIABLE] = str(records.path_of(name))
     env.pop("WORKSHOP_API_KEY", None)
-    defaults = {
-        "VLLM_NO_USAGE_STATS": "1",
-        "PYTHONUNBUFFERED": "1",
-        "VLLM_ENGINE_READY_TIMEOUT_S": "3600",
-    }  # vLLM's own 600 s are too few for a large model's loading
+    defaults = {"VLLM_NO_USAGE_STATS": "1", "PYTHONUNBUFFERED": "1"}
+    defaults["VLLM_ENGINE_READY_TIMEOUT_S"] = "3600"  # vLLM's own 600 are too few for a large model's loading
     if Path(path).is_dir():
         defaults["HF_HUB_OFFLINE"] = "1"
     if _count(given, "nnodes") == 1 and "data-parallel-address" not in given:
         # Else vLLM, Gloo and NCCL open ports without a key at the address that the host's name or the route gives.
-        env |= {
-            "VLLM_HOST_IP": "127.0.0.1",
-            "VLLM_LOOPBACK_IP": "127.0.0.1",
-            "GLOO_SOCKET_IFNAME": "lo",
-            "NCCL_SOCKET_IFNAME": "lo",
-        }
+        env |= dict.fromkeys(("VLLM_HOST_IP", "VLLM_LOOPBACK_IP"), "127.0.0.1")
+        env |= dict.fromkeys(("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"), "lo")
     if device == "cpu":
         defaults["TORCHDYNAMO_DISABLE"] = "1"
         if path != str(TEACHING_FOLDER) and "kv-cache-memory-bytes" not in given:

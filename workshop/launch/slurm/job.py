@@ -35,14 +35,13 @@ from workshop.launch.weights.check import weight_bytes
 POLL_S = 0.2
 START_ALLOWANCE_S = 900.0  # beside loading: imports, compiling, CUDA graphs
 LOAD_GB_PER_S = 0.25
-SPACE_NEEDED_BYTES = 64 * 2**20  # for record and logs
 PREEMPTED = "preempted: a job that goes before took its nodes"
 
 
 def announce(args: argparse.Namespace) -> None:
     """Choose address and ports, make the key, write the record, print what the shell needs, tab-separated."""
     for folder in (private_folder("servers"), Path(args.log).parent):
-        refuse_full(folder, SPACE_NEEDED_BYTES, "Free some space or quota there, or call sbatch from another disk.")
+        refuse_full(folder, "Free some space or quota there, or call sbatch from another disk.")
     submit_host = os.environ.get("SLURM_SUBMIT_HOST", "")
     api_host = slurm_net.own_address(os.environ.get("WORKSHOP_INTERFACE", ""), submit_host, *_other_nodes())
     head = slurm_net.own_address(os.environ.get("WORKSHOP_FABRIC", ""), *_other_nodes(), submit_host, api_host)

@@ -10,7 +10,7 @@ from contextlib import suppress
 import psutil
 
 from workshop.errors import WorkshopError
-from workshop.launch.machine import port_is_free
+from workshop.launch.machine import address_towards, port_is_free
 
 FIRST_PORT, LAST_PORT = 20000, 31999  # below the ports that Linux hands out by itself (32768 and up)
 PORTS_PER_JOB = 8  # API, master, check, Ray, Ray's client server; the rest is reserve
@@ -40,19 +40,9 @@ def address_of(interface: str) -> str:
 
 
 def towards(host: str) -> str:
-    """Return the address of this node on the way to `host` (a name or an address); '' if there is no way.
-
-    Asks the routing table, and sends nothing. What the node calls itself does not count: Debian's hosts file says
-    127.0.1.1.
-    """
-    try:
-        target = socket.getaddrinfo(host, 9, socket.AF_INET, socket.SOCK_DGRAM)[0][4]
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-            probe.connect(target)
-            found = probe.getsockname()[0]
-    except OSError:
-        return ""
-    return "" if ipaddress.ip_address(found).is_loopback else found
+    """Return the address of this node on the way to `host`; '' if it is its own: Debian's hosts file says 127.0.1.1."""
+    found = address_towards(host)
+    return "" if not found or ipaddress.ip_address(found).is_loopback else found
 
 
 def own_address(interface: str, *hosts: str) -> str:
