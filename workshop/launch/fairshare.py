@@ -15,9 +15,9 @@ import json
 import os
 from collections import defaultdict
 
-from workshop.launch.asgi import MAX_BODY_BYTES, once_more, read_body
 from workshop.launch.auth import path_of, refuse
 
+MAX_BODY_BYTES = 8 * 2**20
 HEADER = "x-workshop-limits"
 GENERATE = ("/v1/completions", "/v1/chat/completions", "/v1/responses", "/v1/messages")
 OPEN = (*GENERATE, "/tokenize", "/detokenize", "/v1/messages/count_tokens")
@@ -106,6 +106,35 @@ class FairShare:
                 f"{self.max_sequences}."
             )
         return ""
+
+
+async def read_body(receive) -> bytes | None:
+    """Return the request's body; None if it is too large."""
+    parts, size = [], 0
+    while True:
+        message = await receive()
+        if message["type"] != "http.request":  # the client went away
+            return b""
+        parts.append(message.get("body", b""))
+        size += len(parts[-1])
+        if size > MAX_BODY_BYTES:
+            return None
+        if not message.get("more_body"):
+            return b"".join(parts)
+
+
+def once_more(body: bytes, receive):
+    """Return a `receive` that gives the body once more, and then what comes (a disconnect)."""
+    given = False
+
+    async def replay():
+        nonlocal given
+        if given:
+            return await receive()
+        given = True
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return replay
 
 
 class _Unclear(ValueError):

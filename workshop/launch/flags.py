@@ -108,18 +108,17 @@ def _flags_in(path: str, separate: bool) -> dict[str, str]:
     """Return what a file for `--config` sets, as flags with values."""
     if not separate:
         raise BadInput("vLLM overlooks --config=FILE.", "Write --config FILE, with a space.")
+    how = "Write one flag a line, as in `max-model-len: 4096`."
     try:
         if not Path(path).is_file():
             raise BadInput(f"--config: there is no file {path!r}.", "Give a YAML file with flags of `vllm serve`.")
         settings = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
-        if isinstance(error, BadInput):
-            raise
-        raise BadInput(
-            f"--config {path}: this is no YAML that can be read.", "Write one flag a line, as in `max-model-len: 4096`."
-        ) from None
+    except BadInput:
+        raise
+    except (OSError, ValueError, RecursionError, yaml.YAMLError):
+        raise BadInput(f"--config {path}: this is no YAML that can be read.", how) from None
     if not isinstance(settings, dict):
-        raise BadInput(f"--config {path} sets no flags.", "Write one flag a line, as in `max-model-len: 4096`.")
+        raise BadInput(f"--config {path} sets no flags.", how)
     named = {str(key).replace("_", "-"): value for key, value in settings.items()}
     return {
         f"no-{key}" if value is False else key: "" if isinstance(value, bool) else str(value)

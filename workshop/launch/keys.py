@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import Any
 
 from workshop.errors import BadInput, WorkshopError
-from workshop.launch.asgi import MAX_BODY_BYTES, once_more, read_body
 from workshop.launch.auth import path_of, refuse
+from workshop.launch.fairshare import LEARNER, MAX_BODY_BYTES, once_more, read_body
 from workshop.launch.home import home, private_folder, write_private
 from workshop.launch.lock import Lock
 
@@ -136,8 +136,8 @@ class Learners:
 
     async def serve(self, name: str, app, scope, receive, send) -> None:
         """Pass a learner's request on, under that name for the class's limits, and write down what it used."""
-        headers = [(key, value) for key, value in scope.get("headers", ()) if key.lower() != b"x-workshop-learner"]
-        scope = {**scope, "headers": [*headers, (b"x-workshop-learner", name.encode())]}
+        headers = [(key, value) for key, value in scope.get("headers", ()) if key.lower() != LEARNER]
+        scope = {**scope, "headers": [*headers, (LEARNER, name.encode())]}
         if scope["type"] != "http" or scope.get("method") != "POST":
             await app(scope, receive, send)
             return

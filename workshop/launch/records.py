@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import secrets
 import socket
 import sys
 from collections.abc import Callable
@@ -37,12 +38,16 @@ def now() -> str:
     return datetime.now(timezone.utc).isoformat(timespec="milliseconds")  # noqa: UP017  a job's Python may be 3.10
 
 
+def new(**fields: str) -> ServerRecord:
+    """Return the record of a server of this machine that is about to start, with a new key."""
+    return ServerRecord(api_key=secrets.token_urlsafe(32), host=socket.gethostname(), started=now(), **fields)
+
+
 def boot_id() -> str:
     """Return what tells this boot of this machine from every other ('' where the system has no such thing)."""
-    try:
+    with contextlib.suppress(OSError):
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return ""
+    return ""
 
 
 def path_of(name: str) -> Path:
@@ -83,10 +88,9 @@ def load(path: Path) -> ServerRecord:
 
 def stored(name: str) -> ServerRecord | None:
     """Return the record of this user's server `name` as it stands, unchecked, or None."""
-    try:
+    with contextlib.suppress(FileNotFoundError):
         return load(path_of(name))
-    except FileNotFoundError:
-        return None
+    return None
 
 
 def withdraw(name: str) -> list[Path]:

@@ -53,25 +53,18 @@ def _ready(name: str) -> ServerRecord:
 
 
 def _group_id(group: str) -> int:
+    own, names = {*os.getgroups(), os.getegid()}, []
+    for each in sorted(own):
+        with contextlib.suppress(KeyError):
+            names.append(grp.getgrgid(each).gr_name)
+    mine = f"Yours: {', '.join(names) or 'none'}."
     try:
         gid = grp.getgrnam(group).gr_gid
     except KeyError:
-        mine = ", ".join(_own_groups()) or "none"
-        raise BadInput(f"There is no group {group!r} here.", f"Yours: {mine}.") from None
-    if os.geteuid() != 0 and gid not in (*os.getgroups(), os.getegid()):
-        raise BadInput(
-            f"You do not belong to the group {group!r}, so you cannot give it a file.",
-            f"Yours: {', '.join(_own_groups())}.",
-        )
+        raise BadInput(f"There is no group {group!r} here.", mine) from None
+    if os.geteuid() != 0 and gid not in own:
+        raise BadInput(f"You do not belong to the group {group!r}, so you cannot give it a file.", mine)
     return gid
-
-
-def _own_groups() -> list[str]:
-    names = []
-    for gid in sorted({*os.getgroups(), os.getegid()}):
-        with contextlib.suppress(KeyError):
-            names.append(grp.getgrgid(gid).gr_name)
-    return names
 
 
 def _folder(folder: str | Path | None, group: str, gid: int) -> Path:

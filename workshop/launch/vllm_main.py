@@ -120,15 +120,15 @@ def leave_nothing_behind() -> None:
 
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1, signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
     processes.end_with_parent(signal.SIGUSR1)
-    folder, notes = os.environ.get(scratch.VARIABLE), None
-    if folder:
-        notes = scratch.Notes(Path(folder))
-    while os.getppid() == leader:  # it may have died before the line with prctl
+    folder = os.environ.get(scratch.VARIABLE)
+    notes = scratch.Notes(Path(folder)) if folder else None
+    gone = False
+    while not gone:
+        gone = os.getppid() != leader  # it may have died before the line with prctl
         if notes:
             notes.take(pid for pid, _ in processes.session(leader, None))
-        signal.sigtimedwait({signal.SIGUSR1}, LOOK_EVERY_S)
-    if notes:
-        notes.take(pid for pid, _ in processes.session(leader, None))
+        if not gone:
+            signal.sigtimedwait({signal.SIGUSR1}, LOOK_EVERY_S)
     # This process is of the session, so the number is nobody else's.
     processes.end_session(leader, None, grace_s=LEFTOVER_GRACE_S)
     if folder:

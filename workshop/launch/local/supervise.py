@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import secrets
 import signal
 import socket
 import subprocess
@@ -82,18 +81,8 @@ def run(
 
 def new_record(launch: Launch) -> ServerRecord:
     """Return the record of a server that is about to start, with a new key."""
-    return ServerRecord(
-        name=launch.name,
-        url=launch.url,
-        model=launch.served,
-        api_key=secrets.token_urlsafe(32),
-        where="local",
-        host=socket.gethostname(),
-        boot_id=records.boot_id(),
-        log=str(launch.log),
-        state="starting",
-        started=records.now(),
-    )
+    boot = records.boot_id()
+    return records.new(name=launch.name, url=launch.url, model=launch.served, boot_id=boot, log=str(launch.log))
 
 
 @contextlib.contextmanager

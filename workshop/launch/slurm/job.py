@@ -11,7 +11,6 @@ import argparse
 import math
 import os
 import re
-import secrets
 import socket
 import sys
 import time
@@ -45,21 +44,10 @@ def announce(args: argparse.Namespace) -> None:
     submit_host = os.environ.get("SLURM_SUBMIT_HOST", "")
     api_host = slurm_net.own_address(os.environ.get("WORKSHOP_INTERFACE", ""), submit_host, *_other_nodes())
     head = slurm_net.own_address(os.environ.get("WORKSHOP_FABRIC", ""), *_other_nodes(), submit_host, api_host)
-    job = own_job()
     ports = slurm_net.job_ports(int(os.environ["SLURM_JOB_ID"]), sorted({api_host, head}), slurm_net.fixed_port())
+    url = f"http://{api_host}:{ports[0]}/v1"
     record = _claimed(
-        ServerRecord(
-            name=args.name,
-            url=f"http://{api_host}:{ports[0]}/v1",
-            model=args.served,
-            api_key=secrets.token_urlsafe(32),
-            where="slurm",
-            host=socket.gethostname(),
-            job_id=job,
-            log=args.log,
-            state="starting",
-            started=records.now(),
-        )
+        records.new(name=args.name, url=url, model=args.served, where="slurm", job_id=own_job(), log=args.log)
     )
     # vLLM names what it compiles by the model's path, so a link to it is followed: as the engine's environment sees it.
     real = os.path.realpath(args.model)

@@ -141,19 +141,16 @@ def _world(facts: list[Facts], e: Expected) -> Verdict:
 
 
 def _model(own: Facts, head: Facts, e: Expected) -> Verdict:
-    said = remedy = ""
     if not own.model:
-        said = f"{own.node} sees no config.json in the model's folder."
         remedy = f"Put the model into a folder that every node sees (WORKSHOP_MODELS in slurm/site.sh): {PREFETCH}"
-    elif own.missing:
+        return f"{own.node} sees no config.json in the model's folder.", remedy
+    if own.missing:
         said = f"{own.node} lacks {len(own.missing)} of the model's shards, {own.missing[0]} first."
-        remedy = f"Complete the download: {PREFETCH}"
-    elif own.unreadable:
+        return said, f"Complete the download: {PREFETCH}"
+    if own.unreadable:
         said = f"On {own.node} you may not read {own.unreadable[0]} of the model's folder."
-        remedy = "Let whoever downloaded it run: chmod -R a+rX FOLDER"
-    elif not own.weights:
-        said, remedy = f"{own.node} sees no weights in the model's folder.", PREFETCH
-    return (said, remedy) if said else None
+        return said, "Let whoever downloaded it run: chmod -R a+rX FOLDER"
+    return None if own.weights else (f"{own.node} sees no weights in the model's folder.", PREFETCH)
 
 
 def _build(own: Facts, head: Facts, e: Expected) -> Verdict:

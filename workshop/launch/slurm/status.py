@@ -38,16 +38,15 @@ class Status(Job):
 
 def resolve(text: str) -> str:
     """Return the number of the job that is meant: a number (7, or 7_2 of an array), or the name of a server."""
-    if not text.replace("_", "").isdigit():
-        record = records.load(path) if (path := records.path_of(text)).exists() else None
-        if record is None or not record.job_id:
-            jobs = ", ".join(each.name for each in records.own() if each.job_id) or "none"
-            raise WorkshopError(
-                f"No server called {text!r} with a SLURM job is known here.",
-                f"Known: {jobs}. Give the job's number; `squeue --me` lists yours.",
-            )
+    if text.replace("_", "").isdigit():
+        return slurm_queue.job_number(text)
+    if (record := records.stored(text)) and record.job_id:
         return record.job_id
-    return slurm_queue.job_number(text)
+    jobs = ", ".join(each.name for each in records.own() if each.job_id) or "none"
+    raise WorkshopError(
+        f"No server called {text!r} with a SLURM job is known here.",
+        f"Known: {jobs}. Give the job's number; `squeue --me` lists yours.",
+    )
 
 
 def record_of(job_id: str) -> ServerRecord | None:
