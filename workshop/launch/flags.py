@@ -76,10 +76,8 @@ def flags_of(args: tuple[str, ...]) -> dict[str, str]:
 def checked(args: tuple[str, ...]) -> dict[str, str]:
     """Return the flags of `args` with those of the file that --config names; a BadInput where one is not for us."""
     if os.environ.get("VLLM_API_KEY"):
-        raise BadInput(
-            "VLLM_API_KEY is set: vLLM would want that key beside the workshop's own, and answer nobody.",
-            "Unset it: the workshop makes a key for each server, and connect() finds it.",
-        )
+        said = "VLLM_API_KEY is set: vLLM would want that key beside the workshop's own, and answer nobody."
+        raise BadInput(said, "Unset it: the workshop makes a key for each server, and connect() finds it.")
     given = flags_of(args)
     names = [arg[2:].partition("=")[0].replace("_", "-") for arg in args if arg.startswith("--")]
     _refuse(names)

@@ -82,10 +82,8 @@ def wait(folder: Path, *, ask_every_s: float = ASK_EVERY_S, every_s: float = SAY
         time.sleep(ask_every_s)
     absent = slurm_weights.missing(folder)
     if absent:
-        raise WorkshopError(
-            f"{len(absent)} shards are gone from {folder}, {absent[0]} first.",
-            "Delete the Job and apply it again: it downloads what is missing.",
-        )
+        remedy = "Delete the Job and apply it again: it downloads what is missing."
+        raise WorkshopError(f"{len(absent)} shards are gone from {folder}, {absent[0]} first.", remedy)
     say(f"the weights in {folder} are whole")
 
 

@@ -53,10 +53,8 @@ def boot_id() -> str:
 def path_of(name: str) -> Path:
     """Return the file of the record `name`; a name is letters, digits, '.', '_' and '-'."""
     if not record_file.NAME.fullmatch(name):
-        raise BadInput(
-            f"{name!r} cannot be the name of a server.",
-            "Use up to 64 letters, digits, '.', '_' and '-', beginning with a letter or digit.",
-        )
+        remedy = "Use up to 64 letters, digits, '.', '_' and '-', beginning with a letter or digit."
+        raise BadInput(f"{name!r} cannot be the name of a server.", remedy)
     return home() / "servers" / f"{name}.json"
 
 

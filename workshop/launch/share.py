@@ -71,32 +71,24 @@ def _folder(folder: str | Path | None, group: str, gid: int) -> Path:
     """Return the class's folder, having checked that the group can get to it."""
     chosen = folder or os.environ.get("WORKSHOP_SHARED")
     if not chosen:
-        raise BadInput(
-            "No folder for the class is given.",
-            "Set WORKSHOP_SHARED (in slurm/site.sh) to a folder that all of them see, or give --to.",
-        )
+        remedy = "Set WORKSHOP_SHARED (in slurm/site.sh) to a folder that all of them see, or give --to."
+        raise BadInput("No folder for the class is given.", remedy)
     place = Path(os.path.realpath(os.path.expanduser(chosen)))
     if not os.path.isdir(place):
-        raise WorkshopError(
-            f"There is no folder {place}, or it is closed to you.",
-            f"Make it: mkdir -p {place} && chgrp {group} {place} && chmod 2750 {place}",
-        )
+        remedy = f"Make it: mkdir -p {place} && chgrp {group} {place} && chmod 2750 {place}"
+        raise WorkshopError(f"There is no folder {place}, or it is closed to you.", remedy)
     for part in (place, *place.parents):
         mode, owner = part.stat().st_mode, part.stat().st_gid
         if not (mode & 0o001 or (owner == gid and mode & 0o010)):
-            raise WorkshopError(
-                f"The group {group} may not enter {part}.",
-                f"chgrp {group} {part} && chmod g+rx {part}, or choose another folder: --to.",
-            )
+            remedy = f"chgrp {group} {part} && chmod g+rx {part}, or choose another folder: --to."
+            raise WorkshopError(f"The group {group} may not enter {part}.", remedy)
     return place
 
 
 def _refuse_foreign(target: Path, record: ServerRecord) -> None:
     if os.path.lexists(target) and target.lstat().st_uid != os.geteuid():
-        raise WorkshopError(
-            f"{target} belongs to somebody else's server of the same name.",
-            f"Start yours under another name, and share that one instead of {record.name}.",
-        )
+        remedy = f"Start yours under another name, and share that one instead of {record.name}."
+        raise WorkshopError(f"{target} belongs to somebody else's server of the same name.", remedy)
 
 
 def _notes(record: ServerRecord, copy: Path) -> list[str]:

@@ -60,10 +60,8 @@ def fetch(login: str, name: str | None) -> ServerRecord:
         raise WorkshopError(f"ssh to {login} ended with exit code {done.returncode}.", by_hand)
     found, broken = _records_in(done.stdout.decode("utf-8", errors="replace"))
     if broken and not found:
-        raise WorkshopError(
-            f"{broken} server records came from {login} over ssh, and none of them can be read.",
-            f"See what it prints: ssh {login} workshop servers",
-        )
+        said = f"{broken} server records came from {login} over ssh, and none of them can be read."
+        raise WorkshopError(said, f"See what it prints: ssh {login} workshop servers")
     return choose(found, name, login)
 
 
@@ -147,10 +145,8 @@ def _wait(process: subprocess.Popen, local: ServerRecord, login: str) -> None:
         remedy = f"Try it by hand: {shlex.join(process.args)}"
         raise WorkshopError(f"ssh to {login} ended with exit code {process.returncode}.", remedy)
     if not answered:
-        raise WorkshopError(
-            f"{local.name} does not answer through {login} within {WAIT_S:.0f} s.",
-            "Does the login node reach the server's node? On it: workshop servers",
-        )
+        remedy = "Does the login node reach the server's node? On it: workshop servers"
+        raise WorkshopError(f"{local.name} does not answer through {login} within {WAIT_S:.0f} s.", remedy)
 
 
 def explain(record: ServerRecord, login: str, port: int) -> list[str]:

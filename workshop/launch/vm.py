@@ -51,17 +51,13 @@ class Case:
         if not p.fits:
             raise WorkshopError(f"{p.model} does not fit on {p.gpus} × {p.gpu}: {p.reasons[0]}", " ".join(p.advice))
         if p.nodes > 1:
-            raise BadInput(
-                f"The plan takes {p.nodes} nodes, and a VM is one.",
-                "Give the machine's GPUs as --gpus-per-node; --kubernetes and `workshop slurm` do several.",
-            )
+            remedy = "Give the machine's GPUs as --gpus-per-node; --kubernetes and `workshop slurm` do several."
+            raise BadInput(f"The plan takes {p.nodes} nodes, and a VM is one.", remedy)
         if p.gpu == "mi300x":
             raise BadInput("The unit and the containers are for NVIDIA GPUs.", "Choose another --gpu.")
         if not re.fullmatch(r"/[\w./-]*", self.download_dir):
-            raise BadInput(
-                f"--download-dir {self.download_dir} is no whole path without spaces.",
-                "Give the mounted disk or share, for example /mnt/models.",
-            )
+            remedy = "Give the mounted disk or share, for example /mnt/models."
+            raise BadInput(f"--download-dir {self.download_dir} is no whole path without spaces.", remedy)
         if not re.fullmatch(r"[a-z][a-z0-9-]{0,40}", self.name):
             raise BadInput(f"{self.name!r} cannot be the name of a unit.", "Use lower-case letters, digits and '-'.")
         if self.disk_gb is not None and (problem := machines.disk_problem(self.hub, self.disk_gb)):

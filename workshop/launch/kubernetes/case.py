@@ -92,10 +92,8 @@ class Case:
         if not 0 < o.load_gb_per_s <= 1000:
             raise BadInput(f"{o.load_gb_per_s:g} GB/s is no speed of a volume.", "Give GB/s above 0, for example 0.25.")
         if not re.fullmatch(r"[a-z]([a-z0-9-]{0,38}[a-z0-9])?", self.name):
-            raise BadInput(
-                f"{self.name!r} cannot be the name of a Service.",
-                "Use up to 40 lower-case letters, digits and '-', beginning with a letter.",
-            )
+            remedy = "Use up to 40 lower-case letters, digits and '-', beginning with a letter."
+            raise BadInput(f"{self.name!r} cannot be the name of a Service.", remedy)
         for option, (form, meant) in FORMS.items():
             given = getattr(o, option)
             for text in given if isinstance(given, tuple) else (given,):
@@ -109,16 +107,12 @@ class Case:
     def _check_model(self) -> None:
         config = self.plan.config
         if not config.hub_ids:
-            raise BadInput(
-                f"{self.plan.model} has no address on the Hub, so a pod could not download it.",
-                "Give a catalogue name or its Hub id, or change weights.yaml to copy from elsewhere.",
-            )
+            remedy = "Give a catalogue name or its Hub id, or change weights.yaml to copy from elsewhere."
+            raise BadInput(f"{self.plan.model} has no address on the Hub, so a pod could not download it.", remedy)
         flag, given = config.quantization, "--quantization" in self.flags
         if given and flag and not flag.online and not load_model(self.hub).quantization:
-            raise BadInput(
-                f"vLLM cannot make {flag.method} weights while it loads {self.hub}.",
-                "Give the Hub id or the config.json of a checkpoint that is quantised so already.",
-            )
+            remedy = "Give the Hub id or the config.json of a checkpoint that is quantised so already."
+            raise BadInput(f"vLLM cannot make {flag.method} weights while it loads {self.hub}.", remedy)
 
     def _check_volume(self) -> None:
         given = self.options.pvc_gib

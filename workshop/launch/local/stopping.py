@@ -65,10 +65,8 @@ def _terminate(record: ServerRecord) -> None:
     gone = processes.end_session(pid, start, record.log)
     processes.send(pid, start, signal.SIGKILL)  # one that leads no session, such as a tunnel's ssh
     if not gone or not processes.ended(pid, start, processes.KILL_TAKES_S):
-        raise WorkshopError(
-            f"{record.name} does not end: process {pid} or one of its own is there still.",
-            "Try again, or ask the administrator: such a process waits for a disk or a driver.",
-        )
+        remedy = "Try again, or ask the administrator: such a process waits for a disk or a driver."
+        raise WorkshopError(f"{record.name} does not end: process {pid} or one of its own is there still.", remedy)
 
 
 def _clear(record: ServerRecord) -> None:
@@ -100,10 +98,8 @@ def _cancel(record: ServerRecord) -> str:
     if not runs or not processes.until(lambda: records.stored(record.name) is None, STOP_GRACE_S):
         job = slurm_queue.find(record.job_id or "")
         if job is not None and job.active:
-            raise WorkshopError(
-                f"Job {record.job_id} of {record.name} was told to end, and is {job.state} still.",
-                f"Look again in a minute: workshop slurm status {record.job_id}",
-            )
+            said = f"Job {record.job_id} of {record.name} was told to end, and is {job.state} still."
+            raise WorkshopError(said, f"Look again in a minute: workshop slurm status {record.job_id}")
         records.remove(record.name)
     return f"{record.name} is stopped: job {record.job_id} is cancelled."
 

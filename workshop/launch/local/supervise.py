@@ -139,10 +139,8 @@ class _Watch:
             self.read()
             self.alive()
             if time.monotonic() > deadline:
-                raise WorkshopError(
-                    f"{record.model} was not ready after {READY_TIMEOUT_S:.0f} s.",
-                    f"Its own words are in {self.launch.log}.",
-                )
+                remedy = f"Its own words are in {self.launch.log}."
+                raise WorkshopError(f"{record.model} was not ready after {READY_TIMEOUT_S:.0f} s.", remedy)
             time.sleep(POLL_S)
         self.report(Progress(1.0, "ready"))
 

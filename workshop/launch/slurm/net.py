@@ -83,20 +83,16 @@ def job_ports(job_id: int, addresses: list[str], fixed: int | None = None) -> li
     them, the next eight are taken. `fixed` (WORKSHOP_PORT) is taken as it is, or refused.
     """
     if fixed is not None and not all(port_is_free(address, fixed) for address in addresses):
-        raise WorkshopError(
-            f"Port {fixed} on {addresses[0]} is taken by another program.",
-            "Unset WORKSHOP_PORT (each job then takes ports of its own), or choose another.",
-        )
+        remedy = "Unset WORKSHOP_PORT (each job then takes ports of its own), or choose another."
+        raise WorkshopError(f"Port {fixed} on {addresses[0]} is taken by another program.", remedy)
     span = (LAST_PORT - FIRST_PORT + 1) // PORTS_PER_JOB
     for step in range(span):
         first = FIRST_PORT + (job_id + step) % span * PORTS_PER_JOB
         ports = list(range(first, first + PORTS_PER_JOB))
         if all(port_is_free(address, port) for address in (*addresses, "0.0.0.0") for port in ports):
             return [fixed or ports[0], *ports[1:]]
-    raise WorkshopError(
-        f"No eight ports in a row from {FIRST_PORT} to {LAST_PORT} are free on {socket.gethostname()}.",
-        "Ask for a node of your own: sbatch --exclusive.",
-    )
+    said = f"No eight ports in a row from {FIRST_PORT} to {LAST_PORT} are free on {socket.gethostname()}."
+    raise WorkshopError(said, "Ask for a node of your own: sbatch --exclusive.")
 
 
 def fixed_port() -> int | None:
@@ -105,8 +101,6 @@ def fixed_port() -> int | None:
     if not text:
         return None
     if not text.isdigit() or not 1024 <= int(text) <= 65535:
-        raise WorkshopError(
-            f"WORKSHOP_PORT is {text!r}, which is no port that you may use.",
-            "Ports go from 1024 to 65535; unset it, and each job takes a port of its own.",
-        )
+        remedy = "Ports go from 1024 to 65535; unset it, and each job takes a port of its own."
+        raise WorkshopError(f"WORKSHOP_PORT is {text!r}, which is no port that you may use.", remedy)
     return int(text)

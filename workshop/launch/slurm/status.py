@@ -43,10 +43,8 @@ def resolve(text: str) -> str:
     if (record := records.stored(text)) and record.job_id:
         return record.job_id
     jobs = ", ".join(each.name for each in records.own() if each.job_id) or "none"
-    raise WorkshopError(
-        f"No server called {text!r} with a SLURM job is known here.",
-        f"Known: {jobs}. Give the job's number; `squeue --me` lists yours.",
-    )
+    remedy = f"Known: {jobs}. Give the job's number; `squeue --me` lists yours."
+    raise WorkshopError(f"No server called {text!r} with a SLURM job is known here.", remedy)
 
 
 def record_of(job_id: str) -> ServerRecord | None:
@@ -74,10 +72,8 @@ def status(job_id: str) -> Status:
     job, record = _ask(job_id), record_of(job_id)
     files = files_of(job_id, job, record)
     if job is None and record is None and files is None:
-        raise WorkshopError(
-            f"Nothing is known about job {job_id}: SLURM has forgotten it, or never had it.",
-            "Go to the folder in which you called sbatch: its files are there.",
-        )
+        remedy = "Go to the folder in which you called sbatch: its files are there."
+        raise WorkshopError(f"Nothing is known about job {job_id}: SLURM has forgotten it, or never had it.", remedy)
     follower = Follower([files[1], files[0]] if files else [])
     follower.read()
     return _status(job_id, job, record, files, follower)

@@ -221,10 +221,8 @@ def _model_folder(what: str, site: dict[str, str]) -> Path:
     given = existing(what)
     if (given and given.is_dir()) or what.startswith(("/", ".", "~")):
         if not given or not (given / "config.json").is_file():
-            raise BadInput(
-                f"The folder {what[:200]} holds no config.json, so it is no model.",
-                "Give the folder that `workshop prefetch` filled.",
-            )
+            remedy = "Give the folder that `workshop prefetch` filled."
+            raise BadInput(f"The folder {what[:200]} holds no config.json, so it is no model.", remedy)
         return given.resolve()
     model = load_model(what)  # an unknown name ends here, with the choices
     models, names = _models(site), [what.split("/")[-1]]
@@ -293,7 +291,5 @@ def submit(submission: Submission) -> str:
     try:
         return job_number(said.split(";")[0])
     except BadInput:
-        raise WorkshopError(
-            f"sbatch answered {said[:200]!r}, and not with the number of a job.",
-            "Look whether the job is there: squeue --me",
-        ) from None
+        remedy = "Look whether the job is there: squeue --me"
+        raise WorkshopError(f"sbatch answered {said[:200]!r}, and not with the number of a job.", remedy) from None

@@ -100,10 +100,8 @@ def _read_list(info: dict) -> tuple[str, list[File]]:
         lfs = each.get("lfs") or {}
         file = File(each["rfilename"], each.get("size") or 0, lfs.get("sha256") or "", each.get("blobId") or "")
         if not check.stays_inside(file.name):
-            raise WorkshopError(
-                f"{endpoint()} lists a file {str(file.name)[:80]!r}, which is no name inside a folder.",
-                "Nothing was downloaded. Take the Hub itself, or another mirror (HF_ENDPOINT).",
-            )
+            said = f"{endpoint()} lists a file {str(file.name)[:80]!r}, which is no name inside a folder."
+            raise WorkshopError(said, "Nothing was downloaded. Take the Hub itself, or another mirror (HF_ENDPOINT).")
         if type(file.size) is not int or file.size < 0 or not DIGEST.fullmatch(file.sha256 + file.blob):
             raise ValueError(file)
         files.append(file)
@@ -164,10 +162,8 @@ def _append(client: httpx.Client, address: str, part: Path, have: int, size: int
     with client.stream("GET", address, headers={**headers, "Accept-Encoding": "identity"}) as answer:
         answer.raise_for_status()
         if answer.headers.get("Content-Type", "").startswith("text/html"):
-            raise WorkshopError(
-                f"{address.split('?')[0]} answers with a web page instead of the file.",
-                "A login page or a proxy may stand in between: open that address in a browser here.",
-            )
+            remedy = "A login page or a proxy may stand in between: open that address in a browser here."
+            raise WorkshopError(f"{address.split('?')[0]} answers with a web page instead of the file.", remedy)
         resumed = answer.status_code == 206  # 200: the server does not know ranges, and begins again
         left = size + 1 - (have if resumed else 0)
         flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | (os.O_APPEND if resumed else os.O_TRUNC)
@@ -184,10 +180,8 @@ def _finish(part: Path, target: Path, file: File) -> None:
     if not file.is_whole(part):
         size = part.stat().st_size
         part.unlink()
-        raise WorkshopError(
-            f"{file.name} came damaged ({size} of {file.size} bytes, or another checksum).",
-            "Run the same command again: it is downloaded anew.",
-        )
+        remedy = "Run the same command again: it is downloaded anew."
+        raise WorkshopError(f"{file.name} came damaged ({size} of {file.size} bytes, or another checksum).", remedy)
     os.replace(part, target)
 
 
@@ -208,10 +202,8 @@ def explain(hub_id: str, error: Exception) -> WorkshopError:
             "answer the question of `workshop prefetch`. Without: an open model, or a copy that your site keeps already.",
         )
     if status in (401, 404):
-        return WorkshopError(
-            f"The Hub knows no model {hub_id}, or hides it from this token.",
-            "Compare the spelling with its page; for a private or gated one set HF_TOKEN.",
-        )
+        remedy = "Compare the spelling with its page; for a private or gated one set HF_TOKEN."
+        return WorkshopError(f"The Hub knows no model {hub_id}, or hides it from this token.", remedy)
     if isinstance(error, OSError) and error.errno:
         return cannot_write(Path(error.filename or "the folder"), error)
     said = (str(error).strip().splitlines() or [type(error).__name__])[0]
