@@ -9,10 +9,12 @@ import contextlib
 import ctypes
 import os
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import IO, Any
 
 import psutil
 
@@ -67,6 +69,14 @@ def end_with_parent(number: int = signal.SIGTERM) -> None:
     """Ask Linux for a signal to this process when its parent dies, by kill -9 too."""
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(1, number)  # PR_SET_PDEATHSIG
+
+
+def spawn(command: list[str], log: IO[bytes], with_parent: bool = True, **options: Any) -> subprocess.Popen:
+    """Start a program as the leader of a session of its own, its words going to the log; with_parent: it ends with us."""
+    given = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log, **options}
+    tie = end_with_parent if with_parent and os.name == "posix" else None
+    with log:
+        return subprocess.Popen(command, start_new_session=True, preexec_fn=tie, **given)
 
 
 def send(pid: int, start: int, number: int) -> bool:

@@ -57,16 +57,7 @@ def start_jupyter(folder: Path, port: int | None = None, host: str = "127.0.0.1"
     ]
     if hasattr(os, "geteuid") and os.geteuid() == 0:
         command.append("--allow-root")
-    with new_log(_log().name) as log:
-        process = subprocess.Popen(
-            command,
-            env={**os.environ, "JUPYTER_TOKEN": token},
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-            preexec_fn=processes.end_with_parent if os.name == "posix" else None,
-        )
+    process = processes.spawn(command, new_log(_log().name), env={**os.environ, "JUPYTER_TOKEN": token})
     return Lab(process, f"http://{host}:{port}/lab/tree/{FIRST}?token={token}")
 
 

@@ -105,18 +105,9 @@ def stop_signals():
 
 
 def _spawn(launch: Launch, folder: Path) -> subprocess.Popen:
-    """Start the engine as the leader of a session of its own, its words going to the log, its sockets to `folder`."""
-    with new_log(launch.log.name) as log:
-        return subprocess.Popen(
-            launch.argv,
-            env=launch.env | scratch.environment(folder),
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            umask=0o077,
-            start_new_session=True,
-            preexec_fn=processes.end_with_parent,
-        )
+    """Start the engine, its words going to the log, its sockets to `folder`."""
+    env = launch.env | scratch.environment(folder)
+    return processes.spawn(launch.argv, new_log(launch.log.name), env=env, umask=0o077)
 
 
 class _Watch:
@@ -196,16 +187,9 @@ def start(launch: Launch, report: Report = lambda progress: None, *, with_parent
 def _watcher(launch: Launch, claim: Claim, with_parent: bool) -> subprocess.Popen:
     """Start the watcher, which inherits the name and the port."""
     held = [launch.held.fileno()] if launch.held else []
-    with new_log(_words(launch).name) as errors:
-        watcher = subprocess.Popen(
-            [sys.executable, "-m", "workshop.launch.local.supervise"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=errors,
-            start_new_session=True,
-            pass_fds=[claim.lock.descriptor, *held],
-            preexec_fn=processes.end_with_parent if with_parent else None,
-        )
+    kept = {"stdin": subprocess.PIPE, "stdout": subprocess.DEVNULL, "pass_fds": [claim.lock.descriptor, *held]}
+    command = [sys.executable, "-m", "workshop.launch.local.supervise"]
+    watcher = processes.spawn(command, new_log(_words(launch).name), with_parent, **kept)
     spec = {
         "launch": {**vars(launch), "log": str(launch.log), "held": None},
         "record": asdict(claim.record),
