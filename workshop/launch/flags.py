@@ -16,48 +16,8 @@ import yaml
 from workshop.errors import BadInput
 
 SHORT = {"tp": "tensor-parallel-size", "pp": "pipeline-parallel-size", "n": "nnodes", "dpa": "data-parallel-address"}
-NO_GUARD = "It opens a port that the workshop's key does not guard."
-OURS = "`workshop serve` sets it, and writes it into the server's record."
-TLS = "Clients of the workshop speak plain HTTP to the server."
-REFUSED = {  # flag of vLLM: (why, what instead); their shortened forms are refused as well
-    "api-key": (
-        "A key on a command line is shown to everybody on this machine.",
-        "Leave it out: the workshop makes a key for each server, and connect() finds it.",
-    ),
-    "host": (OURS, "Give --host to `workshop serve` itself, written out."),
-    "port": (OURS, "Give --port to `workshop serve` itself, written out."),
-    "model": ("The model comes first, without a flag.", "For example: workshop serve organisation/name --seed 1"),
-    "uds": (
-        "Clients find the server by address and port, and would not find a socket in a file.",
-        "Leave it out: without --host only this machine is let in, and the key guards the port.",
-    ),
-    "headless": (
-        "A headless vLLM answers nobody: it works for a server on another node.",
-        "For a server over several nodes: workshop slurm submit",
-    ),
-    "grpc": (NO_GUARD, "Use the HTTP API."),
-    "grpc-port": (NO_GUARD, "Use the HTTP API."),
-    "omni": ("It hands over to another program, whose ports the workshop's key does not guard.", "Leave it out."),
-    "data-parallel-multi-port-external-lb": (NO_GUARD, "Leave it out: --data-parallel-size alone balances by itself."),
-    "ssl-keyfile": (TLS, "Leave it out; docs/security.md says how to reach a server from elsewhere."),
-    "ssl-certfile": (TLS, "Leave it out; docs/security.md says how to reach a server from elsewhere."),
-}
-LOOKED_AT = (
-    "middleware",
-    "config",
-    "served-model-name",
-    "tensor-parallel-size",
-    "pipeline-parallel-size",
-    "nnodes",
-    "data-parallel-address",
-    "max-logprobs",
-    "kv-cache-memory-bytes",
-    "compilation-config",
-    "enforce-eager",
-    "scheduler-cls",
-    "worker-cls",
-    "h11-max-incomplete-event-size",
-)
+TABLES = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
+REFUSED, LOOKED_AT = TABLES["refused"], TABLES["looked-at"]
 
 
 def flags_of(args: tuple[str, ...]) -> dict[str, str]:

@@ -10,14 +10,6 @@ from collections.abc import Iterable
 from workshop.errors import BadInput
 from workshop.launch import flags
 
-NODES = ("headless", "nnodes", "node-rank", "master-", "distributed-executor")
-OWN = {  # why the job sets a flag of vLLM: the flags, or what a group of them begins with
-    "It follows from the GPUs of the job.": ("tensor-parallel", "pipeline-parallel", "data-parallel"),
-    "The job chooses address and ports, and writes them into the server's record.": ("host", "port", "uds"),
-    "The job starts vLLM on each of its nodes, and tells each its part.": NODES,
-    "It goes by the name that the record says.": ("served-model-name",),
-    "The guard with the server's key is the job's own.": ("middleware",),
-}
 SHORT = {"tp": "tensor-parallel", "pp": "pipeline-parallel", "dp": "data-parallel", "n": "nnodes", "r": "node-rank"}
 REMEDY = (
     "Leave it out. GPUs: --nodes, --gpus-per-node, --pipeline; the engine: --ray; settings of the site: slurm/site.sh."
@@ -54,6 +46,6 @@ def _refuse(names: Iterable[str]) -> None:
     """Refuse what is of a group, or short for one of it."""
     for name in names:
         name = name.replace("_", "-")
-        for why, owned in OWN.items():
+        for why, owned in flags.TABLES["of-the-job"].items():
             if any(name.startswith(own) or own.startswith(name) for own in owned):
                 raise BadInput(f"--{name[:80]} is the job's own to set. {why}", REMEDY)
