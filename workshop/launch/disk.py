@@ -92,10 +92,7 @@ def who_sees(folder: Path) -> str:
     if NETWORK.fullmatch(kind) or (kind.startswith("fuse") and ":" in source):
         return f"{where}, a network file system: the nodes that mount it see the model."
     if LOCAL.fullmatch(kind):
-        return (
-            f"{where}, a disk of this machine alone: other nodes will NOT see the model, unless they have the same "
-            "folder from elsewhere. Put it on the cluster's shared file system, or copy it to every node."
-        )
+        return f"{where}, a disk of this machine alone: other nodes will NOT see the model, unless they have the same folder from elsewhere. Put it on the cluster's shared file system, or copy it to every node."
     return f"{where}: whether other nodes see it cannot be told from here. Try: srun ls {folder}"
 
 

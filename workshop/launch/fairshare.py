@@ -41,10 +41,7 @@ class FairShare:
     @property
     def words(self) -> str:
         """The limits in words, for people and for the header of every answer."""
-        return (
-            f"{self.at_a_time} requests at a time, {self.max_tokens} tokens an answer, "
-            f"{self.max_sequences} sequences a request"
-        )
+        return f"{self.at_a_time} requests at a time, {self.max_tokens} tokens an answer, {self.max_sequences} sequences a request"
 
     async def __call__(self, scope, receive, send):
         """Let requests for text wait their turn, and what only looks pass; refuse the rest."""
@@ -101,10 +98,7 @@ class FairShare:
         if asked > self.max_tokens:
             return f"{_short(asked)} tokens are more than one answer may have in this class: {self.max_tokens}."
         if sequences > self.max_sequences:
-            return (
-                f"{_short(sequences)} sequences (prompts × n) are more than one request may have in this class: "
-                f"{self.max_sequences}."
-            )
+            return f"{_short(sequences)} sequences (prompts × n) are more than one request may have in this class: {self.max_sequences}."
         return ""
 
 

@@ -98,15 +98,13 @@ def _notes(record: ServerRecord, copy: Path) -> list[str]:
         notes.append(f"{who} {trust.WHAT_FOR} Close it: chmod go-w.")
     if address.hostname in ("127.0.0.1", "localhost", "::1"):
         notes.append(
-            "It listens on this machine only (127.0.0.1): learners on others cannot reach it. "
-            "Start it with --host and the address that they reach."
+            "It listens on this machine only (127.0.0.1): learners on others cannot reach it. Start it with --host and the address that they reach."
         )
     limits = _limits(record.url)
     notes.append(
         f"Limits for each learner: {limits}."
         if limits
-        else "It was started without limits for a class: one learner's requests can starve the others. "
-        "`workshop slurm submit … --learners 30` sets them."
+        else "It was started without limits for a class: one learner's requests can starve the others. `workshop slurm submit … --learners 30` sets them."
     )
     return notes
 

@@ -154,8 +154,7 @@ def explain(record: ServerRecord, login: str, port: int) -> list[str]:
     return [
         f"From a laptop (leave it open; then use http://127.0.0.1:{port}/v1):",
         f"  {shlex.join(command_for(record, login, port))}",
-        f"The key is in {records.path_of(record.name)} on the cluster: "
-        f"ssh {login} cat {shlex.quote(str(records.path_of(record.name)))}",
+        f"The key is in {records.path_of(record.name)} on the cluster: ssh {login} cat {shlex.quote(str(records.path_of(record.name)))}",
         "VS Code, Remote-SSH to any node of the cluster (the server's or another): nothing to do, connect() finds it.",
         f"VS Code on the laptop: the tunnel above, WORKSHOP_URL=http://127.0.0.1:{port}/v1 and WORKSHOP_API_KEY.",
     ]

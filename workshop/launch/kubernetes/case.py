@@ -82,8 +82,7 @@ class Case:
         if p.gpus % p.nodes:
             raise BadInput(
                 f"{p.gpus} GPUs cannot be spread evenly over {p.nodes} pods.",
-                "Give sizes whose product divides: --tensor-parallel-size GPUs of a node, "
-                "--pipeline-parallel-size nodes.",
+                "Give sizes whose product divides: --tensor-parallel-size GPUs of a node, --pipeline-parallel-size nodes.",
             )
         if not 0 < o.load_gb_per_s <= 1000:
             raise BadInput(f"{o.load_gb_per_s:g} GB/s is no speed of a volume.", "Give GB/s above 0, for example 0.25.")
@@ -113,11 +112,8 @@ class Case:
     def _check_volume(self) -> None:
         given = self.options.pvc_gib
         if given is not None and given * GIB < self.weight_bytes + MOUNT_SPARE_BYTES:
-            raise BadInput(
-                f"A volume of {given} GiB cannot hold {self.plan.model}: its weights take "
-                f"{self.weight_bytes / GIB:.1f} GiB, and {MOUNT_SPARE_BYTES // GIB} GiB must stay free.",
-                f"Give --pvc-size {self.wanted_pvc_gib} or more, or leave it out.",
-            )
+            said = f"A volume of {given} GiB cannot hold {self.plan.model}: its weights take {self.weight_bytes / GIB:.1f} GiB, and {MOUNT_SPARE_BYTES // GIB} GiB must stay free."
+            raise BadInput(said, f"Give --pvc-size {self.wanted_pvc_gib} or more, or leave it out.")
 
     @property
     def hub(self) -> str:

@@ -83,10 +83,7 @@ def _server_sentence(report: supervise.Report) -> str:
     if known:
         return f"✓ Notebooks use the server {known[0].name!r} at {known[0].url}"
     if not installed()[0]:
-        return (
-            "✓ No local server here (vLLM is not installed): set WORKSHOP_URL and WORKSHOP_API_KEY, or\n"
-            "WORKSHOP_SHARED, to use one elsewhere. Everything that needs no server works."
-        )
+        return "✓ No local server here (vLLM is not installed): set WORKSHOP_URL and WORKSHOP_API_KEY, or\nWORKSHOP_SHARED, to use one elsewhere. Everything that needs no server works."
     try:
         record = supervise.start(local.prepare(), report, with_parent=True)
     except WorkshopError as error:

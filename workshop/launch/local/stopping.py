@@ -50,8 +50,7 @@ def _terminate(record: ServerRecord) -> None:
     pid, start = record.pid, record.process_started
     if start is None:
         raise WorkshopError(
-            f"The record of {record.name} does not tell process {pid} from another that got its number: an older "
-            "version of the workshop wrote it.",
+            f"The record of {record.name} does not tell process {pid} from another that got its number: an older version of the workshop wrote it.",
             f"If `ps -fp {pid}` shows vLLM, end it by hand (kill {pid}), then again: workshop stop {record.name}",
         )
     claims.ask_to_stop(record.name)

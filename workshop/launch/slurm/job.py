@@ -114,20 +114,19 @@ def watch(args: argparse.Namespace) -> None:
     while not (slurm_queue.listens(record.url) and answers(record)):
         follower.read()
         if time.monotonic() - began > budget:
+            seen = follower.reader.message
             raise WorkshopError(
-                f"{record.model} was not ready within its budget of {budget:.0f} s; last seen: {follower.reader.message}.",
-                "If loading was still going on, set WORKSHOP_LOAD_GB_PER_S in slurm/site.sh to the folder's real "
-                "speed; where it hung, the stacks of all processes in the error file say where.",
+                f"{record.model} was not ready within its budget of {budget:.0f} s; last seen: {seen}.",
+                "If loading was still going on, set WORKSHOP_LOAD_GB_PER_S in slurm/site.sh to the folder's real speed; "
+                "where it hung, the stacks of all processes in the error file say where.",
             )
         time.sleep(POLL_S)
     follower.read()
     record = replace(record, state="ready", vllm_version=follower.reader.log.version or "")
     records.write(record)
     share.renew(record)
-    _say(
-        f"ready after {time.monotonic() - began:.0f} s: {record.name} answers at {record.url} "
-        f"(node {record.host}, job {record.job_id})"
-    )
+    where = f"{record.name} answers at {record.url} (node {record.host}, job {record.job_id})"
+    _say(f"ready after {time.monotonic() - began:.0f} s: {where}")
     _say(f"in a notebook: workshop.connect({record.name!r}); stop it: workshop stop {record.name}")
 
 
@@ -202,17 +201,13 @@ def reason(cause: str, code: int, logs: list[Path]) -> tuple[str, str]:
     if refused := follower.refusal():
         return refused
     if killed := re.search(r"exit code (1[3-9]\d)$", follower.ended):  # 128 + signal; the rest is an echo
-        return (
-            f"vLLM was killed by signal {int(killed[1]) - 128} ({follower.ended})",
-            "Signal 9 mostly means that the host had no memory left: ask for more (sbatch --mem).",
-        )
+        remedy = "Signal 9 mostly means that the host had no memory left: ask for more (sbatch --mem)."
+        return f"vLLM was killed by signal {int(killed[1]) - 128} ({follower.ended})", remedy
     if failure := follower.reader.error:
         return failure.what, failure.remedy
     dead = f" ({follower.ended})" if follower.ended else ""
-    return (
-        f"the engine ended by itself with exit code {code}{dead}",
-        f"Its last words are in {logs[1].name} and {logs[2].name}.",
-    )
+    remedy = f"Its last words are in {logs[1].name} and {logs[2].name}."
+    return f"the engine ended by itself with exit code {code}{dead}", remedy
 
 
 def _at_time_limit(job: dict[str, str]) -> bool:

@@ -49,10 +49,9 @@ def models_folder(site: dict[str, str] | None = None) -> Path:
     """Return the folder of the models, WORKSHOP_MODELS; a WorkshopError where that is not set, or no whole path."""
     said = (environment() if site is None else site).get("WORKSHOP_MODELS", "")
     if not (folder := Path(said).expanduser()).is_absolute():
-        raise WorkshopError(
-            f"WORKSHOP_MODELS {f'is {said!r}, no whole path' if said else 'is not set, so nobody knows where the models are'}.",
-            "Set it in slurm/site.sh: a folder that every node sees, such as your project's.",
-        )
+        why = f"is {said!r}, no whole path" if said else "is not set, so nobody knows where the models are"
+        remedy = "Set it in slurm/site.sh: a folder that every node sees, such as your project's."
+        raise WorkshopError(f"WORKSHOP_MODELS {why}.", remedy)
     return folder
 
 

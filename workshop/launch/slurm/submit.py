@@ -111,10 +111,7 @@ def prepare(request: Request) -> Submission:
     elif request.pipeline and recipe.split != "pipeline":
         environment["PARALLEL"] = "pipeline"
     script = scripts_folder() / (recipe.script if recipe else "model.sbatch")
-    first = (
-        f"{planned.model}: {planned.nodes} node{'s' * (planned.nodes > 1)}, {planned.gpus} × {planned.gpu}, "
-        f"TP {planned.tensor_parallel_size} × PP {planned.pipeline_parallel_size}."
-    )
+    first = f"{planned.model}: {planned.nodes} node{'s' * (planned.nodes > 1)}, {planned.gpus} × {planned.gpu}, TP {planned.tensor_parallel_size} × PP {planned.pipeline_parallel_size}."
     if UNSET in folder.parts:
         absent = "WORKSHOP_MODELS is not set in slurm/site.sh: the folder of the models, which every node sees."
     else:
@@ -172,10 +169,10 @@ def _refuse(request: Request) -> None:
     for name in names:
         records.path_of(name)  # the record and the job's folder are called so
     if kept := [word for word in words if word.startswith("--export") and "ALL" not in word]:
-        raise BadInput(
-            f"{kept[0][:80]} keeps the plan's settings from the job.",
-            "Leave it out: the site's workshop_environment decides what the engine sees. Or: --export=ALL,NAME=VALUE.",
+        remedy = (
+            "Leave it out: the site's workshop_environment decides what the engine sees. Or: --export=ALL,NAME=VALUE."
         )
+        raise BadInput(f"{kept[0][:80]} keeps the plan's settings from the job.", remedy)
     for name, value in (("--nodes", request.nodes), ("--gpus-per-node", request.gpus_per_node)):
         if value is not None and not 1 <= value <= 1024:
             raise BadInput(f"{name} {value} is not possible.", "Give a whole number from 1.")
@@ -261,15 +258,11 @@ def _argument_file(flags: tuple[str, ...]) -> Path:
 def submit(submission: Submission) -> str:
     """Call sbatch with the site's settings; return the job's number, or raise a WorkshopError in sbatch's own words."""
     if not submission.fits:
-        raise WorkshopError(
-            "The plan does not fit: " + submission.reasons[0],
-            (submission.advice or ["Ask for more GPUs: --nodes, --gpus-per-node."])[0],
-        )
+        advice = submission.advice or ["Ask for more GPUs: --nodes, --gpus-per-node."]
+        raise WorkshopError("The plan does not fit: " + submission.reasons[0], advice[0])
     if not shutil.which("sbatch"):
-        raise WorkshopError(
-            "There is no sbatch here: this is no login node of a SLURM cluster.",
-            "Log in to one; or see the whole command with --dry-run.",
-        )
+        said = "There is no sbatch here: this is no login node of a SLURM cluster."
+        raise WorkshopError(said, "Log in to one; or see the whole command with --dry-run.")
     if UNSET in submission.folder.parts:
         slurm_site.models_folder()  # says what is wrong with it
     private_folder("servers")  # the job writes the record there: better to find out now
@@ -287,9 +280,9 @@ def submit(submission: Submission) -> str:
     if code:
         said = said.removeprefix("sbatch: error: ")
         raise WorkshopError(f"sbatch refused: {said}", slurm_site.refusal_remedy(said))
-    said = (out.strip().splitlines() or [""])[-1]
+    answer = (out.strip().splitlines() or [""])[-1]
     try:
-        return job_number(said.split(";")[0])
+        return job_number(answer.split(";")[0])
     except BadInput:
         remedy = "Look whether the job is there: squeue --me"
-        raise WorkshopError(f"sbatch answered {said[:200]!r}, and not with the number of a job.", remedy) from None
+        raise WorkshopError(f"sbatch answered {answer[:200]!r}, and not with the number of a job.", remedy) from None

@@ -198,8 +198,7 @@ def explain(hub_id: str, error: Exception) -> WorkshopError:
     if response.headers.get("X-Error-Code") == "GatedRepo" or status == 403:
         return WorkshopError(
             f"{hub_id} is gated: its owner lets in who has accepted the licence.",
-            f"Accept it at {HUB}/{hub_id} (it may take a while), then give a token of that account: set HF_TOKEN, or "
-            "answer the question of `workshop prefetch`. Without: an open model, or a copy that your site keeps already.",
+            f"Accept it at {HUB}/{hub_id} (it may take a while), then give a token of that account: set HF_TOKEN, or answer the question of `workshop prefetch`. Without: an open model, or a copy that your site keeps already.",
         )
     if status in (401, 404):
         remedy = "Compare the spelling with its page; for a private or gated one set HF_TOKEN."
@@ -208,8 +207,5 @@ def explain(hub_id: str, error: Exception) -> WorkshopError:
         return cannot_write(Path(error.filename or "the folder"), error)
     said = (str(error).strip().splitlines() or [type(error).__name__])[0]
     said = re.sub(r"[?]\S*", "", said)[:200].rstrip(".")  # what follows ? in an address may be a signature
-    return WorkshopError(
-        f"The Hub is not reached, or broke off: {said}.",
-        "Run it again: what has come is kept. Compute nodes rarely have internet: use a login or "
-        "transfer node; behind a proxy set HTTPS_PROXY.",
-    )
+    remedy = "Run it again: what has come is kept. Compute nodes rarely have internet: use a login or transfer node; behind a proxy set HTTPS_PROXY."
+    return WorkshopError(f"The Hub is not reached, or broke off: {said}.", remedy)
