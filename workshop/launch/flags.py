@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
+from collections.abc import Iterable
 from pathlib import Path
 
 import yaml
@@ -18,6 +20,10 @@ from workshop.errors import BadInput
 SHORT = {"tp": "tensor-parallel-size", "pp": "pipeline-parallel-size", "n": "nnodes", "dpa": "data-parallel-address"}
 TABLES = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
 REFUSED, LOOKED_AT = TABLES["refused"], TABLES["looked-at"]
+JOB_SHORT = {"tp": "tensor-parallel", "pp": "pipeline-parallel", "dp": "data-parallel", "n": "nnodes", "r": "node-rank"}
+JOB_REMEDY = (
+    "Leave it out. GPUs: --nodes, --gpus-per-node, --pipeline; the engine: --ray; settings of the site: slurm/site.sh."
+)
 
 
 def flags_of(args: tuple[str, ...]) -> dict[str, str]:
@@ -82,3 +88,37 @@ def _flags_in(path: str, separate: bool) -> dict[str, str]:
         f"no-{key}" if value is False else key: "" if isinstance(value, bool) else str(value)
         for key, value in named.items()
     }
+
+
+def words(texts: Iterable[str]) -> tuple[str, ...]:
+    """Return the arguments in each text, as a shell reads them."""
+    found: list[str] = []
+    for text in texts:
+        try:
+            found += shlex.split(text)
+        except ValueError:
+            said = f"--vllm {text[:80]!r} has a quotation mark without its partner, or ends in a backslash."
+            remedy = "Write it as for a shell: --vllm \"--seed 1 --generation-config 'my folder'\"."
+            raise BadInput(said, remedy) from None
+    return tuple(found)
+
+
+def check_for_job(given: tuple[str, ...]) -> None:
+    """Refuse flags that a SLURM job sets itself, in every spelling: one that fails at its start has waited for nothing."""
+    if given and not given[0].startswith("-"):
+        raise BadInput(f"--vllm: {given[0][:80]!r} is no flag.", "A flag begins with --; the model stands before it.")
+    if any("\n" in word for word in given):
+        raise BadInput("An argument of vLLM holds a line break.", "Give it on one line.")
+    names = [found[1] for word in given if (found := re.match(r"--([\w-]+)", word))]
+    names += [JOB_SHORT[found[1]] for word in given if (found := re.match(r"-(tp|pp|dp|n|r)", word))]  # -tp 4, -n4
+    _refuse_of_job(names)
+    _refuse_of_job(checked(given))  # also what is in the file of --config
+
+
+def _refuse_of_job(names: Iterable[str]) -> None:
+    """Refuse what is of a group, or short for one of it."""
+    for name in names:
+        name = name.replace("_", "-")
+        for why, owned in TABLES["of-the-job"].items():
+            if any(name.startswith(own) or own.startswith(name) for own in owned):
+                raise BadInput(f"--{name[:80]} is the job's own to set. {why}", JOB_REMEDY)

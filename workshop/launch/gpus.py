@@ -1,9 +1,4 @@
-"""The GPUs that this session may use: NVIDIA's as NVML tells (nvidia-smi where that is not there), AMD's as amd-smi does.
-
-look()            what the drivers show: GPUs, the driver's version, its own complaint
-visible()         what CUDA_VISIBLE_DEVICES or ROCR_VISIBLE_DEVICES leave of it
-driver_problem()  whether that driver is new enough for the CUDA of vLLM's build
-"""
+"""The GPUs that this session may use: NVIDIA's as NVML tells (nvidia-smi where that is not there), AMD's as amd-smi does."""
 
 from __future__ import annotations
 

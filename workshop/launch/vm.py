@@ -1,9 +1,5 @@
 """`workshop plan … --vm`: the plan on one machine, as a systemd unit and as container lines.
 
-    from workshop.launch import vm
-    case = vm.Case(plan("llama-3.3-70b", "h100-nvl", gpus_per_node=2, usage="serve"), download_dir="/mnt/models")
-    print(vm.unit(case), vm.container(case, "podman"), vm.render(case), sep="\\n")
-
 The weights go to a disk that holds them, the API listens on 127.0.0.1, and the key lies in a file.
 """
 

@@ -1,8 +1,5 @@
 """`workshop plan … --kubernetes`: the plan as manifests, for kubectl at once or as kustomize base and overlay.
 
-    from workshop.launch import kubernetes
-    print(kubernetes.render(plan("llama-3.1-70b", "h100", gpus_per_node=4)))
-
 One pod a node: a Deployment on one node, a LeaderWorkerSet on several. OpenShift: the same, without a user of ours. The
 templates read as the YAML that they make; what depends on the plan is computed in case.py.
 """

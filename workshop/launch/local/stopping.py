@@ -29,20 +29,14 @@ def stop(name: str) -> str:
     if not records.is_here(record):
         place = f"on {record.host}" if record.where == "local" else f"in {record.where}"
         raise WorkshopError(f"{name} runs {place}, not on this machine.", f"Stop it there: workshop stop {name}")
-    if record.pid is None:
-        record = _with_process(record)
+    if record.pid is None:  # it is just being started: as soon as it has a process
+        processes.until(lambda: (now := records.read(name)) is None or now.pid is not None, START_TAKES_S)
+        record = records.read(name)
+        if record is None or record.pid is None or record.state == "failed":
+            raise claims.busy(name)
     _terminate(record)
     _clear(record)
     return f"{name} is stopped."
-
-
-def _with_process(record: ServerRecord) -> ServerRecord:
-    """Return the record of a server that is just being started, as soon as it has a process."""
-    processes.until(lambda: (now := records.read(record.name)) is None or now.pid is not None, START_TAKES_S)
-    now = records.read(record.name)
-    if now is None or now.pid is None or now.state == "failed":
-        raise claims.busy(record.name)
-    return now
 
 
 def _terminate(record: ServerRecord) -> None:

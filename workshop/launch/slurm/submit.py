@@ -13,9 +13,9 @@ from pathlib import Path
 
 from workshop.errors import BadInput, WorkshopError
 from workshop.launch import records
+from workshop.launch.flags import check_for_job
 from workshop.launch.home import private_folder, write_private
 from workshop.launch.programs import LATE, ask
-from workshop.launch.slurm import flags as slurm_flags
 from workshop.launch.slurm import site as slurm_site
 from workshop.launch.slurm.queue import job_number
 from workshop.launch.slurm.site import scripts_folder
@@ -160,7 +160,7 @@ def _refuse(request: Request) -> None:
     """Refuse what sbatch, or the job at its start, would stumble over."""
     if request.name:
         records.path_of(request.name)  # refuses what is no name of a server
-    slurm_flags.check(request.vllm)
+    check_for_job(request.vllm)
     words = request.sbatch_args
     if words and not words[0].startswith("-"):
         raise BadInput(f"{words[0][:80]!r} is no option of sbatch.", "Its options begin with -.")
