@@ -19,9 +19,8 @@ def home() -> Path:
     try:
         return Path(given).expanduser()
     except RuntimeError:  # ~name of nobody, or no home folder at all
-        raise BadInput(
-            f"There is no home folder for WORKSHOP_HOME={given!r}.", "Set WORKSHOP_HOME to a folder that you may write."
-        ) from None
+        remedy = "Set WORKSHOP_HOME to a folder that you may write."
+        raise BadInput(f"There is no home folder for WORKSHOP_HOME={given!r}.", remedy) from None
 
 
 def private_folder(*parts: str) -> Path:

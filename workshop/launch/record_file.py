@@ -95,9 +95,8 @@ def read(path: Path) -> dict[str, Any]:
     except (FileNotFoundError, NotADirectoryError):
         raise FileNotFoundError(str(path)) from None
     except PermissionError:
-        raise WorkshopError(
-            f"You may not read the server record {path}.", "Ask whoever shared it to share it with a group of yours."
-        ) from None
+        remedy = "Ask whoever shared it to share it with a group of yours."
+        raise WorkshopError(f"You may not read the server record {path}.", remedy) from None
     except (OSError, ValueError, RecursionError) as error:
         why = getattr(error, "strerror", None) or str(error)[:200]
         raise WorkshopError(f"The server record {path} cannot be read: {why}.", REMEDY) from None

@@ -24,10 +24,16 @@ def share(name: str, group: str, folder: str | Path | None = None) -> tuple[Path
 
     group: a Unix group that this user belongs to: its members can use the server from then on.
     """
-    record, gid = _ready(name), _group_id(group)
-    place = _folder(folder, group, gid)
-    target = place / f"{name}.json"
-    _refuse_foreign(target, record)
+    record = records.mine(name)
+    if record.state != "ready":
+        why = f": {record.reason}" if record.reason else ""
+        said = f"The server {name!r} is {record.state}{why}."
+        raise WorkshopError(said, "Share it when `workshop servers` says ready.")
+    gid = _group_id(group)
+    target = _folder(folder, group, gid) / f"{name}.json"
+    if os.path.lexists(target) and target.lstat().st_uid != os.geteuid():
+        remedy = f"Start yours under another name, and share that one instead of {name}."
+        raise WorkshopError(f"{target} belongs to somebody else's server of the same name.", remedy)
     write_private(target, json.dumps(asdict(record), indent=1) + "\n", 0o640, gid)
     remembered = {str(path) for path in records.copies_of(name)} | {str(target)}
     write_private(records.list_of(name), json.dumps(sorted(remembered)) + "\n")
@@ -40,16 +46,6 @@ def renew(record: ServerRecord) -> None:
         with contextlib.suppress(OSError, WorkshopError):  # it was taken away, or is somebody else's
             if (found := path.lstat()).st_uid == os.geteuid():
                 write_private(path, json.dumps(asdict(record), indent=1) + "\n", 0o640, found.st_gid)
-
-
-def _ready(name: str) -> ServerRecord:
-    record = records.mine(name)
-    if record.state != "ready":
-        why = f": {record.reason}" if record.reason else ""
-        raise WorkshopError(
-            f"The server {name!r} is {record.state}{why}.", "Share it when `workshop servers` says ready."
-        )
-    return record
 
 
 def _group_id(group: str) -> int:
@@ -83,12 +79,6 @@ def _folder(folder: str | Path | None, group: str, gid: int) -> Path:
             remedy = f"chgrp {group} {part} && chmod g+rx {part}, or choose another folder: --to."
             raise WorkshopError(f"The group {group} may not enter {part}.", remedy)
     return place
-
-
-def _refuse_foreign(target: Path, record: ServerRecord) -> None:
-    if os.path.lexists(target) and target.lstat().st_uid != os.geteuid():
-        remedy = f"Start yours under another name, and share that one instead of {record.name}."
-        raise WorkshopError(f"{target} belongs to somebody else's server of the same name.", remedy)
 
 
 def _notes(record: ServerRecord, copy: Path) -> list[str]:

@@ -45,6 +45,5 @@ def _refused(record: ServerRecord, answer: httpx.Response) -> WorkshopError:
         else "Serve a model that generates text, with its tokenizer; an embedding model does not."
     )
     code = answer.status_code
-    return WorkshopError(
-        f"The server is up, but refuses to complete a prompt with {record.model} ({code}): {said}.", remedy
-    )
+    why = f"The server is up, but refuses to complete a prompt with {record.model} ({code}): {said}."
+    return WorkshopError(why, remedy)

@@ -22,6 +22,7 @@ from workshop.errors import BadInput, WorkshopError
 from workshop.launch.home import replace_file
 
 FOLDER = "my-notebooks"
+MODE = 0o644  # of a copy: the course may be installed read-only
 ORIGINALS = ".originals.json"  # which version of the course each copy was made from
 
 
@@ -57,7 +58,7 @@ def copy_notebooks() -> tuple[Path, list[str]]:
             source, copy = course_folder() / f"{name}.ipynb", folder / f"{name}.ipynb"
             newest, _ = _look(source)
             if not os.path.lexists(copy):
-                _put(source, copy)
+                replace_file(copy, source.read_bytes(), MODE)
             elif not copy.is_file():  # a link to a disk that is away, for example
                 held.append(name)
                 continue
@@ -69,7 +70,7 @@ def copy_notebooks() -> tuple[Path, list[str]]:
                 if mine != newest:
                     if has_outputs:
                         _keep(copy)
-                    _put(source, copy)
+                    replace_file(copy, source.read_bytes(), MODE)
             originals[name] = newest
     return folder, held
 
@@ -90,7 +91,7 @@ def fresh(name: str) -> tuple[Path, Path | None]:
         newest, _ = _look(source)
         if copy.exists() and _look(copy) != (newest, False):
             kept = _keep(copy)
-        _put(source, copy)
+        replace_file(copy, source.read_bytes(), MODE)
         originals[name] = newest
     copy_notebooks()
     return copy, kept
@@ -128,10 +129,6 @@ def _keep(copy: Path) -> Path:
                 kept.unlink()
                 raise
             return kept
-
-
-def _put(source: Path, target: Path) -> None:
-    replace_file(target, source.read_bytes(), 0o644)  # the course may be installed read-only
 
 
 def _look(path: Path) -> tuple[str, bool]:

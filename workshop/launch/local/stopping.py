@@ -51,9 +51,8 @@ def _terminate(record: ServerRecord) -> None:
     try:
         processes.send(pid, start, signal.SIGTERM)
     except PermissionError:
-        raise WorkshopError(
-            f"Process {pid} of {record.name} is another user's.", "Stop it as the user who started it."
-        ) from None
+        said = f"Process {pid} of {record.name} is another user's."
+        raise WorkshopError(said, "Stop it as the user who started it.") from None
     processes.ended(pid, start, STOP_GRACE_S)
     gone = processes.end_session(pid, start, record.log)
     processes.send(pid, start, signal.SIGKILL)  # one that leads no session, such as a tunnel's ssh

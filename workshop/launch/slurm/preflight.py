@@ -72,19 +72,6 @@ class Expected:
     min_gpu_gib: float
     allow_cpu: bool = False  # the test bed: vLLM on the CPU beside GPUs that are not there
 
-    @classmethod
-    def from_environment(cls) -> Expected:
-        """Read the WORKSHOP_… and SLURM_… variables of the step."""
-        env = os.environ
-        return cls(
-            int(env["SLURM_NNODES"]),
-            int(env["WORKSHOP_GPUS_PER_NODE"]),
-            int(env["WORKSHOP_TP"]),
-            int(env["WORKSHOP_PP"]),
-            float(env.get("WORKSHOP_MIN_GPU_GIB") or 0),
-            bool(env.get("WORKSHOP_ALLOW_CPU")),
-        )
-
 
 def gather(model: str) -> Facts:
     """Return the facts of this node."""
@@ -247,20 +234,22 @@ def follow(own: Facts, address: str, port: int) -> Verdict:
 def main() -> int:
     """Examine, report, wait for the verdict; print this node's address and interface."""
     try:
-        expected, own = Expected.from_environment(), gather(sys.argv[1])
-        head, port = os.environ["WORKSHOP_HEAD_ADDRESS"], int(os.environ["WORKSHOP_CHECK_PORT"])
+        own, env = gather(sys.argv[1]), os.environ
+        counts = (int(env[name]) for name in ("SLURM_NNODES", "WORKSHOP_GPUS_PER_NODE", "WORKSHOP_TP", "WORKSHOP_PP"))
+        e = Expected(*counts, float(env.get("WORKSHOP_MIN_GPU_GIB") or 0), bool(env.get("WORKSHOP_ALLOW_CPU")))
+        head, port = env["WORKSHOP_HEAD_ADDRESS"], int(env["WORKSHOP_CHECK_PORT"])
         if own.rank == 0:
-            address, verdict = head, lead(own, expected, head, port)
+            address, verdict = head, lead(own, e, head, port)
         else:
-            address = slurm_net.own_address(os.environ.get("WORKSHOP_FABRIC", ""), head)
+            address = slurm_net.own_address(env.get("WORKSHOP_FABRIC", ""), head)
             verdict = follow(own, head, port)
         if verdict is not None:
             if own.rank == 0:  # once is enough
                 raise WorkshopError(*verdict)
             return 3
-        interface, e = slurm_net.interface_of(address), expected
+        interface = slurm_net.interface_of(address)
         if fabric.wanted(e.nodes, is_cpu(*installed())):
-            door = int(os.environ["WORKSHOP_MASTER_PORT"])  # vLLM's own, later
+            door = int(env["WORKSHOP_MASTER_PORT"])  # vLLM's own, later
             if said := fabric.test(own.rank, e.nodes, e.gpus_per_node, head, door, interface):
                 print(f"[workshop] {said}", file=sys.stderr, flush=True)
     except WorkshopError as error:

@@ -26,9 +26,8 @@ def site_file() -> Path:
     chosen = os.environ.get("WORKSHOP_SITE")
     path = Path(chosen).expanduser().resolve() if chosen else scripts_folder() / "site.sh"
     if not path.is_file():
-        raise WorkshopError(
-            f"There is no site file {path}.", "Copy slurm/site.sh, edit it, and set WORKSHOP_SITE to it."
-        )
+        remedy = "Copy slurm/site.sh, edit it, and set WORKSHOP_SITE to it."
+        raise WorkshopError(f"There is no site file {path}.", remedy)
     return path
 
 

@@ -267,9 +267,8 @@ def submit(submission: Submission) -> str:
         slurm_site.models_folder()  # says what is wrong with it
     private_folder("servers")  # the job writes the record there: better to find out now
     if not os.access(".", os.W_OK):
-        raise WorkshopError(
-            f"The job's files would go to {os.getcwd()}, where you may not write.", "Go to a folder of yours: cd ~"
-        )
+        why = f"The job's files would go to {os.getcwd()}, where you may not write."
+        raise WorkshopError(why, "Go to a folder of yours: cd ~")
     line = 'source "$1" && shift && exec sbatch --parsable "$@"'
     environment = {**os.environ, "WORKSHOP_ROOT": str(scripts_folder().parent), **submission.environment}
     words = ["bash", str(submission.site), *submission.arguments, str(submission.script)]
