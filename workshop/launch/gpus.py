@@ -158,7 +158,7 @@ def _amd_smi() -> Look | None:
     if not shutil.which("amd-smi"):
         return None
     _, text, problem = ask("amd-smi", "static", "--asic", "--vram", "--driver", "--json")
-    try:
+    with suppress(ValueError, KeyError, TypeError, AttributeError):
         cards = _entries(text)
         usage = _entries(ask("amd-smi", "metric", "--mem-usage", "--json").out)
         free = {each["gpu"]: each["mem_usage"]["free_vram"] for each in usage}
@@ -169,8 +169,7 @@ def _amd_smi() -> Look | None:
             sizes = _size(each["vram"]["size"]), _size(free.get(each["gpu"]))
             gpus.append(Gpu(each["asic"]["market_name"], *sizes, uuid))
         return Look(tuple(gpus), "amd", cards[0].get("driver", {}).get("version", "") if cards else "")
-    except (ValueError, KeyError, TypeError, AttributeError):
-        return Look(maker="amd", problem=f"amd-smi: {' '.join((text or problem).split())[:200]}")
+    return Look(maker="amd", problem=f"amd-smi: {' '.join((text or problem).split())[:200]}")
 
 
 def _entries(text: str) -> list[dict]:
@@ -181,10 +180,9 @@ def _entries(text: str) -> list[dict]:
 
 def _size(given: object) -> int:
     """Return bytes of {"value": 196592, "unit": "MB"}; 0 where it says N/A."""
-    try:
+    with suppress(KeyError, TypeError, ValueError):
         return int(given["value"]) * UNIT_BYTES[given["unit"]]
-    except (KeyError, TypeError, ValueError):
-        return 0
+    return 0
 
 
 def cuda_needed() -> str:

@@ -20,7 +20,6 @@ from pathlib import Path
 import psutil
 
 from workshop.errors import WorkshopError
-from workshop.launch.progress import Progress
 
 # What a pod needs of the package, the guard in front of vLLM included.
 CODE = (
@@ -61,7 +60,8 @@ def download(hub: str, folder: Path, *, every_s: float = SAY_EVERY_S) -> None:
     (folder / WHOLE).unlink(missing_ok=True)
     prefetch.refuse_small_disk(remote, folder)
     say(f"{hub}: {remote.bytes / 1e9:.1f} GB in {len(remote.files)} files to {folder}")
-    prefetch.download(remote, folder, token, _now_and_then(every_s))
+    sometimes = _say_once_in(every_s)
+    prefetch.download(remote, folder, token, lambda now: sometimes(f"{now.fraction:4.0%} {now.message}"))
     report = prefetch.verify(folder, remote)
     if not report.ok:
         raise WorkshopError(report.problems[0], "Remove that file from the volume; the Job then downloads it anew.")
@@ -74,11 +74,9 @@ def wait(folder: Path, *, ask_every_s: float = ASK_EVERY_S, every_s: float = SAY
     """Return when the weights are whole. A container that waits does not restart, which would restart its group."""
     from workshop.launch.weights import check as slurm_weights
 
-    said = 0.0
+    sometimes = _say_once_in(every_s)
     while not (folder / WHOLE).is_file():
-        if time.monotonic() - said > every_s or not said:
-            said = time.monotonic()
-            say(f"waiting for the weights in {folder}: kubectl logs --follow job/… shows the download")
+        sometimes(f"waiting for the weights in {folder}: kubectl logs --follow job/… shows the download")
         time.sleep(ask_every_s)
     absent = slurm_weights.missing(folder)
     if absent:
@@ -99,16 +97,16 @@ def workers(count: int) -> None:
         raise WorkshopError(f"{alive} of {count} workers are alive and have met the others.")
 
 
-def _now_and_then(every_s: float) -> Callable[[Progress], None]:
-    last = 0.0
+def _say_once_in(seconds: float) -> Callable[[str], None]:
+    last = -seconds
 
-    def report(progress: Progress) -> None:
+    def sometimes(text: str) -> None:
         nonlocal last
-        if time.monotonic() - last >= every_s:
+        if time.monotonic() - last >= seconds:
             last = time.monotonic()
-            say(f"{progress.fraction:4.0%} {progress.message}")
+            say(text)
 
-    return report
+    return sometimes
 
 
 def say(text: str) -> None:

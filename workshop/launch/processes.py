@@ -58,11 +58,10 @@ def _look(pid: int) -> tuple[bool, int | None]:
         except OSError:
             return False, None
         return fields[0] not in (b"Z", b"X"), int(fields[19])
-    try:
+    with contextlib.suppress(psutil.Error):
         process = psutil.Process(pid)
         return process.status() != psutil.STATUS_ZOMBIE, round(process.create_time() * 1e6)
-    except psutil.Error:
-        return False, None
+    return False, None
 
 
 def end_with_parent(number: int = signal.SIGTERM) -> None:

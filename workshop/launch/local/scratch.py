@@ -50,10 +50,9 @@ def new_folder() -> Path:
 
 
 def _temporary() -> str:
-    try:
+    with contextlib.suppress(OSError):  # none can be written
         return tempfile.gettempdir()
-    except OSError:  # none can be written
-        return "/tmp"
+    return "/tmp"
 
 
 def of(name: str) -> Path | None:
@@ -114,11 +113,10 @@ class Notes:
 
 
 def _noted(folder: Path) -> set[tuple[str, tuple[int, int]]]:
-    try:
+    with contextlib.suppress(OSError, ValueError):
         lines = (folder / NOTES).read_text(encoding="utf-8").split("\n")[:-1]  # the last may be cut
         return {(path, (int(device), int(inode))) for device, inode, path in (line.split(maxsplit=2) for line in lines)}
-    except (OSError, ValueError):
-        return set()
+    return set()
 
 
 def _files() -> dict[str, tuple[int, int]]:
