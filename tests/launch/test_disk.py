@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+from types import SimpleNamespace
 
 import pytest
 
@@ -24,14 +25,17 @@ LUSTRE = "        /lustre     297     0  20971520       -     120       0       
 WRAPPED = "/lustre/of/a/long/name\n                297*    0  [200]       -     120       0       0       -\n"
 
 
+def mounted(device: str, mountpoint: str, fstype: str) -> SimpleNamespace:
+    return SimpleNamespace(device=device, mountpoint=mountpoint, fstype=fstype)
+
+
 @pytest.fixture
 def here(tmp_path, monkeypatch):
     """Return a function that puts tmp_path on a file system, and lets the tools of quotas say something."""
 
     def put(line: str, **said: str) -> None:
-        mounts = tmp_path / "mounts"
-        mounts.write_text(f"/dev/vda / ext4 rw 0 0\n{line.format(tmp_path)}\n")
-        monkeypatch.setattr(disk, "MOUNTS", mounts)
+        mounts = [mounted(*mount.split()[:3]) for mount in ("/dev/vda / ext4 rw", line.format(tmp_path))]
+        monkeypatch.setattr("psutil.disk_partitions", lambda all: mounts)
         monkeypatch.setattr(disk, "disk_free_bytes", lambda folder: 500 * GIB)
 
         def ask(program: str, *args: str, within_s: float) -> Answer:
@@ -99,7 +103,7 @@ def test_a_user_without_a_name_is_asked_for_by_number(monkeypatch):
 def test_a_program_that_is_not_there_fails_or_hangs_is_an_answer_in_words():
     assert ask("no-such-program") == (1, "", "it cannot be run (No such file or directory)")
     assert ask("false") == (1, "", "exit code 1")
-    assert ask("sleep", "60", within_s=0.1) == (1, "", "no answer within 0 s")
+    assert ask("sleep", "60", within_s=0.1) == (124, "", "no answer within 0 s")
     assert ask("sh", "-c", "echo out; echo first >&2; echo last >&2; exit 3") == (3, "out\n", "last")
 
 

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hub_server import HUB_ID, FakeHub, model
@@ -82,22 +82,21 @@ def test_a_mark_without_its_shards_is_no_model(tmp_path):
         pod.wait(tmp_path)
 
 
-def process(proc: Path, number: int, title: bytes, state: str = "S") -> None:
-    (proc / str(number)).mkdir(parents=True)
-    (proc / str(number) / "cmdline").write_bytes(title + b"\0\0\0")
-    (proc / str(number) / "stat").write_text(f"{number} (VLLM::Worker_PP) {state} 1 1")
-
-
-def test_the_probe_counts_workers_that_live_and_have_met_the_others(tmp_path):
-    for rank in range(2):
-        process(tmp_path, 100 + rank, f"VLLM::Worker_PP1_TP{rank}".encode())
-    process(tmp_path, 1, b"/usr/bin/python3\0/usr/bin/vllm\0serve")
-    process(tmp_path, 200, b"VLLM::Worker")  # has not joined its groups yet
-    process(tmp_path, 201, b"VLLM::Worker_PP1_TP2", state="Z")  # dead, not yet buried
-    (tmp_path / "self").mkdir()
-    pod.workers(2, tmp_path)
+def test_the_probe_counts_workers_that_live_and_have_met_the_others(monkeypatch):
+    seen = [
+        (["VLLM::Worker_PP1_TP0", ""], "sleeping"),
+        (["VLLM::Worker_PP1_TP1", ""], "running"),
+        (["/usr/bin/python3", "/usr/bin/vllm", "serve"], "sleeping"),
+        (["VLLM::Worker"], "sleeping"),  # has not joined its groups yet
+        (["VLLM::Worker_PP1_TP2"], "zombie"),  # dead, not yet buried
+        ([], "sleeping"),  # the kernel's own
+        (None, "sleeping"),  # another user's
+    ]
+    processes = [SimpleNamespace(info={"cmdline": words, "status": status}) for words, status in seen]
+    monkeypatch.setattr("psutil.process_iter", lambda attrs: processes)
+    pod.workers(2)
     with pytest.raises(WorkshopError, match="2 of 3"):
-        pod.workers(3, tmp_path)
+        pod.workers(3)
 
 
 def test_the_probe_reads_the_title_that_setproctitle_writes(tmp_path):

@@ -13,7 +13,7 @@ from stand_ins import stand_in
 
 from workshop.cli.slurm import command
 from workshop.errors import BadInput, WorkshopError
-from workshop.launch.slurm import flags as slurm_flags
+from workshop.launch import flags
 from workshop.launch.slurm import job as slurm_job
 from workshop.launch.slurm import queue as slurm_queue
 from workshop.launch.slurm import status as slurm_status
@@ -97,7 +97,7 @@ def test_other_flags_reach_the_job(sbatch):
 @example(["--="])
 def test_any_flags_are_taken_or_refused(texts):
     try:
-        slurm_flags.check(slurm_flags.words(texts))
+        flags.check_for_job(flags.words(texts))
     except BadInput as error:
         assert error.message.isprintable() and error.remedy
 

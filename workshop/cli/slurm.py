@@ -43,10 +43,10 @@ def submit(
 
     What stands after MODEL and is not listed here goes to sbatch as it is (--partition=…, --qos=…).
     """
-    from workshop.launch.slurm import flags as slurm_flags
+    from workshop.launch.flags import words
     from workshop.launch.slurm import submit as slurm
 
-    flags = slurm_flags.words(vllm)
+    flags = words(vllm)
     submission = slurm.prepare(slurm.Request(what=model, vllm=flags, sbatch_args=sbatch_args, **options))
     job_id = None if dry_run else slurm.submit(submission)
     if as_json:

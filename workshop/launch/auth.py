@@ -31,11 +31,7 @@ METRICS_PATH = "/metrics"
 
 
 def read_key() -> bytes:
-    """Return the key from the file that the environment names.
-
-    Raises:
-        ValueError: no file is named, or it holds no key: never serve unguarded.
-    """
+    """Return the key from the file that the environment names; a ValueError without one: never serve unguarded."""
     if path := os.environ.get(RECORD_VARIABLE):
         with open(path, encoding="utf-8") as file:
             key = json.load(file)["api_key"]
@@ -58,10 +54,17 @@ def read_metrics_key() -> bytes:
         return b""
 
 
-def _learners():
-    """Return the keys of a class, beside the server's record; None where there is no record (a pod, a unit)."""
-    path = os.environ.get(RECORD_VARIABLE)
-    return importlib.import_module("workshop.launch.keys").Learners(path) if path else None
+def path_of(scope) -> str:
+    """Return the path that the application sees; '' for what is no HTTP request."""
+    return scope.get("path", "").removeprefix(scope.get("root_path", "")) if scope["type"] == "http" else ""
+
+
+async def refuse(send, status: int, message: str, kind: str = "class_limit", *headers: tuple[bytes, bytes]) -> None:
+    """Answer with an error in the API's form."""
+    body = json.dumps({"error": {"message": message, "type": kind, "code": status}}).encode()
+    headers += ((b"content-type", b"application/json"), (b"content-length", str(len(body)).encode()))
+    await send({"type": "http.response.start", "status": status, "headers": list(headers)})
+    await send({"type": "http.response.body", "body": body})
 
 
 def _token(scope) -> bytes:
@@ -77,49 +80,25 @@ class RequireKey:
     def __init__(self, app):
         self.app = app
         self._key, self._metrics_key = read_key(), read_metrics_key()
-        self._learners = _learners()
+        path = os.environ.get(RECORD_VARIABLE)  # the keys of a class lie beside it; a pod or a unit has none
+        self._learners = importlib.import_module("workshop.launch.keys").Learners(path) if path else None
 
     async def __call__(self, scope, receive, send):
         """Pass on what has the key, `/health`, and the server's own lifespan messages; refuse the rest."""
-        if scope["type"] == "lifespan" or self._open(scope) or self._authorised(scope):
+        if scope["type"] == "lifespan" or path_of(scope) in OPEN_PATHS or self._authorised(scope):
             await self.app(scope, receive, send)
         elif self._learners and (name := self._learners.who(_token(scope))):
             await self._learners.serve(name, self.app, scope, receive, send)
         elif scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1008, "reason": "key required"})
         else:
-            await self._refuse(send)
-
-    @staticmethod
-    def _path(scope) -> str:
-        return scope.get("path", "").removeprefix(scope.get("root_path", "")) if scope["type"] == "http" else ""
-
-    def _open(self, scope) -> bool:
-        return self._path(scope) in OPEN_PATHS
+            how = "send it as 'Authorization: Bearer KEY'. workshop.connect() does so by itself."
+            bearer = (b"www-authenticate", b"Bearer")
+            await refuse(send, 401, f"This server needs its key: {how}", "invalid_api_key", bearer)
 
     def _authorised(self, scope) -> bool:
         token = _token(scope)
         right = hmac.compare_digest(token, self._key)
-        if self._metrics_key and self._path(scope) == METRICS_PATH:
+        if self._metrics_key and path_of(scope) == METRICS_PATH:
             right |= hmac.compare_digest(token, self._metrics_key)
         return right
-
-    @staticmethod
-    async def _refuse(send) -> None:
-        body = json.dumps(
-            {
-                "error": {
-                    "message": "This server needs its key: send it as 'Authorization: Bearer KEY'. "
-                    "workshop.connect() does so by itself.",
-                    "type": "invalid_api_key",
-                    "code": 401,
-                }
-            }
-        ).encode()
-        headers = [
-            (b"content-type", b"application/json"),
-            (b"www-authenticate", b"Bearer"),
-            (b"content-length", str(len(body)).encode()),
-        ]
-        await send({"type": "http.response.start", "status": 401, "headers": headers})
-        await send({"type": "http.response.body", "body": body})

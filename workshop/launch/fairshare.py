@@ -15,11 +15,12 @@ import json
 import os
 from collections import defaultdict
 
-from workshop.launch.asgi import MAX_BODY_BYTES, once_more, path_of, read_body, refuse
+from workshop.launch.auth import path_of, refuse
 
+MAX_BODY_BYTES = 8 * 2**20
 HEADER = "x-workshop-limits"
 GENERATE = ("/v1/completions", "/v1/chat/completions", "/v1/responses", "/v1/messages")
-CHEAP = ("/tokenize", "/detokenize", "/v1/messages/count_tokens")
+OPEN = (*GENERATE, "/tokenize", "/detokenize", "/v1/messages/count_tokens")
 TOKENS = ("max_tokens", "max_completion_tokens", "max_output_tokens", "min_tokens")  # of one answer
 COUNTS = ("n", "best_of")  # of answers to one prompt
 LEARNER = b"x-workshop-learner"
@@ -27,35 +28,25 @@ MAX_WAITING = 64  # of one learner; then 429
 
 
 class FairShare:
-    """`--middleware workshop.launch.fairshare.FairShare`; its limits come from the environment.
-
-    WORKSHOP_PER_LEARNER: requests at a time (4). WORKSHOP_MAX_TOKENS: of one answer (1024).
-    WORKSHOP_MAX_SEQUENCES: prompts × n of one request (32).
-    """
+    """`--middleware workshop.launch.fairshare.FairShare`; its limits come from the environment."""
 
     def __init__(self, app):
         self.app = app
-        self.at_a_time = _whole("WORKSHOP_PER_LEARNER", 4)
-        self.max_tokens = _whole("WORKSHOP_MAX_TOKENS", 1024)
-        self.max_sequences = _whole("WORKSHOP_MAX_SEQUENCES", 32)
+        self.at_a_time = _whole("WORKSHOP_PER_LEARNER", 4)  # requests
+        self.max_tokens = _whole("WORKSHOP_MAX_TOKENS", 1024)  # of one answer
+        self.max_sequences = _whole("WORKSHOP_MAX_SEQUENCES", 32)  # prompts × n of one request
         self._slots: dict[bytes, asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(self.at_a_time))
         self._inside: dict[bytes, int] = defaultdict(int)  # running and waiting
 
     @property
     def words(self) -> str:
         """The limits in words, for people and for the header of every answer."""
-        return (
-            f"{self.at_a_time} requests at a time, {self.max_tokens} tokens an answer, "
-            f"{self.max_sequences} sequences a request"
-        )
+        return f"{self.at_a_time} requests at a time, {self.max_tokens} tokens an answer, {self.max_sequences} sequences a request"
 
     async def __call__(self, scope, receive, send):
         """Let requests for text wait their turn, and what only looks pass; refuse the rest."""
         if scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1008, "reason": "not open in this class"})
-            return
-        if scope["type"] != "http":
-            await self.app(scope, receive, send)
             return
 
         async def marked(message):
@@ -63,13 +54,13 @@ class FairShare:
                 message = {**message, "headers": [*message.get("headers", ()), (HEADER.encode(), self.words.encode())]}
             await send(message)
 
-        if scope["method"] in ("GET", "HEAD", "OPTIONS"):
+        if scope["type"] != "http" or scope["method"] in ("GET", "HEAD", "OPTIONS"):
             await self.app(scope, receive, marked)
             return
-        path, learner = path_of(scope), _learner(scope)
-        if path not in GENERATE + CHEAP:
-            open_ones = ", ".join(GENERATE + CHEAP)
-            await refuse(marked, 403, f"{path[:100]} is not open in this class; these are: {open_ones}.")
+        named = next((value for name, value in scope.get("headers", ()) if name.lower() == LEARNER), b"")
+        learner = named or (scope.get("client") or ("",))[0].encode()
+        if (path := path_of(scope)) not in OPEN:
+            await refuse(marked, 403, f"{path[:100]} is not open in this class; these are: {', '.join(OPEN)}.")
         elif self._inside[learner] >= self.at_a_time + MAX_WAITING:
             await refuse(marked, 429, f"{MAX_WAITING} requests of yours wait already; wait for some of them.")
         else:
@@ -80,8 +71,7 @@ class FairShare:
         try:
             async with self._slots[learner]:
                 body = await read_body(receive)
-                problem = self.problem(body, path_of(scope) in GENERATE)
-                if problem:
+                if problem := self.problem(body, path_of(scope) in GENERATE):
                     await refuse(send, 400, problem)
                 else:
                     await self.app(scope, once_more(body, receive), send)
@@ -108,11 +98,37 @@ class FairShare:
         if asked > self.max_tokens:
             return f"{_short(asked)} tokens are more than one answer may have in this class: {self.max_tokens}."
         if sequences > self.max_sequences:
-            return (
-                f"{_short(sequences)} sequences (prompts × n) are more than one request may have in this class: "
-                f"{self.max_sequences}."
-            )
+            return f"{_short(sequences)} sequences (prompts × n) are more than one request may have in this class: {self.max_sequences}."
         return ""
+
+
+async def read_body(receive) -> bytes | None:
+    """Return the request's body; None if it is too large."""
+    parts, size = [], 0
+    while True:
+        message = await receive()
+        if message["type"] != "http.request":  # the client went away
+            return b""
+        parts.append(message.get("body", b""))
+        size += len(parts[-1])
+        if size > MAX_BODY_BYTES:
+            return None
+        if not message.get("more_body"):
+            return b"".join(parts)
+
+
+def once_more(body: bytes, receive):
+    """Return a `receive` that gives the body once more, and then what comes (a disconnect)."""
+    given = False
+
+    async def replay():
+        nonlocal given
+        if given:
+            return await receive()
+        given = True
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return replay
 
 
 class _Unclear(ValueError):
@@ -168,8 +184,3 @@ def _whole(variable: str, default: int) -> int:
     if not text.isdigit() or int(text) < 1:
         raise ValueError(f"{variable} is {text!r}: give a whole number from 1")
     return int(text)
-
-
-def _learner(scope) -> bytes:
-    named = next((value for name, value in scope.get("headers", ()) if name.lower() == LEARNER), b"")
-    return named or (scope.get("client") or ("",))[0].encode()

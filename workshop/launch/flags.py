@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
+from collections.abc import Iterable
 from pathlib import Path
 
 import yaml
@@ -16,47 +18,11 @@ import yaml
 from workshop.errors import BadInput
 
 SHORT = {"tp": "tensor-parallel-size", "pp": "pipeline-parallel-size", "n": "nnodes", "dpa": "data-parallel-address"}
-NO_GUARD = "It opens a port that the workshop's key does not guard."
-OURS = "`workshop serve` sets it, and writes it into the server's record."
-TLS = "Clients of the workshop speak plain HTTP to the server."
-REFUSED = {  # flag of vLLM: (why, what instead); their shortened forms are refused as well
-    "api-key": (
-        "A key on a command line is shown to everybody on this machine.",
-        "Leave it out: the workshop makes a key for each server, and connect() finds it.",
-    ),
-    "host": (OURS, "Give --host to `workshop serve` itself, written out."),
-    "port": (OURS, "Give --port to `workshop serve` itself, written out."),
-    "model": ("The model comes first, without a flag.", "For example: workshop serve organisation/name --seed 1"),
-    "uds": (
-        "Clients find the server by address and port, and would not find a socket in a file.",
-        "Leave it out: without --host only this machine is let in, and the key guards the port.",
-    ),
-    "headless": (
-        "A headless vLLM answers nobody: it works for a server on another node.",
-        "For a server over several nodes: workshop slurm submit",
-    ),
-    "grpc": (NO_GUARD, "Use the HTTP API."),
-    "grpc-port": (NO_GUARD, "Use the HTTP API."),
-    "omni": ("It hands over to another program, whose ports the workshop's key does not guard.", "Leave it out."),
-    "data-parallel-multi-port-external-lb": (NO_GUARD, "Leave it out: --data-parallel-size alone balances by itself."),
-    "ssl-keyfile": (TLS, "Leave it out; docs/security.md says how to reach a server from elsewhere."),
-    "ssl-certfile": (TLS, "Leave it out; docs/security.md says how to reach a server from elsewhere."),
-}
-LOOKED_AT = (
-    "middleware",
-    "config",
-    "served-model-name",
-    "tensor-parallel-size",
-    "pipeline-parallel-size",
-    "nnodes",
-    "data-parallel-address",
-    "max-logprobs",
-    "kv-cache-memory-bytes",
-    "compilation-config",
-    "enforce-eager",
-    "scheduler-cls",
-    "worker-cls",
-    "h11-max-incomplete-event-size",
+TABLES = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
+REFUSED, LOOKED_AT = TABLES["refused"], TABLES["looked-at"]
+JOB_SHORT = {"tp": "tensor-parallel", "pp": "pipeline-parallel", "dp": "data-parallel", "n": "nnodes", "r": "node-rank"}
+JOB_REMEDY = (
+    "Leave it out. GPUs: --nodes, --gpus-per-node, --pipeline; the engine: --ray; settings of the site: slurm/site.sh."
 )
 
 
@@ -74,16 +40,10 @@ def flags_of(args: tuple[str, ...]) -> dict[str, str]:
 
 
 def checked(args: tuple[str, ...]) -> dict[str, str]:
-    """Return the flags of `args` with those of the file that --config names.
-
-    Raises:
-        BadInput: one of them is not for `workshop serve`, or is shortened; the file cannot be read.
-    """
+    """Return the flags of `args` with those of the file that --config names; a BadInput where one is not for us."""
     if os.environ.get("VLLM_API_KEY"):
-        raise BadInput(
-            "VLLM_API_KEY is set: vLLM would want that key beside the workshop's own, and answer nobody.",
-            "Unset it: the workshop makes a key for each server, and connect() finds it.",
-        )
+        said = "VLLM_API_KEY is set: vLLM would want that key beside the workshop's own, and answer nobody."
+        raise BadInput(said, "Unset it: the workshop makes a key for each server, and connect() finds it.")
     given = flags_of(args)
     names = [arg[2:].partition("=")[0].replace("_", "-") for arg in args if arg.startswith("--")]
     _refuse(names)
@@ -112,20 +72,53 @@ def _flags_in(path: str, separate: bool) -> dict[str, str]:
     """Return what a file for `--config` sets, as flags with values."""
     if not separate:
         raise BadInput("vLLM overlooks --config=FILE.", "Write --config FILE, with a space.")
+    how = "Write one flag a line, as in `max-model-len: 4096`."
     try:
         if not Path(path).is_file():
             raise BadInput(f"--config: there is no file {path!r}.", "Give a YAML file with flags of `vllm serve`.")
         settings = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
-        if isinstance(error, BadInput):
-            raise
-        raise BadInput(
-            f"--config {path}: this is no YAML that can be read.", "Write one flag a line, as in `max-model-len: 4096`."
-        ) from None
+    except BadInput:
+        raise
+    except (OSError, ValueError, RecursionError, yaml.YAMLError):
+        raise BadInput(f"--config {path}: this is no YAML that can be read.", how) from None
     if not isinstance(settings, dict):
-        raise BadInput(f"--config {path} sets no flags.", "Write one flag a line, as in `max-model-len: 4096`.")
+        raise BadInput(f"--config {path} sets no flags.", how)
     named = {str(key).replace("_", "-"): value for key, value in settings.items()}
     return {
         f"no-{key}" if value is False else key: "" if isinstance(value, bool) else str(value)
         for key, value in named.items()
     }
+
+
+def words(texts: Iterable[str]) -> tuple[str, ...]:
+    """Return the arguments in each text, as a shell reads them."""
+    found: list[str] = []
+    for text in texts:
+        try:
+            found += shlex.split(text)
+        except ValueError:
+            said = f"--vllm {text[:80]!r} has a quotation mark without its partner, or ends in a backslash."
+            remedy = "Write it as for a shell: --vllm \"--seed 1 --generation-config 'my folder'\"."
+            raise BadInput(said, remedy) from None
+    return tuple(found)
+
+
+def check_for_job(given: tuple[str, ...]) -> None:
+    """Refuse flags that a SLURM job sets itself, in every spelling: one that fails at its start has waited for nothing."""
+    if given and not given[0].startswith("-"):
+        raise BadInput(f"--vllm: {given[0][:80]!r} is no flag.", "A flag begins with --; the model stands before it.")
+    if any("\n" in word for word in given):
+        raise BadInput("An argument of vLLM holds a line break.", "Give it on one line.")
+    names = [found[1] for word in given if (found := re.match(r"--([\w-]+)", word))]
+    names += [JOB_SHORT[found[1]] for word in given if (found := re.match(r"-(tp|pp|dp|n|r)", word))]  # -tp 4, -n4
+    _refuse_of_job(names)
+    _refuse_of_job(checked(given))  # also what is in the file of --config
+
+
+def _refuse_of_job(names: Iterable[str]) -> None:
+    """Refuse what is of a group, or short for one of it."""
+    for name in names:
+        name = name.replace("_", "-")
+        for why, owned in TABLES["of-the-job"].items():
+            if any(name.startswith(own) or own.startswith(name) for own in owned):
+                raise BadInput(f"--{name[:80]} is the job's own to set. {why}", JOB_REMEDY)

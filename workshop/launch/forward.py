@@ -23,11 +23,7 @@ RETRY_S = 5  # told to clients that find no server; OpenAI's try again by themse
 
 
 def run(name: str, port: int, opened: Callable[[], None] = lambda: None) -> None:
-    """Pass connections to 127.0.0.1:port on to the server `name`, until interrupted; `opened` is called once it listens.
-
-    Raises:
-        WorkshopError: the port is taken.
-    """
+    """Pass connections to 127.0.0.1:port on to the server `name`, until interrupted; call `opened` once it listens."""
     try:
         asyncio.run(_serve(name, port, opened))
     except OSError:
@@ -35,11 +31,7 @@ def run(name: str, port: int, opened: Callable[[], None] = lambda: None) -> None
 
 
 def record_of(name: str) -> ServerRecord:
-    """Return the record of a server of this user's, or shared with them, as it stands; no queue is asked.
-
-    Raises:
-        WorkshopError: there is none, or it is not ready, and why.
-    """
+    """Return the record of a ready server of this user's, or shared with them, as it stands; no queue is asked."""
     record = records.stored(name)
     if record is None:
         with contextlib.suppress(FileNotFoundError):

@@ -1,9 +1,4 @@
-"""The GPUs that this session may use: NVIDIA's as NVML tells (nvidia-smi where that is not there), AMD's as amd-smi does.
-
-look()            what the drivers show: GPUs, the driver's version, its own complaint
-visible()         what CUDA_VISIBLE_DEVICES or ROCR_VISIBLE_DEVICES leave of it
-driver_problem()  whether that driver is new enough for the CUDA of vLLM's build
-"""
+"""The GPUs that this session may use: NVIDIA's as NVML tells (nvidia-smi where that is not there), AMD's as amd-smi does."""
 
 from __future__ import annotations
 
@@ -12,6 +7,7 @@ import json
 import os
 import re
 import shutil
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from workshop.launch.programs import ask
@@ -162,18 +158,18 @@ def _amd_smi() -> Look | None:
     if not shutil.which("amd-smi"):
         return None
     _, text, problem = ask("amd-smi", "static", "--asic", "--vram", "--driver", "--json")
-    try:
+    with suppress(ValueError, KeyError, TypeError, AttributeError):
         cards = _entries(text)
         usage = _entries(ask("amd-smi", "metric", "--mem-usage", "--json").out)
         free = {each["gpu"]: each["mem_usage"]["free_vram"] for each in usage}
-        gpus = tuple(
-            Gpu(each["asic"]["market_name"], _size(each["vram"]["size"]), _size(free.get(each["gpu"])), _amd_uuid(each))
-            for each in cards
-        )
-        driver = cards[0].get("driver", {}).get("version", "") if cards else ""
-        return Look(gpus, "amd", driver)
-    except (ValueError, KeyError, TypeError, AttributeError):
-        return Look(maker="amd", problem=f"amd-smi: {' '.join((text or problem).split())[:200]}")
+        gpus = []
+        for each in cards:
+            # As rocminfo and ROCR_VISIBLE_DEVICES have it: the serial number in hexadecimal.
+            uuid = f"GPU-{str(each['asic'].get('asic_serial', '')).lower().removeprefix('0x')}"
+            sizes = _size(each["vram"]["size"]), _size(free.get(each["gpu"]))
+            gpus.append(Gpu(each["asic"]["market_name"], *sizes, uuid))
+        return Look(tuple(gpus), "amd", cards[0].get("driver", {}).get("version", "") if cards else "")
+    return Look(maker="amd", problem=f"amd-smi: {' '.join((text or problem).split())[:200]}")
 
 
 def _entries(text: str) -> list[dict]:
@@ -184,35 +180,22 @@ def _entries(text: str) -> list[dict]:
 
 def _size(given: object) -> int:
     """Return bytes of {"value": 196592, "unit": "MB"}; 0 where it says N/A."""
-    try:
+    with suppress(KeyError, TypeError, ValueError):
         return int(given["value"]) * UNIT_BYTES[given["unit"]]
-    except (KeyError, TypeError, ValueError):
-        return 0
-
-
-def _amd_uuid(card: dict) -> str:
-    """Return the name that ROCR_VISIBLE_DEVICES takes: GPU- and the serial number in hexadecimal, as rocminfo has it."""
-    return f"GPU-{str(card['asic'].get('asic_serial', '')).lower().removeprefix('0x')}"
+    return 0
 
 
 def cuda_needed() -> str:
     """Return the CUDA version of the installed vLLM's libraries, else of the build that the extra `gpu` locks."""
     for name in ("nvidia-cuda-runtime", *(f"nvidia-cuda-runtime-cu{major}" for major in LEAST_DRIVER)):
-        try:
+        with suppress(importlib.metadata.PackageNotFoundError):
             return ".".join(importlib.metadata.version(name).split(".")[:2])
-        except importlib.metadata.PackageNotFoundError:
-            continue
     return LOCKED_CUDA
 
 
-def driver_problem(driver: str, cuda: str | None = None) -> tuple[str, str] | None:
-    """Return (sentence, way out) if NVIDIA's driver is older than the CUDA of vLLM's build allows, else None.
-
-    Args:
-        driver: its version, "550.54.15"; '' if nobody told: then there is no verdict.
-        cuda: by default that of the installed build.
-    """
-    cuda = cuda or cuda_needed()
+def driver_problem(driver: str) -> tuple[str, str] | None:
+    """Return (sentence, way out) if NVIDIA's driver ("550.54.15"; '': unknown) is too old for vLLM's CUDA, else None."""
+    cuda = cuda_needed()
     least = LEAST_DRIVER.get(int(cuda.split(".")[0]))
     if not least or not re.match(r"\d+\.", driver) or _numbers(driver) >= _numbers(least):
         return None

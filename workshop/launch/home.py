@@ -19,9 +19,8 @@ def home() -> Path:
     try:
         return Path(given).expanduser()
     except RuntimeError:  # ~name of nobody, or no home folder at all
-        raise BadInput(
-            f"There is no home folder for WORKSHOP_HOME={given!r}.", "Set WORKSHOP_HOME to a folder that you may write."
-        ) from None
+        remedy = "Set WORKSHOP_HOME to a folder that you may write."
+        raise BadInput(f"There is no home folder for WORKSHOP_HOME={given!r}.", remedy) from None
 
 
 def private_folder(*parts: str) -> Path:
@@ -89,11 +88,7 @@ def new_log(name: str) -> IO[bytes]:
 def cannot_write(path: Path, error: OSError) -> WorkshopError:
     """Turn an OSError of a write into one sentence and a remedy."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return WorkshopError(
-            f"No space is left to write {path} ({error.strerror}).",
-            "Free some space or quota there, or set WORKSHOP_HOME to a folder on another disk.",
-        )
-    return WorkshopError(
-        f"Cannot write {path} ({error.strerror}).",
-        "Set WORKSHOP_HOME to a folder that you may write, for example on your project's disk.",
-    )
+        remedy = "Free some space or quota there, or set WORKSHOP_HOME to a folder on another disk."
+        return WorkshopError(f"No space is left to write {path} ({error.strerror}).", remedy)
+    remedy = "Set WORKSHOP_HOME to a folder that you may write, for example on your project's disk."
+    return WorkshopError(f"Cannot write {path} ({error.strerror}).", remedy)

@@ -23,7 +23,8 @@ from pathlib import Path
 from typing import Any
 
 from workshop.errors import BadInput, WorkshopError
-from workshop.launch.asgi import MAX_BODY_BYTES, once_more, path_of, read_body, refuse
+from workshop.launch.auth import path_of, refuse
+from workshop.launch.fairshare import LEARNER, MAX_BODY_BYTES, once_more, read_body
 from workshop.launch.home import home, private_folder, write_private
 from workshop.launch.lock import Lock
 
@@ -71,11 +72,7 @@ def _now() -> str:
 
 
 def add(name: str) -> str:
-    """Return a new key for a name; it is kept nowhere, only its digest is.
-
-    Raises:
-        BadInput: the name cannot be one, or has a key already.
-    """
+    """Return a new key for a name that has none; it is kept nowhere, only its digest is."""
     if not NAME.fullmatch(name):
         raise BadInput(f"{name!r} cannot be a learner's name.", "Use up to 64 letters, digits, '.', '_', '-' and '@'.")
     key = secrets.token_urlsafe(24)
@@ -87,11 +84,7 @@ def add(name: str) -> str:
 
 
 def revoke(name: str) -> None:
-    """Take a name's key back: every server of yours refuses it from then on, within REREAD_S.
-
-    Raises:
-        BadInput: nobody of that name has a key.
-    """
+    """Take a name's key back: every server of yours refuses it from then on, within REREAD_S."""
     with _changing() as entries:
         if name not in entries or entries[name].get("revoked"):
             valid = ", ".join(other for other, entry in entries.items() if not entry.get("revoked")) or "none"
@@ -143,8 +136,8 @@ class Learners:
 
     async def serve(self, name: str, app, scope, receive, send) -> None:
         """Pass a learner's request on, under that name for the class's limits, and write down what it used."""
-        headers = [(key, value) for key, value in scope.get("headers", ()) if key.lower() != b"x-workshop-learner"]
-        scope = {**scope, "headers": [*headers, (b"x-workshop-learner", name.encode())]}
+        headers = [(key, value) for key, value in scope.get("headers", ()) if key.lower() != LEARNER]
+        scope = {**scope, "headers": [*headers, (LEARNER, name.encode())]}
         if scope["type"] != "http" or scope.get("method") != "POST":
             await app(scope, receive, send)
             return
@@ -155,7 +148,9 @@ class Learners:
         body, hidden = _with_usage(body) if path_of(scope).endswith("/completions") else (body, False)
         meter = _Meter(send, hidden)
         try:
-            await app(_of_length(scope, len(body)), once_more(body, receive), meter)
+            headers = [(key, value) for key, value in scope["headers"] if key.lower() != b"content-length"]
+            headers.append((b"content-length", str(len(body)).encode()))
+            await app({**scope, "headers": headers}, once_more(body, receive), meter)
         finally:
             self._count(name, meter)
 
@@ -214,8 +209,3 @@ def _with_usage(body: bytes) -> tuple[bytes, bool]:
     if given is not None and (not isinstance(given, dict) or given.get("include_usage")):
         return body, False
     return json.dumps({**request, "stream_options": {**(given or {}), "include_usage": True}}).encode(), True
-
-
-def _of_length(scope, length: int):
-    headers = [(key, value) for key, value in scope["headers"] if key.lower() != b"content-length"]
-    return {**scope, "headers": [*headers, (b"content-length", str(length).encode())]}

@@ -21,10 +21,8 @@ TRIES, PAUSE_S = 20, 0.05  # a reader's look at the lock, or the end of its last
 class Lock:
     """An exclusive lock by flock(2): on a shared home folder it holds across machines.
 
-    Where the file system or the system has no such locks, everybody gets it.
-
-    Attributes:
-        descriptor: the open file, while it is held; a child that inherits it holds the lock as well.
+    Where the file system or the system has no such locks, everybody gets it. descriptor: the open file, while it is
+    held; a child that inherits it holds the lock as well.
     """
 
     def __init__(self, path: Path, descriptor: int | None = None):

@@ -7,6 +7,7 @@ import platform
 import shutil
 import socket
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -54,12 +55,10 @@ def _cgroup_text(name: str) -> str:
         return ""
     folder = CGROUP / own
     while True:  # a limit may stand on any level above: the nearest that has one counts
-        try:
+        with suppress(OSError):
             text = (folder / name).read_text().strip()
             if not text.startswith("max"):
                 return text
-        except OSError:
-            pass
         if folder == CGROUP or CGROUP not in folder.parents:
             return ""
         folder = folder.parent
@@ -81,23 +80,27 @@ def reachable_address(host: str) -> str:
     """Return the address under which others reach a server bound to `host` (all interfaces: the routed one)."""
     if host not in ("0.0.0.0", "::", ""):
         return host
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.connect(("198.51.100.1", 9))  # a documentation address: sends nothing, asks the routing table
-            return probe.getsockname()[0]
-        except OSError:
-            return socket.gethostname()
+    return address_towards("198.51.100.1") or socket.gethostname()  # a documentation address
+
+
+def address_towards(host: str) -> str:
+    """Return the address of this machine on the way to `host` (a name or an address); '' if there is no way.
+
+    Asks the routing table, and sends nothing.
+    """
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe, suppress(OSError):
+        probe.connect((host, 9))
+        return probe.getsockname()[0]
+    return ""
 
 
 def port_is_free(host: str, port: int) -> bool:
     """Return whether a server could listen on host:port now."""
-    with socket.socket(_family(host), socket.SOCK_STREAM) as probe:
+    with socket.socket(_family(host), socket.SOCK_STREAM) as probe, suppress(OSError):
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, port))
-            return True
-        except OSError:
-            return False
+        probe.bind((host, port))
+        return True
+    return False
 
 
 def free_port(host: str, first: int = 8000) -> int:
@@ -116,12 +119,10 @@ def hold_port(host: str, port: int) -> socket.socket | None:
     if sys.platform != "linux":
         return socket.socket() if port_is_free(host, port) else None
     claim = socket.socket(socket.AF_UNIX)
-    try:
+    with suppress(OSError):
         claim.bind(f"\0workshop-port-{port}")
         if port_is_free(host, port):
             return claim
-    except OSError:
-        pass
     claim.close()
     return None
 

@@ -17,8 +17,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import psutil
+
 from workshop.errors import WorkshopError
-from workshop.launch.progress import Progress
 
 # What a pod needs of the package, the guard in front of vLLM included.
 CODE = (
@@ -40,16 +41,13 @@ CODE = (
 WHOLE = ".workshop-whole"  # written when every file is there and was checked
 ASK_EVERY_S = 5.0
 SAY_EVERY_S = 60.0
-WORKER_TITLE = b"VLLM::Worker_"  # v1/executor/multiproc_executor.py: the name once a worker has joined its groups
+WORKER_TITLE = "VLLM::Worker_"  # v1/executor/multiproc_executor.py: the name once a worker has joined its groups
 
 
 def download(hub: str, folder: Path, *, every_s: float = SAY_EVERY_S) -> None:
     """Download what is missing, check every file, and leave the mark that `wait` waits for.
 
     Run again after a break, it goes on at the byte where it stopped; run on a whole model, it only checks.
-
-    Raises:
-        WorkshopError: the Hub, the token or the volume does not let us, or a file is damaged.
     """
     from workshop.launch.weights import hub as prefetch_hub  # httpx: a probe, every few seconds, does without
     from workshop.launch.weights import prefetch
@@ -62,7 +60,8 @@ def download(hub: str, folder: Path, *, every_s: float = SAY_EVERY_S) -> None:
     (folder / WHOLE).unlink(missing_ok=True)
     prefetch.refuse_small_disk(remote, folder)
     say(f"{hub}: {remote.bytes / 1e9:.1f} GB in {len(remote.files)} files to {folder}")
-    prefetch.download(remote, folder, token, _now_and_then(every_s))
+    sometimes = _say_once_in(every_s)
+    prefetch.download(remote, folder, token, lambda now: sometimes(f"{now.fraction:4.0%} {now.message}"))
     report = prefetch.verify(folder, remote)
     if not report.ok:
         raise WorkshopError(report.problems[0], "Remove that file from the volume; the Job then downloads it anew.")
@@ -75,53 +74,39 @@ def wait(folder: Path, *, ask_every_s: float = ASK_EVERY_S, every_s: float = SAY
     """Return when the weights are whole. A container that waits does not restart, which would restart its group."""
     from workshop.launch.weights import check as slurm_weights
 
-    said = 0.0
+    sometimes = _say_once_in(every_s)
     while not (folder / WHOLE).is_file():
-        if time.monotonic() - said > every_s or not said:
-            said = time.monotonic()
-            say(f"waiting for the weights in {folder}: kubectl logs --follow job/… shows the download")
+        sometimes(f"waiting for the weights in {folder}: kubectl logs --follow job/… shows the download")
         time.sleep(ask_every_s)
     absent = slurm_weights.missing(folder)
     if absent:
-        raise WorkshopError(
-            f"{len(absent)} shards are gone from {folder}, {absent[0]} first.",
-            "Delete the Job and apply it again: it downloads what is missing.",
-        )
+        remedy = "Delete the Job and apply it again: it downloads what is missing."
+        raise WorkshopError(f"{len(absent)} shards are gone from {folder}, {absent[0]} first.", remedy)
     say(f"the weights in {folder} are whole")
 
 
-def workers(count: int, proc: Path = Path("/proc")) -> None:
-    """Return if `count` workers of vLLM live in this container and have joined their groups.
+def workers(count: int) -> None:
+    """Return if `count` workers of vLLM live in this container and have joined their groups, else raise a WorkshopError.
 
     A headless vLLM has no port to ask. Its workers name themselves when they have met the others.
-
-    Raises:
-        WorkshopError: there are fewer.
     """
-    alive = 0
-    for entry in proc.iterdir():
-        if not entry.name.isdigit():
-            continue
-        try:
-            title = (entry / "cmdline").read_bytes()
-            state = (entry / "stat").read_text().rsplit(")", 1)[1].split()[0]
-        except (OSError, IndexError):  # it ended while we looked
-            continue
-        alive += title.startswith(WORKER_TITLE) and state not in "ZX"
+    gone = (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
+    known = (each.info for each in psutil.process_iter(["cmdline", "status"]) if each.info["status"] not in gone)
+    alive = sum((each["cmdline"] or [""])[0].startswith(WORKER_TITLE) for each in known)
     if alive < count:
         raise WorkshopError(f"{alive} of {count} workers are alive and have met the others.")
 
 
-def _now_and_then(every_s: float) -> Callable[[Progress], None]:
-    last = 0.0
+def _say_once_in(seconds: float) -> Callable[[str], None]:
+    last = -seconds
 
-    def report(progress: Progress) -> None:
+    def sometimes(text: str) -> None:
         nonlocal last
-        if time.monotonic() - last >= every_s:
+        if time.monotonic() - last >= seconds:
             last = time.monotonic()
-            say(f"{progress.fraction:4.0%} {progress.message}")
+            say(text)
 
-    return report
+    return sometimes
 
 
 def say(text: str) -> None:

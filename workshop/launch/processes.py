@@ -9,10 +9,12 @@ import contextlib
 import ctypes
 import os
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import IO, Any
 
 import psutil
 
@@ -56,11 +58,10 @@ def _look(pid: int) -> tuple[bool, int | None]:
         except OSError:
             return False, None
         return fields[0] not in (b"Z", b"X"), int(fields[19])
-    try:
+    with contextlib.suppress(psutil.Error):
         process = psutil.Process(pid)
         return process.status() != psutil.STATUS_ZOMBIE, round(process.create_time() * 1e6)
-    except psutil.Error:
-        return False, None
+    return False, None
 
 
 def end_with_parent(number: int = signal.SIGTERM) -> None:
@@ -69,12 +70,16 @@ def end_with_parent(number: int = signal.SIGTERM) -> None:
         ctypes.CDLL(None, use_errno=True).prctl(1, number)  # PR_SET_PDEATHSIG
 
 
-def send(pid: int, start: int, number: int) -> bool:
-    """Signal the process if it is the one that was started at `start`; return whether it was there.
+def spawn(command: list[str], log: IO[bytes], with_parent: bool = True, **options: Any) -> subprocess.Popen:
+    """Start a program as the leader of a session of its own, its words going to the log; with_parent: it ends with us."""
+    given = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log, **options}
+    tie = end_with_parent if with_parent and os.name == "posix" else None
+    with log:
+        return subprocess.Popen(command, start_new_session=True, preexec_fn=tie, **given)
 
-    Raises:
-        PermissionError: it belongs to somebody else.
-    """
+
+def send(pid: int, start: int, number: int) -> bool:
+    """Signal the process if it was started at `start`; return whether it was there. PermissionError: it is another's."""
     handle = None  # holds the process itself: its number cannot pass to another between the look and the signal
     with contextlib.suppress(ProcessLookupError), contextlib.ExitStack() as stack:
         with contextlib.suppress(AttributeError, OSError):  # not Linux, or an old kernel

@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 from typing import NamedTuple
 
+LATE = 124  # the exit code of what took too long, as timeout(1) has it
+
 
 class Answer(NamedTuple):
     """What a program said: exit code (1 where it could not be run), its output, the last line of its complaint."""
@@ -19,9 +21,8 @@ def ask(*command: str, within_s: float = 20.0, env: dict[str, str] | None = None
     try:
         done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=within_s, env=env)
     except subprocess.TimeoutExpired:
-        return Answer(1, "", f"no answer within {within_s:.0f} s")
+        return Answer(LATE, "", f"no answer within {within_s:.0f} s")
     except OSError as error:
         return Answer(1, "", f"it cannot be run ({error.strerror})")
-    return Answer(
-        done.returncode, done.stdout, (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
-    )
+    said = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
+    return Answer(done.returncode, done.stdout, said[-1])

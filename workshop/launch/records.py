@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import secrets
 import socket
 import sys
 from collections.abc import Callable
@@ -37,21 +38,23 @@ def now() -> str:
     return datetime.now(timezone.utc).isoformat(timespec="milliseconds")  # noqa: UP017  a job's Python may be 3.10
 
 
+def new(**fields: str) -> ServerRecord:
+    """Return the record of a server of this machine that is about to start, with a new key."""
+    return ServerRecord(api_key=secrets.token_urlsafe(32), host=socket.gethostname(), started=now(), **fields)
+
+
 def boot_id() -> str:
     """Return what tells this boot of this machine from every other ('' where the system has no such thing)."""
-    try:
+    with contextlib.suppress(OSError):
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return ""
+    return ""
 
 
 def path_of(name: str) -> Path:
     """Return the file of the record `name`; a name is letters, digits, '.', '_' and '-'."""
     if not record_file.NAME.fullmatch(name):
-        raise BadInput(
-            f"{name!r} cannot be the name of a server.",
-            "Use up to 64 letters, digits, '.', '_' and '-', beginning with a letter or digit.",
-        )
+        remedy = "Use up to 64 letters, digits, '.', '_' and '-', beginning with a letter or digit."
+        raise BadInput(f"{name!r} cannot be the name of a server.", remedy)
     return home() / "servers" / f"{name}.json"
 
 
@@ -74,12 +77,7 @@ def remove(name: str) -> None:
 
 
 def load(path: Path) -> ServerRecord:
-    """Read one record file, as it stands; keys that a later version may add are ignored.
-
-    Raises:
-        FileNotFoundError: there is none.
-        WorkshopError: it may not be read, or is no record.
-    """
+    """Read one record file, as it stands, as `record_file.read`; keys that a later version may add are ignored."""
     record = ServerRecord(**record_file.read(path))
     if record.name != path.stem:
         raise WorkshopError(f"The server record {path} is that of another server: {record.name}.", record_file.REMEDY)
@@ -88,10 +86,9 @@ def load(path: Path) -> ServerRecord:
 
 def stored(name: str) -> ServerRecord | None:
     """Return the record of this user's server `name` as it stands, unchecked, or None."""
-    try:
+    with contextlib.suppress(FileNotFoundError):
         return load(path_of(name))
-    except FileNotFoundError:
-        return None
+    return None
 
 
 def withdraw(name: str) -> list[Path]:

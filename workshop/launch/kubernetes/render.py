@@ -1,15 +1,11 @@
 """`workshop plan … --kubernetes`: the plan as manifests, for kubectl at once or as kustomize base and overlay.
 
-    from workshop.launch import kubernetes
-    print(kubernetes.render(plan("llama-3.1-70b", "h100", gpus_per_node=4)))
-
 One pod a node: a Deployment on one node, a LeaderWorkerSet on several. OpenShift: the same, without a user of ours. The
 templates read as the YAML that they make; what depends on the plan is computed in case.py.
 """
 
 from __future__ import annotations
 
-from functools import lru_cache
 from pathlib import Path
 from textwrap import wrap
 from typing import Any
@@ -29,52 +25,33 @@ PACKAGE = Path(__file__).parents[2]
 WIDTH = 108  # of the header's lines
 NAMES = {  # what the templates know besides the case
     "CODE": pod.CODE,
-    "CODE_FOLDER": "/opt/workshop",
-    "CODE_MAP": "workshop-code",
-    "GPU": "nvidia.com/gpu",
-    "KEY_ENTRY": "api-key",
     "KEY_FILE_VARIABLE": KEY_FILE_VARIABLE,
-    "KEY_FOLDER": "/etc/workshop/key",
-    "KEY_SECRET": "vllm-api-key",
-    "METRICS_KEY_ENTRY": "metrics-key",
     "METRICS_KEY_FILE_VARIABLE": METRICS_KEY_FILE_VARIABLE,
     "MODELS": cases.MODELS,
-    "PART_OF": "distributed-inference-workshop",
     "PORT": cases.PORT,
     "PROBE_EVERY_S": cases.PROBE_EVERY_S,
-    "SCRATCH": "/scratch",
     "START_ALLOWANCE_S": round(cases.START_ALLOWANCE_S),
-    "TOKEN_ENTRY": "token",
-    "TOKEN_SECRET": "hf-token",
-    "USER": 2000,  # the user `vllm` of the image, which runs as root unless told otherwise
 }
 
 
-@lru_cache(maxsize=1)
-def _templates() -> jinja2.Environment:
-    found = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-        autoescape=False,  # YAML; what a user may choose goes through `scalar`
-    )
-    found.globals.update(NAMES)
-    found.filters["scalar"] = lambda text: yaml.safe_dump(text, width=10_000).removesuffix("...\n").strip()
-    return found
+TEMPLATES = jinja2.Environment(
+    loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
+    undefined=jinja2.StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+    keep_trailing_newline=True,
+    autoescape=False,  # YAML; what a user may choose goes through `scalar`
+)
+TEMPLATES.globals |= NAMES
+TEMPLATES.filters["scalar"] = lambda text: yaml.safe_dump(text, width=10_000).removesuffix("...\n").strip()
 
 
 def _make(template: str, **values: Any) -> str:
-    return _templates().get_template(f"{template}.yaml.j2").render(**values)
+    return TEMPLATES.get_template(f"{template}.yaml.j2").render(**values)
 
 
 def manifests(plan: Plan, options: Options | None = None) -> list[dict[str, Any]]:
-    """Return what `kubectl apply` gets, as plain data: base and overlay in one list.
-
-    Raises:
-        BadInput: the plan does not fit, the volume is too small, or the options cannot be.
-    """
+    """Return what `kubectl apply` gets, as plain data: base and overlay in one list; raises what Case does."""
     return list(yaml.safe_load_all(render(plan, options)))
 
 
@@ -99,8 +76,8 @@ def header(case: Case) -> list[str]:
         f"once, about {p.single_stream_tokens_per_s:.0f} tokens/s for one. Made by the command above; make it again "
         "rather than editing it."
     )
-    secrets = f"the Secrets {NAMES['KEY_SECRET']} and, for gated models, {NAMES['TOKEN_SECRET']}"
-    needs = [secrets, f"nodes labelled {', '.join('='.join(label) for label in case.node_labels.items())}"]
+    needs = ["the Secrets vllm-api-key and, for gated models, hf-token"]
+    needs.append(f"nodes labelled {', '.join('='.join(label) for label in case.node_labels.items())}")
     if case.many:
         needs.append('the LeaderWorkerSet controller (without it: no matches for kind "LeaderWorkerSet")')
     if case.shared_volume:
@@ -132,12 +109,7 @@ def overlay(plan: Plan, options: Options | None = None) -> dict[str, str]:
 
 
 def write(plan: Plan, folder: str | Path, options: Options | None = None) -> list[Path]:
-    """Write the kustomize tree below `folder`; return the files. An overlay of that name is replaced.
-
-    Raises:
-        BadInput: as manifests().
-        WorkshopError: the folder cannot be written.
-    """
+    """Write the kustomize tree below `folder`; return the files. An overlay of that name is replaced."""
     paths = []
     for name, text in overlay(plan, options).items():
         path = Path(folder).expanduser() / name

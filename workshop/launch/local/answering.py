@@ -21,11 +21,7 @@ def alive(address: str, within_s: float) -> bool:
 
 
 def answers(record: ServerRecord) -> bool:
-    """Return whether the server completes a prompt of one token with the model that it should.
-
-    Raises:
-        WorkshopError: it is there and refuses: it knows no such model, or this one does not complete text.
-    """
+    """Return whether the server completes one token with the model that it should; a WorkshopError where it refuses."""
     body = {"model": record.model, "prompt": "The", "max_tokens": 1}
     key = {"Authorization": f"Bearer {record.api_key}"}
     try:  # never through a site's web proxy, nor where a redirect leads: the key is for this server
@@ -49,6 +45,5 @@ def _refused(record: ServerRecord, answer: httpx.Response) -> WorkshopError:
         else "Serve a model that generates text, with its tokenizer; an embedding model does not."
     )
     code = answer.status_code
-    return WorkshopError(
-        f"The server is up, but refuses to complete a prompt with {record.model} ({code}): {said}.", remedy
-    )
+    why = f"The server is up, but refuses to complete a prompt with {record.model} ({code}): {said}."
+    return WorkshopError(why, remedy)

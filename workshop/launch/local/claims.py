@@ -40,12 +40,7 @@ class Claim:
 
 
 def claim(record: ServerRecord) -> Claim:
-    """Take the name of a new server and write its record.
-
-    Raises:
-        WorkshopError: a server of that name is there, or another process is starting or stopping one; nothing is
-            changed.
-    """
+    """Take the name of a new server and write its record; a WorkshopError, and nothing changed, where it is taken."""
     private_folder("servers")
     lock = Lock(records.lock_of(record.name))
     if not lock.take():
@@ -65,18 +60,14 @@ def refuse_taken(name: str, ours: bool = False) -> None:
     """Raise a WorkshopError if a server called `name` is there; `ours`: this process holds the name."""
     record = records.read(name, claimed=False if ours else None)
     if record and record.state != "failed":
-        raise WorkshopError(
-            f"A server called {name!r} is {record.state} at {record.url}.",
-            f"Use it, stop it (`workshop stop {name}`), or give the new one a --name of its own.",
-        )
+        remedy = f"Use it, stop it (`workshop stop {name}`), or give the new one a --name of its own."
+        raise WorkshopError(f"A server called {name!r} is {record.state} at {record.url}.", remedy)
 
 
 def busy(name: str) -> WorkshopError:
     """The error for a name that another process holds."""
-    return WorkshopError(
-        f"Another process is starting or stopping a server called {name!r}.",
-        "Wait until `workshop servers` shows what came of it, or give the new one another --name.",
-    )
+    remedy = "Wait until `workshop servers` shows what came of it, or give the new one another --name."
+    return WorkshopError(f"Another process is starting or stopping a server called {name!r}.", remedy)
 
 
 def ask_to_stop(name: str) -> None:

@@ -22,6 +22,7 @@ from workshop.errors import BadInput, WorkshopError
 from workshop.launch.home import replace_file
 
 FOLDER = "my-notebooks"
+MODE = 0o644  # of a copy: the course may be installed read-only
 ORIGINALS = ".originals.json"  # which version of the course each copy was made from
 
 
@@ -57,7 +58,7 @@ def copy_notebooks() -> tuple[Path, list[str]]:
             source, copy = course_folder() / f"{name}.ipynb", folder / f"{name}.ipynb"
             newest, _ = _look(source)
             if not os.path.lexists(copy):
-                _put(source, copy)
+                replace_file(copy, source.read_bytes(), MODE)
             elif not copy.is_file():  # a link to a disk that is away, for example
                 held.append(name)
                 continue
@@ -69,7 +70,7 @@ def copy_notebooks() -> tuple[Path, list[str]]:
                 if mine != newest:
                     if has_outputs:
                         _keep(copy)
-                    _put(source, copy)
+                    replace_file(copy, source.read_bytes(), MODE)
             originals[name] = newest
     return folder, held
 
@@ -90,7 +91,7 @@ def fresh(name: str) -> tuple[Path, Path | None]:
         newest, _ = _look(source)
         if copy.exists() and _look(copy) != (newest, False):
             kept = _keep(copy)
-        _put(source, copy)
+        replace_file(copy, source.read_bytes(), MODE)
         originals[name] = newest
     copy_notebooks()
     return copy, kept
@@ -101,7 +102,9 @@ def _writing_to(folder: Path) -> Iterator[dict[str, str]]:
     """Make the folder if need be; yield which version of the course each copy was made from, and save it."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        originals = _originals(folder)
+        originals: dict[str, str] = {}
+        with contextlib.suppress(OSError, ValueError, TypeError, RecursionError):
+            originals = dict(json.loads((folder / ORIGINALS).read_bytes()))
         yield originals
         replace_file(folder / ORIGINALS, json.dumps(originals, indent=1).encode(), 0o644)
     except OSError as error:
@@ -128,10 +131,6 @@ def _keep(copy: Path) -> Path:
             return kept
 
 
-def _put(source: Path, target: Path) -> None:
-    replace_file(target, source.read_bytes(), 0o644)  # the course may be installed read-only
-
-
 def _look(path: Path) -> tuple[str, bool]:
     """Return a digest of what a learner writes, the cells without outputs and counts, and whether there are outputs."""
     data = path.read_bytes()
@@ -143,10 +142,3 @@ def _look(path: Path) -> tuple[str, bool]:
         digest = hashlib.sha256(json.dumps(written).encode()).hexdigest()
         return digest, any(cell.get("outputs") for cell in cells)
     return hashlib.sha256(data).hexdigest(), False
-
-
-def _originals(folder: Path) -> dict[str, str]:
-    with contextlib.suppress(OSError, ValueError, RecursionError):
-        known = json.loads((folder / ORIGINALS).read_bytes())
-        return known if isinstance(known, dict) else {}
-    return {}

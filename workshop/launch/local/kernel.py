@@ -60,9 +60,8 @@ def install() -> list[str]:
         raise WorkshopError(f"The kernel could not be installed: {said}", remedy)
     source = Path(sys.prefix) / "share" / "jupyter" / MANAGER
     if not (source / "package.json").exists():
-        raise WorkshopError(
-            f"This environment has no widgets' extension in {source}.", "Install ipywidgets: make workshop"
-        )
+        remedy = "Install ipywidgets: make workshop"
+        raise WorkshopError(f"This environment has no widgets' extension in {source}.", remedy)
     target = user_widget_manager()
     try:
         shutil.copytree(source, target, dirs_exist_ok=True)

@@ -57,16 +57,7 @@ def start_jupyter(folder: Path, port: int | None = None, host: str = "127.0.0.1"
     ]
     if hasattr(os, "geteuid") and os.geteuid() == 0:
         command.append("--allow-root")
-    with new_log(_log().name) as log:
-        process = subprocess.Popen(
-            command,
-            env={**os.environ, "JUPYTER_TOKEN": token},
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-            preexec_fn=processes.end_with_parent if os.name == "posix" else None,
-        )
+    process = processes.spawn(command, new_log(_log().name), env={**os.environ, "JUPYTER_TOKEN": token})
     return Lab(process, f"http://{host}:{port}/lab/tree/{FIRST}?token={token}")
 
 
@@ -92,10 +83,7 @@ def _server_sentence(report: supervise.Report) -> str:
     if known:
         return f"✓ Notebooks use the server {known[0].name!r} at {known[0].url}"
     if not installed()[0]:
-        return (
-            "✓ No local server here (vLLM is not installed): set WORKSHOP_URL and WORKSHOP_API_KEY, or\n"
-            "WORKSHOP_SHARED, to use one elsewhere. Everything that needs no server works."
-        )
+        return "✓ No local server here (vLLM is not installed): set WORKSHOP_URL and WORKSHOP_API_KEY, or\nWORKSHOP_SHARED, to use one elsewhere. Everything that needs no server works."
     try:
         record = supervise.start(local.prepare(), report, with_parent=True)
     except WorkshopError as error:
@@ -114,8 +102,7 @@ def run(
 ) -> None:
     """Run the lab until a signal ends it; then nothing that it started is left.
 
-    Raises:
-        WorkshopError: JupyterLab does not start. A server that does not is only said: the course goes on without.
+    A server that does not start is only said: the course goes on without.
     """
     began = records.now()
     folder, held = course.copy_notebooks()

@@ -16,6 +16,8 @@ from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
+import psutil
+
 from workshop.errors import WorkshopError
 from workshop.launch.home import home, private_folder, write_private
 
@@ -37,27 +39,20 @@ def make(name: str) -> Path:
 
 
 def new_folder() -> Path:
-    """Return a new folder, closed to others, whose path leaves room for a socket's name.
-
-    Raises:
-        WorkshopError: no temporary folder can be written, or all their paths are too long.
-    """
+    """Return a new folder, closed to others, whose path leaves room for a socket's name."""
     for parent in dict.fromkeys((_temporary(), "/tmp")):
         if len(os.fsencode(parent)) + len(f"/{PREFIX}12345678") > LONGEST:
             continue
         with contextlib.suppress(OSError):
             return Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))  # 0700
-    raise WorkshopError(
-        f"No folder for the server's sockets can be made in {_temporary()} or /tmp.",
-        f"Set TMPDIR to a folder that you may write, with a path of at most {LONGEST - 20} bytes.",
-    )
+    remedy = f"Set TMPDIR to a folder that you may write, with a path of at most {LONGEST - 20} bytes."
+    raise WorkshopError(f"No folder for the server's sockets can be made in {_temporary()} or /tmp.", remedy)
 
 
 def _temporary() -> str:
-    try:
+    with contextlib.suppress(OSError):  # none can be written
         return tempfile.gettempdir()
-    except OSError:  # none can be written
-        return "/tmp"
+    return "/tmp"
 
 
 def of(name: str) -> Path | None:
@@ -88,7 +83,7 @@ def clear(folder: Path) -> None:
     """Remove a server's folder, and the shared memory that was noted there and that no process uses any more."""
     noted = _noted(folder)
     if noted:
-        used = {key for pid in _pids() for key in _mapped(pid)}
+        used = {key for pid in psutil.pids() for key in _mapped(pid)}
         for path, identity in _files().items():
             if (path, identity) in noted and not used & {identity, path}:
                 with contextlib.suppress(OSError):
@@ -118,11 +113,10 @@ class Notes:
 
 
 def _noted(folder: Path) -> set[tuple[str, tuple[int, int]]]:
-    try:
+    with contextlib.suppress(OSError, ValueError):
         lines = (folder / NOTES).read_text(encoding="utf-8").split("\n")[:-1]  # the last may be cut
         return {(path, (int(device), int(inode))) for device, inode, path in (line.split(maxsplit=2) for line in lines)}
-    except (OSError, ValueError):
-        return set()
+    return set()
 
 
 def _files() -> dict[str, tuple[int, int]]:
@@ -152,10 +146,6 @@ def _mapped(pid: int) -> set[tuple[int, int] | str]:
     except (OSError, ValueError):  # it ended, or is another user's
         pass
     return found
-
-
-def _pids() -> list[int]:
-    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
 
 
 if __name__ == "__main__":  # after a job's step was killed: slurm/rank.sh

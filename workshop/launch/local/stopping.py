@@ -19,12 +19,7 @@ WATCHER_TAKES_S = 10.0  # to write down an end
 
 
 def stop(name: str) -> str:
-    """Stop the server `name`, or cancel its SLURM job; return what was done.
-
-    Raises:
-        WorkshopError: there is no record of it, or it cannot be stopped from here, or it did not end; then its
-            record stays.
-    """
+    """Stop the server `name`, or cancel its SLURM job; return what was done. If it does not end, its record stays."""
     record = records.mine(name)
     if record.state == "failed":
         _clear(record)
@@ -34,20 +29,14 @@ def stop(name: str) -> str:
     if not records.is_here(record):
         place = f"on {record.host}" if record.where == "local" else f"in {record.where}"
         raise WorkshopError(f"{name} runs {place}, not on this machine.", f"Stop it there: workshop stop {name}")
-    if record.pid is None:
-        record = _with_process(record)
+    if record.pid is None:  # it is just being started: as soon as it has a process
+        processes.until(lambda: (now := records.read(name)) is None or now.pid is not None, START_TAKES_S)
+        record = records.read(name)
+        if record is None or record.pid is None or record.state == "failed":
+            raise claims.busy(name)
     _terminate(record)
     _clear(record)
     return f"{name} is stopped."
-
-
-def _with_process(record: ServerRecord) -> ServerRecord:
-    """Return the record of a server that is just being started, as soon as it has a process."""
-    processes.until(lambda: (now := records.read(record.name)) is None or now.pid is not None, START_TAKES_S)
-    now = records.read(record.name)
-    if now is None or now.pid is None or now.state == "failed":
-        raise claims.busy(record.name)
-    return now
 
 
 def _terminate(record: ServerRecord) -> None:
@@ -55,25 +44,21 @@ def _terminate(record: ServerRecord) -> None:
     pid, start = record.pid, record.process_started
     if start is None:
         raise WorkshopError(
-            f"The record of {record.name} does not tell process {pid} from another that got its number: an older "
-            "version of the workshop wrote it.",
+            f"The record of {record.name} does not tell process {pid} from another that got its number: an older version of the workshop wrote it.",
             f"If `ps -fp {pid}` shows vLLM, end it by hand (kill {pid}), then again: workshop stop {record.name}",
         )
     claims.ask_to_stop(record.name)
     try:
         processes.send(pid, start, signal.SIGTERM)
     except PermissionError:
-        raise WorkshopError(
-            f"Process {pid} of {record.name} is another user's.", "Stop it as the user who started it."
-        ) from None
+        said = f"Process {pid} of {record.name} is another user's."
+        raise WorkshopError(said, "Stop it as the user who started it.") from None
     processes.ended(pid, start, STOP_GRACE_S)
     gone = processes.end_session(pid, start, record.log)
     processes.send(pid, start, signal.SIGKILL)  # one that leads no session, such as a tunnel's ssh
     if not gone or not processes.ended(pid, start, processes.KILL_TAKES_S):
-        raise WorkshopError(
-            f"{record.name} does not end: process {pid} or one of its own is there still.",
-            "Try again, or ask the administrator: such a process waits for a disk or a driver.",
-        )
+        remedy = "Try again, or ask the administrator: such a process waits for a disk or a driver."
+        raise WorkshopError(f"{record.name} does not end: process {pid} or one of its own is there still.", remedy)
 
 
 def _clear(record: ServerRecord) -> None:
@@ -105,10 +90,8 @@ def _cancel(record: ServerRecord) -> str:
     if not runs or not processes.until(lambda: records.stored(record.name) is None, STOP_GRACE_S):
         job = slurm_queue.find(record.job_id or "")
         if job is not None and job.active:
-            raise WorkshopError(
-                f"Job {record.job_id} of {record.name} was told to end, and is {job.state} still.",
-                f"Look again in a minute: workshop slurm status {record.job_id}",
-            )
+            said = f"Job {record.job_id} of {record.name} was told to end, and is {job.state} still."
+            raise WorkshopError(said, f"Look again in a minute: workshop slurm status {record.job_id}")
         records.remove(record.name)
     return f"{record.name} is stopped: job {record.job_id} is cancelled."
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import secrets
 import signal
 import socket
 import subprocess
@@ -51,10 +50,7 @@ def run(
 ) -> None:
     """Start the engine, report its progress, call `on_ready` when it answers, return when it was stopped.
 
-    claim: of the server's name, if it is taken already.
-
-    Raises:
-        WorkshopError: the name is taken, it did not start, or it ended by itself; the record keeps the reason.
+    A WorkshopError where it did not start, or ended by itself: the record keeps the reason. claim: if it is taken already.
     """
     claim, process, meant = claim or claims.claim(new_record(launch)), None, False
     with stop_signals():
@@ -85,18 +81,8 @@ def run(
 
 def new_record(launch: Launch) -> ServerRecord:
     """Return the record of a server that is about to start, with a new key."""
-    return ServerRecord(
-        name=launch.name,
-        url=launch.url,
-        model=launch.served,
-        api_key=secrets.token_urlsafe(32),
-        where="local",
-        host=socket.gethostname(),
-        boot_id=records.boot_id(),
-        log=str(launch.log),
-        state="starting",
-        started=records.now(),
-    )
+    boot = records.boot_id()
+    return records.new(name=launch.name, url=launch.url, model=launch.served, boot_id=boot, log=str(launch.log))
 
 
 @contextlib.contextmanager
@@ -119,18 +105,9 @@ def stop_signals():
 
 
 def _spawn(launch: Launch, folder: Path) -> subprocess.Popen:
-    """Start the engine as the leader of a session of its own, its words going to the log, its sockets to `folder`."""
-    with new_log(launch.log.name) as log:
-        return subprocess.Popen(
-            launch.argv,
-            env=launch.env | scratch.environment(folder),
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            umask=0o077,
-            start_new_session=True,
-            preexec_fn=processes.end_with_parent,
-        )
+    """Start the engine, its words going to the log, its sockets to `folder`."""
+    env = launch.env | scratch.environment(folder)
+    return processes.spawn(launch.argv, new_log(launch.log.name), env=env, umask=0o077)
 
 
 class _Watch:
@@ -153,10 +130,8 @@ class _Watch:
             self.read()
             self.alive()
             if time.monotonic() > deadline:
-                raise WorkshopError(
-                    f"{record.model} was not ready after {READY_TIMEOUT_S:.0f} s.",
-                    f"Its own words are in {self.launch.log}.",
-                )
+                remedy = f"Its own words are in {self.launch.log}."
+                raise WorkshopError(f"{record.model} was not ready after {READY_TIMEOUT_S:.0f} s.", remedy)
             time.sleep(POLL_S)
         self.report(Progress(1.0, "ready"))
 
@@ -189,9 +164,6 @@ def start(launch: Launch, report: Report = lambda progress: None, *, with_parent
 
     It outlives this process, or, with_parent, ends with it however it ends (call it from the main thread then:
     for Linux the thread that starts a process is its parent).
-
-    Raises:
-        WorkshopError: it did not become ready; the reason is also in its record.
     """
     claim = claims.claim(new_record(launch))
     try:
@@ -215,16 +187,9 @@ def start(launch: Launch, report: Report = lambda progress: None, *, with_parent
 def _watcher(launch: Launch, claim: Claim, with_parent: bool) -> subprocess.Popen:
     """Start the watcher, which inherits the name and the port."""
     held = [launch.held.fileno()] if launch.held else []
-    with new_log(_words(launch).name) as errors:
-        watcher = subprocess.Popen(
-            [sys.executable, "-m", "workshop.launch.local.supervise"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=errors,
-            start_new_session=True,
-            pass_fds=[claim.lock.descriptor, *held],
-            preexec_fn=processes.end_with_parent if with_parent else None,
-        )
+    kept = {"stdin": subprocess.PIPE, "stdout": subprocess.DEVNULL, "pass_fds": [claim.lock.descriptor, *held]}
+    command = [sys.executable, "-m", "workshop.launch.local.supervise"]
+    watcher = processes.spawn(command, new_log(_words(launch).name), with_parent, **kept)
     spec = {
         "launch": {**vars(launch), "log": str(launch.log), "held": None},
         "record": asdict(claim.record),

@@ -10,11 +10,7 @@ from workshop.errors import BadInput
 
 
 def flags_and_environment(file: str | Path, given: dict[str, str]) -> tuple[list[str], dict[str, str]]:
-    """Return vLLM's flags and variables for a trace in `file`, which is made now, and empty.
-
-    Raises:
-        BadInput: the file is another's or another thing, or the scheduler is one's own.
-    """
+    """Return vLLM's flags and variables for a trace in `file`, which is made now, and empty."""
     if "scheduler-cls" in given:
         raise BadInput("--trace and --scheduler-cls each bring a scheduler.", "Give one of the two.")
     try:

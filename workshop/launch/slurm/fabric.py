@@ -35,24 +35,15 @@ def wanted(nodes: int, cpu: bool) -> bool:
 
 
 def test(node: int, nodes: int, gpus: int, head: str, port: int, interface: str) -> str:
-    """Run this node's part; return the sentence on the head, '' on the others.
-
-    Raises:
-        WorkshopError: the GPUs cannot reduce together, in NCCL's own words.
-    """
+    """Run this node's part; return the sentence on the head, '' on the others."""
     own = {"NCCL_DEBUG": "INFO", "NCCL_SOCKET_IFNAME": interface, "GLOO_SOCKET_IFNAME": interface}
     with contextlib.ExitStack() as stack:
         files = [stack.enter_context(tempfile.TemporaryFile("w+", errors="replace")) for _ in range(gpus)]
-        ranks = [
-            subprocess.Popen(
-                [sys.executable, "-m", "workshop.launch.slurm.fabric"]
-                + [str(each) for each in (node * gpus + local, nodes * gpus, local, head, port)],
-                env={**own, **os.environ},
-                stdout=file,
-                stderr=subprocess.STDOUT,
-            )
-            for local, file in enumerate(files)
-        ]
+        ranks = []
+        for local, file in enumerate(files):
+            words = map(str, (node * gpus + local, nodes * gpus, local, head, port))
+            command = [sys.executable, "-m", "workshop.launch.slurm.fabric", *words]
+            ranks.append(subprocess.Popen(command, env={**own, **os.environ}, stdout=file, stderr=subprocess.STDOUT))
         deadline, late = time.monotonic() + CONNECT_S + SECONDS, ""
         for each in ranks:
             try:
@@ -63,11 +54,8 @@ def test(node: int, nodes: int, gpus: int, head: str, port: int, interface: str)
                 late = f"Error: no answer within {CONNECT_S + SECONDS:.0f} s"
         said = [(file.seek(0), file.read())[1] for file in files] + [late]
     if any(each.returncode for each in ranks):
-        raise WorkshopError(
-            f"The GPUs of the nodes cannot reduce together: {why(said)}",
-            "Set WORKSHOP_FABRIC (and NCCL_IB_HCA) in slurm/site.sh to the network between the nodes; "
-            "WORKSHOP_NETWORK_TEST=no leaves this test out.",
-        )
+        remedy = "Set WORKSHOP_FABRIC (and NCCL_IB_HCA) in slurm/site.sh to the network between the nodes; WORKSHOP_NETWORK_TEST=no leaves this test out."
+        raise WorkshopError(f"The GPUs of the nodes cannot reduce together: {why(said)}", remedy)
     return "" if node else sentence(said[0], nodes)
 
 
@@ -93,11 +81,9 @@ def sentence(said: str, nodes: int) -> str:
     GB/s: 10**9 bytes a second and GPU, one way (the ring's 2·(n-1)/n counted in).
     """
     found, planned = json.loads(MEASURED.findall(said)[-1]), LINKS[PLANNED]
-    words = (
-        f"all-reduce over {found['ranks']} GPUs on {nodes} nodes: {transport(said)}, {found['gb_s']:.3g} GB/s, "
-        f"{found['us']:.0f} µs for one token's; the plan counts with {planned.name}: {planned.gb_s:g} GB/s, "
-        f"{planned.all_reduce_us:g} µs"
-    )
+    words = f"all-reduce over {found['ranks']} GPUs on {nodes} nodes: {transport(said)}, {found['gb_s']:.3g} GB/s, "
+    words += f"{found['us']:.0f} µs for one token's; the plan counts with {planned.name}: {planned.gb_s:g} GB/s, "
+    words += f"{planned.all_reduce_us:g} µs"
     slow = found["gb_s"] < planned.gb_s / 4
     return words + ("; TP over nodes will be slow here: PARALLEL=pipeline, or NCCL_IB_HCA in site.sh" if slow else "")
 

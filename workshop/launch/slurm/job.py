@@ -11,7 +11,6 @@ import argparse
 import math
 import os
 import re
-import secrets
 import socket
 import sys
 import time
@@ -35,32 +34,20 @@ from workshop.launch.weights.check import weight_bytes
 POLL_S = 0.2
 START_ALLOWANCE_S = 900.0  # beside loading: imports, compiling, CUDA graphs
 LOAD_GB_PER_S = 0.25
-SPACE_NEEDED_BYTES = 64 * 2**20  # for record and logs
 PREEMPTED = "preempted: a job that goes before took its nodes"
 
 
 def announce(args: argparse.Namespace) -> None:
     """Choose address and ports, make the key, write the record, print what the shell needs, tab-separated."""
     for folder in (private_folder("servers"), Path(args.log).parent):
-        refuse_full(folder, SPACE_NEEDED_BYTES, "Free some space or quota there, or call sbatch from another disk.")
+        refuse_full(folder, "Free some space or quota there, or call sbatch from another disk.")
     submit_host = os.environ.get("SLURM_SUBMIT_HOST", "")
     api_host = slurm_net.own_address(os.environ.get("WORKSHOP_INTERFACE", ""), submit_host, *_other_nodes())
     head = slurm_net.own_address(os.environ.get("WORKSHOP_FABRIC", ""), *_other_nodes(), submit_host, api_host)
-    job = own_job()
     ports = slurm_net.job_ports(int(os.environ["SLURM_JOB_ID"]), sorted({api_host, head}), slurm_net.fixed_port())
+    url = f"http://{api_host}:{ports[0]}/v1"
     record = _claimed(
-        ServerRecord(
-            name=args.name,
-            url=f"http://{api_host}:{ports[0]}/v1",
-            model=args.served,
-            api_key=secrets.token_urlsafe(32),
-            where="slurm",
-            host=socket.gethostname(),
-            job_id=job,
-            log=args.log,
-            state="starting",
-            started=records.now(),
-        )
+        records.new(name=args.name, url=url, model=args.served, where="slurm", job_id=own_job(), log=args.log)
     )
     # vLLM names what it compiles by the model's path, so a link to it is followed: as the engine's environment sees it.
     real = os.path.realpath(args.model)
@@ -127,20 +114,19 @@ def watch(args: argparse.Namespace) -> None:
     while not (slurm_queue.listens(record.url) and answers(record)):
         follower.read()
         if time.monotonic() - began > budget:
+            seen = follower.reader.message
             raise WorkshopError(
-                f"{record.model} was not ready within its budget of {budget:.0f} s; last seen: {follower.reader.message}.",
-                "If loading was still going on, set WORKSHOP_LOAD_GB_PER_S in slurm/site.sh to the folder's real "
-                "speed; where it hung, the stacks of all processes in the error file say where.",
+                f"{record.model} was not ready within its budget of {budget:.0f} s; last seen: {seen}.",
+                "If loading was still going on, set WORKSHOP_LOAD_GB_PER_S in slurm/site.sh to the folder's real speed; "
+                "where it hung, the stacks of all processes in the error file say where.",
             )
         time.sleep(POLL_S)
     follower.read()
     record = replace(record, state="ready", vllm_version=follower.reader.log.version or "")
     records.write(record)
     share.renew(record)
-    _say(
-        f"ready after {time.monotonic() - began:.0f} s: {record.name} answers at {record.url} "
-        f"(node {record.host}, job {record.job_id})"
-    )
+    where = f"{record.name} answers at {record.url} (node {record.host}, job {record.job_id})"
+    _say(f"ready after {time.monotonic() - began:.0f} s: {where}")
     _say(f"in a notebook: workshop.connect({record.name!r}); stop it: workshop stop {record.name}")
 
 
@@ -156,7 +142,8 @@ def end(args: argparse.Namespace) -> None:
     path = Path(args.record) if args.record else None
     record = records.load(path) if path and path.exists() else None
     job, why, requeue = own_job(), *_again(args.cause)
-    what, remedy = (slurm_queue.waits_again(job, why), "") if why else reason(args.cause, args.code, _logs(args))
+    logs = [Path(os.environ.get("WORKSHOP_REASONS") or os.devnull), Path(args.error), Path(args.output)]
+    what, remedy = (slurm_queue.waits_again(job, why), "") if why else reason(args.cause, args.code, logs)
     if record is None:
         pass
     elif why:
@@ -197,10 +184,6 @@ def _preempted(job: dict[str, str]) -> bool:
     return job.get("PreemptTime", "None") != "None"
 
 
-def _logs(args: argparse.Namespace) -> list[Path]:
-    return [Path(os.environ.get("WORKSHOP_REASONS") or os.devnull), Path(args.error), Path(args.output)]
-
-
 def reason(cause: str, code: int, logs: list[Path]) -> tuple[str, str]:
     """Return (sentence, remedy): our own refusal if there is one, else the engine's first real error."""
     job = slurm_queue.facts(own_job())
@@ -218,17 +201,13 @@ def reason(cause: str, code: int, logs: list[Path]) -> tuple[str, str]:
     if refused := follower.refusal():
         return refused
     if killed := re.search(r"exit code (1[3-9]\d)$", follower.ended):  # 128 + signal; the rest is an echo
-        return (
-            f"vLLM was killed by signal {int(killed[1]) - 128} ({follower.ended})",
-            "Signal 9 mostly means that the host had no memory left: ask for more (sbatch --mem).",
-        )
+        remedy = "Signal 9 mostly means that the host had no memory left: ask for more (sbatch --mem)."
+        return f"vLLM was killed by signal {int(killed[1]) - 128} ({follower.ended})", remedy
     if failure := follower.reader.error:
         return failure.what, failure.remedy
     dead = f" ({follower.ended})" if follower.ended else ""
-    return (
-        f"the engine ended by itself with exit code {code}{dead}",
-        f"Its last words are in {logs[1].name} and {logs[2].name}.",
-    )
+    remedy = f"Its last words are in {logs[1].name} and {logs[2].name}."
+    return f"the engine ended by itself with exit code {code}{dead}", remedy
 
 
 def _at_time_limit(job: dict[str, str]) -> bool:
@@ -237,18 +216,14 @@ def _at_time_limit(job: dict[str, str]) -> bool:
     return time.time() > int(end_time) - 5 if end_time.isdigit() else job.get("Reason") == "TimeLimit"
 
 
-def _parser() -> argparse.ArgumentParser:
+def main() -> int:
+    """Run one part; an error of ours is printed so that `end` finds it again."""
     parser = argparse.ArgumentParser(prog="workshop.launch.slurm.job")
     parser.add_argument("part", choices=("announce", "watch", "end"))
     for name in ("name", "model", "served", "log", "record", "output", "error", "cause"):
         parser.add_argument(f"--{name}", default="")
     parser.add_argument("--code", type=int, default=0)
-    return parser
-
-
-def main() -> int:
-    """Run one part; an error of ours is printed so that `end` finds it again."""
-    args = _parser().parse_args()
+    args = parser.parse_args()
     try:
         {"announce": announce, "watch": watch, "end": end}[args.part](args)
     except WorkshopError as error:

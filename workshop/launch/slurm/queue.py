@@ -63,11 +63,7 @@ def job_number(text: str) -> str:
 
 
 def find(job_id: str) -> Job | None:
-    """Return what SLURM knows about the job; None if it knows nothing (any more).
-
-    Raises:
-        WorkshopError: SLURM does not answer, so nothing is known either way.
-    """
+    """Return what SLURM knows about the job; None if it knows nothing (any more); else a WorkshopError."""
     if not available():
         raise WorkshopError("SLURM's commands are not here.", "Log in to a login node of the cluster.")
     line = _ask("squeue", "--noheader", "--jobs", job_id, "--states", "all", "--format", SQUEUE)
@@ -145,11 +141,7 @@ def listens(url: str) -> bool:
 
 
 def cancel(job_id: str) -> None:
-    """Cancel a job.
-
-    Raises:
-        WorkshopError: SLURM refuses, or does not answer.
-    """
+    """Cancel a job; a WorkshopError where SLURM refuses, or does not answer."""
     if not available():
         raise WorkshopError("SLURM's commands are not here.", f"On a login node: scancel {job_id}")
     _ask("scancel", job_id)

@@ -8,29 +8,20 @@ from __future__ import annotations
 
 import socket
 import sys
-from contextlib import suppress
 
 from workshop.errors import WorkshopError
 from workshop.launch import processes
 from workshop.launch.slurm.follow import refuse
+from workshop.launch.slurm.queue import listens
 
 WAIT_S = 120.0
 
 
 def wait_for_port(address: str, within_s: float = WAIT_S) -> None:
     """Return when the head's Ray listens: a worker that starts earlier keeps trying for over 100 s by itself."""
-    host, _, port = address.rpartition(":")
-
-    def listens() -> bool:
-        with suppress(OSError), socket.create_connection((host, int(port)), timeout=2):
-            return True
-        return False
-
-    if not processes.until(listens, within_s):
-        raise WorkshopError(
-            f"Ray's head at {address} does not answer within {within_s:.0f} s.",
-            "Look above for why `ray start --head` ended.",
-        )
+    if not processes.until(lambda: listens(f"ray://{address}"), within_s):
+        remedy = "Look above for why `ray start --head` ended."
+        raise WorkshopError(f"Ray's head at {address} does not answer within {within_s:.0f} s.", remedy)
 
 
 def lead(address: str, nodes: int, door: int, within_s: float = WAIT_S) -> None:
@@ -43,10 +34,8 @@ def lead(address: str, nodes: int, door: int, within_s: float = WAIT_S) -> None:
     def until_alive(wanted: int) -> None:
         alive = lambda: sum(node["Alive"] for node in ray.nodes())  # noqa: E731
         if not processes.until(lambda: alive() >= wanted, within_s):
-            raise WorkshopError(
-                f"{alive()} of {wanted} nodes joined Ray within {within_s:.0f} s.",
-                "Look above for what the others say; or leave ENGINE=ray out.",
-            )
+            remedy = "Look above for what the others say; or leave ENGINE=ray out."
+            raise WorkshopError(f"{alive()} of {wanted} nodes joined Ray within {within_s:.0f} s.", remedy)
 
     try:
         until_alive(1)

@@ -26,9 +26,8 @@ def site_file() -> Path:
     chosen = os.environ.get("WORKSHOP_SITE")
     path = Path(chosen).expanduser().resolve() if chosen else scripts_folder() / "site.sh"
     if not path.is_file():
-        raise WorkshopError(
-            f"There is no site file {path}.", "Copy slurm/site.sh, edit it, and set WORKSHOP_SITE to it."
-        )
+        remedy = "Copy slurm/site.sh, edit it, and set WORKSHOP_SITE to it."
+        raise WorkshopError(f"There is no site file {path}.", remedy)
     return path
 
 
@@ -46,17 +45,12 @@ def environment() -> dict[str, str]:
 
 
 def models_folder(site: dict[str, str] | None = None) -> Path:
-    """Return the folder of the models, WORKSHOP_MODELS.
-
-    Raises:
-        WorkshopError: it is not set, or no whole path.
-    """
+    """Return the folder of the models, WORKSHOP_MODELS; a WorkshopError where that is not set, or no whole path."""
     said = (environment() if site is None else site).get("WORKSHOP_MODELS", "")
     if not (folder := Path(said).expanduser()).is_absolute():
-        raise WorkshopError(
-            f"WORKSHOP_MODELS {f'is {said!r}, no whole path' if said else 'is not set, so nobody knows where the models are'}.",
-            "Set it in slurm/site.sh: a folder that every node sees, such as your project's.",
-        )
+        why = f"is {said!r}, no whole path" if said else "is not set, so nobody knows where the models are"
+        remedy = "Set it in slurm/site.sh: a folder that every node sees, such as your project's."
+        raise WorkshopError(f"WORKSHOP_MODELS {why}.", remedy)
     return folder
 
 

@@ -38,16 +38,13 @@ class Status(Job):
 
 def resolve(text: str) -> str:
     """Return the number of the job that is meant: a number (7, or 7_2 of an array), or the name of a server."""
-    if not text.replace("_", "").isdigit():
-        record = records.load(path) if (path := records.path_of(text)).exists() else None
-        if record is None or not record.job_id:
-            jobs = ", ".join(each.name for each in records.own() if each.job_id) or "none"
-            raise WorkshopError(
-                f"No server called {text!r} with a SLURM job is known here.",
-                f"Known: {jobs}. Give the job's number; `squeue --me` lists yours.",
-            )
+    if text.replace("_", "").isdigit():
+        return slurm_queue.job_number(text)
+    if (record := records.stored(text)) and record.job_id:
         return record.job_id
-    return slurm_queue.job_number(text)
+    jobs = ", ".join(each.name for each in records.own() if each.job_id) or "none"
+    remedy = f"Known: {jobs}. Give the job's number; `squeue --me` lists yours."
+    raise WorkshopError(f"No server called {text!r} with a SLURM job is known here.", remedy)
 
 
 def record_of(job_id: str) -> ServerRecord | None:
@@ -71,18 +68,12 @@ def files_of(job_id: str, job: Job | None, record: ServerRecord | None) -> tuple
 
 
 def status(job_id: str) -> Status:
-    """Return what is known about a job.
-
-    Raises:
-        WorkshopError: nothing is: no such job, or it is long gone.
-    """
+    """Return what is known about a job; a WorkshopError where that is nothing."""
     job, record = _ask(job_id), record_of(job_id)
     files = files_of(job_id, job, record)
     if job is None and record is None and files is None:
-        raise WorkshopError(
-            f"Nothing is known about job {job_id}: SLURM has forgotten it, or never had it.",
-            "Go to the folder in which you called sbatch: its files are there.",
-        )
+        remedy = "Go to the folder in which you called sbatch: its files are there."
+        raise WorkshopError(f"Nothing is known about job {job_id}: SLURM has forgotten it, or never had it.", remedy)
     follower = Follower([files[1], files[0]] if files else [])
     follower.read()
     return _status(job_id, job, record, files, follower)

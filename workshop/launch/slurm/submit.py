@@ -7,15 +7,15 @@ import os
 import re
 import shlex
 import shutil
-import subprocess
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 
 from workshop.errors import BadInput, WorkshopError
 from workshop.launch import records
+from workshop.launch.flags import check_for_job
 from workshop.launch.home import private_folder, write_private
-from workshop.launch.slurm import flags as slurm_flags
+from workshop.launch.programs import LATE, ask
 from workshop.launch.slurm import site as slurm_site
 from workshop.launch.slurm.queue import job_number
 from workshop.launch.slurm.site import scripts_folder
@@ -94,12 +94,7 @@ class Submission:
 
 
 def prepare(request: Request) -> Submission:
-    """Plan, and return what would be submitted; `fits` is False where the plan says that it cannot work.
-
-    Raises:
-        BadInput: an unknown model, or numbers, names or options that cannot be.
-        WorkshopError: the site's file has a mistake.
-    """
+    """Plan, and return what would be submitted; `fits` is False where the plan says that it cannot work."""
     _refuse(request)
     site, recipe = slurm_site.environment(), RECIPES.get(request.what)
     kind, _ = slurm_site.gpus(site)
@@ -116,10 +111,7 @@ def prepare(request: Request) -> Submission:
     elif request.pipeline and recipe.split != "pipeline":
         environment["PARALLEL"] = "pipeline"
     script = scripts_folder() / (recipe.script if recipe else "model.sbatch")
-    first = (
-        f"{planned.model}: {planned.nodes} node{'s' * (planned.nodes > 1)}, {planned.gpus} × {planned.gpu}, "
-        f"TP {planned.tensor_parallel_size} × PP {planned.pipeline_parallel_size}."
-    )
+    first = f"{planned.model}: {planned.nodes} node{'s' * (planned.nodes > 1)}, {planned.gpus} × {planned.gpu}, TP {planned.tensor_parallel_size} × PP {planned.pipeline_parallel_size}."
     if UNSET in folder.parts:
         absent = "WORKSHOP_MODELS is not set in slurm/site.sh: the folder of the models, which every node sees."
     else:
@@ -168,7 +160,7 @@ def _refuse(request: Request) -> None:
     """Refuse what sbatch, or the job at its start, would stumble over."""
     if request.name:
         records.path_of(request.name)  # refuses what is no name of a server
-    slurm_flags.check(request.vllm)
+    check_for_job(request.vllm)
     words = request.sbatch_args
     if words and not words[0].startswith("-"):
         raise BadInput(f"{words[0][:80]!r} is no option of sbatch.", "Its options begin with -.")
@@ -177,10 +169,10 @@ def _refuse(request: Request) -> None:
     for name in names:
         records.path_of(name)  # the record and the job's folder are called so
     if kept := [word for word in words if word.startswith("--export") and "ALL" not in word]:
-        raise BadInput(
-            f"{kept[0][:80]} keeps the plan's settings from the job.",
-            "Leave it out: the site's workshop_environment decides what the engine sees. Or: --export=ALL,NAME=VALUE.",
+        remedy = (
+            "Leave it out: the site's workshop_environment decides what the engine sees. Or: --export=ALL,NAME=VALUE."
         )
+        raise BadInput(f"{kept[0][:80]} keeps the plan's settings from the job.", remedy)
     for name, value in (("--nodes", request.nodes), ("--gpus-per-node", request.gpus_per_node)):
         if value is not None and not 1 <= value <= 1024:
             raise BadInput(f"{name} {value} is not possible.", "Give a whole number from 1.")
@@ -226,10 +218,8 @@ def _model_folder(what: str, site: dict[str, str]) -> Path:
     given = existing(what)
     if (given and given.is_dir()) or what.startswith(("/", ".", "~")):
         if not given or not (given / "config.json").is_file():
-            raise BadInput(
-                f"The folder {what[:200]} holds no config.json, so it is no model.",
-                "Give the folder that `workshop prefetch` filled.",
-            )
+            remedy = "Give the folder that `workshop prefetch` filled."
+            raise BadInput(f"The folder {what[:200]} holds no config.json, so it is no model.", remedy)
         return given.resolve()
     model = load_model(what)  # an unknown name ends here, with the choices
     models, names = _models(site), [what.split("/")[-1]]
@@ -266,52 +256,32 @@ def _argument_file(flags: tuple[str, ...]) -> Path:
 
 
 def submit(submission: Submission) -> str:
-    """Call sbatch with the site's settings; return the job's number.
-
-    Raises:
-        WorkshopError: the plan does not fit, there is no sbatch, or it refuses (in its words, with the remedy).
-    """
+    """Call sbatch with the site's settings; return the job's number, or raise a WorkshopError in sbatch's own words."""
     if not submission.fits:
-        raise WorkshopError(
-            "The plan does not fit: " + submission.reasons[0],
-            (submission.advice or ["Ask for more GPUs: --nodes, --gpus-per-node."])[0],
-        )
+        advice = submission.advice or ["Ask for more GPUs: --nodes, --gpus-per-node."]
+        raise WorkshopError("The plan does not fit: " + submission.reasons[0], advice[0])
     if not shutil.which("sbatch"):
-        raise WorkshopError(
-            "There is no sbatch here: this is no login node of a SLURM cluster.",
-            "Log in to one; or see the whole command with --dry-run.",
-        )
+        said = "There is no sbatch here: this is no login node of a SLURM cluster."
+        raise WorkshopError(said, "Log in to one; or see the whole command with --dry-run.")
     if UNSET in submission.folder.parts:
         slurm_site.models_folder()  # says what is wrong with it
     private_folder("servers")  # the job writes the record there: better to find out now
     if not os.access(".", os.W_OK):
-        raise WorkshopError(
-            f"The job's files would go to {os.getcwd()}, where you may not write.", "Go to a folder of yours: cd ~"
-        )
+        why = f"The job's files would go to {os.getcwd()}, where you may not write."
+        raise WorkshopError(why, "Go to a folder of yours: cd ~")
     line = 'source "$1" && shift && exec sbatch --parsable "$@"'
     environment = {**os.environ, "WORKSHOP_ROOT": str(scripts_folder().parent), **submission.environment}
-    try:
-        done = subprocess.run(
-            ["bash", "-c", line, "bash", str(submission.site), *submission.arguments, str(submission.script)],
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=SBATCH_TIMEOUT_S,
-            env=environment,
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise WorkshopError(
-            f"sbatch does not answer: {error}.",
-            "Look whether the job is there, before you submit it again: squeue --me",
-        ) from None
-    if done.returncode:
-        said = (done.stderr.strip().splitlines() or ["no reason given"])[-1].removeprefix("sbatch: error: ")
+    words = ["bash", str(submission.site), *submission.arguments, str(submission.script)]
+    code, out, said = ask("bash", "-c", line, *words, within_s=SBATCH_TIMEOUT_S, env=environment)
+    if code == LATE:
+        remedy = "Look whether the job is there, before you submit it again: squeue --me"
+        raise WorkshopError(f"sbatch does not answer: {said}.", remedy)
+    if code:
+        said = said.removeprefix("sbatch: error: ")
         raise WorkshopError(f"sbatch refused: {said}", slurm_site.refusal_remedy(said))
-    said = (done.stdout.strip().splitlines() or [""])[-1]
+    answer = (out.strip().splitlines() or [""])[-1]
     try:
-        return job_number(said.split(";")[0])
+        return job_number(answer.split(";")[0])
     except BadInput:
-        raise WorkshopError(
-            f"sbatch answered {said[:200]!r}, and not with the number of a job.",
-            "Look whether the job is there: squeue --me",
-        ) from None
+        remedy = "Look whether the job is there: squeue --me"
+        raise WorkshopError(f"sbatch answered {answer[:200]!r}, and not with the number of a job.", remedy) from None

@@ -25,17 +25,25 @@ def stays_inside(name: object) -> bool:
     )
 
 
+def index(folder: Path) -> dict[str, set[str]]:
+    """Return {shard: the tensors that the folder's index puts there}; {} without an index."""
+    path, held = folder / INDEX, {}
+    if path.is_file():
+        try:
+            for tensor, shard in json.loads(path.read_text(encoding="utf-8"))["weight_map"].items():
+                held.setdefault(shard, set()).add(tensor)
+            if not held or not all(map(stays_inside, held)):
+                raise ValueError(held)
+        except (ValueError, KeyError, AttributeError, TypeError, RecursionError, OSError):
+            remedy = f"Download it again: workshop prefetch MODEL --to {folder.parent}"
+            raise WorkshopError(f"The index {path} cannot be read.", remedy) from None
+    return held
+
+
 def shards(folder: Path) -> list[Path]:
     """Return the weight files that the index names; without an index, those that are there."""
-    index = folder / INDEX
-    if index.is_file():
-        try:
-            names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
-            if not all(map(stays_inside, names)):
-                raise ValueError(names)
-        except (ValueError, KeyError, AttributeError, TypeError, RecursionError, OSError):
-            raise WorkshopError(f"The index {index} cannot be read.", f"Download it again: {again(folder)}") from None
-        return [folder / name for name in names]
+    if named := index(folder):
+        return [folder / name for name in sorted(named)]
     return sorted(folder.glob("*.safetensors")) or sorted(folder.glob("pytorch_model*.bin"))
 
 
@@ -55,17 +63,8 @@ def unreadable(folder: Path) -> list[str]:
     return [path.name for path in files if path.is_file() and not os.access(path, os.R_OK)]
 
 
-def again(folder: Path) -> str:
-    """Return the command that completes a download."""
-    return f"workshop prefetch MODEL --to {folder.parent}"
-
-
 def tensors(path: Path) -> set[str]:
-    """Return the names of the tensors in a safetensors file, having checked that the file is whole.
-
-    Raises:
-        WorkshopError: the file is cut off, too long, or no safetensors file.
-    """
+    """Return the names of the tensors in a safetensors file; a WorkshopError where it is cut off, too long, or none."""
     size = path.stat().st_size
     with path.open("rb") as file:
         length = struct.unpack("<Q", head)[0] if len(head := file.read(8)) == 8 else HEADER_LIMIT_BYTES + 1

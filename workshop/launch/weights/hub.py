@@ -39,6 +39,10 @@ class File:
     sha256: str = ""
     blob: str = ""
 
+    def has_come(self, folder: Path) -> bool:
+        """Return whether it lies in the model's folder, with the promised size."""
+        return (folder / self.name).is_file() and (folder / self.name).stat().st_size == self.size
+
     def is_whole(self, path: Path) -> bool:
         """Return whether what lies there has the promised size and digest (reads all of it)."""
         if path.stat().st_size != self.size:
@@ -71,11 +75,7 @@ def _client(token: str | None) -> httpx.Client:
 
 
 def list_files(hub_id: str, token: str | None = None) -> tuple[str, list[File]]:
-    """Return (commit, files) of a model.
-
-    Raises:
-        WorkshopError: the Hub is not reached, there is no such model, or it is gated and this token may not have it.
-    """
+    """Return (commit, files) of a model; a WorkshopError where it is not reached, not there, or not for this token."""
     with _client(token) as client:
         try:
             answer = client.get(f"{endpoint()}/api/models/{hub_id}", params={"blobs": "true"}).raise_for_status()
@@ -94,21 +94,14 @@ def list_files(hub_id: str, token: str | None = None) -> tuple[str, list[File]]:
 
 
 def _read_list(info: dict) -> tuple[str, list[File]]:
-    """Return (commit, files) of the Hub's answer. Nothing in it is trusted: it may come from a mirror.
-
-    Raises:
-        WorkshopError: a name that would lie outside the model's folder.
-        ValueError, KeyError, TypeError, AttributeError: no such list.
-    """
+    """Return (commit, files) of the Hub's answer. Nothing in it is trusted: it may come from a mirror."""
     files = []
     for each in info["siblings"]:
         lfs = each.get("lfs") or {}
         file = File(each["rfilename"], each.get("size") or 0, lfs.get("sha256") or "", each.get("blobId") or "")
         if not check.stays_inside(file.name):
-            raise WorkshopError(
-                f"{endpoint()} lists a file {str(file.name)[:80]!r}, which is no name inside a folder.",
-                "Nothing was downloaded. Take the Hub itself, or another mirror (HF_ENDPOINT).",
-            )
+            said = f"{endpoint()} lists a file {str(file.name)[:80]!r}, which is no name inside a folder."
+            raise WorkshopError(said, "Nothing was downloaded. Take the Hub itself, or another mirror (HF_ENDPOINT).")
         if type(file.size) is not int or file.size < 0 or not DIGEST.fullmatch(file.sha256 + file.blob):
             raise ValueError(file)
         files.append(file)
@@ -122,11 +115,7 @@ def _address(hub_id: str, commit: str, name: str) -> str:
 
 
 def fetch(hub_id: str, commit: str, files: list[File], folder: Path, token: str | None = None) -> None:
-    """Download the files that are not whole yet, several at a time.
-
-    Raises:
-        WorkshopError: the Hub, the network or the disk does not let us; what came is kept for the next run.
-    """
+    """Download the files that are not whole yet, several at a time; what came before an error is kept."""
     with _client(token) as client, ThreadPoolExecutor(WORKERS) as pool:
         parts = [pool.submit(_fetch_file, client, hub_id, commit, file, folder) for file in files]
         try:
@@ -143,7 +132,7 @@ def _fetch_file(client: httpx.Client, hub_id: str, commit: str, file: File, fold
     target = folder / file.name
     if not target.parent.resolve().is_relative_to(folder.resolve()):
         raise WorkshopError(f"{target.parent} is a link that leads out of {folder}.", "Remove that link.")
-    if target.is_file() and target.stat().st_size == file.size:
+    if file.has_come(folder):
         return
     # The part carries the commit's mark: a part of an older version is no beginning of a newer one.
     part = target.with_name(f"{target.name}.{(file.sha256 or file.blob or commit)[:12]}.part")
@@ -173,10 +162,8 @@ def _append(client: httpx.Client, address: str, part: Path, have: int, size: int
     with client.stream("GET", address, headers={**headers, "Accept-Encoding": "identity"}) as answer:
         answer.raise_for_status()
         if answer.headers.get("Content-Type", "").startswith("text/html"):
-            raise WorkshopError(
-                f"{address.split('?')[0]} answers with a web page instead of the file.",
-                "A login page or a proxy may stand in between: open that address in a browser here.",
-            )
+            remedy = "A login page or a proxy may stand in between: open that address in a browser here."
+            raise WorkshopError(f"{address.split('?')[0]} answers with a web page instead of the file.", remedy)
         resumed = answer.status_code == 206  # 200: the server does not know ranges, and begins again
         left = size + 1 - (have if resumed else 0)
         flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | (os.O_APPEND if resumed else os.O_TRUNC)
@@ -193,10 +180,8 @@ def _finish(part: Path, target: Path, file: File) -> None:
     if not file.is_whole(part):
         size = part.stat().st_size
         part.unlink()
-        raise WorkshopError(
-            f"{file.name} came damaged ({size} of {file.size} bytes, or another checksum).",
-            "Run the same command again: it is downloaded anew.",
-        )
+        remedy = "Run the same command again: it is downloaded anew."
+        raise WorkshopError(f"{file.name} came damaged ({size} of {file.size} bytes, or another checksum).", remedy)
     os.replace(part, target)
 
 
@@ -208,27 +193,19 @@ def digest(path: Path, kind: str = "sha256", before: bytes = b"") -> str:
 
 def explain(hub_id: str, error: Exception) -> WorkshopError:
     """Turn an error of the network, the Hub or the disk into one sentence and a remedy."""
-    response = getattr(error, "response", None)
-    status = response.status_code if response is not None else None
-    code = response.headers.get("X-Error-Code", "") if response is not None else ""
-    if code == "GatedRepo" or status == 403:
+    response = error.response if isinstance(error, httpx.HTTPStatusError) else httpx.Response(0)
+    status = response.status_code
+    if response.headers.get("X-Error-Code") == "GatedRepo" or status == 403:
         return WorkshopError(
             f"{hub_id} is gated: its owner lets in who has accepted the licence.",
-            f"Accept it at {HUB}/{hub_id} (it may take a while), then give a token of that account: "
-            "set HF_TOKEN, or answer the question of `workshop prefetch`. Without: an open model, or "
-            "a copy that your site keeps already.",
+            f"Accept it at {HUB}/{hub_id} (it may take a while), then give a token of that account: set HF_TOKEN, or answer the question of `workshop prefetch`. Without: an open model, or a copy that your site keeps already.",
         )
     if status in (401, 404):
-        return WorkshopError(
-            f"The Hub knows no model {hub_id}, or hides it from this token.",
-            "Compare the spelling with its page; for a private or gated one set HF_TOKEN.",
-        )
+        remedy = "Compare the spelling with its page; for a private or gated one set HF_TOKEN."
+        return WorkshopError(f"The Hub knows no model {hub_id}, or hides it from this token.", remedy)
     if isinstance(error, OSError) and error.errno:
         return cannot_write(Path(error.filename or "the folder"), error)
     said = (str(error).strip().splitlines() or [type(error).__name__])[0]
     said = re.sub(r"[?]\S*", "", said)[:200].rstrip(".")  # what follows ? in an address may be a signature
-    return WorkshopError(
-        f"The Hub is not reached, or broke off: {said}.",
-        "Run it again: what has come is kept. Compute nodes rarely have internet: use a login or "
-        "transfer node; behind a proxy set HTTPS_PROXY.",
-    )
+    remedy = "Run it again: what has come is kept. Compute nodes rarely have internet: use a login or transfer node; behind a proxy set HTTPS_PROXY."
+    return WorkshopError(f"The Hub is not reached, or broke off: {said}.", remedy)

@@ -7,7 +7,6 @@ against the index, and says who will see the result. The download itself is in h
 from __future__ import annotations
 
 import contextlib
-import json
 import re
 import threading
 from collections.abc import Callable, Iterable
@@ -84,20 +83,12 @@ def target_folder(hub: str, to: str | Path) -> Path:
 
 
 def look_up(hub: str, token: str | None = None) -> Remote:
-    """Ask the Hub what the model consists of.
-
-    Raises:
-        WorkshopError: the Hub is not reached, there is no such model, or it is gated and this token may not have it.
-    """
+    """Ask the Hub what the model consists of; a WorkshopError as `hub.list_files`."""
     commit, files = prefetch_hub.list_files(hub, token)
-    return Remote(hub, commit, tuple(_needed(files)))
-
-
-def _needed(files: list[File]) -> list[File]:
     kept = [file for file in files if _like(file, NEEDED) and not _like(file, NEVER)]
-    if any(file.name.endswith(".safetensors") for file in kept):
-        return kept
-    return kept + [file for file in files if fnmatch(file.name, "pytorch_model*.bin")]
+    if not any(file.name.endswith(".safetensors") for file in kept):
+        kept += [file for file in files if fnmatch(file.name, "pytorch_model*.bin")]
+    return Remote(hub, commit, tuple(kept))
 
 
 def _like(file: File, patterns: tuple[str, ...]) -> bool:
@@ -105,12 +96,8 @@ def _like(file: File, patterns: tuple[str, ...]) -> bool:
 
 
 def refuse_small_disk(remote: Remote, folder: Path) -> None:
-    """Refuse before the first byte if the rest of the model does not fit.
-
-    Raises:
-        WorkshopError: naming both figures: a system disk of 120 GB cannot hold 70B (141 GB).
-    """
-    missing = sum(file.size for file in remote.files if not _whole(folder, file))
+    """Refuse before the first byte if the rest of the model does not fit: a system disk of 120 GB cannot hold 70B."""
+    missing = sum(file.size for file in remote.files if not file.has_come(folder))
     left = left_bytes(folder)
     if missing + SPARE_BYTES > left:
         limits = "".join(f" ({quota})" for quota in quotas(folder))
@@ -120,19 +107,10 @@ def refuse_small_disk(remote: Remote, folder: Path) -> None:
         )
 
 
-def _whole(folder: Path, file: File) -> bool:
-    path = folder / file.name
-    return path.is_file() and path.stat().st_size == file.size
-
-
 def download(
     remote: Remote, folder: Path, token: str | None = None, report: Callable[[Progress], None] = lambda progress: None
 ) -> None:
-    """Download what is missing; run again after a break, it goes on where it stopped.
-
-    Raises:
-        WorkshopError: the Hub or the disk does not let us.
-    """
+    """Download what is missing; run again after a break, it goes on where it stopped."""
     done = threading.Event()
     watcher = threading.Thread(target=_watch, args=(remote, folder, report, done), daemon=True)
     try:
@@ -151,30 +129,18 @@ def _watch(remote: Remote, folder: Path, report: Callable[[Progress], None], don
     """Report how many bytes are there, half-loaded files included, until it is done."""
     while not done.wait(WATCH_S):
         have = 0
-        for file in remote.files:
+        for path in (*(folder / file.name for file in remote.files), *folder.rglob("*.part")):
             with contextlib.suppress(OSError):
-                have += (folder / file.name).stat().st_size
-        for part in folder.rglob("*.part"):
-            with contextlib.suppress(OSError):
-                have += part.stat().st_size
-        report(
-            Progress(
-                min(1.0, have / max(1, remote.bytes)),
-                f"{have / 1e9:.1f} of {remote.bytes / 1e9:.1f} GB, {len(remote.files)} files",
-            )
-        )
+                have += path.stat().st_size
+        said = f"{have / 1e9:.1f} of {remote.bytes / 1e9:.1f} GB, {len(remote.files)} files"
+        report(Progress(min(1.0, have / max(1, remote.bytes)), said))
 
 
 def _let_everybody_read(folder: Path, files: Iterable[File]) -> None:
     """Give others what the folder itself gives them: downloaded shards are often readable by their owner alone."""
     bits = folder.stat().st_mode & 0o055
-    ours = {
-        place
-        for file in files
-        for place in ((folder / file.name), *(folder / file.name).parents)
-        if folder in place.parents
-    }
-    for path in ours:
+    places = {place for file in files for place in (folder / file.name, *(folder / file.name).parents)}
+    for path in (place for place in places if folder in place.parents):
         with contextlib.suppress(OSError):
             if not path.is_symlink():  # a link's target may be somebody's private file
                 path.chmod(path.stat().st_mode | (bits if path.is_dir() else bits & 0o044))
@@ -199,7 +165,7 @@ def verify(
         found.problems.append(f"There is no config.json in {folder}.")
     if not shards:
         found.problems.append(f"There are no weights in {folder}.")
-    expected = _index(folder)
+    expected = check.index(folder)
     for number, path in enumerate(shards):
         report(Progress(number / len(shards), f"checking {path.name}"))
         found.problems += _shard_problems(path, expected.get(path.name))
@@ -207,24 +173,13 @@ def verify(
         path = folder / file.name
         if not path.is_file():
             found.problems.append(f"{file.name} is missing.")
-        elif path.stat().st_size != file.size:
+        elif not file.has_come(folder):
             found.problems.append(f"{file.name} has {path.stat().st_size} bytes, and the Hub says {file.size}.")
         elif checksums and not file.is_whole(path):
             found.problems.append(f"{file.name} has another checksum than on the Hub.")
     found.problems = list(dict.fromkeys(found.problems))
     found.notes.append(who_sees(folder))
     return found
-
-
-def _index(folder: Path) -> dict[str, set[str]]:
-    """Return {shard: names of the tensors that the index puts there}."""
-    path = folder / check.INDEX
-    if not path.is_file():
-        return {}
-    tensors: dict[str, set[str]] = {}
-    for tensor, shard in json.loads(path.read_text(encoding="utf-8"))["weight_map"].items():
-        tensors.setdefault(shard, set()).add(tensor)
-    return tensors
 
 
 def _shard_problems(path: Path, expected: set[str] | None) -> list[str]:
