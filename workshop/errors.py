@@ -10,8 +10,6 @@ BadInput is a WorkshopError, for what was given and cannot be right; it names th
 The GPU 'h1000' is not in the catalogue.
 """
 
-from __future__ import annotations
-
 import re
 
 UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")

@@ -1,7 +1,5 @@
 """Names that are imported when somebody asks for them (PEP 562), so that `import workshop` stays light."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Mapping
 from importlib import import_module

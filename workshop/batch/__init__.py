@@ -11,8 +11,6 @@ Each line of the output is one answer with its prompt's place (`row`), tokens an
 2
 """
 
-from __future__ import annotations
-
 from workshop.lazy import lazily
 
 # No module is called like what it gives: importing `workshop.batch.run` would put the module in its place.

@@ -4,8 +4,6 @@ Parameters, defaults and limits are those of vLLM's own server, by its own reque
 Source: vLLM 0.32, entrypoints/openai/completion and chat_completion.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 import time

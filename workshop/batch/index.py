@@ -3,8 +3,6 @@
 The file is derived: it is made anew from input and output at every start, so it can be neither stale nor broken.
 """
 
-from __future__ import annotations
-
 import sqlite3
 from hashlib import blake2b
 

@@ -5,8 +5,6 @@ No row is lost or changed in silence: what cannot be read whole is refused with 
 said (`notes`).
 """
 
-from __future__ import annotations
-
 import codecs
 import hashlib
 import sys

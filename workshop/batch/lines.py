@@ -5,8 +5,6 @@ NaN and no Infinity (null stands instead), text knows no half of a surrogate pai
 readers know no number of more than 64 bits (it becomes text).
 """
 
-from __future__ import annotations
-
 import json
 import math
 import re

@@ -3,8 +3,6 @@
 Rows are fed to the engine as others finish, so that there is no barrier and a kill loses what was in flight at most.
 """
 
-from __future__ import annotations
-
 import atexit
 import itertools
 import os

@@ -1,7 +1,5 @@
 """`workshop.batch.run`: every row of a file answered exactly once, by one server or several, whatever dies."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import threading

@@ -1,7 +1,5 @@
 """How many requests a server may have at once."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 FIRST_LIMIT, LARGEST_LIMIT, SMALLEST_LIMIT = 32, 1024, 4

@@ -4,8 +4,6 @@ OUTPUT (JSONL) or OUTPUT.jsonl (where OUTPUT is Parquet, which cannot be appende
 without an answer, with the reason · OUTPUT.meta.json: what it came from.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import json

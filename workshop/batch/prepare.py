@@ -1,7 +1,5 @@
 """Before anything is sent: every row of the input is checked, and what the output has already is found."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field

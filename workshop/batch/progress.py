@@ -1,7 +1,5 @@
 """How far a batch is, and how it ended: what the terminal's bar, the notebook's widget and scripts read."""
 
-from __future__ import annotations
-
 import time
 from collections import deque
 from dataclasses import asdict, dataclass

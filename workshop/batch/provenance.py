@@ -1,7 +1,5 @@
 """What an output came from: model, revision, vLLM's version, sampling parameters, input, when; and what may go on."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

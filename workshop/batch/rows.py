@@ -1,7 +1,5 @@
 """What is asked for each row: endpoint, request body, and the key under which its answer is kept."""
 
-from __future__ import annotations
-
 import difflib
 import json
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Sends the rows: bounded in flight, never a barrier, each row again where that can help."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import heapq

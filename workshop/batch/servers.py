@@ -1,7 +1,5 @@
 """One server of a batch: where it is, whether it answers, and what it says of itself."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import re

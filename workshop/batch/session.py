@@ -1,7 +1,5 @@
 """What every run of a batch has, with servers or without: its arguments, its record, its journals and its counts."""
 
-from __future__ import annotations
-
 import contextlib
 import time
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Puts the outputs of shards together: all of them, each once, and only if they answer one input in one way."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

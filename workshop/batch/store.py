@@ -7,8 +7,6 @@ answer is ever glued to another. A disk that says "written" before it is true ca
 another row's: each line has the key of what was asked.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import fcntl

@@ -1,7 +1,5 @@
 """Tables of prompts, CSV and Parquet: columns by their names, and what a file leaves open is said."""
 
-from __future__ import annotations
-
 import csv
 import itertools
 from collections.abc import Iterator

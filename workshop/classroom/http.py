@@ -1,7 +1,5 @@
 """How a simulated learner talks to the server: what it allows, and one request with the times of its tokens."""
 
-from __future__ import annotations
-
 import re
 import time
 

@@ -1,7 +1,5 @@
 """What a class asks of a server: the requests of the notebooks, cut to what the server allows, or simulated. Pure."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace

@@ -4,8 +4,6 @@ Names as `vllm bench serve` has them: ttft (time to first token), tpot (time per
 (inter-token latency), e2el (end-to-end latency); percentiles interpolate linearly, as there.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field

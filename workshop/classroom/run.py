@@ -6,8 +6,6 @@
 Everybody runs the same cell within a few seconds, as in a class; who has not got all answers yet goes on later.
 """
 
-from __future__ import annotations
-
 import asyncio
 import random
 import resource

@@ -1,7 +1,5 @@
 """`workshop …`: thin commands over the package. Each module here holds one `command`, loaded when it is called."""
 
-from __future__ import annotations
-
 import importlib
 import io
 import os

@@ -1,7 +1,5 @@
 """`workshop batch INPUT OUTPUT`: every prompt of a file answered exactly once; run it again and it goes on."""
 
-from __future__ import annotations
-
 import contextlib
 import difflib
 import json

@@ -1,7 +1,5 @@
 """`workshop classroom --learners N`: will this server hold the class?"""
 
-from __future__ import annotations
-
 import sys
 
 import click

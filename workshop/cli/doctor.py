@@ -1,7 +1,5 @@
 """`workshop doctor`: what is there, what is lacking, what to do."""
 
-from __future__ import annotations
-
 import sys
 from dataclasses import asdict
 

@@ -1,7 +1,5 @@
 """`workshop fresh NOTEBOOK`: start one notebook again."""
 
-from __future__ import annotations
-
 import click
 
 

@@ -1,7 +1,5 @@
 """`workshop kernel install`: for JupyterLabs of other environments."""
 
-from __future__ import annotations
-
 import click
 
 

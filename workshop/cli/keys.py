@@ -1,7 +1,5 @@
 """`workshop keys`: a key for each learner, and what each has used."""
 
-from __future__ import annotations
-
 import click
 
 from workshop.cli.say import json_option, say, say_json

@@ -1,7 +1,5 @@
 """`workshop lab`: JupyterLab on the course, a server behind it."""
 
-from __future__ import annotations
-
 import click
 
 from workshop.cli.bar import Bar

@@ -1,7 +1,5 @@
 """`workshop models`: which models the catalogue has, and the fewest GPUs that serve each."""
 
-from __future__ import annotations
-
 import click
 
 from workshop.cli.say import console, json_option, say_json, shown

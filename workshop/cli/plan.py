@@ -1,7 +1,5 @@
 """`workshop plan`: predict memory, parallelism and speed of a model on GPUs."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 

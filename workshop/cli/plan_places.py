@@ -1,7 +1,5 @@
 """The places of `workshop plan`: --kubernetes, --vm and --machines, and the options that belong to each."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Callable
 from typing import Any

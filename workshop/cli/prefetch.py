@@ -1,7 +1,5 @@
 """`workshop prefetch`: a model on a shared folder, whole and checked."""
 
-from __future__ import annotations
-
 import sys
 
 import click

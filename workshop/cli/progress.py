@@ -1,7 +1,5 @@
 """`workshop progress`: how far you are; with --shared, how far your class is."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Sequence
 

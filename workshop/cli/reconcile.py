@@ -1,7 +1,5 @@
 """`workshop reconcile LOG`: the plan beside what vLLM's own log says."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import click

@@ -1,7 +1,5 @@
 """`workshop serve`: start vLLM here and say where it is."""
 
-from __future__ import annotations
-
 import click
 
 from workshop.cli.bar import Bar

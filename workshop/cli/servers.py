@@ -1,7 +1,5 @@
 """`workshop servers`: what is known to run, without keys, and what each does at the moment."""
 
-from __future__ import annotations
-
 import time
 from concurrent.futures import ThreadPoolExecutor
 

@@ -1,7 +1,5 @@
 """`workshop share`: let a class use your server."""
 
-from __future__ import annotations
-
 import click
 
 from workshop.cli.say import say

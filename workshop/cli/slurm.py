@@ -1,7 +1,5 @@
 """`workshop slurm submit|status|logs`: a server on a cluster, from the plan to the address."""
 
-from __future__ import annotations
-
 import sys
 from dataclasses import asdict
 from pathlib import Path

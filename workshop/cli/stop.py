@@ -1,7 +1,5 @@
 """`workshop stop`: end a server and all that it started."""
 
-from __future__ import annotations
-
 import click
 
 from workshop.cli.say import say

@@ -1,7 +1,5 @@
 """`workshop test pre|post`: ten questions before the course, and the same after it."""
 
-from __future__ import annotations
-
 import tomllib
 from importlib.resources import files
 

@@ -1,7 +1,5 @@
 """`workshop tune`: the GPUs, split and settings that serve a load best."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import click

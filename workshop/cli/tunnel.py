@@ -1,7 +1,5 @@
 """`workshop tunnel`: reach a cluster's server from a laptop."""
 
-from __future__ import annotations
-
 import click
 
 from workshop.cli.say import say

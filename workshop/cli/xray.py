@@ -1,7 +1,5 @@
 """`workshop xray`: what the engine did, step by step, as one page."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import click

@@ -4,8 +4,6 @@ Names changed between versions (gpu_cache_usage_perc became kv_cache_usage_perc 
 a version does not have is None.
 """
 
-from __future__ import annotations
-
 import re
 import time as clock
 from collections import Counter

@@ -1,7 +1,5 @@
 """The plan beside what vLLM's own log says: line by line, where a difference comes from, and which flag to change."""
 
-from __future__ import annotations
-
 from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Which flag to change for more context or more requests at once, with the effect that the planner computes."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from dataclasses import dataclass

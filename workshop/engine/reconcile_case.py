@@ -1,7 +1,5 @@
 """What a reconciliation starts from: the log, the model and GPU it ran on, and the plan with the same settings."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from contextlib import suppress

@@ -3,8 +3,6 @@
 Only numbers and names that the planner itself knows are written: nothing of the log's text, no key, host or path.
 """
 
-from __future__ import annotations
-
 import datetime
 import json
 import re

@@ -7,8 +7,6 @@ than a short one; `replay` adds the lines up.
 >>> [pool.owners for step, pool in trace.replay(trace.read("trace.jsonl"))]        # doctest: +SKIP
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Iterable, Iterator

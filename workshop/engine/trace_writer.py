@@ -4,8 +4,6 @@
 gives a scheduler of its own to a Recorder. For vLLM 0.25.1 to 0.32.0, with and without asynchronous scheduling.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import threading

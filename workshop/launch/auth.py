@@ -10,8 +10,6 @@ The guard sees a request once its head is read, so the head needs a limit as wel
 has one, and httptools, which uvicorn prefers, keeps whatever comes. vLLM imports this module before it chooses.
 """
 
-from __future__ import annotations
-
 import hmac
 import importlib
 import json

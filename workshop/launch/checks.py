@@ -1,7 +1,5 @@
 """One line of `workshop doctor`'s report."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 OK, NOTE, LACK = "ok", "note", "lack"

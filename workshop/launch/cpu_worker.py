@@ -10,8 +10,6 @@ by a kernel that writes whole numbers into a copy, so what it judges by is memor
 55005). Here they are handed out by torch.
 """
 
-from __future__ import annotations
-
 import torch
 from vllm.v1.sample import rejection_sampler
 from vllm.v1.worker.cpu_worker import CPUWorker

@@ -1,7 +1,5 @@
 """What a folder lies on: who else sees it, and how much this user may still write there, quotas included."""
 
-from __future__ import annotations
-
 import getpass
 import os
 import re

@@ -1,7 +1,5 @@
 """What this machine or cluster has and lacks for the course, and the remedy for each lack."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import os
 import platform

@@ -8,8 +8,6 @@ KV cache they keep, and vLLM's own functions group the layers and size a block. 
 Source: vLLM 0.32.0, v1/core/kv_cache_utils.py and v1/worker.
 """
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import json

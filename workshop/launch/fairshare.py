@@ -8,8 +8,6 @@ A learner is who the request says (`X-Workshop-Learner`, sent by `workshop.conne
 fairness among people who share a key, no protection from one who means harm.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

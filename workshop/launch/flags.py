@@ -5,8 +5,6 @@ vLLM takes the shortest form that is clear (`--api-ke`), underscores for dashes,
 be seen in all of them.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

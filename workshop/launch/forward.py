@@ -3,8 +3,6 @@
 A server that starts again, on another node, keeps its name; a program that knows only an address is given this one.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

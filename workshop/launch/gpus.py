@@ -1,7 +1,5 @@
 """The GPUs that this session may use: NVIDIA's as NVML tells (nvidia-smi where that is not there), AMD's as amd-smi does."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import json
 import os

@@ -1,7 +1,5 @@
 """Where the workshop keeps what it must remember: $WORKSHOP_HOME, by default ~/.workshop."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import os

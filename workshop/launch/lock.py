@@ -1,7 +1,5 @@
 """A lock on a file of its own, which the system takes back however its holder ends."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import time

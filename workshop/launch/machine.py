@@ -1,7 +1,5 @@
 """What this machine has: processors, memory, disk, ports, as far as this session may use them."""
 
-from __future__ import annotations
-
 import os
 import platform
 import shutil

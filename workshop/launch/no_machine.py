@@ -3,8 +3,6 @@
 Packages for pictures and sound, which the CPU build goes without, are empty names: building a class uses none of them.
 """
 
-from __future__ import annotations
-
 import importlib.machinery
 import importlib.util
 import sys

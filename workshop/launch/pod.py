@@ -8,8 +8,6 @@ The image is vLLM's own. What this module imports of the workshop comes into the
 other packages it needs httpx and psutil, which vLLM brings.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

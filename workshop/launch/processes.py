@@ -3,8 +3,6 @@
 Nothing is signalled that is not known by both.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import os

@@ -1,7 +1,5 @@
 """Programs of the system, asked with a time limit: none of them holds up a command of ours, or ends it."""
 
-from __future__ import annotations
-
 import subprocess
 from typing import NamedTuple
 

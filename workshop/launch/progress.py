@@ -1,7 +1,5 @@
 """How far something is, in one small value that watchers pass on. Standard library only."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 

@@ -3,8 +3,6 @@
 The file may be another user's. It is opened without waiting (a FIFO), read up to a limit, and every field is checked.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -6,8 +6,6 @@ A file that is no record is passed over, with a line on standard error. What oth
 written, signalled or opened because a shared record says so.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,7 +1,5 @@
 """`workshop share`: a copy of a server's record for a class, in a shared folder, readable by one group only."""
 
-from __future__ import annotations
-
 import contextlib
 import grp
 import json

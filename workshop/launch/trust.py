@@ -1,7 +1,5 @@
 """Who could put another file in the place of one that is trusted."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import stat

@@ -5,8 +5,6 @@ comes over ssh as well, from the record in the home folder, and goes into a reco
 On the cluster itself connections are passed on by the record (forward.py).
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import re

@@ -4,8 +4,6 @@ vLLM's command asks for the version of the distribution `vllm`; the CPU build is
 the command ends there. Here it gets an answer, and everything else is vLLM's.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import faulthandler

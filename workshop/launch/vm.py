@@ -3,8 +3,6 @@
 The weights go to a disk that holds them, the API listens on 127.0.0.1, and the key lies in a file.
 """
 
-from __future__ import annotations
-
 import re
 import shlex
 from dataclasses import dataclass

@@ -12,8 +12,6 @@ how fast one stream is (tokens/s), and the `vllm serve` command, with reasons.
 131072
 """
 
-from __future__ import annotations
-
 import sys
 from types import ModuleType
 

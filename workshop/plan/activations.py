@@ -7,8 +7,6 @@ tensors are the MLP's. Sizes below are elements a token on one rank; traced with
 """
 
 # m model, d deployment, s settings, w widths, h hidden size, t tokens, e bytes of one, r requests, v vocabulary
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from workshop.plan.attention import Widths, main_kind

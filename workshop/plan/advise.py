@@ -5,8 +5,6 @@ and the reading of logs ask here and choose among them; none decides for itself.
 """
 
 # d deployment, f fit
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 

@@ -7,8 +7,6 @@ A temporary that was freed while the model was built may thus be reused by a sma
 Source: PyTorch c10/cuda/CUDACachingAllocator.cpp (2.11); vLLM 0.25.1 v1/worker/gpu_worker.py load_model.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left, insort
 from collections.abc import Iterable
 

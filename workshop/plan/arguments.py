@@ -1,7 +1,5 @@
 """What a plan can be asked on a command line: one table, read by click (`workshop plan`) and argparse (planner/)."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

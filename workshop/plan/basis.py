@@ -1,8 +1,6 @@
 """What a plan rests on: runs that were measured, what vLLM's class says or said, or an estimate; and the words for it."""
 
 # d deployment, m model
-from __future__ import annotations
-
 import json
 from functools import lru_cache
 from pathlib import Path

@@ -4,8 +4,6 @@ Each returns GiB for one request of `context` tokens in 16 bit. What a calculato
 """
 
 # m model, f fit, h hidden size
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from workshop.plan.catalog import load_gpu, load_model

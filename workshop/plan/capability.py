@@ -3,8 +3,6 @@
 A bfloat16 model on such a GPU runs in float16 instead, if it is asked to (`--dtype half`).
 """
 
-from __future__ import annotations
-
 from workshop.errors import BadInput
 from workshop.plan.catalog.config import ModelConfig
 from workshop.plan.catalog.gpus import GPU

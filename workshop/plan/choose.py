@@ -6,8 +6,6 @@ of vLLM's guide "How to decide the distributed inference strategy": one GPU, a n
 """
 
 # d deployment, m model, s one of its splits, n number of GPUs
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache

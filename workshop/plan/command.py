@@ -1,8 +1,6 @@
 """The command of a deployment: flags as data, of which the shell line, a script and a manifest are views."""
 
 # d deployment, m model, s settings
-from __future__ import annotations
-
 import shlex
 
 from workshop.plan.deployment import Deployment

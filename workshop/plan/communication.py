@@ -5,8 +5,6 @@ A decoder layer ends its two row-parallel products (o_proj and down_proj) with a
 """
 
 # d deployment, m model, t traffic
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from workshop.errors import BadInput

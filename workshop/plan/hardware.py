@@ -1,8 +1,6 @@
 """Every catalogued model on every kind of GPU: the fewest that serve it, and the command. Arithmetic over `plan`."""
 
 # m model, g GPU, p place, r row
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache

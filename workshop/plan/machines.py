@@ -1,8 +1,6 @@
 """Which machines that one can rent hold a model: the catalogue of common cloud VMs, and the plan on each."""
 
 # p plan
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass, fields
 from functools import lru_cache

@@ -1,8 +1,6 @@
 """Memory of a deployment: what each pipeline stage has left for the KV cache, and what that holds."""
 
 # d deployment, m model, s settings, w weights, o overhead, i stage
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import lru_cache
 

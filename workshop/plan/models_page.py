@@ -1,8 +1,6 @@
 """docs/models.md, whole, from the catalogue: `workshop models --markdown > docs/models.md`."""
 
 # r row, p place
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from workshop.plan.catalog import load_gpu

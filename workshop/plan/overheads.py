@@ -5,8 +5,6 @@ run needed at its peak. Source: vLLM 0.25.1, v1/worker/gpu_worker.py determine_a
 """
 
 # d deployment, m model, s settings, o overhead
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from workshop.plan.activations import candidates, graph_estimate, request_states, runner

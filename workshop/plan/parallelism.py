@@ -1,8 +1,6 @@
 """The plan: how many GPUs, how the model is split over them, what fits, and what vLLM will say about it."""
 
 # d deployment, m model, s settings, f fit, i its tightest stage
-from __future__ import annotations
-
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 

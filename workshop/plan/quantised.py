@@ -1,8 +1,6 @@
 """What quantisation saves, by the plan: weights, KV-cache tokens and one stream's speed on the same GPUs."""
 
 # m model, p plan, s saving
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

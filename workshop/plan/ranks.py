@@ -4,8 +4,6 @@ Source: vLLM 0.25.1, distributed/utils.py get_pp_indices and model_executor/laye
 """
 
 # m model, d deployment, w weight, q quantisation, i layer, t rank in a tensor-parallel group, n rank
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate

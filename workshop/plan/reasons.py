@@ -1,8 +1,6 @@
 """Why a plan is as it is, in plain words: the split, what each GPU holds, what limits the context, what travels."""
 
 # d deployment, m model, s settings, f fit, i its tightest stage, t traffic
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from workshop.plan.attention import main_kind

@@ -1,7 +1,5 @@
 """The recorded runs of vLLM (workshop/data): what the plan is measured against, and what tuning found."""
 
-from __future__ import annotations
-
 import json
 from functools import lru_cache
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Rules of thumb and published tables, digit by digit, so that they can be compared with the arithmetic beside them."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from decimal import ROUND_HALF_EVEN, ROUND_HALF_UP, Decimal

@@ -4,8 +4,6 @@ Source: vllm/engine/arg_utils.py get_batch_defaults, config/cache.py, config/vll
 """
 
 # s settings
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 from workshop.errors import BadInput

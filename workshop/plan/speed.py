@@ -5,8 +5,6 @@ MoE, MLA and sliding window, 16 bit and FP8, TP and PP. Largest error there 4 %.
 """
 
 # d deployment, m model, s settings, w weight, t term or traffic
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import dataclass
 from functools import lru_cache

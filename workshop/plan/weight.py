@@ -3,8 +3,6 @@
 Source: vLLM 0.25.1, model_executor/layers/linear.py and vocab_parallel_embedding.py.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import NamedTuple
 

@@ -5,8 +5,6 @@ which it creates them. Source: vLLM 0.25.1, model_executor/models/*.py and layer
 """
 
 # m model, w weight, h hidden size, e experts, n how many, q quantisation, i layer
-from __future__ import annotations
-
 import fnmatch
 import math
 import re

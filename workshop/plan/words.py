@@ -1,8 +1,6 @@
 """What `workshop plan` prints, as JSON or as text: a plan, the machines that hold a model, the catalogue's names."""
 
 # p plan, m machine
-from __future__ import annotations
-
 import json
 import shutil
 import textwrap

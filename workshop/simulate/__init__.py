@@ -8,8 +8,6 @@ True
 >>> found.of("ttft")["p50"], found.tokens_per_s                       # doctest: +SKIP
 """
 
-from __future__ import annotations
-
 import sys
 from types import ModuleType
 

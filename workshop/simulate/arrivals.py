@@ -1,7 +1,5 @@
 """Who asks when: drawn (Poisson, or all at once), or read from a trace. Lengths are in tokens, times in seconds."""
 
-from __future__ import annotations
-
 import json
 import math
 import random

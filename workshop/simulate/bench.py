@@ -3,8 +3,6 @@
 `on_a_new_server` starts one for it, as `workshop tune --verify` does for its best choices.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

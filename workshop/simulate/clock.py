@@ -5,8 +5,6 @@ attention over what is cached, arithmetic of attention among new tokens, small k
 All constants are the plan's (workshop/plan/speed.py, fitted to single streams and batches on H200) but those below.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import dataclass
 from math import inf

@@ -4,8 +4,6 @@ Which requests are in a step, with how many tokens, which blocks they take and s
 server runs decides. Only the model's answers are made up. The worker process alone makes an Engine.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from dataclasses import dataclass

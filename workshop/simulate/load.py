@@ -1,7 +1,5 @@
 """A load on a plan: vLLM's scheduler with the plan's blocks and settings, each step as long as the plan's clock says."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The worker process: started at the first job, kept for the next, ended with this process."""
 
-from __future__ import annotations
-
 import atexit
 import json
 import os

@@ -1,7 +1,5 @@
 """What a simulated load comes to: percentiles, goodput under an SLO, and what happened over time."""
 
-from __future__ import annotations
-
 import re
 import statistics
 from collections.abc import Sequence

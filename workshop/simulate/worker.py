@@ -3,8 +3,6 @@
 Reads a job a line (JSON, as `load.py` makes it) and answers each with a line. The process stays for the next job.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

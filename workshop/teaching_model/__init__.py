@@ -4,8 +4,6 @@ This folder is itself a Hugging Face model folder, so `vllm serve` takes its pat
 benchmarks/teaching_model.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 FOLDER = Path(__file__).resolve().parent

@@ -5,8 +5,6 @@ scales beside it. What differs is which rounding errors are made: GPTQ and AWQ l
 the error where the inputs are small. H = mean of x xᵀ over calibration tokens, [inputs, inputs], is all they keep.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -4,8 +4,6 @@ result = schemes.quantize(reference.load(), "int4-awq", schemes.calibrate(refere
 reference.perplexity(result.model, schemes.text("glosses"))
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files

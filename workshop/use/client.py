@@ -5,8 +5,6 @@ llm = connect()
 llm.complete("San Francisco is a", max_tokens=20, temperature=0, top_k=5).choices[0].text
 """
 
-from __future__ import annotations
-
 import contextlib
 import difflib
 import functools

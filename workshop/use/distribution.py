@@ -1,7 +1,5 @@
 """What a distribution over tokens is good for: a draw from it, and its entropy. Pure: standard library only."""
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Mapping

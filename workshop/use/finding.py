@@ -1,7 +1,5 @@
 """Which server is meant: WORKSHOP_URL, this user's own, or one shared with the class. Nothing is asked here."""
 
-from __future__ import annotations
-
 import os
 from urllib.parse import urlsplit
 

@@ -13,8 +13,6 @@ True
 Source: vLLM 0.32, entrypoints/openai/completion/serving.py and chat_completion/serving.py.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ address that the user gives may lie outside, so the environment's web proxy coun
 followed, as it may lead to another host.
 """
 
-from __future__ import annotations
-
 import functools
 import ipaddress
 import os

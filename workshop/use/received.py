@@ -3,8 +3,6 @@
 A login page, a proxy's error and a broken server all answer 200 now and then; `openai` and `json` take much of it.
 """
 
-from __future__ import annotations
-
 import codecs
 from dataclasses import dataclass
 

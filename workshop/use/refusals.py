@@ -3,8 +3,6 @@
 Source: vLLM 0.25 and 0.32, sampling_params.py and entrypoints/openai.
 """
 
-from __future__ import annotations
-
 import re
 
 _REMEDIES = (

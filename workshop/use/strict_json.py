@@ -3,8 +3,6 @@
 Python's own reader takes NaN, keeps the last of two equal keys, and half a surrogate pair; none of it can be sent on.
 """
 
-from __future__ import annotations
-
 import codecs
 import json
 import math

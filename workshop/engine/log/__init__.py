@@ -4,8 +4,6 @@ Pure: the standard library only. `read(path)` for a whole log; `Reader` for one 
 Formats: vLLM 0.6 to 0.32, GPU and CPU, several ranks, with or without srun's, Ray's and containers' prefixes.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from workshop.engine.log.facts import EngineLog, RankFacts, Throughput

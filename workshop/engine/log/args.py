@@ -1,7 +1,5 @@
 """The arguments in a vLLM log: the "non-default args" dict, 0.6's Namespace(…) and the engine's config line. Pure."""
 
-from __future__ import annotations
-
 import ast
 import json
 from collections.abc import Iterator

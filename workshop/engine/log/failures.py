@@ -1,7 +1,5 @@
 """What ends a start, and how it is told from what a log says; failures.toml has the known ones. Pure."""
 
-from __future__ import annotations
-
 import importlib
 import re
 from contextlib import suppress

@@ -4,8 +4,6 @@ vLLM writes `LEVEL MM-DD HH:MM:SS [file.py:123] message` (since 0.8; before, `fi
 process in front where there are several: `(Worker_TP0 pid=5831) INFO …`. A log has no year.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from datetime import datetime, timedelta

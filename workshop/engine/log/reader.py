@@ -1,7 +1,5 @@
 """Read a log while it is being written: events, and how far a start has come. Pure."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 

@@ -4,8 +4,6 @@ Each rule is (a literal that must occur, a pattern, what to do with the match): 
 that matches nothing cost about two microseconds. Messages: vLLM 0.6.4 to 0.32, from their sources.
 """
 
-from __future__ import annotations
-
 import math
 import re
 import sys

@@ -1,7 +1,5 @@
 """What a plan means on Kubernetes: name, image, arguments, sizes and budgets, each computed from the plan."""
 
-from __future__ import annotations
-
 import hashlib
 import math
 import re

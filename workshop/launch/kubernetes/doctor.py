@@ -1,7 +1,5 @@
 """What `workshop doctor` says where kubectl is: does a cluster answer, and what would the manifests lack there?"""
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Iterator

@@ -4,8 +4,6 @@ One pod a node: a Deployment on one node, a LeaderWorkerSet on several. OpenShif
 templates read as the YAML that they make; what depends on the plan is computed in case.py.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from textwrap import wrap
 from typing import Any

@@ -3,8 +3,6 @@
 The life of the process is in `supervise`; this module decides and refuses, and starts nothing.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ipaddress
 import os

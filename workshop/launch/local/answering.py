@@ -1,7 +1,5 @@
 """Does a server answer a completion with its model: what waiting may still change, and what it will not."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 

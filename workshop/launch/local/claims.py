@@ -4,8 +4,6 @@ It is a lock beside the record, so it ends with its holder, by kill -9 too. Only
 name and writes its record; a watcher in the background inherits the lock of the command that started it.
 """
 
-from __future__ import annotations
-
 import contextlib
 from dataclasses import replace
 from pathlib import Path

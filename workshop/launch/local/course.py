@@ -5,8 +5,6 @@ A copy that the learner has not touched is renewed when the course changes; one 
 was is kept beside it. No file of theirs is ever written over.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import itertools

@@ -1,7 +1,5 @@
 """Make the course's kernel and its widgets known to a JupyterLab that runs from another environment (OpenOnDemand)."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil

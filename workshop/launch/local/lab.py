@@ -1,7 +1,5 @@
 """JupyterLab on the learner's copy of the course, with a server behind it; both end together."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import secrets

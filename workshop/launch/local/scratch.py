@@ -5,8 +5,6 @@ of its own instead (mode 0700), which goes when the server goes. Shared memory h
 the server's processes have them mapped, as the kernel tells (/proc/PID/maps), and only what was noted is removed.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil

@@ -1,7 +1,5 @@
 """`workshop stop`: end a server, and nothing else: what is signalled is known by its number and its start time."""
 
-from __future__ import annotations
-
 import contextlib
 import signal
 import subprocess

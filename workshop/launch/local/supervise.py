@@ -5,8 +5,6 @@ when the server answers. If the watcher dies, the engine is told to end by the k
 watcher writes down why and ends what is left of it.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import signal

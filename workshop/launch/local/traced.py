@@ -1,7 +1,5 @@
 """`--trace FILE`: what makes an engine write a trace."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What `workshop doctor` says on a SLURM cluster: slurm/site.sh, line by line, against what the cluster has."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import shutil

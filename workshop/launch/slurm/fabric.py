@@ -4,8 +4,6 @@
 seconds at most, then the sentence about them. On the test bed Gloo takes NCCL's place.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

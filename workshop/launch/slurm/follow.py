@@ -1,7 +1,5 @@
 """Read a job's two files together while they grow: vLLM writes its words to one, its progress bars to the other."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

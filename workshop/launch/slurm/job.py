@@ -5,8 +5,6 @@
 Runs in the engine's environment: the standard library and psutil only, which vLLM brings.
 """
 
-from __future__ import annotations
-
 import argparse
 import math
 import os

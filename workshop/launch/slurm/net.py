@@ -1,7 +1,5 @@
 """Addresses and ports of a job on shared nodes: the interface that is needed and no other, ports of the job's own."""
 
-from __future__ import annotations
-
 import ipaddress
 import os
 import socket

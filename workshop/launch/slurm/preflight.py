@@ -6,8 +6,6 @@ a watchdog, and interface. A start that cannot work ends here, within seconds, w
 plan.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

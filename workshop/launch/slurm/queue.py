@@ -1,7 +1,5 @@
 """What SLURM says about a job: squeue while it is known there, sacct where accounting exists."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import socket

@@ -4,8 +4,6 @@ Ray's port opens before the head itself has joined, and a worker that comes in b
 for minutes. So the head asks Ray until it is in, then opens a door (a plain port) that the others wait for.
 """
 
-from __future__ import annotations
-
 import socket
 import sys
 

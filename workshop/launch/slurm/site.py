@@ -1,7 +1,5 @@
 """The site's settings: which file counts, what it sets, and what to change in it when sbatch refuses."""
 
-from __future__ import annotations
-
 import os
 import re
 from pathlib import Path

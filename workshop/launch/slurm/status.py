@@ -1,7 +1,5 @@
 """`workshop slurm status` and `logs`: what the queue says, what the job's two files say, together."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """`workshop slurm submit`: plan → sbatch, with the reasons, the exact command and the job's number."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import re

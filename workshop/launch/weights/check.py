@@ -1,7 +1,5 @@
 """The weights in a model's folder: their shards and bytes, and whether all of them are there. Standard library only."""
 
-from __future__ import annotations
-
 import json
 import os
 import struct

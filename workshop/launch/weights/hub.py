@@ -5,8 +5,6 @@ ends; here a part stays as `NAME.part` and the next run asks for the rest. Needs
 so a login node needs no vLLM.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import os

@@ -4,8 +4,6 @@ Decides what of a model is needed, refuses a disk that is too small before the f
 against the index, and says who will see the result. The download itself is in hub.py.
 """
 
-from __future__ import annotations
-
 import contextlib
 import re
 import threading

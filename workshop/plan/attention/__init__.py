@@ -3,8 +3,6 @@
 `kind_of` says which kind a layer is; everything that depends on the kind asks the kind.
 """
 
-from __future__ import annotations
-
 from functools import lru_cache
 
 from workshop.plan.attention.base import Attention, Widths, ceil_div

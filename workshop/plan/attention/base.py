@@ -3,8 +3,6 @@
 All sizes are of one layer. Adding a kind is a module with a subclass, and a line in attention/__init__.py.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from workshop.plan.catalog.config import ModelConfig

@@ -4,8 +4,6 @@ Source: vLLM 0.25.1, v1/kv_cache_interface.py FullAttentionSpec; model_executor/
 """
 
 # m model, t traits, h hidden size, d head dim, q rows of queries, kv rows of K and V
-from __future__ import annotations
-
 from workshop.plan.attention.base import Attention, Widths
 from workshop.plan.catalog.config import ModelConfig
 from workshop.plan.weight import Weight

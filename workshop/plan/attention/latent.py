@@ -4,8 +4,6 @@ Source: DeepSeek-V2 (arXiv 2405.04434); vLLM 0.25.1, v1/kv_cache_interface.py ML
 """
 
 # m model, a sizes of the latent, n attention heads, h hidden size
-from __future__ import annotations
-
 from workshop.plan.attention.base import Attention, Widths
 from workshop.plan.attention.heads import Heads
 from workshop.plan.catalog.config import ModelConfig

@@ -4,8 +4,6 @@ Source: Mamba (arXiv 2312.00752); vLLM 0.25.1, v1/kv_cache_interface.py MambaSpe
 """
 
 # m model, s sizes of the state space, h hidden size
-from __future__ import annotations
-
 from workshop.plan.attention.base import Attention
 from workshop.plan.catalog.config import ModelConfig
 from workshop.plan.weight import Weight

@@ -3,8 +3,6 @@
 Source: vLLM 0.25.1, v1/kv_cache_interface.py SlidingWindowSpec and ChunkedLocalAttentionSpec.
 """
 
-from __future__ import annotations
-
 from workshop.plan.attention.base import ceil_div
 from workshop.plan.attention.heads import Heads
 

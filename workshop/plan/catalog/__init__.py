@@ -1,7 +1,5 @@
 """The catalogue: models by the facts of their config.json, and GPUs, each with its source."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from functools import lru_cache

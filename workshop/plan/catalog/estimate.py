@@ -4,8 +4,6 @@ A decoder is taken for what most are: attention with K and V of its heads (or th
 and a gated MLP or experts. Where the checkpoint lies beside the config, its own size replaces that of the weights.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping

@@ -5,8 +5,6 @@ those of `architectures` in config.json and of vLLM's registry (vllm/model_execu
 """
 
 # f the fields of a config.json
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 
 from workshop.plan.catalog.config import Mamba, Mla, Moe, Traits

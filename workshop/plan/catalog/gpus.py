@@ -1,7 +1,5 @@
 """GPUs: memory as the driver reports it and as the engine sees it, bandwidth, FLOP/s and links, each with a source."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from functools import lru_cache

@@ -1,7 +1,5 @@
 """Which versions of vLLM have an architecture: by the registry of every release since 0.6.0 (benchmarks/architectures.py)."""
 
-from __future__ import annotations
-
 import json
 import re
 from functools import lru_cache

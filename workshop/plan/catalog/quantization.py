@@ -1,8 +1,6 @@
 """`quantization_config` of config.json, and vLLM's `--quantization` names, as one Quantization."""
 
 # q the fields of a quantization_config
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import replace

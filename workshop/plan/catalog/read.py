@@ -1,8 +1,6 @@
 """config.json to ModelConfig: checked field by field; of an unknown architecture, what the usual fields say."""
 
 # f the fields of a config.json
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
