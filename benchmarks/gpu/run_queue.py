@@ -5,7 +5,7 @@
 QUEUE.json is a list of {"name", "gpus": how many it needs, "limit_s", "command": […], "env": {…}}; "{out}" in a command
 is OUT_FOLDER. A command sees its GPUs alone (CUDA_VISIBLE_DEVICES) and prints into OUT_FOLDER/NAME.out. One that waits
 for more GPUs holds those after it back. OUT_FOLDER/queue.json says at any time what ran, how long, and how it ended.
-What is over its limit is killed with all that it started.
+What is over its limit is killed with all that it started, and so is everything when this ends or is told to (SIGTERM).
 """
 
 from __future__ import annotations
@@ -46,26 +46,28 @@ class Running:
 def run(jobs: list[dict], gpus: list[str], out: Path, budget_s: float) -> dict[str, dict]:
     """Run all; return how each ended, by name."""
     began, waiting, running, known = time.time(), list(jobs), [], {}
-    while (waiting or running) and time.time() - began < budget_s:
-        for one in [one for one in running if one.ended()]:
-            running.remove(one)
-            gpus = sorted(gpus + one.gpus)
-            known[one.job["name"]] |= {"seconds": round(time.time() - one.began, 1), "exit": one.process.returncode}
-            print(f"{time.time() - began:5.0f}s {one.job['name']}: {known[one.job['name']]}", flush=True)
-        for job in list(waiting):
-            if job["gpus"] > len(gpus):
-                break  # a large one waits for GPUs instead of starving
-            waiting.remove(job)
-            mine, gpus = gpus[: job["gpus"]], gpus[job["gpus"] :]
-            running.append(Running(job, mine, out))
-            known[job["name"]] = {"gpus": mine, "began_s": round(time.time() - began, 1)}
+    try:
+        while (waiting or running) and time.time() - began < budget_s:
+            for one in [one for one in running if one.ended()]:
+                running.remove(one)
+                gpus = sorted(gpus + one.gpus)
+                known[one.job["name"]] |= {"seconds": round(time.time() - one.began, 1), "exit": one.process.returncode}
+                print(f"{time.time() - began:5.0f}s {one.job['name']}: {known[one.job['name']]}", flush=True)
+            for job in list(waiting):
+                if job["gpus"] > len(gpus):
+                    break  # a large one waits for GPUs instead of starving
+                waiting.remove(job)
+                mine, gpus = gpus[: job["gpus"]], gpus[job["gpus"] :]
+                running.append(Running(job, mine, out))
+                known[job["name"]] = {"gpus": mine, "began_s": round(time.time() - began, 1)}
+            (out / "queue.json").write_text(json.dumps(known, indent=1) + "\n")
+            time.sleep(0.2)
+    finally:  # an engine that lives on would hold the memory of the next one
+        for one in running:
+            one.job["limit_s"] = 0
+            one.ended()
+            known[one.job["name"]]["exit"] = "stopped"
         (out / "queue.json").write_text(json.dumps(known, indent=1) + "\n")
-        time.sleep(0.2)
-    for one in running:
-        one.job["limit_s"] = 0
-        one.ended()
-        known[one.job["name"]]["exit"] = "stopped: the budget is spent"
-    (out / "queue.json").write_text(json.dumps(known, indent=1) + "\n")
     return known
 
 
@@ -76,6 +78,7 @@ def main() -> None:
     parser.add_argument("--gpus", default="0,1", help="as CUDA_VISIBLE_DEVICES has them")
     parser.add_argument("--budget-s", type=float, default=1e9)
     asked = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     out = asked.out.resolve()
     out.mkdir(parents=True, exist_ok=True)
     known = run(json.loads(asked.queue.read_text()), asked.gpus.split(","), out, asked.budget_s)
