@@ -16,6 +16,8 @@ from workshop.cli.simulate import curve
 from workshop.cli.tune import command as tune
 from workshop.errors import BadInput, WorkshopError
 from workshop.launch.vllm_main import installed
+from workshop.plan.parallelism import plan
+from workshop.simulate.tuning import candidates
 
 MEASURES = ("ttft_ms", "tpot_ms", "itl_ms", "e2el_ms")
 LOAD = ["--gpu", "h100", "--max-model-len", "8192", "--rate", "10", "--seconds", "2"]
@@ -71,6 +73,14 @@ def test_simulate_refuses_in_one_sentence(args, words):
 
 def test_lengths_are_two_numbers_or_one():
     assert "is not FEWEST:MOST" in CliRunner().invoke(simulate, ["x", "--prompt", "a:b"]).output
+
+
+def test_tune_lets_engines_share_experts_where_there_are_some():
+    asked = list(candidates("qwen3-30b-a3b", "h200", {"max_model_len": 8192}))
+    shared = [one for one in asked if one.get("data_parallel_size", 1) > 1]
+    assert {one["tensor_parallel_size"] * one["data_parallel_size"] for one in shared} == {2, 4, 8, 16, 32}
+    assert "--enable-expert-parallel" in plan("qwen3-30b-a3b", "h200", **shared[0]).command
+    assert not any("data_parallel_size" in one for one in candidates("llama-3.1-8b", "h200", {}))
 
 
 def test_tune_finds_the_fewest_gpus_that_keep_the_limits(vllm, tmp_path):

@@ -18,6 +18,7 @@ from workshop.simulate.report import Simulation, parse_slo
 
 ENOUGH = 0.95  # share of the requests that must meet the SLO
 SPLITS = [(tp, pp) for pp in (1, 2, 4) for tp in (1, 2, 4, 8)]  # tensor × pipeline parallel
+DEALT_OUT = [(tp, dp) for dp in (2, 4, 8) for tp in (1, 2, 4)]  # of experts: tensor × data parallel, with -ep
 BATCHED_TOKENS = (1024, 2048, 4096, 8192, 16384)
 SEQUENCES = (64, 128, 256)
 MOST_TIMES = 2  # as many GPUs as the fewest that are enough
@@ -132,12 +133,18 @@ def verify(model: str, gpu: str, choices: Sequence[Choice], **options: object) -
 
 
 def candidates(model: str, gpu: str, planned: dict) -> Iterator[dict]:
-    """Yield what to ask the planner for: each split, weights as they are and in FP8, KV cache as it is and in FP8."""
+    """Yield what to ask the planner for: each split, weights as they are and in FP8, KV cache as it is and in FP8.
+
+    Engines that share experts (data parallel) are tried for models that have some.
+    """
     m, g = load_model(model), load_gpu(gpu)
     weights = [None, "fp8"] if not m.quantization and g.fp8_tflops else [None]
     caches = ["auto", "fp8"] if g.fp8_tflops else ["auto"]
-    for (tp, pp), quantization, cache in product(SPLITS, weights, caches):
-        sizes = {"tensor_parallel_size": tp, "pipeline_parallel_size": pp}
+    splits = [{"tensor_parallel_size": tp, "pipeline_parallel_size": pp} for tp, pp in SPLITS]
+    if m.moe:
+        dealt_out = {"pipeline_parallel_size": 1, "enable_expert_parallel": True}
+        splits += [{"tensor_parallel_size": tp, "data_parallel_size": dp, **dealt_out} for tp, dp in DEALT_OUT]
+    for sizes, quantization, cache in product(splits, weights, caches):
         yield {**planned, **sizes, "quantization": quantization, "kv_cache_dtype": cache}
 
 
