@@ -83,10 +83,10 @@ def points() -> list[Point]:
     for name, load in recordings.read("simulated.json").items():
         if load["gpu"] == "h200" and "burst" in name:
             fp8 = "--quantization fp8" in load["command"]
-            d = prepare(load["model"], "h200", quantization="fp8" if fp8 else None)
+            d = prepare(load["model"], "h200", quantization="fp8" if fp8 else None).split(load["gpus"], 1)
             count, length = BURST
             rate = 0.95 * count * length / (load["measured"]["ttft_ms_p95"] / 1e3)  # decoding goes on beside it
-            found.append(_point(name, "prefill", d, 8192, 0, rate * flops(d, 1, length // 2) / 1e12))
+            found.append(_point(name, "prefill", d, 8192, 0, rate * flops(d, 1, length // 2) / d.gpus / 1e12))
     return found
 
 
