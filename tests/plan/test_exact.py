@@ -16,7 +16,7 @@ from workshop.plan.catalog.families import FAMILIES
 from workshop.plan.catalog.read import from_dict
 from workshop.plan.parallelism import plan
 from workshop.plan.settings import resolve
-from workshop.plan.weights import active_parameters
+from workshop.plan.weights import active_parameters, layer_weights, tensor_bytes
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 import exact as benchmark
@@ -292,3 +292,13 @@ class TestEstimate:
 
     def test_settings_are_those_of_any_model(self):
         assert resolve(from_dict(NEW, name="m"), plan("gpt2", "h200").deployment.gpu).max_model_len == 8192
+
+
+def test_a_latent_in_fewer_bits_is_unpacked_once_for_decoding():
+    """Found by DeepSeek V3.2 with 8 layers on an H200 (docs/gpu.md): W_UK and W_UV in 16 bit, 32 MiB a layer."""
+    v3, lite = load_model("deepseek-v3"), load_model("deepseek-v2-lite")
+    packed, plain = (
+        next(tensor_bytes(m, w, 0, 2) for w in layer_weights(m, 0) if w.name == "self_attn.kv_b_proj")
+        for m in (v3, lite)
+    )
+    assert packed[-1] == 16 << 20 and len(plain) == 1  # on each of two ranks

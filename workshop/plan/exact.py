@@ -36,6 +36,7 @@ from workshop.plan.ranks import stage_bytes
 from workshop.plan.weight import ExpertSplit
 from workshop.plan.weights import whole_bytes
 
+WORKER = Path(__file__).parents[1] / "launch" / "exact_worker.py"  # runs in the engine's Python
 DATA = Path(__file__).parents[1] / "data"
 # a phrase of vLLM's refusal -> what it means
 REFUSALS = {
@@ -224,6 +225,7 @@ def attach(d: Deployment, asker: Asker, **more: object) -> Deployment:
     m, asked = d.model, {**job(d), **more}
     lengths = ("max_model_len", "max_num_batched_tokens")  # the blocks of a request follow by kv_cache.built_layout
     key = {k: v for k, v in asked.items() if k not in lengths} | {"version": version(), "python": python()}
+    key["worker"] = hashlib.sha256(WORKER.read_bytes()).hexdigest()
     kept = kept_in() / f"{digest(key)}.json"
     try:
         found = json.loads(kept.read_text(encoding="utf-8"))

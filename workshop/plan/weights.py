@@ -144,7 +144,10 @@ def tensor_bytes(m: ModelConfig, w: Weight, layer: int, tp: int, experts: Expert
     each = DTYPE_BYTES[m.dtype]
     bias = [w.bias_on_rank(tp) * each] if w.bias else []
     if is_quantized(m, w, layer):
-        return _quantized_bytes(m.quantization, w, rows, cols, each) + bias
+        decoded = (
+            [rows * cols * each] if m.mla and w.name == "self_attn.kv_b_proj" else []
+        )  # unpacked once, for decoding
+        return _quantized_bytes(m.quantization, w, rows, cols, each) + bias + decoded
     return [w.copies * rows * cols * (w.bytes_each or each), *bias]
 
 
