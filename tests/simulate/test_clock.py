@@ -6,6 +6,7 @@ import pytest
 
 from workshop.plan import speed
 from workshop.plan.deployment import prepare
+from workshop.plan.parallelism import plan
 from workshop.simulate import clock
 
 
@@ -76,3 +77,13 @@ def test_a_step_is_never_shorter_for_more_work():
     works = [[(1, 10)] * n for n in (1, 2, 50, 300)] + [[(600, 0)] + [(1, 10)] * 300]
     times = [ticking.gpu_ms(work) for work in works]
     assert times == sorted(times)
+
+
+def test_a_hybrid_launches_its_scans_and_carries_its_states():
+    """Nemotron Nano: 27 Mamba layers, 5,373,952 bytes of state a layer and request (the record of vLLM's class)."""
+    d = plan("nemotron-nano-9b-v2", "h200", max_model_len=8192, vllm_version="0.32.0").deployment  # with its record
+    dense = clock.of(prepare("llama-3.1-8b", "h200", max_model_len=8192))
+    hybrid = clock.of(d)
+    assert hybrid.request_ms - dense.request_ms == pytest.approx(2 * 27 * 5_373_952 / 4.8e9, rel=1e-3)
+    decoding, reading = [(1, 300)] * 8, [(200, 0), *[(1, 300)] * 7]
+    assert hybrid.host_ms(decoding)[1] == 0 and hybrid.host_ms(reading)[1] > dense.host_ms(reading)[1] + 27
