@@ -103,7 +103,9 @@ def test_the_timeline_draws_each_request_at_its_times():
 @pytest.mark.live
 def test_the_panel_sees_the_requests_of_a_real_server(client):
     for _ in range(3):  # a server that shares two cores with others may answer /metrics only when it is done
-        panel = MetricsPanel(client, every_s=0.25).start()
+        panel = MetricsPanel(client, every_s=0.25)
+        panel.look()  # before they are sent, however late the thread begins
+        panel.start()
         spans = timeline.ask(client, ["Boston is a"] * 4, 4, [1500] * 4, temperature=1.0)
         looks = panel.stop()
         if max(look.requests_running for look in looks) >= 2:
