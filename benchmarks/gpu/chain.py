@@ -273,7 +273,7 @@ def main() -> None:
     asked, flags = parser.parse_known_args()
     asked.out.mkdir(parents=True, exist_ok=True)
     asked.out = asked.out.resolve()
-    os.environ["WORKSHOP_HOME"] = str(asked.out.resolve() / "home")
+    os.environ["WORKSHOP_HOME"] = str(asked.out / "home")
     for variable in ("WORKSHOP_URL", "WORKSHOP_API_KEY", "WORKSHOP_SHARED"):
         os.environ.pop(variable, None)
     model = dummy.write(asked.dummy, asked.out / asked.dummy, asked.config) if asked.dummy else None

@@ -59,13 +59,17 @@ def model_folder(job: dict, out: Path) -> Path:
     """
     if Path(job["model"]).exists():
         return Path(job["model"])
-    from workshop.plan.catalog import load_model
-
     folder = out / "models" / job.get("folder", job["name"])
     folder.mkdir(parents=True, exist_ok=True)
-    raw = {**load_model(job["model"]).raw, **job.get("config", {})}
-    (folder / "config.json").write_text(json.dumps(raw))
+    (folder / "config.json").write_text(json.dumps(config_of(job)))
     return folder
+
+
+def config_of(job: dict) -> dict:
+    """Return the job's config.json: its own, or a catalogue model's with the fields that differ."""
+    from workshop.plan.catalog import load_model
+
+    return {**(load_model(job["model"]).raw if "model" in job else {}), **job.get("config", {})}
 
 
 @contextlib.contextmanager

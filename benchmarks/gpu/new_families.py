@@ -4,7 +4,7 @@
     python benchmarks/gpu/new_families.py --jobs FILE OUT_FOLDER # on one H200; writes OUT_FOLDER/FILE
 
 Weights are dummies; a config.json is all that a model needs: a job has it whole, or names a catalogue "model" and the
-fields of "config" that differ. "version" is the vLLM that the predictions are for. One engine runs at a
+fields of "config" that differ. One engine runs at a
 time, alone on the GPU, and the next processes import vLLM meanwhile. A job that fails or takes too long is written down
 as such, and the next one runs. Needs vLLM with CUDA for the second line; no network, no weights, no tokenizer.
 """
@@ -30,15 +30,6 @@ GPU, JOB_LIMIT_S, AHEAD = "h200", 110.0, 2
 SAID = ("weights_gib_per_gpu", "available_kv_gib_per_gpu", "kv_cache_tokens", "max_concurrency")
 
 
-def config_of(job: dict) -> dict:
-    """Return the job's config.json: its own, or a catalogue model's with the fields that differ."""
-    if "model" not in job:
-        return job["config"]
-    from workshop.plan.catalog import load_model
-
-    return {**load_model(job["model"]).raw, **job.get("config", {})}
-
-
 def predict(job: dict, asker, version: str) -> dict:
     """Return what the plan says of a job before it ran; `asker` asks vLLM's classes."""
     from workshop.plan import exact
@@ -49,7 +40,7 @@ def predict(job: dict, asker, version: str) -> dict:
 
     extra = dict(job["extra"])
     more = {k: extra.pop(k) for k in ("enable_prefix_caching",) if k in extra}
-    model = from_dict(config_of(job), name=job["name"])
+    model = from_dict(measure.config_of(job), name=job["name"])
     d = prepare(model, GPU, usage="llm", max_model_len=job["max_model_len"], vllm_version=version, **extra)
     p = of_choice(Choice(exact.attach(d, asker, **more), []))
     return {"name": job["name"], **{key: round(getattr(p, key), 4) for key in SAID}, "vllm_classes": p.source}
@@ -62,7 +53,7 @@ def child(job: dict, out: Path) -> None:
 
     folder = out / "models" / job["name"]
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "config.json").write_text(json.dumps(config_of(job)))
+    (folder / "config.json").write_text(json.dumps(measure.config_of(job)))
     sys.stdin.readline()  # our turn
     began = time.perf_counter()
     llm = LLM(

@@ -43,7 +43,12 @@ def runner(m: ModelConfig, version: str = "0.25.1") -> int:
     return 1 if m.mamba or (m.moe and m.architecture not in v2_moe) else 2
 
 
-def workspace(m: ModelConfig, gpu: GPU, version: str = "0.25.1") -> int:
+def compiles(s: Settings) -> bool:
+    """True where kernels are compiled, and timed, within the profile run; 0.32.0 does so before it."""
+    return not s.enforce_eager and s.vllm_version == "0.25.1"
+
+
+def workspace(m: ModelConfig, gpu: GPU, version: str) -> int:
     """Bytes of the matrix library's scratch space, taken from PyTorch's allocator by the first product.
 
     Under 0.32.0 (PyTorch 2.13) as much again was seen (70B on two H200); which library takes it was not traced.
@@ -84,8 +89,7 @@ def _layers(d: Deployment) -> list[Peak]:
     w, h, mlp = main_kind(m).widths(m, tp), m.hidden_size, m.intermediate_size // tp
     t, e = s.max_num_batched_tokens, DTYPE_BYTES[m.dtype]
     experts, blas = moe_workspace(d), workspace(m, gpu, s.vllm_version)
-    compiles = not s.enforce_eager and s.vllm_version == "0.25.1"  # within the profile run; 0.32.0 does so before it
-    timing = gpu.l2_mib * MIB if compiles else 0  # inductor times new kernels with the L2 cache flushed
+    timing = gpu.l2_mib * MIB if compiles(s) else 0  # inductor times new kernels with the L2 cache flushed
     out = []
     if not m.moe or len(m.moe.layers) < m.num_hidden_layers:
         timed = timing if m.traits.gated_mlp or m.traits.parallel_block else 0
@@ -97,7 +101,7 @@ def _layers(d: Deployment) -> list[Peak]:
     tail = 3 * h + w.attn + w.q + 2 * w.kv + (w.q + w.kv if m.traits.rope else 0)
     parts = "qkv, rotated q and k, residuals" + (", the experts' workspace" if experts else "")
     out.append(Peak("attention", t * e * tail + experts + blas, parts))
-    if compiles and m.quantization and m.quantization.activation_bits == 8:
+    if compiles(s) and m.quantization and m.quantization.activation_bits == 8:
         parts = "example inputs of the kernels that quantise activations"
         out.append(Peak("compiling the FP8 layer", t * max(7 * mlp + 4 * h, 13 * h), parts))
     if m.mla:
@@ -138,7 +142,7 @@ def candidates(d: Deployment, first: bool, last: bool) -> list[Peak]:
     m, s, out = d.model, d.settings, _layers(d)
     if last:
         out.append(_sampler(d))
-    if first and not s.enforce_eager and s.vllm_version == "0.25.1":
+    if first and compiles(s):
         out.append(_embedding_compile(m, s, d.tp))
     if not first and runner(m, s.vllm_version) == 1:  # V1 makes the tensors that it receives inside the profile run
         received = 2 * s.max_num_batched_tokens * m.hidden_size * DTYPE_BYTES[m.dtype]
