@@ -46,8 +46,6 @@ KNOWN = {
 ZEROS = "the class has the zero points of a symmetric checkpoint too, which Marlin gives back after loading"
 GPTQ = ("qwen2.5-7b-gptq-int4", "qwen2.5-72b-gptq-int4", "qwen3-30b-a3b-gptq-int4")
 KNOWN |= {(model, f"weights of stage {stage}"): ZEROS for model in GPTQ for stage in (0, 1)}
-STATES = "0.32.0 keeps a further state a request for prefix caching, 0.25.1 (the formula) none"
-KNOWN |= {(m, "blocks of a request"): STATES for m in ("jamba-v0.1", "jamba-1.5-mini", "jamba-1.5-large")}
 ROUNDING, SMALL_BYTES = 2e-4, 5 << 20  # allowed: this share, or so much on a rank (a rope table, scales, biases)
 TYPES = {  # of architectures whose model_type is neither in Transformers' tables nor the name of vLLM's module
     "Cosmos3ForConditionalGeneration": "cosmos3_omni",

@@ -137,7 +137,7 @@ def table(data: list[dict]) -> str:
     lines = [
         "# Accuracy: every planner whose formula is published, on every recorded run",
         "",
-        "vLLM 0.25.1 on 1 to 4 × H200, dummy weights, LLM() defaults where no setting is named. Errors in percent of what vLLM printed. Made by `python benchmarks/accuracy/accuracy.py`; a test compares.",
+        "vLLM 0.25.1 (the last 8B run: 0.32.0) on 1 to 4 × H200, dummy weights, LLM() defaults where no setting is named. Errors in percent of what vLLM printed. Made by `python benchmarks/accuracy/accuracy.py`; a test compares.",
         "",
         "![Errors of every run](pictures/accuracy.svg)",
         "",
@@ -238,7 +238,7 @@ def vectors() -> dict:
 
 
 def run_vector(run: dict) -> dict:
-    """Return a run: what was measured on each rank, and what vLLM 0.25.1 made of it."""
+    """Return a run: what was measured on each rank, and what vLLM made of it."""
     p, sizes = plan_of(run), ("tp", "pp")
     return {
         "config": dict(model_of(run).raw),

@@ -167,7 +167,7 @@ def main() -> None:
     parser.add_argument("--replicas", type=int, default=1)
     parser.add_argument("--prefill-replicas", type=int, default=0)
     parser.add_argument("--loads", type=Path, default=HERE / "loads.json")
-    parser.add_argument("--vllm-version", default="0.25.1")
+    parser.add_argument("--vllm-version", default="0.32.0")
     parser.add_argument("--max-model-len", type=int, default=8192)
     parser.add_argument("--quantization")
     options = vars(parser.parse_args())

@@ -1,7 +1,7 @@
 # shellcheck shell=bash disable=SC2034
 # Example of a site: vLLM from an Apptainer image, Ethernet between the nodes, NFS home, PCIe cards without NVLink.
 # Copy it over slurm/site.sh, or point WORKSHOP_SITE to your copy.
-# The image, once, on a login node:  apptainer pull $HOME/images/vllm.sif docker://vllm/vllm-openai:v0.25.1
+# The image, once, on a login node:  apptainer pull $HOME/images/vllm.sif docker://vllm/vllm-openai:v0.32.0
 
 export SBATCH_PARTITION=a100
 export SBATCH_ACCOUNT=

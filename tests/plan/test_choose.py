@@ -115,7 +115,7 @@ def test_the_defaults_are_those_of_each_usage_and_version():
 
     assert (tokens("h200", usage="llm"), tokens("h200")) == (16384, 8192)
     assert (tokens("a100-80gb", usage="llm"), tokens("a100-80gb")) == (8192, 2048)
-    assert tokens("b200") == 8192 and tokens("b200", vllm_version="0.32.0") == 16384
+    assert tokens("b200") == 16384 and tokens("b200", vllm_version="0.25.1") == 8192
 
 
 def test_the_command_says_what_vllm_serve_would_not_take_by_itself():

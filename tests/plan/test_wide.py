@@ -104,13 +104,13 @@ def test_weights_are_those_of_vllms_own_class(model, tp, dp, ep, built):
 def test_tokens_travel_to_the_experts_of_all_replicas_and_back():
     d = wide(1, 4).deployment
     sent = next(t for t in traffic(d, tokens=10) if t.what == "all-to-all")
-    assert (sent.count, sent.bytes_each) == (2 * 48, 3 * 10 * 2048 * 2) and "estimated" in sent.reason
+    assert (sent.count, sent.bytes_each) == (2 * 48, 3 * 10 * 2048 * 2)
     assert not [t for t in traffic(wide(4, 1).deployment) if t.what == "all-to-all"]  # one replica: the all-reduce does
 
 
 def test_a_step_says_that_the_busiest_rank_decides():
     doubts = {t.name: t.uncertainty for t in decode_terms(wide(1, 8).deployment)}
-    assert "busiest" in doubts["experts"] and "estimated" in doubts["all-to-all"]
+    assert "busiest" in doubts["experts"]
     assert wide(1, 8).basis == "estimate"
 
 

@@ -15,7 +15,7 @@ UNIT_BYTES = {"B": 1, "KB": 2**10, "MB": 2**20, "GB": 2**30}  # amd-smi says MB 
 SLICE = re.compile(r"\s+(MIG \S+)\s+Device\s+\d+: \(UUID: (MIG-[^)]+)\)")
 # CUDA's major version → the least driver for Linux (NVIDIA, CUDA Toolkit release notes, minor version compatibility).
 LEAST_DRIVER = {11: "450.80.02", 12: "525.60.13", 13: "580.65.06"}
-LOCKED_CUDA = "13.0"  # of torch 2.11.0, which vLLM 0.25.1 (the extra `gpu`) pins: nvidia-cuda-runtime 13.0.96
+LOCKED_CUDA = "13.0"  # of torch 2.13.0, which vLLM 0.32.0 (the extra `gpu`) pins: nvidia-cuda-runtime 13.0.96
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ class Peak:
     parts: str
 
 
-def runner(m: ModelConfig, version: str = "0.25.1") -> int:
+def runner(m: ModelConfig, version: str) -> int:
     """Return the model runner: 2 for dense decoders and a few MoE families, 1 for the rest; in 0.32.0 always 2.
 
     Source: config/vllm.py use_v2_model_runner of both tags.
@@ -101,6 +101,10 @@ def _layers(d: Deployment) -> list[Peak]:
     tail = 3 * h + w.attn + w.q + 2 * w.kv + (w.q + w.kv if m.traits.rope else 0)
     parts = "qkv, rotated q and k, residuals" + (", the experts' workspace" if experts else "")
     out.append(Peak("attention", t * e * tail + experts + blas, parts))
+    if m.mamba:  # seen in one run (Jamba, 0.32.0), where 2 + 1 + 1 + 1 of the inner width explain it to the MiB
+        inner = m.mamba.expand * h // tp
+        parts = "both halves of the projection, convolution, time steps and scan of a Mamba layer"
+        out.append(Peak("Mamba", t * e * (3 * h + 5 * inner) + experts + blas, parts))
     if compiles(s) and m.quantization and m.quantization.activation_bits == 8:
         parts = "example inputs of the kernels that quantise activations"
         out.append(Peak("compiling the FP8 layer", t * max(7 * mlp + 4 * h, 13 * h), parts))

@@ -35,7 +35,7 @@ ARGUMENTS: dict[tuple[str, ...], dict[str, Any]] = {
     ("--max-num-batched-tokens",): {"type": tokens, "help": "Tokens of one step.  [default: vLLM's for this GPU]"},
     ("--max-num-seqs",): {"type": tokens, "help": "Requests of one step.  [default: vLLM's for this GPU]"},
     ("--enforce-eager",): {**FLAG, "help": "No CUDA graphs."},
-    ("--vllm-version",): {"help": "Version whose formulas are used.  [default: 0.25.1]"},
+    ("--vllm-version",): {"help": "Version whose formulas are used.  [default: 0.32.0]"},
     ("--usage",): {"choices": ["serve", "llm"], "help": "serve (default) or llm: whose defaults."},
     ("--network",): {"default": "infiniband-ndr", "help": "Link between nodes."},
     ("--explain",): {**FLAG, "help": "Show every overhead and every part of a step, with its source."},

@@ -77,8 +77,13 @@ class Layout:
 
 
 @lru_cache(maxsize=512)
-def layout(m: ModelConfig, tp: int, kv_cache_dtype: str, max_model_len: int, max_num_batched_tokens: int) -> Layout:
-    """Return the groups of layers that vLLM makes for the whole model at this tensor parallel size."""
+def layout(
+    m: ModelConfig, tp: int, kv_cache_dtype: str, max_model_len: int, in_flight: int, *, cached_states: bool = True
+) -> Layout:
+    """Return the groups of layers that vLLM makes for the whole model at this tensor parallel size.
+
+    cached_states: requests keep a further state for others with the same prefix, as 0.32.0 does and 0.25.1 does not.
+    """
     token_bytes = main_kind(m).token_elements(m, tp) * kv_dtype_bytes(m, kv_cache_dtype)
     block = BLOCK_SIZE
     if m.mamba:  # the attention page must hold a Mamba state: platforms/interface.py, _align_hybrid_block_size
@@ -89,7 +94,7 @@ def layout(m: ModelConfig, tp: int, kv_cache_dtype: str, max_model_len: int, max
     groups = []
     for kind, size, mine in grouped(m):
         parts = ceil_div(len(mine), group_size)
-        blocks = kind.blocks(size, block, max_model_len, max_num_batched_tokens)
+        blocks = kind.blocks(size, block, max_model_len, in_flight) + (kind is mamba and cached_states)
         groups += [Group(kind.key, mine[i::parts], block, block * token_bytes, blocks, size) for i in range(parts)]
     return Layout(tuple(groups), block)
 
@@ -131,7 +136,7 @@ def built_layout(
     """Return the groups as vLLM made them; starts: the first layer of each stage.
 
     With a KV cache of another dtype than was built, a page of the same bytes holds more or fewer tokens. cached_states:
-    requests keep further states for others with the same prefix, as 0.32.0 does and 0.25.1 does not (one H200 run).
+    as layout() has it.
     """
     groups = []
     for g in built.groups:

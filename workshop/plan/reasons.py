@@ -11,7 +11,7 @@ from workshop.plan.communication import Traffic
 from workshop.plan.deployment import Deployment
 from workshop.plan.memory import fit
 from workshop.plan.ranks import partition_layers
-from workshop.plan.settings import DEFAULT_VERSION, batch_defaults
+from workshop.plan.settings import batch_defaults
 
 
 def reasons(choice: Choice, sent: Sequence[Traffic]) -> list[str]:
@@ -35,10 +35,6 @@ def reasons(choice: Choice, sent: Sequence[Traffic]) -> list[str]:
         out.append("Each replica is an engine of its own; one API server shares the requests out among them.")
     elif d.gpus > 1:
         out.append(executor(d.gpus, d.nodes)[1])
-    if s.vllm_version != DEFAULT_VERSION:
-        out.append(
-            f"The formulas for {s.vllm_version} follow its source; in two runs of it on H200 KV-cache tokens were within 0.6 %. {DEFAULT_VERSION} is the version measured throughout."
-        )
     serves = batch_defaults(d.gpu, "serve", s.vllm_version)[0]
     if s.usage == "llm" and serves != s.max_num_batched_tokens:
         out.append(

@@ -1,6 +1,7 @@
 """The recorded runs of vLLM (workshop/data): what the plan is measured against, and what tuning found."""
 
 import json
+import re
 from functools import lru_cache
 from pathlib import Path
 
@@ -15,9 +16,12 @@ TUNING = Path(__file__).parents[1] / "data" / "tuning"
 
 @lru_cache(maxsize=2)
 def runs(folder: Path = FOLDER) -> list[dict]:
-    """Return every run: model (a catalogue name), config (fields that differ), tp, pp, settings, what was measured."""
+    """Return every run: model (a catalogue name), config (fields that differ), tp, pp, settings, what was measured.
+
+    "vllm_version" is that of its file: the first of "software", which says "vllm 0.32.0, torch …".
+    """
     files = (json.loads(file.read_text(encoding="utf-8")) for file in sorted(folder.glob("*.json")))
-    return [run for content in files for run in content["runs"]]
+    return [{"vllm_version": re.split("[ ,]", found["software"])[1], **run} for found in files for run in found["runs"]]
 
 
 def tuning() -> list[dict]:
@@ -52,6 +56,7 @@ def plan_of(run: dict, **changes: object) -> Plan:
         "tensor_parallel_size": run["tp"],
         "pipeline_parallel_size": run["pp"],
         "max_model_len": run["max_model_len"],
+        "vllm_version": run["vllm_version"],
         **run["extra"],
         **changes,
     }

@@ -12,7 +12,7 @@ from workshop.plan.catalog.gpus import GIB, GPU
 from workshop.plan.kv_cache import kv_dtype_bytes
 
 VERSIONS = ("0.25.1", "0.32.0")
-DEFAULT_VERSION = "0.25.1"  # what the `gpu` extra pins
+DEFAULT_VERSION = "0.32.0"  # what the extras `gpu` and `local` pin
 USAGES = ("serve", "llm")
 UTILIZATION = 0.92  # vllm/config/cache.py; 0.9 before 0.21
 DTYPES = {"bfloat16": "bfloat16", "float16": "float16", "half": "float16", "float32": "float32", "float": "float32"}

