@@ -178,7 +178,7 @@ async def record(options: argparse.Namespace) -> None:
         "max_num_seqs": scheduler.max_num_seqs,
         "max_num_batched_tokens": scheduler.max_num_batched_tokens,
         "async_scheduling": getattr(scheduler, "async_scheduling", None),
-        "kv_blocks": cache.num_gpu_blocks,
+        "kv_blocks": cache.num_gpu_blocks // llm.vllm_config.parallel_config.data_parallel_size,  # of each engine
         "block_size": cache.block_size,
         "workloads": [],
     }

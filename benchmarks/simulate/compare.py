@@ -25,6 +25,8 @@ FITTED = {  # what the clock was fitted to; other records were only predicted
     "h200_qwen3-30b-a3b": "3 fitted",
     "h200_llama-3.1-70b-fp8": "4 fitted to light and middle",
     "h200_nemotron-nano-9b-v2_0.32": "1 fitted to light and middle",
+    "h200_llama-3.1-8b_slo_default": "1 fitted",
+    "h200_qwen3-30b-a3b_dp2_0.32": "1 fitted to heavy",
 }
 SHOWN = ("light", "heavy", "burst")  # in the explorer, where there is no vLLM
 RECORDED = HERE.parents[1] / "workshop" / "data" / "simulated.json"

@@ -52,7 +52,7 @@ def test_nothing_of_the_log_but_its_figures_is_written(tmp_path):
     reconcile(source, private, "h200", file)
     written = file.read_text()
     assert not [word for word in ("tell-nobody", "node01", "jane", "my-model", str(tmp_path)) if word in written]
-    (run,) = json.loads(written)["runs"]
+    (run,) = runs.__wrapped__(file.parent)
     assert model_of(run).hidden_size == 4096
     assert plan_of(run).kv_cache_tokens == pytest.approx(run["kv_cache_tokens"], rel=0.01)
 

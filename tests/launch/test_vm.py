@@ -40,8 +40,8 @@ def test_a_70b_does_not_go_onto_an_os_disk_of_120_gb_and_the_plan_says_so(case):
 def test_the_figures_of_the_guide_are_the_plans():
     p = plan(HUB, "h100-nvl", gpus_per_node=2, usage="serve")
     text = (Path(__file__).parents[2] / "docs" / "vm.md").read_text()
-    assert not p.fits and "--max-model-len 118288" in p.advice[0]
-    for figure in ("118,288", f"{p.weights_gib_per_gpu:.1f} GiB", "141.1 GB", f"{141.1 / 0.25 / 60:.0f} minutes"):
+    assert not p.fits and "--max-model-len 107280" in p.advice[0]
+    for figure in ("107,280", f"{p.weights_gib_per_gpu:.1f} GiB", "141.1 GB", f"{141.1 / 0.25 / 60:.0f} minutes"):
         assert figure in text
 
 

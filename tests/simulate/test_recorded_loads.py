@@ -61,7 +61,7 @@ def test_recorded_loads_are_met(record):
         for key, goal in compare.GOALS.items()
         if abs(row["off_percent"][key]) > goal
     }
-    assert len(rows) >= 4 and missed == {each for each in MISSED if each[0] == record.stem}
+    assert rows and missed == {each for each in MISSED if each[0] == record.stem}
     said = json.loads((ROOT / "benchmarks/simulate/comparison.json").read_text())
     for row in rows:
         (same,) = (one for one in said if (one["record"], one["load"]) == (row["record"], row["load"]))
