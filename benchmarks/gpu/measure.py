@@ -110,6 +110,7 @@ def engine(job: dict, out: Path):
         pipeline_parallel_size=job.get("pp", 1),
         enable_prefix_caching=False,
         worker_extension_cls="measure_worker.MemoryReport",
+        disable_log_stats="speculative_config" not in extra,  # what was guessed and accepted is counted there
         **extra,
     )
 

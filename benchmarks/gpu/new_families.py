@@ -139,7 +139,7 @@ def write(records: list[dict], path: Path) -> None:
     gpus = []
     with contextlib.suppress(OSError):
         gpus = subprocess.run(asked, capture_output=True, text=True).stdout.splitlines()
-    versions = {d.name: d.version for d in importlib.metadata.distributions() if d.name in ("vllm", "torch")}
+    versions = {name: importlib.metadata.version(name) for name in ("vllm", "torch")}
     host = {"gpus": gpus, **versions}
     text = json.dumps({**host, "date": time.strftime("%Y-%m-%d"), "runs": records}, indent=1)
     path.write_text(text + "\n")

@@ -17,10 +17,10 @@ from workshop.simulate.load import arriving, on_plan
 from workshop.simulate.report import Simulation, parse_slo
 
 ENOUGH = 0.95  # share of the requests that must meet the SLO
+NOISE = 0.05  # differences in that share that the simulation does not know (docs/simulate.md)
 SPLITS = [(tp, pp) for pp in (1, 2, 4) for tp in (1, 2, 4, 8)]  # tensor × pipeline parallel
 DEALT_OUT = [(tp, dp) for dp in (2, 4, 8) for tp in (1, 2, 4)]  # of experts: tensor × data parallel, with -ep
-BATCHED_TOKENS = (1024, 2048, 4096, 8192, 16384)
-SEQUENCES = (64, 128, 256)
+BATCH = {"max_num_batched_tokens": (1024, 2048, 4096, 8192, 16384), "max_num_seqs": (64, 128, 256)}
 MOST_TIMES = 2  # as many GPUs as the fewest that are enough
 VERIFIED = 3  # of the best choices
 REFINED = 2  # choices whose batch settings are varied
@@ -53,11 +53,12 @@ class Choice:
 
     @property
     def merits(self) -> tuple[float, ...]:
-        """What is better if smaller: misses the SLO, GPUs, requests lost, parts in fewer bits, latencies (2 digits)."""
+        """What is better if smaller: misses the SLO, GPUs, requests lost, parts in fewer bits, flags, latencies."""
         s = self.simulation
         times = (float(f"{s.of(measure)['p95'] or 0:.2g}") for measure in ("ttft", "tpot"))
         fewer_bits = (self.asked["quantization"] is not None) + (self.asked["kv_cache_dtype"] != "auto")
-        return (self.share < ENOUGH, self.gpus, round(1 - self.share, 2), fewer_bits, *times)
+        batch = sum(self.asked.get(name) is not None for name in BATCH)
+        return (self.share < ENOUGH, self.gpus, round((1 - self.share) / NOISE), fewer_bits, batch, *times)
 
     def beats(self, other: Choice) -> bool:
         """True if it is nowhere worse and somewhere better."""
@@ -186,7 +187,7 @@ class _Search:
 
     def refine(self, choice: Choice) -> None:
         """Vary the batch: tokens of one step, and requests of one step."""
-        for name, sizes in (("max_num_batched_tokens", BATCHED_TOKENS), ("max_num_seqs", SEQUENCES)):
+        for name, sizes in BATCH.items():
             for size in sizes:
                 self.attempt({**choice.asked, name: size}, choice.simulation.replicas)
 
@@ -196,7 +197,7 @@ class _Search:
             raise self.refused or BadInput(
                 f"{self.model} does not fit on {self.max_gpus} × {self.gpu}.", "Give more --max-gpus."
             )
-        nearest = min(self.tried, key=lambda c: (-c.share, c.gpus))
+        nearest = min(self.tried, key=lambda c: (c.merits[2], c.merits))
         if nearest.share < ENOUGH:
             raise WorkshopError(
                 f"Nothing up to {self.max_gpus} × {self.gpu} serves this load: {nearest.gpus} GPUs keep the limits for "
