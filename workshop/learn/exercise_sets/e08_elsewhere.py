@@ -16,9 +16,9 @@ def faults(answer: object) -> str | None:
         if name not in manifest.POLICIES:
             return f"there is no policy {name!r}; choose from: {names}"
         if name not in broken:
-            return f"{name!r} is not broken here: {manifest.POLICIES[name].words}"
+            return f"{name!r} is not broken here: {manifest.POLICIES[name]}"
     if missing := [name for name in broken if name not in answer]:
-        return f"{len(set(answer))} of {len(broken)} found; look again whether {manifest.POLICIES[missing[0]].words}"
+        return f"{len(set(answer))} of {len(broken)} found; look again whether {manifest.POLICIES[missing[0]]}"
     return None
 
 
