@@ -49,7 +49,7 @@ class Manifests:
         found = [a for a in self.vllm["args"] if a == flag or a.startswith(f"{flag}=")]
         return found[0].partition("=")[2] if found else None
 
-    def excerpt(self) -> str:
+    def __repr__(self) -> str:
         """Return the YAML of what decides: the volume claim and the server's pod."""
         claim, pod, box = self.of("PersistentVolumeClaim"), self.pod, self.vllm
         short = {name: box[name] for name in SHOWN}
@@ -64,11 +64,8 @@ class Manifests:
         ]
         return "---\n".join(yaml.safe_dump(part, sort_keys=False, width=1000) for part in parts)
 
-    def __repr__(self) -> str:
-        return self.excerpt()
-
     def _repr_html_(self) -> str:
-        lines = [div(tag("i", number), line) for number, line in enumerate(self.excerpt().splitlines(), 1)]
+        lines = [div(tag("i", number), line) for number, line in enumerate(repr(self).splitlines(), 1)]
         return alone(panel(div(*lines, cls="numbered", tabindex="0", role="region", aria_label="manifest")))
 
 
