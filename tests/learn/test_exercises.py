@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import inspect
 import json
 import pkgutil
 import tomllib
@@ -115,8 +114,9 @@ def test_every_judge_has_words_and_every_key_its_notebooks_prefix():
         for key, each in words.items():
             judged = key.split(".")[1] in names
             assert judged == (not {"answer", "options"} & set(each)), f"{key}: a number or a judge of its name"
-        judge = {"answer": object, "return": str | None}
-        judges = {name for name, each in names.items() if inspect.isfunction(each) and get_type_hints(each) == judge}
+        own = {name: each for name, each in names.items() if getattr(each, "__module__", "") == names["__name__"]}
+        judges = {name for name, each in own.items() if get_type_hints(each).get("return") == str | None}
+        judges = {name for name in judges if name[0] != "_" and name != "prompt_problem"}  # of two sets
         assert judges and judges <= {key.split(".")[1] for key in found}, "a judge that nothing asks"
         keys += found
     assert len(keys) == len(set(keys)) and exercises.of_notebook("99_none") == ()

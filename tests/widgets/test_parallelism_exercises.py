@@ -9,6 +9,7 @@ pytest.importorskip("ipywidgets")
 from workshop.launch.local import TEACHING_FOLDER
 from workshop.learn import pictures
 from workshop.learn.exercise_sets.e02_parallelism import DECIDED
+from workshop.learn.widgets import style
 from workshop.plan.catalog import load_model
 from workshop.plan.memory import kv_cache_bytes_per_token
 from workshop.plan.parallelism import plan
@@ -50,7 +51,7 @@ def test_pictures_say_their_words(picture, says):
 
 def test_the_links_are_drawn_without_the_sum_that_the_exercise_asks_for():
     svg = pictures.links().svg
-    assert svg.count(f'stroke="{pictures.style.GREEN}" stroke-width="3"') == 2 * 6, (
+    assert svg.count(f'stroke="{style.GREEN}" stroke-width="3"') == 2 * 6, (
         "four GPUs make six pairs, in each of two nodes"
     )
     assert "75 GB/s" in svg and "900" not in svg

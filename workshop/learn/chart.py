@@ -1,4 +1,4 @@
-"""One kit for drawings in SVG: text, boxes, arrows, lines, and axes with ticks. Pure: numbers in, text out.
+"""One kit for drawings in SVG: text, boxes, lines, and axes with ticks. Pure: numbers in, text out.
 
     axes = Axes(60, 20, 600, 200, x_end=64, y_end=10)
     Picture(axes.y_ticks() + line(axes.points(x, y), style.BLUE), 640, 240, "what it shows, in words")
@@ -57,16 +57,13 @@ def text(x: float, y: float, words: str, *, anchor: str = "start", size: float =
     return f'<text {place} font-size="{size}" fill="{fill}"{weight}>{escape(words)}</text>'
 
 
-def box(x: float, y: float, w: float, h: float, fill: str, *, stroke: str = "none", radius: float = 2,
-        dash: str = "") -> str:  # fmt: skip
-    """Return a rectangle; dash as in "3 2"."""
-    more = f' stroke-dasharray="{dash}"' if dash else ""
+def box(x: float, y: float, w: float, h: float, fill: str, *, stroke: str = "none", radius: float = 2) -> str:
     place = f'x="{x:.1f}" y="{y:.1f}" width="{w:.1f}" height="{h:.1f}"'
-    return f'<rect {place} rx="{radius}" fill="{fill}" stroke="{stroke}"{more}/>'
+    return f'<rect {place} rx="{radius}" fill="{fill}" stroke="{stroke}"/>'
 
 
 def path(d: str, colour: str = FRAME, width: float = 1, *, dash: str = "", opacity: float = 1) -> str:
-    """Return an open path, `d` in SVG's own words (M, H, V, L …)."""
+    """Return an open path, `d` in SVG's own words (M, H, V, L …); dash as in "3 2"."""
     more = f' stroke-dasharray="{dash}"' if dash else ""
     more += f' stroke-opacity="{opacity}"' if opacity != 1 else ""
     return f'<path d="{d}" stroke="{colour}" stroke-width="{width}" fill="none"{more}/>'
@@ -83,12 +80,6 @@ def dot(x: float, y: float, radius: float, fill: str, *, stroke: str = "none", t
     edge = f' stroke="{stroke}" stroke-width="1.8"' if stroke != "none" else ""
     said = f"<title>{escape(title)}</title>" if title else ""
     return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{radius}" fill="{fill}"{edge}>{said}</circle>'
-
-
-def arrow(x1: float, y1: float, x2: float, y2: float, colour: str = FRAME, width: float = 1.6) -> str:
-    """Return a straight arrow, to the right or down."""
-    head = f"M{x2} {y2}l-7 -4v8z" if abs(x2 - x1) >= abs(y2 - y1) else f"M{x2} {y2}l-4 -7h8z"
-    return f'{path(f"M{x1} {y1}L{x2} {y2}", colour, width)}<path d="{head}" fill="{colour}"/>'
 
 
 def round_up(value: float) -> float:

@@ -120,18 +120,9 @@ def record(found: ServerRecord) -> Table:
     return Table(("field", "value"), list(shown.items()))
 
 
-@cache
-def _failed(letter: str) -> tuple[str, ...]:
-    if letter not in FAILURES:
-        raise BadInput(f"There is no failure {letter!r}.", f"There are: {', '.join(FAILURES)}.")
-    text = (recordings.DATA / "logs" / "failures" / FAILURES[letter]).read_text(encoding="utf-8")
-    return tuple(line for line in text.splitlines() if line.strip() and not NOISE.search(line))
-
-
 def tail(letter: str, lines: int = 5) -> Table:
     """Return the last lines of one of the five failed starts, as `tail error_<job>.out` shows them."""
-    whole = _failed(letter)
-    return _lines(letter, list(enumerate(whole, 1))[-lines:], len(whole))
+    return _matching(letter, re.compile(""), lines)
 
 
 def grep(letter: str, pattern: str) -> Table:
@@ -140,10 +131,14 @@ def grep(letter: str, pattern: str) -> Table:
         wanted = re.compile(pattern)
     except re.error as error:
         raise BadInput(f"{pattern!r} is no regular expression: {error}.", "A plain word is one: 'Error'.") from None
-    whole = _failed(letter)
-    return _lines(letter, [(number, line) for number, line in enumerate(whole, 1) if wanted.search(line)], len(whole))
+    return _matching(letter, wanted)
 
 
-def _lines(letter: str, numbered: list[tuple[int, str]], total: int) -> Table:
-    rows = [(str(number), line[:220]) for number, line in numbered] or [("–", "no line matches")]
-    return Table(("line", f"log {letter}, {total} lines"), rows, ["muted"] * len(rows))
+def _matching(letter: str, wanted: re.Pattern, last: int = 0) -> Table:
+    if letter not in FAILURES:
+        raise BadInput(f"There is no failure {letter!r}.", f"There are: {', '.join(FAILURES)}.")
+    text = (recordings.DATA / "logs" / "failures" / FAILURES[letter]).read_text(encoding="utf-8")
+    lines = [line for line in text.splitlines() if line.strip() and not NOISE.search(line)]
+    found = [(str(number), line[:220]) for number, line in enumerate(lines, 1) if wanted.search(line)]
+    rows = found[-last:] or [("–", "no line matches")]
+    return Table(("line", f"log {letter}, {len(lines)} lines"), rows, ["muted"] * len(rows))

@@ -7,6 +7,7 @@ matplotlib takes a second or two to import, so nothing here imports it before th
 import io
 import re
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from workshop.errors import BadInput
@@ -17,16 +18,7 @@ from workshop.learn.widgets import style
 
 KINDS = ("line", "barh", "stacked", "points")
 INK, SOFT, HAIR = "#1f2328", "#59636e", "#d0d7de"  # the theme's own stand for them where a notebook shows the figure
-STYLE = {   # matplotlib's settings. A point is a pixel here, as the figure is SVG
-    "figure.figsize": (10, 4), "figure.dpi": 72, "figure.constrained_layout.use": True, "savefig.dpi": 144,
-    "font.size": 12, "axes.titlesize": 14, "axes.titleweight": "bold", "axes.titlelocation": "left",
-    "axes.titlepad": 12, "axes.titlecolor": INK, "axes.labelcolor": SOFT, "xaxis.labellocation": "left",
-    "text.color": INK, "xtick.color": SOFT, "ytick.color": SOFT, "xtick.bottom": False, "ytick.left": False,
-    "axes.edgecolor": HAIR, "axes.spines.top": False, "axes.spines.right": False, "axes.axisbelow": True,
-    "axes.grid": True, "grid.color": HAIR, "grid.linewidth": 0.8, "lines.linewidth": 2.5, "lines.markersize": 7,
-    "legend.frameon": False, "legend.handlelength": 1, "legend.handleheight": 0.9, "svg.fonttype": "none",
-    "svg.hashsalt": "workshop",
-}  # fmt: skip
+STYLE = str(Path(__file__).with_name("course.mplstyle"))  # what matplotlib's `context` and `style.use` take
 
 
 def figure(data: Any, kind: str = "line", *, xlabel: str = "", ylabel: str = "", title: str = "",
@@ -199,5 +191,5 @@ def course_style() -> None:
     import matplotlib.style
     from cycler import cycler
 
-    matplotlib.style.use({**STYLE, "axes.prop_cycle": cycler(color=style.CYCLE)})
+    matplotlib.style.use([STYLE, {"axes.prop_cycle": cycler(color=style.CYCLE)}])
     show_figures()

@@ -9,11 +9,13 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
+from inspect import signature
 from numbers import Real
 from string import ascii_lowercase
 from types import MappingProxyType
 
 Judge = Callable[[object], str | None]
+SHAPELESS = "another answer was asked for"  # a judge's word for an answer that it cannot read
 NUMBER = r"[-+]?[\d,_]*\.?\d+(?:[eE][-+]?\d+)?"
 
 
@@ -37,11 +39,16 @@ class Exercise:
 
     @classmethod
     def of(cls, words: Mapping, judge: Judge | None) -> Exercise:
-        """Return what a file of words says: title, hints, wrong; answer, unit, digits and rel of a number; options."""
+        """Return what a file of words says: title, hints, wrong; answer, unit, digits and rel of a number; options.
+
+        Of a judge also the shape of an answer: `give` says it to other answers, `keys` are those of a dictionary.
+        """
         if "options" in words:
             options = dict(zip(ascii_lowercase, words["options"], strict=False))
             return cls(words["question"], one_of(options, words["right"]), options=options)
-        if judge is None:
+        if "give" in words:
+            judge = shaped(judge, words["give"], words.get("keys", ()))
+        elif judge is None:
             rule = {name: words[name] for name in ("rel", "digits") if name in words}
             as_asked = exactly if isinstance(words["answer"], int) and "digits" not in words else close_to
             judge = as_asked(words["answer"], words.get("unit", ""), **rule)
@@ -143,14 +150,18 @@ def one_of(options: Mapping[str, Sequence[str]], right: str) -> Judge:
     return judge
 
 
-def parts(give: str, *kinds: type) -> Callable[[Callable[..., str | None]], Judge]:
-    """Let a judge have the parts of an answer, a tuple or list of these kinds; any other answer is told what to give."""
+def shaped(judge: Callable[..., str | None], give: str, keys: Sequence = ()) -> Judge:
+    """Let a judge have an answer of the kinds that its parameters name (of several: a tuple or list of them).
 
-    def of(judge: Callable[..., str | None]) -> Judge:
-        def judged(answer: object) -> str | None:
-            fits = isinstance(answer, list | tuple) and len(answer) == len(kinds)
-            return judge(*answer) if fits and all(map(isinstance, answer, kinds)) else give
+    Any other answer, a dict with other `keys`, and one of which the judge says SHAPELESS, is told what to give.
+    """
+    kinds = [each.annotation for each in signature(judge).parameters.values()]
 
-        return judged
+    def judged(answer: object) -> str | None:
+        given = answer if len(kinds) > 1 else (answer,)
+        fits = isinstance(given, list | tuple) and len(given) == len(kinds) and all(map(isinstance, given, kinds))
+        fits = fits and (not keys or set(answer) == set(keys))
+        said = judge(*given) if fits else SHAPELESS
+        return give.replace("{answer}", repr(answer)) if said is SHAPELESS else said
 
-    return of
+    return judged

@@ -1,12 +1,12 @@
 """A manifest with five mistakes, and the policies that find them: the exercise of notebook 08.
 
-The manifest is the real one that `workshop plan … --kubernetes` renders, spoiled in five places. A policy is a function
-that looks at the manifests as a cluster would see them; it knows nothing of which places were spoiled.
+The manifest is the real one that `workshop plan … --kubernetes` renders, spoiled in five places. The policies look at
+the manifests as a cluster would see them; they know nothing of which places were spoiled.
 """
 
 import copy
 import math
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,10 +15,12 @@ import yaml
 from workshop.launch import kubernetes
 from workshop.launch.kubernetes.case import GIB, Case, Options
 from workshop.learn.html import alone, div, panel, tag
+from workshop.learn.show import WORDS
 from workshop.plan.capability import BFLOAT16, capability
 from workshop.plan.catalog import load_gpu, load_model
 from workshop.plan.parallelism import Plan, plan
 
+POLICIES: dict[str, str] = WORDS["policies"]  # name → what a manifest must have
 PROBES = ("startupProbe", "readinessProbe", "livenessProbe")
 # What the excerpt shows of the container that serves, in this order.
 SHOWN = ("image", "args", "env", *PROBES, "securityContext", "resources", "volumeMounts")
@@ -47,7 +49,7 @@ class Manifests:
         found = [a for a in self.vllm["args"] if a == flag or a.startswith(f"{flag}=")]
         return found[0].partition("=")[2] if found else None
 
-    def excerpt(self) -> str:
+    def __repr__(self) -> str:
         """Return the YAML of what decides: the volume claim and the server's pod."""
         claim, pod, box = self.of("PersistentVolumeClaim"), self.pod, self.vllm
         short = {name: box[name] for name in SHOWN}
@@ -62,28 +64,9 @@ class Manifests:
         ]
         return "---\n".join(yaml.safe_dump(part, sort_keys=False, width=1000) for part in parts)
 
-    def __repr__(self) -> str:
-        return self.excerpt()
-
     def _repr_html_(self) -> str:
-        lines = [div(tag("i", number), line) for number, line in enumerate(self.excerpt().splitlines(), 1)]
+        lines = [div(tag("i", number), line) for number, line in enumerate(repr(self).splitlines(), 1)]
         return alone(panel(div(*lines, cls="numbered", tabindex="0", role="region", aria_label="manifest")))
-
-
-@dataclass(frozen=True)
-class Policy:
-    """One thing that a manifest must have. test: takes the manifests; returns what is wrong, or an empty string."""
-
-    words: str
-    test: Callable[[Manifests], str]
-
-
-POLICIES: dict[str, Policy] = {}
-
-
-def policy(words: str) -> Callable:
-    """Enter a function among the policies, under its name."""
-    return lambda test: POLICIES.setdefault(test.__name__, Policy(words, test))
 
 
 def sound() -> Manifests:
@@ -106,82 +89,50 @@ def spoiled() -> Manifests:
     return bad
 
 
-@policy("the GPU can compute in the dtype that is asked for")
-def dtype(m: Manifests) -> str:
-    gpu = load_gpu(m.plan.gpu)
-    asked = m.argument("--dtype") or "auto"
-    used = load_model(m.plan.model).dtype if asked == "auto" else asked
-    if capability(gpu) < BFLOAT16 and used == "bfloat16":
-        return f"{gpu.title} has no bfloat16: --dtype half"
-    return ""
-
-
-@policy("the pod asks for as many GPUs as vLLM uses")
-def gpus(m: Manifests) -> str:
-    asked, tp = m.vllm["resources"]["limits"].get("nvidia.com/gpu"), m.argument("--tensor-parallel-size")
-    return "" if asked == tp else f"the pod asks for {asked} GPUs, and vLLM wants {tp}"
-
-
-@policy("the startup probe waits as long as loading may take")
-def startup(m: Manifests) -> str:
-    probe, needed = m.vllm.get("startupProbe"), Case(m.plan, Options()).start_budget_s
-    given = probe["failureThreshold"] * probe["periodSeconds"] if probe else 0
-    return "" if given >= needed else f"Kubernetes kills the pod after {given} s, and loading may take {needed} s"
-
-
-@policy("readiness and liveness probes ask a path that needs no key")
-def liveness(m: Manifests) -> str:
-    found = [m.vllm[name]["httpGet"]["path"] for name in PROBES[1:] if name in m.vllm]
-    return "" if found == ["/health", "/health"] else "readiness and liveness ask /health, which needs no key"
-
-
-@policy("/dev/shm is memory, and large enough for several ranks")
-def shm(m: Manifests) -> str:
-    volumes = {v["name"]: v for v in m.pod["volumes"]}
-    mounted = [volumes.get(v["name"], {}) for v in m.vllm["volumeMounts"] if v["mountPath"] == "/dev/shm"]
-    if m.plan.gpus > 1 and not any(v.get("emptyDir", {}).get("medium") == "Memory" for v in mounted):
-        return "two ranks share memory through /dev/shm, and a container's own has 64 MiB"
-    return ""
-
-
-@policy("the API key is in a Secret, never among the arguments")
-def key(m: Manifests) -> str:
+def broken(m: Manifests) -> Iterator[tuple[str, str]]:
+    """Yield each policy that these manifests break, by its name, and what is wrong."""
+    box, gpu, case, tp = m.vllm, load_gpu(m.plan.gpu), Case(m.plan, Options()), m.argument("--tensor-parallel-size")
+    dtype = m.argument("--dtype") or "auto"
+    dtype = load_model(m.plan.model).dtype if dtype == "auto" else dtype
+    if capability(gpu) < BFLOAT16 and dtype == "bfloat16":
+        yield "dtype", f"{gpu.title} has no bfloat16: --dtype half"
+    if (asked := box["resources"]["limits"].get("nvidia.com/gpu")) != tp:
+        yield "gpus", f"the pod asks for {asked} GPUs, and vLLM wants {tp}"
+    probe, needed = box.get("startupProbe"), case.start_budget_s
+    if (given := probe["failureThreshold"] * probe["periodSeconds"] if probe else 0) < needed:
+        yield "startup", f"Kubernetes kills the pod after {given} s, and loading may take {needed} s"
+    if [box[name]["httpGet"]["path"] for name in PROBES[1:] if name in box] != ["/health", "/health"]:
+        yield "liveness", "readiness and liveness ask /health, which needs no key"
     if m.argument("--api-key") is not None:
-        return "the key stands in the arguments, where everybody who may list pods reads it"
-    secret = any("secret" in v for v in m.pod["volumes"])
-    return "" if secret and m.argument("--middleware") else "the key comes from a Secret, and the guard asks for it"
+        yield "key", "the key stands in the arguments, where everybody who may list pods reads it"
+    elif not (any("secret" in v for v in m.pod["volumes"]) and m.argument("--middleware")):
+        yield "key", "the key comes from a Secret, and the guard asks for it"
+    storage = m.of("PersistentVolumeClaim")["spec"]["resources"]["requests"]["storage"]
+    if int(storage.removesuffix("Gi")) < (weights_gib := math.ceil(case.weight_bytes / GIB)) + 1:
+        yield "volume", f"{storage} cannot hold {weights_gib} GiB of weights"
+    yield from _broken_in_the_pod(m)
 
 
-@policy("nothing runs as root, or may become it")
-def user(m: Manifests) -> str:
-    inner = m.vllm.get("securityContext", {})
-    ok = m.pod.get("securityContext", {}).get("runAsNonRoot") and inner.get("allowPrivilegeEscalation") is False
-    return "" if ok and inner.get("capabilities", {}).get("drop") == ["ALL"] else "the container may become root"
-
-
-@policy("the volume holds the weights")
-def volume(m: Manifests) -> str:
-    text = m.of("PersistentVolumeClaim")["spec"]["resources"]["requests"]["storage"]
-    needed = math.ceil(Case(m.plan, Options()).weight_bytes / GIB)
-    return "" if int(text.removesuffix("Gi")) >= needed + 1 else f"{text} cannot hold {needed} GiB of weights"
-
-
-@policy("vLLM is told the pod's own address")
-def address(m: Manifests) -> str:
-    found = next((e for e in m.vllm["env"] if e["name"] == "VLLM_HOST_IP"), {})
-    path = found.get("valueFrom", {}).get("fieldRef", {}).get("fieldPath")
-    return "" if path == "status.podIP" else "VLLM_HOST_IP is not the pod's own address"
-
-
-@policy("the pod goes to nodes with that GPU, and tolerates their taint (which keeps pods away)")
-def node(m: Manifests) -> str:
-    tolerated = [t.get("key") for t in m.pod.get("tolerations", [])]
-    return "" if "nvidia.com/gpu" in tolerated and m.pod.get("nodeSelector") else "the pod is not for GPU nodes"
+def _broken_in_the_pod(m: Manifests) -> Iterator[tuple[str, str]]:
+    pod, box, volumes = m.pod, m.vllm, {v["name"]: v for v in m.pod["volumes"]}
+    shm = [volumes.get(v["name"], {}) for v in box["volumeMounts"] if v["mountPath"] == "/dev/shm"]
+    if m.plan.gpus > 1 and not any(v.get("emptyDir", {}).get("medium") == "Memory" for v in shm):
+        yield "shm", "two ranks share memory through /dev/shm, and a container's own has 64 MiB"
+    inner, plain_user = box.get("securityContext", {}), pod.get("securityContext", {}).get("runAsNonRoot")
+    stays = inner.get("allowPrivilegeEscalation") is False and inner.get("capabilities", {}).get("drop") == ["ALL"]
+    if not (plain_user and stays):
+        yield "user", "the container may become root"
+    address = next((e for e in box["env"] if e["name"] == "VLLM_HOST_IP"), {})
+    if address.get("valueFrom", {}).get("fieldRef", {}).get("fieldPath") != "status.podIP":
+        yield "address", "VLLM_HOST_IP is not the pod's own address"
+    tolerated = [t.get("key") for t in pod.get("tolerations", [])]
+    if "nvidia.com/gpu" not in tolerated or not pod.get("nodeSelector"):
+        yield "node", "the pod is not for GPU nodes"
 
 
 def judge(manifests: Manifests) -> dict[str, str]:
     """Return what each policy says: its name to what is wrong, an empty string where nothing is."""
-    return {name: each.test(manifests) for name, each in POLICIES.items()}
+    return dict.fromkeys(POLICIES, "") | dict(broken(manifests))
 
 
 def faults(manifests: Manifests) -> list[str]:

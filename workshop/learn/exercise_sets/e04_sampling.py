@@ -24,9 +24,7 @@ def length(answer: object) -> str | None:
 
 
 def _distribution(expected: dict[str, float]) -> Judge:
-    def judge(answer: object) -> str | None:
-        if not isinstance(answer, dict):
-            return f"{answer!r} is no dictionary of tokens and probabilities"
+    def judge(answer: dict) -> str | None:
         if set(answer) != set(expected):
             return f"{', '.join(map(str, answer)) or 'nothing'} came through: others should"
         for token, probability in answer.items():

@@ -1,15 +1,15 @@
 """Judges of notebook 05's exercises that ask for more than a number. Their words: e05_logprobs.toml."""
 
 import math
+from collections.abc import Callable
 
-from workshop.learn.judging import Judge, parts
+from workshop.learn.judging import Judge
 from workshop.use.logprobs import Row, total_logprob
 
 
 def _tokens(*expected: str) -> Judge:
-    @parts("the answer is two texts: the token of the text, and the most probable one", object, object)
-    def judge(*answer: object) -> str | None:
-        given = tuple(str(one).strip() for one in answer)
+    def judge(token: object, best: object) -> str | None:
+        given = (str(token).strip(), str(best).strip())
         if given == expected[::-1]:
             return "the other way round: the token of the text comes first, then the most probable one"
         return None if given == expected else f"{given[0]!r} and {given[1]!r} are not it"
@@ -21,10 +21,8 @@ def _rows(*logprobs: tuple[str, float | None]) -> list[Row]:
     return [Row("prompt", position, token, logprob) for position, (token, logprob) in enumerate(logprobs)]
 
 
-def classify(answer: object) -> str | None:
+def classify(answer: Callable) -> str | None:
     """Call the learner's function on made-up rows."""
-    if not callable(answer):
-        return f"{answer!r} is no function"
     sure, unsure = _rows(("a", math.log(0.9)), ("b", math.log(0.8))), _rows(("c", math.log(0.3)))
     start = _rows(("", None), ("d", math.log(0.5)))
     for scored, expected in (
@@ -49,10 +47,8 @@ def classify(answer: object) -> str | None:
     return None
 
 
-def surprising(answer: object) -> str | None:
+def surprising(answer: Callable) -> str | None:
     """Call the learner's function on two lists of made-up rows, so that no constant is right."""
-    if not callable(answer):
-        return f"{answer!r} is no function"
     for tokens, least, most in (
         (_rows(("", None), (" Paris", -0.1), (" Berlin", -9.0), (".", -0.5)), " Paris", " Berlin"),
         (_rows(("", None), (" moon", -7.0), (" in", -0.2), (" the", -2.0)), " in", " moon"),

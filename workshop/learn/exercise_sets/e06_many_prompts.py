@@ -1,11 +1,9 @@
 """Judges of notebook 06's exercises that ask for more than a number. Their words: e06_many_prompts.toml."""
 
-from workshop.learn.judging import Exercise, close_to, not_a_number, parts
+from workshop.learn.judging import Exercise, close_to, not_a_number
 
 
-def waves(answer: object) -> str | None:
-    if not isinstance(answer, dict) or set(answer) != {3, 4, 5}:
-        return "give a dict with the keys 3, 4 and 5, such as {3: 1, 4: 1, 5: 1}"
+def waves(answer: dict) -> str | None:
     for count, waves in answer.items():
         if problem := not_a_number(waves, "waves"):
             return f"{count} prompts: {problem}"
@@ -17,8 +15,7 @@ def waves(answer: object) -> str | None:
     return f"{wrong[0]} prompts and four threads: does any prompt have to wait for a free thread?" if wrong else None
 
 
-@parts("give (the spans, your seconds)", object, object)
-def barrier(spans: list, seconds: object) -> str | None:
+def barrier(spans: object, seconds: object) -> str | None:
     lengths = [span.e2el_s for span in spans]
     slowest = [max(lengths[start : start + 4]) for start in range(0, len(lengths), 4)]
     wrong = {
@@ -31,7 +28,6 @@ def barrier(spans: list, seconds: object) -> str | None:
     return Exercise("", close_to(sum(slowest), "s", rel=0.02), wrong=wrong).test(seconds)
 
 
-@parts("give (sweep, your number of requests at once)", dict, object)
 def knee(sweep: dict, chosen: object) -> str | None:
     if problem := not_a_number(chosen, "requests at once"):
         return problem
@@ -48,8 +44,7 @@ def knee(sweep: dict, chosen: object) -> str | None:
     return "another number gives more tokens/s, and still at most 3 times the latency"
 
 
-@parts("give (kv_cache_tokens, tokens of one request, your share)", object, object, object)
-def kv_peak(cache: int, one: int, share: object) -> str | None:
+def kv_peak(cache: object, one: object, share: object) -> str | None:
     wrong = {
         one / cache: "that is one request; four overlap at the peak",
         400 * one / cache: "give a share from 0 to 1, not percent",

@@ -5,13 +5,12 @@ from collections import Counter
 from pathlib import Path
 
 from workshop.learn.exercise_sets import words
-from workshop.learn.judging import not_a_number, parts, single
+from workshop.learn.judging import not_a_number, single
 
 COUNTED = words("e07_offline_batching")["offline.once"]["counted"]
 
 
-@parts("give (path of the output, your dict)", object, object)
-def once(path: str | Path, told: object) -> str | None:
+def once(path: object, told: object) -> str | None:
     ids = Counter(json.loads(line)["custom_id"] for line in Path(path).read_text().splitlines())
     expected = {"lines": sum(ids.values()), "different": len(ids), "twice": sum(count > 1 for count in ids.values())}
     if not isinstance(told, dict) or set(expected) - set(told):
@@ -23,9 +22,8 @@ def once(path: str | Path, told: object) -> str | None:
     return f"{wrong[0]} is not {told[wrong[0]]!r}: count {COUNTED[wrong[0]]}" if wrong else None
 
 
-@parts("give (rows, lines that the kill left, your number)", object, object, object)
-def left(*answer: object) -> str | None:
-    rows, lines, told = map(single, answer)
+def left(rows: object, lines: object, told: object) -> str | None:
+    rows, lines, told = map(single, (rows, lines, told))
     if problem := not_a_number(told, "rows"):
         return problem
     if told == rows - lines:
@@ -39,8 +37,7 @@ def left(*answer: object) -> str | None:
     return f"there are {rows} rows, and {lines} have their answer on disk already"
 
 
-@parts("give (the frame, your Series or dict of counts)", object, object)
-def common(frame: dict, counts: object) -> str | None:
+def common(frame: object, counts: object) -> str | None:
     expected = dict(Counter(text.split()[0] for text in frame["text"] if text.split()))
     if not isinstance(counts, dict):
         return "give a Series or a dict: a word, then how often it came"

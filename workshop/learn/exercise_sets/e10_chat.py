@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Callable
 
 from workshop.learn.exercise_sets import words
 
@@ -13,9 +14,7 @@ BLANKS = (" " * 9, "\n" * 9)  # no sensible pattern allows that much and no more
 PLACES = ("{", '"kind"', ":", '"city"', "}")
 
 
-def by_hand(answer: object) -> str | None:
-    if not isinstance(answer, str):
-        return "give one text, in quotes, with \\n for each new line"
+def by_hand(answer: str) -> str | None:
     if answer == TALK:
         return None
     if answer.startswith("<|begin_of_text|>"):
@@ -30,10 +29,8 @@ def by_hand(answer: object) -> str | None:
     return f"it is right as far as {answer[:same][-20:]!r}; which letter does the template write next?"
 
 
-def join(answer: object) -> str | None:
+def join(answer: Callable) -> str | None:
     """Call the learner's function on chunks such as vLLM sends: one without content, the last one without choices."""
-    if not callable(answer):
-        return f"{answer!r} is no function"
     from openai.types.chat import ChatCompletionChunk
 
     frame = {"id": "", "created": 0, "model": "", "object": "chat.completion.chunk"}
@@ -57,10 +54,8 @@ def join(answer: object) -> str | None:
     return None
 
 
-def pattern(answer: object) -> str | None:
+def pattern(answer: str) -> str | None:
     """Try the pattern on objects that it has to allow, and on others that it must not."""
-    if not isinstance(answer, str):
-        return 'give the pattern as a text: r"…"'
     try:
         fits = re.compile(answer).fullmatch
     except re.error as error:
@@ -86,9 +81,7 @@ def pattern(answer: object) -> str | None:
     return None
 
 
-def flags(answer: object) -> str | None:
-    if isinstance(answer, str) or not isinstance(answer, list | tuple):
-        return 'give a list of texts, one for each word: ["--a-flag", "its value"]'
+def flags(answer: list | tuple) -> str | None:
     if any(" " in str(word) for word in answer):
         return "a flag and its value are two texts of the list, not one with a space"
     parts = [part for word in answer for part in str(word).split("=", 1)]
@@ -104,10 +97,8 @@ def flags(answer: object) -> str | None:
     return None if len(parts) == 5 else "there is a word too many: three flags, and two of them have a value"
 
 
-def run_call(answer: object) -> str | None:
+def run_call(answer: Callable) -> str | None:
     """Call the learner's function with two calls, as openai's package gives them."""
-    if not callable(answer):
-        return f"{answer!r} is no function"
     from openai.types.chat import ChatCompletionMessageFunctionToolCall as Call
 
     for number, city in enumerate(("Boston", "Paris")):

@@ -3,20 +3,16 @@
 from itertools import pairwise
 
 from workshop.learn.exercise_sets import words
-from workshop.learn.judging import Exercise, close_to, not_a_number, parts, plain
+from workshop.learn.judging import SHAPELESS, Exercise, close_to, not_a_number, plain
 
 ASKED = words("e11_inside_the_engine")["engine.flags"]
 FLAGS, OPPOSITE = ASKED["right"], ASKED["opposite"]  # symptom → its flag; why not the same flag the other way
 HITS = {20: 0, 64: 32, 66: 64, 100: 96}
 
 
-GIVE_TIMES = "give (span, {'ttft': …, 'tpot': …, 'longest_gap': …})"
-
-
-@parts(GIVE_TIMES, object, dict)
 def times(span: object, said: dict) -> str | None:
     if set(said) != {"ttft", "tpot", "longest_gap"}:
-        return GIVE_TIMES
+        return SHAPELESS
     gaps = [after - before for before, after in pairwise(span.seen)]
     alone, others = span.seen[-1] - span.sent, span.tokens - 1
     typical = {
@@ -39,9 +35,9 @@ def times(span: object, said: dict) -> str | None:
     return None
 
 
-def chunks(answer: object) -> str | None:
-    if not isinstance(answer, list | tuple) or any(map(not_a_number, answer)):
-        return "give a list of whole numbers: the prompt's tokens in each step, such as [64, 64]"
+def chunks(answer: list | tuple) -> str | None:
+    if any(map(not_a_number, answer)):
+        return SHAPELESS
     parts, room = list(answer), 128 - 3
     if parts == [128, 128, 128, 16]:
         return "the three answers take one token each from every step"
@@ -54,9 +50,7 @@ def chunks(answer: object) -> str | None:
     return None
 
 
-def hits(answer: object) -> str | None:
-    if not isinstance(answer, dict) or set(answer) != set(HITS):
-        return f"give a dict with the keys {', '.join(map(str, HITS))}"
+def hits(answer: dict) -> str | None:
     for tokens, found in answer.items():
         if problem := not_a_number(found, "tokens"):
             return f"{tokens} tokens: {problem}"
@@ -72,9 +66,7 @@ def hits(answer: object) -> str | None:
     return None
 
 
-def flags(answer: object) -> str | None:
-    if not isinstance(answer, dict) or set(answer) != set(FLAGS):
-        return f"give a dict with the keys {', '.join(FLAGS)}"
+def flags(answer: dict) -> str | None:
     for symptom, chosen in plain(answer).items():
         chosen = " ".join(str(chosen).replace("_", "-").lower().split())
         if chosen not in FLAGS.values():

@@ -2,7 +2,7 @@
 
 from math import isclose
 
-from workshop.learn.judging import Exercise, close_to, not_a_number, parts
+from workshop.learn.judging import SHAPELESS, Exercise, close_to, not_a_number
 
 P, Q = (0.5, 0.3, 0.15, 0.05), (0.3, 0.5, 0.05, 0.15)  # of the notebook's four cities
 WORDS = ["to", "be", "or", "not", "to", "be"]
@@ -48,13 +48,9 @@ def ngram(answer: object) -> str | None:
     return "look for the last two words earlier in the text"
 
 
-GIVE_LENGTH = "give (counted, your number)"
-
-
-@parts(GIVE_LENGTH, object, object)
 def length(run: object, said: object) -> str | None:
     if not hasattr(run, "accepted_at"):
-        return GIVE_LENGTH
+        return SHAPELESS
     wrong = {
         run.accepted / run.drafts: "those are the accepted guesses; each step also writes a token of the model's own",
         run.accepted / run.drafted: "that is the acceptance rate: accepted guesses of all guesses",

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from workshop.learn.exercise_sets import words
-from workshop.learn.judging import not_a_number, parts
+from workshop.learn.judging import not_a_number
 
 RANKS, EXPERTS_OF_A_RANK, ENOUGH_PERCENT = 4, 2, 95
 ASKED = words("e13_scale_out")["scale.which"]
@@ -64,9 +64,7 @@ def experts(answer: object) -> str | None:
     return "their sum is not what the whole layer gives"
 
 
-def which(answer: object) -> str | None:
-    if not isinstance(answer, dict) or set(answer) != set(RIGHT):
-        return f"give all of {', '.join(RIGHT)}, each with one of {', '.join(WAYS)}"
+def which(answer: dict) -> str | None:
     for name, right in RIGHT.items():
         way = answer[name]
         if way not in WAYS:
@@ -76,8 +74,7 @@ def which(answer: object) -> str | None:
     return None
 
 
-@parts("give (people, every_s, sizes, your number of replicas)", object, object, dict, object)
-def service(people: int, every_s: float, sizes: dict, chosen: object) -> str | None:
+def service(people: object, every_s: object, sizes: dict, chosen: object) -> str | None:
     if problem := not_a_number(chosen, "replicas"):
         return problem
     if chosen not in sizes:

@@ -5,7 +5,7 @@ import re
 from workshop.batch.progress import Summary
 from workshop.engine.reconcile import Reconciliation
 from workshop.errors import WorkshopError
-from workshop.learn.judging import Exercise, close_to, not_a_number, parts
+from workshop.learn.judging import Exercise, close_to, not_a_number
 from workshop.plan.catalog import load_model
 from workshop.plan.memory import weight_bytes
 from workshop.plan.parallelism import Plan
@@ -20,8 +20,7 @@ SAYS = {  # how scripts, manifests and commands say what a plan decides
 SECRET = re.compile(r"--api-key[= ]\S|(?:API_KEY|TOKEN)=['\"]?[\w-]{12,}")
 
 
-@parts("give (model, your GiB)", object, object)
-def weights(model: str, told: object) -> str | None:
+def weights(model: object, told: object) -> str | None:
     try:
         size = weight_bytes(load_model(model))
     except WorkshopError as error:
@@ -35,7 +34,6 @@ def weights(model: str, told: object) -> str | None:
     return Exercise("", close_to(size / 2**30, "GiB", rel=0.02), wrong=wrong).test(told)
 
 
-@parts("give (p, request_tokens, your number), where p is your plan", Plan, object, object)
 def at_once(plan: Plan, tokens: object, told: object) -> str | None:
     if not plan.fits:
         return f"this plan does not fit. {' '.join(plan.advice)}"
@@ -51,7 +49,6 @@ def at_once(plan: Plan, tokens: object, told: object) -> str | None:
     return Exercise("", close_to(right, rel=0.01 + 1 / right), wrong=wrong).test(told)
 
 
-@parts("give (p, the text of your script or manifest), where p is your plan", Plan, object)
 def script(plan: Plan, text: object) -> str | None:
     if not isinstance(text, str) or len(text.splitlines()) < 2:
         return "give the text itself, with all its lines: Path(…).read_text() reads a file"
@@ -70,7 +67,6 @@ def script(plan: Plan, text: object) -> str | None:
     return None
 
 
-@parts("give (compared, the name of a quantity)", Reconciliation, object)
 def gap(compared: Reconciliation, told: object) -> str | None:
     off = {row.quantity: abs(row.error_percent) for row in compared.rows if row.error_percent is not None}
     if not off:
@@ -82,7 +78,6 @@ def gap(compared: Reconciliation, told: object) -> str | None:
     return f"{told} is off by {off[told]:.2f} %, and another one by more"
 
 
-@parts("give (summary, rows of your whole file, your hours)", Summary, object, object)
 def hours(summary: Summary, rows: object, told: object) -> str | None:
     if not summary.new:
         return "this run answered nothing new, so it says nothing about time: run it with a new output file"
@@ -98,9 +93,7 @@ def hours(summary: Summary, rows: object, told: object) -> str | None:
     return Exercise("", close_to(right, "hours", rel=0.02), wrong=wrong).test(told)
 
 
-def words(answer: object) -> str | None:
-    if not isinstance(answer, dict) or set(answer) != set(ASKED):
-        return f"give a dict with the keys {', '.join(ASKED)}"
+def words(answer: dict) -> str | None:
     for key, what in ASKED.items():
         if not isinstance(answer[key], str) or len(answer[key].split()) < LEAST_WORDS:
             return f"{key!r} has fewer than {LEAST_WORDS} words: say {what}, so that a stranger understands it"

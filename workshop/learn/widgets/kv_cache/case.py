@@ -159,10 +159,7 @@ def reserved_tokens(state: State) -> int:
     return sum(s.request.prompt + s.request.output for s in state.requests if s.state == "running")
 
 
-@lru_cache(maxsize=64)
-def token_bytes(model: ModelConfig) -> int:
-    """Return the bytes of KV cache that one token needs, over all layers; remembered, as every step asks for it."""
-    return kv_cache_bytes_per_token(model)
+token_bytes = lru_cache(maxsize=64)(kv_cache_bytes_per_token)  # remembered, as every step asks for it
 
 
 def picture(state: State, model: ModelConfig, last_event: str = "") -> Html:

@@ -23,7 +23,7 @@ HEAD = (("quantity", ""), ("predicted", "number"), ("actual", "number"), ("too l
 
 
 def recorded() -> dict[str, dict]:
-    """Return the recorded logs that can be compared: label → {"path", "model", "gpu"}."""
+    """Return the recorded logs that can be compared: label → {"path", "model", "gpu"}, as `reconcile` takes them."""
     entries = recordings.read("logs/index.json")["logs"]
     choices = {}
     for name, entry in entries.items():

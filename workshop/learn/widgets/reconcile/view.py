@@ -1,11 +1,9 @@
 """The plan beside a log of vLLM: predicted, actual, a bar of the error, what to change."""
 
-from functools import lru_cache
 from pathlib import Path
 
 import ipywidgets as widgets
 
-from workshop.engine import log as engine_log
 from workshop.engine.reconcile import Reconciliation, reconcile
 from workshop.learn.html import Html, panel
 from workshop.learn.widgets.controls import Explorer, choice, made
@@ -13,18 +11,6 @@ from workshop.learn.widgets.reconcile.case import picture, recorded
 from workshop.plan.catalog import list_gpus
 
 OWN = "a file of yours …"
-
-
-@lru_cache(maxsize=64)
-def _read(path: Path, changed_ns: int) -> engine_log.EngineLog:
-    return engine_log.read(path)
-
-
-def compared(path: str | Path, model: str | None, gpu: str | None) -> Reconciliation:
-    """Read a log and compare; reading is done once a change of the file."""
-    path = Path(path).expanduser()
-    source = _read(path, path.stat().st_mtime_ns) if path.is_file() else path
-    return reconcile(source, model or None, gpu or None)
 
 
 class ReconcileView(Explorer):
@@ -63,9 +49,9 @@ class ReconcileView(Explorer):
 
     def compute(self) -> Reconciliation | None:
         if self.choice.value != OWN:
-            return compared(**self._recorded[self.choice.value])
-        path = self.path.value.strip()
-        return compared(path, self.model.value.strip(), self.gpu.value) if path else None
+            return reconcile(*self._recorded[self.choice.value].values())
+        path, model = Path(self.path.value.strip()).expanduser(), self.model.value.strip()
+        return reconcile(path, model or None, self.gpu.value or None) if path.name else None
 
     def picture_of(self, result: Reconciliation | None) -> Html:
         return panel("Give the path of a log that vLLM wrote.") if result is None else picture(result)

@@ -4,7 +4,6 @@ Source of the rules: vLLM 0.32.0, v1/core/sched/scheduler.py (schedule) and v1/c
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 
 from workshop.engine.trace import Pool, RequestStep, Step
 
@@ -30,18 +29,20 @@ def verb(names: Sequence[str], several: str, one: str = "") -> str:
     return several if len(names) > 1 else one or f"{several}s"
 
 
-@dataclass
-class Asker:
-    """What there is to ask about each step."""
+Question = tuple[str, object, Iterable[object], str]  # what is asked, the right answer, others, why
 
-    running: list[str] = field(default_factory=list)  # requests in the order in which they came to run
-    lost: set[str] = field(default_factory=set)  # those that were preempted once
-    last: dict[str, int] = field(default_factory=dict)  # kind → the step that it was asked about
+
+class Asker:
+    """What there is to ask about a step that is not yet shown; each kind yields questions, or none where it has no place."""
+
+    def __init__(self):
+        self.running: list[str] = []  # requests in the order in which they came to run
+        self.lost: set[str] = set()  # those that were preempted once
+        self.last: dict[str, int] = {}  # kind → the step that it was asked about
 
     def note(self, step: Step) -> None:
-        gone = {*step.finished, *step.preempted}
         self.lost.update(step.preempted)
-        self.running = [name for name in self.running if name not in gone]
+        self.running = [name for name in self.running if name not in step.preempted]
         self.running += [one.id for one in step.requests if one.id not in self.running]
 
     def question(self, step: Step, before: Pool) -> dict | None:
@@ -49,28 +50,16 @@ class Asker:
 
         before: the pool as it was. Where a rule that is known here does not explain the step, nothing is asked.
         """
-        case = _Case(step, before, [name for name in self.running if name not in step.finished], self.lost)
-        asked = ((kind, asked) for kind in GAPS for asked in getattr(case, kind)())
+        self.step, self.before = step, before
+        self.running = [name for name in self.running if name not in step.finished]
+        asked = ((kind, asked) for kind in GAPS for asked in getattr(self, kind)())
         for kind, (ask, right, others, why) in asked:
             options = sorted({right, *others}, key=lambda one: (isinstance(one, str), one))
             if len(options) > 1 and step.step - self.last.get(kind, -GAPS[kind]) >= GAPS[kind]:
                 self.last[kind] = step.step
                 said = [f"{one:,}" if isinstance(one, int) else one for one in options]
-                return {"ask": f"{case.news()}{ask}", "options": said, "right": options.index(right), "why": why}
+                return {"ask": f"{self.news()}{ask}", "options": said, "right": options.index(right), "why": why}
         return None
-
-
-Question = tuple[str, object, Iterable[object], str]  # what is asked, the right answer, others, why
-
-
-@dataclass(frozen=True)
-class _Case:
-    """One step that is not yet shown. Each kind of question yields itself, or nothing where it has no place."""
-
-    step: Step
-    before: Pool
-    running: list[str]  # without those that ended
-    lost: set[str]
 
     def news(self) -> str:
         """Return what comes from outside, and nobody could predict."""
