@@ -6,7 +6,6 @@ process in front where there are several: `(Worker_TP0 pid=5831) INFO …`. A lo
 
 import re
 from dataclasses import dataclass
-from datetime import datetime, timedelta
 
 ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[@-Z\\-_]")
 # What other programs put in front: srun --label "3: ", docker compose "vllm-1  | ", kubectl --prefix and its time.
@@ -79,11 +78,3 @@ def _process_name(match: re.Match[str]) -> str:
     if match["ip"]:
         return f"{name} {match['ip']}/{match['pid']}"
     return f"{name} {match['pid']}" if name in ("VllmWorkerProcess", "RayWorkerWrapper", "process") else name
-
-
-def seconds_between(start: str, end: str) -> float:
-    """Return seconds from start to end, both "MM-DD HH:MM:SS"; across New Year as well."""
-    first, last = (datetime.strptime(f"2000-{stamp}", "%Y-%m-%d %H:%M:%S") for stamp in (start, end))
-    if last - first < timedelta(days=-180):
-        last += timedelta(days=366)
-    return (last - first).total_seconds()

@@ -122,7 +122,7 @@ class Reader:
         self.recognised = self.recognised or (line.level is not None and ".py:" in line.source)
         self.log.server = self.log.server or line.process.endswith("APIServer") or SERVER.search(line.text) is not None
         if SHUTDOWN.search(line.text):
-            self._stopping = self.log.stopped = True
+            self._stopping = True
         self._mark(line.text)
         self._progress(line.text)
         self._failure(line)
