@@ -12,8 +12,9 @@ import getpass
 import inspect
 import json
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Self
 from urllib.parse import quote
 
 import httpx
@@ -24,7 +25,6 @@ from workshop.launch import records
 from workshop.launch.records import ServerRecord
 from workshop.use import reach, received, refusals
 from workshop.use.finding import START, find
-from workshop.use.stream import Stream
 from workshop.use.strict_json import Malformed
 
 CONNECT_TIMEOUT_S = 5.0
@@ -224,6 +224,36 @@ class Client:
             return WorkshopError(said, f"Its own words are in {current.log}. {START}")
         detail = f" ({said})" if said else ""
         return WorkshopError(f"The server at {self.url} does not answer{detail}.", START)
+
+
+class Stream:
+    """An `openai` Stream, of which this has everything; one that ends before its text does is an error, too."""
+
+    def __init__(self, stream: openai.Stream, client: Client):
+        self._stream, self._client = stream, client
+
+    def __getattr__(self, name: str):
+        return getattr(self._stream, name)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._stream.close()
+
+    def __iter__(self) -> Iterator:
+        begun, ended = set(), set()
+        try:
+            for piece in self._stream:
+                for choice in piece.choices:
+                    (ended if choice.finish_reason else begun).add(choice.index)
+                yield piece
+        except openai.OpenAIError as error:
+            raise self._client.explain(error) from None
+        except Exception as error:  # odd JSON, or a connection that broke: of whichever httpx openai brings
+            raise self._client.odd(f"a stream that breaks off ({type(error).__name__})") from None
+        if not ended or begun - ended:
+            raise self._client.odd("a stream that breaks off")
 
 
 def _who() -> dict[str, str]:

@@ -2,10 +2,12 @@
 
 import ast
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
-OPEN, CLOSE = "([{<", ")]}>"
+OPEN, CLOSE = {*"([{<"}, {*")]}>"}
+TOKENS = re.compile(r"""'(?:\\.|[^'\\])*'?|"(?:\\.|[^"\\])*"?|[^'"(\[{<)\]}>,=:]+|.""", re.DOTALL)  # a quote may be cut
 
 
 def parse_arguments(text: str) -> dict[str, Any]:
@@ -39,23 +41,11 @@ def _value(text: str) -> Any:
 
 def _split(text: str, separator: str, times: int = -1) -> Iterator[str]:
     """Split at separators that stand outside quotes and brackets."""
-    depth, quote, start, index = 0, "", 0, 0
-    while index < len(text):
-        char = text[index]
-        if quote:
-            if char == "\\":
-                index += 1
-            elif char == quote:
-                quote = ""
-        elif char in "'\"":
-            quote = char
-        elif char in OPEN:
-            depth += 1
-        elif char in CLOSE:
-            depth = max(0, depth - 1)
-        elif char == separator and depth == 0 and times:
-            yield text[start:index]
-            start, times = index + 1, times - 1
-        index += 1
+    depth = start = 0
+    for token in TOKENS.finditer(text):
+        depth = max(0, depth + (token[0] in OPEN) - (token[0] in CLOSE))
+        if token[0] == separator and depth == 0 and times:
+            yield text[start : token.start()]
+            start, times = token.end(), times - 1
     if text[start:].strip():
         yield text[start:]
