@@ -257,15 +257,7 @@ class Sender:
     async def _commit_regularly(self) -> None:
         while True:
             await asyncio.sleep(COMMIT_S)
-            for journal in (self.ledger.answers, self.ledger.errors):
-                if not (lines := journal.take()):
-                    continue
-                write = asyncio.ensure_future(asyncio.to_thread(journal.write, lines))
-                try:
-                    await asyncio.shield(write)
-                except asyncio.CancelledError:  # the run ends: not before what was taken is on disk
-                    await write
-                    raise
+            self.ledger.commit()
 
 
 def _seconds(text: str | None) -> float | None:

@@ -2,7 +2,9 @@
 
 import contextlib
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 from workshop.batch import provenance
@@ -27,6 +29,7 @@ class Ledger:
         self.answers, self.errors = Journal(paths.journal, work.keep_bytes), Journal(paths.errors, 0)
         for bad in work.bad:
             self.errors.add(error_line(None, bad.row, bad.place, None, "bad_row", bad.reason))
+        self._disk, self._writes = ThreadPoolExecutor(1, "commit"), deque[Future]()
         self.began, self.rate = time.monotonic(), Rate()
         self.new = self.failed = self.prompt_tokens = self.completion_tokens = 0
 
@@ -54,17 +57,33 @@ class Ledger:
         """How many rows have neither an answer nor a reason yet."""
         return self.work.left - self.failed
 
+    def commit(self) -> None:
+        """Have what came written in another thread: nobody waits for the disk.
+
+        Raises WorkshopError: a write before could not be done.
+        """
+        while self._writes and self._writes[0].done():
+            self._writes.popleft().result()
+        for journal in (self.answers, self.errors):
+            if lines := journal.take():
+                self._writes.append(self._disk.submit(journal.write, lines))
+
     def close(self) -> None:
         """Commit what waits, and close; a file of errors in which nothing stands is removed."""
-        try:
-            self.answers.close()
-        finally:
-            self.errors.close()
-            if not self.errors.committed:
-                try:
-                    self._paths.errors.unlink(missing_ok=True)
-                except OSError as error:
-                    raise cannot_write(self._paths.errors, error) from None
+        with contextlib.ExitStack() as closing:
+            closing.callback(self._remove_empty)
+            closing.callback(self.errors.close)
+            closing.callback(self.answers.close)
+            self._disk.shutdown()
+            for write in self._writes:
+                write.result()
+
+    def _remove_empty(self) -> None:
+        if not self.errors.committed:
+            try:
+                self._paths.errors.unlink(missing_ok=True)
+            except OSError as error:
+                raise cannot_write(self._paths.errors, error) from None
 
     def summary(self, state: str, reason: str) -> Summary:
         index, errors = self.work.index, self._paths.errors
