@@ -1,7 +1,6 @@
-"""Read a log while it is being written: events, and how far a start has come. Pure."""
+"""Read a log while it is being written: what is worth saying, and how far a start has come. Pure."""
 
 import re
-from dataclasses import dataclass
 
 from workshop.engine.log.facts import EngineLog
 from workshop.engine.log.failures import UNEXPLAINED, Failure, diagnose
@@ -67,15 +66,6 @@ HARMLESS = ("DEBUG", "INFO", "WARNING")
 CODE = re.compile(r'^ {4,}|^ {2}File "')  # a traceback's frames quote source code, error messages and all
 
 
-@dataclass(frozen=True)
-class Event:
-    """A line that says something new beside how far it is: kind is "fact", "warning", "error" or "ready"."""
-
-    kind: str
-    message: str
-    line: str
-
-
 class Reader:
     """Feed it a log piece by piece, cut anywhere; what it knows is the same as from the whole.
 
@@ -100,21 +90,24 @@ class Reader:
     def ready(self) -> bool:
         return self.log.ready
 
-    def feed(self, text: str) -> list[Event]:
-        """Read more of the log; return what is new. Progress bars (carriage returns) are read as they come."""
+    def feed(self, text: str) -> list[str]:
+        """Read more of the log; return what is worth saying: lines with facts, warnings, the end, and why it failed.
+
+        Progress bars (carriage returns) are read as they come.
+        """
         *lines, self._rest = LINE_BREAK.split(self._rest + text)
         written = (part for raw in lines if raw.strip() for part in parts(raw))
-        events = [event for part in written if (event := self._line(parse_line(part)))]
+        said = [words for part in written if (words := self._line(parse_line(part)))]
         if len(self._rest) > MAX_LINE_CHARS:
             self._rest = self._rest[:MAX_LINE_CHARS]
         self._progress(self._rest)  # a bar ends its line only when the next one is drawn
-        return events
+        return said
 
-    def close(self) -> list[Event]:
+    def close(self) -> list[str]:
         """Read what is left without a line break: the log has ended."""
         return self.feed("\n") if self._rest else []
 
-    def _line(self, line: Line) -> Event | None:
+    def _line(self, line: Line) -> str:
         self.first_line = self.first_line or line.text
         stage, fraction, error, running = self.stage, self.fraction, self.log.error, self._running
         known = apply_line(self.log, line)
@@ -131,12 +124,10 @@ class Reader:
             self.log.notes.append(f"{self.log.error.what} The start went on all the same.")
             self.log.error = None
         if self.log.error not in (None, error):
-            return Event("error", self.log.error.what, line.text)
+            return self.log.error.what
         if self.stage != stage:
-            return Event("ready", self.message, line.text) if self.stage == "ready" else None
-        if self.fraction == fraction and (line.level == "WARNING" or known):
-            return Event("warning" if line.level == "WARNING" else "fact", line.text, line.text)
-        return None
+            return line.text if self.stage == "ready" else ""
+        return line.text if self.fraction == fraction and (known or line.level == "WARNING") else ""
 
     @property
     def _running(self) -> bool:
