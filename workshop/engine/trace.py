@@ -168,14 +168,14 @@ class Trace:
             why = getattr(error, "strerror", None) or error
             raise BadInput(f"The trace {self.path} cannot be read: {why}.", MAKE_ONE) from None
         self._at += len(whole) + len(end)
-        return [self._step(line) for line in whole.splitlines()]
-
-    def _step(self, line: bytes) -> Step:
-        self._line += 1
-        try:
-            return _step(json.loads(line))
-        except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
-            raise BadInput(f"Line {self._line} of {self.path} is no step of a trace.", MAKE_ONE) from None
+        steps = []
+        for line in whole.splitlines():
+            self._line += 1
+            try:
+                steps.append(_step(json.loads(line)))
+            except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
+                raise BadInput(f"Line {self._line} of {self.path} is no step of a trace.", MAKE_ONE) from None
+        return steps
 
 
 def _step(said: dict) -> Step:

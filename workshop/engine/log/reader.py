@@ -23,33 +23,24 @@ ORDER = list(STAGES)
 BAR = r":.*?\| (?P<done>\d{1,7})/(?P<total>\d{1,7}) \["
 SHARDS = re.compile(r"(?:Loading|Multi-thread loading) [\w ]*(?:shards|Streamer|loader)" + BAR)
 GRAPHS = re.compile(r"Capturing [\w -]*CUDA graphs?(?: shapes)?(?: \([^)]*\))?" + BAR)
-# (a literal that must occur, the stage that it begins, what to say; {} is the line's own text)
-MARKS: tuple[tuple[str, str, str], ...] = (
-    ("vLLM API server version", "configuring", "reading the arguments"),
-    ("non-default args", "configuring", "reading the arguments"),
-    ("Resolved architecture", "configuring", "{}"),
-    ("LLM engine (v", "configuring", "starting the engine"),
-    ("rank 0 in world size", "configuring", "connecting the workers"),
-    ("Starting to load model", "loading weights", "loading the weights"),
-    ("Loading model from scratch", "loading weights", "loading the weights"),
-    ("Loading weights took", "loading weights", "{}"),
-    ("Model loading took", "loading weights", "{}"),
-    ("Loading model weights took", "loading weights", "{}"),
-    ("for vLLM's torch.compile", "compiling", "compiling the model"),
-    ("Compiling a graph", "compiling", "{}"),
-    ("Cache the graph of", "compiling", "compiling the model"),
-    ("torch.compile took", "profiling", "measuring the memory that a full batch needs"),
-    ("Initial profiling", "profiling", "{}"),
-    ("Available KV cache memory", "profiling", "{}"),
-    ("KV cache size:", "profiling", "{}"),
-    (" blocks: ", "profiling", "{}"),
-    ("Profiling CUDA graph memory", "profiling", "{}"),
-    ("Capturing the model for CUDA graphs", "capturing graphs", "capturing CUDA graphs"),
-    ("Registering", "capturing graphs", "capturing CUDA graphs"),
-    ("Graph capturing finished", "capturing graphs", "{}"),
-    ("init engine", "starting API server", "the engine is ready, starting the API server"),
-    ("Starting vLLM", "starting API server", "starting the API server"),
-    ("Application startup complete", "ready", "ready"),
+# (the stage that begins, what to say, literals of which one must occur); {} is the line's own text
+MARKS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
+    ("configuring", "reading the arguments", ("vLLM API server version", "non-default args")),
+    ("configuring", "{}", ("Resolved architecture",)),
+    ("configuring", "starting the engine", ("LLM engine (v",)),
+    ("configuring", "connecting the workers", ("rank 0 in world size",)),
+    ("loading weights", "loading the weights", ("Starting to load model", "Loading model from scratch")),
+    ("loading weights", "{}", ("Loading weights took", "Model loading took", "Loading model weights took")),
+    ("compiling", "compiling the model", ("for vLLM's torch.compile", "Cache the graph of")),
+    ("compiling", "{}", ("Compiling a graph",)),
+    ("profiling", "measuring the memory that a full batch needs", ("torch.compile took",)),
+    ("profiling", "{}", ("Initial profiling", "Available KV cache memory", "KV cache size:", " blocks: ")),
+    ("profiling", "{}", ("Profiling CUDA graph memory",)),
+    ("capturing graphs", "capturing CUDA graphs", ("Capturing the model for CUDA graphs", "Registering")),
+    ("capturing graphs", "{}", ("Graph capturing finished",)),
+    ("starting API server", "the engine is ready, starting the API server", ("init engine",)),
+    ("starting API server", "starting the API server", ("Starting vLLM",)),
+    ("ready", "ready", ("Application startup complete",)),
 )
 SHUTDOWN = re.compile(
     r"\[shutdown\] API server: shutdown triggered|^INFO: +Shutting down|Shutting down FastAPI|"
@@ -135,10 +126,9 @@ class Reader:
         return self.log.ready or (self.log.engine_ready and not self.log.server)
 
     def _mark(self, text: str) -> None:
-        for literal, stage, words in MARKS:
-            if literal in text:
-                self._advance(stage, 0.0, words.replace("{}", text[:120]))
-                return
+        for stage, words, literals in MARKS:
+            if any(literal in text for literal in literals):
+                return self._advance(stage, 0.0, words.replace("{}", text[:120]))
 
     def _progress(self, text: str) -> None:
         if "it/s]" not in text and "s/it]" not in text and "?, ?" not in text:
