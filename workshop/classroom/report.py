@@ -30,26 +30,17 @@ class Criteria:
 
 @dataclass(slots=True)
 class Request:
-    """One request and what became of it.
+    """One request and what became of it."""
 
-    Attributes:
-        cell: notebook and name of the cell.
-        sent_s: since the class began.
-        ttft_s: None where the answer came whole and had more than one token, so that nobody could see its first.
-        itl_s: seconds between the tokens of one sequence.
-        completion_tokens: of all `n` sequences together.
-        error: '' or why there is no answer.
-    """
-
-    cell: str
-    sent_s: float
+    cell: str  # notebook and name of the cell
+    sent_s: float  # since the class began
     e2el_s: float = 0.0
-    ttft_s: float | None = None
-    itl_s: list[float] = field(default_factory=list)
+    ttft_s: float | None = None  # None: the answer came whole and had several tokens, so nobody could see its first
+    itl_s: list[float] = field(default_factory=list)  # between the tokens of one sequence
     prompt_tokens: int = 0
-    completion_tokens: int = 0
+    completion_tokens: int = 0  # of all `n` sequences together
     n: int = 1
-    error: str = ""
+    error: str = ""  # why there is no answer
 
     @property
     def tpot_s(self) -> float | None:

@@ -64,18 +64,12 @@ class Inputs:
 
 @dataclass(frozen=True)
 class Result:
-    """A quantised model.
-
-    Attributes:
-        model: computes with what the codes stand for, and rounds activations and KV cache as the scheme says.
-        parts: each quantised Linear's codes and scales.
-        stored_bytes: of the checkpoint's tensors.
-    """
+    """A quantised model."""
 
     scheme: Scheme
-    model: Llama
-    parts: dict[str, q.Quantized]
-    stored_bytes: int
+    model: Llama  # computes with what the codes stand for, and rounds activations and KV cache as the scheme says
+    parts: dict[str, q.Quantized]  # each quantised Linear's codes and scales
+    stored_bytes: int  # of the checkpoint's tensors
 
 
 @lru_cache(maxsize=8)

@@ -274,10 +274,7 @@ def connect(name: str | None = None) -> Client:
     """Return a client of the running server, having checked that it answers with the model that it should.
 
     Looks for WORKSHOP_URL (with WORKSHOP_API_KEY), else this user's own server, else one shared with the class
-    in $WORKSHOP_SHARED.
-
-    Raises:
-        WorkshopError: there is none, it is still starting, it failed (and why), or several are there.
+    in $WORKSHOP_SHARED. Raises WorkshopError: there is none, it is still starting or failed, or several are there.
     """
     record = find(name)
     client = Client(record)

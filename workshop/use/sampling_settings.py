@@ -29,8 +29,7 @@ _WHOLE = ("top_k", "min_tokens")
 class Settings:
     """One set of sampling parameters; the defaults are vLLM's, and switch everything off but temperature 1.
 
-    Raises (when made):
-        BadInput: a value that vLLM refuses; the sentence says what it takes, and the nearest that it takes.
+    Raises BadInput: a value that vLLM refuses; the sentence says what it takes, and the nearest that it takes.
     """
 
     temperature: float = 1.0
