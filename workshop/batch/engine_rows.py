@@ -19,15 +19,10 @@ _encode = json.JSONEncoder(separators=(",", ":")).encode
 
 @dataclass
 class Request:
-    """One row on its way to the engine.
+    """One row on its way to the engine; rows that differ in their prompts alone share `asked` and `known`."""
 
-    Attributes:
-        asked: vLLM's CompletionRequest or ChatCompletionRequest; rows that differ in their prompts alone share one.
-        known: its parameters by max_tokens, shared with it.
-    """
-
-    asked: object
-    known: dict[int, object] = field(default_factory=dict)
+    asked: object  # vLLM's CompletionRequest or ChatCompletionRequest
+    known: dict[int, object] = field(default_factory=dict)  # its parameters by max_tokens
     text: str | None = None  # to be tokenized
     tokens: list[int] | Exception | None = None
     params: object = None

@@ -133,8 +133,7 @@ class Session:
         report: called with a Progress now and then.
         **sampling: vLLM's sampling parameters.
 
-    Raises:
-        BadInput: one of them cannot be right.
+    Raises BadInput: one of them cannot be right.
     """
 
     def __init__(
@@ -186,10 +185,7 @@ class Session:
     def recorded(self, work: Work, facts: dict, paces: list, hopeless: int) -> Iterator[Ledger]:
         """Keep the record of a run: what it came from before anything is asked, how it ended (`summary`) afterwards.
 
-        Args:
-            facts: of the engine, as for provenance.begin.
-            paces: whose `limit` is how many requests at once it came to.
-
+        facts: of the engine, as for provenance.begin. paces: their `limit` is how many requests at once it came to.
         Raises WorkshopError: what ended the run, or kept its end from being written; what came is kept.
         """
         meta, stamp = provenance.begin(self.paths, self.source, work, facts, self.sampling), self.source.stamp()
