@@ -30,26 +30,21 @@ def _called(*names: str) -> Any:
 
 @dataclass(frozen=True)
 class Metrics:
-    """One look at /metrics. Of several engines (data parallel), kv_cache_usage is the fullest's, the rest are sums.
+    """One look at /metrics. Of several engines (data parallel), kv_cache_usage is the fullest's, the rest are sums."""
 
-    drafts_total: steps of a request that had guesses. drafted_total, accepted_total: guesses, and those that the model
-    agreed with; accepted_at: the latter by their place in the draft. kv_cache_usage: 0 to 1. ttft: time to
-    the first token; how many, and their sum. time: seconds, of one clock.
-    """
-
-    time: float
+    time: float  # seconds, of one clock
     requests_running: int | None = _called("num_requests_running")
     requests_waiting: int | None = _called("num_requests_waiting")
-    kv_cache_usage: float | None = _called("kv_cache_usage_perc", "gpu_cache_usage_perc")
+    kv_cache_usage: float | None = _called("kv_cache_usage_perc", "gpu_cache_usage_perc")  # 0 to 1
     prompt_tokens_total: float | None = _called("prompt_tokens_total")
     generation_tokens_total: float | None = _called("generation_tokens_total")
     preemptions_total: float | None = _called("num_preemptions_total")
     prefix_hits_total: float | None = _called("prefix_cache_hits_total", "gpu_prefix_cache_hits_total")
     requests_total: float | None = _called("request_success_total")
-    drafts_total: float | None = _called("spec_decode_num_drafts_total")
-    drafted_total: float | None = _called("spec_decode_num_draft_tokens_total")
-    accepted_total: float | None = _called("spec_decode_num_accepted_tokens_total")
-    accepted_at: tuple[float, ...] = ()
+    drafts_total: float | None = _called("spec_decode_num_drafts_total")  # steps of a request that had guesses
+    drafted_total: float | None = _called("spec_decode_num_draft_tokens_total")  # guesses
+    accepted_total: float | None = _called("spec_decode_num_accepted_tokens_total")  # … that the model agreed with
+    accepted_at: tuple[float, ...] = ()  # … by their place in the draft
     ttft_count: float | None = _called("time_to_first_token_seconds_count")
     ttft_sum_s: float | None = _called("time_to_first_token_seconds_sum")
     num_blocks: int | None = None

@@ -80,7 +80,7 @@ class Client:
         try:
             return self._request(create, "CompletionRequest", sampling, prompt=prompt)
         except BadInput as error:
-            if sampling.get("logprobs") != -1 or not refusals.takes_no_minus_one(error.message):
+            if sampling.get("logprobs") != -1 or "`logprobs` must be a positive value" not in error.message:
                 raise
         # vLLM 0.25 knows -1 only as the server's flag, and dies when asked for more than the vocabulary has.
         return self._request(create, "CompletionRequest", {**sampling, "logprobs": self._vocabulary()}, prompt=prompt)

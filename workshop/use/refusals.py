@@ -25,11 +25,6 @@ def sentence(message: str) -> str:
     return (f"{place[1]}: " if place else "") + said[2].rstrip(".") if said else first
 
 
-def takes_no_minus_one(said: str) -> bool:
-    """Return whether a server refused logprobs=-1 only because it does not know it as "all" (vLLM 0.25)."""
-    return "`logprobs` must be a positive value" in said
-
-
 def logprobs_limit(said: str) -> int | None:
     """Return the server's --max-logprobs if that is what the request exceeded, else None."""
     match = re.search(r"greater than max allowed: (\d+)", said)
