@@ -11,6 +11,8 @@ from dataclasses import asdict, dataclass, field
 from workshop.simulate.report import MEASURES, percentiles
 
 PEAKS = ("most_running", "most_waiting", "most_kv_cache_usage")
+# of a report, as they are in its JSON
+SHOWN = ("learners", "model", "url", "errors", *PEAKS, "preemptions", "late", "not_reached", "stopped")
 KV_CACHE_FULL = 0.9
 BUSY_LAG_S = 0.5
 MORE_MEMORY = "give it more memory (--gpu-memory-utilization, --kv-cache-dtype fp8, more GPUs), or lower --max-model-len so that one learner can take less of it."
@@ -173,25 +175,18 @@ class Report:
             "verdict": str(self),
             "criteria": asdict(self.criteria),
             "advice": self.advice(),
-            "learners": self.learners,
-            "model": self.model,
-            "url": self.url,
+            **{name: getattr(self, name) for name in SHOWN},
             "duration": round(self.seconds, 2),
             "every_s": round(self.every_s, 2),
             "completed": len(self.answered),
-            "errors": self.errors,
             "total_input_tokens": sum(one.prompt_tokens for one in self.answered),
             "total_output_tokens": sum(one.completion_tokens for one in self.answered),
             "output_throughput": round(self.output_tokens_per_s, 1),
             "request_throughput": round(len(self.answered) / self.seconds, 2) if self.seconds else 0.0,
             **figures,
-            **{name: getattr(self, name) for name in (*PEAKS, "preemptions")},
             "cells": [dict(zip(names, map(_rounded, row), strict=True)) for row in self.rows()],
             "left_out": list(self.left_out),
-            "late": self.late,
-            "not_reached": self.not_reached,
             "client_lag_s": round(self.client_lag_s, 3),
-            "stopped": self.stopped,
         }
 
 

@@ -12,7 +12,7 @@ import getpass
 import inspect
 import json
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Self
 from urllib.parse import quote
@@ -159,21 +159,12 @@ class Client:
         except (*BROKEN, WorkshopError):
             return frozenset()
 
-    def get(self, path: str) -> Mapping:
-        """GET a path of the server, beside /v1 (`/version`, `/openapi.json`), as parsed JSON."""
-        try:
-            return received.body(self._get(path))
-        except Malformed as bad:
-            raise self.odd(str(bad), self.root + path) from None
-
     def models(self) -> list[dict]:
         """Return what it serves: each has an id, and root and max_model_len where they are told."""
-        try:
-            return received.models(self._get("/v1/models"))
-        except Malformed as bad:
-            raise self.odd(str(bad), f"{self.url}/models") from None
+        return self.get("/v1/models", received.models)
 
-    def _get(self, path: str) -> bytes:
+    def get(self, path: str, read: Callable[[bytes], object] = received.body):
+        """GET a path of the server, beside /v1 (`/version`, `/openapi.json`), as parsed JSON."""
         try:
             answer = self.http.get(self.root + path)
         except (httpx.HTTPError, httpx.InvalidURL) as error:
@@ -184,7 +175,10 @@ class Client:
             raise error
         if answer.status_code != 200:
             raise WorkshopError(f"{self.root}{path} answers {answer.status_code}.", START)
-        return answer.content
+        try:
+            return read(answer.content)
+        except Malformed as bad:
+            raise self.odd(str(bad), self.root + path) from None
 
     def explain(self, error: openai.OpenAIError) -> WorkshopError:
         """Turn an error of the `openai` package into one sentence and a remedy."""

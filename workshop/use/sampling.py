@@ -73,7 +73,7 @@ def next_token_probabilities(
     logits: Mapping[Token, float] | None = None,
     exact_top_k: bool = False,
 ) -> dict[Token, float]:
-    """Return the distribution that vLLM samples the next token from.
+    """Return the distribution that vLLM samples the next token from: token → probability, without those of zero.
 
     Of a truncated list (the top 20, say) it is the distribution among the tokens listed;
     `Step.outside` says how much that leaves out.
@@ -87,9 +87,6 @@ def next_token_probabilities(
             constant; every other step ignores that constant, but repetition_penalty divides by it.
         exact_top_k: of tokens that tie with the k-th, keep as many as make k, by their ids. So does vLLM's Triton
             kernel for GPUs (0.25.1: where 8 or more sequences are sampled at once); its PyTorch code keeps them all.
-
-    Returns:
-        Token → probability, summing to 1, without the tokens of probability zero.
 
     Raises BadInput (a ValueError): a value that vLLM refuses; no tokens; repetition_penalty without logits.
     """

@@ -67,14 +67,11 @@ def _version(log: EngineLog, match: Match, line: Line) -> None:
         log.notes.append(note)
 
 
-ARGUMENTS = {  # that become facts, and what they must be
-    **dict.fromkeys(("model", "dtype", "quantization", "kv_cache_dtype"), (str,)),
-    **dict.fromkeys(("tensor_parallel_size", "pipeline_parallel_size", "max_model_len"), (int,)),
-    **dict.fromkeys(("max_num_batched_tokens", "max_num_seqs", "block_size"), (int,)),
-    "enforce_eager": (bool,),
-    "gpu_memory_utilization": (float, int),
-    "max_seq_len": (int,),
-}
+WORDS = ("model", "dtype", "quantization", "kv_cache_dtype")
+SIZES = ("tensor_parallel_size", "pipeline_parallel_size", "max_model_len", "max_num_batched_tokens", "max_num_seqs",
+         "block_size", "max_seq_len")  # fmt: skip
+ARGUMENTS = dict.fromkeys(WORDS, (str,)) | dict.fromkeys(SIZES, (int,))  # that become facts, and what they must be
+ARGUMENTS |= {"enforce_eager": (bool,), "gpu_memory_utilization": (float, int)}
 OLD_NAMES = {"max_seq_len": "max_model_len"}
 UNDECIDED = ("auto", "None")
 
