@@ -42,16 +42,11 @@ def _over_ranks(name: str, choose: Callable, words: str) -> property:
 
 @dataclass
 class EngineLog:
-    """Everything that a log says; None, empty or False where it is silent.
-
-    args holds what was given ("non-default args"; 0.6's Namespace lists every argument), config the engine's
-    own settings. server: `vllm serve`, else the LLM class. GiB are a rank's largest, but available_kv_gib is
-    the smallest, since it decides.
-    """
+    """Everything that a log says; None, empty or False where it is silent."""
 
     version: str | None = None
-    args: dict[str, Any] = field(default_factory=dict)
-    config: dict[str, Any] = field(default_factory=dict)
+    args: dict[str, Any] = field(default_factory=dict)  # what was given; 0.6's Namespace lists every argument
+    config: dict[str, Any] = field(default_factory=dict)  # the engine's own settings
     model: str | None = None
     architecture: str | None = None
     dtype: str | None = None
@@ -77,7 +72,7 @@ class EngineLog:
     max_concurrency: float | None = None
     cuda_graph_estimate_gib: float | None = None
     profile: dict[str, float] = field(default_factory=dict)
-    server: bool = False
+    server: bool = False  # `vllm serve`, else the LLM class
     engine_ready: bool = False
     ready: bool = False
     throughput: list[Throughput] = field(default_factory=list)

@@ -33,17 +33,13 @@ MAX_LINE_CHARS = 200_000  # a config line has about 6,000; more is no log line, 
 
 @dataclass(frozen=True)
 class Line:
-    """One line, taken apart.
-
-    level and time are None where the line is not vLLM's own (a traceback without prefix, uvicorn, NCCL);
-    time is "MM-DD HH:MM:SS". process is "Worker_TP0", "EngineCore", "3:EngineCore" under srun --label, or "".
-    """
+    """One line, taken apart."""
 
     text: str
-    level: str | None = None
-    time: str | None = None
+    level: str | None = None  # None: not a line of vLLM's own (a traceback without prefix, uvicorn, NCCL)
+    time: str | None = None  # "MM-DD HH:MM:SS"
     source: str = ""
-    process: str = ""
+    process: str = ""  # "Worker_TP0", "EngineCore", "3:EngineCore" under srun --label, or ""
 
 
 def parts(raw: str) -> list[str]:
