@@ -15,7 +15,7 @@ from pathlib import Path
 from workshop.batch import engine_rows
 from workshop.batch.progress import Summary
 from workshop.batch.rows import Row
-from workshop.batch.session import HOPELESS, Ledger, Session
+from workshop.batch.session import Ledger, Session
 from workshop.batch.store import COMMIT_S, Lock
 from workshop.errors import WorkshopError
 from workshop.launch import auth, local
@@ -53,7 +53,7 @@ class OfflineBatch(Session):
             feeds: list[Feed] = []
             with (
                 self.prepared(served, any_model=True) as work,  # before the engine starts: that takes half a minute
-                self.recorded(work, facts, feeds, HOPELESS) as ledger,
+                self.recorded(work, facts, feeds) as ledger,
             ):
                 if work.left:
                     llm = llm or start(path, self.engine_args, self.trace)

@@ -15,7 +15,7 @@ import aiohttp
 from workshop.batch import servers
 from workshop.batch.rows import Row
 from workshop.batch.servers import Server
-from workshop.batch.session import HOPELESS, Ledger
+from workshop.batch.session import Ledger
 from workshop.batch.store import COMMIT_S
 from workshop.errors import WorkshopError
 from workshop.use import reach, received
@@ -38,7 +38,6 @@ class Limits:
     patience_s: float = 120.0  # for a server that is away
     read_timeout_s: float = 3600.0  # for one answer
     grace_s: float = 5.0  # for what is in flight when the run is told to stop
-    hopeless: int = HOPELESS
 
 
 class Cut(Exception):

@@ -24,8 +24,8 @@ HOPELESS = 50  # rows refused before any was answered: then the run stops
 class Ledger:
     """The answers and errors of one run, each in its journal, and how many there are."""
 
-    def __init__(self, work: Work, paths: Paths, hopeless: int = HOPELESS):
-        self.work, self._paths, self._hopeless = work, paths, hopeless
+    def __init__(self, work: Work, paths: Paths):
+        self.work, self._paths = work, paths
         self.answers, self.errors = Journal(paths.journal, work.keep_bytes), Journal(paths.errors, 0)
         for bad in work.bad:
             self.errors.add(error_line(None, bad.row, bad.place, None, "bad_row", bad.reason))
@@ -48,7 +48,7 @@ class Ledger:
         """
         self.errors.add(error_line(row.custom_id, row.number, row.place, status, code, said))
         self.failed += 1
-        if self.failed >= self._hopeless and not self.new:
+        if self.failed >= HOPELESS and not self.new:
             said = f"The first {self.failed} rows all failed, the last one with: {said}."
             raise WorkshopError(said, "Correct what it says, and run the same command again.")
 
@@ -182,14 +182,14 @@ class Session:
             work.index.close()
 
     @contextlib.contextmanager
-    def recorded(self, work: Work, facts: dict, paces: list, hopeless: int) -> Iterator[Ledger]:
+    def recorded(self, work: Work, facts: dict, paces: list) -> Iterator[Ledger]:
         """Keep the record of a run: what it came from before anything is asked, how it ended (`summary`) afterwards.
 
         facts: of the engine, as for provenance.begin. paces: their `limit` is how many requests at once it came to.
         Raises WorkshopError: what ended the run, or kept its end from being written; what came is kept.
         """
         meta, stamp = provenance.begin(self.paths, self.source, work, facts, self.sampling), self.source.stamp()
-        ledger, failures = Ledger(work, self.paths, hopeless), []
+        ledger, failures = Ledger(work, self.paths), []
         try:
             yield ledger
         except WorkshopError as error:
