@@ -44,7 +44,7 @@ def write(result: Result, folder: Path, *, dequantized: bool = False) -> Path:
     config = json.loads((FOLDER / "config.json").read_text(encoding="utf-8"))
     tensors = {name: torch.from_numpy(w).to(torch.bfloat16) for name, w in weights.items()}
     if not dequantized and result.parts:
-        if isinstance(next(iter(result.parts.values())), Quantized) and scheme.bits != 4:
+        if scheme.bits not in (4, 8):
             raise BadInput(
                 f"There is no checkpoint format of vLLM for {scheme.bits} bits here.", "Write it with dequantized=True."
             )
@@ -104,13 +104,13 @@ def quantization_config(result: Result) -> dict:
     }
 
 
-def packed(part: Quantized | tuple[np.ndarray, np.ndarray], method: str) -> dict[str, torch.Tensor]:
+def packed(part: Quantized, method: str) -> dict[str, torch.Tensor]:
     """Return one Linear's tensors under the names of its format."""
-    if not isinstance(part, Quantized):
-        codes, scales = (torch.from_numpy(np.ascontiguousarray(a)) for a in part)
+    scales = torch.from_numpy(np.ascontiguousarray(part.scales))
+    if method in ("fp8", "int8"):
         kind = torch.float8_e4m3fn if method == "fp8" else torch.int8
-        return {"weight": codes.to(kind), "weight_scale": scales.to(torch.bfloat16)}
-    scales = torch.from_numpy(part.scales)
+        weight = torch.from_numpy(np.ascontiguousarray(part.codes)).to(kind)
+        return {"weight": weight, "weight_scale": scales.to(torch.bfloat16)}
     if method == "gptq":  # codes go down the inputs; a zero point is stored less one
         groups, outputs = part.scales.shape[1], part.scales.shape[0]
         return {

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, example, given, settings
 from odd_answers import BROKEN, BROKEN_MODELS, COMPLETION, MODELS, encoded
 
 from workshop import batch
-from workshop.batch import servers
+from workshop.batch import servers, session
 from workshop.batch.rows import CHAT, COMPLETIONS
 from workshop.batch.servers import Server
 from workshop.classroom import http as classroom_http
@@ -39,15 +39,14 @@ def prompts(tmp_path):
     return path
 
 
-def test_no_broken_answer_counts_and_each_is_named(tmp_path, faulty, quick, answers):
+def test_no_broken_answer_counts_and_each_is_named(tmp_path, faulty, quick, answers, monkeypatch):
+    monkeypatch.setattr(session, "HOPELESS", 10_000)
     names = list(BROKEN)
     path = tmp_path / "in.json"
     path.write_text(json.dumps([f"{what} {number}" for number in range(len(names)) for what in ("good", "bad")]))
     faults = {f"bad {number}": (200, BROKEN[name]) for number, name in enumerate(names)}
     server = faulty(lambda prompt, times: faults.get(prompt), model="m")
-    summary = batch.run(
-        path, tmp_path / "out.jsonl", url=server.url, limits=replace(quick, attempts=2, hopeless=10_000)
-    )
+    summary = batch.run(path, tmp_path / "out.jsonl", url=server.url, limits=replace(quick, attempts=2))
     assert (summary.answered, summary.errors, summary.exit_code) == (len(names), len(names), 1)
     assert all(line["response"]["body"]["choices"][0]["text"].startswith(" good") for line in answers(summary.output))
     said = {line["row"]: line["error"]["message"] for line in answers(summary.errors_file)}

@@ -153,9 +153,3 @@ def test_line_without_end_takes_no_more_memory_than_a_long_one():
     for _ in range(50):
         reader.feed("INFO 11-20 10:02:25 [model.py:733] Resolved architecture: " + "x" * MAX_LINE_CHARS)
     assert len(reader._rest) <= MAX_LINE_CHARS
-
-
-def test_warnings_are_remembered_up_to_a_number():
-    """Each new one is compared with all before: a million of them would take hours."""
-    lines = "".join(f"WARNING 11-20 10:02:25 [model.py:733] number {number}\n" for number in range(5000))
-    assert len(engine_log.parse(lines).warnings) == 1000

@@ -35,7 +35,7 @@ H200 = [
 @pytest.mark.parametrize(("name", "weights", "available", "tokens", "concurrency", "graphs"), H200)
 def test_h200_logs_give_the_numbers_that_they_print(name, weights, available, tokens, concurrency, graphs):
     read = log.read(LOGS / f"{name}.log")
-    assert (read.version, read.platform, read.known_version) == ("0.25.1", "gpu", True)
+    assert (read.version, read.platform, read.notes) == ("0.25.1", "gpu", [])
     assert (read.weights_gib, read.available_kv_gib, read.cuda_graph_gib) == (weights, available, graphs)
     assert (read.kv_cache_tokens, read.max_concurrency) == (tokens, concurrency)
     assert read.max_num_batched_tokens == 16384
@@ -46,10 +46,8 @@ def test_405b_log_tells_four_ranks_apart():
     read = log.read(LOGS / "llama-3.1-405b-fp8_tp4_h200.log")
     assert sorted(read.ranks) == ["Worker_TP0", "Worker_TP1", "Worker_TP2", "Worker_TP3"]
     assert {rank.weights_gib for rank in read.ranks.values()} == {95.54}
-    assert read.weights_s == 7.583006  # the slowest: "95.54 GiB and 7.583006 seconds"
     assert (read.tensor_parallel_size, read.quantization, read.dtype) == (4, "fp8", "bfloat16")
-    assert (read.architecture, read.attention_backend, read.model_runner) == ("LlamaForCausalLM", "FLASH_ATTN", "V2")
-    assert (read.compile_s, read.cuda_graph_s, read.init_engine_s) == (92.67, 20, 131.37)
+    assert read.architecture == "LlamaForCausalLM"
 
 
 def test_the_gpu_is_found_where_a_moe_kernel_names_it():
@@ -62,11 +60,7 @@ def test_cpu_server_log_from_start_to_stop():
     assert (read.version, read.platform, read.max_model_len) == ("0.32.0", "cpu", 1024)
     assert (read.kv_cache_tokens, read.max_concurrency, read.requested_kv_gib) == (524288, 512.0, 1.0)
     assert (read.shards_loaded, read.shards_total, read.enforce_eager) == (1, 1, True)
-    assert read.ready and read.ready_s == 16.0  # 10:02:25 to 10:02:41
-    assert read.url == "http://127.0.0.1:8131"
-    assert len(read.routes) == 35 and "POST /v1/completions" in read.routes
-    assert read.stopped and read.error is None  # EngineDeadError after the shutdown is no failure
-    assert any("libtcmalloc" in warning for warning in read.warnings)
+    assert read.ready and read.error is None  # EngineDeadError after the shutdown is no failure
 
 
 def test_tensor_and_pipeline_parallel_hold_twice_the_tokens_of_one_rank_on_a_cpu():
@@ -81,7 +75,7 @@ def test_throughput_lines_of_a_cpu_under_load():
     read = log.read(LOGS / "cpu_under_load.log")
     first = read.throughput[0]  # 11-20 11:43:43
     assert (first.prompt_tokens_per_s, first.generation_tokens_per_s) == (51.5, 530.7)
-    assert (first.running, first.waiting, first.kv_cache_percent, first.prefix_hit_percent) == (8, 0, 25.4, 0.0)
+    assert (first.running, first.waiting, first.kv_cache_percent) == (8, 0, 25.4)
     assert read.throughput[-1].running == 0
     assert read.kv_cache_tokens == 8192 and read.args["kv_cache_memory_bytes"] == 16777216
 
@@ -96,13 +90,12 @@ def test_namespace_line_of_0_6_4_gives_every_argument():
 
 def test_blocks_of_0_6_become_tokens():
     read = log.parse(START_0_6)
-    assert (read.gpu_blocks, read.cpu_blocks, read.kv_cache_tokens) == (19513, 819, 19513 * 16)
+    assert (read.gpu_blocks, read.kv_cache_tokens) == (19513, 19513 * 16)
     assert (read.weights_gib, read.available_kv_gib, read.max_concurrency) == (67.6979, 95.28, 9.53)
     assert read.profile["total_gpu_memory_gib"] == 191.98
-    assert (read.attention_backend, read.max_model_len, read.quantization) == ("Flash Attention", 32768, "fp8")
-    assert read.load_format is None  # LoadFormat.AUTO says nothing
+    assert (read.max_model_len, read.quantization) == (32768, "fp8")
     line = read.throughput[0]
-    assert (line.running, line.waiting, line.kv_cache_percent, line.prefix_hit_percent) == (3, 1, 2.1, 12.5)
+    assert (line.running, line.waiting, line.kv_cache_percent) == (3, 1, 2.1)
 
 
 def test_profile_sentence_of_0_7_is_read_on_every_rank():
@@ -115,7 +108,7 @@ def test_profile_sentence_of_0_7_is_read_on_every_rank():
     read = log.parse(text)
     assert sorted(read.ranks) == ["", "VllmWorkerProcess 532"]
     assert read.available_kv_gib == 3.09 and read.gpu_memory_utilization == 0.92
-    assert read.profile["total_gpu_memory_gib"] == 44.39 and read.profile["peak_activation_gib"] == 15.73
+    assert read.profile["total_gpu_memory_gib"] == 44.39
 
 
 PREFIXES = {
@@ -147,7 +140,7 @@ def test_ray_workers_are_told_apart_by_node_and_pid():
 def test_an_unknown_version_is_read_and_said():
     text = (LOGS / "llama-3.1-8b_tp1_h200.log").read_text().replace("v0.25.1", "v0.99.0")
     read = log.parse(text)
-    assert not read.known_version and "0.99.0" in read.notes[0]
+    assert "0.99.0" in read.notes[0]
     assert read.kv_cache_tokens == 914304
 
 

@@ -104,10 +104,10 @@ def test_capturing_graphs_shows_progress():
 
 def test_a_failed_start_stays_where_it_was_and_says_why():
     reader = log.Reader()
-    events = reader.feed(TEXTS["failures/truncated_shard"])
+    said = reader.feed(TEXTS["failures/truncated_shard"])
     assert reader.stage == "loading weights" and not reader.ready
     assert reader.error.key == "corrupt-shard"
-    errors = [event.message for event in events if event.kind == "error"]
+    errors = [words for words in said if words not in TEXTS["failures/truncated_shard"]]
     assert errors[-1] == reader.error.what  # "A worker process ended" comes first, and gives way to the reason
     assert len(errors) <= 2
 

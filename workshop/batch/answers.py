@@ -155,13 +155,8 @@ def current(
 ) -> Iterator[tuple[Answer, int, object]]:
     """Yield each answer that counts, the number of its row, and its prompt or messages (None: not known).
 
-    Where the input is not there as it was, all answers count, as long as there is one version of each row.
-
-    Args:
-        meta: the record beside the output.
-        journals: one, or those of shards.
-        input: where the input lies now, if not where it was.
-        shard: which of the input's rows, of how many parts.
+    Where the input is not there as it was (`input`: where it lies now), all answers count, as long as there is one
+    version of each row.
 
     Raises:
         BadInput: `input` is not the one that was answered.

@@ -17,26 +17,19 @@ TEMPLATES_KEPT = 1024
 _encode = json.JSONEncoder(separators=(",", ":")).encode
 
 
-@dataclass(frozen=True)
+@dataclass
 class Request:
-    prompt: dict
-    params: object
+    """One row on its way to the engine; rows that differ in their prompts alone share `asked` and `known`."""
+
     asked: object  # vLLM's CompletionRequest or ChatCompletionRequest
-
-
-@dataclass
-class Template:
-    """What rows that differ in their prompts only have in common: checked once, and their parameters by max_tokens."""
-
-    asked: object
-    params: dict[int, object] = field(default_factory=dict)
-
-
-@dataclass
-class Draft:
-    template: Template
+    known: dict[int, object] = field(default_factory=dict)  # its parameters by max_tokens
     text: str | None = None  # to be tokenized
     tokens: list[int] | Exception | None = None
+    params: object = None
+
+    @property
+    def prompt(self) -> dict:
+        return {"prompt_token_ids": list(self.tokens)}
 
 
 class Maker:
@@ -49,7 +42,7 @@ class Maker:
         self._completion, self._chat = CompletionRequest, ChatCompletionRequest
         self._tokenizer, config = llm.get_tokenizer(), llm.llm_engine.model_config
         self._longest, self._defaults = config.max_model_len, config.get_diff_sampling_param() or {}
-        self._templates: dict[str, Template] = {}
+        self._templates: dict[str, tuple[object, dict]] = {}  # what rows share was checked once
         self.refusals = _refusals()
 
     def requests(self, rows: Sequence[Row]) -> list[Request | Exception]:
@@ -58,10 +51,10 @@ class Maker:
         Many rows at once cost less: their prompts are tokenized in one call, on all cores.
         """
         drafts = [self._attempt(self._draft, row) for row in rows]
-        self._tokenize([draft for draft in drafts if isinstance(draft, Draft) and draft.tokens is None])
-        return [self._attempt(self._request, draft) if isinstance(draft, Draft) else draft for draft in drafts]
+        self._tokenize([draft for draft in drafts if isinstance(draft, Request) and draft.tokens is None])
+        return [self._attempt(self._finished, draft) if isinstance(draft, Request) else draft for draft in drafts]
 
-    def _draft(self, row: Row) -> Draft:
+    def _draft(self, row: Row) -> Request:
         body = json.loads(row.body)
         if row.url == CHAT:
             asked = self._chat(**body)
@@ -71,24 +64,24 @@ class Maker:
                 add_generation_prompt=asked.add_generation_prompt,
                 **{"return_dict": False, **(asked.chat_template_kwargs or {})},
             )
-            return Draft(Template(asked), tokens=tokens)
+            return Request(asked, tokens=tokens)
         prompt = body.pop("prompt")
         if not isinstance(prompt, str) and not (isinstance(prompt, list) and all(token >= 0 for token in prompt)):
             raise ValueError("the prompt is neither text nor token ids, which are 0 or more")
         common = _encode(body)
         template = self._templates.get(common)
         if template is None:
-            template = Template(self._completion(**body, prompt=prompt))
-            if template.asked.echo:
+            template = self._completion(**body, prompt=prompt), {}
+            if template[0].echo:
                 raise ValueError("echo is not answered offline: the prompt stands in the input")
             if len(self._templates) >= TEMPLATES_KEPT:
                 self._templates.clear()
             self._templates[common] = template
-        return Draft(template, tokens=prompt) if isinstance(prompt, list) else Draft(template, text=prompt)
+        return Request(*template, None, prompt) if isinstance(prompt, list) else Request(*template, prompt)
 
-    def _tokenize(self, drafts: list[Draft]) -> None:
+    def _tokenize(self, drafts: list[Request]) -> None:
         for special in (True, False):
-            group = [draft for draft in drafts if draft.template.asked.add_special_tokens is special]
+            group = [draft for draft in drafts if draft.asked.add_special_tokens is special]
             found = self._attempt(self._ids, [draft.text for draft in group], special) if group else []
             if isinstance(found, Exception):  # one of them is no text (half of a surrogate pair): find which
                 each = [self._attempt(self._ids, [draft.text], special) for draft in group]
@@ -106,14 +99,14 @@ class Maker:
     def _ids(self, texts: list[str], special: bool) -> list[list[int]]:
         return self._tokenizer(texts, add_special_tokens=special)["input_ids"]
 
-    def _request(self, draft: Draft) -> Request:
-        asked, tokens = draft.template.asked, draft.tokens
+    def _finished(self, draft: Request) -> Request:
+        asked, tokens = draft.asked, draft.tokens
         if isinstance(tokens, Exception):
             raise tokens
         limit = getattr(asked, "max_completion_tokens", None)  # of a chat only
         limit = asked.max_tokens if limit is None else limit
         if asked.truncate_prompt_tokens not in (None, -1):
-            tokens = tokens[-asked.truncate_prompt_tokens :]
+            tokens = draft.tokens = tokens[-asked.truncate_prompt_tokens :]
         room = self._longest - len(tokens)
         if room < 1 or (limit or 0) > room:
             raise ValueError(
@@ -123,10 +116,10 @@ class Maker:
         if limit is None:
             limit = self._defaults.get("max_tokens") or room
         most = min(room, limit)
-        params = draft.template.params.get(most)
-        if params is None:  # shared by rows: the engine works on a copy, and what it fills in is the same for all
-            params = draft.template.params[most] = asked.to_sampling_params(most, self._defaults)
-        return Request({"prompt_token_ids": list(tokens)}, params, asked)
+        if most not in draft.known:  # the engine works on a copy, and what it fills in is the same for all
+            draft.known[most] = asked.to_sampling_params(most, self._defaults)
+        draft.params = draft.known[most]
+        return draft
 
     def body(self, row: Row, request: Request, output, model: str) -> tuple[bytes, int, int]:
         """Return (the answer's body as JSON, prompt tokens, generated tokens)."""

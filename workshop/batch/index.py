@@ -26,9 +26,7 @@ class Temporary:
     def do(self, line: str, *values: object) -> tuple | None:
         """Do what a line of SQL says; return its first row.
 
-        Raises:
-            sqlite3.IntegrityError: a key is there already.
-            WorkshopError: the disk is full, or there is no folder for the file.
+        Raises sqlite3.IntegrityError: a key is there already; WorkshopError: there is no room, or folder, for the file.
         """
         try:
             return self._db.execute(line, values).fetchone()

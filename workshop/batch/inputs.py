@@ -30,11 +30,8 @@ Raw = object  # what a format yields before it is decoded: bytes of a line, text
 class Source:
     """An input file: `raws()` yields it row by row, `decode()` turns one raw row into a string or a dict.
 
-    Attributes:
-        notes: how the file was understood where it could have been meant otherwise; `tell()` prints them.
-
-    Raises (when made):
-        BadInput: there is no such file, it is not UTF-8, or its name says no format that is read here.
+    `notes` say how the file was understood where it could have been meant otherwise; `tell()` prints them.
+    Raises BadInput: there is no such file, it is not UTF-8, or its name says no format that is read here.
     """
 
     def __init__(self, path: str | Path, column: str | None = None):

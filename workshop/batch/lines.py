@@ -45,10 +45,7 @@ class Answer(NamedTuple):
 def answer_line(custom_id: str, key: bytes, row: int, answer: bytes, extra: dict) -> bytes:
     """Return one line of OpenAI's batch output, with `key`, `row` and the row's own fields added.
 
-    Args:
-        answer: the body of the server's answer, JSON.
-
-    Raises ValueError: the answer is no JSON.
+    Raises ValueError: the answer, the body of the server's, is no JSON.
     """
     name, digest = json.dumps(custom_id), key.hex()
     fields = b', "metadata": ' + _sound(json.dumps(extra, default=str).encode()) if extra else b""

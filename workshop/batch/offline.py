@@ -10,13 +10,12 @@ import sys
 import time
 from collections import deque
 from collections.abc import Iterable
-from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 from workshop.batch import engine_rows
 from workshop.batch.progress import Summary
 from workshop.batch.rows import Row
-from workshop.batch.session import HOPELESS, REPORT_S, Ledger, Session
+from workshop.batch.session import Ledger, Session
 from workshop.batch.store import COMMIT_S, Lock
 from workshop.errors import WorkshopError
 from workshop.launch import auth, local
@@ -54,7 +53,7 @@ class OfflineBatch(Session):
             feeds: list[Feed] = []
             with (
                 self.prepared(served, any_model=True) as work,  # before the engine starts: that takes half a minute
-                self.recorded(work, facts, feeds, HOPELESS) as ledger,
+                self.recorded(work, facts, feeds) as ledger,
             ):
                 if work.left:
                     llm = llm or start(path, self.engine_args, self.trace)
@@ -76,25 +75,16 @@ class Feed:
         self.limit = batch.concurrency or int(QUEUE * self._engine.vllm_config.scheduler_config.max_num_seqs)
         self.sequences, self._exhausted, self._rows = 0, False, ledger.work.rows()
         self._flying: dict[str, tuple[Row, engine_rows.Request]] = {}
-        self._writes: list[Future] = []
 
     def run(self) -> None:
         """Answer every row that is left, or end where the batch is told to stop."""
-        committed, reported = time.monotonic(), 0.0
-        with ThreadPoolExecutor(1, "commit") as disk:
-            try:
-                while self._fill():
-                    self._step()
-                    now = time.monotonic()
-                    if now - committed >= COMMIT_S:
-                        committed = now
-                        self._commit(disk)
-                    if now - reported >= REPORT_S:
-                        reported = now
-                        self.batch.report(self.ledger.look(in_flight=len(self._flying), limit=self.limit))
-            finally:
-                for write in self._writes:
-                    write.result()
+        looked = 0.0
+        while self._fill():
+            self._step()
+            if time.monotonic() - looked >= COMMIT_S:
+                looked = time.monotonic()
+                self.ledger.commit()
+                self.batch.report(self.ledger.look(in_flight=len(self._flying), limit=self.limit))
 
     def _fill(self) -> bool:
         """Give the engine rows up to the limit; return whether there is anything to compute."""
@@ -140,16 +130,6 @@ class Feed:
         if len(ended) != request.params.n:
             return self.ledger.refuse(row, 400, "refused", "the engine did not finish it")
         self.ledger.keep(row, *self._maker.body(row, request, output, self.model))
-
-    def _commit(self, disk: ThreadPoolExecutor) -> None:
-        """Write in another thread: the engine must not wait for the disk."""
-        for write in self._writes:
-            if write.done():
-                write.result()  # a full disk ends the run
-        self._writes = [write for write in self._writes if not write.done()]
-        for journal in (self.ledger.answers, self.ledger.errors):
-            if lines := journal.take():
-                self._writes.append(disk.submit(journal.write, lines))
 
 
 def start(path: str, engine_args: tuple[str, ...] = (), trace: str | None = None):

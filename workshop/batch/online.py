@@ -88,7 +88,7 @@ class Batch(Session):
     async def _send(self, work: Work, fleet: list[servers.Server], entry: dict) -> None:
         facts = {"model": entry["id"], "model_path": entry.get("root"), "max_model_len": entry.get("max_model_len")}
         facts |= {"vllm_version": await fleet[0].version(), "urls": [server.url for server in fleet]}
-        with self.recorded(work, facts, [server.pace for server in fleet], self.limits.hopeless) as ledger:
+        with self.recorded(work, facts, [server.pace for server in fleet]) as ledger:
             self._sender = Sender(ledger, fleet, entry["id"], self.limits)
             if self.stopping:
                 self._sender.stop()

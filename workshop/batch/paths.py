@@ -26,11 +26,7 @@ _BESIDE = re.compile(r"\.parquet\.jsonl$|\.(jsonl|parquet)\.errors\.jsonl$")
 class Paths:
     """Where everything of one output lies. A link is followed: the files beside an output are beside the file itself.
 
-    Args:
-        others: files that are only read, such as the input; no file that is written may be one of them.
-
-    Raises:
-        BadInput: there can be no output of that name, or it is one of the files that are read.
+    Raises BadInput: there can be no output of that name, or it is one of the `others`, which are only read.
     """
 
     def __init__(self, output: str | Path, *others: str | Path):

@@ -36,22 +36,15 @@ class Progress:
 
 @dataclass(frozen=True)
 class Summary:
-    """How a batch ended.
+    """How a batch ended."""
 
-    Attributes:
-        state: complete (every row has an answer, or a reason in the file of errors), interrupted, or failed.
-        rows: of the input; `answered` of them are in the output, `new` of these from this run.
-        errors: rows without an answer, with their reason in `errors_file`; `bad` are those that --skip-bad left out.
-        superseded: answers in the output to rows that the input no longer has, or that read differently now.
-    """
-
-    state: str
-    rows: int
-    answered: int
-    new: int
-    errors: int
-    bad: int
-    superseded: int
+    state: str  # complete (every row has an answer, or a reason in the file of errors), interrupted, or failed
+    rows: int  # of the input
+    answered: int  # of them, in the output
+    new: int  # of these, from this run
+    errors: int  # rows without an answer, with their reason in `errors_file`
+    bad: int  # rows that --skip-bad left out
+    superseded: int  # answers in the output to rows that the input no longer has, or that read differently now
     seconds: float
     prompt_tokens: int
     completion_tokens: int

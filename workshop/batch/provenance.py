@@ -22,9 +22,7 @@ OF_A_RUN = ("state", "new", "answered", "errors", "bad", "prompt_tokens", "compl
 def begin(paths: Paths, source: Source, work: Work, facts: dict, sampling: dict) -> dict:
     """Write what the output will have come from, before anything is sent; return it.
 
-    Args:
-        facts: of the engine: model, model_path, max_model_len, vllm_version, and where it is.
-
+    facts: of the engine: model, model_path, max_model_len, vllm_version, and where it is.
     Raises BadInput: the output was begun with another model, other sampling parameters, or as another shard.
     """
     before = (paths.journal.exists() and work.keep_bytes and read_meta(paths)) or {}

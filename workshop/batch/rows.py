@@ -26,21 +26,14 @@ _encode = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=Fals
 
 @dataclass(slots=True)
 class Row:
-    """One request.
+    """One request."""
 
-    Attributes:
-        number: which row of the input it is, from 0.
-        place: where it stands: its line, item, or row of a table, from 1.
-        body: the request as canonical JSON, without the model.
-        extra: the row's fields that are not part of the request; they go along into the output.
-    """
-
-    number: int
-    place: int
+    number: int  # which row of the input it is, from 0
+    place: int  # where it stands: its line, item, or row of a table, from 1
     custom_id: str
     url: str
-    body: str
-    extra: dict = field(default_factory=dict)
+    body: str  # the request as canonical JSON, without the model
+    extra: dict = field(default_factory=dict)  # fields that are not part of the request; they go into the output
     _key: bytes = field(default=b"", init=False, repr=False, compare=False)
 
     @property
@@ -82,20 +75,13 @@ def check_sampling(sampling: Mapping[str, object]) -> dict:
 
 @dataclass(frozen=True)
 class Builder:
-    """Turns what the input holds into rows.
+    """Turns what the input holds into rows."""
 
-    Attributes:
-        sampling: parameters for every row; what a row says itself counts more.
-        column: field that holds the prompt; None: prompt or messages.
-        chat: send plain prompts as a user's message.
-        model: the server's; "" if rows may name any. Rows that name another are refused, unless `any_model`.
-    """
-
-    sampling: Mapping[str, object] = field(default_factory=dict)
-    column: str | None = None
-    chat: bool = False
-    model: str = ""
-    any_model: bool = False
+    sampling: Mapping[str, object] = field(default_factory=dict)  # for every row; what a row says itself counts more
+    column: str | None = None  # field that holds the prompt; None: prompt or messages
+    chat: bool = False  # send plain prompts as a user's message
+    model: str = ""  # the server's: rows that name another are refused …
+    any_model: bool = False  # … but here
     table: bool = False
 
     def content(self, record: object) -> tuple[str | None, str, str, dict]:

@@ -15,7 +15,7 @@ import aiohttp
 from workshop.batch import servers
 from workshop.batch.rows import Row
 from workshop.batch.servers import Server
-from workshop.batch.session import HOPELESS, Ledger
+from workshop.batch.session import Ledger
 from workshop.batch.store import COMMIT_S
 from workshop.errors import WorkshopError
 from workshop.use import reach, received
@@ -38,7 +38,6 @@ class Limits:
     patience_s: float = 120.0  # for a server that is away
     read_timeout_s: float = 3600.0  # for one answer
     grace_s: float = 5.0  # for what is in flight when the run is told to stop
-    hopeless: int = HOPELESS
 
 
 class Cut(Exception):
@@ -257,15 +256,7 @@ class Sender:
     async def _commit_regularly(self) -> None:
         while True:
             await asyncio.sleep(COMMIT_S)
-            for journal in (self.ledger.answers, self.ledger.errors):
-                if not (lines := journal.take()):
-                    continue
-                write = asyncio.ensure_future(asyncio.to_thread(journal.write, lines))
-                try:
-                    await asyncio.shield(write)
-                except asyncio.CancelledError:  # the run ends: not before what was taken is on disk
-                    await write
-                    raise
+            self.ledger.commit()
 
 
 def _seconds(text: str | None) -> float | None:

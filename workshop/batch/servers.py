@@ -32,9 +32,8 @@ class KeyRefused(WorkshopError):
 class Server:
     """A server that the batch sends to. `url` ends in /v1.
 
-    Args:
-        record: where it is and its key; read again when it is away or refuses the key, for it may have been started
-            anew. Not that of an address that the user gave, nor where the key is WORKSHOP_API_KEY.
+    Its record is read again when it is away or refuses the key, for it may have been started anew; there is none of an
+    address that the user gave, nor where the key is WORKSHOP_API_KEY.
     """
 
     def __init__(self, url: str, api_key: str, concurrency: int | None = None, record: ServerRecord | None = None):
@@ -69,12 +68,7 @@ class Server:
         return self.session.post(self.urls[path], headers=headers, proxy=self.proxy, allow_redirects=False, **body)
 
     async def get(self, path: str, timeout_s: float = 5.0) -> tuple[int, bytes]:
-        """GET a path beside /v1; (status, body).
-
-        Raises:
-            WorkshopError: it leads elsewhere.
-            aiohttp.ClientError, TimeoutError: it does not answer.
-        """
+        """GET a path beside /v1; (status, body). Raises AWAY, or WorkshopError: it leads elsewhere."""
         options = {"headers": self.headers, "proxy": self.proxy, "timeout": aiohttp.ClientTimeout(total=timeout_s)}
         async with self.session.get(self.root + path, allow_redirects=False, **options) as answer:
             if error := reach.redirected(self.root + path, answer.status, answer.headers.get("Location")):
@@ -97,12 +91,7 @@ class Server:
         return changed
 
     async def models(self) -> list[dict]:
-        """Return what it serves.
-
-        Raises:
-            WorkshopError: it refuses the key, or is no server of this kind.
-            aiohttp.ClientError, TimeoutError: it does not answer.
-        """
+        """Return what it serves. Raises AWAY, or WorkshopError: it refuses the key, or is no server of this kind."""
         status, raw = await self.get("/v1/models")
         if status in (401, 403):
             raise self.key_refused()

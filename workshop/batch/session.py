@@ -2,7 +2,9 @@
 
 import contextlib
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 from workshop.batch import provenance
@@ -22,11 +24,12 @@ HOPELESS = 50  # rows refused before any was answered: then the run stops
 class Ledger:
     """The answers and errors of one run, each in its journal, and how many there are."""
 
-    def __init__(self, work: Work, paths: Paths, hopeless: int = HOPELESS):
-        self.work, self._paths, self._hopeless = work, paths, hopeless
+    def __init__(self, work: Work, paths: Paths):
+        self.work, self._paths = work, paths
         self.answers, self.errors = Journal(paths.journal, work.keep_bytes), Journal(paths.errors, 0)
         for bad in work.bad:
             self.errors.add(error_line(None, bad.row, bad.place, None, "bad_row", bad.reason))
+        self._disk, self._writes = ThreadPoolExecutor(1, "commit"), deque[Future]()
         self.began, self.rate = time.monotonic(), Rate()
         self.new = self.failed = self.prompt_tokens = self.completion_tokens = 0
 
@@ -45,7 +48,7 @@ class Ledger:
         """
         self.errors.add(error_line(row.custom_id, row.number, row.place, status, code, said))
         self.failed += 1
-        if self.failed >= self._hopeless and not self.new:
+        if self.failed >= HOPELESS and not self.new:
             said = f"The first {self.failed} rows all failed, the last one with: {said}."
             raise WorkshopError(said, "Correct what it says, and run the same command again.")
 
@@ -54,17 +57,33 @@ class Ledger:
         """How many rows have neither an answer nor a reason yet."""
         return self.work.left - self.failed
 
+    def commit(self) -> None:
+        """Have what came written in another thread: nobody waits for the disk.
+
+        Raises WorkshopError: a write before could not be done.
+        """
+        while self._writes and self._writes[0].done():
+            self._writes.popleft().result()
+        for journal in (self.answers, self.errors):
+            if lines := journal.take():
+                self._writes.append(self._disk.submit(journal.write, lines))
+
     def close(self) -> None:
         """Commit what waits, and close; a file of errors in which nothing stands is removed."""
-        try:
-            self.answers.close()
-        finally:
-            self.errors.close()
-            if not self.errors.committed:
-                try:
-                    self._paths.errors.unlink(missing_ok=True)
-                except OSError as error:
-                    raise cannot_write(self._paths.errors, error) from None
+        with contextlib.ExitStack() as closing:
+            closing.callback(self._remove_empty)
+            closing.callback(self.errors.close)
+            closing.callback(self.answers.close)
+            self._disk.shutdown()
+            for write in self._writes:
+                write.result()
+
+    def _remove_empty(self) -> None:
+        if not self.errors.committed:
+            try:
+                self._paths.errors.unlink(missing_ok=True)
+            except OSError as error:
+                raise cannot_write(self._paths.errors, error) from None
 
     def summary(self, state: str, reason: str) -> Summary:
         index, errors = self.work.index, self._paths.errors
@@ -114,8 +133,7 @@ class Session:
         report: called with a Progress now and then.
         **sampling: vLLM's sampling parameters.
 
-    Raises:
-        BadInput: one of them cannot be right.
+    Raises BadInput: one of them cannot be right.
     """
 
     def __init__(
@@ -164,17 +182,14 @@ class Session:
             work.index.close()
 
     @contextlib.contextmanager
-    def recorded(self, work: Work, facts: dict, paces: list, hopeless: int) -> Iterator[Ledger]:
+    def recorded(self, work: Work, facts: dict, paces: list) -> Iterator[Ledger]:
         """Keep the record of a run: what it came from before anything is asked, how it ended (`summary`) afterwards.
 
-        Args:
-            facts: of the engine, as for provenance.begin.
-            paces: whose `limit` is how many requests at once it came to.
-
+        facts: of the engine, as for provenance.begin. paces: their `limit` is how many requests at once it came to.
         Raises WorkshopError: what ended the run, or kept its end from being written; what came is kept.
         """
         meta, stamp = provenance.begin(self.paths, self.source, work, facts, self.sampling), self.source.stamp()
-        ledger, failures = Ledger(work, self.paths, hopeless), []
+        ledger, failures = Ledger(work, self.paths), []
         try:
             yield ledger
         except WorkshopError as error:

@@ -30,9 +30,7 @@ class Lock:
     It is on the journal itself: every name of that file, links too, is one lock. On a file system without locks
     nobody can hold one; there the journal notices another's lines (see `Journal`).
 
-    Raises (when made):
-        BadInput: something lies there that no batch wrote.
-        WorkshopError: another run holds it, or it cannot be written.
+    Raises BadInput: something lies there that no batch wrote; WorkshopError: another run holds it, or writing fails.
     """
 
     def __init__(self, paths: Paths):

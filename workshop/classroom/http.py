@@ -45,7 +45,11 @@ async def find_limits(server: servers.Server, model: str, max_model_len: int | N
         if status >= 500 and one.path != CHAT:  # chat with a model that has no template: refused, or a crash of it
             raise WorkshopError(f"{server.url} answers {status}: {said(raw)}.", "Look at its log: `workshop servers`.")
         if status == 200:
-            counted[text] = _prompt_tokens(server, raw)
+            try:
+                counted[text], _ = received.usage(received.body(raw))
+            except Malformed as bad:
+                remedy = "Give the address of a vLLM server, which ends in /v1."
+                raise WorkshopError(f"{server.url} answers with {bad}.", remedy) from None
             talks = talks or one.path == CHAT
     body = {"model": model, "prompt": CITIES[0], "max_tokens": 1, "logprobs": ALL_LOGPROBS}
     most = refusals.logprobs_limit((await _post(server, COMPLETIONS, body))[1].decode(errors="replace"))
@@ -122,14 +126,6 @@ async def _read_stream(answer: aiohttp.ClientResponse, began: float, request: Re
 def _count(tokens: tuple[int, int], request: Request) -> None:
     request.prompt_tokens = tokens[0] or request.prompt_tokens
     request.completion_tokens = tokens[1] or request.completion_tokens
-
-
-def _prompt_tokens(server: servers.Server, raw: bytes) -> int:
-    try:
-        return received.usage(received.body(raw))[0]
-    except Malformed as bad:
-        remedy = "Give the address of a vLLM server, which ends in /v1."
-        raise WorkshopError(f"{server.url} answers with {bad}.", remedy) from None
 
 
 def said(raw: bytes) -> str:

@@ -25,17 +25,13 @@ TEMPLATE_TOKENS = 20  # that a chat template adds
 
 @dataclass(frozen=True)
 class Allowed:
-    """What the server allows; None where it sets no limit, or says none.
-
-    Attributes:
-        prompt_tokens: text → tokens, as the server counted them.
-        max_sequences, max_tokens, at_a_time: of one learner, on a server for a class (`slurm submit --learners`).
-    """
+    """What the server allows; None where it sets no limit, or says none."""
 
     max_model_len: int | None = None
     max_logprobs: int | None = None
     chat: bool = True
-    prompt_tokens: Mapping[str, int] = field(default_factory=dict)
+    prompt_tokens: Mapping[str, int] = field(default_factory=dict)  # of a text, as the server counted them
+    # of one learner, on a server for a class (`slurm submit --learners`)
     max_sequences: int | None = None
     max_tokens: int | None = None
     at_a_time: int | None = None

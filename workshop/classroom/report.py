@@ -11,6 +11,8 @@ from dataclasses import asdict, dataclass, field
 from workshop.simulate.report import MEASURES, percentiles
 
 PEAKS = ("most_running", "most_waiting", "most_kv_cache_usage")
+# of a report, as they are in its JSON
+SHOWN = ("learners", "model", "url", "errors", *PEAKS, "preemptions", "late", "not_reached", "stopped")
 KV_CACHE_FULL = 0.9
 BUSY_LAG_S = 0.5
 MORE_MEMORY = "give it more memory (--gpu-memory-utilization, --kv-cache-dtype fp8, more GPUs), or lower --max-model-len so that one learner can take less of it."
@@ -30,26 +32,17 @@ class Criteria:
 
 @dataclass(slots=True)
 class Request:
-    """One request and what became of it.
+    """One request and what became of it."""
 
-    Attributes:
-        cell: notebook and name of the cell.
-        sent_s: since the class began.
-        ttft_s: None where the answer came whole and had more than one token, so that nobody could see its first.
-        itl_s: seconds between the tokens of one sequence.
-        completion_tokens: of all `n` sequences together.
-        error: '' or why there is no answer.
-    """
-
-    cell: str
-    sent_s: float
+    cell: str  # notebook and name of the cell
+    sent_s: float  # since the class began
     e2el_s: float = 0.0
-    ttft_s: float | None = None
-    itl_s: list[float] = field(default_factory=list)
+    ttft_s: float | None = None  # None: the answer came whole and had several tokens, so nobody could see its first
+    itl_s: list[float] = field(default_factory=list)  # between the tokens of one sequence
     prompt_tokens: int = 0
-    completion_tokens: int = 0
+    completion_tokens: int = 0  # of all `n` sequences together
     n: int = 1
-    error: str = ""
+    error: str = ""  # why there is no answer
 
     @property
     def tpot_s(self) -> float | None:
@@ -182,25 +175,18 @@ class Report:
             "verdict": str(self),
             "criteria": asdict(self.criteria),
             "advice": self.advice(),
-            "learners": self.learners,
-            "model": self.model,
-            "url": self.url,
+            **{name: getattr(self, name) for name in SHOWN},
             "duration": round(self.seconds, 2),
             "every_s": round(self.every_s, 2),
             "completed": len(self.answered),
-            "errors": self.errors,
             "total_input_tokens": sum(one.prompt_tokens for one in self.answered),
             "total_output_tokens": sum(one.completion_tokens for one in self.answered),
             "output_throughput": round(self.output_tokens_per_s, 1),
             "request_throughput": round(len(self.answered) / self.seconds, 2) if self.seconds else 0.0,
             **figures,
-            **{name: getattr(self, name) for name in (*PEAKS, "preemptions")},
             "cells": [dict(zip(names, map(_rounded, row), strict=True)) for row in self.rows()],
             "left_out": list(self.left_out),
-            "late": self.late,
-            "not_reached": self.not_reached,
             "client_lag_s": round(self.client_lag_s, 3),
-            "stopped": self.stopped,
         }
 
 

@@ -41,8 +41,7 @@ class Classroom:
         name: of a server record.
         report: called twice a second with a Progress, whose fraction is that of the time.
 
-    Raises:
-        BadInput: a number that makes no class.
+    Raises BadInput: a number that makes no class.
     """
 
     def __init__(

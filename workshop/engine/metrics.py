@@ -4,6 +4,7 @@ Names changed between versions (gpu_cache_usage_perc became kv_cache_usage_perc 
 a version does not have is None.
 """
 
+import math
 import re
 import time as clock
 from collections import Counter
@@ -18,6 +19,7 @@ from workshop.errors import BadInput, WorkshopError
 
 PREFIX = "vllm:"
 ASK = "Ask the server itself: http://HOST:PORT/metrics."
+Samples = dict[str, list[tuple[dict[str, str], float]]]  # name, without "vllm:", → (labels, value) of each
 COUNTERS = ("prompt_tokens_total", "generation_tokens_total", "ttft_count", "ttft_sum_s")
 
 
@@ -28,26 +30,21 @@ def _called(*names: str) -> Any:
 
 @dataclass(frozen=True)
 class Metrics:
-    """One look at /metrics. Of several engines (data parallel), kv_cache_usage is the fullest's, the rest are sums.
+    """One look at /metrics. Of several engines (data parallel), kv_cache_usage is the fullest's, the rest are sums."""
 
-    drafts_total: steps of a request that had guesses. drafted_total, accepted_total: guesses, and those that the model
-    agreed with; accepted_at: the latter by their place in the draft. kv_cache_usage: 0 to 1. ttft: time to
-    the first token; how many, and their sum. time: seconds, of one clock.
-    """
-
-    time: float
+    time: float  # seconds, of one clock
     requests_running: int | None = _called("num_requests_running")
     requests_waiting: int | None = _called("num_requests_waiting")
-    kv_cache_usage: float | None = _called("kv_cache_usage_perc", "gpu_cache_usage_perc")
+    kv_cache_usage: float | None = _called("kv_cache_usage_perc", "gpu_cache_usage_perc")  # 0 to 1
     prompt_tokens_total: float | None = _called("prompt_tokens_total")
     generation_tokens_total: float | None = _called("generation_tokens_total")
     preemptions_total: float | None = _called("num_preemptions_total")
     prefix_hits_total: float | None = _called("prefix_cache_hits_total", "gpu_prefix_cache_hits_total")
     requests_total: float | None = _called("request_success_total")
-    drafts_total: float | None = _called("spec_decode_num_drafts_total")
-    drafted_total: float | None = _called("spec_decode_num_draft_tokens_total")
-    accepted_total: float | None = _called("spec_decode_num_accepted_tokens_total")
-    accepted_at: tuple[float, ...] = ()
+    drafts_total: float | None = _called("spec_decode_num_drafts_total")  # steps of a request that had guesses
+    drafted_total: float | None = _called("spec_decode_num_draft_tokens_total")  # guesses
+    accepted_total: float | None = _called("spec_decode_num_accepted_tokens_total")  # … that the model agreed with
+    accepted_at: tuple[float, ...] = ()  # … by their place in the draft
     ttft_count: float | None = _called("time_to_first_token_seconds_count")
     ttft_sum_s: float | None = _called("time_to_first_token_seconds_sum")
     num_blocks: int | None = None
@@ -71,11 +68,15 @@ class Rates:
 
 def parse(text: str, time: float | None = None) -> Metrics:
     """Read a /metrics page. Raises BadInput: it is no Prometheus text, or not vLLM's."""
-    samples = {
-        name: [(label, value) for label, value in found if 0 <= value < float("inf")]  # NaN is not told
-        for name, found in _samples(text).items()
-    }
-    if not any(name.startswith(PREFIX) for name in samples):
+    samples: Samples = {}
+    try:
+        for each in (sample for family in text_string_to_metric_families(text) for sample in family.samples):
+            if each.name.startswith(PREFIX):
+                found = samples.setdefault(each.name.removeprefix(PREFIX), [])
+                found += [(each.labels, each.value)] if 0 <= each.value < math.inf else []  # NaN is not told
+    except (ValueError, KeyError, IndexError) as error:
+        raise BadInput(f"This is not a /metrics page: {error}.", ASK) from error
+    if not samples:
         raise BadInput("This is not vLLM's /metrics page: no metric on it begins with 'vllm:'.", ASK)
     named = {each.name: each.metadata["names"] for each in fields(Metrics) if each.metadata}
     values = {name: _value(samples, names, name == "kv_cache_usage") for name, names in named.items()}
@@ -122,22 +123,8 @@ def rates(before: Metrics, after: Metrics) -> Rates:
     return Rates(seconds, prompt_tokens / seconds, generation_tokens / seconds, sum_s / count if count > 0 else None)
 
 
-Samples = dict[str, list[tuple[dict[str, str], float]]]
-
-
-def _samples(text: str) -> Samples:
-    result: Samples = {}
-    try:
-        for family in text_string_to_metric_families(text):
-            for sample in family.samples:
-                result.setdefault(sample.name, []).append((sample.labels, sample.value))
-    except (ValueError, KeyError, IndexError) as error:
-        raise BadInput(f"This is not a /metrics page: {error}.", ASK) from error
-    return result
-
-
 def _first(samples: Samples, names: Iterable[str]) -> list[tuple[dict[str, str], float]]:
-    return next((found for name in names if (found := samples.get(PREFIX + name))), [])
+    return next((found for name in names if (found := samples.get(name))), [])
 
 
 def _value(samples: Samples, names: tuple[str, ...], largest: bool) -> float | None:

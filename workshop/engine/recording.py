@@ -68,8 +68,7 @@ def sizes_alone(raw: Mapping) -> dict:
 def record(case: Case, file: Path) -> dict[str, Any]:
     """Write the run into a file, beside those of the same hardware and software that are there; return it.
 
-    Raises:
-        BadInput: a log without what a record needs, a file that is no record, of another GPU or version, or that has it.
+    Raises BadInput: a log without what a record needs, a file that is no record, of another GPU or version, or has it.
     """
     run, version = run_of(case), case.log.version or ""
     if not SHORT.fullmatch(version):

@@ -20,56 +20,37 @@ MAKE_ONE = "`workshop serve --trace FILE` and `workshop simulate … --steps FIL
 
 @dataclass(frozen=True, slots=True)
 class RequestStep:
-    """What one request did in one step.
-
-    Attributes:
-        prefill_tokens: of its prompt, or computed again after a preemption. decode_tokens: 1, and the draft's guesses.
-        computed_tokens: before this step, those that the prefix cache had included.
-        prefix_hit_tokens: found in the prefix cache; in its first step alone, or the first after a preemption.
-        drafted, accepted: guesses, and those that the model agreed with.
-        blocks: ids of the blocks that it holds from this step on, found in the prefix cache or taken.
-    """
+    """What one request did in one step."""
 
     id: str
-    prefill_tokens: int
-    decode_tokens: int
-    computed_tokens: int
-    prefix_hit_tokens: int
-    drafted: int
-    accepted: int
-    blocks: tuple[int, ...]
+    prefill_tokens: int  # of its prompt, or computed again after a preemption
+    decode_tokens: int  # 1, and the draft's guesses
+    computed_tokens: int  # before this step, those that the prefix cache had included
+    prefix_hit_tokens: int  # found in the prefix cache; in its first step alone, or the first after a preemption
+    drafted: int  # guesses
+    accepted: int  # … that the model agreed with
+    blocks: tuple[int, ...]  # ids of those that it holds from this step on, found in the prefix cache or taken
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step, in the order in which they were scheduled; what happened is since the step before was scheduled.
-
-    Attributes:
-        time_s: when it ended, since the trace began.
-        budget: max_num_batched_tokens.
-        kv_cache_usage: share of the blocks that are held, 0 to 1, as this step was scheduled.
-        taken: blocks that were free before, and are held now. freed: the other way round, first of the two.
-        preempted: requests that lost their blocks, and wait again.
-        arrived: (request, tokens of its prompt). finished: requests that ended.
-        stored: (block, hash) that the prefix cache got. removed: that it lost. The last 64 bits in hexadecimal, which
-            are the numbers of vLLM's own events.
-        num_blocks: of the KV cache, without vLLM's null block. block_size: in tokens.
-    """
+    """One step, in the order in which they were scheduled; what happened is since the step before was scheduled."""
 
     step: int
-    time_s: float
-    budget: int
-    kv_cache_usage: float
+    time_s: float  # when it ended, since the trace began
+    budget: int  # max_num_batched_tokens
+    kv_cache_usage: float  # share of the blocks that are held, 0 to 1, as this step was scheduled
     requests: tuple[RequestStep, ...]
-    taken: tuple[int, ...]
-    freed: tuple[int, ...]
-    preempted: tuple[str, ...]
-    arrived: tuple[tuple[str, int], ...]
-    finished: tuple[str, ...]
+    taken: tuple[int, ...]  # blocks that were free before, and are held now
+    freed: tuple[int, ...]  # the other way round, first of the two
+    preempted: tuple[str, ...]  # requests that lost their blocks, and wait again
+    arrived: tuple[tuple[str, int], ...]  # (request, tokens of its prompt)
+    finished: tuple[str, ...]  # requests that ended
+    # (block, hash) that the prefix cache got, and lost: the last 64 bits in hexadecimal, as vLLM's own events have them
     stored: tuple[tuple[int, str], ...]
     removed: tuple[tuple[int, str], ...]
-    num_blocks: int
-    block_size: int
+    num_blocks: int  # of the KV cache, without vLLM's null block
+    block_size: int  # in tokens
 
     @property
     def prefill_tokens(self) -> int:
@@ -82,20 +63,13 @@ class Step:
 
 @dataclass
 class Pool:
-    """The KV cache and the queue after a step.
+    """The KV cache and the queue after a step."""
 
-    Attributes:
-        tables: request → the blocks that it holds, in the order of its tokens.
-        waiting: request → tokens of its prompt, in the order in which they came; preempted ones first.
-        hashes: block → hash, of the blocks in the prefix cache, held or free.
-        held: blocks that some request holds.
-    """
-
-    tables: dict[str, list[int]] = field(default_factory=dict)
-    waiting: dict[str, int] = field(default_factory=dict)
-    prompts: dict[str, int] = field(default_factory=dict)
-    hashes: dict[int, str] = field(default_factory=dict)
-    held: set[int] = field(default_factory=set)
+    tables: dict[str, list[int]] = field(default_factory=dict)  # request → the blocks that it holds, in order
+    waiting: dict[str, int] = field(default_factory=dict)  # request → tokens of its prompt, preempted ones first
+    prompts: dict[str, int] = field(default_factory=dict)  # the same, of all
+    hashes: dict[int, str] = field(default_factory=dict)  # of the blocks in the prefix cache, held or free
+    held: set[int] = field(default_factory=set)  # blocks that some request holds
 
     @property
     def owners(self) -> dict[int, list[str]]:
@@ -168,14 +142,14 @@ class Trace:
             why = getattr(error, "strerror", None) or error
             raise BadInput(f"The trace {self.path} cannot be read: {why}.", MAKE_ONE) from None
         self._at += len(whole) + len(end)
-        return [self._step(line) for line in whole.splitlines()]
-
-    def _step(self, line: bytes) -> Step:
-        self._line += 1
-        try:
-            return _step(json.loads(line))
-        except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
-            raise BadInput(f"Line {self._line} of {self.path} is no step of a trace.", MAKE_ONE) from None
+        steps = []
+        for line in whole.splitlines():
+            self._line += 1
+            try:
+                steps.append(_step(json.loads(line)))
+            except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
+                raise BadInput(f"Line {self._line} of {self.path} is no step of a trace.", MAKE_ONE) from None
+        return steps
 
 
 def _step(said: dict) -> Step:

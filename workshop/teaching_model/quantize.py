@@ -19,17 +19,11 @@ E4M3_LARGEST = 448.0  # 4 bits of exponent, 3 of mantissa, no infinity (Micikevi
 
 @dataclass(frozen=True)
 class Quantized:
-    """A matrix in few bits.
+    """A matrix in few bits."""
 
-    Attributes:
-        codes: whole numbers, [outputs, inputs]; from -2**(bits-1) on, or from 0 on where there are zeros.
-        scales: [outputs, groups], what one step of a code is worth.
-        zeros: [outputs, groups], the code that means 0; None: symmetric, code 0 means 0.
-    """
-
-    codes: np.ndarray
-    scales: np.ndarray
-    zeros: np.ndarray | None
+    codes: np.ndarray  # [outputs, inputs], whole; from -2**(bits-1) on, or from 0 on where there are zeros
+    scales: np.ndarray  # [outputs, groups], what one step of a code is worth
+    zeros: np.ndarray | None  # [outputs, groups], the code that means 0; None: symmetric, code 0 means 0
     bits: int
     group_size: int
 

@@ -22,6 +22,7 @@ SAME_INPUT = {
     "self_attn.v_proj": "self_attn.q_proj",
     "mlp.up_proj": "mlp.gate_proj",
 }
+ROWS = {"fp8": q.float8_rows, "int8": q.int8_rows}  # 8 bits, one scale a row
 GROUP = 64  # 128, the usual one, divides 1152 inputs but not 448
 
 
@@ -63,18 +64,12 @@ class Inputs:
 
 @dataclass(frozen=True)
 class Result:
-    """A quantised model.
-
-    Attributes:
-        model: computes with what the codes stand for, and rounds activations and KV cache as the scheme says.
-        parts: each quantised Linear's codes and scales; (codes, scales) where a row has one scale of 8 bit.
-        stored_bytes: of the checkpoint's tensors.
-    """
+    """A quantised model."""
 
     scheme: Scheme
-    model: Llama
-    parts: dict[str, q.Quantized | tuple[np.ndarray, np.ndarray]]
-    stored_bytes: int
+    model: Llama  # computes with what the codes stand for, and rounds activations and KV cache as the scheme says
+    parts: dict[str, q.Quantized]  # each quantised Linear's codes and scales
+    stored_bytes: int  # of the checkpoint's tensors
 
 
 @lru_cache(maxsize=8)
@@ -137,24 +132,18 @@ def quantize(model: Llama, scheme: str | Scheme, inputs: dict[str, Inputs] | Non
         fold_awq(weights, model, inputs, s)
     for name in model.linear_names() if s.method != "none" else ():
         parts[name] = _one(weights[f"{name}.weight"], s, inputs[name] if s.method == "gptq" else None)
-        weights[f"{name}.weight"] = like(parts[name])
-    quantised = Llama(weights, model.config, _through(s))
-    return Result(s, quantised, parts, stored_bytes(model, parts))
+        weights[f"{name}.weight"] = parts[name].dequantize()
+    stored = {f"{name}.weight": part.stored_bytes for name, part in parts.items()}
+    stored_bytes = sum(stored.get(name, 2 * w.size) for name, w in model.weights.items())
+    return Result(s, Llama(weights, model.config, _through(s)), parts, stored_bytes)
 
 
-def _one(w: np.ndarray, s: Scheme, inputs: Inputs | None) -> q.Quantized | tuple[np.ndarray, np.ndarray]:
-    if s.method == "fp8":
-        return q.float8_rows(w)
-    if s.method == "int8":
-        return q.int8_rows(w)
+def _one(w: np.ndarray, s: Scheme, inputs: Inputs | None) -> q.Quantized:
+    if s.method in ROWS:
+        return q.Quantized(*ROWS[s.method](w), zeros=None, bits=8, group_size=w.shape[1])
     if s.method == "gptq":
         return q.gptq(w, inputs.hessian, s.bits, s.group_size)
     return q.round_to_nearest(w, s.bits, s.group_size, s.symmetric)
-
-
-def like(part: q.Quantized | tuple[np.ndarray, np.ndarray]) -> np.ndarray:
-    """Return the float32 matrix that codes and scales stand for."""
-    return part.dequantize() if isinstance(part, q.Quantized) else part[0] * part[1]
 
 
 def fold_awq(weights: dict[str, np.ndarray], model: Llama, inputs: dict[str, Inputs], s: Scheme) -> None:
@@ -181,14 +170,12 @@ def fold_awq(weights: dict[str, np.ndarray], model: Llama, inputs: dict[str, Inp
 
 
 def _through(s: Scheme):
-    rows = {"fp8": q.float8_rows, "int8": q.int8_rows}.get(s.activations)
-
     def through(name: str, x: np.ndarray) -> np.ndarray:
         if name.endswith("_cache"):
             return q.to_e4m3(x) if s.kv_cache == "fp8" else x
-        if rows is None:
+        if not s.activations:
             return x
-        codes, scales = rows(x)
+        codes, scales = ROWS[s.activations](x)
         return codes * scales
 
     return through
@@ -201,19 +188,5 @@ def weight_error(model: Llama, result: Result) -> float:
     off = whole = 0.0
     for name, part in result.parts.items():
         w = model.weights[f"{name}.weight"]
-        off, whole = off + float(np.sum((like(part) - w) ** 2)), whole + float(np.sum(w**2))
+        off, whole = off + float(np.sum((part.dequantize() - w) ** 2)), whole + float(np.sum(w**2))
     return (off / whole) ** 0.5 if whole else 0.0
-
-
-def stored_bytes(model: Llama, parts: dict) -> int:
-    """Return the bytes of all tensors: 2 a number, less where a Linear is quantised."""
-    total = 0
-    for name, w in model.weights.items():
-        part = parts.get(name.removesuffix(".weight"))
-        if part is None:
-            total += 2 * w.size
-        elif isinstance(part, q.Quantized):
-            total += part.stored_bytes
-        else:
-            total += w.size + q.SCALE_BYTES * len(w)
-    return total

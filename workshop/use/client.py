@@ -12,8 +12,9 @@ import getpass
 import inspect
 import json
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Self
 from urllib.parse import quote
 
 import httpx
@@ -24,7 +25,6 @@ from workshop.launch import records
 from workshop.launch.records import ServerRecord
 from workshop.use import reach, received, refusals
 from workshop.use.finding import START, find
-from workshop.use.stream import Stream
 from workshop.use.strict_json import Malformed
 
 CONNECT_TIMEOUT_S = 5.0
@@ -80,7 +80,7 @@ class Client:
         try:
             return self._request(create, "CompletionRequest", sampling, prompt=prompt)
         except BadInput as error:
-            if sampling.get("logprobs") != -1 or not refusals.takes_no_minus_one(error.message):
+            if sampling.get("logprobs") != -1 or "`logprobs` must be a positive value" not in error.message:
                 raise
         # vLLM 0.25 knows -1 only as the server's flag, and dies when asked for more than the vocabulary has.
         return self._request(create, "CompletionRequest", {**sampling, "logprobs": self._vocabulary()}, prompt=prompt)
@@ -159,21 +159,12 @@ class Client:
         except (*BROKEN, WorkshopError):
             return frozenset()
 
-    def get(self, path: str) -> Mapping:
-        """GET a path of the server, beside /v1 (`/version`, `/openapi.json`), as parsed JSON."""
-        try:
-            return received.body(self._get(path))
-        except Malformed as bad:
-            raise self.odd(str(bad), self.root + path) from None
-
     def models(self) -> list[dict]:
         """Return what it serves: each has an id, and root and max_model_len where they are told."""
-        try:
-            return received.models(self._get("/v1/models"))
-        except Malformed as bad:
-            raise self.odd(str(bad), f"{self.url}/models") from None
+        return self.get("/v1/models", received.models)
 
-    def _get(self, path: str) -> bytes:
+    def get(self, path: str, read: Callable[[bytes], object] = received.body):
+        """GET a path of the server, beside /v1 (`/version`, `/openapi.json`), as parsed JSON."""
         try:
             answer = self.http.get(self.root + path)
         except (httpx.HTTPError, httpx.InvalidURL) as error:
@@ -184,7 +175,10 @@ class Client:
             raise error
         if answer.status_code != 200:
             raise WorkshopError(f"{self.root}{path} answers {answer.status_code}.", START)
-        return answer.content
+        try:
+            return read(answer.content)
+        except Malformed as bad:
+            raise self.odd(str(bad), self.root + path) from None
 
     def explain(self, error: openai.OpenAIError) -> WorkshopError:
         """Turn an error of the `openai` package into one sentence and a remedy."""
@@ -226,6 +220,36 @@ class Client:
         return WorkshopError(f"The server at {self.url} does not answer{detail}.", START)
 
 
+class Stream:
+    """An `openai` Stream, of which this has everything; one that ends before its text does is an error, too."""
+
+    def __init__(self, stream: openai.Stream, client: Client):
+        self._stream, self._client = stream, client
+
+    def __getattr__(self, name: str):
+        return getattr(self._stream, name)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._stream.close()
+
+    def __iter__(self) -> Iterator:
+        begun, ended = set(), set()
+        try:
+            for piece in self._stream:
+                for choice in piece.choices:
+                    (ended if choice.finish_reason else begun).add(choice.index)
+                yield piece
+        except openai.OpenAIError as error:
+            raise self._client.explain(error) from None
+        except Exception as error:  # odd JSON, or a connection that broke: of whichever httpx openai brings
+            raise self._client.odd(f"a stream that breaks off ({type(error).__name__})") from None
+        if not ended or begun - ended:
+            raise self._client.odd("a stream that breaks off")
+
+
 def _who() -> dict[str, str]:
     """Say who asks: a server for a class gives each learner a share (see launch.fairshare)."""
     try:
@@ -244,10 +268,7 @@ def connect(name: str | None = None) -> Client:
     """Return a client of the running server, having checked that it answers with the model that it should.
 
     Looks for WORKSHOP_URL (with WORKSHOP_API_KEY), else this user's own server, else one shared with the class
-    in $WORKSHOP_SHARED.
-
-    Raises:
-        WorkshopError: there is none, it is still starting, it failed (and why), or several are there.
+    in $WORKSHOP_SHARED. Raises WorkshopError: there is none, it is still starting or failed, or several are there.
     """
     record = find(name)
     client = Client(record)

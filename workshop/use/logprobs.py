@@ -54,24 +54,15 @@ class Alternative(_Told):
 
 @dataclass(frozen=True)
 class Row(_Told):
-    """One token of the prompt or of the completion.
+    """One token of the prompt or of the completion."""
 
-    Attributes:
-        part: "prompt" or "completion".
-        position: counted from 0 within its part.
-        token: its text. Not every token is text: a piece of an emoji shows as "�" or as nothing.
-        logprob: natural logarithm of the model's probability; None for a token that nothing stood before.
-        rank: 1 if it was the most probable. None if all that is known is that it was below the alternatives.
-        alternatives: the most probable tokens first; the row's own token is one of them.
-    """
-
-    part: str
-    position: int
-    token: str
-    logprob: float | None
+    part: str  # "prompt" or "completion"
+    position: int  # counted from 0 within its part
+    token: str  # its text; not every token is text: a piece of an emoji shows as "�" or as nothing
+    logprob: float | None  # natural logarithm of the model's probability; None for one that nothing stood before
     token_id: int | None = None
-    rank: int | None = None
-    alternatives: tuple[Alternative, ...] = ()
+    rank: int | None = None  # 1: the most probable; None if all that is known is that it was below the alternatives
+    alternatives: tuple[Alternative, ...] = ()  # the most probable tokens first; the row's own token is one of them
 
     @property
     def most_probable(self) -> Alternative | None:

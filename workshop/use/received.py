@@ -52,10 +52,7 @@ def shown(raw: bytes) -> str:
 
 
 def answer(raw: bytes, sequences: int | None = 1) -> Answer:
-    """Return the answer to a completion or a chat.
-
-    Args:
-        sequences: how many were asked for: n, times the prompts; None: not known.
+    """Return the answer to a completion or a chat; `sequences` were asked for: n, times the prompts (None: not known).
 
     Raises Malformed: it is none, or has fewer or more sequences.
     """

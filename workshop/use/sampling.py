@@ -29,33 +29,21 @@ WHOLE = 1e-4  # probabilities that sum to 1 within this are the whole vocabulary
 
 @dataclass(frozen=True)
 class Step:
-    """What is left after one parameter has had its say.
+    """What is left after one parameter has had its say."""
 
-    Attributes:
-        name: the parameter, or "model" for what came in.
-        probabilities: token → probability among the tokens listed; tokens of probability zero are left out.
-        removed: how many listed tokens this step took away.
-        outside: share of the probability that is not in the list (0 if the whole vocabulary is). Exact at
-            temperature 1, at most this below 1, at least this above 1.
-    """
-
-    name: str
-    probabilities: dict[Token, float]
-    removed: int = 0
+    name: str  # the parameter, or "model" for what came in
+    probabilities: dict[Token, float]  # among the tokens listed; those of probability zero are left out
+    removed: int = 0  # how many listed tokens this step took away
+    # share of the probability that is not in the list: exact at temperature 1, at most this below, at least this above
     outside: float = 0.0
 
 
 @dataclass(frozen=True)
 class Pipeline:
-    """The whole way from the model's distribution to the sampled one.
+    """The whole way from the model's distribution to the sampled one."""
 
-    Attributes:
-        steps: "model" first, then each parameter that is switched on, in vLLM's order.
-        border: tokens of exactly equal score of which top_p keeps only some. Which of them vLLM keeps depends
-            on where its sort happens to place equals; here it is those listed first.
-    """
-
-    steps: tuple[Step, ...]
+    steps: tuple[Step, ...]  # "model" first, then each parameter that is switched on, in vLLM's order
+    # Tokens of exactly equal score of which top_p keeps only some: in vLLM as its sort places them, here the first.
     border: tuple[Token, ...] = ()
 
     @property
@@ -85,7 +73,7 @@ def next_token_probabilities(
     logits: Mapping[Token, float] | None = None,
     exact_top_k: bool = False,
 ) -> dict[Token, float]:
-    """Return the distribution that vLLM samples the next token from.
+    """Return the distribution that vLLM samples the next token from: token → probability, without those of zero.
 
     Of a truncated list (the top 20, say) it is the distribution among the tokens listed;
     `Step.outside` says how much that leaves out.
@@ -99,9 +87,6 @@ def next_token_probabilities(
             constant; every other step ignores that constant, but repetition_penalty divides by it.
         exact_top_k: of tokens that tie with the k-th, keep as many as make k, by their ids. So does vLLM's Triton
             kernel for GPUs (0.25.1: where 8 or more sequences are sampled at once); its PyTorch code keeps them all.
-
-    Returns:
-        Token → probability, summing to 1, without the tokens of probability zero.
 
     Raises BadInput (a ValueError): a value that vLLM refuses; no tokens; repetition_penalty without logits.
     """

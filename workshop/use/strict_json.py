@@ -54,10 +54,7 @@ DECODER_OF_ITEMS = json.JSONDecoder(parse_int=str)  # finds where an item ends; 
 
 
 def decode(text: str, *, answer: bool = False) -> object:
-    """Decode a JSON text.
-
-    Args:
-        answer: it is a server's, which may repeat a key.
+    """Decode a JSON text; a server's `answer` may repeat a key.
 
     Raises Malformed: it is no JSON, or would not mean the same to every reader.
     """

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from workshop.engine.log.facts import EngineLog, RankFacts, Throughput
 from workshop.engine.log.failures import Failure
-from workshop.engine.log.reader import STAGES, Event, Reader
+from workshop.engine.log.reader import STAGES, Reader
 from workshop.errors import BadInput
 
-__all__ = ["STAGES", "EngineLog", "Event", "Failure", "RankFacts", "Reader", "Throughput", "parse", "read"]
+__all__ = ["STAGES", "EngineLog", "Failure", "RankFacts", "Reader", "Throughput", "parse", "read"]
 
 CHUNK_CHARS = 1 << 20
 EXPECTED = "A vLLM log has lines such as `INFO 11-20 10:02:25 [model.py:733] Resolved architecture: …`."

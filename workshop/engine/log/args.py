@@ -2,10 +2,12 @@
 
 import ast
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
-OPEN, CLOSE = "([{<", ")]}>"
+OPEN, CLOSE = {*"([{<"}, {*")]}>"}
+TOKENS = re.compile(r"""'(?:\\.|[^'\\])*'?|"(?:\\.|[^"\\])*"?|[^'"(\[{<)\]}>,]+|.""", re.DOTALL)  # a quote may be cut
 
 
 def parse_arguments(text: str) -> dict[str, Any]:
@@ -21,10 +23,10 @@ def parse_arguments(text: str) -> dict[str, Any]:
     if text.startswith("{"):
         text, separator = text[1:].removesuffix("}"), ":"
     result = {}
-    for part in _split(text, ","):
-        pieces = list(_split(part, separator, times=1))
-        if len(pieces) == 2 and (key := pieces[0].strip().strip("'\"")):
-            result[key] = _value(pieces[1].strip())
+    for part in _parts(text):
+        key, _, value = part.partition(separator)
+        if (key := key.strip().strip("'\"")) and value.strip():
+            result[key] = _value(value.strip())
     return result
 
 
@@ -37,25 +39,12 @@ def _value(text: str) -> Any:
     return value
 
 
-def _split(text: str, separator: str, times: int = -1) -> Iterator[str]:
-    """Split at separators that stand outside quotes and brackets."""
-    depth, quote, start, index = 0, "", 0, 0
-    while index < len(text):
-        char = text[index]
-        if quote:
-            if char == "\\":
-                index += 1
-            elif char == quote:
-                quote = ""
-        elif char in "'\"":
-            quote = char
-        elif char in OPEN:
-            depth += 1
-        elif char in CLOSE:
-            depth = max(0, depth - 1)
-        elif char == separator and depth == 0 and times:
-            yield text[start:index]
-            start, times = index + 1, times - 1
-        index += 1
-    if text[start:].strip():
-        yield text[start:]
+def _parts(text: str) -> Iterator[str]:
+    """Split at commas that stand outside quotes and brackets."""
+    depth = start = 0
+    for token in TOKENS.finditer(text):
+        depth = max(0, depth + (token[0] in OPEN) - (token[0] in CLOSE))
+        if token[0] == "," and depth == 0:
+            yield text[start : token.start()]
+            start = token.end()
+    yield text[start:]

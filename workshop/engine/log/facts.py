@@ -14,16 +14,13 @@ class RankFacts:
     """What one worker said of itself; None where it said nothing."""
 
     weights_gib: float | None = None
-    weights_s: float | None = None
     available_kv_gib: float | None = None
     cuda_graph_gib: float | None = None
-    cuda_graph_s: float | None = None
-    compile_s: float | None = None
 
 
 @dataclass(frozen=True)
 class Throughput:
-    """One line of the engine's statistics (every 10 s by default). KV cache usage and hit rate in percent."""
+    """One line of the engine's statistics (every 10 s by default). KV cache usage in percent."""
 
     time: str | None
     engine: int
@@ -32,7 +29,6 @@ class Throughput:
     running: int
     waiting: int
     kv_cache_percent: float
-    prefix_hit_percent: float | None
 
 
 def _over_ranks(name: str, choose: Callable, words: str) -> property:
@@ -46,26 +42,18 @@ def _over_ranks(name: str, choose: Callable, words: str) -> property:
 
 @dataclass
 class EngineLog:
-    """Everything that a log says; None, empty or False where it is silent.
-
-    args holds what was given ("non-default args"; 0.6's Namespace lists every argument), config the engine's
-    own settings. server: `vllm serve`, else the LLM class. GiB and seconds are a rank's largest, but
-    available_kv_gib is the smallest, since it decides.
-    """
+    """Everything that a log says; None, empty or False where it is silent."""
 
     version: str | None = None
-    known_version: bool = True
-    args: dict[str, Any] = field(default_factory=dict)
-    config: dict[str, Any] = field(default_factory=dict)
+    args: dict[str, Any] = field(default_factory=dict)  # what was given; 0.6's Namespace lists every argument
+    config: dict[str, Any] = field(default_factory=dict)  # the engine's own settings
     model: str | None = None
     architecture: str | None = None
     dtype: str | None = None
     quantization: str | None = None
     kv_cache_dtype: str | None = None
-    load_format: str | None = None
     tensor_parallel_size: int | None = None
     pipeline_parallel_size: int | None = None
-    data_parallel_size: int | None = None
     max_model_len: int | None = None
     max_num_batched_tokens: int | None = None
     max_num_seqs: int | None = None
@@ -74,38 +62,24 @@ class EngineLog:
     enforce_eager: bool | None = None
     platform: str | None = None
     gpu: str | None = None
-    attention_backend: str | None = None
-    model_runner: str | None = None
     ranks: dict[str, RankFacts] = field(default_factory=dict)
     shards_loaded: int = 0
     shards_total: int = 0
     checkpoint_gib: float | None = None
-    weights_load_s: float | None = None
     requested_kv_gib: float | None = None
     kv_cache_tokens: int | None = None
     gpu_blocks: int | None = None
-    cpu_blocks: int | None = None
     max_concurrency: float | None = None
     cuda_graph_estimate_gib: float | None = None
     profile: dict[str, float] = field(default_factory=dict)
-    init_engine_s: float | None = None
-    server: bool = False
+    server: bool = False  # `vllm serve`, else the LLM class
     engine_ready: bool = False
     ready: bool = False
-    ready_s: float | None = None
-    url: str | None = None
-    routes: list[str] = field(default_factory=list)
     throughput: list[Throughput] = field(default_factory=list)
-    warnings: list[str] = field(default_factory=list)
-    started: str | None = None
     last: str | None = None
-    stopped: bool = False
     error: Failure | None = None
     notes: list[str] = field(default_factory=list)
 
     weights_gib = _over_ranks("weights_gib", max, "Weights of the heaviest rank, GiB.")
-    weights_s = _over_ranks("weights_s", max, "Seconds that the slowest rank took to load its weights.")
     available_kv_gib = _over_ranks("available_kv_gib", min, "Memory for the KV cache on the tightest rank, GiB.")
     cuda_graph_gib = _over_ranks("cuda_graph_gib", max, "CUDA graphs of the rank with the largest, GiB.")
-    cuda_graph_s = _over_ranks("cuda_graph_s", max, "Seconds that capturing took on the slowest rank.")
-    compile_s = _over_ranks("compile_s", max, "Seconds of torch.compile on the slowest rank.")

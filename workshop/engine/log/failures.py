@@ -17,18 +17,14 @@ LOOKED_AT_CHARS = 2000  # the message is at the front; some patterns cost the sq
 
 @dataclass(frozen=True)
 class Failure:
-    """The first real error of a log.
+    """The first real error of a log."""
 
-    what: one plain sentence; remedy: one sentence; line: vLLM's own words; key: the failure's short name;
-    rank: how much it explains; fatal: whether it ends a server that was already running.
-    """
-
-    what: str
-    remedy: str
-    line: str
-    key: str = ""
-    rank: int = KNOWN
-    fatal: bool = False
+    what: str  # one plain sentence
+    remedy: str  # one sentence
+    line: str  # vLLM's own words
+    key: str = ""  # the failure's short name
+    rank: int = KNOWN  # how much it explains
+    fatal: bool = False  # whether it ends a server that was already running
 
 
 @lru_cache(maxsize=1)

@@ -6,7 +6,6 @@ process in front where there are several: `(Worker_TP0 pid=5831) INFO …`. A lo
 
 import re
 from dataclasses import dataclass
-from datetime import datetime, timedelta
 
 ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[@-Z\\-_]")
 # What other programs put in front: srun --label "3: ", docker compose "vllm-1  | ", kubectl --prefix and its time.
@@ -34,17 +33,13 @@ MAX_LINE_CHARS = 200_000  # a config line has about 6,000; more is no log line, 
 
 @dataclass(frozen=True)
 class Line:
-    """One line, taken apart.
-
-    level and time are None where the line is not vLLM's own (a traceback without prefix, uvicorn, NCCL);
-    time is "MM-DD HH:MM:SS". process is "Worker_TP0", "EngineCore", "3:EngineCore" under srun --label, or "".
-    """
+    """One line, taken apart."""
 
     text: str
-    level: str | None = None
-    time: str | None = None
+    level: str | None = None  # None: not a line of vLLM's own (a traceback without prefix, uvicorn, NCCL)
+    time: str | None = None  # "MM-DD HH:MM:SS"
     source: str = ""
-    process: str = ""
+    process: str = ""  # "Worker_TP0", "EngineCore", "3:EngineCore" under srun --label, or ""
 
 
 def parts(raw: str) -> list[str]:
@@ -79,11 +74,3 @@ def _process_name(match: re.Match[str]) -> str:
     if match["ip"]:
         return f"{name} {match['ip']}/{match['pid']}"
     return f"{name} {match['pid']}" if name in ("VllmWorkerProcess", "RayWorkerWrapper", "process") else name
-
-
-def seconds_between(start: str, end: str) -> float:
-    """Return seconds from start to end, both "MM-DD HH:MM:SS"; across New Year as well."""
-    first, last = (datetime.strptime(f"2000-{stamp}", "%Y-%m-%d %H:%M:%S") for stamp in (start, end))
-    if last - first < timedelta(days=-180):
-        last += timedelta(days=366)
-    return (last - first).total_seconds()

@@ -1,7 +1,6 @@
-"""Read a log while it is being written: events, and how far a start has come. Pure."""
+"""Read a log while it is being written: what is worth saying, and how far a start has come. Pure."""
 
 import re
-from dataclasses import dataclass
 
 from workshop.engine.log.facts import EngineLog
 from workshop.engine.log.failures import UNEXPLAINED, Failure, diagnose
@@ -24,33 +23,24 @@ ORDER = list(STAGES)
 BAR = r":.*?\| (?P<done>\d{1,7})/(?P<total>\d{1,7}) \["
 SHARDS = re.compile(r"(?:Loading|Multi-thread loading) [\w ]*(?:shards|Streamer|loader)" + BAR)
 GRAPHS = re.compile(r"Capturing [\w -]*CUDA graphs?(?: shapes)?(?: \([^)]*\))?" + BAR)
-# (a literal that must occur, the stage that it begins, what to say; {} is the line's own text)
-MARKS: tuple[tuple[str, str, str], ...] = (
-    ("vLLM API server version", "configuring", "reading the arguments"),
-    ("non-default args", "configuring", "reading the arguments"),
-    ("Resolved architecture", "configuring", "{}"),
-    ("LLM engine (v", "configuring", "starting the engine"),
-    ("rank 0 in world size", "configuring", "connecting the workers"),
-    ("Starting to load model", "loading weights", "loading the weights"),
-    ("Loading model from scratch", "loading weights", "loading the weights"),
-    ("Loading weights took", "loading weights", "{}"),
-    ("Model loading took", "loading weights", "{}"),
-    ("Loading model weights took", "loading weights", "{}"),
-    ("for vLLM's torch.compile", "compiling", "compiling the model"),
-    ("Compiling a graph", "compiling", "{}"),
-    ("Cache the graph of", "compiling", "compiling the model"),
-    ("torch.compile took", "profiling", "measuring the memory that a full batch needs"),
-    ("Initial profiling", "profiling", "{}"),
-    ("Available KV cache memory", "profiling", "{}"),
-    ("KV cache size:", "profiling", "{}"),
-    (" blocks: ", "profiling", "{}"),
-    ("Profiling CUDA graph memory", "profiling", "{}"),
-    ("Capturing the model for CUDA graphs", "capturing graphs", "capturing CUDA graphs"),
-    ("Registering", "capturing graphs", "capturing CUDA graphs"),
-    ("Graph capturing finished", "capturing graphs", "{}"),
-    ("init engine", "starting API server", "the engine is ready, starting the API server"),
-    ("Starting vLLM", "starting API server", "starting the API server"),
-    ("Application startup complete", "ready", "ready"),
+# (the stage that begins, what to say, literals of which one must occur); {} is the line's own text
+MARKS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
+    ("configuring", "reading the arguments", ("vLLM API server version", "non-default args")),
+    ("configuring", "{}", ("Resolved architecture",)),
+    ("configuring", "starting the engine", ("LLM engine (v",)),
+    ("configuring", "connecting the workers", ("rank 0 in world size",)),
+    ("loading weights", "loading the weights", ("Starting to load model", "Loading model from scratch")),
+    ("loading weights", "{}", ("Loading weights took", "Model loading took", "Loading model weights took")),
+    ("compiling", "compiling the model", ("for vLLM's torch.compile", "Cache the graph of")),
+    ("compiling", "{}", ("Compiling a graph",)),
+    ("profiling", "measuring the memory that a full batch needs", ("torch.compile took",)),
+    ("profiling", "{}", ("Initial profiling", "Available KV cache memory", "KV cache size:", " blocks: ")),
+    ("profiling", "{}", ("Profiling CUDA graph memory",)),
+    ("capturing graphs", "capturing CUDA graphs", ("Capturing the model for CUDA graphs", "Registering")),
+    ("capturing graphs", "{}", ("Graph capturing finished",)),
+    ("starting API server", "the engine is ready, starting the API server", ("init engine",)),
+    ("starting API server", "starting the API server", ("Starting vLLM",)),
+    ("ready", "ready", ("Application startup complete",)),
 )
 SHUTDOWN = re.compile(
     r"\[shutdown\] API server: shutdown triggered|^INFO: +Shutting down|Shutting down FastAPI|"
@@ -65,15 +55,6 @@ USAGE = re.compile(r"\{chat,complete,serve,")  # argparse's usage line of vLLM's
 SERVER = re.compile(r"vLLM API server version|'model_tag'|Starting vLLM (?:API )?server|\bvllm serve\b")
 HARMLESS = ("DEBUG", "INFO", "WARNING")
 CODE = re.compile(r'^ {4,}|^ {2}File "')  # a traceback's frames quote source code, error messages and all
-
-
-@dataclass(frozen=True)
-class Event:
-    """A line that says something new beside how far it is: kind is "fact", "warning", "error" or "ready"."""
-
-    kind: str
-    message: str
-    line: str
 
 
 class Reader:
@@ -100,21 +81,24 @@ class Reader:
     def ready(self) -> bool:
         return self.log.ready
 
-    def feed(self, text: str) -> list[Event]:
-        """Read more of the log; return what is new. Progress bars (carriage returns) are read as they come."""
+    def feed(self, text: str) -> list[str]:
+        """Read more of the log; return what is worth saying: lines with facts, warnings, the end, and why it failed.
+
+        Progress bars (carriage returns) are read as they come.
+        """
         *lines, self._rest = LINE_BREAK.split(self._rest + text)
         written = (part for raw in lines if raw.strip() for part in parts(raw))
-        events = [event for part in written if (event := self._line(parse_line(part)))]
+        said = [words for part in written if (words := self._line(parse_line(part)))]
         if len(self._rest) > MAX_LINE_CHARS:
             self._rest = self._rest[:MAX_LINE_CHARS]
         self._progress(self._rest)  # a bar ends its line only when the next one is drawn
-        return events
+        return said
 
-    def close(self) -> list[Event]:
+    def close(self) -> list[str]:
         """Read what is left without a line break: the log has ended."""
         return self.feed("\n") if self._rest else []
 
-    def _line(self, line: Line) -> Event | None:
+    def _line(self, line: Line) -> str:
         self.first_line = self.first_line or line.text
         stage, fraction, error, running = self.stage, self.fraction, self.log.error, self._running
         known = apply_line(self.log, line)
@@ -122,7 +106,7 @@ class Reader:
         self.recognised = self.recognised or (line.level is not None and ".py:" in line.source)
         self.log.server = self.log.server or line.process.endswith("APIServer") or SERVER.search(line.text) is not None
         if SHUTDOWN.search(line.text):
-            self._stopping = self.log.stopped = True
+            self._stopping = True
         self._mark(line.text)
         self._progress(line.text)
         self._failure(line)
@@ -131,12 +115,10 @@ class Reader:
             self.log.notes.append(f"{self.log.error.what} The start went on all the same.")
             self.log.error = None
         if self.log.error not in (None, error):
-            return Event("error", self.log.error.what, line.text)
+            return self.log.error.what
         if self.stage != stage:
-            return Event("ready", self.message, line.text) if self.stage == "ready" else None
-        if self.fraction == fraction and (line.level == "WARNING" or known):
-            return Event("warning" if line.level == "WARNING" else "fact", line.text, line.text)
-        return None
+            return line.text if self.stage == "ready" else ""
+        return line.text if self.fraction == fraction and (known or line.level == "WARNING") else ""
 
     @property
     def _running(self) -> bool:
@@ -144,10 +126,9 @@ class Reader:
         return self.log.ready or (self.log.engine_ready and not self.log.server)
 
     def _mark(self, text: str) -> None:
-        for literal, stage, words in MARKS:
-            if literal in text:
-                self._advance(stage, 0.0, words.replace("{}", text[:120]))
-                return
+        for stage, words, literals in MARKS:
+            if any(literal in text for literal in literals):
+                return self._advance(stage, 0.0, words.replace("{}", text[:120]))
 
     def _progress(self, text: str) -> None:
         if "it/s]" not in text and "s/it]" not in text and "?, ?" not in text:

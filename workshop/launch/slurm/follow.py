@@ -6,7 +6,7 @@ import re
 import sys
 from pathlib import Path
 
-from workshop.engine.log import Event, Reader
+from workshop.engine.log import Reader
 from workshop.engine.log.lines import MAX_LINE_CHARS
 from workshop.errors import WorkshopError
 
@@ -44,9 +44,9 @@ class Follower:
         self._said: dict[str, str] = {}
         self._start = 1
 
-    def read(self) -> list[Event]:
-        """Read what is new in all files; only whole lines, so that the files do not cut into each other's."""
-        events: list[Event] = []
+    def read(self) -> list[str]:
+        """Read the new whole lines of all files, so that none cuts into another's; return what is worth saying."""
+        said: list[str] = []
         for path in self.offset:
             text = self._rest[path] + self._new(path)
             cut = max(text.rfind("\n"), text.rfind("\r")) + 1
@@ -56,11 +56,11 @@ class Follower:
                 if int(start[1]) > self._start:
                     self._start, self.ended, self._said = int(start[1]), "", {}
                     self.reader.close()
-                    self.reader, events = Reader(), []
+                    self.reader, said = Reader(), []
             for line in whole.splitlines():
                 self._own_words(line)
-            events += self.reader.feed(whole) if whole else []
-        return events
+            said += self.reader.feed(whole) if whole else []
+        return said
 
     def _new(self, path: Path) -> str:
         try:

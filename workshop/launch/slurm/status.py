@@ -16,7 +16,6 @@ from workshop.launch.slurm.queue import Job
 
 POLL_S = 0.5
 QUEUE_EVERY_S = 3.0  # the controller serves the whole cluster: ask it rarely
-SHOWN = ("fact", "warning", "error", "ready")
 
 
 @dataclass(frozen=True)
@@ -124,10 +123,10 @@ def follow(job_id: str, report: Callable[[Progress], None], say: Callable[[str],
     while True:
         if files is None and (files := files_of(job_id, job, record)):
             follower = Follower([files[1], files[0]])
-        for event in follower.read():
-            if event.kind in SHOWN and event.line not in seen:  # every rank says the same
-                seen.add(event.line)
-                say(event.line if event.kind != "error" else event.message)
+        for words in follower.read():
+            if words not in seen:  # every rank says the same
+                seen.add(words)
+                say(words)
         now = _status(job_id, job, record, files, follower)
         report(Progress(now.fraction, now.message))
         if now.server in ("ready", "failed") or (job is not None and not job.active) or follower.refusal():
