@@ -15,11 +15,12 @@ from workshop.launch.lock import Lock
 from workshop.launch.records import ServerRecord
 
 
-class Claim:
-    """A name that is this process's, and the record under it."""
+class Claim(Lock):
+    """The lock of a server's name, and the record under it; when it is given back, the record stays as it is."""
 
-    def __init__(self, record: ServerRecord, lock: Lock):
-        self.record, self.lock = record, lock
+    def __init__(self, record: ServerRecord, descriptor: int | None = None):
+        super().__init__(records.lock_of(record.name), descriptor)
+        self.record = record
 
     def write(self, **changes) -> ServerRecord:
         """Change fields of the record on disk; return it."""
@@ -32,16 +33,12 @@ class Claim:
         records.remove(self.record.name)
         _asked(self.record.name).unlink(missing_ok=True)
 
-    def close(self) -> None:
-        """Give the name back; the record stays as it is."""
-        self.lock.give_back()
-
 
 def claim(record: ServerRecord) -> Claim:
     """Take the name of a new server and write its record; a WorkshopError, and nothing changed, where it is taken."""
     private_folder("servers")
-    lock = Lock(records.lock_of(record.name))
-    if not lock.take():
+    found = Claim(record)
+    if not found.take():
         refuse_taken(record.name)
         raise busy(record.name)
     try:
@@ -49,9 +46,9 @@ def claim(record: ServerRecord) -> Claim:
         _asked(record.name).unlink(missing_ok=True)
         records.write(record)
     except BaseException:
-        lock.give_back()
+        found.give_back()
         raise
-    return Claim(record, lock)
+    return found
 
 
 def refuse_taken(name: str, ours: bool = False) -> None:

@@ -80,10 +80,10 @@ def _claimed(record: ServerRecord) -> ServerRecord:
             records.write(record)
             return record
     try:
-        claims.claim(record).close()
+        claims.claim(record).give_back()
     except WorkshopError:
         record = replace(record, name=names[1])
-        claims.claim(record).close()
+        claims.claim(record).give_back()
     return record
 
 
