@@ -4,6 +4,7 @@ One pod a node: a Deployment on one node, a LeaderWorkerSet on several. OpenShif
 templates read as the YAML that they make; what depends on the plan is computed in case.py.
 """
 
+from dataclasses import replace
 from pathlib import Path
 from textwrap import wrap
 from typing import Any
@@ -55,7 +56,7 @@ def manifests(plan: Plan, options: Options | None = None) -> list[dict[str, Any]
 
 def render(plan: Plan, options: Options | None = None) -> str:
     """Return the same as YAML with comments, for `workshop plan … --kubernetes | kubectl apply -f -`."""
-    case = Case(plan, options or Options())
+    case = Case(plan, options)
     documents = [_make("weights", case=case), _make("server", case=case)]
     documents += [_make("route", name=case.name)] if case.options.openshift else []
     return _comment(header(case)) + "---\n".join([*documents, _make("monitor"), _make("code", code=code())])
@@ -90,9 +91,9 @@ def header(case: Case) -> list[str]:
 
 def overlay(plan: Plan, options: Options | None = None) -> dict[str, str]:
     """Return {path: text} of a kustomize tree: base/, components/openshift/, overlays/NAME/."""
-    case = Case(plan, options or Options())
+    case = Case(plan, options)
     here = f"overlays/{case.name}"
-    neutral = Case(plan, Options(**{**vars(case.options), "openshift": False}))  # the component changes it back
+    neutral = Case(plan, replace(case.options, openshift=False))  # the component changes it back
     made = _comment([f"{case.command} --output kubernetes", *header(case)[1:]])
     return {
         "base/kustomization.yaml": _make("base"),
