@@ -8,10 +8,11 @@ from workshop.classroom.plan import arrivals
 from workshop.classroom.report import Criteria
 from workshop.classroom.run import Classroom
 from workshop.cli.bar import Bar
-from workshop.cli.batch import LINE_S, signals
+from workshop.cli.batch import LINE_S, SIGNALS
 from workshop.cli.say import json_option, say, say_json
 from workshop.cli.simulate import as_text as simulation_text
 from workshop.errors import BadInput
+from workshop.launch.processes import on_signals
 from workshop.plan.parallelism import Plan, plan
 from workshop.plan.speed import QUESTION_TOKENS
 from workshop.simulate.arrivals import Arrival
@@ -73,7 +74,7 @@ def command(
         )
     with Bar(f"A class of {learners}", LINE_S) as bar:
         room = Classroom(learners, seconds, criteria=criteria, report=bar, **options)
-        with signals(room.stop):
+        with on_signals(SIGNALS, room.stop):
             report = room.run()
     say_json(report.to_dict()) if as_json else say(as_text(report))
     sys.exit(0 if report.holds else 1)

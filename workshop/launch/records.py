@@ -131,7 +131,7 @@ def read(name: str, claimed: bool | None = None) -> ServerRecord | None:
     if waits and not (lock.held() if claimed is None else claimed):
         now = replace(now, state="failed", reason="it was ended before its engine was started")
     if now != record:
-        with contextlib.suppress(WorkshopError), lock.taken() as free:
+        with contextlib.suppress(WorkshopError), lock.taken(tries=1) as free:
             # Whoever holds the lock writes for itself; and a server that was stopped meanwhile gets no record back.
             if free and stored(name) == record:
                 write(now)

@@ -83,23 +83,13 @@ def new_record(launch: Launch) -> ServerRecord:
     return records.new(name=launch.name, url=launch.url, model=launch.served, boot_id=boot, log=str(launch.log))
 
 
-@contextlib.contextmanager
-def stop_signals():
+def stop_signals() -> contextlib.AbstractContextManager:
     """Turn the signals that end a session into Stopped, once: a second Ctrl-C must not leave half of it running."""
 
-    def stop(number, frame):
-        for again in previous:
-            signal.signal(again, signal.SIG_IGN)
+    def stop() -> NoReturn:
         raise Stopped
 
-    previous = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
-    for number in previous:
-        signal.signal(number, stop)
-    try:
-        yield
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
+    return processes.on_signals((signal.SIGINT, signal.SIGTERM, signal.SIGHUP), stop, signal.SIG_IGN)
 
 
 class _Watch:
