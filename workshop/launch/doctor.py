@@ -149,14 +149,15 @@ def _folders() -> Iterator[Check]:
 
 
 def _jupyter() -> Iterator[Check]:
-    if here := kernel.widget_manager_folders():
+    places = [folder / kernel.MANAGER for folder in kernel.data_folders()]
+    if here := [place for place in places if (place / "package.json").exists()]:
         yield Check("Jupyter widgets", OK, f"the JupyterLab extension is in {here[0]}")
     else:
         found = "sliders would show as text: JupyterLab lacks the extension"
         yield Check("Jupyter widgets", LACK, found, "workshop kernel install")
     # A kernel runs under another environment's JupyterLab: seen in OpenOnDemand sessions.
     serving = kernel.serving_prefix()
-    if serving and serving != sys.prefix and not kernel.user_widget_manager().exists():
+    if serving and serving != sys.prefix and not places[1].exists():
         remedy = "If widgets show as text: workshop kernel install, then reload the page."
         yield Check("JupyterLab of this session", NOTE, f"runs from {serving}, another environment", remedy)
 
@@ -171,18 +172,12 @@ def _servers() -> Iterator[Check]:
             yield Check("Server", LACK, error.message, error.remedy)
         return
     known = [*records.own(), *records.shared()]
-    ready = [record for record in known if record.state == "ready"]
     for record in known:
         if record.state == "failed":
             yield Check(f"Server {record.name}", NOTE, f"failed: {record.reason}", f"workshop stop {record.name}")
-    for record in ready:
-        yield Check(f"Server {record.name}", OK, f"{record.model} at {record.url}")
-    if not ready:
+        elif record.state == "ready":
+            yield Check(f"Server {record.name}", OK, f"{record.model} at {record.url}")
+    if not any(record.state == "ready" for record in known):
         can = bool(installed()[0])
         remedy = "workshop serve --background" if can else "Set WORKSHOP_URL and WORKSHOP_API_KEY to use one elsewhere."
         yield Check("Server", NOTE if can else LACK, "none is running", remedy)
-
-
-def well(checks: list[Check]) -> bool:
-    """Return whether nothing that the course needs is lacking."""
-    return all(check.state != LACK for check in checks)
