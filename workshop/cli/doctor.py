@@ -6,6 +6,7 @@ from dataclasses import asdict
 import click
 
 from workshop.cli.say import json_option, say, say_json
+from workshop.launch import doctor
 
 WIDEST_NAME = 26  # of a check; a longer one, of a server, moves its own line
 
@@ -14,8 +15,6 @@ WIDEST_NAME = 26  # of a check; a longer one, of a server, moves its own line
 @json_option('{"ok": bool, "checks": [{"name", "state", "found", "remedy"}]}')
 def command(as_json: bool) -> None:
     """Examine this machine or cluster. Exit code 0 if nothing that the course needs is lacking."""
-    from workshop.launch import doctor
-
     checks = doctor.examine()
     lacks = sum(check.state == doctor.LACK for check in checks)
     if as_json:

@@ -44,9 +44,7 @@ def arguments(command: Callable) -> Callable:
 @arguments
 @click.option("--exact/--no-exact", default=None, help="Ask vLLM's own classes.  [default: where formulas lack]")
 @plan_places.options
-def command(
-    model: str | None, gpu: str | None, listed: str | None, as_json: bool, explain: bool, **options: object
-) -> None:
+def command(model, gpu, listed, as_json, explain, **options) -> None:
     """Predict memory, parallelism and speed of MODEL on GPUs.
 
     MODEL is a catalogue name (llama-3.1-70b), its Hub id, or a folder or file with a Hugging Face config.json.
