@@ -37,13 +37,13 @@ def _like(form: str, meant: str, default: Any = None) -> Any:
 
 @dataclass(frozen=True)
 class Options:
-    """What a plan does not say. pvc_gib None: computed from the weights; name None: model, GPUs; image None: vLLM's own.
+    """What a plan does not say. pvc_size in GiB, None: computed; name None: model, GPUs; image None: vLLM's own.
 
     node_selector: labels ("key=value") in place of the GPU's; rdma: a resource such as "rdma/ib", one for each pod.
     """
 
     name: str | None = None
-    pvc_gib: int | None = None
+    pvc_size: int | None = None
     storage_class: str | None = None
     load_gb_per_s: float = LOAD_GB_PER_S
     replicas: int = 1
@@ -132,10 +132,10 @@ class Case:
         # Of the checkpoint: what is downloaded, in its own precision, whatever vLLM makes of it.
         self.weight_bytes = weights.whole_bytes(load_model(self.hub))
         wanted = math.ceil((self.weight_bytes / GIB * PVC_MARGIN + PVC_SPARE_GIB) / PVC_STEP_GIB) * PVC_STEP_GIB
-        if o.pvc_gib is not None and o.pvc_gib * GIB < self.weight_bytes + MOUNT_SPARE_BYTES:
-            said = f"A volume of {o.pvc_gib} GiB cannot hold {self.plan.model}: its weights take {self.weight_bytes / GIB:.1f} GiB, and {MOUNT_SPARE_BYTES // GIB} GiB must stay free."
+        if o.pvc_size is not None and o.pvc_size * GIB < self.weight_bytes + MOUNT_SPARE_BYTES:
+            said = f"A volume of {o.pvc_size} GiB cannot hold {self.plan.model}: its weights take {self.weight_bytes / GIB:.1f} GiB, and {MOUNT_SPARE_BYTES // GIB} GiB must stay free."
             raise BadInput(said, f"Give --pvc-size {wanted} or more, or leave it out.")
-        self.pvc_gib = o.pvc_gib or wanted
+        self.pvc_gib = o.pvc_size or wanted
         # Loading at the speed of the volume, and an allowance to compile and to capture CUDA graphs.
         seconds = self.weight_bytes / 1e9 / o.load_gb_per_s + START_ALLOWANCE_S
         self.start_budget_s = math.ceil(seconds / PROBE_EVERY_S) * PROBE_EVERY_S
@@ -155,7 +155,7 @@ class Case:
         default = Options()
         words.append("--kubernetes")
         for name, usual in vars(default).items():
-            flag, value = f"--{name.replace('_', '-').replace('pvc-gib', 'pvc-size')}", getattr(o, name)
+            flag, value = f"--{name.replace('_', '-')}", getattr(o, name)
             for each in (value if isinstance(value, tuple) else [value]) if value != usual else []:
                 words += [flag] if each is True else [flag, f"{each:g}" if isinstance(each, float) else str(each)]
         return shlex.join(words)
