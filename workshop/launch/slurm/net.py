@@ -60,11 +60,6 @@ def own_address(interface: str, *hosts: str) -> str:
     raise WorkshopError(f"{socket.gethostname()} has no address that other nodes reach: {said}", _remedy())
 
 
-def interface_of(address: str) -> str:
-    """Return the name of the interface that has `address` ('' if none has)."""
-    return next((name for name, own in interfaces().items() if own == address), "")
-
-
 def _outward() -> dict[str, str]:
     return {name: each for name, each in interfaces().items() if not ipaddress.ip_address(each).is_loopback}
 
