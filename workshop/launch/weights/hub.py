@@ -22,7 +22,6 @@ from workshop.launch.weights import check
 
 HUB = "https://huggingface.co"
 WORKERS = 4
-CHUNK_BYTES = 1 << 20
 TRIES = 5  # of one file, as long as none of them brings anything
 DIGEST = re.compile("[0-9a-f]{0,128}")  # also in the names of parts, so nothing else may stand there
 TIMEOUT = httpx.Timeout(60.0, connect=15.0)
