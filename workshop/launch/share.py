@@ -34,7 +34,7 @@ def share(name: str, group: str, folder: str | Path | None = None) -> tuple[Path
         raise WorkshopError(f"{target} belongs to somebody else's server of the same name.", remedy)
     write_private(target, json.dumps(asdict(record), indent=1) + "\n", 0o640, gid)
     remembered = {str(path) for path in records.copies_of(name)} | {str(target)}
-    write_private(records.list_of(name), json.dumps(sorted(remembered)) + "\n")
+    write_private(records.path_of(name, ".shared"), json.dumps(sorted(remembered)) + "\n")
     return target, _notes(record, target)
 
 

@@ -100,7 +100,7 @@ def test_a_claim_lasts_as_long_as_its_holder_and_no_longer(workshop_home):
 def test_a_watcher_that_is_killed_gives_the_name_back(workshop_home):
     server = supervise.start(launch())
     watcher = int(Path(f"/proc/{server.pid}/stat").read_text().rpartition(")")[2].split()[1])
-    assert Lock(records.lock_of("a")).held()
+    assert Lock(records.path_of("a", ".lock")).held()
     os.kill(watcher, signal.SIGKILL)
     while processes.alive(server.pid, server.process_started):  # the kernel tells the engine
         signal.sigtimedwait([], 0.05)
@@ -115,7 +115,7 @@ def test_a_failed_start_gives_name_and_port_back(workshop_home):
     bad.argv[1] = "/no/such/engine.py"
     with pytest.raises(WorkshopError):
         supervise.start(bad)
-    assert records.stored("a").state == "failed" and not Lock(records.lock_of("a")).held()
+    assert records.stored("a").state == "failed" and not Lock(records.path_of("a", ".lock")).held()
     held = machine.hold_port("127.0.0.1", bad.port)
     assert held
     held.close()

@@ -44,7 +44,8 @@ def _terminate(record: ServerRecord) -> None:
             f"The record of {record.name} does not tell process {pid} from another that got its number: an older version of the workshop wrote it.",
             f"If `ps -fp {pid}` shows vLLM, end it by hand (kill {pid}), then again: workshop stop {record.name}",
         )
-    claims.ask_to_stop(record.name)
+    with contextlib.suppress(OSError):
+        records.path_of(record.name, ".stop").touch(mode=0o600)
     try:
         processes.send(pid, start, signal.SIGTERM)
     except PermissionError:

@@ -131,7 +131,7 @@ class _Watch:
         code = self.process.poll()
         if code is None:
             return
-        if claims.asked_to_stop(self.launch.name):
+        if records.path_of(self.launch.name, ".stop").exists():
             raise Stopped
         self.read()
         if failure := self.reader.error:
