@@ -7,7 +7,7 @@ import subprocess
 import sys
 import webbrowser
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
@@ -20,7 +20,7 @@ from workshop.launch.local.answering import alive
 from workshop.launch.records import ServerRecord
 from workshop.launch.vllm_main import installed
 
-FIRST = "00_start.ipynb"
+FIRST, LOG = "00_start.ipynb", "jupyterlab.log"
 SETTINGS = Path(__file__).parent / "jupyter_settings"  # defaults: no question about news, all cells rendered
 JUPYTER_WAIT_S = 120.0
 
@@ -31,7 +31,7 @@ class Lab:
 
     process: subprocess.Popen
     url: str
-    log: Path
+    log: Path = field(default_factory=lambda: home() / "logs" / LOG)
 
 
 def start_jupyter(folder: Path, port: int | None = None, host: str = "127.0.0.1") -> Lab:
@@ -56,9 +56,8 @@ def start_jupyter(folder: Path, port: int | None = None, host: str = "127.0.0.1"
     ]
     if hasattr(os, "geteuid") and os.geteuid() == 0:
         command.append("--allow-root")
-    log = home() / "logs" / "jupyterlab.log"
-    process = processes.spawn(command, new_log(log.name), env={**os.environ, "JUPYTER_TOKEN": token})
-    return Lab(process, f"http://{host}:{port}/lab/tree/{FIRST}?token={token}", log)
+    process = processes.spawn(command, new_log(LOG), env={**os.environ, "JUPYTER_TOKEN": token})
+    return Lab(process, f"http://{host}:{port}/lab/tree/{FIRST}?token={token}")
 
 
 def wait_for_jupyter(lab: Lab) -> None:
