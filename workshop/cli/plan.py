@@ -96,10 +96,7 @@ def of_places() -> Iterator[click.Option]:
 
 
 def take(given: dict[str, Any], as_json: bool) -> tuple[str, dict[str, Any]]:
-    """Take the places' options out of `given`; return (the place or "", its options).
-
-    Raises BadInput for two at once, or an option of another place.
-    """
+    """Take the places' options out of `given`; return (the place or "", its options); refuse two at once."""
     chosen = [place for place in PLACES if given.pop(place)]
     place = chosen[0] if chosen else ""
     if others := chosen[1:] or (["json"] if as_json and place in ("kubernetes", "vm") else []):
@@ -114,10 +111,7 @@ def take(given: dict[str, Any], as_json: bool) -> tuple[str, dict[str, Any]]:
 
 
 def show(place: str, plan: Plan, given: dict[str, Any]) -> None:
-    """Print, or write, the plan in its place.
-
-    Raises WorkshopError where it does not fit, the options cannot be, or the folder cannot be written.
-    """
+    """Print, or write, the plan in its place."""
     if place == "vm":
         from workshop.launch import vm
 
