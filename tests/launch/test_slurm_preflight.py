@@ -121,7 +121,7 @@ def test_port_of_a_stranger_is_stepped_over():
 
 def test_loopback_is_no_address_of_a_head(monkeypatch):
     with pytest.raises(WorkshopError, match=r"127\.0\.0\.1"):
-        slurm_net.address_of("lo")
+        slurm_net.own_address("lo")
     monkeypatch.setattr(slurm_net, "interfaces", lambda: {"lo": "127.0.0.1"})
     with pytest.raises(WorkshopError, match="no address that other nodes reach"):
         slurm_net.own_address("", "localhost")

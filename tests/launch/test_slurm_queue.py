@@ -158,7 +158,7 @@ def test_job_that_starts_again_keeps_name_and_key_and_the_class_learns_its_addre
     assert (again.name, again.api_key, again.url) == ("70b", "key-1", "http://n2:20008/v1")
     copy = tmp_path / "70b.json"
     copy.write_text("{}")
-    records.list_of("70b").write_text(json.dumps([str(copy)]))
+    records.path_of("70b", ".shared").write_text(json.dumps([str(copy)]))
     share.renew(again)
     assert json.loads(copy.read_text())["url"] == "http://n2:20008/v1" and copy.stat().st_mode & 0o777 == 0o640
 

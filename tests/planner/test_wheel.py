@@ -137,7 +137,7 @@ def test_a_reader_that_has_enough_sees_no_traceback(installed):
 
 def test_it_takes_every_option_of_the_course_but_those_of_other_places(installed):
     text = run(installed / "bin" / "inference-planner", "--help")
-    elsewhere = {*cli.plan_places.HOMES, "kubernetes", "vm", "exact", "model"}
+    elsewhere = {*cli.HOMES, "kubernetes", "vm", "exact", "model"}
     for option in cli.command.params:
         if option.name not in elsewhere:
             assert all(flag in text for flag in option.opts), option.name

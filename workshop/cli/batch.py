@@ -16,6 +16,7 @@ from workshop.cli.bar import Bar
 from workshop.cli.say import json_option, say_json
 from workshop.cli.serve import _Forwarding
 from workshop.errors import BadInput
+from workshop.launch.processes import on_signals
 from workshop.launch.progress import Progress
 
 SAMPLING = {  # vLLM's name -> (type, help)
@@ -32,7 +33,7 @@ SAMPLING = {  # vLLM's name -> (type, help)
     "logprobs": (int, "Logprobs of this many alternatives for each token."),
     "prompt_logprobs": (int, "The same for the prompt's tokens."),
 }
-SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
+SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)  # of people and of SLURM: the first lets it end in order
 LINE_S = 10.0  # between lines where there is no terminal
 
 
@@ -102,7 +103,7 @@ def command(ctx: click.Context, input: Path, output: Path, merge: bool, as_json:
         if check:
             with batch.prepared(options["model"] or "", any_model=True):
                 return
-        with signals(batch.stop):
+        with on_signals(SIGNALS, batch.stop):
             summary = batch.run()
     if as_json:
         say_json({**summary.to_dict(), "exit_code": summary.exit_code})
@@ -151,24 +152,3 @@ def _more(text: str | None) -> dict:
         if isinstance(found := json.loads(text or "{}"), dict):
             return found
     raise BadInput(f"--sampling {text!r} is no JSON object.", "Give for example '{\"top_k\": 5}'.")
-
-
-@contextlib.contextmanager
-def signals(stop):
-    """Let the signals of people and of SLURM end the batch in order; a second one of them ends it as always."""
-    before = {each: signal.getsignal(each) for each in SIGNALS}
-
-    def restore() -> None:
-        for each, handler in before.items():
-            signal.signal(each, handler)
-
-    def handle(number: int, _: object) -> None:
-        restore()
-        stop()
-
-    for each in SIGNALS:
-        signal.signal(each, handle)
-    try:
-        yield
-    finally:
-        restore()

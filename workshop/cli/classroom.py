@@ -8,15 +8,18 @@ from workshop.classroom.plan import arrivals
 from workshop.classroom.report import Criteria
 from workshop.classroom.run import Classroom
 from workshop.cli.bar import Bar
-from workshop.cli.batch import LINE_S, signals
+from workshop.cli.batch import LINE_S, SIGNALS
 from workshop.cli.say import json_option, say, say_json
 from workshop.cli.simulate import as_text as simulation_text
 from workshop.errors import BadInput
+from workshop.launch.processes import on_signals
 from workshop.plan.parallelism import Plan, plan
 from workshop.plan.speed import QUESTION_TOKENS
 from workshop.simulate.arrivals import Arrival
 from workshop.simulate.load import on_plan
 from workshop.simulate.report import MEASURES, percentiles
+
+PLACE = ("tensor_parallel_size", "max_model_len")
 
 
 @click.command
@@ -33,19 +36,7 @@ from workshop.simulate.report import MEASURES, percentiles
 @click.option("--tensor-parallel-size", "-tp", type=int, help="With --simulate: over how many GPUs.")
 @click.option("--max-model-len", type=int, default=8192, show_default=True, help="With --simulate: its context.")
 @json_option("Print everything that was measured as JSON.")
-def command(
-    learners: int,
-    minutes: float | None,
-    seconds: float | None,
-    max_ttft: float,
-    max_e2el: float,
-    as_json: bool,
-    simulate: str | None,
-    gpu: str | None,
-    tensor_parallel_size: int | None,
-    max_model_len: int,
-    **options,
-) -> None:
+def command(learners, minutes, seconds, max_ttft, max_e2el, as_json, simulate, gpu, **options) -> None:
     """Simulate a class against a server, and say whether it will hold.
 
     Everybody runs the same cells of the notebooks within a few seconds: short completions, 20 samples, log
@@ -67,13 +58,13 @@ def command(
                 "--simulate MODEL and --gpu GPU go together, and without a server.",
                 "For example: workshop classroom --learners 30 --simulate llama-3.1-70b --gpu h100 -tp 4.",
             )
-        planned = plan(simulate, gpu, tensor_parallel_size=tensor_parallel_size, max_model_len=max_model_len)
-        sys.exit(
-            0 if _simulated(planned, learners, arrivals(learners, seconds, options["seed"]), criteria, as_json) else 1
-        )
+        planned = plan(simulate, gpu, **{name: options[name] for name in PLACE})
+        holds = _simulated(planned, learners, arrivals(learners, seconds, options["seed"]), criteria, as_json)
+        sys.exit(0 if holds else 1)
     with Bar(f"A class of {learners}", LINE_S) as bar:
-        room = Classroom(learners, seconds, criteria=criteria, report=bar, **options)
-        with signals(room.stop):
+        asked = {name: options[name] for name in options if name not in PLACE}
+        room = Classroom(learners, seconds, criteria=criteria, report=bar, **asked)
+        with on_signals(SIGNALS, room.stop):
             report = room.run()
     say_json(report.to_dict()) if as_json else say(as_text(report))
     sys.exit(0 if report.holds else 1)
@@ -93,42 +84,23 @@ def as_text(report) -> str:
     def s(value: float | None) -> str:
         return "–" if value is None else f"{value:.3f}" if value < 0.1 else f"{value:.2f}"
 
-    lines = [
-        f"{report.model} at {report.url}, {report.seconds:.0f} s, a cell every {report.every_s:.0f} s",
-        "",
-        f"{'seconds':<28}{'p50':>8}{'p95':>8}",
-    ]
+    r, lines = report, [f"{'seconds':<28}{'p50':>8}{'p95':>8}"]
     for measure, words in MEASURES.items():
-        p = percentiles(report.values_s(measure))
+        p = percentiles(r.values_s(measure))
         lines.append(f"{measure:<5}{words:<24}{s(p['p50']):>7}{s(p['p95']):>8}")
     lines += ["", f"{'cell':<28}{'asked':>8}{'errors':>8}{'ttft p50':>10}{'ttft p95':>10}{'e2el p95':>10}"]
-    lines += [
-        f"{cell:<28}{asked:>8,}{errors:>8,}{s(p50):>10}{s(p95):>10}{s(e2el):>10}"
-        for cell, asked, errors, p50, p95, e2el in report.rows()
-    ]
-    return "\n".join([*lines, "", *_notes(report), *_verdict(report)])
-
-
-def _notes(report) -> list[str]:
-    notes = [f"{report.output_tokens_per_s:,.0f} tokens/s"]
-    if report.most_kv_cache_usage is not None:
-        notes.append(
-            f"at most {report.most_running} sequences at once, {report.most_waiting} waiting, KV cache "
-            f"{report.most_kv_cache_usage:.0%} full, {report.preemptions or 0} preemptions"
-        )
-    else:
-        notes.append("no /metrics: what waited inside is not known")
-    if report.late or report.not_reached:
-        notes.append(f"{report.late} cells began late, {report.not_reached} were not reached")
-    if report.left_out:
-        notes.append(f"not taken by this server: {', '.join(report.left_out)}")
-    return [f"· {note}" for note in notes]
-
-
-def _verdict(report) -> list[str]:
-    return [
-        f"· it holds if: {report.criteria}",
-        *(f"  {count:,} × {error}" for error, count in report.errors.items()),
-        f"{'✓' if report.holds else '✗'} {report}",
-        *(f"→ {text}" for text in report.advice()),
-    ]
+    for cell, asked, errors, *times in r.rows():
+        lines.append(f"{cell:<28}{asked:>8,}{errors:>8,}" + "".join(f"{s(each):>10}" for each in times))
+    lines += ["", f"· {r.output_tokens_per_s:,.0f} tokens/s"]
+    inside = "no /metrics: what waited inside is not known"
+    if r.most_kv_cache_usage is not None:
+        inside = f"at most {r.most_running} sequences at once, {r.most_waiting} waiting, KV cache {r.most_kv_cache_usage:.0%} full, {r.preemptions or 0} preemptions"
+    lines.append(f"· {inside}")
+    if r.late or r.not_reached:
+        lines.append(f"· {r.late} cells began late, {r.not_reached} were not reached")
+    if r.left_out:
+        lines.append(f"· not taken by this server: {', '.join(r.left_out)}")
+    lines.append(f"· it holds if: {r.criteria}")
+    lines += [f"  {count:,} × {error}" for error, count in r.errors.items()]
+    lines += [f"{'✓' if r.holds else '✗'} {r}", *(f"→ {text}" for text in r.advice())]
+    return "\n".join([f"{r.model} at {r.url}, {r.seconds:.0f} s, a cell every {r.every_s:.0f} s", "", *lines])

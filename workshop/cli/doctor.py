@@ -6,6 +6,7 @@ from dataclasses import asdict
 import click
 
 from workshop.cli.say import json_option, say, say_json
+from workshop.launch import doctor
 
 WIDEST_NAME = 26  # of a check; a longer one, of a server, moves its own line
 
@@ -14,11 +15,10 @@ WIDEST_NAME = 26  # of a check; a longer one, of a server, moves its own line
 @json_option('{"ok": bool, "checks": [{"name", "state", "found", "remedy"}]}')
 def command(as_json: bool) -> None:
     """Examine this machine or cluster. Exit code 0 if nothing that the course needs is lacking."""
-    from workshop.launch import doctor
-
     checks = doctor.examine()
+    lacks = sum(check.state == doctor.LACK for check in checks)
     if as_json:
-        say_json({"ok": doctor.well(checks), "checks": [asdict(check) for check in checks]})
+        say_json({"ok": not lacks, "checks": [asdict(check) for check in checks]})
     else:
         signs = {doctor.OK: ("✓", "green"), doctor.NOTE: ("·", "yellow"), doctor.LACK: ("✗", "red")}
         width = min(WIDEST_NAME, max(len(check.name) for check in checks))
@@ -28,6 +28,5 @@ def command(as_json: bool) -> None:
             say(check.found)
             if check.remedy and check.state != doctor.OK:
                 say(f"{'':{width + 4}}→ {check.remedy}")
-        lacks = sum(check.state == doctor.LACK for check in checks)
         say(f"\n{lacks} lacking: see the ✗ above." if lacks else "\nEverything that the course needs is here.")
-    sys.exit(0 if doctor.well(checks) else 1)
+    sys.exit(1 if lacks else 0)

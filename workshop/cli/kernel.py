@@ -2,6 +2,8 @@
 
 import click
 
+from workshop.launch.local import kernel
+
 
 @click.group
 def command() -> None:
@@ -11,7 +13,5 @@ def command() -> None:
 @command.command
 def install() -> None:
     """Let your other JupyterLabs find the course's kernel, and show its widgets. No administrator needed."""
-    from workshop.launch.local import kernel
-
     for line in kernel.install():
         click.echo(f"✓ {line}")

@@ -3,6 +3,7 @@
 import click
 
 from workshop.cli.bar import Bar
+from workshop.launch.local import lab
 
 
 @click.command
@@ -12,15 +13,10 @@ from workshop.cli.bar import Bar
 @click.option("--no-browser", is_flag=True, help="Print the address, open no browser.")
 def command(port: int | None, host: str, no_server: bool, no_browser: bool) -> None:
     """Open JupyterLab on your copy of the notebooks, with a server behind it; Ctrl-C ends both."""
-    from workshop.launch.local import lab
-
-    bar = Bar("Starting the server")
 
     def say(text: str) -> None:
         bar.close()
         click.echo(text)
 
-    try:
+    with Bar("Starting the server") as bar:
         lab.run(port=port, host=host, server=not no_server, browser=not no_browser, report=bar, say=say)
-    finally:
-        bar.close()

@@ -18,15 +18,7 @@ from workshop.plan.hardware import size_words
 @click.option("--names", "only_names", is_flag=True, help="Print the names alone.")
 @json_option("Print data instead of text.")
 @click.option("--markdown", is_flag=True, help="Print docs/models.md.")
-def command(
-    names: tuple[str, ...],
-    gpus: tuple[str, ...],
-    family: str | None,
-    max_model_len: int | None,
-    only_names: bool,
-    as_json: bool,
-    markdown: bool,
-) -> None:
+def command(names, gpus, family, max_model_len, only_names, as_json, markdown) -> None:
     """List the catalogue: what each model needs, and how many GPUs of each kind serve it.
 
     \b

@@ -6,6 +6,10 @@ import click
 
 from workshop.cli.bar import Bar
 from workshop.cli.say import json_option, say, say_json
+from workshop.errors import WorkshopError
+from workshop.launch.slurm import site
+from workshop.launch.weights import hub as prefetch_hub
+from workshop.launch.weights import prefetch
 
 
 @click.command
@@ -26,16 +30,11 @@ def command(model: str, to: str | None, verify_only: bool, checksums: bool, as_j
     For a login node: compute nodes rarely have internet, and jobs then run offline. Gated models need their licence
     accepted on the model's page, and a token of that account: HF_TOKEN, or you are asked.
     """
-    from workshop.launch.slurm import site
-    from workshop.launch.weights import hub as prefetch_hub
-    from workshop.launch.weights import prefetch
-
     to = to or str(site.models_folder())
     hub = prefetch.hub_id(model)
     folder, remote = prefetch.target_folder(hub, to), None
     if not verify_only:
-        token = prefetch_hub.saved_token()
-        remote, token = _look_up(hub, token)
+        remote, token = _look_up(hub, prefetch_hub.saved_token())
         prefetch.refuse_small_disk(remote, folder)
         say(f"{hub}: {remote.bytes / 1e9:.1f} GB in {len(remote.files)} files → {folder}", err=True)
         with Bar(hub.split("/")[-1]) as bar:
@@ -51,9 +50,6 @@ def command(model: str, to: str | None, verify_only: bool, checksums: bool, as_j
 
 def _look_up(hub: str, token: str | None):
     """Ask the Hub; if it wants a token and there is none, ask the person, who is told what for."""
-    from workshop.errors import WorkshopError
-    from workshop.launch.weights import prefetch
-
     try:
         return prefetch.look_up(hub, token), token
     except WorkshopError as error:

@@ -3,6 +3,8 @@
 import click
 
 from workshop.cli.bar import Bar
+from workshop.launch import local
+from workshop.launch.local import supervise
 
 
 class _Forwarding(click.Command):
@@ -45,18 +47,13 @@ def _is_flag(text: str) -> bool:
 )
 @click.option("--trace", help="Write what the engine does to this file, one JSON line a step: see workshop xray.")
 @click.pass_context
-def command(
-    ctx: click.Context, model: str | None, background: bool, tensor_parallel_size: int | None, **options
-) -> None:
+def command(ctx: click.Context, model, background, tensor_parallel_size, **options) -> None:
     """Start vLLM on this machine's GPUs if there are any, and on its CPU otherwise.
 
     MODEL comes first: a folder, a Hub id, or nothing for the teaching model. Flags that are not listed here go to
     `vllm serve` as they are. Only this machine is let in unless --host says otherwise, and every path but /health
     needs the server's key, which `workshop.connect()` finds by itself.
     """
-    from workshop.launch import local
-    from workshop.launch.local import supervise
-
     vllm_args: tuple[str, ...] = ctx.obj
     if tensor_parallel_size:
         vllm_args = ("--tensor-parallel-size", str(tensor_parallel_size), *vllm_args)

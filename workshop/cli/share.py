@@ -3,6 +3,8 @@
 import click
 
 from workshop.cli.say import say
+from workshop.errors import BadInput
+from workshop.launch import records, share
 
 
 @click.command
@@ -15,9 +17,6 @@ def command(name: str, group: str | None, folder: str | None, stop: bool) -> Non
 
     Learners set WORKSHOP_SHARED to that folder, and `workshop.connect()` finds the server.
     """
-    from workshop.errors import BadInput
-    from workshop.launch import records, share
-
     if stop:
         removed = records.withdraw(name)
         say(

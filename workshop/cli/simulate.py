@@ -116,7 +116,15 @@ def as_text(s: Simulation) -> str:
     for measure, words in MEASURES.items():
         cells = (f"{'–' if value is None else format(value, ',.1f'):>10}" for value in s.of(measure).values())
         lines.append(f"{measure:<6}{words:<28}{''.join(cells)}")
-    lines += ["", *(f"{name:<9}{curve(values)}  at most {most}" for name, values, most in _curves(s)), ""]
+    lines.append("")
+    over = s.over_time
+    for name, values, most in (
+        ("running", over["running"], f"{max(over['running']):,} requests"),
+        ("waiting", over["waiting"], f"{max(over['waiting']):,} requests"),
+        ("KV cache", over["kv_cache_usage"], f"{s.kv_cache_usage_max:.1%} full"),
+    ):
+        lines.append(f"{name:<9}{curve(values)}  at most {most}")
+    lines.append("")
     lines.append(
         f"· {s.steps:,} steps, {figures['preempted']:,} preemptions, {figures['prefix_hit_rate']:.0%} of the prompts' tokens were cached"
     )
@@ -131,15 +139,6 @@ def as_text(s: Simulation) -> str:
             "✗ It does not keep up: requests pile up as long as they come. → More --replicas or GPUs, or a lower --rate."
         )
     return "\n".join([*lines, f"· simulated in {s.wall_s:.1f} s"])
-
-
-def _curves(s: Simulation) -> list[tuple[str, list[float], str]]:
-    over = s.over_time
-    return [
-        ("running", over["running"], f"{max(over['running']):,} requests"),
-        ("waiting", over["waiting"], f"{max(over['waiting']):,} requests"),
-        ("KV cache", over["kv_cache_usage"], f"{s.kv_cache_usage_max:.1%} full"),
-    ]
 
 
 def curve(values: list[float]) -> str:

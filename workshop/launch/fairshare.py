@@ -117,14 +117,10 @@ async def read_body(receive) -> bytes | None:
 
 def once_more(body: bytes, receive):
     """Return a `receive` that gives the body once more, and then what comes (a disconnect)."""
-    given = False
+    given = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def replay():
-        nonlocal given
-        if given:
-            return await receive()
-        given = True
-        return {"type": "http.request", "body": body, "more_body": False}
+        return given.pop() if given else await receive()
 
     return replay
 
@@ -165,12 +161,9 @@ def _numbers(request: dict, names: tuple[str, ...]) -> list[int]:
 
 def _prompts(request: dict) -> int:
     """Return how many prompts a request has: a list of whole numbers is one (token ids)."""
-
-    def count(given) -> int:
-        return len(given) if isinstance(given, list) and not all(type(each) is int for each in given) else 1
-
     given = [request[name] for name in ("prompt", "prompt_embeds") if request.get(name)]
-    return max(1, sum(map(count, given)))
+    lists = [isinstance(each, list) and not all(type(part) is int for part in each) for each in given]
+    return max(1, sum(len(each) if several else 1 for each, several in zip(given, lists, strict=True)))
 
 
 def _short(number: int) -> str:

@@ -71,12 +71,10 @@ def _flags_in(path: str, separate: bool) -> dict[str, str]:
     if not separate:
         raise BadInput("vLLM overlooks --config=FILE.", "Write --config FILE, with a space.")
     how = "Write one flag a line, as in `max-model-len: 4096`."
+    if not os.path.isfile(path):
+        raise BadInput(f"--config: there is no file {path!r}.", "Give a YAML file with flags of `vllm serve`.")
     try:
-        if not Path(path).is_file():
-            raise BadInput(f"--config: there is no file {path!r}.", "Give a YAML file with flags of `vllm serve`.")
         settings = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-    except BadInput:
-        raise
     except (OSError, ValueError, RecursionError, yaml.YAMLError):
         raise BadInput(f"--config {path}: this is no YAML that can be read.", how) from None
     if not isinstance(settings, dict):

@@ -157,8 +157,9 @@ def _amd_smi() -> Look | None:
         return None
     _, text, problem = ask("amd-smi", "static", "--asic", "--vram", "--driver", "--json")
     with suppress(ValueError, KeyError, TypeError, AttributeError):
-        cards = _entries(text)
-        usage = _entries(ask("amd-smi", "metric", "--mem-usage", "--json").out)
+        cards, usage = map(json.loads, (text, ask("amd-smi", "metric", "--mem-usage", "--json").out))
+        # One object a GPU: newer versions wrap the list.
+        cards, usage = (each["gpu_data"] if isinstance(each, dict) else each for each in (cards, usage))
         free = {each["gpu"]: each["mem_usage"]["free_vram"] for each in usage}
         gpus = []
         for each in cards:
@@ -168,12 +169,6 @@ def _amd_smi() -> Look | None:
             gpus.append(Gpu(each["asic"]["market_name"], *sizes, uuid))
         return Look(tuple(gpus), "amd", cards[0].get("driver", {}).get("version", "") if cards else "")
     return Look(maker="amd", problem=f"amd-smi: {' '.join((text or problem).split())[:200]}")
-
-
-def _entries(text: str) -> list[dict]:
-    """Return one object a GPU: newer versions of amd-smi wrap the list."""
-    data = json.loads(text)
-    return data["gpu_data"] if isinstance(data, dict) else data
 
 
 def _size(given: object) -> int:

@@ -56,15 +56,12 @@ def _read(path: Path) -> dict[str, dict[str, Any]]:
 @contextmanager
 def _changing() -> Iterator[dict[str, dict[str, Any]]]:
     folder = private_folder()
-    lock = Lock(folder / "keys.lock")
-    if not lock.take():
-        raise WorkshopError("Another command is changing the keys.", "Try again in a moment.")
-    try:
+    with Lock(folder / "keys.lock").taken() as free:
+        if not free:
+            raise WorkshopError("Another command is changing the keys.", "Try again in a moment.")
         entries = _read(folder / "keys.json")
         yield entries
         write_private(folder / "keys.json", json.dumps(entries, indent=1) + "\n")
-    finally:
-        lock.give_back()
 
 
 def _now() -> str:

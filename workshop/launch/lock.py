@@ -67,9 +67,9 @@ class Lock:
         self.descriptor = None
 
     @contextlib.contextmanager
-    def taken(self) -> Iterator[bool]:
+    def taken(self, tries: int = TRIES) -> Iterator[bool]:
         """Hold the lock for a moment if it is free; yields whether it is."""
-        free = self.take(tries=1)
+        free = self.take(tries)
         try:
             yield free
         finally:

@@ -1,7 +1,7 @@
 """What this machine has: processors, memory, disk, ports, as far as this session may use them."""
 
 import os
-import platform
+import re
 import shutil
 import socket
 import sys
@@ -35,14 +35,10 @@ def memory_available_bytes() -> int:
     free = psutil.virtual_memory().available
     limit, used = _cgroup_text("memory.max"), _cgroup_text("memory.current")
     if limit.isdigit() and used.isdigit():
-        free = min(free, int(limit) - int(used) + _reclaimable_bytes())
+        # File pages count as used in a cgroup, and are given back when memory is asked for.
+        pages = re.findall(r"^(?:in)?active_file (\d+)$", _cgroup_text("memory.stat"), re.MULTILINE)
+        free = min(free, int(limit) - int(used) + sum(map(int, pages)))
     return max(0, free)
-
-
-def _reclaimable_bytes() -> int:
-    """File pages count as used in a cgroup, and are given back when memory is asked for."""
-    lines = dict(line.split() for line in _cgroup_text("memory.stat").splitlines() if len(line.split()) == 2)
-    return int(lines.get("inactive_file", 0)) + int(lines.get("active_file", 0))
 
 
 def _cgroup_text(name: str) -> str:
@@ -67,11 +63,6 @@ def disk_free_bytes(path: Path) -> int:
     while not os.path.exists(path):  # Path.exists raises where a folder above is closed
         path = path.parent
     return shutil.disk_usage(path).free
-
-
-def runs_cpu_wheels() -> bool:
-    """Return whether vLLM's CPU wheels exist for this system: Linux on x86-64 or aarch64."""
-    return platform.system() == "Linux" and platform.machine() in ("x86_64", "aarch64", "AMD64", "arm64")
 
 
 def reachable_address(host: str) -> str:

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
@@ -66,6 +66,25 @@ def end_with_parent(number: int = signal.SIGTERM) -> None:
     """Ask Linux for a signal to this process when its parent dies, by kill -9 too."""
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(1, number)  # PR_SET_PDEATHSIG
+
+
+@contextlib.contextmanager
+def on_signals(numbers: Iterable[int], act: Callable[[], None], again: Any = None) -> Iterator[None]:
+    """Call `act` at the first of these signals; later ones do what they did before, or `again` (a handler) if given."""
+    before = {number: signal.getsignal(number) for number in numbers}
+
+    def handle(number: int, frame: Any) -> None:
+        for each, handler in before.items():
+            signal.signal(each, again or handler)
+        act()
+
+    for number in before:
+        signal.signal(number, handle)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def spawn(command: list[str], log: IO[bytes], with_parent: bool = True, **options: Any) -> subprocess.Popen:

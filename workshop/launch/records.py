@@ -48,12 +48,16 @@ def boot_id() -> str:
     return ""
 
 
-def path_of(name: str) -> Path:
-    """Return the file of the record `name`; a name is letters, digits, '.', '_' and '-'."""
+def path_of(name: str, suffix: str = ".json") -> Path:
+    """Return the file of the record `name`; a name is letters, digits, '.', '_' and '-'.
+
+    Beside it: .lock, whose lock is the right to start, and to write down, the server; .shared, where copies of the
+    record are; .stop, where the server's end is wanted: an end without it is a failure, whatever its exit code.
+    """
     if not record_file.NAME.fullmatch(name):
         remedy = "Use up to 64 letters, digits, '.', '_' and '-', beginning with a letter or digit."
         raise BadInput(f"{name!r} cannot be the name of a server.", remedy)
-    return home() / "servers" / f"{name}.json"
+    return home() / "servers" / f"{name}{suffix}"
 
 
 def write(record: ServerRecord) -> None:
@@ -66,7 +70,7 @@ def write(record: ServerRecord) -> None:
 def remove(name: str) -> None:
     """Remove the record, and copies of it that were shared; nothing happens if there is none."""
     path = path_of(name)
-    if list_of(name).exists():
+    if path_of(name, ".shared").exists():
         withdraw(name)
     try:
         path.unlink(missing_ok=True)
@@ -102,18 +106,13 @@ def withdraw(name: str) -> list[Path]:
             if path.lstat().st_uid == os.geteuid() and (own is None or load(path).api_key == own.api_key):
                 path.unlink()
                 removed.append(path)
-    list_of(name).unlink(missing_ok=True)
+    path_of(name, ".shared").unlink(missing_ok=True)
     return removed
-
-
-def list_of(name: str) -> Path:
-    """Return the file that remembers where copies of the record are (not a record itself: another suffix)."""
-    return path_of(name).with_suffix(".shared")
 
 
 def copies_of(name: str) -> list[Path]:
     with contextlib.suppress(OSError, ValueError, TypeError, RecursionError):
-        return [Path(text) for text in json.loads(list_of(name).read_bytes())]
+        return [Path(text) for text in json.loads(path_of(name, ".shared").read_bytes())]
     return []
 
 
@@ -126,21 +125,16 @@ def read(name: str, claimed: bool | None = None) -> ServerRecord | None:
     if record is None:
         return None
     now = checked(record)
-    lock = Lock(lock_of(name))
+    lock = Lock(path_of(name, ".lock"))
     waits = now.state == "starting" and now.pid is None and is_here(now)
     if waits and not (lock.held() if claimed is None else claimed):
         now = replace(now, state="failed", reason="it was ended before its engine was started")
     if now != record:
-        with contextlib.suppress(WorkshopError), lock.taken() as free:
+        with contextlib.suppress(WorkshopError), lock.taken(tries=1) as free:
             # Whoever holds the lock writes for itself; and a server that was stopped meanwhile gets no record back.
             if free and stored(name) == record:
                 write(now)
     return now
-
-
-def lock_of(name: str) -> Path:
-    """Return the file whose lock is the right to start, and to write down, the server `name`."""
-    return path_of(name).with_suffix(".lock")
 
 
 def mine(name: str) -> ServerRecord:

@@ -34,7 +34,7 @@ def share(name: str, group: str, folder: str | Path | None = None) -> tuple[Path
         raise WorkshopError(f"{target} belongs to somebody else's server of the same name.", remedy)
     write_private(target, json.dumps(asdict(record), indent=1) + "\n", 0o640, gid)
     remembered = {str(path) for path in records.copies_of(name)} | {str(target)}
-    write_private(records.list_of(name), json.dumps(sorted(remembered)) + "\n")
+    write_private(records.path_of(name, ".shared"), json.dumps(sorted(remembered)) + "\n")
     return target, _notes(record, target)
 
 
@@ -88,20 +88,12 @@ def _notes(record: ServerRecord, copy: Path) -> list[str]:
         notes.append(
             "It listens on this machine only (127.0.0.1): learners on others cannot reach it. Start it with --host and the address that they reach."
         )
-    limits = _limits(record.url)
+    limits = ""  # the server itself names them
+    with contextlib.suppress(httpx.HTTPError, httpx.InvalidURL):
+        limits = httpx.get(urljoin(record.url, "/health"), timeout=5, trust_env=False).headers.get(HEADER)
     notes.append(
         f"Limits for each learner: {limits}."
         if limits
         else "It was started without limits for a class: one learner's requests can starve the others. `workshop slurm submit … --learners 30` sets them."
     )
     return notes
-
-
-def _limits(url: str) -> str:
-    """Return the limits that the server itself names in the answer to /health ('' if it has none)."""
-    with (
-        contextlib.suppress(httpx.HTTPError, httpx.InvalidURL),
-        httpx.stream("GET", urljoin(url, "/health"), timeout=5, trust_env=False) as answer,
-    ):
-        return answer.headers.get(HEADER, "")
-    return ""

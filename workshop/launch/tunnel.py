@@ -115,7 +115,7 @@ def open_tunnel(
     finally:
         end(process, claim.record)
         claim.forget()
-        claim.close()
+        claim.give_back()
 
 
 def _moved(

@@ -5,7 +5,6 @@ The weights go to a disk that holds them, the API listens on 127.0.0.1, and the 
 
 import re
 import shlex
-from dataclasses import dataclass
 from pathlib import Path
 
 import jinja2
@@ -31,17 +30,12 @@ TEMPLATES.globals |= {"COURSE": COURSE, "PORT": PORT, "PYTHON": PYTHON}
 TEMPLATES.globals |= {"KEY_FILE": KEY_FILE, "KEY_FILE_VARIABLE": KEY_FILE_VARIABLE, "TOKEN_FILE": TOKEN_FILE}
 
 
-@dataclass(frozen=True)
 class Case:
     """A plan on one machine. disk_gb: size of the disk of download_dir in 10**9 bytes, None if it is not known."""
 
-    plan: Plan
-    download_dir: str = "/mnt/models"
-    disk_gb: float | None = None
-    name: str = "vllm"
-
-    def __post_init__(self):
-        p = self.plan
+    def __init__(self, plan: Plan, download_dir: str = "/mnt/models", disk_gb: float | None = None, name: str = "vllm"):
+        p = self.plan = plan
+        self.download_dir, self.name = download_dir, name
         if not p.fits:
             raise WorkshopError(f"{p.model} does not fit on {p.gpus} × {p.gpu}: {p.reasons[0]}", " ".join(p.advice))
         if p.nodes > 1:
@@ -49,28 +43,19 @@ class Case:
             raise BadInput(f"The plan takes {p.nodes} nodes, and a VM is one.", remedy)
         if p.gpu == "mi300x":
             raise BadInput("The unit and the containers are for NVIDIA GPUs.", "Choose another --gpu.")
-        if not re.fullmatch(r"/[\w./-]*", self.download_dir):
+        if not re.fullmatch(r"/[\w./-]*", download_dir):
             remedy = "Give the mounted disk or share, for example /mnt/models."
-            raise BadInput(f"--download-dir {self.download_dir} is no whole path without spaces.", remedy)
-        if not re.fullmatch(r"[a-z][a-z0-9-]{0,40}", self.name):
-            raise BadInput(f"{self.name!r} cannot be the name of a unit.", "Use lower-case letters, digits and '-'.")
-        if self.disk_gb is not None and (problem := machines.disk_problem(self.hub, self.disk_gb)):
+            raise BadInput(f"--download-dir {download_dir} is no whole path without spaces.", remedy)
+        if not re.fullmatch(r"[a-z][a-z0-9-]{0,40}", name):
+            raise BadInput(f"{name!r} cannot be the name of a unit.", "Use lower-case letters, digits and '-'.")
+        # What vLLM is given: the Hub id, or the folder of a model without one.
+        self.hub = p.config.hub_ids[0] if p.config.hub_ids else p.config.location
+        if disk_gb is not None and (problem := machines.disk_problem(self.hub, disk_gb)):
             raise BadInput(problem, "Give --download-dir a bigger disk or a mounted share, and --disk-gb its size.")
-
-    @property
-    def hub(self) -> str:
-        """What vLLM is given: the Hub id, or the folder of a model without one."""
-        config = self.plan.config
-        return config.hub_ids[0] if config.hub_ids else config.location
-
-    @property
-    def image(self) -> str:
-        return f"vllm/vllm-openai:v{self.plan.vllm_version}"
-
-    @property
-    def start_budget_s(self) -> int:
-        """Bytes of the weights / an assumed 0.25 GB/s, and 15 minutes to compile and to capture CUDA graphs."""
-        return round(machines.checkpoint_bytes(self.hub) / 1e9 / LOAD_GB_PER_S + START_ALLOWANCE_S)
+        self.image = f"vllm/vllm-openai:v{p.vllm_version}"
+        self.weights_gb = machines.checkpoint_bytes(self.hub) / 1e9
+        # Loading at an assumed speed, and 15 minutes to compile and to capture CUDA graphs.
+        self.start_budget_s = round(self.weights_gb / LOAD_GB_PER_S + START_ALLOWANCE_S)
 
     @property
     def flags(self) -> list[str]:
@@ -87,7 +72,7 @@ class Case:
 
 def disk_words(case: Case) -> list[str]:
     """Return what the weights need, and what a usual OS disk says to that."""
-    found = [f"{machines.checkpoint_bytes(case.hub) / 1e9:.1f} GB of weights go to {case.download_dir}."]
+    found = [f"{case.weights_gb:.1f} GB of weights go to {case.download_dir}."]
     if machines.disk_problem(case.hub, OS_DISK_GB):
         found.append(f"Not to ~/.cache/huggingface, vLLM's default: an OS disk of {OS_DISK_GB} GB cannot hold them.")
     return found

@@ -66,7 +66,7 @@ def test_one_of_many_claims_on_a_name_wins(workshop_home):
         assert all("'a'" in str(each) for each in got if each not in winners)
         assert records.stored("a") == winners[0].record
         winners[0].forget()
-        winners[0].close()
+        winners[0].give_back()
         assert not list((workshop_home / "servers").iterdir())
 
 
@@ -94,13 +94,13 @@ def test_a_claim_lasts_as_long_as_its_holder_and_no_longer(workshop_home):
     holder.send_signal(signal.SIGKILL)
     holder.communicate()
     assert "before its engine was started" in records.read("a").reason
-    claims.claim(record(state="starting")).close()
+    claims.claim(record(state="starting")).give_back()
 
 
 def test_a_watcher_that_is_killed_gives_the_name_back(workshop_home):
     server = supervise.start(launch())
     watcher = int(Path(f"/proc/{server.pid}/stat").read_text().rpartition(")")[2].split()[1])
-    assert Lock(records.lock_of("a")).held()
+    assert Lock(records.path_of("a", ".lock")).held()
     os.kill(watcher, signal.SIGKILL)
     while processes.alive(server.pid, server.process_started):  # the kernel tells the engine
         signal.sigtimedwait([], 0.05)
@@ -115,7 +115,7 @@ def test_a_failed_start_gives_name_and_port_back(workshop_home):
     bad.argv[1] = "/no/such/engine.py"
     with pytest.raises(WorkshopError):
         supervise.start(bad)
-    assert records.stored("a").state == "failed" and not Lock(records.lock_of("a")).held()
+    assert records.stored("a").state == "failed" and not Lock(records.path_of("a", ".lock")).held()
     held = machine.hold_port("127.0.0.1", bad.port)
     assert held
     held.close()
@@ -150,7 +150,7 @@ def test_where_files_cannot_be_locked_a_server_starts_all_the_same(workshop_home
     monkeypatch.setattr(fcntl, "flock", no_locks)
     claim = claims.claim(record(state="starting"))
     claim.forget()
-    claim.close()
+    claim.give_back()
 
 
 @pytest.mark.parametrize("place", ["servers", "logs"])
@@ -170,7 +170,7 @@ def test_a_log_that_cannot_be_written_is_one_sentence_and_leaves_nothing(worksho
         supervise.start(launch())
     record = records.read("a")
     assert record is None or record.state == "failed"
-    claims.claim(supervise.new_record(launch())).close()
+    claims.claim(supervise.new_record(launch())).give_back()
 
 
 def test_a_disk_that_fills_up_during_the_start_is_one_sentence(workshop_home, monkeypatch):

@@ -238,7 +238,7 @@ def test_stop_waits_for_a_server_that_is_about_to_have_a_process(stranger):
     assert stopping.stop("a") == "a is stopped."
     ended.join()
     assert not living(stranger.pid)
-    claim.close()
+    claim.give_back()
 
 
 def test_a_newer_server_of_the_name_keeps_its_record(stranger, monkeypatch):

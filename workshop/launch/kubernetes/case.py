@@ -5,7 +5,6 @@ import math
 import re
 import shlex
 from dataclasses import dataclass, field, fields
-from functools import cached_property
 from typing import Any
 
 from workshop.errors import BadInput, WorkshopError
@@ -38,13 +37,13 @@ def _like(form: str, meant: str, default: Any = None) -> Any:
 
 @dataclass(frozen=True)
 class Options:
-    """What a plan does not say. pvc_gib None: computed from the weights; name None: model, GPUs; image None: vLLM's own.
+    """What a plan does not say. pvc_size in GiB, None: computed; name None: model, GPUs; image None: vLLM's own.
 
     node_selector: labels ("key=value") in place of the GPU's; rdma: a resource such as "rdma/ib", one for each pod.
     """
 
     name: str | None = None
-    pvc_gib: int | None = None
+    pvc_size: int | None = None
     storage_class: str | None = None
     load_gb_per_s: float = LOAD_GB_PER_S
     replicas: int = 1
@@ -63,15 +62,34 @@ class Options:
     openshift: bool = False
 
 
-@dataclass(frozen=True)
 class Case:
-    """A plan and its options. WorkshopError: it does not fit; BadInput: it cannot become manifests."""
+    """A plan and its options, and what the templates need of them, computed from the plan.
 
-    plan: Plan
-    options: Options = Options()
+    Raises WorkshopError: it does not fit; BadInput: it cannot become manifests.
+    """
 
-    def __post_init__(self):
-        p, o = self.plan, self.options
+    def __init__(self, plan: Plan, options: Options | None = None):
+        p, o = self.plan, self.options = plan, options or Options()
+        self.product = load_gpu(p.gpu).kubernetes_product
+        slug = re.sub(r"[^a-z0-9]+", "-", p.model.lower()).strip("-")[:28].strip("-")
+        self.name = o.name or f"{slug}-{p.gpus}x{re.sub(r'[^a-z0-9]+', '-', p.gpu)}"[:40]
+        self.flags = flags(p.deployment)  # without those that differ from node to node; '' for a flag alone
+        self._check_plan()
+        self._check_options()
+        self._check_model()
+        self.hub = p.config.hub_ids[0]  # what is downloaded and served
+        self.folder = f"{MODELS}/{self.hub.split('/')[-1]}"  # of the weights, in the pods
+        self.image = o.image or f"vllm/vllm-openai:v{p.vllm_version}"  # of the version that the plan's formulas are of
+        # A Job cannot be changed, so one of another image is another.
+        self.download = f"{self.name}-weights-{hashlib.sha256(self.image.encode()).hexdigest()[:6]}"
+        # What a node must be labelled with: by default the GPU's name, as NVIDIA's feature discovery writes it.
+        self.node_labels = dict(word.split("=") for word in o.node_selector) or {"nvidia.com/gpu.product": self.product}
+        self.many = p.nodes > 1  # pods make the server
+        self.shared_volume = self.many or o.replicas > 1  # several nodes mount the weights at once
+        self._size()
+
+    def _check_plan(self) -> None:
+        p = self.plan
         if not p.fits:
             raise WorkshopError(f"{p.model} does not fit on {p.gpus} × {p.gpu}: {p.reasons[0]}", " ".join(p.advice))
         if not self.product:
@@ -82,6 +100,9 @@ class Case:
                 f"{p.gpus} GPUs cannot be spread evenly over {p.nodes} pods.",
                 "Give sizes whose product divides: --tensor-parallel-size GPUs of a node, --pipeline-parallel-size nodes.",
             )
+
+    def _check_options(self) -> None:
+        o = self.options
         if not 0 < o.load_gb_per_s <= 1000:
             raise BadInput(f"{o.load_gb_per_s:g} GB/s is no speed of a volume.", "Give GB/s above 0, for example 0.25.")
         if not re.fullmatch(r"[a-z]([a-z0-9-]{0,38}[a-z0-9])?", self.name):
@@ -94,114 +115,34 @@ class Case:
                     raise BadInput(f"--{option.name.replace('_', '-')} {text!r} is not {meant}.", f"Give {meant}.")
         if bool(o.http_route) != bool(o.gateway):
             raise BadInput("--http-route and --gateway belong together.", "Give the host's name, and the Gateway's.")
-        self._check_model()
-        self._check_volume()
 
     def _check_model(self) -> None:
         config = self.plan.config
         if not config.hub_ids:
             remedy = "Give a catalogue name or its Hub id, or change weights.yaml to copy from elsewhere."
             raise BadInput(f"{self.plan.model} has no address on the Hub, so a pod could not download it.", remedy)
-        flag, given = config.quantization, "--quantization" in self.flags
-        if given and flag and not flag.online and not load_model(self.hub).quantization:
+        hub, flag = config.hub_ids[0], config.quantization if "--quantization" in self.flags else None
+        if flag and not flag.online and not load_model(hub).quantization:
             remedy = "Give the Hub id or the config.json of a checkpoint that is quantised so already."
-            raise BadInput(f"vLLM cannot make {flag.method} weights while it loads {self.hub}.", remedy)
+            raise BadInput(f"vLLM cannot make {flag.method} weights while it loads {hub}.", remedy)
 
-    def _check_volume(self) -> None:
-        given = self.options.pvc_gib
-        if given is not None and given * GIB < self.weight_bytes + MOUNT_SPARE_BYTES:
-            said = f"A volume of {given} GiB cannot hold {self.plan.model}: its weights take {self.weight_bytes / GIB:.1f} GiB, and {MOUNT_SPARE_BYTES // GIB} GiB must stay free."
-            raise BadInput(said, f"Give --pvc-size {self.wanted_pvc_gib} or more, or leave it out.")
-
-    @property
-    def hub(self) -> str:
-        """The Hub id that is downloaded and served."""
-        return self.plan.config.hub_ids[0]
-
-    @property
-    def folder(self) -> str:
-        """Where the weights are in the pods."""
-        return f"{MODELS}/{self.hub.split('/')[-1]}"
-
-    @property
-    def name(self) -> str:
-        if self.options.name:
-            return self.options.name
-        slug = re.sub(r"[^a-z0-9]+", "-", self.plan.model.lower()).strip("-")[:28].strip("-")
-        return f"{slug}-{self.plan.gpus}x{re.sub(r'[^a-z0-9]+', '-', self.plan.gpu)}"[:40]
-
-    @property
-    def image(self) -> str:
-        """The given image, or vLLM's own of the version that the plan's formulas are of."""
-        return self.options.image or f"vllm/vllm-openai:v{self.plan.vllm_version}"
-
-    @property
-    def download(self) -> str:
-        """Name of the Job: a Job cannot be changed, so one of another image is another."""
-        return f"{self.name}-weights-{hashlib.sha256(self.image.encode()).hexdigest()[:6]}"
-
-    @property
-    def node_labels(self) -> dict[str, str]:
-        """What a node must be labelled with: as given, or the GPU's name as NVIDIA's feature discovery writes it."""
-        return dict(word.split("=") for word in self.options.node_selector) or {"nvidia.com/gpu.product": self.product}
-
-    @property
-    def shared_volume(self) -> bool:
-        """Several nodes mount the weights at once."""
-        return self.many or self.options.replicas > 1
-
-    @property
-    def product(self) -> str:
-        return load_gpu(self.plan.gpu).kubernetes_product
-
-    @property
-    def many(self) -> bool:
-        """More than one pod makes the server."""
-        return self.plan.nodes > 1
-
-    @property
-    def gpus_per_pod(self) -> int:
-        return self.plan.gpus // self.plan.nodes
-
-    @property
-    def flags(self) -> dict[str, str]:
-        """The plan's flags of `vllm serve`, without those that differ from node to node; '' for a flag alone."""
-        return flags(self.plan.deployment)
-
-    @cached_property
-    def weight_bytes(self) -> int:
-        """Bytes of the checkpoint: what is downloaded, in its own precision, whatever vLLM makes of it."""
-        return weights.whole_bytes(load_model(self.hub))
-
-    @property
-    def wanted_pvc_gib(self) -> int:
-        needed = self.weight_bytes / GIB * PVC_MARGIN + PVC_SPARE_GIB
-        return math.ceil(needed / PVC_STEP_GIB) * PVC_STEP_GIB
-
-    @property
-    def pvc_gib(self) -> int:
-        return self.options.pvc_gib or self.wanted_pvc_gib
-
-    @property
-    def start_budget_s(self) -> int:
-        """Bytes of the weights / speed of the volume, and an allowance to compile and to capture CUDA graphs."""
-        seconds = self.weight_bytes / 1e9 / self.options.load_gb_per_s + START_ALLOWANCE_S
-        return math.ceil(seconds / PROBE_EVERY_S) * PROBE_EVERY_S
-
-    @property
-    def shm_gib(self) -> int:
-        """GiB of /dev/shm: vLLM's queues (10 × 16 MiB each) and NCCL's buffers where GPUs have no direct way."""
-        return 1 + self.gpus_per_pod
-
-    @property
-    def memory_gib(self) -> int:
-        """GiB of host memory of a pod: 8 for the API server and the engine, 8 a worker, and /dev/shm, which counts."""
-        return 8 + 8 * self.gpus_per_pod + self.shm_gib
-
-    @property
-    def cpus(self) -> int:
-        """vLLM's guide asks for at least 2 + a core for each GPU."""
-        return 2 + self.gpus_per_pod
+    def _size(self) -> None:
+        """Set the sizes of volume, memory and processors, and the time that a start may take."""
+        o, self.gpus_per_pod = self.options, self.plan.gpus // self.plan.nodes
+        # Of the checkpoint: what is downloaded, in its own precision, whatever vLLM makes of it.
+        self.weight_bytes = weights.whole_bytes(load_model(self.hub))
+        wanted = math.ceil((self.weight_bytes / GIB * PVC_MARGIN + PVC_SPARE_GIB) / PVC_STEP_GIB) * PVC_STEP_GIB
+        if o.pvc_size is not None and o.pvc_size * GIB < self.weight_bytes + MOUNT_SPARE_BYTES:
+            said = f"A volume of {o.pvc_size} GiB cannot hold {self.plan.model}: its weights take {self.weight_bytes / GIB:.1f} GiB, and {MOUNT_SPARE_BYTES // GIB} GiB must stay free."
+            raise BadInput(said, f"Give --pvc-size {wanted} or more, or leave it out.")
+        self.pvc_gib = o.pvc_size or wanted
+        # Loading at the speed of the volume, and an allowance to compile and to capture CUDA graphs.
+        seconds = self.weight_bytes / 1e9 / o.load_gb_per_s + START_ALLOWANCE_S
+        self.start_budget_s = math.ceil(seconds / PROBE_EVERY_S) * PROBE_EVERY_S
+        # /dev/shm: vLLM's queues (10 × 16 MiB each), and NCCL's buffers where GPUs have no direct way.
+        self.shm_gib = 1 + self.gpus_per_pod
+        self.memory_gib = 8 + 8 * self.gpus_per_pod + self.shm_gib  # API server and engine, workers; /dev/shm counts
+        self.cpus = 2 + self.gpus_per_pod  # the least of vLLM's guide
 
     @property
     def command(self) -> str:
@@ -214,7 +155,7 @@ class Case:
         default = Options()
         words.append("--kubernetes")
         for name, usual in vars(default).items():
-            flag, value = f"--{name.replace('_', '-').replace('pvc-gib', 'pvc-size')}", getattr(o, name)
+            flag, value = f"--{name.replace('_', '-')}", getattr(o, name)
             for each in (value if isinstance(value, tuple) else [value]) if value != usual else []:
                 words += [flag] if each is True else [flag, f"{each:g}" if isinstance(each, float) else str(each)]
         return shlex.join(words)

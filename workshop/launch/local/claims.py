@@ -4,9 +4,7 @@ It is a lock beside the record, so it ends with its holder, by kill -9 too. Only
 name and writes its record; a watcher in the background inherits the lock of the command that started it.
 """
 
-import contextlib
 from dataclasses import replace
-from pathlib import Path
 
 from workshop.errors import WorkshopError
 from workshop.launch import records
@@ -15,11 +13,12 @@ from workshop.launch.lock import Lock
 from workshop.launch.records import ServerRecord
 
 
-class Claim:
-    """A name that is this process's, and the record under it."""
+class Claim(Lock):
+    """The lock of a server's name, and the record under it; when it is given back, the record stays as it is."""
 
-    def __init__(self, record: ServerRecord, lock: Lock):
-        self.record, self.lock = record, lock
+    def __init__(self, record: ServerRecord, descriptor: int | None = None):
+        super().__init__(records.path_of(record.name, ".lock"), descriptor)
+        self.record = record
 
     def write(self, **changes) -> ServerRecord:
         """Change fields of the record on disk; return it."""
@@ -30,28 +29,24 @@ class Claim:
     def forget(self) -> None:
         """Remove the record: the server was meant to end."""
         records.remove(self.record.name)
-        _asked(self.record.name).unlink(missing_ok=True)
-
-    def close(self) -> None:
-        """Give the name back; the record stays as it is."""
-        self.lock.give_back()
+        records.path_of(self.record.name, ".stop").unlink(missing_ok=True)
 
 
 def claim(record: ServerRecord) -> Claim:
     """Take the name of a new server and write its record; a WorkshopError, and nothing changed, where it is taken."""
     private_folder("servers")
-    lock = Lock(records.lock_of(record.name))
-    if not lock.take():
+    found = Claim(record)
+    if not found.take():
         refuse_taken(record.name)
         raise busy(record.name)
     try:
         refuse_taken(record.name, ours=True)
-        _asked(record.name).unlink(missing_ok=True)
+        records.path_of(record.name, ".stop").unlink(missing_ok=True)
         records.write(record)
     except BaseException:
-        lock.give_back()
+        found.give_back()
         raise
-    return Claim(record, lock)
+    return found
 
 
 def refuse_taken(name: str, ours: bool = False) -> None:
@@ -66,18 +61,3 @@ def busy(name: str) -> WorkshopError:
     """The error for a name that another process holds."""
     remedy = "Wait until `workshop servers` shows what came of it, or give the new one another --name."
     return WorkshopError(f"Another process is starting or stopping a server called {name!r}.", remedy)
-
-
-def ask_to_stop(name: str) -> None:
-    """Write down that the server's end is wanted: an end without this is a failure, whatever its exit code."""
-    with contextlib.suppress(OSError):
-        _asked(name).touch(mode=0o600)
-
-
-def asked_to_stop(name: str) -> bool:
-    """Return whether somebody asked for the server's end."""
-    return _asked(name).exists()
-
-
-def _asked(name: str) -> Path:
-    return records.path_of(name).with_suffix(".stop")

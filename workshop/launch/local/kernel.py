@@ -17,22 +17,11 @@ INSTALL_S = 300.0  # ipykernel on a busy shared file system
 MANAGER = Path("labextensions/@jupyter-widgets/jupyterlab-manager")
 
 
-def user_data_folder() -> Path:
-    """Return Jupyter's data folder of this user, which every JupyterLab of theirs reads."""
+def data_folders() -> tuple[Path, Path]:
+    """Return Jupyter's data folders: this environment's, and this user's, which every JupyterLab of theirs reads."""
     from jupyter_core.paths import jupyter_data_dir
 
-    return Path(jupyter_data_dir())
-
-
-def user_widget_manager() -> Path:
-    """Return where the widgets' JupyterLab extension is for all JupyterLabs of this user."""
-    return user_data_folder() / MANAGER
-
-
-def widget_manager_folders() -> list[Path]:
-    """Return the places, of this environment and this user, where the widgets' extension is installed."""
-    places = (Path(sys.prefix) / "share" / "jupyter" / MANAGER, user_widget_manager())
-    return [place for place in places if (place / "package.json").exists()]
+    return Path(sys.prefix) / "share" / "jupyter", Path(jupyter_data_dir())
 
 
 def serving_prefix() -> str:
@@ -53,20 +42,19 @@ def install() -> list[str]:
         if os.environ.get(variable):  # an OnDemand session does not read the shell's settings
             command += ["--env", variable, os.environ[variable]]
     code, _, said = ask(*command, within_s=INSTALL_S)
+    environment, user = data_folders()
     if code:
-        remedy = f"Is there space, and may you write {user_data_folder()}?"
-        raise WorkshopError(f"The kernel could not be installed: {said}", remedy)
-    source = Path(sys.prefix) / "share" / "jupyter" / MANAGER
+        raise WorkshopError(f"The kernel could not be installed: {said}", f"Is there space, and may you write {user}?")
+    source, target = environment / MANAGER, user / MANAGER
     if not (source / "package.json").exists():
         remedy = "Install ipywidgets: make workshop"
         raise WorkshopError(f"This environment has no widgets' extension in {source}.", remedy)
-    target = user_widget_manager()
     try:
         shutil.copytree(source, target, dirs_exist_ok=True)
     except OSError as error:
         raise cannot_write(target, error) from None
     return [
-        f"Kernel {TITLE!r} is in {user_data_folder() / 'kernels' / NAME}.",
+        f"Kernel {TITLE!r} is in {user / 'kernels' / NAME}.",
         f"Widgets' extension is in {target}.",
         "Reload JupyterLab, then choose the kernel at the top right.",
     ]

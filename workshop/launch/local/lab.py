@@ -7,7 +7,7 @@ import subprocess
 import sys
 import webbrowser
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
@@ -20,7 +20,7 @@ from workshop.launch.local.answering import alive
 from workshop.launch.records import ServerRecord
 from workshop.launch.vllm_main import installed
 
-FIRST = "00_start.ipynb"
+FIRST, LOG = "00_start.ipynb", "jupyterlab.log"
 SETTINGS = Path(__file__).parent / "jupyter_settings"  # defaults: no question about news, all cells rendered
 JUPYTER_WAIT_S = 120.0
 
@@ -31,6 +31,7 @@ class Lab:
 
     process: subprocess.Popen
     url: str
+    log: Path = field(default_factory=lambda: home() / "logs" / LOG)
 
 
 def start_jupyter(folder: Path, port: int | None = None, host: str = "127.0.0.1") -> Lab:
@@ -55,12 +56,8 @@ def start_jupyter(folder: Path, port: int | None = None, host: str = "127.0.0.1"
     ]
     if hasattr(os, "geteuid") and os.geteuid() == 0:
         command.append("--allow-root")
-    process = processes.spawn(command, new_log(_log().name), env={**os.environ, "JUPYTER_TOKEN": token})
+    process = processes.spawn(command, new_log(LOG), env={**os.environ, "JUPYTER_TOKEN": token})
     return Lab(process, f"http://{host}:{port}/lab/tree/{FIRST}?token={token}")
-
-
-def _log() -> Path:
-    return home() / "logs" / "jupyterlab.log"
 
 
 def wait_for_jupyter(lab: Lab) -> None:
@@ -68,9 +65,8 @@ def wait_for_jupyter(lab: Lab) -> None:
     status, ended = lab.url.replace(f"lab/tree/{FIRST}", "api/status"), lambda: lab.process.poll() is not None
     if processes.until(lambda: ended() or alive(status, 2.0), JUPYTER_WAIT_S) and not ended():
         return
-    log = _log()
-    last = (log.read_text(errors="replace").strip().splitlines() or ["no word"])[-1]
-    raise WorkshopError(f"JupyterLab did not start: {last[:200]}", f"Its own words are in {log}.")
+    last = (lab.log.read_text(errors="replace").strip().splitlines() or ["no word"])[-1]
+    raise WorkshopError(f"JupyterLab did not start: {last[:200]}", f"Its own words are in {lab.log}.")
 
 
 def _server_sentence(report: supervise.Report) -> str:
@@ -112,7 +108,8 @@ def run(
                 say(_server_sentence(report))
             wait_for_jupyter(lab)
             say(_ready_sentence(lab, folder, held))
-            if browser and has_display():
+            display = os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
+            if browser and (display or sys.platform in ("darwin", "win32")):
                 webbrowser.open(lab.url)
             lab.process.wait()
         except supervise.Stopped:
@@ -132,7 +129,7 @@ def _end(lab: Lab | None, began: str, say: Callable[[str], None]) -> None:
     """End JupyterLab with its kernels, and the servers that were started since, by us or from one of its notebooks."""
     ours = [record for record in records.own() if record.started >= began and _started_here(record, lab)]
     if lab is not None:
-        supervise.end(lab.process, log=str(_log()))
+        supervise.end(lab.process, log=str(lab.log))
     for record in ours:
         with contextlib.suppress(WorkshopError):
             say(supervise.stop(record.name))
@@ -149,8 +146,3 @@ def _started_here(record: ServerRecord, lab: Lab | None) -> bool:
             or (lab is not None and lab.url.endswith(f"?token={watcher.environ().get('JUPYTER_TOKEN')}"))
         )
     return False
-
-
-def has_display() -> bool:
-    """Return whether a browser could show up here."""
-    return sys.platform in ("darwin", "win32") or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))

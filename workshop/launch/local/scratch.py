@@ -38,19 +38,16 @@ def make(name: str) -> Path:
 
 def new_folder() -> Path:
     """Return a new folder, closed to others, whose path leaves room for a socket's name."""
-    for parent in dict.fromkeys((_temporary(), "/tmp")):
+    places = ["/tmp"]
+    with contextlib.suppress(OSError):  # none can be written
+        places.insert(0, tempfile.gettempdir())
+    for parent in dict.fromkeys(places):
         if len(os.fsencode(parent)) + len(f"/{PREFIX}12345678") > LONGEST:
             continue
         with contextlib.suppress(OSError):
             return Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))  # 0700
     remedy = f"Set TMPDIR to a folder that you may write, with a path of at most {LONGEST - 20} bytes."
-    raise WorkshopError(f"No folder for the server's sockets can be made in {_temporary()} or /tmp.", remedy)
-
-
-def _temporary() -> str:
-    with contextlib.suppress(OSError):  # none can be written
-        return tempfile.gettempdir()
-    return "/tmp"
+    raise WorkshopError(f"No folder for the server's sockets can be made in {places[0]} or /tmp.", remedy)
 
 
 def of(name: str) -> Path | None:

@@ -7,7 +7,6 @@ import subprocess
 from workshop.errors import WorkshopError
 from workshop.launch import processes, records
 from workshop.launch.local import claims, scratch
-from workshop.launch.lock import Lock
 from workshop.launch.records import ServerRecord
 from workshop.launch.slurm import queue as slurm_queue
 
@@ -45,7 +44,8 @@ def _terminate(record: ServerRecord) -> None:
             f"The record of {record.name} does not tell process {pid} from another that got its number: an older version of the workshop wrote it.",
             f"If `ps -fp {pid}` shows vLLM, end it by hand (kill {pid}), then again: workshop stop {record.name}",
         )
-    claims.ask_to_stop(record.name)
+    with contextlib.suppress(OSError):
+        records.path_of(record.name, ".stop").touch(mode=0o600)
     try:
         processes.send(pid, start, signal.SIGTERM)
     except PermissionError:
@@ -61,14 +61,14 @@ def _terminate(record: ServerRecord) -> None:
 
 def _clear(record: ServerRecord) -> None:
     """Forget a server that has ended, and remove what it left on this machine; its watcher mostly did so already."""
-    lock = Lock(records.lock_of(record.name))
+    claim = claims.Claim(record)
 
     def passed_on() -> bool:
         now = records.stored(record.name)
         return now is not None and (now.api_key, now.started) != (record.api_key, record.started)
 
     # The watcher may be stopped (Ctrl-Z): then it keeps the name, and no other server can be meant.
-    processes.until(lambda: lock.take(tries=1) or passed_on(), WATCHER_TAKES_S)
+    processes.until(lambda: claim.take(tries=1) or passed_on(), WATCHER_TAKES_S)
     try:
         if passed_on() or records.stored(record.name) is None:
             return
@@ -76,9 +76,9 @@ def _clear(record: ServerRecord) -> None:
             if record.pid and record.process_started is not None:
                 processes.end_session(record.pid, record.process_started, record.log)
             scratch.remove(record.name)
-        claims.Claim(record, lock).forget()
+        claim.forget()
     finally:
-        lock.give_back()
+        claim.give_back()
 
 
 def _cancel(record: ServerRecord) -> str:

@@ -6,15 +6,14 @@ watcher writes down why and ends what is left of it.
 """
 
 import contextlib
-import json
+import pickle
 import signal
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import asdict
-from pathlib import Path
+from dataclasses import replace
 from typing import NoReturn
 
 from workshop.engine.log import Reader
@@ -26,13 +25,13 @@ from workshop.launch.local.answering import answers
 from workshop.launch.local.claims import Claim
 from workshop.launch.local.stopping import STOP_GRACE_S, end
 from workshop.launch.local.stopping import stop as stop
-from workshop.launch.lock import Lock
 from workshop.launch.progress import Progress
 from workshop.launch.records import ServerRecord
 from workshop.launch.vllm_main import installed
 
 POLL_S = 0.1
 READY_TIMEOUT_S = 3600.0  # of one local start; a download from the Hub is part of it
+WORDS = ".watcher.log"  # beside the engine's log: what the watcher itself says
 Report = Callable[[Progress], None]
 
 
@@ -53,7 +52,8 @@ def run(
     claim, process, meant = claim or claims.claim(new_record(launch)), None, False
     with stop_signals():
         try:
-            process = _spawn(launch, scratch.make(launch.name))
+            env = launch.env | scratch.environment(scratch.make(launch.name))
+            process = processes.spawn(launch.argv, new_log(launch.log.name), env=env, umask=0o077)
             record = claim.write(pid=process.pid, process_started=processes.started(process.pid))
             watch = _Watch(launch, report, process)
             watch.until_ready(record)
@@ -74,7 +74,7 @@ def run(
             scratch.remove(launch.name)
             if meant:
                 claim.forget()
-            claim.close()
+            claim.give_back()
 
 
 def new_record(launch: Launch) -> ServerRecord:
@@ -83,29 +83,13 @@ def new_record(launch: Launch) -> ServerRecord:
     return records.new(name=launch.name, url=launch.url, model=launch.served, boot_id=boot, log=str(launch.log))
 
 
-@contextlib.contextmanager
-def stop_signals():
+def stop_signals() -> contextlib.AbstractContextManager:
     """Turn the signals that end a session into Stopped, once: a second Ctrl-C must not leave half of it running."""
 
-    def stop(number, frame):
-        for again in previous:
-            signal.signal(again, signal.SIG_IGN)
+    def stop() -> NoReturn:
         raise Stopped
 
-    previous = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
-    for number in previous:
-        signal.signal(number, stop)
-    try:
-        yield
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
-
-
-def _spawn(launch: Launch, folder: Path) -> subprocess.Popen:
-    """Start the engine, its words going to the log, its sockets to `folder`."""
-    env = launch.env | scratch.environment(folder)
-    return processes.spawn(launch.argv, new_log(launch.log.name), env=env, umask=0o077)
+    return processes.on_signals((signal.SIGINT, signal.SIGTERM, signal.SIGHUP), stop, signal.SIG_IGN)
 
 
 class _Watch:
@@ -147,7 +131,7 @@ class _Watch:
         code = self.process.poll()
         if code is None:
             return
-        if claims.asked_to_stop(self.launch.name):
+        if records.path_of(self.launch.name, ".stop").exists():
             raise Stopped
         self.read()
         if failure := self.reader.error:
@@ -168,9 +152,9 @@ def start(launch: Launch, report: Report = lambda progress: None, *, with_parent
         watcher = _watcher(launch, claim, with_parent)
     except BaseException:
         claim.forget()
-        claim.close()
+        claim.give_back()
         raise
-    claim.lock.hand_over()
+    claim.hand_over()
     launch.let_go()
     try:
         return _wait_for(launch, claim.record, watcher, report)
@@ -185,23 +169,12 @@ def start(launch: Launch, report: Report = lambda progress: None, *, with_parent
 def _watcher(launch: Launch, claim: Claim, with_parent: bool) -> subprocess.Popen:
     """Start the watcher, which inherits the name and the port."""
     held = [launch.held.fileno()] if launch.held else []
-    kept = {"stdin": subprocess.PIPE, "stdout": subprocess.DEVNULL, "pass_fds": [claim.lock.descriptor, *held]}
+    kept = {"stdin": subprocess.PIPE, "stdout": subprocess.DEVNULL, "pass_fds": [claim.descriptor, *held]}
     command = [sys.executable, "-m", "workshop.launch.local.supervise"]
-    watcher = processes.spawn(command, new_log(_words(launch).name), with_parent, **kept)
-    spec = {
-        "launch": {**vars(launch), "log": str(launch.log), "held": None},
-        "record": asdict(claim.record),
-        "lock": claim.lock.descriptor,
-        "held": held,
-    }
+    watcher = processes.spawn(command, new_log(launch.log.with_suffix(WORDS).name), with_parent, **kept)
     with contextlib.suppress(BrokenPipeError), watcher.stdin:  # it ended already: its words say why
-        watcher.stdin.write(json.dumps(spec).encode())
+        watcher.stdin.write(pickle.dumps((replace(launch, held=None), claim.record, *kept["pass_fds"])))
     return watcher
-
-
-def _words(launch: Launch) -> Path:
-    """Return the file of what the watcher itself says."""
-    return launch.log.with_suffix(".watcher.log")
 
 
 def _wait_for(launch: Launch, mine: ServerRecord, watcher: subprocess.Popen, report: Report) -> ServerRecord:
@@ -225,7 +198,7 @@ def _wait_for(launch: Launch, mine: ServerRecord, watcher: subprocess.Popen, rep
 def _last_words(launch: Launch, watcher: subprocess.Popen, record: ServerRecord | None) -> WorkshopError:
     if watcher.returncode == 0:
         return WorkshopError(f"{launch.name} was stopped before it answered.")
-    said = _words(launch).read_text(errors="replace").strip().splitlines()
+    said = launch.log.with_suffix(WORDS).read_text(errors="replace").strip().splitlines()
     if said:
         return WorkshopError(*said[-1].partition("\t")[::2])
     why = record.reason if record and record.reason else "its watcher ended without a word"
@@ -234,12 +207,10 @@ def _last_words(launch: Launch, watcher: subprocess.Popen, record: ServerRecord 
 
 def _main() -> int:
     """Be the watcher of a server in the background: launch, record, and what is held come on standard input."""
-    spec = json.load(sys.stdin)
-    held = socket.socket(fileno=spec["held"][0]) if spec["held"] else None
-    launch = Launch(**{**spec["launch"], "log": Path(spec["launch"]["log"]), "held": held})
-    claim = Claim(ServerRecord(**spec["record"]), Lock(records.lock_of(launch.name), spec["lock"]))
+    launch, record, lock, *port = pickle.load(sys.stdin.buffer)
+    launch = replace(launch, held=socket.socket(fileno=port[0]) if port else None)
     try:
-        run(launch, claim=claim)
+        run(launch, claim=Claim(record, lock))
     except WorkshopError as error:
         print(f"{error.message}\t{error.remedy}", file=sys.stderr)
         return 1

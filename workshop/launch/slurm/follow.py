@@ -58,7 +58,11 @@ class Follower:
                     self.reader.close()
                     self.reader, said = Reader(), []
             for line in whole.splitlines():
-                self._own_words(line)
+                if match := OWN.match(line):
+                    if self._own or match["kind"] != "ended":
+                        self._said.setdefault(match["kind"], match["text"].strip())
+                elif (match := NODE_ENDED.match(line)) and not self.ended:
+                    self.ended = f"node {match['node']} first, exit code {match['code']}"
             said += self.reader.feed(whole) if whole else []
         return said
 
@@ -73,13 +77,6 @@ class Follower:
             return ""
         self.offset[path] += len(data)
         return data.decode("utf-8", errors="replace")
-
-    def _own_words(self, line: str) -> None:
-        if match := OWN.match(line):
-            if self._own or match["kind"] != "ended":
-                self._said.setdefault(match["kind"], match["text"].strip())
-        elif (match := NODE_ENDED.match(line)) and not self.ended:
-            self.ended = f"node {match['node']} first, exit code {match['code']}"
 
     def refusal(self) -> tuple[str, str] | None:
         """Return our own (sentence, remedy) for an end, if there is one."""

@@ -39,9 +39,12 @@ def announce(args: argparse.Namespace) -> None:
     """Choose address and ports, make the key, write the record, print what the shell needs, tab-separated."""
     for folder in (private_folder("servers"), Path(args.log).parent):
         refuse_full(folder, "Free some space or quota there, or call sbatch from another disk.")
+    # The way to the job's other nodes is the network that the parts of the engine need.
+    nodes = ask("scontrol", "show", "hostnames", os.environ.get("SLURM_JOB_NODELIST", "")).out.split()
+    others = [node for node in nodes if node not in (socket.gethostname(), os.environ.get("SLURMD_NODENAME"))]
     submit_host = os.environ.get("SLURM_SUBMIT_HOST", "")
-    api_host = slurm_net.own_address(os.environ.get("WORKSHOP_INTERFACE", ""), submit_host, *_other_nodes())
-    head = slurm_net.own_address(os.environ.get("WORKSHOP_FABRIC", ""), *_other_nodes(), submit_host, api_host)
+    api_host = slurm_net.own_address(os.environ.get("WORKSHOP_INTERFACE", ""), submit_host, *others)
+    head = slurm_net.own_address(os.environ.get("WORKSHOP_FABRIC", ""), *others, submit_host, api_host)
     ports = slurm_net.job_ports(int(os.environ["SLURM_JOB_ID"]), sorted({api_host, head}), slurm_net.fixed_port())
     url = f"http://{api_host}:{ports[0]}/v1"
     record = _claimed(
@@ -62,12 +65,6 @@ def own_job() -> str:
     return f"{array}_{task}" if task else os.environ.get("SLURM_JOB_ID", "")
 
 
-def _other_nodes() -> list[str]:
-    """Return the job's other nodes: the way to them is the network that the parts of the engine need."""
-    names = ask("scontrol", "show", "hostnames", os.environ.get("SLURM_JOB_NODELIST", "")).out.split()
-    return [name for name in names if name not in (socket.gethostname(), os.environ.get("SLURMD_NODENAME"))]
-
-
 def _claimed(record: ServerRecord) -> ServerRecord:
     """Write the record under its name, or under name-job where a server of that name is there already; return it.
 
@@ -80,10 +77,10 @@ def _claimed(record: ServerRecord) -> ServerRecord:
             records.write(record)
             return record
     try:
-        claims.claim(record).close()
+        claims.claim(record).give_back()
     except WorkshopError:
         record = replace(record, name=names[1])
-        claims.claim(record).close()
+        claims.claim(record).give_back()
     return record
 
 

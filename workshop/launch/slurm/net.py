@@ -26,17 +26,6 @@ def interfaces() -> dict[str, str]:
     }
 
 
-def address_of(interface: str) -> str:
-    """Return the IPv4 address of an interface of this node, if other nodes can reach it."""
-    known = interfaces()
-    if interface not in known:
-        raise WorkshopError(f"{socket.gethostname()} has no interface {interface!r} with an IPv4 address.", _remedy())
-    if interface not in _outward():
-        said = f"The head address {known[interface]} (interface {interface!r}) is one that no other node reaches."
-        raise WorkshopError(said, _remedy())
-    return known[interface]
-
-
 def towards(host: str) -> str:
     """Return the address of this node on the way to `host`; '' if it is its own: Debian's hosts file says 127.0.1.1."""
     found = address_towards(host)
@@ -45,33 +34,26 @@ def towards(host: str) -> str:
 
 def own_address(interface: str, *hosts: str) -> str:
     """Return this node's address: that of the interface, if one is named, else that on the way to the first reachable host."""
+    known, node = interfaces(), socket.gethostname()
+    outward = {name: each for name, each in known.items() if not ipaddress.ip_address(each).is_loopback}
+    choices = ", ".join(f"{name} ({address})" for name, address in outward.items()) or "none is up"
+    remedy = f"Set WORKSHOP_INTERFACE (or WORKSHOP_FABRIC) in slurm/site.sh to one of: {choices}."
+    if interface and interface not in known:
+        raise WorkshopError(f"{node} has no interface {interface!r} with an IPv4 address.", remedy)
+    if interface and interface not in outward:
+        said = f"The head address {known[interface]} (interface {interface!r}) is one that no other node reaches."
+        raise WorkshopError(said, remedy)
     if interface:
-        return address_of(interface)
-    for host in hosts:
-        if host and (found := towards(host)):
-            return found
-    outward = _outward()
+        return known[interface]
+    if found := next(filter(None, map(towards, filter(None, hosts))), ""):
+        return found
     if len(outward) == 1:
         return next(iter(outward.values()))
     calls_itself, others = "a name that is not known", " or ".join(filter(None, hosts)) or "another host"
     with suppress(OSError):
-        calls_itself = socket.gethostbyname(socket.gethostname())
+        calls_itself = socket.gethostbyname(node)
     said = f"it calls itself {calls_itself}, and knows no way to {others}."
-    raise WorkshopError(f"{socket.gethostname()} has no address that other nodes reach: {said}", _remedy())
-
-
-def interface_of(address: str) -> str:
-    """Return the name of the interface that has `address` ('' if none has)."""
-    return next((name for name, own in interfaces().items() if own == address), "")
-
-
-def _outward() -> dict[str, str]:
-    return {name: each for name, each in interfaces().items() if not ipaddress.ip_address(each).is_loopback}
-
-
-def _remedy() -> str:
-    choices = ", ".join(f"{name} ({address})" for name, address in _outward().items()) or "none is up"
-    return f"Set WORKSHOP_INTERFACE (or WORKSHOP_FABRIC) in slurm/site.sh to one of: {choices}."
+    raise WorkshopError(f"{node} has no address that other nodes reach: {said}", remedy)
 
 
 def job_ports(job_id: int, addresses: list[str], fixed: int | None = None) -> list[int]:

@@ -176,19 +176,15 @@ def _gpus(own: Facts, head: Facts, e: Expected) -> Verdict:
 
 def _disks(own: Facts, head: Facts, e: Expected) -> Verdict:
     scratch = f"Set WORKSHOP_SCRATCH in slurm/site.sh to a disk with room. {ANOTHER}."
+    between_ranks = SHM_QUEUE_BYTES + e.gpus_per_node * SHM_RANK_BYTES if e.gpus_per_node > 1 else 0
     for place, free, need, remedy in (
         (own.scratch, own.scratch_free, SCRATCH_NEEDED_BYTES, scratch),
-        ("/dev/shm", own.shm_free, shm_needed_bytes(e.gpus_per_node), f"{ANOTHER}, or for a larger /dev/shm."),
+        ("/dev/shm", own.shm_free, SHM_BASE_BYTES + between_ranks, f"{ANOTHER}, or for a larger /dev/shm."),
     ):
         if free < need:
             said = f"{own.node} has {free / 2**20:.0f} MiB left in {place}, and {need / 2**20:.0f} are needed."
             return said, remedy
     return None
-
-
-def shm_needed_bytes(ranks: int) -> int:
-    """Return what the ranks of one node need of /dev/shm."""
-    return SHM_BASE_BYTES + (SHM_QUEUE_BYTES + ranks * SHM_RANK_BYTES if ranks > 1 else 0)
 
 
 def lead(own: Facts, expected: Expected, address: str, port: int) -> Verdict:
@@ -245,7 +241,7 @@ def main() -> int:
             if own.rank == 0:  # once is enough
                 raise WorkshopError(*verdict)
             return 3
-        interface = slurm_net.interface_of(address)
+        interface = next((name for name, each in slurm_net.interfaces().items() if each == address), "")
         if fabric.wanted(e.nodes, is_cpu(*installed())):
             door = int(env["WORKSHOP_MASTER_PORT"])  # vLLM's own, later
             if said := fabric.test(own.rank, e.nodes, e.gpus_per_node, head, door, interface):

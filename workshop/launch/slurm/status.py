@@ -44,11 +44,6 @@ def resolve(text: str) -> str:
     raise WorkshopError(f"No server called {text!r} with a SLURM job is known here.", remedy)
 
 
-def record_of(job_id: str) -> ServerRecord | None:
-    """Return the record of the job's server, as it is now."""
-    return next((record for record in records.own() if record.job_id == job_id), None)
-
-
 def files_of(job_id: str, job: Job | None, record: ServerRecord | None) -> tuple[Path, Path] | None:
     """Return the job's (output, error) files, whether SLURM still knows the job or not; None if they are not found."""
     folders = []
@@ -64,51 +59,55 @@ def files_of(job_id: str, job: Job | None, record: ServerRecord | None) -> tuple
     return None
 
 
+class Look:
+    """What queue, record and files say of a job; `now` asks again, the queue only now and then."""
+
+    def __init__(self, job_id: str):
+        self.job_id, self.job, self.record, self.files = job_id, None, None, None
+        self.follower, self.said, self._asked = Follower([]), [], -QUEUE_EVERY_S
+
+    def now(self) -> Status:
+        """Return the job's status; `said` is then what its files have new that is worth saying. A WorkshopError if nothing is known."""
+        if time.monotonic() - self._asked >= QUEUE_EVERY_S and slurm_queue.available():
+            self.job, self._asked = slurm_queue.find(self.job_id), time.monotonic()
+        self.record = next((record for record in records.own() if record.job_id == self.job_id), None)
+        if not self.files and (found := files_of(self.job_id, self.job, self.record)):
+            self.files, self.follower = found, Follower([found[1], found[0]])
+        if not (self.job or self.record or self.files):
+            said = f"Nothing is known about job {self.job_id}: SLURM has forgotten it, or never had it."
+            raise WorkshopError(said, "Go to the folder in which you called sbatch: its files are there.")
+        self.said = self.follower.read()
+        return self._status()
+
+    def _status(self) -> Status:
+        job, record, reader = self.job, self.record, self.follower.reader
+        ready, failure = record is not None and record.state == "ready", reader.error
+        what, remedy = self.follower.refusal() or ((failure.what, failure.remedy) if failure else ("", ""))
+        if not what and record and record.state == "failed":
+            what = record.reason
+        if ready and (job is None or job.active):  # what was said on the way to it
+            what = remedy = ""
+        message = reader.message if self.files else "starting"
+        if job and job.state == "PENDING":
+            message = f"waits in the queue ({job.reason or 'no reason given'})"
+        output, error_file = map(str, self.files or ("", ""))
+        return Status(
+            **asdict(job or Job(self.job_id, record.name if record else "", "UNKNOWN")),
+            server=record.state if record else "",
+            url=record.url if record else "",
+            stage="ready" if ready else reader.stage,
+            fraction=1.0 if ready else min(reader.fraction, 0.99),
+            message="ready" if ready else message,
+            error=what,
+            remedy=remedy,
+            output=output,
+            error_file=error_file,
+        )
+
+
 def status(job_id: str) -> Status:
     """Return what is known about a job; a WorkshopError where that is nothing."""
-    job, record = _ask(job_id), record_of(job_id)
-    files = files_of(job_id, job, record)
-    if job is None and record is None and files is None:
-        remedy = "Go to the folder in which you called sbatch: its files are there."
-        raise WorkshopError(f"Nothing is known about job {job_id}: SLURM has forgotten it, or never had it.", remedy)
-    follower = Follower([files[1], files[0]] if files else [])
-    follower.read()
-    return _status(job_id, job, record, files, follower)
-
-
-def _ask(job_id: str) -> Job | None:
-    """Return what the queue says; None also where there is no queue to ask (an OnDemand session without SLURM)."""
-    return slurm_queue.find(job_id) if slurm_queue.available() else None
-
-
-def _status(
-    job_id: str, job: Job | None, record: ServerRecord | None, files: tuple[Path, Path] | None, follower: Follower
-) -> Status:
-    reader, ready = follower.reader, record is not None and record.state == "ready"
-    what, remedy = follower.refusal() or ((reader.error.what, reader.error.remedy) if reader.error else ("", ""))
-    if not what and record and record.state == "failed":
-        what = record.reason
-    if ready and (job is None or job.active):  # what was said on the way to it
-        what = remedy = ""
-    known = job or Job(job_id, record.name if record else "", "UNKNOWN")
-    return Status(
-        **asdict(known),
-        server=record.state if record else "",
-        url=record.url if record else "",
-        stage="ready" if ready else reader.stage,
-        fraction=1.0 if ready else min(reader.fraction, 0.99),
-        message="ready" if ready else _words(job, reader.message, bool(files)),
-        error=what,
-        remedy=remedy,
-        output=str(files[0]) if files else "",
-        error_file=str(files[1]) if files else "",
-    )
-
-
-def _words(job: Job | None, message: str, started: bool) -> str:
-    if job and job.state == "PENDING":
-        return f"waits in the queue ({job.reason or 'no reason given'})"
-    return message if started else "starting"
+    return Look(job_id).now()
 
 
 def follow(job_id: str, report: Callable[[Progress], None], say: Callable[[str], None]) -> Status:
@@ -116,24 +115,15 @@ def follow(job_id: str, report: Callable[[Progress], None], say: Callable[[str],
 
     say: gets the lines of memory, KV cache, warnings and the first real error as they appear.
     """
-    job, record, files = _ask(job_id), record_of(job_id), None
-    follower, asked, seen = Follower([]), time.monotonic(), set()
-    if job is None and record is None:
-        return status(job_id)  # raises, or finds the files of a job that has ended
+    look, seen = Look(job_id), set()
     while True:
-        if files is None and (files := files_of(job_id, job, record)):
-            follower = Follower([files[1], files[0]])
-        for words in follower.read():
+        now = look.now()
+        for words in look.said:
             if words not in seen:  # every rank says the same
                 seen.add(words)
                 say(words)
-        now = _status(job_id, job, record, files, follower)
         report(Progress(now.fraction, now.message))
-        if now.server in ("ready", "failed") or (job is not None and not job.active) or follower.refusal():
+        ended = not look.job.active if look.job else slurm_queue.available() or look.record is None
+        if now.server in ("ready", "failed") or ended or look.follower.refusal():
             return status(job_id)
-        if time.monotonic() - asked > QUEUE_EVERY_S:
-            job, asked = _ask(job_id), time.monotonic()
-            if job is None and slurm_queue.available():
-                return status(job_id)
-        record = record_of(job_id)
         time.sleep(POLL_S)

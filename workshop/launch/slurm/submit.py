@@ -5,6 +5,7 @@ import os
 import re
 import shlex
 import shutil
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -97,7 +98,8 @@ def prepare(request: Request) -> Submission:
     site, recipe = slurm_site.environment(), RECIPES.get(request.what)
     kind, _ = slurm_site.gpus(site)
     gpu = request.gpu or site.get("WORKSHOP_GPU") or slurm_site.known_gpu(kind)
-    folder = _recipe_folder(recipe, site) if recipe else _model_folder(request.what, site)
+    folder = _folder(request.what, recipe, site)
+    name = None if recipe else re.sub(r"[^A-Za-z0-9._-]+", "-", name_of(folder)).strip("-.").lower()[:40] or "model"
     known = (folder / "config.json").is_file()
     model = folder if known else recipe.model if recipe else request.what
     planned = _planned(model, gpu, recipe, request, site)
@@ -117,7 +119,7 @@ def prepare(request: Request) -> Submission:
     return Submission(
         _without_gpus(script) if site.get("SBATCH_GRES") else script,
         slurm_site.site_file(),
-        _arguments(request, site, None if recipe else _job_name(name_of(folder)), planned, kind),
+        _arguments(request, site, name, planned, kind),
         environment,
         [first, *(reason for reason in planned.reasons if reason != first)],
         [*planned.advice, *([] if known else [absent])],
@@ -199,20 +201,15 @@ def _planned(model: Path | str, gpu: str | None, recipe: Recipe | None, request:
     return planned
 
 
-def _recipe_folder(recipe: Recipe, site: dict[str, str]) -> Path:
-    return Path(site["WORKSHOP_MODEL"]).expanduser() if site.get("WORKSHOP_MODEL") else _models(site) / recipe.folder
-
-
-def _models(site: dict[str, str]) -> Path:
-    """Return the folder of the models; its variable where it is not set: the plan is shown all the same."""
-    try:
-        return slurm_site.models_folder(site)
-    except WorkshopError:
-        return Path(UNSET)
-
-
-def _model_folder(what: str, site: dict[str, str]) -> Path:
-    """Return the folder of any model: it is one, or lies below WORKSHOP_MODELS under its catalogue's or Hub's name."""
+def _folder(what: str, recipe: Recipe | None, site: dict[str, str]) -> Path:
+    """Return the model's folder: as given, or below WORKSHOP_MODELS under its recipe's, catalogue's or Hub's name."""
+    if recipe and site.get("WORKSHOP_MODEL"):
+        return Path(site["WORKSHOP_MODEL"]).expanduser()
+    models = Path(UNSET)
+    with suppress(WorkshopError):  # the plan is shown all the same
+        models = slurm_site.models_folder(site)
+    if recipe:
+        return models / recipe.folder
     given = existing(what)
     if (given and given.is_dir()) or what.startswith(("/", ".", "~")):
         if not given or not (given / "config.json").is_file():
@@ -220,14 +217,9 @@ def _model_folder(what: str, site: dict[str, str]) -> Path:
             raise BadInput(f"The folder {what[:200]} holds no config.json, so it is no model.", remedy)
         return given.resolve()
     model = load_model(what)  # an unknown name ends here, with the choices
-    models, names = _models(site), [what.split("/")[-1]]
-    names += [hub.split("/")[-1] for hub in model.hub_ids]
+    names = [what.split("/")[-1], *(hub.split("/")[-1] for hub in model.hub_ids)]
     present = [models / name for name in names if (models / name / "config.json").is_file()]
     return present[0] if present else models / names[1 if model.hub_ids else 0]
-
-
-def _job_name(text: str) -> str:
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-.").lower()[:40] or "model"
 
 
 def _environment(request: Request, planned, changed_gpu: bool) -> dict[str, str]:

@@ -22,7 +22,6 @@ from workshop.launch.weights import check
 
 HUB = "https://huggingface.co"
 WORKERS = 4
-CHUNK_BYTES = 1 << 20
 TRIES = 5  # of one file, as long as none of them brings anything
 DIGEST = re.compile("[0-9a-f]{0,128}")  # also in the names of parts, so nothing else may stand there
 TIMEOUT = httpx.Timeout(60.0, connect=15.0)
@@ -50,6 +49,22 @@ class File:
         return not self.blob or digest(path, "sha1", f"blob {self.size}\0".encode()) == self.blob
 
 
+@dataclass(frozen=True)
+class Remote:
+    """A model on the Hub, at one commit; of its files those that are needed."""
+
+    hub_id: str
+    revision: str
+    files: tuple[File, ...]
+
+    @property
+    def bytes(self) -> int:
+        return sum(file.size for file in self.files)
+
+    def address(self, name: str) -> str:
+        return f"{endpoint()}/{self.hub_id}/resolve/{self.revision}/{quote(name)}"
+
+
 def endpoint() -> str:
     """Return the Hub's address, or a site's mirror: HF_ENDPOINT."""
     return (os.environ.get("HF_ENDPOINT") or HUB).rstrip("/")
@@ -72,15 +87,15 @@ def _client(token: str | None) -> httpx.Client:
     return httpx.Client(headers=headers, timeout=TIMEOUT, follow_redirects=True)
 
 
-def list_files(hub_id: str, token: str | None = None) -> tuple[str, list[File]]:
-    """Return (commit, files) of a model; a WorkshopError where it is not reached, not there, or not for this token."""
+def list_files(hub_id: str, token: str | None = None) -> Remote:
+    """Return a model with all its files; a WorkshopError where it is not reached, not there, or not for this token."""
     with _client(token) as client:
         try:
             answer = client.get(f"{endpoint()}/api/models/{hub_id}", params={"blobs": "true"}).raise_for_status()
-            commit, files = _read_list(answer.json())
+            remote = Remote(hub_id, *_read_list(answer.json()))
             # The list of a gated model is public, its files are not: ask for the one that every model has.
-            if any(file.name == "config.json" for file in files):
-                client.head(_address(hub_id, commit, "config.json")).raise_for_status()
+            if any(file.name == "config.json" for file in remote.files):
+                client.head(remote.address("config.json")).raise_for_status()
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise explain(hub_id, error) from None
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
@@ -88,10 +103,10 @@ def list_files(hub_id: str, token: str | None = None) -> tuple[str, list[File]]:
                 f"{endpoint()} does not answer with a list of files, as the Hub does.",
                 "A login page or a proxy may stand in between: open that address in a browser here; HF_ENDPOINT names a mirror.",
             ) from None
-    return commit, files
+    return remote
 
 
-def _read_list(info: dict) -> tuple[str, list[File]]:
+def _read_list(info: dict) -> tuple[str, tuple[File, ...]]:
     """Return (commit, files) of the Hub's answer. Nothing in it is trusted: it may come from a mirror."""
     files = []
     for each in info["siblings"]:
@@ -105,40 +120,36 @@ def _read_list(info: dict) -> tuple[str, list[File]]:
         files.append(file)
     if not DIGEST.fullmatch(info["sha"]) or not info["sha"]:
         raise ValueError(info["sha"])
-    return info["sha"], files
+    return info["sha"], tuple(files)
 
 
-def _address(hub_id: str, commit: str, name: str) -> str:
-    return f"{endpoint()}/{hub_id}/resolve/{commit}/{quote(name)}"
-
-
-def fetch(hub_id: str, commit: str, files: list[File], folder: Path, token: str | None = None) -> None:
+def fetch(remote: Remote, folder: Path, token: str | None = None) -> None:
     """Download the files that are not whole yet, several at a time; what came before an error is kept."""
     with _client(token) as client, ThreadPoolExecutor(WORKERS) as pool:
-        parts = [pool.submit(_fetch_file, client, hub_id, commit, file, folder) for file in files]
+        parts = [pool.submit(_fetch_file, client, remote, file, folder) for file in remote.files]
         try:
             for part in parts:
                 part.result()
         except BaseException as error:
             pool.shutdown(wait=False, cancel_futures=True)
             if isinstance(error, httpx.HTTPError | httpx.InvalidURL | OSError):
-                raise explain(hub_id, error) from None
+                raise explain(remote.hub_id, error) from None
             raise
 
 
-def _fetch_file(client: httpx.Client, hub_id: str, commit: str, file: File, folder: Path) -> None:
+def _fetch_file(client: httpx.Client, remote: Remote, file: File, folder: Path) -> None:
     target = folder / file.name
     if not target.parent.resolve().is_relative_to(folder.resolve()):
         raise WorkshopError(f"{target.parent} is a link that leads out of {folder}.", "Remove that link.")
     if file.has_come(folder):
         return
     # The part carries the commit's mark: a part of an older version is no beginning of a newer one.
-    part = target.with_name(f"{target.name}.{(file.sha256 or file.blob or commit)[:12]}.part")
+    part = target.with_name(f"{target.name}.{(file.sha256 or file.blob or remote.revision)[:12]}.part")
     part.parent.mkdir(parents=True, exist_ok=True)
     left = TRIES
     while (have := part.stat().st_size if part.exists() else 0) < file.size or not part.exists():
         try:
-            _append(client, _address(hub_id, commit, file.name), part, have, file.size)
+            _append(client, remote.address(file.name), part, have, file.size)
         except httpx.HTTPStatusError as error:
             if error.response.status_code < 500:
                 raise

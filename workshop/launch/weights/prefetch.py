@@ -8,7 +8,7 @@ import contextlib
 import re
 import threading
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatch
 from pathlib import Path
 
@@ -18,26 +18,13 @@ from workshop.launch.home import cannot_write
 from workshop.launch.progress import Progress
 from workshop.launch.weights import check
 from workshop.launch.weights import hub as prefetch_hub
-from workshop.launch.weights.hub import File
+from workshop.launch.weights.hub import File, Remote
 
 NEEDED = ("*.json", "*.safetensors", "*.txt", "*.model", "*.jinja", "*.py", "*.tiktoken", "LICENSE*", "USE_POLICY*")
 # The same weights again, in other formats.
 NEVER = ("original/*", "*.gguf", "*.onnx", "onnx/*", "*.pth", "*.msgpack", "*.h5", "consolidated*")
 SPARE_BYTES = 1 * GIB
 WATCH_S = 0.5
-
-
-@dataclass(frozen=True)
-class Remote:
-    """A model on the Hub: what of it is needed."""
-
-    hub_id: str
-    revision: str
-    files: tuple[File, ...]
-
-    @property
-    def bytes(self) -> int:
-        return sum(file.size for file in self.files)
 
 
 @dataclass
@@ -82,11 +69,11 @@ def target_folder(hub: str, to: str | Path) -> Path:
 
 def look_up(hub: str, token: str | None = None) -> Remote:
     """Ask the Hub what the model consists of; a WorkshopError as `hub.list_files`."""
-    commit, files = prefetch_hub.list_files(hub, token)
-    kept = [file for file in files if _like(file, NEEDED) and not _like(file, NEVER)]
+    remote = prefetch_hub.list_files(hub, token)
+    kept = [file for file in remote.files if _like(file, NEEDED) and not _like(file, NEVER)]
     if not any(file.name.endswith(".safetensors") for file in kept):
-        kept += [file for file in files if fnmatch(file.name, "pytorch_model*.bin")]
-    return Remote(hub, commit, tuple(kept))
+        kept += [file for file in remote.files if fnmatch(file.name, "pytorch_model*.bin")]
+    return replace(remote, files=tuple(kept))
 
 
 def _like(file: File, patterns: tuple[str, ...]) -> bool:
@@ -117,7 +104,7 @@ def download(
         raise cannot_write(folder, error) from None
     watcher.start()
     try:
-        prefetch_hub.fetch(remote.hub_id, remote.revision, list(remote.files), folder, token)
+        prefetch_hub.fetch(remote, folder, token)
     finally:
         done.set()
     _let_everybody_read(folder, remote.files)
