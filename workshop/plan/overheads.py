@@ -54,7 +54,7 @@ def overheads(d: Deployment, stage: int) -> list[Overhead]:
         items.append(Overhead("NCCL", GATHER, reason, "cudaMemGetInfo around the profile run, H200, NCCL 2.28.9"))
     if graphs := graph_estimate(m, s, tp, len(partition_layers(m.num_hidden_layers, d.pp)[stage])):
         old = runner(m, s.vllm_version) == 1
-        kept, doubt = (GRAPHS_LEFT_OVER * tp, "") if old else (0, "; from the source, ±35 %")
+        kept, doubt = (GRAPHS_LEFT_OVER * tp, "") if old else (0, "; from the source, ±20 %")
         reason = f"vLLM sets aside what it estimates for {2 * len(s.graph_sizes)} graphs"
         source = f"profile_cudagraph_memory ({s.vllm_version}){doubt}"
         items.append(Overhead("CUDA graphs", graphs + kept, reason, source))
