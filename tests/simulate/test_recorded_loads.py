@@ -10,6 +10,7 @@ import pytest
 from needs import lacking
 
 from workshop.launch.vllm_main import installed
+from workshop.simulate.load import on_plan
 
 ROOT = Path(__file__).parents[2]
 RECORDS = sorted((ROOT / "benchmarks/simulate/records").glob("*.json"))
@@ -76,3 +77,25 @@ def test_recorded_loads_are_met(record):
     for row in rows:
         (same,) = (one for one in said if (one["record"], one["load"]) == (row["record"], row["load"]))
         assert row["off_percent"] == pytest.approx(same["off_percent"], abs=0.5), "benchmarks/simulate/compare.py"
+
+
+def test_the_best_of_four_settings_is_the_one_that_was_measured_as_the_best():
+    """docs/gpu.md: 8B at 30 requests a second; what `workshop tune` rests on."""
+    sys.path.insert(0, str(ROOT / "benchmarks/simulate"))
+    import compare
+
+    slo, measured, simulated = {"ttft": 300, "tpot": 15}, {}, {}
+    for path in (ROOT / "benchmarks/simulate/records").glob("h200_llama-3.1-8b_slo_*.json"):
+        record = json.loads(path.read_text())
+        (load,) = record["workloads"]
+        in_time = [
+            first - at <= slo["ttft"] / 1e3 and (last - first) / (made - 1) <= slo["tpot"] / 1e3
+            for at, first, last, _, made in load["rows"]
+        ]
+        measured[path.stem] = sum(in_time) / len(in_time)
+        found = on_plan(
+            compare.planned(record, "h200"), compare.arrivals_of(load), slo=slo, num_gpu_blocks=record["kv_blocks"]
+        )
+        simulated[path.stem] = found.slo_share
+    assert len(measured) == 4
+    assert max(simulated, key=simulated.get) == max(measured, key=measured.get) == "h200_llama-3.1-8b_slo_kv8"
