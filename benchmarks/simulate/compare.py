@@ -172,6 +172,9 @@ def main() -> None:
     parser.add_argument("--vllm-version", default="0.32.0")
     parser.add_argument("--max-model-len", type=int, default=8192)
     parser.add_argument("--quantization")
+    parser.add_argument("--kv-cache-dtype", default="auto")
+    parser.add_argument("--max-num-batched-tokens", type=int)
+    parser.add_argument("--max-num-seqs", type=int)
     options = vars(parser.parse_args())
     if asked := options.pop("predict"):
         predict(*asked[:2], Path(asked[2]), **options)

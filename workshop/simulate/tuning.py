@@ -20,7 +20,9 @@ ENOUGH = 0.95  # share of the requests that must meet the SLO
 NOISE = 0.05  # differences in that share that the simulation does not know (docs/simulate.md)
 SPLITS = [(tp, pp) for pp in (1, 2, 4) for tp in (1, 2, 4, 8)]  # tensor × pipeline parallel
 DEALT_OUT = [(tp, dp) for dp in (2, 4, 8) for tp in (1, 2, 4)]  # of experts: tensor × data parallel, with -ep
-BATCH = {"max_num_batched_tokens": (1024, 2048, 4096, 8192, 16384), "max_num_seqs": (64, 128, 256)}
+TOKENS, SEQS = "max_num_batched_tokens", "max_num_seqs"  # of one step
+BATCH = [{TOKENS: 512, SEQS: 256}]  # every step has a CUDA graph then (docs/simulate.md, "The clock")
+BATCH += [{TOKENS: size} for size in (1024, 2048, 4096, 8192, 16384)] + [{SEQS: size} for size in (64, 128, 256)]
 MOST_TIMES = 2  # as many GPUs as the fewest that are enough
 VERIFIED = 3  # of the best choices
 REFINED = 2  # choices whose batch settings are varied
@@ -57,7 +59,7 @@ class Choice:
         s = self.simulation
         times = (float(f"{s.of(measure)['p95'] or 0:.2g}") for measure in ("ttft", "tpot"))
         fewer_bits = (self.asked["quantization"] is not None) + (self.asked["kv_cache_dtype"] != "auto")
-        batch = sum(self.asked.get(name) is not None for name in BATCH)
+        batch = sum(self.asked.get(name) is not None for name in (TOKENS, SEQS))
         return (self.share < ENOUGH, self.gpus, round((1 - self.share) / NOISE), fewer_bits, batch, *times)
 
     def beats(self, other: Choice) -> bool:
@@ -187,9 +189,8 @@ class _Search:
 
     def refine(self, choice: Choice) -> None:
         """Vary the batch: tokens of one step, and requests of one step."""
-        for name, sizes in BATCH.items():
-            for size in sizes:
-                self.attempt({**choice.asked, name: size}, choice.simulation.replicas)
+        for sizes in BATCH:
+            self.attempt({**choice.asked, **sizes}, choice.simulation.replicas)
 
     def best(self) -> list[Choice]:
         """Return the choices that none beats, the best first. Raises where none serves the load."""
