@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from workshop.launch.no_machine import be_no_machine
-from workshop.launch.vllm_main import WITHOUT_A_MODEL, answer_for_vllm
+from workshop.launch.vllm_main import WITHOUT_A_MODEL, be_on_a_cpu
 from workshop.plan.allocator import Allocator
 
 ENVIRONMENT = {**WITHOUT_A_MODEL, "VLLM_DIST_IDENT": "none", "VLLM_KIMI_K3_GEMM_AR": "0"}
@@ -273,7 +273,7 @@ def main() -> None:
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     os.environ.update(ENVIRONMENT)
-    answer_for_vllm()
+    be_on_a_cpu()
     be_no_machine()
     for line in sys.stdin:
         print(json.dumps(run(json.loads(line))), file=out, flush=True)

@@ -50,6 +50,15 @@ def answer_for_vllm() -> None:
     importlib.metadata.version = lambda name: f"{version}+cpu" if name == "vllm" else original(name)
 
 
+def be_on_a_cpu() -> None:
+    """Have vLLM's classes and scheduler take this for a CPU: a build for GPUs knows no other device where none is."""
+    answer_for_vllm()
+    from vllm import platforms
+    from vllm.platforms.cpu import CpuPlatform
+
+    platforms.current_platform = CpuPlatform()
+
+
 def name_gpus() -> None:
     """Print what GPUs there are: vLLM's log does not say it, and `workshop reconcile` has to know."""
     kinds = Counter((each.name, each.memory_bytes or machine.memory_limit_bytes()) for each in gpus.visible())

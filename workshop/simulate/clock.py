@@ -128,9 +128,8 @@ def of(d: Deployment, host_factor: float | None = None) -> Clock:
     scan_ms, state_ms = _mamba(d, host) if m.mamba else (0.0, 0.0)
     old = d.settings.vllm_version == "0.25.1"
     launched = host * (m.num_hidden_layers + (EXPERTS_LAUNCH - 1) * moe_layers) * (FP8_LAUNCH if fp8 and old else 1)
-    eager_ms = (
-        launched * (EAGER_LAYER_MS if old else EAGER_LAYER_MS_0_32) * (DEALT_OUT_EAGER if d.dp > 1 and m.moe else 1)
-    )
+    eager_ms = launched * (EAGER_LAYER_MS if old else EAGER_LAYER_MS_0_32)
+    eager_ms *= DEALT_OUT_EAGER if d.dp > 1 and m.moe else 1
     kinds = Counter(layers(m)).items()
     idle = (1 - m.moe.experts_per_token / m.moe.num_experts) ** d.dp if m.moe else 0.0  # all replicas' tokens count
     return Clock(

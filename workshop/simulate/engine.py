@@ -11,7 +11,7 @@ from pathlib import Path
 
 from workshop.engine.trace_writer import Recorder
 from workshop.errors import WorkshopError
-from workshop.launch.vllm_main import WITHOUT_A_MODEL, answer_for_vllm, installed
+from workshop.launch.vllm_main import WITHOUT_A_MODEL, be_on_a_cpu, installed
 
 KNOWN_VERSIONS = ("0.32.0",)
 ANSWER = 7  # the token that every request samples
@@ -68,7 +68,7 @@ class Engine:
     def __init__(self, rules: Rules):
         check_installed()
         os.environ.update(ENVIRONMENT)
-        answer_for_vllm()
+        be_on_a_cpu()
         from vllm.sampling_params import SamplingParams
         from vllm.utils.hashing import sha256
         from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
