@@ -45,9 +45,9 @@ def test_script_asks_for_what_its_recipe_plans(name):
     assert said["job-name"] == name and f"$WORKSHOP_MODELS/{recipe.folder}}}" in text
     assert f"WORKSHOP_MAX_MODEL_LEN:-{recipe.max_model_len}}}" in text
     assert f"--gpu-memory-utilization {recipe.gpu_memory_utilization:.2f}" in text
-    split = re.search(r"\nelse\n    tensor_parallel_size=(\S+)|\ntensor_parallel_size=(\S+)", text)
-    nodes_share = recipe.nodes == 1 or (split[1] or split[2]) != "$gpus_per_node"
-    assert nodes_share == (recipe.split == "tensor")
+    split = re.findall(r"\w+_parallel_size=(\S+)", text)[-2:]
+    tensor = ["$((gpus_per_node", "1"]
+    assert split == (tensor if recipe.split == "tensor" else ["$gpus_per_node", "$SLURM_NNODES"])
 
 
 def test_site_sh_knows_that_it_is_as_it_came():
@@ -82,6 +82,8 @@ def test_a_site_without_a_folder_of_models_is_planned_and_not_submitted(workshop
     ("what", "options", "words"),
     [
         ("70b", {}, "1 node, 4 × h100, TP 4 × PP 1"),
+        ("70b", {"nodes": 2, "gpu": "a100-40gb"}, "2 nodes, 8 × a100-40gb, TP 4 × PP 2"),
+        ("70b", {"gpu": "a100-40gb", "vllm": ("--quantization", "fp8")}, "1 node, 4 × a100-40gb, TP 4 × PP 1"),
         ("405b", {}, "4 nodes, 16 × h100, TP 16 × PP 1"),
         ("405b", {"pipeline": True}, "4 nodes, 16 × h100, TP 4 × PP 4"),
         ("405b-fp8", {}, "2 nodes, 8 × h100, TP 4 × PP 2"),
@@ -128,6 +130,17 @@ def test_flags_of_vllm_reach_it_one_a_line(workshop_home):
     assert path.read_text().splitlines() == list(flags)
     with pytest.raises(BadInput, match="--api-key"):
         slurm.prepare(slurm.Request("70b", vllm=("--api-key", "x")))
+
+
+def test_flags_of_vllm_are_planned_with(workshop_home):
+    def said(*flags):
+        return " ".join(slurm.prepare(slurm.Request("70b", vllm=flags)).reasons)
+
+    assert "460,704 tokens, or 14.06 requests of 32,768" in said()
+    assert "920,608 tokens, or 28.09 requests of 32,768" in said("--kv-cache-dtype=fp8")
+    assert "of 8,192 tokens at once" in said("--max_model_len", "8K")
+    unknown = said("--max-model-len", "auto", "--kv-cache-dtype", "nvfp4", "--quantization", "torchao")
+    assert unknown == said("--hf-overrides", '{"rope_scaling": {}}', "--max-model-len", "1M") == said()
 
 
 def test_dry_run_shows_reasons_command_and_script_and_submits_nothing(workshop_home, bin_folder, tmp_path):

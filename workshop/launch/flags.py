@@ -9,15 +9,24 @@ import os
 import re
 import shlex
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 import yaml
 
 from workshop.errors import BadInput
+from workshop.plan.arguments import tokens
+from workshop.plan.catalog.quantization import METHODS
+from workshop.plan.kv_cache import KV_CACHE_DTYPES
+from workshop.plan.settings import DTYPES
 
 SHORT = {"tp": "tensor-parallel-size", "pp": "pipeline-parallel-size", "n": "nnodes", "dpa": "data-parallel-address"}
 TABLES = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
 REFUSED, LOOKED_AT = TABLES["refused"], TABLES["looked-at"]
+# Flags that change the plan: with the values that it knows, without a value, and with a number.
+WORDS = {"dtype": DTYPES, "quantization": METHODS, "kv-cache-dtype": KV_CACHE_DTYPES}
+SWITCHES = ("enforce-eager", "enable-expert-parallel")
+COUNTS = ("max-model-len", "max-num-batched-tokens", "max-num-seqs", "decode-context-parallel-size")
 JOB_SHORT = {"tp": "tensor-parallel", "pp": "pipeline-parallel", "dp": "data-parallel", "n": "nnodes", "r": "node-rank"}
 JOB_REMEDY = (
     "Leave it out. GPUs: --nodes, --gpus-per-node, --pipeline; the engine: --ray; settings of the site: slurm/site.sh."
@@ -35,6 +44,20 @@ def flags_of(args: tuple[str, ...]) -> dict[str, str]:
         elif previous and not found[previous]:
             found[previous] = arg
     return found
+
+
+def for_plan(args: tuple[str, ...]) -> dict[str, object]:
+    """Return the flags in `args` that change the plan, as plan() takes them; a value that it does not know is left out."""
+    given = flags_of(args)
+    if "hf-overrides" in given:  # it may read more tokens than its config.json says
+        given.pop("max-model-len", None)
+    found = {name: given[name] for name, known in WORDS.items() if given.get(name) in known}
+    found |= {name: True for name in SWITCHES if name in given}
+    for name, read in {**dict.fromkeys(COUNTS, tokens), "gpu-memory-utilization": float}.items():
+        with suppress(ValueError):  # --max-model-len auto
+            if (value := read(given.get(name, ""))) > 0:
+                found[name] = value
+    return {name.replace("-", "_"): value for name, value in found.items()}
 
 
 def checked(args: tuple[str, ...]) -> dict[str, str]:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from workshop.errors import BadInput, WorkshopError
 from workshop.launch import records
-from workshop.launch.flags import check_for_job
+from workshop.launch.flags import check_for_job, for_plan
 from workshop.launch.home import private_folder, write_private
 from workshop.launch.programs import LATE, ask
 from workshop.launch.slurm import site as slurm_site
@@ -38,7 +38,7 @@ class Recipe:
 
 
 RECIPES = {
-    "70b": Recipe("70b.sbatch", "Llama-3.1-70B-Instruct", "llama-3.1-70b", "h100", 1, 32768, 0.90, "tensor"),
+    "70b": Recipe("70b.sbatch", "Llama-3.1-70B-Instruct", "llama-3.1-70b", "h100", 1, 32768, 0.90, "pipeline"),
     "405b": Recipe("405b.sbatch", "Llama-3.1-405B-Instruct", "llama-3.1-405b", "h100", 4, 16384, 0.92, "tensor"),
     "405b-fp8": Recipe(
         "405b-fp8.sbatch", "Llama-3.1-405B-Instruct-FP8", "llama-3.1-405b-fp8", "h100", 2, 16384, 0.92, "pipeline"
@@ -188,6 +188,7 @@ def _planned(model: Path | str, gpu: str | None, recipe: Recipe | None, request:
         length = slurm_site.number(site, "WORKSHOP_MAX_MODEL_LEN", recipe.max_model_len)
         own["max_model_len"] = request.max_model_len or length
         own["gpu_memory_utilization"] = recipe.gpu_memory_utilization
+    own |= for_plan(request.vllm)
     pipeline = request.pipeline or (recipe is not None and recipe.split == "pipeline")
     usual = (recipe.nodes,) if recipe else NODES_TRIED
     for nodes in (request.nodes,) if request.nodes else usual:
