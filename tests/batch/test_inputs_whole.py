@@ -155,6 +155,13 @@ def test_a_parameter_in_a_table_is_taken_as_it_is_written(tmp_path):
     assert body == {"prompt": "a", "ignore_eos": True, "structured_outputs": {"choice": ["Yes"]}}
 
 
+@pytest.mark.parametrize("skip_bad", [False, True])
+def test_a_file_of_bad_rows_alone_says_what_is_wrong_with_them(tmp_path, skip_bad):
+    with pytest.raises(BadInput, match=r"line 2: it is not UTF-8. 3 more are bad: line 3, 4 ….") as error:
+        prompts(put(tmp_path, "in.csv", b"prompt\n" + b"K\xf6ln\n" * 4), skip_bad=skip_bad)
+    assert error.value.remedy == "Correct it."
+
+
 def test_lines_are_counted_past_empty_ones(tmp_path):
     with pytest.raises(BadInput, match="line 5: its prompt is empty"):
         prompts(put(tmp_path, "in.csv", 'prompt,x\na,1\n\n\n"",2\n'))

@@ -198,6 +198,9 @@ def test_mistake_in_the_site_file_is_shown_in_bashs_words(workshop_home, tmp_pat
     with pytest.raises(WorkshopError, match="has a mistake") as error:
         slurm.prepare(slurm.Request("70b"))
     assert "slurm/sites" in error.value.remedy
+    (tmp_path / "site.sh").write_text("export A=1\r\n", newline="")
+    with pytest.raises(WorkshopError, match="has the line ends of Windows"):
+        slurm.prepare(slurm.Request("70b"))
 
 
 @pytest.mark.parametrize(

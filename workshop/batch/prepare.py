@@ -57,18 +57,19 @@ class Work:
                     self.bad.append(Bad(number, place, str(error)))
         if tell:
             self.source.tell()
-        if self.index.bad.count and not skip_bad:
-            raise self._refusal()
-        if self.index.rows == self.index.bad.count:  # a shard may have none: there may be more of them than rows
+        if not self.index.rows:  # a shard may have none: there may be more of them than rows
             raise BadInput(f"{self.source.path} holds no prompt.", "Give at least one.")
+        if self.index.bad.count and (not skip_bad or self.index.bad.count == self.index.rows):
+            raise self._refusal()
 
     def _refusal(self) -> BadInput:
-        first, *others = self.bad
+        first, *others = self.bad[:SHOWN]
         more, places = self.index.bad.count - 1, ", ".join(f"{bad.place:,}" for bad in others)
         dots = " …" if more > len(others) else ""
         also = f" {more:,} more are bad: {self.source.place} {places}{dots}." if more else ""
         said = f"{self.source.path}, {self.source.place} {first.place:,}: {first.reason}.{also} Nothing was started."
-        return BadInput(said, "Correct it, or leave such rows out with --skip-bad.")
+        good = self.index.rows - self.index.bad.count
+        return BadInput(said, "Correct it" + ", or leave such rows out with --skip-bad" * (good > 0) + ".")
 
     def resume(self, *journals: Path) -> None:
         for _ in self.answered(*journals):

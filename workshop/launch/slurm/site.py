@@ -34,11 +34,13 @@ def environment() -> dict[str, str]:
 
     WORKSHOP_SITE is in it where another file than slurm/site.sh counts.
     """
+    if b"\r\n" in (file := site_file()).read_bytes():
+        raise WorkshopError(f"{file} has the line ends of Windows.", f"bash reads none: sed -i 's/\\r$//' {file}")
     read = 'set -a; source "$1" >/dev/null && env -0'
     env = {**os.environ, "WORKSHOP_ROOT": str(scripts_folder().parent)}
-    code, out, said = ask("bash", "-c", read, "bash", str(site_file()), within_s=READ_S, env=env)
+    code, out, said = ask("bash", "-c", read, "bash", str(file), within_s=READ_S, env=env)
     if code:
-        raise WorkshopError(f"{site_file()} has a mistake: {said}", "Compare it with the examples in slurm/sites/.")
+        raise WorkshopError(f"{file} has a mistake: {said}", "Compare it with the examples in slurm/sites/.")
     return dict(part.split("=", 1) for part in out.split("\0") if "=" in part)
 
 
