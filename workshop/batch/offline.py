@@ -6,7 +6,9 @@ Rows are fed to the engine as others finish, so that there is no barrier and a k
 import atexit
 import itertools
 import os
+import signal
 import sys
+import threading
 import time
 from collections import deque
 from collections.abc import Iterable
@@ -18,7 +20,7 @@ from workshop.batch.rows import Row
 from workshop.batch.session import Ledger, Session
 from workshop.batch.store import COMMIT_S, Lock
 from workshop.errors import WorkshopError
-from workshop.launch import auth, local
+from workshop.launch import auth, local, processes
 from workshop.launch.local import scratch, traced
 from workshop.launch.vllm_main import answer_for_vllm, installed
 
@@ -148,11 +150,15 @@ def start(path: str, engine_args: tuple[str, ...] = (), trace: str | None = None
     answer_for_vllm()
     from vllm import LLM, EngineArgs
     from vllm.utils.argparse_utils import FlexibleArgumentParser
+    from vllm.v1.engine.core import EngineCoreProc
 
     parser = EngineArgs.add_cli_args(FlexibleArgumentParser(prog="workshop batch --offline"))
     flags = vars(parser.parse_args([*local.default_flags(path, device, given, server=False), *engine_args, *tracing]))
     plain = vars(parser.parse_args([]))
     kwargs = {name: value for name, value in flags.items() if value != plain[name]}
+    lasting = threading.current_thread() is threading.main_thread()  # Linux takes a thread's end for its process's
+    EngineCoreProc.untied = getattr(EngineCoreProc, "untied", EngineCoreProc.run_engine_core)
+    EngineCoreProc.run_engine_core = staticmethod(engine_core) if lasting else EngineCoreProc.untied
     try:
         return LLM(**{**kwargs, "model": path})
     except Exception as error:
@@ -160,6 +166,14 @@ def start(path: str, engine_args: tuple[str, ...] = (), trace: str | None = None
         raise WorkshopError(
             f"vLLM could not start with {path}: {said}", "Its own words are above; `workshop plan` says what fits."
         ) from error
+
+
+def engine_core(*args, **options) -> None:
+    """Run vLLM's engine core, which ends with the process that started it, by signal 9 too: it would keep the GPU."""
+    processes.end_with_parent(signal.SIGKILL)
+    from vllm.v1.engine.core import EngineCoreProc
+
+    getattr(EngineCoreProc, "untied", EngineCoreProc.run_engine_core)(*args, **options)  # forked, or spawned
 
 
 def stop(llm) -> None:

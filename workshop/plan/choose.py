@@ -146,11 +146,8 @@ def _given(
     if pp is None:
         pp = max(1, replica // tp) if nodes and nodes > 1 else 1
     check_sizes(d.model, tp, pp, d.experts_cut(tp))
-    where = (
-        "each stage " * (pp > 1) + "in one node"
-        if tp <= d.gpus_per_node
-        else "across nodes, which needs a fast network"
-    )
+    stage = "each stage in one node" if pp > 1 else "in one node"
+    where = stage if tp <= d.gpus_per_node else "across nodes, which needs a fast network"
     return d.split(tp, pp), [f"Tensor parallel size {tp} and pipeline parallel size {pp}, as given ({where})."]
 
 
