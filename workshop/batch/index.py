@@ -10,37 +10,11 @@ from workshop.batch.rows import Row
 from workshop.errors import WorkshopError
 
 CACHE_KIB = 16_384
-
-
-class Temporary:
-    """Tables in a temporary file, already unlinked, so that nothing stays behind a kill."""
-
-    def __init__(self, *tables: str) -> None:
-        # The empty name is SQLite's own temporary file.
-        self._db = sqlite3.connect("", isolation_level=None, check_same_thread=False)
-        for setting in ("journal_mode=OFF", "synchronous=OFF", "temp_store=FILE", f"cache_size=-{CACHE_KIB}"):
-            self.do(f"PRAGMA {setting}")
-        for line in (*tables, "BEGIN"):
-            self.do(line)
-
-    def do(self, line: str, *values: object) -> tuple | None:
-        """Do what a line of SQL says; return its first row.
-
-        Raises sqlite3.IntegrityError: a key is there already; WorkshopError: there is no room, or folder, for the file.
-        """
-        try:
-            return self._db.execute(line, values).fetchone()
-        except sqlite3.Error as error:
-            if isinstance(error, sqlite3.IntegrityError):
-                raise
-            raise WorkshopError(
-                f"The temporary file of this run cannot be written ({error}). All answers are kept.",
-                "Free some space, or set TMPDIR to a folder that has some, and run the same command again: it goes on.",
-            ) from None
-
-    def close(self) -> None:
-        """Remove the file; twice does no harm."""
-        self._db.close()
+TABLES = (
+    "CREATE TABLE ids (id BLOB PRIMARY KEY, key BLOB, row INTEGER, samples INTEGER, place INTEGER, body TEXT, "
+    "times INTEGER) WITHOUT ROWID",
+    "CREATE TABLE again (row INTEGER PRIMARY KEY, times INTEGER)",
+)
 
 
 class Bits:
@@ -64,25 +38,40 @@ class Bits:
         return at < len(self._bytes) and bool(self._bytes[at] & 1 << (number & 7))
 
 
-class Index(Temporary):
-    """Rows by their ids, for as long as one run lasts."""
+class Index:
+    """Rows by their ids, for as long as one run lasts, in a temporary file that is unlinked already: no kill leaves it."""
 
     def __init__(self) -> None:
-        super().__init__(
-            "CREATE TABLE ids (id BLOB PRIMARY KEY, key BLOB, row INTEGER, samples INTEGER, place INTEGER, body TEXT) "
-            "WITHOUT ROWID",
-            "CREATE TABLE seen (content TEXT PRIMARY KEY, times INTEGER) WITHOUT ROWID",
-            "CREATE TABLE again (row INTEGER PRIMARY KEY, times INTEGER)",
-        )
+        # The empty name is SQLite's own temporary file.
+        self._db = sqlite3.connect("", isolation_level=None, check_same_thread=False)
+        for setting in ("journal_mode=OFF", "synchronous=OFF", "temp_store=FILE", f"cache_size=-{CACHE_KIB}"):
+            self.do(f"PRAGMA {setting}")
+        for line in (*TABLES, "BEGIN"):
+            self.do(line)
         self.done, self.bad, self.other, self.rows = Bits(), Bits(), Bits(), 0
         self._repeats = False
 
-    def again(self, row: int, content: str) -> int:
-        """Count a row that has no id of its own and a content that came before: 2 for the second; remember that."""
+    def do(self, line: str, *values: object) -> tuple | None:
+        """Do what a line of SQL says; return its first row.
+
+        Raises WorkshopError: there is no room, or folder, for the file.
+        """
+        try:
+            return self._db.execute(line, values).fetchone()
+        except sqlite3.Error as error:
+            raise WorkshopError(
+                f"The temporary file of this run cannot be written ({error}). All answers are kept.",
+                "Free some space, or set TMPDIR to a folder that has some, and run the same command again: it goes on.",
+            ) from None
+
+    def close(self) -> None:
+        """Remove the file; twice does no harm."""
+        self._db.close()
+
+    def again(self, row: int, first: str) -> int:
+        """Count a row without an id, whose content the row with the id `first` had: 2 for the second; remember that."""
         self._repeats = True
-        (times,) = self.do(
-            "INSERT INTO seen VALUES (?, 2) ON CONFLICT DO UPDATE SET times = times + 1 RETURNING times", content
-        )
+        (times,) = self.do("UPDATE ids SET times = times + 1 WHERE id = ? RETURNING times", short(first))
         self.do("INSERT INTO again VALUES (?, ?)", row, times)
         return times
 
@@ -94,11 +83,8 @@ class Index(Temporary):
     def add(self, row: Row, body: str | None = None) -> bool:
         """Add a row, with its body if that is wanted back; return False if its id is there already."""
         values = short(row.custom_id), row.key, row.number, row.samples, row.place, body
-        try:
-            self.do("INSERT INTO ids VALUES (?, ?, ?, ?, ?, ?)", *values)
-        except sqlite3.IntegrityError:
-            return False
-        return True
+        added = self.do("INSERT INTO ids VALUES (?, ?, ?, ?, ?, ?, 1) ON CONFLICT DO NOTHING RETURNING 1", *values)
+        return added is not None
 
     def place_of(self, custom_id: str) -> int:
         return self.do("SELECT place FROM ids WHERE id = ?", short(custom_id))[0]
