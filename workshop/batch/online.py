@@ -2,9 +2,8 @@
 
 import asyncio
 import contextlib
-import threading
 import time
-from concurrent.futures import Future
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 
 from workshop.batch import servers
@@ -122,23 +121,15 @@ def run(input: str | Path, output: str | Path, **options) -> Summary:
 
     In a notebook the kernel's stop button ends it in order: what has come is kept.
     """
-    batch, ended = Batch(input, output, **options), Future()
-
-    def work() -> None:
-        try:
-            ended.set_result(batch.run())
-        except BaseException as error:
-            ended.set_exception(error)
-
-    # A thread of its own: a notebook's main thread has an event loop already.
-    thread = threading.Thread(target=work, name="workshop-batch", daemon=True)
-    thread.start()
-    while thread.is_alive():
-        try:
-            thread.join(0.2)
-        except KeyboardInterrupt:
-            batch.stop()
-    return ended.result()
+    batch = Batch(input, output, **options)
+    with ThreadPoolExecutor(1, "workshop-batch") as thread:  # a notebook's main thread has an event loop already
+        running = thread.submit(batch.run)
+        while not running.done():
+            try:
+                wait([running], 0.2)
+            except KeyboardInterrupt:
+                batch.stop()
+    return running.result()
 
 
 def runner() -> asyncio.Runner:

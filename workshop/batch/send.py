@@ -2,8 +2,6 @@
 
 import asyncio
 import contextlib
-import heapq
-import itertools
 import random
 import time
 from collections import deque
@@ -63,9 +61,8 @@ class Sender:
         self.stopping = False
         self._rows = ledger.work.rows()
         self._exhausted = False
-        self._returned: deque[Attempt] = deque()  # a server died under them
-        self._delayed: list[tuple[float, int, Attempt]] = []  # a heap: when to ask again
-        self._order = itertools.count()
+        self._returned: deque[Attempt] = deque()  # to be asked again now
+        self._delayed = 0  # to be asked again later
         self._wake = asyncio.Event()
 
     async def run(self) -> None:
@@ -136,11 +133,11 @@ class Sender:
                 return
 
     def _has_work(self) -> bool:
-        return bool(self._returned or self._may_read() or (self._delayed and self._delayed[0][0] <= time.monotonic()))
+        return bool(self._returned) or self._may_read()
 
     def _may_read(self) -> bool:
         """A server that fails every row must not fill the memory with rows to be asked again."""
-        return not self._exhausted and len(self._delayed) <= 4 * sum(server.pace.limit for server in self.fleet)
+        return not self._exhausted and self._delayed <= 4 * sum(server.pace.limit for server in self.fleet)
 
     async def _work(self, server: Server) -> None:
         try:
@@ -163,9 +160,6 @@ class Sender:
     async def _next(self) -> Attempt | None:
         if self._returned:
             return self._returned.popleft()
-        now = time.monotonic()
-        if self._delayed and self._delayed[0][0] <= now:
-            return heapq.heappop(self._delayed)[2]
         if not self._may_read():
             return None
         for row in self._rows:
@@ -235,7 +229,13 @@ class Sender:
             return self.ledger.refuse(attempt.row, status, code, f"{said} ({tries} attempts)")
         doubled = self.limits.backoff_s * 2 ** min(10, attempt.errors + attempt.busy - 1)
         pause = wait_s if wait_s is not None else min(self.limits.longest_backoff_s, doubled) * random.uniform(0.5, 1.0)
-        heapq.heappush(self._delayed, (time.monotonic() + pause, next(self._order), attempt))
+        self._delayed += 1
+        asyncio.get_running_loop().call_later(pause, self._return, attempt)
+
+    def _return(self, attempt: Attempt) -> None:
+        self._delayed -= 1
+        self._returned.append(attempt)
+        self._wake.set()
 
     async def _lost(self, attempt: Attempt, server: Server, error: Exception) -> None:
         """The connection broke: a closed one that was used again, a server that died, or one that died of this row."""

@@ -197,19 +197,19 @@ class Server:
         return KeyRefused(f"{self.url} refuses the key.", "Set WORKSHOP_API_KEY to the server's key.")
 
 
-def find(urls: tuple[str, ...], concurrency: int | None) -> list[Server]:
-    """Return the servers at these addresses, by this user's own records where they have one; without, connect()'s."""
+def find(urls: tuple[str, ...], concurrency: int | None = None, name: str | None = None) -> list[Server]:
+    """Return the servers at these addresses, by this user's own records where they have one; without, connect(name)'s."""
     if not urls:
-        return [of(finding.find(), concurrency)]
+        return [_of(finding.find(name), concurrency)]
     found = {}
     for url in urls:
         given = finding.given(url, "--url")
         own = next((record for record in reversed(records.own()) if record.url.rstrip("/") == given.url), given)
-        found[given.url] = of(own, concurrency, given.api_key)
+        found[given.url] = _of(own, concurrency, given.api_key)
     return list(found.values())
 
 
-def of(record: ServerRecord, concurrency: int | None = None, api_key: str = "") -> Server:
+def _of(record: ServerRecord, concurrency: int | None, api_key: str = "") -> Server:
     """Return the server of a record; `api_key` counts more than the record's, which is then not read again."""
     if record.where == "given" or api_key:
         server = Server(record.url, api_key or record.api_key, concurrency)

@@ -7,8 +7,11 @@ from workshop.launch import local
 from workshop.launch.local import supervise
 
 
-class _Forwarding(click.Command):
-    """Splits the arguments into ours and vLLM's, so that a value of an unknown flag is not taken for MODEL."""
+class Forwarding(click.Command):
+    """Splits the arguments into ours and vLLM's, so that a value of an unknown flag is not taken for MODEL.
+
+    vLLM's names have underscores and its flags dashes: both are taken.
+    """
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         own = {option for param in self.params for option in param.opts} | {"--help", "-h"}
@@ -17,9 +20,10 @@ class _Forwarding(click.Command):
         mine, theirs, queue = [], [], list(args)
         while queue:
             arg = queue.pop(0)
-            flag = arg.partition("=")[0]
+            name, equals, value = arg.partition("=")
+            flag = name.replace("_", "-")
             if flag in own:
-                mine.append(arg)
+                mine.append(flag + equals + value)
                 if flag in takes_value and "=" not in arg and queue:
                     mine.append(queue.pop(0))
             elif arg.startswith("-") and len(arg) > 1:
@@ -36,7 +40,7 @@ def _is_flag(text: str) -> bool:
     return text.startswith("-") and not text.lstrip("-").replace(".", "", 1).isdigit()
 
 
-@click.command(cls=_Forwarding, options_metavar="[OPTIONS] [any flag of vllm serve]")
+@click.command(cls=Forwarding, options_metavar="[OPTIONS] [any flag of vllm serve]")
 @click.argument("model", required=False)
 @click.option("--name", help="Name of the server's record; by default the model's.")
 @click.option("--port", type=int, help="By default a free one from 8000 on.")
