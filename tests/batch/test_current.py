@@ -166,5 +166,5 @@ def test_whatever_the_versions_of_an_input_each_prompt_has_its_answer(versions, 
             )
         journal.close()
         work.index.close()
-        lock.release()
+        lock.close()
         check(batch.load(where.output), rows)

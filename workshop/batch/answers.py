@@ -7,6 +7,7 @@ of it since.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 from collections.abc import Iterable, Iterator
@@ -170,12 +171,10 @@ def current(
             )
         yield from _every(meta, journals)
         return
-    try:
+    with contextlib.closing(work.index):
         for answer, row, body in work.answered(*journals):
             asked = json.loads(body)
             yield answer, row, asked.get("prompt", asked.get("messages"))
-    finally:
-        work.index.close()
 
 
 def _every(meta: dict, journals: list[Path]) -> Iterator[tuple[Answer, int, None]]:

@@ -43,14 +43,9 @@ class Batch(Session):
             BadInput: input, output or a parameter cannot be right; nothing was sent.
             WorkshopError: it cannot go on; what came is kept, and running it again goes on.
         """
-        lock = Lock(self.paths)
-        try:
-            with runner() as loop:
-                self._loop = loop.get_loop()
-                return loop.run(self._run())
-        finally:
-            self._loop = None
-            lock.release()
+        with contextlib.closing(Lock(self.paths)), runner() as loop:
+            self._loop = loop.get_loop()
+            return loop.run(self._run())
 
     async def _run(self) -> Summary:
         fleet = servers.find(self.urls, self.concurrency)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import blake2b
 
-from workshop.batch.tables import PROMPTS
+from workshop.batch.inputs import PROMPTS
 from workshop.errors import BadInput
 from workshop.use.strict_json import Malformed, decode, kind_of
 

@@ -70,25 +70,25 @@ class Sender:
 
         Raises WorkshopError: the run cannot go on: servers gone, another model, key refused, disk full.
         """
-        tasks: set[asyncio.Task] = set()
         helpers = [asyncio.create_task(self._ending(server.watch, self.model)) for server in self.fleet]
         helpers.append(asyncio.create_task(self._ending(self._commit_regularly)))
         try:
             while not self.fatal and not self.stopping:
                 self._check_fleet()
                 for server in self.fleet:
-                    self._staff(server, tasks)
-                if not tasks and not self._delayed and not self._returned and self._exhausted:
+                    self._staff(server)
+                if not self._workers() and not self._delayed and not self._returned and self._exhausted:
                     break
                 self._wake.clear()
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._wake.wait(), 0.1)
-            if tasks and self.stopping and not self.fatal:
-                await asyncio.wait(tasks, timeout=self.limits.grace_s)
+            if self._workers() and self.stopping and not self.fatal:
+                await asyncio.wait(self._workers(), timeout=self.limits.grace_s)
         finally:
-            for task in [*tasks, *helpers]:
+            ending = [*self._workers(), *helpers]
+            for task in ending:
                 task.cancel()
-            await asyncio.gather(*tasks, *helpers, return_exceptions=True)
+            await asyncio.gather(*ending, return_exceptions=True)
         if self.fatal:
             raise self.fatal
 
@@ -120,15 +120,17 @@ class Sender:
                 "Start the server again, and run the same command again: it goes on where it stopped.",
             )
 
-    def _staff(self, server: Server, tasks: set[asyncio.Task]) -> None:
+    def _workers(self) -> list[asyncio.Task]:
+        return [task for server in self.fleet for task in server.tasks]
+
+    def _staff(self, server: Server) -> None:
         """Start workers up to the server's pace, as long as there is work for them."""
-        while server.up.is_set() and server.workers < server.pace.limit and self._has_work():
-            server.workers += 1
+        while server.up.is_set() and len(server.tasks) < server.pace.limit and self._has_work():
             task = asyncio.create_task(self._ending(self._work, server))
-            for group in (tasks, server.tasks):
-                group.add(task)
-                task.add_done_callback(group.discard)
-            if server.workers > server.in_flight + 64:  # let those start first
+            server.tasks.add(task)
+            task.add_done_callback(server.tasks.discard)
+            task.add_done_callback(lambda _: self._wake.set())
+            if len(server.tasks) > server.in_flight + 64:  # let those start first
                 self._wake.set()
                 return
 
@@ -140,22 +142,18 @@ class Sender:
         return not self._exhausted and self._delayed <= 4 * sum(server.pace.limit for server in self.fleet)
 
     async def _work(self, server: Server) -> None:
-        try:
-            while not self.stopping and not self.fatal and server.up.is_set() and server.workers <= server.pace.limit:
-                attempt = await self._next()
-                if attempt is None:
-                    return
-                server.in_flight += 1
-                try:
-                    await self._ask(attempt, server)
-                except asyncio.CancelledError:
-                    self._returned.append(attempt)
-                    raise
-                finally:
-                    server.in_flight -= 1
-        finally:
-            server.workers -= 1
-            self._wake.set()
+        while not (self.stopping or self.fatal) and server.up.is_set() and len(server.tasks) <= server.pace.limit:
+            attempt = await self._next()
+            if attempt is None:
+                return
+            server.in_flight += 1
+            try:
+                await self._ask(attempt, server)
+            except asyncio.CancelledError:
+                self._returned.append(attempt)
+                raise
+            finally:
+                server.in_flight -= 1
 
     async def _next(self) -> Attempt | None:
         if self._returned:

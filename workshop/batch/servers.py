@@ -14,7 +14,7 @@ from workshop.engine import metrics
 from workshop.errors import WorkshopError
 from workshop.launch import records
 from workshop.launch.records import ServerRecord
-from workshop.use import finding, reach, received
+from workshop.use import reach, received
 from workshop.use.strict_json import Malformed
 
 READ_AGAIN_S = 10.0  # between two looks at the record of a server that is away
@@ -41,9 +41,9 @@ class Server:
         self.session: aiohttp.ClientSession | None = None
         self._aim(url, api_key)
         self.pace = Pace(concurrency, fixed=True, doubling=False) if concurrency else Pace()
-        self.workers = self.in_flight = self.answered = 0
+        self.in_flight = self.answered = 0
         self.up, self.down_since = asyncio.Event(), None
-        self.heard, self.tasks = time.monotonic(), set()  # when it last said anything; the workers that it has
+        self.heard, self.tasks = time.monotonic(), set()  # when it last said anything; the tasks that send to it
         self.look: metrics.Metrics | None = None
 
     def _aim(self, url: str, api_key: str) -> None:
@@ -200,10 +200,10 @@ class Server:
 def find(urls: tuple[str, ...], concurrency: int | None = None, name: str | None = None) -> list[Server]:
     """Return the servers at these addresses, by this user's own records where they have one; without, connect(name)'s."""
     if not urls:
-        return [_of(finding.find(name), concurrency)]
+        return [_of(reach.find(name), concurrency)]
     found = {}
     for url in urls:
-        given = finding.given(url, "--url")
+        given = reach.given(url, "--url")
         own = next((record for record in reversed(records.own()) if record.url.rstrip("/") == given.url), given)
         found[given.url] = _of(own, concurrency, given.api_key)
     return list(found.values())
