@@ -14,11 +14,10 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from workshop.batch.index import Bits
 from workshop.batch.inputs import Source
 from workshop.batch.lines import Answer
 from workshop.batch.paths import PARQUET_META, Paths, parquet_meta, read_meta, whole
-from workshop.batch.prepare import Work, shard_of
+from workshop.batch.prepare import Bits, Work, shard_of
 from workshop.batch.rows import Builder
 from workshop.batch.store import scan
 from workshop.errors import BadInput, WorkshopError

@@ -12,8 +12,7 @@ import click
 from workshop import batch as batch_package
 from workshop.batch.paths import Paths, read_meta
 from workshop.batch.progress import words
-from workshop.cli.bar import Bar
-from workshop.cli.say import json_option, say_json
+from workshop.cli.say import Bar, json_option, say_json
 from workshop.cli.serve import Forwarding
 from workshop.errors import BadInput
 from workshop.launch.processes import on_signals
