@@ -14,21 +14,20 @@ class Forwarding(click.Command):
     """
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        own = {option for param in self.params for option in param.opts} | {"--help", "-h"}
-        options = [param for param in self.params if isinstance(param, click.Option) and not param.is_flag]
-        takes_value = {option for param in options for option in param.opts}
+        options = [param for param in self.get_params(ctx) if isinstance(param, click.Option)]
+        takes_value = {flag: not param.is_flag for param in options for flag in param.opts}
         mine, theirs, queue = [], [], list(args)
         while queue:
             arg = queue.pop(0)
             name, equals, value = arg.partition("=")
             flag = name.replace("_", "-")
-            if flag in own:
+            if flag in takes_value:
                 mine.append(flag + equals + value)
-                if flag in takes_value and "=" not in arg and queue:
+                if takes_value[flag] and not equals and queue:
                     mine.append(queue.pop(0))
             elif arg.startswith("-") and len(arg) > 1:
                 theirs.append(arg)
-                while "=" not in arg and queue and not _is_flag(queue[0]):  # a flag may take several values
+                while not equals and queue and not _is_flag(queue[0]):  # a flag may take several values
                     theirs.append(queue.pop(0))
             else:
                 mine.append(arg)
