@@ -31,7 +31,6 @@ PURE = (
     "engine/log",
     "engine/trace.py",
     "use/sampling",
-    "use/distribution",
     "use/logprobs",
     "learn/widgets/style",
     "learn/numbers",

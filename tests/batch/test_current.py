@@ -74,6 +74,17 @@ def test_where_the_input_never_changed_it_need_not_be_there(tmp_path, faulty, qu
     assert list(batch.load(out).text) == [" 1", " 2"] and "prompt" not in batch.load(out)
 
 
+def test_another_column_of_the_same_input_is_another_version_of_it(tmp_path, faulty, quick):
+    path, out, server = tmp_path / "in.csv", tmp_path / "out.jsonl", faulty()
+    path.write_text("prompt,other\np,o\n")
+    for column in ("prompt", "other"):
+        batch.run(path, out, url=server.url, limits=quick, column=column)
+    assert list(batch.load(out).text) == [" o"]
+    path.unlink()
+    with pytest.raises(WorkshopError, match="several versions"):
+        batch.load(out)
+
+
 def test_fields_of_the_input_take_no_columns_name(tmp_path, faulty, quick):
     path, out = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
     path.write_text(json.dumps({"prompt": "p", "text": "mine", "input_text": "also mine", "row": 7}) + "\n")
@@ -155,5 +166,5 @@ def test_whatever_the_versions_of_an_input_each_prompt_has_its_answer(versions, 
             )
         journal.close()
         work.index.close()
-        lock.release()
+        lock.close()
         check(batch.load(where.output), rows)

@@ -14,7 +14,7 @@ import pytest
 
 from workshop import batch
 from workshop.batch.answers import current
-from workshop.batch.index import Index
+from workshop.batch.prepare import Index
 from workshop.batch.rows import Row
 from workshop.batch.store import Journal
 from workshop.errors import WorkshopError
@@ -101,7 +101,7 @@ def test_so_is_having_no_folder_for_them(what, tmp_path, faulty, quick, monkeypa
 
         def close(self): ...
 
-    monkeypatch.setattr("workshop.batch.index.sqlite3.connect", lambda *_, **__: Broken())
+    monkeypatch.setattr("workshop.batch.prepare.sqlite3.connect", lambda *_, **__: Broken())
     with pytest.raises(WorkshopError, match="TMPDIR"):
         batch.run(prompts, out, url=server.url, limits=quick) if what == "run" else batch.load(out)
 

@@ -53,7 +53,7 @@ def check(line: bytes, folder) -> dict:
     assert pandas.read_json(io.StringIO(text + "\n"), lines=True).custom_id[0] is not None
     where = paths.Paths(folder / "out.parquet")
     where.journal.write_bytes(line + b"\n")
-    paths.write_meta(where, {"input": {}, "sampling_parameters": {}, "runs": []})
+    paths.write_meta(where, {"input": {"rows": 1}, "sampling_parameters": {}, "runs": []})
     write_parquet(where)
     frame, said = batch.load(where.output), found["response"]["body"]["choices"][0]["text"]
     said = said if isinstance(said, str | None) else json.dumps(said)  # a column of Parquet has one type

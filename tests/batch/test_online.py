@@ -10,7 +10,7 @@ import time
 import pytest
 
 from workshop import batch
-from workshop.batch.pace import LARGEST_LIMIT, SMALLEST_LIMIT, Pace
+from workshop.batch.servers import LARGEST_LIMIT, SMALLEST_LIMIT, Pace
 from workshop.errors import BadInput, WorkshopError
 
 N = 60

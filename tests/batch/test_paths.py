@@ -137,7 +137,7 @@ def test_a_hard_link_with_a_copy_of_the_record_is_the_same_output(tmp_path):
     os.link(tmp_path / "out.jsonl", tmp_path / "hard.jsonl")
     with pytest.raises(WorkshopError, match=f"Another run writes.*(process {os.getpid()} on|another process)"):
         Lock(Paths(tmp_path / "hard.jsonl"))
-    first.release()
+    first.close()
 
 
 @pytest.mark.parametrize(
@@ -205,8 +205,8 @@ def test_a_lock_goes_over_to_the_file_that_takes_the_journals_place(tmp_path):
     paths_module.write_meta(paths, {"input": {}, "sampling_parameters": {}, "runs": []})
     with pytest.raises(WorkshopError, match="Another run"):
         Lock(paths)
-    lock.release()
-    Lock(paths).release()
+    lock.close()
+    Lock(paths).close()
     assert paths.journal.read_bytes() == b"{}\n" and len(list(tmp_path.iterdir())) == 2
 
 
@@ -217,7 +217,7 @@ def test_on_a_file_system_without_locks_a_run_is_possible(tmp_path, monkeypatch)
         raise OSError(38, "Function not implemented")
 
     monkeypatch.setattr(store.fcntl, "flock", none)
-    Lock(Paths(tmp_path / "out.jsonl")).release()
+    Lock(Paths(tmp_path / "out.jsonl")).close()
 
 
 def test_a_folder_that_one_may_not_look_into_is_one_sentence(prompts, tmp_path, monkeypatch):

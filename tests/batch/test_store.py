@@ -91,8 +91,8 @@ def test_the_second_run_on_one_output_is_refused_and_the_next_after_it_is_not(tm
     lock = store.Lock(paths.Paths(tmp_path / "out.jsonl"))
     with pytest.raises(WorkshopError, match="Another run writes"):
         store.Lock(paths.Paths(tmp_path / "out.jsonl"))
-    lock.release()
-    store.Lock(paths.Paths(tmp_path / "out.jsonl")).release()
+    lock.close()
+    store.Lock(paths.Paths(tmp_path / "out.jsonl")).close()
     assert not (tmp_path / "out.jsonl").exists()  # nothing was put into it
 
 
@@ -118,7 +118,7 @@ def go_on(where: paths.Paths) -> list[int]:
         journal.add(lines.answer_line(row.custom_id, row.key, row.number, b'{"choices": [{"text": "x"}]}', {}))
     journal.close()
     work.index.close()
-    lock.release()
+    lock.close()
     return [row.number for row in rows]
 
 

@@ -16,7 +16,7 @@ from workshop.cli import group
 from workshop.errors import WorkshopError
 from workshop.launch import records
 from workshop.launch.records import ServerRecord
-from workshop.use import finding
+from workshop.use import reach
 
 GOOD = ServerRecord(
     name="good",
@@ -88,7 +88,7 @@ def everything_goes_on(places) -> None:
     """Fail unless the good record is found in both places and every command does what it should."""
     for found in (records.own(), records.shared()):
         assert GOOD in found
-    assert finding.choose("good") == GOOD
+    assert reach.choose("good") == GOOD
     lists = [run("servers"), run("servers", "--json")]
     assert all(code == 0 for code, _ in lists)
     assert [each["name"] for each in json.loads(lists[1][1])].count("good") == 2

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from workshop.use.refusals import logprobs_limit, remedy
+from workshop.use.received import logprobs_limit, remedy
 
 
 @pytest.mark.parametrize(

@@ -7,17 +7,17 @@ of it since.
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import json
-import sqlite3
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from workshop.batch.index import Temporary, short
 from workshop.batch.inputs import Source
 from workshop.batch.lines import Answer
 from workshop.batch.paths import PARQUET_META, Paths, parquet_meta, read_meta, whole
-from workshop.batch.prepare import Work, shard_of
+from workshop.batch.prepare import Bits, Work, shard_of
 from workshop.batch.rows import Builder
 from workshop.batch.store import scan
 from workshop.errors import BadInput, WorkshopError
@@ -170,42 +170,23 @@ def current(
             )
         yield from _every(meta, journals)
         return
-    try:
+    with contextlib.closing(work.index):
         for answer, row, body in work.answered(*journals):
             asked = json.loads(body)
             yield answer, row, asked.get("prompt", asked.get("messages"))
-    finally:
-        work.index.close()
 
 
 def _every(meta: dict, journals: list[Path]) -> Iterator[tuple[Answer, int, None]]:
-    """Without the input: the last answer of each key, if no id has two keys, and no row two ids."""
-    ambiguous = WorkshopError(
-        f"{journals[0]} has answers to several versions of its input, and {meta['input'].get('path')} is not there as "
-        "it was last: which of them count cannot be told.",
-        "Put it back, say where it lies (load's argument `input`), or run the batch again.",
-    )
-    if meta["input"].get("changed"):
-        raise ambiguous
-    tables = Temporary(
-        "CREATE TABLE answers (key BLOB PRIMARY KEY, id BLOB UNIQUE, row INTEGER UNIQUE, journal INTEGER, end INTEGER) "
-        "WITHOUT ROWID"
-    )
-    for number, journal in enumerate(journals):
-        for answer in scan(journal):
-            try:
-                tables.do(
-                    "INSERT INTO answers VALUES (?, ?, ?, ?, ?) ON CONFLICT (key) DO UPDATE SET "
-                    "journal = excluded.journal, end = excluded.end",
-                    *(answer.key, short(answer.custom_id), answer.row, number, answer.end),
-                )
-            except sqlite3.IntegrityError:
-                raise ambiguous from None
-    for number, journal in enumerate(journals):
-        for answer in scan(journal):
-            if tables.do("SELECT 1 FROM answers WHERE (key, journal, end) = (?, ?, ?)", answer.key, number, answer.end):
-                yield answer, answer.row, None
-    tables.close()
+    """Without the input: every answer, where it never changed, so that each row has one."""
+    facts, seen = meta["input"], Bits()
+    for answer in itertools.chain.from_iterable(map(scan, journals)):
+        if facts.get("changed") or answer.row >= facts.get("rows", 0) or not seen.add(answer.row):
+            raise WorkshopError(
+                f"{journals[0]} has answers to several versions of its input, and {facts.get('path')} is not there as "
+                "it was last: which of them count cannot be told.",
+                "Put it back, say where it lies (load's argument `input`), or run the batch again.",
+            )
+        yield answer, answer.row, None
 
 
 def _work(meta: dict, input: str | Path | None, shard: tuple[int, int] | None) -> Work | None:

@@ -4,6 +4,7 @@ Rows are fed to the engine as others finish, so that there is no barrier and a k
 """
 
 import atexit
+import contextlib
 import itertools
 import os
 import signal
@@ -47,9 +48,8 @@ class OfflineBatch(Session):
 
     def run(self) -> Summary:
         """Run until every row is dealt with, or `stop` is called; raises as `online.Batch.run` does."""
-        lock, llm = Lock(self.paths), self.llm
-        try:
-            path, served = (self.model or "", self.model or "llm") if llm else local.resolve_model(self.model)
+        with contextlib.closing(Lock(self.paths)), contextlib.ExitStack() as ending:
+            path, served = (self.model or "", self.model or "llm") if self.llm else local.resolve_model(self.model)
             facts = {"model": served, "model_path": path, "vllm_version": installed()[1], "urls": []}
             facts["engine_args"] = list(self.engine_args)
             feeds: list[Feed] = []
@@ -58,13 +58,11 @@ class OfflineBatch(Session):
                 self.recorded(work, facts, feeds) as ledger,
             ):
                 if work.left:
-                    llm = llm or start(path, self.engine_args, self.trace)
+                    llm = self.llm or start(path, self.engine_args, self.trace)
+                    if llm is not self.llm:
+                        ending.callback(stop, llm)
                     feeds.append(Feed(llm, ledger, served, self))
                     feeds[0].run()
-        finally:
-            if llm is not None and llm is not self.llm:
-                stop(llm)
-            lock.release()
         return self.summary
 
 

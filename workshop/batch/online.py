@@ -2,10 +2,11 @@
 
 import asyncio
 import contextlib
-import threading
 import time
-from concurrent.futures import Future
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
+
+import uvloop
 
 from workshop.batch import servers
 from workshop.batch.prepare import Work
@@ -44,14 +45,9 @@ class Batch(Session):
             BadInput: input, output or a parameter cannot be right; nothing was sent.
             WorkshopError: it cannot go on; what came is kept, and running it again goes on.
         """
-        lock = Lock(self.paths)
-        try:
-            with runner() as loop:
-                self._loop = loop.get_loop()
-                return loop.run(self._run())
-        finally:
-            self._loop = None
-            lock.release()
+        with contextlib.closing(Lock(self.paths)), runner() as loop:
+            self._loop = loop.get_loop()
+            return loop.run(self._run())
 
     async def _run(self) -> Summary:
         fleet = servers.find(self.urls, self.concurrency)
@@ -122,29 +118,17 @@ def run(input: str | Path, output: str | Path, **options) -> Summary:
 
     In a notebook the kernel's stop button ends it in order: what has come is kept.
     """
-    batch, ended = Batch(input, output, **options), Future()
-
-    def work() -> None:
-        try:
-            ended.set_result(batch.run())
-        except BaseException as error:
-            ended.set_exception(error)
-
-    # A thread of its own: a notebook's main thread has an event loop already.
-    thread = threading.Thread(target=work, name="workshop-batch", daemon=True)
-    thread.start()
-    while thread.is_alive():
-        try:
-            thread.join(0.2)
-        except KeyboardInterrupt:
-            batch.stop()
-    return ended.result()
+    batch = Batch(input, output, **options)
+    with ThreadPoolExecutor(1, "workshop-batch") as thread:  # a notebook's main thread has an event loop already
+        running = thread.submit(batch.run)
+        while not running.done():
+            try:
+                wait([running], 0.2)
+            except KeyboardInterrupt:
+                batch.stop()
+    return running.result()
 
 
 def runner() -> asyncio.Runner:
-    """Return a runner; with uvloop, where it is installed, a request costs half as much."""
-    try:
-        import uvloop
-    except ImportError:
-        return asyncio.Runner()
+    """Return a runner with uvloop's event loop, on which a request costs half as much."""
     return asyncio.Runner(loop_factory=uvloop.new_event_loop)

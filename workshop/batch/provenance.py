@@ -31,6 +31,7 @@ def begin(paths: Paths, source: Source, work: Work, facts: dict, sampling: dict)
         _refuse_another(paths, before, facts["model"], revision, sampling, shard)
     then, run = before.get("input", {}), {"began": now(), "host": os.uname().nodename, "pid": os.getpid()}
     run |= {"vllm_version": facts.get("vllm_version"), "state": "running"}
+    read = {"sha256": digest, "column": source.column, "chat": work.builder.chat}
     meta = {
         "format": FORMAT,
         "output": paths.output.name,
@@ -38,16 +39,14 @@ def begin(paths: Paths, source: Source, work: Work, facts: dict, sampling: dict)
         "revision": revision,
         **{key: facts[key] for key in facts if key != "model"},
         "sampling_parameters": sampling,
-        # changed: the output has answers to other versions of the input, too
+        # changed: the output has answers to other versions of the input, or to another column of it, too
         "input": {
             "path": str(source.path.resolve()),
-            "sha256": digest,
+            **read,
             "bytes": source.stamp()[0],
             "rows": work.index.rows,
             "shard": shard,
-            "column": source.column,
-            "chat": work.builder.chat,
-            "changed": bool(then.get("changed")) or then.get("sha256", digest) != digest,
+            "changed": bool(then.get("changed")) or any(then.get(name, read[name]) != read[name] for name in read),
         },
         "workshop_version": workshop.__version__,
         "began": before.get("began") or now(),

@@ -4,9 +4,10 @@ import difflib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from hashlib import blake2b
 
-from workshop.batch.tables import PROMPTS
+from workshop.batch.inputs import PROMPTS
 from workshop.errors import BadInput
 from workshop.use.strict_json import Malformed, decode, kind_of
 
@@ -24,7 +25,7 @@ SAMPLING = frozenset([
 _encode = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False).encode
 
 
-@dataclass(slots=True)
+@dataclass
 class Row:
     """One request."""
 
@@ -34,15 +35,12 @@ class Row:
     url: str
     body: str  # the request as canonical JSON, without the model
     extra: dict = field(default_factory=dict)  # fields that are not part of the request; they go into the output
-    _key: bytes = field(default=b"", init=False, repr=False, compare=False)
 
-    @property
+    @cached_property
     def key(self) -> bytes:
         """The hash of what is asked and under which id: the answer belongs to this, not to a position."""
-        if not self._key:
-            asked = f"{self.custom_id}\0{self.url}\0{self.body}".encode("utf-8", "surrogatepass")
-            self._key = blake2b(asked, digest_size=KEY_BYTES).digest()
-        return self._key
+        asked = f"{self.custom_id}\0{self.url}\0{self.body}".encode("utf-8", "surrogatepass")
+        return blake2b(asked, digest_size=KEY_BYTES).digest()
 
     @property
     def samples(self) -> int:

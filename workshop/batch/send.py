@@ -2,8 +2,6 @@
 
 import asyncio
 import contextlib
-import heapq
-import itertools
 import random
 import time
 from collections import deque
@@ -63,9 +61,8 @@ class Sender:
         self.stopping = False
         self._rows = ledger.work.rows()
         self._exhausted = False
-        self._returned: deque[Attempt] = deque()  # a server died under them
-        self._delayed: list[tuple[float, int, Attempt]] = []  # a heap: when to ask again
-        self._order = itertools.count()
+        self._returned: deque[Attempt] = deque()  # to be asked again now
+        self._delayed = 0  # to be asked again later
         self._wake = asyncio.Event()
 
     async def run(self) -> None:
@@ -73,25 +70,25 @@ class Sender:
 
         Raises WorkshopError: the run cannot go on: servers gone, another model, key refused, disk full.
         """
-        tasks: set[asyncio.Task] = set()
         helpers = [asyncio.create_task(self._ending(server.watch, self.model)) for server in self.fleet]
         helpers.append(asyncio.create_task(self._ending(self._commit_regularly)))
         try:
             while not self.fatal and not self.stopping:
                 self._check_fleet()
                 for server in self.fleet:
-                    self._staff(server, tasks)
-                if not tasks and not self._delayed and not self._returned and self._exhausted:
+                    self._staff(server)
+                if not self._workers() and not self._delayed and not self._returned and self._exhausted:
                     break
                 self._wake.clear()
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._wake.wait(), 0.1)
-            if tasks and self.stopping and not self.fatal:
-                await asyncio.wait(tasks, timeout=self.limits.grace_s)
+            if self._workers() and self.stopping and not self.fatal:
+                await asyncio.wait(self._workers(), timeout=self.limits.grace_s)
         finally:
-            for task in [*tasks, *helpers]:
+            ending = [*self._workers(), *helpers]
+            for task in ending:
                 task.cancel()
-            await asyncio.gather(*tasks, *helpers, return_exceptions=True)
+            await asyncio.gather(*ending, return_exceptions=True)
         if self.fatal:
             raise self.fatal
 
@@ -123,49 +120,44 @@ class Sender:
                 "Start the server again, and run the same command again: it goes on where it stopped.",
             )
 
-    def _staff(self, server: Server, tasks: set[asyncio.Task]) -> None:
+    def _workers(self) -> list[asyncio.Task]:
+        return [task for server in self.fleet for task in server.tasks]
+
+    def _staff(self, server: Server) -> None:
         """Start workers up to the server's pace, as long as there is work for them."""
-        while server.up.is_set() and server.workers < server.pace.limit and self._has_work():
-            server.workers += 1
+        while server.up.is_set() and len(server.tasks) < server.pace.limit and self._has_work():
             task = asyncio.create_task(self._ending(self._work, server))
-            for group in (tasks, server.tasks):
-                group.add(task)
-                task.add_done_callback(group.discard)
-            if server.workers > server.in_flight + 64:  # let those start first
+            server.tasks.add(task)
+            task.add_done_callback(server.tasks.discard)
+            task.add_done_callback(lambda _: self._wake.set())
+            if len(server.tasks) > server.in_flight + 64:  # let those start first
                 self._wake.set()
                 return
 
     def _has_work(self) -> bool:
-        return bool(self._returned or self._may_read() or (self._delayed and self._delayed[0][0] <= time.monotonic()))
+        return bool(self._returned) or self._may_read()
 
     def _may_read(self) -> bool:
         """A server that fails every row must not fill the memory with rows to be asked again."""
-        return not self._exhausted and len(self._delayed) <= 4 * sum(server.pace.limit for server in self.fleet)
+        return not self._exhausted and self._delayed <= 4 * sum(server.pace.limit for server in self.fleet)
 
     async def _work(self, server: Server) -> None:
-        try:
-            while not self.stopping and not self.fatal and server.up.is_set() and server.workers <= server.pace.limit:
-                attempt = await self._next()
-                if attempt is None:
-                    return
-                server.in_flight += 1
-                try:
-                    await self._ask(attempt, server)
-                except asyncio.CancelledError:
-                    self._returned.append(attempt)
-                    raise
-                finally:
-                    server.in_flight -= 1
-        finally:
-            server.workers -= 1
-            self._wake.set()
+        while not (self.stopping or self.fatal) and server.up.is_set() and len(server.tasks) <= server.pace.limit:
+            attempt = await self._next()
+            if attempt is None:
+                return
+            server.in_flight += 1
+            try:
+                await self._ask(attempt, server)
+            except asyncio.CancelledError:
+                self._returned.append(attempt)
+                raise
+            finally:
+                server.in_flight -= 1
 
     async def _next(self) -> Attempt | None:
         if self._returned:
             return self._returned.popleft()
-        now = time.monotonic()
-        if self._delayed and self._delayed[0][0] <= now:
-            return heapq.heappop(self._delayed)[2]
         if not self._may_read():
             return None
         for row in self._rows:
@@ -235,7 +227,13 @@ class Sender:
             return self.ledger.refuse(attempt.row, status, code, f"{said} ({tries} attempts)")
         doubled = self.limits.backoff_s * 2 ** min(10, attempt.errors + attempt.busy - 1)
         pause = wait_s if wait_s is not None else min(self.limits.longest_backoff_s, doubled) * random.uniform(0.5, 1.0)
-        heapq.heappush(self._delayed, (time.monotonic() + pause, next(self._order), attempt))
+        self._delayed += 1
+        asyncio.get_running_loop().call_later(pause, self._return, attempt)
+
+    def _return(self, attempt: Attempt) -> None:
+        self._delayed -= 1
+        self._returned.append(attempt)
+        self._wake.set()
 
     async def _lost(self, attempt: Attempt, server: Server, error: Exception) -> None:
         """The connection broke: a closed one that was used again, a server that died, or one that died of this row."""

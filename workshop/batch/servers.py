@@ -1,28 +1,71 @@
-"""One server of a batch: where it is, whether it answers, and what it says of itself."""
+"""One server of a batch: where it is, whether it answers, how much it may have at once, and what it says of itself."""
 
 import asyncio
 import os
 import re
 import time
+from dataclasses import dataclass
 
 import aiohttp
 from yarl import URL
 
-from workshop.batch.pace import Pace
 from workshop.batch.rows import CHAT, COMPLETIONS
 from workshop.engine import metrics
 from workshop.errors import WorkshopError
 from workshop.launch import records
 from workshop.launch.records import ServerRecord
-from workshop.use import finding, reach, received
+from workshop.use import reach, received
 from workshop.use.strict_json import Malformed
 
+FIRST_LIMIT, LARGEST_LIMIT, SMALLEST_LIMIT = 32, 1024, 4  # requests at once
 READ_AGAIN_S = 10.0  # between two looks at the record of a server that is away
 POLL_S, QUICK_POLL_S = 1.0, 0.4  # a look costs the server some 10 ms: often only while the pace is sought
 AWAY = (aiohttp.ClientError, TimeoutError, OSError)  # what a server that does not answer raises
 KEEP_ALIVE_S = 3.0  # uvicorn closes idle connections after 5 s; reusing one as it closes loses a request
 _NAMES = "num_requests_running|num_requests_waiting|kv_cache_usage_perc|gpu_cache_usage_perc|num_preemptions"
 _LINES = re.compile(f"^vllm:(?:{_NAMES}).*$", re.MULTILINE)  # five lines of 400
+
+
+@dataclass
+class Pace:
+    """How many requests at once, found by what the server says of itself.
+
+    Doubles while the server takes in all that it is sent, then grows slowly; keeps a short queue waiting, so that the
+    engine never lacks work, and no more. Preempted requests are computed twice: then it backs off.
+    """
+
+    limit: int = FIRST_LIMIT
+    fixed: bool = False
+    doubling: bool = True
+    best_rows_per_s: float = 0.0
+
+    def by_metrics(self, in_flight: int, running: int, waiting: int, kv_cache_usage: float, preempted: float) -> None:
+        """Adjust after one look at /metrics; `preempted` counts since the look before."""
+        if self.fixed:
+            return
+        queue = max(4, running // 8)
+        if preempted and kv_cache_usage > 0.5:
+            self.limit, self.doubling = max(SMALLEST_LIMIT, self.limit * 4 // 5), False
+        elif waiting > 2 * queue:
+            self.limit, self.doubling = max(SMALLEST_LIMIT, min(self.limit, in_flight) - (waiting - queue)), False
+        elif waiting <= queue and in_flight >= self.limit * 0.9 and kv_cache_usage < 0.95:
+            self._grow()
+
+    def by_rate(self, in_flight: int, rows_per_s: float) -> None:
+        """Adjust where there are no metrics: more, as long as more comes back."""
+        if self.fixed or in_flight < self.limit * 0.9:
+            return
+        if rows_per_s > 1.1 * self.best_rows_per_s:
+            self.best_rows_per_s = rows_per_s
+            self._grow()
+
+    def refused(self) -> None:
+        """The server said 429: it wants less."""
+        if not self.fixed:
+            self.limit, self.doubling = max(SMALLEST_LIMIT, self.limit * 3 // 4), False
+
+    def _grow(self) -> None:
+        self.limit = min(LARGEST_LIMIT, self.limit * 2 if self.doubling else self.limit + max(1, self.limit // 16))
 
 
 class KeyRefused(WorkshopError):
@@ -41,9 +84,9 @@ class Server:
         self.session: aiohttp.ClientSession | None = None
         self._aim(url, api_key)
         self.pace = Pace(concurrency, fixed=True, doubling=False) if concurrency else Pace()
-        self.workers = self.in_flight = self.answered = 0
+        self.in_flight = self.answered = 0
         self.up, self.down_since = asyncio.Event(), None
-        self.heard, self.tasks = time.monotonic(), set()  # when it last said anything; the workers that it has
+        self.heard, self.tasks = time.monotonic(), set()  # when it last said anything; the tasks that send to it
         self.look: metrics.Metrics | None = None
 
     def _aim(self, url: str, api_key: str) -> None:
@@ -197,19 +240,19 @@ class Server:
         return KeyRefused(f"{self.url} refuses the key.", "Set WORKSHOP_API_KEY to the server's key.")
 
 
-def find(urls: tuple[str, ...], concurrency: int | None) -> list[Server]:
-    """Return the servers at these addresses, by this user's own records where they have one; without, connect()'s."""
+def find(urls: tuple[str, ...], concurrency: int | None = None, name: str | None = None) -> list[Server]:
+    """Return the servers at these addresses, by this user's own records where they have one; without, connect(name)'s."""
     if not urls:
-        return [of(finding.find(), concurrency)]
+        return [_of(reach.find(name), concurrency)]
     found = {}
     for url in urls:
-        given = finding.given(url, "--url")
+        given = reach.given(url, "--url")
         own = next((record for record in reversed(records.own()) if record.url.rstrip("/") == given.url), given)
-        found[given.url] = of(own, concurrency, given.api_key)
+        found[given.url] = _of(own, concurrency, given.api_key)
     return list(found.values())
 
 
-def of(record: ServerRecord, concurrency: int | None = None, api_key: str = "") -> Server:
+def _of(record: ServerRecord, concurrency: int | None, api_key: str = "") -> Server:
     """Return the server of a record; `api_key` counts more than the record's, which is then not read again."""
     if record.where == "given" or api_key:
         server = Server(record.url, api_key or record.api_key, concurrency)

@@ -174,12 +174,10 @@ class Session:
         """
         builder = Builder(self.sampling, self.source.column, self.chat, model, any_model, self.source.table)
         work = Work(self.source, builder, shard=self.shard)
-        try:
+        with contextlib.closing(work.index):
             work.check(self.skip_bad)
             work.resume(self.paths.journal)
             yield work
-        finally:
-            work.index.close()
 
     @contextlib.contextmanager
     def recorded(self, work: Work, facts: dict, paces: list) -> Iterator[Ledger]:

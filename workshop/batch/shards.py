@@ -1,5 +1,6 @@
 """Puts the outputs of shards together: all of them, each once, and only if they answer one input in one way."""
 
+import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -29,8 +30,7 @@ def merge(folder: str | Path, output: str | Path) -> int:
     _refuse_incomplete(Path(folder), parts)
     _refuse_unlike(parts)
     paths = Paths(output, *(path for part, _ in parts for path in (part.output, part.journal, part.errors, part.meta)))
-    lock = Lock(paths)
-    try:
+    with contextlib.closing(Lock(paths)) as lock:
         if (read_meta(paths) or {"merged_from": []}).get("merged_from") is None:
             raise BadInput(f"{paths.output} is the output of a batch, not of a merge.", "Give another output.")
         first = parts[0][1]
@@ -52,8 +52,6 @@ def merge(folder: str | Path, output: str | Path) -> int:
         _copy_errors(paths, parts)
         if paths.parquet:
             write_parquet(paths)
-    finally:
-        lock.release()
     return count
 
 

@@ -46,7 +46,7 @@ class Lock:
             if _has_zeros(paths.journal):
                 self.replace(answer.raw for answer in scan(paths.journal))
         except BaseException:
-            self.release()
+            self.close()
             raise
 
     def replace(self, lines: Iterable[bytes]) -> None:
@@ -58,7 +58,7 @@ class Lock:
         os.dup2(new, self._file)
         os.close(new)
 
-    def release(self) -> None:
+    def close(self) -> None:
         """Let the next run in; a file that this one made and put nothing in goes with it."""
         with contextlib.suppress(OSError):
             if self._made and not os.fstat(self._file).st_size and not self.paths.meta.exists():

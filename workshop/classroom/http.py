@@ -10,7 +10,7 @@ from workshop.batch.rows import CHAT, COMPLETIONS
 from workshop.classroom.plan import ALL_LOGPROBS, CITIES, LABELLED, OPENINGS, QUESTIONS, Allowed, Ask, Cell, ask, chat
 from workshop.classroom.report import Request
 from workshop.errors import WorkshopError
-from workshop.use import reach, received, refusals
+from workshop.use import reach, received
 from workshop.use.strict_json import Malformed
 
 
@@ -52,7 +52,7 @@ async def find_limits(server: servers.Server, model: str, max_model_len: int | N
                 raise WorkshopError(f"{server.url} answers with {bad}.", remedy) from None
             talks = talks or one.path == CHAT
     body = {"model": model, "prompt": CITIES[0], "max_tokens": 1, "logprobs": ALL_LOGPROBS}
-    most = refusals.logprobs_limit((await _post(server, COMPLETIONS, body))[1].decode(errors="replace"))
+    most = received.logprobs_limit((await _post(server, COMPLETIONS, body))[1].decode(errors="replace"))
     limits = {
         name: int(found[1]) for name, words in Allowed.SAID.items() if (found := re.search(rf"(\d+) {words}", header))
     }
@@ -130,4 +130,4 @@ def _count(tokens: tuple[int, int], request: Request) -> None:
 
 def said(raw: bytes) -> str:
     """Return the first line of a refusal."""
-    return refusals.sentence(received.said(raw))[:160]
+    return received.sentence(received.said(raw))[:160]

@@ -22,7 +22,6 @@ from workshop.classroom.report import PEAKS, Criteria, Report, Request
 from workshop.engine.metrics import Metrics
 from workshop.errors import BadInput, WorkshopError
 from workshop.launch.progress import Progress
-from workshop.use import finding
 
 MOST_LEARNERS = 500
 LEAST_S, MOST_S = 10.0, 3600.0
@@ -83,9 +82,8 @@ class Classroom:
             self._loop.call_soon_threadsafe(self._task.cancel)
 
     async def _play(self) -> Report:
-        self._server = server = (
-            servers.find((self._url,), None)[0] if self._url else servers.of(finding.find(self._name))
-        )
+        (server,) = servers.find((self._url,) if self._url else (), name=self._name)
+        self._server = server
         server.connect(PATIENCE_S)
         try:
             entry = await classroom_http.meet(server)

@@ -12,9 +12,8 @@ import click
 from workshop import batch as batch_package
 from workshop.batch.paths import Paths, read_meta
 from workshop.batch.progress import words
-from workshop.cli.bar import Bar
-from workshop.cli.say import json_option, say_json
-from workshop.cli.serve import _Forwarding
+from workshop.cli.say import Bar, json_option, say_json
+from workshop.cli.serve import Forwarding
 from workshop.errors import BadInput
 from workshop.launch.processes import on_signals
 from workshop.launch.progress import Progress
@@ -43,18 +42,7 @@ def _sampling_options(function):
     return function
 
 
-class _Batch(_Forwarding):
-    """vLLM's names have underscores and its flags dashes: both are taken."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        def dashed(arg: str) -> str:
-            flag, equals, value = arg.partition("=")
-            return flag.replace("_", "-") + equals + value if arg.startswith("--") else arg
-
-        return super().parse_args(ctx, [dashed(arg) for arg in args])
-
-
-@click.command(cls=_Batch, options_metavar="[OPTIONS]")
+@click.command(cls=Forwarding, options_metavar="[OPTIONS]")
 @click.argument("input", type=click.Path(path_type=Path))
 @click.argument("output", type=click.Path(path_type=Path))
 @click.option(

@@ -7,9 +7,8 @@ import click
 from workshop.classroom.plan import arrivals
 from workshop.classroom.report import Criteria
 from workshop.classroom.run import Classroom
-from workshop.cli.bar import Bar
 from workshop.cli.batch import LINE_S, SIGNALS
-from workshop.cli.say import json_option, say, say_json
+from workshop.cli.say import Bar, json_option, say, say_json
 from workshop.cli.simulate import as_text as simulation_text
 from workshop.errors import BadInput
 from workshop.launch.processes import on_signals

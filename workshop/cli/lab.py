@@ -2,7 +2,7 @@
 
 import click
 
-from workshop.cli.bar import Bar
+from workshop.cli.say import Bar
 from workshop.launch.local import lab
 
 

@@ -4,8 +4,7 @@ import sys
 
 import click
 
-from workshop.cli.bar import Bar
-from workshop.cli.say import json_option, say, say_json
+from workshop.cli.say import Bar, json_option, say, say_json
 from workshop.errors import WorkshopError
 from workshop.launch.slurm import site
 from workshop.launch.weights import hub as prefetch_hub

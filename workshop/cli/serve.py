@@ -2,29 +2,32 @@
 
 import click
 
-from workshop.cli.bar import Bar
+from workshop.cli.say import Bar
 from workshop.launch import local
 from workshop.launch.local import supervise
 
 
-class _Forwarding(click.Command):
-    """Splits the arguments into ours and vLLM's, so that a value of an unknown flag is not taken for MODEL."""
+class Forwarding(click.Command):
+    """Splits the arguments into ours and vLLM's, so that a value of an unknown flag is not taken for MODEL.
+
+    vLLM's names have underscores and its flags dashes: both are taken.
+    """
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        own = {option for param in self.params for option in param.opts} | {"--help", "-h"}
-        options = [param for param in self.params if isinstance(param, click.Option) and not param.is_flag]
-        takes_value = {option for param in options for option in param.opts}
+        options = [param for param in self.get_params(ctx) if isinstance(param, click.Option)]
+        takes_value = {flag: not param.is_flag for param in options for flag in param.opts}
         mine, theirs, queue = [], [], list(args)
         while queue:
             arg = queue.pop(0)
-            flag = arg.partition("=")[0]
-            if flag in own:
-                mine.append(arg)
-                if flag in takes_value and "=" not in arg and queue:
+            name, equals, value = arg.partition("=")
+            flag = name.replace("_", "-")
+            if flag in takes_value:
+                mine.append(flag + equals + value)
+                if takes_value[flag] and not equals and queue:
                     mine.append(queue.pop(0))
             elif arg.startswith("-") and len(arg) > 1:
                 theirs.append(arg)
-                while "=" not in arg and queue and not _is_flag(queue[0]):  # a flag may take several values
+                while not equals and queue and not _is_flag(queue[0]):  # a flag may take several values
                     theirs.append(queue.pop(0))
             else:
                 mine.append(arg)
@@ -36,7 +39,7 @@ def _is_flag(text: str) -> bool:
     return text.startswith("-") and not text.lstrip("-").replace(".", "", 1).isdigit()
 
 
-@click.command(cls=_Forwarding, options_metavar="[OPTIONS] [any flag of vllm serve]")
+@click.command(cls=Forwarding, options_metavar="[OPTIONS] [any flag of vllm serve]")
 @click.argument("model", required=False)
 @click.option("--name", help="Name of the server's record; by default the model's.")
 @click.option("--port", type=int, help="By default a free one from 8000 on.")

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import click
 
-from workshop.cli.bar import Bar
-from workshop.cli.say import json_option, say, say_json
+from workshop.cli.say import Bar, json_option, say, say_json
 from workshop.launch.flags import words
 from workshop.launch.slurm import status as slurm_status
 from workshop.launch.slurm import submit as slurm

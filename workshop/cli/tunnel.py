@@ -6,7 +6,7 @@ from workshop.cli.say import say
 from workshop.errors import BadInput, WorkshopError
 from workshop.launch import forward, records, tunnel
 from workshop.launch.machine import free_port
-from workshop.use.finding import choose
+from workshop.use.reach import choose
 
 
 @click.command

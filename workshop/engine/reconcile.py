@@ -163,7 +163,7 @@ def _capacity_rows(case: Case, available: float) -> list[Row]:
         kib = (available * 2**20 / tokens, log.available_kv_gib * 2**20 / log.kv_cache_tokens)
         rows.append(_row("KV cache per token and GPU", *kib, "KiB", _per_token_reason(case, kib)))
     rows.append(_row("KV cache size", tokens, log.kv_cache_tokens, "tokens", _tokens_reason(case, available, kib)))
-    length = case.max_model_len()
+    length = case.max_model_len
     rows.append(_row("maximum concurrency", concurrency, log.max_concurrency, "requests",
                      f"KV cache size for requests of {length:,} tokens each"))  # fmt: skip
     return rows
@@ -230,7 +230,7 @@ def _cpu_rows(case: Case) -> list[Row]:
         space = f"{size_words(case.kv_bytes)} of KV cache on each rank, as given; no GPU, so nothing is measured"
         rows.append(_row("KV cache size", capacity.tokens, log.kv_cache_tokens, "tokens", space))
         rows.append(_row("maximum concurrency", capacity.max_concurrency, log.max_concurrency, "requests",
-                         f"KV cache size for requests of {case.max_model_len():,} tokens each"))  # fmt: skip
+                         f"KV cache size for requests of {case.max_model_len:,} tokens each"))  # fmt: skip
     if log.checkpoint_gib and log.checkpoint_gib >= 0.05:  # smaller ones are lost in two decimals
         weights = stage_bytes(case.model, 1, 1, 0) / GIB
         rows.append(_row("weights, all ranks", weights, log.checkpoint_gib, "GiB", "the checkpoint's files"))

@@ -90,7 +90,7 @@ def _changes(case: Case) -> list[tuple[float, Advice]]:
     out = []
     for change in changes:
         note = f"{change.note}, with {change.with_it}" if change.with_it else change.note
-        gain, effect = _effect(case, _tokens(case, change.after), case.max_model_len(), note)
+        gain, effect = _effect(case, _tokens(case, change.after), case.max_model_len, note)
         out.append((gain, Advice(change.flag, change.value, effect)))
     return out
 
@@ -103,7 +103,7 @@ def _highest_share(case: Case) -> float:
 
 def _shorter(case: Case) -> list[tuple[float, Advice]]:
     """A shorter context, where few requests of full length fit (or none, and the start failed)."""
-    length, block = case.max_model_len(), case.base.block_size
+    length, block = case.max_model_len, case.base.block_size
     tokens = case.log.kv_cache_tokens or _tokens(case, case.base.deployment)
     if tokens < length:
         return _longest(tokens, length, block)
@@ -123,7 +123,7 @@ def _longest(tokens: float, length: int, block: int) -> list[tuple[float, Advice
 
 def _longer(case: Case) -> list[tuple[float, Advice]]:
     """A longer context, where the model can read more than it was started with and one request of it fits."""
-    tokens, length = case.log.kv_cache_tokens, case.max_model_len()
+    tokens, length = case.log.kv_cache_tokens, case.max_model_len
     longest = min(case.model.max_position_embeddings, (tokens or 0) // 16 * 16)
     if longest <= length:
         return []
@@ -132,7 +132,7 @@ def _longer(case: Case) -> list[tuple[float, Advice]]:
 
 
 def _on_cpu(case: Case) -> list[tuple[float, Advice]]:
-    length, found = case.max_model_len(), []
+    length, found = case.max_model_len, []
     if case.kv_bytes:
         in_bytes = "kv_cache_memory_bytes" in case.log.args
         flag = "--kv-cache-memory-bytes" if in_bytes else "VLLM_CPU_KVCACHE_SPACE"
@@ -144,7 +144,7 @@ def _on_cpu(case: Case) -> list[tuple[float, Advice]]:
         found.append((gain, Advice(flag, value, effect)))
         tp = case.settings["tensor_parallel_size"] * 2
         if case.model.num_key_value_heads % tp == 0 and case.model.num_attention_heads % tp == 0:
-            tokens = case.capacity(case.kv_bytes, tensor_parallel_size=tp).tokens
+            tokens = case.capacity(case.kv_bytes, tp).tokens
             gain, effect = _effect(case, tokens, length, f"each of {tp} ranks keeps its share of the KV heads")
             found.append((gain, Advice("--tensor-parallel-size", tp, effect)))
     return [*found, *_longer(case)]

@@ -60,7 +60,7 @@ class Case:
 
     @cached_property
     def base(self) -> Plan:
-        return self.plan()
+        return plan(self.model, self.gpu, **self.settings)
 
     @cached_property
     def stage(self) -> Stage:
@@ -75,20 +75,17 @@ class Case:
         return Stage(index, found.weights[index] / GIB, found.overheads[index], found.available[index] / GIB,
                      index == found.tightest, self.log.weights_gib if weights is None else weights)  # fmt: skip
 
-    def plan(self, **changes: Any) -> Plan:
-        """Plan the log's run again, with changes. Raises BadInput where the planner refuses them."""
-        return plan(self.model, self.gpu, **{**self.settings, **changes})
-
-    def capacity(self, kv_bytes: int, **changes: Any) -> kv_cache.Capacity:
-        """What kv_bytes on every rank hold; for a CPU, and where the size is given in bytes."""
-        s = {**self.settings, **changes}
-        tp, pp, length = s["tensor_parallel_size"], s["pipeline_parallel_size"], self.max_model_len(s)
-        layout = kv_cache.layout(self.model, tp, s["kv_cache_dtype"], length, s.get("max_num_batched_tokens") or 2048)
+    def capacity(self, kv_bytes: int, tp: int = 0) -> kv_cache.Capacity:
+        """What kv_bytes on every rank hold, of `tp` or as many as there are; where the size is given in bytes."""
+        s, length = self.settings, self.max_model_len
+        tp, pp = tp or s["tensor_parallel_size"], s["pipeline_parallel_size"]
+        layout = kv_cache.layout(self.model, tp, s["kv_cache_dtype"], length, s["max_num_batched_tokens"] or 2048)
         stages = [list(stage) for stage in ranks.partition_layers(self.model.num_hidden_layers, pp)]
         return kv_cache.capacity(layout, stages, [kv_bytes] * pp, length)
 
-    def max_model_len(self, values: dict[str, Any] | None = None) -> int:
-        return (values or self.settings).get("max_model_len") or self.model.max_position_embeddings
+    @property
+    def max_model_len(self) -> int:
+        return self.settings["max_model_len"] or self.model.max_position_embeddings
 
 
 def make_case(log: EngineLog, model: str | Path | ModelConfig | None, gpu: str | GPU | None) -> Case:

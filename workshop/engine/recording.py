@@ -53,7 +53,7 @@ def run_of(case: Case) -> dict[str, Any]:
         raise BadInput(f"The log's {wrong[0]} is not one that vLLM has.", "Give the log as vLLM wrote it.")
     known = m.name in list_models()
     name = m.name if known else f"{m.model_type or m.architecture}-{m.num_hidden_layers}x{m.hidden_size}"
-    run = {"name": name, "model": name, "gpu": case.gpu.name, **sizes, "max_model_len": case.max_model_len()}
+    run = {"name": name, "model": name, "gpu": case.gpu.name, **sizes, "max_model_len": case.max_model_len}
     config = ({} if known else sizes_alone(m.raw)) | stored
     said = {name: value for name, value in measured.items() if value is not None}
     return {**run, **({"config": config} if config else {}), "extra": extra, **said}

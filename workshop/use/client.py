@@ -23,8 +23,8 @@ import openai
 from workshop.errors import BadInput, WorkshopError
 from workshop.launch import records
 from workshop.launch.records import ServerRecord
-from workshop.use import reach, received, refusals
-from workshop.use.finding import START, find
+from workshop.use import reach, received
+from workshop.use.reach import START, find
 from workshop.use.strict_json import Malformed
 
 CONNECT_TIMEOUT_S = 5.0
@@ -194,9 +194,9 @@ class Client:
             if away := reach.redirected(self.url, error.status_code, location):
                 return away
             body = error.body if isinstance(error.body, dict) else {}
-            said = refusals.sentence(str(body.get("message") or error.message))
+            said = received.sentence(str(body.get("message") or error.message))
             if error.status_code < 500:
-                return BadInput(f"The server refused the request ({error.status_code}): {said}.", refusals.remedy(said))
+                return BadInput(f"The server refused the request ({error.status_code}): {said}.", received.remedy(said))
             return self._gone(said)
         return WorkshopError(str(error))
 

@@ -1,13 +1,18 @@
 """What a server answered, checked before anybody counts on it. What it is not, the error says: "… answers with …".
 
 A login page, a proxy's error and a broken server all answer 200 now and then; `openai` and `json` take much of it.
+And what to do where it refuses, as refusals.toml says. Pure.
 """
 
 import codecs
+import re
+import tomllib
 from dataclasses import dataclass
+from importlib.resources import files
 
 from workshop.use.strict_json import Malformed, decode, kind_of
 
+_KNOWN = tomllib.loads((files("workshop.use") / "refusals.toml").read_text(encoding="utf-8"))["refusal"]
 _WIDE = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, b"\xef\xbb\xbf")
 
 
@@ -135,3 +140,27 @@ def _typed(value: object, kind: type, words: str):
     if not isinstance(value, kind) or isinstance(value, bool):
         raise Malformed(f"{words} {'null' if value is None else kind_of(value)}")
     return value
+
+
+def remedy(said: str) -> str:
+    """Return what to do about a refusal, '' if vLLM's own sentence has to be enough."""
+    for row in _KNOWN:
+        if match := re.search(row["says"], said):
+            return row["remedy"].format(*match.groups())
+    return ""
+
+
+def sentence(message: str) -> str:
+    """Return what a refusal says, without the stop: its first line, or what a list of validation errors names first."""
+    first = (message.strip().splitlines() or ["no word"])[0].rstrip(".")
+    if not first.endswith(":"):
+        return first
+    said = re.search(r"'msg': (['\"])(?:Value error, )?(.+?)\1, 'input'", message)
+    place = re.search(r"'loc': \('body', .*?'?(\w+)'?\)", message)
+    return (f"{place[1]}: " if place else "") + said[2].rstrip(".") if said else first
+
+
+def logprobs_limit(said: str) -> int | None:
+    """Return the server's --max-logprobs if that is what the request exceeded, else None."""
+    match = re.search(r"greater than max allowed: (\d+)", said)
+    return int(match[1]) if match else None

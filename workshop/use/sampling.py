@@ -15,6 +15,7 @@ logits_processor/builtin.py. Pure: standard library only. Scores are natural log
 from __future__ import annotations
 
 import math
+import random
 from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass
@@ -274,3 +275,13 @@ def _subtract(scores: dict[Token, float], amounts: Mapping[Token, float]) -> Non
     for token, amount in amounts.items():
         if token in scores:
             scores[token] -= amount
+
+
+def draw(probabilities: Mapping[Token, float], generator: random.Random) -> Token:
+    """Draw one token; the same generator state gives the same token, whatever the sampler of the server does."""
+    return generator.choices(list(probabilities), weights=list(probabilities.values()))[0]
+
+
+def entropy_bits(probabilities: Mapping[Token, float]) -> float:
+    """Return the entropy in bits: 0 if one token is certain, 13 if 8,192 are equally likely."""
+    return -math.fsum(p * math.log2(p) for p in probabilities.values() if p > 0) + 0.0

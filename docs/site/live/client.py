@@ -14,8 +14,7 @@ from openai.types.chat import ChatCompletion
 from pyodide.ffi import to_js
 
 from workshop.errors import BadInput
-from workshop.use.distribution import draw
-from workshop.use.sampling import next_token_probabilities
+from workshop.use.sampling import draw, next_token_probabilities
 from workshop.use.sampling_settings import Settings
 
 END = 1

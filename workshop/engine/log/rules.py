@@ -5,21 +5,24 @@ microseconds. `<name>` in a pattern is a number, or a named group is text, which
 part is what else to do with the match. Messages: vLLM 0.6.4 to 0.32, from their sources.
 """
 
+import ast
+import json
 import math
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import fields
 from typing import Any
 
-from workshop.engine.log.args import parse_arguments
 from workshop.engine.log.facts import EngineLog, RankFacts, Throughput
 from workshop.engine.log.lines import Line
 
 DEFAULT_BLOCK_SIZE = 16  # tokens; vLLM's default on GPUs in every version read here
 LARGEST = 10**15  # tokens, GiB or seconds: more was not printed by an engine
 KNOWN_VERSIONS = ((0, 6), (0, 32))  # the formats that were checked, first and last
+OPEN, CLOSE = {*"([{<"}, {*")]}>"}
+TOKENS = re.compile(r"""'(?:\\.|[^'\\])*'?|"(?:\\.|[^"\\])*"?|[^'"(\[{<)\]}>,]+|.""", re.DOTALL)  # a quote may be cut
 
 Match = re.Match[str]
 Apply = Callable[[EngineLog, Match, Line], None]
@@ -208,3 +211,43 @@ def apply_line(log: EngineLog, line: Line) -> bool:
                 found = True
     log.last = line.time or log.last
     return found
+
+
+def parse_arguments(text: str) -> dict[str, Any]:
+    """Parse `{'a': 1, …}`, `Namespace(a=1, …)` or `a=1, b='x', …` into a dict.
+
+    Values that Python can read become Python values; others (`torch.bfloat16`, `<Enum: 3>`) stay strings.
+    A line that was cut gives what could be read. Duplicate keys: the last one.
+    """
+    text = text.strip()
+    if text.startswith("Namespace("):
+        text = text[len("Namespace(") :].removesuffix(")")
+    separator = "="
+    if text.startswith("{"):
+        text, separator = text[1:].removesuffix("}"), ":"
+    result = {}
+    for part in _parts(text):
+        key, _, value = part.partition(separator)
+        if (key := key.strip().strip("'\"")) and value.strip():
+            result[key] = _value(value.strip())
+    return result
+
+
+def _value(text: str) -> Any:
+    try:
+        value = ast.literal_eval(text)
+        json.dumps(value, allow_nan=False)
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+        return text  # also sets, bytes and 1e999, which no argument of vLLM is
+    return value
+
+
+def _parts(text: str) -> Iterator[str]:
+    """Split at commas that stand outside quotes and brackets."""
+    depth = start = 0
+    for token in TOKENS.finditer(text):
+        depth = max(0, depth + (token[0] in OPEN) - (token[0] in CLOSE))
+        if token[0] == "," and depth == 0:
+            yield text[start : token.start()]
+            start = token.end()
+    yield text[start:]

@@ -13,8 +13,7 @@ from workshop.learn.html import Html, between, bold, div, join, legend, muted, p
 from workshop.learn.numbers import percent
 from workshop.learn.widgets.sampling.source import Completion
 from workshop.learn.widgets.sampling.words import spoken, token_label
-from workshop.use.distribution import entropy_bits
-from workshop.use.sampling import Pipeline, Step, Token
+from workshop.use.sampling import Pipeline, Step, Token, entropy_bits
 from workshop.use.sampling_settings import Settings
 
 ROWS, AXES = 14, (0.05, 0.1, 0.25, 0.5, 1.0)

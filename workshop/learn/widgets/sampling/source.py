@@ -19,7 +19,7 @@ import httpx
 
 from workshop.errors import BadInput, WorkshopError
 from workshop.learn import recordings
-from workshop.use import logprobs, refusals
+from workshop.use import logprobs, received
 from workshop.use.sampling import Token
 from workshop.use.sampling_settings import Settings
 
@@ -115,7 +115,7 @@ class ServerSource:
 
     def _adapt(self, error: WorkshopError) -> bool:
         """Ask for what this server can do; False if there is nothing left to give up."""
-        limit, status = refusals.logprobs_limit(error.message), getattr(error.__context__, "status_code", None)
+        limit, status = received.logprobs_limit(error.message), getattr(error.__context__, "status_code", None)
         if limit is not None and limit < self.listed:
             self.listed = limit
         elif "no sampling parameter" in error.message and self._asks_ids:

@@ -14,8 +14,7 @@ from workshop.learn.widgets.controls import Explorer, beside, button, choice, in
 from workshop.learn.widgets.sampling import picture as draws
 from workshop.learn.widgets.sampling.source import END, Completion, Position, RecordedSource, ServerSource
 from workshop.learn.widgets.sampling.words import USUAL, words
-from workshop.use.distribution import draw
-from workshop.use.sampling import Pipeline, Step, Token, model_step, pipeline
+from workshop.use.sampling import Pipeline, Step, Token, draw, model_step, pipeline
 from workshop.use.sampling_settings import DEFAULTS, Settings
 
 if TYPE_CHECKING:

@@ -10,8 +10,7 @@ import pytest
 import truth
 from needs import SEED
 
-from workshop.use.distribution import draw, entropy_bits
-from workshop.use.sampling import next_token_probabilities, pipeline
+from workshop.use.sampling import draw, entropy_bits, next_token_probabilities, pipeline
 from workshop.use.sampling_settings import Settings
 
 
