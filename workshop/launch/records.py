@@ -19,7 +19,7 @@ from pathlib import Path
 
 from workshop.errors import BadInput, WorkshopError, plain
 from workshop.launch import processes, record_file, trust
-from workshop.launch.home import cannot_write, home, private_folder, write_private
+from workshop.launch.home import home, private_folder, write_private, writing
 from workshop.launch.lock import Lock
 from workshop.launch.record_file import ServerRecord
 from workshop.launch.slurm import queue as slurm_queue
@@ -69,10 +69,8 @@ def remove(name: str) -> None:
     path = path_of(name)
     if path_of(name, ".shared").exists():
         withdraw(name)
-    try:
+    with writing(path):
         path.unlink(missing_ok=True)
-    except OSError as error:
-        raise cannot_write(path, error) from None
 
 
 def load(path: Path) -> ServerRecord:

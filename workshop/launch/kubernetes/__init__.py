@@ -12,10 +12,9 @@ from typing import Any
 import jinja2
 import yaml
 
-from workshop.errors import WorkshopError
 from workshop.launch import pod
 from workshop.launch.auth import KEY_FILE_VARIABLE, METRICS_KEY_FILE_VARIABLE
-from workshop.launch.home import cannot_write
+from workshop.launch.home import writing
 from workshop.launch.kubernetes import case as cases
 from workshop.launch.kubernetes.case import Case, Options
 from workshop.plan.parallelism import Plan
@@ -112,12 +111,9 @@ def write(plan: Plan, folder: str | Path, options: Options | None = None) -> lis
     paths = []
     for name, text in overlay(plan, options).items():
         path = Path(folder).expanduser() / name
-        try:
+        with writing(path, "Give --output a folder that you may write."):
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")
-        except OSError as error:
-            message = cannot_write(path, error).message
-            raise WorkshopError(message, "Give --output a folder that you may write.") from None
         paths.append(path)
     return paths
 

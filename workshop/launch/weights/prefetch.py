@@ -14,7 +14,7 @@ from pathlib import Path
 
 from workshop.errors import BadInput, WorkshopError
 from workshop.launch.disk import GIB, left_bytes, quotas, who_sees
-from workshop.launch.home import cannot_write
+from workshop.launch.home import writing
 from workshop.launch.progress import Progress
 from workshop.launch.weights import check
 from workshop.launch.weights import hub as prefetch_hub
@@ -98,10 +98,8 @@ def download(
     """Download what is missing; run again after a break, it goes on where it stopped."""
     done = threading.Event()
     watcher = threading.Thread(target=_watch, args=(remote, folder, report, done), daemon=True)
-    try:
+    with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise cannot_write(folder, error) from None
     watcher.start()
     try:
         prefetch_hub.fetch(remote, folder, token)
