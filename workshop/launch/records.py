@@ -18,7 +18,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from workshop.errors import BadInput, WorkshopError, plain
-from workshop.launch import processes, record_file, trust
+from workshop.launch import processes, record_file
 from workshop.launch.home import home, private_folder, write_private, writing
 from workshop.launch.lock import Lock
 from workshop.launch.record_file import ServerRecord
@@ -153,8 +153,8 @@ def shared() -> list[ServerRecord]:
     folder = Path(os.path.expanduser(given))
     found = _in_folder(folder, lambda path: checked(load(path)))
     for record in found:
-        if who := trust.who_could_swap(folder / f"{record.name}.json"):
-            _say_once(f"{who} {trust.WHAT_FOR} {trust.REMEDY}")
+        if who := record_file.who_could_swap(folder / f"{record.name}.json"):
+            _say_once(f"{who} {record_file.COULD_SWAP} Ask the folder's owner to close it: chmod go-w.")
             break
     return found
 

@@ -10,7 +10,7 @@ from typing import Any
 from workshop.errors import BadInput, WorkshopError
 from workshop.launch.auth import GUARD
 from workshop.launch.slurm.job import LOAD_GB_PER_S, START_ALLOWANCE_S
-from workshop.plan import weights
+from workshop.plan import machines
 from workshop.plan.catalog import list_gpus, load_gpu, load_model
 from workshop.plan.command import flags
 from workshop.plan.command import words as flag_words
@@ -22,7 +22,6 @@ PORT, MASTER_PORT = 8000, 29501
 MODELS = "/models"
 PROBE_EVERY_S = 10
 PVC_MARGIN, PVC_SPARE_GIB, PVC_STEP_GIB = 1.05, 2, 10  # file system, tokenizer and configs; a round number
-MOUNT_SPARE_BYTES = 1 * GIB  # what the download leaves free (launch.prefetch)
 
 
 SLUG = r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?"  # Kubernetes' own rules for names, labels and resources
@@ -130,10 +129,10 @@ class Case:
         """Set the sizes of volume, memory and processors, and the time that a start may take."""
         o, self.gpus_per_pod = self.options, self.plan.gpus // self.plan.nodes
         # Of the checkpoint: what is downloaded, in its own precision, whatever vLLM makes of it.
-        self.weight_bytes = weights.whole_bytes(load_model(self.hub))
+        self.weight_bytes = machines.checkpoint_bytes(self.hub)
         wanted = math.ceil((self.weight_bytes / GIB * PVC_MARGIN + PVC_SPARE_GIB) / PVC_STEP_GIB) * PVC_STEP_GIB
-        if o.pvc_size is not None and o.pvc_size * GIB < self.weight_bytes + MOUNT_SPARE_BYTES:
-            said = f"A volume of {o.pvc_size} GiB cannot hold {self.plan.model}: its weights take {self.weight_bytes / GIB:.1f} GiB, and {MOUNT_SPARE_BYTES // GIB} GiB must stay free."
+        if o.pvc_size is not None and o.pvc_size * GIB < self.weight_bytes + machines.SPARE_BYTES:
+            said = f"A volume of {o.pvc_size} GiB cannot hold {self.plan.model}: its weights take {self.weight_bytes / GIB:.1f} GiB, and {machines.SPARE_BYTES // GIB} GiB must stay free."
             raise BadInput(said, f"Give --pvc-size {wanted} or more, or leave it out.")
         self.pvc_gib = o.pvc_size or wanted
         # Loading at the speed of the volume, and an allowance to compile and to capture CUDA graphs.

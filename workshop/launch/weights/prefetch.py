@@ -47,14 +47,12 @@ def hub_id(model: str) -> str:
     from workshop.launch.slurm.submit import RECIPES  # neither is in a pod, which has the rest of this module
     from workshop.plan.catalog import load_model
 
+    model = RECIPES[model].model if model in RECIPES else model
     if re.fullmatch(r"[\w-][\w.-]{0,95}/[\w-][\w.-]{0,95}", model, re.ASCII):
         return model
-    name = RECIPES[model].model if model in RECIPES else model
-    ids = load_model(name).hub_ids
-    if not ids:
-        raise BadInput(f"{model} has no address on the Hub in the catalogue.", "Give its Hub id: organisation/name.")
-    wanted = RECIPES[model].folder if model in RECIPES else ""
-    return next((each for each in ids if each.split("/")[-1] == wanted), ids[0])
+    if ids := load_model(model).hub_ids:
+        return ids[0]
+    raise BadInput(f"{model} has no address on the Hub in the catalogue.", "Give its Hub id: organisation/name.")
 
 
 def target_folder(hub: str, to: str | Path) -> Path:
