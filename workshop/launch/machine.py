@@ -68,17 +68,18 @@ def reachable_address(host: str) -> str:
     """Return the address under which others reach a server bound to `host` (all interfaces: the routed one)."""
     if host not in ("0.0.0.0", "::", ""):
         return host
-    return address_towards("198.51.100.1") or socket.gethostname()  # a documentation address
+    return towards("198.51.100.1") or socket.gethostname()  # a documentation address
 
 
-def address_towards(host: str) -> str:
+def towards(host: str) -> str:
     """Return the address of this machine on the way to `host` (a name or an address); '' if there is no way.
 
-    Asks the routing table, and sends nothing.
+    Asks the routing table, and sends nothing. Its own name leads nowhere: Debian's hosts file says 127.0.1.1.
     """
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe, suppress(OSError):
         probe.connect((host, 9))
-        return probe.getsockname()[0]
+        found = probe.getsockname()[0]
+        return "" if ipaddress.ip_address(found).is_loopback else found
     return ""
 
 
@@ -92,12 +93,6 @@ def interfaces() -> dict[str, str]:
         for each in reversed(addresses)
         if each.family == socket.AF_INET
     }
-
-
-def towards(host: str) -> str:
-    """Return the address of this node on the way to `host`; '' if it is its own: Debian's hosts file says 127.0.1.1."""
-    found = address_towards(host)
-    return "" if not found or ipaddress.ip_address(found).is_loopback else found
 
 
 def own_address(interface: str, *hosts: str) -> str:

@@ -45,12 +45,12 @@ class Facts:
 
     rank: int
     node: str
-    gpus: tuple[tuple[str, int, int], ...]
+    gpus: list[tuple[str, int, int]]
     driver: str  # '' if there is a driver that can answer; else its words
     build: str  # distribution and version of vLLM
     model: bool
-    missing: tuple[str, ...]
-    unreadable: tuple[str, ...]
+    missing: list[str]
+    unreadable: list[str]
     weights: int
     scratch: str
     scratch_free: int
@@ -78,13 +78,13 @@ def gather(model: str) -> Facts:
     return Facts(
         rank=int(os.environ["SLURM_NODEID"]),
         node=socket.gethostname(),
-        gpus=tuple((each.name, each.memory_bytes, each.free_bytes) for each in gpus.visible(look)),
+        gpus=[(each.name, each.memory_bytes, each.free_bytes) for each in gpus.visible(look)],
         driver=look.problem
         or ("" if look.maker else "neither NVML (with the package nvidia-ml-py) nor amd-smi is here"),
         build=" ".join(build).strip(),
         model=is_folder,
-        missing=tuple(slurm_weights.missing(folder)) if is_folder else (),
-        unreadable=tuple(slurm_weights.unreadable(folder)) if is_folder else (),
+        missing=slurm_weights.missing(folder) if is_folder else [],
+        unreadable=slurm_weights.unreadable(folder) if is_folder else [],
         weights=slurm_weights.weight_bytes(folder),
         scratch=scratch,
         scratch_free=free_bytes(Path(scratch)),
@@ -197,8 +197,7 @@ def lead(own: Facts, expected: Expected, address: str, port: int) -> Verdict:
             with suppress(TimeoutError, ValueError, TypeError):
                 connection = server.accept()[0]
                 connection.settimeout(5)
-                line = json.loads(connection.makefile().readline())
-                collected.append(Facts(**{**line, "gpus": tuple(map(tuple, line["gpus"]))}))
+                collected.append(Facts(**json.loads(connection.makefile().readline())))
                 connections.append(connection)
         collected.sort(key=lambda each: each.rank)
         verdict = judge(collected, expected)
