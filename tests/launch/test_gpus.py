@@ -16,6 +16,24 @@ from workshop.launch.programs import Answer
 from workshop.launch.vllm_main import name_gpus
 
 GIB = 2**30
+# One H200, driver 580.159.04, recorded on it (2026-11-22): the query, `nvidia-smi -L`.
+H200 = "0, GPU-1d07ff8f-5a76-95de-015c-ba05e453d14f, NVIDIA H200, 143771, 143156, 580.159.04\n"
+H200_LIST = "GPU 0: NVIDIA H200 (UUID: GPU-1d07ff8f-5a76-95de-015c-ba05e453d14f)\n"
+# `nvidia-smi -L` of two H100, one of them divided: vllm-project/vllm pull request 41850.
+MIG_LIST = """\
+GPU 0: NVIDIA H100 80GB HBM3 (UUID: GPU-7f57f032-34ab-a064-c37c-7a4f75601cc5)
+  MIG 2g.20gb     Device  0: (UUID: MIG-377e0049-554c-540b-93c6-d0976f8426cb)
+  MIG 1g.10gb     Device  1: (UUID: MIG-f39aa248-6f1b-5769-b119-8d650bb34b27)
+GPU 1: NVIDIA H100 80GB HBM3 (UUID: GPU-8c7c9c30-f12f-20bf-e14e-d3c4c965af32)
+"""
+MIG = """\
+0, GPU-7f57f032-34ab-a064-c37c-7a4f75601cc5, NVIDIA H100 80GB HBM3, 81559, 81008, 580.105.08
+1, GPU-8c7c9c30-f12f-20bf-e14e-d3c4c965af32, NVIDIA H100 80GB HBM3, 81559, 81008, 580.105.08
+"""
+# A DGX Spark, whose memory is the processor's: snowflakedb/ArcticTraining pull request 345.
+GB10 = "0, GPU-00000000-0000-0000-0000-000000000000, NVIDIA GB10, [N/A], [N/A], 580.126.09\n"
+# intel/llvm issue 17614.
+MISMATCH = "Failed to initialize NVML: Driver/library version mismatch\nNVML library version: 550.144\n"
 # `amd-smi static` of an MI210 in the tests of ROCm/device-metrics-exporter, and the memory of an MI300X
 # (206141652992 bytes: ROCm/legacy-rocm-build issue 4750); fields that nobody reads are left out.
 MI210 = {
@@ -51,6 +69,44 @@ def tools(monkeypatch):
 
     monkeypatch.setattr(gpus, "ask", ask)
     return said
+
+
+def test_an_h200_as_nvidia_smi_tells(tools):
+    tools.update({"nvidia-smi --query": (0, H200), "nvidia-smi -L": (0, H200_LIST)})
+    card = Gpu("NVIDIA H200", 143771 * 2**20, 143156 * 2**20, "GPU-1d07ff8f-5a76-95de-015c-ba05e453d14f")
+    assert gpus.look() == Look((card,), "nvidia", "580.159.04")
+
+
+def test_slices_stand_in_the_place_of_their_gpu_and_are_chosen_by_uuid(tools, monkeypatch):
+    tools.update({"nvidia-smi --query": (0, MIG), "nvidia-smi -L": (0, MIG_LIST)})
+    found = gpus.look()
+    assert [gpu.name for gpu in found.gpus] == [
+        "NVIDIA H100 80GB HBM3 MIG 2g.20gb",
+        "NVIDIA H100 80GB HBM3 MIG 1g.10gb",
+        "NVIDIA H100 80GB HBM3",
+    ]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-f39aa248-6f1b-5769-b119-8d650bb34b27")
+    assert [gpu.memory_bytes for gpu in gpus.visible(found)] == [10 * GIB]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-8c7c9c30")
+    assert [gpu.memory_bytes for gpu in gpus.visible(found)] == [81559 * 2**20], "a UUID may be shortened"
+
+
+def test_memory_that_the_driver_does_not_tell_is_no_reason_to_overlook_a_gpu(tools):
+    tools["nvidia-smi --query"] = (0, GB10)
+    assert gpus.look().gpus == (Gpu("NVIDIA GB10", 0, 0, "GPU-00000000-0000-0000-0000-000000000000"),)
+
+
+def test_a_driver_that_cannot_answer_is_quoted(tools):
+    tools["nvidia-smi --query"] = (18, MISMATCH)
+    found = gpus.look()
+    assert not found.gpus
+    assert found.problem == f"nvidia-smi: {' '.join(MISMATCH.split())}"
+
+
+@pytest.mark.parametrize("answer", [(0, ""), (0, "No devices were found")])
+def test_a_driver_without_devices_shows_none(tools, answer):
+    tools["nvidia-smi --query"] = answer
+    assert gpus.look().gpus == ()
 
 
 @pytest.mark.parametrize("wrap", [lambda cards: cards, lambda cards: {"gpu_data": cards}])
@@ -102,10 +158,7 @@ class Nvml:
 
     Handle = namedtuple("Handle", "name uuid memory mig")
     SLICE = Handle("NVIDIA H100 80GB HBM3 MIG 1g.10gb", "MIG-f39aa248", 9984 * 2**20, None)
-    GPUS = (
-        Handle("NVIDIA H100 80GB HBM3", "GPU-7f57f032", 1, (1, 1)),
-        Handle("NVIDIA GB10", "GPU-00000000", None, None),
-    )
+    GPUS = (Handle("NVIDIA H100 80GB HBM3", "GPU-7f57f032", 1, (1, 1)), Handle("NVIDIA GB10", "GPU-0", None, None))
 
     def __init__(self, start: Exception | None = None):
         self.start, self.ended = start, False
@@ -155,12 +208,8 @@ def test_nvml_s_slices_and_untold_memory(monkeypatch):
     nvml = Nvml()
     monkeypatch.setitem(sys.modules, "pynvml", nvml)
     slice_ = Gpu(Nvml.SLICE.name, Nvml.SLICE.memory, Nvml.SLICE.memory, Nvml.SLICE.uuid)
-    assert gpus.look() == Look((slice_, Gpu("NVIDIA GB10", 0, 0, "GPU-00000000")), "nvidia", "580.105.08")
+    assert gpus.look() == Look((slice_, Gpu("NVIDIA GB10", 0, 0, "GPU-0")), "nvidia", "580.105.08")
     assert nvml.ended
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-f39aa248")
-    assert gpus.visible() == [slice_]
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "gpu-0")
-    assert [gpu.name for gpu in gpus.visible()] == ["NVIDIA GB10"], "a UUID may be shortened"
 
 
 def test_nvml_that_does_not_fit_the_driver_is_quoted_and_without_one_others_are_asked(monkeypatch):

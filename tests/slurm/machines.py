@@ -20,7 +20,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 HERE = Path(__file__).parent
-DRIVER = ("nvidia-smi", "pynvml.py")  # what of it the nodes have
 REPOSITORY = HERE.parents[1]
 HOSTS = {"login": "10.77.0.10", "node01": "10.77.0.11", "node02": "10.77.0.12", "notebook": "10.77.0.20"}
 NODES = ("node01", "node02")
@@ -135,7 +134,7 @@ class Machines:
             text = source.read_text()
             for name, value in {**fill, **self._site()}.items():
                 text = text.replace(f"@{name}@", value)
-            target = (self.bed / "bin" if source.name in DRIVER else etc) / source.name
+            target = self.bed / "bin" / source.name if source.name == "nvidia-smi" else etc / source.name
             target.write_text(text)
         (self.bed / "bin/nvidia-smi").chmod(0o755)
         names = [f"{address} {host}" for host, address in HOSTS.items()]

@@ -29,7 +29,7 @@ def ended(job, cluster, *words: str) -> str:
 
 @contextlib.contextmanager
 def gpus(cluster, node: str, text: str):
-    """Let the driver on one node say something else."""
+    """Let nvidia-smi on one node say something else."""
     path = cluster.bed / f"gpus.{node}"
     path.write_text(text)
     try:

@@ -1,4 +1,4 @@
-"""The GPUs that this session may use: NVIDIA's as NVML tells, AMD's as amd-smi does."""
+"""The GPUs that this session may use: NVIDIA's as NVML tells (nvidia-smi where that is not there), AMD's as amd-smi does."""
 
 import importlib.metadata
 import json
@@ -6,11 +6,13 @@ import os
 import re
 import shutil
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from workshop.launch.programs import ask
 
+QUERY = "index,uuid,name,memory.total,memory.free,driver_version"
 UNIT_BYTES = {"B": 1, "KB": 2**10, "MB": 2**20, "GB": 2**30}  # amd-smi says MB and means 2**20 bytes
+SLICE = re.compile(r"\s+(MIG \S+)\s+Device\s+\d+: \(UUID: (MIG-[^)]+)\)")
 # CUDA's major version → the least driver for Linux (NVIDIA, CUDA Toolkit release notes, minor version compatibility).
 LEAST_DRIVER = {11: "450.80.02", 12: "525.60.13", 13: "580.65.06"}
 LOCKED_CUDA = "13.0"  # of torch 2.13.0, which vLLM 0.32.0 (the extra `gpu`) pins: nvidia-cuda-runtime 13.0.96
@@ -38,7 +40,10 @@ class Look:
 
 def look() -> Look:
     """Return what the drivers of this machine show, MIG slices in the place of their GPU."""
-    return _nvml() or _amd_smi() or Look()
+    for driver in (_nvml, _nvidia_smi, _amd_smi):
+        if (found := driver()) is not None:
+            return found
+    return Look()
 
 
 def visible(found: Look | None = None) -> list[Gpu]:
@@ -74,7 +79,7 @@ def _nvml() -> Look | None:
         import pynvml as nvml
 
         nvml.nvmlInit()
-    except ImportError:  # an engine's environment for other GPUs; NVIDIA's brings it with FlashInfer
+    except ImportError:  # a container with vLLM and without the course's packages
         return None
     except nvml.NVMLError as error:
         absent = (nvml.NVML_ERROR_LIBRARY_NOT_FOUND, nvml.NVML_ERROR_DRIVER_NOT_LOADED)
@@ -110,6 +115,41 @@ def _device(nvml, handle) -> list[Gpu]:
     except nvml.NVMLError_NotSupported:
         total = free = 0
     return [Gpu(nvml.nvmlDeviceGetName(handle), total, free, nvml.nvmlDeviceGetUUID(handle))]
+
+
+def _nvidia_smi() -> Look | None:
+    if not shutil.which("nvidia-smi"):
+        return None
+    code, text, said = ask("nvidia-smi", f"--query-gpu={QUERY}", "--format=csv,noheader,nounits")
+    if code:
+        return Look(maker="nvidia", problem=f"nvidia-smi: {' '.join((text or said).split())[:200]}")
+    rows = [[part.strip() for part in line.split(",")] for line in text.splitlines() if line.count(",") >= 4]
+    driver = rows[0][5] if rows and len(rows[0]) > 5 else ""
+    cards = [Gpu(name, _mib(total), _mib(free), uuid) for _, uuid, name, total, free, *_ in rows]
+    return Look(tuple(_with_slices(cards)), "nvidia", driver)
+
+
+def _mib(text: str) -> int:
+    """Return bytes; 0 for `[N/A]` and `[Insufficient Permissions]`."""
+    return int(text) * 2**20 if text.isdigit() else 0
+
+
+def _with_slices(cards: list[Gpu]) -> list[Gpu]:
+    """Put the MIG slices that `nvidia-smi -L` lists in the place of their GPU; their names tell their memory (3g.20gb)."""
+    slices: dict[str, list[Gpu]] = {}
+    parent = ""
+    for line in ask("nvidia-smi", "-L").out.splitlines():
+        if part := SLICE.match(line):
+            size = re.search(r"\.(\d+)gb", part[1])
+            memory = int(size[1]) * 2**30 if size else 0
+            slices.setdefault(parent, []).append(Gpu(part[1], memory, memory, part[2]))
+        elif uuid := re.search(r"\(UUID: (GPU-[^)]+)\)", line):
+            parent = uuid[1]
+    return [
+        replace(each, name=f"{card.name} {each.name}") if each is not card else card
+        for card in cards
+        for each in slices.get(card.uuid, [card])
+    ]
 
 
 def _amd_smi() -> Look | None:

@@ -11,7 +11,6 @@ export WORKSHOP_LOAD_GB_PER_S=0.25
 export WORKSHOP_MAX_MODEL_LEN=512
 export WORKSHOP_ALLOW_CPU=yes
 export PATH=@BED@/bin:$PATH             # the bed's nvidia-smi, also after sbatch --export=NONE
-export PYTHONPATH=@BED@/bin:${PYTHONPATH:-}   # and its NVML
 
 workshop_environment() {
     python=("@PYTHON@")

@@ -79,8 +79,7 @@ def gather(model: str) -> Facts:
         rank=int(os.environ["SLURM_NODEID"]),
         node=socket.gethostname(),
         gpus=[(each.name, each.memory_bytes, each.free_bytes) for each in gpus.visible(look)],
-        driver=look.problem
-        or ("" if look.maker else "neither NVML (with the package nvidia-ml-py) nor amd-smi is here"),
+        driver=look.problem or ("" if look.maker else "no program of a GPU's driver is here (nvidia-smi, amd-smi)"),
         build=" ".join(build).strip(),
         model=is_folder,
         missing=slurm_weights.missing(folder) if is_folder else [],
