@@ -36,7 +36,7 @@ def here(tmp_path, monkeypatch):
     def put(line: str, **said: str) -> None:
         mounts = [mounted(*mount.split()[:3]) for mount in ("/dev/vda / ext4 rw", line.format(tmp_path))]
         monkeypatch.setattr("psutil.disk_partitions", lambda all: mounts)
-        monkeypatch.setattr(disk, "disk_free_bytes", lambda folder: 500 * GIB)
+        monkeypatch.setattr(disk, "free_bytes", lambda folder: 500 * GIB)
 
         def ask(program: str, *args: str, within_s: float) -> Answer:
             return Answer(0, said.get(f"{program}{'_user' if '-u' in args else '_group'}", ""), "")
@@ -145,3 +145,7 @@ def test_doctor_quotes_a_driver_that_does_not_answer(monkeypatch):
     monkeypatch.setattr(doctor.gpus, "look", lambda: look)
     (check,) = doctor._gpus()
     assert check.state == doctor.LACK and "version mismatch" in check.found
+
+
+def test_disk_space_of_a_folder_that_is_not_there_yet(tmp_path):
+    assert disk.free_bytes(tmp_path / "a" / "b" / "c") > 0

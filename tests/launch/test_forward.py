@@ -12,7 +12,7 @@ import pytest
 from small_server import record, serving
 
 from workshop.errors import WorkshopError
-from workshop.launch import forward, records
+from workshop.launch import records, tunnel
 from workshop.launch.machine import free_port
 
 
@@ -41,7 +41,7 @@ def engine(answer: str):
 def address(workshop_home):
     """The address that stays, of the server `a`."""
     port, opened = free_port("127.0.0.1"), threading.Event()
-    threading.Thread(target=forward.run, args=("a", port, opened.set), daemon=True).start()
+    threading.Thread(target=tunnel.forward, args=("a", port, opened.set), daemon=True).start()
     assert opened.wait(10)
     return f"http://127.0.0.1:{port}/v1"
 
@@ -79,4 +79,4 @@ def test_a_shared_server_has_one_too(address, tmp_path, monkeypatch):
 
 def test_a_port_that_is_taken_is_refused():
     with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(WorkshopError, match="is taken"):
-        forward.run("a", taken.getsockname()[1])
+        tunnel.forward("a", taken.getsockname()[1])

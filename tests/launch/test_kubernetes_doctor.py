@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from workshop.launch import doctor
 from workshop.launch.doctor import NOTE, OK
-from workshop.launch.kubernetes import doctor as kubernetes_doctor
 
 
 @pytest.fixture
@@ -30,11 +30,11 @@ esac
 
 
 def said() -> dict[str, tuple[str, str]]:
-    return {check.name: (check.state, check.found + check.remedy) for check in kubernetes_doctor.examine()}
+    return {check.name: (check.state, check.found + check.remedy) for check in doctor._kubernetes()}
 
 
 def test_a_cluster_that_has_everything_is_well(cluster):
-    (cluster / "known").write_text("\n".join(kubernetes_doctor.KINDS) + "\n")
+    (cluster / "known").write_text("\n".join(doctor.KUBERNETES_KINDS) + "\n")
     (cluster / "gpus").write_text("Tesla-T4\n\nTesla-T4\nNVIDIA-A10G\n")
     found = said()
     assert {state for state, _ in found.values()} == {OK}

@@ -7,6 +7,7 @@ import socket
 import psutil
 import pytest
 
+from workshop.errors import WorkshopError
 from workshop.launch import machine
 
 
@@ -50,10 +51,6 @@ def _with_cgroup(original, text):
     return lambda self, *args, **options: text if str(self) == "/proc/self/cgroup" else original(self, *args, **options)
 
 
-def test_disk_space_of_a_folder_that_is_not_there_yet(tmp_path):
-    assert machine.disk_free_bytes(tmp_path / "a" / "b" / "c") > 0
-
-
 def test_a_free_port_is_free_and_a_taken_one_is_passed_over():
     with socket.socket() as holder:
         holder.bind(("127.0.0.1", 0))
@@ -70,3 +67,26 @@ def test_an_address_that_is_given_is_the_one_to_reach(host):
 
 def test_all_interfaces_are_reached_by_a_real_address():
     assert machine.reachable_address("0.0.0.0") not in ("0.0.0.0", "", None)
+
+
+# --- a job on shared nodes
+
+
+def test_two_jobs_on_a_node_take_different_ports():
+    ports = [set(machine.job_ports(job, ["127.0.0.1"])) for job in (1000, 1001, 1002)]
+    assert not ports[0] & ports[1] and not ports[1] & ports[2] and all(len(each) == 8 for each in ports)
+
+
+def test_port_of_a_stranger_is_stepped_over():
+    first = machine.job_ports(2000, ["127.0.0.1"])[0]
+    with socket.create_server(("127.0.0.1", first)):
+        assert machine.job_ports(2000, ["127.0.0.1"])[0] != first
+
+
+def test_loopback_is_no_address_of_a_head(monkeypatch):
+    with pytest.raises(WorkshopError, match=r"127\.0\.0\.1"):
+        machine.own_address("lo")
+    monkeypatch.setattr(machine, "interfaces", lambda: {"lo": "127.0.0.1"})
+    with pytest.raises(WorkshopError, match="no address that other nodes reach"):
+        machine.own_address("", "localhost")
+    assert machine.towards("localhost") == ""

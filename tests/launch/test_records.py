@@ -12,7 +12,7 @@ import pytest
 import small_server
 
 from workshop.errors import BadInput, WorkshopError
-from workshop.launch import records
+from workshop.launch import processes, records
 from workshop.launch.records import ServerRecord
 
 # The names that others rely on, as the design lists them.
@@ -36,7 +36,7 @@ NAMES = {
 
 
 def record(**changes) -> ServerRecord:
-    return small_server.record(**{"pid": os.getpid(), **changes})
+    return small_server.record(**{"pid": os.getpid(), "process_started": processes.started(os.getpid()), **changes})
 
 
 def test_a_record_is_one_private_file_with_the_agreed_names(workshop_home):
@@ -72,7 +72,7 @@ def test_a_record_of_before_a_reboot_is_failed(workshop_home):
 
 
 def test_a_pid_that_another_process_got_is_not_the_server(workshop_home):
-    records.write(record(started="2020-01-01T00:00:00+00:00"))
+    records.write(record(process_started=processes.started(os.getpid()) - 1))
     assert records.read("a").state == "failed"
 
 

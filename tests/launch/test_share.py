@@ -14,7 +14,7 @@ import small_server
 from needs import lacking
 
 from workshop.errors import BadInput, WorkshopError
-from workshop.launch import records, share, trust
+from workshop.launch import record_file, records, share
 from workshop.launch.records import ServerRecord
 
 GROUP = grp.getgrgid(os.getegid()).gr_name
@@ -139,12 +139,12 @@ def test_a_folder_above_or_a_file_that_others_may_write_counts_too(server, class
     inner = class_folder / "inner"
     inner.mkdir(mode=0o755)
     path, _ = share.share("big", GROUP, inner)
-    assert trust.who_could_swap(path) == ""
+    assert record_file.who_could_swap(path) == ""
     class_folder.chmod(0o777)
-    assert f"may replace what lies in {class_folder}," in trust.who_could_swap(path)
+    assert f"may replace what lies in {class_folder}," in record_file.who_could_swap(path)
     class_folder.chmod(0o755)
     path.chmod(0o646)
-    assert f"may change {path}," in trust.who_could_swap(path)
+    assert f"may change {path}," in record_file.who_could_swap(path)
 
 
 def test_in_a_folder_where_everybody_may_add_the_owner_of_a_record_counts(server, class_folder):
@@ -153,7 +153,7 @@ def test_in_a_folder_where_everybody_may_add_the_owner_of_a_record_counts(server
     if os.geteuid() != 0:
         lacking("giving a file to another user needs root")
     os.chown(path, 12345, -1)
-    assert "User 12345, who does not own" in trust.who_could_swap(path)
+    assert "User 12345, who does not own" in record_file.who_could_swap(path)
 
 
 def test_only_copies_of_this_record_are_taken_back(server, class_folder, tmp_path):

@@ -39,10 +39,10 @@ def test_only_site_sh_has_lines_to_edit():
 
 @pytest.mark.parametrize("name", slurm.RECIPES)
 def test_script_asks_for_what_its_recipe_plans(name):
-    recipe, text = slurm.RECIPES[name], (ROOT / "slurm" / slurm.RECIPES[name].script).read_text()
+    recipe, text = slurm.RECIPES[name], (ROOT / "slurm" / f"{name}.sbatch").read_text()
     said = dict(re.findall(r"^#SBATCH --([\w-]+)=(\S+)", text, re.MULTILINE))
-    assert (int(said["nodes"]), int(said["gpus-per-node"])) == (recipe.nodes, slurm.GPUS_PER_NODE)
-    assert said["job-name"] == name and f"$WORKSHOP_MODELS/{recipe.folder}}}" in text
+    assert (int(said["nodes"]), int(said["gpus-per-node"])) == (*recipe.nodes, slurm.GPUS_PER_NODE)
+    assert said["job-name"] == name and f"$WORKSHOP_MODELS/{recipe.model.split('/')[1]}}}" in text
     assert f"WORKSHOP_MAX_MODEL_LEN:-{recipe.max_model_len}}}" in text
     assert f"--gpu-memory-utilization {recipe.gpu_memory_utilization:.2f}" in text
     split = re.findall(r"\w+_parallel_size=(\S+)", text)[-2:]

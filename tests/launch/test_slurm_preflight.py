@@ -1,17 +1,14 @@
-"""What the head says to what the nodes have; addresses, ports, and the network between the nodes."""
+"""What the head says to what the nodes have, and the network between the nodes."""
 
 from __future__ import annotations
 
-import socket
 from pathlib import Path
 
 import pytest
 
 from workshop.engine.log import Reader
-from workshop.errors import WorkshopError
 from workshop.launch.slurm import fabric
 from workshop.launch.slurm import job as slurm_job
-from workshop.launch.slurm import net as slurm_net
 from workshop.launch.slurm import preflight as slurm_preflight
 
 ROOT = Path(__file__).parents[2]
@@ -103,29 +100,6 @@ def test_vllms_own_word_about_shared_memory_is_recognised():
         "160 MiB required, 64 MiB free. Increase /dev/shm (e.g. --shm-size or --ipc=host).\n"
     )
     assert reader.error.key == "shared-memory-full" and "need 160 MiB of /dev/shm, and 64 MiB are" in reader.error.what
-
-
-# --- addresses and ports
-
-
-def test_two_jobs_on_a_node_take_different_ports():
-    ports = [set(slurm_net.job_ports(job, ["127.0.0.1"])) for job in (1000, 1001, 1002)]
-    assert not ports[0] & ports[1] and not ports[1] & ports[2] and all(len(each) == 8 for each in ports)
-
-
-def test_port_of_a_stranger_is_stepped_over():
-    first = slurm_net.job_ports(2000, ["127.0.0.1"])[0]
-    with socket.create_server(("127.0.0.1", first)):
-        assert slurm_net.job_ports(2000, ["127.0.0.1"])[0] != first
-
-
-def test_loopback_is_no_address_of_a_head(monkeypatch):
-    with pytest.raises(WorkshopError, match=r"127\.0\.0\.1"):
-        slurm_net.own_address("lo")
-    monkeypatch.setattr(slurm_net, "interfaces", lambda: {"lo": "127.0.0.1"})
-    with pytest.raises(WorkshopError, match="no address that other nodes reach"):
-        slurm_net.own_address("", "localhost")
-    assert slurm_net.towards("localhost") == ""
 
 
 # --- the network between the nodes: what NCCL 2.28.3 printed on 2 × H200, 22 November 2026 (recorded: PyTorch 2.11,

@@ -7,8 +7,7 @@ from dataclasses import replace
 import pytest
 
 from workshop.errors import BadInput, WorkshopError
-from workshop.launch import vm
-from workshop.launch.kubernetes import case as kubernetes_case
+from workshop.launch import kubernetes, vm
 from workshop.learn.widgets.memory import case as sliders
 from workshop.learn.widgets.parallelism import case as explorer
 from workshop.plan import advise, choose
@@ -70,7 +69,7 @@ def test_manifests_and_units_take_the_plans_flags(model):
         for context in CONTEXTS:
             try:
                 p = plan(model, gpu, max_model_len=length(model, context))
-                case = kubernetes_case.Case(p)
+                case = kubernetes.Case(p)
             except (BadInput, WorkshopError):
                 continue
             words = p.command.split()

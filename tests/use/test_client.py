@@ -14,7 +14,7 @@ import pytest
 
 import workshop
 from workshop.errors import BadInput, WorkshopError
-from workshop.launch import records
+from workshop.launch import processes, records
 from workshop.launch.records import ServerRecord
 
 COMPLETION = {
@@ -83,6 +83,7 @@ def known(stub, name="a", **changes):
         "model": "m",
         "api_key": "right",
         "pid": os.getpid(),
+        "process_started": processes.started(os.getpid()),
         "state": "ready",
         "host": socket.gethostname(),
         "boot_id": records.boot_id(),

@@ -22,7 +22,7 @@ from workshop.batch.session import Ledger, Session
 from workshop.batch.store import COMMIT_S, Lock
 from workshop.errors import WorkshopError
 from workshop.launch import auth, local, processes
-from workshop.launch.local import scratch, traced
+from workshop.launch.local import scratch
 from workshop.launch.vllm_main import answer_for_vllm, installed
 
 QUEUE = 1.5  # sequences given to the engine, per sequence that it computes at once: it must never lack one
@@ -138,7 +138,7 @@ def start(path: str, engine_args: tuple[str, ...] = (), trace: str | None = None
     Raises WorkshopError: vLLM is not installed, or it cannot start; its own words are on the terminal.
     """
     device, given = local.engine_device(), local.flags_of(engine_args)
-    tracing, variables = traced.flags_and_environment(trace, given) if trace else ([], {})
+    tracing, variables = local.tracing(trace, given)
     environment = local.engine_environment(path, device, given, "offline") | variables
     os.environ.update({key: value for key, value in environment.items() if key != auth.RECORD_VARIABLE})
     folder = scratch.new_folder()  # vLLM's sockets, which it leaves

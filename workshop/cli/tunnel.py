@@ -4,7 +4,7 @@ import click
 
 from workshop.cli.say import say
 from workshop.errors import BadInput, WorkshopError
-from workshop.launch import forward, records, tunnel
+from workshop.launch import records, tunnel
 from workshop.launch.machine import free_port
 from workshop.use.reach import choose
 
@@ -41,7 +41,7 @@ def command(name: str | None, login: str | None, port: int | None, only_print: b
         else:
             name, port = choose(name).name, port or free_port("127.0.0.1")
             words = f"✓ {name} has the address http://127.0.0.1:{port}/v1, with its own key. Ctrl-C takes it away."
-            forward.run(name, port, lambda: say(words, fg="green"))
+            tunnel.forward(name, port, lambda: say(words, fg="green"))
     except KeyboardInterrupt:
         say("The tunnel is closed.")
 

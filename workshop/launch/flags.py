@@ -20,25 +20,25 @@ from workshop.plan.catalog.quantization import METHODS
 from workshop.plan.kv_cache import KV_CACHE_DTYPES
 from workshop.plan.settings import DTYPES
 
-SHORT = {"tp": "tensor-parallel-size", "pp": "pipeline-parallel-size", "n": "nnodes", "dpa": "data-parallel-address"}
+SHORT = {"tp": "tensor-parallel-size", "pp": "pipeline-parallel-size", "n": "nnodes", "r": "node-rank"}
+SHORT["dpa"] = "data-parallel-address"
 TABLES = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
 REFUSED, LOOKED_AT = TABLES["refused"], TABLES["looked-at"]
 # Flags that change the plan: with the values that it knows, without a value, and with a number.
 WORDS = {"dtype": DTYPES, "quantization": METHODS, "kv-cache-dtype": KV_CACHE_DTYPES}
 SWITCHES = ("enforce-eager", "enable-expert-parallel")
 COUNTS = ("max-model-len", "max-num-batched-tokens", "max-num-seqs", "decode-context-parallel-size")
-JOB_SHORT = {"tp": "tensor-parallel", "pp": "pipeline-parallel", "dp": "data-parallel", "n": "nnodes", "r": "node-rank"}
 JOB_REMEDY = (
     "Leave it out. GPUs: --nodes, --gpus-per-node, --pipeline; the engine: --ray; settings of the site: slurm/site.sh."
 )
 
 
 def flags_of(args: tuple[str, ...]) -> dict[str, str]:
-    """Return the flags in `args`, dashes for underscores, with their values ('' if none): `--a=b`, `--a b`, `-tp 2`."""
+    """Return the flags in `args`, dashes for underscores, with their values ('' if none): `--a=b`, `--a b`, `-tp 2`, `-n4`."""
     found, previous = {}, None
     for arg in args:
         if re.match(r"--?[A-Za-z]", arg):
-            flag, _, value = arg.lstrip("-").partition("=")
+            flag, _, value = re.sub(r"^-([nr])(\d+)$", r"\1=\2", arg).lstrip("-").partition("=")
             previous = SHORT.get(flag, flag.replace("_", "-"))
             found[previous] = value
         elif previous and not found[previous]:
@@ -128,16 +128,13 @@ def check_for_job(given: tuple[str, ...]) -> None:
         raise BadInput(f"--vllm: {given[0][:80]!r} is no flag.", "A flag begins with --; the model stands before it.")
     if any("\n" in word for word in given):
         raise BadInput("An argument of vLLM holds a line break.", "Give it on one line.")
-    names = [found[1] for word in given if (found := re.match(r"--([\w-]+)", word))]
-    names += [JOB_SHORT[found[1]] for word in given if (found := re.match(r"-(tp|pp|dp|n|r)", word))]  # -tp 4, -n4
-    _refuse_of_job(names)
+    _refuse_of_job(flags_of(given))
     _refuse_of_job(checked(given))  # also what is in the file of --config
 
 
 def _refuse_of_job(names: Iterable[str]) -> None:
     """Refuse what is of a group, or short for one of it."""
     for name in names:
-        name = name.replace("_", "-")
         for why, owned in TABLES["of-the-job"].items():
             if any(name.startswith(own) or own.startswith(name) for own in owned):
                 raise BadInput(f"--{name[:80]} is the job's own to set. {why}", JOB_REMEDY)

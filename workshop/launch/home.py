@@ -24,19 +24,15 @@ def home() -> Path:
 def private_folder(*parts: str) -> Path:
     """Return home()/parts, created if need be, closed to other users (mode 0700)."""
     folder = home().joinpath(*parts)
-    try:
+    with writing(folder):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except OSError as error:
-        raise cannot_write(folder, error) from None
     return folder
 
 
 def write_private(path: Path, text: str, mode: int = 0o600, gid: int | None = None) -> None:
     """Write a whole file or nothing, as `replace_file`; raises a WorkshopError where that cannot be."""
-    try:
+    with writing(path):
         replace_file(path, text.encode(), mode, gid)
-    except OSError as error:
-        raise cannot_write(path, error) from None
 
 
 def replace_file(path: Path, data: bytes, mode: int, gid: int | None = None) -> None:
@@ -77,10 +73,18 @@ def whole(path: Path, part: Path | None = None) -> Iterator[BinaryIO]:
 def new_log(name: str) -> IO[bytes]:
     """Return the empty log `name` in home()/logs, open for writing, closed to others (0600)."""
     path = private_folder("logs") / name
-    try:
+    with writing(path):
         return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb")
+
+
+@contextlib.contextmanager
+def writing(path: Path, remedy: str = "") -> Iterator[None]:
+    """Turn an OSError of the block, which writes to `path`, into one sentence and a remedy."""
+    try:
+        yield
     except OSError as error:
-        raise cannot_write(path, error) from None
+        said = cannot_write(path, error)
+        raise WorkshopError(said.message, remedy or said.remedy) from None
 
 
 def cannot_write(path: Path, error: OSError) -> WorkshopError:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from workshop.launch.home import cannot_write
+from workshop.launch.home import writing
 
 try:
     import fcntl
@@ -31,10 +31,8 @@ class Lock:
         for attempt in range(tries):
             if attempt:
                 time.sleep(PAUSE_S)
-            try:
+            with writing(self.path):
                 descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o600)
-            except OSError as error:
-                raise cannot_write(self.path, error) from None
             # Its last holder may have removed the file between the two steps: then it is a lock on nothing.
             if _flock(descriptor) and self._is_file_of(descriptor):
                 self.descriptor = descriptor

@@ -8,7 +8,6 @@ The image is vLLM's own. What this module imports of the workshop comes into the
 other packages it needs httpx and psutil, which vLLM brings.
 """
 
-import argparse
 import json
 import sys
 import time
@@ -27,7 +26,6 @@ CODE = (
     "launch/auth",
     "launch/disk",
     "launch/home",
-    "launch/machine",
     "launch/pod",
     "launch/programs",
     "launch/progress",
@@ -114,15 +112,17 @@ def say(text: str) -> None:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run one of the commands; an error is one sentence and exit code 1."""
-    parser = argparse.ArgumentParser(prog="python3 -m workshop.launch.pod")
-    commands = parser.add_subparsers(dest="command", required=True)
-    for name, places in (("download", ("hub", "folder")), ("wait", ("folder",)), ("workers", ("count",))):
-        command = commands.add_parser(name)
-        for place in places:
-            command.add_argument(place, type={"folder": Path, "count": int, "hub": str}[place])
-    given = vars(parser.parse_args(arguments))
     try:
-        {"download": download, "wait": wait, "workers": workers}[given.pop("command")](**given)
+        match arguments or sys.argv[1:]:
+            case ["download", hub, folder]:
+                download(hub, Path(folder))
+            case ["wait", folder]:
+                wait(Path(folder))
+            case ["workers", count]:
+                workers(int(count))
+            case _:
+                print(__doc__, file=sys.stderr)
+                return 2
     except WorkshopError as error:
         say(f"{error.message} {error.remedy}".strip())
         return 1

@@ -1,8 +1,10 @@
 """Reading the file of a record: what is no record is refused in one sentence, whatever lies there.
 
 The file may be another user's. It is opened without waiting (a FIFO), read up to a limit, and every field is checked.
+Who could put another file in its place is told.
 """
 
+import contextlib
 import json
 import os
 import re
@@ -19,6 +21,7 @@ from workshop.errors import WorkshopError, plain
 MAX_BYTES = 32 * 1024
 REMEDY = "Remove that file and start the server again."
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+COULD_SWAP = "and so could put a server of their own in the place of the class's."  # who: who_could_swap
 STATES = ("starting", "ready", "failed")
 
 
@@ -123,3 +126,39 @@ def checked(data: Any) -> dict[str, Any]:
             raise ValueError(f"its {each.name} is not {each.metadata['what']}")
     given = {each.name: data[each.name] for each in fields(ServerRecord) if each.name in data}
     return {key: plain(value) if isinstance(value, str) else value for key, value in given.items()}
+
+
+def who_could_swap(path: Path) -> str:
+    """Return who, besides its owner, root and this user, could change or replace a file ('' if nobody could).
+
+    Looks at the file, its folder, and the folders above. In a folder with the sticky bit everybody may add files but
+    replace only their own: there the file has to be the folder's owner's.
+    """
+    if os.name != "posix":
+        return ""
+    with contextlib.suppress(OSError):
+        path = path.resolve()
+        file, folder = path.stat(), path.parent.stat()
+        if file.st_mode & 0o022:
+            return f"{_who_may_write(path)} may change {path},"
+        if folder.st_mode & 0o022 and file.st_uid not in (folder.st_uid, 0, os.geteuid()):
+            return f"{_owner(path)}, who does not own {path.parent}, owns {path},"
+        for part in path.parents:
+            info = part.stat()
+            if info.st_mode & 0o022 and not info.st_mode & stat.S_ISVTX:
+                return f"{_who_may_write(part)} may replace what lies in {part},"
+    return ""
+
+
+def _who_may_write(path: Path) -> str:
+    if path.stat().st_mode & 0o002:
+        return "Everybody on this machine"
+    with contextlib.suppress(KeyError):
+        return f"Members of the group {path.group()}"
+    return f"Members of the group {path.stat().st_gid}"
+
+
+def _owner(path: Path) -> str:
+    with contextlib.suppress(KeyError):
+        return path.owner()
+    return f"User {path.stat().st_uid}"

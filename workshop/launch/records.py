@@ -17,16 +17,13 @@ from dataclasses import asdict, replace
 from datetime import datetime, timezone
 from pathlib import Path
 
-import psutil
-
 from workshop.errors import BadInput, WorkshopError, plain
-from workshop.launch import processes, record_file, trust
-from workshop.launch.home import cannot_write, home, private_folder, write_private
+from workshop.launch import processes, record_file
+from workshop.launch.home import home, private_folder, write_private, writing
 from workshop.launch.lock import Lock
 from workshop.launch.record_file import ServerRecord
 from workshop.launch.slurm import queue as slurm_queue
 
-CLOCK_SLACK_S = 120.0  # a process much younger than its record is another one that got the same pid
 MAX_REASON_CHARS = 2000
 _said: set[str] = set()
 
@@ -72,10 +69,8 @@ def remove(name: str) -> None:
     path = path_of(name)
     if path_of(name, ".shared").exists():
         withdraw(name)
-    try:
+    with writing(path):
         path.unlink(missing_ok=True)
-    except OSError as error:
-        raise cannot_write(path, error) from None
 
 
 def load(path: Path) -> ServerRecord:
@@ -158,8 +153,8 @@ def shared() -> list[ServerRecord]:
     folder = Path(os.path.expanduser(given))
     found = _in_folder(folder, lambda path: checked(load(path)))
     for record in found:
-        if who := trust.who_could_swap(folder / f"{record.name}.json"):
-            _say_once(f"{who} {trust.WHAT_FOR} {trust.REMEDY}")
+        if who := record_file.who_could_swap(folder / f"{record.name}.json"):
+            _say_once(f"{who} {record_file.COULD_SWAP} Ask the folder's owner to close it: chmod go-w.")
             break
     return found
 
@@ -213,17 +208,6 @@ def _why_gone(record: ServerRecord) -> str:
         return "the machine was restarted since"
     if record.pid is None:
         return ""
-    start = processes.started(record.pid) if record.process_started is None else record.process_started
-    gone = start is None or not processes.alive(record.pid, start) or _too_young(record)
-    return "its process ended without a word (killed, or out of memory)" if gone else ""
-
-
-def _too_young(record: ServerRecord) -> bool:
-    """Return whether the process of a record without process_started began long after the record."""
-    if record.process_started is not None or not record.started:
-        return False
-    try:
-        created = psutil.Process(record.pid).create_time()
-    except psutil.Error:
-        return True
-    return created - datetime.fromisoformat(record.started).timestamp() > CLOCK_SLACK_S
+    # None: it had ended before its start could be asked for.
+    lives = record.process_started is not None and processes.alive(record.pid, record.process_started)
+    return "" if lives else "its process ended without a word (killed, or out of memory)"

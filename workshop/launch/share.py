@@ -11,7 +11,7 @@ from urllib.parse import urljoin, urlsplit
 import httpx
 
 from workshop.errors import BadInput, WorkshopError
-from workshop.launch import records, trust
+from workshop.launch import record_file, records
 from workshop.launch.fairshare import HEADER
 from workshop.launch.home import write_private
 from workshop.launch.records import ServerRecord
@@ -82,8 +82,8 @@ def _folder(folder: str | Path | None, group: str, gid: int) -> Path:
 def _notes(record: ServerRecord, copy: Path) -> list[str]:
     address = urlsplit(record.url)
     notes = []
-    if who := trust.who_could_swap(copy):
-        notes.append(f"{who} {trust.WHAT_FOR} Close it: chmod go-w.")
+    if who := record_file.who_could_swap(copy):
+        notes.append(f"{who} {record_file.COULD_SWAP} Close it: chmod go-w.")
     if address.hostname in ("127.0.0.1", "localhost", "::1"):
         notes.append(
             "It listens on this machine only (127.0.0.1): learners on others cannot reach it. Start it with --host and the address that they reach."

@@ -13,7 +13,7 @@ from workshop.errors import BadInput, WorkshopError
 from workshop.launch.auth import GUARD, KEY_FILE_VARIABLE
 from workshop.launch.slurm.job import LOAD_GB_PER_S, START_ALLOWANCE_S
 from workshop.plan import machines
-from workshop.plan.command import flags, words
+from workshop.plan.command import flags, served, words
 from workshop.plan.parallelism import Plan
 
 PORT = 8000
@@ -48,8 +48,7 @@ class Case:
             raise BadInput(f"--download-dir {download_dir} is no whole path without spaces.", remedy)
         if not re.fullmatch(r"[a-z][a-z0-9-]{0,40}", name):
             raise BadInput(f"{name!r} cannot be the name of a unit.", "Use lower-case letters, digits and '-'.")
-        # What vLLM is given: the Hub id, or the folder of a model without one.
-        self.hub = p.config.hub_ids[0] if p.config.hub_ids else p.config.location
+        self.hub = served(p.deployment)
         if disk_gb is not None and (problem := machines.disk_problem(self.hub, disk_gb)):
             raise BadInput(problem, "Give --download-dir a bigger disk or a mounted share, and --disk-gb its size.")
         self.image = f"vllm/vllm-openai:v{p.vllm_version}"
@@ -60,14 +59,9 @@ class Case:
     @property
     def flags(self) -> list[str]:
         """The plan's flags, and those of one closed machine, each with its value, for a shell; `--host` is the caller's."""
-        given = [*words(flags(self.plan.deployment)), "--download-dir", self.download_dir, "--port", str(PORT)]
-        found: list[str] = []
-        for word in (self.hub, *given, "--middleware", GUARD):
-            if word.startswith("--") or not found:
-                found.append(shlex.quote(word))
-            else:
-                found[-1] += f" {shlex.quote(word)}"
-        return found
+        own = {"--download-dir": self.download_dir, "--port": str(PORT), "--middleware": GUARD}
+        given = flags(self.plan.deployment) | own
+        return [shlex.quote(self.hub), *(shlex.join(words({flag: value})) for flag, value in given.items())]
 
 
 def disk_words(case: Case) -> list[str]:

@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 
 from workshop.launch import kubernetes
-from workshop.launch.kubernetes.case import GIB, Case, Options
+from workshop.launch.kubernetes import GIB, Case, Options
 from workshop.learn.html import alone, div, panel, tag
 from workshop.learn.show import WORDS
 from workshop.plan.capability import BFLOAT16, capability

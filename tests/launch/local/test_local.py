@@ -11,7 +11,7 @@ import small_server
 from needs import lacking
 
 from workshop.errors import BadInput, WorkshopError
-from workshop.launch import disk, local, machine, records
+from workshop.launch import disk, local, machine, processes, records
 from workshop.launch.vllm_main import installed
 
 
@@ -136,7 +136,8 @@ def test_a_number_that_is_no_port_is_refused(port):
 
 
 def test_a_second_server_of_the_same_name_is_refused(workshop_home):
-    records.write(small_server.record("teaching-model", pid=os.getpid()))
+    start = processes.started(os.getpid())
+    records.write(small_server.record("teaching-model", pid=os.getpid(), process_started=start))
     with pytest.raises(WorkshopError, match="is ready at"):
         prepare()
     assert prepare(name="second").name == "second"

@@ -75,6 +75,7 @@ def record(pid: int | None, **changes) -> ServerRecord:
         {"process_started": 1},
         {"process_started": 1, "state": "failed"},
         {"process_started": 1, "state": "starting"},
+        {"process_started": None},
         {"process_started": None, "state": "failed"},
         {"boot_id": "another"},
         {"boot_id": "another", "state": "failed"},
@@ -85,14 +86,6 @@ def test_a_stranger_with_the_number_of_an_old_record_lives_on(stranger, changes)
     assert "had failed" in stopping.stop("a")
     assert living(stranger.pid) and living(stranger.child)
     assert not records.path_of("a").exists()
-
-
-def test_a_record_of_an_older_version_is_never_a_reason_to_kill(stranger):
-    records.write(record(stranger.pid, process_started=None))
-    with pytest.raises(WorkshopError, match="older version") as refused:
-        stopping.stop("a")
-    assert f"kill {stranger.pid}" in refused.value.remedy
-    assert living(stranger.pid) and living(stranger.child) and records.path_of("a").exists()
 
 
 def test_a_session_whose_leader_is_gone_may_be_a_strangers(stranger):

@@ -9,12 +9,12 @@ import pytest
 
 from workshop.engine import trace_writer
 from workshop.errors import BadInput
-from workshop.launch.local.traced import flags_and_environment
+from workshop.launch.local import tracing
 
 
 def test_a_trace_is_a_scheduler_and_a_file_of_ones_own(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    flags, variables = flags_and_environment("trace.jsonl", {})
+    flags, variables = tracing("trace.jsonl", {})
     assert flags == ["--scheduler-cls", "workshop.engine.trace_writer.traced"]
     assert variables == {trace_writer.FILE_VARIABLE: str(tmp_path / "trace.jsonl")}
     assert stat.S_IMODE((tmp_path / "trace.jsonl").stat().st_mode) == 0o600
@@ -23,11 +23,11 @@ def test_a_trace_is_a_scheduler_and_a_file_of_ones_own(tmp_path, monkeypatch):
 def test_an_older_trace_gives_way_and_nothing_else_does(tmp_path):
     file = tmp_path / "trace"
     file.write_text(json.dumps({"step": 0}, separators=(",", ":")) + "\n")
-    flags_and_environment(file, {})
+    tracing(file, {})
     assert file.read_text() == ""
     file.write_text("my notes\n")
     with pytest.raises(BadInput, match="is there already, and is no trace"):
-        flags_and_environment(file, {})
+        tracing(file, {})
     assert file.read_text() == "my notes\n"
 
 
@@ -37,11 +37,11 @@ def test_what_is_no_file_is_refused_and_left_as_it_is(name, tmp_path, monkeypatc
     (tmp_path / "link").symlink_to("elsewhere")
     before = (tmp_path / name).stat().st_mode if name in ("/dev/null", ".") else None
     with pytest.raises(BadInput, match="No trace can be written"):
-        flags_and_environment(name, {})
+        tracing(name, {})
     assert before is None or (tmp_path / name).stat().st_mode == before
     assert [each.name for each in tmp_path.iterdir()] == ["link"]
 
 
 def test_two_schedulers_are_one_too_many(tmp_path):
     with pytest.raises(BadInput, match="each bring a scheduler"):
-        flags_and_environment(tmp_path / "trace", {"scheduler-cls": "mine.Scheduler"})
+        tracing(tmp_path / "trace", {"scheduler-cls": "mine.Scheduler"})

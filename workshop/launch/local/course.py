@@ -17,7 +17,7 @@ from pathlib import Path
 
 import workshop
 from workshop.errors import BadInput, WorkshopError
-from workshop.launch.home import replace_file
+from workshop.launch.home import replace_file, writing
 
 FOLDER = "my-notebooks"
 MODE = 0o644  # of a copy: the course may be installed read-only
@@ -98,18 +98,13 @@ def fresh(name: str) -> tuple[Path, Path | None]:
 @contextlib.contextmanager
 def _writing_to(folder: Path) -> Iterator[dict[str, str]]:
     """Make the folder if need be; yield which version of the course each copy was made from, and save it."""
-    try:
+    with writing(folder, "Set WORKSHOP_NOTEBOOKS to a folder that you may write, with some space left."):
         folder.mkdir(parents=True, exist_ok=True)
         originals: dict[str, str] = {}
         with contextlib.suppress(OSError, ValueError, TypeError, RecursionError):
             originals = dict(json.loads((folder / ORIGINALS).read_bytes()))
         yield originals
         replace_file(folder / ORIGINALS, json.dumps(originals, indent=1).encode(), 0o644)
-    except OSError as error:
-        raise WorkshopError(
-            f"Cannot write your copy of the notebooks to {folder} ({error.strerror}).",
-            "Set WORKSHOP_NOTEBOOKS to a folder that you may write, with some space left.",
-        ) from None
 
 
 def _keep(copy: Path) -> Path:

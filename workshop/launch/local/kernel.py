@@ -9,11 +9,9 @@ from pathlib import Path
 import psutil
 
 from workshop.errors import WorkshopError
-from workshop.launch.home import cannot_write
-from workshop.launch.programs import ask
+from workshop.launch.home import writing
 
 NAME, TITLE = "vllm-workshop", "vLLM workshop"
-INSTALL_S = 300.0  # ipykernel on a busy shared file system
 MANAGER = Path("labextensions/@jupyter-widgets/jupyterlab-manager")
 
 
@@ -37,22 +35,19 @@ def serving_prefix() -> str:
 
 def install() -> list[str]:
     """Install the kernel and the widgets' extension for this user, no administrator needed; return what was done."""
-    command = [sys.executable, "-m", "ipykernel", "install", "--user", "--name", NAME, "--display-name", TITLE]
-    for variable in ("WORKSHOP_HOME", "WORKSHOP_SHARED"):
-        if os.environ.get(variable):  # an OnDemand session does not read the shell's settings
-            command += ["--env", variable, os.environ[variable]]
-    code, _, said = ask(*command, within_s=INSTALL_S)
+    from ipykernel import kernelspec
+
+    # An OnDemand session does not read the shell's settings.
+    settings = {name: os.environ[name] for name in ("WORKSHOP_HOME", "WORKSHOP_SHARED") if os.environ.get(name)}
     environment, user = data_folders()
-    if code:
-        raise WorkshopError(f"The kernel could not be installed: {said}", f"Is there space, and may you write {user}?")
+    with writing(user / "kernels" / NAME, f"Is there space, and may you write {user}?"):
+        kernelspec.install(user=True, kernel_name=NAME, display_name=TITLE, env=settings)
     source, target = environment / MANAGER, user / MANAGER
     if not (source / "package.json").exists():
         remedy = "Install ipywidgets: make workshop"
         raise WorkshopError(f"This environment has no widgets' extension in {source}.", remedy)
-    try:
+    with writing(target):
         shutil.copytree(source, target, dirs_exist_ok=True)
-    except OSError as error:
-        raise cannot_write(target, error) from None
     return [
         f"Kernel {TITLE!r} is in {user / 'kernels' / NAME}.",
         f"Widgets' extension is in {target}.",

@@ -39,11 +39,6 @@ def stop(name: str) -> str:
 def _terminate(record: ServerRecord) -> None:
     """End the engine with all that it started: politely, then not."""
     pid, start = record.pid, record.process_started
-    if start is None:
-        raise WorkshopError(
-            f"The record of {record.name} does not tell process {pid} from another that got its number: an older version of the workshop wrote it.",
-            f"If `ps -fp {pid}` shows vLLM, end it by hand (kill {pid}), then again: workshop stop {record.name}",
-        )
     with contextlib.suppress(OSError):
         records.path_of(record.name, ".stop").touch(mode=0o600)
     try:
@@ -73,7 +68,7 @@ def _clear(record: ServerRecord) -> None:
         if passed_on() or records.stored(record.name) is None:
             return
         if records.is_here(record) and record.boot_id == records.boot_id():
-            if record.pid and record.process_started is not None:
+            if record.pid:
                 processes.end_session(record.pid, record.process_started, record.log)
             scratch.remove(record.name)
         claim.forget()

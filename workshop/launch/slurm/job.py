@@ -17,14 +17,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from workshop.errors import WorkshopError
-from workshop.launch import records, share
+from workshop.launch import machine, records, share
 from workshop.launch.disk import refuse_full
 from workshop.launch.home import private_folder
 from workshop.launch.local import claims
 from workshop.launch.local.answering import answers
 from workshop.launch.programs import ask
 from workshop.launch.records import ServerRecord
-from workshop.launch.slurm import net as slurm_net
 from workshop.launch.slurm import queue as slurm_queue
 from workshop.launch.slurm.follow import Follower, refuse
 from workshop.launch.weights.check import weight_bytes
@@ -43,9 +42,9 @@ def announce(args: argparse.Namespace) -> None:
     nodes = ask("scontrol", "show", "hostnames", os.environ.get("SLURM_JOB_NODELIST", "")).out.split()
     others = [node for node in nodes if node not in (socket.gethostname(), os.environ.get("SLURMD_NODENAME"))]
     submit_host = os.environ.get("SLURM_SUBMIT_HOST", "")
-    api_host = slurm_net.own_address(os.environ.get("WORKSHOP_INTERFACE", ""), submit_host, *others)
-    head = slurm_net.own_address(os.environ.get("WORKSHOP_FABRIC", ""), *others, submit_host, api_host)
-    ports = slurm_net.job_ports(int(os.environ["SLURM_JOB_ID"]), sorted({api_host, head}), slurm_net.fixed_port())
+    api_host = machine.own_address(os.environ.get("WORKSHOP_INTERFACE", ""), submit_host, *others)
+    head = machine.own_address(os.environ.get("WORKSHOP_FABRIC", ""), *others, submit_host, api_host)
+    ports = machine.job_ports(int(os.environ["SLURM_JOB_ID"]), sorted({api_host, head}), machine.fixed_port())
     url = f"http://{api_host}:{ports[0]}/v1"
     record = _claimed(
         records.new(name=args.name, url=url, model=args.served, where="slurm", job_id=own_job(), log=args.log)

@@ -17,10 +17,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from workshop.errors import WorkshopError
-from workshop.launch import gpus
-from workshop.launch.machine import GIB, disk_free_bytes
+from workshop.launch import gpus, machine
+from workshop.launch.disk import GIB, free_bytes
 from workshop.launch.slurm import fabric
-from workshop.launch.slurm import net as slurm_net
 from workshop.launch.slurm.follow import refuse
 from workshop.launch.vllm_main import installed, is_cpu
 from workshop.launch.weights import check as slurm_weights
@@ -46,12 +45,12 @@ class Facts:
 
     rank: int
     node: str
-    gpus: tuple[tuple[str, int, int], ...]
+    gpus: list[tuple[str, int, int]]
     driver: str  # '' if there is a driver that can answer; else its words
     build: str  # distribution and version of vLLM
     model: bool
-    missing: tuple[str, ...]
-    unreadable: tuple[str, ...]
+    missing: list[str]
+    unreadable: list[str]
     weights: int
     scratch: str
     scratch_free: int
@@ -79,16 +78,16 @@ def gather(model: str) -> Facts:
     return Facts(
         rank=int(os.environ["SLURM_NODEID"]),
         node=socket.gethostname(),
-        gpus=tuple((each.name, each.memory_bytes, each.free_bytes) for each in gpus.visible(look)),
+        gpus=[(each.name, each.memory_bytes, each.free_bytes) for each in gpus.visible(look)],
         driver=look.problem or ("" if look.maker else "no program of a GPU's driver is here (nvidia-smi, amd-smi)"),
         build=" ".join(build).strip(),
         model=is_folder,
-        missing=tuple(slurm_weights.missing(folder)) if is_folder else (),
-        unreadable=tuple(slurm_weights.unreadable(folder)) if is_folder else (),
+        missing=slurm_weights.missing(folder) if is_folder else [],
+        unreadable=slurm_weights.unreadable(folder) if is_folder else [],
         weights=slurm_weights.weight_bytes(folder),
         scratch=scratch,
-        scratch_free=disk_free_bytes(Path(scratch)),
-        shm_free=disk_free_bytes(Path("/dev/shm")) if Path("/dev/shm").is_dir() else 2**62,
+        scratch_free=free_bytes(Path(scratch)),
+        shm_free=free_bytes(Path("/dev/shm")) if Path("/dev/shm").is_dir() else 2**62,
         old_driver=gpus.driver_problem(look.driver) if look.maker == "nvidia" and not is_cpu(*build) else None,
     )
 
@@ -197,8 +196,7 @@ def lead(own: Facts, expected: Expected, address: str, port: int) -> Verdict:
             with suppress(TimeoutError, ValueError, TypeError):
                 connection = server.accept()[0]
                 connection.settimeout(5)
-                line = json.loads(connection.makefile().readline())
-                collected.append(Facts(**{**line, "gpus": tuple(map(tuple, line["gpus"]))}))
+                collected.append(Facts(**json.loads(connection.makefile().readline())))
                 connections.append(connection)
         collected.sort(key=lambda each: each.rank)
         verdict = judge(collected, expected)
@@ -235,13 +233,13 @@ def main() -> int:
         if own.rank == 0:
             address, verdict = head, lead(own, e, head, port)
         else:
-            address = slurm_net.own_address(env.get("WORKSHOP_FABRIC", ""), head)
+            address = machine.own_address(env.get("WORKSHOP_FABRIC", ""), head)
             verdict = follow(own, head, port)
         if verdict is not None:
             if own.rank == 0:  # once is enough
                 raise WorkshopError(*verdict)
             return 3
-        interface = next((name for name, each in slurm_net.interfaces().items() if each == address), "")
+        interface = next((name for name, each in machine.interfaces().items() if each == address), "")
         if fabric.wanted(e.nodes, is_cpu(*installed())):
             door = int(env["WORKSHOP_MASTER_PORT"])  # vLLM's own, later
             if said := fabric.test(own.rank, e.nodes, e.gpus_per_node, head, door, interface):

@@ -22,29 +22,26 @@ from workshop.plan.catalog import load_model
 from workshop.plan.catalog.read import existing, name_of
 from workshop.plan.parallelism import plan
 
+NODES_TRIED = (1, 2, 3, 4, 6, 8, 12, 16)  # for a model without a script of its own: the fewest that hold it
+
 
 @dataclass(frozen=True)
 class Recipe:
-    """One of the scripts with a name of its own: what it asks for when nothing else is said."""
+    """What a script asks for when nothing else is said; the defaults are those of model.sbatch: the plan chooses."""
 
-    script: str
-    folder: str  # of the model, below WORKSHOP_MODELS
-    model: str  # in the catalogue
-    gpu: str
-    nodes: int
-    max_model_len: int
-    gpu_memory_utilization: float
-    split: str  # "tensor": TP over all GPUs; "pipeline": TP in a node, one stage a node
+    model: str  # on the Hub, or as it was given; its last part is the folder below WORKSHOP_MODELS
+    nodes: tuple[int, ...] = NODES_TRIED
+    max_model_len: int | None = None
+    gpu_memory_utilization: float | None = None
+    split: str = ""  # "tensor": TP over all GPUs; "pipeline": TP in a node, one stage a node
 
 
 RECIPES = {
-    "70b": Recipe("70b.sbatch", "Llama-3.1-70B-Instruct", "llama-3.1-70b", "h100", 1, 32768, 0.90, "pipeline"),
-    "405b": Recipe("405b.sbatch", "Llama-3.1-405B-Instruct", "llama-3.1-405b", "h100", 4, 16384, 0.92, "tensor"),
-    "405b-fp8": Recipe(
-        "405b-fp8.sbatch", "Llama-3.1-405B-Instruct-FP8", "llama-3.1-405b-fp8", "h100", 2, 16384, 0.92, "pipeline"
-    ),
+    "70b": Recipe("meta-llama/Llama-3.1-70B-Instruct", (1,), 32768, 0.90, "pipeline"),
+    "405b": Recipe("meta-llama/Llama-3.1-405B-Instruct", (4,), 16384, 0.92, "tensor"),
+    "405b-fp8": Recipe("meta-llama/Llama-3.1-405B-Instruct-FP8", (2,), 16384, 0.92, "pipeline"),
 }
-NODES_TRIED = (1, 2, 3, 4, 6, 8, 12, 16)  # for a model without a script of its own: the fewest that hold it
+GPU = "h100"
 GPUS_PER_NODE = 4
 UNSET = "$WORKSHOP_MODELS"
 SBATCH_TIMEOUT_S = 60
@@ -95,22 +92,22 @@ class Submission:
 def prepare(request: Request) -> Submission:
     """Plan, and return what would be submitted; `fits` is False where the plan says that it cannot work."""
     _refuse(request)
-    site, recipe = slurm_site.environment(), RECIPES.get(request.what)
+    site, own = slurm_site.environment(), request.what in RECIPES
+    recipe = RECIPES.get(request.what) or Recipe(request.what)
     kind, _ = slurm_site.gpus(site)
     gpu = request.gpu or site.get("WORKSHOP_GPU") or slurm_site.known_gpu(kind)
-    folder = _folder(request.what, recipe, site)
-    name = None if recipe else re.sub(r"[^A-Za-z0-9._-]+", "-", name_of(folder)).strip("-.").lower()[:40] or "model"
+    folder = _folder(request.what, site)
+    name = None if own else re.sub(r"[^A-Za-z0-9._-]+", "-", name_of(folder)).strip("-.").lower()[:40] or "model"
     known = (folder / "config.json").is_file()
-    model = folder if known else recipe.model if recipe else request.what
-    planned = _planned(model, gpu, recipe, request, site)
-    environment = _environment(request, planned, changed_gpu=bool(gpu) or not recipe)
-    if not recipe:
+    planned = _planned(folder if known else recipe.model, gpu or GPU, recipe, request, site)
+    environment = _environment(request, planned, changed_gpu=bool(gpu) or not own)
+    if not own:
         environment["WORKSHOP_MODEL"] = str(folder)
         environment["WORKSHOP_TP"] = str(planned.tensor_parallel_size)
         environment["WORKSHOP_PP"] = str(planned.pipeline_parallel_size)
     elif request.pipeline and recipe.split != "pipeline":
         environment["PARALLEL"] = "pipeline"
-    script = scripts_folder() / (recipe.script if recipe else "model.sbatch")
+    script = scripts_folder() / f"{request.what if own else 'model'}.sbatch"
     first = f"{planned.model}: {planned.nodes} node{'s' * (planned.nodes > 1)}, {planned.gpus} × {planned.gpu}, TP {planned.tensor_parallel_size} × PP {planned.pipeline_parallel_size}."
     if UNSET in folder.parts:
         absent = "WORKSHOP_MODELS is not set in slurm/site.sh: the folder of the models, which every node sees."
@@ -180,37 +177,35 @@ def _refuse(request: Request) -> None:
         raise BadInput(f"--time {request.time[:40]!r} is no time.", "Give HH:MM:SS, minutes, or D-HH:MM:SS.")
 
 
-def _planned(model: Path | str, gpu: str | None, recipe: Recipe | None, request: Request, site: dict[str, str]):
+def _planned(model: Path | str, gpu: str, recipe: Recipe, request: Request, site: dict[str, str]):
     """Return the plan of the recipe's split, or of the fewest nodes that hold the model (where none do: of the most)."""
     per_node = request.gpus_per_node or slurm_site.gpus(site)[1] or GPUS_PER_NODE
     own = {"gpus_per_node": per_node, "max_model_len": request.max_model_len, "usage": "serve"}
-    if recipe:
+    if recipe.split:
         length = slurm_site.number(site, "WORKSHOP_MAX_MODEL_LEN", recipe.max_model_len)
         own["max_model_len"] = request.max_model_len or length
         own["gpu_memory_utilization"] = recipe.gpu_memory_utilization
     own |= for_plan(request.vllm)
-    pipeline = request.pipeline or (recipe is not None and recipe.split == "pipeline")
-    usual = (recipe.nodes,) if recipe else NODES_TRIED
-    for nodes in (request.nodes,) if request.nodes else usual:
-        if pipeline:
+    for nodes in (request.nodes,) if request.nodes else recipe.nodes:
+        if request.pipeline or recipe.split == "pipeline":
             own |= {"tensor_parallel_size": per_node, "pipeline_parallel_size": nodes}
-        elif recipe:
+        elif recipe.split:
             own |= {"tensor_parallel_size": per_node * nodes, "pipeline_parallel_size": 1}
-        planned = plan(model, gpu or (recipe.gpu if recipe else "h100"), nodes=nodes, **own)
+        planned = plan(model, gpu, nodes=nodes, **own)
         if planned.fits:
             break
     return planned
 
 
-def _folder(what: str, recipe: Recipe | None, site: dict[str, str]) -> Path:
+def _folder(what: str, site: dict[str, str]) -> Path:
     """Return the model's folder: as given, or below WORKSHOP_MODELS under its recipe's, catalogue's or Hub's name."""
-    if recipe and site.get("WORKSHOP_MODEL"):
+    if what in RECIPES and site.get("WORKSHOP_MODEL"):
         return Path(site["WORKSHOP_MODEL"]).expanduser()
     models = Path(UNSET)
     with suppress(WorkshopError):  # the plan is shown all the same
         models = slurm_site.models_folder(site)
-    if recipe:
-        return models / recipe.folder
+    if what in RECIPES:
+        return models / RECIPES[what].model.split("/")[-1]
     given = existing(what)
     if (given and given.is_dir()) or what.startswith(("/", ".", "~")):
         if not given or not (given / "config.json").is_file():

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from workshop.errors import BadInput, WorkshopError
 from workshop.launch.disk import GIB, left_bytes, quotas, who_sees
-from workshop.launch.home import cannot_write
+from workshop.launch.home import writing
 from workshop.launch.progress import Progress
 from workshop.launch.weights import check
 from workshop.launch.weights import hub as prefetch_hub
@@ -47,14 +47,12 @@ def hub_id(model: str) -> str:
     from workshop.launch.slurm.submit import RECIPES  # neither is in a pod, which has the rest of this module
     from workshop.plan.catalog import load_model
 
+    model = RECIPES[model].model if model in RECIPES else model
     if re.fullmatch(r"[\w-][\w.-]{0,95}/[\w-][\w.-]{0,95}", model, re.ASCII):
         return model
-    name = RECIPES[model].model if model in RECIPES else model
-    ids = load_model(name).hub_ids
-    if not ids:
-        raise BadInput(f"{model} has no address on the Hub in the catalogue.", "Give its Hub id: organisation/name.")
-    wanted = RECIPES[model].folder if model in RECIPES else ""
-    return next((each for each in ids if each.split("/")[-1] == wanted), ids[0])
+    if ids := load_model(model).hub_ids:
+        return ids[0]
+    raise BadInput(f"{model} has no address on the Hub in the catalogue.", "Give its Hub id: organisation/name.")
 
 
 def target_folder(hub: str, to: str | Path) -> Path:
@@ -98,10 +96,8 @@ def download(
     """Download what is missing; run again after a break, it goes on where it stopped."""
     done = threading.Event()
     watcher = threading.Thread(target=_watch, args=(remote, folder, report, done), daemon=True)
-    try:
+    with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise cannot_write(folder, error) from None
     watcher.start()
     try:
         prefetch_hub.fetch(remote, folder, token)

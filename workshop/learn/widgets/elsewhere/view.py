@@ -7,7 +7,7 @@ import yaml
 
 from workshop.errors import WorkshopError
 from workshop.launch import kubernetes, vm
-from workshop.launch.kubernetes.case import Case, Options
+from workshop.launch.kubernetes import Case, Options
 from workshop.learn.html import Html, bold, div, legend, panel, tag, verdict
 from workshop.learn.widgets.controls import Explorer, choice, gpus, models
 from workshop.plan.catalog import load_gpu
