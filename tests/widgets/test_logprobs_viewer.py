@@ -12,8 +12,7 @@ pytest.importorskip("ipywidgets")
 
 from workshop.errors import BadInput
 from workshop.learn.widgets import style
-from workshop.learn.widgets.logprobs.picture import cells, shade
-from workshop.learn.widgets.logprobs.view import LogprobsViewer
+from workshop.learn.widgets.logprobs.view import LogprobsViewer, cells, shade
 from workshop.use import logprobs
 from workshop.use.sampling_settings import Settings
 

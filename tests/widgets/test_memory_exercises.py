@@ -10,7 +10,7 @@ from workshop import MemorySliders
 from workshop.learn import plots
 from workshop.learn.exercise_sets.e01_memory import TIGHT
 from workshop.learn.widgets.memory.case import Case, memory
-from workshop.learn.widgets.reconcile.case import recorded_errors
+from workshop.learn.widgets.reconcile.view import recorded_errors
 
 TIGHT_CASE = Case(**TIGHT)
 
