@@ -16,7 +16,7 @@ from collections.abc import Callable
 
 from workshop.engine.metrics import Metrics
 from workshop.learn.widgets.kv_cache.view import KvCacheExplorer
-from workshop.learn.widgets.logprobs.view import cells, picture
+from workshop.learn.widgets.logprobs.view import picture, processed
 from workshop.learn.widgets.memory.view import MemorySliders
 from workshop.learn.widgets.metrics import view as metrics
 from workshop.learn.widgets.parallelism.view import ParallelismExplorer
@@ -78,7 +78,7 @@ def measure() -> dict[str, dict[str, float]]:
         )
         for second in range(metrics.KEPT)
     ]
-    tokens = cells(
+    tokens = processed(
         logprobs.rows(
             {
                 "choices": [

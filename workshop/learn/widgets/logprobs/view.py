@@ -2,8 +2,8 @@
 
 import itertools
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from html import escape
 
 import ipywidgets as widgets
@@ -16,7 +16,7 @@ from workshop.learn.widgets import style
 from workshop.learn.widgets.controls import Explorer, button, in_a_row, made, real, whole
 from workshop.learn.widgets.sampling.picture import spoken, token_label
 from workshop.use import logprobs
-from workshop.use.logprobs import Row, perplexity, processed
+from workshop.use.logprobs import Row
 from workshop.use.sampling_settings import Settings
 
 LONGEST_LIST = 12
@@ -31,38 +31,27 @@ STEPS = ((1, "50 %"), (3.32, "10 %"), (6.64, "1 %"), (9.97, "0.1 %"), (13, "0.01
 OWN_KEYS = 'data-lm-suppress-shortcuts="true"'  # arrow keys are the radio buttons', not JupyterLab's
 
 
-@dataclass(frozen=True)
-class Cell:
-    """One token as drawn: `logprob` is raw or processed, as the viewer is told; `listed` its alternatives."""
-
-    row: Row
-    logprob: float | None
-    listed: tuple[tuple[str, float, int | None], ...]  # text, logprob, rank
-
-    @property
-    def bits(self) -> float | None:
-        return None if self.logprob is None else -self.logprob / math.log(2) + 0.0
-
-
-def cells(rows: Sequence[Row], settings: Settings | None = None) -> list[Cell]:
-    """Return what is to be drawn; with settings the completion's logprobs are processed (the prompt has none)."""
+def processed(rows: Iterable[Row], settings: Settings | None = None) -> list[Row]:
+    """Return the rows; with settings the completion's logprobs are processed ones (the prompt has none)."""
     found, so_far = [], []
     for row in rows:
-        listed: Mapping[str, float] = {one.token: one.logprob for one in row.alternatives}
-        logprob, ranks = row.logprob, {one.token: one.rank for one in row.alternatives}
         if row.part == "completion":
-            if settings is not None and listed and logprob is not None:
-                listed = processed(row, settings, output_tokens=so_far)
-                logprob = listed[row.token]
+            if settings is not None and row.alternatives and row.logprob is not None:
+                now = logprobs.processed(row, settings, output_tokens=so_far)
+                listed = tuple(replace(one, logprob=now[one.token]) for one in row.alternatives)
+                row = replace(row, logprob=now[row.token], alternatives=listed)
             so_far.append(row.token)
-        best_first = sorted(listed.items(), key=lambda item: -item[1])[:LONGEST_LIST]
-        if row.token in listed and all(token != row.token for token, _ in best_first):
-            best_first.append((row.token, listed[row.token]))
-        found.append(Cell(row, logprob, tuple((token, value, ranks[token]) for token, value in best_first)))
+        found.append(row)
     return found
 
 
-def picture(drawn: Sequence[Cell], *, colour_by: str = "probability", name: str = "x", kind: str = "raw") -> Html:
+def _listed(row: Row) -> list[logprobs.Alternative]:
+    """Return the best alternatives and the text's own token; of several tokens with the same text the last one."""
+    best_first = sorted({one.token: one for one in row.alternatives}.values(), key=lambda one: -one.logprob)
+    return [one for number, one in enumerate(best_first) if number < LONGEST_LIST or one.token == row.token]
+
+
+def picture(drawn: Sequence[Row], *, colour_by: str = "probability", name: str = "x", kind: str = "raw") -> Html:
     """Return the text, the plot, the panels of all tokens and the perplexities.
 
     Args:
@@ -70,31 +59,31 @@ def picture(drawn: Sequence[Cell], *, colour_by: str = "probability", name: str 
         name: unique in the page; the radio buttons and the CSS need it.
         kind: "raw" or "processed", for the captions.
     """
-    first = next((number for number, cell in enumerate(drawn) if cell.row.part == "completion"), 0)
+    first = next((number for number, row in enumerate(drawn) if row.part == "completion"), 0)
     said, rules, radios = [], [], []
-    for n, cell in enumerate(drawn):
-        known = "no logprob" if cell.logprob is None else f"{percent(math.exp(cell.logprob))}, {cell.bits:.1f} bits"
-        said.append(escape(f"{cell.row.part} token {spoken(cell.row.token)}: {known}"))
+    for n, row in enumerate(drawn):
+        known = "no logprob" if row.logprob is None else f"{percent(row.probability)}, {row.surprise_bits:.1f} bits"
+        said.append(escape(f"{row.part} token {spoken(row.token)}: {known}"))
         # The chosen token's panel is shown, and the token and its bar have an edge.
         rules.append(f"#{name}-{n}:checked~div .{name}-p{n}{{display:block}}")
         rules.append(f"#{name}-{n}:checked~div .{name}-t{n}{{outline:2px solid var(--text)}}")
         rules.append(f"#{name}-{n}:focus-visible~div .{name}-t{n}{{outline:3px solid var(--blue)}}")
         own = f'id="{name}-{n}" {"checked" if n == first else ""} {OWN_KEYS} aria-label="{said[n]}"'
         radios.append(f'<input type="radio" name="{name}" {own}>')
-    panels = div(Html("".join(_panel(cell, n, name, kind) for n, cell in enumerate(drawn))))
+    panels = div(Html("".join(_panel(row, n, name, kind) for n, row in enumerate(drawn))))
     parts = (_legend(colour_by), _text(drawn, colour_by, name), _plot(drawn, said, name, kind), panels)
     chosen = div(Html("".join(radios)), *parts, _sums(drawn, kind), cls="choose")
     return panel(Html(f"<style>{''.join(rules)}</style>"), chosen)
 
 
-def shade(cell: Cell, colour_by: str) -> str:
+def shade(row: Row, colour_by: str) -> str:
     """Return the colour of a token: the more surprising, the stronger; no logprob, none."""
-    if cell.logprob is None:
+    if row.logprob is None:
         return "transparent"
     if colour_by == "rank":
-        rank = math.inf if cell.row.rank is None else cell.row.rank
+        rank = math.inf if row.rank is None else row.rank
         return next(colour for limit, colour, _ in RANKS if rank <= limit) + "66"
-    return surprise_colour(cell.bits) if cell.bits > 0.25 else "transparent"
+    return surprise_colour(row.surprise_bits) if row.surprise_bits > 0.25 else "transparent"
 
 
 def surprise_colour(bits: float) -> str:
@@ -109,75 +98,71 @@ def _legend(colour_by: str) -> Html:
     return muted(f"{colour_by.capitalize()} ", *shown, cls="legend")
 
 
-def _text(drawn: Sequence[Cell], colour_by: str, name: str) -> Html:
+def _text(drawn: Sequence[Row], colour_by: str, name: str) -> Html:
     """The tokens, prompt and completion apart; each may be clicked."""
     lines = []
     for part in ("prompt", "completion"):
-        chips = "".join(_chip(n, cell, colour_by, name) for n, cell in enumerate(drawn) if cell.row.part == part)
+        chips = "".join(_chip(n, row, colour_by, name) for n, row in enumerate(drawn) if row.part == part)
         if chips:
             lines.append(div(span(part, cls="note"), div(Html(chips), cls="text"), cls="part"))
     return div(*lines, role="presentation")
 
 
-def _chip(n: int, cell: Cell, colour_by: str, name: str) -> str:
-    text = cell.row.token
+def _chip(n: int, row: Row, colour_by: str, name: str) -> str:
+    text = row.token
     plain = "�" not in text and text.strip()
     shown = text.replace("\n", "⏎\n") if plain else token_label(text)
     if not text or "�" in text:  # a piece of an emoji; or the first token, whose text nobody sends
-        shown = "⟨start⟩" if cell.logprob is None else "▯"
+        shown = "⟨start⟩" if row.logprob is None else "▯"
     look = f"{name}-t{n}{'' if plain else ' odd'}{' breaks' if chr(10) in text else ''}"
-    listed = "; ".join(f"{token_label(token)} {percent(math.exp(value))}" for token, value, _ in cell.listed[:5])
-    own = f'class="{look}" title="{escape(listed)}" style="background:{shade(cell, colour_by)}"'
+    listed = "; ".join(f"{token_label(one.token)} {percent(one.probability)}" for one in _listed(row)[:5])
+    own = f'class="{look}" title="{escape(listed)}" style="background:{shade(row, colour_by)}"'
     return f'<label for="{name}-{n}" {own}>{escape(shown)}</label>'
 
 
-def _plot(drawn: Sequence[Cell], said: Sequence[str], name: str, kind: str) -> Html:
+def _plot(drawn: Sequence[Row], said: Sequence[str], name: str, kind: str) -> Html:
     """Surprise a token: one bar each, in the text's order; clickable like the tokens."""
-    known = [cell.bits for cell in drawn if cell.bits is not None and math.isfinite(cell.bits)]
-    top, bars = max([4.0, *known]), []
-    for n, cell in enumerate(drawn):
-        bits = 0.0 if cell.bits is None else min(cell.bits, top)
-        edge = ' class="next-part"' if n and cell.row.part != drawn[n - 1].row.part else ""
-        infinite = cell.bits is not None and math.isinf(cell.bits)
-        look = "too-much" if infinite else "bg-blue" if cell.row.part == "completion" else "bg-grey"
-        bar = f'<i class="{name}-t{n} {look}" style="height:{100 * bits / top:.1f}%"></i>'
+    surprises = [row.surprise_bits or 0.0 for row in drawn]
+    top, bars = max([4.0, *filter(math.isfinite, surprises)]), []
+    for n, (row, bits) in enumerate(zip(drawn, surprises, strict=True)):
+        edge = ' class="next-part"' if n and row.part != drawn[n - 1].part else ""
+        look = "too-much" if math.isinf(bits) else "bg-blue" if row.part == "completion" else "bg-grey"
+        bar = f'<i class="{name}-t{n} {look}" style="height:{100 * min(bits, top) / top:.1f}%"></i>'
         bars.append(f'<label for="{name}-{n}" title="{said[n]}"{edge}>{bar}</label>')
     axis = span(f"surprise, {kind}", BR, f"{top:.0f} bits", cls="note")
     return div(axis, div(Html("".join(bars)), cls="surprise"), cls="part")
 
 
-def _panel(cell: Cell, n: int, name: str, kind: str) -> str:
+def _panel(row: Row, n: int, name: str, kind: str) -> str:
     """What is known of one token: its numbers, and bars of its alternatives."""
-    row = cell.row
     kind = kind if row.part == "completion" else "raw"  # a prompt is not sampled
     body = "The first token has no logprob: nothing stands before it that could predict it."
-    if cell.logprob is not None:
+    if row.logprob is not None:
         unknown = f", below the {len(row.alternatives) - 1} best"
         unknown = unknown if len(row.alternatives) > 1 else ": no alternatives were asked for"
-        p = f"{percent(math.exp(cell.logprob))} · logprob {cell.logprob:.3f} ({kind}) · {cell.bits:.1f} bits"
-        numbers = f"logprob −∞ ({kind}): these settings never sample it" if math.isinf(cell.logprob) else p
+        p = f"{percent(row.probability)} · logprob {row.logprob:.3f} ({kind}) · {row.surprise_bits:.1f} bits"
+        numbers = f"logprob −∞ ({kind}): these settings never sample it" if math.isinf(row.logprob) else p
         body = f"{numbers} · rank {row.rank or 'unknown' + unknown}"
-        body += "".join(_alternative(row.token, *one) for one in cell.listed)
+        body += "".join(_alternative(one, own=one.token == row.token) for one in _listed(row))
     number = f" · id {row.token_id}" if row.token_id is not None else ""
     head = f'<b class="mono">{escape(token_label(row.token))}</b> <span class="note">{row.part}, token {row.position}'
     return f'<div class="{name}-p{n} one-token"><div>{head}{number}</span></div>{body}</div>'
 
 
-def _alternative(own: str, token: str, value: float, rank: int | None) -> str:
-    p, mark = math.exp(value), " ◀ stands in the text" if token == own else ""
+def _alternative(one: logprobs.Alternative, own: bool) -> str:
+    p, mark = one.probability, " ◀ stands in the text" if own else ""
     bar = f'<span><i style="width:{100 * p:.1f}%"></i></span>'
-    name = f'<span class="mono cut">{escape(token_label(token))}</span>'
+    name = f'<span class="mono cut">{escape(token_label(one.token))}</span>'
     said = f'<span class="number">{percent(p)}{mark}</span>'
-    look = "rank own" if mark else "rank"
-    return f'<div class="{look}"><span>{rank or ""}</span>{name}{bar}{said}</div>'
+    return f'<div class="rank{" own" * own}"><span>{one.rank or ""}</span>{name}{bar}{said}</div>'
 
 
-def _sums(drawn: Sequence[Cell], kind: str) -> Html:
+def _sums(drawn: Sequence[Row], kind: str) -> Html:
     lines = []
     for part in ("prompt", "completion"):
-        known = [cell.logprob for cell in drawn if cell.row.part == part and cell.logprob is not None]
+        known = [row for row in drawn if row.part == part and row.logprob is not None]
         if known:
-            value = perplexity([Row(part, 0, "", logprob) for logprob in known])
+            value = logprobs.perplexity(known)
             shown, bits = (f"{value:,.1f}", f"{math.log2(value):.2f}") if math.isfinite(value) else ("∞", "∞")
             many = "1 token" if len(known) == 1 else f"{len(known)} tokens"
             about = f" ({bits} bits a token, {many}, {kind if part == 'completion' else 'raw'})"
@@ -264,14 +249,14 @@ class LogprobsViewer(Explorer):
         """What the processed logprobs are processed with; None while raw ones are shown."""
         return None if self.kind.value == "raw" else Settings(**{name: self.said[name] for name in SLIDERS})
 
-    def compute(self) -> list[Cell]:
+    def compute(self) -> list[Row]:
         self.processing.layout.display = "none" if self.kind.value == "raw" else ""
-        return cells(self.rows, self.settings)
+        return processed(self.rows, self.settings)
 
-    def picture_of(self, result: list[Cell]) -> str:
+    def picture_of(self, result: list[Row]) -> str:
         look = {"colour_by": self.colour.value, "kind": self.kind.value}
         return picture(result, name=self._name, **look) if result else ""
 
 
-def _rows(source: Iterable[logprobs.Row] | object) -> list[logprobs.Row]:
+def _rows(source: Iterable[Row] | object) -> list[Row]:
     return list(source) if isinstance(source, list | tuple) else logprobs.rows(source)
