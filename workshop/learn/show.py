@@ -72,12 +72,9 @@ def _breakable(text: str) -> Html:
 def doctor() -> Table:
     """Return what `workshop doctor` says, as a table."""
     looks = {_doctor.OK: ("✓", "good"), _doctor.NOTE: ("·", "text"), _doctor.LACK: ("✗", "bad")}
-    rows, kinds = [], []
-    for check in _doctor.examine():
-        sign, kind = looks[check.state]
-        rows.append((f"{sign} {check.name}", check.found, check.remedy if check.state != _doctor.OK else ""))
-        kinds.append(kind)
-    return Table(("", "found", "remedy"), rows, kinds)
+    checks = list(_doctor.examine())
+    rows = [(f"{looks[c.state][0]} {c.name}", c.found, "" if c.state == _doctor.OK else c.remedy) for c in checks]
+    return Table(("", "found", "remedy"), rows, [looks[c.state][1] for c in checks])
 
 
 def fields(answer: Mapping | object) -> Table:
