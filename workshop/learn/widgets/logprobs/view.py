@@ -9,8 +9,7 @@ from html import escape
 import ipywidgets as widgets
 
 from workshop.errors import BadInput, WorkshopError
-from workshop.learn import html
-from workshop.learn.html import BR, Html, bold, div, join, muted, panel, span, tag
+from workshop.learn.html import BR, Html, alert, bold, div, join, muted, panel, span, tag
 from workshop.learn.numbers import percent
 from workshop.learn.widgets import style
 from workshop.learn.widgets.controls import Explorer, button, in_a_row, made, real, whole
@@ -237,7 +236,7 @@ class LogprobsViewer(Explorer):
             response = self.client.complete(self.prompt.value, max_tokens=self.max_tokens.value, **more)
             self.show(logprobs.rows(response, k=k))
         except WorkshopError as error:
-            self.banner.value = html.alert(error)
+            self.banner.value = alert(error)
 
     def show(self, source: object) -> None:
         """Show a response, or rows; BadInput if it has no logprobs."""
