@@ -92,17 +92,17 @@ def test_the_manifest_is_shown_as_yaml_that_can_be_read_again():
 def test_the_three_places_spell_the_same_facts():
     p = plan("llama-3.1-70b", "h100", gpus_per_node=4, max_model_len=32768, usage="serve")
     for place in elsewhere_view.three(p).places:
-        facts = {*map(elsewhere_view.fact, place.lines)} - {""}
+        facts = {line.fact for line in place.lines} - {""}
         assert facts >= {"gpus", "split", "model", "length", "start", "key"}, place.name
-        text = "\n".join(place.lines)
+        text = "\n".join(line.text for line in place.lines)
         assert "32768" in text and "4" in text
 
 
 def test_two_nodes_are_a_group_on_kubernetes_and_no_vm():
     view = ThreePlaces("llama-3.1-405b", "h100", gpus_per_node=8, nodes=2, max_model_len=8192)
     slurm, kubernetes, vm = view.result.places
-    assert "--nodes=2" in "\n".join(slurm.lines)
-    assert kubernetes.lines[0] == "kind: LeaderWorkerSet" and "2 nodes" in vm.problem
+    assert "--nodes=2" in "\n".join(line.text for line in slurm.lines)
+    assert kubernetes.lines[0].text == "kind: LeaderWorkerSet" and "2 nodes" in vm.problem
     assert vm.problem.split(".")[0] in view.picture.value
 
 

@@ -29,12 +29,20 @@ COLOURS = dict(zip(FACTS, ("blue", "orange", "purple", "yellow", "sky", "grey", 
 
 
 @dataclass(frozen=True)
+class Line:
+    """One line of a script; fact: the key of FACTS that it spells, or an empty string."""
+
+    text: str
+    fact: str = ""
+
+
+@dataclass(frozen=True)
 class Place:
     """One of the three. problem: why it cannot be, with no lines."""
 
     name: str
     command: str
-    lines: tuple[str, ...] = ()
+    lines: tuple[Line, ...] = ()
     problem: str = ""
 
 
@@ -59,15 +67,15 @@ def three(plan: Plan) -> Elsewhere:
     places = []
     for name, command, make in makers:
         try:
-            places.append(Place(name, command, tuple(make(plan))))
+            places.append(Place(name, command, tuple(map(_line, make(plan)))))
         except WorkshopError as error:
             places.append(Place(name, command, problem=f"{error.message} {error.remedy or ''}".strip()))
     return Elsewhere(plan, tuple(places))
 
 
-def fact(line: str) -> str:
-    """Return the first of FACTS that a line spells, or an empty string."""
-    return next((name for name, (_, pattern) in FACTS.items() if re.search(pattern, line)), "")
+def _line(text: str) -> Line:
+    """Return a line with the first of FACTS that it spells."""
+    return Line(text, next((name for name, (_, pattern) in FACTS.items() if re.search(pattern, text)), ""))
 
 
 def slurm_lines(p: Plan) -> list[str]:
@@ -166,6 +174,6 @@ def _column(place: Place) -> Html:
         return tag("section", head, tag("p", place.problem), cls="column")
     lines = []
     for line in place.lines:
-        look = {"cls": f"of-{COLOURS[spelt]}", "title": FACTS[spelt][0]} if (spelt := fact(line)) else {}
-        lines.append(div(line or " ", **look))
+        look = {"cls": f"of-{COLOURS[line.fact]}", "title": FACTS[line.fact][0]} if line.fact else {}
+        lines.append(div(line.text or " ", **look))
     return tag("section", head, div(*lines, cls="script", tabindex="0"), cls="column")
