@@ -16,13 +16,12 @@ from collections.abc import Callable
 
 from workshop.engine.metrics import Metrics
 from workshop.learn.widgets.kv_cache.view import KvCacheExplorer
-from workshop.learn.widgets.logprobs.picture import cells, picture
+from workshop.learn.widgets.logprobs.view import picture, processed
 from workshop.learn.widgets.memory.view import MemorySliders
 from workshop.learn.widgets.metrics import view as metrics
 from workshop.learn.widgets.parallelism.view import ParallelismExplorer
-from workshop.learn.widgets.reconcile.case import LOGS
-from workshop.learn.widgets.reconcile.case import picture as comparison
-from workshop.learn.widgets.reconcile.view import compared
+from workshop.learn.widgets.reconcile.view import LOGS, compared
+from workshop.learn.widgets.reconcile.view import picture as comparison
 from workshop.plan.parallelism import plan
 from workshop.use import logprobs
 
@@ -79,7 +78,7 @@ def measure() -> dict[str, dict[str, float]]:
         )
         for second in range(metrics.KEPT)
     ]
-    tokens = cells(
+    tokens = processed(
         logprobs.rows(
             {
                 "choices": [

@@ -7,7 +7,7 @@ import pytest
 from workshop.engine.reconcile import Reconciliation, Row, reconcile
 from workshop.learn.widgets import style
 from workshop.learn.widgets.reconcile import view as widget
-from workshop.learn.widgets.reconcile.case import LOGS, picture
+from workshop.learn.widgets.reconcile.view import LOGS, picture
 
 
 def test_every_recorded_log_is_drawn():

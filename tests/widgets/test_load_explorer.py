@@ -8,8 +8,8 @@ import pytest
 from needs import lacking
 
 from workshop.launch.vllm_main import installed
-from workshop.learn import labs
-from workshop.learn.widgets.load.view import LoadExplorer, picture, recorded, steps
+from workshop.learn import labs, recordings
+from workshop.learn.widgets.load.view import RECORDED, LoadExplorer, picture, steps
 
 
 @pytest.fixture(scope="module")
@@ -57,16 +57,16 @@ def test_without_vllm_it_shows_recorded_loads_and_says_so(monkeypatch):
     explorer = LoadExplorer()
     assert list(explorer.controls) == ["load"] and explorer.settled()
     assert "vLLM is not installed here" in explorer.picture.value
-    name = next(name for name in recorded() if "70b on h200: burst" in name)
+    name = next(name for name in recordings.read(RECORDED) if "70b on h200: burst" in name)
     explorer.controls["load"].value = name
     assert "first token after 15,412 ms" in explorer.picture.value  # the record's row (docs/simulate.md)
 
 
 def test_each_recorded_load_has_what_the_picture_shows():
     assert (
-        len(recorded()) == 19
+        len(recordings.read(RECORDED)) == 19
     )  # light, heavy, burst of seven records; 70B FP8 on one GPU has no heavy load, DP 2 no light
-    for found in recorded().values():
+    for found in recordings.read(RECORDED).values():
         assert said(picture(found)) and len(found["busiest"]) > 10
 
 

@@ -12,8 +12,7 @@ pytest.importorskip("ipywidgets")
 
 from workshop.errors import BadInput
 from workshop.learn.widgets import style
-from workshop.learn.widgets.logprobs.picture import cells, shade
-from workshop.learn.widgets.logprobs.view import LogprobsViewer
+from workshop.learn.widgets.logprobs.view import LogprobsViewer, processed, shade
 from workshop.use import logprobs
 from workshop.use.sampling_settings import Settings
 
@@ -88,9 +87,9 @@ def test_perplexities_of_prompt_and_completion(viewer):
 
 
 def test_colours_by_probability_and_by_rank():
-    drawn = cells(logprobs.rows(RESPONSE, k=3))
+    drawn = processed(logprobs.rows(RESPONSE, k=3))
     assert shade(drawn[0], "probability") == "transparent"
-    strengths = [int(shade(cell, "probability")[-2:], 16) for cell in (drawn[2], drawn[3], drawn[1])]
+    strengths = [int(shade(row, "probability")[-2:], 16) for row in (drawn[2], drawn[3], drawn[1])]
     assert strengths == sorted(strengths)  # 2 bits, 10 bits, 12.3 bits
     assert shade(drawn[1], "rank").startswith(style.VERMILLION)
     assert shade(drawn[2], "rank").startswith(style.SKY)
@@ -129,7 +128,7 @@ def test_processed_penalties_count_the_tokens_before():
             }
         ]
     }
-    first, second = cells(logprobs.rows(twice), Settings(frequency_penalty=1.0))
+    first, second = processed(logprobs.rows(twice), Settings(frequency_penalty=1.0))
     assert math.exp(first.logprob) == pytest.approx(0.5)
     assert math.exp(second.logprob) == pytest.approx(1 / (1 + math.e))
 

@@ -9,8 +9,11 @@ pytest.importorskip("ipywidgets")
 from workshop import MemorySliders
 from workshop.learn import plots
 from workshop.learn.exercise_sets.e01_memory import TIGHT
+from workshop.learn.exercises import all_exercises
 from workshop.learn.widgets.memory.case import Case, memory
-from workshop.learn.widgets.reconcile.case import recorded_errors
+from workshop.learn.widgets.reconcile.view import recorded_errors
+from workshop.plan import choose
+from workshop.plan.deployment import prepare
 
 TIGHT_CASE = Case(**TIGHT)
 
@@ -23,6 +26,11 @@ def test_the_exercise_does_not_say_its_own_answer():
     assert "fp8 KV cache" in MemorySliders(**TIGHT).picture.value
     asked = MemorySliders(**TIGHT, remedies=False).picture.value
     assert "the others wait" in asked and "emedy" not in asked and "8 GPUs" not in asked
+
+
+def test_the_plan_needs_as_many_h100_as_the_exercise_says():
+    fewest = choose.fewest(prepare("llama-3.3-70b", "h100", max_model_len=65536)).gpus
+    assert all_exercises()["memory.fewest_h100"].test(fewest) is None
 
 
 def test_every_recorded_run_on_a_gpu_is_compared():

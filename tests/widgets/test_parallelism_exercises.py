@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("ipywidgets")
 
 from workshop.launch.local import TEACHING_FOLDER
-from workshop.learn import pictures
+from workshop.learn import plots
 from workshop.learn.exercise_sets.e02_parallelism import DECIDED
 from workshop.learn.widgets import style
 from workshop.plan.catalog import load_model
@@ -39,9 +39,9 @@ def test_what_is_asked_of_the_log_follows_from_the_teaching_models_shape():
 @pytest.mark.parametrize(
     ("picture", "says"),
     [
-        (pictures.kinds(), "Five ways"),
-        (pictures.links(), "75 GB/s each way"),
-        (pictures.megatron(), "one all-reduce adds"),
+        (plots.kinds(), "Five ways"),
+        (plots.links(), "75 GB/s each way"),
+        (plots.megatron(), "one all-reduce adds"),
     ],
 )
 def test_pictures_say_their_words(picture, says):
@@ -50,7 +50,7 @@ def test_pictures_say_their_words(picture, says):
 
 
 def test_the_links_are_drawn_without_the_sum_that_the_exercise_asks_for():
-    svg = pictures.links().svg
+    svg = plots.links().svg
     assert svg.count(f'stroke="{style.GREEN}" stroke-width="3"') == 2 * 6, (
         "four GPUs make six pairs, in each of two nodes"
     )

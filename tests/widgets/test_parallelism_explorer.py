@@ -10,8 +10,7 @@ pytest.importorskip("ipywidgets")
 
 from workshop.errors import BadInput
 from workshop.learn.widgets.parallelism.case import Choice, deployment, head_range, layout
-from workshop.learn.widgets.parallelism.picture import picture, spoken
-from workshop.learn.widgets.parallelism.view import ParallelismExplorer
+from workshop.learn.widgets.parallelism.view import ParallelismExplorer, picture, spoken
 from workshop.plan.catalog import list_models, load_model
 from workshop.plan.communication import spans_nodes
 from workshop.plan.parallelism import plan

@@ -12,10 +12,9 @@ from needs import SEED
 pytest.importorskip("ipywidgets")
 
 from workshop.errors import WorkshopError
-from workshop.learn.widgets.sampling.picture import AXES, bars, picture, rows_shown
+from workshop.learn.widgets.sampling.picture import AXES, bars, percent, picture, rows_shown, token_label, words
 from workshop.learn.widgets.sampling.source import EMPTY, Completion, Position
 from workshop.learn.widgets.sampling.view import SamplingExplorer
-from workshop.learn.widgets.sampling.words import percent, token_label, words
 from workshop.use.sampling import pipeline
 from workshop.use.sampling_settings import Settings
 

@@ -174,13 +174,10 @@ def to_html(made) -> str:
 
 def show_figures() -> None:
     """In a notebook, show every matplotlib figure by to_html, in place of a PNG on a white ground."""
+    from IPython import get_ipython
     from matplotlib.figure import Figure
+    from matplotlib_inline.config import InlineBackend
 
-    try:
-        from IPython import get_ipython
-        from matplotlib_inline.config import InlineBackend
-    except ImportError:
-        return
     if shell := get_ipython():
         InlineBackend.instance(parent=shell).figure_formats = set()
         shell.display_formatter.formatters["text/html"].for_type(Figure, to_html)

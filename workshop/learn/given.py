@@ -19,7 +19,7 @@ from workshop.learn.exercise_sets.e03_server import CAUSES
 from workshop.learn.exercise_sets.e13_scale_out import SERVICES, WAYS
 from workshop.learn.exercise_sets.e13_scale_out import toy as experts
 from workshop.learn.timeline import Span
-from workshop.learn.widgets.reconcile.case import recorded_errors
+from workshop.learn.widgets.reconcile.view import recorded_errors
 
 __all__ = ["CAUSES", "CLUSTERS", "SERVICES", "TIGHT", "WAYS", "engine_lab", "experts", "recorded_errors", "toy"]
 

@@ -14,13 +14,13 @@ import yaml
 
 from workshop.launch import kubernetes
 from workshop.launch.kubernetes import GIB, Case, Options
+from workshop.learn.exercise_sets import words
 from workshop.learn.html import alone, div, panel, tag
-from workshop.learn.show import WORDS
 from workshop.plan.capability import BFLOAT16, capability
 from workshop.plan.catalog import load_gpu, load_model
 from workshop.plan.parallelism import Plan, plan
 
-POLICIES: dict[str, str] = WORDS["policies"]  # name → what a manifest must have
+POLICIES: dict[str, str] = words("e08_elsewhere")["elsewhere.faults"]["policies"]  # name → what a manifest must have
 PROBES = ("startupProbe", "readinessProbe", "livenessProbe")
 # What the excerpt shows of the container that serves, in this order.
 SHOWN = ("image", "args", "env", *PROBES, "securityContext", "resources", "volumeMounts")

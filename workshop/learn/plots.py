@@ -6,9 +6,13 @@
 True
 """
 
+import re
+from functools import partial
+from importlib.resources import files
+
 from workshop.learn import roofline
+from workshop.learn.chart import Picture
 from workshop.learn.figure import course_style, figure
-from workshop.learn.pictures import kinds, kv_caching, links, megatron
 from workshop.learn.widgets import style
 from workshop.plan import recorded
 from workshop.plan.catalog import load_gpu, load_model
@@ -29,7 +33,18 @@ KERNELS = {    # part of a step → the kinds of kernels in it, as benchmarks/gp
 }  # fmt: skip
 SHADES = (style.BLUE, style.SKY, style.ORANGE, style.GREEN, style.PURPLE, style.YELLOW, style.GREY)
 STEP_COLOURS = dict(zip(KERNELS, SHADES, strict=True))
+FILE = r'<svg [^>]*viewBox="0 0 (\d+) (\d+)">\s*<desc>(.*?)</desc>\s*(.*)</svg>\s*'
 STEPS = {"as vLLM starts it": "70b-tp4-unfused", "tuned": "70b-tp4-best"}
+
+
+def drawing(name: str) -> Picture:
+    """Return the picture drawings/NAME.svg: SVG in the course's colours (widgets/style.py), its words for screen readers in <desc>."""
+    text = (files("workshop.learn") / "drawings" / f"{name}.svg").read_text(encoding="utf-8")
+    width, height, words, body = re.fullmatch(FILE, text, re.DOTALL).groups()
+    return Picture(body, int(width), int(height), words)
+
+
+kinds, kv_caching, links, megatron = (partial(drawing, name) for name in ("kinds", "kv_caching", "links", "megatron"))
 
 
 def step_parts(name: str) -> dict[str, float]:

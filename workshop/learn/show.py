@@ -15,12 +15,19 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from html import escape
 from importlib.resources import files
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from workshop.batch.answers import load
+from workshop.batch.progress import Summary
+from workshop.engine.reconcile import Reconciliation
 from workshop.launch import doctor as _doctor
-from workshop.learn.hand_in import hand_in
-from workshop.learn.html import Html, alone, panel, span
-from workshop.learn.html import table as table_html
+from workshop.launch.home import write_private
+from workshop.learn.course_map import course_map
+from workshop.learn.html import Html, alone, code, join, muted, panel, span, table, tag, tiles
+from workshop.learn.numbers import number
+from workshop.learn.widgets.reconcile.view import picture
+from workshop.plan.parallelism import Plan
 from workshop.use.logprobs import Row, tidy
 
 if TYPE_CHECKING:
@@ -29,6 +36,8 @@ if TYPE_CHECKING:
 __all__ = ["Table", "doctor", "fields", "hand_in", "to_frame"]
 WORDS = tomllib.loads((files("workshop.learn") / "words.toml").read_text(encoding="utf-8"))
 FIELDS = WORDS["fields"]  # of an answer: what each means
+LOOK = "body{max-width:900px;margin:0 auto;padding:8px 20px;font:16px/1.6 system-ui,sans-serif}"
+LOOK += "pre{white-space:pre-wrap}"  # of the page to hand in
 
 
 class Table:
@@ -52,7 +61,7 @@ class Table:
         rows = []
         for (first, *others), kind in zip(self.rows, self._kinds, strict=True):
             rows.append((span(_breakable(first), cls=f"ink-{kind}"), *map(_breakable, others)))
-        return alone(panel(table_html(self.head, rows, "lead")))
+        return alone(panel(table(self.head, rows, "lead")))
 
 
 def _breakable(text: str) -> Html:
@@ -63,12 +72,9 @@ def _breakable(text: str) -> Html:
 def doctor() -> Table:
     """Return what `workshop doctor` says, as a table."""
     looks = {_doctor.OK: ("✓", "good"), _doctor.NOTE: ("·", "text"), _doctor.LACK: ("✗", "bad")}
-    rows, kinds = [], []
-    for check in _doctor.examine():
-        sign, kind = looks[check.state]
-        rows.append((f"{sign} {check.name}", check.found, check.remedy if check.state != _doctor.OK else ""))
-        kinds.append(kind)
-    return Table(("", "found", "remedy"), rows, kinds)
+    checks = list(_doctor.examine())
+    rows = [(f"{looks[c.state][0]} {c.name}", c.found, "" if c.state == _doctor.OK else c.remedy) for c in checks]
+    return Table(("", "found", "remedy"), rows, [looks[c.state][1] for c in checks])
 
 
 def fields(answer: Mapping | object) -> Table:
@@ -98,5 +104,49 @@ def to_frame(rows: Iterable[Row], *, alternatives: bool = False) -> pd.DataFrame
     """
     import pandas as pd  # 0.5 s, and only notebooks need it
 
-    table = pd.DataFrame(tidy(rows)).astype({"token_id": "Int64", "rank": "Int64"})
-    return table if alternatives else table[table["chosen"]].drop(columns="chosen").reset_index(drop=True)
+    frame = pd.DataFrame(tidy(rows)).astype({"token_id": "Int64", "rank": "Int64"})
+    return frame if alternatives else frame[frame["chosen"]].drop(columns="chosen").reset_index(drop=True)
+
+
+def hand_in(to: str | Path, title: str, *, plan: Plan | None = None, script: str | None = None,
+            compared: Reconciliation | None = None, summary: Summary | None = None,
+            words: Mapping[str, str] | None = None) -> Path:  # fmt: skip
+    """Write the page and return where it is; what is not given, or still `...`, is "not done yet".
+
+    Args:
+        compared: the plan against a log, as ReconcileView(…).result is.
+        summary: what batch.run returned.
+        words: need, surprise and next, in the learner's words.
+    """
+    said, starts = dict(words) if isinstance(words, Mapping) else {}, None
+    if isinstance(script, str):
+        starts = tag("details", tag("summary", "the whole text"), tag("pre", script))
+    if batch := summary:
+        answers = load(summary.output).head(3)[["prompt", "text"]].astype(str).itertuples(index=False)
+        batch = panel(tag("p", str(summary)), table(("prompt", "answer"), answers, "lead"))
+    parts = (
+        ("What it is for", said.get("need")),
+        ("The plan", plan and _plan(plan)),
+        ("What starts it", starts),
+        ("The plan against the log", compared and picture(compared)),
+        ("The batch", batch),
+        ("What was a surprise", said.get("surprise")),
+        ("What comes next", said.get("next")),
+    )
+    done = [join([tag("h2", head), tag("div", part or "Not done yet.")]) for head, part in parts]
+    body = alone(join([tag("h1", title), *done, panel(muted(course_map().summary()))]))
+    head = f'<meta charset="utf-8">{tag("title", title)}<style>{LOOK}</style>'
+    path = Path(to).expanduser().resolve()
+    write_private(path, f'<!doctype html><html lang="en">{head}{body}</html>\n', 0o644)
+    return path
+
+
+def _plan(plan: Plan) -> Html:
+    figures = (
+        (f"{plan.gpus} × {plan.gpu}", f"TP {plan.tensor_parallel_size} × PP {plan.pipeline_parallel_size}"),
+        (f"{plan.weights_gib_per_gpu:.1f} GiB", "weights on each GPU"),
+        (f"{plan.kv_cache_tokens:,}", "tokens of KV cache"),
+        (number(plan.single_stream_tokens_per_s), "tokens/s for one stream"),
+    )
+    reasons = tag("ul", *(tag("li", reason) for reason in plan.reasons))
+    return panel(tiles(figures, 2), code(plan.command), reasons)

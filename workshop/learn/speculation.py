@@ -52,9 +52,8 @@ def ask(client: Client | None, recorded: str, *, temperature: float = 0.0, max_t
     asked = [client.complete(prompt, **sampling).choices[0] for prompt in PROMPTS]
     took_ms, after = 1000 * (time.perf_counter() - began), metrics.fetch(client.url, client.record.api_key)
     answers = tuple((each.prompt_token_ids, each.token_ids) for each in asked)
-    counters = ("drafts", "drafted", "accepted")
-    first, last = ([getattr(look, f"{name}_total") or 0 for name in counters] for look in (before, after))
-    grown = {name: int(b - a) for name, a, b in zip(counters, first, last, strict=True)}
+    counters = {name: f"{name}_total" for name in ("drafts", "drafted", "accepted")}
+    grown = {key: int((getattr(after, name) or 0) - (getattr(before, name) or 0)) for key, name in counters.items()}
     places = tuple(int(b - a) for a, b in zip(before.accepted_at, after.accepted_at, strict=True))
     return Run(answers, took_ms / sum(len(ids) for _, ids in answers), accepted_at=places, **grown)
 

@@ -2,10 +2,8 @@
 
 from dataclasses import fields
 
-from workshop.learn.judging import exactly, not_a_number
+from workshop.learn.judging import not_a_number
 from workshop.learn.widgets.memory.case import Case, memory
-from workshop.plan.choose import fewest
-from workshop.plan.deployment import prepare
 
 # Where the sliders stand when the exercise begins.
 TIGHT = {"model": "llama-3.1-70b", "gpu": "h200", "gpus": 4, "context": 131072, "requests": 16}
@@ -24,10 +22,6 @@ def gpus_405b(answer: dict) -> str | None:
             enough = "fewer are enough" if number > exact else "too few"
             return f"{number} {name}s have {number * memory_gb:,} GB; the weights are 810 GB: {enough}"
     return None
-
-
-def fewest_h100(answer: object) -> str | None:
-    return exactly(fewest(prepare("llama-3.3-70b", "h100", max_model_len=65536)).gpus, "GPUs")(answer)
 
 
 def one_change(answer: object) -> str | None:

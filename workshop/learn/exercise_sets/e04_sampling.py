@@ -4,7 +4,7 @@ import math
 from dataclasses import asdict
 
 from workshop.learn.exercise_sets.e00_start import prompt_problem
-from workshop.learn.judging import Judge, not_a_number
+from workshop.learn.judging import not_a_number
 from workshop.use.sampling import next_token_probabilities
 from workshop.use.sampling_settings import DEFAULTS
 
@@ -23,21 +23,19 @@ def length(answer: object) -> str | None:
     return prompt_problem(answer, QUESTION)
 
 
-def _distribution(expected: dict[str, float]) -> Judge:
-    def judge(answer: dict) -> str | None:
-        if set(answer) != set(expected):
-            return f"{', '.join(map(str, answer)) or 'nothing'} came through: others should"
-        for token, probability in answer.items():
-            if problem := not_a_number(probability):
-                return f"{token}: {problem}"
-        total = sum(answer.values())
-        if abs(total - 1) > 0.02:  # two digits are enough
-            return f"the probabilities sum to {total:.3g}: what was removed has to be shared out among the rest"
-        wrong = [token for token, p in expected.items() if abs(answer[token] - p) > 5e-3]
-        ratio = "which is not it: those that stay keep their ratio"
-        return f"the probability of {wrong[0]!r} is {answer[wrong[0]]:.3f}, {ratio}" if wrong else None
-
-    return judge
+def top_k(answer: dict) -> str | None:
+    expected = next_token_probabilities({token: math.log(p) for token, p in TOY.items()}, top_k=2)
+    if set(answer) != set(expected):
+        return f"{', '.join(map(str, answer)) or 'nothing'} came through: others should"
+    for token, probability in answer.items():
+        if problem := not_a_number(probability):
+            return f"{token}: {problem}"
+    total = sum(answer.values())
+    if abs(total - 1) > 0.02:  # two digits are enough
+        return f"the probabilities sum to {total:.3g}: what was removed has to be shared out among the rest"
+    wrong = [token for token, p in expected.items() if abs(answer[token] - p) > 5e-3]
+    ratio = "which is not it: those that stay keep their ratio"
+    return f"the probability of {wrong[0]!r} is {answer[wrong[0]]:.3f}, {ratio}" if wrong else None
 
 
 def constant(answer: object) -> str | None:
@@ -47,6 +45,3 @@ def constant(answer: object) -> str | None:
     if name in asdict(DEFAULTS) or name in ("max_tokens", "logprobs", "seed"):
         return f"{name} works as before: it looks only at probabilities or at differences of logits, or at neither"
     return "give 'nothing', 'everything', or the name of one parameter, as a text"
-
-
-top_k = _distribution(next_token_probabilities({token: math.log(p) for token, p in TOY.items()}, top_k=2))

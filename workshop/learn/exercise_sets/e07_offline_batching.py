@@ -26,15 +26,13 @@ def left(rows: object, lines: object, told: object) -> str | None:
     rows, lines, told = map(single, (rows, lines, told))
     if problem := not_a_number(told, "rows"):
         return problem
-    if told == rows - lines:
-        return None
-    if told == lines:
-        return "those have their answer already; the second run asks for the rest"
-    if told == rows:
-        return "that would ask everything again; what has an answer on disk is not asked"
-    if told == 0:
-        return "the first run was killed before its end: some rows have no answer yet"
-    return f"there are {rows} rows, and {lines} have their answer on disk already"
+    wrong = {
+        0: "the first run was killed before its end: some rows have no answer yet",
+        rows: "that would ask everything again; what has an answer on disk is not asked",
+        lines: "those have their answer already; the second run asks for the rest",
+    }
+    otherwise = f"there are {rows} rows, and {lines} have their answer on disk already"
+    return None if told == rows - lines else wrong.get(told, otherwise)
 
 
 def common(frame: object, counts: object) -> str | None:

@@ -8,13 +8,11 @@ VM_MODEL, VM_LENGTH = "llama-3.3-70b", 8192
 IDS = words("e08_elsewhere")["elsewhere.ids"]["ids"]
 
 
-def faults(answer: object) -> str | None:
-    names, broken = ", ".join(manifest.POLICIES), manifest.faults(manifest.spoiled())
-    if not isinstance(answer, list | tuple | set | frozenset):
-        return f"give a list of names, of these: {names}"
+def faults(answer: list | tuple | set | frozenset) -> str | None:
+    broken = manifest.faults(manifest.spoiled())
     for name in answer:
         if name not in manifest.POLICIES:
-            return f"there is no policy {name!r}; choose from: {names}"
+            return f"there is no policy {name!r}; choose from: {', '.join(manifest.POLICIES)}"
         if name not in broken:
             return f"{name!r} is not broken here: {manifest.POLICIES[name]}"
     if missing := [name for name in broken if name not in answer]:
@@ -38,9 +36,7 @@ def machines(answer: list | tuple | set | frozenset) -> str | None:
     return f"{missing} more cannot hold it: weights of 131.4 GiB, before any KV cache" if missing else None
 
 
-def ids(answer: object) -> str | None:
-    if not isinstance(answer, list | tuple | set | frozenset):
-        return f"give a list of names, of these: {', '.join(IDS)}"
+def ids(answer: list | tuple | set | frozenset) -> str | None:
     for name in map(str, answer):
         if name not in IDS:
             return f"there is no {name!r} here; choose from: {', '.join(IDS)}"

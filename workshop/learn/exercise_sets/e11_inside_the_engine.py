@@ -39,8 +39,6 @@ def chunks(answer: list | tuple) -> str | None:
     if any(map(not_a_number, answer)):
         return SHAPELESS
     parts, room = list(answer), 128 - 3
-    if parts == [128, 128, 128, 16]:
-        return "the three answers take one token each from every step"
     if sum(parts) != 400:
         return f"your parts add up to {sum(parts):,}; the prompt has 400 tokens"
     if max(parts) > room:

@@ -16,6 +16,7 @@ from workshop.simulate.arrivals import drawn
 from workshop.simulate.load import on_plan
 from workshop.simulate.report import Simulation
 
+RECORDED = "simulated.json"  # loads that were measured on a GPU, by name (benchmarks/simulate/compare.py)
 SECONDS = 10.0  # of simulated time
 SPREAD = 0.5  # lengths are drawn from this share of the given one up to as much above it
 NO_VLLM = "vLLM is not installed here, so nothing is simulated: these are loads that were simulated earlier, and measured on a GPU."
@@ -67,11 +68,6 @@ def steps(busiest: Sequence[Sequence[float]]) -> Html:
     return join([div(bold(title), *names, cls="name-of-chart"), svg("".join(parts), WIDTH, 2 * LANE + GAP + 30)])
 
 
-def recorded() -> dict[str, dict]:
-    """Return simulations of loads that were measured on a GPU, by name (benchmarks/simulate/compare.py)."""
-    return recordings.read("simulated.json")
-
-
 class LoadExplorer(make.Explorer):
     """What many users wait for: vLLM's own scheduler with the plan's KV cache, 10 s of requests, on the plan's clock.
 
@@ -109,7 +105,8 @@ class LoadExplorer(make.Explorer):
             "max_num_seqs": make.steps("at once", (8, 16, 32, 64, 128, 256, 1024), max_num_seqs),
         }
         if not self.live:
-            controls = {"load": make.choice("recorded load", recorded(), next(iter(recorded())))}
+            loads = list(recordings.read(RECORDED))
+            controls = {"load": make.choice("recorded load", loads, loads[0])}
         super().__init__(controls, label_px=96)
 
     def compute(self) -> Simulation | dict | None:
@@ -117,7 +114,7 @@ class LoadExplorer(make.Explorer):
         self._newest += 1  # what still runs is given up
         if not self.live:
             self._idle.set()
-            return recorded()[self.said["load"]]
+            return recordings.read(RECORDED)[self.said["load"]]
         said = self.said
         limits = {name: said[name] for name in ("max_num_batched_tokens", "max_num_seqs")}
         limits["max_model_len"] = max(2048, _around(said["prompt"])[1] + _around(said["answer"])[1])

@@ -80,11 +80,6 @@ class Memory:
         return "fits" if self.max_concurrency >= self.case.requests else "waits"
 
 
-def weight_choices(m: ModelConfig) -> tuple[str, ...]:
-    """Return which of WEIGHTS make sense: a checkpoint that is quantised already stays as it is."""
-    return WEIGHTS[:1] if m.quantization else WEIGHTS
-
-
 def weight_words(m: ModelConfig, weights: str) -> str:
     """Return the precision in words: "bfloat16, 2 bytes a weight"."""
     q = m.quantization if weights == "as published" else quant.from_name(weights)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from workshop.learn.widgets import controls as make
-from workshop.learn.widgets.memory.case import CONTEXTS, GPU_COUNTS, Case, Memory, memory, weight_choices, weight_words
+from workshop.learn.widgets.memory.case import CONTEXTS, GPU_COUNTS, WEIGHTS, Case, Memory, memory, weight_words
 from workshop.learn.widgets.memory.picture import picture
 from workshop.plan.catalog import load_gpu, load_model
 from workshop.plan.memory import parameters
@@ -52,7 +52,8 @@ class MemorySliders(make.Explorer):
         if name != "model":
             return
         model, weights, context = load_model(self.said["model"]), self.controls["weights"], self.controls["context"]
-        known, kept, longest = weight_choices(model), weights.value, model.max_position_embeddings
+        known = WEIGHTS[:1] if model.quantization else WEIGHTS  # what is quantised already stays as it is
+        kept, longest = weights.value, model.max_position_embeddings
         weights.options = [(LABELS[each], each) for each in known]
         weights.value, chosen = kept if kept in known else "as published", min(context.value, longest)
         context.options = [(f"{c:,}", c) for c in sorted({c for c in (*CONTEXTS, chosen) if c < longest} | {longest})]

@@ -55,7 +55,8 @@ def picture(looks: Sequence[Metrics]) -> Html:
 
 def chart(title: str, unit: str, times: list[float], series: list[tuple[str, str, list[float]]], last: bool) -> Html:
     """Return one chart; the last one has the numbers of the axis of time."""
-    top = 100.0 if unit == "%" else axis_end(max(max(values) for _, _, values in series))
+    # The axis ends at 5, 10, 20, 50 …, so that it does not jump at every step.
+    top = 100.0 if unit == "%" else round_up(max(5.0, *(max(values) for _, _, values in series)))
     axes = Axes(LEFT, 8, WIDTH - 12, HEIGHT - 22, max(times[-1], 1e-9), top)
     names = [tag("b", f" ━ {name}", cls=f"ink-{colour}") for name, colour, _ in series]
     parts = [path(f"M{axes.left} {axes.top}H{axes.right}", style.LINE, dash="3 4")]
@@ -66,11 +67,6 @@ def chart(title: str, unit: str, times: list[float], series: list[tuple[str, str
         parts.append(axes.x_ticks(say=lambda value: f"{value:.3g} s", inside=True))
     drawn = svg("".join(parts), WIDTH, HEIGHT if last else HEIGHT - 12)
     return join([div(bold(title), *names, cls="name-of-chart"), drawn])
-
-
-def axis_end(most: float) -> float:
-    """Return where the axis ends: 5, 10, 20, 50 … so that it does not jump at every step."""
-    return max(5.0, round_up(most)) if most else 5.0
 
 
 class MetricsPanel(Watching):

@@ -1,14 +1,105 @@
 """The plan beside a log of vLLM: predicted, actual, a bar of the error, what to change."""
 
+from collections.abc import Callable
+from functools import lru_cache
 from pathlib import Path
 
 import ipywidgets as widgets
 
-from workshop.engine.reconcile import Reconciliation, reconcile
-from workshop.learn.html import Html, panel
+from workshop.engine import log as engine_log
+from workshop.engine.reconcile import Reconciliation, Row, reconcile
+from workshop.learn import recordings
+from workshop.learn.html import Html, bold, div, join, panel, span, tag
+from workshop.learn.widgets import style
 from workshop.learn.widgets.controls import Explorer, choice, made
-from workshop.learn.widgets.reconcile.case import picture, recorded
-from workshop.plan.catalog import list_gpus
+from workshop.plan import calculators
+from workshop.plan.catalog import list_gpus, load_gpu, load_model
+
+LOGS = recordings.DATA / "logs"
+OTHERS: dict[str, Callable] = {
+    "llm-d-planner": calculators.llm_d_planner_tokens,
+    "hf-mem": calculators.hf_mem_tokens,
+    "rule of thumb": calculators.rule_tokens,
+}
+AXIS_PERCENT = 5.0  # a bar this long fills its half; longer errors are cut, and say their number
+CLOSE_PERCENT, FAIR_PERCENT = 1.0, 3.0
+HEAD = (("quantity", ""), ("predicted", "number"), ("actual", "number"), ("too low ← 0 → too high", "mid"), ("", ""))
+
+
+def recorded() -> dict[str, dict]:
+    """Return the recorded logs that can be compared: label → {"path", "model", "gpu"}, as `reconcile` takes them."""
+    entries = recordings.read("logs/index.json")["logs"]
+    choices = {}
+    for name, entry in entries.items():
+        if entry["model"] is None or (name.startswith("failures/") and entry["failure"] != "kv-cache-too-small"):
+            continue
+        local = LOGS / entry["model"]
+        label = f"{entry['what']} ({entry['gpu'] or 'CPU'}, vLLM {entry['vllm_version']})"
+        model = str(local) if local.exists() else entry["model"]
+        choices[label] = {"path": LOGS / name, "model": model, "gpu": entry["gpu"] and entry["gpu"].lower()}
+    return choices
+
+
+@lru_cache(maxsize=1)
+def recorded_errors() -> dict[str, dict[str, float]]:
+    """Return {run: {calculator: error in percent of the KV-cache tokens}} for every recorded run on GPUs."""
+    found = {}
+    for label, run in recorded().items():
+        row = reconcile(run["path"], run["model"], run["gpu"]).row("KV cache size") if run["gpu"] else None
+        if row is None or not row.actual:
+            continue
+        log = engine_log.read(run["path"])
+        split = (log.tensor_parallel_size or 1, log.pipeline_parallel_size or 1)
+        asked = (load_model(run["model"]), load_gpu(run["gpu"]), *split)
+        errors = {name: (tokens(*asked) / row.actual - 1) * 100 for name, tokens in OTHERS.items()}
+        # `llama-3.1-70b, tensor parallel 4 (H200, …)` → `llama-3.1-70b, TP 4`
+        name = label.partition(" (")[0].replace("tensor parallel", "TP").replace("pipeline", "PP")
+        name = name.replace(", TP 1", "").replace("KV cache in FP8", "fp8 KV")
+        found[name] = {"workshop plan": row.error_percent, **errors}
+    return found
+
+
+def picture(result: Reconciliation) -> Html:
+    """Return the table with its error bars, the advice, and what was assumed."""
+    failed = f"The start failed. {result.failure} " if result.failure else ""
+    failure = div(tag("b", "✗ The start failed.", cls="ink-bad"), f" {result.failure}") if failed else ""
+    head = [span(name, cls=f"note {side}".rstrip()) for name, side in HEAD]
+    grid = div(*head, *map(_row, result.rows), cls="compare")
+    label = f"Plan beside log. {failed}{'. '.join(map(_spoken, result.rows))}"
+    advice = [one for item in result.advice for one in (tag("code", f"{item.flag} {item.value}"), span(item.effect))]
+    below = [tag("p", bold("What to change"), ", the most effective first, more ranks last"), div(*advice, cls="pairs")]
+    assumed = [tag("ul", *(tag("li", line) for line in result.assumed), cls="note")]
+    # A picture is one thing to a screen reader: the advice, which is text, stands outside of it.
+    text = panel(*below * bool(advice), *assumed * bool(result.assumed))
+    return join([panel(failure, grid, label=label), text])
+
+
+def _row(row: Row) -> Html:
+    unit, both = tag("small", row.unit, cls="ink-muted"), (row.predicted, row.actual)
+    numbers = [span(f"{_number(value)} ", "" if value is None else unit, cls="number") for value in both]
+    error = "" if row.error_percent is None else f"{row.error_percent:+.2f} %"
+    why = span(row.reason, cls="note why")
+    return join([Html("<hr>"), bold(row.quantity), *numbers, _bar(row.error_percent), span(error, cls="number"), why])
+
+
+def _bar(error: float | None) -> Html:
+    """A bar from the middle: to the right where the plan says too much, to the left where it says too little."""
+    if error is None:
+        return span()
+    width = max(0.6, min(50.0, abs(error) / AXIS_PERCENT * 50))
+    colour = style.GOOD if abs(error) <= CLOSE_PERCENT else style.ORANGE if abs(error) <= FAIR_PERCENT else style.BAD
+    place = f"left:{50 if error >= 0 else 50 - width:.2f}%;width:{width:.2f}%;background:{colour}"
+    return span(tag("i", style=place), tag("i"), cls="error")
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{value:,}" if isinstance(value, int) else f"{value:,.2f}"
+
+
+def _spoken(row: Row) -> str:
+    error = "" if row.error_percent is None else f", error {row.error_percent:+.1f} percent"
+    return f"{row.quantity}: predicted {_number(row.predicted)}, actual {_number(row.actual)} {row.unit}{error}"
+
 
 OWN = "a file of yours …"
 

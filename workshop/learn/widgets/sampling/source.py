@@ -12,6 +12,7 @@ import json
 import math
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -59,7 +60,7 @@ class ServerSource:
 
     def __init__(self, llm: Client):
         self.llm, self.listed, self.chat = llm, MOST_LISTED, False  # logprobs that it gives; whether it has only chat
-        self._positions: dict[tuple, Position] = {}
+        self._asked = lru_cache(maxsize=200)(self._ask)
         self._texts: dict[tuple[Token, ...], str] = {}
         self._asks_ids = True
 
@@ -74,12 +75,7 @@ class ServerSource:
         """Ask for one token with as many logprobs as there are; remembered, so that stepping back is free."""
         if not prompt:
             raise EMPTY
-        key = (prompt, output)
-        if key not in self._positions:
-            if len(self._positions) > 200:
-                self._positions.clear()
-            self._positions[key] = self._ask(prompt, output)
-        return self._positions[key]
+        return self._asked(prompt, output)
 
     def _ask(self, prompt: str, output: tuple[Token, ...]) -> Position:
         more, response = {"max_tokens": 1, "temperature": 0, "timeout": PATIENCE_S}, None
@@ -101,11 +97,11 @@ class ServerSource:
 
     def _send(self, prompt: str, output: tuple[Token, ...], listed: int, **request: object) -> object:
         """Ask for what comes after the prompt and what was generated, with so many logprobs."""
+        known = self.position(prompt).prompt if output else ()
         if not self.chat:
             # Token ids once something was generated: text would be cut into other tokens.
-            known = self._positions.get((prompt, ()))
-            by_id = output and known and known.prompt and all(isinstance(token, int) for token in output)
-            context = [*known.prompt, *output] if by_id else prompt + self.text(output)
+            by_id = known and all(isinstance(token, int) for token in output)
+            context = [*known, *output] if by_id else prompt + self.text(output)
             return self.llm.complete(context, logprobs=listed, **request)
         messages = [{"role": "user", "content": prompt}]
         if output:

@@ -12,8 +12,8 @@ from workshop.errors import WorkshopError
 from workshop.learn.html import Html, alert, join, panel, says, span
 from workshop.learn.widgets.controls import Explorer, beside, button, choice, in_a_row, made, real, whole
 from workshop.learn.widgets.sampling import picture as draws
+from workshop.learn.widgets.sampling.picture import USUAL, words
 from workshop.learn.widgets.sampling.source import END, Completion, Position, RecordedSource, ServerSource
-from workshop.learn.widgets.sampling.words import USUAL, words
 from workshop.use.sampling import Pipeline, Step, Token, draw, model_step, pipeline
 from workshop.use.sampling_settings import DEFAULTS, Settings
 

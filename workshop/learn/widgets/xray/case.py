@@ -73,7 +73,7 @@ class Replay:
         question = self.asker.question(step, self.pool)
         came = [f"{name} arrives with a prompt of {tokens:,} tokens." for name, tokens in step.arrived]
         said = [*came, *reasons(step, self.pool), *work(step, self.pool, self.asker.lost)]
-        self.asker.note(step)
+        self.asker.lost.update(step.preempted)
         self.pool.add(step)
         self._cells.update(step.taken)
         return {

@@ -36,14 +36,8 @@ class Asker:
     """What there is to ask about a step that is not yet shown; each kind yields questions, or none where it has no place."""
 
     def __init__(self):
-        self.running: list[str] = []  # requests in the order in which they came to run
         self.lost: set[str] = set()  # those that were preempted once
         self.last: dict[str, int] = {}  # kind → the step that it was asked about
-
-    def note(self, step: Step) -> None:
-        self.lost.update(step.preempted)
-        self.running = [name for name in self.running if name not in step.preempted]
-        self.running += [one.id for one in step.requests if one.id not in self.running]
 
     def question(self, step: Step, before: Pool) -> dict | None:
         """Return what to ask before a step is shown: ask, options, right (their number) and why; or None.
@@ -51,7 +45,7 @@ class Asker:
         before: the pool as it was. Where a rule that is known here does not explain the step, nothing is asked.
         """
         self.step, self.before = step, before
-        self.running = [name for name in self.running if name not in step.finished]
+        self.running = [name for name in before.tables if name not in step.finished]  # in the order of coming
         asked = ((kind, asked) for kind in GAPS for asked in getattr(self, kind)())
         for kind, (ask, right, others, why) in asked:
             options = sorted({right, *others}, key=lambda one: (isinstance(one, str), one))
