@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 from xml.etree import ElementTree
 
 import pytest
@@ -17,6 +18,7 @@ from workshop.cli.tune import command as tune
 from workshop.errors import BadInput, WorkshopError
 from workshop.launch.vllm_main import installed
 from workshop.plan.parallelism import plan
+from workshop.simulate import tuning
 from workshop.simulate.tuning import candidates
 
 MEASURES = ("ttft_ms", "tpot_ms", "itl_ms", "e2el_ms")
@@ -106,6 +108,27 @@ def test_tune_says_what_came_nearest_where_nothing_is_enough(vllm):
         WorkshopError, match=r"Nothing up to 1 × h100 serves this load: 1 GPUs keep the limits for \d+%"
     ):
         run(tune, "llama-3.1-8b", *load, "--slo", "ttft=300ms", "--max-gpus", "1")
+
+
+def test_tune_tries_every_number_of_replicas_that_there_are_gpus_for(monkeypatch):
+    tried = []
+
+    def attempt(self, asked, replicas):
+        if 2 * replicas > self.most_gpus:
+            return None
+        tried.append(replicas)
+        return SimpleNamespace(gpus=2 * replicas, share=1.0 if replicas >= 5 else 0.5)
+
+    monkeypatch.setattr(tuning._Search, "attempt", attempt)
+    tuning._Search("llama-3.1-70b", "h100", [], {}, None, 12, print).fewest_replicas({})
+    assert tried == [1, 2, 4, 6, 5]
+
+
+@pytest.mark.parametrize("words", [[tune, "--slo", "ttft=1s", "--plot"], [simulate, "--steps"]])
+def test_a_file_that_cannot_be_written_is_refused_before_the_work(words, tmp_path):
+    for file in (tmp_path, tmp_path / "none" / "file"):
+        with pytest.raises(BadInput, match="cannot be written"):
+            run(words[0], "llama-3.1-8b", *LOAD, *words[1:], str(file))
 
 
 def test_verify_asks_for_gpus_before_it_searches(monkeypatch):
