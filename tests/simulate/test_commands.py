@@ -145,6 +145,12 @@ def test_tune_says_what_is_missing(missing):
         run(tune, *args[:at], *args[at + (2 if missing.startswith("--") else 1) :])
 
 
+@pytest.mark.parametrize("odd", [["--learners", "0"], ["--learners", "501"], ["--learners", "2", "--minutes", "-1"]])
+def test_a_simulated_class_is_refused_as_a_real_one_is(odd):
+    with pytest.raises(BadInput, match="cannot be simulated"):
+        run(classroom, "--simulate", "llama-3.1-8b", "--gpu", "h100", *odd)
+
+
 def test_a_class_is_a_load_of_every_cell_of_every_learner():
     load = arrivals(3, None, seed=0)
     assert load == arrivals(3, None, seed=0) != arrivals(3, None, seed=1)
