@@ -100,6 +100,8 @@ def test_the_command_prints_names_rows_and_json():
     assert "mistralai/Mixtral-8x7B" in small["smallest"]["h100"]["command"]
     shown = run(command, ["gemma-2-9b", "--gpu", "t4"]).output
     assert "gemma-2-9b" in shown and "overflow" in shown
+    title = run(command, ["llama-3.3-nemotron-super-49b"], env={"COLUMNS": "80"}).output.splitlines()[0]
+    assert title.split()[-8:] == list(hardware.GPUS)  # a pipe has 80 columns
 
 
 @pytest.mark.parametrize("arguments", [["--family", "gpt5"], ["nonsense"], ["--gpu", "h1000"]])

@@ -13,6 +13,7 @@ from workshop.learn.widgets.parallelism import case as explorer
 from workshop.plan import advise, choose
 from workshop.plan.catalog import list_gpus, list_models, load_gpu, load_model
 from workshop.plan.deployment import prepare
+from workshop.plan.exact import known
 from workshop.plan.memory import fit
 from workshop.plan.parallelism import plan
 
@@ -96,15 +97,18 @@ def test_fewest_misses_no_smaller_split(gpus):
         assert not any(fit(split).fits for split in choose.splits(d, gpus))
 
 
-@pytest.mark.parametrize("gpu", ["t4", "a100-80gb", "h100"])
-def test_what_is_advised_can_be_done_on_that_gpu(gpu):
+@pytest.mark.parametrize(
+    ("model", "gpu"),
+    [*((m, g) for m in ("llama-3.1-8b", "qwen3.5-27b") for g in ("a100-80gb", "h100")), ("llama-3.1-8b", "t4")],
+)
+def test_what_is_advised_can_be_done_on_that_gpu(model, gpu):
     """Each change of the table is a deployment that plan() accepts, with the numbers that were promised."""
-    d = prepare("llama-3.1-8b", gpu, max_model_len=2048)
+    d = known(prepare(model, gpu, max_model_len=2048))
     for rule in (advise.kv_fp8, advise.weights_fp8, advise.utilization, advise.small_batch, advise.eager):
         for change in rule(d):
             s = change.after.settings
             again = plan(
-                "llama-3.1-8b",
+                model,
                 gpu,
                 max_model_len=2048,
                 quantization=change.after.quantization,

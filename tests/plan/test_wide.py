@@ -69,6 +69,16 @@ def test_replicas_of_a_dense_model_are_copies():
     assert four.kv_cache_tokens == one.kv_cache_tokens
 
 
+def test_all_reduces_inside_a_node_take_nccl_where_vllm_0_25_1_is_on_several():
+    """0.25.1 turned its own all-reduce off with --nnodes; 0.32.0 does not, and replicas are started without --nnodes."""
+    one, replicas = (plan("llama-3.1-70b", "h100", tensor_parallel_size=4, data_parallel_size=dp) for dp in (1, 4))
+    assert replicas.nodes == 2 and "--nnodes" not in replicas.command
+    assert replicas.single_stream_tokens_per_s == one.single_stream_tokens_per_s
+    stages = {"tensor_parallel_size": 8, "pipeline_parallel_size": 2, "max_model_len": 8192}
+    old, new = (plan("llama-3.1-405b", "h100", vllm_version=v, **stages).communication[0] for v in ("0.25.1", "0.32.0"))
+    assert old.ms - new.ms == pytest.approx(252 * (18 - 6.6) / 1e3)  # two a layer
+
+
 def test_experts_that_do_not_divide_leave_the_fullest_rank_one_more():
     """Qwen1.5-MoE-A2.7B: 60 experts of 3 × 1408 × 2048 in 24 layers; over 8 ranks, 4 of them hold 8 and 4 hold 7."""
     each = 2 * 24 * 3 * 1408 * 2048

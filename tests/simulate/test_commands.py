@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 from xml.etree import ElementTree
 
 import pytest
@@ -17,6 +18,7 @@ from workshop.cli.tune import command as tune
 from workshop.errors import BadInput, WorkshopError
 from workshop.launch.vllm_main import installed
 from workshop.plan.parallelism import plan
+from workshop.simulate import tuning
 from workshop.simulate.tuning import candidates
 
 MEASURES = ("ttft_ms", "tpot_ms", "itl_ms", "e2el_ms")
@@ -108,6 +110,27 @@ def test_tune_says_what_came_nearest_where_nothing_is_enough(vllm):
         run(tune, "llama-3.1-8b", *load, "--slo", "ttft=300ms", "--max-gpus", "1")
 
 
+def test_tune_tries_every_number_of_replicas_that_there_are_gpus_for(monkeypatch):
+    tried = []
+
+    def attempt(self, asked, replicas):
+        if 2 * replicas > self.most_gpus:
+            return None
+        tried.append(replicas)
+        return SimpleNamespace(gpus=2 * replicas, share=1.0 if replicas >= 5 else 0.5)
+
+    monkeypatch.setattr(tuning._Search, "attempt", attempt)
+    tuning._Search("llama-3.1-70b", "h100", [], {}, None, 12, print).fewest_replicas({})
+    assert tried == [1, 2, 4, 6, 5]
+
+
+@pytest.mark.parametrize("words", [[tune, "--slo", "ttft=1s", "--plot"], [simulate, "--steps"]])
+def test_a_file_that_cannot_be_written_is_refused_before_the_work(words, tmp_path):
+    for file in (tmp_path, tmp_path / "none" / "file"):
+        with pytest.raises(BadInput, match="cannot be written"):
+            run(words[0], "llama-3.1-8b", *LOAD, *words[1:], str(file))
+
+
 def test_verify_asks_for_gpus_before_it_searches(monkeypatch):
     monkeypatch.setattr("workshop.launch.gpus.visible", lambda: [])
     with pytest.raises(BadInput, match="this machine has no GPU"):
@@ -120,6 +143,12 @@ def test_tune_says_what_is_missing(missing):
     at = args.index(missing)
     with pytest.raises(BadInput, match="is missing"):
         run(tune, *args[:at], *args[at + (2 if missing.startswith("--") else 1) :])
+
+
+@pytest.mark.parametrize("odd", [["--learners", "0"], ["--learners", "501"], ["--learners", "2", "--minutes", "-1"]])
+def test_a_simulated_class_is_refused_as_a_real_one_is(odd):
+    with pytest.raises(BadInput, match="cannot be simulated"):
+        run(classroom, "--simulate", "llama-3.1-8b", "--gpu", "h100", *odd)
 
 
 def test_a_class_is_a_load_of_every_cell_of_every_learner():

@@ -57,6 +57,7 @@ def command(learners, minutes, seconds, max_ttft, max_e2el, as_json, simulate, g
                 "--simulate MODEL and --gpu GPU go together, and without a server.",
                 "For example: workshop classroom --learners 30 --simulate llama-3.1-70b --gpu h100 -tp 4.",
             )
+        Classroom(learners, seconds)  # refuses what makes no class
         planned = plan(simulate, gpu, **{name: options[name] for name in PLACE})
         holds = _simulated(planned, learners, arrivals(learners, seconds, options["seed"]), criteria, as_json)
         sys.exit(0 if holds else 1)

@@ -42,15 +42,15 @@ def command(names, gpus, family, max_model_len, only_names, as_json, markdown) -
 def _show(rows: list, kinds: tuple[str, ...], context: int) -> None:
     from rich.table import Table
 
-    screen, out = console(least=60), Table(box=None, pad_edge=False, header_style="dim")
+    screen, out = console(), Table(box=None, pad_edge=False, header_style="dim")
     out.add_column("model", no_wrap=True)
     for title in ("parameters", "weights GiB", "KV KiB", *kinds):
-        out.add_column(title, justify="right", no_wrap=True, min_width=len(title) if title in kinds else None)
+        out.add_column(title, justify="right", no_wrap=True)
     for r in rows:
         cells = (str(p.gpus) if p.gpus else "[dim]–[/]" if p.too_many else "[red]✗[/]" for p in r.places)
         sizes = size_words(r.parameters), f"{r.weights_gib:,.1f}", f"{r.kv_kib_per_token:,.4g}"
         out.add_row(f"[bold]{r.model}[/]", *sizes, *cells)
-    screen.print(out)
+    console(least=console(1000).measure(out).maximum).print(out)  # every GPU, also in a pipe or a small terminal
     marks = "–: more than 16. ✗: no kernels for it there."
     screen.print(f"\n[dim]GPUs that hold the model and one request of {context:,} tokens. {marks}[/]")
     screen.print("[dim]The whole plan, with its command: workshop plan MODEL --gpu GPU[/]")

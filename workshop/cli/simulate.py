@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -42,6 +44,13 @@ class Range(click.ParamType):
         return int(found[1]), int(found[2] or found[1])
 
 
+def writable(_: click.Context, option: click.Parameter, file: str | None) -> str | None:
+    """Refuse a file that could not be written when all is done."""
+    if file and (Path(file).is_dir() or not os.access(Path(file).absolute().parent, os.W_OK)):
+        raise BadInput(f"{file} cannot be written.", f"Give {option.opts[0]} FILE in a folder of yours.")
+    return file
+
+
 LOAD = [
     click.Option(["--rate"], type=float, help="Requests a second, Poisson."),
     click.Option(["--seconds"], type=float, help="How long they come."),
@@ -69,7 +78,7 @@ def planned(*names: str) -> list[click.Parameter]:
 @click.option("--router", default="round-robin", show_default=True, help="round-robin, least-busy or prefix.")
 @click.option("--local", is_flag=True, help="The teaching server here: measure its clock, simulate, compare.")
 @click.option("--vllm-bench", is_flag=True, help="With --local: `vllm bench serve` sends the load and measures.")
-@click.option("--steps", help="Write every step to this file, one JSON line each.")
+@click.option("--steps", callback=writable, help="Write every step to this file, one JSON line each.")
 @json_option("{model, gpu, requests, seconds, tokens_per_s, ttft_ms, tpot_ms, itl_ms, e2el_ms, goodput_per_s, …}")
 def command(model: str | None, gpu: str | None, local: bool, vllm_bench: bool, as_json: bool, **options) -> None:
     """Simulate a load on MODEL: waiting times, tokens/s, KV cache, preemptions. No GPU is needed.

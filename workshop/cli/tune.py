@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from workshop.cli.say import json_option, say, say_json
-from workshop.cli.simulate import LOAD, PLACE, planned
+from workshop.cli.simulate import LOAD, PLACE, planned, writable
 from workshop.errors import BadInput
 from workshop.launch import gpus
 
@@ -14,7 +14,7 @@ from workshop.launch import gpus
 @click.argument("model", required=False)
 @click.option("--price", type=float, help="US dollars an hour for one GPU: adds the cost of a million tokens.")
 @click.option("--max-gpus", type=int, default=16, show_default=True, help="No choice has more, over all replicas.")
-@click.option("--plot", help="Draw the choices into this file (.svg).")
+@click.option("--plot", callback=writable, help="Draw the choices into this file (.svg).")
 @click.option("--verify", "verified", is_flag=True, help="Serve the best three here and measure with vllm bench serve.")
 @json_option("{choices: [{command, gpus, replicas, goodput_per_s, ttft_ms, tpot_ms, usd_per_million_tokens}]}")
 def command(model, gpu, slo, plot, verified, as_json, **options) -> None:

@@ -14,6 +14,7 @@ from workshop.plan.attention import main_kind
 from workshop.plan.capability import runs_kv_cache_dtype
 from workshop.plan.catalog.gpus import GIB
 from workshop.plan.deployment import Deployment
+from workshop.plan.exact import with_builds
 from workshop.plan.kv_cache import kv_dtype_bytes
 from workshop.plan.memory import fit, longest_context, may_fit
 from workshop.plan.ranks import context_sizes, tp_problem
@@ -55,7 +56,9 @@ def kv_fp8(d: Deployment) -> Iterator[Change]:
 def _quantised(d: Deployment, method: str, note: str) -> Iterator[Change]:
     if d.model.quantization is None:
         try:
-            yield Change(f"weights_{method}", "--quantization", method, d.quantised(method), note)
+            after, x = d.quantised(method), d.model.exact
+            after = with_builds(after, x.basis, x.source, x.builds) if x and x.builds else after
+            yield Change(f"weights_{method}", "--quantization", method, after, note)
         except BadInput:  # no kernels for it on this GPU
             return
 

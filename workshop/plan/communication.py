@@ -58,13 +58,13 @@ class Traffic:
         return self.count * self.bytes_each
 
 
-def node_link(gpu: GPU, across_nodes: bool = False) -> Link:
-    """Return the link between the GPUs of one node; across_nodes: the whole server is on several nodes.
+def node_link(gpu: GPU, nccl: bool = False) -> Link:
+    """Return the link between the GPUs of one node; nccl: without vLLM's own all-reduce.
 
-    vLLM then turns its own all-reduce off and takes NCCL's inside the nodes too (config/parallel.py, 0.25.1).
+    With --nnodes vLLM 0.25.1 turns it off, inside the nodes too (config/parallel.py); 0.32.0 does not any more.
     """
     base = LINKS["nvlink" if gpu.link_gb_s >= 200 else "pcie"]
-    latency = max(base.all_reduce_us, NCCL_ALL_REDUCE_US) if across_nodes else base.all_reduce_us
+    latency = max(base.all_reduce_us, NCCL_ALL_REDUCE_US) if nccl else base.all_reduce_us
     return Link(gpu.link, gpu.link_gb_s, latency, base.message_us, gpu.source)
 
 
@@ -94,7 +94,9 @@ def traffic(d: Deployment, tokens: int = 1) -> list[Traffic]:
     """
     m, tp, out = d.model, d.tp, []
     payload = tokens * m.hidden_size * DTYPE_BYTES[m.dtype]
-    inside, outside = node_link(d.gpu, d.nodes > 1), network_link(d.network)
+    nnodes = d.nodes if d.dp == 1 else 1  # as in the command: replicas are engines of their own
+    nccl = nnodes > 1 and d.settings.vllm_version == "0.25.1"
+    inside, outside = node_link(d.gpu, nccl), network_link(d.network)
     if tp > 1:
         spans, count = spans_nodes(d), 2 * m.num_hidden_layers
         link, where = (outside, ", across nodes") if spans else (inside, "")

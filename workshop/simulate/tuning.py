@@ -182,7 +182,7 @@ class _Search:
         """Find the fewest replicas that serve the load: double until they do, then halve the distance."""
         low, high = 0, 1
         while (choice := self.attempt(asked, high)) and choice.share < ENOUGH:
-            low, high = high, high * 2
+            low, high = high, max(high + 1, min(high * 2, self.most_gpus * high // choice.gpus))
         while choice and high - low > 1:
             middle = (low + high) // 2
             low, high = (low, middle) if self.attempt(asked, middle).share >= ENOUGH else (middle, high)
