@@ -10,8 +10,7 @@ from functools import lru_cache
 
 from workshop.errors import BadInput
 from workshop.plan.attention import ceil_div, chunked, full, grouped, main_kind, mamba, sliding
-from workshop.plan.catalog.built import Built
-from workshop.plan.catalog.config import DTYPE_BYTES, ModelConfig
+from workshop.plan.catalog.config import DTYPE_BYTES, Built, Group, ModelConfig
 
 BLOCK_SIZE = 16  # vllm/config/cache.py, DEFAULT_BLOCK_SIZE; FlashAttention and its MLA variant keep it
 KV_CACHE_DTYPES = {"auto": 0, "bfloat16": 2, "float16": 2, "fp8": 1, "fp8_e4m3": 1, "fp8_e5m2": 1}
@@ -53,18 +52,6 @@ def kv_bytes_for_context(m: ModelConfig, tokens: int, kv_cache_dtype: str = "aut
     """
     kept = sum(len(mine) * kind.token_elements(m) * kind.kept(tokens, size) for kind, size, mine in grouped(m))
     return kept * kv_dtype_bytes(m, kv_cache_dtype), tokens * kv_cache_bytes_per_token(m, kv_cache_dtype)
-
-
-@dataclass(frozen=True)
-class Group:
-    """Layers that share one block table. page_bytes: one block of one layer; blocks_per_request at max_model_len."""
-
-    kind: str  # the key of its kind of attention, or the class of its spec where vLLM said it
-    layers: tuple[int, ...]
-    block_size: int
-    page_bytes: int
-    blocks_per_request: int
-    size: int  # tokens of a window or chunk; 0 without
 
 
 @dataclass(frozen=True)
@@ -145,7 +132,7 @@ def built_layout(
         blocks = kind.blocks(g.size, block, max_model_len, in_flight) if kind else g.blocks_per_request
         if g.kind == "MambaSpec" and not cached_states:
             blocks = 1
-        groups.append(Group(g.kind, g.layers, block, g.page_bytes, blocks, g.size))
+        groups.append(replace(g, block_size=block, blocks_per_request=blocks))
     pools = tuple(zip(starts, built.pool_bytes_per_block, strict=True))
     return Layout(tuple(groups), min(g.block_size for g in groups), pools)
 
