@@ -127,17 +127,6 @@ def bandwidth_limit_tokens_per_s(m: ModelConfig, gpu: GPU, gpus: int) -> float:
     return gpus * gpu.bandwidth_gb_s * 1e9 / whole_bytes(m)
 
 
-def prefill_ms(d: Deployment, tokens: int) -> float:
-    """Return the time to read a prompt of `tokens`: arithmetic, or one decoding step where that is longer."""
-    m = d.model
-    flops = 2 * active_parameters(m) * tokens
-    flops += 2 * 2 * m.num_attention_heads * m.head_dim * tokens * tokens / 2 * len(m.attention_layers)
-    compute = flops / d.tp / (peak_tflops(m, d.gpu) * 1e9 * MATMUL_SHARE)
-    talk = sum(t.ms for t in traffic(d, tokens))
-    step = sum(t.ms for t in decode_terms(d))
-    return max(compute + talk, step) + PREFILL_STEP_MS
-
-
 def learners_at_once(d: Deployment, kv_cache_tokens: int, *, within_s: float = 5.0) -> int:
     """Return how many people may ask QUESTION_TOKENS in the same moment and see their first token within so many seconds.
 
