@@ -6,7 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from workshop.plan import exact as exact_
-from workshop.plan import kv_cache, settings, speed
+from workshop.plan import kv_cache, speed
 from workshop.plan.advise import advise
 from workshop.plan.attention import main_kind
 from workshop.plan.basis import basis
