@@ -99,9 +99,8 @@ async def _compare(server: ServerRecord, seed: int, vllm_bench: bool) -> Compari
             seen = _figures(await talk.send(load))
         after, _ = await measure(talk)  # other programs may have taken the processor meanwhile
         clock = Clock(**{name: (before[name] + after[name]) / 2 for name in before})
-    answer = process.run(rules(server, model["max_model_len"]), clock, load)
-    said = [Outcome(*one) for one in answer["requests"]]
-    return Comparison(model["id"], len(load), rate, (_step_ms(before), _step_ms(after)), seen, _figures(said))
+    said = _figures(process.run(rules(server, model["max_model_len"]), clock, load)["requests"])
+    return Comparison(model["id"], len(load), rate, (_step_ms(before), _step_ms(after)), seen, said)
 
 
 def _figures(requests: list[Outcome]) -> dict[str, dict[str, float]]:
