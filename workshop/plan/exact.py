@@ -221,7 +221,7 @@ def attach(d: Deployment, asker: Asker, **more: object) -> Deployment:
         BadInput: vLLM cannot build it; the reason in a sentence.
     """
     m, asked = d.model, {**job(d), **more}
-    lengths = ("max_model_len", "max_num_batched_tokens")  # the blocks of a request follow by kv_cache.built_layout
+    lengths = ("max_model_len", "max_num_batched_tokens")  # the blocks of a request follow by kv_cache.layout
     key = {k: v for k, v in asked.items() if k not in lengths} | {"version": version(), "python": python()}
     key["worker"] = hashlib.sha256(WORKER.read_bytes()).hexdigest()
     kept = kept_in() / f"{digest(key)}.json"

@@ -45,8 +45,7 @@ class Plan:
         self.kv_bytes_per_token: int = kv_cache.kv_cache_bytes_per_token(m, s.kv_cache_dtype)
         self.kv_cache_tokens: int = f.capacity.tokens if ok else 0
         self.max_concurrency: float = f.capacity.max_concurrency if ok else 0.0
-        terms = list(speed.decode_terms(d)) if ok else []
-        self.single_stream_tokens_per_s: float = 1e3 / sum(t.ms for t in terms) if ok else 0.0
+        self.single_stream_tokens_per_s: float = speed.decode_tokens_per_s(d) if ok else 0.0
         self.command: str = command(d)
         sent = traffic(d)
         self.reasons: list[str] = reasons(choice, sent)
@@ -65,7 +64,7 @@ class Plan:
         self.requested_gib_per_gpu: float = f.requested / GIB
         self.overheads: list[Overhead] = list(f.overheads[i])
         self.communication: list[Traffic] = sent
-        self.decode: list[Term] = terms
+        self.decode: list[Term] = list(speed.decode_terms(d)) if ok else []
         self.basis: str = basis(d)  # measured, exact, recorded or estimate: see basis.py
         self.exact: bool = bool(m.exact and m.exact.basis == "exact" and self.basis == "exact")
         # the vLLM version whose classes said it, or what an estimate rests on

@@ -112,14 +112,9 @@ def decode_terms(d: Deployment, *, batch: int = 1, context: int = 160) -> tuple[
     return tuple(terms)
 
 
-def decode_tokens_per_s(d: Deployment, *, batch: int = 1, context: int = 160) -> float:
-    """Return decoded tokens a second of all `batch` requests of one replica; pipeline stages work on different requests at once."""
-    ms = sum(t.ms for t in decode_terms(d, batch=batch, context=context))
-    if d.pp > 1 and batch >= d.pp:
-        part = decode_terms(d, batch=-(-batch // d.pp), context=context)
-        ms = max(sum(t.ms for t in part) / d.pp, STEP_MS)
-        return -(-batch // d.pp) / ms * 1e3
-    return batch / ms * 1e3
+def decode_tokens_per_s(d: Deployment) -> float:
+    """Return decoded tokens a second of a single stream."""
+    return 1e3 / sum(t.ms for t in decode_terms(d))
 
 
 def bandwidth_limit_tokens_per_s(m: ModelConfig, gpu: GPU, gpus: int) -> float:
