@@ -42,22 +42,20 @@ class Place:
     too_many: bool = False  # it needs more GPUs than were looked for
 
 
+@dataclass(frozen=True)
 class Row:
     """One model of the table. Sizes in GiB of 2**30 bytes, and KiB of 2**10."""
 
-    def __init__(self, name: str, gpus: Sequence[str], context: int):
-        m = known(prepare(name, "b300")).model  # with what is recorded of one without formulas
-        count = weight_bytes(m) // 2 if m.exact and not m.quantization else parameters(m)
-        self.model: str = m.name
-        self.family: str = family(m.name)
-        self.architecture: str = architecture(m)
-        self.parameters: int = count
-        self.active_parameters: int = min(count, active_parameters(m)) if m.moe else count
-        self.weights_gib: float = weight_bytes(m) / GIB
-        self.kv_kib_per_token: float = kv_cache_bytes_per_token(m) / 1024
-        self.max_position_embeddings: int = m.max_position_embeddings
-        self.source: str = m.source
-        self.places = tuple(smallest(m, gpu, context=context) for gpu in gpus)
+    model: str
+    family: str
+    architecture: str
+    parameters: int
+    active_parameters: int
+    weights_gib: float
+    kv_kib_per_token: float
+    max_position_embeddings: int
+    source: str
+    places: tuple[Place, ...]
 
     def to_dict(self) -> dict:
         """Return plain data, as `workshop models --json` prints it."""
@@ -116,7 +114,16 @@ def smallest(
 @lru_cache(maxsize=512)
 def row(name: str, gpus: tuple[str, ...] = GPUS, context: int = CONTEXT) -> Row:
     """Return one model's row. Raises BadInput for a model or GPU that is not catalogued."""
-    return Row(name, gpus, context)
+    m = known(prepare(name, "b300")).model  # with what is recorded of one without formulas
+    count = weight_bytes(m) // 2 if m.exact and not m.quantization else parameters(m)
+    sizes = (
+        count,
+        min(count, active_parameters(m)) if m.moe else count,
+        weight_bytes(m) / GIB,
+        kv_cache_bytes_per_token(m) / 1024,
+    )
+    places = tuple(smallest(m, gpu, context=context) for gpu in gpus)
+    return Row(m.name, family(m.name), architecture(m), *sizes, m.max_position_embeddings, m.source, places)
 
 
 def table(names: Sequence[str] = (), gpus: Sequence[str] = GPUS, context: int = CONTEXT) -> list[Row]:

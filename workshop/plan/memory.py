@@ -1,12 +1,13 @@
 """Memory of a deployment: what each pipeline stage has left for the KV cache, and what that holds."""
 
-# d deployment, m model, s settings, o overhead, i stage
+# d deployment, m model, s settings, w weights, o overhead, i stage
+from dataclasses import dataclass
 from functools import lru_cache
 
 from workshop.plan import kv_cache, ranks
 from workshop.plan.deployment import Deployment
 from workshop.plan.kv_cache import kv_cache_bytes_per_token
-from workshop.plan.overheads import overheads
+from workshop.plan.overheads import Overhead, overheads
 from workshop.plan.ranks import stage_bytes
 from workshop.plan.settings import Settings
 from workshop.plan.weights import active_parameters, parameters
@@ -15,32 +16,20 @@ from workshop.plan.weights import whole_bytes as weight_bytes
 __all__ = ["Fit", "active_parameters", "fit", "kv_cache_bytes_per_token", "parameters", "stage_bytes", "weight_bytes"]
 
 
+@dataclass(frozen=True)
 class Fit:
-    """The memory of a split. Bytes throughout; one entry a pipeline stage in weights and overheads.
+    """Bytes throughout; one entry a pipeline stage in weights and overheads."""
 
-    Source: vLLM 0.25.1, v1/worker/utils.py request_memory (the engine takes gpu_memory_utilization of what the GPU has,
-    not of what is free) and v1/worker/gpu_worker.py determine_available_memory.
-    """
-
-    def __init__(self, d: Deployment):
-        m, s, pp = d.model, d.settings, d.pp
-        self.tp, self.pp = d.tp, d.pp
-        share = round(s.gpu_memory_utilization * 10**9)
-        self.requested: int = -(-d.gpu.engine_bytes * share // 10**9)
-        deep_gemm = ranks.loads_deep_gemm(m, d.gpu, s.kv_cache_dtype)
-        self.weights = tuple(ranks.stage_bytes(m, d.tp, pp, i, deep_gemm, d.expert_split) for i in range(pp))
-        ends = {(i == 0, i == pp - 1): tuple(overheads(d, i)) for i in {0, pp // 2, pp - 1}}
-        self.overheads = tuple(ends[i == 0, i == pp - 1] for i in range(pp))
-        self.overhead = tuple(sum(o.bytes for o in items) for items in self.overheads)
-        used = zip(self.weights, self.overhead, strict=True)
-        self.available = tuple(self.requested - weights - overhead for weights, overhead in used)
-        stages = ranks.partition_layers(m.num_hidden_layers, pp)
-        how = {"starts": tuple(stage[0] for stage in stages), "cached_states": s.vllm_version != "0.25.1"}
-        lay = kv_cache.layout(m, d.tp, s.kv_cache_dtype, s.max_model_len, tokens_in_flight(s, pp), **how)
-        self.layout = lay = kv_cache.shared_out(lay, d.dcp) if d.dcp > 1 else lay
-        self.capacity = kv_cache.capacity(lay, stages, self.available, s.max_model_len)
-        fullest = max(kv_cache.pool_bytes_per_block(lay, stage) for stage in stages)
-        self.needed: int = fullest * kv_cache.blocks_per_request(lay)  # by one request of max_model_len
+    tp: int
+    pp: int
+    requested: int
+    weights: tuple[int, ...]
+    overheads: tuple[tuple[Overhead, ...], ...]
+    overhead: tuple[int, ...]
+    available: tuple[int, ...]
+    capacity: kv_cache.Capacity
+    layout: kv_cache.Layout
+    needed: int  # what one request of max_model_len takes on the fullest stage
 
     @property
     def tightest(self) -> int:
@@ -59,8 +48,28 @@ class Fit:
 
 @lru_cache(maxsize=1024)
 def fit(d: Deployment) -> Fit:
-    """Return the memory of this split."""
-    return Fit(d)
+    """Return the memory of this split.
+
+    Source: vLLM 0.25.1, v1/worker/utils.py request_memory (the engine takes gpu_memory_utilization of what the GPU has,
+    not of what is free) and v1/worker/gpu_worker.py determine_available_memory.
+    """
+    m, s, pp = d.model, d.settings, d.pp
+    share = round(s.gpu_memory_utilization * 10**9)
+    requested = -(-d.gpu.engine_bytes * share // 10**9)
+    deep_gemm = ranks.loads_deep_gemm(m, d.gpu, s.kv_cache_dtype)
+    weights = tuple(ranks.stage_bytes(m, d.tp, pp, i, deep_gemm, d.expert_split) for i in range(pp))
+    ends = {(i == 0, i == pp - 1): tuple(overheads(d, i)) for i in {0, pp // 2, pp - 1}}
+    over = tuple(ends[i == 0, i == pp - 1] for i in range(pp))
+    overhead = tuple(sum(o.bytes for o in items) for items in over)
+    available = tuple(requested - w - o for w, o in zip(weights, overhead, strict=True))
+    stages = ranks.partition_layers(m.num_hidden_layers, pp)
+    how = {"starts": tuple(stage[0] for stage in stages), "cached_states": s.vllm_version != "0.25.1"}
+    lay = kv_cache.layout(m, d.tp, s.kv_cache_dtype, s.max_model_len, tokens_in_flight(s, pp), **how)
+    if d.dcp > 1:
+        lay = kv_cache.shared_out(lay, d.dcp)
+    cap = kv_cache.capacity(lay, stages, available, s.max_model_len)
+    needed = max(kv_cache.pool_bytes_per_block(lay, stage) for stage in stages) * kv_cache.blocks_per_request(lay)
+    return Fit(d.tp, pp, requested, weights, over, overhead, available, cap, lay, needed)
 
 
 def tokens_in_flight(s: Settings, pp: int) -> int:

@@ -43,26 +43,23 @@ class Rules:
     prefilled: bool = False  # another server read the prompts: their KV cache is loaded, but for the last token's
 
 
+@dataclass
 class Step:
-    """The next step of a scheduler; its work is empty where nothing can run now.
+    """One step as it was scheduled.
 
     work: (request, tokens of this step, tokens computed before, whether it samples a token).
     hits: request that runs for the first time → tokens of its prompt that the prefix cache had.
     running, waiting, kv_cache_usage: once it is scheduled; the last is a share, 0 to 1.
     """
 
-    def __init__(self, scheduler):
-        self.output = output = scheduler.schedule()
-        self.work: list[tuple[str, int, int, bool]] = []
-        for name, tokens in output.num_scheduled_tokens.items():
-            request = scheduler.requests[name]
-            self.work.append((name, tokens, request.num_computed_tokens - tokens, not request.is_prefill_chunk))
-        self.preempted: list[str] = list(output.preempted_req_ids or ())
-        self.hits = {new.req_id: new.num_computed_tokens for new in output.scheduled_new_reqs}
-        self.running: int = len(scheduler.running)
-        self.waiting: int = scheduler.get_num_unfinished_requests() - self.running
-        self.kv_cache_usage: float = scheduler.kv_cache_manager.usage
-        self.began_s = 0.0  # on the first GPU
+    work: list[tuple[str, int, int, bool]]
+    preempted: list[str]
+    hits: dict[str, int]
+    running: int
+    waiting: int
+    kv_cache_usage: float
+    output: object
+    began_s: float = 0.0  # on the first GPU
 
 
 class Engine:
@@ -108,7 +105,22 @@ class Engine:
         Recorder(self._scheduler, write, now)
 
     def schedule(self) -> Step:
-        return Step(self._scheduler)
+        """Return the next step; its work is empty where nothing can run now."""
+        scheduler = self._scheduler
+        output = scheduler.schedule()
+        work = []
+        for name, tokens in output.num_scheduled_tokens.items():
+            request = scheduler.requests[name]
+            work.append((name, tokens, request.num_computed_tokens - tokens, not request.is_prefill_chunk))
+        return Step(
+            work=work,
+            preempted=list(output.preempted_req_ids or ()),
+            hits={new.req_id: new.num_computed_tokens for new in output.scheduled_new_reqs},
+            running=len(scheduler.running),
+            waiting=self.unfinished - len(scheduler.running),
+            kv_cache_usage=scheduler.kv_cache_manager.usage,
+            output=output,
+        )
 
     def update(self, step: Step) -> list[tuple[str, int]]:
         """Give the scheduler the step's answers; return (request, its new tokens)."""

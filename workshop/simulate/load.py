@@ -19,7 +19,13 @@ MOST_REPLICAS = 64
 SERVERS = ("replicas", "prefill_replicas", "router", "steps", "enable_prefix_caching")
 
 
-def simulate(model: str, gpu: str, *, slo: str | None = None, **options: object) -> Simulation:
+def simulate(
+    model: str,
+    gpu: str,
+    *,
+    slo: str | None = None,
+    **options: object,
+) -> Simulation:
     """Return what a load would find: how long requests wait, how fast their tokens come, what the KV cache holds.
 
     Args:
