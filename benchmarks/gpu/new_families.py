@@ -36,13 +36,13 @@ def predict(job: dict, asker, version: str) -> dict:
     from workshop.plan.catalog.read import from_dict
     from workshop.plan.choose import Choice
     from workshop.plan.deployment import prepare
-    from workshop.plan.parallelism import Plan
+    from workshop.plan.parallelism import of_choice
 
     extra = dict(job["extra"])
     more = {k: extra.pop(k) for k in ("enable_prefix_caching",) if k in extra}
     model = from_dict(measure.config_of(job), name=job["name"])
     d = prepare(model, GPU, usage="llm", max_model_len=job["max_model_len"], vllm_version=version, **extra)
-    p = Plan(Choice(exact.attach(d, asker, **more), []))
+    p = of_choice(Choice(exact.attach(d, asker, **more), []))
     return {"name": job["name"], **{key: round(getattr(p, key), 4) for key in SAID}, "vllm_classes": p.source}
 
 

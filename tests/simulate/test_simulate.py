@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-from copy import copy
 from dataclasses import replace
 from pathlib import Path
 
@@ -223,8 +222,7 @@ def test_engines_that_share_experts_take_each_step_together(wide):
 def test_an_engine_without_work_costs_the_other_nothing(wide):
     """A dummy batch is no longer than a batch of one; alone, a request takes what it takes on one engine."""
     alone = [Arrival(0.0, 300, 20)]
-    one_engine = copy(wide)
-    one_engine.data_parallel_size = 1
+    one_engine = replace(wide, deployment=wide.deployment, data_parallel_size=1)
     both, one = (on_plan(p, alone, clock=of(wide.deployment)) for p in (wide, one_engine))
     assert both.requests == one.requests and both.steps == one.steps
 

@@ -2,7 +2,7 @@
 
 # d deployment, m model, s settings, f fit, i its tightest stage, t traffic
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from workshop.plan import exact as exact_
@@ -19,64 +19,51 @@ from workshop.plan.deployment import Deployment, prepare
 from workshop.plan.memory import fit
 from workshop.plan.overheads import Overhead
 from workshop.plan.ranks import Rank, partition_layers, ranks
-from workshop.plan.settings import Settings, batch_defaults
+from workshop.plan.settings import DEFAULT_VERSION, Settings, batch_defaults
 from workshop.plan.speed import Term
 
 
+@dataclass(frozen=True)
 class Plan:
     """One way to run a model, and what it gives. Sizes a GPU are of the tightest rank, in GiB of 2**30 bytes."""
 
-    def __init__(self, choice: Choice):
-        d = choice.deployment
-        m, s, f = d.model, d.settings, fit(d)
-        i, ok = f.tightest, f.fits
-        self.model: str = m.name
-        self.gpu: str = d.gpu.name
-        self.tensor_parallel_size: int = d.tp
-        self.pipeline_parallel_size: int = d.pp
-        self.data_parallel_size: int = d.dp
-        self.enable_expert_parallel: bool = d.ep
-        self.nodes: int = d.nodes
-        self.gpus: int = d.gpus
-        self.fits: bool = ok
-        self.weights_gib_per_gpu: float = f.weights[i] / GIB
-        self.overhead_gib_per_gpu: float = f.overhead[i] / GIB
-        self.available_kv_gib_per_gpu: float = f.available[i] / GIB if ok else 0.0
-        self.kv_bytes_per_token: int = kv_cache.kv_cache_bytes_per_token(m, s.kv_cache_dtype)
-        self.kv_cache_tokens: int = f.capacity.tokens if ok else 0
-        self.max_concurrency: float = f.capacity.max_concurrency if ok else 0.0
-        self.single_stream_tokens_per_s: float = speed.decode_tokens_per_s(d) if ok else 0.0
-        self.command: str = command(d)
-        sent = traffic(d)
-        self.reasons: list[str] = reasons(choice, sent)
-        self.advice: list[str] = advise(choice)
-        self.decode_context_parallel_size: int = d.dcp
-        # who ask 300 tokens in the same moment, and see their first token within 5 s
-        self.learners_at_once: int = speed.learners_at_once(d, f.capacity.tokens) if ok else 0
-        self.num_gpu_blocks: int = f.capacity.blocks if ok else 0
-        self.block_size: int = f.layout.block_size
-        self.max_model_len: int = s.max_model_len
-        self.gpus_per_node: int = d.gpus_per_node
-        # uni: one process; mp: vLLM's own multiprocessing, also over nodes
-        self.executor: str = executor(d.replica_gpus, d.nodes if d.dp == 1 else 1)[0]
-        self.vllm_version: str = s.vllm_version
-        self.gpu_memory_gib: float = d.gpu.engine_gib
-        self.requested_gib_per_gpu: float = f.requested / GIB
-        self.overheads: list[Overhead] = list(f.overheads[i])
-        self.communication: list[Traffic] = sent
-        self.decode: list[Term] = list(speed.decode_terms(d)) if ok else []
-        self.basis: str = basis(d)  # measured, exact, recorded or estimate: see basis.py
-        self.exact: bool = bool(m.exact and m.exact.basis == "exact" and self.basis == "exact")
-        # the vLLM version whose classes said it, or what an estimate rests on
-        self.source: str = m.exact.source if m.exact else ""
-        self.ranks: list[Rank] = ranks(d)
-        self.deployment: Deployment = d
-
-    def __repr__(self) -> str:
-        return f"Plan({', '.join(f'{name}={value!r}' for name, value in vars(self).items())})"
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Plan) and vars(self) == vars(other)
+    model: str
+    gpu: str
+    tensor_parallel_size: int
+    pipeline_parallel_size: int
+    data_parallel_size: int
+    enable_expert_parallel: bool
+    nodes: int
+    gpus: int
+    fits: bool
+    weights_gib_per_gpu: float
+    overhead_gib_per_gpu: float
+    available_kv_gib_per_gpu: float
+    kv_bytes_per_token: int
+    kv_cache_tokens: int
+    max_concurrency: float
+    single_stream_tokens_per_s: float
+    command: str
+    reasons: list[str]
+    advice: list[str]
+    decode_context_parallel_size: int = 1
+    learners_at_once: int = 0  # who ask 300 tokens in the same moment, and see their first token within 5 s
+    num_gpu_blocks: int = 0
+    block_size: int = 16
+    max_model_len: int = 0
+    gpus_per_node: int = 1
+    executor: str = "uni"  # uni: one process; mp: vLLM's own multiprocessing, also over nodes
+    vllm_version: str = DEFAULT_VERSION
+    gpu_memory_gib: float = 0.0
+    requested_gib_per_gpu: float = 0.0
+    overheads: list[Overhead] = field(default_factory=list)
+    communication: list[Traffic] = field(default_factory=list)
+    decode: list[Term] = field(default_factory=list)
+    basis: str = "measured"  # measured, exact, recorded or estimate: see basis.py
+    exact: bool = False
+    source: str = ""  # the vLLM version whose classes said it, or what an estimate rests on
+    ranks: list[Rank] = field(default_factory=list)
+    deployment: Deployment | None = None
 
     @property
     def settings(self) -> Settings:
@@ -134,7 +121,55 @@ def plan(
     d = prepare(model, gpu, **asked)
     sizes = {"gpus_per_node": gpus_per_node, "nodes": nodes, "tp": tensor_parallel_size, "pp": pipeline_parallel_size}
     sizes |= {"dp": data_parallel_size, "ep": enable_expert_parallel, "dcp": decode_context_parallel_size}
-    return Plan(exact_.choose(d, sizes, exact))
+    return of_choice(exact_.choose(d, sizes, exact))
+
+
+def of_choice(choice: Choice) -> Plan:
+    """Return the plan of a choice that was made."""
+    d = choice.deployment
+    m, s, f = d.model, d.settings, fit(d)
+    i, ok = f.tightest, f.fits
+    terms = list(speed.decode_terms(d)) if ok else []
+    sent = traffic(d)
+    return Plan(
+        model=m.name,
+        gpu=d.gpu.name,
+        tensor_parallel_size=d.tp,
+        pipeline_parallel_size=d.pp,
+        data_parallel_size=d.dp,
+        enable_expert_parallel=d.ep,
+        nodes=d.nodes,
+        gpus=d.gpus,
+        fits=ok,
+        weights_gib_per_gpu=f.weights[i] / GIB,
+        overhead_gib_per_gpu=f.overhead[i] / GIB,
+        available_kv_gib_per_gpu=f.available[i] / GIB if ok else 0.0,
+        kv_bytes_per_token=kv_cache.kv_cache_bytes_per_token(m, s.kv_cache_dtype),
+        kv_cache_tokens=f.capacity.tokens if ok else 0,
+        max_concurrency=f.capacity.max_concurrency if ok else 0.0,
+        single_stream_tokens_per_s=speed.decode_tokens_per_s(d) if ok else 0.0,
+        command=command(d),
+        reasons=reasons(choice, sent),
+        advice=advise(choice),
+        decode_context_parallel_size=d.dcp,
+        learners_at_once=speed.learners_at_once(d, f.capacity.tokens) if ok else 0,
+        num_gpu_blocks=f.capacity.blocks if ok else 0,
+        block_size=f.layout.block_size,
+        max_model_len=s.max_model_len,
+        gpus_per_node=d.gpus_per_node,
+        executor=executor(d.replica_gpus, d.nodes if d.dp == 1 else 1)[0],
+        vllm_version=s.vllm_version,
+        gpu_memory_gib=d.gpu.engine_gib,
+        requested_gib_per_gpu=f.requested / GIB,
+        overheads=list(f.overheads[i]),
+        communication=sent,
+        decode=terms,
+        basis=basis(d),
+        exact=bool(m.exact and m.exact.basis == "exact" and basis(d) == "exact"),
+        source=m.exact.source if m.exact else "",
+        ranks=ranks(d),
+        deployment=d,
+    )
 
 
 def reasons(choice: Choice, sent: Sequence[Traffic]) -> list[str]:
