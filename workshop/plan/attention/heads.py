@@ -1,0 +1,53 @@
+"""Attention with K and V of their own heads: as many as queries (MHA), shared by groups (GQA), or one (MQA).
+
+Source: vLLM 0.25.1, v1/kv_cache_interface.py FullAttentionSpec; model_executor/models/llama.py.
+"""
+
+# m model, t traits, h hidden size, d head dim, q rows of queries, kv rows of K and V
+from workshop.plan.attention.base import Attention, Widths
+from workshop.plan.catalog.config import ModelConfig
+from workshop.plan.weight import Weight
+
+
+class Heads(Attention):
+    """K and V of shape [kv_heads, head_dim] a token, for the whole context."""
+
+    key = "full"
+
+    def token_elements(self, m: ModelConfig, tp: int = 1) -> int:
+        return 2 * self.kv_heads(m, tp) * m.head_dim
+
+    def kv_heads(self, m: ModelConfig, tp: int) -> int:
+        return max(1, m.num_key_value_heads // tp)
+
+    def split_problem(self, m: ModelConfig, tp: int) -> str:
+        kv = m.num_key_value_heads
+        if kv >= tp and kv % tp:
+            return f"{tp} does not divide the {kv} KV heads"
+        if kv < tp and tp % kv:
+            return f"{tp} is not a multiple of the {kv} KV heads, so they cannot be copied evenly"
+        return ""
+
+    def held(self, m: ModelConfig, tp: int) -> str:
+        kv = m.num_key_value_heads
+        return f"{kv // tp} of {kv} KV heads" if kv >= tp else f"1 of {kv} KV heads, each copied {tp // kv} times"
+
+    def widths(self, m: ModelConfig, tp: int) -> Widths:
+        q = m.num_attention_heads // tp * m.head_dim
+        return Widths(q, q, self.kv_heads(m, tp) * m.head_dim)
+
+    def weights(self, m: ModelConfig) -> list[Weight]:
+        t, h, d, kv_heads = m.traits, m.hidden_size, m.head_dim, m.num_key_value_heads
+        q, kv = m.num_attention_heads * d, 2 * kv_heads * d
+        fused = {"shards": 3, "kv_heads": kv_heads, "kv_rows": kv}
+        out = [
+            Weight("self_attn.qkv_proj", q + kv, h, "qkv", quantizable=True, bias=t.qkv_bias, **fused),
+            Weight("self_attn.o_proj", h, q, "row", quantizable=True, bias=t.o_bias),
+        ]
+        if t.qk_norm == "head":
+            out += [Weight("self_attn.q_norm", d), Weight("self_attn.k_norm", d)]
+        elif t.qk_norm == "full":
+            out += [Weight("self_attn.q_norm", q), Weight("self_attn.k_norm", kv // 2)]
+        if t.sinks:
+            out.append(Weight("self_attn.sinks", m.num_attention_heads, split="vector"))
+        return out

@@ -1,0 +1,28 @@
+"""Attention to a part of the context: a window that slides along (sliding), or a chunk of its own (Llama 4: chunked).
+
+Source: vLLM 0.25.1, v1/kv_cache_interface.py SlidingWindowSpec and ChunkedLocalAttentionSpec.
+"""
+
+from workshop.plan.attention.base import ceil_div
+from workshop.plan.attention.heads import Heads
+
+
+class Sliding(Heads):
+    """K and V as of Heads; blocks outside the window are given back."""
+
+    key = "sliding"
+
+    def kept(self, tokens: int, size: int) -> int:
+        return min(tokens, size)
+
+    def blocks(self, size: int, block: int, max_model_len: int, in_flight: int) -> int:
+        return ceil_div(min(size - 1 + in_flight, max_model_len), block) + 1
+
+
+class Chunked(Sliding):
+    """A token sees its own chunk only; chunks that are over are given back."""
+
+    key = "chunked"
+
+    def blocks(self, size: int, block: int, max_model_len: int, in_flight: int) -> int:
+        return ceil_div(min(size + in_flight, max_model_len), block)
