@@ -15,7 +15,8 @@ import subprocess
 import sys
 from zipfile import ZipFile
 
-from workshop.plan.catalog.known import FILE, numbers
+from workshop.plan.basis import REGISTRIES as FILE
+from workshop.plan.basis import numbers
 
 REGISTRY = "vllm/model_executor/models/registry.py"
 NOT_SERVED = ("_SPECULATIVE", "_PREVIOUSLY", "_OOT")  # drafts, what is gone, what a plugin has

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import stat
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from workshop.errors import BadInput
 from workshop.plan import exact, kv_cache
 from workshop.plan.catalog import list_models, load_model
+from workshop.plan.catalog.config import Exact
 from workshop.plan.catalog.families import FAMILIES
 from workshop.plan.catalog.read import from_dict
 from workshop.plan.parallelism import plan
@@ -96,11 +98,9 @@ class TestRecorded:
     def test_blocks_of_a_request_are_those_of_vllms_own_function(self, name):
         m = load_model(name)
         for split in RECORDED[name]["builds"]:
-            built, said = exact.built(split), split["kv_cache"]
-            starts = range(split["pp"])
-            lay = kv_cache.built_layout(
-                m, built, "auto", said["max_model_len"], said["max_in_flight_tokens"], list(starts)
-            )
+            said, known = split["kv_cache"], replace(m, exact=Exact("recorded", "0.32.0", (exact.built(split),)))
+            lengths, starts = (said["max_model_len"], said["max_in_flight_tokens"]), tuple(range(split["pp"]))
+            lay = kv_cache.layout(known, split["tp"], "auto", *lengths, starts=starts)
             assert kv_cache.blocks_per_request(lay) == said["blocks_per_request"]
             assert [g.blocks_per_request for g in lay.groups] == [g["blocks_per_request"] for g in said["groups"]]
 

@@ -12,8 +12,8 @@ import pytest
 from needs import lacking
 
 from workshop.plan import exact
+from workshop.plan.basis import lacks, numbers, registries
 from workshop.plan.catalog import load_model
-from workshop.plan.catalog.known import lacks, numbers, table
 from workshop.plan.parallelism import plan
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
@@ -42,14 +42,14 @@ def test_it_says_which_version_has_an_architecture(name, version, said):
 def test_the_table_is_what_the_installed_registry_says_of_itself():
     """Its architectures are known to its version; what it lists as gone, with the last version, is gone."""
     found, version = importlib.util.find_spec("vllm"), exact.version()
-    if not found or version not in table()["versions"]:
+    if not found or version not in registries()["versions"]:
         lacking("vLLM is not installed, or its version is not in the table: python benchmarks/architectures.py VERSION")
     text = (Path(found.origin).parent / "model_executor/models/registry.py").read_text()
     assert not [name for name in architectures.architectures(text) if lacks(name, version)]
     (listed,) = re.findall(r"^_PREVIOUSLY_SUPPORTED_MODELS = (\{.*?^\})", text, re.DOTALL | re.MULTILINE)
-    gone = {name: last for name, last in ast.literal_eval(listed).items() if name in table()["architectures"]}
+    gone = {name: last for name, last in ast.literal_eval(listed).items() if name in registries()["architectures"]}
     assert len(gone) > 30 and all("was the last" in lacks(name, version) for name in gone)
-    off = [name for name, last in gone.items() if table()["architectures"][name][1] != last]
+    off = [name for name, last in gone.items() if registries()["architectures"][name][1] != last]
     assert len(off) <= 8  # its list names the version before in a few cases: their classes are in that wheel, too
 
 

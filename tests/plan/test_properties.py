@@ -7,7 +7,6 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from workshop.errors import BadInput
-from workshop.plan.capability import BFLOAT16, NOT_FLOAT16, capability
 from workshop.plan.catalog import list_gpus, list_models, load_gpu, load_model
 from workshop.plan.catalog import quantization as quant
 from workshop.plan.deployment import Deployment
@@ -15,7 +14,7 @@ from workshop.plan.kv_cache import kv_bytes_for_context, kv_cache_bytes_per_toke
 from workshop.plan.memory import fit, weight_bytes
 from workshop.plan.parallelism import plan
 from workshop.plan.ranks import partition_layers, ranks, tp_problem
-from workshop.plan.settings import resolve
+from workshop.plan.settings import NOT_FLOAT16, resolve
 
 MODELS = st.sampled_from(list_models())
 GPUS = st.sampled_from(list_gpus())
@@ -105,7 +104,7 @@ def test_the_ranks_hold_at_least_all_weights(model, tp, pp):
 @quick
 @given(MODELS, GPUS)
 def test_a_plan_of_its_own_choice_fits_or_says_what_would(model, gpu):
-    if load_model(model).model_type in NOT_FLOAT16 and capability(load_gpu(gpu)) < BFLOAT16:
+    if load_model(model).model_type in NOT_FLOAT16 and not load_gpu(gpu).has_bfloat16:
         with pytest.raises(BadInput, match="float32"):  # the GPU has no bfloat16, the model overflows in float16
             plan(model, gpu, max_model_len=1024)
         return

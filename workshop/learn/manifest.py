@@ -16,7 +16,6 @@ from workshop.launch import kubernetes
 from workshop.launch.kubernetes import GIB, Case, Options
 from workshop.learn.exercise_sets import words
 from workshop.learn.html import alone, div, panel, tag
-from workshop.plan.capability import BFLOAT16, capability
 from workshop.plan.catalog import load_gpu, load_model
 from workshop.plan.parallelism import Plan, plan
 
@@ -94,7 +93,7 @@ def broken(m: Manifests) -> Iterator[tuple[str, str]]:
     box, gpu, case, tp = m.vllm, load_gpu(m.plan.gpu), Case(m.plan, Options()), m.argument("--tensor-parallel-size")
     dtype = m.argument("--dtype") or "auto"
     dtype = load_model(m.plan.model).dtype if dtype == "auto" else dtype
-    if capability(gpu) < BFLOAT16 and dtype == "bfloat16":
+    if not gpu.has_bfloat16 and dtype == "bfloat16":
         yield "dtype", f"{gpu.title} has no bfloat16: --dtype half"
     if (asked := box["resources"]["limits"].get("nvidia.com/gpu")) != tp:
         yield "gpus", f"the pod asks for {asked} GPUs, and vLLM wants {tp}"

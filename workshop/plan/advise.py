@@ -11,13 +11,13 @@ from dataclasses import dataclass, replace
 from workshop.errors import BadInput
 from workshop.plan import choose, speed
 from workshop.plan.attention import main_kind
-from workshop.plan.capability import runs_kv_cache_dtype
 from workshop.plan.catalog.gpus import GIB
 from workshop.plan.deployment import Deployment
 from workshop.plan.exact import with_builds
 from workshop.plan.kv_cache import kv_dtype_bytes
 from workshop.plan.memory import fit, longest_context, may_fit
 from workshop.plan.ranks import context_sizes, tp_problem
+from workshop.plan.settings import runs_kv_cache_dtype
 
 HIGH_UTILIZATION = 0.95
 SMALL_BATCH, FEW_SEQS = 2048, 256  # vLLM's own defaults on small GPUs

@@ -1,25 +1,37 @@
-"""What a plan rests on: runs that were measured, what vLLM's class says or said, or an estimate; and the words for it."""
+"""What a plan rests on: runs that were measured, what vLLM's class says or said, or an estimate; and the words for it.
+
+Also which versions of vLLM have an architecture: by the registry of every release since 0.6.0 (benchmarks/architectures.py).
+"""
 
 # d deployment, m model
 import json
+import re
 from functools import lru_cache
 from pathlib import Path
 
 from workshop.plan.catalog import load_model
 from workshop.plan.catalog.families import FAMILIES
-from workshop.plan.catalog.known import lacks
 from workshop.plan.deployment import Deployment
 
 RUNS = Path(__file__).parents[1] / "data" / "runs"
+REGISTRIES = Path(__file__).parent / "catalog" / "architectures.json"
 UNCERTAINTY = "in 8 runs of such families on an H200 at most 0.6 GiB off"  # docs/exact.md
+
+
+@lru_cache(maxsize=2)
+def runs(folder: Path = RUNS) -> list[dict]:
+    """Return every run: model (a catalogue name), config (fields that differ), tp, pp, settings, what was measured.
+
+    "vllm_version" is that of its file: the first of "software", which says "vllm 0.32.0, torch …".
+    """
+    files = (json.loads(file.read_text(encoding="utf-8")) for file in sorted(folder.glob("*.json")))
+    return [{"vllm_version": re.split("[ ,]", found["software"])[1], **run} for found in files for run in found["runs"]]
 
 
 @lru_cache(maxsize=1)
 def measured_architectures() -> frozenset[str]:
     """Return the architectures of the recorded runs (workshop/data/runs)."""
-    files = sorted(RUNS.glob("*.json"))
-    runs = [run for file in files for run in json.loads(file.read_text(encoding="utf-8"))["runs"]]
-    return frozenset(load_model(name).architecture for name in {run["model"] for run in runs})
+    return frozenset(load_model(name).architecture for name in {run["model"] for run in runs()})
 
 
 def basis(d: Deployment) -> str:
@@ -54,3 +66,28 @@ def words(d: Deployment, why: str = "") -> list[str]:
             f"An estimate: there are no formulas for {m.architecture[:80]}, whose weights are taken from {size}, and its KV cache from its heads. {why or '--exact asks vLLM where it is installed.'}"
         )
     return out
+
+
+def numbers(version: str) -> tuple[int, ...]:
+    """Return a version as numbers that can be compared: 0.8.5.post1 is (0, 8, 5, 1)."""
+    return tuple(map(int, re.findall(r"\d+", version)))
+
+
+@lru_cache(maxsize=1)
+def registries() -> dict:
+    """Return {"versions": those that were read, the oldest first, "architectures": {name: [first, last of them]}}."""
+    return json.loads(REGISTRIES.read_text(encoding="utf-8"))
+
+
+def lacks(architecture: str, version: str) -> str:
+    """Say that a version of vLLM does not have an architecture, and which does; an empty string where it has it."""
+    oldest, *_, newest = registries()["versions"]
+    first, last = registries()["architectures"].get(architecture, ("", ""))
+    name = architecture[:80]
+    if not first:
+        return f"No vLLM from {oldest} to {newest} has {name} in its registry."
+    if numbers(version) < numbers(first):
+        return f"vLLM {version} does not have {name}: {first} is the first that does."
+    if last != newest and numbers(version) > numbers(last):
+        return f"vLLM {version} no longer has {name}: {last} was the last that did."
+    return ""

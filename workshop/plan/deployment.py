@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from workshop.plan import capability, settings
+from workshop.plan import settings
 from workshop.plan.catalog import load_gpu, load_model
 from workshop.plan.catalog import quantization as quant
 from workshop.plan.catalog.config import ModelConfig
@@ -82,7 +82,7 @@ class Deployment:
     def quantised(self, method: str) -> Deployment:
         """Return it with weights quantised so. Raises BadInput where the GPU has no kernels for them."""
         model = self.model.with_quantization(quant.from_name(method))
-        capability.check_quantization(model, self.gpu)
+        settings.check_quantization(model, self.gpu)
         return replace(self, model=model, quantization=method)
 
 
@@ -106,9 +106,9 @@ def prepare(
     m, g = load_model(model), load_gpu(gpu)
     if quantization and not m.quantization:
         m = m.with_quantization(quant.from_name(quantization))
-    capability.check_quantization(m, g)
-    capability.check_kv_cache_dtype(g, asked.get("kv_cache_dtype") or "auto")
-    dtype = capability.dtype_for(m, g, dtype)
+    settings.check_quantization(m, g)
+    settings.check_kv_cache_dtype(g, asked.get("kv_cache_dtype") or "auto")
+    dtype = settings.dtype_for(m, g, dtype)
     if dtype != "auto":
         m = replace(m, dtype=settings.DTYPES[dtype])
     s = settings.resolve(m, g, dtype=dtype, **asked)

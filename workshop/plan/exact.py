@@ -21,13 +21,11 @@ from functools import lru_cache
 from pathlib import Path
 
 from workshop.errors import BadInput
-from workshop.plan.basis import words
-from workshop.plan.catalog.built import Built, BuiltGroup, Exact
-from workshop.plan.catalog.config import ModelConfig
+from workshop.plan.basis import lacks, words
+from workshop.plan.catalog.config import Built, Exact, Group, ModelConfig
 from workshop.plan.catalog.estimate import stored_bytes
 from workshop.plan.catalog.families import FAMILIES, NESTED
 from workshop.plan.catalog.gpus import GIB
-from workshop.plan.catalog.known import lacks
 from workshop.plan.choose import Choice
 from workshop.plan.choose import choose as choose_split
 from workshop.plan.deployment import Deployment
@@ -136,7 +134,7 @@ def built(found: Mapping, experts: ExpertSplit | None = None) -> Built:
         found["pp"],
         tuple(stage["loaded_bytes"] for stage in found["stages"]),
         tuple(cache["pool_bytes_per_block"]),
-        tuple(BuiltGroup(**{**group, "layers": tuple(group["layers"])}) for group in cache["groups"]),
+        tuple(Group(**{**group, "layers": tuple(group["layers"])}) for group in cache["groups"]),
         cache["bytes_per_token"],
         found["kv_bytes_each"],
         experts,
@@ -223,7 +221,7 @@ def attach(d: Deployment, asker: Asker, **more: object) -> Deployment:
         BadInput: vLLM cannot build it; the reason in a sentence.
     """
     m, asked = d.model, {**job(d), **more}
-    lengths = ("max_model_len", "max_num_batched_tokens")  # the blocks of a request follow by kv_cache.built_layout
+    lengths = ("max_model_len", "max_num_batched_tokens")  # the blocks of a request follow by kv_cache.layout
     key = {k: v for k, v in asked.items() if k not in lengths} | {"version": version(), "python": python()}
     key["worker"] = hashlib.sha256(WORKER.read_bytes()).hexdigest()
     kept = kept_in() / f"{digest(key)}.json"

@@ -10,8 +10,7 @@ from functools import lru_cache
 
 from workshop.errors import BadInput
 from workshop.plan.attention import ceil_div, chunked, full, grouped, main_kind, mamba, sliding
-from workshop.plan.catalog.built import Built
-from workshop.plan.catalog.config import DTYPE_BYTES, ModelConfig
+from workshop.plan.catalog.config import DTYPE_BYTES, Built, Group, ModelConfig
 
 BLOCK_SIZE = 16  # vllm/config/cache.py, DEFAULT_BLOCK_SIZE; FlashAttention and its MLA variant keep it
 KV_CACHE_DTYPES = {"auto": 0, "bfloat16": 2, "float16": 2, "fp8": 1, "fp8_e4m3": 1, "fp8_e5m2": 1}
@@ -56,18 +55,6 @@ def kv_bytes_for_context(m: ModelConfig, tokens: int, kv_cache_dtype: str = "aut
 
 
 @dataclass(frozen=True)
-class Group:
-    """Layers that share one block table. page_bytes: one block of one layer; blocks_per_request at max_model_len."""
-
-    kind: str  # the key of its kind of attention, or the class of its spec where vLLM said it
-    layers: tuple[int, ...]
-    block_size: int
-    page_bytes: int
-    blocks_per_request: int
-    size: int  # tokens of a window or chunk; 0 without
-
-
-@dataclass(frozen=True)
 class Layout:
     """How the layers share the pool. Source: kv_cache_utils.get_kv_cache_groups."""
 
@@ -78,12 +65,22 @@ class Layout:
 
 @lru_cache(maxsize=512)
 def layout(
-    m: ModelConfig, tp: int, kv_cache_dtype: str, max_model_len: int, in_flight: int, *, cached_states: bool = True
+    m: ModelConfig,
+    tp: int,
+    kv_cache_dtype: str,
+    max_model_len: int,
+    in_flight: int,
+    *,
+    starts: tuple[int, ...] = (0,),
+    cached_states: bool = True,
 ) -> Layout:
     """Return the groups of layers that vLLM makes for the whole model at this tensor parallel size.
 
-    cached_states: requests keep a further state for others with the same prefix, as 0.32.0 does and 0.25.1 does not.
+    starts: the first layer of each pipeline stage. cached_states: requests keep a further state for others with the same
+    prefix, as 0.32.0 does and 0.25.1 does not.
     """
+    if m.exact and (built := m.exact.of(tp, len(starts))):
+        return _built_layout(built, kv_dtype_bytes(m, kv_cache_dtype), max_model_len, in_flight, starts, cached_states)
     token_bytes = main_kind(m).token_elements(m, tp) * kv_dtype_bytes(m, kv_cache_dtype)
     block = BLOCK_SIZE
     if m.mamba:  # the attention page must hold a Mamba state: platforms/interface.py, _align_hybrid_block_size
@@ -99,19 +96,6 @@ def layout(
     return Layout(tuple(groups), block)
 
 
-def shared_out(lay: Layout, dcp: int) -> Layout:
-    """Return a layout of which each of dcp ranks keeps every dcp-th token: a request takes so many fewer of its blocks.
-
-    Source: vLLM 0.32.0, v1/kv_cache_interface.py FullAttentionSpec.max_memory_usage_bytes; states are not shared out.
-    """
-    states = ("mamba", "MambaSpec")
-    groups = (
-        g if g.kind in states else replace(g, blocks_per_request=ceil_div(g.blocks_per_request, dcp))
-        for g in lay.groups
-    )
-    return replace(lay, groups=tuple(groups))
-
-
 # classes of KV-cache specs whose blocks a request of another length needs by the formula of a kind
 SPECS = {
     "FullAttentionSpec": full,
@@ -123,31 +107,35 @@ SPECS = {
 }
 
 
-def built_layout(
-    m: ModelConfig,
-    built: Built,
-    kv_cache_dtype: str,
-    max_model_len: int,
-    in_flight: int,
-    starts: Sequence[int],
-    *,
-    cached_states: bool = True,
+def _built_layout(
+    built: Built, each: int, max_model_len: int, in_flight: int, starts: tuple[int, ...], cached_states: bool
 ) -> Layout:
-    """Return the groups as vLLM made them; starts: the first layer of each stage.
+    """Return the groups as vLLM made them.
 
-    With a KV cache of another dtype than was built, a page of the same bytes holds more or fewer tokens. cached_states:
-    as layout() has it.
+    With a KV cache of another dtype than was built, a page of the same bytes holds more or fewer tokens.
     """
     groups = []
     for g in built.groups:
-        block = g.block_size * built.kv_bytes_each // kv_dtype_bytes(m, kv_cache_dtype)
-        kind = SPECS.get(g.kind)
+        block, kind = g.block_size * built.kv_bytes_each // each, SPECS.get(g.kind)
         blocks = kind.blocks(g.size, block, max_model_len, in_flight) if kind else g.blocks_per_request
         if g.kind == "MambaSpec" and not cached_states:
             blocks = 1
-        groups.append(Group(g.kind, g.layers, block, g.page_bytes, blocks, g.size))
+        groups.append(replace(g, block_size=block, blocks_per_request=blocks))
     pools = tuple(zip(starts, built.pool_bytes_per_block, strict=True))
     return Layout(tuple(groups), min(g.block_size for g in groups), pools)
+
+
+def shared_out(lay: Layout, dcp: int) -> Layout:
+    """Return a layout of which each of dcp ranks keeps every dcp-th token: a request takes so many fewer of its blocks.
+
+    Source: vLLM 0.32.0, v1/kv_cache_interface.py FullAttentionSpec.max_memory_usage_bytes; states are not shared out.
+    """
+    states = ("mamba", "MambaSpec")
+    groups = (
+        g if g.kind in states else replace(g, blocks_per_request=ceil_div(g.blocks_per_request, dcp))
+        for g in lay.groups
+    )
+    return replace(lay, groups=tuple(groups))
 
 
 def pool_bytes_per_block(lay: Layout, layers: Sequence[int]) -> int:

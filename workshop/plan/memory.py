@@ -63,13 +63,8 @@ def fit(d: Deployment) -> Fit:
     overhead = tuple(sum(o.bytes for o in items) for items in over)
     available = tuple(requested - w - o for w, o in zip(weights, overhead, strict=True))
     stages = ranks.partition_layers(m.num_hidden_layers, pp)
-    length = (s.kv_cache_dtype, s.max_model_len, tokens_in_flight(s, pp))
-    cached_states = s.vllm_version != "0.25.1"
-    if m.exact and (built := m.exact.of(d.tp, pp)):
-        starts = [stage[0] for stage in stages]
-        lay = kv_cache.built_layout(m, built, *length, starts, cached_states=cached_states)
-    else:
-        lay = kv_cache.layout(m, d.tp, *length, cached_states=cached_states)
+    how = {"starts": tuple(stage[0] for stage in stages), "cached_states": s.vllm_version != "0.25.1"}
+    lay = kv_cache.layout(m, d.tp, s.kv_cache_dtype, s.max_model_len, tokens_in_flight(s, pp), **how)
     if d.dcp > 1:
         lay = kv_cache.shared_out(lay, d.dcp)
     cap = kv_cache.capacity(lay, stages, available, s.max_model_len)

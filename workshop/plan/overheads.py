@@ -2,21 +2,201 @@
 
 vLLM runs the model once on max_num_batched_tokens dummy tokens before it sizes the KV cache, and keeps what that
 run needed at its peak. Source: vLLM 0.25.1, v1/worker/gpu_worker.py determine_available_memory.
+
+The peak follows from the tensors that are live at it: the layer's graph, the sampler, the compiler. vLLM cuts the
+compiled model at every attention call. The graph between two of them (o_proj, norm, MLP, norm, qkv, rope) gets the
+attention output and the residual as arguments, which stay alive in the caller; inside it the largest tensors are the
+MLP's. Sizes are elements a token on one rank; traced with PyTorch's memory history on an H200 (benchmarks/gpu), model
+runner by model runner. Source of the shapes: vLLM 0.25.1 model_executor/models/*.py.
 """
 
-# d deployment, m model, s settings, o overhead
+# m model, d deployment, s settings, w widths, h hidden size, t tokens, e bytes of one, r requests, v vocabulary, o overhead
 from dataclasses import dataclass
 
-from workshop.plan.activations import candidates, graph_estimate, request_states, runner
-from workshop.plan.catalog.gpus import MIB
+from workshop.plan.attention import Widths, main_kind
+from workshop.plan.catalog.config import DTYPE_BYTES, ModelConfig
+from workshop.plan.catalog.gpus import GPU, MIB
 from workshop.plan.deployment import Deployment
 from workshop.plan.ranks import partition_layers
+from workshop.plan.settings import Settings
+from workshop.plan.weight import VOCAB_PADDING
 
 # Read with cudaMemGetInfo around each step on an H200 (CUDA 13.0, NCCL 2.28.9): benchmarks/gpu/measure_worker.py.
 KERNELS_AT_LOAD = 162 * MIB  # a worker of its own loads its first CUDA modules after the first snapshot
 KERNELS_AT_PROFILE = 68 * MIB  # modules that the profile run touches first
 GATHER = 486 * MIB  # the communicator that the first gather of logits opens; the same for 2 and 4 ranks
 GRAPHS_LEFT_OVER = 12 * MIB  # what capturing and dropping the trial graphs leaves behind, each rank
+
+CUBLAS_WORKSPACE = 32 * MIB  # PyTorch's default on Hopper and newer (aten/src/ATen/cuda/CublasHandlePool.cpp)
+CUBLAS_WORKSPACE_OLDER = 8 * MIB
+CUBLASLT_WORKSPACE = MIB  # for a product with a bias
+GUMBEL_BLOCK = 1024  # v1/worker/gpu/sample/gumbel.py: one maximum and its index for so many logits
+MLA_PREFILL_TOKENS = 64 * 1024  # attention/mla_attention.py, determine_chunked_prefill_workspace_size
+
+
+@dataclass(frozen=True)
+class Peak:
+    """One candidate for the peak, in bytes, with what it is made of."""
+
+    name: str
+    bytes: int
+    parts: str
+
+
+def runner(m: ModelConfig, version: str) -> int:
+    """Return the model runner: 2 for dense decoders and a few MoE families, 1 for the rest; in 0.32.0 always 2.
+
+    Source: config/vllm.py use_v2_model_runner of both tags.
+    """
+    if version != "0.25.1":
+        return 2
+    v2_moe = {"DeepseekV2ForCausalLM", "Qwen2MoeForCausalLM"}
+    return 1 if m.mamba or (m.moe and m.architecture not in v2_moe) else 2
+
+
+def compiles(s: Settings) -> bool:
+    """True where kernels are compiled, and timed, within the profile run; 0.32.0 does so before it."""
+    return not s.enforce_eager and s.vllm_version == "0.25.1"
+
+
+def workspace(m: ModelConfig, gpu: GPU, version: str) -> int:
+    """Bytes of the matrix library's scratch space, taken from PyTorch's allocator by the first product.
+
+    Under 0.32.0 (PyTorch 2.13) as much again was seen (70B on two H200); which library takes it was not traced.
+    """
+    plain = CUBLAS_WORKSPACE if gpu.hopper_or_newer else CUBLAS_WORKSPACE_OLDER
+    if version != "0.25.1":
+        plain *= 2
+    return plain + (CUBLASLT_WORKSPACE if m.traits.qkv_bias else 0)
+
+
+def moe_workspace(d: Deployment) -> int:
+    """Bytes of the fused experts' workspaces: two buffers of [tokens, chosen experts, width], kept once made.
+
+    With data parallelism a rank's experts see the tokens of all replicas. gpt-oss' MXFP4 kernels on Hopper bring no
+    workspace. Source: fused_moe/experts/triton_moe.py workspace_shapes.
+    """
+    m, s, experts = d.model, d.settings, d.expert_split
+    if not m.moe or m.architecture == "GptOssForCausalLM":
+        return 0
+    act, h = m.moe.intermediate_size // (experts.cut if experts else d.tp), m.hidden_size
+    each = max(act, h) + max(2 * act, h)
+    return d.dp * s.max_num_batched_tokens * m.moe.experts_per_token * each * DTYPE_BYTES[m.dtype]
+
+
+def _dense_mlp(m: ModelConfig, w: Widths, mlp: int) -> int:
+    """The caller's attention output and residual, the new residual, and the MLP's own tensors."""
+    h = m.hidden_size
+    if m.traits.gated_mlp:
+        return 2 * h + w.attn + 3 * mlp  # both halves of the gate, and their product
+    if m.traits.parallel_block:  # qkv of the same input are ready, and wait for attention
+        return 2 * h + 2 * (w.q + w.kv) + w.kv + mlp
+    return 3 * h + w.attn + mlp  # the input; the activation works in place, as the shape stays
+
+
+def _layers(d: Deployment) -> list[Peak]:
+    """The graph between two calls of attention, at its largest and at both ends, and what only some models have."""
+    m, gpu, s, tp = d.model, d.gpu, d.settings, d.tp
+    w, h, mlp = main_kind(m).widths(m, tp), m.hidden_size, m.intermediate_size // tp
+    t, e = s.max_num_batched_tokens, DTYPE_BYTES[m.dtype]
+    experts, blas = moe_workspace(d), workspace(m, gpu, s.vllm_version)
+    timing = gpu.l2_mib * MIB if compiles(s) else 0  # inductor times new kernels with the L2 cache flushed
+    out = []
+    if not m.moe or len(m.moe.layers) < m.num_hidden_layers:
+        timed = timing if m.traits.gated_mlp or m.traits.parallel_block else 0
+        each = _dense_mlp(m, w, mlp)
+        out.append(Peak("dense MLP", t * e * each + blas + timed, f"{t} tokens × {each} elements"))
+    reduced = 5 if tp > 1 else 4  # an all-reduce writes its sum beside its input
+    size = t * e * (reduced * h + w.attn) + blas + timing
+    out.append(Peak("norm after attention", size, f"{t} tokens × ({reduced}·{h} + {w.attn})"))
+    tail = 3 * h + w.attn + w.q + 2 * w.kv + (w.q + w.kv if m.traits.rope else 0)
+    parts = "qkv, rotated q and k, residuals" + (", the experts' workspace" if experts else "")
+    out.append(Peak("attention", t * e * tail + experts + blas, parts))
+    if m.mamba:  # seen in one run (Jamba, 0.32.0), where 2 + 1 + 1 + 1 of the inner width explain it to the MiB
+        inner = m.mamba.expand * h // tp
+        parts = "both halves of the projection, convolution, time steps and scan of a Mamba layer"
+        out.append(Peak("Mamba", t * e * (3 * h + 5 * inner) + experts + blas, parts))
+    if compiles(s) and m.quantization and m.quantization.activation_bits == 8:
+        parts = "example inputs of the kernels that quantise activations"
+        out.append(Peak("compiling the FP8 layer", t * max(7 * mlp + 4 * h, 13 * h), parts))
+    if m.mla:
+        live = t * e * (h + w.attn + w.q + w.kv)
+        out.append(_mla_prefill(m, s, tp, live + experts + blas))
+    return out
+
+
+def _mla_prefill(m: ModelConfig, s: Settings, tp: int, beside: int) -> Peak:
+    """MLA decompresses the latents of long contexts in chunks; the profile run takes the largest chunk."""
+    tokens = max(min(max(8 * s.max_model_len, 64 * s.max_num_seqs), MLA_PREFILL_TOKENS), 16 * s.max_num_seqs)
+    width = m.num_attention_heads // tp * (m.mla.qk_nope_head_dim + m.mla.v_head_dim)
+    parts = f"keys and values of {tokens} tokens of context, decompressed"
+    return Peak("MLA prefill", tokens * width * DTYPE_BYTES[m.dtype] + beside, parts)
+
+
+def _sampler(d: Deployment) -> Peak:
+    """Logits of max_num_seqs requests, in 16 bit and again in 32; model runner V1 adds probabilities and noise."""
+    m, gpu, s = d.model, d.gpu, d.settings
+    r, v, t = min(s.max_num_seqs, s.max_num_batched_tokens), m.vocab_size, s.max_num_batched_tokens
+    e, h = DTYPE_BYTES[m.dtype], m.hidden_size
+    base = (t + r) * h * e + workspace(m, gpu, s.vllm_version) + moe_workspace(d) + r * -(-v // GUMBEL_BLOCK) * 12
+    if runner(m, s.vllm_version) == 2:
+        return Peak("sampler", base + r * v * (e + 4), f"{r} requests × {v} logits in 16 and 32 bit")
+    base += r * h * e + gpu.sm_count * v * 4
+    return Peak("sampler", base + r * v * (e + 12), f"{r} requests × {v} logits, probabilities and noise in 32 bit")
+
+
+def _embedding_compile(m: ModelConfig, s: Settings, tp: int) -> Peak:
+    """Inductor times the kernel that looks embeddings up on a copy of the table."""
+    rows, h = -(-m.vocab_size // VOCAB_PADDING) * VOCAB_PADDING // tp, m.hidden_size
+    size = (rows + 2 * s.max_num_batched_tokens) * h * DTYPE_BYTES[m.dtype]
+    return Peak("compiling the embedding", size, f"an example table of {rows} × {h} and its output")
+
+
+def candidates(d: Deployment, first: bool, last: bool) -> list[Peak]:
+    """Return every candidate on a rank; the largest is what the profile run sees."""
+    m, s, out = d.model, d.settings, _layers(d)
+    if last:
+        out.append(_sampler(d))
+    if first and compiles(s):
+        out.append(_embedding_compile(m, s, d.tp))
+    if not first and runner(m, s.vllm_version) == 1:  # V1 makes the tensors that it receives inside the profile run
+        received = 2 * s.max_num_batched_tokens * m.hidden_size * DTYPE_BYTES[m.dtype]
+        out = [Peak(p.name, p.bytes + received, p.parts) for p in out]
+    return out
+
+
+GRAPH_SPLITS = 32  # config/attention.py, flash_attn_max_num_splits_for_cuda_graph
+FULL_GRAPH, PIECEWISE_GRAPH = 2 * MIB, 6 * MIB  # driver memory of one more graph, measured (24 layers: 4 MiB)
+LAYER_GRAPHS = 20 * MIB  # a layer's part of 51 captured sizes: 14 to 30 MiB in the recorded logs
+
+
+def graph_estimate(m: ModelConfig, s: Settings, tp: int, layers: int) -> int:
+    """What vLLM sets aside for CUDA graphs before it sizes the KV cache; `layers` are those of the rank.
+
+    The first full graph of decoding holds FlashAttention's partial sums: 32 splits × requests × heads × head_dim in
+    32 bit. Model runner V1 adds so much a graph; V2 sets nothing aside in 0.25.1, and in 0.32.0 what it captures.
+    Source: profile_cudagraph_memory in v1/worker/gpu_model_runner.py and, for 0.32.0, v1/worker/gpu/cudagraph_utils.py.
+    """
+    if s.enforce_eager or not s.graph_sizes:
+        return 0
+    first = GRAPH_SPLITS * s.graph_sizes[-1] * (m.num_attention_heads // tp) * m.head_dim * 4 + 2 * MIB
+    if runner(m, s.vllm_version) == 1:
+        each = FULL_GRAPH + (PIECEWISE_GRAPH if m.num_hidden_layers > 28 else 4 * MIB)
+        return first + each * (len(s.graph_sizes) - 1)
+    if s.vllm_version == "0.25.1":
+        return 0
+    return first + layers * len(s.graph_sizes) * LAYER_GRAPHS // 51
+
+
+def request_states(m: ModelConfig, s: Settings) -> int:
+    """Tables that model runner V2 keeps for its requests: counts of every token, two bit masks, and small buffers.
+
+    0.25.1 does not count them when it sizes the KV cache; 0.32.0 counts everything that is allocated.
+    Source: v1/worker/gpu/sample/penalties.py, structured_outputs.py; small buffers measured.
+    """
+    if s.vllm_version == "0.25.1":
+        return 0
+    return s.max_num_seqs * (4 * m.vocab_size + 2 * 4 * -(-m.vocab_size // 32)) + 18 * MIB
 
 
 @dataclass(frozen=True)

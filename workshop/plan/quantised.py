@@ -21,8 +21,6 @@ FORMATS = {
     "INT4 GPTQ": ("gptq", "auto"),
     "INT4 AWQ + FP8 KV cache": ("awq", "fp8"),
 }
-# model, GPU, GPUs: each holds the model as published, so that everything can be compared
-CASES = (("llama-3.1-8b", "a10g", 1), ("llama-3.1-70b", "h100", 4), ("llama-3.1-405b", "h200", 8))
 CONTEXT = 8192
 
 
@@ -70,16 +68,3 @@ def savings(
 
 def _times(value: float, base: float) -> float:
     return value / base if base else 0.0
-
-
-def markdown(cases: Sequence[tuple[str, str, int]] = CASES) -> str:
-    """Return the table of docs/quantisation.md."""
-    rows = [
-        "| model | on | format | weights GiB | KV-cache tokens | one stream, tokens/s |",
-        "|---|---|---|---:|---:|---:|",
-    ]
-    for s in (saving for case in cases for saving in savings(*case)):
-        tokens = f"{s.kv_cache_tokens:,} ({s.kv_times:.1f} ×)"
-        speed = f"{s.single_stream_tokens_per_s:,.0f} ({s.speed_times:.1f} ×)"
-        rows.append(f"| {s.model} | {s.gpus} × {s.gpu} | {s.format} | {s.weights_gib:,.1f} | {tokens} | {speed} |")
-    return "\n".join(rows)

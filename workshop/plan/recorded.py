@@ -1,27 +1,12 @@
 """The recorded runs of vLLM (workshop/data): what the plan is measured against, and what tuning found."""
 
-import json
-import re
-from functools import lru_cache
-from pathlib import Path
-
+from workshop.plan.basis import RUNS, runs
 from workshop.plan.catalog import load_model
 from workshop.plan.catalog.config import ModelConfig
 from workshop.plan.catalog.read import from_dict
 from workshop.plan.parallelism import Plan, plan
 
-FOLDER = Path(__file__).parents[1] / "data" / "runs"
-TUNING = Path(__file__).parents[1] / "data" / "tuning"
-
-
-@lru_cache(maxsize=2)
-def runs(folder: Path = FOLDER) -> list[dict]:
-    """Return every run: model (a catalogue name), config (fields that differ), tp, pp, settings, what was measured.
-
-    "vllm_version" is that of its file: the first of "software", which says "vllm 0.32.0, torch …".
-    """
-    files = (json.loads(file.read_text(encoding="utf-8")) for file in sorted(folder.glob("*.json")))
-    return [{"vllm_version": re.split("[ ,]", found["software"])[1], **run} for found in files for run in found["runs"]]
+TUNING = RUNS.with_name("tuning")
 
 
 def tuning() -> list[dict]:

@@ -112,30 +112,14 @@ def decode_terms(d: Deployment, *, batch: int = 1, context: int = 160) -> tuple[
     return tuple(terms)
 
 
-def decode_tokens_per_s(d: Deployment, *, batch: int = 1, context: int = 160) -> float:
-    """Return decoded tokens a second of all `batch` requests of one replica; pipeline stages work on different requests at once."""
-    ms = sum(t.ms for t in decode_terms(d, batch=batch, context=context))
-    if d.pp > 1 and batch >= d.pp:
-        part = decode_terms(d, batch=-(-batch // d.pp), context=context)
-        ms = max(sum(t.ms for t in part) / d.pp, STEP_MS)
-        return -(-batch // d.pp) / ms * 1e3
-    return batch / ms * 1e3
+def decode_tokens_per_s(d: Deployment) -> float:
+    """Return decoded tokens a second of a single stream."""
+    return 1e3 / sum(t.ms for t in decode_terms(d))
 
 
 def bandwidth_limit_tokens_per_s(m: ModelConfig, gpu: GPU, gpus: int) -> float:
     """Return tokens/s of one stream if reading all weights once a token at full bandwidth were all that takes time."""
     return gpus * gpu.bandwidth_gb_s * 1e9 / whole_bytes(m)
-
-
-def prefill_ms(d: Deployment, tokens: int) -> float:
-    """Return the time to read a prompt of `tokens`: arithmetic, or one decoding step where that is longer."""
-    m = d.model
-    flops = 2 * active_parameters(m) * tokens
-    flops += 2 * 2 * m.num_attention_heads * m.head_dim * tokens * tokens / 2 * len(m.attention_layers)
-    compute = flops / d.tp / (peak_tflops(m, d.gpu) * 1e9 * MATMUL_SHARE)
-    talk = sum(t.ms for t in traffic(d, tokens))
-    step = sum(t.ms for t in decode_terms(d))
-    return max(compute + talk, step) + PREFILL_STEP_MS
 
 
 def learners_at_once(d: Deployment, kv_cache_tokens: int, *, within_s: float = 5.0) -> int:

@@ -12,7 +12,7 @@ from workshop.simulate import process
 from workshop.simulate.arrivals import Arrival, drawn, read_trace
 from workshop.simulate.clock import Clock, of
 from workshop.simulate.engine import Rules
-from workshop.simulate.report import PLANNED, Outcome, Simulation, parse_slo
+from workshop.simulate.report import PLANNED, Simulation, parse_slo
 
 ROUTERS = ("round-robin", "least-busy", "prefix")
 MOST_REPLICAS = 64
@@ -92,7 +92,7 @@ def on_plan(
             replicas=replicas,
             prefill_replicas=prefill_replicas,
             slo=slo or {},
-            **{**answer, "requests": [Outcome(*one) for one in answer["requests"]]},
+            **answer,
         )
 
     answer = process.run(

@@ -1,26 +1,38 @@
-"""The server on this machine beside its simulation: its clock is measured, a load is simulated, then sent for real."""
+"""A real server on this machine beside its simulation: its clock is measured, a load is simulated, then sent for real.
+
+`vllm bench serve` may be the client: it sends a load as its trace says, and measures. `on_a_new_server` starts a server
+for it, as `workshop tune --verify` does for its best choices.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import os
 import random
 import statistics
+import subprocess
+import sys
+import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from itertools import accumulate, count, islice
+from pathlib import Path
 
 import httpx
 
 from workshop.engine import metrics
 from workshop.errors import WorkshopError
-from workshop.launch import records
+from workshop.launch import local, records
+from workshop.launch.local import supervise
 from workshop.launch.record_file import ServerRecord
+from workshop.launch.vllm_main import WITHOUT_A_MODEL
 from workshop.simulate import process
 from workshop.simulate.arrivals import Arrival, drawn
-from workshop.simulate.bench import bench
 from workshop.simulate.clock import Clock
 from workshop.simulate.engine import Rules
-from workshop.simulate.report import Outcome, percentiles
+from workshop.simulate.report import PERCENTILES, Outcome, percentiles
 
 MANY = 16  # requests at once, of the second measurement
 SHORT, LONG, TOKENS = 16, 200, 48
@@ -29,6 +41,9 @@ SECONDS = 12.0
 LEAST_RATE, MOST_RATE = 0.5, 6.0
 VOCABULARY = 4000  # ids below are words of the teaching model
 CPU_SEQS, CPU_BATCHED_TOKENS = 128, 2048  # vllm serve's on a CPU (0.32.0)
+CHUNK_TOKENS = 16  # that one hash of vllm bench's trace stands for
+MEASURES = ("ttft", "tpot", "e2el")
+NAME = "tune-verify"  # of a new server
 
 
 @dataclass(frozen=True)
@@ -99,13 +114,12 @@ async def _compare(server: ServerRecord, seed: int, vllm_bench: bool) -> Compari
             seen = _figures(await talk.send(load))
         after, _ = await measure(talk)  # other programs may have taken the processor meanwhile
         clock = Clock(**{name: (before[name] + after[name]) / 2 for name in before})
-    answer = process.run(rules(server, model["max_model_len"]), clock, load)
-    said = [Outcome(*one) for one in answer["requests"]]
-    return Comparison(model["id"], len(load), rate, (_step_ms(before), _step_ms(after)), seen, _figures(said))
+    said = _figures(process.run(rules(server, model["max_model_len"]), clock, load)["requests"])
+    return Comparison(model["id"], len(load), rate, (_step_ms(before), _step_ms(after)), seen, said)
 
 
 def _figures(requests: list[Outcome]) -> dict[str, dict[str, float]]:
-    return {name: percentiles([getattr(one, f"{name}_ms") for one in requests]) for name in ("ttft", "tpot", "e2el")}
+    return {name: percentiles([getattr(one, f"{name}_ms") for one in requests]) for name in MEASURES}
 
 
 def _step_ms(clock: dict[str, float]) -> float:
@@ -183,3 +197,76 @@ class _Talk:
                 if line.startswith("data: {") and json.loads(line[6:])["choices"]:
                     times.append(time.perf_counter() - start)
         return Outcome(sent_s, one.prompt_tokens, times[0], times[-1], one.output_tokens, 0, 0)
+
+
+def on_a_new_server(model: str | None, flags: Sequence[str], arrivals: Sequence[Arrival]) -> dict:
+    """Start `vllm serve` on this machine, send the requests, stop it; return what `bench` does.
+
+    model: a folder or Hub id, None for the teaching model.
+    """
+    launch = local.prepare(model, name=NAME, vllm_args=tuple(flags))
+    supervise.start(launch)
+    try:
+        return bench(records.read(NAME), launch.served, launch.model, arrivals)
+    finally:
+        supervise.stop(NAME)
+
+
+def trace_of(arrivals: Sequence[Arrival]) -> str:
+    """Return the requests in the form of Mooncake's traces, with times in s; no two prompts begin alike."""
+    chunks = [-(-one.prompt_tokens // CHUNK_TOKENS) for one in arrivals]
+    starts = accumulate(chunks, initial=0)
+    rows = (
+        {
+            "timestamp": one.arrival_s,
+            "input_length": one.prompt_tokens,
+            "output_length": one.output_tokens,
+            "hash_ids": list(islice(count(start), size)),
+        }
+        for one, start, size in zip(arrivals, starts, chunks, strict=False)
+    )
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+def bench(server: ServerRecord, model: str, tokenizer: str, arrivals: Sequence[Arrival]) -> dict:
+    """Send the requests at their times; return p50, p95, p99 and mean in ms of ttft, tpot and e2el, and tokens_per_s.
+
+    Args:
+        model: the name that requests give.
+        tokenizer: a folder or Hub id.
+
+    Raises:
+        WorkshopError: the client failed, or some requests did; with its last words.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        trace, result = Path(folder, "trace.jsonl"), Path(folder, "result.json")
+        trace.write_text(trace_of(arrivals), encoding="utf-8")
+        options = {
+            "--base-url": server.url.removesuffix("/v1"),
+            "--model": model,
+            "--tokenizer": tokenizer,
+            "--dataset-name": "timed_trace",
+            "--dataset-path": str(trace),
+            "--timed-trace-chunk-hash-size": str(CHUNK_TOKENS),
+            "--num-prompts": str(len(arrivals)),
+            "--percentile-metrics": ",".join(MEASURES),
+            "--metric-percentiles": ",".join(map(str, PERCENTILES)),
+            "--result-dir": folder,
+            "--result-filename": result.name,
+        }
+        words = [sys.executable, "-m", "workshop.launch.vllm_main", "bench", "serve", "--save-result", "--disable-tqdm"]
+        environment = {**os.environ, **WITHOUT_A_MODEL, "OPENAI_API_KEY": server.api_key or ""}
+        argv = [*words, *(word for option in options.items() for word in option)]
+        done = subprocess.run(argv, capture_output=True, text=True, errors="replace", env=environment)
+        said = json.loads(result.read_text()) if result.exists() else {"completed": 0}
+    if said["completed"] < len(arrivals):
+        lines = (done.stderr or done.stdout).strip().splitlines()
+        raise WorkshopError(
+            f"vllm bench serve had {said['completed']} of {len(arrivals)} answers: {lines[-1][:300] if lines else 'it said nothing.'}",
+            f"The server's log is {server.log}.",
+        )
+    found = {
+        name: {**{f"p{p}": said[f"p{p}_{name}_ms"] for p in PERCENTILES}, "mean": said[f"mean_{name}_ms"]}
+        for name in MEASURES
+    }
+    return {**found, "tokens_per_s": said["output_throughput"]}

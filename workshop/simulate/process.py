@@ -1,14 +1,13 @@
 """The worker process: started at the first job, kept for the next, ended with this process."""
 
 import atexit
-import json
 import os
+import pickle
 import subprocess
 import sys
 import tempfile
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 from pathlib import Path
 
 from workshop.errors import WorkshopError
@@ -20,7 +19,10 @@ PACKAGE = Path(__file__).resolve().parents[2]
 
 
 class Worker:
-    """A process that has vLLM loaded and runs jobs one by one; in WORKSHOP_VLLM_PYTHON's Python where that is set."""
+    """A process that has vLLM loaded and runs jobs one by one; in WORKSHOP_VLLM_PYTHON's Python where that is set.
+
+    Jobs and answers are pickled: both halves are this package, and nobody else writes to their pipes.
+    """
 
     def __init__(self):
         python = os.environ.get("WORKSHOP_VLLM_PYTHON")
@@ -34,7 +36,6 @@ class Worker:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self._said,
-                text=True,
                 env={**os.environ, **ENVIRONMENT, "PYTHONPATH": path},
             )
         except OSError as error:
@@ -49,20 +50,21 @@ class Worker:
         seen: is given what is known so far; where it returns False the job ends, and so this returns None.
         """
         try:
-            answer = self._ask(json.dumps({**job, "watched": seen is not None}))
-            while known := answer.get("so_far"):
-                answer = self._ask("go on" if seen(known) else "stop")
-        except (OSError, ValueError):
+            answer = self._ask({**job, "watched": seen is not None})
+            while isinstance(answer, dict) and "so_far" in answer:
+                answer = self._ask(seen(answer["so_far"]))
+        except (OSError, EOFError, pickle.UnpicklingError):
             raise WorkshopError(
                 f"The simulation ended early: {self._last_words()}", "workshop doctor says what is lacking."
             ) from None
-        if "error" in answer:
-            raise WorkshopError(answer["error"], answer["remedy"])
-        return None if answer.get("stopped") else answer
+        if isinstance(answer, WorkshopError):
+            raise answer
+        return answer
 
-    def _ask(self, words: str) -> dict:
-        print(words, file=self._process.stdin, flush=True)
-        return json.loads(self._process.stdout.readline())
+    def _ask(self, words: object) -> object:
+        pickle.dump(words, self._process.stdin)
+        self._process.stdin.flush()
+        return pickle.load(self._process.stdout)
 
     def _last_words(self) -> str:
         self._said.seek(0)
@@ -87,13 +89,7 @@ def run(
 
     how: what is not as in DEFAULTS; worker.run says what it is.
     """
-    job = {
-        "rules": asdict(rules),
-        "clock": asdict(clock),
-        "arrivals": [list(vars(a).values()) for a in arrivals],
-        **DEFAULTS,
-        **how,
-    }
+    job = {"rules": rules, "clock": clock, "arrivals": arrivals, **DEFAULTS, **how}
     with _one_at_a_time:
         if not _kept:
             _kept.append(Worker())

@@ -12,8 +12,8 @@ from workshop.plan.catalog import load_gpu, load_model
 from workshop.plan.command import flags, served, words
 from workshop.plan.parallelism import plan
 from workshop.simulate.arrivals import Arrival
-from workshop.simulate.bench import on_a_new_server
 from workshop.simulate.load import arriving, on_plan
+from workshop.simulate.local import on_a_new_server
 from workshop.simulate.report import Simulation, parse_slo
 
 ENOUGH = 0.95  # share of the requests that must meet the SLO

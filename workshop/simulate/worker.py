@@ -1,10 +1,10 @@
 """`python -m workshop.simulate.worker`: simulations in a process of its own, which alone loads vLLM.
 
-Reads a job a line (JSON, as `load.py` makes it) and answers each with a line. The process stays for the next job.
+Reads jobs (as `process.py` makes them) and answers each. The process stays for the next job.
 """
 
-import json
 import os
+import pickle
 import sys
 import time
 from bisect import bisect_right
@@ -13,12 +13,11 @@ from contextlib import ExitStack
 from dataclasses import replace
 from itertools import accumulate
 from math import inf
-from operator import attrgetter
 
 from workshop.engine.trace_writer import line, name_of
 from workshop.errors import WorkshopError
 from workshop.simulate.arrivals import Arrival, prompts
-from workshop.simulate.clock import Clock, Layers
+from workshop.simulate.clock import Clock
 from workshop.simulate.engine import Rules, Step
 from workshop.simulate.replica import Replica
 from workshop.simulate.report import Outcome
@@ -41,11 +40,9 @@ def run(job: dict, tell: Callable[[dict], None] | None = None) -> dict:
             None), prefill (replicas that only read prompts, wait_s and token_s until a KV cache has arrived, or None).
         tell: is given what is known so far.
     """
-    rules = Rules(**{**job["rules"], "groups": tuple(map(tuple, job["rules"]["groups"]))})
-    clock = Clock(**{**job["clock"], "attention": tuple(Layers(**kind) for kind in job["clock"]["attention"])})
-    arrivals = [Arrival(*row) for row in job["arrivals"]]
+    rules, arrivals = job["rules"], job["arrivals"]
     with ExitStack() as files:
-        house = House(job, clock, files, tell)
+        house = House(job, files, tell)
         if apart := job["prefill"]:
             first = house.serve(rules, apart["replicas"], [replace(one, output_tokens=1) for one in arrivals])
             sent_s = [apart["wait_s"] + one.prompt_tokens * apart["token_s"] for one in arrivals]
@@ -64,8 +61,9 @@ def run(job: dict, tell: Callable[[dict], None] | None = None) -> dict:
 class House:
     """All replicas of a job: those that answer, and before them those that only read prompts."""
 
-    def __init__(self, job: dict, clock: Clock, files: ExitStack, tell: Callable | None):
-        self.job, self.clock, self.files, self.tell = job, clock, files, tell
+    def __init__(self, job: dict, files: ExitStack, tell: Callable | None):
+        self.job, self.files, self.tell = job, files, tell
+        self.clock: Clock = job["clock"]
         self.traces, self.gaps_s, self.replicas = 0, [], []
         self.watch, self.began = Watch(self.look if tell else None), time.perf_counter()
         self.told = 0.0
@@ -81,7 +79,7 @@ class House:
 
     def answer(self, found: list[Outcome]) -> dict:
         return {
-            "requests": list(map(attrgetter(*Outcome.__slots__), found)),
+            "requests": found,
             "gaps_s": [round(gap, 6) for gap in self.gaps_s],
             "steps": self.watch.steps,
             "over_time": self.watch.over_time(),
@@ -173,25 +171,26 @@ def route(router: str, replicas: list[Replica], number: int, one: Arrival, homes
 
 def main() -> None:
     """Answer jobs until the input ends; what libraries print goes to standard error."""
-    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
 
-    def say(answer: dict) -> None:
-        print(json.dumps(answer), file=answers, flush=True)
+    def say(answer: object) -> None:
+        pickle.dump(answer, answers)
+        answers.flush()
 
     def tell(known: dict) -> None:
         say({"so_far": known})
-        if sys.stdin.readline() != "go on\n":
+        if not pickle.load(sys.stdin.buffer):
             raise Stopped
 
-    while asked := sys.stdin.readline():
-        job = json.loads(asked)
+    while sys.stdin.buffer.peek(1):
+        job = pickle.load(sys.stdin.buffer)
         try:
-            say(run(job, tell if job.get("watched") else None))
+            say(run(job, tell if job["watched"] else None))
         except WorkshopError as error:
-            say({"error": error.message, "remedy": error.remedy})
+            say(error)
         except Stopped:
-            say({"stopped": True})
+            say(None)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,7 @@
-"""What the planner keeps of a model's config.json: shapes by their config.json names, nothing guessed."""
+"""What the planner keeps of a model: shapes by their config.json names, nothing guessed, and what is known beyond them.
+
+That is what vLLM's own classes said, or how large the checkpoint is.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 
-from workshop.plan.catalog.built import Exact
+from workshop.plan.weight import ExpertSplit
 
 DTYPE_BYTES = {
     "float64": 8,
@@ -97,6 +100,65 @@ class Traits:
     rope: bool = True
     rope_float32: bool = False  # gpt-oss keeps its cos/sin table in 32 bit
     sinks: bool = False  # one learned attention sink a head (gpt-oss)
+
+
+@dataclass(frozen=True)
+class Group:
+    """Layers that share one block table. page_bytes: one block of one layer; blocks_per_request at max_model_len."""
+
+    kind: str  # the key of its kind of attention, or the class of its spec where vLLM said it
+    layers: tuple[int, ...]  # their indices, or how many there are on each pipeline stage where vLLM said it
+    block_size: int
+    page_bytes: int
+    blocks_per_request: int
+    size: int  # tokens of a window or chunk; 0 without
+
+
+@dataclass(frozen=True)
+class Built:
+    """One split of a model, built on the meta device. Bytes of one rank; one entry a pipeline stage where it is a tuple.
+
+    Attributes:
+        loaded_bytes: parameters and buffers in the blocks that PyTorch's allocator hands out for them.
+        pool_bytes_per_block: a block of every layer of the longest group.
+        bytes_per_token: KV cache over all ranks, copies counted once.
+        kv_bytes_each: of one cached element.
+        experts: how they were shared out beside tensor parallelism; None: not.
+    """
+
+    tp: int
+    pp: int
+    loaded_bytes: tuple[int, ...]
+    pool_bytes_per_block: tuple[int, ...]
+    groups: tuple[Group, ...]
+    bytes_per_token: int
+    kv_bytes_each: int
+    experts: ExpertSplit | None = None
+
+
+@dataclass(frozen=True)
+class Exact:
+    """What is known, and from where. basis: exact (built now, or earlier on this machine), recorded, or estimate.
+
+    scale: of the weights, for splits that were not built: those of one rank over what the config alone makes of them.
+    """
+
+    basis: str
+    source: str
+    builds: tuple[Built, ...] = ()
+    scale: float = 1.0
+
+    def of(self, tp: int, pp: int) -> Built | None:
+        """Return what is known of a split; its KV cache is the same however experts are shared out."""
+        return next((b for b in self.builds if (b.tp, b.pp) == (tp, pp)), None)
+
+    def weights_of(self, tp: int, pp: int, experts: ExpertSplit | None) -> Built | None:
+        """Return what is known of the weights of a split."""
+        return next((b for b in self.builds if (b.tp, b.pp, b.experts) == (tp, pp, experts)), None)
+
+    def without_builds(self) -> Exact:
+        """Return what still holds when the weights are stored in another way: their number."""
+        return replace(self, basis="estimate", builds=())
 
 
 @dataclass(frozen=True)

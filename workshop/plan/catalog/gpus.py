@@ -1,6 +1,8 @@
 """GPUs: memory as the driver reports it and as the engine sees it, bandwidth, FLOP/s and links, each with a source."""
 
 import json
+import math
+import re
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -9,6 +11,7 @@ from workshop.errors import BadInput
 from workshop.plan.catalog.fields import nearest
 
 GIB, MIB = 1 << 30, 1 << 20
+BFLOAT16 = 8.0  # least compute capability; platforms/cuda.py check_if_supports_dtype, 0.25.1
 
 
 @dataclass(frozen=True)
@@ -53,9 +56,18 @@ class GPU:
         return self.link == "MIG"
 
     @property
+    def capability(self) -> float:
+        """The CUDA compute capability as a number; infinite for other vendors' GPUs, which do all that it decides."""
+        number = re.fullmatch(r"\d+\.\d+", self.compute_capability)
+        return float(number[0]) if number else math.inf
+
+    @property
+    def has_bfloat16(self) -> bool:
+        return self.capability >= BFLOAT16
+
+    @property
     def hopper_or_newer(self) -> bool:
-        major = self.compute_capability.split(".")[0]
-        return major.isdigit() and int(major) >= 9
+        return 9 <= self.capability < math.inf
 
 
 @lru_cache(maxsize=1)
