@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from types import SimpleNamespace
 
+import needs
 import pytest
 
 from workshop.errors import WorkshopError
+from workshop.launch.vllm_main import installed
 from workshop.learn import given, live
+
+NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
 
 
 def test_where_memory_is_short_the_lab_is_recorded(monkeypatch, capsys):
@@ -51,3 +57,15 @@ def test_a_trace_that_never_has_all_answers_says_so(monkeypatch, tmp_path):
     lab = SimpleNamespace(url="", record=SimpleNamespace(api_key="", log="lab.log"))
     with pytest.raises(WorkshopError, match="ended too soon"):
         live.lab_trace(lab)
+
+
+def test_what_was_recorded_is_what_is_simulated():
+    """The notebook's own cell, run: a change of the clock has to be recorded, too."""
+    if not installed()[1]:
+        needs.lacking("vLLM is not installed: make workshop installs it")
+    cells = json.loads((NOTEBOOKS / "11_inside_the_engine.ipynb").read_text())["cells"]
+    (cell,) = [source for each in cells if "def simulated(budget)" in (source := "".join(each["source"]))]
+    found = {"given": None}  # no falling back on what was recorded
+    exec(cell, found)
+    for budget, row in given.engine_lab()["budgets"].items():
+        assert found["budgets"][budget] == pytest.approx(row, rel=1e-3)
