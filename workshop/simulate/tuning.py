@@ -106,9 +106,12 @@ def tune(
         raise BadInput("--max-gpus and --price must be above 0.", "Give GPUs, and US dollars an hour for one.")
     arrivals, planned = arriving(options)
     search = _Search(model, gpu, arrivals, parse_slo(slo), price, max_gpus, report)
-    for asked in candidates(model, gpu, planned):
+    ways = list(candidates(model, gpu, planned))
+    for number, asked in enumerate(ways, 1):
+        search.place = f"{number} of {len(ways)}"
         search.fewest_replicas(asked)
-    for choice in sorted(search.tried, key=lambda c: c.merits)[:REFINED]:
+    for number, choice in enumerate(sorted(search.tried, key=lambda c: c.merits)[:REFINED], 1):
+        search.place = f"batch {number} of {REFINED}"
         search.refine(choice)
     return search.best()
 
@@ -158,6 +161,7 @@ class _Search:
         self.model, self.gpu, self.arrivals, self.slo = model, gpu, arrivals, slo
         self.price, self.max_gpus, self.report = price, max_gpus, report
         self.most_gpus = max_gpus
+        self.place = ""  # of the candidate that is tried, among all
         self.tried: list[Choice] = []
         self.refused: BadInput | None = None
 
@@ -175,7 +179,8 @@ class _Search:
         self.tried.append(choice)
         if choice.share >= ENOUGH:  # more GPUs shorten the latency, which is of interest up to a point
             self.most_gpus = min(self.most_gpus, choice.gpus * MOST_TIMES)
-        self.report(f"{choice.gpus} GPUs, {choice.share:.0%} within the limits: {replicas} × {p.command}")
+        count = f"{choice.gpus} GPU{'s' * (choice.gpus > 1)}"
+        self.report(f"{self.place}: {count}, {choice.share:.0%} within the limits: {replicas} × {p.command}")
         return choice
 
     def fewest_replicas(self, asked: dict) -> None:
