@@ -62,6 +62,7 @@ def test_as_many_samples_as_were_asked_for_or_none(prompts, tmp_path, faulty, qu
     )
     assert (summary.answered, summary.errors) == (11, 1) and len(batch.load(summary.output)) == 11 * 3
     assert "2 choices, and 3 should be there" in summary.errors_file.read_text()
+    assert "the first because of: " in str(summary) and "2 choices, and 3 should be there" in str(summary)
 
 
 @pytest.mark.parametrize("body", BROKEN_MODELS, ids=lambda body: repr(body)[:30])

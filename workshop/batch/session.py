@@ -32,6 +32,7 @@ class Ledger:
         self._disk, self._writes = ThreadPoolExecutor(1, "commit"), deque[Future]()
         self.began, self.rate = time.monotonic(), Rate()
         self.new = self.failed = self.prompt_tokens = self.completion_tokens = 0
+        self.first_said = ""  # of the rows without an answer
 
     def keep(self, row: Row, body: bytes, prompt_tokens: int, completion_tokens: int) -> None:
         """Take the answer to a row; raises ValueError where it is no JSON."""
@@ -48,6 +49,7 @@ class Ledger:
         """
         self.errors.add(error_line(row.custom_id, row.number, row.place, status, code, said))
         self.failed += 1
+        self.first_said = self.first_said or f"the first because of: {said}"
         if self.failed >= HOPELESS and not self.new:
             said = f"The first {self.failed} rows all failed, the last one with: {said}."
             raise WorkshopError(said, "Correct what it says, and run the same command again.")
@@ -100,7 +102,7 @@ class Ledger:
             completion_tokens=self.completion_tokens,
             output=self._paths.output,
             errors_file=errors if errors.exists() else None,
-            reason=reason,
+            reason=reason or self.first_said,
         )
 
     def look(self, ended: Summary | None = None, **more) -> Progress:
