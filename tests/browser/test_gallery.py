@@ -45,7 +45,7 @@ bar"""
 CHECKS = """from IPython.display import display
 from workshop.learn.exercises import check
 display(check("server.split", ...), check("server.split", (16, 1)), check("server.split", (8, 2)))"""
-ERRORS = f"""from {WIDGETS}.reconcile.case import recorded_errors
+ERRORS = f"""from {WIDGETS}.reconcile.view import recorded_errors
 import pandas as pd
 from workshop.learn import plots
 plots.figure(pd.DataFrame(recorded_errors()).T, "points", limit=60, xlabel="error, %", title="Errors")"""
