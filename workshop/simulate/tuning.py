@@ -163,16 +163,15 @@ class _Search:
         self.most_gpus = max_gpus
         self.place = ""  # of the candidate that is tried, among all
         self.tried: list[Choice] = []
-        self.known: set[tuple[str, int]] = set()  # command and replicas: a batch setting may be vLLM's default
         self.refused: BadInput | None = None
 
     def attempt(self, asked: dict, replicas: int) -> Choice | None:
         """Simulate it; None where it cannot be: heads that tp does not divide, a step longer than the SLO."""
         try:
             p = plan(self.model, self.gpu, **asked)
-            if p.gpus * replicas > self.most_gpus or (p.command, replicas) in self.known:
+            known = any((c.simulation.command, c.simulation.replicas) == (p.command, replicas) for c in self.tried)
+            if known or p.gpus * replicas > self.most_gpus:  # a batch setting may be vLLM's default
                 return None
-            self.known.add((p.command, replicas))
             found = on_plan(p, self.arrivals, replicas=replicas, router=ROUTER, slo=self.slo)
         except BadInput as error:
             self.refused = error
