@@ -58,14 +58,15 @@ class Traffic:
         return self.count * self.bytes_each
 
 
-def node_link(gpu: GPU, nccl: bool = False) -> Link:
-    """Return the link between the GPUs of one node; nccl: without vLLM's own all-reduce.
-
-    With --nnodes vLLM 0.25.1 turns it off, inside the nodes too (config/parallel.py); 0.32.0 does not any more.
-    """
+def node_link(gpu: GPU) -> Link:
+    """Return the link between the GPUs of one node, with vLLM's own all-reduce."""
     base = LINKS["nvlink" if gpu.link_gb_s >= 200 else "pcie"]
-    latency = max(base.all_reduce_us, NCCL_ALL_REDUCE_US) if nccl else base.all_reduce_us
-    return Link(gpu.link, gpu.link_gb_s, latency, base.message_us, gpu.source)
+    return Link(gpu.link, gpu.link_gb_s, base.all_reduce_us, base.message_us, gpu.source)
+
+
+def by_nccl(link: Link) -> Link:
+    """Return a link with NCCL's all-reduce in the place of vLLM's own."""
+    return replace(link, all_reduce_us=max(link.all_reduce_us, NCCL_ALL_REDUCE_US))
 
 
 def network_link(name: str) -> Link:
@@ -94,9 +95,9 @@ def traffic(d: Deployment, tokens: int = 1) -> list[Traffic]:
     """
     m, tp, out = d.model, d.tp, []
     payload = tokens * m.hidden_size * DTYPE_BYTES[m.dtype]
-    nnodes = d.nodes if d.dp == 1 else 1  # as in the command: replicas are engines of their own
-    nccl = nnodes > 1 and d.settings.vllm_version == "0.25.1"
-    inside, outside = node_link(d.gpu, nccl), network_link(d.network)
+    inside, outside = node_link(d.gpu), network_link(d.network)
+    if d.nnodes > 1 and d.settings.vllm_version == "0.25.1":  # with --nnodes it turned its own off (config/parallel.py)
+        inside = by_nccl(inside)
     if tp > 1:
         spans, count = spans_nodes(d), 2 * m.num_hidden_layers
         link, where = (outside, ", across nodes") if spans else (inside, "")
@@ -123,8 +124,7 @@ def _all_to_all(d: Deployment, payload: int, link: Link) -> Traffic:
     Source: vLLM 0.32.0, --all2all-backend allgather_reducescatter, which is the default.
     """
     count = 2 * len(d.model.moe.layers)
-    nccl = replace(link, all_reduce_us=max(link.all_reduce_us, NCCL_ALL_REDUCE_US))
-    ms = count * all_reduce_ms(d.dp * payload, d.dp, nccl) / 2
+    ms = count * all_reduce_ms(d.dp * payload, d.dp, by_nccl(link)) / 2
     why = f"2 a layer with experts over {d.dp} replicas"
     return Traffic("all-to-all", count, (d.dp - 1) * payload, link.name, link.gb_s, ms, why)
 

@@ -50,6 +50,11 @@ class Deployment:
     def gpus(self) -> int:
         return self.replica_gpus * self.dp
 
+    @property
+    def nnodes(self) -> int:
+        """Nodes of one engine, as --nnodes says; replicas are engines of their own."""
+        return self.nodes if self.dp == 1 else 1
+
     def experts_cut(self, tp: int) -> int:
         """Return over how many ranks each expert's matrices are cut at this tensor parallel size."""
         return 1 if self.ep else tp * self.dp
