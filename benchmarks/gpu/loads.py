@@ -2,14 +2,14 @@
 
     python benchmarks/gpu/loads.py llama-3.1-8b OUT.json [--loads benchmarks/simulate/loads.json] [--only light,burst]
         [--tensor-parallel-size T] [--max-model-len L] [--extra '{"enforce_eager": true}']
-        [--replicas 2 | --replicas 1 --prefill-replicas 1]
+        [--replicas 2 | --replicas 1 --prefill-replicas 1] [--memory]
 
 A load is {"name", "rate" and "seconds", or "burst", "prompt", "output", "prefix", "seed"}; its requests are drawn by
 workshop.simulate.arrivals, so the simulation gets the very same. Times are taken around AsyncLLM.generate: no HTTP, no
 detokenizing. A row: arrival_s, first_token_s, finished_s, prompt tokens, output tokens. Weights are dummies, so there
 is nothing to download. The record is written after each load: what was measured stays, whatever comes. Several replicas have a
 GPU each and get the requests in turn; with prefill replicas, those read the prompts and NIXL takes the KV cache from
-there to where the answers are made.
+there to where the answers are made. --memory writes OUT.rank0.json, …: what each GPU's memory profiling saw, in bytes.
 Needs vLLM with CUDA.
 """
 
@@ -22,7 +22,6 @@ import itertools
 import json
 import os
 import random
-import statistics
 import sys
 import tempfile
 import time
@@ -34,6 +33,7 @@ from measure import ENVIRONMENT, model_folder  # noqa: E402
 
 from workshop.launch.vllm_main import answer_for_vllm  # noqa: E402
 from workshop.simulate.arrivals import Arrival, drawn, prompts  # noqa: E402
+from workshop.simulate.report import percentiles  # noqa: E402
 
 answer_for_vllm()  # also in the processes that vLLM starts: the CPU's build, to try this script
 
@@ -92,18 +92,18 @@ class Client:
 def summary(rows: list[list], gaps_s: list[float]) -> dict:
     """Return tokens/s and percentiles in ms."""
 
-    def percentiles(name: str, values: list[float]) -> dict:
-        cuts = statistics.quantiles(values, n=100, method="inclusive")
-        return {f"{name}_ms_p{p}": round(cuts[p - 1] * 1e3, 2) for p in (50, 95, 99)}
+    def in_ms(name: str, values: list[float]) -> dict:
+        found = percentiles(values)
+        return {f"{name}_ms_{p}": found[p] and round(found[p] * 1e3, 2) for p in ("p50", "p95", "p99")}
 
     took = max(row[2] for row in rows)
     return {
         "requests": len(rows),
         "took_s": round(took, 2),
         "tokens_per_s": round(sum(row[4] for row in rows) / took, 1),
-        **percentiles("ttft", [first - at for at, first, *_ in rows]),
-        **percentiles("tpot", [(last - first) / (made - 1) for _, first, last, _, made in rows if made > 1]),
-        **percentiles("itl", gaps_s),
+        **in_ms("ttft", [first - at for at, first, *_ in rows]),
+        **in_ms("tpot", [(last - first) / (made - 1) for _, first, last, _, made in rows if made > 1]),
+        **in_ms("itl", gaps_s),
     }
 
 
@@ -134,6 +134,8 @@ def started(options: argparse.Namespace, model: Path) -> Servers:
     from vllm.v1.engine.async_llm import AsyncLLM
 
     extra, count = dict(options.extra), options.replicas + options.prefill_replicas
+    if options.memory:
+        extra["worker_extension_cls"] = "measure_worker.MemoryReport"
     if options.prefill_replicas:
         extra["kv_transfer_config"] = {"kv_connector": "NixlConnector", "kv_role": "kv_both"}
 
@@ -219,11 +221,14 @@ def main() -> None:
     parser.add_argument("--max-model-len", type=int, default=8192)
     parser.add_argument("--extra", type=json.loads, default={}, help="more arguments of the engine, as JSON")
     parser.add_argument("--config", type=json.loads, default={}, help="fields of config.json that differ, as JSON")
+    parser.add_argument("--memory", action="store_true", help="also what the memory profiling of each GPU saw")
     options = parser.parse_args()
     options.loads = json.loads(options.loads.read_text())
     if options.only:
         options.loads = [load for load in options.loads if load["name"] in options.only.split(",")]
     os.environ.update(ENVIRONMENT)
+    os.environ["WORKSHOP_MEASURE_OUT"] = str(options.out.with_suffix(""))
+    os.environ["PYTHONPATH"] = f"{HERE}:{os.environ.get('PYTHONPATH', '')}"  # measure_worker, in the engine's processes
     asyncio.run(record(options))
 
 

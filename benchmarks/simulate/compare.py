@@ -152,6 +152,8 @@ def with_table(page: str, mark: str, made: str) -> str:
 def predict(model: str, gpu: str, out: Path, **options: object) -> None:
     """Write what the simulation says of a file of loads, before anybody measures it."""
     loads = json.loads(options.pop("loads").read_text())
+    if only := options.pop("only"):
+        loads = [load for load in loads if load["name"] in only.split(",")]
     p = plan(model, gpu, **{name: value for name, value in options.items() if name not in SERVERS})
     servers = {name: options[name] for name in SERVERS}
     said = {load["name"]: figures(on_plan(p, arrivals_of(load), **servers)) for load in loads}
@@ -169,6 +171,7 @@ def main() -> None:
     parser.add_argument("--replicas", type=int, default=1)
     parser.add_argument("--prefill-replicas", type=int, default=0)
     parser.add_argument("--loads", type=Path, default=HERE / "loads.json")
+    parser.add_argument("--only", help="names of loads, with commas")
     parser.add_argument("--vllm-version", default="0.32.0")
     parser.add_argument("--max-model-len", type=int, default=8192)
     parser.add_argument("--quantization")
