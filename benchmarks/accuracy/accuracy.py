@@ -63,11 +63,11 @@ def percent(predicted: float, actual: float) -> float:
 
 def rows() -> list[dict]:
     """Return, for each run whose log printed its tokens, the actual values and every prediction."""
-    gpu, out = load_gpu("h200"), []
+    out = []
     for run in runs():
         if "kv_cache_tokens" not in run:
             continue
-        p, m = plan_of(run), model_of(run)
+        p, m, gpu = plan_of(run), model_of(run), load_gpu(run.get("gpu", "h200"))
         share = run["extra"].get("gpu_memory_utilization", 0.92)
         row = {
             "run": run,
@@ -125,7 +125,8 @@ def plan_ms() -> tuple[float, float]:
 
 
 def settings_of(run: dict) -> str:
-    parts = [f"TP {run['tp']}"] if run["tp"] > 1 else []
+    parts = ["H100, vLLM 0.32.0"] if run.get("gpu") == "h100" else []
+    parts += [f"TP {run['tp']}"] if run["tp"] > 1 else []
     parts += [f"PP {run['pp']}"] if run["pp"] > 1 else []
     parts += [f"{k.replace('_', ' ')} {v}" for k, v in run["extra"].items()]
     parts += ["FP8 weights"] if "quantization_config" in run.get("config", {}) else []
@@ -137,7 +138,7 @@ def table(data: list[dict]) -> str:
     lines = [
         "# Accuracy: every planner whose formula is published, on every recorded run",
         "",
-        "vLLM 0.25.1 (the last 8B run: 0.32.0) on 1 to 4 × H200, dummy weights, LLM() defaults where no setting is named. Errors in percent of what vLLM printed. Made by `python benchmarks/accuracy/accuracy.py`; a test compares.",
+        "vLLM 0.25.1 on 1 to 4 × H200 (the last 8B run there: 0.32.0), 0.32.0 on an H100, dummy weights, LLM() defaults where no setting is named. Errors in percent of what vLLM printed. Made by `python benchmarks/accuracy/accuracy.py`; a test compares.",
         "",
         "![Errors of every run](pictures/accuracy.svg)",
         "",

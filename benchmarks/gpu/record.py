@@ -1,9 +1,10 @@
-"""Turn what measure.py wrote into the records that the plan is held against (workshop/data/runs).
+"""Turn what measure.py, or loads.py --memory, wrote into the records that the plan is held against (workshop/data/runs).
 
     python benchmarks/gpu/record.py OUT/NAME.json … --predicted BEFORE.json --into workshop/data/runs/FILE.json …
 
 Each run keeps its settings, what vLLM said, the exact bytes of each rank, the speeds, and what the plan said before it
-had seen the run (BEFORE.json, by benchmarks/gpu/predict.py).
+had seen the run (BEFORE.json, by benchmarks/gpu/predict.py). Of loads.py's record the loads "one" (256 tokens after a
+prompt of 32) and "batch_64" (128 tokens each of 64 prompts of 256) are taken.
 """
 
 from __future__ import annotations
@@ -25,14 +26,36 @@ SAID = (
 
 
 def rank_bytes(rank: dict) -> dict:
-    """Return the exact bytes that the engine's memory profiling saw on one rank."""
-    return {
+    """Return the exact bytes that the engine's memory profiling saw on one rank.
+
+    0.32.0 counts what is gone from the device: its peak has CUDA graphs and the libraries' memory in it, and is left out.
+    """
+    found = {
         "weights_bytes": rank["weights"],
-        "activation_peak_bytes": rank["activation_peak"],
-        "non_torch_bytes": rank["non_torch"],
         "cuda_graph_estimate_bytes": rank["cudagraph_estimate"],
         "available_kv_bytes": rank["available"],
     }
+    if rank["non_torch"] is not None:
+        found |= {"activation_peak_bytes": rank["activation_peak"], "non_torch_bytes": rank["non_torch"]}
+    return found
+
+
+def of_loads(record: dict, path: Path) -> dict:
+    """Return a record of loads.py as measure.py writes one; its settings are those of `vllm serve`."""
+    loads = {load["name"]: load for load in record["workloads"]}
+    ranks = [json.loads(rank.read_text()) for rank in sorted(path.parent.glob(f"{path.stem}.rank*.json"))]
+    found = {
+        **{key: record[key] for key in ("model", "tp", "max_model_len", "config", "start_s")},
+        **{"name": path.stem, "pp": 1, "gpu": path.stem.split("_")[0], "ranks": ranks},
+        "extra": {**record["extra"], **{key: record[key] for key in ("max_num_batched_tokens", "max_num_seqs")}},
+        "weights_gib_per_gpu": round(max(rank["weights"] for rank in ranks) / 2**30, 2),
+        "available_kv_gib_per_gpu": round(min(rank["available"] for rank in ranks) / 2**30, 2),
+        "kv_cache_tokens": record["kv_blocks"] * record["block_size"],
+    }
+    if "one" in loads:
+        found["single_tok_s"] = round(1e3 / loads["one"]["tpot_ms_p50"], 2)
+        found["batch64_tok_s"] = round(loads["batch_64"]["tokens_per_s"])
+    return found
 
 
 def run_of(record: dict, predicted: dict, label: str) -> dict:
@@ -40,6 +63,8 @@ def run_of(record: dict, predicted: dict, label: str) -> dict:
     extra = dict(record.get("extra", {}))
     compilation = extra.pop("compilation_config", None)
     run = {key: record[key] for key in ("name", "model", "tp", "pp", "max_model_len")} | {"extra": extra, "set": label}
+    if "gpu" in record:
+        run["gpu"] = record["gpu"]
     if record.get("config"):
         run["config"] = record["config"]
     if compilation:
@@ -53,7 +78,7 @@ def run_of(record: dict, predicted: dict, label: str) -> dict:
 def main() -> None:
     """Write the file."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("records", type=Path, nargs="+", help="NAME.json files of measure.py")
+    parser.add_argument("records", type=Path, nargs="+", help="NAME.json files of measure.py or loads.py")
     parser.add_argument("--predicted", type=Path, required=True)
     parser.add_argument("--into", type=Path, required=True)
     parser.add_argument("--label", default="held out")
@@ -65,12 +90,14 @@ def main() -> None:
     runs = []
     for path in asked.records:
         record = json.loads(path.read_text())
+        if "workloads" in record:
+            record = of_loads(record, path)
         if "kv_cache_tokens" in record:
             runs.append(run_of(record, predicted.get(record["name"], {}), asked.label))
     head = {
         "hardware": asked.hardware,
         "software": asked.software,
-        "how": "benchmarks/gpu/measure.py JOBS.json OUT, then benchmarks/gpu/record.py: weights are dummies; "
+        "how": "benchmarks/gpu/measure.py JOBS.json OUT, or loads.py --memory, then record.py: weights are dummies; "
         "single stream = 256 tokens after a prompt of 32; batchN_tok_s = 128 tokens each of N prompts of "
         "256, prompts' time included; batchN_decode_tok_s = without it",
         "date": asked.date,

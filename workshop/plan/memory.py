@@ -56,7 +56,7 @@ def fit(d: Deployment) -> Fit:
     m, s, pp = d.model, d.settings, d.pp
     share = round(s.gpu_memory_utilization * 10**9)
     requested = -(-d.gpu.engine_bytes * share // 10**9)
-    deep_gemm = ranks.loads_deep_gemm(m, d.gpu, s.kv_cache_dtype)
+    deep_gemm = ranks.loads_deep_gemm(d)
     weights = tuple(ranks.stage_bytes(m, d.tp, pp, i, deep_gemm, d.expert_split) for i in range(pp))
     ends = {(i == 0, i == pp - 1): tuple(overheads(d, i)) for i in {0, pp // 2, pp - 1}}
     over = tuple(ends[i == 0, i == pp - 1] for i in range(pp))

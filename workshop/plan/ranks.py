@@ -12,7 +12,7 @@ from workshop.errors import BadInput
 from workshop.plan.allocator import Allocator
 from workshop.plan.attention import main_kind
 from workshop.plan.catalog.config import DTYPE_BYTES, ModelConfig
-from workshop.plan.catalog.gpus import GPU, MIB
+from workshop.plan.catalog.gpus import MIB
 from workshop.plan.deployment import Deployment
 from workshop.plan.kv_cache import kv_dtype_bytes
 from workshop.plan.weight import ExpertSplit
@@ -175,17 +175,22 @@ def stage_bytes(
     return int(memory.allocated * m.exact.scale) if m.exact else memory.allocated
 
 
-def loads_deep_gemm(m: ModelConfig, gpu: GPU, kv_cache_dtype: str) -> bool:
-    """True where vLLM 0.25.1 initialises DeepGEMM while loading (vllm/utils/deep_gemm.py)."""
-    q = m.quantization
-    fp8 = (q is not None and q.weight_bits == q.activation_bits == 8) or kv_dtype_bytes(m, kv_cache_dtype) == 1
-    return gpu.hopper_or_newer and (fp8 or main_kind(m).deep_gemm)
+def loads_deep_gemm(d: Deployment) -> bool:
+    """True where a workspace comes with DeepGEMM while loading: in 0.25.1 (vllm/utils/deep_gemm.py), not in 0.32.0.
+
+    There 8B with an FP8 KV cache on an H100, 70B and GLM-4.5 Air in FP8 on H200 were without it.
+    """
+    m, q = d.model, d.model.quantization
+    fp8 = (q is not None and q.weight_bits == q.activation_bits == 8) or kv_dtype_bytes(
+        m, d.settings.kv_cache_dtype
+    ) == 1
+    return d.settings.vllm_version == "0.25.1" and d.gpu.hopper_or_newer and (fp8 or main_kind(m).deep_gemm)
 
 
 def ranks(d: Deployment) -> list[Rank]:
     """Return every rank in vLLM's order: replica by replica, tensor ranks of the first stage, then of the next."""
     m, tp, out = d.model, d.tp, []
-    deep_gemm = loads_deep_gemm(m, d.gpu, d.settings.kv_cache_dtype)
+    deep_gemm = loads_deep_gemm(d)
     heads, kv_heads = m.num_attention_heads // tp, main_kind(m).kv_heads(m, tp)
     for stage, layers in enumerate(partition_layers(m.num_hidden_layers, d.pp)):
         size = stage_bytes(m, tp, d.pp, stage, deep_gemm, d.expert_split)

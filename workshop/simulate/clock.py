@@ -39,8 +39,9 @@ FP8_REQUEST_MS = 0.05  # decoding of 1, 16 and 64 requests, recorded before the 
 # Fitted to the light and the middle load of Nemotron Nano 9B v2 on one H200, vLLM 0.32.0; its other loads are a test:
 MAMBA_PIECES_MS = 2.65  # to launch a Mamba layer's scan in a step that prefills: Triton kernels, outside the graphs
 # Under vLLM 0.32.0, fitted to 8B with its defaults at 30 requests a second on one H200; the same with fewer tokens a
-# step and with an FP8 KV cache are a test. FP8's kernels of its own are then gone (70B FP8 on two H200):
-EAGER_LAYER_MS_0_32 = 1.15
+# step, with an FP8 KV cache and on an H100, whose host took as long, are a test. FP8's kernels of its own are then gone
+# (70B FP8 on two H200):
+EAGER_LAYER_MS_0_32 = 0.805
 # Fitted to the heavy load of Qwen3 30B A3B on two H200, data parallel, vLLM 0.32.0; its other loads are a test:
 DEALT_OUT_EAGER = 1.4  # times the launch of a step without a graph, where replicas share experts
 # How long the host takes, against that H100's: one number, fitted to six loads on an H200 of another host
@@ -127,8 +128,8 @@ def of(d: Deployment, host_factor: float | None = None) -> Clock:
     moe_layers = len(m.moe.layers) if m.moe else 0
     scan_ms, state_ms = _mamba(d, host) if m.mamba else (0.0, 0.0)
     old = d.settings.vllm_version == "0.25.1"
-    launched = host * (m.num_hidden_layers + (EXPERTS_LAUNCH - 1) * moe_layers) * (FP8_LAUNCH if fp8 and old else 1)
-    eager_ms = launched * (EAGER_LAYER_MS if old else EAGER_LAYER_MS_0_32)
+    launched = (m.num_hidden_layers + (EXPERTS_LAUNCH - 1) * moe_layers) * (FP8_LAUNCH if fp8 and old else 1)
+    eager_ms = launched * (host * EAGER_LAYER_MS if old else EAGER_LAYER_MS_0_32)
     eager_ms *= DEALT_OUT_EAGER if d.dp > 1 and m.moe else 1
     kinds = Counter(layers(m)).items()
     idle = (1 - m.moe.experts_per_token / m.moe.num_experts) ** d.dp if m.moe else 0.0  # all replicas' tokens count
@@ -150,7 +151,7 @@ def of(d: Deployment, host_factor: float | None = None) -> Clock:
         experts_many_ms=moe_layers * EXPERTS_MANY_MS,
         host_step_ms=host * HOST_STEP_MS,
         host_request_ms=host * HOST_REQUEST_MS,
-        pieces_ms=launched * PIECES_LAYER_MS + scan_ms,
+        pieces_ms=host * launched * PIECES_LAYER_MS + scan_ms,
         eager_ms=eager_ms + scan_ms,
         largest_graph=d.settings.largest_graph,
         way_in_s=host * WAY_MS / 2e3,
