@@ -98,6 +98,7 @@ def compared(name: str, record: dict) -> list[dict]:
         row = {"record": name, "model": record["model"], "load": load["name"], "requests": len(load["rows"])}
         row |= {"measured": seen, "simulated": said, "off_percent": off, "steps": s.steps, "wall_s": round(s.wall_s, 2)}
         row["shown"] = {**s.to_dict(), "busiest": s.busiest}
+        row["version"] = record.get("vllm_version", "0.25.1")
         rows.append(row)
         print(as_line(row), file=sys.stderr, flush=True)
     return rows
@@ -107,10 +108,10 @@ def for_the_explorer(rows: list[dict]) -> dict[str, dict]:
     """Take the simulations out of the rows; return those that the explorer shows where there is no vLLM, by name."""
     shown = {}
     for row in rows:
-        found = row.pop("shown")
+        found, version = row.pop("shown"), row.pop("version")
         if row["load"] in SHOWN:
             gpus = f"{found['gpus']} × {found['gpu']}" if found["gpus"] > 1 else found["gpu"]
-            title = f"{row['model']} on {gpus}: {row['load']}, {row['requests']} requests"
+            title = f"{row['model']} on {gpus}: {row['load']}, {row['requests']} requests (vLLM {version})"
             shown[title] = {**json.loads(json.dumps(found), parse_float=lambda text: float(f"{float(text):.4g}"))}
             shown[title] |= {"measured": {key: round(value, 1) for key, value in row["measured"].items()}, "wall_s": 0}
     return shown

@@ -137,7 +137,7 @@ def test_flags_of_vllm_are_planned_with(workshop_home):
         return " ".join(slurm.prepare(slurm.Request("70b", vllm=flags)).reasons)
 
     assert "460,704 tokens, or 14.06 requests of 32,768" in said()
-    assert "920,608 tokens, or 28.09 requests of 32,768" in said("--kv-cache-dtype=fp8")
+    assert "921,424 tokens, or 28.12 requests of 32,768" in said("--kv-cache-dtype=fp8")
     assert "of 8,192 tokens at once" in said("--max_model_len", "8K")
     unknown = said("--max-model-len", "auto", "--kv-cache-dtype", "nvfp4", "--quantization", "torchao")
     assert unknown == said("--hf-overrides", '{"rope_scaling": {}}', "--max-model-len", "1M") == said()
