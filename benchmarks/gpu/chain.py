@@ -85,11 +85,14 @@ class Chain:
         if record is None:
             return
         try:
-            self.use()
+            if "failed" not in self.found["serve"]:
+                self.use()
         finally:
             with self.step("stop"):
                 self.workshop("stop", record.name)
             (self.out / "server.log").write_bytes(Path(record.log).read_bytes())
+        if "failed" in self.found["serve"]:
+            return
         with self.step("reconcile") as result:
             said = json.loads(self.workshop("reconcile", str(self.out / "server.log"), "--json"))
             result["rows"] = [

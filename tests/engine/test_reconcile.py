@@ -15,13 +15,17 @@ from workshop.launch.local import TEACHING_FOLDER
 
 DATA = Path(__file__).parent / "data"
 LOGS = Path(__file__).parents[2] / "workshop" / "data" / "logs"
-GPU_LOGS = sorted(LOGS.glob("*_h200.log"))
+GPU_LOGS = sorted([*LOGS.glob("*_h200.log"), *LOGS.glob("*_h100.log")])
 TINY, LONG = (LOGS / "configs" / f"{name}-llama.json" for name in ("tiny", "long"))  # what the CPU logs are of
+
+
+def gpu_of(path: Path) -> str:
+    return path.stem.split("_")[-1]
 
 
 @pytest.mark.parametrize("path", GPU_LOGS, ids=lambda path: path.stem)
 def test_every_gpu_log_is_compared_line_by_line(path):
-    result, read = reconcile(path, gpu="h200"), log.read(path)
+    result, read = reconcile(path, gpu=gpu_of(path)), log.read(path)
     names = [row.quantity for row in result.rows]
     assert {"weights per GPU", "overhead per GPU", "available KV cache per GPU", "KV cache size"} <= set(names)
     assert result.row("KV cache size").actual == read.kv_cache_tokens
@@ -34,7 +38,7 @@ def test_every_gpu_log_is_compared_line_by_line(path):
 
 @pytest.mark.parametrize("path", GPU_LOGS, ids=lambda path: path.stem)
 def test_errors_are_what_the_two_numbers_say(path):
-    for row in reconcile(path, gpu="h200").rows:
+    for row in reconcile(path, gpu=gpu_of(path)).rows:
         if row.predicted is None:
             assert row.error_percent is None
         else:
@@ -43,7 +47,7 @@ def test_errors_are_what_the_two_numbers_say(path):
 
 def test_weights_and_bytes_a_token_agree_within_half_a_percent_on_every_recorded_run():
     for path in GPU_LOGS:
-        result = reconcile(path, gpu="h200")
+        result = reconcile(path, gpu=gpu_of(path))
         for quantity in ("weights per GPU", "KV cache per token and GPU"):
             row = result.row(quantity)  # a stage that is not the tightest does not say what a token takes
             assert row is None or abs(row.error_percent) <= 0.5, f"{path.stem}: {quantity}"
@@ -51,8 +55,8 @@ def test_weights_and_bytes_a_token_agree_within_half_a_percent_on_every_recorded
 
 @pytest.mark.parametrize("path", [path for path in GPU_LOGS if "0.32.0" in path.stem], ids=lambda path: path.stem)
 def test_a_newer_version_is_planned_with_its_own_formulas(path):
-    """They follow its source; the two logs were recorded after they had been written (then −1.06 and +0.18 %)."""
-    result = reconcile(path, gpu="h200")
+    """They follow its source; the logs were recorded after they had been written (then −1.06, +0.18 and +0.46 %)."""
+    result = reconcile(path, gpu=gpu_of(path))
     assert abs(result.row("KV cache size").error_percent) <= 0.6
     assert result.row("CUDA graphs, reserved").actual == log.read(path).cuda_graph_estimate_gib
 
