@@ -12,7 +12,7 @@ from workshop.launch.local import TEACHING_FOLDER
 from workshop.learn import roofline
 from workshop.learn.exercise_sets.e01_memory import TIGHT
 from workshop.learn.widgets.xray.case import RECORDED
-from workshop.plan import recorded, rules, settings
+from workshop.plan import recorded, rules
 from workshop.plan.catalog import load_gpu, load_model
 from workshop.plan.catalog.config import DTYPE_BYTES
 from workshop.plan.catalog.gpus import GIB
@@ -126,6 +126,7 @@ def _speed() -> dict[str, str]:
     h100, h200, r = load_gpu("h100"), load_gpu("h200"), run("70b-tp4")
     return {
         "h200.bandwidth": f"{h200.bandwidth_gb_s / 1e3:g}",
+        "h100.bandwidth": f"{h100.bandwidth_gb_s / 1e3:g}",
         "h200.more": f"{h200.bandwidth_gb_s / h100.bandwidth_gb_s:.1f}",
         "70b.single": f"{r['single_tok_s']:.0f}",
         "405b.single": f"{run('405b-fp8-tp4')['single_tok_s']:.0f}",
@@ -136,7 +137,8 @@ def _speed() -> dict[str, str]:
         "70b.tpot_ms": f"{1e3 / r['single_tok_s']:.1f}",
         "70b.batch256": f"{r['batch256_tok_s']:,}",
         "70b.batch_times": f"{r['batch256_tok_s'] / r['single_tok_s']:.0f}",
-        "vllm.gpu": settings.DEFAULT_VERSION,
+        "vllm.gpu": r["vllm_version"],
+        "vllm.h100": run("h100_llama-3.1-8b_0.32")["vllm_version"],
         "vllm.cpu": f"vLLM {answers()['vllm_version'].split('+')[0]}",
     }
 

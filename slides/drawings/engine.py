@@ -31,18 +31,19 @@ SPEEDS = {
     "70b-tp4": ("Llama 3.1 70B", "4 × H200"),
     "405b-fp8-tp4": ("Llama 3.1 405B FP8", "4 × H200"),
 }
+LIMITS = {"h100_llama-3.1-8b_0.32": ("Llama 3.1 8B", "1 × H100"), **SPEEDS}
 BATCHES = (1, 16, 64, 256)
 
 
 def run(name: str) -> dict:
-    """Return the recorded run of that name that has a throughput for 256 requests."""
-    return recorded.with_throughput(name)
+    """Return the recorded run of that name."""
+    return recorded.measured(name)
 
 
 def limit_tokens_per_s(name: str) -> float:
     """Tokens/s of one stream if reading all weights once a token at full bandwidth were all that takes time."""
     r = run(name)
-    return bandwidth_limit_tokens_per_s(recorded.model_of(r), load_gpu("h200"), r["tp"])
+    return bandwidth_limit_tokens_per_s(recorded.model_of(r), load_gpu(r.get("gpu", "h200")), r["tp"])
 
 
 def rates(name: str) -> list[float]:
@@ -207,7 +208,7 @@ def latency() -> Canvas:
 def limits() -> Chart:
     """Single stream: the limit by bandwidth, and what was measured."""
     rows = {f"{model}\n{gpus}": (limit_tokens_per_s(name), run(name)["single_tok_s"])
-            for name, (model, gpus) in SPEEDS.items()}  # fmt: skip
+            for name, (model, gpus) in LIMITS.items()}  # fmt: skip
     said = "; ".join(f"{row}: limit {limit:.0f}, measured {found:.0f}" for row, (limit, found) in rows.items())
     with chart(400, said.replace("\n", " on ") + " tokens a second.") as c:
         limit, measured = "limit: bandwidth ÷ bytes of the weights", "measured"

@@ -22,9 +22,9 @@ def tuned(name: str) -> dict:
     return next(run for run in tuning() if run["name"] == name)
 
 
-def with_throughput(name: str) -> dict:
-    """Return the run of that name that was measured with up to 256 requests at once."""
-    return next(run for run in runs() if run["name"] == name and "batch256_tok_s" in run)
+def measured(name: str) -> dict:
+    """Return the run of that name; of several, one that was measured with up to 256 requests at once."""
+    return max((run for run in runs() if run["name"] == name), key=lambda run: "batch256_tok_s" in run)
 
 
 def model_of(run: dict) -> ModelConfig:
