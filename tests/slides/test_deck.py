@@ -24,7 +24,7 @@ GIVEN = {
     r"arXiv [\d.]+(?:, [\d.]+)*|(?:PagedAttention|FlashAttention|Megatron-LM) \d{4}\.\d{5}": "a paper",
     r"(?:July|December|since|February) 20\d\d": "Meta's announcements; the published slides",
     r"17 December 2024": "the published slides",
-    r"2026-11-2[01]": "workshop/data/runs, workshop/data/tuning",
+    r"2026-11-2[013]": "workshop/data/runs, workshop/data/tuning",
     r"[Nn]otebooks? \d+(?: and \d+)?|[Ss]tep \d+|[Pp]art \d": "a place in the course",
     r"10⁹|2³⁰": "what giga and gibi mean",
     r"in 16 bits": "the dtype of embeddings",
