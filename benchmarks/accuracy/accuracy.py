@@ -67,7 +67,7 @@ def rows() -> list[dict]:
     for run in runs():
         if "kv_cache_tokens" not in run:
             continue
-        p, m, gpu = plan_of(run), model_of(run), load_gpu(run.get("gpu", "h200"))
+        p, m, gpu = plan_of(run), model_of(run), load_gpu(run["gpu"])
         share = run["extra"].get("gpu_memory_utilization", 0.92)
         row = {
             "run": run,
@@ -125,7 +125,7 @@ def plan_ms() -> tuple[float, float]:
 
 
 def settings_of(run: dict) -> str:
-    parts = ["H100, vLLM 0.32.0"] if run.get("gpu") == "h100" else []
+    parts = [f"{run['gpu'].upper()}, vLLM {run['vllm_version']}"] if run["gpu"] != "h200" else []
     parts += [f"TP {run['tp']}"] if run["tp"] > 1 else []
     parts += [f"PP {run['pp']}"] if run["pp"] > 1 else []
     parts += [f"{k.replace('_', ' ')} {v}" for k, v in run["extra"].items()]

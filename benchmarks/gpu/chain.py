@@ -84,14 +84,15 @@ class Chain:
         record = next(iter(records.own()), None)
         if record is None:
             return
+        serves = "failed" not in self.found["serve"]
         try:
-            if "failed" not in self.found["serve"]:
+            if serves:
                 self.use()
         finally:
             with self.step("stop"):
                 self.workshop("stop", record.name)
             (self.out / "server.log").write_bytes(Path(record.log).read_bytes())
-        if "failed" in self.found["serve"]:
+        if not serves:
             return
         with self.step("reconcile") as result:
             said = json.loads(self.workshop("reconcile", str(self.out / "server.log"), "--json"))

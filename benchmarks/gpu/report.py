@@ -16,8 +16,6 @@ sys.path.insert(0, str(ROOT))
 from workshop.learn import plots  # noqa: E402
 from workshop.learn.figure import svg  # noqa: E402
 from workshop.plan import recorded  # noqa: E402
-from workshop.plan.catalog import load_gpu  # noqa: E402
-from workshop.plan.speed import bandwidth_limit_tokens_per_s  # noqa: E402
 
 CLAIMED = (  # what the workshop's first slides said, and the run on the nearest hardware that we had
     ("Llama 3.1 8B", "—", "8b"),
@@ -125,22 +123,18 @@ def run(name: str) -> dict:
     return recorded.tuned(name) if name in names else recorded.measured(name)
 
 
-def limit(r: dict) -> float:
-    """Return the limit by bandwidth of a run, in tokens/s."""
-    return bandwidth_limit_tokens_per_s(recorded.model_of(r), load_gpu(r.get("gpu", "h200")), r["tp"])
-
-
 def claims() -> str:
     """Return the table: claimed, limit, measured, predicted."""
     lines = [
         "| model | first slides | GPUs here | limit by bandwidth | measured | of the limit | predicted | run |",
         "|---|---|---|---:|---:|---:|---:|---|",
     ]
+    limit = recorded.limit_tokens_per_s
     for name, claimed, key in CLAIMED:
         r = run(key)
         predicted = recorded.plan_of(r).single_stream_tokens_per_s
         lines.append(
-            f"| {name} | {claimed} | {r['tp']} × {r.get('gpu', 'h200').upper()} | {limit(r):.0f} | {r['single_tok_s']:.0f} | "
+            f"| {name} | {claimed} | {r['tp']} × {r['gpu'].upper()} | {limit(r):.0f} | {r['single_tok_s']:.0f} | "
             f"{r['single_tok_s'] / limit(r):.0%} | {predicted:.0f} | `{key}` |"
         )
     best, fp8 = run("70b-tp4-best"), run("70b-fp8-tp4-best")

@@ -24,7 +24,6 @@ from workshop.learn.figure import draw
 from workshop.plan import recorded
 from workshop.plan.catalog import load_gpu
 from workshop.plan.kv_cache import BLOCK_SIZE
-from workshop.plan.speed import bandwidth_limit_tokens_per_s
 
 SPEEDS = {
     "8b": ("Llama 3.1 8B", "1 × H200"),
@@ -42,8 +41,7 @@ def run(name: str) -> dict:
 
 def limit_tokens_per_s(name: str) -> float:
     """Tokens/s of one stream if reading all weights once a token at full bandwidth were all that takes time."""
-    r = run(name)
-    return bandwidth_limit_tokens_per_s(recorded.model_of(r), load_gpu(r.get("gpu", "h200")), r["tp"])
+    return recorded.limit_tokens_per_s(run(name))
 
 
 def rates(name: str) -> list[float]:

@@ -15,8 +15,6 @@ from workshop.learn.chart import Picture
 from workshop.learn.figure import course_style, figure
 from workshop.learn.widgets import style
 from workshop.plan import recorded
-from workshop.plan.catalog import load_gpu, load_model
-from workshop.plan.speed import bandwidth_limit_tokens_per_s
 
 __all__ = ["STEP_COLOURS", "course_style", "figure", "kinds", "kv_caching", "links", "megatron", "roofline",
            "step_parts", "step_table"]  # fmt: skip
@@ -51,7 +49,7 @@ def step_parts(name: str) -> dict[str, float]:
     """Return ms of one decoding step of a recorded run, part by part; they add up to 1000 / its tokens a second."""
     run = recorded.tuned(name)
     found = run["kernels"]["by_kind"]
-    limit = 1e3 / bandwidth_limit_tokens_per_s(load_model(run["model"]), load_gpu("h200"), run["tp"])
+    limit = 1e3 / recorded.limit_tokens_per_s(run)
     parts = {part: sum(found.get(kind, [0])[0] for kind in kinds_of) for part, kinds_of in KERNELS.items()}
     parts[READING] = limit
     parts[REST] -= limit

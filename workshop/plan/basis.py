@@ -22,10 +22,15 @@ UNCERTAINTY = "in 8 runs of such families on an H200 at most 0.6 GiB off"  # doc
 def runs(folder: Path = RUNS) -> list[dict]:
     """Return every run: model (a catalogue name), config (fields that differ), tp, pp, settings, what was measured.
 
-    "vllm_version" is that of its file: the first of "software", which says "vllm 0.32.0, torch …".
+    "vllm_version" is that of its file: the first of "software", which says "vllm 0.32.0, torch …". "gpu" is a GPU's
+    name, h200 where the run says nothing else.
     """
     files = (json.loads(file.read_text(encoding="utf-8")) for file in sorted(folder.glob("*.json")))
-    return [{"vllm_version": re.split("[ ,]", found["software"])[1], **run} for found in files for run in found["runs"]]
+    return [
+        {"vllm_version": re.split("[ ,]", found["software"])[1], "gpu": "h200", **run}
+        for found in files
+        for run in found["runs"]
+    ]
 
 
 @lru_cache(maxsize=1)

@@ -55,7 +55,7 @@ def runner(m: ModelConfig, version: str) -> int:
 
 
 def compiles(s: Settings) -> bool:
-    """True where kernels are compiled, and timed, within the profile run; 0.32.0 does so before it."""
+    """True where kernels are compiled, and timed, within the profile run; 0.32.0 does so before it, but for the embedding's."""
     return not s.enforce_eager and s.vllm_version == "0.25.1"
 
 

@@ -152,7 +152,7 @@ def stage_bytes(
     """Return the bytes that loading keeps on one rank of a stage: what vLLM prints as "Model loading took".
 
     Weights, scales and rope tables in the blocks that PyTorch's allocator hands out for them (see allocator.py);
-    deep_gemm: FP8 weights, an FP8 KV cache or MLA on Hopper and newer load DeepGEMM, whose handle takes a workspace.
+    deep_gemm: a workspace comes with DeepGEMM (loads_deep_gemm).
     """
     built = m.exact.weights_of(tp, pp, experts) if m.exact else None
     if built:
@@ -180,10 +180,8 @@ def loads_deep_gemm(d: Deployment) -> bool:
 
     There 8B with an FP8 KV cache on an H100, 70B and GLM-4.5 Air in FP8 on H200 were without it.
     """
-    m, q = d.model, d.model.quantization
-    fp8 = (q is not None and q.weight_bits == q.activation_bits == 8) or kv_dtype_bytes(
-        m, d.settings.kv_cache_dtype
-    ) == 1
+    m, q, kv_bytes = d.model, d.model.quantization, kv_dtype_bytes(d.model, d.settings.kv_cache_dtype)
+    fp8 = (q is not None and q.weight_bits == q.activation_bits == 8) or kv_bytes == 1
     return d.settings.vllm_version == "0.25.1" and d.gpu.hopper_or_newer and (fp8 or main_kind(m).deep_gemm)
 
 

@@ -1,10 +1,11 @@
 """The recorded runs of vLLM (workshop/data): what the plan is measured against, and what tuning found."""
 
 from workshop.plan.basis import RUNS, runs
-from workshop.plan.catalog import load_model
+from workshop.plan.catalog import load_gpu, load_model
 from workshop.plan.catalog.config import ModelConfig
 from workshop.plan.catalog.read import from_dict
 from workshop.plan.parallelism import Plan, plan
+from workshop.plan.speed import bandwidth_limit_tokens_per_s
 
 TUNING = RUNS.with_name("tuning")
 
@@ -25,6 +26,11 @@ def tuned(name: str) -> dict:
 def measured(name: str) -> dict:
     """Return the run of that name; of several, one that was measured with up to 256 requests at once."""
     return max((run for run in runs() if run["name"] == name), key=lambda run: "batch256_tok_s" in run)
+
+
+def limit_tokens_per_s(run: dict) -> float:
+    """Return tokens/s of one stream if reading all weights once a token at full bandwidth were all that takes time."""
+    return bandwidth_limit_tokens_per_s(model_of(run), load_gpu(run["gpu"]), run["tp"])
 
 
 def model_of(run: dict) -> ModelConfig:
