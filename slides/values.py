@@ -9,7 +9,7 @@ from drawings.recorded import recorded as recorded_file
 
 from workshop.engine import log, trace
 from workshop.launch.local import TEACHING_FOLDER
-from workshop.learn import roofline
+from workshop.learn import roofline, speculation
 from workshop.learn.exercise_sets.e01_memory import TIGHT
 from workshop.learn.widgets.xray.case import RECORDED
 from workshop.plan import recorded, rules
@@ -232,6 +232,7 @@ def _day_two() -> dict[str, str]:
     )
     held = [max(int(rate) for rate, share in rows.items() if share >= ENOUGH) for rows in found["shares"].values()]
     low, high = (found["load"][key] for key in ("prompt", "output"))
+    alone, drafted = (recorded.tuned(f"8b-{name}") for name in ("no-guesses", "draft-1b-accept-2.8"))
     return {
         **_trace(),
         "step.critical": f"{critical:.0f}",
@@ -239,6 +240,8 @@ def _day_two() -> dict[str, str]:
         "guess.tokens": f"{guess.tokens_a_step(guess.ACCEPTED, 3):.1f}",
         "guess.alone": f"{guess.speedup(1, 3):.1f}",
         "guess.many": f"{guess.speedup(256, 5):.1f}",
+        "guess.measured": f"{drafted['batch1_decode_tok_s'] / alone['batch1_decode_tok_s']:.2f}",
+        "guess.launch": f"{load_model(guess.DRAFT).num_hidden_layers * speculation.DRAFT_LAYER_MS:.0f} ms",
         "guess.gpus": f"{guess.SPLIT} × H100",
         "experts.count": f"{m.moe.num_experts}",
         "experts.used": _number(m.moe.experts_per_token),

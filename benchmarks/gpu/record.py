@@ -4,7 +4,8 @@
 
 Each run keeps its settings, what vLLM said, the exact bytes of each rank, the speeds, and what the plan said before it
 had seen the run (BEFORE.json, by benchmarks/gpu/predict.py). Of loads.py's record the loads "one" (256 tokens after a
-prompt of 32) and "batch_64" (128 tokens each of 64 prompts of 256) are taken.
+prompt of 32) and "batch_64" (128 tokens each of 64 prompts of 256) are taken. Where layers have windows, a block's
+tokens are not all that count: give the record "kv_cache_tokens", as vLLM's log says.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ def of_loads(record: dict, path: Path) -> dict:
         "extra": {**record["extra"], **{key: record[key] for key in ("max_num_batched_tokens", "max_num_seqs")}},
         "weights_gib_per_gpu": round(max(rank["weights"] for rank in ranks) / 2**30, 2),
         "available_kv_gib_per_gpu": round(min(rank["available"] for rank in ranks) / 2**30, 2),
-        "kv_cache_tokens": record["kv_blocks"] * record["block_size"],
+        "kv_cache_tokens": record.get("kv_cache_tokens") or record["kv_blocks"] * record["block_size"],
     }
     if "one" in loads:
         found["single_tok_s"] = round(1e3 / loads["one"]["tpot_ms_p50"], 2)

@@ -10,10 +10,12 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from workshop.plan.parallelism import plan
 from workshop.simulate.arrivals import Arrival, drawn
+from workshop.simulate.clock import of
 from workshop.simulate.load import on_plan
 from workshop.simulate.report import Outcome, Simulation, percentiles
 
@@ -26,6 +28,9 @@ FITTED = {  # what the clock was fitted to; other records were only predicted
     "h200_llama-3.1-70b-fp8": "4 fitted to light and middle",
     "h200_nemotron-nano-9b-v2_0.32": "1 fitted to light and middle",
     "h200_llama-3.1-8b_slo_default": "1 fitted",
+    "h200_llama-3.1-8b_slo_kv8_512": "1 fitted",
+    "h200_llama-3.1-8b_tp2_two": "1 fitted to busy",
+    "h200_llama-3.1-8b_prefill-apart": "1 fitted to busy",
     "h200_qwen3-30b-a3b_dp2_0.32": "1 fitted to heavy",
 }
 SHOWN = ("light", "heavy", "burst")  # in the explorer, where there is no vLLM
@@ -33,14 +38,26 @@ RECORDED = HERE.parents[1] / "workshop" / "data" / "simulated.json"
 DOCS = HERE.parents[1] / "docs" / "simulate.md"
 
 
-ENGINE = ("enforce_eager", "kv_cache_dtype", "data_parallel_size", "enable_expert_parallel")  # of a record's "extra"
+ENGINE = (  # of a record's "extra"
+    "enforce_eager",
+    "kv_cache_dtype",
+    "quantization",
+    "data_parallel_size",
+    "enable_expert_parallel",
+)
 
 
 SERVERS = ("replicas", "prefill_replicas")
 
 
+# Dummy weights: its router's bias decides, not the token, so every token has the same experts
+SAME_EXPERTS = ("gpt-oss-20b",)
+
+
 def planned(record: dict, gpu: str):
     options = {key: record["extra"][key] for key in ENGINE if key in record.get("extra", {})}
+    if stored := record.get("config", {}).get("quantization_config"):
+        options["quantization"] = stored["quant_method"]
     return plan(
         record["model"],
         gpu,
@@ -49,7 +66,6 @@ def planned(record: dict, gpu: str):
         max_num_seqs=record.get("max_num_seqs"),
         max_num_batched_tokens=record.get("max_num_batched_tokens"),
         vllm_version=record.get("vllm_version", "0.25.1"),
-        quantization=record.get("config", {}).get("quantization_config", {}).get("quant_method"),
         **options,
     )
 
@@ -88,11 +104,16 @@ def measured(load: dict) -> dict[str, float]:
 def compared(name: str, record: dict) -> list[dict]:
     """Return a row for each recorded load: measured, simulated, and the difference in per cent."""
     p, rows = planned(record, name.split("_")[0]), []
+    clock = of(p.deployment)
+    if record["model"] in SAME_EXPERTS:
+        clock = replace(clock, experts_ms=clock.experts_ms * (1 - clock.idle_experts), idle_experts=0.0)
     for load in record["workloads"]:
         if "rows" not in load:
             continue
         servers = {name: record[name] for name in SERVERS if name in record}
-        s = on_plan(p, arrivals_of(load), num_gpu_blocks=record["kv_blocks"], seen=lambda _: True, **servers)
+        s = on_plan(
+            p, arrivals_of(load), clock=clock, num_gpu_blocks=record["kv_blocks"], seen=lambda _: True, **servers
+        )
         said, seen = figures(s), measured(load)
         off = {key: (said[key] / seen[key] - 1) * 100 for key in GOALS}
         row = {"record": name, "model": record["model"], "load": load["name"], "requests": len(load["rows"])}

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from workshop.learn import speculation
+from workshop.plan import recorded
 from workshop.plan.parallelism import plan
 
 
@@ -53,3 +54,12 @@ def test_guesses_are_free_while_the_step_is_memory_bound_and_then_are_not():
     target = plan("llama-3.1-70b", "h100", tensor_parallel_size=4).deployment
     assert speculation.step_ms(target, 1, 5) == pytest.approx(speculation.step_ms(target, 1), rel=0.02)
     assert speculation.step_ms(target, 200, 5) > 2 * speculation.step_ms(target, 200)
+
+
+@pytest.mark.parametrize(("requests", "off"), [(1, 0.05), (8, 0.1), (32, 0.25)])
+def test_a_draft_model_without_cuda_graphs_makes_a_gpu_slower_as_measured(requests, off):
+    alone, drafted = (recorded.tuned(name) for name in ("8b-no-guesses", "8b-draft-1b-accept-2.8"))
+    measured = drafted[f"batch{requests}_decode_tok_s"] / alone[f"batch{requests}_decode_tok_s"]
+    target, draft = (plan(model, "h200", max_model_len=8192).deployment for model in ("llama-3.1-8b", "llama-3.2-1b"))
+    assert speculation.speedup(target, draft, requests, 4, 2.8, graphs=False) == pytest.approx(measured, rel=off)
+    assert measured < 0.6 < 1 < speculation.speedup(target, draft, requests, 4, 2.8)

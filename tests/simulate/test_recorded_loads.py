@@ -14,51 +14,7 @@ from workshop.simulate.load import on_plan
 
 ROOT = Path(__file__).parents[2]
 RECORDS = sorted((ROOT / "benchmarks/simulate/records").glob("*.json"))
-MISSED = {  # docs/simulate.md says why
-    ("h100_llama-3.1-8b_0.32", "one", "ttft_ms_p50"),
-    ("h100_llama-3.1-8b_0.32", "one_again", "ttft_ms_p50"),
-    ("h100_llama-3.1-8b_0.32", "one_again", "ttft_ms_p95"),
-    ("h100_llama-3.1-8b_0.32", "long_prompts", "tpot_ms_p50"),
-    ("h100_llama-3.1-8b_slo_512", "rate_20", "tpot_ms_p50"),
-    ("h100_llama-3.1-8b_slo_512", "rate_20", "tpot_ms_p95"),
-    ("h100_llama-3.1-8b_slo_512", "rate_20", "ttft_ms_p95"),
-    ("h100_llama-3.1-8b_slo_kv8", "rate_20", "tpot_ms_p50"),
-    ("h200_llama-3.1-70b-fp8", "burst", "tokens_per_s"),
-    ("h200_llama-3.1-70b-fp8", "burst", "tpot_ms_p50"),
-    ("h200_llama-3.1-70b-fp8", "shared_prefix", "tpot_ms_p50"),
-    ("h200_llama-3.1-70b-fp8", "shared_prefix", "tpot_ms_p95"),
-    ("h200_llama-3.1-70b-fp8_tp2_0.32", "middle", "tpot_ms_p50"),
-    ("h200_llama-3.1-70b-fp8_tp2_0.32", "heavy", "tokens_per_s"),
-    ("h200_llama-3.1-70b-fp8_tp2_0.32", "heavy", "tpot_ms_p50"),
-    ("h200_llama-3.1-8b", "long_prompts", "tpot_ms_p95"),
-    ("h200_llama-3.1-8b_slo_1024", "rate_30", "tpot_ms_p50"),
-    ("h200_llama-3.1-8b_slo_kv8", "rate_30", "ttft_ms_p50"),
-    ("h200_nemotron-nano-9b-v2_0.32", "middle", "tpot_ms_p50"),
-    ("h200_nemotron-nano-9b-v2_0.32", "middle", "tpot_ms_p95"),
-    ("h200_nemotron-nano-9b-v2_0.32", "heavy", "tpot_ms_p50"),
-    ("h200_nemotron-nano-9b-v2_0.32", "burst", "tokens_per_s"),
-    ("h200_nemotron-nano-9b-v2_0.32", "burst", "tpot_ms_p50"),
-    ("h200_nemotron-nano-9b-v2_0.32", "burst", "tpot_ms_p95"),
-    ("h200_nemotron-nano-9b-v2_0.32", "shared_prefix", "tpot_ms_p50"),
-    ("h200_nemotron-nano-9b-v2_0.32", "shared_prefix", "ttft_ms_p50"),
-    ("h200_qwen3-30b-a3b", "light", "tpot_ms_p95"),
-    ("h200_qwen3-30b-a3b", "middle", "tpot_ms_p95"),
-    ("h200_qwen3-30b-a3b", "middle", "ttft_ms_p95"),
-    ("h200_qwen3-30b-a3b", "heavy", "tpot_ms_p50"),
-    ("h200_qwen3-30b-a3b", "heavy", "tpot_ms_p95"),
-    ("h200_qwen3-30b-a3b", "heavy", "ttft_ms_p50"),
-    ("h200_qwen3-30b-a3b", "heavy", "ttft_ms_p95"),
-    ("h200_qwen3-30b-a3b", "long_prompts", "tpot_ms_p50"),
-    ("h200_qwen3-30b-a3b_dp2_0.32", "middle", "ttft_ms_p95"),
-    ("h200_qwen3-30b-a3b_dp2_0.32", "heavy", "tpot_ms_p50"),
-    ("h200_qwen3-30b-a3b_dp2_0.32", "burst", "tokens_per_s"),
-    ("h200_qwen3-30b-a3b_dp2_0.32", "burst", "tpot_ms_p50"),
-    ("h200_qwen3-30b-a3b_dp2_0.32", "long_prompts", "tpot_ms_p95"),
-    ("h200_qwen3-30b-a3b_dp2_0.32", "long_prompts", "ttft_ms_p50"),
-    ("h200_qwen3-30b-a3b_dp2_0.32", "long_prompts", "ttft_ms_p95"),
-    ("h200_qwen3-30b-a3b_tp2_0.32", "middle", "tpot_ms_p95"),
-    ("h200_qwen3-30b-a3b_tp2_0.32", "middle", "ttft_ms_p95"),
-}
+COMPARISON = ROOT / "benchmarks/simulate/comparison.json"
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -68,33 +24,36 @@ def vllm():
 
 
 @pytest.mark.parametrize("record", RECORDS, ids=lambda path: path.stem)
-def test_recorded_loads_are_met(record):
-    """The goals of docs/simulate.md, against every load that was recorded on a GPU; a miss is no larger than it says."""
+def test_recorded_loads_come_out_as_docs_simulate_md_says(record):
     sys.path.insert(0, str(ROOT / "benchmarks/simulate"))
     import compare
 
-    rows = compare.compared(record.stem, json.loads(record.read_text()))
-    missed = {
-        (record.stem, row["load"], key)
-        for row in rows
-        for key, goal in compare.GOALS.items()
-        if abs(row["off_percent"][key]) > goal
-    }
-    assert rows and missed == {each for each in MISSED if each[0] == record.stem}
-    said = json.loads((ROOT / "benchmarks/simulate/comparison.json").read_text())
+    rows, said = compare.compared(record.stem, json.loads(record.read_text())), json.loads(COMPARISON.read_text())
+    assert rows
     for row in rows:
         (same,) = (one for one in said if (one["record"], one["load"]) == (row["record"], row["load"]))
         assert row["off_percent"] == pytest.approx(same["off_percent"], abs=0.5), "benchmarks/simulate/compare.py"
 
 
+def test_so_many_figures_are_within_the_goals():
+    sys.path.insert(0, str(ROOT / "benchmarks/simulate"))
+    import compare
+
+    rows = json.loads(COMPARISON.read_text())
+    met = [abs(row["off_percent"][key]) <= goal for row in rows for key, goal in compare.GOALS.items()]
+    assert {row["record"] for row in rows} == {path.stem for path in RECORDS}
+    assert f"{sum(met)} of {len(met)} figures are within the goals" in (ROOT / "docs/simulate.md").read_text()
+    assert sum(met) / len(met) > 0.79
+
+
 @pytest.mark.parametrize(
     ("sweep", "load", "tpot_ms", "best"),
     [
-        ("h200_llama-3.1-8b_slo_*", "rate_30", 15, "h200_llama-3.1-8b_slo_kv8"),
+        ("h200_llama-3.1-8b_slo_*", "rate_30", 15, "h200_llama-3.1-8b_slo_w8_kv8_512"),
         ("h100_llama-3.1-8b_*", "rate_20", 10, "h100_llama-3.1-8b_slo_kv8_512"),
     ],
 )
-def test_the_best_of_four_settings_is_the_one_that_was_measured_as_the_best(sweep, load, tpot_ms, best):
+def test_the_best_of_the_settings_is_the_one_that_was_measured_as_the_best(sweep, load, tpot_ms, best):
     """docs/gpu.md: 8B on one GPU, first tokens within 300 ms; what `workshop tune` rests on."""
     sys.path.insert(0, str(ROOT / "benchmarks/simulate"))
     import compare
@@ -115,5 +74,5 @@ def test_the_best_of_four_settings_is_the_one_that_was_measured_as_the_best(swee
             num_gpu_blocks=record["kv_blocks"],
         )
         simulated[path.stem] = found.slo_share
-    assert len(measured) == 4
+    assert len(measured) >= 4
     assert max(simulated, key=simulated.get) == max(measured, key=measured.get) == best

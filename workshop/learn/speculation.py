@@ -18,6 +18,7 @@ from workshop.launch.local import TEACHING_MODEL
 from workshop.learn import recordings
 from workshop.plan import speed
 from workshop.plan.deployment import Deployment
+from workshop.simulate import clock
 from workshop.teaching_model import DRAFT, FOLDER, reference
 from workshop.use.client import Client
 
@@ -27,6 +28,7 @@ PROMPTS = (
     "The history of", "My fellow citizens,", "An engineer is", "Question: Who was Isaac Newton?\nAnswer:",
 )  # fmt: skip
 WARM_UP_TOKENS = 8
+DRAFT_LAYER_MS = 0.37  # to launch a layer of a draft: 1B under 8B on one H200, vLLM 0.32.0 (docs/gpu.md)
 
 
 @dataclass(frozen=True)
@@ -99,7 +101,17 @@ def step_ms(d: Deployment, requests: int, tokens_each: int = 1, context: int = 1
     return sum(narrow[term.name] if term.name in ("KV cache", "step") else term.ms for term in wide)
 
 
-def speedup(target: Deployment, draft: Deployment, requests: int, guesses: int, tokens_a_step: float) -> float:
-    """Return how many times as many tokens/s guessing gives: the draft runs once for each guess, then the target once."""
-    guessing_ms = guesses * step_ms(draft, requests) + step_ms(target, requests, guesses + 1)
-    return tokens_a_step * step_ms(target, requests) / guessing_ms
+def speedup(
+    target: Deployment, draft: Deployment, requests: int, guesses: int, tokens_a_step: float, *, graphs: bool = True
+) -> float:
+    """Return how many times as many tokens/s guessing gives: the draft runs once for each guess, then the target once.
+
+    graphs: False as vLLM 0.32.0 runs a draft that is a model of its own: its kernels are launched one by one, and so are
+    the target's where a step has more tokens than the largest CUDA graph.
+    """
+    draft_ms, check_ms = step_ms(draft, requests), step_ms(target, requests, guesses + 1)
+    if not graphs:
+        draft_ms = max(draft_ms, draft.model.num_hidden_layers * DRAFT_LAYER_MS)
+        if requests * (guesses + 1) > target.settings.largest_graph:
+            check_ms = max(check_ms, clock.of(target).eager_ms)
+    return tokens_a_step * step_ms(target, requests) / (guesses * draft_ms + check_ms)

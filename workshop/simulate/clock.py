@@ -33,7 +33,7 @@ EXPERTS_LAUNCH = 1.4  # times the kernels of a dense layer
 # Fitted to the light and the middle load of Llama 3.1 70B in FP8 on one H200; its burst and shared prefix are a test:
 FP8_PREFILL_SHARE = 0.64
 FP8_ROWS = 128  # of a tile: products of fewer rows take as long as a whole one
-FP8_ODD_MS = 0.53  # a layer, where the rows fill an odd number of tiles, from three on; seen, not explained
+FP8_ODD_TILES = 3  # tiles' time more where the rows fill an odd number of them, from three on; seen, not explained
 FP8_LAUNCH = 1.5  # times the kernels of a dense layer: activations are quantised before each product (0.25.1)
 FP8_REQUEST_MS = 0.05  # decoding of 1, 16 and 64 requests, recorded before the loads (data/runs)
 # Fitted to the light and the middle load of Nemotron Nano 9B v2 on one H200, vLLM 0.32.0; its other loads are a test:
@@ -41,9 +41,14 @@ MAMBA_PIECES_MS = 2.65  # to launch a Mamba layer's scan in a step that prefills
 # Under vLLM 0.32.0, fitted to 8B with its defaults at 30 requests a second on one H200; the same with fewer tokens a
 # step, with an FP8 KV cache and on an H100, whose host took as long, are a test. FP8's kernels of its own are then gone
 # (70B FP8 on two H200):
-EAGER_LAYER_MS_0_32 = 0.805
+EAGER_LAYER_MS_0_32 = 0.77
+# Fitted to the busy load of 8B on two H200, TP 2, 0.32.0:
+EAGER_RANKS = 0.8  # times that, where each rank launches in a process of its own
+# Fitted to 8B with steps of 512 tokens and an FP8 KV cache on one H200, 0.32.0; the same on an H100 is a test:
+RAMP = 0.15  # so many times a token's time on top of it, as products of few rows leave a part of the GPU idle,
+RAMP_TOKENS = 512  # for each of the first
 # Fitted to the heavy load of Qwen3 30B A3B on two H200, data parallel, vLLM 0.32.0; its other loads are a test:
-DEALT_OUT_EAGER = 1.4  # times the launch of a step without a graph, where replicas share experts
+DEALT_OUT_EAGER = 1.46  # times the launch of a step without a graph, where replicas share experts
 # How long the host takes, against that H100's: one number, fitted to six loads on an H200 of another host
 HOST_FACTORS = {"h200": 0.7}
 MANY = 10**6  # tokens: so many that only arithmetic and bytes count
@@ -69,6 +74,7 @@ class Clock:
     attention: tuple[Layers, ...] = ()
     message_ms: float = 0.0  # one token's bytes between GPUs
     rows: int = 1  # tokens are multiplied in tiles of so many
+    ramp: float = 0.0  # times token_ms more, for each of the first RAMP_TOKENS
     odd_ms: float = 0.0  # more where tiles are odd in number and more than one
     experts_ms: float = 0.0  # to read all experts once
     idle_experts: float = 0.0  # share of them that one token leaves idle
@@ -87,7 +93,8 @@ class Clock:
         tokens = sum(new for new, _ in work)
         read_ms = self.weights_ms + self.experts_ms * (1 - self.idle_experts**tokens)
         tiles = -(-tokens // self.rows)
-        ms = max(read_ms, tiles * self.rows * self.token_ms) + tokens * self.message_ms
+        rows = tiles * self.rows + self.ramp * min(tokens, RAMP_TOKENS)
+        ms = max(read_ms, rows * self.token_ms) + tokens * self.message_ms
         ms += self.odd_ms if tiles % 2 and tiles > 1 else 0.0
         ms += self.fixed_ms + (len(work) - 1) * self.request_ms + (self.experts_many_ms if tokens > 1 else 0.0)
         for kind in self.attention:
@@ -131,11 +138,13 @@ def of(d: Deployment, host_factor: float | None = None) -> Clock:
     launched = (m.num_hidden_layers + (EXPERTS_LAUNCH - 1) * moe_layers) * (FP8_LAUNCH if fp8 and old else 1)
     eager_ms = launched * (host * EAGER_LAYER_MS if old else EAGER_LAYER_MS_0_32)
     eager_ms *= DEALT_OUT_EAGER if d.dp > 1 and m.moe else 1
+    eager_ms *= EAGER_RANKS if d.tp > 1 and not old else 1
+    token_ms = many["arithmetic"] / MANY * speed.MATMUL_SHARE / share
     kinds = Counter(layers(m)).items()
     idle = (1 - m.moe.experts_per_token / m.moe.num_experts) ** d.dp if m.moe else 0.0  # all replicas' tokens count
     return Clock(
         weights_ms=one["weights"],
-        token_ms=many["arithmetic"] / MANY * speed.MATMUL_SHARE / share,
+        token_ms=token_ms,
         fixed_ms=one["small kernels"] + one["step"] + sent_ms - message_ms,
         request_ms=(FP8_REQUEST_MS if fp8 else REQUEST_MS) + state_ms,
         attention=tuple(
@@ -145,7 +154,8 @@ def of(d: Deployment, host_factor: float | None = None) -> Clock:
         ),
         message_ms=message_ms,
         rows=FP8_ROWS if fp8 else 1,
-        odd_ms=m.num_hidden_layers * FP8_ODD_MS / d.tp if fp8 else 0.0,
+        ramp=0.0 if fp8 else RAMP,
+        odd_ms=FP8_ODD_TILES * FP8_ROWS * token_ms if fp8 else 0.0,
         experts_ms=one.get("experts", 0.0) / (1 - idle),
         idle_experts=idle,
         experts_many_ms=moe_layers * EXPERTS_MANY_MS,

@@ -4,8 +4,9 @@ Source of the rules: vLLM 0.32.0, v1/core/sched/scheduler.py (schedule) and v1/c
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate
 
-from workshop.engine.trace import Pool, RequestStep, Step
+from workshop.engine.trace import Pool, Step
 
 # kind → steps that pass before it is asked again: what always happens is soon known
 MOST_NAMED = 8
@@ -45,11 +46,15 @@ class Asker:
         before: the pool as it was. Where a rule that is known here does not explain the step, nothing is asked.
         """
         self.step, self.before = step, before
-        self.running = [name for name in before.tables if name not in step.finished]  # in the order of coming
-        asked = ((kind, asked) for kind in GAPS for asked in getattr(self, kind)())
+        ended = set(step.finished)
+        self.running = {name: None for name in before.tables if name not in ended}  # in the order of coming
+        tokens = accumulate((one.prefill_tokens + one.decode_tokens for one in step.requests), initial=0)
+        self.left = {one.id: step.budget - spent for one, spent in zip(step.requests, tokens, strict=False)}
+        due = (kind for kind, gap in GAPS.items() if step.step - self.last.get(kind, -gap) >= gap)
+        asked = ((kind, asked) for kind in due for asked in getattr(self, kind)())
         for kind, (ask, right, others, why) in asked:
             options = sorted({right, *others}, key=lambda one: (isinstance(one, str), one))
-            if len(options) > 1 and step.step - self.last.get(kind, -GAPS[kind]) >= GAPS[kind]:
+            if len(options) > 1:
                 self.last[kind] = step.step
                 said = [f"{one:,}" if isinstance(one, int) else one for one in options]
                 return {"ask": f"{self.news()}{ask}", "options": said, "right": options.index(right), "why": why}
@@ -68,11 +73,10 @@ class Asker:
         held = {block for name, blocks in tables if name not in self.step.finished for block in blocks}
         return self.step.num_blocks - len(held)
 
-    def room(self, until: RequestStep | None = None) -> int:
-        """Tokens of the budget that are left by the requests of the step before this one, or by all that ran before."""
-        ahead = self.step.requests
-        ahead = ahead[: ahead.index(until)] if until else [one for one in ahead if one.id in self.running]
-        return self.step.budget - sum(one.prefill_tokens + one.decode_tokens for one in ahead)
+    def room(self) -> int:
+        """Tokens of the budget that are left by all that ran before. What those before one request leave: `left`."""
+        ran = (one for one in self.step.requests if one.id in self.running)
+        return self.step.budget - sum(one.prefill_tokens + one.decode_tokens for one in ran)
 
     def prompt(self, name: str) -> int:
         return self.before.prompts.get(name) or dict(self.step.arrived).get(name, 0)
@@ -85,15 +89,16 @@ class Asker:
 
     def preempt(self) -> Iterator[Question]:
         """Who has to go when no block is free?"""
-        if len(self.step.preempted) != 1 or len(self.running) < 2 or self.step.preempted[0] != self.running[-1]:
+        running = list(self.running)
+        if len(self.step.preempted) != 1 or len(running) < 2 or self.step.preempted[0] != running[-1]:
             return
-        victim, need = self.running[-1], self.full()
+        victim, need = running[-1], self.full()
         blocks = counted(len(self.before.tables.get(victim, ())), "block")
         needing = f"{listed(need)} {verb(need, 'need')} a new block. " if need else ""
         yield (
-            f"{needing}{self.free} of {counted(self.step.num_blocks, 'block')} are free, which is too few. They came in the order {listed(self.running)}. Who is preempted?",
+            f"{needing}{self.free} of {counted(self.step.num_blocks, 'block')} are free, which is too few. They came in the order {listed(running)}. Who is preempted?",
             victim,
-            (*self.running[:2], *self.running[-2:], "nobody: the oldest waits for a block"),
+            (*running[:2], *running[-2:], "nobody: the oldest waits for a block"),
             f"When no block is free, the request that came last has to go: {victim}. Its {blocks} are given back, and it is the first in the queue.",
         )
 
@@ -123,7 +128,7 @@ class Asker:
     def join(self) -> Iterator[Question]:
         """How many tokens of who joins?"""
         for one in self.step.requests:
-            again, hit, room = one.id in self.lost, one.prefix_hit_tokens, self.room(one)
+            again, hit, room = one.id in self.lost, one.prefix_hit_tokens, self.left[one.id]
             total = hit + one.prefill_tokens if again else self.prompt(one.id)
             left = total - hit
             if one.id in self.running or not one.prefill_tokens or one.prefill_tokens != min(left, room):
@@ -143,7 +148,7 @@ class Asker:
     def chunk(self) -> Iterator[Question]:
         """How much of a prompt that is not yet whole?"""
         for one in self.step.requests:
-            left, room = self.prompt(one.id) - one.computed_tokens, self.room(one)
+            left, room = self.prompt(one.id) - one.computed_tokens, self.left[one.id]
             if one.id not in self.running or one.id in self.lost or left <= 0 or one.prefill_tokens != min(left, room):
                 continue
             yield (
@@ -195,7 +200,7 @@ class Asker:
     def batch(self) -> Iterator[Question]:
         """Who is computed when nothing happens?"""
         names = [one.id for one in self.step.requests]
-        if len(names) > 1 and names == self.running and all(one.decode_tokens == 1 for one in self.step.requests):
+        if len(names) > 1 and names == list(self.running) and all(one.decode_tokens == 1 for one in self.step.requests):
             yield (
                 "Nobody joins, nobody is preempted. What does the step compute?",
                 f"one token of each: {listed(names)}",
