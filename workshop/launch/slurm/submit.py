@@ -129,10 +129,11 @@ def _arguments(request: Request, site: dict[str, str], name: str | None, planned
     """Return what sbatch is told beside the script's own lines; `name`: of a job that has no recipe."""
     nodes = request.nodes or (planned.nodes if name else None)
     gpus = planned.gpus // planned.nodes if name else request.gpus_per_node
-    options = {"job-name": request.name or name, "nodes": nodes, "gpus-per-node": gpus, "time": request.time}
+    typed = f"{kind}:{gpus}" if kind and gpus else gpus  # as SLURM knows them
+    options = {"job-name": request.name or name, "nodes": nodes, "gpus-per-node": typed, "time": request.time}
     if gres := site.get("SBATCH_GRES"):
         options["gpus-per-node"] = None
-        options["gres"] = f"gpu:{f'{kind}:' if kind else ''}{gpus}" if gpus else gres
+        options["gres"] = f"gpu:{typed}" if gpus else gres
     total, whole = planned.gpus // planned.nodes, planned.nodes > 1  # several nodes are taken whole
     if name or site.get("WORKSHOP_CPUS_PER_GPU"):
         options["cpus-per-task"] = CPUS_BASE + slurm_site.number(site, "WORKSHOP_CPUS_PER_GPU", CPUS_PER_GPU) * total
