@@ -13,6 +13,7 @@ from stand_ins import stand_in
 from workshop.cli.prefetch import command as prefetch
 from workshop.cli.slurm import command
 from workshop.errors import BadInput, WorkshopError
+from workshop.launch.slurm import site
 from workshop.launch.slurm import submit as slurm
 
 ROOT = Path(__file__).parents[2]
@@ -218,6 +219,28 @@ def test_the_site_says_which_gpus_and_how_many(workshop_home, tmp_path, monkeypa
     monkeypatch.setenv("WORKSHOP_SITE", str(tmp_path / "site.sh"))
     made = slurm.prepare(slurm.Request("70b", **options))
     assert words in made.reasons[0] + made.command and absent not in " ".join(made.arguments)
+
+
+@pytest.mark.parametrize(
+    ("kind", "gpu"),
+    [
+        ("nvidia_a100-sxm4-80gb", "a100-80gb"),
+        ("nvidia_h100_80gb_hbm3", "h100"),
+        ("nvidia_l40s", "l40s"),
+        ("h100_nvl", "h100-nvl"),
+        ("a100-40gb-mig-3g.20gb", "a100-40gb-mig-3g.20gb"),
+    ],
+)
+def test_a_type_of_slurms_is_the_catalogues_gpu(kind, gpu):
+    assert site.known_gpu(kind) == gpu
+
+
+def test_an_unknown_type_is_refused_unless_the_gpu_is_said(workshop_home, tmp_path, monkeypatch):
+    (tmp_path / "site.sh").write_text("export SBATCH_GPUS_PER_NODE=v100:4\n")
+    monkeypatch.setenv("WORKSHOP_SITE", str(tmp_path / "site.sh"))
+    with pytest.raises(BadInput, match=r"'v100' is not in the catalogue.*WORKSHOP_GPU"):
+        slurm.prepare(slurm.Request("70b"))
+    assert "4 × a100" in slurm.prepare(slurm.Request("70b", gpu="a100-80gb")).reasons[0]
 
 
 def test_processors_and_memory_follow_from_the_gpus_unless_the_site_says_them(workshop_home, tmp_path, monkeypatch):
