@@ -211,6 +211,9 @@ def test_mistake_in_the_site_file_is_shown_in_bashs_words(workshop_home, tmp_pat
         ("SBATCH_GPUS_PER_NODE=a100:8", {"gpus_per_node": 4}, "--gpus-per-node=a100:4", "--gres"),
         ("WORKSHOP_GPU=h200 SBATCH_GPUS_PER_NODE=8", {}, "8 × h200", "--gres"),
         ("SBATCH_GRES=gpu:h100:4", {"gpus_per_node": 2}, "--gres=gpu:h100:2", "--gpus-per-node"),
+        ("SBATCH_GRES=gpu:a100:4,lscratch:100", {}, "4 × a100", "--gpus-per-node"),
+        ("SBATCH_GRES=lscratch:100,gpu:a100:4", {"gpus_per_node": 2}, "--gres=lscratch:100,gpu:a100:2", "--gpus"),
+        ("SBATCH_GRES=lscratch:100", {"gpus_per_node": 2}, "--gpus-per-node=2", "--gres"),
         ("WORKSHOP_CPUS_PER_GPU=12", {}, "--cpus-per-task=52", "--mem"),
     ],
 )

@@ -54,9 +54,14 @@ def models_folder(site: dict[str, str] | None = None) -> Path:
     return folder
 
 
+def gres(site: dict[str, str]) -> str:
+    """Return the GPUs' part of the site's SBATCH_GRES, such as gpu:a100:4; '' where it has none."""
+    return next((part for part in site.get("SBATCH_GRES", "").split(",") if part.split(":")[0] == "gpu"), "")
+
+
 def gpus(site: dict[str, str]) -> tuple[str, int]:
     """Return SLURM's type and number of GPUs a node, as the site's SBATCH_GPUS_PER_NODE or SBATCH_GRES has them."""
-    said = site.get("SBATCH_GRES", "").removeprefix("gpu").lstrip(":") or site.get("SBATCH_GPUS_PER_NODE", "")
+    said = gres(site).removeprefix("gpu").lstrip(":") or site.get("SBATCH_GPUS_PER_NODE", "")
     kind, _, count = said.rpartition(":")
     return kind, int(count) if re.fullmatch("[0-9]{1,3}", count) else 0
 

@@ -114,7 +114,7 @@ def prepare(request: Request) -> Submission:
     else:
         absent = f"The model is not in {folder} yet: workshop prefetch {request.what} --to {folder.parent}"
     return Submission(
-        _without_gpus(script) if site.get("SBATCH_GRES") else script,
+        _without_gpus(script) if slurm_site.gres(site) else script,
         slurm_site.site_file(),
         _arguments(request, site, name, planned, kind),
         environment,
@@ -131,9 +131,10 @@ def _arguments(request: Request, site: dict[str, str], name: str | None, planned
     gpus = planned.gpus // planned.nodes if name else request.gpus_per_node
     typed = f"{kind}:{gpus}" if kind and gpus else gpus  # as SLURM knows them
     options = {"job-name": request.name or name, "nodes": nodes, "gpus-per-node": typed, "time": request.time}
-    if gres := site.get("SBATCH_GRES"):
+    if own := slurm_site.gres(site):
         options["gpus-per-node"] = None
-        options["gres"] = f"gpu:{typed}" if gpus else gres
+        parts = site["SBATCH_GRES"].split(",")
+        options["gres"] = ",".join(f"gpu:{typed}" if gpus and part == own else part for part in parts)
     total, whole = planned.gpus // planned.nodes, planned.nodes > 1  # several nodes are taken whole
     if name or site.get("WORKSHOP_CPUS_PER_GPU"):
         options["cpus-per-task"] = CPUS_BASE + slurm_site.number(site, "WORKSHOP_CPUS_PER_GPU", CPUS_PER_GPU) * total
