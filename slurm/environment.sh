@@ -4,6 +4,7 @@
 python=() site_serve_args=()
 # shellcheck source=site.sh
 source "${WORKSHOP_SITE:-$WORKSHOP_SLURM/site.sh}"
+export WORKSHOP_SCRATCH=${WORKSHOP_SCRATCH:-/tmp}
 environment_said=''                     # while the site's own function runs: the file with its words
 
 load_environment() {                    # its words go to the file $1; an error in it ends the script (see environment_refusal)

@@ -57,6 +57,15 @@ def test_site_sh_knows_that_it_is_as_it_came():
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.parametrize("line", ["", "unset WORKSHOP_SCRATCH", "export WORKSHOP_SCRATCH="])
+def test_a_site_without_scratch_has_tmp(tmp_path, monkeypatch, line):
+    (tmp_path / "site.sh").write_text(line)
+    monkeypatch.setenv("WORKSHOP_SITE", str(tmp_path / "site.sh"))
+    monkeypatch.delenv("WORKSHOP_SCRATCH", raising=False)
+    words = ["bash", "-euc", 'source "$1" && printenv WORKSHOP_SCRATCH', "bash", ROOT / "slurm" / "environment.sh"]
+    assert subprocess.run(words, capture_output=True, text=True).stdout == "/tmp\n"
+
+
 # --- what is submitted, and why
 
 
