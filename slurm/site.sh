@@ -7,6 +7,10 @@
 # It is read three times: by your shell (sbatch takes SBATCH_… from there), by the job, and on every node.
 # As long as it is as it came, an administrator's /etc/workshop/site.sh counts instead. WORKSHOP_SITE=FILE counts most.
 
+if [ -z "${BASH_VERSION:-}" ]; then
+    echo "site.sh is for bash: run bash first" >&2
+    return 1
+fi
 if [ -z "${WORKSHOP_SITE:-}" ] && [ -r /etc/workshop/site.sh ] &&
     (cd "${BASH_SOURCE[0]%/*}" && sha256sum --check --status site.sha256); then
     export WORKSHOP_SITE=/etc/workshop/site.sh
@@ -31,7 +35,7 @@ export WORKSHOP_GIB_PER_GPU=        # EDIT memory of the host; empty: the script
 # --- where things are ------------------------------------------------------------------------------------------
 export WORKSHOP_MODELS=${WORKSHOP_MODELS:-}  # EDIT folder of the models, on a file system that every node sees
 export WORKSHOP_SCRATCH=/tmp        # EDIT disk of each node itself: caches and temporary files of the job
-export WORKSHOP_SHARED=             # EDIT folder of the class, for `workshop share`; empty: none
+export WORKSHOP_SHARED=${WORKSHOP_SHARED:-}  # EDIT folder of the class, for `workshop share`; empty: none
 export WORKSHOP_COMPILE_CACHE=      # EDIT folder of what was compiled, yours alone; empty: ~/.workshop/cache; no: none
 
 # --- network ---------------------------------------------------------------------------------------------------

@@ -57,6 +57,16 @@ def test_site_sh_knows_that_it_is_as_it_came():
     assert done.returncode == 0, done.stderr
 
 
+def test_site_sh_says_that_it_is_for_bash_and_leaves_the_class_folder_that_was_set(monkeypatch):
+    def sourced(words):
+        done = subprocess.run(["bash", "-c", words, "bash", ROOT / "slurm" / "site.sh"], capture_output=True, text=True)
+        return done.returncode, done.stdout, done.stderr
+
+    assert sourced('unset BASH_VERSION; source "$1"') == (1, "", "site.sh is for bash: run bash first\n")
+    monkeypatch.setenv("WORKSHOP_SHARED", "/shared/class")
+    assert sourced('source "$1" && printenv WORKSHOP_SHARED')[1] == "/shared/class\n"
+
+
 @pytest.mark.parametrize("line", ["", "unset WORKSHOP_SCRATCH", "export WORKSHOP_SCRATCH="])
 def test_a_site_without_scratch_has_tmp(tmp_path, monkeypatch, line):
     (tmp_path / "site.sh").write_text(line)
