@@ -33,6 +33,15 @@ def test_scripts_keep_the_house_rules(script):
     assert "sleep" not in text and "/home/" not in text
 
 
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
+def test_scripts_say_from_where_to_call_sbatch(script, tmp_path, monkeypatch):
+    monkeypatch.delenv("WORKSHOP_SLURM", raising=False)
+    monkeypatch.setenv("SLURM_SUBMIT_DIR", str(tmp_path))
+    done = subprocess.run(["bash", script], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 3 and f"refused: There is no {tmp_path}/slurm/job.sh." in done.stderr
+    assert "sbatch from the folder above slurm/" in done.stderr and "set WORKSHOP_SLURM" in done.stderr
+
+
 def test_only_site_sh_has_lines_to_edit():
     marked = [path.name for path in (ROOT / "slurm").iterdir() if path.is_file() and "# EDIT" in path.read_text()]
     assert marked == ["site.sh"]
