@@ -102,6 +102,8 @@ def test_a_site_without_a_folder_of_models_is_planned_and_not_submitted(workshop
         slurm.submit(submission)
     done = CliRunner().invoke(prefetch, ["70b"])
     assert "WORKSHOP_MODELS is not set" in str(done.exception) and "project" in done.exception.remedy
+    printed = slurm.prepare(slurm.Request("llama-3.1-70b")).command
+    assert " WORKSHOP_MODEL=$WORKSHOP_MODELS/Llama-3.1-70B " in printed
     monkeypatch.setenv("WORKSHOP_MODELS", "models")
     with pytest.raises(WorkshopError, match="'models', no whole path"):
         slurm.submit(slurm.prepare(slurm.Request("70b")))

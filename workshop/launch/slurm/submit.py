@@ -84,7 +84,10 @@ class Submission:
     @property
     def command(self) -> str:
         """The same by hand, to be pasted into a shell."""
-        variables = " ".join(f"{name}={shlex.quote(value)}" for name, value in self.environment.items())
+        variables = " ".join(
+            f"{name}={value if value.startswith(UNSET) else shlex.quote(value)}"
+            for name, value in self.environment.items()
+        )
         words = " ".join(map(shlex.quote, ["sbatch", *self.arguments, str(self.script)]))
         return f"source {shlex.quote(str(self.site))} && {variables} {words}".replace("  ", " ")
 
