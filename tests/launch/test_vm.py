@@ -158,6 +158,29 @@ def test_bad_input_is_named(case, change, words):
         vm.Case(case.plan, **change)
 
 
+def test_weights_in_a_folder_here_are_read_there_and_not_downloaded(tmp_path, monkeypatch):
+    folder = tmp_path / "my-model"
+    folder.mkdir()
+    shutil.copy(Path(vm.__file__).parents[1] / "teaching_model" / "config.json", folder)
+    monkeypatch.chdir(tmp_path)
+    case = vm.Case(plan("./my-model", "a100", usage="serve"))
+    assert shlex.split(unit(case)["Service"]["ExecStart"])[4] == str(folder)
+    for engine in ("podman", "docker"):
+        assert f"{folder}:{folder}:ro" in values(words_of(vm.container(case, engine)), "--volume")
+    words = words_of(vm.render(case, "apptainer").partition("\napptainer exec")[2])
+    assert f"{folder}:{folder}:ro" in values(words, "--bind")
+    assert "weights go to" not in vm.render(case)
+    folder.rename(tmp_path / "my model")
+    with pytest.raises(BadInput, match="no whole path without spaces"):
+        vm.Case(plan("./my model", "a100", usage="serve"))
+
+
+@pytest.mark.parametrize("gpu", ["mi300x", "mi325x", "mi355x"])
+def test_gpus_that_are_not_nvidias_are_refused(gpu):
+    with pytest.raises(BadInput, match="for NVIDIA GPUs"):
+        vm.Case(plan("llama-3.1-8b", gpu, usage="serve"))
+
+
 def test_what_does_not_fit_or_is_no_single_machine_is_refused():
     with pytest.raises(WorkshopError, match="does not fit"):
         vm.Case(plan("llama-3.3-70b", "h100-nvl", gpus_per_node=1, nodes=1, usage="serve"))

@@ -3,6 +3,7 @@
 The weights go to a disk that holds them, the API listens on 127.0.0.1, and the key lies in a file.
 """
 
+import os
 import re
 import shlex
 from pathlib import Path
@@ -13,6 +14,7 @@ from workshop.errors import BadInput, WorkshopError
 from workshop.launch.auth import GUARD, KEY_FILE_VARIABLE
 from workshop.launch.slurm.job import LOAD_GB_PER_S, START_ALLOWANCE_S
 from workshop.plan import machines
+from workshop.plan.catalog import load_gpu
 from workshop.plan.command import flags, served, words
 from workshop.plan.parallelism import Plan
 
@@ -41,14 +43,17 @@ class Case:
         if p.nodes > 1:
             remedy = "Give the machine's GPUs as --gpus-per-node; --kubernetes and `workshop slurm` do several."
             raise BadInput(f"The plan takes {p.nodes} nodes, and a VM is one.", remedy)
-        if p.gpu == "mi300x":
+        if not load_gpu(p.gpu).kubernetes_product:
             raise BadInput("The unit and the containers are for NVIDIA GPUs.", "Choose another --gpu.")
-        if not re.fullmatch(r"/[\w./-]*", download_dir):
-            remedy = "Give the mounted disk or share, for example /mnt/models."
-            raise BadInput(f"--download-dir {download_dir} is no whole path without spaces.", remedy)
+        local = p.config.location if not p.config.hub_ids else ""
+        self.folder = os.path.abspath(local) if local else ""  # of weights that are here, and not downloaded
+        for said, path in ("--download-dir", download_dir), ("The model's folder", self.folder or "/"):
+            if not re.fullmatch(r"/[\w./-]*", path):
+                remedy = "Give the mounted disk or share, for example /mnt/models."
+                raise BadInput(f"{said} {path} is no whole path without spaces.", remedy)
         if not re.fullmatch(r"[a-z][a-z0-9-]{0,40}", name):
             raise BadInput(f"{name!r} cannot be the name of a unit.", "Use lower-case letters, digits and '-'.")
-        self.hub = served(p.deployment)
+        self.hub = self.folder or served(p.deployment)
         if disk_gb is not None and (problem := machines.disk_problem(self.hub, disk_gb)):
             raise BadInput(problem, "Give --download-dir a bigger disk or a mounted share, and --disk-gb its size.")
         self.image = f"vllm/vllm-openai:v{p.vllm_version}"
@@ -65,7 +70,9 @@ class Case:
 
 
 def disk_words(case: Case) -> list[str]:
-    """Return what the weights need, and what a usual OS disk says to that."""
+    """Return what the weights need, and what a usual OS disk says to that; nothing where they are here."""
+    if case.folder:
+        return []
     found = [f"{case.weights_gb:.1f} GB of weights go to {case.download_dir}."]
     if machines.disk_problem(case.hub, OS_DISK_GB):
         found.append(f"Not to ~/.cache/huggingface, vLLM's default: an OS disk of {OS_DISK_GB} GB cannot hold them.")
