@@ -143,6 +143,9 @@ def test_the_environment_wins_and_its_model_is_asked_for(stub, monkeypatch):
     monkeypatch.setenv("WORKSHOP_API_KEY", "wrong")
     with pytest.raises(WorkshopError, match="does not accept this key"):
         workshop.connect()
+    monkeypatch.delenv("WORKSHOP_API_KEY")
+    with pytest.raises(WorkshopError, match=r"none was sent\..*unset WORKSHOP_URL"):
+        workshop.connect()
     monkeypatch.setenv("WORKSHOP_URL", "localhost:8000")
     with pytest.raises(BadInput, match="no address"):
         workshop.connect()

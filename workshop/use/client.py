@@ -207,8 +207,9 @@ class Client:
         )
 
     def _key_refused(self) -> WorkshopError:
-        said = f"{self.url} does not accept this key."
-        return WorkshopError(said, "Set WORKSHOP_API_KEY to the server's key, or use its record: connect().")
+        said = "does not accept this key" if self.record.api_key else "wants a key, and none was sent"
+        remedy = "Set WORKSHOP_API_KEY to the server's key, or unset WORKSHOP_URL to use its record: connect()."
+        return WorkshopError(f"{self.url} {said}.", remedy)
 
     def _gone(self, said: str = "") -> WorkshopError:
         """Say why the server is away, as far as its record knows."""
