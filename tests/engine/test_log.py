@@ -115,6 +115,7 @@ PREFIXES = {
     "srun --label": lambda line: f"0: {line}",
     "docker compose": lambda line: f"vllm-1  | {line}",
     "kubectl logs --timestamps": lambda line: f"2026-11-20T09:49:44.123456789Z {line}",
+    "journalctl": lambda line: f"Nov  3 05:00:00 node-1 python[123]: {line}",
     "colours": lambda line: re.sub(r"^(INFO|WARNING|ERROR)", "\x1b[32m\\1\x1b[0m", line),
     "carriage returns": lambda line: f"{line}\r",
 }

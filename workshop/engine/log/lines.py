@@ -8,10 +8,12 @@ import re
 from dataclasses import dataclass
 
 ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[@-Z\\-_]")
-# What other programs put in front: srun --label "3: ", docker compose "vllm-1  | ", kubectl --prefix and its time.
+# What other programs put in front: srun --label "3: ", docker compose "vllm-1  | ", kubectl --prefix and its time,
+# journalctl "Nov 23 05:00:00 host python[123]: ".
 RANK_LABEL = re.compile(r"^\s{0,4}(?P<label>\d{1,5}): ?(?=\S|$)")
 WRAPPERS = re.compile(
     r"^(?:\[pod/[^\]]+\]\s+|[\w.-]{1,64}\s+\|\s|"
+    r"\w{3,5}\.? [ \d]\d \d\d:\d\d:\d\d [\w.-]{1,64} [\w.@-]{1,64}\[\d{1,10}\]: |"
     r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:?\d\d)\s+(?:std(?:out|err) F )?)"
 )
 # "(Worker_TP0 pid=5831)", Ray's "(RayWorkerWrapper pid=7, ip=10.0.0.2)", 0.8's "(VllmWorker rank=1 pid=7)".
