@@ -117,9 +117,10 @@ class Source:
         if self.format == ".parquet":
             return False
         code = next((name for mark, name in _MARKS.items() if head.startswith(mark)), None)
-        if code or b"\0" in head[:4]:
-            begins = f"as {code} does" if code else "with a NUL byte, as UTF-16 without a mark does"
-            remedy = f"Save it as UTF-8: iconv -f {code or 'UTF-16LE'} -t UTF-8 {self.path}"
+        bare = {head[1:4:2]: "UTF-16LE", head[:4:2]: "UTF-16BE"}.get(b"\0\0")
+        if code or bare:
+            begins = f"as {code} does" if code else "with NUL bytes, as UTF-16 without a mark does"
+            remedy = f"Save it as UTF-8: iconv -f {code or bare} -t UTF-8 {self.path}"
             raise BadInput(f"{self.path} begins {begins}.", remedy)
         alone = b"\r" in head.rstrip(b"\r\n") and b"\n" not in head
         if alone and self.format != ".json":
