@@ -108,6 +108,7 @@ def test_a_download_with_another_image_is_another_job():
         ("ingress", "https://llm.example.org"),
         ("http_route", "https://llm.example.org"),
         ("gateway", "edge/public/x"),
+        ("storage_class", "A B"),
         ("priority_class", "-x"),
         ("queue", "a_b"),
         ("rdma", "ib"),

@@ -72,7 +72,7 @@ class Options:
 
     name: str | None = None
     pvc_size: int | None = None
-    storage_class: str | None = None
+    storage_class: str | None = _like(SLUG, "the name of a StorageClass")
     load_gb_per_s: float = LOAD_GB_PER_S
     replicas: int = 1
     image: str | None = _like(
