@@ -171,6 +171,13 @@ class TestWorker:
         p = plan(folder(tmp_path), "h200")
         assert p.basis == "estimate" and any(sentence in reason for reason in p.reasons)
 
+    @pytest.mark.parametrize("asked", [None, True])
+    def test_a_model_without_a_kv_cache_is_one_sentence(self, tmp_path, answers, asked):
+        empty = {"groups": [], "pool_bytes_per_block": [0], "bytes_per_token": 0}
+        answers({**answer_of(RECORDED["smollm3-3b"]), "kv_cache": empty})  # what vLLM 0.32.0 says of BertModel
+        with pytest.raises(BadInput, match="keeps no KV cache"):
+            plan(folder(tmp_path), "h200", exact=asked)
+
     @pytest.mark.parametrize("answer", ["", "[1", "null"])
     def test_a_process_that_says_nothing_of_use_is_one_sentence(self, tmp_path, answers, answer):
         answers(answer)

@@ -3,8 +3,13 @@
 # d deployment, m model, s settings
 import shlex
 
+from workshop.errors import BadInput
 from workshop.plan.deployment import Deployment
 from workshop.plan.settings import UTILIZATION, batch_defaults
+
+
+class Unservable(BadInput):
+    """vLLM does not serve such a model, however it is split."""
 
 
 def served(d: Deployment) -> str:

@@ -28,6 +28,7 @@ from workshop.plan.catalog.families import FAMILIES, NESTED
 from workshop.plan.catalog.gpus import GIB
 from workshop.plan.choose import Choice
 from workshop.plan.choose import choose as choose_split
+from workshop.plan.command import Unservable
 from workshop.plan.deployment import Deployment
 from workshop.plan.kv_cache import kv_dtype_bytes
 from workshop.plan.ranks import stage_bytes
@@ -218,7 +219,7 @@ def attach(d: Deployment, asker: Asker, **more: object) -> Deployment:
     more: vLLM arguments besides (enable_prefix_caching).
 
     Raises:
-        BadInput: vLLM cannot build it; the reason in a sentence.
+        BadInput: vLLM cannot build it, or it keeps no KV cache; the reason in a sentence.
     """
     m, asked = d.model, {**job(d), **more}
     lengths = ("max_model_len", "max_num_batched_tokens")  # the blocks of a request follow by kv_cache.layout
@@ -236,6 +237,9 @@ def attach(d: Deployment, asker: Asker, **more: object) -> Deployment:
             keep(kept, found)
     if not split:
         raise refusal(m, found)
+    if not split.groups:
+        said = f"{m.name} keeps no KV cache: {m.architecture[:80]} is an encoder or an embedding model."
+        raise Unservable(said, "Give a model that generates text: plans are for those.")
     return with_builds(d, "exact", found["vllm"], [split])
 
 
@@ -264,7 +268,8 @@ def choose(d: Deployment, sizes: Mapping[str, int | None], exact: bool | None) -
     back to what is recorded or estimated where vLLM cannot build the model; False never asks.
 
     Raises:
-        BadInput: sizes that cannot split the model, or (exact is True) no vLLM, or a model that it cannot build.
+        BadInput: sizes that cannot split the model, one without a KV cache, or (exact is True) no vLLM, or a model that
+            it cannot build.
     """
     d = known(d)
     if exact and not python():
@@ -280,7 +285,7 @@ def choose(d: Deployment, sizes: Mapping[str, int | None], exact: bool | None) -
                 choice = replace(choice, deployment=attach(choice.deployment, asker))
                 return replace(choice, reasons=[*choice.reasons, *words(choice.deployment)])
         except BadInput as error:
-            if exact:
+            if exact or isinstance(error, Unservable):
                 raise
             why = error.message
     choice = choose_split(d, **sizes)

@@ -9,7 +9,7 @@ from itertools import product
 from workshop.errors import BadInput, WorkshopError
 from workshop.launch import gpus
 from workshop.plan.catalog import load_gpu, load_model
-from workshop.plan.command import flags, served, words
+from workshop.plan.command import Unservable, flags, served, words
 from workshop.plan.parallelism import plan
 from workshop.simulate.arrivals import Arrival
 from workshop.simulate.load import arriving, on_plan
@@ -173,6 +173,8 @@ class _Search:
             if known or p.gpus * replicas > self.most_gpus:  # a batch setting may be vLLM's default
                 return None
             found = on_plan(p, self.arrivals, replicas=replicas, router=ROUTER, slo=self.slo)
+        except Unservable:
+            raise
         except BadInput as error:
             self.refused = error
             return None
