@@ -55,6 +55,8 @@ def test_a_model_that_does_not_fit_prints_no_manifest_but_what_would_fit():
         (("llama-3.1-70b", "--gpu", "h100", "--gpus-per-node", "4", "--kubernetes", "--pvc-size", "130"), "131.4 GiB"),
         (("mistral-7b-v0.3", *T4, "--dtype", "bfloat16", "--kubernetes"), "no bfloat16"),
         (("mistral-7b-v0.3", *T4, "--quantization", "awq", "--kubernetes"), "cannot make awq weights"),
+        (("mistral-7b-v0.3", *T4, "--quantization", "awq", "--vm"), "cannot make awq weights"),
+        (("llama-3.1-8b-fp8", "--gpu", "h100", "--quantization", "awq"), "quantised with"),
         (("mistral-7b-v0.3", *T4, "--kubernetes", "--name", "My Server"), "name of a Service"),
         (("mistral-7b-v0.3", *T4, "--kubernetes", "--load-gb-per-s", "0"), "no speed"),
         (("llama-3.1-8b", "--gpu", "mi300x", "--kubernetes"), "NVIDIA"),

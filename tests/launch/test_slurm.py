@@ -234,6 +234,11 @@ def test_mistake_in_the_site_file_is_shown_in_bashs_words(workshop_home, tmp_pat
         slurm.prepare(slurm.Request("70b"))
 
 
+def test_weights_that_vllm_cannot_make_are_refused_before_the_job(workshop_home):
+    with pytest.raises(BadInput, match="cannot make awq weights"):
+        slurm.prepare(slurm.Request("llama-3.1-8b", vllm=("--quantization", "awq")))
+
+
 @pytest.mark.parametrize(
     ("site", "options", "words", "absent"),
     [

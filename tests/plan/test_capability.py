@@ -40,6 +40,21 @@ def test_weights_with_kernels_from_the_t4_on_pass(quantization):
     assert plan("llama-3-8b", "t4", gpus_per_node=2, quantization=quantization).fits
 
 
+@pytest.mark.parametrize("method", ["awq", "gptq", "modelopt", "compressed-tensors"])
+def test_weights_that_vllm_cannot_make_while_loading_leave_the_models_name_out_of_the_command(method):
+    p = plan("llama-3-8b", "h100", quantization=method)  # vLLM 0.32.0: "Cannot find the config file for awq"
+    model = f"MODEL_QUANTIZED_WITH_{method.upper().replace('-', '_')}"
+    assert p.fits and p.command.split()[2] == model and any(model in reason for reason in p.reasons)
+    assert "meta-llama" in plan("llama-3-8b", "h100", quantization="fp8").command  # made while loading
+
+
+@pytest.mark.parametrize(("model", "method"), [("qwen2.5-7b-awq", "awq_marlin"), ("qwen3-32b-fp8", "fp8")])
+def test_the_checkpoints_own_quantization_may_be_said_and_another_not(model, method):
+    assert "MODEL_" not in plan(model, "h100", quantization=method).command
+    with pytest.raises(BadInput, match="vLLM refuses --quantization gptq"):
+        plan(model, "h100", quantization="gptq")
+
+
 @pytest.mark.parametrize("kv_cache_dtype", ["fp8", "bfloat16"])
 def test_a_kv_cache_that_a_t4_cannot_keep_is_refused_and_never_advised(kv_cache_dtype):
     with pytest.raises(BadInput, match="KV cache"):

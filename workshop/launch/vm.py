@@ -15,7 +15,7 @@ from workshop.launch.auth import GUARD, KEY_FILE_VARIABLE
 from workshop.launch.slurm.job import LOAD_GB_PER_S, START_ALLOWANCE_S
 from workshop.plan import machines
 from workshop.plan.catalog import load_gpu
-from workshop.plan.command import flags, served, words
+from workshop.plan.command import check_starts, flags, served, words
 from workshop.plan.parallelism import Plan
 
 PORT = 8000
@@ -40,6 +40,7 @@ class Case:
         self.download_dir, self.name = download_dir, name
         if not p.fits:
             raise WorkshopError(f"{p.model} does not fit on {p.gpus} × {p.gpu}: {p.reasons[0]}", " ".join(p.advice))
+        check_starts(p.deployment)
         if p.nodes > 1:
             remedy = "Give the machine's GPUs as --gpus-per-node; --kubernetes and `workshop slurm` do several."
             raise BadInput(f"The plan takes {p.nodes} nodes, and a VM is one.", remedy)

@@ -106,11 +106,14 @@ def prepare(
     asked: Settings' fields; None where vLLM's default is meant.
 
     Raises:
-        BadInput: an unknown name, a number out of range, or something that the GPU has no kernels for.
+        BadInput: an unknown name, a number out of range, something that the GPU has no kernels for, or another
+            quantization than the checkpoint's.
     """
     m, g = load_model(model), load_gpu(gpu)
     if quantization and not m.quantization:
         m = m.with_quantization(quant.from_name(quantization))
+    elif quantization:
+        quant.check_stored(m.quantization, quantization)
     settings.check_quantization(m, g)
     settings.check_kv_cache_dtype(g, asked.get("kv_cache_dtype") or "auto")
     dtype = settings.dtype_for(m, g, dtype)

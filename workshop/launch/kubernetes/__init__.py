@@ -22,8 +22,8 @@ from workshop.launch.auth import GUARD, KEY_FILE_VARIABLE, METRICS_KEY_FILE_VARI
 from workshop.launch.home import writing
 from workshop.launch.slurm.job import LOAD_GB_PER_S, START_ALLOWANCE_S
 from workshop.plan import machines
-from workshop.plan.catalog import list_gpus, load_gpu, load_model
-from workshop.plan.command import flags
+from workshop.plan.catalog import list_gpus, load_gpu
+from workshop.plan.command import check_starts, flags
 from workshop.plan.command import words as flag_words
 from workshop.plan.parallelism import Plan
 from workshop.plan.settings import DEFAULT_VERSION
@@ -149,10 +149,7 @@ class Case:
         if not config.hub_ids:
             remedy = "Give a catalogue name or its Hub id, or change weights.yaml to copy from elsewhere."
             raise BadInput(f"{self.plan.model} has no address on the Hub, so a pod could not download it.", remedy)
-        hub, flag = config.hub_ids[0], config.quantization if "--quantization" in self.flags else None
-        if flag and not flag.online and not load_model(hub).quantization:
-            remedy = "Give the Hub id or the config.json of a checkpoint that is quantised so already."
-            raise BadInput(f"vLLM cannot make {flag.method} weights while it loads {hub}.", remedy)
+        check_starts(self.plan.deployment)
 
     def _size(self) -> None:
         """Set the sizes of volume, memory and processors, and the time that a start may take."""

@@ -20,6 +20,7 @@ from workshop.launch.slurm.queue import job_number
 from workshop.launch.slurm.site import scripts_folder
 from workshop.plan.catalog import load_model
 from workshop.plan.catalog.read import existing, name_of
+from workshop.plan.command import check_starts
 from workshop.plan.parallelism import plan
 
 NODES_TRIED = (1, 2, 3, 4, 6, 8, 12, 16)  # for a model without a script of its own: the fewest that hold it
@@ -103,6 +104,7 @@ def prepare(request: Request) -> Submission:
     name = None if own else re.sub(r"[^A-Za-z0-9._-]+", "-", name_of(folder)).strip("-.").lower()[:40] or "model"
     known = (folder / "config.json").is_file()
     planned = _planned(folder if known else recipe.model, gpu or GPU, recipe, request, site)
+    check_starts(planned.deployment)
     environment = _environment(request, planned, changed_gpu=bool(gpu) or not own)
     if not own:
         environment["WORKSHOP_MODEL"] = str(folder)

@@ -68,6 +68,7 @@ class Quantization:
         experts_only: only expert weights are quantised (gpt-oss).
         online: the checkpoint is 16 bit, and vLLM quantises it while loading.
         kv_cache_dtype: what the checkpoint wants for the KV cache, or "auto".
+        asked: --quantization names it, and the checkpoint is not stored so.
     """
 
     method: str
@@ -80,6 +81,7 @@ class Quantization:
     experts_only: bool = False
     online: bool = False
     kv_cache_dtype: str = "auto"
+    asked: bool = False
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,18 @@ def from_name(name: str) -> Quantization:
     if name not in METHODS:
         remedy = f"{nearest(name, {n: n for n in METHODS})}Choose from: {', '.join(METHODS)}."
         raise BadInput(f"quantization {name!r} is not known.", remedy)
-    return METHODS[name]
+    return replace(METHODS[name], asked=True)
+
+
+def check_stored(q: Quantization, name: str) -> None:
+    """Raise BadInput where a checkpoint is quantised in another way than `--quantization NAME` says.
+
+    Source: vLLM 0.32.0, config/model.py _verify_quantization; ModelOpt's and gpt-oss's override what is asked for.
+    """
+    asked, stored = (method.removesuffix("_marlin") for method in (from_name(name).method, q.method))
+    if asked != stored and not stored.startswith(("modelopt", "mxfp4")):
+        said = f"The checkpoint is quantised with {q.method}, and vLLM refuses --quantization {name} for it."
+        raise BadInput(said, "Leave --quantization out, or give a checkpoint that is not quantised.")
 
 
 def from_config(q: Fields) -> Quantization:
