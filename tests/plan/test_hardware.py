@@ -104,7 +104,15 @@ def test_the_command_prints_names_rows_and_json():
     assert title.split()[-8:] == list(hardware.GPUS)  # a pipe has 80 columns
 
 
-@pytest.mark.parametrize("arguments", [["--family", "gpt5"], ["nonsense"], ["--gpu", "h1000"]])
+def test_a_shorter_model_is_counted_with_all_that_it_reads():
+    shown = CliRunner().invoke(command, ["gpt2", "--gpu", "h100"], env={"COLUMNS": "200"}).output
+    assert "8,192 tokens, or of all that it reads" in shown  # GPT-2 reads 1,024
+
+
+TOO_LONG = ["llama-3.1-8b", "gpt2", "--max-model-len", "131073"]
+
+
+@pytest.mark.parametrize("arguments", [["--family", "gpt5"], ["nonsense"], ["--gpu", "h1000"], TOO_LONG])
 def test_unknown_names_are_refused_with_the_choices(arguments):
     with pytest.raises(BadInput) as caught:
         CliRunner().invoke(command, arguments, catch_exceptions=False, standalone_mode=False)

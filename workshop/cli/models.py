@@ -3,6 +3,7 @@
 import click
 
 from workshop.cli.say import console, json_option, say_json, shown
+from workshop.errors import BadInput
 from workshop.plan import hardware, models_page
 from workshop.plan.catalog import list_models, load_gpu, load_model
 from workshop.plan.hardware import size_words
@@ -32,6 +33,10 @@ def command(names, gpus, family, max_model_len, only_names, as_json, markdown) -
     if only_names:
         return say_json(chosen) if as_json else click.echo("\n".join(chosen))
     kinds = tuple(load_gpu(gpu).name for gpu in gpus) or hardware.GPUS
+    longest = max(load_model(name).max_position_embeddings for name in chosen)
+    if max_model_len and max_model_len > longest:
+        remedy = f"Give --max-model-len {longest} or less."
+        raise BadInput(f"None of these models reads {max_model_len:,} tokens.", remedy)
     rows = hardware.table(chosen, kinds, max_model_len or hardware.CONTEXT)
     if as_json:
         say_json([r.to_dict() for r in rows])
@@ -52,7 +57,9 @@ def _show(rows: list, kinds: tuple[str, ...], context: int) -> None:
         out.add_row(f"[bold]{r.model}[/]", *sizes, *cells)
     console(least=console(1000).measure(out).maximum).print(out)  # every GPU, also in a pipe or a small terminal
     marks = "–: more than 16. ✗: no kernels for it there."
-    screen.print(f"\n[dim]GPUs that hold the model and one request of {context:,} tokens. {marks}[/]")
+    screen.print(
+        f"\n[dim]GPUs that hold the model and one request of {context:,} tokens, or of all that it reads. {marks}[/]"
+    )
     screen.print("[dim]The whole plan, with its command: workshop plan MODEL --gpu GPU[/]")
     for place in rows[0].places if len(rows) == 1 else ():
         if not place.gpus and not place.too_many:
