@@ -11,11 +11,12 @@ from pathlib import Path
 import pytest
 
 from workshop.errors import BadInput
-from workshop.plan import exact, kv_cache
+from workshop.plan import exact, kv_cache, words
 from workshop.plan.catalog import list_models, load_model
 from workshop.plan.catalog.config import Exact
 from workshop.plan.catalog.families import FAMILIES
 from workshop.plan.catalog.read import from_dict
+from workshop.plan.command import Unservable, check_starts
 from workshop.plan.parallelism import plan
 from workshop.plan.settings import resolve
 from workshop.plan.weights import active_parameters, layer_weights, tensor_bytes
@@ -170,6 +171,19 @@ class TestWorker:
         assert "\n" not in str(refused.value)
         p = plan(folder(tmp_path), "h200")
         assert p.basis == "estimate" and any(sentence in reason for reason in p.reasons)
+
+    def test_what_vllm_has_no_class_for_gets_no_command_and_no_tick(self, tmp_path, answers):
+        asked, out = folder(tmp_path), []
+        answers({"error": "Model architectures ['SuperNova'] are not supported for now.", "vllm": "0.32.0"})
+        assert (
+            words.answer(out.append, asked, "h200") == 1 and words.answer(out.append, asked, "h200", as_json=True) == 1
+        )
+        assert "would fit" in out[0] and "✓" not in out[0] and "vllm serve" not in out[0]
+        assert json.loads(out[1])["command"] == "" and json.loads(out[1])["kv_cache_tokens"]
+        with pytest.raises(Unservable, match="cannot build"):
+            check_starts(plan(asked, "h200").deployment)
+        answers("no answer")
+        assert words.answer(out.append, asked, "h200", max_num_seqs=64, kv_cache_dtype="fp8") == 0 and "✓" in out[2]
 
     @pytest.mark.parametrize("asked", [None, True])
     def test_a_model_without_a_kv_cache_is_one_sentence(self, tmp_path, answers, asked):

@@ -33,7 +33,9 @@ def stand_in(d: Deployment) -> str:
 
 
 def check_starts(d: Deployment) -> None:
-    """Raise BadInput where vLLM would refuse to load the model."""
+    """Raise BadInput where vLLM would refuse to load the model, and Unservable where it has no class for it."""
+    if d.refused:
+        raise Unservable(d.refused, "Give a model whose architecture vLLM has.")
     if method := to_quantise(d):
         remedy = "Give the Hub id or the config.json of a checkpoint that is quantised so already."
         raise BadInput(f"vLLM cannot make {method} weights while it loads {served(d)}.", remedy)
@@ -81,6 +83,11 @@ def words(found: dict[str, str]) -> list[str]:
 
 
 def command(d: Deployment) -> str:
-    """Return the `vllm serve` line; over nodes it runs on each. A checkpoint that is yet to be found has a stand-in."""
+    """Return the `vllm serve` line; over nodes it runs on each. A checkpoint that is yet to be found has a stand-in.
+
+    It is '' where vLLM has no class for the architecture.
+    """
+    if d.refused:
+        return ""
     line = ["vllm", "serve", stand_in(d) or served(d), *words(flags(d) | node_flags(d))]
     return " ".join(word if word.startswith("$") else shlex.quote(word) for word in line)

@@ -28,6 +28,7 @@ class Deployment:
         dcp: decode_context_parallel_size: so many of the tp ranks share the tokens of a KV head that each would copy.
         network: between the nodes; one of communication.NETWORKS.
         quantization: what --quantization asks for, which a checkpoint that is quantised already does not need.
+        refused: what the vLLM that was asked said of an architecture that it does not have.
     """
 
     model: ModelConfig
@@ -41,6 +42,7 @@ class Deployment:
     dp: int = 1
     ep: bool = False
     dcp: int = 1
+    refused: str = ""
 
     @property
     def replica_gpus(self) -> int:

@@ -142,6 +142,10 @@ def built(found: Mapping, experts: ExpertSplit | None = None) -> Built:
     )
 
 
+class Lacking(BadInput):
+    """vLLM was asked, and does not have the architecture."""
+
+
 class Asker:
     """A worker that stays while a plan is made: its imports take longer than what it does."""
 
@@ -255,7 +259,7 @@ def refusal(m: ModelConfig, found: Mapping) -> BadInput:
     )
     asked = found.get("vllm", version())
     known = lacks(m.architecture, asked) if asked else ""
-    return BadInput(
+    return (Lacking if known and "vllm" in found else BadInput)(
         f"vLLM {asked} cannot build {m.name}: {why}.",
         f"{known} Without --exact the plan is an estimate from the config alone.".lstrip(),
     )
@@ -288,6 +292,7 @@ def choose(d: Deployment, sizes: Mapping[str, int | None], exact: bool | None) -
             if exact or isinstance(error, Unservable):
                 raise
             why = error.message
+            d = replace(d, refused=why if isinstance(error, Lacking) else "")
     choice = choose_split(d, **sizes)
     return replace(choice, reasons=[*choice.reasons, *words(choice.deployment, why)])
 

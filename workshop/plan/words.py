@@ -43,7 +43,7 @@ def answer(
     p = planned(model, gpu, settings)
     columns = min(shutil.get_terminal_size().columns, WIDEST)
     out(json.dumps(p.to_dict(), indent=2, ensure_ascii=False) if as_json else text(p, columns, explain))
-    return 0 if p.fits else 1
+    return 0 if p.fits and p.command else 1
 
 
 def planned(model: str | None, gpu: str | None, settings: dict[str, object]) -> Plan:
@@ -66,7 +66,7 @@ def text(p: Plan, columns: int = WIDEST, explain: bool = False) -> str:
     for title, said, mark in (("Why", p.reasons, " •"), ("For more" if p.fits else "Nearest", p.advice, " →")):
         if said:
             lines += ["", ink(title, "bold"), *grid([(mark, plain(line)) for line in said], columns)]
-    if p.fits:
+    if p.fits and p.command:
         lines += ["", ink("Run", "bold") + (" on every node, with --headless on all but one" if p.nodes > 1 else "")]
         lines += ["  " + ink(plain(p.command), "cyan")]
     return "\n".join([*lines, *(sources(p, columns) if explain else ()), ""])
@@ -94,6 +94,9 @@ def verdict(p: Plan, columns: int) -> list[str]:
     """Say whether it fits, and what it gives."""
     if not p.fits:
         return [ink("✗ does not fit", "red")]
+    if not p.command:
+        said = f"? would fit by its sizes, but {plain(p.deployment.refused)}"
+        return [ink(line, "yellow") for line in textwrap.wrap(said, columns, break_on_hyphens=False)]
     requests = f"{p.max_concurrency:.2f} requests of {p.max_model_len:,} tokens at once"
     speed = f"about {p.single_stream_tokens_per_s:.0f} tokens/s for one"
     learners = (

@@ -9,7 +9,7 @@ from itertools import product
 from workshop.errors import BadInput, WorkshopError
 from workshop.launch import gpus
 from workshop.plan.catalog import load_gpu, load_model
-from workshop.plan.command import Unservable, flags, served, words
+from workshop.plan.command import Unservable, check_starts, flags, served, words
 from workshop.plan.parallelism import plan
 from workshop.simulate.arrivals import Arrival
 from workshop.simulate.load import arriving, on_plan
@@ -169,6 +169,7 @@ class _Search:
         """Simulate it; None where it cannot be: heads that tp does not divide, a step longer than the SLO."""
         try:
             p = plan(self.model, self.gpu, **asked)
+            check_starts(p.deployment)
             known = any((c.simulation.command, c.simulation.replicas) == (p.command, replicas) for c in self.tried)
             if known or p.gpus * replicas > self.most_gpus:  # a batch setting may be vLLM's default
                 return None
