@@ -302,6 +302,20 @@ class TestEstimate:
         with pytest.raises(BadInput):
             plan(folder(tmp_path, {**NEW, **lie}), "h200")
 
+    def test_whisper_is_read_by_its_decoders_fields(self):
+        """openai/whisper-tiny's config.json."""
+        sizes = {"d_model": 384, "decoder_attention_heads": 6, "decoder_ffn_dim": 1536, "decoder_layers": 4}
+        said = {"architectures": ["WhisperForConditionalGeneration"], "model_type": "whisper", "vocab_size": 51865}
+        m = from_dict({**said, **sizes, "max_target_positions": 448, "encoder_layers": 4}, name="whisper-tiny")
+        assert (m.num_hidden_layers, m.num_attention_heads, m.intermediate_size) == (4, 6, 1536)
+        assert m.max_position_embeddings == 448
+
+    def test_a_quantization_without_formulas_is_named_with_those_that_have_some(self, tmp_path):
+        config = {**NEW, "quantization_config": {"quant_method": "hqq", "nbits": 4}}
+        with pytest.raises(BadInput, match="no formulas for weights quantised with hqq") as refused:
+            plan(folder(tmp_path, config), "h200")
+        assert "awq" in refused.value.remedy and "authors" not in refused.value.remedy
+
     def test_other_spellings_and_nested_configs_are_read(self):
         spelled = {"n_embd": 2048, "n_layer": 24, "n_head": 16, "n_head_kv": 4, "ffn_dim": 8192, "n_positions": 8192}
         kept = {k: NEW[k] for k in ("architectures", "torch_dtype", "vocab_size")}

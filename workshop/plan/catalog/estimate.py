@@ -17,13 +17,15 @@ from workshop.plan.catalog.fields import Fields, json_object
 # our name -> how other families spell it, the first that is there
 SPELLINGS = {
     "hidden_size": ("n_embd", "n_embed", "d_model", "dim"),
-    "num_hidden_layers": ("n_layer", "num_layers", "n_layers"),
-    "num_attention_heads": ("n_head", "n_heads", "num_heads"),
+    "num_hidden_layers": ("n_layer", "num_layers", "n_layers", "decoder_layers"),
+    "num_attention_heads": ("n_head", "n_heads", "num_heads", "decoder_attention_heads"),
     "num_key_value_heads": ("num_kv_heads", "n_head_kv", "num_query_groups", "multi_query_group_num"),
     "head_dim": ("attention_head_dim", "kv_channels", "head_size"),
-    "intermediate_size": ("ffn_dim", "n_inner", "ffn_hidden_size", "d_ff", "dim_ffn"),
+    "intermediate_size": ("ffn_dim", "n_inner", "ffn_hidden_size", "d_ff", "dim_ffn", "decoder_ffn_dim"),
     "vocab_size": ("padded_vocab_size", "n_vocab"),
-    "max_position_embeddings": ("n_positions", "seq_length", "max_sequence_length", "max_seq_len", "n_ctx"),
+    "max_position_embeddings": (
+        *("n_positions", "seq_length", "max_sequence_length", "max_seq_len", "n_ctx", "max_target_positions"),
+    ),
     "sliding_window": ("sliding_window_size", "window_size", "attention_window_size"),
     "num_experts": ("num_local_experts", "n_routed_experts", "moe_num_experts"),
     "num_experts_per_tok": ("moe_k", "moe_topk", "num_experts_per_token", "top_k_experts"),
