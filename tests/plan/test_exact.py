@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from workshop.errors import BadInput
-from workshop.plan import exact, kv_cache, words
+from workshop.plan import exact, hardware, kv_cache, words
 from workshop.plan.catalog import list_models, load_model
 from workshop.plan.catalog.config import Exact
 from workshop.plan.catalog.families import FAMILIES
@@ -180,6 +180,7 @@ class TestWorker:
         )
         assert "would fit" in out[0] and "✓" not in out[0] and "vllm serve" not in out[0]
         assert json.loads(out[1])["command"] == "" and json.loads(out[1])["kv_cache_tokens"]
+        assert hardware.smallest(asked, "h200").reason.startswith("vLLM 0.32.0 cannot build")
         with pytest.raises(Unservable, match="cannot build"):
             check_starts(plan(asked, "h200").deployment)
         answers("no answer")

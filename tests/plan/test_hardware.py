@@ -109,6 +109,13 @@ def test_a_shorter_model_is_counted_with_all_that_it_reads():
     assert "8,192 tokens, or of all that it reads" in shown  # GPT-2 reads 1,024
 
 
+def test_a_folder_is_a_row_as_it_is_a_plan(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps(dict(load_model("llama-3.1-8b").raw)))
+    found = CliRunner().invoke(command, [str(tmp_path), "--gpu", "h100", "--json"])
+    (row,) = json.loads(found.output)
+    assert row["parameters"] == 8_030_261_248 and str(tmp_path) in row["smallest"]["h100"]["command"]
+
+
 TOO_LONG = ["llama-3.1-8b", "gpt2", "--max-model-len", "131073"]
 
 

@@ -29,11 +29,12 @@ def command(names, gpus, family, max_model_len, only_names, as_json, markdown) -
     if markdown:
         click.echo(models_page.page(), nl=False)
         return
-    chosen = [load_model(name).name for name in names] or (hardware.names_of(family) if family else list_models())
+    chosen = [load_model(name) for name in names or (hardware.names_of(family) if family else list_models())]
     if only_names:
-        return say_json(chosen) if as_json else click.echo("\n".join(chosen))
+        found = [m.name for m in chosen]
+        return say_json(found) if as_json else click.echo("\n".join(found))
     kinds = tuple(load_gpu(gpu).name for gpu in gpus) or hardware.GPUS
-    longest = max(load_model(name).max_position_embeddings for name in chosen)
+    longest = max(m.max_position_embeddings for m in chosen)
     if max_model_len and max_model_len > longest:
         remedy = f"Give --max-model-len {longest} or less."
         raise BadInput(f"None of these models reads {max_model_len:,} tokens.", remedy)
@@ -56,7 +57,7 @@ def _show(rows: list, kinds: tuple[str, ...], context: int) -> None:
         sizes = size_words(r.parameters), f"{r.weights_gib:,.1f}", f"{r.kv_kib_per_token:,.4g}"
         out.add_row(f"[bold]{r.model}[/]", *sizes, *cells)
     console(least=console(1000).measure(out).maximum).print(out)  # every GPU, also in a pipe or a small terminal
-    marks = "–: more than 16. ✗: no kernels for it there."
+    marks = "–: more than 16. ✗: it does not run there."
     screen.print(
         f"\n[dim]GPUs that hold the model and one request of {context:,} tokens, or of all that it reads. {marks}[/]"
     )

@@ -106,15 +106,17 @@ def smallest(
         found = plan(m, g, max_model_len=min(context, m.max_position_embeddings), **settings)
     except BadInput as error:  # no bfloat16, no kernels: not a matter of memory
         return Place(g.name, 0, f"{error.message} {error.remedy}")
+    if found.deployment.refused:
+        return Place(g.name, 0, found.deployment.refused)
     if not found.fits or found.gpus > most:
         return Place(g.name, 0, f"More than {most} × {g.title}.", too_many=True)
     return Place(g.name, found.gpus, "", found)
 
 
 @lru_cache(maxsize=512)
-def row(name: str, gpus: tuple[str, ...] = GPUS, context: int = CONTEXT) -> Row:
-    """Return one model's row. Raises BadInput for a model or GPU that is not catalogued."""
-    m = known(prepare(name, "b300")).model  # with what is recorded of one without formulas
+def row(model: str | ModelConfig, gpus: tuple[str, ...] = GPUS, context: int = CONTEXT) -> Row:
+    """Return one model's row. Raises BadInput for a model or GPU that is not known."""
+    m = known(prepare(model, "b300")).model  # with what is recorded of one without formulas
     count = weight_bytes(m) // 2 if m.exact and not m.quantization else parameters(m)
     sizes = (
         count,
@@ -126,7 +128,7 @@ def row(name: str, gpus: tuple[str, ...] = GPUS, context: int = CONTEXT) -> Row:
     return Row(m.name, family(m.name), architecture(m), *sizes, m.max_position_embeddings, m.source, places)
 
 
-def table(names: Sequence[str] = (), gpus: Sequence[str] = GPUS, context: int = CONTEXT) -> list[Row]:
+def table(names: Sequence[str | ModelConfig] = (), gpus: Sequence[str] = GPUS, context: int = CONTEXT) -> list[Row]:
     """Return the rows of these models, or of all, by family and then by size."""
     order = families()
     rows = [row(name, tuple(gpus), context) for name in names or list_models()]
