@@ -311,6 +311,13 @@ class TestEstimate:
         assert (m.num_hidden_layers, m.num_attention_heads, m.intermediate_size) == (4, 6, 1536)
         assert m.max_position_embeddings == 448
 
+    def test_a_model_of_states_alone_is_not_advised_to_shrink_its_cache(self):
+        """state-spaces/mamba-130m-hf's config.json: no layer of attention."""
+        sizes = {"hidden_size": 768, "num_hidden_layers": 24, "state_size": 16, "conv_kernel": 4, "vocab_size": 50280}
+        m = from_dict({"architectures": ["MambaForCausalLM"], "model_type": "mamba", **sizes}, name="mamba")
+        p = plan(m, "h200")
+        assert p.fits and p.kv_bytes_per_token == 0 and not any("--kv-cache-dtype" in line for line in p.advice)
+
     def test_a_quantization_without_formulas_is_named_with_those_that_have_some(self, tmp_path):
         config = {**NEW, "quantization_config": {"quant_method": "hqq", "nbits": 4}}
         with pytest.raises(BadInput, match="no formulas for weights quantised with hqq") as refused:

@@ -14,7 +14,7 @@ from workshop.plan.attention import main_kind
 from workshop.plan.catalog.gpus import GIB
 from workshop.plan.deployment import Deployment
 from workshop.plan.exact import with_builds
-from workshop.plan.kv_cache import kv_dtype_bytes
+from workshop.plan.kv_cache import kv_cache_bytes_per_token, kv_dtype_bytes
 from workshop.plan.memory import fit, longest_context, may_fit
 from workshop.plan.ranks import context_sizes, tp_problem
 from workshop.plan.settings import runs_kv_cache_dtype
@@ -47,8 +47,9 @@ class Change:
 
 
 def kv_fp8(d: Deployment) -> Iterator[Change]:
-    """Keep K and V in 8 bits, where an attention kernel of this GPU can read them."""
-    if kv_dtype_bytes(d.model, d.settings.kv_cache_dtype) > 1 and runs_kv_cache_dtype(d.gpu, "fp8"):
+    """Keep K and V in 8 bits, where the model has some, and an attention kernel of this GPU can read them."""
+    wide = kv_cache_bytes_per_token(d.model) and kv_dtype_bytes(d.model, d.settings.kv_cache_dtype) > 1
+    if wide and runs_kv_cache_dtype(d.gpu, "fp8"):
         after = d.with_settings(kv_cache_dtype="fp8")
         yield Change("kv_fp8", "--kv-cache-dtype", "fp8", after, "check the answers: K and V have 8 bits")
 
