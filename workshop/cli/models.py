@@ -36,8 +36,7 @@ def command(names, gpus, family, max_model_len, only_names, as_json, markdown) -
     kinds = tuple(load_gpu(gpu).name for gpu in gpus) or hardware.GPUS
     longest = max(m.max_position_embeddings for m in chosen)
     if max_model_len and max_model_len > longest:
-        remedy = f"Give --max-model-len {longest} or less."
-        raise BadInput(f"None of these models reads {max_model_len:,} tokens.", remedy)
+        raise BadInput(f"No such model reads {max_model_len:,} tokens.", f"Give --max-model-len {longest} or less.")
     rows = hardware.table(chosen, kinds, max_model_len or hardware.CONTEXT)
     if as_json:
         say_json([r.to_dict() for r in rows])

@@ -17,28 +17,23 @@ def served(d: Deployment) -> str:
     return d.model.hub_ids[0] if d.model.hub_ids else d.model.location or d.model.name
 
 
-def to_quantise(d: Deployment) -> str:
-    """Return the method of weights that a checkpoint must bring, and this one does not; '' where vLLM can load it.
+def stand_in(d: Deployment) -> str:
+    """Return what stands for a checkpoint in a form that vLLM cannot make while it loads; '' where this one will do.
 
     Source: vLLM 0.32.0, model_loader/weight_utils.py get_quant_config ("Cannot find the config file for awq").
     """
     q = d.model.quantization
-    return q.method if d.quantization and q.asked and not q.online else ""
-
-
-def stand_in(d: Deployment) -> str:
-    """Return what stands in a command for a checkpoint that is yet to be found; '' where there is one."""
-    method = to_quantise(d)
-    return method and f"MODEL_QUANTIZED_WITH_{method.upper().replace('-', '_')}"
+    made = not d.quantization or not q.asked or q.online
+    return "" if made else f"MODEL_QUANTIZED_WITH_{q.method.upper().replace('-', '_')}"
 
 
 def check_starts(d: Deployment) -> None:
     """Raise BadInput where vLLM would refuse to load the model, and Unservable where it has no class for it."""
     if d.refused:
         raise Unservable(d.refused, "Give a model whose architecture vLLM has.")
-    if method := to_quantise(d):
+    if stand_in(d):
         remedy = "Give the Hub id or the config.json of a checkpoint that is quantised so already."
-        raise BadInput(f"vLLM cannot make {method} weights while it loads {served(d)}.", remedy)
+        raise BadInput(f"vLLM cannot make {d.model.quantization.method} weights while it loads {served(d)}.", remedy)
 
 
 def flags(d: Deployment) -> dict[str, str]:
@@ -83,11 +78,6 @@ def words(found: dict[str, str]) -> list[str]:
 
 
 def command(d: Deployment) -> str:
-    """Return the `vllm serve` line; over nodes it runs on each. A checkpoint that is yet to be found has a stand-in.
-
-    It is '' where vLLM has no class for the architecture.
-    """
-    if d.refused:
-        return ""
+    """Return the `vllm serve` line; over nodes it runs on each. '' where vLLM has no class for the architecture."""
     line = ["vllm", "serve", stand_in(d) or served(d), *words(flags(d) | node_flags(d))]
-    return " ".join(word if word.startswith("$") else shlex.quote(word) for word in line)
+    return "" if d.refused else " ".join(word if word.startswith("$") else shlex.quote(word) for word in line)

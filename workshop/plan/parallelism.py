@@ -13,7 +13,7 @@ from workshop.plan.basis import basis
 from workshop.plan.catalog.config import ModelConfig
 from workshop.plan.catalog.gpus import GIB, GPU
 from workshop.plan.choose import Choice, executor
-from workshop.plan.command import command, stand_in, to_quantise
+from workshop.plan.command import command, stand_in
 from workshop.plan.communication import Traffic, traffic
 from workshop.plan.deployment import Deployment, prepare
 from workshop.plan.memory import fit
@@ -180,9 +180,9 @@ def reasons(choice: Choice, sent: Sequence[Traffic]) -> list[str]:
         out.append(
             f"{d.gpu.title} has no bfloat16: the model runs in float16 (--dtype half), which takes the same memory; vLLM's attention kernels there are Triton's, as FlashAttention and FlashInfer begin with Ampere."
         )
-    if method := to_quantise(d):
+    if stand_in(d):
         out.append(
-            f"vLLM cannot make {method} weights while it loads: the numbers are those of a checkpoint that is quantised so already; give it in place of {stand_in(d)}."
+            f"vLLM cannot make {m.quantization.method} weights while it loads: the numbers are those of a checkpoint that is quantised so already; give it in place of {stand_in(d)}."
         )
     out += [*_split(d), *_memory(d)]
     if not f.fits:

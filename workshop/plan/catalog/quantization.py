@@ -87,11 +87,8 @@ def from_config(q: Fields) -> Quantization:
         if "NVFP4" in inner.text("quant_algo", "").upper():
             return Quantization("modelopt_fp4", 4, group_size=16, **more)
         return replace(usual, **more)
-    known = "fp8, fbgemm_fp8, compressed-tensors, modelopt, awq, gptq, mxfp4 and bitsandbytes"
-    if not method:
-        q.is_not("quant_method", q.raw.get("quant_method"), f"one of {known}")
-    said = f"{q.where}: the plan has no formulas for weights quantised with {method[:40]}."
-    raise BadInput(said, f"It has them for {known}.")
+    remedy = "It has them for fp8, fbgemm_fp8, compressed-tensors, modelopt, awq, gptq, mxfp4 and bitsandbytes."
+    raise BadInput(f"{q.where}: the plan has no formulas for {q.inside}quant_method {method[:40]!r}.", remedy)
 
 
 def _ignored(q: Fields, *names: str) -> tuple[str, ...]:
