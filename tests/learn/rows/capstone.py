@@ -18,8 +18,12 @@ TWO_NODES = plan("llama-3.1-405b", "h100", gpus_per_node=8, nodes=2, max_model_l
 TOO_SMALL = plan("llama-3.1-405b", "h100", gpus_per_node=1, max_model_len=8192)
 COMPARED = reconcile(LOG, "llama-3.1-8b", "h200")
 MANIFEST = kubernetes.render(PLAN)
-SBATCH = "#SBATCH --gpus-per-node=4\nvllm serve M --tensor-parallel-size=4 --max-model-len=32768"
-RUN = "docker run --gpus all vllm/vllm-openai\n  --tensor-parallel-size 4\n  --max-model-len 32768"
+OTHER = kubernetes.render(plan("mistral-7b-v0.3", "h200", gpus_per_node=1, max_model_len=8192, usage="serve"))
+SBATCH = "#SBATCH --gpus-per-node=4\nvllm serve Llama-3.1-70B --tensor-parallel-size=4 --max-model-len=32768"
+RUN = "docker run --gpus all vllm/vllm-openai\n  meta-llama/Llama-3.1-70B\n  --tensor-parallel-size 4\n  --max-model-len 32768"
+ONE = "#SBATCH --gpus-per-node=1\nvllm serve meta-llama/Llama-3.1-8B --max-model-len 8192"  # TP 1 is vLLM's default
+POD = "kind: Pod\nargs: [/models/Llama-3.1-8B, --max-model-len, '8192']\nlimits: {nvidia.com/gpu: 1}"
+SPLIT = "#SBATCH --nodes=2\n#SBATCH --gpus=16\nvllm serve Llama-3.1-405B -tp 8 -pp 2 --max-model-len 8192"
 SUMMARY = Summary("complete", 20, 20, 20, 0, 0, 0, 4.0, 100, 640, Path("answers.jsonl"), None)  # 0.2 s a row
 AGAIN = Summary("complete", 20, 20, 0, 0, 0, 0, 0.1, 0, 0, Path("answers.jsonl"), None)
 WORDS = {
@@ -62,6 +66,19 @@ ROWS = {
             (LARGE, (ROOT / "slurm" / "70b.sbatch").read_text()),
             (LARGE, SBATCH),
             (LARGE, RUN),
+            *(
+                (PLAN, ONE.replace("-per-node=1", each))
+                for each in ("-per-node=h200:1", "-per-node 1", "=1", " h200:1")
+            ),
+            (PLAN, ONE.replace("gpus-per-node=", "gres=gpu:h200-sxm:")),
+            (PLAN, POD.replace("]", ', "--tensor-parallel-size", "1"]')),
+            (PLAN, POD.replace("[", "[--tensor-parallel-size, '1', ")),
+            (PLAN, POD + '\n- --tensor-parallel-size\n- "1"'),
+            (TWO_NODES, SPLIT),
+            (
+                plan("opt-125m", "h200", max_model_len=2048),
+                "podman run vllm/vllm-openai\n facebook/opt-125m",
+            ),  # all it reads
         ],
         [
             ((LARGE, RUN.replace("size 4", "size 2")), "says 2 for --tensor-parallel-size"),
@@ -69,6 +86,14 @@ ROWS = {
             ((LARGE, SBATCH.replace("node=4", "node=8")), "says 8 for GPUs a node"),
             ((LARGE, SBATCH.replace("--gpus-per-node=4", "")), "nothing for GPUs a node"),
             ((LARGE, f"{SBATCH} --api-key abc"), "a key in it"),
+            ((PLAN, f'{ONE} --api-key "$VLLM_API_KEY"'), "on a command line"),
+            ((PLAN, POD.replace("]", ', "--api-key", "sk-mistral-2024-secret"]')), "a key in it"),
+            ((PLAN, ONE.replace("8B", "70B")), "does not name the plan's model, Llama-3.1-8B"),
+            ((PLAN, OTHER), "does not name the plan's model"),
+            ((PLAN, "# vllm serve Llama-3.1-8B\n# --tensor-parallel-size 1 --max-model-len 8192"), "does not name"),
+            ((TWO_NODES, SPLIT.replace(" -pp 2", "")), "nothing for --pipeline-parallel-size"),
+            ((TWO_NODES, SPLIT.replace("nodes=2", "nodes=1")), "says 1 for nodes"),
+            ((TWO_NODES, SPLIT.replace("gpus=16", "gpus=8")), "says 4 for GPUs a node"),
             ((LARGE, "70b.sbatch"), "the text itself"),
             (SBATCH, "give (p, the text"),
         ],

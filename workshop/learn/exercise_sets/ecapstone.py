@@ -12,12 +12,18 @@ from workshop.plan.parallelism import Plan
 
 ASKED = {"need": "what you need it for", "surprise": "what surprised you", "next": "what you do next"}
 LEAST_WORDS = 12
+TO = r"[=:\s\"',-]+"  # between a flag and its value: in a command, a variable's default, a list of YAML
+KIND = r"(?:[\w.-]+:)?"  # of a GPU, as a site calls it
 SAYS = {  # how scripts, manifests and commands say what a plan decides
-    "--tensor-parallel-size": r"(?:--tensor-parallel-size|-tp|WORKSHOP_TP)[=\s\"']+(\d+)",
-    "--max-model-len": r"(?:--max-model-len|WORKSHOP_MAX_MODEL_LEN)[=:\s\"'-]+(\d+)",
-    "GPUs a node": r"(?:nvidia\.com/gpu: *['\"]?|--gpus-per-node=|--gres=gpu:(?:\w+:)?)(\d+)",
+    "--tensor-parallel-size": rf"(?:--tensor-parallel-size|-tp|WORKSHOP_TP){TO}(\d+)",
+    "--pipeline-parallel-size": rf"(?:--pipeline-parallel-size|-pp|WORKSHOP_PP){TO}(\d+)",
+    "--max-model-len": rf"(?:--max-model-len|WORKSHOP_MAX_MODEL_LEN){TO}(\d+)",
+    "nodes": rf"(?:--n?nodes|(?<!\S)-N|(?<!\S)size:){TO}(\d+)\b",
+    "GPUs a node": rf"(?:nvidia\.com/gpu: *['\"]?|--gpus-per-node[= ]{KIND}|--gres[= ]gpu:{KIND})(\d+)",
 }
-SECRET = re.compile(r"--api-key[= ]\S|(?:API_KEY|TOKEN)=['\"]?[\w-]{12,}")
+GPUS = re.compile(rf"--gpus[= ]{KIND}(\d+)")  # SLURM's: of all nodes together
+NOTHING = re.compile(r"(?m)(?:^|(?<=\s))(?:#(?!SBATCH)|>>> |\.\.\. ).*")  # comments, and examples in a manifest's code
+SECRET = re.compile(r"--api-key(?!-)[=\s\"',-]+\w|(?:API_KEY|TOKEN)=['\"]?[\w-]{12,}")
 
 
 def weights(model: object, told: object) -> str | None:
@@ -54,15 +60,23 @@ def script(plan: Plan, text: object) -> str | None:
         return "give the text itself, with all its lines: Path(…).read_text() reads a file"
     if SECRET.search(text):
         return "there is a key in it: whoever may read the script could use your server. Put keys into a secret"
-    # Our own scripts take the tensor parallel size from the GPUs of a node; on one machine nobody is asked for GPUs.
-    machine = "#SBATCH" not in text and "kind:" not in text
-    for name, right, goes_without in (
-        ("--tensor-parallel-size", plan.tensor_parallel_size, "gpus_per_node" in text),
-        ("--max-model-len", plan.max_model_len, False),
-        ("GPUs a node", plan.gpus // plan.nodes, machine),
+    text = GPUS.sub(lambda found: f"--gpus-per-node={int(found[1]) / plan.nodes:g}", NOTHING.sub("", text))
+    if re.search(rf"--api-key{TO}\$", text):
+        return "a key on a command line can be seen by everybody on that machine: vLLM reads VLLM_API_KEY by itself"
+    names = [name.rsplit("/", 1)[-1] for name in (*plan.config.hub_ids, plan.model)]
+    if not any(name.casefold() in text.casefold() for name in names):
+        return f"it does not name the plan's model, {names[0]}"
+    tp, pp = plan.tensor_parallel_size, plan.pipeline_parallel_size
+    for name, right, absent in (  # absent: what it is where nothing is said; ours count the GPUs and nodes of the job
+        ("--tensor-parallel-size", tp, tp if re.search("(?i)tensor.*gpus_(?:per|on)_node", text) else 1),
+        ("--pipeline-parallel-size", pp, pp if re.search("(?i)pipeline.*(?:nnodes|num_nodes)", text) else 1),
+        ("--max-model-len", plan.max_model_len, plan.config.max_position_embeddings),
+        ("nodes", plan.nodes, 1),
+        # On one machine nobody is asked for GPUs.
+        ("GPUs a node", plan.gpus // plan.nodes, None if "#SBATCH" in text or "kind:" in text else plan.gpus),
     ):
         said = re.findall(SAYS[name], text)
-        if not goes_without and str(right) not in said:
+        if str(right) not in (said or [str(absent)]):
             return f"it says {said[0] if said else 'nothing'} for {name}; the plan has {right}"
     return None
 
