@@ -7,7 +7,8 @@ from drawings.engine import limit_tokens_per_s, run
 from drawings.recorded import answers
 from drawings.recorded import recorded as recorded_file
 
-from workshop.engine import log, trace
+from workshop.engine import trace
+from workshop.engine.reconcile import reconcile
 from workshop.launch.local import TEACHING_FOLDER
 from workshop.learn import roofline, speculation
 from workshop.learn.exercise_sets.e01_memory import TIGHT
@@ -144,21 +145,21 @@ def _speed() -> dict[str, str]:
 
 
 def _log() -> dict[str, str]:
-    said, lines = log.read(LOG), LOG.read_text(encoding="utf-8").splitlines()
+    lines = LOG.read_text(encoding="utf-8").splitlines()
 
     def line(words: str) -> str:
         return next(text.split("] ", 1)[1] for text in lines if words in text)
 
-    p = plan("llama-3.1-70b", "h200", tensor_parallel_size=4, max_model_len=131072)
+    weights, tokens = map(reconcile(LOG, "llama-3.1-70b", "h200").row, ("weights per GPU", "KV cache size"))
     return {
         "log.weights": line("Model loading took"),
         "log.available": line("Available KV cache memory"),
         "log.tokens": line("KV cache size"),
         "log.concurrency": line("Maximum concurrency"),
-        "recon.weights": f"{p.weights_gib_per_gpu:.2f}",
-        "recon.tokens": f"{p.kv_cache_tokens:,}",
-        "recon.weights_said": f"{run('70b-tp4')['weights_gib_per_gpu']:.2f}",
-        "recon.tokens_said": f"{said.kv_cache_tokens:,}",
+        "recon.weights": f"{weights.predicted:.2f}",
+        "recon.tokens": f"{tokens.predicted:,}",
+        "recon.weights_said": f"{weights.actual:.2f}",
+        "recon.tokens_said": f"{tokens.actual:,}",
     }
 
 
