@@ -15,6 +15,7 @@ import pytest
 
 from workshop.launch import machine
 from workshop.learn.exercises import all_exercises, of_notebook
+from workshop.plan.parallelism import plan
 
 ROOT = Path(__file__).parents[2]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
@@ -127,3 +128,16 @@ def test_a_notebook_asks_before_it_teaches_and_says_where_to_go_on(notebook):
     recall = [key for key in asked if key.endswith(".recall")]
     assert len(asked) - len(recall) >= 3, "three questions on what happens and why"
     assert len(recall) == (int(notebook.stem[:2]) >= 2), "one on what was learned two notebooks earlier"
+
+
+def test_the_page_to_hand_in_is_written_with_open_exercises(tmp_path, monkeypatch, capsys):
+    cells = json.loads((ROOT / "notebooks" / "capstone.ipynb").read_text())["cells"]
+    cell = next(text for each in cells if "show.hand_in" in (text := "".join(each["source"])))
+    given = {"model": "llama-3.1-8b", "gpu": "h200", "p": plan("llama-3.1-8b", "h200"), "script": ..., "words": ...}
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("WORKSHOP_STRICT", raising=False)
+    exec(cell, given | {"compared": None, "summary": None})
+    assert "exercises are open" in capsys.readouterr().out
+    monkeypatch.setenv("WORKSHOP_STRICT", "1")
+    with pytest.raises(AssertionError):
+        exec(cell, given | {"compared": None, "summary": None})
