@@ -65,6 +65,10 @@ def test_an_answer_that_breaks_the_check_is_no_traceback():
     assert "ZeroDivisionError" in check("demo.breaks", object()).message
 
 
+def test_of_an_answer_that_cannot_be_used_the_beginning_is_shown():
+    assert len(check("demo.breaks", 10**400).message) < 150
+
+
 def test_strictness_raises_for_the_tests(monkeypatch):
     monkeypatch.setenv("WORKSHOP_STRICT", "1")
     with pytest.raises(AssertionError, match="not two"):

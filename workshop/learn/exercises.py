@@ -27,6 +27,7 @@ SETS = files(exercise_sets)
 SOLUTION = "# Solution"  # the first words of a notebook's cell with a solution
 HELD_BACK = "Held back until you have tried: run the cell above with your answer, then this one again."
 LOOKS = {"right": ("✓", "good"), "wrong": ("✗", "bad"), "unanswered": ("…", "open")}  # state → sign, edge
+MOST_SHOWN = 60  # characters of an answer that a check cannot use
 FROM_SOLUTION = "This is the solution's answer. Only yours counts as done: put it in the cell above."
 
 
@@ -206,7 +207,8 @@ def check(key: str, answer: object = ...) -> Result | Question:
     try:
         message = exercise.test(answer)
     except Exception as error:  # whatever a learner's answer does must not look like a fault of theirs
-        message = f"the check could not use {answer!r} ({type(error).__name__}: {error})"
+        short = text if len(text := repr(answer)) <= MOST_SHOWN else f"{text[: MOST_SHOWN - 1]}…"
+        message = f"the check could not use {short} ({type(error).__name__}: {error})"
     if message and strict():
         raise AssertionError(f"{key}: {message}")
     cells = shell.user_ns.get("In") if shell else None
