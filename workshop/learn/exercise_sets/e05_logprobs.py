@@ -21,6 +21,14 @@ def _rows(*logprobs: tuple[str, float | None]) -> list[Row]:
     return [Row("prompt", position, token, logprob) for position, (token, logprob) in enumerate(logprobs)]
 
 
+def _why(error: TypeError, none: str) -> str:
+    """Return an error of the learner's function with what helps against it; none: where a None was computed with."""
+    said = str(error)
+    if "not subscriptable" in said:
+        return f"{said}: a row has attributes: row.logprob"
+    return f"{said}: {none}" if "NoneType" in said else said
+
+
 def classify(answer: Callable) -> str | None:
     """Call the learner's function on made-up rows."""
     sure, unsure = _rows(("a", math.log(0.9)), ("b", math.log(0.8))), _rows(("c", math.log(0.3)))
@@ -33,9 +41,9 @@ def classify(answer: Callable) -> str | None:
         try:
             got = answer(scored)
         except TypeError as error:
-            if "'Row'" in str(error):
+            if "between instances of 'Row'" in str(error):
                 return "rows cannot be compared with each other: compare what total_logprob gives for each label"
-            return f"{error}: the first row of a prompt has the logprob None; total_logprob leaves it out"
+            return _why(error, "the first row of a prompt has the logprob None; total_logprob leaves it out")
         if got == expected:
             continue
         if isinstance(got, int | float):
@@ -56,7 +64,7 @@ def surprising(answer: Callable) -> str | None:
         try:
             got = answer(tokens)
         except TypeError as error:
-            return f"{error}: the first token has no logprob and no surprise (both are None): leave it out"
+            return _why(error, "the first token has no logprob and no surprise (both are None): leave it out")
         got = got.token if isinstance(got, Row) else got
         if isinstance(got, int | float):
             return f"it returned the number {got:.2f}: return the token that has it"
