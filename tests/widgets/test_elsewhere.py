@@ -96,6 +96,7 @@ def test_the_three_places_spell_the_same_facts():
         assert facts >= {"gpus", "split", "model", "length", "start", "key"}, place.name
         text = "\n".join(line.text for line in place.lines)
         assert "32768" in text and "4" in text
+        assert " --gpu h100 --gpus-per-node 4 --max-model-len 32768 --" in place.command
 
 
 def test_two_nodes_are_a_group_on_kubernetes_and_no_vm():

@@ -58,11 +58,11 @@ def three(plan: Plan) -> Elsewhere:
     """Return the plan as a SLURM submission, a Kubernetes manifest and a VM's container line."""
     model = plan.config.hub_ids[0] if plan.config.hub_ids else plan.model
     nodes = f" --nodes {plan.nodes}" if plan.nodes > 1 else ""
-    asked = f"workshop plan {plan.model} --gpu {plan.gpu} --gpus-per-node {plan.gpus // plan.nodes}{nodes}"
+    asked = f"--gpu {plan.gpu} --gpus-per-node {plan.gpus // plan.nodes}{nodes} --max-model-len {plan.max_model_len}"
     makers = (
-        ("SLURM", f"workshop slurm submit {model.split('/')[-1]}", slurm_lines),
-        ("Kubernetes", f"{asked} --kubernetes", kubernetes_lines),
-        ("A VM", f"{asked} --vm", lambda p: vm.container(vm.Case(p), "podman").splitlines()),
+        ("SLURM", f"workshop slurm submit {model.split('/')[-1]} {asked} --dry-run", slurm_lines),
+        ("Kubernetes", f"workshop plan {plan.model} {asked} --kubernetes", kubernetes_lines),
+        ("A VM", f"workshop plan {plan.model} {asked} --vm", lambda p: vm.container(vm.Case(p), "podman").splitlines()),
     )
     places = []
     for name, command, make in makers:
