@@ -30,6 +30,13 @@ def test_memory_and_kv_growth_answer_every_control(page, tmp_path):
         sliders = Widget(page.page, "Memory of llama-3.1-70b")
         assert "wait" in sliders.picture(), "running all cells does not solve the exercise"
         page.shot("01_memory_sliders")
+        listed = sliders.control("requests").locator(".widget-readout")
+        at, shown = listed.bounding_box(), listed.inner_text()
+        page.page.mouse.click(at["x"] + at["width"] / 2, at["y"] + at["height"] / 2)
+        page.page.keyboard.type("77")
+        listed.focus()
+        page.page.keyboard.type("77")
+        assert listed.inner_text() == shown
         sliders.type("utilization", "0.8")
         sliders.step("requests")
         sliders.step("context", "ArrowLeft")

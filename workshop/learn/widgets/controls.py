@@ -169,7 +169,9 @@ def gpus(value: str, names: Iterable[str] | None = None) -> widgets.Dropdown:
 def steps(name: str, values: Iterable[int], value: int, width: str = "auto") -> widgets.SelectionSlider:
     """Return a slider over some numbers, and `value`."""
     options = [(f"{each:,}", each) for each in sorted({*values, value})]
-    return made(widgets.SelectionSlider, name, value, width, options=options)
+    slider = made(widgets.SelectionSlider, name, value, width, options=options)
+    slider.add_class("workshop-listed")  # its number can be written over, and nothing would follow
+    return slider
 
 
 def whole(name: str, value: int, low: int, high: int, step: int = 1, **more: object) -> widgets.IntSlider:
