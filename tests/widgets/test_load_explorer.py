@@ -69,6 +69,14 @@ def test_each_recorded_load_has_what_the_picture_shows():
         assert said(picture(found)) and len(found["busiest"]) > 10
 
 
+def test_the_verdict_says_which_requests_pile_up():
+    load = recordings.read(RECORDED)["llama-3.1-8b on h100: light, 121 requests (vLLM 0.25.1)"]
+    times = {"t_s": [0.0, 5.0, 10.0, 15.0], "running": [1, 30, 65, 2], "waiting": [0] * 4, "kv_cache_usage": [0.1] * 4}
+    piled = load | {"over_time": times, "keeps_up": False}
+    assert "Unfinished: 30 after 5.0 s → 65 after 10.0 s." in picture(piled)
+    assert "Unfinished" not in picture(piled | {"keeps_up": True})
+
+
 def test_a_step_is_as_wide_as_it_takes():
     drawn = steps([(0.0, 0.1, 4000, 2), (0.1, 0.12, 0, 8)])
     widths = [float(width) for width in re.findall(r'<rect [^>]*width="([\d.]+)"', drawn)]

@@ -38,7 +38,16 @@ def picture(said: Mapping, note: str = "", *, done: bool = True) -> Html:
     above = chart("Requests", "", times["t_s"], [running, waiting], last=False)
     below = chart("KV cache in use", "%", times["t_s"], [usage], last=True)
     parts = (tiles(figures, 5), above, below, steps(said["busiest"]))
-    return panel(verdict(sign, kind, head, f" {note}"), *parts, label=label)
+    why = f" {_grows(times)}" if done and not said["keeps_up"] else ""
+    return panel(verdict(sign, kind, head, f"{why} {note}"), *parts, label=label)
+
+
+def _grows(times: Mapping[str, Sequence[float]]) -> str:
+    """Return how many requests are unfinished, running or waiting, when most of them are, and in half that time."""
+    unfinished, at_s = list(map(sum, zip(times["running"], times["waiting"], strict=True))), times["t_s"]
+    most = unfinished.index(max(unfinished))
+    half = min(range(len(at_s)), key=lambda each: abs(at_s[each] - at_s[most] / 2))
+    return f"Unfinished: {unfinished[half]} after {at_s[half]:.1f} s → {unfinished[most]} after {at_s[most]:.1f} s."
 
 
 def _ms(said: Mapping, name: str, which: str) -> str:
