@@ -55,7 +55,7 @@ def test_every_rule_is_used():
     made = {f"{kind}{name}" for kind in ("bg-", "ink-") for name in style.NAMES}
     made |= {f"of-{name}" for name in style.NAMES} | {f"of{n}" for n in (2, 3, 5)} | {f"c{n}" for n in range(6)}
     classes = set(re.findall(r"\.([a-z][\w-]*)", re.sub(r"{[^}]*}|/\*.*?\*/", "", CSS, flags=re.DOTALL)))
-    assert classes - words - made == set()
+    assert classes - words - made == {"widget-readout"}  # of ipywidgets
 
 
 def test_looks_are_classes_and_inline_styles_are_computed():
