@@ -51,7 +51,7 @@ def test_only_site_sh_has_lines_to_edit():
 def test_script_asks_for_what_its_recipe_plans(name):
     recipe, text = slurm.RECIPES[name], (ROOT / "slurm" / f"{name}.sbatch").read_text()
     said = dict(re.findall(r"^#SBATCH --([\w-]+)=(\S+)", text, re.MULTILINE))
-    assert (int(said["nodes"]), int(said["gpus-per-node"])) == (*recipe.nodes, slurm.GPUS_PER_NODE)
+    assert (int(said["nodes"]), int(said["gpus-per-node"])) == (recipe.nodes[-1], slurm.GPUS_PER_NODE)
     assert said["job-name"] == name and f"$WORKSHOP_MODELS/{recipe.model.split('/')[1]}}}" in text
     assert f"WORKSHOP_MAX_MODEL_LEN:-{recipe.max_model_len}}}" in text
     assert f"--gpu-memory-utilization {recipe.gpu_memory_utilization:.2f}" in text
@@ -117,6 +117,7 @@ def test_a_site_without_a_folder_of_models_is_planned_and_not_submitted(workshop
         ("70b", {"gpu": "a100-40gb", "vllm": ("--quantization", "fp8")}, "1 node, 4 × a100-40gb, TP 4 × PP 1"),
         ("405b", {}, "4 nodes, 16 × h100, TP 16 × PP 1"),
         ("405b", {"pipeline": True}, "4 nodes, 16 × h100, TP 4 × PP 4"),
+        ("405b", {"gpus_per_node": 8}, "2 nodes, 16 × h100, TP 16 × PP 1"),
         ("405b-fp8", {}, "2 nodes, 8 × h100, TP 4 × PP 2"),
         ("405b-fp8", {"nodes": 1, "gpu": "h200"}, "1 node, 4 × h200, TP 4 × PP 1"),
         ("llama-3.1-8b", {}, "1 node, 1 × h100, TP 1 × PP 1"),
@@ -125,6 +126,8 @@ def test_a_site_without_a_folder_of_models_is_planned_and_not_submitted(workshop
 def test_the_plan_of_each_script_fits_and_says_its_split(workshop_home, what, options, words):
     submission = slurm.prepare(slurm.Request(what, **options))
     assert submission.fits and words in submission.reasons[0]
+    asked = "gpus_per_node" in options or "nodes" in options  # else the script's own number counts
+    assert any(word.startswith("--nodes=") for word in submission.arguments) == (asked or what == "llama-3.1-8b")
 
 
 def test_any_model_gets_the_fewest_nodes_that_hold_it(workshop_home):

@@ -2,7 +2,7 @@
 
 import click
 
-from workshop.cli.say import console, json_option, say_json, shown
+from workshop.cli.say import console, json_option, say_json, shown, waiting
 from workshop.errors import BadInput
 from workshop.plan import hardware, models_page
 from workshop.plan.catalog import list_models, load_gpu, load_model
@@ -37,7 +37,8 @@ def command(names, gpus, family, max_model_len, only_names, as_json, markdown) -
     longest = max(m.max_position_embeddings for m in chosen)
     if max_model_len and max_model_len > longest:
         raise BadInput(f"No such model reads {max_model_len:,} tokens.", f"Give --max-model-len {longest} or less.")
-    rows = hardware.table(chosen, kinds, max_model_len or hardware.CONTEXT)
+    with waiting("Planning each model on each GPU …"):
+        rows = hardware.table(chosen, kinds, max_model_len or hardware.CONTEXT)
     if as_json:
         say_json([r.to_dict() for r in rows])
     else:

@@ -14,6 +14,7 @@ from workshop.errors import plain
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.status import Status
 
     from workshop.launch.progress import Progress
 
@@ -43,6 +44,13 @@ def console(least: int = 0) -> Console:
     from rich.console import Console
 
     return Console(highlight=False, emoji=False, width=max(least, min(Console().width, 1000)))
+
+
+def waiting(words: str) -> Status:
+    """Return what shows on a terminal, beside the output, that something is going on: a context."""
+    from rich.console import Console
+
+    return Console(stderr=True).status(words)
 
 
 def shown(text: object) -> str:

@@ -12,7 +12,7 @@ import click
 
 from workshop.cli.plan import Tokens
 from workshop.cli.plan import command as plan_command
-from workshop.cli.say import json_option, say, say_json
+from workshop.cli.say import json_option, say, say_json, waiting
 from workshop.errors import BadInput
 
 if TYPE_CHECKING:
@@ -104,7 +104,8 @@ def command(model: str | None, gpu: str | None, local: bool, vllm_bench: bool, a
         )
     from workshop.simulate.load import simulate
 
-    found = simulate(model, gpu, **options)
+    with waiting("vLLM's scheduler decides, step by step …"):
+        found = simulate(model, gpu, **options)
     say_json(found.to_dict()) if as_json else say(as_text(found))
     if not found.keeps_up:
         sys.exit(1)

@@ -31,7 +31,7 @@ class Recipe:
     """What a script asks for when nothing else is said; the defaults are those of model.sbatch: the plan chooses."""
 
     model: str  # on the Hub, or as it was given; its last part is the folder below WORKSHOP_MODELS
-    nodes: tuple[int, ...] = NODES_TRIED
+    nodes: tuple[int, ...] = NODES_TRIED  # in turn; the last of a recipe are those of its script
     max_model_len: int | None = None
     gpu_memory_utilization: float | None = None
     split: str = ""  # "tensor": TP over all GPUs; "pipeline": TP in a node, one stage a node
@@ -39,7 +39,7 @@ class Recipe:
 
 RECIPES = {
     "70b": Recipe("meta-llama/Llama-3.1-70B-Instruct", (1,), 32768, 0.90, "pipeline"),
-    "405b": Recipe("meta-llama/Llama-3.1-405B-Instruct", (4,), 16384, 0.92, "tensor"),
+    "405b": Recipe("meta-llama/Llama-3.1-405B-Instruct", (2, 4), 16384, 0.92, "tensor"),
     "405b-fp8": Recipe("meta-llama/Llama-3.1-405B-Instruct-FP8", (2,), 16384, 0.92, "pipeline"),
 }
 GPU = "h100"
@@ -132,7 +132,8 @@ def prepare(request: Request) -> Submission:
 
 def _arguments(request: Request, site: dict[str, str], name: str | None, planned, kind: str) -> list[str]:
     """Return what sbatch is told beside the script's own lines; `name`: of a job that has no recipe."""
-    nodes = request.nodes or (planned.nodes if name else None)
+    usual = None if name else RECIPES[request.what].nodes[-1]  # as the script has them
+    nodes = request.nodes or (planned.nodes if planned.nodes != usual else None)
     gpus = planned.gpus // planned.nodes if name else request.gpus_per_node
     typed = f"{kind}:{gpus}" if kind and gpus else gpus  # as SLURM knows them
     options = {"job-name": request.name or name, "nodes": nodes, "gpus-per-node": typed, "time": request.time}
