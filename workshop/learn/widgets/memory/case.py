@@ -162,7 +162,7 @@ def _concurrency(d: Deployment) -> float:
 
 
 def command(result: Memory) -> str:
-    return command_of(result.deployment) + ("      # of an AWQ checkpoint" if result.case.weights == "awq" else "")
+    return command_of(result.deployment)
 
 
 def _requests(n: int) -> str:
