@@ -93,6 +93,12 @@ def test_gpus_are_found_under_their_usual_spellings(name):
     assert load_gpu(name).engine_bytes > 0
 
 
+@pytest.mark.parametrize("name", [name for name in list_gpus() if load_gpu(name).kubernetes_product])
+def test_gpus_are_found_under_nvml_s_name_and_kubernetes_label(name):
+    label = load_gpu(name).kubernetes_product
+    assert load_gpu(label).name == load_gpu(label.replace("-", " ")).name == name
+
+
 def test_a_slice_of_a_gpu_runs_what_fits_on_it_alone():
     """3g.40gb of an H100: 39.5 GiB, 60 of 132 multiprocessors, half the memory bandwidth (NVIDIA's MIG user guide)."""
     g = load_gpu("h100-mig-3g.40gb")

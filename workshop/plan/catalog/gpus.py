@@ -80,7 +80,12 @@ def _gpus() -> dict[str, GPU]:
 
 @lru_cache(maxsize=1)
 def _names() -> dict[str, str]:
-    return {alias.lower(): name for name, gpu in _gpus().items() for alias in (name, gpu.title, *gpu.aliases)}
+    """Return every spelling, in small letters, and whose it is: NVML's name, too, as Kubernetes' label has it."""
+    return {
+        alias.lower().removeprefix("nvidia-"): name
+        for name, gpu in _gpus().items()
+        for alias in (name, gpu.title, *gpu.aliases, *filter(None, [gpu.kubernetes_product]))
+    }
 
 
 def list_gpus() -> list[str]:
@@ -93,7 +98,7 @@ def load_gpu(name: str | GPU) -> GPU:
     if isinstance(name, GPU):
         return name
     names = _names()
-    key = str(name).strip().lower().removeprefix("nvidia ").replace(" ", "-")
+    key = str(name).strip().lower().replace(" ", "-").removeprefix("nvidia-")
     for spelling in (str(name).strip().lower(), key):
         if spelling in names:
             return _gpus()[names[spelling]]
