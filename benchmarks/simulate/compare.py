@@ -13,9 +13,9 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from workshop.plan.parallelism import plan
+from workshop.plan.parallelism import Plan, plan
 from workshop.simulate.arrivals import Arrival, drawn
-from workshop.simulate.clock import of
+from workshop.simulate.clock import Clock, of
 from workshop.simulate.load import on_plan
 from workshop.simulate.report import Outcome, Simulation, percentiles
 
@@ -70,6 +70,14 @@ def planned(record: dict, gpu: str):
     )
 
 
+def clock_of(p: Plan) -> Clock:
+    """Return the plan's clock, with the experts that dummy weights choose."""
+    clock = of(p.deployment)
+    if p.model in SAME_EXPERTS:
+        return replace(clock, experts_ms=clock.experts_ms * (1 - clock.idle_experts), idle_experts=0.0)
+    return clock
+
+
 def arrivals_of(load: dict) -> list[Arrival]:
     """Return the requests as they came: recorded rows, or those that the load will draw."""
     if "rows" not in load:
@@ -104,9 +112,7 @@ def measured(load: dict) -> dict[str, float]:
 def compared(name: str, record: dict) -> list[dict]:
     """Return a row for each recorded load: measured, simulated, and the difference in per cent."""
     p, rows = planned(record, name.split("_")[0]), []
-    clock = of(p.deployment)
-    if record["model"] in SAME_EXPERTS:
-        clock = replace(clock, experts_ms=clock.experts_ms * (1 - clock.idle_experts), idle_experts=0.0)
+    clock = clock_of(p)
     for load in record["workloads"]:
         if "rows" not in load:
             continue
@@ -178,7 +184,7 @@ def predict(model: str, gpu: str, out: Path, **options: object) -> None:
         loads = [load for load in loads if load["name"] in only.split(",")]
     p = plan(model, gpu, **{name: value for name, value in options.items() if name not in SERVERS})
     servers = {name: options[name] for name in SERVERS}
-    said = {load["name"]: figures(on_plan(p, arrivals_of(load), **servers)) for load in loads}
+    said = {load["name"]: figures(on_plan(p, arrivals_of(load), clock=clock_of(p), **servers)) for load in loads}
     record = {"model": model, "gpu": gpu, **options, "kv_blocks": p.num_gpu_blocks, "predicted": said}
     out.parent.mkdir(exist_ok=True)
     out.write_text(json.dumps(record, indent=1) + "\n")
