@@ -182,6 +182,7 @@ async def record(options: argparse.Namespace) -> None:
         "async_scheduling": getattr(scheduler, "async_scheduling", None),
         "kv_blocks": cache.num_gpu_blocks // llm.vllm_config.parallel_config.data_parallel_size,  # of each engine
         "block_size": cache.block_size,
+        "kv_cache_tokens": getattr(cache, "kv_cache_size_tokens", None),  # as its log says
         "workloads": [],
     }
     client = Client(llm)

@@ -4,8 +4,7 @@
 
 Each run keeps its settings, what vLLM said, the exact bytes of each rank, the speeds, and what the plan said before it
 had seen the run (BEFORE.json, by benchmarks/gpu/predict.py). Of loads.py's record the loads "one" (256 tokens after a
-prompt of 32) and "batch_64" (128 tokens each of 64 prompts of 256) are taken. Where layers have windows, a block's
-tokens are not all that count: give the record "kv_cache_tokens", as vLLM's log says.
+prompt of 32) and "batch_64" (128 tokens each of 64 prompts of 256) are taken.
 """
 
 from __future__ import annotations
