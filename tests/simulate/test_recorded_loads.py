@@ -15,6 +15,82 @@ from workshop.simulate.load import on_plan
 ROOT = Path(__file__).parents[2]
 RECORDS = sorted((ROOT / "benchmarks/simulate/records").glob("*.json"))
 COMPARISON = ROOT / "benchmarks/simulate/comparison.json"
+MISSED = {  # docs/simulate.md says why
+    ("h100_llama-3.1-8b_0.32", "one", "ttft_ms_p50"),
+    ("h100_llama-3.1-8b_0.32", "one_again", "ttft_ms_p50"),
+    ("h100_llama-3.1-8b_0.32", "one_again", "ttft_ms_p95"),
+    ("h100_llama-3.1-8b_0.32", "long_prompts", "tpot_ms_p50"),
+    ("h100_llama-3.1-8b_slo_512", "rate_20", "tpot_ms_p95"),
+    ("h100_llama-3.1-8b_slo_512", "rate_20", "ttft_ms_p95"),
+    ("h100_llama-3.1-8b_slo_kv8", "rate_20", "tpot_ms_p50"),
+    ("h100_llama-3.1-8b_slo_kv8", "rate_20", "tpot_ms_p95"),
+    ("h200_gpt-oss-20b_0.32", "one", "tokens_per_s"),
+    ("h200_gpt-oss-20b_0.32", "one", "ttft_ms_p50"),
+    ("h200_gpt-oss-20b_0.32", "one", "ttft_ms_p95"),
+    ("h200_gpt-oss-20b_0.32", "one_again", "tokens_per_s"),
+    ("h200_gpt-oss-20b_0.32", "one_again", "ttft_ms_p50"),
+    ("h200_gpt-oss-20b_0.32", "batch_64", "tokens_per_s"),
+    ("h200_gpt-oss-20b_0.32", "batch_64", "ttft_ms_p50"),
+    ("h200_gpt-oss-20b_0.32", "batch_64", "ttft_ms_p95"),
+    ("h200_gpt-oss-20b_0.32", "light", "tpot_ms_p50"),
+    ("h200_gpt-oss-20b_0.32", "light", "ttft_ms_p95"),
+    ("h200_gpt-oss-20b_0.32", "middle", "tpot_ms_p50"),
+    ("h200_llama-3.1-70b-fp8", "burst", "tokens_per_s"),
+    ("h200_llama-3.1-70b-fp8", "burst", "tpot_ms_p50"),
+    ("h200_llama-3.1-70b-fp8", "shared_prefix", "tpot_ms_p50"),
+    ("h200_llama-3.1-70b-fp8", "shared_prefix", "tpot_ms_p95"),
+    ("h200_llama-3.1-70b-fp8_tp2_0.32", "middle", "tpot_ms_p50"),
+    ("h200_llama-3.1-70b-fp8_tp2_0.32", "heavy", "tokens_per_s"),
+    ("h200_llama-3.1-70b-fp8_tp2_0.32", "heavy", "tpot_ms_p50"),
+    ("h200_llama-3.1-8b", "long_prompts", "tpot_ms_p95"),
+    ("h200_llama-3.1-8b_prefill-apart", "long_and_many", "tpot_ms_p50"),
+    ("h200_llama-3.1-8b_prefill-apart", "long_and_many", "tpot_ms_p95"),
+    ("h200_llama-3.1-8b_prefill-apart", "long_and_many", "ttft_ms_p50"),
+    ("h200_llama-3.1-8b_slo_1024", "rate_30", "tpot_ms_p50"),
+    ("h200_llama-3.1-8b_slo_1024", "rate_30", "tpot_ms_p95"),
+    ("h200_llama-3.1-8b_slo_1024", "rate_30", "ttft_ms_p50"),
+    ("h200_llama-3.1-8b_slo_1024", "rate_30", "ttft_ms_p95"),
+    ("h200_llama-3.1-8b_slo_default", "rate_30", "tpot_ms_p50"),
+    ("h200_llama-3.1-8b_slo_default", "rate_30", "tpot_ms_p95"),
+    ("h200_llama-3.1-8b_slo_kv8_512", "rate_30", "tpot_ms_p50"),
+    ("h200_llama-3.1-8b_slo_kv8_512", "rate_30", "tpot_ms_p95"),
+    ("h200_llama-3.1-8b_slo_kv8_512", "rate_30", "ttft_ms_p50"),
+    ("h200_llama-3.1-8b_slo_kv8_512", "rate_30", "ttft_ms_p95"),
+    ("h200_llama-3.1-8b_slo_w8_kv8_512", "rate_30", "tpot_ms_p50"),
+    ("h200_llama-3.1-8b_slo_w8_kv8_512", "rate_30", "tpot_ms_p95"),
+    ("h200_llama-3.1-8b_tp2_two", "busy", "tpot_ms_p95"),
+    ("h200_llama-3.1-8b_tp2_two", "busy", "ttft_ms_p95"),
+    ("h200_llama-3.1-8b_tp2_two", "long_and_many", "tpot_ms_p50"),
+    ("h200_mistral-small-24b_0.32", "one", "tokens_per_s"),
+    ("h200_mistral-small-24b_0.32", "one_again", "tokens_per_s"),
+    ("h200_mistral-small-24b_0.32", "batch_64", "tokens_per_s"),
+    ("h200_mistral-small-24b_0.32", "batch_64", "tpot_ms_p50"),
+    ("h200_mistral-small-24b_0.32", "batch_64", "ttft_ms_p50"),
+    ("h200_mistral-small-24b_0.32", "burst", "tokens_per_s"),
+    ("h200_nemotron-nano-9b-v2_0.32", "middle", "tpot_ms_p50"),
+    ("h200_nemotron-nano-9b-v2_0.32", "middle", "tpot_ms_p95"),
+    ("h200_nemotron-nano-9b-v2_0.32", "heavy", "tpot_ms_p50"),
+    ("h200_nemotron-nano-9b-v2_0.32", "burst", "tokens_per_s"),
+    ("h200_nemotron-nano-9b-v2_0.32", "burst", "tpot_ms_p50"),
+    ("h200_nemotron-nano-9b-v2_0.32", "shared_prefix", "tpot_ms_p50"),
+    ("h200_nemotron-nano-9b-v2_0.32", "shared_prefix", "ttft_ms_p50"),
+    ("h200_qwen3-30b-a3b", "light", "tpot_ms_p95"),
+    ("h200_qwen3-30b-a3b", "middle", "tpot_ms_p95"),
+    ("h200_qwen3-30b-a3b", "middle", "ttft_ms_p95"),
+    ("h200_qwen3-30b-a3b", "heavy", "tpot_ms_p50"),
+    ("h200_qwen3-30b-a3b", "heavy", "tpot_ms_p95"),
+    ("h200_qwen3-30b-a3b", "heavy", "ttft_ms_p50"),
+    ("h200_qwen3-30b-a3b", "heavy", "ttft_ms_p95"),
+    ("h200_qwen3-30b-a3b", "long_prompts", "tpot_ms_p50"),
+    ("h200_qwen3-30b-a3b_dp2_0.32", "middle", "ttft_ms_p95"),
+    ("h200_qwen3-30b-a3b_dp2_0.32", "heavy", "tpot_ms_p50"),
+    ("h200_qwen3-30b-a3b_dp2_0.32", "burst", "tokens_per_s"),
+    ("h200_qwen3-30b-a3b_dp2_0.32", "burst", "tpot_ms_p50"),
+    ("h200_qwen3-30b-a3b_dp2_0.32", "long_prompts", "tpot_ms_p95"),
+    ("h200_qwen3-30b-a3b_dp2_0.32", "long_prompts", "ttft_ms_p50"),
+    ("h200_qwen3-30b-a3b_tp2_0.32", "middle", "tpot_ms_p95"),
+    ("h200_qwen3-30b-a3b_tp2_0.32", "middle", "ttft_ms_p95"),
+}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -29,7 +105,13 @@ def test_recorded_loads_come_out_as_docs_simulate_md_says(record):
     import compare
 
     rows, said = compare.compared(record.stem, json.loads(record.read_text())), json.loads(COMPARISON.read_text())
-    assert rows
+    missed = {
+        (record.stem, row["load"], key)
+        for row in rows
+        for key, goal in compare.GOALS.items()
+        if abs(row["off_percent"][key]) > goal
+    }
+    assert rows and missed == {each for each in MISSED if each[0] == record.stem}
     for row in rows:
         (same,) = (one for one in said if (one["record"], one["load"]) == (row["record"], row["load"]))
         assert row["off_percent"] == pytest.approx(same["off_percent"], abs=0.5), "benchmarks/simulate/compare.py"
@@ -47,19 +129,22 @@ def test_so_many_figures_are_within_the_goals():
 
 
 @pytest.mark.parametrize(
-    ("sweep", "load", "tpot_ms", "best"),
+    ("sweep", "without", "count", "load", "tpot_ms", "best"),
     [
-        ("h200_llama-3.1-8b_slo_*", "rate_30", 15, "h200_llama-3.1-8b_slo_w8_kv8_512"),
-        ("h100_llama-3.1-8b_*", "rate_20", 10, "h100_llama-3.1-8b_slo_kv8_512"),
+        ("h200_llama-3.1-8b_slo_*", "_512", 4, "rate_30", 15, "h200_llama-3.1-8b_slo_kv8"),
+        ("h200_llama-3.1-8b_slo_*", " ", 6, "rate_30", 15, "h200_llama-3.1-8b_slo_w8_kv8_512"),
+        ("h100_llama-3.1-8b_*", " ", 4, "rate_20", 10, "h100_llama-3.1-8b_slo_kv8_512"),
     ],
 )
-def test_the_best_of_the_settings_is_the_one_that_was_measured_as_the_best(sweep, load, tpot_ms, best):
+def test_the_best_of_the_settings_is_the_one_that_was_measured_as_the_best(sweep, without, count, load, tpot_ms, best):
     """docs/gpu.md: 8B on one GPU, first tokens within 300 ms; what `workshop tune` rests on."""
     sys.path.insert(0, str(ROOT / "benchmarks/simulate"))
     import compare
 
     slo, measured, simulated = {"ttft": 300, "tpot": tpot_ms}, {}, {}
     for path in (ROOT / "benchmarks/simulate/records").glob(f"{sweep}.json"):
+        if without in path.stem:
+            continue
         record = json.loads(path.read_text())
         one = next(each for each in record["workloads"] if each["name"] == load)
         in_time = [
@@ -74,5 +159,5 @@ def test_the_best_of_the_settings_is_the_one_that_was_measured_as_the_best(sweep
             num_gpu_blocks=record["kv_blocks"],
         )
         simulated[path.stem] = found.slo_share
-    assert len(measured) >= 4
+    assert len(measured) == count
     assert max(simulated, key=simulated.get) == max(measured, key=measured.get) == best

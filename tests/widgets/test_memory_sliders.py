@@ -7,10 +7,11 @@ import pytest
 pytest.importorskip("ipywidgets")
 
 from workshop.errors import BadInput
-from workshop.learn.widgets.memory.case import Case, command, memory, remedies, verdict
+from workshop.learn.widgets.memory.case import Case, memory, remedies, verdict
 from workshop.learn.widgets.memory.picture import picture, spoken
 from workshop.learn.widgets.memory.view import MemorySliders
 from workshop.plan.catalog import list_models
+from workshop.plan.command import command
 from workshop.plan.parallelism import plan
 
 
@@ -80,7 +81,9 @@ class TestCase:
             memory(Case(gpu_memory_utilization=1.5))
 
     def test_the_command_holds_what_was_chosen(self):
-        line = command(memory(Case("llama-3.1-405b", gpus=16, context=4096, kv_cache_dtype="fp8", weights="fp8")))
+        line = command(
+            memory(Case("llama-3.1-405b", gpus=16, context=4096, kv_cache_dtype="fp8", weights="fp8")).deployment
+        )
         for part in (
             "Llama-3.1-405B",
             "--tensor-parallel-size 8",

@@ -71,7 +71,7 @@ def known_gpu(kind: str) -> str | None:
     if not kind:
         return None
     try:
-        return load_gpu(re.sub("[_-]", " ", kind)).name
+        return load_gpu(kind).name
     except BadInput:
         remedy = "Set WORKSHOP_GPU in slurm/site.sh to one of `workshop plan --list-gpus`, or give --gpu."
         raise BadInput(f"SLURM's GPU type {kind[:80]!r} is not in the catalogue.", remedy) from None

@@ -78,11 +78,15 @@ def _gpus() -> dict[str, GPU]:
     }
 
 
+def _spelt(name: str) -> str:
+    return re.sub("[ _]", "-", name.strip().lower()).removeprefix("nvidia-")
+
+
 @lru_cache(maxsize=1)
 def _names() -> dict[str, str]:
-    """Return every spelling, in small letters, and whose it is: NVML's name, too, as Kubernetes' label has it."""
+    """Return every spelling and whose it is: NVML's name, too, as Kubernetes' label has it."""
     return {
-        alias.lower().removeprefix("nvidia-"): name
+        _spelt(alias): name
         for name, gpu in _gpus().items()
         for alias in (name, gpu.title, *gpu.aliases, *filter(None, [gpu.kubernetes_product]))
     }
@@ -98,9 +102,8 @@ def load_gpu(name: str | GPU) -> GPU:
     if isinstance(name, GPU):
         return name
     names = _names()
-    key = str(name).strip().lower().replace(" ", "-").removeprefix("nvidia-")
-    for spelling in (str(name).strip().lower(), key):
-        if spelling in names:
-            return _gpus()[names[spelling]]
+    key = _spelt(str(name))
+    if key in names:
+        return _gpus()[names[key]]
     remedy = f"{nearest(key, names, 3)}Known: {', '.join(_gpus())}."
     raise BadInput(f"The GPU {str(name)!r} is not in the catalogue.", remedy)

@@ -12,7 +12,6 @@ from workshop.plan import advise, choose, kv_cache, ranks
 from workshop.plan.catalog import load_model
 from workshop.plan.catalog import quantization as quant
 from workshop.plan.catalog.config import DTYPE_BYTES, ModelConfig
-from workshop.plan.command import command as command_of
 from workshop.plan.deployment import Deployment, prepare
 from workshop.plan.exact import known
 from workshop.plan.memory import Fit, fit
@@ -159,10 +158,6 @@ def remedies(case: Case) -> tuple[str, ...]:
 def _concurrency(d: Deployment) -> float:
     f = fit(d)
     return f.capacity.max_concurrency if f.fits else 0.0
-
-
-def command(result: Memory) -> str:
-    return command_of(result.deployment)
 
 
 def _requests(n: int) -> str:

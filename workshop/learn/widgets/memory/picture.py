@@ -3,7 +3,8 @@
 from workshop.learn.html import Html, bold, code, div, join, legend, muted, panel, span, tag, tiles
 from workshop.learn.html import verdict as at_the_edge
 from workshop.learn.numbers import gib
-from workshop.learn.widgets.memory.case import Memory, Stage, command, verdict, weight_words
+from workshop.learn.widgets.memory.case import Memory, Stage, verdict, weight_words
+from workshop.plan.command import command
 from workshop.plan.kv_cache import kv_cache_bytes_per_token
 
 NO_BREAK = "\u00a0"
@@ -25,7 +26,7 @@ def picture(result: Memory, remedies: bool = True) -> Html:
     edge = at_the_edge(sign, f"{kind} tall", head, *[div("→ Nearest remedy: ", bold(remedy))] * bool(remedy))
     parts = (edge, *_bars(result), legend(KEYS, cls="beside-name"), _tiles(result))
     # A picture is one thing to a screen reader: the command, which is to be copied, stands outside of it.
-    return join([panel(*parts, label=spoken(result, remedies)), panel(code(command(result)))])
+    return join([panel(*parts, label=spoken(result, remedies)), panel(code(command(result.deployment)))])
 
 
 def spoken(result: Memory, remedies: bool = True) -> str:
