@@ -60,7 +60,7 @@ def traced(tmp_path_factory):
             with ThreadPoolExecutor(1) as apart:  # Playwright's loop runs in the tests' own thread
                 answers = apart.submit(asyncio.run, load(records.read("t"))).result()
             until = time.monotonic() + 30
-            while not whole(file) and time.monotonic() < until:  # the last lines are written half a second late
+            while not whole(file) and time.monotonic() < until:
                 time.sleep(0.1)
         finally:
             log = records.read("t").log

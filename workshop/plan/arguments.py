@@ -29,7 +29,7 @@ ARGUMENTS: dict[tuple[str, ...], dict[str, Any]] = {
     ("--decode-context-parallel-size", "-dcp"): {"type": int, "help": "Ranks that share a KV head's tokens.  [default: 1]"},
     ("--dtype",): {"default": "auto", "help": "auto, bfloat16, float16 or float32."},
     ("--quantization", "-q"): {"help": "vLLM's name: fp8, awq, gptq, …; a quantization_config counts as given."},
-    ("--kv-cache-dtype",): {"default": "auto", "help": "auto, bfloat16, fp8, fp8_e4m3 or fp8_e5m2."},
+    ("--kv-cache-dtype",): {"default": "auto", "help": "auto, bfloat16, float16, fp8, fp8_e4m3 or fp8_e5m2."},
     ("--max-model-len",): {"type": tokens, "help": "Tokens of one request, with its answer.  [default: the model's]"},
     ("--gpu-memory-utilization",): {"type": float, "help": "Share of the GPU that vLLM takes.  [default: 0.92]"},
     ("--max-num-batched-tokens",): {"type": tokens, "help": "Tokens of one step.  [default: vLLM's for this GPU]"},
