@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Callable
+from itertools import product
 
 from workshop.learn.exercise_sets import words
 
@@ -11,6 +12,7 @@ FLAGS = {"--enable-auto-tool-choice": "", "--tool-call-parser": "hermes", "--rea
 KINDS = ("city", "river")
 MISSING = words("e10_chat")["chat.flags"]["missing"]
 BLANKS = (" " * 9, "\n" * 9)  # no sensible pattern allows that much and no more
+GAPS = ("", " ", "\n", "\n  ")  # what may stand at each of the four places inside of the object
 PLACES = ("{", '"kind"', ":", '"city"', "}")
 
 
@@ -62,7 +64,8 @@ def pattern(answer: str) -> str | None:
         return f"that is no regular expression: {error}"
     if re.search(r"(?<![\\[])\{(?!\d)", answer):
         return r"a curly bracket means something else in a pattern, and vLLM refuses it: write \{ and \}"
-    allowed = [[form for form in (f'{{"kind":"{kind}"}}', f'{{"kind": "{kind}"}}') if fits(form)] for kind in KINDS]
+    written = ['{{{}"kind"{}:{}"city"{}}}'.format(*gaps) for gaps in product(GAPS, repeat=4)]
+    allowed = [[form for form in written if fits(form.replace("city", kind))] for kind in KINDS]
     if not any(allowed):
         if fits("city"):
             return "that is the word alone: a JSON object has curly brackets, a key and quotes"
@@ -72,6 +75,8 @@ def pattern(answer: str) -> str | None:
     if not all(allowed):
         return f"it does not allow the kind {KINDS[0] if allowed[1] else KINDS[1]}"
     for form in allowed[0]:
+        if any(fits(blank + form) for blank in BLANKS):
+            return "before { it still allows whitespace without end"
         for place in PLACES:
             if any(fits(form.replace(place, place + blank)) for blank in BLANKS):
                 return f"after {place} it still allows whitespace without end"
