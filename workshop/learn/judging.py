@@ -92,11 +92,12 @@ def single(answer: object) -> object:
 def misread(answer: object, wrong: Mapping[object, str]) -> str | None:
     """Return what went wrong if the answer is one of the typical wrong ones, numbers within half a percent."""
     number = None if not_a_number(single(answer)) else single(answer)
+    given = tuple(answer) if isinstance(answer, list) else answer.lower() if isinstance(answer, str) else answer
     for typical, why in wrong.items():
         if isinstance(typical, Real):
             if number is not None and math.isclose(number, typical, rel_tol=0.005):
                 return why
-        elif (tuple(answer) if isinstance(answer, list) else answer) == typical:
+        elif given == typical:
             return why
     return None
 

@@ -41,11 +41,12 @@ ROWS = {
         ],
     ),
     "sampling.top_k": (
-        [{"city": 5 / 7, "port": 2 / 7}, {"city": 0.71, "port": 0.29}],
+        [{"city": 5 / 7, "port": 2 / 7}, {"city": 0.71, "port": 0.29}, {"city": 5 / 7, "port": 2 / 7, "cat": 0}],
         [
             ({"city": 0.5, "port": 0.2}, "shared out"),
             ({"city": 1.0}, "others should"),
             ({"city": 0.6, "port": 0.4}, "keep their ratio"),
+            ({"city": 71.4, "port": 28.6}, "not percent"),
             ({"city": "0.71", "port": "0.29"}, "without quotes"),
             (0.7, "no dictionary"),
         ],
@@ -90,6 +91,7 @@ ROWS = {
         ["repetition_penalty", "repetition penalty", "Repetition-Penalty "],
         [
             ("nothing", "one parameter"),
+            ("Nothing", "softmax does not see"),
             ("everything", "cancels"),
             ("temperature", "cancels"),
             ("frequency_penalty", "it subtracts"),

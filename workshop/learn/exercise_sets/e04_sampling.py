@@ -25,12 +25,15 @@ def length(answer: object) -> str | None:
 
 def top_k(answer: dict) -> str | None:
     expected = next_token_probabilities({token: math.log(p) for token, p in TOY.items()}, top_k=2)
-    if set(answer) != set(expected):
-        return f"{', '.join(map(str, answer)) or 'nothing'} came through: others should"
     for token, probability in answer.items():
         if problem := not_a_number(probability):
             return f"{token}: {problem}"
+    answer = {token: probability for token, probability in answer.items() if probability}
+    if set(answer) != set(expected):
+        return f"{', '.join(map(str, answer)) or 'nothing'} came through: others should"
     total = sum(answer.values())
+    if abs(total - 100) < 2:
+        return "give probabilities from 0 to 1, not percent"
     if abs(total - 1) > 0.02:  # two digits are enough
         return f"the probabilities sum to {total:.3g}: what was removed has to be shared out among the rest"
     wrong = [token for token, p in expected.items() if abs(answer[token] - p) > 5e-3]
