@@ -158,6 +158,8 @@ def test_a_shared_server_is_found_where_there_is_none_of_ones_own(stub, monkeypa
     records.path_of("class").rename(folder / "class.json")
     monkeypatch.setenv("WORKSHOP_SHARED", str(folder))
     assert workshop.connect().record.name == "class"
+    known(stub, "mine", state="failed")  # hides nothing
+    assert workshop.connect().record.name == "class"
 
 
 def test_another_server_on_the_port_is_noticed(stub):

@@ -45,6 +45,7 @@ def given(url: str, said_by: str) -> ServerRecord:
 
 def choose(name: str | None = None) -> ServerRecord:
     """Return the record of the one server that is ready (the one called `name`, if given), or say why not."""
+    failed = None
     for found in (records.own(), records.shared()):
         named = [record for record in found if name in (None, record.name)]
         ready = [record for record in named if record.state == "ready"]
@@ -56,9 +57,11 @@ def choose(name: str | None = None) -> ServerRecord:
         if named and (record := named[-1]).state == "starting":
             said = f"The server {record.name!r} is still starting."
             raise WorkshopError(said, "Wait until `workshop servers` says ready, then connect() again.")
-        if named:
-            said = f"The server {record.name!r} has failed: {record.reason}."
-            raise WorkshopError(said, f"{START} Its own words are in {record.log}.")
+        if named:  # a start of one's own that failed does not hide the server of the class
+            failed = failed or record
+    if failed:
+        said = f"The server {failed.name!r} has failed: {failed.reason}."
+        raise WorkshopError(said, f"{START} Its own words are in {failed.log}.")
     which = f" called {name!r}" if name else ""
     raise WorkshopError(f"No server{which} is known here.", START)
 
