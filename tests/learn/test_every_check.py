@@ -19,6 +19,7 @@ from check_rows import OUTPUT, URL, response
 
 import workshop
 from workshop.errors import WorkshopError
+from workshop.launch import records
 from workshop.learn.exercises import SETS, all_exercises, keep, of_notebook, progress_bar
 
 PROMPT_TOKENS = {
@@ -117,11 +118,14 @@ def test_wrong_answers_are_told_what_is_off(key, output):
         assert said and words in said, (answer, said)
 
 
-@pytest.mark.parametrize("key", ["start.stop", "sampling.length"])
-def test_a_right_answer_stays_right_without_its_server(key, monkeypatch):
+@pytest.mark.parametrize("key", ["start.stop", "sampling.length", "server.endpoint"])
+def test_a_right_answer_stays_right_when_connect_cannot_choose_a_server(key, monkeypatch):
     def connect():
         raise WorkshopError("There are two servers.")
 
+    monkeypatch.setattr(
+        records, "own", lambda: [SimpleNamespace(url=url, state="ready") for url in ("http://a/v1", URL)]
+    )
     monkeypatch.setattr(workshop, "connect", connect)
     assert all_exercises()[key].test(CHECKS[key][0][0]) is None
 

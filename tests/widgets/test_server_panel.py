@@ -48,6 +48,15 @@ def test_a_server_that_is_there_needs_no_button(workshop_home):
     assert panel.button.layout.display == "none" and "the-model answers" in panel.status.value
 
 
+def test_of_several_servers_none_is_started_and_one_is_to_be_chosen(workshop_home):
+    records.write(ready())
+    records.write(ready("b"))
+    panel = ServerPanel()
+    assert panel.button.layout.display == "none" and "Several servers are running: a, b" in panel.status.value
+    with pytest.raises(WorkshopError, match="Choose one"):
+        panel.connect()
+
+
 def test_the_button_starts_a_server_once_and_shows_its_progress(workshop_home, monkeypatch, tmp_path):
     started, go = [], threading.Event()
     launch = local.Launch("a", "m", "m", "127.0.0.1", 1, [], {}, tmp_path / "log")

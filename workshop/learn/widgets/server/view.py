@@ -6,7 +6,7 @@ from pathlib import Path
 import ipywidgets as widgets
 
 from workshop.errors import WorkshopError
-from workshop.launch import local
+from workshop.launch import local, records
 from workshop.launch.local import supervise
 from workshop.launch.records import ServerRecord
 from workshop.learn.html import Html, alert, bar, bold, muted, panel, tag
@@ -66,15 +66,17 @@ class ServerPanel(View):
         super().__init__(self.button, self.status, self.words)
         self.refresh()
 
-    def refresh(self) -> ServerRecord | None:
-        """Look again which server is there, and return it."""
+    def refresh(self) -> bool:
+        """Look again whether a server is there, and say which; of several it says that connect(NAME) has to choose."""
+        found = any(each.state == "ready" for each in (*records.own(), *records.shared()))
+        record, error = None, self.error
         try:
             record = client.find()
-        except WorkshopError:
-            record = None
-        self.button.layout.display = "none" if record else ""
-        self.status.value = status(record, error=self.error)
-        return record
+        except WorkshopError as undecided:
+            error = undecided if found else error
+        self.button.layout.display = "none" if found or record else ""
+        self.status.value = status(record, error=error)
+        return bool(found or record)
 
     def start(self) -> None:
         if (self._worker and self._worker.is_alive()) or self.refresh():
