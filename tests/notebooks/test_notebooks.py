@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import subprocess
+import symtable
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -115,6 +116,20 @@ def test_every_prediction_is_asked_before_its_result(notebook):
                 "its code would give the result away: it is folded"
             )
     assert {key.split(".")[0] for key in asked} <= {key.split(".")[0] for key in of_notebook(notebook.stem)}
+
+
+@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_predictions_result_can_be_run_again_at_any_time(notebook):
+    code = [cell for cell in json.loads(notebook.read_text())["cells"] if cell["cell_type"] == "code"]
+    tables = [symtable.symtable("".join(cell["source"]), notebook.stem, "exec").get_symbols() for cell in code]
+    assigned = {each.get_name() for symbols in tables for each in symbols if each.is_assigned()}
+    later = set()  # what cells below bind; what is only imported, here and there, stays the same
+    for cell, symbols in zip(reversed(code), reversed(tables), strict=True):
+        bound = {each.get_name() for each in symbols if each.is_assigned() or each.is_imported()}
+        if "prediction" in cell["metadata"].get("tags", []):
+            used = {each.get_name() for each in symbols} - bound
+            assert not used & later, "a learner who predicts late runs this cell again, after those below it"
+        later |= bound & assigned
 
 
 @pytest.mark.parametrize("notebook", NUMBERED, ids=lambda path: path.stem)
