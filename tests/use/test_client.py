@@ -185,6 +185,20 @@ def test_what_the_server_refuses_is_its_own_sentence(stub):
         client.complete("San")
 
 
+def test_a_client_of_an_earlier_start_says_that_the_server_was_started_again(stub):
+    known(stub)
+    client = workshop.connect()
+    stub.key = "new"
+    with pytest.raises(WorkshopError, match="does not accept this key"):
+        client.complete("San")
+    known(stub, api_key="new")
+    with pytest.raises(WorkshopError, match=r"'a' was started again\..*connect\(\) again"):
+        client.complete("San")
+    stub.key, stub.answers["/v1/completions"] = "right", (500, {"error": {"message": "EngineCore died"}})
+    with pytest.raises(WorkshopError, match="was started again"):
+        client.complete("San")
+
+
 def test_validation_errors_are_shown_by_what_they_say(stub):
     known(stub)
     said = (

@@ -206,13 +206,26 @@ class Client:
             "Is this the address of a vLLM server? It ends in /v1, and nothing stands in between.",
         )
 
+    def _started_again(self) -> WorkshopError | None:
+        """Say so if the record has another address or key by now: this client is of an earlier start."""
+        with contextlib.suppress(WorkshopError):
+            now = reach.choose(self.record.name)
+            if (now.url, now.api_key) != (self.record.url, self.record.api_key):
+                said = f"The server {now.name!r} was started again."
+                return WorkshopError(said, "Run the cell with connect() again, then this one.")
+        return None
+
     def _key_refused(self) -> WorkshopError:
+        if again := self._started_again():
+            return again
         said = "does not accept this key" if self.record.api_key else "wants a key, and none was sent"
         remedy = "Set WORKSHOP_API_KEY to the server's key, or unset WORKSHOP_URL to use its record: connect()."
         return WorkshopError(f"{self.url} {said}.", remedy)
 
     def _gone(self, said: str = "") -> WorkshopError:
         """Say why the server is away, as far as its record knows."""
+        if again := self._started_again():
+            return again
         current = records.read(self.record.name) if self.record.where == "local" else None
         if current is not None and current.state == "failed":
             said = f"The server {current.name!r} has failed: {current.reason}."
