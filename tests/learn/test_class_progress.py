@@ -56,6 +56,7 @@ def test_what_is_shared_follows_the_checks_and_names_nobody(folder, workshop_hom
 
 def test_a_name_is_shown_where_the_learner_gives_one_and_goes_when_they_withdraw(folder):
     check("memory.weights_405b", 405)
+    assert "as learner " in run("--share", "  ")
     run("--share", "Ada L.")
     assert (
         "Ada L." in run("--shared") and "01_memory" in run("--shared") and "memory.weights_405b (1)" in run("--shared")
@@ -72,12 +73,15 @@ def test_the_table_says_which_check_fails_for_how_many(folder):
     for number, tries in enumerate((1, 2, 6)):
         checks = TRIED | {"memory.weights_405b": {"tries": tries, "done": number == 0}}
         data = GOOD | {"name": f"l{number}", "checks": checks, "tests": {"pre": 4 + number}}
+        data["updated"] = f"2026-11-22T09:00:00+0{number}:00"
         (folder / f"{number}.json").write_text(json.dumps(data))
     said = json.loads(run("--shared", "--json"))
     assert said["learners"][0]["tests"] == {"pre": 4}
     assert said["checks"] == {"memory.weights_405b": {"failing": 2, "tried": 3}}
     assert [one["done"] for one in said["learners"]] == [2, 1, 1] and said["learners"][0]["notebook"] == "01_memory"
-    assert "pre-test: 5.0 of 10 right, 3 learners" in run("--shared")
+    table = run("--shared")
+    assert "pre-test: 5.0 of 10 right, 3 learners" in table
+    assert all(f"2026-11-22 0{hour}:00 " in table for hour in (9, 8, 7)), "of other zones, too"
 
 
 BAD = {
@@ -95,6 +99,7 @@ BAD = {
     "no done": json.dumps(GOOD | {"checks": {"memory.weights_405b": {"tries": 1}}}),
     "no time": json.dumps(GOOD | {"updated": "yesterday"}),
     "a time that is a number": json.dumps(GOOD | {"updated": 5}),
+    "a time before all times": json.dumps(GOOD | {"updated": "0001-01-01T00:00:00+05:00"}),
     "a time without a zone": json.dumps(GOOD | {"updated": "2026-11-22T09:00:00"}),
     "tests of text": json.dumps(GOOD | {"tests": "ten"}),
 }

@@ -61,12 +61,15 @@ def _class(as_json: bool) -> None:
         say("Nobody shares progress yet. Each learner may: workshop progress --share")
     else:
         stuck = [", ".join(f"{key} ({tries})" for key, tries in one["failing"].items()) for one in people]
-        rows = [(*list(one.values())[:4], each) for one, each in zip(people, stuck, strict=True)]
+        rows = [(one["name"], one["updated"][:16].replace("T", " "), one["notebook"], one["done"], each)
+                for one, each in zip(people, stuck, strict=True)]  # fmt: skip
         _table(("learner", "last try, UTC", "in", "checks", "tried, not right yet (tries)"), rows)
         _table(("check", "not right yet", "of"), [(key, *each.values()) for key, each in checks.items()][:MOST_ROWS])
         for when in class_progress.TESTS:
             if scores := [one.tests[when] for one in learners if when in one.tests]:
-                say(f"{when}-test: {sum(scores) / len(scores):.1f} of 10 right, {len(scores)} learners")
+                say(
+                    f"{when}-test: {sum(scores) / len(scores):.1f} of 10 right, {len(scores)} learner{'s' * (len(scores) > 1)}"
+                )
 
 
 def _where(checks: Iterable[str], course: Sequence[Chapter]) -> str:

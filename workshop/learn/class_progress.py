@@ -20,7 +20,7 @@ from workshop.launch.home import home, private_folder, write_private
 NOTE = "progress.shared"  # in the learner's home: which file is theirs, and the name on it
 TESTS = ("pre", "post")
 MOST_TRIES = 10_000
-DAMAGED = (OSError, ValueError, RecursionError, KeyError, TypeError, AttributeError)
+DAMAGED = (OSError, ValueError, RecursionError, KeyError, TypeError, AttributeError, OverflowError)
 
 
 @dataclass(frozen=True)
@@ -47,6 +47,7 @@ def share(progress: Mapping[str, Mapping], name: str = "") -> str:
     """Begin to share tries and results, no answers; return the name on them: by default a number that says nothing."""
     if len(name) > 40 or not name.isprintable():
         raise BadInput(f"{name[:60]!r} cannot be a name.", "Use up to 40 letters.")
+    name = name.strip()
     withdraw()
     number = secrets.token_hex(4)
     note = {"path": str(folder() / f"{number}.json"), "name": name or f"learner {number[:4]}"}
@@ -97,11 +98,12 @@ def read(known: Collection[str]) -> tuple[list[Learner], list[str]]:
 
 def _checked(data: Mapping, known: Collection[str]) -> Learner:
     """Return what a file holds; one of DAMAGED says what is wrong with it."""
-    if datetime.fromisoformat(data["updated"]).tzinfo is None:
+    updated = datetime.fromisoformat(data["updated"])
+    if updated.tzinfo is None:
         raise ValueError("its time has no zone")
     for entry in data["checks"].values():
         if type(entry["tries"]) is not int or not 0 < entry["tries"] <= MOST_TRIES or type(entry["done"]) is not bool:
             raise ValueError("its tries are no numbers")
     tests = {when: n for when, n in data["tests"].items() if when in TESTS and type(n) is int and 0 <= n <= 10}
     checks = {key: data["checks"][key] for key in known if key in data["checks"]}
-    return Learner(plain(str(data["name"]))[:40], data["updated"], checks, tests)
+    return Learner(plain(str(data["name"]))[:40], updated.astimezone(UTC).isoformat(timespec="seconds"), checks, tests)
