@@ -12,6 +12,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from workshop.launch import machine
@@ -156,3 +157,10 @@ def test_the_page_to_hand_in_is_written_with_open_exercises(tmp_path, monkeypatc
     monkeypatch.setenv("WORKSHOP_STRICT", "1")
     with pytest.raises(AssertionError):
         exec(cell, given | {"compared": None, "summary": None})
+
+
+@pytest.mark.filterwarnings("error")
+def test_the_table_beside_the_h200_is_drawn_without_a_warning():
+    cells = json.loads((ROOT / "notebooks" / "06_many_prompts.ipynb").read_text())["cells"]
+    cell = next(text for each in cells if "8B, one H200" in (text := "".join(each["source"])))
+    exec(cell, {"pd": pd, "sweep": {1: (100.0, 0.1), 2: (150.0, 0.2)}})
