@@ -41,6 +41,8 @@ def test_tpot_is_as_vllm_bench_defines_it():
 def test_a_quick_class_holds():
     it = report(quick())
     assert it.holds and it.advice() == [] and "It will hold" in str(it) and "no error" in str(it)
+    assert "not reached" not in str(it)
+    assert "5 cells were not reached, so not tried: give more --seconds" in str(report(quick(), not_reached=5))
     data = it.to_dict()
     assert (data["p50_ttft_ms"], data["p95_e2el_ms"], data["p50_itl_ms"]) == (100.0, 1100.0, 100.0)
     assert data["output_throughput"] == 22.0, "20 × 11 tokens in 10 s"
