@@ -117,7 +117,11 @@ class Report:
         seen = f"95 of 100 saw their first token within {ttft:.1f} s and" if ttft is not None else "95 of 100 had"
         slow = ", ".join(f"“{cell}” (first token within {p95:.0f} s)" for cell, p95 in self.slow_cells())
         slow = f"; slow is {slow}" if slow else ""
-        cut = f"; {self.not_reached} cells were not reached, so not tried: give more --seconds" if self.not_reached else ""
+        cut = (
+            f"; {self.not_reached} cells were not reached, so not tried: give more --seconds"
+            if self.not_reached
+            else ""
+        )
         return f"It will hold: {asked}, no error; {seen} their whole answer within {e2el:.1f} s{slow}{cut}."
 
     def slow_cells(self) -> list[tuple[str, float]]:
