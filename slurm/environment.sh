@@ -2,8 +2,14 @@
 # Sourced by job.sh and rank.sh: the site's settings, and its Python that runs vLLM.
 
 python=() site_serve_args=()
+set +u                                  # as in the shell that read the file before sbatch; behind || no error ends it either
 # shellcheck source=site.sh
-source "${WORKSHOP_SITE:-$WORKSHOP_SLURM/site.sh}"
+source "${WORKSHOP_SITE:-$WORKSHOP_SLURM/site.sh}" || {
+    printf '[workshop] %s\n' "refused: ${WORKSHOP_SITE:-$WORKSHOP_SLURM/site.sh} ends with an error on $(hostname)." \
+        "remedy: Its last line has to succeed; sites/ in slurm/ has examples." >&2
+    exit 3
+}
+set -u
 export WORKSHOP_SCRATCH=${WORKSHOP_SCRATCH:-/tmp}
 environment_said=''                     # while the site's own function runs: the file with its words
 

@@ -76,13 +76,17 @@ def test_site_sh_says_that_it_is_for_bash_and_leaves_the_class_folder_that_was_s
     assert sourced('source "$1" && printenv WORKSHOP_SHARED')[1] == "/shared/class\n"
 
 
-@pytest.mark.parametrize("line", ["", "unset WORKSHOP_SCRATCH", "export WORKSHOP_SCRATCH="])
-def test_a_site_without_scratch_has_tmp(tmp_path, monkeypatch, line):
+@pytest.mark.parametrize("line", ["", "unset WORKSHOP_SCRATCH", "false\nexport WORKSHOP_SCRATCH=$NOT_SET"])
+def test_a_site_without_scratch_has_tmp_and_is_read_as_by_a_login_shell(tmp_path, monkeypatch, line):
     (tmp_path / "site.sh").write_text(line)
     monkeypatch.setenv("WORKSHOP_SITE", str(tmp_path / "site.sh"))
     monkeypatch.delenv("WORKSHOP_SCRATCH", raising=False)
-    words = ["bash", "-euc", 'source "$1" && printenv WORKSHOP_SCRATCH', "bash", ROOT / "slurm" / "environment.sh"]
-    assert subprocess.run(words, capture_output=True, text=True).stdout == "/tmp\n"
+    words = ["bash", "-euc", 'source "$1"; printenv WORKSHOP_SCRATCH', "bash", ROOT / "slurm" / "environment.sh"]
+    done = subprocess.run(words, capture_output=True, text=True)
+    assert done.stdout == "/tmp\n", done.stderr
+    (tmp_path / "site.sh").write_text("false")
+    done = subprocess.run(words, capture_output=True, text=True)
+    assert done.returncode == 3 and f"refused: {tmp_path}/site.sh ends with an error" in done.stderr
 
 
 # --- what is submitted, and why
