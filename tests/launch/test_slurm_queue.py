@@ -106,6 +106,24 @@ def test_status_gives_the_first_real_error_and_its_remedy(tmp_path, workshop_hom
     assert "port" in now.error.lower() and now.remedy
 
 
+@pytest.mark.parametrize(
+    ("state", "file", "text", "exit_code", "words"),
+    [
+        ("COMPLETED", "x_9/output_9.out", "ended: done: every prompt is answered", 0, "100% done: every prompt"),
+        ("FAILED", "x_9.out", "refused: There is no slurm/job.sh.", 1, "✗ There is no slurm/job.sh."),
+        ("FAILED", "x_9.out", "site.sh: syntax error", 1, "✗ the job has failed\nIts words: "),
+        ("CANCELLED", "other", "", 1, "✗ the job was cancelled\n"),
+    ],
+)
+def test_a_job_that_has_ended_says_how(bin_folder, tmp_path, workshop_home, state, file, text, exit_code, words):
+    stand_in(bin_folder, "squeue", f'echo "9|x|{state}|None|n1|1:00|7:59:00|{tmp_path}"')
+    (tmp_path / "x_9").mkdir()
+    (tmp_path / file).write_text(f"[workshop] {text}\n")
+    for line in (["status", "9"], ["logs", "9", "--follow"]):
+        done = CliRunner().invoke(command, line)
+        assert done.exit_code == exit_code and words in done.output, done.output
+
+
 def test_two_files_are_read_as_one_and_lines_are_not_cut(tmp_path):
     out, err = tmp_path / "out", tmp_path / "err"
     follower = Follower([err, out])

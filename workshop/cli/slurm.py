@@ -93,7 +93,7 @@ def logs(job: str, follow: bool) -> None:
     with Bar(f"Job {number}") as bar:
         now = slurm_status.follow(number, bar, lambda text: say(f"  {text[:200]}", err=True))
     _show(now)
-    sys.exit(0 if now.server == "ready" else 1)
+    sys.exit(0 if now.fraction == 1.0 else 1)
 
 
 def _show(now) -> None:

@@ -11,6 +11,7 @@ from workshop.engine.log.lines import MAX_LINE_CHARS
 from workshop.errors import WorkshopError
 
 REFUSED_CODE = 3
+DONE = "done: every prompt is answered"  # the end of a batch, which is no failure
 LABEL = r"^(?:\s*\d+: )?"  # srun --label puts the task's number in front
 OWN = re.compile(LABEL + r"\[workshop\] (?P<kind>refused|remedy|ended): (?P<text>.*)$")
 NODE_ENDED = re.compile(

@@ -25,7 +25,7 @@ from workshop.launch.local.answering import answers
 from workshop.launch.programs import ask
 from workshop.launch.records import ServerRecord
 from workshop.launch.slurm import queue as slurm_queue
-from workshop.launch.slurm.follow import Follower, refuse
+from workshop.launch.slurm.follow import DONE, Follower, refuse
 from workshop.launch.weights.check import weight_bytes
 
 POLL_S = 0.2
@@ -182,7 +182,7 @@ def reason(cause: str, code: int, logs: list[Path]) -> tuple[str, str]:
     """Return (sentence, remedy): our own refusal if there is one, else the engine's first real error."""
     job = slurm_queue.facts(own_job())
     if cause == "done":
-        return "done: every prompt is answered", ""
+        return DONE, ""
     if _preempted(job):
         return PREEMPTED, "Submit it again; with sbatch --requeue it goes back into the queue by itself."
     if cause == "cancelled" and not _at_time_limit(job):

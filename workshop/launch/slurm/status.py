@@ -11,7 +11,7 @@ from workshop.launch import records
 from workshop.launch.progress import Progress
 from workshop.launch.records import ServerRecord
 from workshop.launch.slurm import queue as slurm_queue
-from workshop.launch.slurm.follow import Follower
+from workshop.launch.slurm.follow import DONE, Follower
 from workshop.launch.slurm.queue import Job
 
 POLL_S = 0.5
@@ -44,8 +44,11 @@ def resolve(text: str) -> str:
     raise WorkshopError(f"No server called {text!r} with a SLURM job is known here.", remedy)
 
 
-def files_of(job_id: str, job: Job | None, record: ServerRecord | None) -> tuple[Path, Path] | None:
-    """Return the job's (output, error) files, whether SLURM still knows the job or not; None if they are not found."""
+def files_of(job_id: str, job: Job | None, record: ServerRecord | None) -> tuple[Path, ...]:
+    """Return the job's (output, error) files, whether SLURM still knows the job or not; () if they are not found.
+
+    A job that ended before it had its folder has one file, that of sbatch.
+    """
     folders = []
     if record and record.log:
         folders.append(Path(record.log).parent)
@@ -56,14 +59,15 @@ def files_of(job_id: str, job: Job | None, record: ServerRecord | None) -> tuple
         with suppress(OSError):  # no name that a folder can have, or not for us
             if (folder / f"output_{job_id}.out").exists():
                 return folder / f"output_{job_id}.out", folder / f"error_{job_id}.out"
-    return None
+    early = Path(job.folder) / f"{job.name}_{job_id}.out" if job and not job.active else None
+    return (early,) if early and early.is_file() else ()
 
 
 class Look:
     """What queue, record and files say of a job; `now` asks again, the queue only now and then."""
 
     def __init__(self, job_id: str):
-        self.job_id, self.job, self.record, self.files = job_id, None, None, None
+        self.job_id, self.job, self.record, self.files = job_id, None, None, ()
         self.follower, self.said, self._asked = Follower([]), [], -QUEUE_EVERY_S
 
     def now(self) -> Status:
@@ -72,7 +76,7 @@ class Look:
             self.job, self._asked = slurm_queue.find(self.job_id), time.monotonic()
         self.record = next((record for record in records.own() if record.job_id == self.job_id), None)
         if not self.files and (found := files_of(self.job_id, self.job, self.record)):
-            self.files, self.follower = found, Follower([found[1], found[0]])
+            self.files, self.follower = found, Follower([*reversed(found)])
         if not (self.job or self.record or self.files):
             said = f"Nothing is known about job {self.job_id}: SLURM has forgotten it, or never had it."
             raise WorkshopError(said, "Go to the folder in which you called sbatch: its files are there.")
@@ -85,18 +89,22 @@ class Look:
         what, remedy = self.follower.refusal() or ((failure.what, failure.remedy) if failure else ("", ""))
         if not what and record and record.state == "failed":
             what = record.reason
+        if not what and job and not job.active:
+            what = f"the job {slurm_queue.ENDED[job.state]}"
         if ready and (job is None or job.active):  # what was said on the way to it
             what = remedy = ""
         message = reader.message if self.files else "starting"
         if job and job.state == "PENDING":
             message = f"waits in the queue ({job.reason or 'no reason given'})"
-        output, error_file = map(str, self.files or ("", ""))
+        if done := what.startswith(DONE):
+            message, what = what, ""
+        output, error_file = map(str, (*self.files, "", "")[:2])
         return Status(
             **asdict(job or Job(self.job_id, record.name if record else "", "UNKNOWN")),
             server=record.state if record else "",
             url=record.url if record else "",
             stage="ready" if ready else reader.stage,
-            fraction=1.0 if ready else min(reader.fraction, 0.99),
+            fraction=1.0 if ready or done else min(reader.fraction, 0.99),
             message="ready" if ready else message,
             error=what,
             remedy=remedy,
