@@ -101,6 +101,26 @@ def test_gate_is_explained_and_opens_with_a_token(hub, tmp_path):
     assert fetch(tmp_path / "Tiny-Llama", "hf_secret").ok
 
 
+@pytest.mark.parametrize(
+    ("variable", "value", "file"),
+    [
+        ("HF_TOKEN_PATH", "$BASE/mine", "mine"),
+        ("HF_HOME", "$BASE/hf", "hf/token"),
+        ("XDG_CACHE_HOME", "$BASE/cache", "cache/huggingface/token"),
+        ("HOME", "$BASE", ".cache/huggingface/token"),
+    ],
+)
+def test_saved_token_is_found_where_huggingface_hub_puts_it(tmp_path, monkeypatch, variable, value, file):
+    """huggingface_hub 2.4, constants.py: HF_HOME, HF_TOKEN_PATH."""
+    for name in ("HF_TOKEN", "HF_TOKEN_PATH", "HF_HOME", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("BASE", str(tmp_path))
+    monkeypatch.setenv(variable, value if variable != "HOME" else str(tmp_path))
+    (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / file).write_text("hf_mine\n")
+    assert prefetch.prefetch_hub.saved_token() == "hf_mine"
+
+
 def test_small_disk_is_refused_with_both_figures_before_the_first_byte(hub, tmp_path, monkeypatch):
     files = tuple(prefetch.File(f"model-{number:05}-of-00030.safetensors", 4_704_000_000) for number in range(30))
     monkeypatch.setattr(prefetch, "left_bytes", lambda path: 120 * 10**9)  # the seeds' system disk

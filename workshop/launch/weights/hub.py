@@ -71,12 +71,13 @@ def endpoint() -> str:
 
 
 def saved_token() -> str | None:
-    """Return the token that is set (HF_TOKEN) or was saved by `hf auth login`, if any."""
+    """Return the token that is set (HF_TOKEN) or was saved by `hf auth login`, which has three variables for where."""
     if token := os.environ.get("HF_TOKEN", "").strip():
         return token
     with contextlib.suppress(OSError, ValueError, RuntimeError):
-        home = Path(os.environ.get("HF_HOME") or "~/.cache/huggingface").expanduser()
-        return (home / "token").read_text().strip() or None
+        home = os.environ.get("HF_HOME") or f"{os.environ.get('XDG_CACHE_HOME') or '~/.cache'}/huggingface"
+        path = os.path.expandvars(os.environ.get("HF_TOKEN_PATH") or f"{home}/token")
+        return Path(path).expanduser().read_text().strip() or None
     return None
 
 
