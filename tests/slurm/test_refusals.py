@@ -145,11 +145,13 @@ def doctor(cluster, site: str = "") -> dict[str, dict]:
 
 
 def test_doctor_holds_site_sh_against_the_cluster(cluster):
-    checks = doctor(cluster)
+    checks = doctor(cluster, "export SBATCH_GPUS_PER_NODE=2")
     assert "with GPUs: gpu" in checks["SLURM"]["found"] and checks["site.sh: partition"]["state"] == "ok"
     assert checks["sbatch 70b.sbatch"]["state"] == "ok", checks["sbatch 70b.sbatch"]
     assert "teaching-model" in checks["site.sh: models"]["found"]
     assert checks["site.sh: environment"]["found"].startswith("vllm")
+    check = doctor(cluster, "export SBATCH_GPUS_PER_NODE=2 WORKSHOP_CPUS_PER_GPU=32")["sbatch 70b.sbatch"]
+    assert check["state"] == "lack" and "would be refused" in check["found"], "68 of the node's 64 processors"
 
 
 def test_doctor_sees_that_jobs_would_take_the_cpu_build(cluster):
@@ -160,7 +162,7 @@ def test_doctor_sees_that_jobs_would_take_the_cpu_build(cluster):
 def test_doctor_finds_what_is_wrong_in_site_sh(cluster):
     checks = doctor(
         cluster,
-        "export SBATCH_PARTITION=gpuu SBATCH_CONSTRAINT=h200 WORKSHOP_MODELS=/nowhere\n"
+        "export SBATCH_GPUS_PER_NODE=2 SBATCH_PARTITION=gpuu SBATCH_CONSTRAINT=h200 WORKSHOP_MODELS=/nowhere\n"
         "workshop_environment() { python=(/usr/bin/false); }",
     )
     for name, words in (

@@ -12,6 +12,7 @@ from workshop.launch.disk import quotas, who_sees
 from workshop.launch.home import home
 from workshop.launch.programs import ask
 from workshop.launch.slurm import site as slurm_site
+from workshop.launch.slurm import submit
 
 MODEL_BYTES = 141e9  # of Llama 3.1 70B in 16 bits, the smallest of the recipes
 ENVIRONMENT_TIMEOUT_S = 60.0  # conda and module on a busy shared file system
@@ -60,9 +61,12 @@ def _partition(site: dict[str, str], rows: list[list[str]], gpu: list[str]) -> I
 
 
 def _accepted(site: dict[str, str]) -> Check:
-    """Let sbatch itself judge partition, account and QOS, with the smallest script: it tells when a job would start."""
-    script = slurm_site.scripts_folder() / "70b.sbatch"
-    code, _, said = ask("sbatch", "--test-only", str(script), env={**os.environ, **site})
+    """Let sbatch itself judge the smallest job as `workshop slurm submit` asks for it: it tells when that would start."""
+    try:
+        job = submit.prepare(submit.Request("70b"))
+    except WorkshopError as error:
+        return Check("sbatch 70b.sbatch", LACK, error.message, error.remedy)
+    code, _, said = ask("sbatch", "--test-only", *job.arguments, str(job.script), env={**os.environ, **site})
     said = said.removeprefix("sbatch: ").removeprefix("error: ")
     if code:
         return Check("sbatch 70b.sbatch", LACK, f"would be refused: {said}", slurm_site.refusal_remedy(said))

@@ -91,7 +91,7 @@ def refusal_remedy(said: str) -> str:
         ("partition", "Set SBATCH_PARTITION in slurm/site.sh to one that `sinfo` lists."),
         ("account", "Set SBATCH_ACCOUNT in slurm/site.sh to yours: sacctmgr show assoc user=$USER"),
         ("qos", "Set SBATCH_QOS in slurm/site.sh; sacctmgr show qos lists them."),
-        ("node configuration", "No node has so many GPUs or so much memory: sinfo -o '%P %G %m %c'."),
+        ("node configuration", "No node has so many GPUs or processors, or so much memory: sinfo -o '%P %G %m %c'."),
         ("time limit", "Ask for less: --time; `sinfo -o '%P %l'` shows each partition's longest."),
     ):
         if words in said.lower():
