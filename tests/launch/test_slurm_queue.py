@@ -151,11 +151,16 @@ def test_json_of_status_is_plain(tmp_path, workshop_home, monkeypatch):
 
 def test_what_stands_before_the_last_start_does_not_count(tmp_path):
     out, err = tmp_path / "out", tmp_path / "err"
-    out.write_text("[workshop] start 1 of job 7: 70b\n[workshop] ended: its SLURM job 7 waits in the queue again\n")
+    out.write_text("[workshop] start 1 of job 7: 70b\n")
     err.write_text("[workshop] start 1 of job 7\nRuntimeError: CUDA error: out of memory\n[workshop] refused: old\n")
     follower = Follower([err, out])
     follower.read()
     assert follower.refusal()[0] == "old"
+    for path in (err, out):
+        with path.open("a") as file:
+            file.write(f"[workshop] ended: {slurm_queue.waits_again('7', 'preempted')}\n")
+    follower.read()
+    assert follower.refusal() is None and follower.reader.error is None, "it comes back: that is no end"
     for path in (err, out):
         with path.open("a") as file:
             file.write(

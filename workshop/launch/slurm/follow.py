@@ -17,7 +17,8 @@ OWN = re.compile(LABEL + r"\[workshop\] (?P<kind>refused|remedy|ended): (?P<text
 NODE_ENDED = re.compile(
     LABEL + r"\[workshop\] (?P<node>\S+), node \d+: vLLM ended by itself with exit code (?P<code>\d+)"
 )
-START = re.compile(r"^\[workshop\] start (\d+) of job ", re.MULTILINE)
+# From where on words count: a job's start, or its way back into the queue (queue.waits_again), which is no end.
+START = re.compile(r"^\[workshop\] (?:start (\d+) of job |ended: its SLURM job \S+ waits in the queue)", re.MULTILINE)
 
 
 def refuse(error: WorkshopError) -> int:
@@ -52,10 +53,10 @@ class Follower:
             text = self._rest[path] + self._new(path)
             cut = max(text.rfind("\n"), text.rfind("\r")) + 1
             whole, self._rest[path] = text[:cut], text[cut:][:MAX_LINE_CHARS]
-            for start in START.finditer(whole):
-                whole = start.string[start.end() :]
-                if int(start[1]) > self._start:
-                    self._start, self.ended, self._said = int(start[1]), "", {}
+            if starts := list(START.finditer(whole)):
+                whole = whole[starts[-1].end() :]
+                if not (number := starts[-1][1]) or int(number) > self._start:
+                    self._start, self.ended, self._said = int(number or self._start), "", {}
                     self.reader.close()
                     self.reader, said = Reader(), []
             for line in whole.splitlines():
