@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
+import resource
 import threading
 import time
 
@@ -174,6 +176,18 @@ def test_no_more_are_in_flight_than_was_said(tmp_path, faulty, quick):
 def hasty(limits):
     """Limits for a server that will not come back: the test waits as long as the batch has patience."""
     return dataclasses.replace(limits, patience_s=1.5)
+
+
+def test_a_low_limit_of_open_files_is_raised(tmp_path, faulty, quick):
+    """Most logins have 1,024, and two servers may get as many requests each; here stub and client share the files."""
+    (tmp_path / "in.txt").write_text("".join(f"row {number}\n" for number in range(300)))
+    server, (soft, hard) = faulty(delay_s=0.3), resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + 50, hard))
+    try:
+        batch.run(tmp_path / "in.txt", tmp_path / "out.jsonl", url=server.url, limits=quick, concurrency=100)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert server.most_at_once == 100
 
 
 def test_when_one_of_two_servers_dies_the_other_answers_its_rows(tmp_path, faulty, quick, answers):

@@ -51,6 +51,7 @@ class Batch(Session):
 
     async def _run(self) -> Summary:
         fleet = servers.find(self.urls, self.concurrency)
+        servers.allow_connections(len(fleet) * (self.concurrency or servers.LARGEST_LIMIT))
         for server in fleet:
             server.connect(self.limits.read_timeout_s)
         try:

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import re
+import resource
 import time
 from dataclasses import dataclass
 
@@ -21,6 +22,7 @@ FIRST_LIMIT, LARGEST_LIMIT, SMALLEST_LIMIT = 32, 1024, 4  # requests at once
 READ_AGAIN_S = 10.0  # between two looks at the record of a server that is away
 POLL_S, QUICK_POLL_S = 1.0, 0.4  # a look costs the server some 10 ms: often only while the pace is sought
 AWAY = (aiohttp.ClientError, TimeoutError, OSError)  # what a server that does not answer raises
+SPARE_FILES = 200  # what a run has open beside its connections
 KEEP_ALIVE_S = 3.0  # uvicorn closes idle connections after 5 s; reusing one as it closes loses a request
 _NAMES = "num_requests_running|num_requests_waiting|kv_cache_usage_perc|gpu_cache_usage_perc|num_preemptions"
 _LINES = re.compile(f"^vllm:(?:{_NAMES}).*$", re.MULTILINE)  # five lines of 400
@@ -238,6 +240,13 @@ class Server:
             said = f"{self.url} refuses the key that WORKSHOP_API_KEY holds."
             return KeyRefused(said, "Set it to the server's key; where the server has a record here, unset it.")
         return KeyRefused(f"{self.url} refuses the key.", "Set WORKSHOP_API_KEY to the server's key.")
+
+
+def allow_connections(count: int) -> None:
+    """Raise this process's limit of open files to so many and a few more, as far as the system lets it."""
+    wanted, (soft, hard) = count + SPARE_FILES, resource.getrlimit(resource.RLIMIT_NOFILE)
+    if 0 <= soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted if hard < 0 else min(wanted, hard), hard))
 
 
 def find(urls: tuple[str, ...], concurrency: int | None = None, name: str | None = None) -> list[Server]:

@@ -8,7 +8,6 @@ Everybody runs the same cell within a few seconds, as in a class; who has not go
 
 import asyncio
 import random
-import resource
 import time
 from collections.abc import Callable
 
@@ -70,7 +69,7 @@ class Classroom:
 
         Raises WorkshopError: there is no server, it does not answer, or it refuses the key.
         """
-        _allow_connections(4 * self.learners + 64)
+        servers.allow_connections(4 * self.learners)
         with online.runner() as runner:
             self._loop = runner.get_loop()
             return runner.run(self._play())
@@ -189,13 +188,6 @@ class Classroom:
         if isinstance(look, Metrics):
             parts.append(f"KV cache {look.kv_cache_usage or 0:.0%}")
         return " · ".join([*parts, *([f"{failed} errors"] if failed else [])])
-
-
-def _allow_connections(count: int) -> None:
-    """Raise this process's limit of open files, as far as the system lets it."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft < count:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (count if hard < 0 else min(count, hard), hard))
 
 
 def run(learners: int, seconds: float | None = None, **options) -> Report:
