@@ -31,14 +31,14 @@ RECORD = ServerRecord(
 
 @pytest.fixture
 def ssh(tmp_path, monkeypatch):
-    """A stand-in for ssh: runs the remote command here, or forwards the port with Python."""
+    """A stand-in for ssh: runs the remote command, plain words for any login's shell, or forwards the port with Python."""
     folder, far = tmp_path / "bin", tmp_path / "far"
     folder.mkdir()
     (far / "servers").mkdir(parents=True)
     script = f"""#!{sys.executable}
-import os, socket, subprocess, sys, threading
+import os, shlex, socket, subprocess, sys, threading
 if "-L" not in sys.argv:
-    sys.exit(subprocess.run(["sh", "-c", sys.argv[-1]], env={{**os.environ, "WORKSHOP_HOME": {str(far)!r}}}).returncode)
+    sys.exit(subprocess.run(shlex.split(sys.argv[-1]), env={{**os.environ, "WORKSHOP_HOME": {str(far)!r}}}).returncode)
 _, port, host, target = sys.argv[sys.argv.index("-L") + 1].split(":")
 def pump(a, b):
     try:

@@ -55,6 +55,7 @@ def fetch(login: str, name: str | None) -> ServerRecord:
         'for f in "${WORKSHOP_HOME:-$HOME/.workshop}"/servers/*.json; do '
         '[ -f "$f" ] && { echo; tr -d "\\n" <"$f"; echo; }; done; true'
     )
+    remote = f"sh -c {shlex.quote(remote)}"  # the login's own shell may be tcsh or fish
     by_hand = f"Try it by hand: ssh {login}"
     try:
         done = subprocess.run(["ssh", checked_login(login), remote], stdout=subprocess.PIPE, timeout=120)
