@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import importlib.metadata
+import itertools
 import json
 import os
 from types import SimpleNamespace
@@ -178,3 +179,28 @@ def test_a_disk_that_is_full_at_the_end_is_one_sentence_offline_too(llm, tmp_pat
     assert run_offline(rows, tmp_path / "out.jsonl", concurrency=4, llm=engine).answered == 2
     with pytest.raises(BadInput, match="input and output at once"):
         run_offline(tmp_path / "out.jsonl", tmp_path / "out.jsonl", llm=engine)
+
+
+def test_an_engine_that_ends_with_the_signal_that_stops_the_batch_is_an_interruption(llm, tmp_path, monkeypatch):
+    """A terminal's Ctrl-C, and scancel, reach the engine's own processes, also while it starts."""
+    from workshop.batch import offline
+
+    (tmp_path / "rows.txt").write_text("a\nb\n")
+    engine = Engine(llm)
+    there = SimpleNamespace(get_tokenizer=llm.get_tokenizer, llm_engine=engine)
+    for stopped, (given, place, name) in itertools.product(
+        (False, True), ((there, engine, "step"), (None, offline, "start"))
+    ):
+        output = tmp_path / f"{name}.jsonl"
+        batch = offline.OfflineBatch(tmp_path / "rows.txt", output, concurrency=4, llm=given)
+
+        def dies(*_, batch=batch, stopped=stopped):
+            batch.stopping = stopped
+            raise offline.EngineEnded("vLLM's engine ended.")
+
+        monkeypatch.setattr(place, name, dies)
+        if stopped:
+            assert batch.run().exit_code == 75
+        else:
+            with pytest.raises(WorkshopError, match="engine ended"):
+                batch.run()

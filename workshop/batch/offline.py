@@ -29,6 +29,10 @@ QUEUE = 1.5  # sequences given to the engine, per sequence that it computes at o
 AHEAD = 64  # rows that are read and tokenized together
 
 
+class EngineEnded(WorkshopError):
+    """The engine could not start, or did not go on."""
+
+
 class OfflineBatch(Session):
     """One run; the same inputs, output and resumption as `online.Batch`, without a server.
 
@@ -58,11 +62,15 @@ class OfflineBatch(Session):
                 self.recorded(work, facts, feeds) as ledger,
             ):
                 if work.left:
-                    llm = self.llm or start(path, self.engine_args, self.trace)
-                    if llm is not self.llm:
-                        ending.callback(stop, llm)
-                    feeds.append(Feed(llm, ledger, served, self))
-                    feeds[0].run()
+                    try:
+                        llm = self.llm or start(path, self.engine_args, self.trace)
+                        if llm is not self.llm:
+                            ending.callback(stop, llm)
+                        feeds.append(Feed(llm, ledger, served, self))
+                        feeds[0].run()
+                    except EngineEnded:  # a terminal's Ctrl-C, and scancel, end the engine's processes as well
+                        if not self.stopping:
+                            raise
         return self.summary
 
 
@@ -97,7 +105,8 @@ class Feed:
             some = [row for row in some if row]
             self._made.extend(zip(some, self._maker.requests(some), strict=True))
         if self._flying and self.batch.stopping:
-            self._engine.abort_request(list(self._flying))
+            with contextlib.suppress(Exception):  # it may have ended with the same signal
+                self._engine.abort_request(list(self._flying))
             return False
         return bool(self._flying)
 
@@ -106,7 +115,7 @@ class Feed:
             outputs = self._engine.step()
         except Exception as error:  # whatever killed the engine: what came is kept
             said = f"vLLM's engine ended: {error or type(error).__name__}."
-            raise WorkshopError(said, "Its own words are above. Run the same command again: it goes on.") from error
+            raise EngineEnded(said, "Its own words are above. Run the same command again: it goes on.") from error
         for output in outputs:
             if output.finished:
                 self._keep(output)
@@ -161,7 +170,7 @@ def start(path: str, engine_args: tuple[str, ...] = (), trace: str | None = None
         return LLM(**{**kwargs, "model": path})
     except Exception as error:
         said = str(error).splitlines()[0] if str(error) else repr(error)
-        raise WorkshopError(
+        raise EngineEnded(
             f"vLLM could not start with {path}: {said}", "Its own words are above; `workshop plan` says what fits."
         ) from error
 
