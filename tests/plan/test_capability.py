@@ -19,6 +19,12 @@ def test_asking_a_t4_for_bfloat16_is_refused_with_what_to_give_instead():
         plan("mistral-7b-v0.3", "t4", gpus_per_node=2, dtype="bfloat16")
 
 
+@pytest.mark.parametrize("model", ["gemma-2-9b", "gemma-3-4b", "glm-4-9b-0414"])
+def test_a_model_that_vllm_refuses_in_float16_is_refused_on_a_t4(model):  # _FLOAT16_NOT_SUPPORTED_MODELS
+    with pytest.raises(BadInput, match=r"float16.*float32"):
+        plan(model, "t4", gpus_per_node=4)
+
+
 @pytest.mark.parametrize("gpu", ["a10g", "a100", "h100", "mi300x"])
 def test_newer_gpus_keep_the_models_own_dtype(gpu):
     assert "--dtype" not in plan("llama-3-8b", gpu, gpus_per_node=2).command

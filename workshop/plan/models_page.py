@@ -17,7 +17,7 @@ Every model of the catalogue, from the facts of its `config.json`, and the fewes
 - **a GPU's column**: how many of it hold the weights, the engine's overheads and **one** request of {CONTEXT:,} tokens
   (or of all that the model reads), at most {MOST}. More GPUs hold more requests. “–”: more than {MOST}. “✗”: that GPU
   lacks the kernels, whatever its memory.
-- T4: no bfloat16, so the command says `--dtype half`, and models that overflow in float16 (Gemma) do not run.
+- T4: no bfloat16, so the command says `--dtype half`, and models that overflow in float16 (Gemma, GLM-4) do not run.
 """
 
 LEFT_OUT = """

@@ -28,7 +28,7 @@ LEAST = {
     "modelopt": 8.9,
 }
 # They overflow in float16: _FLOAT16_NOT_SUPPORTED_MODELS in vllm/config/model.py, by model_type.
-NOT_FLOAT16 = ("gemma2", "gemma3", "gemma3_text")
+NOT_FLOAT16 = ("gemma2", "gemma3", "gemma3_text", "glm4")
 
 
 @dataclass(frozen=True)
