@@ -79,3 +79,8 @@ def test_what_this_vllm_does_not_know_and_what_asks_for_its_own_code_are_answere
     code = {**nova, "auto_map": {"AutoConfig": "configuration_supernova.SuperNovaConfig"}}
     assert "error" in asker.ask({"config": code, "tp": 1, "pp": 1})
     assert "error" in asker.ask({"config": {**llama, "num_attention_heads": 7}, "tp": 1, "pp": 1})
+
+
+def test_a_class_without_pipeline_stages_is_refused_as_the_server_refuses_it(asker):
+    config = dict(load_model("gemma-3n-e4b").raw)
+    assert "Pipeline parallelism is not supported" in asker.ask({"config": config, "tp": 1, "pp": 2})["error"]

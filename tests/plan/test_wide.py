@@ -163,6 +163,16 @@ def test_without_sizes_the_fewest_gpus_a_replica_are_taken():
         ("deepseek-v3", {"tensor_parallel_size": 8, "decode_context_parallel_size": 3}, "does not share"),
         ("gpt-oss-20b", {"tensor_parallel_size": 16, "decode_context_parallel_size": 2}, "sliding windows"),
         ("deepseek-v3", {"decode_context_parallel_size": 8}, "tensor_parallel_size 1"),
+        # a remedy that is one: replicas of a dense model have no experts, and -ep does not divide 32 heads by 3
+        ("qwen2.5-7b", {"tensor_parallel_size": 3, "data_parallel_size": 2}, "28 attention heads.*1, 2, 4"),
+        ("qwen3-30b-a3b", {"tensor_parallel_size": 3, "enable_expert_parallel": True}, "32 attention heads.*1, 2, 4"),
+        # vLLM: "The input size is not aligned with the quantized weight shape": 29,568 are 231 groups of 128
+        ("qwen2.5-72b", {"tensor_parallel_size": 2, "quantization": "awq"}, "29568.*groups of 128.*Choose from: 1"),
+        ("qwen2.5-0.5b", {"tensor_parallel_size": 2, "quantization": "gptq"}, "896.*groups of 128"),
+        # vLLM: "Pipeline parallelism is not supported for this model"; 12 heads of GLM-4.1V's encoder; Ernie's tied head
+        ("gemma-3n-e4b", {"pipeline_parallel_size": 2}, "cannot cut Gemma3n.*at most 1"),
+        ("glm-4.1v-9b", {"tensor_parallel_size": 8}, "12 is not divisible by 8.*1, 2, 4. Or"),
+        ("ernie-4.5-21b-a3b", {"pipeline_parallel_size": 2}, "cannot cut"),
     ],
 )
 def test_what_cannot_be_is_refused_in_a_sentence(model, sizes, said):

@@ -51,6 +51,7 @@ def engine_config(job: dict, folder: str):
     parallel.data_parallel_size = job.get("dp", 1)
     parallel.enable_expert_parallel = job.get("ep", False)
     parallel.world_size = job["tp"] * job["pp"]
+    config.model_config.verify_with_parallel_config(parallel)
     cache.block_size = block
     cache.kv_cache_layout = LAYOUT
     if job.get("kv_cache_dtype", "auto") != "auto":

@@ -15,7 +15,7 @@ from workshop.plan.catalog.config import ModelConfig
 from workshop.plan.catalog.gpus import GIB
 from workshop.plan.deployment import GPUS_PER_NODE, Deployment
 from workshop.plan.memory import fit, may_fit
-from workshop.plan.ranks import check_context, check_sizes, tp_problem
+from workshop.plan.ranks import check_context, check_sizes, most_stages, tp_problem
 from workshop.plan.settings import whole
 
 MOST, MOST_NODES = 4096, 32  # of what may be asked for; that are searched
@@ -40,7 +40,7 @@ def splits(d: Deployment, gpus: int) -> list[Deployment]:
 @lru_cache(maxsize=4096)
 def _widths(m: ModelConfig, gpus: int, node: int, replicas: int) -> list[int]:
     """replicas that share the matrices of each expert; 0 where experts stay whole."""
-    sizes = (tp for tp in range(min(gpus, node), 0, -1) if gpus % tp == 0 and gpus <= tp * m.num_hidden_layers)
+    sizes = (tp for tp in range(min(gpus, node), 0, -1) if gpus % tp == 0 and gpus <= tp * most_stages(m))
     inside = (tp for tp in sizes if gpus <= node or node % tp == 0)
     return [tp for tp in inside if not tp_problem(m, tp, tp * replicas or 1)]
 

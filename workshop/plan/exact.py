@@ -12,6 +12,7 @@ import hashlib
 import importlib.metadata
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -78,7 +79,7 @@ def version() -> str:
 
 @lru_cache(maxsize=1)
 def records() -> dict[str, dict]:
-    """Return what is recorded, by the digest of the config: {"name", "vllm", "builds"}."""
+    """Return what is recorded, by the digest of the config: {"name", "vllm", "builds", "errors"}."""
     return {
         entry["digest"]: {**entry, "vllm": record["vllm"]}
         for file in sorted((DATA / "exact").glob("*.json"))
@@ -94,7 +95,9 @@ def known(d: Deployment) -> Deployment:
         return d  # of a multimodal model the formulas have the language part alone
     entry = records().get(digest(m.raw))
     if entry:
-        return with_builds(d, "recorded", entry["vllm"], [built(found) for found in entry["builds"]])
+        found = with_builds(d, "recorded", entry["vllm"], [built(found) for found in entry["builds"]])
+        splits = ((*map(int, re.findall(r"\d+", split)), said) for split, said in entry.get("errors", {}).items())
+        return replace(found, model=replace(found.model, exact=replace(found.model.exact, refused=tuple(splits))))
     size = stored_bytes(Path(m.location)) if m.location else 0
     scale = size / whole_bytes(as_stored(d)) if size else 0
     if scale and not 1 / FAR < scale < FAR:

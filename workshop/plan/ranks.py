@@ -16,7 +16,16 @@ from workshop.plan.catalog.gpus import MIB
 from workshop.plan.deployment import Deployment
 from workshop.plan.kv_cache import kv_dtype_bytes
 from workshop.plan.weight import ExpertSplit
-from workshop.plan.weights import Weight, embedding_weights, head_weights, layer_tensors, stand_ins, tensor_bytes
+from workshop.plan.weights import (
+    Weight,
+    embedding_weights,
+    head_weights,
+    is_quantized,
+    layer_tensors,
+    layer_weights,
+    stand_ins,
+    tensor_bytes,
+)
 
 # Their classes make embedding, norm and lm_head on every stage. Source: vLLM 0.32.0's own, built (benchmarks/exact.py).
 BOTH_ENDS_EVERYWHERE = {
@@ -26,6 +35,33 @@ BOTH_ENDS_EVERYWHERE = {
     "Qwen2MoeForCausalLM",
     "Qwen3MoeForCausalLM",
 }
+# Their classes are not cut into pipeline stages (SupportsPP), which vLLM 0.32.0 refuses in verify_with_parallel_config.
+ONE_STAGE = {
+    "AriaForConditionalGeneration",
+    "CohereAsrForConditionalGeneration",
+    "DiffusionGemmaForBlockDiffusion",
+    "FireRedASR2ForConditionalGeneration",
+    "FunASRForConditionalGeneration",
+    "Gemma3nForCausalLM",
+    "Gemma3nForConditionalGeneration",
+    "HrmTextForCausalLM",
+    "IQuestLoopCoderForCausalLM",
+    "Idefics3ForConditionalGeneration",
+    "Mamba2ForCausalLM",
+    "NemotronH_Nano_Omni_Reasoning_V3",
+    "NemotronH_Nano_VL_V2",
+    "NemotronH_Omni_Reasoning_V3",
+    "NemotronH_Super_Omni_Reasoning_V3",
+    "NemotronParseForConditionalGeneration",
+    "PaddleOCRVLForConditionalGeneration",
+    "Phi4MMForCausalLM",
+    "SmolVLMForConditionalGeneration",
+    "WhisperForConditionalGeneration",
+    "Zamba2ForCausalLM",
+}
+# Whole numbers that share a scale in groups of inputs, which no kernel of dense products takes in parts; an expert's may
+# be cut (moe_wna16.py), 4-bit floats are padded. Source: vLLM 0.32.0, quantization/auto_awq.py and utils/marlin_utils.py.
+GROUPED = {"awq", "awq_marlin", "gptq", "gptq_marlin", "compressed-tensors"}
 DEEP_GEMM_WORKSPACE = 32 * MIB  # PyTorch's cuBLAS workspace on Hopper
 
 
@@ -65,7 +101,7 @@ def tp_problem(m: ModelConfig, tp: int, cut: int | None = None) -> str:
     """Return why this tensor parallel size cannot be used, or an empty string; cut: ranks that share each expert."""
     if m.num_attention_heads % tp:
         return f"{tp} does not divide the {m.num_attention_heads} attention heads"
-    if problem := main_kind(m).split_problem(m, tp):
+    if problem := main_kind(m).split_problem(m, tp) or refused(m, tp):
         return problem
     if (padded := -(-m.vocab_size // 64) * 64) % tp:
         return f"{tp} does not divide the vocabulary, padded to {padded}"
@@ -78,22 +114,49 @@ def tp_problem(m: ModelConfig, tp: int, cut: int | None = None) -> str:
             return f"{ranks} does not divide the MLP's width {width}"
         if ranks > 1 and width // ranks % block:
             return f"an MLP of width {width} on {ranks} ranks would cut its {block}-wide FP8 blocks"
+    if cols := _cut_group(m, tp):
+        group = m.quantization.group_size
+        return (
+            f"{cols} inputs of a quantised product on {tp} ranks would cut its groups of {group}, which share a scale"
+        )
     return ""
+
+
+def refused(m: ModelConfig, tp: int, pp: int = 1) -> str:
+    """Return what vLLM's class said of a split that it could not build; an empty string where it built it, or was not asked."""
+    known = m.exact.refused if m.exact else ()
+    return next((f"vLLM's own class says {said}" for t, p, said in known if p == pp and tp % t == 0), "")
+
+
+def most_stages(m: ModelConfig) -> int:
+    """Return the most pipeline stages that a model can be cut into."""
+    return 1 if m.architecture in ONE_STAGE or refused(m, 1, 2) else m.num_hidden_layers
+
+
+def _cut_group(m: ModelConfig, tp: int) -> int:
+    """Return the inputs of a dense product whose groups would lie on two of `tp` ranks; 0 where none does."""
+    q = m.quantization
+    if tp == 1 or not q or q.method not in GROUPED or q.group_size < 1 or m.mamba:  # its widths may be means
+        return 0
+    dense = ((w, i) for i in set(stand_ins(m)) for w in layer_weights(m, i) if not w.name.startswith("mlp.experts"))
+    cut = (w.cols for w, i in dense if w.split == "row" and w.cols // tp % q.group_size and is_quantized(m, w, i))
+    return next(cut, 0)
 
 
 def check_sizes(m: ModelConfig, tp: int, pp: int, cut: int | None = None) -> None:
     """Raise BadInput where the model cannot be split so; the sizes that can are named."""
     if problem := tp_problem(m, tp, cut):
         usable = ", ".join(str(t) for t in range(1, 33) if not tp_problem(m, t))
-        remedy = f"Choose from: {usable}. Or pipeline parallelism, which splits by layers."
-        if cut not in (None, tp):
+        remedy = f"Choose from: {usable}." + " Or pipeline parallelism, which splits by layers." * (most_stages(m) > 1)
+        if cut not in (None, tp) and not tp_problem(m, tp, 1):
             remedy = "Add --enable-expert-parallel, with which experts stay whole."
         raise BadInput(f"tensor_parallel_size {tp} cannot split {m.name}: {problem}.", remedy)
-    if pp > m.num_hidden_layers:
-        raise BadInput(
-            f"pipeline_parallel_size {pp} is more than the {m.num_hidden_layers} layers of {m.name}.",
-            f"Give at most {m.num_hidden_layers}.",
-        )
+    most = most_stages(m)
+    if pp > most:
+        why = f"is more than the {most} layers of {m.name}"
+        if most < m.num_hidden_layers:
+            why = f"is not possible: vLLM cannot cut {m.architecture[:80]} into stages"
+        raise BadInput(f"pipeline_parallel_size {pp} {why}.", f"Give at most {most}.")
 
 
 def context_sizes(m: ModelConfig, tp: int) -> list[int]:

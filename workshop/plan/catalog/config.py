@@ -143,12 +143,14 @@ class Exact:
     """What is known, and from where. basis: exact (built now, or earlier on this machine), recorded, or estimate.
 
     scale: of the weights, for splits that were not built: those of one rank over what the config alone makes of them.
+    refused: (tp, pp, what vLLM said) of splits that it could not build.
     """
 
     basis: str
     source: str
     builds: tuple[Built, ...] = ()
     scale: float = 1.0
+    refused: tuple[tuple[int, int, str], ...] = ()
 
     def of(self, tp: int, pp: int) -> Built | None:
         """Return what is known of a split; its KV cache is the same however experts are shared out."""

@@ -91,13 +91,16 @@ def layout(choice: Choice) -> Layout:
 
 def _wrong(m: ModelConfig, c: Choice) -> tuple[str, str] | None:
     """Return why these sizes cannot be used, and what can."""
-    layers = m.num_hidden_layers
+    layers, most = m.num_hidden_layers, ranks.most_stages(m)
     if problem := ranks.tp_problem(m, c.tp):
         sizes = ", ".join(map(str, usable_tp(m, 32)))
         remedy = f"tensor parallel {sizes}; or tensor parallel 1 and pipeline parallel, which splits by layers"
         return f"{m.name} does not divide: {problem}.", remedy
-    if c.pp > layers:
-        return f"{m.name} has {layers} layers, too few for {c.pp} stages.", f"pipeline parallel {layers} at most"
+    if c.pp > most:
+        says = (
+            f"has {layers} layers, too few for {c.pp} stages" if most == layers else "cannot be cut into stages by vLLM"
+        )
+        return f"{m.name} {says}.", f"pipeline parallel {most} at most"
     if c.tp * c.pp > c.gpus:
         pipeline, tensor = f"pipeline parallel {c.gpus // c.tp}", f"tensor parallel {usable_tp(m, c.gpus)[-1]}"
         says = f"TP {c.tp} × PP {c.pp} needs {c.tp * c.pp} GPUs, and there are {c.gpus}."
