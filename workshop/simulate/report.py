@@ -118,13 +118,14 @@ class Simulation:
 
     @cached_property
     def keeps_up(self) -> bool:
-        """False where requests pile up: many more are unfinished when the last arrives than when half had."""
-        arrivals = [one.arrival_s for one in self.requests]
-        half, all_ = (
-            sum(one.last_s > at >= one.arrival_s for one in self.requests)
-            for at in (arrivals[len(arrivals) // 2], arrivals[-1])
-        )
-        return all_ <= 1.5 * half + 10
+        """False where requests pile up: in the last quarter of the arrivals many more are unfinished than in the second."""
+        last = max(one.arrival_s for one in self.requests)
+        return last == 0 or self._unfinished(0.75 * last, last) <= 1.5 * self._unfinished(0.25 * last, 0.5 * last) + 5
+
+    def _unfinished(self, begin_s: float, end_s: float) -> float:
+        """Return how many requests are waiting or running, in the mean over this time."""
+        spans = (min(one.last_s, end_s) - max(one.arrival_s, begin_s) for one in self.requests)
+        return sum(max(0.0, span) for span in spans) / (end_s - begin_s)
 
     def of(self, measure: str) -> dict[str, float | None]:
         """Return p50, p95, p99 and mean of ttft, tpot, itl or e2el, in ms."""
