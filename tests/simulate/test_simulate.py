@@ -243,7 +243,9 @@ def test_goodput_counts_the_requests_within_the_limits(p8b):
 
 def test_it_says_whether_the_server_keeps_up(p8b):
     assert on_plan(p8b, drawn(rate=10, seconds=8, seed=0)).keeps_up
-    assert on_plan(p8b, drawn(rate=20, seconds=10, prefix=60, seed=0)).keeps_up  # though it ends with a few more at once
+    assert on_plan(
+        p8b, drawn(rate=20, seconds=10, prefix=60, seed=0)
+    ).keeps_up  # though it ends with a few more at once
     asked = drawn(rate=80, seconds=12, seed=0)  # of 136 tokens: 10,900 a second, more than a burst of 2,000 gets
     assert not on_plan(p8b, asked).keeps_up
     assert not on_plan(p8b, drawn(rate=60, seconds=8, prompt=(2000, 3000), seed=0)).keeps_up
