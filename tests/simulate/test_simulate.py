@@ -172,11 +172,22 @@ def test_what_vllms_classes_said_is_simulated(entry):
     assert all(kind.lower() in said["kind"].lower() and size == said["size"] for (kind, size), said in pairs)
 
 
-def test_a_state_takes_one_block_however_long_the_text():
+def test_without_cached_prefixes_a_state_takes_one_block_however_long_the_text():
     p = plan("jamba-v0.1", "h200", max_model_len=8192)
     assert [kind for kind, _ in rules(p).groups] == ["mamba"] * 7 + ["full"]  # 4 of 32 layers attend (its config.json)
-    short, long = (on_plan(p, [Arrival(0, n, 2)]).kv_cache_usage_max * p.num_gpu_blocks for n in (80, 800))
+    found = (on_plan(p, [Arrival(0, n, 2)], enable_prefix_caching=False) for n in (80, 800))
+    short, long = (one.kv_cache_usage_max * p.num_gpu_blocks for one in found)
     assert long - short == pytest.approx(9, abs=1)  # nine more blocks of 80 tokens, for attention alone
+
+
+def test_a_hybrids_prefixes_are_cached_by_whole_blocks_as_by_its_server():
+    """The log of Nemotron Nano 9B v2 under 0.32.0: enable_prefix_caching=True, cache mode align, blocks of 1,312 tokens."""
+    p = plan("nemotron-nano-9b-v2", "h200", max_model_len=8192)
+    load = [Arrival(float(i), 3500, 2, "same", 3000) for i in range(2)]
+    hits = [[one.hit_tokens for one in on_plan(p, load, enable_prefix_caching=on).requests] for on in (None, False)]
+    assert hits == [[0, 2 * 1312], [0, 0]]
+    old = plan("nemotron-nano-9b-v2", "h200", max_model_len=8192, vllm_version="0.25.1")
+    assert rules(p).enable_prefix_caching and not rules(old).enable_prefix_caching
 
 
 def test_prefill_apart_keeps_prompts_out_of_the_decoding_steps(p8b):

@@ -28,6 +28,7 @@ class Rules:
     """What the scheduler is told, under the names of vLLM's flags.
 
     groups: (kind as the plan has it, tokens of its window or chunk) of each group of layers with its own block table.
+    state_blocks: of a request, in each group of states; a third one is kept within the step that reads the prompt.
     """
 
     num_gpu_blocks: int
@@ -40,7 +41,13 @@ class Rules:
     enable_chunked_prefill: bool = True
     async_scheduling: bool = True
     pipeline_parallel_size: int = 1
+    state_blocks: int = 2
     prefilled: bool = False  # another server read the prompts: their KV cache is loaded, but for the last token's
+
+    @property
+    def keeps_states(self) -> bool:
+        """True where a hybrid's states are kept for others with the same prefix."""
+        return self.enable_prefix_caching and any("mamba" in kind.lower() for kind, _ in self.groups)
 
 
 @dataclass
@@ -164,6 +171,8 @@ def _vllm_config(rules: Rules):
         flags["kv_transfer_config"] = KVTransferConfig(kv_connector="DecodeBenchConnector", kv_role="kv_consumer")
     config = EngineArgs(str(CONFIG), skip_tokenizer_init=True, hf_overrides=longest, **flags).create_engine_config()
     config.cache_config.num_gpu_blocks = rules.num_gpu_blocks
+    if rules.keeps_states:  # as MambaModelConfig.verify_and_update_config, where prefixes are cached
+        config.cache_config.mamba_cache_mode = "align"
     config.parallel_config.pipeline_parallel_size = rules.pipeline_parallel_size
     config.scheduler_config.async_scheduling = rules.async_scheduling
     return config
@@ -180,6 +189,9 @@ def _spec(kind: str, size: int, rules: Rules):
         return v.SlidingWindowSpec(**page, sliding_window=size)
     if "chunked" in kind:
         return v.ChunkedLocalAttentionSpec(**page, attention_chunk_size=size)
+    if "mamba" in kind and rules.keeps_states:  # a state at the end of each block, and of the prompt
+        more = {"num_prefill_checkpoint_blocks": max(0, rules.state_blocks - 2), "prefill_checkpoint_alignment": 1}
+        return v.MambaSpec(rules.block_size, ((16,),), (torch.bfloat16,), mamba_cache_mode="align", **more)
     if "mamba" in kind:  # one state a request: a block that its longest text does not fill
         return v.MambaSpec(-(-rules.max_model_len // rules.block_size) * rules.block_size, ((16,),), (torch.bfloat16,))
     return v.FullAttentionSpec(**page)

@@ -122,14 +122,19 @@ def handed_over(p: Plan, replicas: int) -> dict:
 
 
 def rules(p: Plan, enable_prefix_caching: bool | None = None, num_gpu_blocks: int | None = None) -> Rules:
-    """Return what the plan's server tells its scheduler. Models with a state (Mamba) cache no prefixes by default."""
-    s, groups = p.settings, tuple((group.kind, group.size) for group in fit(p.deployment).layout.groups)
+    """Return what the plan's server tells its scheduler. A hybrid's states are cached with its prefixes since 0.32.0.
+
+    Source: vLLM 0.32.0, config/model.py is_prefix_caching_supported; models of states alone cache none.
+    """
+    s, kinds = p.settings, fit(p.deployment).layout.groups
+    states = [group for group in kinds if "mamba" in group.kind.lower()]
     if enable_prefix_caching is None:
-        enable_prefix_caching = not any("mamba" in kind.lower() for kind, _ in groups)
+        enable_prefix_caching = not states or (s.vllm_version != "0.25.1" and len(states) < len(kinds))
     return Rules(
         num_gpu_blocks=num_gpu_blocks or p.num_gpu_blocks,
         block_size=p.block_size,
-        groups=groups,
+        groups=tuple((group.kind, group.size) for group in kinds),
+        state_blocks=max((group.blocks_per_request for group in states), default=2),
         max_model_len=s.max_model_len,
         max_num_seqs=s.max_num_seqs,
         max_num_batched_tokens=s.max_num_batched_tokens,
