@@ -67,7 +67,7 @@ class Summary:
         now = f"{self.new:,} now, in {duration(self.seconds)}{rate}"
         parts = [f"{self.answered:,} of {self.rows:,} rows answered ({now})"]
         parts += [f"{self.errors:,} without an answer: see {self.errors_file}"] if self.errors else []
-        parts += [f"{self.bad:,} bad rows left out: see {self.errors_file}"] if self.bad else []
+        parts += [f"{self.bad:,} bad row{'s' * (self.bad > 1)} left out: see {self.errors_file}"] if self.bad else []
         parts += [f"{self.superseded:,} answers to rows that read otherwise now"] if self.superseded else []
         parts += [self.reason] if self.reason else []
         return "; ".join(parts)

@@ -256,7 +256,8 @@ def find(urls: tuple[str, ...], concurrency: int | None = None, name: str | None
     found = {}
     for url in urls:
         given = reach.given(url, "--url")
-        own = next((record for record in reversed(records.own()) if record.url.rstrip("/") == given.url), given)
+        same = given.url.replace("//localhost:", "//127.0.0.1:")
+        own = next((record for record in reversed(records.own()) if record.url.rstrip("/") == same), given)
         found[given.url] = _of(own, concurrency, given.api_key)
     return list(found.values())
 
