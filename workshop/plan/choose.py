@@ -57,6 +57,8 @@ def spread(d: Deployment, gpus: int) -> Deployment:
     Raises BadInput for more GPUs than the model has layers, heads and experts to give them.
     """
     found = splits(d, gpus)
+    if not found and most_stages(d.model) == 1 < gpus:  # as many of them as can be used
+        return spread(d, gpus - 1)
     if not found:
         check_sizes(d.model, 1, gpus, d.experts_cut(1))
     return first_that_fits(d, [gpus]) or found[0]
