@@ -12,6 +12,7 @@ from workshop.learn.widgets.memory import case as sliders
 from workshop.learn.widgets.parallelism import case as explorer
 from workshop.plan import advise, choose
 from workshop.plan.catalog import list_gpus, list_models, load_gpu, load_model
+from workshop.plan.command import command
 from workshop.plan.deployment import prepare
 from workshop.plan.exact import known
 from workshop.plan.memory import fit
@@ -45,7 +46,7 @@ def test_the_sliders_verdict_and_command_are_the_plans(gpu):
             assert (shown.state == "fits") == p.fits, (model, gpu, context)
             if (shown.fit.tp, shown.fit.pp) == (p.tensor_parallel_size, p.pipeline_parallel_size):
                 assert shown.fit.capacity.tokens == p.kv_cache_tokens or not p.fits
-                assert sliders.command(shown).split(" --nnodes")[0] == p.command.split(" --nnodes")[0]
+                assert command(shown.deployment).split(" --nnodes")[0] == p.command.split(" --nnodes")[0]
 
 
 @pytest.mark.parametrize("gpu", list_gpus())
@@ -125,7 +126,7 @@ def test_what_is_advised_can_be_done_on_that_gpu(model, gpu):
 
 def test_a_t4_gets_half_precision_from_the_sliders_too():
     shown = sliders.memory(sliders.Case("llama-3.2-1b", "t4", context=4096, requests=1))
-    assert "--dtype half" in sliders.command(shown)
+    assert "--dtype half" in command(shown.deployment)
 
 
 def test_a_deployment_never_changes():
