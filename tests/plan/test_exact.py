@@ -9,17 +9,16 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from supernova import NEW, folder
 
 from workshop.errors import BadInput
 from workshop.plan import exact, hardware, kv_cache, words
 from workshop.plan.catalog import list_models, load_model
 from workshop.plan.catalog.config import Exact
 from workshop.plan.catalog.families import FAMILIES
-from workshop.plan.catalog.read import from_dict
 from workshop.plan.command import Unservable, check_starts
 from workshop.plan.parallelism import plan
-from workshop.plan.settings import resolve
-from workshop.plan.weights import active_parameters, layer_weights, tensor_bytes
+from workshop.plan.weights import layer_weights, tensor_bytes
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 import exact as benchmark
@@ -27,23 +26,6 @@ import exact as benchmark
 CATALOGUE = json.loads(benchmark.CATALOGUE.read_text())["models"]
 BY_DIGEST = {exact.digest(m.raw): m for m in map(load_model, list_models())}
 RECORDED = {entry["name"]: entry for entry in CATALOGUE if entry["architecture"] not in FAMILIES}  # no formulas
-NEW = {
-    "architectures": ["SuperNovaForCausalLM"],
-    "model_type": "supernova",
-    "torch_dtype": "bfloat16",
-    "hidden_size": 2048,
-    "num_hidden_layers": 24,
-    "num_attention_heads": 16,
-    "num_key_value_heads": 4,
-    "intermediate_size": 8192,
-    "vocab_size": 50000,
-    "max_position_embeddings": 8192,
-}
-
-
-def folder(tmp_path: Path, config: dict = NEW) -> Path:
-    (tmp_path / "config.json").write_text(json.dumps(config))
-    return tmp_path
 
 
 @pytest.fixture
@@ -225,116 +207,6 @@ class TestWorker:
         answers(answer_of(RECORDED["smollm3-3b"]))
         (tmp_path / "home").write_text("a file where the folder was to be: root cannot write there either")
         assert plan(folder(tmp_path), "h200", exact=True).exact
-
-
-class TestEstimate:
-    @pytest.fixture(autouse=True)
-    def _no_vllm(self, monkeypatch):
-        monkeypatch.setattr(exact, "python", lambda: "")
-
-    def test_an_unknown_architecture_gets_one_that_says_so(self, tmp_path):
-        p = plan(folder(tmp_path), "h200")
-        assert p.fits and p.basis == "estimate" and not p.exact
-        assert p.kv_bytes_per_token == 2 * 24 * 4 * 128 * 2
-        assert any("An estimate" in reason and "SuperNovaForCausalLM" in reason for reason in p.reasons)
-
-    @pytest.mark.parametrize(
-        "name",
-        [
-            *("command-r7b", "ernie-4.5-21b-a3b", "exaone-4-32b", "glm-4-9b-0414", "glm-4.5-air-fp8", "glm-5"),
-            *("granite-3.1-3b-a800m", "minimax-m2.5", "nemotron-nano-9b-v2", "olmo-3-7b", "olmoe-1b-7b"),
-            # layers of experts or of MLPs alone; experts of a narrower width than the model's
-            *("nemotron-3-nano-30b-a3b", "nemotron-3-ultra-550b-a55b", "nemotron-h-56b-base-8k", "kimi-k3"),
-            *("qwen3-next-80b-a3b-fp8", "seed-oss-36b", "smollm3-3b"),
-        ],
-    )
-    def test_weights_of_an_estimate_are_near_those_of_the_class(self, name):
-        config = {**load_model(name).raw, "architectures": ["SuperNovaForCausalLM"], "model_type": "supernova"}
-        loaded = answer_of(RECORDED[name])["stages"][0]["loaded_bytes"] / 2**30
-        near = 0.15 if "nemotron-nano" in name else 0.03  # its states' heads share their projections
-        p = plan(from_dict(config, name=name), "h200", tensor_parallel_size=1)
-        assert p.weights_gib_per_gpu == pytest.approx(loaded, rel=near)
-
-    # "A3B" and "A55B": what NVIDIA publishes as active, and 31.6 and 550 in all; in 10**9
-    @pytest.mark.parametrize(("name", "active"), [("nemotron-3-nano-30b-a3b", 3.6), ("nemotron-3-ultra-550b-a55b", 55)])
-    def test_experts_in_layers_of_their_own_are_counted_once(self, name, active):
-        assert active_parameters(load_model(name)) / 1e9 == pytest.approx(active, rel=0.06)
-
-    def test_they_are_spread_evenly_over_pipeline_stages(self):
-        p = plan("nemotron-3-ultra-550b-a55b", "b300", tensor_parallel_size=8, pipeline_parallel_size=2)
-        assert len({r.weight_bytes for r in p.ranks}) == 2
-        assert max(r.weight_bytes for r in p.ranks) < 1.05 * min(r.weight_bytes for r in p.ranks)
-
-    def test_the_index_of_the_checkpoint_says_what_the_weights_take(self, tmp_path):
-        index = {"metadata": {"total_size": 5 * 2**30}, "weight_map": {}}
-        (folder(tmp_path) / "model.safetensors.index.json").write_text(json.dumps(index))
-        p = plan(tmp_path, "h200")
-        assert p.basis == "estimate" and p.weights_gib_per_gpu == pytest.approx(5, rel=0.01)
-
-    def test_so_do_the_headers_of_its_files(self, tmp_path):
-        header = json.dumps({"w": {"dtype": "BF16", "shape": [1, 2**30], "data_offsets": [0, 2**31]}}).encode()
-        (folder(tmp_path) / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header)
-        assert plan(tmp_path, "h200").weights_gib_per_gpu == pytest.approx(2, rel=0.01)
-
-    @pytest.mark.parametrize("text", ["", '{"metadata": {"total', "[]", '{"metadata": 5}', "\x00"])
-    def test_a_cut_index_is_one_sentence(self, tmp_path, text):
-        (folder(tmp_path) / "model.safetensors.index.json").write_text(text)
-        with pytest.raises(BadInput, match=r"index\.json"):
-            plan(tmp_path, "h200")
-
-    @pytest.mark.parametrize(
-        "data", [b"", b"\xff" * 8, (5).to_bytes(8, "little") + b"{}", (2).to_bytes(8, "little") + b"[]"]
-    )
-    def test_a_cut_checkpoint_is_one_sentence(self, tmp_path, data):
-        (folder(tmp_path) / "model.safetensors").write_bytes(data)
-        with pytest.raises(BadInput, match="header"):
-            plan(tmp_path, "h200")
-
-    @pytest.mark.parametrize("field", ["hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size"])
-    def test_where_nothing_can_be_said_what_is_missing_is_named(self, tmp_path, field):
-        with pytest.raises(BadInput, match=f"{field} is missing"):
-            plan(folder(tmp_path, {k: v for k, v in NEW.items() if k != field}), "h200")
-
-    @pytest.mark.parametrize(
-        "lie",
-        [{"layer_types": ["full_attention"] * 5000}, {"num_experts": 4, "num_experts_per_tok": 9}, {"head_dim": -1}],
-    )
-    def test_a_config_that_lies_is_one_sentence(self, tmp_path, lie):
-        with pytest.raises(BadInput):
-            plan(folder(tmp_path, {**NEW, **lie}), "h200")
-
-    def test_whisper_is_read_by_its_decoders_fields(self):
-        """openai/whisper-tiny's config.json."""
-        sizes = {"d_model": 384, "decoder_attention_heads": 6, "decoder_ffn_dim": 1536, "decoder_layers": 4}
-        said = {"architectures": ["WhisperForConditionalGeneration"], "model_type": "whisper", "vocab_size": 51865}
-        m = from_dict({**said, **sizes, "max_target_positions": 448, "encoder_layers": 4}, name="whisper-tiny")
-        assert (m.num_hidden_layers, m.num_attention_heads, m.intermediate_size) == (4, 6, 1536)
-        assert m.max_position_embeddings == 448
-
-    def test_a_model_of_states_alone_is_not_advised_to_shrink_its_cache(self):
-        """state-spaces/mamba-130m-hf's config.json: no layer of attention."""
-        sizes = {"hidden_size": 768, "num_hidden_layers": 24, "state_size": 16, "conv_kernel": 4, "vocab_size": 50280}
-        m = from_dict({"architectures": ["MambaForCausalLM"], "model_type": "mamba", **sizes}, name="mamba")
-        p = plan(m, "h200")
-        assert p.fits and p.kv_bytes_per_token == 0 and not any("--kv-cache-dtype" in line for line in p.advice)
-
-    def test_a_quantization_without_formulas_is_named_with_those_that_have_some(self, tmp_path):
-        config = {**NEW, "quantization_config": {"quant_method": "hqq", "nbits": 4}}
-        with pytest.raises(BadInput, match=r"no formulas for .*quant_method 'hqq'") as refused:
-            plan(folder(tmp_path, config), "h200")
-        assert "awq" in refused.value.remedy and "authors" not in refused.value.remedy
-
-    def test_other_spellings_and_nested_configs_are_read(self):
-        spelled = {"n_embd": 2048, "n_layer": 24, "n_head": 16, "n_head_kv": 4, "ffn_dim": 8192, "n_positions": 8192}
-        kept = {k: NEW[k] for k in ("architectures", "torch_dtype", "vocab_size")}
-        plain = from_dict(NEW, name="m")
-        for config in ({**kept, **spelled}, {**kept, "llm_config": {**kept, **spelled}}):
-            m = from_dict(config, name="m")
-            assert (m.hidden_size, m.num_hidden_layers, m.num_key_value_heads) == (2048, 24, 4)
-            assert m.intermediate_size == plain.intermediate_size
-
-    def test_settings_are_those_of_any_model(self):
-        assert resolve(from_dict(NEW, name="m"), plan("gpt2", "h200").deployment.gpu).max_model_len == 8192
 
 
 def test_a_latent_in_fewer_bits_is_unpacked_once_for_decoding():

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 
 import deck
-import figures
 import pytest
 import snippets
-import values
-from drawings import engine, network, parallel, recorded
 
 from workshop.learn.exercises import all_exercises
 
@@ -203,135 +199,6 @@ def test_a_word_of_the_glossary_is_in_the_notes_of_the_slide_that_uses_it_first(
         "KV cache" not in " ".join(deck.fill(each.source, each) for each in SLIDES[: slide.number - 1]).split("<!--")[0]
     )
     assert "KV cache:" in deck.run_sheet("workshop") and "KV cache:" not in deck.run_sheet("day_two")
-
-
-# What values() says, beside arithmetic that is written out here from each config.json and from the published tables.
-EXPECTED = {
-    "405b.weights_gb": "810",
-    "8b.exact_gb": f"{8_030_261_248 * 2 / 1e9:.1f}",
-    "8b.exact_gib": f"{8_030_261_248 * 2 / 2**30:.1f}",
-    "70b.exact_gib": f"{70_553_706_496 * 2 / 2**30:.1f}",
-    "table.8b.kv": "15.62",
-    "table.70b.kv": "39.06",
-    "table.405b.kv": "123.05",
-    "table.8b.h100": "1",
-    "table.70b.h100": "2.24",
-    "table.405b.h100": "11.66",
-    "70b.h100_least": "2",
-    "70b.h100_long": "3",
-    "405b.h100_least": "11",
-    "405b.h100_long": "12",
-    "405b.kv_full": f"{2 * 126 * 8 * 128 * 2 * 131072 / 2**30:.2f}",
-    "gib.percent": "7%",
-    "nvlink.both": f"{75 * 6 * 2}",
-    "ib.gb_s": f"{400 / 8:g}",
-    "nvlink.times_ib": "nine",
-    "405b.allreduce_count": f"{2 * 126}",
-    "405b.allreduce_kib": f"{16384 * 2 / 1024:g}",
-    "405b.allreduce_mib": f"{2 * 126 * 16384 * 2 / 2**20:.1f}",
-    "70b.single": "82",
-    "405b.single": "31",
-    "70b.limit": f"{4 * 4.8e12 / (70_553_706_496 * 2):.0f}",
-    "70b.tuned": "92",
-    "70b.small_kib": f"{8192 * 2 / 1024:g}",
-    "70b.tpot_ms": f"{1000 / 82.0:.1f}",
-    "h200.more": f"{4.8 / 3.35:.1f}",
-    "recon.tokens": "1,229,232",  # docs/accuracy.md
-    "recon.tokens_said": "1,229,264",
-    "slide.20_p": f"{math.exp(-4.005917549133301):.1%}",
-    "slide.49_p": f"{math.exp(-1.7559176683425903):.1%}",
-    "slide.san_p": f"{math.exp(-8.533774375915527):.2%}",
-    "slide.question_p": f"{math.exp(-1.1587743759155273):.1%}",
-    "slide.san_rank": "284",
-    "falcon.heads": "71",
-    "mixtral.used": "two",
-    "mixtral.experts": "8",
-    "mistral.window": "4,096",
-    "jamba.attention": f"{32 // 8}",
-    "minicpm.kv": f"{40 * 2 * 36 * 64 * 2 / 1024:.0f}",
-    "fewest.context": "65,536",
-}
-
-
-@pytest.mark.parametrize("name", EXPECTED)
-def test_a_number_is_what_arithmetic_says(name):
-    assert values.values()[name] == EXPECTED[name]
-
-
-def test_what_was_published_is_what_the_slides_said():
-    assert (values.PUBLISHED["then.70b"], values.PUBLISHED["then.405b"]) == ("50", "18–20")
-
-
-@pytest.mark.parametrize("name", figures.FIGURES)
-def test_a_committed_figure_is_what_workshop_draws_now(name, node):
-    assert (figures.FOLDER / f"{name}.svg").read_text(encoding="utf-8") == figures.FIGURES[name]().svg()
-
-
-def test_every_figure_is_used_and_says_in_words_what_it_shows(node):
-    used = {name for slide in SLIDES for name in re.findall(r"\{\{figure (\w+)\}\}", slide.source)}
-    assert used == set(figures.FIGURES) == {path.stem for path in figures.FOLDER.glob("*.svg")}
-    words = [draw().words for draw in figures.FIGURES.values()]
-    assert min(map(len, words)) > 60 and len(set(words)) == len(words)
-
-
-def test_limits_by_bandwidth_are_what_a_hand_computes():
-    assert round(engine.limit_tokens_per_s("70b-tp4")) == round(4 * 4800 / 141.107) == 136
-    assert round(engine.limit_tokens_per_s("405b-fp8-tp4")) == 47
-
-
-def test_tensor_parallel_over_nodes_pays_on_a_fast_network_only():
-    fast, slow = (network.stream_tokens_per_s(name) for name in ("infiniband-ndr", "ethernet-25g"))
-    assert fast["TP 16"] > 1.2 * fast["TP 8 × PP 2"] and slow["TP 16"] < slow["TP 8 × PP 2"]
-    # an all-reduce of a prompt over the network: 2·15/16 of its bytes at 50 GB/s, 252 times, and 252 latencies of 35 µs
-    by_hand = 252 * (2 * 15 / 16 * 8192 * 16384 * 2 / 50e9 + 35e-6)
-    assert network.prompt_s("infiniband-ndr")["TP 16"] == pytest.approx(by_hand, rel=1e-3)
-
-
-def test_the_bubble_is_the_one_of_the_formula():
-    idle = (parallel.STAGES - 1) / (parallel.REQUESTS + parallel.STAGES - 1)  # (p - 1) / (m + p - 1), GPipe
-    assert f"{idle:.0%}" in parallel.bubble().words
-
-
-def test_continuous_batching_does_the_same_work_in_fewer_steps():
-    static, continuous = engine._slots(False), engine._slots(True)
-    work = [sum(end - start for jobs in slots for _, start, end in jobs) for slots, _ in (static, continuous)]
-    assert work == [sum(engine.LENGTHS)] * 2
-    assert continuous[1] < static[1] and continuous[1] >= sum(engine.LENGTHS) / 4
-
-
-def test_recorded_answers_name_their_server_and_command():
-    said = recorded.answers()
-    assert said["command"].endswith("slides/record.py") and all(
-        said[key] for key in ("vllm_version", "hardware", "date")
-    )
-
-
-def test_recorded_logprobs_show_what_the_slide_says():
-    found = {k: one["answer"]["choices"][0]["logprobs"] for k, one in recorded.answers()["logprobs"].items()}
-    assert found["None"] is None
-    assert [len(top) for top in found["0"]["top_logprobs"]] == [1, 1, 1]
-    assert found["0"]["tokens"] == found["3"]["tokens"]  # the same seed
-    for token, top in zip(found["3"]["tokens"], found["3"]["top_logprobs"], strict=True):
-        assert token in top and len(top) in (3, 4)
-    assert 4 in map(len, found["3"]["top_logprobs"]), "the slide shows a token that was not among the three best"
-
-
-def test_the_first_prompt_token_has_no_logprob_and_the_next_ones_are_the_prompts():
-    given = recorded.answers()["prompt_logprobs"]["answer"]["choices"][0]["prompt_logprobs"]
-    assert given[0] is None
-    assert "".join(next(iter(one.values()))["decoded_token"] for one in given[1:]).strip() == "San Francisco is a"
-
-
-@pytest.mark.live
-def test_the_server_still_says_what_was_recorded(client):
-    now = client.complete("San Francisco is a", max_tokens=1, temperature=0, prompt_logprobs=1).model_dump()
-    then = recorded.answers()["prompt_logprobs"]["answer"]["choices"][0]
-    assert now["choices"][0]["text"] == then["text"]
-    # Another processor moves logits by up to 0.2, and with them which of two near ones is the more probable.
-    for a, b in zip(now["choices"][0]["prompt_logprobs"][1:], then["prompt_logprobs"][1:], strict=True):
-        both = a.keys() & b.keys()
-        assert both, "the prompt's own token is in each"
-        assert all(a[key]["logprob"] == pytest.approx(b[key]["logprob"], abs=0.5) for key in both)
 
 
 def test_a_line_of_code_on_a_slide_is_a_line_of_its_file():
