@@ -33,7 +33,7 @@ function draw() {
   Object.assign($("jump"), {min: nr(0), max: nr(last()), value: nr(at)});
   $("slider").setAttribute("aria-valuetext", `step ${nr(at)} of ${nr(last())}`);
   $("tiles").innerHTML = tile(`${nr(at)} <small>of ${nr(last())}</small>`, "step") + tile(`${step.t.toFixed(3)} s`, "on the clock")
-    + tile(step.took ? ms(step.took) : "–", "this step took") + tile(step.rows.length, "requests in it")
+    + tile(step.took ? ms(step.took) : "–", "this step took") + tile(step.rows.length, step.rows.length === 1 ? "request in it" : "requests in it")
     + tile(percent(step.usage), "of the KV cache");
   $("said").innerHTML = (step.said.length ? step.said : ["Nothing runs."]).map(said => `<p>${safe(said)}</p>`).join("");
   band($("steps"), view());
