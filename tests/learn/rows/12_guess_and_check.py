@@ -22,7 +22,7 @@ ROWS = {
         ],
     ),
     "guess.residual": (
-        [[2 / 3, 0, 1 / 3, 0], (0.667, 0, 0.333, 0), np.array([2, 0, 1, 0]) / 3, pd.Series([0.67, 0, 0.33, 0]).to_numpy()],
+        [[2 / 3, 0, 1 / 3, 0], (0.667, 0, 0.333, 0), [0.66, 0, 0.33, 0], np.array([2, 0, 1, 0]) / 3, pd.Series([0.67, 0, 0.33, 0]).to_numpy()],
         [
             ([0.2, 0, 0.1, 0], "divide it by its sum"),
             ([0.2, -0.2, 0.1, -0.1], "below zero"),
@@ -31,6 +31,8 @@ ROWS = {
             ([0.5, 0.3, 0.15, 0.05], "model's own distribution"),
             ([0.5, 0.2, 0.2, 0.0], "add up to 0.90"),
             ([0.25, 0.25, 0.25, 0.25], "where p is below q"),
+            ([0.7, 0, 0.3, 0], "two digits or more"),
+            ([1 / 3, 0, 2 / 3, 0], "its own part"),
             ([1.0], "four numbers"),
         ],
     ),
@@ -47,7 +49,7 @@ ROWS = {
         ],
     ),
     "guess.ngram": (
-        [["or", "not", "to"], ("or", "not", "to"), "or not to", ["Or", "not ", "to"], np.array(["or", "not", "to"])],
+        [["or", "not", "to"], ("or", "not", "to"), "or not to", "or, not, to", ["or not to"], ["Or", "not ", "to"], np.array(["or", "not", "to"])],
         [
             (["to", "be", "or"], "behind the words"),
             (["that", "is", "the"], "you know the play"),
