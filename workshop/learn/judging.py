@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal
 from inspect import signature
 from numbers import Real
@@ -87,6 +87,12 @@ def single(answer: object) -> object:
     """Return what is in a collection of one; anything else as it is."""
     inner = list(answer.values()) if isinstance(answer, dict) else answer
     return inner[0] if isinstance(inner, list | tuple) and len(inner) == 1 else answer
+
+
+def called(answer: object, names: Iterable[str]) -> object:
+    """Return which of the names a text means, whatever its capitals and spaces: "dp+ep" is "DP + EP"; else the answer."""
+    bare = {"".join(name.split()).casefold(): name for name in names}
+    return bare.get("".join(answer.split()).casefold(), answer) if isinstance(answer, str) else answer
 
 
 def misread(answer: object, wrong: Mapping[object, str]) -> str | None:

@@ -9,7 +9,7 @@ SMALL = ["Standard_NC64as_T4_v3", "g4dn.12xlarge", "Standard_NC24ads_A100_v4"]  
 
 ROWS = {
     "elsewhere.faults": (
-        [FIVE, set(FIVE), tuple(FIVE), np.array(FIVE)],
+        [FIVE, set(FIVE), tuple(FIVE), np.array(FIVE), [name.title() for name in FIVE]],
         [
             (["dtype"], "1 of 5"),
             ([*FIVE, "user"], "'user' is not broken"),
@@ -19,7 +19,12 @@ ROWS = {
         ],
     ),
     "elsewhere.ids": (
-        [["runAsUser", "fsGroup"], {"fsGroup", "runAsUser"}, np.array(["runAsUser", "fsGroup"])],
+        [
+            ["runAsUser", "fsGroup"],
+            {"fsGroup", "runAsUser"},
+            ["RunAsUser", "fsgroup"],
+            np.array(["runAsUser", "fsGroup"]),
+        ],
         [
             (["runAsUser"], "1 more must go"),
             ([], "2 more must go"),

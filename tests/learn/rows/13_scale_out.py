@@ -63,7 +63,7 @@ ROWS = {
         ],
     ),
     "scale.which": (
-        [dict(RIGHT)],
+        [dict(RIGHT), {"A": "Replicas", "B": "tp", "C": "DP+EP", "D": "apart "}],
         [
             *(
                 ({**RIGHT, name: way}, said)

@@ -2,6 +2,7 @@
 
 from workshop.learn import manifest
 from workshop.learn.exercise_sets import words
+from workshop.learn.judging import called
 from workshop.plan.machines import list_machines, offers
 
 VM_MODEL, VM_LENGTH = "llama-3.3-70b", 8192
@@ -10,6 +11,7 @@ IDS = words("e08_elsewhere")["elsewhere.ids"]["ids"]
 
 def faults(answer: list | tuple | set | frozenset) -> str | None:
     broken = manifest.faults(manifest.spoiled())
+    answer = [called(name, manifest.POLICIES) for name in answer]
     for name in answer:
         if name not in manifest.POLICIES:
             return f"there is no policy {name!r}; choose from: {', '.join(manifest.POLICIES)}"
@@ -37,7 +39,8 @@ def machines(answer: list | tuple | set | frozenset) -> str | None:
 
 
 def ids(answer: list | tuple | set | frozenset) -> str | None:
-    for name in map(str, answer):
+    answer = [called(str(name), IDS) for name in answer]
+    for name in answer:
         if name not in IDS:
             return f"there is no {name!r} here; choose from: {', '.join(IDS)}"
         if IDS[name]:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from workshop.learn.exercise_sets import words
-from workshop.learn.judging import not_a_number
+from workshop.learn.judging import called, not_a_number
 
 RANKS, EXPERTS_OF_A_RANK, ENOUGH_PERCENT = 4, 2, 95
 ASKED = words("e13_scale_out")["scale.which"]
@@ -66,7 +66,7 @@ def experts(answer: object) -> str | None:
 
 def which(answer: dict) -> str | None:
     for name, right in RIGHT.items():
-        way = answer[name]
+        way = called(answer[name], WAYS)
         if way not in WAYS:
             return f"{name} is {way!r}; choose one of {', '.join(WAYS)}"
         if way != right:

@@ -5,7 +5,7 @@ import re
 from workshop.batch.progress import Summary
 from workshop.engine.reconcile import Reconciliation
 from workshop.errors import WorkshopError
-from workshop.learn.judging import Exercise, close_to, not_a_number
+from workshop.learn.judging import Exercise, called, close_to, not_a_number, single
 from workshop.plan.catalog import load_model
 from workshop.plan.memory import weight_bytes
 from workshop.plan.parallelism import Plan
@@ -85,7 +85,8 @@ def gap(compared: Reconciliation, told: object) -> str | None:
     off = {row.quantity: abs(row.error_percent) for row in compared.rows if row.error_percent is not None}
     if not off:
         return "this log has nothing to compare: did the start fail? Its reason is compared.failure"
-    if told not in off:
+    told = called(single(told), off)
+    if not isinstance(told, str) or told not in off:
         return f"{told!r} is no quantity with an error here; there are: {', '.join(off)}"
     if off[told] == max(off.values()):
         return None
