@@ -79,6 +79,7 @@ ROWS = {
             pd.Series(FLAGS),
             {symptom: change.upper() for symptom, change in FLAGS.items()},
             {symptom: change.replace("-num-", "_num_") for symptom, change in FLAGS.items()},
+            {symptom: change.removeprefix("--") for symptom, change in FLAGS.items()},
         ],
         [
             (FLAGS | {"A": FLAGS["B"]}, "A: a larger budget"),

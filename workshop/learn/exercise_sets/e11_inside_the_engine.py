@@ -3,7 +3,7 @@
 from itertools import pairwise
 
 from workshop.learn.exercise_sets import words
-from workshop.learn.judging import SHAPELESS, Exercise, close_to, not_a_number, plain
+from workshop.learn.judging import SHAPELESS, Exercise, called, close_to, not_a_number, plain
 
 ASKED = words("e11_inside_the_engine")["engine.flags"]
 FLAGS, OPPOSITE = ASKED["right"], ASKED["opposite"]  # symptom → its flag; why not the same flag the other way
@@ -66,7 +66,7 @@ def hits(answer: dict) -> str | None:
 
 def flags(answer: dict) -> str | None:
     for symptom, chosen in plain(answer).items():
-        chosen = " ".join(str(chosen).replace("_", "-").lower().split())
+        chosen = called("--" + str(chosen).replace("_", "-").strip("-` "), FLAGS.values())
         if chosen not in FLAGS.values():
             return f"{symptom}: {chosen!r} is none of the changes in the list"
         if chosen != FLAGS[symptom]:
