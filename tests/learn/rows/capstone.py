@@ -70,6 +70,8 @@ ROWS = {
                 (PLAN, ONE.replace("-per-node=1", each))
                 for each in ("-per-node=h200:1", "-per-node 1", "=1", " h200:1")
             ),
+            (PLAN, ONE.replace("--gpus-per-node=", "-G ").replace("8192", "8K")),
+            (TWO_NODES, SPLIT.replace("--nodes=", "-N").replace("--gpus=", "-G h100:")),
             (PLAN, ONE.replace("gpus-per-node=", "gres=gpu:h200-sxm:")),
             (PLAN, POD.replace("]", ', "--tensor-parallel-size", "1"]')),
             (PLAN, POD.replace("[", "[--tensor-parallel-size, '1', ")),
@@ -83,6 +85,7 @@ ROWS = {
         [
             ((LARGE, RUN.replace("size 4", "size 2")), "says 2 for --tensor-parallel-size"),
             ((LARGE, RUN.replace("--max-model-len 32768", "")), "nothing for --max-model-len"),
+            ((LARGE, SBATCH.replace("32768", "32k")), "says 32000 for --max-model-len; the plan has 32768"),
             ((LARGE, SBATCH.replace("node=4", "node=8")), "says 8 for GPUs a node"),
             ((LARGE, SBATCH.replace("--gpus-per-node=4", "")), "nothing for GPUs a node"),
             ((LARGE, f"{SBATCH} --api-key abc"), "a key in it"),

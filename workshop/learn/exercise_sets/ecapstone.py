@@ -18,10 +18,12 @@ SAYS = {  # how scripts, manifests and commands say what a plan decides
     "--tensor-parallel-size": rf"(?:--tensor-parallel-size|-tp|WORKSHOP_TP){TO}(\d+)",
     "--pipeline-parallel-size": rf"(?:--pipeline-parallel-size|-pp|WORKSHOP_PP){TO}(\d+)",
     "--max-model-len": rf"(?:--max-model-len|WORKSHOP_MAX_MODEL_LEN){TO}(\d+)",
-    "nodes": rf"(?:--n?nodes|(?<!\S)-N|(?<!\S)size:){TO}(\d+)\b",
+    "nodes": rf"(?:(?:--n?nodes|(?<!\S)size:){TO}|(?<!\S)-N\s*)(\d+)\b",
     "GPUs a node": rf"(?:nvidia\.com/gpu: *['\"]?|--gpus-per-node[= ]{KIND}|--gres[= ]gpu:{KIND})(\d+)",
 }
-GPUS = re.compile(rf"--gpus[= ]{KIND}(\d+)")  # SLURM's: of all nodes together
+GPUS = re.compile(rf"(?:--gpus[= ]|(?<!\S)-G\s*){KIND}(\d+)")  # SLURM's: of all nodes together
+SHORT = re.compile(rf"(--max-model-len{TO})(\d+)([kK])\b")
+THOUSAND = {"k": 1000, "K": 1024}  # as vLLM reads 8k and 8K
 NOTHING = re.compile(r"(?m)(?:^|(?<=\s))(?:#(?!SBATCH)|>>> |\.\.\. ).*")  # comments, and examples in a manifest's code
 SECRET = re.compile(r"--api-key(?!-)[=\s\"',-]+\w|(?:API_KEY|TOKEN)=['\"]?[\w-]{12,}")
 
@@ -61,6 +63,7 @@ def script(plan: Plan, text: object) -> str | None:
     if SECRET.search(text):
         return "there is a key in it: whoever may read the script could use your server. Put keys into a secret"
     text = GPUS.sub(lambda found: f"--gpus-per-node={int(found[1]) / plan.nodes:g}", NOTHING.sub("", text))
+    text = SHORT.sub(lambda found: f"{found[1]}{int(found[2]) * THOUSAND[found[3]]}", text)
     if re.search(rf"--api-key{TO}\$", text):
         return "a key on a command line can be seen by everybody on that machine: vLLM reads VLLM_API_KEY by itself"
     names = [name.rsplit("/", 1)[-1] for name in (*plan.config.hub_ids, plan.model)]
