@@ -88,7 +88,11 @@ ROWS = {
         ],
     ),
     "logprobs.surprising": (
-        [surprising, lambda rows: min((row for row in rows if row.logprob), key=lambda row: row.logprob)],
+        [
+            surprising,
+            lambda rows: surprising(rows).strip(),
+            lambda rows: min((row for row in rows if row.logprob), key=lambda row: row.logprob),
+        ],
         [
             (lambda rows: rows[1], "least surprising"),
             (lambda rows: " Berlin", "' moon' has the lowest"),

@@ -72,7 +72,7 @@ def surprising(answer: Callable) -> str | None:
             return "that is the least surprising token: the lowest logprob is the highest surprise"
         if got == "":
             return "the first token has no logprob (None): leave it out"
-        if got != most:
+        if str(got).strip() != most.strip():
             return f"it returned {got!r}, and {most!r} has the lowest logprob"
     return None
 
