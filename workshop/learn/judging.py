@@ -71,7 +71,9 @@ def plain(answer: object) -> object:
     if hasattr(answer, "model_dump"):  # a server's answer, as openai gives it
         answer = answer.model_dump()
     if isinstance(answer, Mapping) or (getattr(answer, "ndim", None) == 1 and hasattr(answer, "items")):  # a Series
-        return {plain(key): plain(value) for key, value in answer.items()}
+        found = {plain(key): plain(value) for key, value in answer.items()}
+        counted = not isinstance(answer, Mapping) and list(found) == list(range(len(found)))
+        return list(found.values()) if counted else found  # a Series without labels is a list
     if hasattr(answer, "tolist"):
         return plain(answer.tolist())
     if isinstance(answer, tuple | list | set | frozenset):
