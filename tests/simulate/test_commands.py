@@ -110,6 +110,12 @@ def test_tune_says_what_came_nearest_where_nothing_is_enough(vllm):
         run(tune, "llama-3.1-8b", *load, "--slo", "ttft=300ms", "--max-gpus", "1")
 
 
+def test_tune_splits_over_the_nodes_that_there_are():
+    asked = [one for one in candidates("llama-3.1-405b", "h100", {"gpus_per_node": 4}) if not one["quantization"]]
+    plans = {(p.gpus, p.nodes) for p in (plan("llama-3.1-405b", "h100", **one) for one in asked)}
+    assert plans == {(1, 1), (2, 1), (4, 1), (8, 2), (16, 4), (32, 8)}
+
+
 def test_tune_tries_every_number_of_replicas_that_there_are_gpus_for(monkeypatch):
     tried = []
 

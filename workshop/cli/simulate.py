@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from workshop.simulate.report import Simulation
 
 PLACE = ("gpus_per_node", "max_model_len", "gpu_memory_utilization", "network", "dtype")
-ENGINE = ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size", "enable_expert_parallel",
+ENGINE = ("nodes", "tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size", "enable_expert_parallel",
           "quantization", "kv_cache_dtype", "max_num_seqs", "max_num_batched_tokens", "enforce_eager")  # fmt: skip
 BASES = {
     "exact": "Weights and KV cache are as vLLM's own classes have them.",

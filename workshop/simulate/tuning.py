@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -151,7 +152,11 @@ def candidates(model: str, gpu: str, planned: dict) -> Iterator[dict]:
         dealt_out = {"pipeline_parallel_size": 1, "enable_expert_parallel": True}
         splits += [{"tensor_parallel_size": tp, "data_parallel_size": dp, **dealt_out} for tp, dp in DEALT_OUT]
     for sizes, quantization, cache in product(splits, weights, caches):
-        yield {**planned, **sizes, "quantization": quantization, "kv_cache_dtype": cache}
+        ask = {**planned, **sizes, "quantization": quantization, "kv_cache_dtype": cache}
+        if node := planned.get("gpus_per_node"):
+            replica = sizes["tensor_parallel_size"] * sizes["pipeline_parallel_size"]
+            ask["nodes"] = math.ceil(replica * sizes.get("data_parallel_size", 1) / node)
+        yield ask
 
 
 class _Search:
