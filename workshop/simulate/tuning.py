@@ -63,6 +63,14 @@ class Choice:
         batch = sum(self.asked.get(name) is not None for name in (TOKENS, SEQS))
         return (self.share < ENOUGH, self.gpus, round((1 - self.share) / NOISE), fewer_bits, batch, *times)
 
+    @property
+    def rank(self) -> tuple:
+        """Smaller is better: where the limits are missed, the share of the requests lost comes before the GPUs."""
+        return (self.merits[0], self.merits[0] and self.merits[2], self.merits)
+
+    def __str__(self) -> str:
+        return f"{self.simulation.replicas} × {self.simulation.command}"
+
     def beats(self, other: Choice) -> bool:
         """True if it is nowhere worse and somewhere better."""
         pairs = zip(self.merits, other.merits, strict=True)
@@ -111,7 +119,7 @@ def tune(
     for number, asked in enumerate(ways, 1):
         search.place = f"{number} of {len(ways)}"
         search.fewest_replicas(asked)
-    for number, choice in enumerate(sorted(search.tried, key=lambda c: c.merits)[:REFINED], 1):
+    for number, choice in enumerate(search.promising(), 1):
         search.place = f"batch {number} of {REFINED}"
         search.refine(choice)
     return search.best()
@@ -189,7 +197,7 @@ class _Search:
         if choice.share >= ENOUGH:  # more GPUs shorten the latency, which is of interest up to a point
             self.most_gpus = min(self.most_gpus, choice.gpus * MOST_TIMES)
         count = f"{choice.gpus} GPU{'s' * (choice.gpus > 1)}"
-        self.report(f"{self.place}: {count}, {choice.share:.0%} within the limits: {replicas} × {p.command}")
+        self.report(f"{self.place}: {count}, {choice.share:.0%} within the limits: {choice}")
         return choice
 
     def fewest_replicas(self, asked: dict) -> None:
@@ -200,6 +208,12 @@ class _Search:
         while choice and high - low > 1:
             middle = (low + high) // 2
             low, high = (low, middle) if self.attempt(asked, middle).share >= ENOUGH else (middle, high)
+
+    def promising(self) -> list[Choice]:
+        """Return what to refine: the best, and what comes nearest to the limits on fewer GPUs, or else the second best."""
+        ranked = sorted(self.tried, key=lambda c: c.rank)
+        fewer = [c for c in ranked if ranked[0].share >= ENOUGH and c.gpus < ranked[0].gpus]
+        return [*ranked[:1], *fewer[:1], *ranked[1:]][:REFINED]
 
     def refine(self, choice: Choice) -> None:
         """Vary the batch: tokens of one step, and requests of one step."""
@@ -212,11 +226,11 @@ class _Search:
             raise self.refused or BadInput(
                 f"{self.model} does not fit on {self.max_gpus} × {self.gpu}.", "Give more --max-gpus."
             )
-        nearest = min(self.tried, key=lambda c: (c.merits[2], c.merits))
+        nearest = min(self.tried, key=lambda c: c.rank)
         if nearest.share < ENOUGH:
             raise WorkshopError(
-                f"Nothing up to {self.max_gpus} × {self.gpu} serves this load: {nearest.gpus} GPUs keep the limits for "
-                f"{nearest.share:.0%} of the requests ({nearest.simulation.command}).",
+                f"Nothing up to {self.max_gpus} × {self.gpu} serves this load: {nearest.gpus} × {self.gpu} keep the limits for "
+                f"{nearest.share:.0%} of the requests ({nearest}).",
                 "Give more --max-gpus, a lower --rate or larger limits.",
             )
         kept = {c.merits: c for c in reversed(self.tried) if not any(other.beats(c) for other in self.tried)}
