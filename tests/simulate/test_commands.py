@@ -132,6 +132,21 @@ def test_tune_splits_over_the_nodes_that_there_are():
     assert plans == {(1, 1), (2, 1), (4, 1), (8, 2), (16, 4), (32, 8)}
 
 
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (["--slo", ","], "is not a limit"),
+        (["--slo", "ttft=1s", "--price", "inf"], "must be numbers above 0"),
+        (["--slo", "tpot=1ms"], r"tpot within 1 ms: alone, qwen2.5-7b takes 2.\d ms on 4 × h100"),  # of 28 heads
+        (["--slo", "tpot=1s", "--max-model-len", "500"], "longer than the context of 500"),
+        (["--slo", "tpot=1s", "--max-gpus", "1", "--gpu", "t4"], "over up to 1 × t4 holds it"),
+    ],
+)
+def test_tune_refuses_for_what_is_wrong_with_the_question(args, words):
+    with pytest.raises(BadInput, match=words):
+        run(tune, "qwen2.5-7b", "--gpu", "h100", "--burst", "50", *args)
+
+
 def test_tune_tries_every_number_of_replicas_that_there_are_gpus_for(monkeypatch):
     tried = []
 

@@ -20,6 +20,14 @@ HAND_OVER_S = 0.055  # of a request through NIXL, on top of its bytes: fitted to
 SERVERS = ("replicas", "prefill_replicas", "router", "steps", "enable_prefix_caching")
 
 
+class BeyondReach(BadInput):
+    """A limit below least_ms, which one request alone takes."""
+
+    def __init__(self, message: str, remedy: str, least_ms: float):
+        super().__init__(message, remedy)
+        self.least_ms = least_ms
+
+
 def simulate(
     model: str,
     gpu: str,
@@ -165,8 +173,9 @@ def check(
     least_ms["ttft"] = least_ms["e2el"] = least_ms["tpot"] + (clock.way_in_s + clock.way_out_s) * 1e3
     for name, limit in slo.items():
         if limit < least_ms[name]:
-            raise BadInput(
-                f"No request can have {name} within {limit:g} ms: one step of {p.model} takes {least_ms[name]:.1f} ms "
-                f"on {p.gpus} × {p.gpu}, alone.",
+            raise BeyondReach(
+                f"No request can have {name} within {limit:g} ms: alone, {p.model} takes {least_ms[name]:.1f} ms "
+                f"on {p.gpus} × {p.gpu}.",
                 "Give a larger limit, more GPUs in --tensor-parallel-size, or --quantization fp8.",
+                least_ms[name],
             )

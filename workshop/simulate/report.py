@@ -24,7 +24,7 @@ FOUND = ("tokens_per_s", "goodput_per_s", "keeps_up", "kv_cache_usage_max")
 def parse_slo(text: str | None) -> dict[str, float]:
     """Return the limits in ms: "ttft=500ms,tpot=0.05s" gives {"ttft": 500.0, "tpot": 50.0}."""
     limits = {}
-    for part in filter(None, (text or "").replace(" ", "").split(",")):
+    for part in text.replace(" ", "").split(",") if text else ():
         found = re.fullmatch(r"(ttft|tpot|e2el)=(\d+(?:\.\d+)?)(ms|s)", part)
         if not found or float(found[2]) <= 0 or found[1] in limits:
             raise BadInput(

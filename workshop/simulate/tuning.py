@@ -13,7 +13,7 @@ from workshop.plan.catalog import load_gpu, load_model
 from workshop.plan.command import Unservable, check_starts, flags, served, words
 from workshop.plan.parallelism import plan
 from workshop.simulate.arrivals import Arrival
-from workshop.simulate.load import arriving, on_plan
+from workshop.simulate.load import BeyondReach, arriving, on_plan
 from workshop.simulate.local import on_a_new_server
 from workshop.simulate.report import Simulation, parse_slo
 
@@ -27,7 +27,9 @@ BATCH += [{TOKENS: size} for size in (1024, 2048, 4096, 8192, 16384)] + [{SEQS: 
 MOST_TIMES = 2  # as many GPUs as the fewest that are enough
 VERIFIED = 3  # of the best choices
 REFINED = 2  # choices whose batch settings are varied
+MOST_ASKED = max(tp * pp for tp, pp in SPLITS)  # GPUs of a replica
 ROUTER = "least-busy"
+SPLIT, MEMORY = 1e99, 1e98  # what a choice may fail for, before the ms of its steps: the first is the farthest from one
 
 
 @dataclass(frozen=True)
@@ -111,8 +113,8 @@ def tune(
     """
     if not slo:
         raise BadInput("--slo is missing.", "Say what is good enough, as --slo ttft=500ms,tpot=50ms.")
-    if max_gpus < 1 or (price is not None and not price > 0):
-        raise BadInput("--max-gpus and --price must be above 0.", "Give GPUs, and US dollars an hour for one.")
+    if max_gpus < 1 or (price is not None and not 0 < price < math.inf):
+        raise BadInput("--max-gpus and --price must be numbers above 0.", "Give GPUs, and US dollars an hour for one.")
     arrivals, planned = arriving(options)
     search = _Search(model, gpu, arrivals, parse_slo(slo), price, max_gpus, report)
     ways = list(candidates(model, gpu, planned))
@@ -176,22 +178,32 @@ class _Search:
         self.most_gpus = max_gpus
         self.place = ""  # of the candidate that is tried, among all
         self.tried: list[Choice] = []
-        self.refused: BadInput | None = None
+        self.refused = (math.inf, BadInput(""))  # how far it is from what can be, and why
 
     def attempt(self, asked: dict, replicas: int) -> Choice | None:
         """Simulate it; None where it cannot be: heads that tp does not divide, a step longer than the SLO."""
         try:
             p = plan(self.model, self.gpu, **asked)
             check_starts(p.deployment)
-            known = any((c.simulation.command, c.simulation.replicas) == (p.command, replicas) for c in self.tried)
-            if known or p.gpus * replicas > self.most_gpus:  # a batch setting may be vLLM's default
-                return None
-            found = on_plan(p, self.arrivals, replicas=replicas, router=ROUTER, slo=self.slo)
         except Unservable:
             raise
         except BadInput as error:
-            self.refused = error
+            return self.refuse(SPLIT, error)
+        known = any((c.simulation.command, c.simulation.replicas) == (p.command, replicas) for c in self.tried)
+        if known or p.gpus * replicas > self.most_gpus:  # a batch setting may be vLLM's default
             return None
+        if not p.fits:
+            most = f"up to {min(self.max_gpus, MOST_ASKED)} × {self.gpu}"
+            short = f"No split of {p.model} over {most} holds it and a request of {p.max_model_len:,} tokens."
+            remedy = "Give more --max-gpus, a larger --gpu or a shorter --max-model-len."
+            return self.refuse(MEMORY, BadInput(short, remedy))
+        try:
+            found = on_plan(p, self.arrivals, replicas=replicas, router=ROUTER, slo=self.slo)
+        except BeyondReach as error:
+            remedy = "Give a larger limit, more --max-gpus or a faster --gpu."
+            return self.refuse(error.least_ms, BadInput(error.message, remedy))
+        except BadInput as error:
+            return self.refuse(0, error)
         choice = Choice(asked, found, self.price)
         self.tried.append(choice)
         if choice.share >= ENOUGH:  # more GPUs shorten the latency, which is of interest up to a point
@@ -199,6 +211,11 @@ class _Search:
         count = f"{choice.gpus} GPU{'s' * (choice.gpus > 1)}"
         self.report(f"{self.place}: {count}, {choice.share:.0%} within the limits: {choice}")
         return choice
+
+    def refuse(self, far: float, error: BadInput) -> None:
+        """Keep why it cannot be, if nothing came nearer before."""
+        if far < self.refused[0]:
+            self.refused = far, error
 
     def fewest_replicas(self, asked: dict) -> None:
         """Find the fewest replicas that serve the load: double until they do, then halve the distance."""
@@ -223,9 +240,7 @@ class _Search:
     def best(self) -> list[Choice]:
         """Return the choices that none beats, the best first. Raises where none serves the load."""
         if not self.tried:
-            raise self.refused or BadInput(
-                f"{self.model} does not fit on {self.max_gpus} × {self.gpu}.", "Give more --max-gpus."
-            )
+            raise self.refused[1]
         nearest = min(self.tried, key=lambda c: c.rank)
         if nearest.share < ENOUGH:
             raise WorkshopError(
