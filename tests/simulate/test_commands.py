@@ -182,9 +182,17 @@ def test_tune_says_what_is_missing(missing):
         run(tune, *args[:at], *args[at + (2 if missing.startswith("--") else 1) :])
 
 
-@pytest.mark.parametrize("odd", [["--learners", "0"], ["--learners", "501"], ["--learners", "2", "--minutes", "-1"]])
+@pytest.mark.parametrize(
+    "odd",
+    [
+        ["--learners", "0"],
+        ["--learners", "501"],
+        ["--learners", "2", "--minutes", "-1"],
+        ["--learners", "2", "--max-ttft", "nan"],
+    ],
+)
 def test_a_simulated_class_is_refused_as_a_real_one_is(odd):
-    with pytest.raises(BadInput, match="cannot be simulated"):
+    with pytest.raises(BadInput, match=r"cannot be (simulated|met)"):
         run(classroom, "--simulate", "llama-3.1-8b", "--gpu", "h100", *odd)
 
 

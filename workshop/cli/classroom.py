@@ -48,8 +48,8 @@ def command(learners, minutes, seconds, max_ttft, max_e2el, as_json, simulate, g
     for one, other in (("--minutes", "--seconds"), ("--url", "--name")):
         if given[one] is not None and given[other] is not None:
             raise BadInput(f"{one} and {other} are both given.", "Give one of the two.")
-    if max_ttft <= 0 or max_e2el <= 0:
-        raise BadInput("A limit of 0 s or less cannot be met.", "Give --max-ttft and --max-e2el in seconds.")
+    if not (max_ttft > 0 and max_e2el > 0):  # nan is neither
+        raise BadInput("A limit that is not above 0 s cannot be met.", "Give --max-ttft and --max-e2el in seconds.")
     seconds, criteria = minutes * 60 if minutes is not None else seconds, Criteria(max_ttft, max_e2el)
     if simulate or gpu:
         if not (simulate and gpu) or options["url"] or options["name"]:
