@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -104,6 +105,17 @@ class Server:
         """End it."""
         self._server.shutdown()
         self._server.server_close()
+
+
+@contextlib.contextmanager
+def sound():
+    """Give a server that answers as it should."""
+    server = Server()
+    server.answers = {"/v1/models": encoded(MODELS), "/v1/completions": encoded(COMPLETION)}
+    try:
+        yield server
+    finally:
+        server.close()
 
 
 def redirect(to: str) -> str:

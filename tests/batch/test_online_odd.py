@@ -26,10 +26,8 @@ from workshop.use import received
 
 @pytest.fixture
 def server(workshop_home):
-    server = odd_answers.Server()
-    server.answers = {"/v1/models": encoded(MODELS), "/v1/completions": encoded(COMPLETION)}
-    yield server
-    server.close()
+    with odd_answers.sound() as server:
+        yield server
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import json
 import odd_answers
 import pytest
 from hypothesis import HealthCheck, example, given, settings
-from odd_answers import BROKEN, BROKEN_MODELS, COMPLETION, LOGIN, MODELS, encoded
+from odd_answers import BROKEN, BROKEN_MODELS, COMPLETION, LOGIN, encoded
 
 import workshop
 from workshop.errors import BadInput, WorkshopError
@@ -26,14 +26,9 @@ quiet = settings(max_examples=100, deadline=None, suppress_health_check=[HealthC
 
 @pytest.fixture
 def server(workshop_home):
-    server = odd_answers.Server()
-    server.answers = {
-        "/v1/models": encoded(MODELS),
-        "/v1/completions": encoded(COMPLETION),
-        "/v1/chat/completions": encoded(CHAT),
-    }
-    yield server
-    server.close()
+    with odd_answers.sound() as server:
+        server.answers["/v1/chat/completions"] = encoded(CHAT)
+        yield server
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import httpx
 import odd_answers
 import openai
 import pytest
-from odd_answers import COMPLETION, MODELS, encoded
+from odd_answers import MODELS, encoded
 
 import workshop
 from workshop.errors import BadInput, WorkshopError
@@ -16,10 +16,8 @@ from workshop.launch.records import ServerRecord
 
 @pytest.fixture
 def server(workshop_home):
-    server = odd_answers.Server()
-    server.answers = {"/v1/models": encoded(MODELS), "/v1/completions": encoded(COMPLETION)}
-    yield server
-    server.close()
+    with odd_answers.sound() as server:
+        yield server
 
 
 @pytest.fixture
