@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from workshop.cli import progress as cli
-from workshop.cli.test import command as test_command
+from workshop.cli.test import command as ask_test
 from workshop.cli.test import questions
 from workshop.errors import BadInput
 from workshop.learn import class_progress, exercises
@@ -165,7 +165,7 @@ def test_ones_own_progress_says_what_is_not_right_yet(folder):
 
 
 def ask(when: str, answers: str) -> str:
-    done = CliRunner().invoke(test_command, [when, "--answers", answers], catch_exceptions=False)
+    done = CliRunner().invoke(ask_test, [when, "--answers", answers], catch_exceptions=False)
     assert done.exit_code == 0
     return done.stdout
 
@@ -189,7 +189,7 @@ def test_ten_questions_before_and_after(folder):
 
 
 def test_questions_are_asked_one_by_one_until_each_has_a_letter(folder):
-    done = CliRunner().invoke(test_command, ["pre"], input="z\na\n" + "b\n" * 9)
+    done = CliRunner().invoke(ask_test, ["pre"], input="z\na\n" + "b\n" * 9)
     assert done.exit_code == 0 and "10. " in done.stdout and exercises.progress()["test.pre"]["answers"] == "abbbbbbbbb"
 
 
