@@ -61,8 +61,9 @@ def test_a_notebook_runs_with_the_model_in_the_browser(browser, address, noteboo
     page.wait_for_selector(".jp-Notebook-ExecutionIndicator[data-status=idle]", timeout=120_000)
     kinds = [cell.cell_type for cell in nbformat.read(lite.NOTEBOOKS / f"{notebook}.ipynb", as_version=4).cells]
     last = [at for at, kind in enumerate(kinds) if kind == "code"][cells - 1]
-    for _ in kinds[kinds.index("code") : last + 1]:  # the first code cell was clicked
+    for at in range(kinds.index("code"), last + 1):  # the first code cell was clicked
         page.keyboard.press("Shift+Enter")
+        page.wait_for_selector(f"[data-windowed-list-index='{at + 1}'].jp-mod-active", timeout=90_000)
     page.wait_for_function(  # textContent: what is scrolled away has no innerText
         "n => [...document.querySelectorAll('.jp-CodeCell .jp-InputPrompt')].some(e => e.textContent.includes(`[${n}]`))",
         arg=cells,
