@@ -145,6 +145,11 @@ def own() -> list[ServerRecord]:
     return _in_folder(home() / "servers", lambda path: read(path.stem))
 
 
+def ready() -> list[ServerRecord]:
+    """Return the records of servers that are ready: this user's own, then those that were shared."""
+    return [record for record in (*own(), *shared()) if record.state == "ready"]
+
+
 def shared() -> list[ServerRecord]:
     """Return the records that were shared with this user in $WORKSHOP_SHARED, checked."""
     given = os.environ.get("WORKSHOP_SHARED")

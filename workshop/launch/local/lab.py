@@ -73,8 +73,7 @@ def _server_sentence(report: supervise.Report) -> str:
     """Return a sentence on the server that the notebooks will find, which is started here if there is none."""
     if url := os.environ.get("WORKSHOP_URL"):
         return f"✓ Notebooks use the server that WORKSHOP_URL names: {url}"
-    known = [record for record in [*records.own(), *records.shared()] if record.state == "ready"]
-    if known:
+    if known := records.ready():
         return f"✓ Notebooks use the server {known[0].name!r} at {known[0].url}"
     if not installed()[0]:
         return "✓ No local server here (vLLM is not installed): set WORKSHOP_URL and WORKSHOP_API_KEY, or\nWORKSHOP_SHARED, to use one elsewhere. Everything that needs no server works."

@@ -43,9 +43,9 @@ def _urls() -> list[str]:
     try:
         return [workshop.connect().url]
     except WorkshopError:
-        if not (known := [record.url for record in (*records.own(), *records.shared()) if record.state == "ready"]):
+        if not (known := records.ready()):
             raise
-        return known
+        return [record.url for record in known]
 
 
 def endpoint(answer: str) -> str | None:

@@ -68,7 +68,7 @@ class ServerPanel(View):
 
     def refresh(self) -> bool:
         """Look again whether a server is there, and say which; of several it says that connect(NAME) has to choose."""
-        found = any(each.state == "ready" for each in (*records.own(), *records.shared()))
+        found = bool(records.ready())
         record, error = None, self.error
         try:
             record = client.find()
@@ -76,7 +76,7 @@ class ServerPanel(View):
             error = undecided if found else error
         self.button.layout.display = "none" if found or record else ""
         self.status.value = status(record, error=error)
-        return bool(found or record)
+        return found or bool(record)
 
     def start(self) -> None:
         if (self._worker and self._worker.is_alive()) or self.refresh():
