@@ -57,7 +57,7 @@ def model_folder(job: dict, out: Path) -> Path:
     job["config"] overrides single fields: {"quantization_config": {…}} makes an FP8 variant of a 16-bit model.
     job["folder"] names it, by default the job: vLLM calls what it compiles by the model's path.
     """
-    if Path(job["model"]).exists():
+    if "model" in job and Path(job["model"]).exists():
         return Path(job["model"])
     folder = out / "models" / job.get("folder", job["name"])
     folder.mkdir(parents=True, exist_ok=True)
@@ -92,7 +92,8 @@ def engine(job: dict, out: Path):
 
     extra = dict(job.get("extra", {}))
     if draft := extra.get("speculative_config", {}).get("model"):
-        folder = model_folder({"name": f"{job['name']}-draft", "model": draft}, out)
+        facts = {"config": draft} if isinstance(draft, dict) else {"model": draft}
+        folder = model_folder({"name": f"{job['name']}-draft", **facts}, out)
         extra["speculative_config"] = {**extra["speculative_config"], "model": str(folder)}
     if job.get("profile"):
         extra["profiler_config"] = {
