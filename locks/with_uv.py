@@ -12,9 +12,14 @@ from functools import lru_cache
 
 TORCH_INDEX = "https://download.pytorch.org/whl/cpu"
 LARGE_MIB = 20  # a download of this size is named: where nothing moves for long, that is why
-# pip's options, the flags that uv has for them, and the variables that it reads.
-FLAGS = {"extra-index-url": "--extra-index-url", "find-links": "--find-links", "trusted-host": "--allow-insecure-host"}
+# pip's options, and the variables in which uv reads them: flags would show everybody an index's password. In some all
+# values of the option count, with this between them; in the others the last.
+BETWEEN = {"extra-index-url": " ", "find-links": ",", "trusted-host": " "}
 VARIABLES = {
+    "index-url": "UV_INDEX_URL",
+    "extra-index-url": "UV_EXTRA_INDEX_URL",
+    "find-links": "UV_FIND_LINKS",
+    "trusted-host": "UV_INSECURE_HOST",
     "cert": "SSL_CERT_FILE",
     "client-cert": "SSL_CLIENT_CERT",
     "proxy": "ALL_PROXY",
@@ -108,7 +113,7 @@ def use(installer, python, what, args, index=None):
     say("  installing %s …" % what)
     folder = os.path.dirname(os.path.dirname(python))
     cache = os.path.join(folder, "uv-cache")
-    flags, env = settings(python, cache, index) if "--python" in installer else ([], None)
+    flags, env = settings(python, cache) if "--python" in installer else ([], None)
     if index:
         flags += ["--index-url", index]
     status, output = call(installer + flags + args, folder, env, show_download)
@@ -130,24 +135,19 @@ def pip_options(python):
     return values
 
 
-def settings(python, cache, index=None):
+def settings(python, cache):
     """Return uv's flags and environment for what pip is told here: uv reads none of pip's configuration.
 
     Which index answers does not matter for what is installed: every package has its locked hash. A cache in the home
     folder is left alone where the environment is on another disk: uv cannot link from there, so it would only fill it.
     """
     values = pip_options(python)
-    flags, env = [], dict(os.environ)
-    if "index-url" in values and not index:
-        flags += ["--index-url", values["index-url"][-1]]
-    for option, flag in FLAGS.items():
-        for value in dict.fromkeys(values.get(option, [])):
-            flags += [flag, value]
-    if values.get("no-index", [""])[-1].lower() in ("1", "true", "yes", "on"):
-        flags.append("--no-index")
+    env = dict(os.environ)
+    flags = ["--no-index"] if values.get("no-index", [""])[-1].lower() in ("1", "true", "yes", "on") else []
     for option, variable in VARIABLES.items():
         if option in values:
-            env.setdefault(variable, values[option][-1])
+            every = BETWEEN.get(option, "").join(dict.fromkeys(values[option]))
+            env.setdefault(variable, every if option in BETWEEN else values[option][-1])
     home = os.path.expanduser(os.environ.get("XDG_CACHE_HOME") or "~")
     if os.path.isdir(home) and os.stat(home).st_dev != os.stat(os.path.dirname(cache)).st_dev:
         env.setdefault("UV_CACHE_DIR", cache)

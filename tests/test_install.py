@@ -203,23 +203,22 @@ def test_the_command_runs_in_the_environment_with_its_own_exit_code(tmp_path):
 
 def test_uv_is_told_what_pip_is_told(with_uv, monkeypatch, tmp_path):
     lines = [
-        "global.index-url='https://mirror.example/simple'",
+        "global.index-url='https://ada:secret@mirror.example/simple'",
         "global.extra-index-url='https://a/s https://b/s'",
-        ":env:.find-links='/wheels'",
+        ":env:.find-links='/wheels /more'",
         "global.cert='/etc/ca.pem'",
         "install.trusted-host='mirror.example'",
         "global.proxy='http://proxy.example:3128'",
     ]
     monkeypatch.setattr(with_uv, "call", lambda command: (0, "\n".join(lines)))
-    for variable in ("SSL_CERT_FILE", "ALL_PROXY"):
+    for variable in with_uv.VARIABLES.values():
         monkeypatch.delenv(variable, raising=False)
     flags, env = with_uv.settings("python", str(tmp_path / "uv-cache"))
-    assert " ".join(flags) == (
-        "--index-url https://mirror.example/simple --extra-index-url https://a/s "
-        "--extra-index-url https://b/s --find-links /wheels "
-        "--allow-insecure-host mirror.example"
-    )
-    assert (env["SSL_CERT_FILE"], env["ALL_PROXY"]) == ("/etc/ca.pem", "http://proxy.example:3128")
+    assert flags == []  # they would be in the list of processes, and in install.log
+    assert env["UV_INDEX_URL"] == "https://ada:secret@mirror.example/simple"
+    assert (env["UV_EXTRA_INDEX_URL"], env["UV_FIND_LINKS"]) == ("https://a/s https://b/s", "/wheels,/more")
+    assert (env["UV_INSECURE_HOST"], env["SSL_CERT_FILE"]) == ("mirror.example", "/etc/ca.pem")
+    assert env["ALL_PROXY"] == "http://proxy.example:3128"
 
 
 def test_without_uv_pip_installs_and_says_so(with_uv, monkeypatch, tmp_path, capsys):
