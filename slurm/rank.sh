@@ -15,7 +15,10 @@ engine='' ray='' ask_every_s=0.1
 # srun may lose the last words of a task that ends: what counts is written to a file of the job as well.
 tell() { echo "[workshop] $*" | tee -a "$WORKSHOP_REASONS" >&2; }
 
+mine() { [ -O "$1" ] && [ ! -L "$1" ]; }     # on a node's disk a neighbour may have made a folder or a link of any name
+
 clean() {                                   # what a killed engine leaves: shared memory, and nobody else's
+    mine "$scratch" || return 0
     if [ -e "$WORKSHOP_SERVER_FOLDER/shared-memory" ]; then
         (
             [ ${#python[@]} != 0 ] || load_environment "$scratch/environment"
@@ -37,9 +40,9 @@ restore_compiled() {                        # $1 GPU kind and version; the rest:
     command=$(printf '%s\0' "${@:2}" | sha256sum)
     name=${command:0:16}-$SLURM_NODEID
     place=$WORKSHOP_SCRATCH/workshop-$user-compiled-$name archive=$kept/compiled-$user/$1/$name.tar
-    mkdir -p "$place" && [ -O "$place" ] && exec {held}>"$place/held" && flock --nonblock "$held" || return 0
+    mkdir -p "$place" && mine "$place" && exec {held}>"$place/held" && flock --nonblock "$held" || return 0
     printf '%s\n' "$place" "$archive" >"$scratch/compiled"
-    if [ -O "$archive" ] && tar -xf "$archive" -C "$place"; then
+    if mine "$kept/compiled-$user" && mine "$archive" && tar -xf "$archive" -C "$place"; then
         echo "[workshop] compiled at an earlier start: $archive" >&2
     fi
     caches_in "$place"
@@ -63,11 +66,11 @@ caches_in() {                               # folders of this node alone: on a s
 }
 case ${1:-} in
     --clean) clean; exit 0 ;;
-    --keep) keep_compiled; exit 0 ;;
+    --keep) mine "$scratch" && keep_compiled; exit 0 ;;
 esac
 
 make_scratch() {
-    if ! mkdir -p "$scratch/tmp" "$WORKSHOP_SERVER_FOLDER" 2>/dev/null || [ ! -O "$scratch" ]; then
+    if ! mkdir -p "$scratch/tmp" "$WORKSHOP_SERVER_FOLDER" 2>/dev/null || ! mine "$scratch"; then
         tell "refused: $(hostname) cannot write to $WORKSHOP_SCRATCH."
         tell "remedy: Is its disk full? Else set WORKSHOP_SCRATCH in site.sh to another disk of the nodes."
         exit 3

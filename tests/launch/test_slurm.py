@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 from pathlib import Path
@@ -87,6 +88,26 @@ def test_a_site_without_scratch_has_tmp_and_is_read_as_by_a_login_shell(tmp_path
     (tmp_path / "site.sh").write_text("false")
     done = subprocess.run(words, capture_output=True, text=True)
     assert done.returncode == 3 and f"refused: {tmp_path}/site.sh ends with an error" in done.stderr
+
+
+@pytest.mark.parametrize("part", ["--clean", "--keep", "model"])
+def test_a_folder_that_a_neighbour_made_on_the_nodes_disk_is_not_the_jobs(tmp_path, monkeypatch, part):
+    """Its name can be foretold; what `compiled` in it names would be removed."""
+    precious, planted, disk = (tmp_path / name for name in ("precious", "planted", "disk"))
+    for folder in (planted, disk, *(precious / each for each in ("vllm/torch_compile_cache", "inductor", "triton"))):
+        folder.mkdir(parents=True)
+    (precious / "held").touch()
+    os.utime(precious / "held", (0, 0))  # so that --keep would find something new in it
+    (planted / "compiled").write_text(f"{precious}\n{tmp_path}/archive/1.tar\n")
+    user = subprocess.run(["id", "-un"], capture_output=True, text=True).stdout.strip()
+    (disk / f"workshop-{user}-77").symlink_to(planted)  # a folder of another user is met in the same way
+    (tmp_path / "site.sh").write_text(f"export WORKSHOP_SCRATCH={disk}")
+    for name, value in {"SLURM": ROOT / "slurm", "SITE": tmp_path / "site.sh", "REASONS": tmp_path / "said"}.items():
+        monkeypatch.setenv(f"WORKSHOP_{name}", str(value))
+    monkeypatch.setenv("SLURM_JOB_ID", "77")
+    done = subprocess.run(["bash", ROOT / "slurm" / "rank.sh", part], capture_output=True, text=True)
+    assert done.returncode == (3 if part == "model" else 0), done.stderr
+    assert precious.is_dir() and not (tmp_path / "archive").exists()
 
 
 # --- what is submitted, and why
