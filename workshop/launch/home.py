@@ -23,9 +23,10 @@ def home() -> Path:
 
 def private_folder(*parts: str) -> Path:
     """Return home()/parts, created if need be, closed to other users (mode 0700)."""
-    folder = home().joinpath(*parts)
-    with writing(folder):
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    folder = home()
+    for part in ("", *parts):  # one after the other: what mkdir makes as parents has the usual mode
+        with writing(folder := folder / part):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     return folder
 
 
