@@ -12,7 +12,8 @@ The GPU 'h1000' is not in the catalogue.
 
 import re
 
-UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+PASSWORD = re.compile(r"(?<=://)[^\s/?#]+@")  # in an address; what is said goes to logs and notebooks
 
 
 def plain(text: str) -> str:
@@ -31,7 +32,7 @@ class WorkshopError(Exception):
     exit_code = 1
 
     def __init__(self, message: str, remedy: str = ""):
-        self.message, self.remedy = plain(message), plain(remedy)
+        self.message, self.remedy = (PASSWORD.sub("…@", plain(text)) for text in (message, remedy))
         super().__init__(f"{self.message} {self.remedy}".strip())
 
     def _render_traceback_(self) -> list[str]:

@@ -219,7 +219,10 @@ def test_reader_that_has_enough_sees_no_traceback(words):
     [
         (KeyboardInterrupt(), "Stopped."),
         (OSError(errno.ENOSPC, "No space left on device"), "No space left on device"),
-        (PermissionError(errno.EACCES, "Permission denied", "/x\x1b[31m"), r"Permission denied: /x\x1b[31m"),
+        (
+            PermissionError(errno.EACCES, "Permission denied", "/x\x1b[31m\u200f"),
+            r"Permission denied: /x\x1b[31m\u200f",
+        ),
     ],
 )
 def test_interrupts_and_errors_of_the_system_are_one_line(monkeypatch, error, said):

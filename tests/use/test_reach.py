@@ -105,9 +105,11 @@ def test_a_key_is_sent_as_it_is_or_refused_without_being_shown(key, good, server
         "http://h\n/v1",
         "ftp://h/v1",
         "http://h:0/v1",
+        "http://ada:se@cret@h/v1",  # as httpx takes it, it would go in the place of the key
     ],
 )
 def test_an_address_that_is_none_is_refused(url, monkeypatch):
     monkeypatch.setenv("WORKSHOP_URL", url)
-    with pytest.raises(BadInput, match="no address"):
+    with pytest.raises(BadInput, match="no address") as error:
         workshop.connect()
+    assert "cret" not in str(error.value) and "se@" not in error.value.message

@@ -31,11 +31,11 @@ def given(url: str, said_by: str) -> ServerRecord:
     url = url.rstrip("/")
     try:
         parts = urlsplit(url)
-        good = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+        good = parts.scheme in ("http", "https") and parts.hostname and "@" not in parts.netloc and parts.port != 0
     except ValueError:
         good = False
     if not good or not url.isascii() or not url.isprintable() or " " in url:
-        raise BadInput(f"{said_by} is {url!r}, which is no address.", "Use http://HOST:PORT/v1.")
+        raise BadInput(f"{said_by} is {url!r}, which is no address.", "Use http://HOST:PORT/v1; key: WORKSHOP_API_KEY.")
     key = os.environ.get("WORKSHOP_API_KEY", "").strip()
     if not (key.isascii() and key.isprintable()):
         raise BadInput("WORKSHOP_API_KEY holds characters that no key has.", "Set it to the server's key alone.")
