@@ -192,7 +192,7 @@ def test_nothing_is_asked_where_no_known_rule_explains_a_step():
 
 
 def test_words_of_a_file_stay_words():
-    evil = "</script><script>alert(1)</script>/* script */\ud800"
+    evil = "</script><script>alert(1)</script>/* script */\ud800" + "x" * 60_000  # a client's X-Request-Id
     steps = made({"arrived": [[evil, 4]], "requests": [row(evil, prefill_tokens=4, blocks=[1])], "taken": [1]})
     replay = Replay("half a character: \udcff")
     replay.extend(steps)
@@ -200,7 +200,7 @@ def test_words_of_a_file_stay_words():
     assert text.encode() and "<script>alert" not in text and text.count('"use strict"') == 1
     assert evil not in text and "\\u003c/script>" in text
     data = json.loads(re.search(r'id="trace">(.*?)</script>', text, re.DOTALL)[1])
-    assert data["names"] == [["A", evil]]
+    assert data["names"] == [["A", evil[:100]]] and len(text) < 60_000
 
 
 def test_a_page_asks_for_nothing_elsewhere():

@@ -59,7 +59,7 @@ class Replay:
             "since": since,
             **self._facts,
             "colours": COLOURS,
-            "names": [[short, long] for long, short in self.names.items()],
+            "names": [[short, long[:100]] for long, short in self.names.items()],  # a client chooses them
             "cells": sorted(self._cells.union(range(1, whole + 1))) if whole < pool else pool,
             "steps": self.steps[since:],
         }
