@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, replace
@@ -130,6 +131,19 @@ BROKEN = [
     GOOD.replace(b'"secret-key"', b"null"),
     GOOD.replace(b"http:", b"file:"),
 ]
+
+
+@pytest.mark.parametrize("place", ["WORKSHOP_HOME", "WORKSHOP_SHARED"])
+def test_the_printed_command_brings_the_record_through_two_shells(place, workshop_home, tmp_path, monkeypatch):
+    monkeypatch.setenv(place, str(tmp_path / "it's $(false) a; folder"))
+    file = (
+        records.path_of("70b").parent if place == "WORKSHOP_HOME" else tmp_path / "it's $(false) a; folder"
+    ) / "70b.json"
+    file.parent.mkdir(parents=True)
+    file.write_text("the record")
+    command = tunnel.explain(RECORD, "me@login", 8000)[2].partition("cluster: ")[2]
+    ssh = 'ssh() { shift; sh -c "$*"; }; '  # as ssh does it: the words, with spaces between, for another shell
+    assert subprocess.run(["sh", "-c", ssh + command], capture_output=True, text=True).stdout == "the record"
 
 
 @pytest.fixture

@@ -157,10 +157,11 @@ def _wait(process: subprocess.Popen, local: ServerRecord, login: str) -> None:
 
 def explain(record: ServerRecord, login: str, port: int) -> list[str]:
     """Return what to do by hand, a line each, for a laptop and for VS Code."""
+    file = path_of(record.name)
     return [
         f"From a laptop (leave it open; then use http://127.0.0.1:{port}/v1):",
         f"  {shlex.join(command_for(record, login, port))}",
-        f"The key is in {records.path_of(record.name)} on the cluster: ssh {login} cat {shlex.quote(str(records.path_of(record.name)))}",
+        f"The key is in {file} on the cluster: {shlex.join(['ssh', login, 'cat', shlex.quote(str(file))])}",
         "VS Code, Remote-SSH to any node of the cluster (the server's or another): nothing to do, connect() finds it.",
         f"VS Code on the laptop: the tunnel above, WORKSHOP_URL=http://127.0.0.1:{port}/v1 and WORKSHOP_API_KEY.",
     ]
@@ -174,14 +175,18 @@ def forward(name: str, port: int, opened: Callable[[], None] = lambda: None) -> 
         raise WorkshopError(f"Port {port} is taken, or not yours to use.", "Give another --port, or none.") from None
 
 
+def path_of(name: str) -> Path:
+    """Return where the record of a server lies: this user's own, else one that was shared with them."""
+    own = records.path_of(name)
+    return own if own.exists() else Path(os.environ.get("WORKSHOP_SHARED", "")).expanduser() / own.name
+
+
 def record_of(name: str) -> ServerRecord:
-    """Return the record of a ready server of this user's, or shared with them, as it stands; no queue is asked."""
-    record = records.stored(name)
-    if record is None:
-        with contextlib.suppress(FileNotFoundError):
-            record = records.load(Path(os.environ.get("WORKSHOP_SHARED", "")).expanduser() / f"{name}.json")
-    if record is None:
-        raise WorkshopError(f"The server {name} is stopped.")
+    """Return the record of a ready server as it stands; no queue is asked."""
+    try:
+        record = records.load(path_of(name))
+    except FileNotFoundError:
+        raise WorkshopError(f"The server {name} is stopped.") from None
     if record.state != "ready":
         raise WorkshopError(f"The server {name} is {record.state}{f': {record.reason}' if record.reason else ''}.")
     return record
