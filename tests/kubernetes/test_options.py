@@ -100,6 +100,8 @@ def test_a_download_with_another_image_is_another_job():
         ("image", "vllm/vllm-openai"),
         ("image", "vllm/vllm-openai:latest"),
         ("image", "a b:c"),
+        ("image", "{a}:v1"),
+        ("image", "&a:v1"),
         ("pull_secret", "Not A Secret"),
         ("hf_endpoint", "mirror.example"),
         ("hf_endpoint", "https://mirror.example/\n- x"),

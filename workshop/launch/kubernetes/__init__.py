@@ -76,7 +76,7 @@ class Options:
     load_gb_per_s: float = LOAD_GB_PER_S
     replicas: int = 1
     image: str | None = _like(
-        r"\S+(:(?!latest$)[\w.-]+|@sha256:[0-9a-f]{64})", "an image with its version, as registry/vllm:v0.25.1"
+        r"\w[\w./:-]*(:(?!latest$)[\w.-]+|@sha256:[0-9a-f]{64})", "an image with its version, as registry/vllm:v0.25.1"
     )
     pull_secret: str | None = _like(SLUG, "the name of a Secret")
     hf_endpoint: str | None = _like(r"https?://[\w.-]+(:\d+)?(/[\w./-]*)?", "an address, as https://mirror.example")
