@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import html
+import json
 import math
 import re
 
@@ -75,6 +77,15 @@ def test_alternatives_are_listed_best_first_and_escaped(viewer):
     port = panel(viewer.picture.value, 2)
     assert port.index("·city") < port.index("·port", port.index("·city"))
     assert "<b>" not in port.split("token 0")[1]
+
+
+def test_ranks_and_ids_of_a_server_that_are_markup_stay_words():
+    """What stands in a page runs there, with the notebook's rights."""
+    evil, text = "<img src=x onerror=alert(1)>", json.dumps(RESPONSE)
+    for number in ('"rank": 284', '"rank": 1', "[11, 12", "[0"):
+        text = text.replace(number, re.sub(r"\d+", f'"{evil}"', number), 1)
+    shown = LogprobsViewer(json.loads(text)).picture.value
+    assert evil not in shown and shown.count(html.escape(evil)) >= 5
 
 
 def test_a_piece_of_a_character_is_said_to_be_one(viewer):

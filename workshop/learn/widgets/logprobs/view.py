@@ -141,9 +141,9 @@ def _panel(row: Row, n: int, name: str, kind: str) -> str:
         unknown = unknown if len(row.alternatives) > 1 else ": no alternatives were asked for"
         p = f"{percent(row.probability)} · logprob {row.logprob:.3f} ({kind}) · {row.surprise_bits:.1f} bits"
         numbers = f"logprob −∞ ({kind}): these settings never sample it" if math.isinf(row.logprob) else p
-        body = f"{numbers} · rank {row.rank or 'unknown' + unknown}"
+        body = escape(f"{numbers} · rank {row.rank or 'unknown' + unknown}")
         body += "".join(_alternative(one, own=one.token == row.token) for one in _listed(row))
-    number = f" · id {row.token_id}" if row.token_id is not None else ""
+    number = escape(f" · id {row.token_id}") if row.token_id is not None else ""
     head = f'<b class="mono">{escape(token_label(row.token))}</b> <span class="note">{row.part}, token {row.position}'
     return f'<div class="{name}-p{n} one-token"><div>{head}{number}</span></div>{body}</div>'
 
@@ -153,7 +153,7 @@ def _alternative(one: logprobs.Alternative, own: bool) -> str:
     bar = f'<span><i style="width:{100 * p:.1f}%"></i></span>'
     name = f'<span class="mono cut">{escape(token_label(one.token))}</span>'
     said = f'<span class="number">{percent(p)}{mark}</span>'
-    return f'<div class="rank{" own" * own}"><span>{one.rank or ""}</span>{name}{bar}{said}</div>'
+    return f'<div class="rank{" own" * own}"><span>{escape(str(one.rank or ""))}</span>{name}{bar}{said}</div>'
 
 
 def _sums(drawn: Sequence[Row], kind: str) -> Html:
