@@ -51,10 +51,7 @@ def checked_login(login: str) -> str:
 def fetch(login: str, name: str | None) -> ServerRecord:
     """Return the record of the ready server on the cluster, read over ssh from the home folder there."""
     # Each record on a line of its own, whatever the login files there print before and in between.
-    remote = (
-        'for f in "${WORKSHOP_HOME:-$HOME/.workshop}"/servers/*.json; do '
-        '[ -f "$f" ] && { echo; tr -d "\\n" <"$f"; echo; }; done; true'
-    )
+    remote = 'for f in "${WORKSHOP_HOME:-$HOME/.workshop}"/servers/*.json; do [ -f "$f" ] && { echo; tr -d "\\n" <"$f"; echo; }; done; true'
     remote = f"sh -c {shlex.quote(remote)}"  # the login's own shell may be tcsh or fish
     by_hand = f"Try it by hand: ssh {login}"
     try:
