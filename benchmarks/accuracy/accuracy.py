@@ -19,10 +19,40 @@ sys.path.insert(0, str(HERE.parents[1]))
 
 from workshop.plan import calculators, exact, kv_cache, ranks, speed, weights  # noqa: E402
 from workshop.plan.catalog import load_gpu, load_model  # noqa: E402
+from workshop.plan.catalog.config import DTYPE_BYTES, ModelConfig  # noqa: E402
+from workshop.plan.catalog.gpus import GIB, GPU, MIB  # noqa: E402
 from workshop.plan.recorded import model_of, plan_of, runs  # noqa: E402
 
 DOCS = HERE.parents[1] / "docs"
 VECTORS = HERE / "conformance.json"
+
+
+def aiconfigurator_tokens(m: ModelConfig, gpu: GPU, tp: int, pp: int, utilization: float = 0.92) -> int:
+    """Return KV-cache tokens by aiconfigurator's memory model of vLLM, for 16,384 tokens a step (LLM() on an H200).
+
+    Of a rank it takes activations of 2 · tokens · heads · head_dim bytes times a constant, NCCL's, and 3.5 GiB.
+    Source: aiconfigurator-core 0.12, sdk/backends/vllm_backend.py, systems/h200_sxm.yaml.
+    """
+    each = (
+        {1: 22, 2: 13} if m.moe or m.mla else {1: 11, 2: 6.5} if m.architecture.startswith("Llama") else {1: 10, 2: 6}
+    )
+    factor = each.get(min(tp, 8), 10 if m.moe or m.mla else 5)
+    activations = 2 * 16384 * m.num_attention_heads * m.head_dim * factor
+    others = 3.5 * GIB + {1: 0, 2: 342 * MIB}.get(min(tp, 8), 392 * MIB)
+    weight_bytes = m.quantization.weight_bits / 8 if m.quantization else DTYPE_BYTES[m.dtype]
+    free = (
+        gpu.marketing_gb * GIB * utilization - weights.parameters(m) * weight_bytes / (tp * pp) - activations - others
+    )
+    return max(0, int(free * tp * pp // kv_cache.kv_cache_bytes_per_token(m)))
+
+
+def gpu_poor_tokens(m: ModelConfig, gpu: GPU, tp: int, pp: int, utilization: float = 0.92) -> int:
+    """Return KV-cache tokens by gpu_poor's vLLM choice: K and V of every query head, 16 bit, 650 MB besides."""
+    one = calculators.gpu_poor(m, 1)
+    free = gpu.driver_mib * MIB * utilization * tp * pp - (one.weights_gib + one.overhead_gib) * GIB
+    return max(0, int(free // (one.kv_cache_gib * GIB)))
+
+
 # planner -> (its tokens, its colour and mark in the plot, what it leaves out)
 PEERS = {
     "llm-d-planner": (
@@ -31,7 +61,7 @@ PEERS = {
         "constants for vLLM 0.19 on H100; no windows, no FP8 KV cache (llm-d-incubation/llm-d-planner, src/planner/capacity_planner.py)",
     ),
     "aiconfigurator": (
-        calculators.aiconfigurator_tokens,
+        aiconfigurator_tokens,
         ("#76508f", "v"),
         "its memory model of vLLM: 3.5 GiB a rank for safety, activations by TensorRT-LLM's constants (aiconfigurator-core 0.12, sdk/backends/vllm_backend.py)",
     ),
@@ -46,7 +76,7 @@ PEERS = {
         "weights and a fifth more (accelerate, docs/source/usage_guides/model_size_estimator.md; the rule M = P·4/(32/Q)·1.2)",
     ),
     "gpu_poor": (
-        calculators.gpu_poor_tokens,
+        gpu_poor_tokens,
         ("#c46a5a", "P"),
         "K and V of every query head, always three MLP matrices, 650 MB besides (RahulSChand/gpu_poor, src/App.js)",
     ),
@@ -173,7 +203,7 @@ def table(data: list[dict]) -> str:
         "",
         "## The others",
         "",
-        "By their published formulas, in `workshop/plan/calculators.py`; what a formula leaves out is no fault of its authors, who may have meant it for less.",
+        "By their published formulas, in `workshop/plan/calculators.py` and `benchmarks/accuracy/accuracy.py`; what a formula leaves out is no fault of its authors, who may have meant it for less.",
         "",
         *(f"- **{name}**: {about}." for name, (_, _, about) in PEERS.items()),
         "",
