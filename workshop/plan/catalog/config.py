@@ -183,7 +183,6 @@ class ModelConfig:
     default_model_len: int = 0  # what vLLM takes without --max-model-len; 0: all positions
     dtype: str = "bfloat16"
     tie_word_embeddings: bool = False
-    rotary_dim: int = 0
     rope_tables: tuple[tuple[int, int], ...] = ()  # (positions, rotary_dim) of each cos/sin table
     layer_windows: tuple[int | None, ...] = ()  # sliding window of each layer; None: full attention
     layer_chunks: tuple[int | None, ...] = ()  # Llama 4: attention inside chunks of so many tokens

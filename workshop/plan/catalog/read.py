@@ -119,7 +119,6 @@ def _build(f: Fields, facts: dict, architecture: str, name: str, raw: Mapping) -
         max_position_embeddings=positions if architecture.startswith("Gemma3") else _scaled(f, positions),
         default_model_len=_default_length(f),
         tie_word_embeddings=f.flag("tie_word_embeddings", facts.get("tie", False)),
-        rotary_dim=rotary,
         rope_tables=tables,
         layer_windows=_windows(f, facts),
         layer_chunks=facts.get("chunks", ()),
