@@ -51,6 +51,19 @@ def test_weights_and_bytes_a_token_agree_within_half_a_percent_on_every_recorded
         for quantity in ("weights per GPU", "KV cache per token and GPU"):
             row = result.row(quantity)  # a stage that is not the tightest does not say what a token takes
             assert row is None or abs(row.error_percent) <= 0.5, f"{path.stem}: {quantity}"
+            assert row is None or "more than 1 %" not in row.reason
+    other = reconcile(LOGS / "llama-3.1-8b_tp1_h200.log", model="llama-3.2-1b", gpu="h200")
+    for quantity in ("weights per GPU", "KV cache per token and GPU"):
+        assert "more than 1 % apart" in other.row(quantity).reason
+
+
+def test_a_cpu_log_says_the_weights_of_all_ranks_where_two_decimals_tell_them(tmp_path):
+    """Llama 3.2 1B's model.safetensors has 2,471,645,608 bytes: 2.30 GiB."""
+    text = (LOGS / "tiny_cpu_server.log").read_text()
+    (path := tmp_path / "vllm.log").write_text(text.replace("Checkpoint size: 0.01 GiB", "Checkpoint size: 2.30 GiB"))
+    row = reconcile(path, model="llama-3.2-1b").row("weights, all ranks")
+    assert row.actual == 2.30 and abs(row.error_percent) <= 0.1
+    assert reconcile(LOGS / "tiny_cpu_server.log", model=TINY).row("weights, all ranks") is None
 
 
 @pytest.mark.parametrize("path", [path for path in GPU_LOGS if "0.32.0" in path.stem], ids=lambda path: path.stem)

@@ -11,7 +11,7 @@ from workshop.engine.log.facts import EngineLog
 from workshop.engine.reconcile_advice import Advice, advise
 from workshop.engine.reconcile_case import GIB, Case, make_case, size_words
 from workshop.plan.catalog import GPU, ModelConfig
-from workshop.plan.memory import stage_bytes
+from workshop.plan.weights import whole_bytes
 
 DOUBTFUL_GIB = 4.0
 ROUNDING_GIB = 0.011  # the log prints two decimals, and what is made of three such numbers is off by this at most
@@ -232,6 +232,6 @@ def _cpu_rows(case: Case) -> list[Row]:
         rows.append(_row("maximum concurrency", capacity.max_concurrency, log.max_concurrency, "requests",
                          f"KV cache size for requests of {case.max_model_len:,} tokens each"))  # fmt: skip
     if log.checkpoint_gib and log.checkpoint_gib >= 0.05:  # smaller ones are lost in two decimals
-        weights = stage_bytes(case.model, 1, 1, 0) / GIB
+        weights = whole_bytes(case.model) / GIB
         rows.append(_row("weights, all ranks", weights, log.checkpoint_gib, "GiB", "the checkpoint's files"))
     return rows
