@@ -9,8 +9,9 @@ import pytest
 from workshop.errors import BadInput
 from workshop.plan.catalog import list_gpus, list_models, load_gpu, load_model
 from workshop.plan.catalog.gpus import MIB
+from workshop.plan.catalog.read import from_dict
 from workshop.plan.parallelism import plan
-from workshop.plan.weights import active_parameters, parameters
+from workshop.plan.weights import active_parameters, is_quantized, layer_weights, parameters, tensor_bytes
 
 
 @pytest.mark.parametrize("name", [n for n in list_models() if load_model(n).published_parameters])
@@ -65,6 +66,52 @@ def test_the_catalogue_has_the_models_that_the_course_talks_about():
 )  # the models' own cards, embeddings included where the card does
 def test_active_parameters_of_experts(name, billions):
     assert active_parameters(load_model(name)) / 1e9 == pytest.approx(billions, rel=0.17)
+
+
+def compressed(strategy: str = "tensor", **more) -> dict:
+    weights = {"num_bits": 8, "type": "float", "strategy": strategy, "symmetric": True}
+    return {"quant_method": "compressed-tensors", "config_groups": {"group_0": {"weights": weights}}, **more}
+
+
+def quantized(name: str, config: dict):
+    return from_dict({**load_model(name).raw, "quantization_config": config}, name=name)
+
+
+@pytest.mark.parametrize(
+    "model, config, name, tensors",
+    [
+        # qweight [4096, 512] int32, scales [32, 4096] float16, qzeros [32, 512] int32
+        ("llama-3.1-8b", {"quant_method": "awq", "bits": 4, "group_size": 128}, "o_proj", [4096 * 2048, 262144, 65536]),
+        # weight_scale [4096, 1] float32: one of each row; or one of q, one of k and one of v
+        ("llama-3.1-8b", compressed("channel"), "o_proj", [4096 * 4096, 4 * 4096]),
+        ("llama-3.1-8b", compressed("tensor"), "qkv_proj", [6144 * 4096, 4 * 3]),
+        # weight_scale_inv of q_a_proj is [12, 56], of kv_a_proj_with_mqa [5, 56]: 576 rows in blocks of 128
+        ("deepseek-v3", None, "fused_qkv_a_proj", [(1536 + 576) * 7168, 4 * (12 + 5) * 56]),
+    ],
+)
+def test_scales_are_as_large_as_in_the_checkpoints(model, config, name, tensors):
+    m = quantized(model, config) if config else load_model(model)
+    [weight] = [w for w in layer_weights(m, 1) if w.name == f"self_attn.{name}"]
+    assert tensor_bytes(m, weight, 1, 1) == tensors
+
+
+@pytest.mark.parametrize(
+    "pattern, left",
+    [
+        ("model.layers.1.mlp.down_proj", {"mlp.down_proj"}),
+        ("model.layers.1.mlp", {"mlp.gate_up_proj", "mlp.down_proj"}),
+        ("model.layers.1.self_attn.q_proj", {"self_attn.qkv_proj"}),
+        ("mlp.down_proj", {"mlp.down_proj"}),
+        ("*self_attn*", {"self_attn.qkv_proj", "self_attn.o_proj"}),
+        (r"re:.*layers\.1\.mlp.*", {"mlp.gate_up_proj", "mlp.down_proj"}),
+        ("model.layers.10.mlp", set()),
+        ("lm_head", set()),
+    ],
+)  # as vLLM's compressed_tensors/utils.py and modelopt.py read them
+def test_what_a_checkpoint_leaves_in_16_bit_is_left(pattern, left):
+    m = quantized("llama-3.1-8b", compressed(ignore=[pattern]))
+    projections = [w for w in layer_weights(m, 1) if w.name.endswith("_proj")]
+    assert len(projections) == 4 and {w.name for w in projections if not is_quantized(m, w, 1)} == left
 
 
 @pytest.mark.parametrize("name", list_gpus())

@@ -116,15 +116,13 @@ PARTS = {
 def ignored(pattern_set: tuple[str, ...], layer: int, name: str) -> bool:
     """True where the quantisation config leaves the module in 16 bit: by full name, suffix, glob or `re:` pattern."""
     names = [f"model.layers.{layer}.{n}" for n in (name, *PARTS.get(name, ()))]
-    if name == "lm_head":
-        names = ["lm_head", "model.lm_head"]
 
     def hits(pattern: str, n: str) -> bool:
         if pattern.startswith("re:"):
             return bool(re.match(pattern[3:], n))
         return n.endswith("." + pattern) or n.startswith(pattern + ".") or fnmatch.fnmatch(n, pattern)
 
-    return any(n == pattern or hits(pattern, n) for pattern in pattern_set for n in names)
+    return any(hits(pattern, n) for pattern in pattern_set for n in names)
 
 
 def is_quantized(m: ModelConfig, w: Weight, layer: int) -> bool:
