@@ -141,6 +141,7 @@ def test_blocks_of_0_6_are_compared_as_blocks_times_16():
     assert result.row("KV cache per token and GPU").error_percent == pytest.approx(0, abs=0.1)  # 320 KiB
     assert result.row("memory for vLLM per GPU").actual == pytest.approx(191.98 * 0.98, abs=0.01)
     assert any("MI300X" in line for line in result.assumed) and any("0.6.6" in line for line in result.assumed)
+    assert reconcile(DATA / "format_0.6.6_start.log", model="llama-3.1-70b").rows == result.rows
 
 
 def test_what_the_log_does_not_say_is_asked_for_in_one_sentence():
@@ -153,6 +154,15 @@ def test_what_the_log_does_not_say_is_asked_for_in_one_sentence():
     with pytest.raises(BadInput, match="The log is of a Qwen3MoeForCausalLM"):
         reconcile(LOGS / "qwen3-30b-a3b_tp1_h200.log", model=TINY)
     assert any("NVIDIA H200" in line for line in reconcile(LOGS / "qwen3-30b-a3b_tp1_h200.log").assumed)
+
+
+def test_a_folder_that_is_here_goes_before_the_catalogue_s_model_of_its_name(tmp_path):
+    (folder := tmp_path / "llama-3.1-8b").mkdir()
+    (folder / "config.json").write_text(TINY.read_text())
+    (path := tmp_path / "vllm.log").write_text(
+        (LOGS / "tiny_cpu_server.log").read_text().replace("/models/tiny", str(folder))
+    )
+    assert reconcile(path).rows == reconcile(LOGS / "tiny_cpu_server.log", model=TINY).rows
 
 
 def test_a_log_of_workshop_serve_names_its_gpu_itself(tmp_path):

@@ -56,12 +56,7 @@ def test_activations_match_the_exact_bytes_of_the_profile_run(run):
     assert predicted == pytest.approx(tightest["activation_peak_bytes"], rel=0.005)
 
 
-def test_single_stream_speed_is_within_15_percent_in_the_median_and_30_at_worst():
-    found = errors("single_tok_s", "single_stream_tokens_per_s")
-    assert len(found) > 20
-    assert statistics.median(found) < 15 and max(found) < 30
-
-
 def test_single_stream_speed_stays_as_good_as_it_is():
     found = errors("single_tok_s", "single_stream_tokens_per_s")
+    assert len(found) > 20
     assert statistics.median(found) < 3 and max(found) < 8
