@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from workshop.errors import BadInput
@@ -50,6 +52,42 @@ def test_405b_in_bf16_does_not_fit_on_eight_h100_and_the_plan_says_what_would():
     p = plan("llama-3.1-405b", "h100", gpus_per_node=8)
     assert not p.fits and p.kv_cache_tokens == 0 and p.max_concurrency == 0 and p.available_kv_gib_per_gpu == 0
     assert any("fp8" in a for a in p.advice) and any("16 ×" in a for a in p.advice)
+
+
+EIGHT_STAGES = {"tensor_parallel_size": 1, "pipeline_parallel_size": 8, "gpus_per_node": 8, "nodes": 1}
+
+
+@pytest.mark.parametrize(
+    "model, gpu, asked, lines",
+    [
+        # 4 GPUs where 1 would do; too long a request; weights and cache in FP8; stages where the first is too large
+        ("llama-3.1-8b", "h100", {"gpus_per_node": 4, "nodes": 1, "tensor_parallel_size": 4}, 4),
+        ("llama-3.1-70b", "h100", {"gpus_per_node": 2, "nodes": 1, "tensor_parallel_size": 2}, 3),
+        ("llama-3.1-70b", "h100-nvl", {"gpus_per_node": 1, "nodes": 1, "max_model_len": 65536}, 2),
+        ("llama-3.1-405b-fp8", "h100", {**EIGHT_STAGES, "max_model_len": 4096, "gpu_memory_utilization": 0.8}, 2),
+    ],
+)
+def test_a_plan_with_the_flags_that_are_advised_has_what_the_advice_says(model, gpu, asked, lines):
+    now = plan(model, gpu, **asked)
+    sizes = {f"{kind}_parallel_size": getattr(now, f"{kind}_parallel_size") for kind in ("tensor", "pipeline")}
+    assert len(now.advice) == lines
+    for line in now.advice:
+        flags = re.findall(r"--([a-z-]+) ([\w.]*\w)", line)
+        changed = {name.replace("-", "_"): float(v) if "." in v else int(v) if v.isdigit() else v for name, v in flags}
+        if found := re.search(r"on (\d+) node\(s\) of", line):
+            changed["nodes"] = int(found[1])
+        then = plan(model, gpu, **asked | sizes | changed)
+        assert then.fits, line
+        if found := re.search(r"(holds|adds) ([\d,]+) tokens", line):
+            before = now.kv_cache_tokens if found[1] == "adds" else 0
+            assert f"{then.kv_cache_tokens - before:,}" == found[2]
+        if found := re.match(r"(?:The same )?(\d+) ×", line):
+            assert then.gpus == int(found[1])
+        if found := re.search(r"([\d.]+) GiB of KV cache", line):
+            assert then.available_kv_gib_per_gpu == pytest.approx(float(found[1]), abs=0.05)
+        if found := re.search(r"with (\d+)% of the speed", line):
+            share = then.single_stream_tokens_per_s / now.single_stream_tokens_per_s
+            assert share == pytest.approx(int(found[1]) / 100, abs=0.006)
 
 
 def test_a_request_that_is_too_long_is_answered_with_the_length_that_fits():

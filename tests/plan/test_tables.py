@@ -7,6 +7,7 @@ import pytest
 from workshop.errors import BadInput
 from workshop.plan import calculators, rules
 from workshop.plan.catalog import load_model
+from workshop.plan.catalog.read import from_dict
 from workshop.plan.kv_cache import kv_cache_bytes_per_token
 
 
@@ -56,6 +57,14 @@ def test_impossible_numbers_are_refused(billions, bits):
 )
 def test_kv_bytes_per_token_of_known_models(name, kib):
     assert kv_cache_bytes_per_token(load_model(name)) == kib * 1024
+
+
+def test_a_kv_cache_dtype_that_is_asked_for_goes_before_the_checkpoint_s():
+    """Llama 3.1 8B keeps 2 · 32 layers · 8 heads · 128 elements a token, of two bytes or one."""
+    fp8 = {"quant_method": "modelopt", "quant_algo": "FP8", "kv_cache_quant_algo": "FP8"}
+    m = from_dict({**load_model("llama-3.1-8b").raw, "quantization_config": fp8}, name="fp8")
+    for dtype, each in {"auto": 1, "bfloat16": 2, "float16": 2, "fp8": 1, "fp8_e4m3": 1, "fp8_e5m2": 1}.items():
+        assert kv_cache_bytes_per_token(m, dtype) == 65536 * each
 
 
 def test_mla_keeps_one_latent_of_512_plus_64():

@@ -165,10 +165,10 @@ def _nearest(d: Deployment) -> list[str]:
         left = f.available[f.tightest] / GIB
         out.append(f"With {change.words} it fits on these {d.gpus} GPU(s): {left:.1f} GiB of KV cache hold that much.")
     if smaller := first_fit(d, kv_fp8, weights_fp8):
-        what = "An FP8 KV cache" if smaller.rule == "kv_fp8" else "FP8 weights"
-        out.append(f"{what} ({smaller.words}) fits on the same GPUs.")
+        what = "an FP8 KV cache" if smaller.rule == "kv_fp8" else "FP8 weights"
+        out.append(f"With {what} ({smaller.words}) it fits on the same GPUs.")
     elif both := next((second for first in weights_fp8(d) for second in kv_fp8(first.after) if second.fits), None):
-        out.append(f"FP8 weights and KV cache (--quantization fp8 {both.words}) fit on the same GPUs.")
+        out.append(f"With FP8 weights and KV cache (--quantization fp8 {both.words}) it fits on the same GPUs.")
     if split := first_fit(d, other_split):
         out.append(f"The same {d.gpus} × {title} hold it with {split.words}.")
     if more := first_fit(d, more_gpus):
