@@ -138,6 +138,18 @@ def test_ray_workers_are_told_apart_by_node_and_pid():
     assert len(read.ranks) == 3 and read.weights_gib == 41.5
 
 
+def test_of_several_engines_the_smallest_counts_and_a_log_without_its_beginning_is_read():
+    """`--data-parallel-size 2`: vLLM 0.32.0 prints a line an engine."""
+    said = "(EngineCore_DP{} pid=7) INFO 11-20 10:02:3{} [kv_cache_utils.py:1731] GPU KV cache size: {} tokens, Maximum concurrency for 8,192 tokens per request: {}x\n"
+    for lines in [
+        ((0, 1, "451,440", 55.11), (1, 2, "450,000", 54.93)),
+        ((0, 1, "450,000", 54.93), (1, 2, "451,440", 55.11)),
+    ]:
+        read = log.parse("".join(said.format(*line) for line in lines))
+        assert (read.kv_cache_tokens, read.max_concurrency, read.max_model_len) == (450000, 54.93, 8192)
+        assert read.last == "11-20 10:02:32"
+
+
 def test_an_unknown_version_is_read_and_said():
     text = (LOGS / "llama-3.1-8b_tp1_h200.log").read_text().replace("v0.25.1", "v0.99.0")
     read = log.parse(text)

@@ -114,8 +114,9 @@ def test_a_failed_start_stays_where_it_was_and_says_why():
 
 def test_an_offline_engine_is_ready_without_a_server():
     reader = log.Reader()
-    reader.feed(TEXTS["llama-3.1-405b-fp8_tp4_h200"])
+    said = reader.feed(TEXTS["llama-3.1-405b-fp8_tp4_h200"])
     assert reader.log.engine_ready and not reader.ready and reader.error is None
+    assert any(words.startswith("GPU KV cache size: ") for words in said)  # lines with facts are worth saying
 
 
 def test_a_line_of_a_million_characters_costs_no_more_memory_than_its_beginning():

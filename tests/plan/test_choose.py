@@ -28,6 +28,13 @@ def test_in_one_node_the_tensor_parallel_size_is_its_gpus():
     assert split("llama-3.1-70b", "h100", gpus_per_node=4) == (4, 1, 1, True)
 
 
+@pytest.mark.parametrize(("tp", "why"), [(3, "3 does not divide the 8 KV"), (12, "12 is not a multiple of the 8 KV")])
+def test_kv_heads_are_divided_or_copied_evenly(tp, why):
+    """Llama 3.2 3B has 24 attention heads and 8 KV heads (config.json)."""
+    with pytest.raises(BadInput, match=why):
+        plan("llama-3.2-3b", "h100", tensor_parallel_size=tp)
+
+
 def test_over_nodes_the_pipeline_parallel_size_is_their_number():
     assert split("llama-3.1-405b", "h100", gpus_per_node=4, nodes=4) == (4, 4, 4, True)
     assert split("llama-3.1-405b", "h100", gpus_per_node=8, nodes=2) == (8, 2, 2, True)

@@ -6,6 +6,7 @@ import pytest
 
 from workshop.plan.allocator import MIB, Allocator
 from workshop.plan.catalog import load_gpu, load_model
+from workshop.plan.catalog.read import from_dict
 from workshop.plan.kv_cache import capacity, layout, pool_bytes_per_block
 from workshop.plan.settings import Settings, resolve
 
@@ -28,6 +29,15 @@ def test_one_kind_of_layer_is_one_group():
 def test_hybrid_models_are_cut_into_groups_of_equal_size(name, groups, size):
     """v1/core/kv_cache_utils.py _get_kv_cache_groups_uniform_page_size: the rarest kind decides the size."""
     lay = layout(load_model(name), 1, "auto", 8192, 16384)
+    assert len(lay.groups) == groups and max(len(g.layers) for g in lay.groups) == size
+
+
+@pytest.mark.parametrize(("windows", "full", "groups", "size"), [(12, 13, 2, 13), (3, 2, 3, 2), (4, 3, 2, 4)])
+def test_kinds_that_are_about_equally_many_are_one_group_each(windows, full, groups, size):
+    """The comments there: 12 sliding windows and 13 full are padded to 13; 2 full and 3 windows are 3 groups of 2."""
+    kinds = ["sliding_attention"] * windows + ["full_attention"] * full
+    m = from_dict({**load_model("gpt-oss-20b").raw, "layer_types": kinds, "num_hidden_layers": len(kinds)}, name="m")
+    lay = layout(m, 1, "auto", 8192, 16384)
     assert len(lay.groups) == groups and max(len(g.layers) for g in lay.groups) == size
 
 
