@@ -87,6 +87,9 @@ def quantized(name: str, config: dict):
         ("llama-3.1-8b", compressed("tensor"), "qkv_proj", [6144 * 4096, 4 * 3]),
         # weight_scale_inv of q_a_proj is [12, 56], of kv_a_proj_with_mqa [5, 56]: 576 rows in blocks of 128
         ("deepseek-v3", None, "fused_qkv_a_proj", [(1536 + 576) * 7168, 4 * (12 + 5) * 56]),
+        ("deepseek-v3", None, "q_b_proj", [24576 * 1536, 4 * 192 * 12]),
+        ("deepseek-v3", None, "kv_b_proj", [32768 * 512, 4 * 256 * 4, 2 * 32768 * 512]),  # and unpacked, for decoding
+        ("deepseek-v3", None, "o_proj", [7168 * 16384, 4 * 56 * 128]),
     ],
 )
 def test_scales_are_as_large_as_in_the_checkpoints(model, config, name, tensors):
