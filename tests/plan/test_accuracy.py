@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import statistics
+from pathlib import Path
 
 import pytest
 
 from workshop.plan.catalog.gpus import GIB
+from workshop.plan.parallelism import plan
 from workshop.plan.recorded import plan_of, runs
 
 RUNS = runs()
@@ -54,6 +57,22 @@ def test_activations_match_the_exact_bytes_of_the_profile_run(run):
     predicted = next(o.bytes for o in p.overheads if o.name == "activations")
     tightest = min(run["ranks"], key=lambda r: r["available_kv_bytes"])
     assert predicted == pytest.approx(tightest["activation_peak_bytes"], rel=0.005)
+
+
+FAMILIES = json.loads((Path(__file__).parents[2] / "benchmarks/gpu/records/families_0.32_h200.json").read_text())[
+    "runs"
+]
+
+
+@pytest.mark.parametrize(
+    "run", [r for r in FAMILIES if "kv_cache_tokens" in r and "layers" not in r["name"]], ids=lambda r: r["name"]
+)
+def test_families_without_a_measured_formula_are_as_near_as_the_readme_says(run):
+    """vLLM 0.32.0's LLM class; their weights and tokens were predicted first, these runs then mended what was off."""
+    asked = {"tensor_parallel_size": 1, "max_model_len": run["max_model_len"], **run["extra"]}
+    p = plan(run["name"], "h200", usage="llm", **asked)
+    assert p.kv_cache_tokens == pytest.approx(run["kv_cache_tokens"], rel=0.008)
+    assert p.weights_gib_per_gpu == pytest.approx(run["ranks"][0]["weights"] / GIB, rel=0.003)
 
 
 def test_single_stream_speed_stays_as_good_as_it_is():
