@@ -244,14 +244,6 @@ def test_each_engine_of_data_parallelism_writes_its_steps(tmp_path, wide):
     assert ids == [{"0"}, {"1"}]
 
 
-def test_goodput_counts_the_requests_within_the_limits(p8b):
-    found = on_plan(p8b, drawn(rate=30, seconds=5, seed=0), slo={"ttft": 40.0, "tpot": 9.0})
-    good = [one for one in found.requests if one.ttft_ms <= 40 and one.tpot_ms <= 9]
-    assert 0 < len(good) < len(found.requests)
-    assert found.goodput_per_s == pytest.approx(len(good) / found.seconds)
-    assert on_plan(p8b, drawn(burst=3, seed=0)).goodput_per_s is None
-
-
 def test_it_says_whether_the_server_keeps_up(p8b):
     assert on_plan(p8b, drawn(rate=10, seconds=8, seed=0)).keeps_up
     assert on_plan(

@@ -1,0 +1,39 @@
+"""What a simulated load comes to, by hand."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+import pytest
+
+from workshop.simulate.report import Outcome, Simulation
+
+
+def load_of(requests: list[Outcome], **more) -> Simulation:
+    names = {each.name for each in fields(Simulation)}
+    return Simulation(**{**dict.fromkeys(names), "slo": {}, "gaps_s": [0.1, 0.3], "requests": requests, **more})
+
+
+def test_figures_are_those_of_vllm_bench_serve_by_hand():
+    """TPOT is (e2el − ttft) / (tokens − 1); a percentile between two values lies on the line from one to the other."""
+    slow = Outcome(0.0, 150, first_s=0.5, last_s=1.5, output_tokens=11, hit_tokens=50)
+    late = Outcome(1.0, 50, first_s=1.2, last_s=4.0, output_tokens=15, preempted=2)
+    s = load_of([slow, late], slo={"ttft": 500.0, "tpot": 150.0})
+    assert s.of("ttft") == pytest.approx({"p50": 350, "p95": 485, "p99": 497, "mean": 350})
+    assert s.of("tpot") == pytest.approx({"p50": 150, "p95": 195, "p99": 199, "mean": 150})
+    assert s.of("e2el") == pytest.approx({"p50": 2250, "p95": 2925, "p99": 2985, "mean": 2250})
+    assert s.of("itl")["mean"] == pytest.approx(200)
+    assert (s.seconds, s.tokens_per_s, s.slo_share, s.goodput_per_s) == (4.0, 6.5, 0.5, 0.25)
+    said = s.to_dict()
+    assert (said["requests"], said["preempted"], said["prefix_hit_rate"]) == (2, 2, 0.25)
+    assert load_of([slow, late]).goodput_per_s is None
+    one = load_of([Outcome(0.0, 10, first_s=0.25, last_s=0.25, output_tokens=1)], gaps_s=[])
+    assert set(one.of("ttft").values()) == {250.0} and set(one.of("tpot").values()) == set(one.of("itl").values()) == {
+        None
+    }
+
+
+def test_requests_pile_up_where_more_and_more_are_unfinished():
+    """Every 50 ms one that takes 10 s: of 20, 17.1 are unfinished in the last quarter, 7.6 in the second."""
+    queues = {n: [Outcome(0.05 * i, 1, last_s=10.0) for i in range(n)] for n in (10, 20)}
+    assert load_of(queues[10]).keeps_up and not load_of(queues[20]).keeps_up
