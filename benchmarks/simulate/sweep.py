@@ -12,7 +12,6 @@ from workshop.plan.catalog.read import from_dict
 from workshop.plan.parallelism import plan
 from workshop.plan.recorded import tuning
 from workshop.simulate.arrivals import drawn
-from workshop.simulate.engine import Rules
 from workshop.simulate.load import on_plan
 
 PROMPT, OUTPUT, AT_ONCE = 256, 128, 512  # as benchmarks/gpu/measure.py sends them
@@ -23,7 +22,7 @@ def rows() -> list[tuple[str, float, float]]:
     found = []
     for run in (one for one in tuning() if "batch512_tok_s" in one):
         extra = dict(run["extra"])
-        if not extra.pop("enable_chunked_prefill", Rules.enable_chunked_prefill):
+        if not extra.pop("enable_chunked_prefill", True):
             continue  # tune does not search it
         model = from_dict({**load_model(run["model"]).raw, "num_hidden_layers": run["layers"]}, name=run["name"])
         p = plan(model, "h200", tensor_parallel_size=run["tp"], max_model_len=4096, **extra)

@@ -16,10 +16,8 @@ from workshop.launch.vllm_main import WITHOUT_A_MODEL, be_on_a_cpu, installed
 KNOWN_VERSIONS = ("0.32.0",)
 ANSWER = 7  # the token that every request samples
 ENVIRONMENT = {**WITHOUT_A_MODEL, "OMP_NUM_THREADS": "1"}
-FLAGS = (  # of Rules, that vLLM takes as they are
-    *("max_model_len", "max_num_seqs", "max_num_batched_tokens"),
-    *("block_size", "enable_prefix_caching", "enable_chunked_prefill"),
-)
+# of Rules, that vLLM takes as they are
+FLAGS = ("max_model_len", "max_num_seqs", "max_num_batched_tokens", "block_size", "enable_prefix_caching")
 CONFIG = Path(__file__).resolve().parents[1] / "teaching_model"  # a config.json that vLLM knows: only lengths matter
 
 
@@ -38,7 +36,6 @@ class Rules:
     max_num_seqs: int = 1024
     max_num_batched_tokens: int = 8192
     enable_prefix_caching: bool = True
-    enable_chunked_prefill: bool = True
     async_scheduling: bool = True
     pipeline_parallel_size: int = 1
     state_blocks: int = 2
