@@ -8,12 +8,13 @@ import pkgutil
 import tomllib
 from typing import get_type_hints
 
+import pandas as pd
 import pytest
 
 from workshop.errors import BadInput
 from workshop.learn import exercise_sets, exercises
 from workshop.learn.exercises import HELD_BACK, check, predict
-from workshop.learn.judging import Exercise, close_to
+from workshop.learn.judging import Exercise, close_to, plain
 
 ASKED = {
     "question": "Why?",
@@ -242,3 +243,16 @@ def test_a_damaged_file_of_progress_is_an_empty_one(workshop_home, stored):
     workshop_home.mkdir()
     (workshop_home / "progress.json").write_text(stored)
     assert exercises.progress() == {} and check("demo.two", 2)
+
+
+@pytest.mark.parametrize(
+    ("digits", "right", "wrong"), [(2, (0.12, 0.123, 0.1235, 0.123456), (0.1, 0.13)), (3, (0.123,), (0.12,))]
+)
+def test_a_number_is_right_rounded_to_the_digits_that_were_asked_for_or_more(digits, right, wrong):
+    judge = close_to(0.123456, digits=digits)
+    assert [judge(answer) for answer in right] == [None] * len(right) and all(judge(answer) for answer in wrong)
+
+
+def test_a_series_without_labels_is_a_list_and_a_dict_of_whole_numbers_stays_one():
+    assert plain(pd.Series([5, 7])) == [5, 7] and plain(pd.Series({1: 5, 2: 7})) == {1: 5, 2: 7}
+    assert plain({0: "a", 1: "b"}) == {0: "a", 1: "b"}

@@ -8,11 +8,12 @@ import pytest
 
 from workshop.errors import BadInput
 from workshop.plan.catalog import load_gpu, load_model
+from workshop.plan.catalog.read import from_dict
 from workshop.plan.choose import executor
 from workshop.plan.communication import compare_splits, traffic
 from workshop.plan.deployment import prepare
 from workshop.plan.parallelism import plan
-from workshop.plan.ranks import partition_layers
+from workshop.plan.ranks import partition_layers, tp_problem
 
 
 def split(*args, **kwargs) -> tuple[int, int, int, bool]:
@@ -33,6 +34,14 @@ def test_kv_heads_are_divided_or_copied_evenly(tp, why):
     """Llama 3.2 3B has 24 attention heads and 8 KV heads (config.json)."""
     with pytest.raises(BadInput, match=why):
         plan("llama-3.2-3b", "h100", tensor_parallel_size=tp)
+
+
+def test_what_a_checkpoint_leaves_in_16_bit_may_be_cut_anywhere():
+    """Qwen2.5 14B's MLP of 13,824 is 8 ranks of 13.5 groups of 128; its attention of 5,120 of 5 (config.json)."""
+    awq = {"quant_method": "awq", "bits": 4, "group_size": 128}
+    raw, kept = load_model("qwen2.5-14b").raw, {"modules_to_not_convert": ["mlp.down_proj"]}
+    assert "groups of 128" in tp_problem(from_dict({**raw, "quantization_config": awq}, name="awq"), 8)
+    assert tp_problem(from_dict({**raw, "quantization_config": awq | kept}, name="awq"), 8) == ""
 
 
 def test_over_nodes_the_pipeline_parallel_size_is_their_number():
