@@ -94,6 +94,7 @@ def test_a_plan_with_the_flags_that_are_advised_has_what_the_advice_says(model, 
             changed["nodes"] = int(found[1])
         then = plan(model, gpu, **asked | sizes | changed)
         assert then.fits, line
+        assert ("a small cost in precision" in line) == ("--kv-cache-dtype fp8 holds" in line)
         if found := re.search(r"(holds|adds) ([\d,]+) tokens", line):
             before = now.kv_cache_tokens if found[1] == "adds" else 0
             assert f"{then.kv_cache_tokens - before:,}" == found[2]
