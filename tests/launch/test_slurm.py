@@ -187,6 +187,8 @@ def test_flags_of_vllm_reach_it_one_a_line(workshop_home):
     submission = slurm.prepare(slurm.Request("70b", vllm=flags))
     path = Path(submission.environment["WORKSHOP_SERVE_ARGS_FILE"])
     assert path.read_text().splitlines() == list(flags)
+    environment = slurm.prepare(slurm.Request("llama-3.1-405b-fp8")).environment  # fbgemm_fp8 loads only when told
+    assert Path(environment["WORKSHOP_SERVE_ARGS_FILE"]).read_text() == "--allow-deprecated-quantization\n"
     with pytest.raises(BadInput, match="--api-key"):
         slurm.prepare(slurm.Request("70b", vllm=("--api-key", "x")))
 

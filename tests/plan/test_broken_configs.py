@@ -33,7 +33,6 @@ QUANTIZED = [
         "compressed-tensors",
         "modelopt",
         "mxfp4",
-        "bitsandbytes",
         "fbgemm_fp8",
         "magic",
         None,

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import ast
+import importlib.util
+import re
+from pathlib import Path
+
 import pytest
+from needs import lacking
 
 from workshop.errors import BadInput
+from workshop.plan.catalog.quantization import METHODS
+from workshop.plan.command import ALLOWED, DEPRECATED
 from workshop.plan.parallelism import plan
+from workshop.plan.settings import LEAST
 
 
 def test_a_bfloat16_model_runs_in_float16_on_a_t4_and_the_command_says_so():
@@ -39,6 +48,30 @@ def test_weights_without_kernels_for_the_gpu_are_refused_with_both_numbers(model
     # get_min_capability: mxfp4 80, fbgemm_fp8 80
     with pytest.raises(BadInput, match=r"7\.5.*8\.0"):
         plan(model, "t4", gpus_per_node=2, quantization=quantization)
+
+
+def test_the_installed_vllm_has_each_method_its_least_gpu_and_those_that_it_loads_only_when_told():
+    found = importlib.util.find_spec("vllm")
+    if not found:
+        lacking("vLLM is not installed")
+    folder = Path(found.origin).parent / "model_executor/layers/quantization"
+    text = (folder / "__init__.py").read_text()
+    known, old = re.search(
+        r"^QuantizationMethods = Literal(.*?)^DEPRECATED_QUANTIZATION_METHODS = (.*?^\])", text, re.M | re.S
+    ).groups()
+    assert set(METHODS) <= set(re.findall(r'"(.+?)",', known))
+    assert set(METHODS) & set(ast.literal_eval(old)) == set(DEPRECATED)
+    files = {"modelopt": ("modelopt", "ModelOptFp8Config"), "fp8": ("fp8", "Fp8Config")}
+    files |= {name: (name, "") for name in ("experts_int8", "fbgemm_fp8", "mxfp4")}
+    for name, (file, owner) in files.items():
+        said = rf"^class {owner}.*?def get_min_capability.*?return (\d+)"
+        assert LEAST[name] == int(re.search(said, (folder / f"{file}.py").read_text(), re.M | re.S)[1]) / 10, name
+
+
+def test_metas_fp8_checkpoint_which_vllm_loads_only_when_told_gets_the_flag_everywhere():
+    assert plan("llama-3.1-405b-fp8", "h200").command.endswith(ALLOWED)  # fbgemm_fp8
+    assert ALLOWED in (Path(__file__).parents[2] / "slurm/405b-fp8.sbatch").read_text()
+    assert ALLOWED not in plan("llama-3.1-405b-fp8-dynamic", "h200").command
 
 
 @pytest.mark.parametrize("quantization", ["awq", "gptq", "fp8"])

@@ -7,6 +7,9 @@ from workshop.errors import BadInput
 from workshop.plan.deployment import Deployment
 from workshop.plan.settings import UTILIZATION, batch_defaults
 
+# vLLM 0.32.0 loads them only if it is told to: DEPRECATED_QUANTIZATION_METHODS, model_executor/layers/quantization
+DEPRECATED, ALLOWED = ("fbgemm_fp8",), "--allow-deprecated-quantization"
+
 
 class Unservable(BadInput):
     """vLLM does not serve such a model, however it is split."""
@@ -54,7 +57,8 @@ def flags(d: Deployment) -> dict[str, str]:
         "--quantization": (d.quantization, None),
     }
     out = {flag: str(value) for flag, (value, default) in said.items() if value is not None and value != default}
-    alone = {"--enable-expert-parallel": d.ep, "--enforce-eager": s.enforce_eager}
+    old = bool(m.quantization) and m.quantization.method in DEPRECATED
+    alone = {"--enable-expert-parallel": d.ep, "--enforce-eager": s.enforce_eager, ALLOWED: old}
     return out | {flag: "" for flag, given in alone.items() if given}
 
 

@@ -19,13 +19,11 @@ DEFAULT_VERSION = "0.32.0"  # what the extras `gpu` and `local` pin
 USAGES = ("serve", "llm")
 UTILIZATION = 0.92  # vllm/config/cache.py; 0.9 before 0.21
 DTYPES = {"bfloat16": "bfloat16", "float16": "float16", "half": "float16", "float32": "float32", "float": "float32"}
-# Least compute capability of each method: get_min_capability in model_executor/layers/quantization/*.py, 0.25.1.
+# Least compute capability of each method: get_min_capability in model_executor/layers/quantization/*.py, 0.32.0.
 LEAST = {
     "gptq": 6.0,
-    **dict.fromkeys(("bitsandbytes", "moe_wna16"), 7.0),
-    **dict.fromkeys(("awq", "awq_marlin", "gptq_marlin", "fp8", "modelopt_fp4", "torchao"), 7.5),
-    **dict.fromkeys(("experts_int8", "fbgemm_fp8", "mxfp4"), 8.0),
-    "modelopt": 8.9,
+    **dict.fromkeys(("awq", "awq_marlin", "gptq_marlin", "fp8", "modelopt_fp4"), 7.5),
+    **dict.fromkeys(("experts_int8", "fbgemm_fp8", "modelopt", "mxfp4"), 8.0),
 }
 # They overflow in float16: _FLOAT16_NOT_SUPPORTED_MODELS in vllm/config/model.py, by model_type.
 NOT_FLOAT16 = ("gemma2", "gemma3", "gemma3_text", "glm4")

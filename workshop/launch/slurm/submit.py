@@ -20,7 +20,7 @@ from workshop.launch.slurm.queue import job_number
 from workshop.launch.slurm.site import scripts_folder
 from workshop.plan.catalog import load_model
 from workshop.plan.catalog.read import existing, name_of
-from workshop.plan.command import check_starts
+from workshop.plan.command import ALLOWED, check_starts, flags
 from workshop.plan.parallelism import plan
 
 NODES_TRIED = (1, 2, 3, 4, 6, 8, 12, 16)  # for a model without a script of its own: the fewest that hold it
@@ -228,6 +228,7 @@ def _folder(what: str, site: dict[str, str]) -> Path:
 
 def _environment(request: Request, planned, changed_gpu: bool) -> dict[str, str]:
     """Return what the scripts read; only what differs from their own choice."""
+    more = (*(flag for flag in flags(planned.deployment) if flag == ALLOWED), *request.vllm)
     chosen = {
         "WORKSHOP_SLURM": scripts_folder(),
         "WORKSHOP_SITE": slurm_site.site_file() if os.environ.get("WORKSHOP_SITE") else None,
@@ -236,14 +237,14 @@ def _environment(request: Request, planned, changed_gpu: bool) -> dict[str, str]
         "ENGINE": "ray" if request.ray else None,
         "WORKSHOP_LEARNERS": request.learners or None,
         "WORKSHOP_NAME": request.name,
-        "WORKSHOP_SERVE_ARGS_FILE": _argument_file(request.vllm) if request.vllm else None,
+        "WORKSHOP_SERVE_ARGS_FILE": _argument_file(more) if more else None,
     }
     return {name: str(value) for name, value in chosen.items() if value is not None}
 
 
-def _argument_file(flags: tuple[str, ...]) -> Path:
+def _argument_file(words: tuple[str, ...]) -> Path:
     """Return a file with one argument a line: an environment variable could not tell `a b` from two arguments."""
-    text = "\n".join(flags) + "\n"
+    text = "\n".join(words) + "\n"
     path = private_folder("slurm") / f"{hashlib.sha256(text.encode()).hexdigest()[:12]}.args"
     write_private(path, text)
     return path

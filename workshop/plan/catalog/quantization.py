@@ -21,7 +21,6 @@ METHODS = {
     "gptq": Quantization("gptq", 4, group_size=128),
     "gptq_marlin": Quantization("gptq_marlin", 4, group_size=128),
     "mxfp4": Quantization("mxfp4", 4, group_size=32, experts_only=True),
-    "bitsandbytes": Quantization("bitsandbytes", 4, group_size=64),
 }
 MOST_REPETITIONS = 5  # of a pattern: each multiplies the time of a search that finds nothing by the name's length
 
@@ -71,9 +70,6 @@ def from_config(q: Fields) -> Quantization:
             group_size=max(0, group),  # -1: one scale a row
             zero_points=usual.zero_points and q.flag("zero_point", True),
         )
-    if method == "bitsandbytes":
-        bits = 4 if q.flag("load_in_4bit") or q.flag("_load_in_4bit") else 8
-        return replace(usual, weight_bits=bits, ignore=ignore)
     if method == "compressed-tensors":
         return _compressed_tensors(q, ignore)
     if method == "modelopt":
@@ -87,7 +83,7 @@ def from_config(q: Fields) -> Quantization:
         if "NVFP4" in inner.text("quant_algo", "").upper():
             return Quantization("modelopt_fp4", 4, group_size=16, **more)
         return replace(usual, **more)
-    remedy = "It has them for fp8, fbgemm_fp8, compressed-tensors, modelopt, awq, gptq, mxfp4 and bitsandbytes."
+    remedy = "It has them for fp8, fbgemm_fp8, compressed-tensors, modelopt, awq, gptq and mxfp4."
     raise BadInput(f"{q.where}: the plan has no formulas for {q.inside}quant_method {method[:40]!r}.", remedy)
 
 
