@@ -65,14 +65,10 @@ def flags(d: Deployment) -> dict[str, str]:
 def node_flags(d: Deployment) -> dict[str, str]:
     """Return the flags that differ from node to node, as the shell says them: NODE_RANK from 0, workers --headless.
 
-    With data parallelism FIRST_REPLICA is the number of replicas on the nodes before.
+    From them vLLM finds a node's replicas, too; --data-parallel-start-rank would end the one API server for all.
     """
     if d.nodes == 1:
         return {}
-    if d.dp > 1:  # the first node begins with replica 0
-        local = str(d.gpus_per_node // d.replica_gpus)
-        places = {"--data-parallel-address": "$HEAD_NODE", "--data-parallel-start-rank": "$FIRST_REPLICA"}
-        return {"--data-parallel-size-local": local, **places}
     return {"--nnodes": str(d.nodes), "--node-rank": "$NODE_RANK", "--master-addr": "$HEAD_NODE"}
 
 

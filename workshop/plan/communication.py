@@ -96,7 +96,7 @@ def traffic(d: Deployment, tokens: int = 1) -> list[Traffic]:
     m, tp, out = d.model, d.tp, []
     payload = tokens * m.hidden_size * DTYPE_BYTES[m.dtype]
     inside, outside = node_link(d.gpu), network_link(d.network)
-    if d.nnodes > 1 and d.settings.vllm_version == "0.25.1":  # with --nnodes it turned its own off (config/parallel.py)
+    if d.nodes > 1 and d.settings.vllm_version == "0.25.1":  # with --nnodes it turned its own off (config/parallel.py)
         inside = by_nccl(inside)
     if tp > 1:
         spans, count = spans_nodes(d), 2 * m.num_hidden_layers

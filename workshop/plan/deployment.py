@@ -54,7 +54,7 @@ class Deployment:
 
     @property
     def nnodes(self) -> int:
-        """Nodes of one engine, as --nnodes says; replicas are engines of their own."""
+        """Nodes of one engine; replicas are engines of their own."""
         return self.nodes if self.dp == 1 else 1
 
     def experts_cut(self, tp: int) -> int:

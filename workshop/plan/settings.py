@@ -42,11 +42,12 @@ class Settings:
     max_num_batched_tokens: int = 0
     max_num_seqs: int = 0
     enforce_eager: bool = False
+    most_graph_tokens: int = 512  # 1,024 on a B200 and its family, from some version after 0.25.1 on
 
     @property
     def largest_graph(self) -> int:
-        """Largest batch with a CUDA graph: 512 at most, and no more than twice max_num_seqs (config/vllm.py)."""
-        return 0 if self.enforce_eager else min(self.max_num_seqs * 2, 512)
+        """Largest batch with a CUDA graph: no more than twice max_num_seqs (config/vllm.py _set_cudagraph_sizes)."""
+        return 0 if self.enforce_eager else min(self.max_num_seqs * 2, self.most_graph_tokens)
 
     @property
     def graph_sizes(self) -> list[int]:
@@ -111,6 +112,7 @@ def resolve(model: ModelConfig, gpu: GPU, **asked: object) -> Settings:
         max_num_batched_tokens=tokens,
         max_num_seqs=min(seqs, tokens),
         enforce_eager=bool(s.enforce_eager),
+        most_graph_tokens=1024 if version == "0.32.0" and 10 <= gpu.capability < 11 else 512,
     )
 
 
