@@ -73,6 +73,11 @@ WORDS = [
         "capability: 89. Current capability: 75.",
         "quantization-not-supported",
     ),
+    (  # Meta's Llama 3.1 405B FP8 under 0.32.0
+        "  Value error, ('The quantization method %s is deprecated and will be removed in future versions of vLLM. To bypass, "
+        "set `--allow-deprecated-quantization`.', 'fbgemm_fp8') [type=value_error, input_value=ArgsKwargs(",
+        "quantization-deprecated",
+    ),
     (
         "ValueError: World size (8) is larger than the number of available GPUs (4) in this node. If this"
         " is intentional and you are using:",
