@@ -48,6 +48,30 @@ def test_colours_are_those_of_the_course_or_the_themes():
     )
 
 
+def test_words_in_a_colour_and_on_one_read_in_either_theme():
+    """WCAG 2.2, 1.4.3: 4.5 to 1. JupyterLab's text and page are #212121 on white, and white on #111 in the dark theme."""
+
+    def rgb(written: str) -> list[float]:
+        digits = written.strip("#") if len(written) > 4 else "".join(2 * c for c in written.strip("#"))
+        return [int(digits[i : i + 2], 16) for i in (0, 2, 4)]
+
+    def contrast(*pair: list[float]) -> float:
+        linear = [[c / 3294.6 if c <= 10 else ((c / 255 + 0.055) / 1.055) ** 2.4 for c in one] for one in pair]
+        dark, light = sorted(0.2126 * r + 0.7152 * g + 0.0722 * b for r, g, b in linear)
+        return (light + 0.05) / (dark + 0.05)
+
+    mixed = re.findall(r"color: ?color-mix\(in srgb, ?var\(--(\w+)\) (\d+)%, ?var\(--text\)\)", html.SHEET)
+    assert {"good", "bad", "orange", "mark", "c"} <= {name for name, _ in mixed}
+    colours = {style.NAMES[name] for name, _ in mixed if name in style.NAMES} - {style.YELLOW}  # no words are yellow
+    for colour, share in ((rgb(c), int(p) / 100) for c in colours if c[0] == "#" for _, p in mixed):
+        for text, page in (("#212121", "#fff"), ("#fff", "#111")):
+            shown = [share * a + (1 - share) * b for a, b in zip(colour, rgb(text), strict=True)]
+            assert contrast(shown, rgb(page)) >= 4.5, (colour, page)
+    filled = re.findall(r"--c: var\(--(\w+)\); --ink: (#\w+);", CSS)
+    filled += re.findall(r"background: var\(--(\w+)\); color: (#\w+);", CSS)
+    assert len(filled) >= 8 and all(contrast(rgb(style.NAMES[c]), rgb(ink)) >= 4.5 for c, ink in filled), filled
+
+
 def test_every_rule_is_used():
     literals = [node.value for node in ast.walk(ast.parse(SOURCE)) if isinstance(node, ast.Constant)]
     short = [text for text in literals if (isinstance(text, str) and len(text.split()) <= 4) or "class=" in str(text)]

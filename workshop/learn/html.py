@@ -124,9 +124,9 @@ def alone(body: str) -> Html:
 def _rules() -> tuple[tuple[str, tuple[set[str], ...]], ...]:
     """Return each rule of the stylesheet with the classes that each of its selectors wants."""
     values = ";".join(f"--{name}:{value}" for name, value in style.NAMES.items())
-    colours = [f".workshop .bg-{n}{{background:var(--{n})}}.workshop .ink-{n}{{color:var(--{n})}}" for n in style.NAMES]
+    both = ".workshop .bg-{0}{{background:var(--{0})}}.workshop .ink-{0}{{color:color-mix(in srgb,var(--{0}) 55%,var(--text))}}"
     written = (files("workshop.learn.widgets") / "style.css").read_text(encoding="utf-8")
-    text = re.sub(r"/\*.*?\*/", "", f".workshop{{{values}}}{''.join(colours)}{written}", flags=re.DOTALL)
+    text = re.sub(r"(?s)/\*.*?\*/", "", f".workshop{{{values}}}{''.join(map(both.format, style.NAMES))}{written}")
     text = re.sub(r"\s*([{};,>])\s*|(:)\s+|\s+(?=\s)", r"\1\2", text.replace("\n", " "))
     rules = [rule.strip() for rule in re.findall(r"[^{}]+{[^}]*}", text)]
     selectors = (rule[: rule.index("{")].split(",") for rule in rules)

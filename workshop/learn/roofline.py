@@ -106,7 +106,7 @@ def picture(gpu: str = "h200") -> Picture:
         ridge = peak * 1e3 / g.bandwidth_gb_s
         corner = [(1, g.bandwidth_gb_s / 1e3), (ridge, peak), (20_000, peak)]
         parts.append(line(axes.points((log(x) for x, _ in corner), (log(y) for _, y in corner)), colour, 2))
-        parts.append(text(axes.x(2.8), axes.y(log(peak)) - 6, f"{name}: {peak:,.0f} TFLOP/s", size=11, fill=colour))
+        parts.append(text(axes.x(2.8), axes.y(log(peak)) - 6, f"{name}: {peak:,.0f} TFLOP/s", size=11))
         parts.append(path(f"M{axes.x(log(ridge)):.1f} {axes.y(log(peak)):.1f}V330", colour, dash="3 4"))
     slope = axes.x(0.6), axes.y(log(g.bandwidth_gb_s / 1e3) + 0.8)
     parts.append(text(*slope, f"{g.bandwidth_gb_s:,.0f} GB/s", anchor="end", size=11, fill=style.MUTED))

@@ -171,7 +171,7 @@ class ThreePlaces(Explorer):
 def _column(place: Place) -> Html:
     head = div(bold(place.name), div(place.command, cls="mono"))
     if place.problem:
-        return tag("section", head, tag("p", place.problem), cls="column")
+        return tag("section", head, tag("p", place.problem, cls="ink-bad"), cls="column")
     lines = []
     for line in place.lines:
         look = {"cls": f"of-{COLOURS[line.fact]}", "title": FACTS[line.fact][0]} if line.fact else {}

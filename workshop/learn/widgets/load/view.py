@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from workshop.errors import WorkshopError
 from workshop.learn import html, labs, recordings
 from workshop.learn.chart import Axes, box, path, svg
-from workshop.learn.html import Html, bold, div, join, panel, tag, tiles, verdict
+from workshop.learn.html import Html, bold, div, join, legend, panel, tiles, verdict
 from workshop.learn.widgets import controls as make
 from workshop.learn.widgets import style
 from workshop.learn.widgets.metrics.view import chart
@@ -72,9 +72,9 @@ def steps(busiest: Sequence[Sequence[float]]) -> Html:
             x, y = axes.x(began_s), axes.y(tokens[lane])
             parts.append(box(x, y, max(0.8, axes.x(ended_s) - x - 0.6), axes.bottom - y, colour, radius=0))
     parts.append(axes.x_ticks((begin_s, end_s), "{:.2f} s".format, inside=True))
-    names = [tag("b", " ■ tokens of prompts", cls="ink-orange"), tag("b", " ■ tokens of answers", cls="ink-green")]
+    names = legend((("bg-orange", "tokens of prompts"), ("bg-green", "tokens of answers")))
     title = f"The {len(busiest)} fullest steps in a row, each as wide as it takes"
-    return join([div(bold(title), *names, cls="name-of-chart"), svg("".join(parts), WIDTH, 2 * LANE + GAP + 30)])
+    return join([div(bold(title), names, cls="name-of-chart"), svg("".join(parts), WIDTH, 2 * LANE + GAP + 30)])
 
 
 class LoadExplorer(make.Explorer):

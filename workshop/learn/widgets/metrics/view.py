@@ -10,7 +10,7 @@ from workshop.engine.metrics import Metrics
 from workshop.errors import BadInput, WorkshopError
 from workshop.learn import html
 from workshop.learn.chart import Axes, line, path, round_up, svg
-from workshop.learn.html import Html, bold, div, join, muted, panel, tag
+from workshop.learn.html import Html, bold, div, join, legend, muted, panel, tag
 from workshop.learn.widgets import style
 from workshop.learn.widgets.controls import Watching
 
@@ -58,15 +58,14 @@ def chart(title: str, unit: str, times: list[float], series: list[tuple[str, str
     # The axis ends at 5, 10, 20, 50 …, so that it does not jump at every step.
     top = 100.0 if unit == "%" else round_up(max(5.0, *(max(values) for _, _, values in series)))
     axes = Axes(LEFT, 8, WIDTH - 12, HEIGHT - 22, max(times[-1], 1e-9), top)
-    names = [tag("b", f" ━ {name}", cls=f"ink-{colour}") for name, colour, _ in series]
     parts = [path(f"M{axes.left} {axes.top}H{axes.right}", style.LINE, dash="3 4")]
     parts.append(path(f"M{axes.left} {axes.bottom}H{axes.right}", style.LINE))
     parts.append(axes.y_ticks((0, top), lambda value: f"{value:,.0f} %" if unit == "%" and value else f"{value:,.0f}"))
     parts += [line(axes.points(times, values), style.NAMES[colour], 2) for _, colour, values in series]
     if last:
         parts.append(axes.x_ticks(say=lambda value: f"{value:.3g} s", inside=True))
-    drawn = svg("".join(parts), WIDTH, HEIGHT if last else HEIGHT - 12)
-    return join([div(bold(title), *names, cls="name-of-chart"), drawn])
+    head = div(bold(title), legend((f"bg-{colour} thin", name) for name, colour, _ in series), cls="name-of-chart")
+    return join([head, svg("".join(parts), WIDTH, HEIGHT if last else HEIGHT - 12)])
 
 
 class MetricsPanel(Watching):

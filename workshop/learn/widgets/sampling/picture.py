@@ -208,7 +208,7 @@ def _track(row: Bar, axis: float, others: bool) -> Html:
         parts.append(span("▶", cls="over", title="longer than the axis"))
     if row.removed_by:
         why = "not the best: greedy" if row.removed_by == "temperature" else f"cut by {row.removed_by}"
-        parts.append(span(why, cls="why", style=f"left:calc({_percent(row.model, axis)} + 6px)"))
+        parts.append(span(why, cls="why ink-bad", style=f"left:calc({_percent(row.model, axis)} + 6px)"))
     return div(*parts, cls="track" if row.pinned is None else "track two")
 
 
