@@ -138,7 +138,7 @@ def test_all_are_whole_and_said_in_words_and_answer_the_keyboard(page, url):
     for theme in ("Light", "Dark"):
         if theme == "Dark":
             choose_theme(page.page, "JupyterLab Dark")
-        for width in (1400, 900):
+        for width in (1400, 900, 600):  # 600: beside a chat
             page.page.set_viewport_size({"width": width, "height": 1000})
             page.page.wait_for_timeout(500)
             keep_whole(page, width, f"gallery_{theme.lower()}_{width}")

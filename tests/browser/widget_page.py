@@ -14,13 +14,13 @@ CUT = """() => [...document.querySelectorAll('.jp-OutputArea-output')].filter(o 
   const said = e => `${e.className || e.tagName}: ${(e.textContent || '').trim().slice(0, 60)} `
     + `(${e.scrollWidth} in ${e.clientWidth})`;
   const right = output.getBoundingClientRect().right + 1;
-  const scrolled = e => [e.closest('[tabindex]')].some(s => s && s !== output && output.contains(s));
+  const scrolled = e => [e.closest('[tabindex], .scroll')].some(s => s && s !== output && output.contains(s));
   const looked = '.workshop, .workshop *:not(svg *), .widget-label, .widget-readout, button';
   return [...output.querySelectorAll(looked)].filter(e => {
     if (!e.offsetParent) return false;
     const style = getComputedStyle(e);
     const scrolls = ['auto', 'scroll'].includes(style.overflowX);
-    if (scrolls && e.tabIndex >= 0) return false;              // code that keys can scroll
+    if (scrolls && (e.tabIndex >= 0 || e.matches('.scroll'))) return false;  // code; a drawing that would be too small
     const hides = scrolls || ['hidden', 'clip'].includes(style.overflowX);
     if (hides && e.closest('[title]') && style.textOverflow === 'ellipsis') return false;   // the title has it all
     return (hides && wide(e)) || e.getBoundingClientRect().right > right && !scrolled(e);

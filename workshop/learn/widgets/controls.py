@@ -146,8 +146,9 @@ def in_a_row(*children: widgets.Widget, gap: str = "2px 4px") -> widgets.HBox:
 
 
 def made(kind: type, name: str, value: object, width: str = "auto", **more: object) -> widgets.Widget:
-    """Return a control of that kind whose label is `name`, in full."""
-    return kind(value=value, description=name, style=AUTO, layout=widgets.Layout(width=width), **more)
+    """Return a control of that kind whose label is `name`, in full; its margins are 2 px."""
+    layout = widgets.Layout(width=width, max_width="calc(100% - 4px)")
+    return kind(value=value, description=name, style=AUTO, layout=layout, **more)
 
 
 def choice(name: str, options: Iterable, value: object, width: str = "auto") -> widgets.Dropdown:

@@ -58,10 +58,10 @@ def _verdict(result: Layout) -> Html:
 def _cluster(result: Layout) -> Html:
     """The nodes with their GPUs, blue lines under each tensor-parallel group, arrows from stage to stage."""
     c, m, parts = result.choice, load_model(result.choice.model), []
+    wide = c.gpus_per_node * STEP + 8
     for node in range(c.nodes):
-        frame = (MARGIN - 6, node * NODE + 6, c.gpus_per_node * STEP + 8, NODE - 20)
+        parts.append(box(MARGIN - 6, node * NODE + 6, wide, NODE - 20, "none", stroke=style.GREY, radius=8))
         inside = f"node {node} · {load_gpu(c.gpu).link} inside"
-        parts.append(box(*frame, "none", stroke=style.GREY, radius=8))
         parts.append(text(MARGIN + 2, node * NODE + 137, inside, size=11, fill=style.MUTED))
     held, copy = {}, " (copy)" if c.tp > m.num_key_value_heads else ""
     for r in result.ranks:
@@ -74,7 +74,7 @@ def _cluster(result: Layout) -> Html:
     stages = [range(first, first + c.tp) for first in range(0, len(result.ranks), c.tp)]
     parts += [_group(gpus, c.gpus_per_node) for gpus in stages if c.tp > 1]
     parts += [_hop(gpus[-1], c.gpus_per_node) for gpus in stages[:-1]]
-    return svg("".join(parts), max(620, 2 * MARGIN + c.gpus_per_node * STEP + 8), c.nodes * NODE)
+    return div(svg("".join(parts), max(620, 2 * MARGIN + wide), c.nodes * NODE, min_width=620), cls="scroll")
 
 
 @lru_cache(maxsize=4096)  # a step of a slider leaves most as they are
