@@ -128,7 +128,7 @@ class ReconcileView(Explorer):
         self.path = made(widgets.Text, "file", str(log or ""), placeholder="path of vLLM's log", **wide)
         about = "catalogue name or folder, if the log's path is of no use"
         self.model = made(widgets.Text, "model", model, placeholder=about, **wide)
-        self.gpu = choice("GPU", [("as the log says", ""), *((name, name) for name in list_gpus())], gpu)
+        self.gpu = choice("GPU", [("as the log says", ""), *((name, name) for name in list_gpus())], gpu, "560px")
         super().__init__({"log": self.choice, "path": self.path, "model": self.model, "gpu": self.gpu}, max_width=None)
 
     def arranged(self) -> tuple[widgets.Widget, ...]:
