@@ -65,6 +65,11 @@ class TestRecorded:
         assert sum(sum(g["layers"]) for g in groups if g["kind"] == "FullAttentionSpec") == attention
         assert sum(sum(g["layers"]) for g in groups if g["kind"] == "MambaSpec") == states
 
+    def test_what_was_refused_is_read_once(self):
+        """glm-4.1v-9b's record: its class cannot be built for TP 8 ("12 is not divisible by 8")."""
+        first, second = (exact.known(plan("glm-4.1v-9b", "h200").deployment).model.exact.refused for _ in range(2))
+        assert first is second and first == ((8, 1, "AssertionError: 12 is not divisible by 8"),)
+
     @pytest.mark.parametrize("name", RECORDED)
     def test_models_of_this_year_are_planned_without_vllm(self, name, monkeypatch):
         monkeypatch.setattr(exact, "python", lambda: "")

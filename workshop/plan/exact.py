@@ -12,7 +12,6 @@ import hashlib
 import importlib.metadata
 import json
 import os
-import re
 import subprocess
 import sys
 import threading
@@ -79,12 +78,13 @@ def version() -> str:
 
 @lru_cache(maxsize=1)
 def records() -> dict[str, dict]:
-    """Return what is recorded, by the digest of the config: {"name", "vllm", "builds", "errors"}."""
+    """Return what is recorded, by the digest of the config: {"name", "vllm", "builds", "refused"}."""
     return {
-        entry["digest"]: {**entry, "vllm": record["vllm"]}
+        entry["digest"]: {**entry, "vllm": record["vllm"], "refused": tuple(refused)}
         for file in sorted((DATA / "exact").glob("*.json"))
         for record in [json.loads(file.read_text(encoding="utf-8"))]
         for entry in record["models"]
+        for refused in [[(*map(int, split.split()[1::2]), said) for split, said in entry.get("errors", {}).items()]]
     }
 
 
@@ -95,9 +95,7 @@ def known(d: Deployment) -> Deployment:
         return d  # of a multimodal model the formulas have the language part alone
     entry = records().get(digest(m.raw))
     if entry:
-        found = with_builds(d, "recorded", entry["vllm"], [built(found) for found in entry["builds"]])
-        splits = ((*map(int, re.findall(r"\d+", split)), said) for split, said in entry.get("errors", {}).items())
-        return replace(found, model=replace(found.model, exact=replace(found.model.exact, refused=tuple(splits))))
+        return with_builds(d, "recorded", entry["vllm"], list(map(built, entry["builds"])), entry["refused"])
     size = stored_bytes(Path(m.location)) if m.location else 0
     scale = size / whole_bytes(as_stored(d)) if size else 0
     if scale and not 1 / FAR < scale < FAR:
@@ -113,7 +111,9 @@ def as_stored(d: Deployment) -> ModelConfig:
     return replace(d.model, quantization=None if d.quantization else d.model.quantization, exact=None)
 
 
-def with_builds(d: Deployment, basis: str, source: str, builds: Sequence[Built]) -> Deployment:
+def with_builds(
+    d: Deployment, basis: str, source: str, builds: Sequence[Built], refused: tuple[tuple[int, int, str], ...] = ()
+) -> Deployment:
     """Return the deployment with these splits as built. What --quantization shrinks while loading, the class does not."""
     one = min(builds, key=lambda b: b.tp * b.pp)  # the one with the fewest copies
     stored = as_stored(d)
@@ -121,7 +121,7 @@ def with_builds(d: Deployment, basis: str, source: str, builds: Sequence[Built])
     scale = sum(one.loaded_bytes) / (whole if one.experts else whole_bytes(stored) / one.tp)
     if d.quantization:
         builds = [replace(b, loaded_bytes=_shrunk(d, b)) for b in builds]
-    return replace(d, model=replace(d.model, exact=Exact(basis, source, tuple(builds), scale)))
+    return replace(d, model=replace(d.model, exact=Exact(basis, source, tuple(builds), scale, refused)))
 
 
 def _shrunk(d: Deployment, b: Built) -> tuple[int, ...]:
