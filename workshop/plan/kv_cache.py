@@ -96,7 +96,7 @@ def layout(
     return Layout(tuple(groups), block)
 
 
-# classes of KV-cache specs whose blocks a request of another length needs by the formula of a kind
+# classes of KV-cache specs, and the kind by whose formula a request of another length takes blocks
 SPECS = {
     "FullAttentionSpec": full,
     "MLAAttentionSpec": full,
@@ -104,6 +104,7 @@ SPECS = {
     "SlidingWindowSpec": sliding,
     "SlidingWindowMLASpec": sliding,
     "ChunkedLocalAttentionSpec": chunked,
+    "MambaSpec": mamba,
 }
 
 
@@ -117,10 +118,9 @@ def _built_layout(
     groups = []
     for g in built.groups:
         block, kind = g.block_size * built.kv_bytes_each // each, SPECS.get(g.kind)
-        blocks = kind.blocks(g.size, block, max_model_len, in_flight) if kind else g.blocks_per_request
-        if g.kind == "MambaSpec" and not cached_states:
-            blocks = 1
-        groups.append(replace(g, block_size=block, blocks_per_request=blocks))
+        if kind and not (kind is mamba and cached_states):
+            g = replace(g, blocks_per_request=kind.blocks(g.size, block, max_model_len, in_flight))
+        groups.append(replace(g, block_size=block, kind=kind.key if kind else g.kind))
     pools = tuple(zip(starts, built.pool_bytes_per_block, strict=True))
     return Layout(tuple(groups), min(g.block_size for g in groups), pools)
 
@@ -130,10 +130,8 @@ def shared_out(lay: Layout, dcp: int) -> Layout:
 
     Source: vLLM 0.32.0, v1/kv_cache_interface.py FullAttentionSpec.max_memory_usage_bytes; states are not shared out.
     """
-    states = ("mamba", "MambaSpec")
     groups = (
-        g if g.kind in states else replace(g, blocks_per_request=ceil_div(g.blocks_per_request, dcp))
-        for g in lay.groups
+        g if g.keeps_states else replace(g, blocks_per_request=ceil_div(g.blocks_per_request, dcp)) for g in lay.groups
     )
     return replace(lay, groups=tuple(groups))
 

@@ -115,7 +115,7 @@ class Clock:
 
 def _mamba(d: Deployment, host: float) -> tuple[float, float]:
     """Return ms to launch the scans of a step that prefills, and to read and write one request's states in any step."""
-    page = next(group.page_bytes for group in fit(d).layout.groups if "mamba" in group.kind.lower())
+    page = next(group.page_bytes for group in fit(d).layout.groups if group.keeps_states)
     count = len(d.model.mamba.layers)
     return host * MAMBA_PIECES_MS * count, 2 * count * page / (d.gpu.bandwidth_gb_s * 1e6)
 

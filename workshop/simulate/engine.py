@@ -44,7 +44,7 @@ class Rules:
     @property
     def keeps_states(self) -> bool:
         """True where a hybrid's states are kept for others with the same prefix."""
-        return self.enable_prefix_caching and any("mamba" in kind.lower() for kind, _ in self.groups)
+        return self.enable_prefix_caching and any(kind == "mamba" for kind, _ in self.groups)
 
 
 @dataclass
@@ -181,14 +181,13 @@ def _spec(kind: str, size: int, rules: Rules):
     from vllm.v1 import kv_cache_interface as v
 
     page = {"block_size": rules.block_size, "num_kv_heads": 1, "head_size": 8, "dtype": torch.bfloat16}
-    kind = kind.lower()
-    if "sliding" in kind:
+    if kind == "sliding":
         return v.SlidingWindowSpec(**page, sliding_window=size)
-    if "chunked" in kind:
+    if kind == "chunked":
         return v.ChunkedLocalAttentionSpec(**page, attention_chunk_size=size)
-    if "mamba" in kind and rules.keeps_states:  # a state at the end of each block, and of the prompt
+    if kind == "mamba" and rules.keeps_states:  # a state at the end of each block, and of the prompt
         more = {"num_prefill_checkpoint_blocks": max(0, rules.state_blocks - 2), "prefill_checkpoint_alignment": 1}
         return v.MambaSpec(rules.block_size, ((16,),), (torch.bfloat16,), mamba_cache_mode="align", **more)
-    if "mamba" in kind:  # one state a request: a block that its longest text does not fill
+    if kind == "mamba":  # one state a request: a block that its longest text does not fill
         return v.MambaSpec(-(-rules.max_model_len // rules.block_size) * rules.block_size, ((16,),), (torch.bfloat16,))
     return v.FullAttentionSpec(**page)

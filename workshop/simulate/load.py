@@ -135,7 +135,7 @@ def rules(p: Plan, enable_prefix_caching: bool | None = None, num_gpu_blocks: in
     Source: vLLM 0.32.0, config/model.py is_prefix_caching_supported; models of states alone cache none.
     """
     s, kinds = p.settings, fit(p.deployment).layout.groups
-    states = [group for group in kinds if "mamba" in group.kind.lower()]
+    states = [group for group in kinds if group.keeps_states]
     if enable_prefix_caching is None:
         enable_prefix_caching = not states or (s.vllm_version != "0.25.1" and len(states) < len(kinds))
     return Rules(

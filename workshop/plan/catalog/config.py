@@ -108,12 +108,17 @@ class Traits:
 class Group:
     """Layers that share one block table. page_bytes: one block of one layer; blocks_per_request at max_model_len."""
 
-    kind: str  # the key of its kind of attention, or the class of its spec where vLLM said it
+    kind: str  # the key of its kind of attention; as recorded, the class of its spec
     layers: tuple[int, ...]  # their indices, or how many there are on each pipeline stage where vLLM said it
     block_size: int
     page_bytes: int
     blocks_per_request: int
     size: int  # tokens of a window or chunk; 0 without
+
+    @property
+    def keeps_states(self) -> bool:
+        """True of layers with a state a request instead of a cache."""
+        return self.kind == "mamba"
 
 
 @dataclass(frozen=True)
