@@ -105,7 +105,7 @@ class Report:
 
     @property
     def holds(self) -> bool:
-        return not self.failures() and not self.stopped
+        return not (self.failures() or self.stopped or self.not_reached)
 
     def __str__(self) -> str:
         asked = f"{self.learners} learner{'s' * (self.learners != 1)} asked {len(self.requests):,} times"
@@ -113,16 +113,13 @@ class Report:
             return f"No verdict: {self.stopped}; until then {asked}, {len(self.answered):,} answers came."
         if failures := self.failures():
             return f"It will not hold: {'; '.join(failures)} ({asked})."
+        if self.not_reached:
+            return f"No verdict: {self.not_reached} cells were not reached in {self.seconds:.0f} s, so not tried; what was tried holds ({asked}). Give more --seconds."
         ttft, e2el = (percentiles(self.values_s(measure))["p95"] for measure in ("ttft", "e2el"))
         seen = f"95 of 100 saw their first token within {ttft:.1f} s and" if ttft is not None else "95 of 100 had"
         slow = ", ".join(f"“{cell}” (first token within {p95:.0f} s)" for cell, p95 in self.slow_cells())
         slow = f"; slow is {slow}" if slow else ""
-        cut = (
-            f"; {self.not_reached} cells were not reached, so not tried: give more --seconds"
-            if self.not_reached
-            else ""
-        )
-        return f"It will hold: {asked}, no error; {seen} their whole answer within {e2el:.1f} s{slow}{cut}."
+        return f"It will hold: {asked}, no error; {seen} their whole answer within {e2el:.1f} s{slow}."
 
     def slow_cells(self) -> list[tuple[str, float]]:
         """Return the cells whose own p95 ttft is beyond the limit, in seconds: a class may hold all the same."""

@@ -41,8 +41,8 @@ def command(learners, minutes, seconds, max_ttft, max_e2el, as_json, simulate, g
     Everybody runs the same cells of the notebooks within a few seconds: short completions, 20 samples, log
     probabilities, the batch of notebook 06, chat where there is one; cut to what the server allows.
 
-    Exit codes: 0 it will hold, 1 it will not (or nothing could be measured), 2 wrong use. Ctrl-C prints what was
-    measured so far.
+    Exit codes: 0 it will hold, 1 it will not (or not everything could be measured), 2 wrong use. Ctrl-C prints what
+    was measured so far.
     """
     given = {"--minutes": minutes, "--seconds": seconds, "--url": options["url"], "--name": options["name"]}
     for one, other in (("--minutes", "--seconds"), ("--url", "--name")):
