@@ -146,13 +146,20 @@ def test_a_site_without_a_folder_of_models_is_planned_and_not_submitted(workshop
         ("405b-fp8", {}, "2 nodes, 8 × h100, TP 4 × PP 2"),
         ("405b-fp8", {"nodes": 1, "gpu": "h200"}, "1 node, 4 × h200, TP 4 × PP 1"),
         ("llama-3.1-8b", {}, "1 node, 1 × h100, TP 1 × PP 1"),
+        ("llama-3.1-8b", {"gpus_per_node": 2}, "1 node, 2 × h100, TP 2 × PP 1"),
+        ("llama-3.1-8b", {"gpus_per_node": 1, "nodes": 2}, "2 nodes, 2 × h100, TP 1 × PP 2"),
+        ("falcon-7b", {"gpus_per_node": 2}, "1 node, 2 × h100, TP 1 × PP 2"),  # 71 heads
     ],
 )
 def test_the_plan_of_each_script_fits_and_says_its_split(workshop_home, what, options, words):
     submission = slurm.prepare(slurm.Request(what, **options))
     assert submission.fits and words in submission.reasons[0]
     asked = "gpus_per_node" in options or "nodes" in options  # else the script's own number counts
-    assert any(word.startswith("--nodes=") for word in submission.arguments) == (asked or what == "llama-3.1-8b")
+    assert any(word.startswith("--nodes=") for word in submission.arguments) == (
+        asked or submission.script.stem == "model"
+    )
+    if "gpus_per_node" in options:
+        assert f"--gpus-per-node={options['gpus_per_node']}" in submission.arguments
 
 
 def test_any_model_gets_the_fewest_nodes_that_hold_it(workshop_home):

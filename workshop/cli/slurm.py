@@ -21,8 +21,12 @@ def command() -> None:
 
 @command.command(context_settings={"ignore_unknown_options": True})
 @click.argument("model")
-@click.option("--nodes", "-N", type=int, help="Nodes; by default the script's or the plan's.")
-@click.option("--gpus-per-node", type=int, help="GPUs a node; by default the script's, or 4 for any other model.")
+@click.option("--nodes", "-N", type=int, help="Nodes, all used; by default the script's or the plan's.")
+@click.option(
+    "--gpus-per-node",
+    type=int,
+    help="GPUs a node, all used; by default the script's, or as many of 4 as the plan needs.",
+)
 @click.option("--gpu", help="GPU to plan for, by its name in the catalogue; by default h100.")
 @click.option("--pipeline", is_flag=True, help="TP inside a node and one pipeline stage a node (405b: TP 4 × PP 4).")
 @click.option("--ray", is_flag=True, help="Start vLLM through Ray instead of its own multi-node start.")

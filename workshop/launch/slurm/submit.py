@@ -22,6 +22,7 @@ from workshop.plan.catalog import load_model
 from workshop.plan.catalog.read import existing, name_of
 from workshop.plan.command import ALLOWED, check_starts, flags
 from workshop.plan.parallelism import plan
+from workshop.plan.ranks import tp_problem
 
 NODES_TRIED = (1, 2, 3, 4, 6, 8, 12, 16)  # for a model without a script of its own: the fewest that hold it
 
@@ -186,7 +187,10 @@ def _refuse(request: Request) -> None:
 
 
 def _planned(model: Path | str, gpu: str, recipe: Recipe, request: Request, site: dict[str, str]):
-    """Return the plan of the recipe's split, or of the fewest nodes that hold the model (where none do: of the most)."""
+    """Return the plan of the recipe's split, or of the fewest nodes that hold the model (where none do: of the most).
+
+    GPUs and nodes that were asked for are all used: tensor parallel in a node, as far as the heads allow.
+    """
     per_node = request.gpus_per_node or slurm_site.gpus(site)[1] or GPUS_PER_NODE
     own = {"gpus_per_node": per_node, "max_model_len": request.max_model_len, "usage": "serve"}
     if recipe.split:
@@ -194,9 +198,14 @@ def _planned(model: Path | str, gpu: str, recipe: Recipe, request: Request, site
         own["max_model_len"] = request.max_model_len or length
         own["gpu_memory_utilization"] = recipe.gpu_memory_utilization
     own |= for_plan(request.vllm)
+    asked = not recipe.split and (request.gpus_per_node or (request.nodes or 1) > 1)
+    inside = per_node
+    if asked:
+        model = load_model(model)
+        inside = next(t for t in range(per_node, 0, -1) if per_node % t == 0 and not tp_problem(model, t))
     for nodes in (request.nodes,) if request.nodes else recipe.nodes:
-        if request.pipeline or recipe.split == "pipeline":
-            own |= {"tensor_parallel_size": per_node, "pipeline_parallel_size": nodes}
+        if asked or request.pipeline or recipe.split == "pipeline":
+            own |= {"tensor_parallel_size": inside, "pipeline_parallel_size": per_node // inside * nodes}
         elif recipe.split:
             own |= {"tensor_parallel_size": per_node * nodes, "pipeline_parallel_size": 1}
         planned = plan(model, gpu, nodes=nodes, **own)
