@@ -111,6 +111,16 @@ def test_tune_says_what_came_nearest_where_nothing_is_enough(vllm):
         run(tune, "llama-3.1-8b", *load, "--slo", "ttft=300ms", "--max-gpus", "1")
 
 
+def test_more_gpus_than_replicas_are_simulated_is_said():
+    search = tuning._Search("llama-3.1-8b", "h100", [], {}, None, 100, print)
+    found = SimpleNamespace(gpus=64, slo_share=0.5, of=lambda _: {"p95": 1.0}, replicas=64, command="vllm serve m")
+    search.tried.append(tuning.Choice({"quantization": None, "kv_cache_dtype": "auto"}, found, None))
+    with pytest.raises(
+        WorkshopError, match="Nothing up to 100 × h100 in at most 64 replicas serves this load: 64 × h100"
+    ):
+        search.best()
+
+
 def test_what_nearly_keeps_the_limits_on_fewer_gpus_is_refined_and_else_what_comes_nearest():
     """8B on A100, --rate 12, tpot=21.4ms: 512 tokens a step keep it on one GPU (95 %), the default on two (92 % on one)."""
 

@@ -13,7 +13,9 @@ from workshop.launch import gpus
 @click.command(params=[*LOAD, *planned("gpu", *PLACE)])
 @click.argument("model", required=False)
 @click.option("--price", type=float, help="US dollars an hour for one GPU: adds the cost of a million tokens.")
-@click.option("--max-gpus", type=int, default=16, show_default=True, help="No choice has more, over all replicas.")
+@click.option(
+    "--max-gpus", type=int, default=16, show_default=True, help="No choice has more, over all replicas (64 at most)."
+)
 @click.option("--plot", callback=writable, help="Draw the choices into this file (.svg).")
 @click.option("--verify", "verified", is_flag=True, help="Serve the best three here and measure with vllm bench serve.")
 @json_option("{choices: [{command, gpus, replicas, goodput_per_s, ttft_ms, tpot_ms, usd_per_million_tokens}]}")

@@ -13,7 +13,7 @@ from workshop.plan.catalog import load_gpu, load_model
 from workshop.plan.command import Unservable, check_starts, flags, served, words
 from workshop.plan.parallelism import plan
 from workshop.simulate.arrivals import Arrival
-from workshop.simulate.load import BeyondReach, arriving, on_plan
+from workshop.simulate.load import MOST_REPLICAS, BeyondReach, arriving, on_plan
 from workshop.simulate.local import on_a_new_server
 from workshop.simulate.report import Simulation, parse_slo
 
@@ -243,8 +243,9 @@ class _Search:
             raise self.refused[1]
         nearest = min(self.tried, key=lambda c: c.rank)
         if nearest.share < ENOUGH:
+            replicas = f" in at most {MOST_REPLICAS} replicas" if self.max_gpus > MOST_REPLICAS else ""
             raise WorkshopError(
-                f"Nothing up to {self.max_gpus} × {self.gpu} serves this load: {nearest.gpus} × {self.gpu} keep the limits for "
+                f"Nothing up to {self.max_gpus} × {self.gpu}{replicas} serves this load: {nearest.gpus} × {self.gpu} keep the limits for "
                 f"{nearest.share:.0%} of the requests ({nearest}).",
                 "Give more --max-gpus, a lower --rate or larger limits.",
             )
