@@ -207,6 +207,11 @@ def test_flags_of_vllm_are_planned_with(workshop_home):
     assert "460,704 tokens, or 14.06 requests of 32,768" in said()
     assert "921,424 tokens, or 28.12 requests of 32,768" in said("--kv-cache-dtype=fp8")
     assert "of 8,192 tokens at once" in said("--max_model_len", "8K")
+    for draft in (("-sc", "{}"), ("--speculative-config.method=eagle3",), ("--spec_model", "x")):
+        assert (
+            "not count" not in said() and "does not count" in said(*draft) and "a draft model's weights" in said(*draft)
+        )
+    assert "does not count --enable-lora: the adapters' weights" in said("--enable-lora", "--max-loras", "4")
     unknown = said("--max-model-len", "auto", "--kv-cache-dtype", "nvfp4", "--quantization", "torchao")
     assert unknown == said("--hf-overrides", '{"rope_scaling": {}}', "--max-model-len", "1M") == said()
 

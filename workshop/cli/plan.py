@@ -137,7 +137,7 @@ def command(model, gpu, listed, as_json, explain, **options) -> None:
     """Predict memory, parallelism and speed of MODEL on GPUs.
 
     MODEL is a catalogue name (llama-3.1-70b), its Hub id, or a folder or file with a Hugging Face config.json.
-    Exit code 0 if it fits, 1 if not, 2 for wrong use.
+    Exit code 0 if it fits, 1 if not, 2 for wrong use. Not counted: a draft (--speculative-config), adapters (--enable-lora).
 
     \b
       workshop plan llama-3.1-70b --gpu h100 --gpus-per-node 4

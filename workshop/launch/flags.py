@@ -21,7 +21,7 @@ from workshop.plan.kv_cache import KV_CACHE_DTYPES
 from workshop.plan.settings import DTYPES
 
 SHORT = {"tp": "tensor-parallel-size", "pp": "pipeline-parallel-size", "n": "nnodes", "r": "node-rank"}
-SHORT["dpa"] = "data-parallel-address"
+SHORT |= {"dpa": "data-parallel-address", "sc": "speculative-config"}
 TABLES = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
 REFUSED, LOOKED_AT = TABLES["refused"], TABLES["looked-at"]
 # Flags that change the plan: with the values that it knows, without a value, and with a number.
@@ -58,6 +58,13 @@ def for_plan(args: tuple[str, ...]) -> dict[str, object]:
             if (value := read(given.get(name, ""))) > 0:
                 found[name] = value
     return {name.replace("-", "_"): value for name, value in found.items()}
+
+
+def uncounted(args: tuple[str, ...]) -> list[str]:
+    """Say what a plan leaves out of the flags in `args`."""
+    names = {name.partition(".")[0] for name in flags_of(args)}
+    left_out = [f"--{name}: {what}" for name, what in TABLES["uncounted"].items() if name in names]
+    return [f"This plan does not count {text}; the KV cache has so much less." for text in left_out]
 
 
 def checked(args: tuple[str, ...]) -> dict[str, str]:

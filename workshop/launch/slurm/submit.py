@@ -12,7 +12,7 @@ from pathlib import Path
 
 from workshop.errors import BadInput, WorkshopError
 from workshop.launch import records
-from workshop.launch.flags import check_for_job, for_plan
+from workshop.launch.flags import check_for_job, for_plan, uncounted
 from workshop.launch.home import private_folder, write_private
 from workshop.launch.programs import LATE, ask
 from workshop.launch.slurm import site as slurm_site
@@ -124,7 +124,7 @@ def prepare(request: Request) -> Submission:
         slurm_site.site_file(),
         _arguments(request, site, name, planned, kind),
         environment,
-        [first, *(reason for reason in planned.reasons if reason != first)],
+        [first, *(reason for reason in planned.reasons if reason != first), *uncounted(request.vllm)],
         [*planned.advice, *([] if known else [absent])],
         planned.fits,
         folder,
