@@ -13,6 +13,7 @@ import pytest
 
 from workshop import batch
 from workshop.batch.servers import LARGEST_LIMIT, SMALLEST_LIMIT, Pace
+from workshop.batch.session import StillReading
 from workshop.errors import BadInput, WorkshopError
 
 N = 60
@@ -211,6 +212,19 @@ def test_a_server_that_is_gone_ends_the_run_with_what_came(tmp_path, faulty, qui
     assert kept and len(kept) == len(set(kept)) < 4000
     summary = batch.run(tmp_path / "in.txt", tmp_path / "out.jsonl", url=faulty().url, limits=quick)
     assert summary.exit_code == 0 and summary.new == 4000 - len(kept)
+
+
+def test_stop_does_not_wait_until_a_large_input_is_read(tmp_path, faulty, quick):
+    (tmp_path / "in.txt").write_text("".join(f"row {number}\n" for number in range(1_000_000)))  # takes 10 s and more
+    (tmp_path / "out.jsonl").write_text("")
+    server = faulty()
+    running = batch.Batch(tmp_path / "in.txt", tmp_path / "out.jsonl", url=server.url, limits=quick)
+    threading.Timer(0.5, running.stop).start()
+    summary = running.run()
+    assert summary.exit_code == 75 and summary.seconds < 4 and "still being read" in str(summary)
+    assert [path.name for path in tmp_path.iterdir() if "meta" in path.name or "errors" in path.name] == []
+    with pytest.raises(StillReading):  # nor for its checksum
+        running.source.sha256()
 
 
 def test_stop_keeps_what_came(tmp_path, faulty, quick, answers):

@@ -19,7 +19,7 @@ from workshop.batch import engine_rows
 from workshop.batch.progress import Summary
 from workshop.batch.rows import Row
 from workshop.batch.session import Ledger, Session
-from workshop.batch.store import COMMIT_S, Lock
+from workshop.batch.store import COMMIT_S
 from workshop.errors import WorkshopError
 from workshop.launch import auth, local, processes
 from workshop.launch.local import scratch
@@ -50,9 +50,8 @@ class OfflineBatch(Session):
         super().__init__(input, output, **options)
         self.engine_args, self.trace, self.llm = tuple(engine_args), trace, llm
 
-    def run(self) -> Summary:
-        """Run until every row is dealt with, or `stop` is called; raises as `online.Batch.run` does."""
-        with contextlib.closing(Lock(self.paths)), contextlib.ExitStack() as ending:
+    def _run(self) -> Summary:
+        with contextlib.ExitStack() as ending:
             path, served = (self.model or "", self.model or "llm") if self.llm else local.resolve_model(self.model)
             facts = {"model": served, "model_path": path, "vllm_version": installed()[1], "urls": []}
             facts["engine_args"] = list(self.engine_args)

@@ -13,7 +13,6 @@ from workshop.batch.prepare import Work
 from workshop.batch.progress import Summary
 from workshop.batch.send import Limits, Sender
 from workshop.batch.session import REPORT_S, Session
-from workshop.batch.store import Lock
 from workshop.errors import WorkshopError
 
 
@@ -38,18 +37,12 @@ class Batch(Session):
             with contextlib.suppress(RuntimeError):  # it has just ended by itself
                 self._loop.call_soon_threadsafe(self._sender.stop)
 
-    def run(self) -> Summary:
-        """Run until every row is dealt with, or `stop` is called.
-
-        Raises:
-            BadInput: input, output or a parameter cannot be right; nothing was sent.
-            WorkshopError: it cannot go on; what came is kept, and running it again goes on.
-        """
-        with contextlib.closing(Lock(self.paths)), runner() as loop:
+    def _run(self) -> Summary:
+        with runner() as loop:
             self._loop = loop.get_loop()
-            return loop.run(self._run())
+            return loop.run(self._answered())
 
-    async def _run(self) -> Summary:
+    async def _answered(self) -> Summary:
         fleet = servers.find(self.urls, self.concurrency)
         servers.allow_connections(len(fleet) * (self.concurrency or servers.LARGEST_LIMIT))
         for server in fleet:

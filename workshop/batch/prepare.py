@@ -137,6 +137,7 @@ class Work:
         Raises BadInput: a row is malformed, or has the id of another; with `skip_bad` they are left out instead.
         """
         for number, (place, raw) in enumerate(self.source.raws()):
+            self.source.poll()
             self.index.rows = number + 1
             try:
                 self._add(number, place, raw)
@@ -176,6 +177,7 @@ class Work:
         """
         for journal in journals:
             for answer in scan(journal):
+                self.source.poll()
                 self.keep_bytes = answer.end
                 key, number, samples, body = self.index.find(answer.custom_id)
                 sound = key == answer.key and number not in self.index.other and answer.has(samples)

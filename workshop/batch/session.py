@@ -14,7 +14,7 @@ from workshop.batch.paths import Paths, cannot_write
 from workshop.batch.prepare import Work, shard_of
 from workshop.batch.progress import COMPLETE, FAILED, INTERRUPTED, Progress, Rate, Summary
 from workshop.batch.rows import Builder, Row, check_sampling
-from workshop.batch.store import Journal
+from workshop.batch.store import Journal, Lock
 from workshop.errors import BadInput, WorkshopError
 
 REPORT_S = 0.5
@@ -122,6 +122,10 @@ class Ledger:
         )
 
 
+class StillReading(Exception):
+    """It was stopped before anything was sent."""
+
+
 class Session:
     """One run of a batch; `online.Batch` and `offline.OfflineBatch` say who answers.
 
@@ -163,6 +167,27 @@ class Session:
         self.sampling, self.chat, self.skip_bad = check_sampling(sampling), chat, skip_bad
         self.model, self.concurrency, self.shard = model, concurrency, shard_of(shard)
         self.report, self.stopping, self.summary = report or (lambda progress: None), False, None
+        self.source.poll = self._poll
+
+    def run(self) -> Summary:
+        """Run until every row is dealt with, or `stop` is called.
+
+        Raises:
+            BadInput: input, output or a parameter cannot be right; nothing was sent.
+            WorkshopError: it cannot go on; what came is kept, and running it again goes on.
+        """
+        began = time.monotonic()
+        with contextlib.closing(Lock(self.paths)):
+            try:
+                return self._run()
+            except StillReading:
+                reason = "the input was still being read; what was answered before is kept"
+                seconds, none = time.monotonic() - began, [0] * 6
+                return Summary(INTERRUPTED, *none, seconds, 0, 0, self.paths.output, None, reason)
+
+    def _poll(self) -> None:
+        if self.stopping:
+            raise StillReading
 
     def stop(self) -> None:
         """Send nothing more, keep what has come, return with the state `interrupted`."""
