@@ -81,18 +81,23 @@ def layout(
     """
     if m.exact and (built := m.exact.of(tp, len(starts))):
         return _built_layout(built, kv_dtype_bytes(m, kv_cache_dtype), max_model_len, in_flight, starts, cached_states)
-    token_bytes = main_kind(m).token_elements(m, tp) * kv_dtype_bytes(m, kv_cache_dtype)
+    each = kv_dtype_bytes(m, kv_cache_dtype)
+    token_bytes = main_kind(m).token_elements(m, tp) * each
     block = BLOCK_SIZE
     if m.mamba:  # the attention page must hold a Mamba state: platforms/interface.py, _align_hybrid_block_size
         block = BLOCK_SIZE * ceil_div(mamba.state_bytes(m, tp), BLOCK_SIZE * token_bytes)
     counts = [len(mine) for _, _, mine in grouped(m)]
     # the rarest kind's count, unless the kinds are about equally many
     group_size = max(counts) if max(counts) < min(counts) * 1.5 else min(counts)
-    groups = []
+    page, groups = block * max(token_bytes, *(kind.token_elements(m, tp) * each for kind, _, _ in grouped(m))), []
     for kind, size, mine in grouped(m):
         parts = ceil_div(len(mine), group_size)
-        blocks = kind.blocks(size, block, max_model_len, in_flight) + (kind is mamba and cached_states)
-        groups += [Group(kind.key, mine[i::parts], block, block * token_bytes, blocks, size) for i in range(parts)]
+        mean = kind.token_elements(m, tp) * each or token_bytes
+        tokens = page // (block * mean) * block  # pages of one size: of smaller tokens it holds more
+        blocks = kind.blocks(size, tokens, max_model_len, in_flight)
+        if kind is mamba and cached_states:
+            blocks = m.mamba.blocks
+        groups += [Group(kind.key, mine[i::parts], tokens, page, blocks, size) for i in range(parts)]
     return Layout(tuple(groups), block)
 
 

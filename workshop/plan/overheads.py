@@ -113,7 +113,7 @@ def _layers(d: Deployment) -> list[Peak]:
     parts = "qkv, rotated q and k, residuals" + (", the experts' workspace" if experts else "")
     out.append(Peak("attention", t * e * tail + experts + blas, parts))
     if m.mamba:  # seen in one run (Jamba, 0.32.0), where 2 + 1 + 1 + 1 of the inner width explain it to the MiB
-        inner = m.mamba.expand * h // tp
+        inner = m.mamba.inner // tp
         parts = "both halves of the projection, convolution, time steps and scan of a Mamba layer"
         out.append(Peak("Mamba", t * e * (3 * h + 5 * inner) + experts + blas, parts))
     if compiles(s) and m.quantization and m.quantization.activation_bits == 8:

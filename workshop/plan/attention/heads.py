@@ -14,11 +14,15 @@ class Heads(Attention):
 
     key = "full"
 
+    def sizes(self, m: ModelConfig) -> tuple[int, int, int]:
+        """Return KV heads, head dim of K, and of V."""
+        return m.num_key_value_heads, m.head_dim, m.v_head_dim or m.head_dim
+
     def token_elements(self, m: ModelConfig, tp: int = 1) -> int:
-        return 2 * self.kv_heads(m, tp) * m.head_dim
+        return self.kv_heads(m, tp) * sum(self.sizes(m)[1:])
 
     def kv_heads(self, m: ModelConfig, tp: int) -> int:
-        return max(1, m.num_key_value_heads // tp)
+        return max(1, self.sizes(m)[0] // tp)
 
     def split_problem(self, m: ModelConfig, tp: int) -> str:
         kv = m.num_key_value_heads
@@ -37,12 +41,12 @@ class Heads(Attention):
         return Widths(q, q, self.kv_heads(m, tp) * m.head_dim)
 
     def weights(self, m: ModelConfig) -> list[Weight]:
-        t, h, d, kv_heads = m.traits, m.hidden_size, m.head_dim, m.num_key_value_heads
-        q, kv = m.num_attention_heads * d, 2 * kv_heads * d
+        t, h, (kv_heads, d, v) = m.traits, m.hidden_size, self.sizes(m)
+        q, kv = m.num_attention_heads * d, kv_heads * (d + v)
         fused = {"shards": 3, "kv_heads": kv_heads, "kv_rows": kv}
         out = [
             Weight("self_attn.qkv_proj", q + kv, h, "qkv", quantizable=True, bias=t.qkv_bias, **fused),
-            Weight("self_attn.o_proj", h, q, "row", quantizable=True, bias=t.o_bias),
+            Weight("self_attn.o_proj", h, m.num_attention_heads * v, "row", quantizable=True, bias=t.o_bias),
         ]
         if t.qk_norm == "head":
             out += [Weight("self_attn.q_norm", d), Weight("self_attn.k_norm", d)]

@@ -1,6 +1,6 @@
 """State-space layers of hybrid models: a state of fixed size a request instead of a cache that grows.
 
-Source: Mamba (arXiv 2312.00752); vLLM 0.25.1, v1/kv_cache_interface.py MambaSpec.
+Source: Mamba (arXiv 2312.00752); vLLM 0.32.0, v1/kv_cache_interface.py MambaSpec, layers/mamba/mamba_utils.py.
 """
 
 # m model, s sizes of the state space, h hidden size
@@ -18,9 +18,11 @@ class Mamba(Attention):
         return 0
 
     def state_bytes(self, m: ModelConfig, tp: int) -> int:
-        """Return the bytes of one request's state on one rank, in 16 bit."""
-        inner = m.mamba.expand * m.hidden_size // tp
-        return 2 * inner * (m.mamba.d_conv - 1 + m.mamba.d_state)
+        """Return the bytes of one request's state on one rank: the convolution's in 16 bit, the recurrence's as it says."""
+        s = m.mamba
+        groups = tp if s.groups % tp else s.groups  # a group that several ranks need is copied
+        conv = s.inner + 2 * groups * s.d_state
+        return (2 * conv * (s.d_conv - 1) + s.state_bytes_each * s.inner * s.d_state) // tp
 
     def kept(self, tokens: int, size: int) -> int:
         return 0
@@ -30,7 +32,13 @@ class Mamba(Attention):
 
     def weights(self, m: ModelConfig) -> list[Weight]:
         s, h = m.mamba, m.hidden_size
-        inner = s.expand * h
+        inner, conv = s.inner, s.inner + 2 * s.groups * s.d_state
+        if s.groups:
+            return [
+                Weight("mamba.conv1d", conv, s.d_conv, "column", bias=True),
+                Weight("mamba.in_proj", inner + conv + s.dt_rank, h, "column", quantizable=True, shards=2),
+                Weight("mamba.out_proj", h, inner, "row", quantizable=True),
+            ]
         return [
             Weight("mamba.conv1d", inner, s.d_conv, "column", bias=True),
             Weight("mamba.in_proj", 2 * inner, h, "column", quantizable=True, shards=2),

@@ -5,12 +5,16 @@ Source: vLLM 0.25.1, v1/kv_cache_interface.py SlidingWindowSpec and ChunkedLocal
 
 from workshop.plan.attention.base import ceil_div
 from workshop.plan.attention.heads import Heads
+from workshop.plan.catalog.config import ModelConfig
 
 
 class Sliding(Heads):
     """K and V as of Heads; blocks outside the window are given back."""
 
     key = "sliding"
+
+    def sizes(self, m: ModelConfig) -> tuple[int, int, int]:
+        return m.window_heads or super().sizes(m)
 
     def kept(self, tokens: int, size: int) -> int:
         return min(tokens, size)

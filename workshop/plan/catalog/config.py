@@ -45,13 +45,20 @@ class Mla:
 
 @dataclass(frozen=True)
 class Mamba:
-    """State-space layers of a hybrid model: a state of fixed size a request instead of a KV cache."""
+    """State-space layers of a hybrid model: a state of fixed size a request instead of a KV cache.
+
+    groups: of heads that share their B and C (a delta net: heads of keys); 0: Mamba 1, which has no heads.
+    blocks: of states that a request holds where prefixes are cached.
+    """
 
     layers: frozenset[int]
     d_state: int
     d_conv: int
-    expand: int
-    dt_rank: int
+    inner: int  # heads × head size
+    dt_rank: int  # Mamba 2, delta nets: heads
+    groups: int = 0
+    state_bytes_each: int = 2
+    blocks: int = 2
 
 
 @dataclass(frozen=True)
@@ -194,6 +201,10 @@ class ModelConfig:
     traits: Traits = field(default_factory=Traits)
     moe: Moe | None = None
     mla: Mla | None = None
+    v_head_dim: int = 0  # 0: head_dim
+    window_heads: tuple[
+        int, int, int
+    ] = ()  # of layers with a window: KV heads, head_dim, v_head_dim; (): as the others
     latent_projections: Mla | None = None  # MLA's matrices, but the engine keeps K and V whole (MiniCPM3)
     mamba: Mamba | None = None
     quantization: Quantization | None = None

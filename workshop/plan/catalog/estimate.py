@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from workshop.errors import BadInput
-from workshop.plan.catalog.config import Mamba, Mla, Moe, Traits
+from workshop.plan.catalog.config import DTYPE_BYTES, Mamba, Mla, Moe, Traits
 from workshop.plan.catalog.fields import Fields, json_object
 
 # our name -> how other families spell it, the first that is there
@@ -37,8 +37,12 @@ SPELLINGS = {
     "ssm_state_size": ("mamba_d_state", "state_size", "linear_key_head_dim", "d_state"),
     "conv_kernel": ("mamba_d_conv", "linear_conv_kernel_dim", "conv_L_cache", "d_conv"),
     "mamba_num_heads": ("mamba_n_heads", "linear_num_value_heads"),
+    "n_groups": ("mamba_n_groups", "mamba_ngroups", "linear_num_key_heads"),
+    "mamba_ssm_dtype": ("mamba_ssm_cache_dtype",),
     "mamba_head_dim": ("mamba_d_head", "linear_value_head_dim"),
 }
+DELTA_NET = {"mamba_num_heads": "num_heads", "n_groups": "num_heads", "mamba_head_dim": "head_dim"}
+DELTA_NET |= {"ssm_state_size": "head_dim", "conv_kernel": "short_conv_kernel_size"}
 NESTED = ("text_config", "llm_config", "language_config", "thinker_config")
 UNGATED = ("relu", "relu2", "gelu_new", "gelu_fast")
 MLP_ALONE, EXPERTS_ALONE = ("mlp", "-"), ("moe", "E")  # layers that mix no tokens
@@ -57,6 +61,17 @@ def fields(raw: Mapping, where: str) -> Fields:
     text = dict(raw)
     while inner := next((text[name] for name in NESTED if isinstance(text.get(name), Mapping)), None):
         text = {**inner, **{k: text[k] for k in ("quantization_config", "torch_dtype", "dtype") if k in text}}
+    if isinstance(delta := text.get("linear_attn_config"), Mapping):  # Kimi's delta net; layers are counted from 1
+        text |= {ours: delta.get(theirs) for ours, theirs in DELTA_NET.items()}
+        full = set(Fields(delta, where, "linear_attn_config.").list("full_attn_layers", int))
+        layers = range(1, Fields(text, where).int("num_hidden_layers") + 1)
+        text["layer_types"] = ["full_attention" if i in full else "linear_attention" for i in layers]
+    if isinstance(pattern := text.get("hybrid_layer_pattern"), list):
+        text["layer_types"] = ["sliding_attention" if kind else "full_attention" for kind in pattern]
+    if text.get("global_head_dim"):  # what has no other name is that of layers with a window
+        text |= {"swa_num_key_value_heads": text.get("num_key_value_heads"), "swa_head_dim": text.get("head_dim")}
+        text["num_key_value_heads"] = text.get("num_global_key_value_heads") or text.get("num_key_value_heads")
+        text["head_dim"] = text["global_head_dim"]
     states_alone = text.get("num_attention_heads") is None and text.get("state_size") is not None  # Mamba, Mamba 2
     for ours, others in SPELLINGS.items():
         if text.get(ours) is None:
@@ -100,6 +115,10 @@ def decoder(f: Fields) -> dict:
         return {**facts, "mla": mla, "head_dim": part + mla.qk_rope_head_dim, "rotary_dim": mla.qk_rope_head_dim}
     if f.has("sliding_window") and "sliding_attention" in kinds:
         facts["window"] = f.int("sliding_window")
+    facts["v_head_dim"] = f.optional_int("v_head_dim") or 0
+    if f.has("swa_head_dim"):
+        kv, width = f.int("swa_num_key_value_heads", f.int("num_key_value_heads", 1)), f.int("swa_head_dim")
+        facts["window_heads"] = kv, width, f.int("swa_v_head_dim", width)
     return facts
 
 
@@ -162,9 +181,15 @@ def _states(f: Fields, layers: frozenset[int]) -> Mamba | None:
     """Layers with a state instead of a cache; its size as that of heads × head size × state size."""
     if not layers:
         return None
-    hidden = f.int("hidden_size")
-    inner = f.int("mamba_num_heads", 1) * f.int("mamba_head_dim", f.int("mamba_expand", 2) * hidden)
-    return Mamba(layers, f.int("ssm_state_size", 16), f.int("conv_kernel", 4), -(-inner // hidden), -(-hidden // 16))
+    hidden, heads = f.int("hidden_size"), f.int("mamba_num_heads", 1)
+    inner = heads * f.int("mamba_head_dim", f.int("mamba_expand", 2) * hidden // heads)
+    sizes = f.int("ssm_state_size", 16), f.int("conv_kernel", 4), inner
+    if heads == 1:
+        return Mamba(layers, *sizes, -(-hidden // 16))
+    # Nemotron-H, whose letters name the layers, and Kimi's delta net keep it in 32 bit where nothing is said
+    usual = "float32" if f.has("hybrid_override_pattern") or f.has("linear_attn_config") else "bfloat16"
+    each = DTYPE_BYTES.get(f.text("mamba_ssm_dtype", usual), 2)
+    return Mamba(layers, *sizes, heads, f.int("n_groups", 1), each, 2 if f.has("linear_num_key_heads") else 3)
 
 
 def stored_bytes(folder: Path) -> int:

@@ -226,7 +226,7 @@ def jamba(f: Fields) -> dict:
     moe, hidden = _moe(f, "intermediate_size", every("expert")), f.int("hidden_size")
     rank = -(-hidden // 16) if f.text("mamba_dt_rank", "") == "auto" else f.int("mamba_dt_rank", -(-hidden // 16))
     layers = frozenset(range(f.layers)) - frozenset(every("attn"))
-    mamba = Mamba(layers, f.int("mamba_d_state", 16), f.int("mamba_d_conv", 4), f.int("mamba_expand", 2), rank)
+    mamba = Mamba(layers, f.int("mamba_d_state", 16), f.int("mamba_d_conv", 4), f.int("mamba_expand", 2) * hidden, rank)
     return {"traits": Traits(rope=False), "moe": moe if moe.num_experts > 1 else None, "mamba": mamba}
 
 

@@ -125,6 +125,8 @@ def _build(f: Fields, facts: dict, architecture: str, name: str, raw: Mapping) -
         traits=traits,
         raw=raw,
         quantization=quant.from_config(quantized) if quantized.raw else None,
+        v_head_dim=facts.get("v_head_dim", 0),
+        window_heads=facts.get("window_heads", ()),
         **{part: facts.get(part) for part in ("moe", "mla", "latent_projections", "mamba")},
     )
 
