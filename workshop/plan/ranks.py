@@ -29,35 +29,17 @@ from workshop.plan.weights import (
 
 # Their classes make embedding, norm and lm_head on every stage. Source: vLLM 0.32.0's own, built (benchmarks/exact.py).
 BOTH_ENDS_EVERYWHERE = {
-    "GptOssForCausalLM",
-    "JambaForCausalLM",
-    "MixtralForCausalLM",
-    "Qwen2MoeForCausalLM",
-    "Qwen3MoeForCausalLM",
+    *("GptOssForCausalLM", "JambaForCausalLM", "MixtralForCausalLM", "Qwen2MoeForCausalLM", "Qwen3MoeForCausalLM"),
 }
 # Their classes are not cut into pipeline stages (SupportsPP), which vLLM 0.32.0 refuses in verify_with_parallel_config.
 ONE_STAGE = {
-    "AriaForConditionalGeneration",
-    "CohereAsrForConditionalGeneration",
-    "DiffusionGemmaForBlockDiffusion",
-    "FireRedASR2ForConditionalGeneration",
-    "FunASRForConditionalGeneration",
-    "Gemma3nForCausalLM",
-    "Gemma3nForConditionalGeneration",
-    "HrmTextForCausalLM",
-    "IQuestLoopCoderForCausalLM",
-    "Idefics3ForConditionalGeneration",
-    "Mamba2ForCausalLM",
-    "NemotronH_Nano_Omni_Reasoning_V3",
-    "NemotronH_Nano_VL_V2",
-    "NemotronH_Omni_Reasoning_V3",
-    "NemotronH_Super_Omni_Reasoning_V3",
-    "NemotronParseForConditionalGeneration",
-    "PaddleOCRVLForConditionalGeneration",
-    "Phi4MMForCausalLM",
-    "SmolVLMForConditionalGeneration",
-    "WhisperForConditionalGeneration",
-    "Zamba2ForCausalLM",
+    *("AriaForConditionalGeneration", "CohereAsrForConditionalGeneration", "DiffusionGemmaForBlockDiffusion"),
+    *("FireRedASR2ForConditionalGeneration", "FunASRForConditionalGeneration", "Gemma3nForCausalLM"),
+    *("Gemma3nForConditionalGeneration", "HrmTextForCausalLM", "IQuestLoopCoderForCausalLM"),
+    *("Idefics3ForConditionalGeneration", "Mamba2ForCausalLM", "NemotronH_Nano_Omni_Reasoning_V3"),
+    *("NemotronH_Nano_VL_V2", "NemotronH_Omni_Reasoning_V3", "NemotronH_Super_Omni_Reasoning_V3"),
+    *("NemotronParseForConditionalGeneration", "PaddleOCRVLForConditionalGeneration", "Phi4MMForCausalLM"),
+    *("SmolVLMForConditionalGeneration", "WhisperForConditionalGeneration", "Zamba2ForCausalLM"),
 }
 # Whole numbers that share a scale in groups of inputs, which no kernel of dense products takes in parts; an expert's may
 # be cut (moe_wna16.py), 4-bit floats are padded. Source: vLLM 0.32.0, quantization/auto_awq.py and utils/marlin_utils.py.
@@ -72,13 +54,10 @@ class Rank:
     rank: int
     node: int
     tp_rank: int
-    pp_rank: int
     layers: range
     heads: int
     kv_heads: int
     weight_bytes: int
-    has_embedding: bool
-    has_head: bool
     dp_rank: int = 0
 
 
@@ -255,7 +234,7 @@ def ranks(d: Deployment) -> list[Rank]:
     heads, kv_heads = m.num_attention_heads // tp, main_kind(m).kv_heads(m, tp)
     for stage, layers in enumerate(partition_layers(m.num_hidden_layers, d.pp)):
         size = stage_bytes(m, tp, d.pp, stage, deep_gemm, d.expert_split)
-        held = (stage, layers, heads, kv_heads, size, stage == 0, stage == d.pp - 1)
+        held = (layers, heads, kv_heads, size)
         for replica in range(d.dp):
             for t in range(tp):
                 n = replica * d.replica_gpus + stage * tp + t

@@ -150,19 +150,12 @@ def _kinds(f: Fields) -> list[str]:
     every, offset = (f.optional_int(name) for name in ("full_attention_interval", "attn_layer_offset"))
     every, other = (every or f.optional_int("attn_layer_period")), "linear_attention"
     if not every and f.has("sliding_window") and f.raw.get("use_sliding_window", True):
-        every, other = (
-            f.optional_int("sliding_window_pattern") if _whole(f, "sliding_window_pattern") else None,
-            "sliding_attention",
-        )
-        every = every or f.layers + 1
+        every, other = f.raw.get("sliding_window_pattern"), "sliding_attention"
+        every = f.int("sliding_window_pattern") if isinstance(every, int) else f.layers + 1
     if not every:
         return ["full_attention"] * f.layers
     at = every - 1 if offset is None else offset
     return ["full_attention" if i % every == at else other for i in range(f.layers)]
-
-
-def _whole(f: Fields, name: str) -> bool:
-    return isinstance(f.raw.get(name), int)
 
 
 def _moe(f: Fields) -> Moe | None:
