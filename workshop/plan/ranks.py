@@ -29,17 +29,35 @@ from workshop.plan.weights import (
 
 # Their classes make embedding, norm and lm_head on every stage. Source: vLLM 0.32.0's own, built (benchmarks/exact.py).
 BOTH_ENDS_EVERYWHERE = {
-    *("GptOssForCausalLM", "JambaForCausalLM", "MixtralForCausalLM", "Qwen2MoeForCausalLM", "Qwen3MoeForCausalLM"),
+    "GptOssForCausalLM",
+    "JambaForCausalLM",
+    "MixtralForCausalLM",
+    "Qwen2MoeForCausalLM",
+    "Qwen3MoeForCausalLM",
 }
 # Their classes are not cut into pipeline stages (SupportsPP), which vLLM 0.32.0 refuses in verify_with_parallel_config.
 ONE_STAGE = {
-    *("AriaForConditionalGeneration", "CohereAsrForConditionalGeneration", "DiffusionGemmaForBlockDiffusion"),
-    *("FireRedASR2ForConditionalGeneration", "FunASRForConditionalGeneration", "Gemma3nForCausalLM"),
-    *("Gemma3nForConditionalGeneration", "HrmTextForCausalLM", "IQuestLoopCoderForCausalLM"),
-    *("Idefics3ForConditionalGeneration", "Mamba2ForCausalLM", "NemotronH_Nano_Omni_Reasoning_V3"),
-    *("NemotronH_Nano_VL_V2", "NemotronH_Omni_Reasoning_V3", "NemotronH_Super_Omni_Reasoning_V3"),
-    *("NemotronParseForConditionalGeneration", "PaddleOCRVLForConditionalGeneration", "Phi4MMForCausalLM"),
-    *("SmolVLMForConditionalGeneration", "WhisperForConditionalGeneration", "Zamba2ForCausalLM"),
+    "AriaForConditionalGeneration",
+    "CohereAsrForConditionalGeneration",
+    "DiffusionGemmaForBlockDiffusion",
+    "FireRedASR2ForConditionalGeneration",
+    "FunASRForConditionalGeneration",
+    "Gemma3nForCausalLM",
+    "Gemma3nForConditionalGeneration",
+    "HrmTextForCausalLM",
+    "IQuestLoopCoderForCausalLM",
+    "Idefics3ForConditionalGeneration",
+    "Mamba2ForCausalLM",
+    "NemotronH_Nano_Omni_Reasoning_V3",
+    "NemotronH_Nano_VL_V2",
+    "NemotronH_Omni_Reasoning_V3",
+    "NemotronH_Super_Omni_Reasoning_V3",
+    "NemotronParseForConditionalGeneration",
+    "PaddleOCRVLForConditionalGeneration",
+    "Phi4MMForCausalLM",
+    "SmolVLMForConditionalGeneration",
+    "WhisperForConditionalGeneration",
+    "Zamba2ForCausalLM",
 }
 # Whole numbers that share a scale in groups of inputs, which no kernel of dense products takes in parts; an expert's may
 # be cut (moe_wna16.py), 4-bit floats are padded. Source: vLLM 0.32.0, quantization/auto_awq.py and utils/marlin_utils.py.
