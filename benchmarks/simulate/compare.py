@@ -26,7 +26,7 @@ FITTED = {  # what the clock was fitted to; other records were only predicted
     "h200_llama-3.1-8b": "1 fitted",
     "h200_qwen3-30b-a3b": "3 fitted",
     "h200_llama-3.1-70b-fp8": "4 fitted to light and middle",
-    "h200_nemotron-nano-9b-v2_0.32": "1 fitted to light and middle",
+    "h200_nemotron-nano-9b-v2_0.32": "2 fitted, not to heavy and shared_prefix",
     "h200_llama-3.1-8b_slo_default": "1 fitted",
     "h200_llama-3.1-8b_slo_kv8_512": "1 fitted",
     "h200_llama-3.1-8b_tp2_two": "1 fitted to busy",

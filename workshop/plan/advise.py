@@ -190,9 +190,7 @@ def _better(d: Deployment, world: int) -> list[str]:
             out.append(f"{change.words} adds {more:,} tokens; {change.note}.")
     out += _about_gpus(d, world)
     if now.max_concurrency < 2:
-        out.append(
-            f"Less than two requests of {length:,} tokens fit at once: --max-model-len {max(1024, length // 4)} admits more requests only if they are short; more GPUs hold more."
-        )
+        out.append(f"Fewer than two requests of {length:,} tokens fit at once; more GPUs help, or shorter requests.")
     return out
 
 

@@ -36,8 +36,10 @@ FP8_ROWS = 128  # of a tile: products of fewer rows take as long as a whole one
 FP8_ODD_TILES = 3  # tiles' time more where the rows fill an odd number of them, from three on; seen, not explained
 FP8_LAUNCH = 1.5  # times the kernels of a dense layer: activations are quantised before each product (0.25.1)
 FP8_REQUEST_MS = 0.05  # decoding of 1, 16 and 64 requests, recorded before the loads (data/runs)
-# Fitted to the light and the middle load of Nemotron Nano 9B v2 on one H200, vLLM 0.32.0; its other loads are a test:
+# Fitted to loads of Nemotron Nano 9B v2 on one H200, vLLM 0.32.0, the first to light and middle, the second to its burst
+# and long prompts; heavy and the shared prefix are a test:
 MAMBA_PIECES_MS = 2.65  # to launch a Mamba layer's scan in a step that prefills: Triton kernels, outside the graphs
+SCAN_SHARE = 0.048  # of the peak: what Triton's scan of a Mamba layer reaches
 # Under vLLM 0.32.0, fitted to 8B with its defaults at 30 requests a second on one H200; the same with fewer tokens a
 # step, with an FP8 KV cache and on an H100, whose host took as long, are a test. FP8's kernels of its own are then gone
 # (70B FP8 on two H200):
@@ -113,11 +115,13 @@ class Clock:
         return self.host_step_ms + len(work) * self.host_request_ms, launch
 
 
-def _mamba(d: Deployment, host: float) -> tuple[float, float]:
-    """Return ms to launch the scans of a step that prefills, and to read and write one request's states in any step."""
+def _mamba(d: Deployment, host: float) -> tuple[float, float, float]:
+    """Return ms to launch the scans of a step that prefills, of a token in them, and of one request's states in any step."""
     page = next(group.page_bytes for group in fit(d).layout.groups if group.keeps_states)
-    count = len(d.model.mamba.layers)
-    return host * MAMBA_PIECES_MS * count, 2 * count * page / (d.gpu.bandwidth_gb_s * 1e6)
+    s = d.model.mamba
+    count, operations = len(s.layers), 6 * s.inner * s.d_state / d.tp  # a state is written to, kept, read from
+    token_ms = count * operations / (d.gpu.bf16_tflops * 1e9) / SCAN_SHARE
+    return host * MAMBA_PIECES_MS * count, token_ms, 2 * count * page / (d.gpu.bandwidth_gb_s * 1e6)
 
 
 def of(d: Deployment, host_factor: float | None = None) -> Clock:
@@ -133,13 +137,13 @@ def of(d: Deployment, host_factor: float | None = None) -> Clock:
     read_ms = kv_dtype_bytes(m, d.settings.kv_cache_dtype) / (gpu.bandwidth_gb_s * 1e6) / KV_SHARE
     pair_ms = 4 * m.num_attention_heads * m.head_dim / d.tp / (gpu.bf16_tflops * 1e9) / ATTENTION_SHARE
     moe_layers = len(m.moe.layers) if m.moe else 0
-    scan_ms, state_ms = _mamba(d, host) if m.mamba else (0.0, 0.0)
+    scan_ms, scan_token_ms, state_ms = _mamba(d, host) if m.mamba else (0.0, 0.0, 0.0)
     old = d.settings.vllm_version == "0.25.1"
     launched = (m.num_hidden_layers + (EXPERTS_LAUNCH - 1) * moe_layers) * (FP8_LAUNCH if fp8 and old else 1)
     eager_ms = launched * (host * EAGER_LAYER_MS if old else EAGER_LAYER_MS_0_32)
     eager_ms *= DEALT_OUT_EAGER if d.dp > 1 and m.moe else 1
     eager_ms *= EAGER_RANKS if d.tp > 1 and not old else 1
-    token_ms = many["arithmetic"] / MANY * speed.MATMUL_SHARE / share
+    token_ms = many["arithmetic"] / MANY * speed.MATMUL_SHARE / share + scan_token_ms
     kinds = Counter(layers(m)).items()
     idle = (1 - m.moe.experts_per_token / m.moe.num_experts) ** d.dp if m.moe else 0.0  # all replicas' tokens count
     return Clock(
