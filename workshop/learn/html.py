@@ -92,7 +92,7 @@ def bar(parts: Iterable[tuple[str, float]], *marks: Html, label: str | None = No
 
 def table(head: Sequence[str], rows: Iterable[Sequence[object]], cls: str = "") -> Html:
     """Return a table; an empty head is left out. Class `numbers` sets all but the first two columns to the right."""
-    top = tag("thead", tag("tr", *(tag("th", name) for name in head))) if any(head) else ""
+    top = tag("thead", tag("tr", *(tag("th" if name else "td", name) for name in head))) if any(head) else ""
     body = [tag("tr", *(tag("td", cell) for cell in row)) for row in rows]
     return tag("table", *([top] if top else []), tag("tbody", *body), cls=f"table {cls}".rstrip())
 
