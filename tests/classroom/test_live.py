@@ -77,8 +77,7 @@ def test_a_small_class_holds_on_the_live_server(server, live_home, tmp_path):
         WORKSHOP_API_KEY=server.api_key,
     )
     report = json.loads(done.stdout)
-    whole = report["not_reached"] == 0  # on a busy machine there is no time for some cells, and so no verdict
-    assert done.returncode == (not whole) and report["holds"] == whole, done.stdout + done.stderr
+    assert done.returncode == (not report["holds"]) and (report["holds"] or report["not_reached"]), done.stderr
     assert report["errors"] == {} and report["left_out"] == []
     # 3 learners × (1 + 4 + 1 + 1 + 10 + 3 + 12 + 1) requests: every cell once
     assert report["completed"] == 3 * 33 or (report["not_reached"] and 33 < report["completed"] < 3 * 33)

@@ -67,6 +67,10 @@ class Cell:
     asks: tuple[Ask, ...]
     at_once: int = 1
 
+    @property
+    def title(self) -> str:
+        return f"{self.notebook} {self.name}".strip()
+
 
 def ask(text: str, **sampling) -> Ask:
     return Ask(COMPLETIONS, {"prompt": text, **sampling}, text)

@@ -62,7 +62,8 @@ class Report:
     every_s: float = 0.0
     left_out: Sequence[str] = ()  # cells that this server does not take
     late: int = 0  # cells that began late, because the one before had not ended
-    not_reached: int = 0  # cells for which no time was left
+    not_reached: int = 0  # cells for which a learner had no time left
+    untried: Sequence[str] = ()  # those for which nobody had
     client_lag_s: float = 0.0  # longest time for which the simulation itself had no turn
     stopped: str = ""  # why it ended before its time
     # what /metrics showed; None where the server has none
@@ -105,7 +106,7 @@ class Report:
 
     @property
     def holds(self) -> bool:
-        return not (self.failures() or self.stopped or self.not_reached)
+        return not (self.failures() or self.stopped or self.untried)
 
     def __str__(self) -> str:
         asked = f"{self.learners} learner{'s' * (self.learners != 1)} asked {len(self.requests):,} times"
@@ -113,13 +114,18 @@ class Report:
             return f"No verdict: {self.stopped}; until then {asked}, {len(self.answered):,} answers came."
         if failures := self.failures():
             return f"It will not hold: {'; '.join(failures)} ({asked})."
-        if self.not_reached:
-            return f"No verdict: {self.not_reached} cells were not reached in {self.seconds:.0f} s, so not tried; what was tried holds ({asked}). Give more --seconds."
+        if self.untried:
+            return f"No verdict: in {self.seconds:.0f} s nobody came to {', '.join(self.untried)}; the rest holds ({asked}). Give more --seconds."
         ttft, e2el = (percentiles(self.values_s(measure))["p95"] for measure in ("ttft", "e2el"))
         seen = f"95 of 100 saw their first token within {ttft:.1f} s and" if ttft is not None else "95 of 100 had"
         slow = ", ".join(f"“{cell}” (first token within {p95:.0f} s)" for cell, p95 in self.slow_cells())
         slow = f"; slow is {slow}" if slow else ""
-        return f"It will hold: {asked}, no error; {seen} their whole answer within {e2el:.1f} s{slow}."
+        cut = (
+            f"; {self.not_reached} cells were too late for their learners: see with more --seconds"
+            if self.not_reached
+            else ""
+        )
+        return f"It will hold: {asked}, no error; {seen} their whole answer within {e2el:.1f} s{slow}{cut}."
 
     def slow_cells(self) -> list[tuple[str, float]]:
         """Return the cells whose own p95 ttft is beyond the limit, in seconds: a class may hold all the same."""

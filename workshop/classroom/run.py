@@ -97,6 +97,8 @@ class Classroom:
             self.found.every_s = min(EVERY_S, self.seconds / len(played))
             self.found.left_out = sorted({cell.name for cell in cells} - {cell.name for cell in played})
             await self._class()
+            tried = {one.cell for one in self.found.requests}
+            self.found.untried = [cell.title for cell in played if cell.title not in tried]
         finally:
             await server.session.close()
         self.found.stopped = self._stopped
@@ -140,7 +142,7 @@ class Classroom:
 
     async def _ask(self, ask: Ask, cell: Cell, number: int, places: asyncio.Semaphore) -> None:
         async with places:
-            request = Request(f"{cell.notebook} {cell.name}".strip(), self._now(), n=ask.body.get("n", 1))
+            request = Request(cell.title, self._now(), n=ask.body.get("n", 1))
             self._in_flight += 1
             try:
                 sending = classroom_http.send(self._server, self._model, ask, number, request)
