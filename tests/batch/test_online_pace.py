@@ -1,0 +1,145 @@
+"""How many requests are in flight, at one server or several, and what ends a run early."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import resource
+import threading
+import time
+
+import pytest
+
+from workshop import batch
+from workshop.batch.servers import LARGEST_LIMIT, SMALLEST_LIMIT, Pace
+from workshop.batch.session import StillReading
+from workshop.errors import WorkshopError
+
+
+def test_it_never_waits_for_the_slowest(tmp_path, faulty, quick):
+    """One slow row among quick ones: all others are done while it lasts."""
+    (tmp_path / "in.txt").write_text("".join(f"row {number}\n" for number in range(200)))
+    waits = threading.Event()
+
+    def fault(prompt, times):
+        return (500, b"{}") if prompt == "row 0" and not waits.is_set() else None
+
+    server = faulty(fault)
+    done = []
+
+    def report(progress):
+        done.append(progress.done)
+        if progress.done == 199:
+            waits.set()
+
+    from dataclasses import replace
+
+    summary = batch.run(
+        tmp_path / "in.txt",
+        tmp_path / "out.jsonl",
+        url=server.url,
+        concurrency=4,
+        report=report,
+        limits=replace(quick, attempts=10_000),
+    )
+    assert summary.exit_code == 0 and 199 in done
+
+
+def close_after(server, requests: int) -> None:
+    """Close a server once it was asked so often: it dies in the middle on a slow machine, too."""
+
+    def watch() -> None:
+        while len(server.asked) < requests:
+            time.sleep(0.005)
+        server.close()
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def test_no_more_are_in_flight_than_was_said(tmp_path, faulty, quick):
+    (tmp_path / "in.txt").write_text("".join(f"row {number}\n" for number in range(100)))
+    server = faulty(delay_s=0.02)
+    batch.run(tmp_path / "in.txt", tmp_path / "out.jsonl", url=server.url, limits=quick, concurrency=7)
+    assert server.most_at_once == 7
+
+
+def hasty(limits):
+    """Limits for a server that will not come back: the test waits as long as the batch has patience."""
+    return dataclasses.replace(limits, patience_s=1.5)
+
+
+def test_a_low_limit_of_open_files_is_raised(tmp_path, faulty, quick):
+    """Most logins have 1,024, and two servers may get as many requests each; here stub and client share the files."""
+    (tmp_path / "in.txt").write_text("".join(f"row {number}\n" for number in range(300)))
+    server, (soft, hard) = faulty(delay_s=0.3), resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + 50, hard))
+    try:
+        batch.run(tmp_path / "in.txt", tmp_path / "out.jsonl", url=server.url, limits=quick, concurrency=100)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert server.most_at_once == 100
+
+
+def test_when_one_of_two_servers_dies_the_other_answers_its_rows(tmp_path, faulty, quick, answers):
+    (tmp_path / "in.txt").write_text("".join(f"row {number}\n" for number in range(400)))
+    dying, lasting = faulty(delay_s=0.02), faulty(delay_s=0.02)
+    close_after(dying, 40)
+    summary = batch.run(
+        tmp_path / "in.txt", tmp_path / "out.jsonl", url=(dying.url, lasting.url), limits=hasty(quick), concurrency=8
+    )
+    assert summary.exit_code == 0 and len({line["row"] for line in answers(summary.output)}) == 400
+    assert dying.asked and lasting.asked
+
+
+def test_a_server_that_is_gone_ends_the_run_with_what_came(tmp_path, faulty, quick, answers):
+    (tmp_path / "in.txt").write_text("".join(f"row {number}\n" for number in range(4000)))
+    server = faulty(delay_s=0.02)
+    close_after(server, 100)
+    with pytest.raises(WorkshopError, match="has not answered for"):
+        batch.run(tmp_path / "in.txt", tmp_path / "out.jsonl", url=server.url, limits=hasty(quick), concurrency=4)
+    kept = [line["row"] for line in answers(tmp_path / "out.jsonl")]
+    assert kept and len(kept) == len(set(kept)) < 4000
+    summary = batch.run(tmp_path / "in.txt", tmp_path / "out.jsonl", url=faulty().url, limits=quick)
+    assert summary.exit_code == 0 and summary.new == 4000 - len(kept)
+
+
+def test_stop_does_not_wait_until_a_large_input_is_read(tmp_path, faulty, quick):
+    (tmp_path / "in.txt").write_text("".join(f"row {number}\n" for number in range(1_000_000)))  # takes 10 s and more
+    (tmp_path / "out.jsonl").write_text("")
+    server = faulty()
+    running = batch.Batch(tmp_path / "in.txt", tmp_path / "out.jsonl", url=server.url, limits=quick)
+    threading.Timer(0.5, running.stop).start()
+    summary = running.run()
+    assert summary.exit_code == 75 and summary.seconds < 4 and "still being read" in str(summary)
+    assert [path.name for path in tmp_path.iterdir() if "meta" in path.name or "errors" in path.name] == []
+    with pytest.raises(StillReading):  # nor for its checksum
+        running.source.sha256()
+
+
+def test_stop_keeps_what_came(tmp_path, faulty, quick, answers):
+    (tmp_path / "in.txt").write_text("".join(f"row {number}\n" for number in range(2000)))
+    running = batch.Batch(
+        tmp_path / "in.txt", tmp_path / "out.jsonl", url=faulty(delay_s=0.02).url, limits=quick, concurrency=8
+    )
+    threading.Timer(0.6, running.stop).start()
+    summary = running.run()
+    assert summary.state == "interrupted" and summary.exit_code == 75
+    assert len(answers(summary.output)) == summary.new < 2000
+
+
+def test_the_pace_doubles_while_the_server_takes_everything_and_backs_off_when_it_preempts():
+    pace = Pace()
+    for _ in range(10):
+        pace.by_metrics(pace.limit, running=pace.limit, waiting=0, kv_cache_usage=0.1, preempted=0)
+    assert pace.limit == LARGEST_LIMIT
+    pace.by_metrics(1024, running=256, waiting=700, kv_cache_usage=0.5, preempted=0)
+    assert 256 < pace.limit < 420  # a queue is kept, so that the engine never lacks work
+    before = pace.limit
+    pace.by_metrics(before, running=before, waiting=0, kv_cache_usage=0.97, preempted=3)
+    assert pace.limit < before
+    for _ in range(200):
+        pace.by_metrics(pace.limit, running=1, waiting=900, kv_cache_usage=1.0, preempted=1)
+    assert pace.limit == SMALLEST_LIMIT
+    fixed = Pace(5, fixed=True)
+    fixed.by_metrics(5, 5, 0, 0.0, 0)
+    assert fixed.limit == 5

@@ -1,0 +1,101 @@
+"""The scripts of slurm/ and site.sh without a cluster: their rules, and whose folders a job touches."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from workshop.launch.slurm import submit as slurm
+
+ROOT = Path(__file__).parents[2]
+SCRIPTS = sorted((ROOT / "slurm").glob("*.sbatch"))
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
+def test_scripts_keep_the_house_rules(script):
+    text = script.read_text()
+    assert ("set -euo pipefail" in text and "What you should see" in text) or script.stem == "model"
+    directives = [line for line in text.splitlines() if line.startswith("#SBATCH")]
+    assert not any("$" in line.split("  ")[0] for line in directives), "sbatch expands no variables there"
+    assert not any("/" in line.split()[1] for line in directives if "--output" in line), "sbatch makes no folders"
+    assert "sleep" not in text and "/home/" not in text
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
+def test_scripts_say_from_where_to_call_sbatch(script, tmp_path, monkeypatch):
+    monkeypatch.delenv("WORKSHOP_SLURM", raising=False)
+    monkeypatch.setenv("SLURM_SUBMIT_DIR", str(tmp_path))
+    done = subprocess.run(["bash", script], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 3 and f"refused: There is no {tmp_path}/slurm/job.sh." in done.stderr
+    assert "sbatch from the folder above slurm/" in done.stderr and "set WORKSHOP_SLURM" in done.stderr
+
+
+def test_only_site_sh_has_lines_to_edit():
+    marked = [path.name for path in (ROOT / "slurm").iterdir() if path.is_file() and "# EDIT" in path.read_text()]
+    assert marked == ["site.sh"]
+
+
+@pytest.mark.parametrize("name", slurm.RECIPES)
+def test_script_asks_for_what_its_recipe_plans(name):
+    recipe, text = slurm.RECIPES[name], (ROOT / "slurm" / f"{name}.sbatch").read_text()
+    said = dict(re.findall(r"^#SBATCH --([\w-]+)=(\S+)", text, re.MULTILINE))
+    assert (int(said["nodes"]), int(said["gpus-per-node"])) == (recipe.nodes[-1], slurm.GPUS_PER_NODE)
+    assert said["job-name"] == name and f"$WORKSHOP_MODELS/{recipe.model.split('/')[1]}}}" in text
+    assert f"WORKSHOP_MAX_MODEL_LEN:-{recipe.max_model_len}}}" in text
+    assert f"--gpu-memory-utilization {recipe.gpu_memory_utilization:.2f}" in text
+    split = re.findall(r"\w+_parallel_size=(\S+)", text)[-2:]
+    tensor = ["$((gpus_per_node", "1"]
+    assert split == (tensor if recipe.split == "tensor" else ["$gpus_per_node", "$SLURM_NNODES"])
+
+
+def test_site_sh_knows_that_it_is_as_it_came():
+    """An edit makes it count before /etc/workshop/site.sh; after a change here: sha256sum site.sh >site.sha256."""
+    done = subprocess.run(["sha256sum", "--check", "site.sha256"], cwd=ROOT / "slurm", capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_site_sh_says_that_it_is_for_bash_and_leaves_the_class_folder_that_was_set(monkeypatch):
+    def sourced(words):
+        done = subprocess.run(["bash", "-c", words, "bash", ROOT / "slurm" / "site.sh"], capture_output=True, text=True)
+        return done.returncode, done.stdout, done.stderr
+
+    assert sourced('unset BASH_VERSION; source "$1"') == (1, "", "site.sh is for bash: run bash first\n")
+    monkeypatch.setenv("WORKSHOP_SHARED", "/shared/class")
+    assert sourced('source "$1" && printenv WORKSHOP_SHARED')[1] == "/shared/class\n"
+
+
+@pytest.mark.parametrize("line", ["", "unset WORKSHOP_SCRATCH", "false\nexport WORKSHOP_SCRATCH=$NOT_SET"])
+def test_a_site_without_scratch_has_tmp_and_is_read_as_by_a_login_shell(tmp_path, monkeypatch, line):
+    (tmp_path / "site.sh").write_text(line)
+    monkeypatch.setenv("WORKSHOP_SITE", str(tmp_path / "site.sh"))
+    monkeypatch.delenv("WORKSHOP_SCRATCH", raising=False)
+    words = ["bash", "-euc", 'source "$1"; printenv WORKSHOP_SCRATCH', "bash", ROOT / "slurm" / "environment.sh"]
+    done = subprocess.run(words, capture_output=True, text=True)
+    assert done.stdout == "/tmp\n", done.stderr
+    (tmp_path / "site.sh").write_text("false")
+    done = subprocess.run(words, capture_output=True, text=True)
+    assert done.returncode == 3 and f"refused: {tmp_path}/site.sh ends with an error" in done.stderr
+
+
+@pytest.mark.parametrize("part", ["--clean", "--keep", "model"])
+def test_a_folder_that_a_neighbour_made_on_the_nodes_disk_is_not_the_jobs(tmp_path, monkeypatch, part):
+    """Its name can be foretold; what `compiled` in it names would be removed."""
+    precious, planted, disk = (tmp_path / name for name in ("precious", "planted", "disk"))
+    for folder in (planted, disk, *(precious / each for each in ("vllm/torch_compile_cache", "inductor", "triton"))):
+        folder.mkdir(parents=True)
+    (precious / "held").touch()
+    os.utime(precious / "held", (0, 0))  # so that --keep would find something new in it
+    (planted / "compiled").write_text(f"{precious}\n{tmp_path}/archive/1.tar\n")
+    user = subprocess.run(["id", "-un"], capture_output=True, text=True).stdout.strip()
+    (disk / f"workshop-{user}-77").symlink_to(planted)  # a folder of another user is met in the same way
+    (tmp_path / "site.sh").write_text(f"export WORKSHOP_SCRATCH={disk}")
+    for name, value in {"SLURM": ROOT / "slurm", "SITE": tmp_path / "site.sh", "REASONS": tmp_path / "said"}.items():
+        monkeypatch.setenv(f"WORKSHOP_{name}", str(value))
+    monkeypatch.setenv("SLURM_JOB_ID", "77")
+    done = subprocess.run(["bash", ROOT / "slurm" / "rank.sh", part], capture_output=True, text=True)
+    assert done.returncode == (3 if part == "model" else 0), done.stderr
+    assert precious.is_dir() and not (tmp_path / "archive").exists()
