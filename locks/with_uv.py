@@ -146,8 +146,8 @@ def settings(python, cache):
     flags = ["--no-index"] if values.get("no-index", [""])[-1].lower() in ("1", "true", "yes", "on") else []
     for option, variable in VARIABLES.items():
         if option in values:
-            every = BETWEEN.get(option, "").join(dict.fromkeys(values[option]))
-            env.setdefault(variable, every if option in BETWEEN else values[option][-1])
+            counted = values[option] if option in BETWEEN else values[option][-1:]
+            env.setdefault(variable, BETWEEN.get(option, "").join(dict.fromkeys(counted)))
     home = os.path.expanduser(os.environ.get("XDG_CACHE_HOME") or "~")
     if os.path.isdir(home) and os.stat(home).st_dev != os.stat(os.path.dirname(cache)).st_dev:
         env.setdefault("UV_CACHE_DIR", cache)
