@@ -2,7 +2,7 @@
 
     python benchmarks/gpu/loads.py llama-3.1-8b OUT.json [--loads benchmarks/simulate/loads.json] [--only light,burst]
         [--tensor-parallel-size T] [--max-model-len L] [--extra '{"enforce_eager": true}']
-        [--replicas 2 | --replicas 1 --prefill-replicas 1] [--memory]
+        [--replicas 2 | --replicas 1 --prefill-replicas 1] [--memory [--zero-biases]]
 
 A load is {"name", "rate" and "seconds", or "burst", "prompt", "output", "prefix", "seed"}; its requests are drawn by
 workshop.simulate.arrivals, so the simulation gets the very same. Times are taken around AsyncLLM.generate: no HTTP, no
@@ -10,7 +10,7 @@ detokenizing. A row: arrival_s, first_token_s, finished_s, prompt tokens, output
 is nothing to download. The record is written after each load: what was measured stays, whatever comes. Several replicas have a
 GPU each and get the requests in turn; with prefill replicas, those read the prompts and NIXL takes the KV cache from
 there to where the answers are made. --memory writes OUT.rank0.json, …: what each GPU's memory profiling saw, in bytes.
-Needs vLLM with CUDA.
+--zero-biases is for a mixture of experts with biases, whose dummies are as large as its dummy weights. Needs vLLM with CUDA.
 """
 
 from __future__ import annotations
@@ -185,6 +185,8 @@ async def record(options: argparse.Namespace) -> None:
         "kv_cache_tokens": getattr(cache, "kv_cache_size_tokens", None),  # as its log says
         "workloads": [],
     }
+    if options.zero_biases:
+        report["zero_biases"] = await llm.all[0].collective_rpc("zero_biases")
     client = Client(llm)
     for number, (count, tokens) in enumerate(WARM_UP):
         if tokens + 16 > options.max_model_len:
@@ -223,6 +225,7 @@ def main() -> None:
     parser.add_argument("--extra", type=json.loads, default={}, help="more arguments of the engine, as JSON")
     parser.add_argument("--config", type=json.loads, default={}, help="fields of config.json that differ, as JSON")
     parser.add_argument("--memory", action="store_true", help="also what the memory profiling of each GPU saw")
+    parser.add_argument("--zero-biases", action="store_true", help="with --memory: so that tokens differ in experts")
     options = parser.parse_args()
     options.loads = json.loads(options.loads.read_text())
     if options.only:

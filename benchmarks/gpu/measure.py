@@ -1,6 +1,6 @@
 """Measure vLLM on the GPUs of this host: memory as its profiling saw it, and speed. Weights are dummies.
 
-    python benchmarks/gpu/measure.py JOBS.json OUT_FOLDER [--together]
+    python benchmarks/gpu/measure.py JOBS.json OUT_FOLDER [--only NAME,NAME] [--together]
 
 JOBS.json is a list of {"name", "model", "tp", "pp", "max_model_len", "extra": {LLM() arguments}, "env": {…},
 "config": {fields that differ}, "speed": bool, "batches": [16, 64, 256], "profile": bool, "trace": bool,
@@ -274,11 +274,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("jobs", type=Path)
     parser.add_argument("out", type=Path)
+    parser.add_argument("--only", help="names of jobs, with commas")
     parser.add_argument("--together", action="store_true", help="all at once on the same GPUs, measured in turn")
     parser.add_argument("--budget-s", type=float, default=1e9, help="stop what is not done by then")
     asked = parser.parse_args()
     run = run_together if asked.together else run_all
-    run(json.loads(asked.jobs.read_text()), asked.out, asked.budget_s)
+    jobs = json.loads(asked.jobs.read_text())
+    run([job for job in jobs if not asked.only or job["name"] in asked.only.split(",")], asked.out, asked.budget_s)
 
 
 if __name__ == "__main__":

@@ -47,10 +47,10 @@ ENGINE = (  # of a record's "extra"
 )
 
 
-SERVERS = ("replicas", "prefill_replicas")
+SERVERS = ("replicas", "prefill_replicas", "enable_prefix_caching")
 
 
-# Dummy weights: its router's bias decides, not the token, so every token has the same experts
+# Dummy weights: its router's bias decides, not the token, so every token has the same experts (but with --zero-biases)
 SAME_EXPERTS = ("gpt-oss-20b",)
 
 
@@ -116,7 +116,7 @@ def compared(name: str, record: dict) -> list[dict]:
     for load in record["workloads"]:
         if "rows" not in load:
             continue
-        servers = {name: record[name] for name in SERVERS if name in record}
+        servers = {key: value for key, value in {**record, **record.get("extra", {})}.items() if key in SERVERS}
         s = on_plan(
             p, arrivals_of(load), clock=clock, num_gpu_blocks=record["kv_blocks"], seen=lambda _: True, **servers
         )
@@ -198,6 +198,7 @@ def main() -> None:
     parser.add_argument("--enable-expert-parallel", action="store_true")
     parser.add_argument("--replicas", type=int, default=1)
     parser.add_argument("--prefill-replicas", type=int, default=0)
+    parser.add_argument("--enable-prefix-caching", action=argparse.BooleanOptionalAction)
     parser.add_argument("--loads", type=Path, default=HERE / "loads.json")
     parser.add_argument("--only", help="names of loads, with commas")
     parser.add_argument("--vllm-version", default="0.32.0")
