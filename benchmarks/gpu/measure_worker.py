@@ -134,10 +134,11 @@ Worker.load_model = _load_model
 class MemoryReport:
     """What the worker can do besides; the wrapping above comes with it."""
 
+    @torch.inference_mode()
     def zero_biases(self) -> int:
         """Set every bias to 0 and return how many there were: as large as all other dummy weights, those of the
         layers together decide which experts a token has, and every token would have the same."""
-        biases = [value for name, value in self.model_runner.model.named_parameters() if name.endswith("bias")]
+        biases = [value for name, value in self.get_model().named_parameters() if name.endswith("bias")]
         for value in biases:
-            value.data.zero_()
+            value.zero_()
         return len(biases)
