@@ -11,6 +11,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from workshop.plan import recorded
+from workshop.plan.settings import Settings
 
 KEYS = ("weights_gib_per_gpu", "available_kv_gib_per_gpu", "kv_cache_tokens", "single_stream_tokens_per_s")
 
@@ -21,7 +22,7 @@ def main() -> None:
     for path in sys.argv[1:]:
         for job in json.loads(Path(path).read_text()):
             extra = {key: value for key, value in job["extra"].items() if key != "compilation_config"}
-            plan = recorded.plan_of({**job, "extra": extra})
+            plan = recorded.plan_of({"vllm_version": Settings.vllm_version, "pp": 1, **job, "extra": extra})
             said[job["name"]] = {key: round(getattr(plan, key), 4) for key in KEYS}
     print(json.dumps(said, indent=1))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 from pathlib import Path
 
 import pytest
@@ -15,12 +16,17 @@ from workshop.plan.speed import bandwidth_limit_tokens_per_s
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.fixture(scope="module")
-def report():
-    spec = importlib.util.spec_from_file_location("gpu_report", ROOT / "benchmarks/gpu/report.py")
+def script(name: str):
+    """Return a script of benchmarks/gpu as a module."""
+    spec = importlib.util.spec_from_file_location(f"gpu_{name}", ROOT / f"benchmarks/gpu/{name}.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture(scope="module")
+def report():
+    return script("report")
 
 
 @pytest.mark.parametrize("document", ["docs/gpu.md", "README.md"])
@@ -52,3 +58,13 @@ def test_the_script_of_70b_takes_what_was_kept():
     kept = next(r for r in recorded.tuning() if r["name"] == "70b-tp4-best")
     assert kept["compilation_config"]["compile_sizes"] == [1]
     assert """--compilation-config '{"compile_sizes": [1]}'""" in (ROOT / "slurm/70b.sbatch").read_text()
+
+
+def test_jobs_are_predicted_before_they_are_measured(monkeypatch, capsys):
+    """As docs/gpu.md has it: a job names neither a version nor, on one GPU, a pipeline."""
+    jobs = ROOT / "benchmarks/gpu/jobs/new_models.json"
+    monkeypatch.setattr("sys.argv", ["predict.py", str(jobs)])
+    script("predict").main()
+    said = json.loads(capsys.readouterr().out)
+    assert list(said) == [job["name"] for job in json.loads(jobs.read_text())]
+    assert said["70b-fp8-tp1"]["weights_gib_per_gpu"] == pytest.approx(67.7, abs=0.05)
