@@ -56,8 +56,9 @@ def add(table: dict, version: str, names: set[str]) -> None:
 def write(table: dict) -> None:
     """Write one line an architecture, so that a change of one is a change of one line."""
     lines = (f'  "{name}": {json.dumps(seen)}' for name, seen in sorted(table["architectures"].items()))
+    head = "".join(f' "{key}": {json.dumps(table[key])},\n' for key in table if key != "architectures")
     body = ",\n".join(lines)
-    FILE.write_text(f'{{\n "versions": {json.dumps(table["versions"])},\n "architectures": {{\n{body}\n }}\n}}\n')
+    FILE.write_text(f'{{\n{head} "architectures": {{\n{body}\n }}\n}}\n')
 
 
 def main() -> None:

@@ -3,6 +3,8 @@
 import sys
 from collections.abc import Callable, Mapping
 from importlib import import_module
+from operator import attrgetter
+from types import ModuleType
 
 
 def lazily(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
@@ -20,3 +22,13 @@ def lazily(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], obje
         return getattr(found, attribute) if attribute else found
 
     return get, lambda: sorted({*vars(sys.modules[package]), *homes})
+
+
+def call(package: str, door: str) -> None:
+    """Let a package be called as its "module.function", so that one name is that and what is beside it."""
+
+    class Package(ModuleType):
+        def __call__(self, *args, **kwargs):
+            return attrgetter(door)(self)(*args, **kwargs)
+
+    sys.modules[package].__class__ = Package

@@ -12,40 +12,12 @@ how fast one stream is (tokens/s), and the `vllm serve` command, with reasons.
 131072
 """
 
-import sys
-from types import ModuleType
+from workshop.lazy import call, lazily
 
-from workshop.lazy import lazily
-
-_ROOMS = (
-    "calculators",
-    "catalog",
-    "communication",
-    "hardware",
-    "machines",
-    "memory",
-    "parallelism",
-    "quantised",
-    "ranks",
-    "rules",
-)
-_HOMES = {
-    **{room: f"{__name__}.{room}" for room in _ROOMS},
-    "load_model": f"{__name__}.catalog:load_model",
-    "load_gpu": f"{__name__}.catalog:load_gpu",
-    "parameters": f"{__name__}.memory:parameters",
-    "weight_bytes": f"{__name__}.memory:weight_bytes",
-    "kv_cache_bytes_per_token": f"{__name__}.memory:kv_cache_bytes_per_token",
-}
+_ROOMS = ("calculators", "catalog", "communication", "hardware", "machines")
+_ROOMS += ("memory", "parallelism", "quantised", "ranks", "rules")
+_HOMES = {room: f"{__name__}.{room}" for room in _ROOMS}
+_HOMES |= {name: f"{__name__}.catalog:{name}" for name in ("load_model", "load_gpu")}
+_HOMES |= {name: f"{__name__}.memory:{name}" for name in ("parameters", "weight_bytes", "kv_cache_bytes_per_token")}
 __getattr__, __dir__ = lazily(__name__, _HOMES)
-
-
-class _Plan(ModuleType):
-    """The package can be called, so that one name is the planner and what it knows."""
-
-    def __call__(self, *args, **kwargs):
-        """Return the plan; see workshop.plan.parallelism.plan."""
-        return self.parallelism.plan(*args, **kwargs)
-
-
-sys.modules[__name__].__class__ = _Plan
+call(__name__, "parallelism.plan")

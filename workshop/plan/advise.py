@@ -156,7 +156,7 @@ def first_fit(d: Deployment, *rules: Rule) -> Change | None:
 def advise(choice: choose.Choice) -> list[str]:
     """Return what would make the plan better; where it does not fit, the nearest things that would."""
     d = choice.deployment
-    return _better(d, choice.world) if fit(d).fits else _nearest(d)
+    return list(_better(d, choice.world)) if fit(d).fits else _nearest(d)
 
 
 def _nearest(d: Deployment) -> list[str]:
@@ -177,21 +177,20 @@ def _nearest(d: Deployment) -> list[str]:
     return out or [f"No split over up to {MOST_GPUS} × {title} holds it: choose a larger GPU."]
 
 
-def _better(d: Deployment, world: int) -> list[str]:
-    now, out, length = fit(d).capacity, [], d.settings.max_model_len
+def _better(d: Deployment, world: int) -> Iterator[str]:
+    now, length = fit(d).capacity, d.settings.max_model_len
     for change in (change for rule in (kv_fp8, utilization, small_batch) for change in rule(d)):
         tokens = fit(change.after).capacity.tokens
         more, times = tokens - now.tokens, tokens / max(1, now.tokens)
         if change.rule == "kv_fp8":
-            out.append(f"{change.words} holds {tokens:,} tokens ({times:.1f} times), at a small cost in precision.")
+            yield f"{change.words} holds {tokens:,} tokens ({times:.1f} times), at a small cost in precision."
         elif change.rule == "utilization":
-            out.append(f"{change.words} adds {more:,} tokens, {change.note}.")
+            yield f"{change.words} adds {more:,} tokens, {change.note}."
         elif more > 0.01 * now.tokens:
-            out.append(f"{change.words} adds {more:,} tokens; {change.note}.")
-    out += _about_gpus(d, world)
+            yield f"{change.words} adds {more:,} tokens; {change.note}."
+    yield from _about_gpus(d, world)
     if now.max_concurrency < 2:
-        out.append(f"Fewer than two requests of {length:,} tokens fit at once; more GPUs help, or shorter requests.")
-    return out
+        yield f"Fewer than two requests of {length:,} tokens fit at once; more GPUs help, or shorter requests."
 
 
 def _copies(d: Deployment) -> int:
@@ -199,21 +198,19 @@ def _copies(d: Deployment) -> int:
     return d.tp * kind.token_elements(d.model, d.tp) // kind.token_elements(d.model)
 
 
-def _about_gpus(d: Deployment, world: int) -> list[str]:
+def _about_gpus(d: Deployment, world: int) -> Iterator[str]:
     """world: the GPUs that there are; 0 where nobody said."""
-    out, title = [], d.gpu.title
     if _copies(d) > 1:
         held = f"Each of {d.tp} GPUs keeps {main_kind(d.model).held(d.model, d.tp)}, so everything is kept {_copies(d)} times"
-        out.append(f"{held}: pipeline parallelism would keep it once.")
-        out += _instead_of_copies(d, world or d.gpus) if d.model.moe else ()
+        yield f"{held}: pipeline parallelism would keep it once."
+        yield from _instead_of_copies(d, world or d.gpus) if d.model.moe else ()
     idle = world - d.gpus
     if idle >= d.gpus:
         servers = f"{idle // d.gpus} more server(s) like this one would use them"
-        out.append(f"{idle} GPU(s) stay idle: {servers}, each with its own requests (data parallel).")
+        yield f"{idle} GPU(s) stay idle: {servers}, each with its own requests (data parallel)."
     if fewer := choose.fewest(d, d.replica_gpus - 1):
         how = f"{_split('fewer_gpus', fewer, '').words}, with {_slower(d, fewer)} of the speed for one stream"
-        out.append(f"{fewer.gpus} × {title} hold it as well: {how}.")
-    return out
+        yield f"{fewer.gpus} × {d.gpu.title} hold it as well: {how}."
 
 
 def _slower(d: Deployment, other: Deployment) -> str:

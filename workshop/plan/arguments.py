@@ -7,8 +7,7 @@ from typing import Any
 def tokens(text: str) -> int:
     """Read a whole number; 8k is 8,000 and 8K is 8,192, as vLLM reads its own flags.
 
-    Raises:
-        ValueError: it is none; the message says what is one.
+    Raises ValueError: it is none; the message says what is one.
     """
     found = re.fullmatch(r"(-?\d{1,15})([kKmM]?)", text.strip().replace(",", "").replace("_", ""))
     if not found:

@@ -6,6 +6,7 @@ Also which versions of vLLM have an architecture: by the registry of every relea
 # d deployment, m model
 import json
 import re
+from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 
@@ -52,25 +53,19 @@ def basis(d: Deployment) -> str:
     return "estimate"
 
 
-def words(d: Deployment, why: str = "") -> list[str]:
+def words(d: Deployment, why: str = "") -> Iterator[str]:
     """Say what the plan of a model without measured formulas rests on; why: what kept vLLM's class from being asked."""
-    m, said = d.model, basis(d)
-    out = list(filter(None, [lacks(m.architecture, d.settings.vllm_version)]))
+    m, said, name = d.model, basis(d), d.model.architecture[:80]
+    if lacking := lacks(m.architecture, d.settings.vllm_version):
+        yield lacking
     if m.raw.get("auto_map") and m.architecture not in FAMILIES:
-        out.append(
-            "Its config.json names code of its own (auto_map), which was not run: its fields alone were read. vLLM runs it with --trust-remote-code only."
-        )
+        yield "Its config.json names code of its own (auto_map), which was not run: its fields alone were read. vLLM runs it with --trust-remote-code only."
     if said in ("exact", "recorded") and m.exact:
         heard = "says" if said == "exact" else "said when it was recorded"
-        out.append(
-            f"Weights and KV cache are what vLLM {m.exact.source}'s own class of {m.architecture[:80]} {heard}; activations and kernels are estimated, {UNCERTAINTY}."
-        )
+        yield f"Weights and KV cache are what vLLM {m.exact.source}'s own class of {name} {heard}; activations and kernels are estimated, {UNCERTAINTY}."
     elif said == "estimate" and m.architecture not in FAMILIES:
         size = m.exact.source if m.exact else "the sizes in the config alone"
-        out.append(
-            f"An estimate: there are no formulas for {m.architecture[:80]}, whose weights are taken from {size}, and its KV cache from its heads. {why or '--exact asks vLLM where it is installed.'}"
-        )
-    return out
+        yield f"An estimate: there are no formulas for {name}, whose weights are taken from {size}, and its KV cache from its heads. {why or '--exact asks vLLM where it is installed.'}"
 
 
 def numbers(version: str) -> tuple[int, ...]:
@@ -80,7 +75,12 @@ def numbers(version: str) -> tuple[int, ...]:
 
 @lru_cache(maxsize=1)
 def registries() -> dict:
-    """Return {"versions": those that were read, the oldest first, "architectures": {name: [first, last of them]}}."""
+    """Return {"versions": those that were read, the oldest first, "architectures": {name: [first, last of them]}}.
+
+    Besides, which classes differ from most where a model is cut into pipeline stages, as vLLM 0.32.0 built them
+    (benchmarks/exact.py): "one_stage" are not cut (SupportsPP), which it refuses in verify_with_parallel_config;
+    "both_ends_everywhere" make embedding, norm and lm_head on every stage.
+    """
     return json.loads(REGISTRIES.read_text(encoding="utf-8"))
 
 

@@ -126,15 +126,10 @@ def executor(gpus: int, nodes: int) -> tuple[str, str]:
     """
     if gpus == 1:
         return "uni", "One GPU: the engine runs the model in its own process."
+    why = "vLLM's own multiprocessing starts the workers; Ray is only needed where --distributed-executor-backend ray asks for it."
     if nodes > 1:
-        return (
-            "mp",
-            f"vLLM's own multiprocessing starts the workers on all {nodes} nodes (--nnodes): no Ray needed; --distributed-executor-backend ray on a Ray cluster is the other way.",
-        )
-    return (
-        "mp",
-        "vLLM's own multiprocessing starts the workers; Ray is only needed where --distributed-executor-backend ray asks for it.",
-    )
+        why = f"vLLM's own multiprocessing starts the workers on all {nodes} nodes (--nnodes): no Ray needed; --distributed-executor-backend ray on a Ray cluster is the other way."
+    return "mp", why
 
 
 def _given(
@@ -158,10 +153,8 @@ def _checked(d: Deployment, why: list[str], world: int | None) -> Choice:
     node, experts = d.gpus_per_node, d.expert_split
     if world and d.gpus > world:
         sizes = f"TP {d.tp} × PP {d.pp}" + (f" × DP {d.dp}" if d.dp > 1 else "")
-        raise BadInput(
-            f"{sizes} needs {d.gpus} GPUs, and {world // node} node(s) of {node} have {world}.",
-            "Give more nodes, or smaller sizes whose product is at most the number of GPUs.",
-        )
+        remedy = "Give more nodes, or smaller sizes whose product is at most the number of GPUs."
+        raise BadInput(f"{sizes} needs {d.gpus} GPUs, and {world // node} node(s) of {node} have {world}.", remedy)
     if d.dp > 1:
         if d.nodes > 1 and node % d.replica_gpus:
             remedy = "Give sizes whose product (TP × PP) divides the GPUs of a node."

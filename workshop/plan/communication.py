@@ -24,18 +24,13 @@ class Link:
     source: str
 
 
+ROUGHLY = "order of magnitude"
 LINKS = {
     "nvlink": Link("NVLink 4", 450, 6.6, 10, "18 × 25 GB/s one way on H100 (NVIDIA); latency fitted to runs on H200"),
-    "pcie": Link("PCIe 5.0 x16", 64, 25, 15, "PCI-SIG; latency: NCCL without peer access, order of magnitude"),
-    "infiniband-ndr": Link(
-        "InfiniBand NDR", 50, 35, 20, "400 Gbit/s a GPU (NVIDIA); latency: NCCL, order of magnitude"
-    ),
-    "ethernet-100g": Link(
-        "100 Gbit/s Ethernet", 12.5, 120, 60, "IEEE 802.3; latency: NCCL over TCP, order of magnitude"
-    ),
-    "ethernet-25g": Link(
-        "25 Gbit/s Ethernet", 3.125, 150, 80, "IEEE 802.3; latency: NCCL over TCP, order of magnitude"
-    ),
+    "pcie": Link("PCIe 5.0 x16", 64, 25, 15, f"PCI-SIG; latency: NCCL without peer access, {ROUGHLY}"),
+    "infiniband-ndr": Link("InfiniBand NDR", 50, 35, 20, f"400 Gbit/s a GPU (NVIDIA); latency: NCCL, {ROUGHLY}"),
+    "ethernet-100g": Link("100 Gbit/s Ethernet", 12.5, 120, 60, f"IEEE 802.3; latency: NCCL over TCP, {ROUGHLY}"),
+    "ethernet-25g": Link("25 Gbit/s Ethernet", 3.125, 150, 80, f"IEEE 802.3; latency: NCCL over TCP, {ROUGHLY}"),
 }
 NCCL_ALL_REDUCE_US = 18  # in a node, where vLLM's own all-reduce is off; order of magnitude
 NETWORKS = ("infiniband-ndr", "ethernet-100g", "ethernet-25g", "nvlink")

@@ -21,28 +21,21 @@ GPUS_PER_NODE = 8  # where nothing is said about the hardware
 class Deployment:
     """What runs where. Ranks fill the nodes in order: those of a tensor-parallel group are neighbours.
 
-    Attributes:
-        tp, pp, dp: tensor_parallel_size, pipeline_parallel_size and data_parallel_size. Each of dp replicas has tp × pp
-            ranks, attention and KV cache of its own; experts are shared by all replicas.
-        ep: enable_expert_parallel: experts stay whole, and are dealt out over tp × dp ranks.
-        dcp: decode_context_parallel_size: so many of the tp ranks share the tokens of a KV head that each would copy.
-        network: between the nodes; one of communication.NETWORKS.
-        quantization: what --quantization asks for, which a checkpoint that is quantised already does not need.
-        refused: what the vLLM that was asked said of an architecture that it does not have.
+    Each of dp replicas has tp × pp ranks, attention and KV cache of its own; experts are shared by all replicas.
     """
 
     model: ModelConfig
     gpu: GPU
     settings: Settings
-    tp: int = 1
-    pp: int = 1
+    tp: int = 1  # tensor_parallel_size
+    pp: int = 1  # pipeline_parallel_size
     gpus_per_node: int = GPUS_PER_NODE
-    network: str = "infiniband-ndr"
-    quantization: str | None = None
-    dp: int = 1
-    ep: bool = False
-    dcp: int = 1
-    refused: str = ""
+    network: str = "infiniband-ndr"  # between the nodes; one of communication.NETWORKS
+    quantization: str | None = None  # what --quantization asks for; a checkpoint that is quantised already needs none
+    dp: int = 1  # data_parallel_size
+    ep: bool = False  # enable_expert_parallel: experts stay whole, and are dealt out over tp × dp ranks
+    dcp: int = 1  # decode_context_parallel_size: so many of the tp ranks share the tokens of a copied KV head
+    refused: str = ""  # what the vLLM that was asked said of an architecture that it does not have
 
     @property
     def replica_gpus(self) -> int:
@@ -107,9 +100,8 @@ def prepare(
 
     asked: Settings' fields; None where vLLM's default is meant.
 
-    Raises:
-        BadInput: an unknown name, a number out of range, something that the GPU has no kernels for, or another
-            quantization than the checkpoint's.
+    Raises BadInput: an unknown name, a number out of range, something that the GPU has no kernels for, or another
+    quantization than the checkpoint's.
     """
     m, g = load_model(model), load_gpu(gpu)
     if quantization and not m.quantization:

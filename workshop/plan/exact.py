@@ -99,10 +99,8 @@ def known(d: Deployment) -> Deployment:
     size = stored_bytes(Path(m.location)) if m.location else 0
     scale = size / whole_bytes(as_stored(d)) if size else 0
     if scale and not 1 / FAR < scale < FAR:
-        raise BadInput(
-            f"{m.name}: its files hold {size / GIB:,.2f} GiB, and the sizes in its config.json make {size / scale / GIB:,.2f}.",
-            "Give the config.json and the weights of the same model.",
-        )
+        said = f"{m.name}: its files hold {size / GIB:,.2f} GiB, and the sizes in its config.json make {size / scale / GIB:,.2f}."
+        raise BadInput(said, "Give the config.json and the weights of the same model.")
     return replace(d, model=replace(m, exact=Exact("estimate", "the checkpoint's own size", (), scale))) if scale else d
 
 
@@ -132,17 +130,10 @@ def _shrunk(d: Deployment, b: Built) -> tuple[int, ...]:
 
 def built(found: Mapping, experts: ExpertSplit | None = None) -> Built:
     """Return a split as the worker described it; experts: how it was asked to share them out."""
-    cache = found["kv_cache"]
-    return Built(
-        found["tp"],
-        found["pp"],
-        tuple(stage["loaded_bytes"] for stage in found["stages"]),
-        tuple(cache["pool_bytes_per_block"]),
-        tuple(Group(**{**group, "layers": tuple(group["layers"])}) for group in cache["groups"]),
-        cache["bytes_per_token"],
-        found["kv_bytes_each"],
-        experts,
-    )
+    cache, loaded = found["kv_cache"], tuple(stage["loaded_bytes"] for stage in found["stages"])
+    groups = tuple(Group(**{**group, "layers": tuple(group["layers"])}) for group in cache["groups"])
+    pools, token_bytes = tuple(cache["pool_bytes_per_block"]), cache["bytes_per_token"]
+    return Built(found["tp"], found["pp"], loaded, pools, groups, token_bytes, found["kv_bytes_each"], experts)
 
 
 class Lacking(BadInput):
@@ -193,17 +184,9 @@ class Asker:
 
 def job(d: Deployment) -> dict:
     """Return what the worker is asked for a deployment."""
-    s = d.settings
-    return {
-        "config": dict(d.model.raw),
-        "tp": d.tp,
-        "pp": d.pp,
-        "dtype": d.model.dtype,
-        "kv_cache_dtype": s.kv_cache_dtype,
-        "max_model_len": s.max_model_len,
-        "max_num_batched_tokens": s.max_num_batched_tokens,
-        **({"dp": d.dp, "ep": d.ep} if d.expert_split else {}),
-    }
+    asked = {"config": dict(d.model.raw), "tp": d.tp, "pp": d.pp, "dtype": d.model.dtype}
+    asked |= {name: getattr(d.settings, name) for name in ("kv_cache_dtype", "max_model_len", "max_num_batched_tokens")}
+    return asked | ({"dp": d.dp, "ep": d.ep} if d.expert_split else {})
 
 
 def kept_in() -> Path:
@@ -225,8 +208,7 @@ def attach(d: Deployment, asker: Asker, **more: object) -> Deployment:
 
     more: vLLM arguments besides (enable_prefix_caching).
 
-    Raises:
-        BadInput: vLLM cannot build it, or it keeps no KV cache; the reason in a sentence.
+    Raises BadInput: vLLM cannot build it, or it keeps no KV cache; the reason in a sentence.
     """
     m, asked = d.model, {**job(d), **more}
     lengths = ("max_model_len", "max_num_batched_tokens")  # the blocks of a request follow by kv_cache.layout
@@ -252,20 +234,14 @@ def attach(d: Deployment, asker: Asker, **more: object) -> Deployment:
 
 def refusal(m: ModelConfig, found: Mapping) -> BadInput:
     """Say in a sentence why vLLM cannot build a model."""
-    said = found["error"]
-    why = next((words for phrase, words in REFUSALS.items() if phrase in said), None)
+    said, asked = found["error"], found.get("vllm", version())
     line = next((line for line in said.splitlines() if "Value error" in line), said.splitlines()[0])  # pydantic's
-    why = (
-        why.format(model_type=m.model_type, architecture=m.architecture)
-        if why
-        else line.split("[type=")[0].strip()[:300]
-    )
-    asked = found.get("vllm", version())
+    meant = next((words for phrase, words in REFUSALS.items() if phrase in said), "")
+    why = meant.format(model_type=m.model_type, architecture=m.architecture) or line.split("[type=")[0].strip()[:300]
     known = lacks(m.architecture, asked) if asked else ""
-    return (Lacking if known and "vllm" in found else BadInput)(
-        f"vLLM {asked} cannot build {m.name}: {why}.",
-        f"{known} Without --exact the plan is an estimate from the config alone.".lstrip(),
-    )
+    remedy = f"{known} Without --exact the plan is an estimate from the config alone.".lstrip()
+    refused = Lacking if known and "vllm" in found else BadInput
+    return refused(f"vLLM {asked} cannot build {m.name}: {why}.", remedy)
 
 
 def choose(d: Deployment, sizes: Mapping[str, int | None], exact: bool | None) -> Choice:
@@ -274,16 +250,13 @@ def choose(d: Deployment, sizes: Mapping[str, int | None], exact: bool | None) -
     exact: True asks vLLM's classes; None does so where the architecture has no formulas and vLLM is here, and falls
     back to what is recorded or estimated where vLLM cannot build the model; False never asks.
 
-    Raises:
-        BadInput: sizes that cannot split the model, one without a KV cache, or (exact is True) no vLLM, or a model that
-            it cannot build.
+    Raises BadInput: sizes that cannot split the model, one without a KV cache, or (exact is True) no vLLM, or a model
+    that it cannot build.
     """
     d = known(d)
     if exact and not python():
-        raise BadInput(
-            "There is no vLLM here, whose classes --exact asks.",
-            "Install it (make workshop), or set WORKSHOP_VLLM_PYTHON to the Python that has it.",
-        )
+        remedy = "Install it (make workshop), or set WORKSHOP_VLLM_PYTHON to the Python that has it."
+        raise BadInput("There is no vLLM here, whose classes --exact asks.", remedy)
     why = ""
     if exact or (exact is None and d.model.architecture not in FAMILIES and python() and not recorded(d.model)):
         try:

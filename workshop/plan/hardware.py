@@ -28,17 +28,12 @@ OTHERS = "Others"
 
 @dataclass(frozen=True)
 class Place:
-    """The fewest GPUs of one kind that hold a model and one request.
-
-    Attributes:
-        gpus: 0: it does not run there, and `reason` says why.
-        plan: the whole plan, with its command; None where gpus is 0.
-    """
+    """The fewest GPUs of one kind that hold a model and one request."""
 
     gpu: str
-    gpus: int
+    gpus: int  # 0: it does not run there, and `reason` says why
     reason: str = ""
-    plan: Plan | None = None
+    plan: Plan | None = None  # with its command; None where gpus is 0
     too_many: bool = False  # it needs more GPUs than were looked for
 
 
@@ -118,12 +113,8 @@ def row(model: str | ModelConfig, gpus: tuple[str, ...] = GPUS, context: int = C
     """Return one model's row. Raises BadInput for a model or GPU that is not known."""
     m = known(prepare(model, "b300")).model  # with what is recorded of one without formulas
     count = weight_bytes(m) // 2 if m.exact and not m.quantization else parameters(m)
-    sizes = (
-        count,
-        min(count, active_parameters(m)) if m.moe else count,
-        weight_bytes(m) / GIB,
-        kv_cache_bytes_per_token(m) / 1024,
-    )
+    active = min(count, active_parameters(m)) if m.moe else count
+    sizes = count, active, weight_bytes(m) / GIB, kv_cache_bytes_per_token(m) / 1024
     places = tuple(smallest(m, gpu, context=context) for gpu in gpus)
     return Row(m.name, family(m.name), architecture(m), *sizes, m.max_position_embeddings, m.source, places)
 

@@ -19,9 +19,8 @@ KV_CACHE_DTYPES = {"auto": 0, "bfloat16": 2, "float16": 2, "fp8": 1, "fp8_e4m3":
 def kv_dtype_bytes(m: ModelConfig, kv_cache_dtype: str = "auto") -> int:
     """Return the bytes of one cached element. Raises BadInput for a dtype that is not one of KV_CACHE_DTYPES."""
     if kv_cache_dtype not in KV_CACHE_DTYPES:
-        raise BadInput(
-            f"kv_cache_dtype {kv_cache_dtype!r} is not known.", f"Choose from: {', '.join(KV_CACHE_DTYPES)}."
-        )
+        remedy = f"Choose from: {', '.join(KV_CACHE_DTYPES)}."
+        raise BadInput(f"kv_cache_dtype {kv_cache_dtype!r} is not known.", remedy)
     if kv_cache_dtype == "auto" and m.quantization and m.quantization.kv_cache_dtype != "auto":
         return KV_CACHE_DTYPES[m.quantization.kv_cache_dtype]
     return KV_CACHE_DTYPES[kv_cache_dtype] or DTYPE_BYTES[m.dtype]
@@ -34,8 +33,7 @@ def kv_cache_bytes_per_token(m: ModelConfig, kv_cache_dtype: str = "auto") -> in
     qk_rope_head_dim instead; Mamba layers store nothing a token. Whole model: not divided by tensor_parallel_size,
     and sliding-window layers count as long as the token is inside their window.
 
-    Raises:
-        BadInput (a ValueError): kv_cache_dtype is not one of KV_CACHE_DTYPES.
+    Raises BadInput (a ValueError): kv_cache_dtype is not one of KV_CACHE_DTYPES.
     Source: PagedAttention (arXiv 2309.06180); vLLM 0.25.1 v1/kv_cache_interface.py.
     """
     each = kv_dtype_bytes(m, kv_cache_dtype)
@@ -103,11 +101,8 @@ def layout(
 
 # classes of KV-cache specs, and the kind by whose formula a request of another length takes blocks
 SPECS = {
-    "FullAttentionSpec": full,
-    "MLAAttentionSpec": full,
-    "SinkFullAttentionSpec": full,
-    "SlidingWindowSpec": sliding,
-    "SlidingWindowMLASpec": sliding,
+    **dict.fromkeys(("FullAttentionSpec", "MLAAttentionSpec", "SinkFullAttentionSpec"), full),
+    **dict.fromkeys(("SlidingWindowSpec", "SlidingWindowMLASpec"), sliding),
     "ChunkedLocalAttentionSpec": chunked,
     "MambaSpec": mamba,
 }

@@ -11,6 +11,7 @@ runner by model runner. Source of the shapes: vLLM 0.25.1 model_executor/models/
 """
 
 # m model, d deployment, s settings, w widths, h hidden size, t tokens, e bytes of one, r requests, v vocabulary, o overhead
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from workshop.plan.attention import Widths, main_kind
@@ -215,37 +216,27 @@ class Overhead:
     source: str
 
 
-def overheads(d: Deployment, stage: int) -> list[Overhead]:
-    """Return the overhead items of one rank of pipeline stage `stage`."""
+def overheads(d: Deployment, stage: int) -> Iterator[Overhead]:
+    """Yield the overhead items of one rank of pipeline stage `stage`."""
     m, s, tp = d.model, d.settings, d.tp
     first, last, alone = stage == 0, stage == d.pp - 1, d.replica_gpus == 1
     peak = max(candidates(d, first, last), key=lambda p: p.bytes)
     loaded = "" if alone else " (with several ranks, most are loaded before vLLM starts to count)"
-    items = [
-        Overhead(
-            "activations",
-            peak.bytes,
-            f"peak of the profile run: {peak.name} ({peak.parts})",
-            "shapes of vLLM 0.25.1's layers; live tensors traced on H200",
-        ),
-        Overhead(
-            "CUDA kernels",
-            KERNELS_AT_PROFILE + (KERNELS_AT_LOAD if alone else 0),
-            f"modules that CUDA loads when a kernel is used for the first time{loaded}",
-            "cudaMemGetInfo around the profile run, H200",
-        ),
-    ]
+    reason = f"peak of the profile run: {peak.name} ({peak.parts})"
+    yield Overhead("activations", peak.bytes, reason, "shapes of vLLM 0.25.1's layers; live tensors traced on H200")
+    kernels = KERNELS_AT_PROFILE + (KERNELS_AT_LOAD if alone else 0)
+    reason = f"modules that CUDA loads when a kernel is used for the first time{loaded}"
+    yield Overhead("CUDA kernels", kernels, reason, "cudaMemGetInfo around the profile run, H200")
     if tp > 1 and last and s.vllm_version == "0.25.1":  # not seen under 0.32.0 (70B on two H200)
         reason = "buffers that the first gather of logits over the tensor-parallel ranks opens"
-        items.append(Overhead("NCCL", GATHER, reason, "cudaMemGetInfo around the profile run, H200, NCCL 2.28.9"))
+        yield Overhead("NCCL", GATHER, reason, "cudaMemGetInfo around the profile run, H200, NCCL 2.28.9")
     if graphs := graph_estimate(m, s, tp, len(partition_layers(m.num_hidden_layers, d.pp)[stage])):
         old = runner(m, s.vllm_version) == 1
         kept, doubt = (GRAPHS_LEFT_OVER * tp, "") if old else (0, "; from the source, ±20 %")
         reason = f"vLLM sets aside what it estimates for {2 * len(s.graph_sizes)} graphs"
         source = f"profile_cudagraph_memory ({s.vllm_version}){doubt}"
-        items.append(Overhead("CUDA graphs", graphs + kept, reason, source))
+        yield Overhead("CUDA graphs", graphs + kept, reason, source)
     if states := request_states(m, s):
         reason = f"token counts and masks of {s.max_num_seqs} requests"
         source = "v1/worker/gpu/sample (0.32.0), counted since memory is taken from cudaMemGetInfo"
-        items.append(Overhead("request states", states, reason, source))
-    return items
+        yield Overhead("request states", states, reason, source)

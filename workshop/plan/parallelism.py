@@ -1,7 +1,7 @@
 """The plan: how many GPUs, how the model is split over them, what fits, what vLLM will say about it, and why."""
 
 # d deployment, m model, s settings, f fit, i its tightest stage, t traffic
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -114,9 +114,8 @@ def plan(
     exact: ask vLLM's own classes for weights and KV cache (plan/exact.py); None: where there are no formulas and vLLM
         is here.
 
-    Raises:
-        BadInput: an unknown name, a number out of range, sizes that cannot split the model, or one that vLLM cannot
-            build.
+    Raises BadInput: an unknown name, a number out of range, sizes that cannot split the model, or one that vLLM cannot
+    build.
     """
     d = prepare(model, gpu, **asked)
     sizes = {"gpus_per_node": gpus_per_node, "nodes": nodes, "tp": tensor_parallel_size, "pp": pipeline_parallel_size}
@@ -149,7 +148,7 @@ def of_choice(choice: Choice) -> Plan:
         max_concurrency=f.capacity.max_concurrency if ok else 0.0,
         single_stream_tokens_per_s=speed.decode_tokens_per_s(d) if ok else 0.0,
         command=command(d),
-        reasons=reasons(choice, sent),
+        reasons=[*choice.reasons, *reasons(d, sent)],
         advice=advise(choice),
         decode_context_parallel_size=d.dcp,
         learners_at_once=speed.learners_at_once(d, f.capacity.tokens) if ok else 0,
@@ -172,61 +171,50 @@ def of_choice(choice: Choice) -> Plan:
     )
 
 
-def reasons(choice: Choice, sent: Sequence[Traffic]) -> list[str]:
-    """Return the reasons of a choice; sent: what a step of one token sends."""
-    d = choice.deployment
-    m, s, f, out = d.model, d.settings, fit(d), list(choice.reasons)
+def reasons(d: Deployment, sent: Sequence[Traffic]) -> Iterator[str]:
+    """Yield the reasons for a deployment beside those of the choice; sent: what a step of one token sends."""
+    m, s, f = d.model, d.settings, fit(d)
     if s.dtype == "half" and not d.gpu.has_bfloat16:
-        out.append(
-            f"{d.gpu.title} has no bfloat16: the model runs in float16 (--dtype half), which takes the same memory; vLLM's attention kernels there are Triton's, as FlashAttention and FlashInfer begin with Ampere."
-        )
+        yield f"{d.gpu.title} has no bfloat16: the model runs in float16 (--dtype half), which takes the same memory; vLLM's attention kernels there are Triton's, as FlashAttention and FlashInfer begin with Ampere."
     if stand_in(d):
-        out.append(
-            f"vLLM cannot make {m.quantization.method} weights while it loads: the numbers are those of a checkpoint that is quantised so already; give it in place of {stand_in(d)}."
-        )
-    out += [*_split(d), *_memory(d)]
+        yield f"vLLM cannot make {m.quantization.method} weights while it loads: the numbers are those of a checkpoint that is quantised so already; give it in place of {stand_in(d)}."
+    yield from _split(d)
+    yield from _memory(d)
     if not f.fits:
-        return out
+        return
     if windows := [w for w in m.layer_windows if w]:
         where = f"{len(windows)} of {m.num_hidden_layers} layers look back {windows[0]:,} tokens only"
-        out.append(f"{where}, so a long request keeps less there.")
+        yield f"{where}, so a long request keeps less there."
     for t in sent:
         each = f"{t.count} × {t.bytes_each / 1024:.0f} KiB ({t.what}, {t.reason})"
-        out.append(f"A step of one token sends {each} over {t.link}: about {t.ms:.2f} ms.")
+        yield f"A step of one token sends {each} over {t.link}: about {t.ms:.2f} ms."
     if d.dp > 1:
-        out.append("Each replica is an engine of its own; one API server shares the requests out among them.")
+        yield "Each replica is an engine of its own; one API server shares the requests out among them."
     elif d.gpus > 1:
-        out.append(executor(d.gpus, d.nodes)[1])
+        yield executor(d.gpus, d.nodes)[1]
     serves = batch_defaults(d.gpu, "serve", s.vllm_version)[0]
     if s.usage == "llm" and serves != s.max_num_batched_tokens:
-        out.append(
-            f"max_num_batched_tokens is {s.max_num_batched_tokens:,}, as the LLM class takes it; vllm serve alone would take {serves:,}, so the command says it."
-        )
-    return out
+        yield f"max_num_batched_tokens is {s.max_num_batched_tokens:,}, as the LLM class takes it; vllm serve alone would take {serves:,}, so the command says it."
 
 
-def _split(d: Deployment) -> list[str]:
-    m, out = d.model, []
+def _split(d: Deployment) -> Iterator[str]:
+    m = d.model
     if d.tp > 1:
         heads, held = m.num_attention_heads // d.tp, main_kind(m).held(m, d.tp)
-        out.append(f"Each GPU computes {heads} of {m.num_attention_heads} attention heads and keeps {held}.")
+        yield f"Each GPU computes {heads} of {m.num_attention_heads} attention heads and keeps {held}."
     if d.pp > 1:
         sizes = [len(r) for r in partition_layers(m.num_hidden_layers, d.pp)]
         even = f"{sizes[0]} layers each" if len(set(sizes)) == 1 else "layers " + ", ".join(map(str, sizes))
-        out.append(f"The {m.num_hidden_layers} layers go to {d.pp} stages: {even}.")
-    return out
+        yield f"The {m.num_hidden_layers} layers go to {d.pp} stages: {even}."
 
 
-def _memory(d: Deployment) -> list[str]:
+def _memory(d: Deployment) -> Iterator[str]:
     f = fit(d)
     i, room = f.tightest, f.available[f.tightest] / GIB
-    left = (
-        f"{room:.2f} GiB are left for KV cache" if room > 0 else f"{-room:.2f} GiB are missing before the first token"
-    )
+    left = "are left for KV cache" if room > 0 else "are missing before the first token"
     parts = f"{f.weights[i] / GIB:.2f} GiB are weights and {f.overhead[i] / GIB:.2f} GiB overhead"
-    out = [f"Of {f.requested / GIB:.1f} GiB that the engine may use on a GPU, {parts}; {left}."]
+    yield f"Of {f.requested / GIB:.1f} GiB that the engine may use on a GPU, {parts}; {abs(room):.2f} GiB {left}."
     if f.fits:
         tokens = f"{f.capacity.blocks:,} blocks of {f.layout.block_size} tokens: {f.capacity.tokens:,} tokens"
         at_once = f"{f.capacity.max_concurrency:.2f} requests of {d.settings.max_model_len:,} tokens at once"
-        out.append(f"They hold {tokens}, or {at_once}{', in each replica' if d.dp > 1 else ''}.")
-    return out
+        yield f"They hold {tokens}, or {at_once}{', in each replica' if d.dp > 1 else ''}."

@@ -47,24 +47,17 @@ def savings(
 
     weights_gib is the whole model's; one that does not fit has no tokens and no speed.
 
-    Raises:
-        BadInput: an unknown name, a GPU that has no kernels for the format, or sizes that do not divide.
+    Raises BadInput: an unknown name, a GPU that has no kernels for the format, or sizes that do not divide.
     """
-    m, title, out = load_model(model), load_gpu(gpu).title, []
+    m, title, first, out = load_model(model), load_gpu(gpu).title, (), []
     hardware = {"gpus_per_node": gpus, "tensor_parallel_size": gpus}
     length = min(context, m.max_position_embeddings)
     for name in formats:
         method, kv_cache_dtype = FORMATS[name]
         stored = m.with_quantization(quant.from_name(method)) if method and not m.quantization else m
         p = plan(m, gpu, **hardware, quantization=method, kv_cache_dtype=kv_cache_dtype, max_model_len=length)
-        tokens, speed = p.kv_cache_tokens, p.single_stream_tokens_per_s
-        first = out[0] if out else None
-        kv_times = _times(tokens, first.kv_cache_tokens if first else tokens)
-        speed_times = _times(speed, first.single_stream_tokens_per_s if first else speed)
-        size = weight_bytes(stored) / GIB
-        out.append(Saving(m.name, title, gpus, name, p.fits, size, tokens, speed, kv_times, speed_times))
+        speeds, size = (p.kv_cache_tokens, p.single_stream_tokens_per_s), weight_bytes(stored) / GIB
+        first = first or speeds
+        times = [value / base if base else 0.0 for value, base in zip(speeds, first, strict=True)]
+        out.append(Saving(m.name, title, gpus, name, p.fits, size, *speeds, *times))
     return out
-
-
-def _times(value: float, base: float) -> float:
-    return value / base if base else 0.0

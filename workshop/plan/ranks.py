@@ -11,6 +11,7 @@ from itertools import accumulate
 from workshop.errors import BadInput
 from workshop.plan.allocator import Allocator
 from workshop.plan.attention import main_kind
+from workshop.plan.basis import registries
 from workshop.plan.catalog.config import DTYPE_BYTES, ModelConfig
 from workshop.plan.catalog.gpus import MIB
 from workshop.plan.deployment import Deployment
@@ -27,38 +28,6 @@ from workshop.plan.weights import (
     tensor_bytes,
 )
 
-# Their classes make embedding, norm and lm_head on every stage. Source: vLLM 0.32.0's own, built (benchmarks/exact.py).
-BOTH_ENDS_EVERYWHERE = {
-    "GptOssForCausalLM",
-    "JambaForCausalLM",
-    "MixtralForCausalLM",
-    "Qwen2MoeForCausalLM",
-    "Qwen3MoeForCausalLM",
-}
-# Their classes are not cut into pipeline stages (SupportsPP), which vLLM 0.32.0 refuses in verify_with_parallel_config.
-ONE_STAGE = {
-    "AriaForConditionalGeneration",
-    "CohereAsrForConditionalGeneration",
-    "DiffusionGemmaForBlockDiffusion",
-    "FireRedASR2ForConditionalGeneration",
-    "FunASRForConditionalGeneration",
-    "Gemma3nForCausalLM",
-    "Gemma3nForConditionalGeneration",
-    "HrmTextForCausalLM",
-    "IQuestLoopCoderForCausalLM",
-    "Idefics3ForConditionalGeneration",
-    "Mamba2ForCausalLM",
-    "NemotronH_Nano_Omni_Reasoning_V3",
-    "NemotronH_Nano_VL_V2",
-    "NemotronH_Omni_Reasoning_V3",
-    "NemotronH_Super_Omni_Reasoning_V3",
-    "NemotronParseForConditionalGeneration",
-    "PaddleOCRVLForConditionalGeneration",
-    "Phi4MMForCausalLM",
-    "SmolVLMForConditionalGeneration",
-    "WhisperForConditionalGeneration",
-    "Zamba2ForCausalLM",
-}
 # Whole numbers that share a scale in groups of inputs, which no kernel of dense products takes in parts; an expert's may
 # be cut (moe_wna16.py), 4-bit floats are padded. Source: vLLM 0.32.0, quantization/auto_awq.py and utils/marlin_utils.py.
 GROUPED = {"awq", "awq_marlin", "gptq", "gptq_marlin", "compressed-tensors"}
@@ -112,10 +81,8 @@ def tp_problem(m: ModelConfig, tp: int, cut: int | None = None) -> str:
         if ranks > 1 and width // ranks % block:
             return f"an MLP of width {width} on {ranks} ranks would cut its {block}-wide FP8 blocks"
     if cols := _cut_group(m, tp):
-        group = m.quantization.group_size
-        return (
-            f"{cols} inputs of a quantised product on {tp} ranks would cut its groups of {group}, which share a scale"
-        )
+        groups = f"groups of {m.quantization.group_size}, which share a scale"
+        return f"{cols} inputs of a quantised product on {tp} ranks would cut its {groups}"
     return ""
 
 
@@ -127,7 +94,7 @@ def refused(m: ModelConfig, tp: int, pp: int = 1) -> str:
 
 def most_stages(m: ModelConfig) -> int:
     """Return the most pipeline stages that a model can be cut into."""
-    return 1 if m.architecture in ONE_STAGE or refused(m, 1, 2) else m.num_hidden_layers
+    return 1 if m.architecture in registries()["one_stage"] or refused(m, 1, 2) else m.num_hidden_layers
 
 
 def _cut_group(m: ModelConfig, tp: int) -> int:
@@ -174,9 +141,8 @@ def check_context(m: ModelConfig, tp: int, dcp: int) -> None:
     if dcp in usable:
         return
     copies = max(1, tp // (1 if m.mla else m.num_key_value_heads))
-    why = (
-        f"with tensor_parallel_size {tp} a KV head of {m.name} has {copies} copies, and {dcp} does not share these out"
-    )
+    shares = f"has {copies} copies, and {dcp} does not share these out"
+    why = f"with tensor_parallel_size {tp} a KV head of {m.name} {shares}"
     if any(m.layer_windows) or any(m.layer_chunks):
         why = f"{m.name} has sliding windows, which vLLM does not share out"
     sizes = f"Choose from: {', '.join(map(str, usable))}."
@@ -186,7 +152,7 @@ def check_context(m: ModelConfig, tp: int, dcp: int) -> None:
 
 def stage_weights(m: ModelConfig, stage: int, pp: int) -> tuple[list[Weight], list[Weight]]:
     """Return what a pipeline stage holds besides layers: (before them, after them)."""
-    last, all_of_it = stage == pp - 1, m.architecture in BOTH_ENDS_EVERYWHERE
+    last, all_of_it = stage == pp - 1, m.architecture in registries()["both_ends_everywhere"]
     first = stage == 0 or (last and m.tie_word_embeddings)  # a tied lm_head needs the table on the last stage too
     return embedding_weights(m) if first or all_of_it else [], head_weights(m) if last or all_of_it else []
 

@@ -42,13 +42,6 @@ def model_of(run: dict) -> ModelConfig:
 
 def plan_of(run: dict, **changes: object) -> Plan:
     """Return our plan for a run, of the LLM class on an H200 where it says nothing else; `changes` replace arguments."""
-    arguments = {
-        "usage": "llm",
-        "tensor_parallel_size": run["tp"],
-        "pipeline_parallel_size": run["pp"],
-        "max_model_len": run["max_model_len"],
-        "vllm_version": run["vllm_version"],
-        **run["extra"],
-        **changes,
-    }
-    return plan(model_of(run), run.get("gpu", "h200"), **arguments)
+    asked = {"usage": "llm", "tensor_parallel_size": run["tp"], "pipeline_parallel_size": run["pp"]}
+    asked |= {name: run[name] for name in ("max_model_len", "vllm_version")} | run["extra"] | changes
+    return plan(model_of(run), run.get("gpu", "h200"), **asked)

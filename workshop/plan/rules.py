@@ -26,10 +26,8 @@ def rule_of_thumb_gb(billion_parameters: float, bits: float) -> float:
     Source: "Inference memory calculation" of the workshop's first document. It knows neither context nor requests.
     """
     if billion_parameters <= 0 or not 0 < bits <= 64:
-        raise BadInput(
-            f"{billion_parameters} × 10**9 parameters of {bits} bits cannot be.",
-            "Give a positive number of parameters and 1 to 64 bits.",
-        )
+        remedy = "Give a positive number of parameters and 1 to 64 bits."
+        raise BadInput(f"{billion_parameters} × 10**9 parameters of {bits} bits cannot be.", remedy)
     return billion_parameters * 4 / (32 / bits) * 1.2
 
 

@@ -76,8 +76,7 @@ def whole(name: str, value: object, most: int, remedy: str) -> None:
 def resolve(model: ModelConfig, gpu: GPU, **asked: object) -> Settings:
     """Return the Settings that were asked for, with vLLM's defaults where there is nothing or None.
 
-    Raises:
-        BadInput: a version without formulas, an unknown dtype, or a number out of range; the choices are named.
+    Raises BadInput: a version without formulas, an unknown dtype, or a number out of range; the choices are named.
     """
     s = Settings(**{name: value for name, value in asked.items() if value is not None})
     version, longest, share = s.vllm_version.removeprefix("v"), model.max_position_embeddings, s.gpu_memory_utilization
@@ -100,10 +99,8 @@ def resolve(model: ModelConfig, gpu: GPU, **asked: object) -> Settings:
     length, seqs = s.max_model_len or model.default_model_len or longest, s.max_num_seqs or seqs
     tokens = s.max_num_batched_tokens or min(seqs * length, tokens)
     if seqs > tokens and s.max_num_seqs:
-        raise BadInput(
-            f"max_num_seqs {seqs} is more than max_num_batched_tokens {tokens}.",
-            "Every running request needs one token a step: lower max_num_seqs.",
-        )
+        remedy = "Every running request needs one token a step: lower max_num_seqs."
+        raise BadInput(f"max_num_seqs {seqs} is more than max_num_batched_tokens {tokens}.", remedy)
     return replace(
         s,
         vllm_version=version,
@@ -119,23 +116,18 @@ def resolve(model: ModelConfig, gpu: GPU, **asked: object) -> Settings:
 def dtype_for(model: ModelConfig, gpu: GPU, dtype: str) -> str:
     """Return the dtype to ask vLLM for: the given one, or `half` where the model's own would not run.
 
-    Raises:
-        BadInput: no dtype, bfloat16 on a GPU that has none, or float16 where the model overflows in it.
+    Raises BadInput: no dtype, bfloat16 on a GPU that has none, or float16 where the model overflows in it.
     """
     if dtype != "auto" and dtype not in DTYPES:
         raise BadInput(f"dtype {dtype!r} is not known.", f"Choose from: auto, {', '.join(DTYPES)}.")
     lacking = not gpu.has_bfloat16
     if model.model_type in NOT_FLOAT16 and (DTYPES.get(dtype) == "float16" or (lacking and dtype == "auto")):
         instead = ", or a GPU from the A100 on." if lacking else ", or leave --dtype out."
-        raise BadInput(
-            f"{model.name} does not run in float16, which vLLM refuses for it: its numbers overflow.",
-            f"Give --dtype float32 (twice the memory){instead}",
-        )
+        said = f"{model.name} does not run in float16, which vLLM refuses for it: its numbers overflow."
+        raise BadInput(said, f"Give --dtype float32 (twice the memory){instead}")
     if lacking and DTYPES.get(dtype) == "bfloat16":
-        raise BadInput(
-            f"{gpu.title} has no bfloat16 (compute capability {gpu.compute_capability}, and it takes {BFLOAT16:.1f}).",
-            "Give --dtype half, or a GPU from the A100 on.",
-        )
+        why = f"compute capability {gpu.compute_capability}, and it takes {BFLOAT16:.1f}"
+        raise BadInput(f"{gpu.title} has no bfloat16 ({why}).", "Give --dtype half, or a GPU from the A100 on.")
     return "half" if lacking and dtype == "auto" and model.dtype == "bfloat16" else dtype
 
 
@@ -151,10 +143,8 @@ def runs_kv_cache_dtype(gpu: GPU, kv_cache_dtype: str) -> bool:
 def check_kv_cache_dtype(gpu: GPU, kv_cache_dtype: str) -> None:
     """Raise BadInput for a KV cache in a form that the GPU has no kernels for: fp8 or bfloat16 before Ampere."""
     if not runs_kv_cache_dtype(gpu, kv_cache_dtype):
-        raise BadInput(
-            f"{gpu.title} cannot keep a KV cache in {kv_cache_dtype} (compute capability {gpu.compute_capability}, and vLLM's kernels for it begin with {BFLOAT16:.1f}).",
-            "Leave --kv-cache-dtype out, or give a GPU from the A100 on.",
-        )
+        said = f"{gpu.title} cannot keep a KV cache in {kv_cache_dtype} (compute capability {gpu.compute_capability}, and vLLM's kernels for it begin with {BFLOAT16:.1f})."
+        raise BadInput(said, "Leave --kv-cache-dtype out, or give a GPU from the A100 on.")
 
 
 def check_quantization(model: ModelConfig, gpu: GPU) -> None:
@@ -162,7 +152,5 @@ def check_quantization(model: ModelConfig, gpu: GPU) -> None:
     method = model.quantization.method if model.quantization else ""
     least = LEAST.get(method, 0.0)
     if gpu.capability < least:
-        raise BadInput(
-            f"{gpu.title} cannot run {method} weights: it has compute capability {gpu.compute_capability}, and vLLM needs {least:.1f} for them.",
-            "Give a newer GPU, or a model quantised another way (awq and gptq run from a T4 on).",
-        )
+        said = f"{gpu.title} cannot run {method} weights: it has compute capability {gpu.compute_capability}, and vLLM needs {least:.1f} for them."
+        raise BadInput(said, "Give a newer GPU, or a model quantised another way (awq and gptq run from a T4 on).")

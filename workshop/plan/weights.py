@@ -142,9 +142,8 @@ def tensor_bytes(m: ModelConfig, w: Weight, layer: int, tp: int, experts: Expert
     each = DTYPE_BYTES[m.dtype]
     bias = [w.bias_on_rank(tp) * each] if w.bias else []
     if is_quantized(m, w, layer):
-        decoded = (
-            [rows * cols * each] if m.mla and w.name == "self_attn.kv_b_proj" else []
-        )  # unpacked once, for decoding
+        unpacked = m.mla and w.name == "self_attn.kv_b_proj"  # once, for decoding
+        decoded = [rows * cols * each] if unpacked else []
         return _quantized_bytes(m.quantization, w, rows, cols, each) + bias + decoded
     return [w.copies * rows * cols * (w.bytes_each or each), *bias]
 

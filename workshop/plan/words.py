@@ -31,8 +31,7 @@ def answer(
 
     out: prints a text, which has ANSI colours.
 
-    Raises:
-        WorkshopError: what plan() refuses, or no machine holds the model.
+    Raises WorkshopError: what plan() refuses, or no machine holds the model.
     """
     if listed:
         names = catalog.list_models() if listed == "models" else catalog.list_gpus()
@@ -84,9 +83,8 @@ def grid(rows: list[tuple[str, ...]], columns: int, gap: int = 1) -> list[str]:
     for *cells, last in rows:
         start = "".join(f"{cell:{width}}" for cell, width in zip(cells, widths, strict=True))
         width = max(columns, len(start) + 20)
-        lines += textwrap.wrap(
-            last, width, initial_indent=start, subsequent_indent=" " * len(start), break_on_hyphens=False
-        )
+        below = " " * len(start)
+        lines += textwrap.wrap(last, width, initial_indent=start, subsequent_indent=below, break_on_hyphens=False)
     return lines
 
 
@@ -99,10 +97,8 @@ def verdict(p: Plan, columns: int) -> list[str]:
         return [ink(line, "yellow") for line in textwrap.wrap(said, columns, break_on_hyphens=False)]
     requests = f"{p.max_concurrency:.2f} requests of {p.max_model_len:,} tokens at once"
     speed = f"about {p.single_stream_tokens_per_s:.0f} tokens/s for one"
-    learners = (
-        f"{p.learners_at_once:,} learners who ask {QUESTION_TOKENS} tokens at once see their first token within 5 s"
-    )
-    said = f"✓ fits  {p.kv_cache_tokens:,} tokens of KV cache · {requests} · {speed} · {learners}"
+    learners = f"{p.learners_at_once:,} learners who ask {QUESTION_TOKENS} tokens at once"
+    said = f"✓ fits  {p.kv_cache_tokens:,} tokens of KV cache · {requests} · {speed} · {learners} see their first token within 5 s"
     first, *more = textwrap.wrap(said, columns, break_on_hyphens=False)
     return [first.replace("✓ fits", ink("✓ fits", "green")), *more]
 
@@ -138,8 +134,7 @@ def sources(p: Plan, columns: int) -> list[str]:
 def _machines(out: Callable[[str], object], model: str, settings: dict[str, object], as_json: bool) -> int:
     """Print which of the catalogue's machines hold the model.
 
-    Raises:
-        WorkshopError: none of them does.
+    Raises WorkshopError: none of them does.
     """
     offers = machines.offers(model, **{**settings, "exact": settings.get("exact") or False})  # many plans: do not ask
     if as_json:
@@ -148,10 +143,8 @@ def _machines(out: Callable[[str], object], model: str, settings: dict[str, obje
     else:
         out(table(offers))
     if not any(offer.fits for offer in offers):
-        raise WorkshopError(
-            f"None of these {len(offers)} machines holds {model}.",
-            "Several nodes may: workshop plan MODEL --gpu h100 --nodes 2, with SLURM or Kubernetes.",
-        )
+        remedy = "Several nodes may: workshop plan MODEL --gpu h100 --nodes 2, with SLURM or Kubernetes."
+        raise WorkshopError(f"None of these {len(offers)} machines holds {model}.", remedy)
     return 0
 
 

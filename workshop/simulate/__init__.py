@@ -8,28 +8,9 @@ True
 >>> found.of("ttft")["p50"], found.tokens_per_s                       # doctest: +SKIP
 """
 
-import sys
-from types import ModuleType
+from workshop.lazy import call, lazily
 
-from workshop.lazy import lazily
-
-_HOMES = {
-    "on_plan": f"{__name__}.load:on_plan",
-    "drawn": f"{__name__}.arrivals:drawn",
-    "read_trace": f"{__name__}.arrivals:read_trace",
-    "Arrival": f"{__name__}.arrivals:Arrival",
-    "tune": f"{__name__}.tuning:tune",
-    "load": f"{__name__}.load",
-}
+_HOMES = {name: f"{__name__}.arrivals:{name}" for name in ("Arrival", "drawn", "read_trace")}
+_HOMES |= {"load": f"{__name__}.load", "on_plan": f"{__name__}.load:on_plan", "tune": f"{__name__}.tuning:tune"}
 __getattr__, __dir__ = lazily(__name__, _HOMES)
-
-
-class _Simulate(ModuleType):
-    """The package can be called."""
-
-    def __call__(self, *args, **kwargs):
-        """Return a Simulation; see workshop.simulate.load.simulate."""
-        return self.load.simulate(*args, **kwargs)
-
-
-sys.modules[__name__].__class__ = _Simulate
+call(__name__, "load.simulate")

@@ -15,14 +15,8 @@ from workshop.plan.catalog.config import ModelConfig
 __all__ = ["Attention", "Widths", "ceil_div", "chunked", "full", "grouped", "kind_of", "layers", "main_kind", "mamba"]
 __all__ += ["sliding"]
 
-full, latent, projections, sliding, chunked, mamba = (
-    Heads(),
-    Latent(),
-    LatentProjections(),
-    Sliding(),
-    Chunked(),
-    Mamba(),
-)
+full, latent, projections = Heads(), Latent(), LatentProjections()
+sliding, chunked, mamba = Sliding(), Chunked(), Mamba()
 
 
 def main_kind(m: ModelConfig) -> Attention:

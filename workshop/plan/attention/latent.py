@@ -10,30 +10,6 @@ from workshop.plan.catalog.config import ModelConfig
 from workshop.plan.weight import Weight
 
 
-def latent_weights(m: ModelConfig) -> list[Weight]:
-    """Return the projections into and out of the latent."""
-    a, n, h = m.mla or m.latent_projections, m.num_attention_heads, m.hidden_size
-    qk, kv = a.qk_nope_head_dim + a.qk_rope_head_dim, a.qk_nope_head_dim + a.v_head_dim
-    latent = a.kv_lora_rank + a.qk_rope_head_dim
-    if a.q_lora_rank:
-        out = [
-            Weight("self_attn.fused_qkv_a_proj", a.q_lora_rank + latent, h, quantizable=True, shards=2),
-            Weight("self_attn.q_a_layernorm", a.q_lora_rank),
-            Weight("self_attn.q_b_proj", n * qk, a.q_lora_rank, "column", quantizable=True),
-        ]
-    else:
-        out = [
-            Weight("self_attn.q_proj", n * qk, h, "column", quantizable=True),
-            Weight("self_attn.kv_a_proj_with_mqa", latent, h, quantizable=True),
-        ]
-    return [
-        *out,
-        Weight("self_attn.kv_a_layernorm", a.kv_lora_rank),
-        Weight("self_attn.kv_b_proj", n * kv, a.kv_lora_rank, "column", quantizable=True),
-        Weight("self_attn.o_proj", h, n * a.v_head_dim, "row", quantizable=True),
-    ]
-
-
 class Latent(Attention):
     """One latent of kv_lora_rank + qk_rope_head_dim a token; every rank keeps all of it."""
 
@@ -56,11 +32,29 @@ class Latent(Attention):
         return Widths(heads * a.v_head_dim, heads * qk, a.kv_lora_rank + a.qk_rope_head_dim)
 
     def weights(self, m: ModelConfig) -> list[Weight]:
-        return latent_weights(m)
+        a, n, h = m.mla or m.latent_projections, m.num_attention_heads, m.hidden_size
+        qk, kv = a.qk_nope_head_dim + a.qk_rope_head_dim, a.qk_nope_head_dim + a.v_head_dim
+        latent = a.kv_lora_rank + a.qk_rope_head_dim
+        if a.q_lora_rank:
+            out = [
+                Weight("self_attn.fused_qkv_a_proj", a.q_lora_rank + latent, h, quantizable=True, shards=2),
+                Weight("self_attn.q_a_layernorm", a.q_lora_rank),
+                Weight("self_attn.q_b_proj", n * qk, a.q_lora_rank, "column", quantizable=True),
+            ]
+        else:
+            out = [
+                Weight("self_attn.q_proj", n * qk, h, "column", quantizable=True),
+                Weight("self_attn.kv_a_proj_with_mqa", latent, h, quantizable=True),
+            ]
+        return [
+            *out,
+            Weight("self_attn.kv_a_layernorm", a.kv_lora_rank),
+            Weight("self_attn.kv_b_proj", n * kv, a.kv_lora_rank, "column", quantizable=True),
+            Weight("self_attn.o_proj", h, n * a.v_head_dim, "row", quantizable=True),
+        ]
 
 
 class LatentProjections(Heads):
     """MLA's weights, but the engine keeps K and V of every head (MiniCPM3)."""
 
-    def weights(self, m: ModelConfig) -> list[Weight]:
-        return latent_weights(m)
+    weights = Latent.weights

@@ -42,20 +42,15 @@ def list_models() -> list[str]:
 def _catalogued(name: str) -> ModelConfig:
     entry = _entries()[name]
     config = from_dict(entry["config"], name=name, where=f"the catalogue's {name}")
-    return replace(
-        config,
-        published_parameters=entry.get("parameters"),
-        source=entry.get("source", ""),
-        hub_ids=tuple(entry.get("hub_ids", ())),
-    )
+    ids = tuple(entry.get("hub_ids", ()))
+    return replace(config, published_parameters=entry.get("parameters"), source=entry.get("source", ""), hub_ids=ids)
 
 
 def load_model(name_or_path: str | Path | ModelConfig) -> ModelConfig:
     """Return a model by its catalogue name, its Hub id (of models known here), or a folder or file with config.json.
 
-    Raises:
-        BadInput: no such name (the nearest are offered) or folder, or a config.json that is cut, wrong, or of an
-            architecture that is not known.
+    Raises BadInput: no such name (the nearest are offered) or folder, or a config.json that is cut, wrong, or of an
+    architecture that is not known.
     """
     if isinstance(name_or_path, ModelConfig):
         return name_or_path
@@ -70,7 +65,5 @@ def load_model(name_or_path: str | Path | ModelConfig) -> ModelConfig:
     if path := existing(name_or_path):
         return read_file(path)
     said = str(name_or_path)[:LONGEST_SHOWN]
-    raise BadInput(
-        f"The model {said!r} is not in the catalogue, and no folder or file of that name exists.",
-        f"{nearest(said.lower(), _names(), 3)}Give a catalogue name (workshop plan --list-models) or a folder with a config.json.",
-    )
+    remedy = f"{nearest(said.lower(), _names(), 3)}Give a catalogue name (workshop plan --list-models) or a folder with a config.json."
+    raise BadInput(f"The model {said!r} is not in the catalogue, and no folder or file of that name exists.", remedy)

@@ -45,50 +45,33 @@ class Mla:
 
 @dataclass(frozen=True)
 class Mamba:
-    """State-space layers of a hybrid model: a state of fixed size a request instead of a KV cache.
-
-    groups: of heads that share their B and C (a delta net: heads of keys); 0: Mamba 1, which has no heads.
-    blocks: of states that a request holds where prefixes are cached.
-    """
+    """State-space layers of a hybrid model: a state of fixed size a request instead of a KV cache."""
 
     layers: frozenset[int]
     d_state: int
     d_conv: int
     inner: int  # heads × head size
     dt_rank: int  # Mamba 2, delta nets: heads
-    groups: int = 0
+    groups: int = 0  # of heads that share their B and C (a delta net: heads of keys); 0: Mamba 1, without heads
     state_bytes_each: int = 2
-    blocks: int = 2
+    blocks: int = 2  # of states that a request holds where prefixes are cached
 
 
 @dataclass(frozen=True)
 class Quantization:
-    """How the Linear weights are stored.
+    """How the Linear weights are stored."""
 
-    Attributes:
-        method: vLLM's name: fp8, awq, gptq, compressed-tensors, mxfp4, …
-        weight_bits: bits of one stored weight.
-        group_size: inputs that share one scale along a row; 0: one scale a row; -1: one a tensor.
-        block: (rows, columns) that share one scale; None unless the checkpoint is block-wise FP8.
-        zero_points: a packed zero point beside every scale (AWQ).
-        ignore: module name patterns that stay in 16 bit; they may be full names, suffixes or `re:` patterns.
-        experts_only: only expert weights are quantised (gpt-oss).
-        online: the checkpoint is 16 bit, and vLLM quantises it while loading.
-        kv_cache_dtype: what the checkpoint wants for the KV cache, or "auto".
-        asked: --quantization names it, and the checkpoint is not stored so.
-    """
-
-    method: str
-    weight_bits: int
-    group_size: int = -1
-    block: tuple[int, int] | None = None
-    zero_points: bool = False
-    ignore: tuple[str, ...] = ()
+    method: str  # vLLM's name: fp8, awq, gptq, compressed-tensors, mxfp4, …
+    weight_bits: int  # of one stored weight
+    group_size: int = -1  # inputs that share one scale along a row; 0: one scale a row; -1: one a tensor
+    block: tuple[int, int] | None = None  # (rows, columns) that share one scale, of a block-wise FP8 checkpoint
+    zero_points: bool = False  # a packed zero point beside every scale (AWQ)
+    ignore: tuple[str, ...] = ()  # names of modules that stay in 16 bit: in full, suffixes or `re:` patterns
     activation_bits: int = 16
-    experts_only: bool = False
-    online: bool = False
-    kv_cache_dtype: str = "auto"
-    asked: bool = False
+    experts_only: bool = False  # only expert weights are quantised (gpt-oss)
+    online: bool = False  # the checkpoint is 16 bit, and vLLM quantises it while loading
+    kv_cache_dtype: str = "auto"  # what the checkpoint wants for the KV cache
+    asked: bool = False  # --quantization names it, and the checkpoint is not stored so
 
 
 @dataclass(frozen=True)
@@ -130,39 +113,27 @@ class Group:
 
 @dataclass(frozen=True)
 class Built:
-    """One split of a model, built on the meta device. Bytes of one rank; one entry a pipeline stage where it is a tuple.
-
-    Attributes:
-        loaded_bytes: parameters and buffers in the blocks that PyTorch's allocator hands out for them.
-        pool_bytes_per_block: a block of every layer of the longest group.
-        bytes_per_token: KV cache over all ranks, copies counted once.
-        kv_bytes_each: of one cached element.
-        experts: how they were shared out beside tensor parallelism; None: not.
-    """
+    """One split of a model, built on the meta device. Bytes of one rank; one entry a pipeline stage where it is a tuple."""
 
     tp: int
     pp: int
-    loaded_bytes: tuple[int, ...]
-    pool_bytes_per_block: tuple[int, ...]
+    loaded_bytes: tuple[int, ...]  # parameters and buffers in the blocks that PyTorch's allocator hands out for them
+    pool_bytes_per_block: tuple[int, ...]  # a block of every layer of the longest group
     groups: tuple[Group, ...]
-    bytes_per_token: int
-    kv_bytes_each: int
-    experts: ExpertSplit | None = None
+    bytes_per_token: int  # KV cache over all ranks, copies counted once
+    kv_bytes_each: int  # of one cached element
+    experts: ExpertSplit | None = None  # how they were shared out beside tensor parallelism; None: not
 
 
 @dataclass(frozen=True)
 class Exact:
-    """What is known, and from where. basis: exact (built now, or earlier on this machine), recorded, or estimate.
-
-    scale: of the weights, for splits that were not built: those of one rank over what the config alone makes of them.
-    refused: (tp, pp, what vLLM said) of splits that it could not build.
-    """
+    """What is known, and from where. basis: exact (built now, or earlier on this machine), recorded, or estimate."""
 
     basis: str
     source: str
     builds: tuple[Built, ...] = ()
-    scale: float = 1.0
-    refused: tuple[tuple[int, int, str], ...] = ()
+    scale: float = 1.0  # of a split that was not built: weights of one rank over what the config alone makes of them
+    refused: tuple[tuple[int, int, str], ...] = ()  # (tp, pp, what vLLM said) of splits that it could not build
 
     def of(self, tp: int, pp: int) -> Built | None:
         """Return what is known of a split; its KV cache is the same however experts are shared out."""
@@ -171,10 +142,6 @@ class Exact:
     def weights_of(self, tp: int, pp: int, experts: ExpertSplit | None) -> Built | None:
         """Return what is known of the weights of a split."""
         return next((b for b in self.builds if (b.tp, b.pp, b.experts) == (tp, pp, experts)), None)
-
-    def without_builds(self) -> Exact:
-        """Return what still holds when the weights are stored in another way: their number."""
-        return replace(self, basis="estimate", builds=())
 
 
 @dataclass(frozen=True)
@@ -202,9 +169,7 @@ class ModelConfig:
     moe: Moe | None = None
     mla: Mla | None = None
     v_head_dim: int = 0  # 0: head_dim
-    window_heads: tuple[
-        int, int, int
-    ] = ()  # of layers with a window: KV heads, head_dim, v_head_dim; (): as the others
+    window_heads: tuple[int, ...] = ()  # of layers with a window: KV heads, head_dim, v_head_dim; (): as the others
     latent_projections: Mla | None = None  # MLA's matrices, but the engine keeps K and V whole (MiniCPM3)
     mamba: Mamba | None = None
     quantization: Quantization | None = None
@@ -239,4 +204,5 @@ class ModelConfig:
         return "MQA" if self.num_key_value_heads == 1 else "GQA"
 
     def with_quantization(self, quantization: Quantization | None) -> ModelConfig:
-        return replace(self, quantization=quantization, exact=self.exact and self.exact.without_builds())
+        known = self.exact and replace(self.exact, basis="estimate", builds=())  # the number of weights stays
+        return replace(self, quantization=quantization, exact=known)

@@ -63,9 +63,8 @@ class Fields:
         self.raw, self.where, self.inside, self.layers = raw, where, inside, 0
 
     def refuse(self, name: str, why: str) -> NoReturn:
-        raise BadInput(
-            f"{self.where}: {self.inside}{name} {why}.", "Give the config.json as the model's authors published it."
-        )
+        remedy = "Give the config.json as the model's authors published it."
+        raise BadInput(f"{self.where}: {self.inside}{name} {why}.", remedy)
 
     def is_not(self, name: str, value: object, what: str) -> NoReturn:
         self.refuse(name, f"is {reprlib.repr(value)}, not {what}")

@@ -16,35 +16,23 @@ BFLOAT16 = 8.0  # least compute capability; platforms/cuda.py check_if_supports_
 
 @dataclass(frozen=True)
 class GPU:
-    """One GPU. The engine sees less memory than the driver reports: the driver keeps page tables and ECC for itself.
-
-    Attributes:
-        marketing_gb: what the vendor writes on the box, in 10**9 bytes.
-        driver_mib: what nvidia-smi or rocm-smi reports.
-        engine_bytes: total of cudaMemGetInfo, which vLLM multiplies by gpu_memory_utilization.
-        bandwidth_gb_s: peak memory bandwidth, 10**9 bytes a second.
-        bf16_tflops, fp8_tflops: dense matrix peak; 0: the GPU has no such units (fp16 is taken for bf16 on a T4).
-        link_gb_s: GPU to GPU inside a node, one direction, 10**9 bytes a second.
-        link: NVLink, PCIe, Infinity Fabric; MIG for a slice, which has none.
-        kubernetes_product: what NVIDIA's feature discovery writes on a node: the driver's product name with "-" for " ".
-        l2_mib, sm_count: L2 cache and multiprocessors, which decide some of the engine's scratch buffers.
-    """
+    """One GPU. The engine sees less memory than the driver reports: the driver keeps page tables and ECC for itself."""
 
     name: str
     title: str
-    marketing_gb: int
-    driver_mib: int
-    engine_bytes: int
-    bandwidth_gb_s: float
-    bf16_tflops: float
+    marketing_gb: int  # what the vendor writes on the box, in 10**9 bytes
+    driver_mib: int  # what nvidia-smi or rocm-smi reports
+    engine_bytes: int  # total of cudaMemGetInfo, which vLLM multiplies by gpu_memory_utilization
+    bandwidth_gb_s: float  # peak of the memory, 10**9 bytes a second
+    bf16_tflops: float  # dense matrix peak; 0: the GPU has no such units (fp16 is taken for bf16 on a T4)
     fp8_tflops: float
-    link: str
-    link_gb_s: float
+    link: str  # NVLink, PCIe, Infinity Fabric; MIG for a slice, which has none
+    link_gb_s: float  # GPU to GPU inside a node, one direction, 10**9 bytes a second
     compute_capability: str
-    l2_mib: int
+    l2_mib: int  # L2 cache and multiprocessors decide some of the engine's scratch buffers
     sm_count: int
     source: str
-    kubernetes_product: str = ""
+    kubernetes_product: str = ""  # what NVIDIA's feature discovery writes on a node: the driver's name, "-" for " "
     aliases: tuple[str, ...] = ()
 
     @property

@@ -47,8 +47,7 @@ def name_of(folder: Path) -> str:
 def from_dict(raw: Mapping, *, name: str, where: str = "config.json") -> ModelConfig:
     """Turn the fields of a config.json into a ModelConfig.
 
-    Raises:
-        BadInput: names the field that is missing or impossible.
+    Raises BadInput: names the field that is missing or impossible.
     """
     architecture = _architecture(raw, where)
     if architecture not in FAMILIES:
@@ -66,21 +65,17 @@ def from_dict(raw: Mapping, *, name: str, where: str = "config.json") -> ModelCo
 
 def _architecture(raw: Mapping, where: str) -> str:
     """The architecture by its own name or by model_type; the two must not contradict each other."""
-    remedy = "Give the config.json as the model's authors published it."
-    model_type, names = raw.get("model_type"), raw.get("architectures")
+    f, model_type, names = Fields(raw, where), raw.get("model_type"), raw.get("architectures")
     typed = next((a for a, (_, types) in FAMILIES.items() if model_type in types), None)
     if not names:
         if model_type is None:
-            raise BadInput(f"{where}: architectures is missing, and so is model_type.", remedy)
+            f.refuse("architectures", "is missing, and so is model_type")
         names = [typed or str(model_type)]
     if not isinstance(names, list) or not isinstance(names[0], str):
-        Fields(raw, where).is_not("architectures", names, "a list of names")
-    if (
-        typed and names[0] in FAMILIES and model_type not in FAMILIES[names[0]][1]
-    ):  # e.g. Llama in architectures, mixtral in model_type
-        raise BadInput(
-            f"{where}: architectures says {names[0]}, but model_type {model_type} belongs to {typed}.", remedy
-        )
+        f.is_not("architectures", names, "a list of names")
+    # e.g. Llama in architectures, mixtral in model_type
+    if typed and names[0] in FAMILIES and model_type not in FAMILIES[names[0]][1]:
+        f.refuse("architectures", f"says {names[0]}, but model_type {model_type} belongs to {typed}")
     return names[0]
 
 
@@ -171,11 +166,8 @@ def _rope(f: Fields) -> Fields:
 
 
 def _rope_type(rope: Fields) -> str:
-    return rope.text("rope_type", "") or rope.text("type", "")
-
-
-def _long(rope: Fields) -> bool:
-    return _rope_type(rope) in ("longrope", "su")
+    kind = rope.text("rope_type", "") or rope.text("type", "")
+    return "longrope" if kind == "su" else kind
 
 
 def _original(f: Fields, rope: Fields) -> int:
@@ -204,7 +196,7 @@ def _rope_tables(f: Fields, facts: dict, positions: int, rotary: int) -> tuple[t
     rotary_embedding/*.py, 0.25.1).
     """
     rope = _rope(f)
-    scaled = positions + _original(f, rope) if _long(rope) else _scaled(f, positions)
+    scaled = positions + _original(f, rope) if _rope_type(rope) == "longrope" else _scaled(f, positions)
     if facts.get("rope_tables") == 2:  # Gemma 3: sliding layers have an unscaled table of their own
         return (positions, rotary), (scaled, rotary)
     return ((scaled, rotary),)
@@ -212,6 +204,6 @@ def _rope_tables(f: Fields, facts: dict, positions: int, rotary: int) -> tuple[t
 
 def _default_length(f: Fields) -> int:
     """LongRoPE models start with their original length, to spare short requests (vllm/config/model.py, 0.25.1)."""
-    if not _long(_rope(f)):
+    if _rope_type(_rope(f)) != "longrope":
         return 0
     return f.optional_int("original_max_position_embeddings") or _original(f, _rope(f))
