@@ -47,10 +47,8 @@ def drawn(
         if not 1 <= low <= high <= MOST_TOKENS:
             raise BadInput(f"{name} is {low}:{high}.", f"Give FEWEST:MOST tokens, from 1 to {MOST_TOKENS:,}.")
     if not 0 <= prefix < prompt[0]:
-        raise BadInput(
-            f"A shared prefix of {prefix} tokens is not shorter than the shortest prompt ({prompt[0]} tokens).",
-            "Give a shorter --prefix or longer prompts: the prefix is a part of each prompt.",
-        )
+        said = f"A shared prefix of {prefix} tokens is not shorter than the shortest prompt ({prompt[0]} tokens)."
+        raise BadInput(said, "Give a shorter --prefix or longer prompts: the prefix is a part of each prompt.")
     dice = random.Random(seed)
     return [
         Arrival(at, dice.randint(*prompt), dice.randint(*output), "shared" if prefix else None, prefix)
@@ -66,10 +64,8 @@ def _times(rate: float | None, seconds: float | None, burst: int | None, dice: r
     if burst is not None:
         return [0.0] * burst
     if not (0 < rate < math.inf and 0 < seconds < math.inf and rate * seconds <= MOST_REQUESTS):
-        raise BadInput(
-            f"{rate:g} requests a second for {seconds:g} s cannot be.",
-            f"Give numbers above 0 whose product is at most {MOST_REQUESTS:,} requests.",
-        )
+        remedy = f"Give numbers above 0 whose product is at most {MOST_REQUESTS:,} requests."
+        raise BadInput(f"{rate:g} requests a second for {seconds:g} s cannot be.", remedy)
     times = list(takewhile(lambda at: at < seconds, accumulate(iter(lambda: dice.expovariate(rate), None))))
     if not times:
         raise BadInput(f"At {rate:g} requests a second none came within {seconds:g} s.", "Give more --seconds.")
@@ -82,8 +78,7 @@ def read_trace(path: str | Path) -> list[Arrival]:
     A line: {"arrival_s", "prompt_tokens", "output_tokens", "prefix": name or null, "prefix_tokens"}; the last two may
     be left out. Mooncake's {"timestamp" (ms), "input_length", "output_length"} is taken as well, without its hashes.
 
-    Raises:
-        BadInput: no such file, an empty one, or a line that is not such a request; it names the line.
+    Raises BadInput: no such file, an empty one, or a line that is not such a request; it names the line.
     """
     try:
         lines = Path(path).read_text(encoding="utf-8").splitlines()

@@ -23,14 +23,11 @@ CONFIG = Path(__file__).resolve().parents[1] / "teaching_model"  # a config.json
 
 @dataclass(frozen=True)
 class Rules:
-    """What the scheduler is told, under the names of vLLM's flags.
-
-    groups: (kind as the plan has it, tokens of its window or chunk) of each group of layers with its own block table.
-    state_blocks: of a request, in each group of states; a third one is kept within the step that reads the prompt.
-    """
+    """What the scheduler is told, under the names of vLLM's flags."""
 
     num_gpu_blocks: int
     block_size: int = 16
+    # (kind as the plan has it, tokens of its window or chunk) of each group of layers with its own block table
     groups: tuple[tuple[str, int], ...] = (("full", 0),)
     max_model_len: int = 8192
     max_num_seqs: int = 1024
@@ -38,7 +35,7 @@ class Rules:
     enable_prefix_caching: bool = True
     async_scheduling: bool = True
     pipeline_parallel_size: int = 1
-    state_blocks: int = 2
+    state_blocks: int = 2  # of a request, in each group of states; a third is kept in the step that reads the prompt
     prefilled: bool = False  # another server read the prompts: their KV cache is loaded, but for the last token's
 
     @property
@@ -49,19 +46,14 @@ class Rules:
 
 @dataclass
 class Step:
-    """One step as it was scheduled.
+    """One step as it was scheduled."""
 
-    work: (request, tokens of this step, tokens computed before, whether it samples a token).
-    hits: request that runs for the first time → tokens of its prompt that the prefix cache had.
-    running, waiting, kv_cache_usage: once it is scheduled; the last is a share, 0 to 1.
-    """
-
-    work: list[tuple[str, int, int, bool]]
+    work: list[tuple[str, int, int, bool]]  # (request, its tokens, tokens computed before, whether it samples a token)
     preempted: list[str]
-    hits: dict[str, int]
-    running: int
+    hits: dict[str, int]  # request that runs for the first time → tokens of its prompt that the prefix cache had
+    running: int  # once it is scheduled, as are the next two
     waiting: int
-    kv_cache_usage: float
+    kv_cache_usage: float  # a share, 0 to 1
     output: object
     began_s: float = 0.0  # on the first GPU
 
@@ -147,15 +139,12 @@ def check_installed() -> None:
     """Raise WorkshopError unless this Python has a vLLM whose scheduler is known."""
     version = installed()[1].split("+")[0]
     if not version:
-        raise WorkshopError(
-            "vLLM is not installed here, and the simulation runs vLLM's own scheduler.",
-            "On Linux `make workshop` installs it for the CPU; or set WORKSHOP_VLLM_PYTHON to a Python that has it.",
-        )
+        said = "vLLM is not installed here, and the simulation runs vLLM's own scheduler."
+        there = "On Linux `make workshop` installs it for the CPU"
+        raise WorkshopError(said, f"{there}; or set WORKSHOP_VLLM_PYTHON to a Python that has it.")
     if version not in KNOWN_VERSIONS:
-        raise WorkshopError(
-            f"The scheduler of vLLM {version} is not known to the simulation.",
-            f"Set WORKSHOP_VLLM_PYTHON to a Python with one of: {', '.join(KNOWN_VERSIONS)}.",
-        )
+        remedy = f"Set WORKSHOP_VLLM_PYTHON to a Python with one of: {', '.join(KNOWN_VERSIONS)}."
+        raise WorkshopError(f"The scheduler of vLLM {version} is not known to the simulation.", remedy)
 
 
 def _vllm_config(rules: Rules):

@@ -28,21 +28,14 @@ class BeyondReach(BadInput):
         self.least_ms = least_ms
 
 
-def simulate(
-    model: str,
-    gpu: str,
-    *,
-    slo: str | None = None,
-    **options: object,
-) -> Simulation:
+def simulate(model: str, gpu: str, *, slo: str | None = None, **options: object) -> Simulation:
     """Return what a load would find: how long requests wait, how fast their tokens come, what the KV cache holds.
 
-    Args:
-        slo: "ttft=500ms,tpot=50ms"; then goodput_per_s counts the requests that meet it.
-        options: of the load: rate (requests a second, Poisson) and seconds; or burst (so many at once); or trace (a
-            file); prompt and output ((fewest, most) tokens), prefix (tokens that all prompts share), seed. Of the
-            servers: replicas, prefill_replicas, router, steps, enable_prefix_caching, as `on_plan` has them. All others
-            are the plan's (tensor_parallel_size, max_model_len, max_num_seqs, …), with vllm serve's defaults.
+    slo: "ttft=500ms,tpot=50ms"; then goodput_per_s counts the requests that meet it.
+    options: of the load: rate (requests a second, Poisson) and seconds; or burst (so many at once); or trace (a
+        file); prompt and output ((fewest, most) tokens), prefix (tokens that all prompts share), seed. Of the
+        servers: replicas, prefill_replicas, router, steps, enable_prefix_caching, as `on_plan` has them. All others
+        are the plan's (tensor_parallel_size, max_model_len, max_num_seqs, …), with vllm serve's defaults.
 
     Raises:
         BadInput: a load that cannot be, or one that the plan cannot take.
@@ -81,12 +74,11 @@ def on_plan(
 ) -> Simulation | None:
     """Return what these requests would find.
 
-    Args:
-        replicas: servers of this plan behind one router; those of data parallelism are replicas, too.
-        prefill_replicas: as many more that only read prompts, whose KV cache is then sent to the others.
-        steps: a file for the steps, one JSON line each.
-        clock, num_gpu_blocks: where they were measured, not planned.
-        seen: is given what is known so far, a few times a second; where it returns False all ends, with None.
+    replicas: servers of this plan behind one router; those of data parallelism are replicas, too.
+    prefill_replicas: as many more that only read prompts, whose KV cache is then sent to the others.
+    steps: a file for the steps, one JSON line each.
+    clock, num_gpu_blocks: where they were measured, not planned.
+    seen: is given what is known so far, a few times a second; where it returns False all ends, with None.
     """
     clock = clock or of(p.deployment)
     check(p, arrivals, slo or {}, clock, (replicas, *((prefill_replicas,) if prefill_replicas else ())), router)
@@ -143,9 +135,7 @@ def rules(p: Plan, enable_prefix_caching: bool | None = None, num_gpu_blocks: in
         block_size=p.block_size,
         groups=tuple((group.kind, group.size) for group in kinds),
         state_blocks=max((group.blocks_per_request for group in states), default=2),
-        max_model_len=s.max_model_len,
-        max_num_seqs=s.max_num_seqs,
-        max_num_batched_tokens=s.max_num_batched_tokens,
+        **{name: getattr(s, name) for name in ("max_model_len", "max_num_seqs", "max_num_batched_tokens")},
         enable_prefix_caching=enable_prefix_caching,
         pipeline_parallel_size=p.pipeline_parallel_size,
     )
@@ -164,18 +154,14 @@ def check(
         raise BadInput(f"The router {router!r} is not known.", f"Choose from: {', '.join(ROUTERS)}.")
     longest = max(arrivals, key=lambda a: a.prompt_tokens + a.output_tokens)
     if longest.prompt_tokens + longest.output_tokens > p.max_model_len:
-        raise BadInput(
-            f"A prompt of {longest.prompt_tokens:,} tokens with {longest.output_tokens:,} of an answer is longer than "
-            f"the context of {p.max_model_len:,} tokens.",
-            "Give shorter --prompt and --output, or a larger --max-model-len where the model allows it.",
-        )
+        lengths = f"A prompt of {longest.prompt_tokens:,} tokens with {longest.output_tokens:,} of an answer"
+        remedy = "Give shorter --prompt and --output, or a larger --max-model-len where the model allows it."
+        raise BadInput(f"{lengths} is longer than the context of {p.max_model_len:,} tokens.", remedy)
     least_ms = {"tpot": clock.gpu_ms([(1, 1)])}
     least_ms["ttft"] = least_ms["e2el"] = least_ms["tpot"] + (clock.way_in_s + clock.way_out_s) * 1e3
     for name, limit in slo.items():
         if limit < least_ms[name]:
-            raise BeyondReach(
-                f"No request can have {name} within {limit:g} ms: alone, {p.model} takes {least_ms[name]:.1f} ms "
-                f"on {p.gpus} × {p.gpu}.",
-                "Give a larger limit, more GPUs in --tensor-parallel-size, or --quantization fp8.",
-                least_ms[name],
-            )
+            alone = f"{p.model} takes {least_ms[name]:.1f} ms on {p.gpus} × {p.gpu}"
+            said = f"No request can have {name} within {limit:g} ms: alone, {alone}."
+            remedy = "Give a larger limit, more GPUs in --tensor-parallel-size, or --quantization fp8."
+            raise BeyondReach(said, remedy, least_ms[name])

@@ -17,7 +17,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from itertools import accumulate, count, islice
+from itertools import count, islice
 from pathlib import Path
 
 import httpx
@@ -82,22 +82,18 @@ def compare(seed: int = 0, vllm_bench: bool = False) -> Comparison:
 
     vllm_bench: `vllm bench serve` sends the load and measures.
 
-    Raises:
-        WorkshopError: no server runs here, or it does not answer.
+    Raises WorkshopError: no server runs here, or it does not answer.
     """
     ready = [one for one in records.own() if one.state == "ready" and one.where == "local"]
     if len(ready) != 1:
         many = ", ".join(one.name for one in ready) or "none"
-        raise WorkshopError(
-            f"One server must run here, and there is: {many}.",
-            "workshop serve --background starts one; workshop stop NAME ends one.",
-        )
+        remedy = "workshop serve --background starts one; workshop stop NAME ends one."
+        raise WorkshopError(f"One server must run here, and there is: {many}.", remedy)
     try:
         return asyncio.run(_compare(ready[0], seed, vllm_bench))
     except (httpx.HTTPError, ValueError, KeyError) as error:
-        raise WorkshopError(
-            f"{ready[0].url} does not answer as vLLM does ({error!r}).", f"Its log is {ready[0].log}."
-        ) from None
+        remedy = f"Its log is {ready[0].log}."
+        raise WorkshopError(f"{ready[0].url} does not answer as vLLM does ({error!r}).", remedy) from None
 
 
 async def _compare(server: ServerRecord, seed: int, vllm_bench: bool) -> Comparison:
@@ -157,14 +153,8 @@ async def measure(talk: _Talk) -> tuple[dict[str, float], float]:
     token_ms = max(0.0, long_ms - short_ms) / (LONG - SHORT)
     way_s = max(0.0, short_ms - 2 * step_ms - SHORT * token_ms) / 1e3
     request_ms = (many_ms - step_ms) / (MANY - 1) - token_ms
-    clock = {
-        "weights_ms": 0.0,
-        "token_ms": token_ms,
-        "fixed_ms": step_ms - token_ms,
-        "request_ms": request_ms,
-        "way_in_s": way_s / 2,
-        "way_out_s": way_s / 2,
-    }
+    clock = {"weights_ms": 0.0, "token_ms": token_ms, "fixed_ms": step_ms - token_ms, "request_ms": request_ms}
+    clock |= {"way_in_s": way_s / 2, "way_out_s": way_s / 2}
     rate = BUSY * MANY / (many_ms / 1e3 * (8 + TOKENS) / 2)
     return clock, min(MOST_RATE, max(LEAST_RATE, rate))
 
@@ -181,15 +171,9 @@ class _Talk:
 
     async def _one(self, one: Arrival, start: float) -> Outcome:
         await asyncio.sleep(max(0.0, one.arrival_s - (time.perf_counter() - start)))
-        body = {
-            "model": self.model,
-            "prompt": [self._dice.randrange(5, VOCABULARY) for _ in range(one.prompt_tokens)],
-            "max_tokens": one.output_tokens,
-            "min_tokens": one.output_tokens,
-            "ignore_eos": True,
-            "temperature": 0,
-            "stream": True,
-        }
+        prompt = [self._dice.randrange(5, VOCABULARY) for _ in range(one.prompt_tokens)]
+        body = {"model": self.model, "prompt": prompt, "temperature": 0, "stream": True}
+        body |= {"max_tokens": one.output_tokens, "min_tokens": one.output_tokens, "ignore_eos": True}
         sent_s, times = time.perf_counter() - start, []
         async with self.client.stream("POST", "completions", json=body) as answer:
             answer.raise_for_status()
@@ -214,29 +198,21 @@ def on_a_new_server(model: str | None, flags: Sequence[str], arrivals: Sequence[
 
 def trace_of(arrivals: Sequence[Arrival]) -> str:
     """Return the requests in the form of Mooncake's traces, with times in s; no two prompts begin alike."""
-    chunks = [-(-one.prompt_tokens // CHUNK_TOKENS) for one in arrivals]
-    starts = accumulate(chunks, initial=0)
-    rows = (
-        {
-            "timestamp": one.arrival_s,
-            "input_length": one.prompt_tokens,
-            "output_length": one.output_tokens,
-            "hash_ids": list(islice(count(start), size)),
-        }
-        for one, start, size in zip(arrivals, starts, chunks, strict=False)
-    )
+    rows, fresh = [], count()
+    for one in arrivals:
+        hashes = list(islice(fresh, -(-one.prompt_tokens // CHUNK_TOKENS)))
+        lengths = {"input_length": one.prompt_tokens, "output_length": one.output_tokens}
+        rows.append({"timestamp": one.arrival_s, **lengths, "hash_ids": hashes})
     return "".join(json.dumps(row) + "\n" for row in rows)
 
 
 def bench(server: ServerRecord, model: str, tokenizer: str, arrivals: Sequence[Arrival]) -> dict:
     """Send the requests at their times; return p50, p95, p99 and mean in ms of ttft, tpot and e2el, and tokens_per_s.
 
-    Args:
-        model: the name that requests give.
-        tokenizer: a folder or Hub id.
+    model: the name that requests give.
+    tokenizer: a folder or Hub id.
 
-    Raises:
-        WorkshopError: the client failed, or some requests did; with its last words.
+    Raises WorkshopError: the client failed, or some requests did; with its last words.
     """
     with tempfile.TemporaryDirectory() as folder:
         trace, result = Path(folder, "trace.jsonl"), Path(folder, "result.json")
@@ -261,10 +237,8 @@ def bench(server: ServerRecord, model: str, tokenizer: str, arrivals: Sequence[A
         said = json.loads(result.read_text()) if result.exists() else {"completed": 0}
     if said["completed"] < len(arrivals):
         lines = (done.stderr or done.stdout).strip().splitlines()
-        raise WorkshopError(
-            f"vllm bench serve had {said['completed']} of {len(arrivals)} answers: {lines[-1][:300] if lines else 'it said nothing.'}",
-            f"The server's log is {server.log}.",
-        )
+        said = f"vllm bench serve had {said['completed']} of {len(arrivals)} answers: {lines[-1][:300] if lines else 'it said nothing.'}"
+        raise WorkshopError(said, f"The server's log is {server.log}.")
     found = {
         name: {**{f"p{p}": said[f"p{p}_{name}_ms"] for p in PERCENTILES}, "mean": said[f"mean_{name}_ms"]}
         for name in MEASURES

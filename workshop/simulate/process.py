@@ -39,9 +39,8 @@ class Worker:
                 env={**os.environ, **ENVIRONMENT, "PYTHONPATH": path},
             )
         except OSError as error:
-            raise WorkshopError(
-                f"WORKSHOP_VLLM_PYTHON={python} cannot be run ({error.strerror}).", "Name a Python."
-            ) from None
+            remedy = "Name a Python."
+            raise WorkshopError(f"WORKSHOP_VLLM_PYTHON={python} cannot be run ({error.strerror}).", remedy) from None
         atexit.register(self.end)
 
     def run(self, job: dict, seen: Callable[[dict], bool] | None = None) -> dict | None:
@@ -54,9 +53,8 @@ class Worker:
             while isinstance(answer, dict) and "so_far" in answer:
                 answer = self._ask(seen(answer["so_far"]))
         except (OSError, EOFError, pickle.UnpicklingError):
-            raise WorkshopError(
-                f"The simulation ended early: {self._last_words()}", "workshop doctor says what is lacking."
-            ) from None
+            remedy = "workshop doctor says what is lacking."
+            raise WorkshopError(f"The simulation ended early: {self._last_words()}", remedy) from None
         if isinstance(answer, WorkshopError):
             raise answer
         return answer

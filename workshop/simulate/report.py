@@ -27,9 +27,8 @@ def parse_slo(text: str | None) -> dict[str, float]:
     for part in text.replace(" ", "").split(",") if text else ():
         found = re.fullmatch(r"(ttft|tpot|e2el)=(\d+(?:\.\d+)?)(ms|s)", part)
         if not found or float(found[2]) <= 0 or found[1] in limits:
-            raise BadInput(
-                f"{part!r} is not a limit.", "Write --slo ttft=500ms,tpot=50ms: of ttft, tpot and e2el, in ms or s."
-            )
+            remedy = "Write --slo ttft=500ms,tpot=50ms: of ttft, tpot and e2el, in ms or s."
+            raise BadInput(f"{part!r} is not a limit.", remedy)
         limits[found[1]] = float(found[2]) * (1000 if found[3] == "s" else 1)
     return limits
 
@@ -74,11 +73,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Simulation:
-    """The outcome of one load. `requests` in order of arrival; over_time: lists t_s, running, waiting, kv_cache_usage.
-
-    busiest: steps in a row that hold the most tokens, where somebody watches: begin, end (s), tokens of prompts and of
-        answers in each.
-    """
+    """The outcome of one load."""
 
     model: str
     gpu: str
@@ -90,12 +85,13 @@ class Simulation:
     basis: str  # of the plan: measured, exact, recorded or estimate
     command: str
     slo: dict[str, float]
-    requests: list[Outcome] = field(repr=False)
+    requests: list[Outcome] = field(repr=False)  # in order of arrival
     gaps_s: list[float] = field(repr=False)
     steps: int
     kv_cache_usage_max: float
     wall_s: float
-    over_time: dict[str, list] = field(repr=False)
+    over_time: dict[str, list] = field(repr=False)  # t_s, running, waiting, kv_cache_usage
+    # Steps in a row that hold the most tokens, where somebody watches: begin, end (s), tokens of prompts, of answers
     busiest: list[Sequence[float]] = field(repr=False)
 
     @cached_property

@@ -79,18 +79,10 @@ class Choice:
         return self.merits != other.merits and all(mine <= theirs for mine, theirs in pairs)
 
     def to_dict(self) -> dict:
-        s = self.simulation
-        return {
-            "command": s.command,
-            "gpus": self.gpus,
-            "replicas": s.replicas,
-            "goodput_per_s": s.goodput_per_s,
-            "slo_share": self.share,
-            "tokens_per_s": s.tokens_per_s,
-            "ttft_ms": s.of("ttft"),
-            "tpot_ms": s.of("tpot"),
-            "usd_per_million_tokens": self.usd_per_million_tokens,
-        }
+        names = ("command", "gpus", "replicas", "goodput_per_s", "slo_share", "tokens_per_s")
+        shown = {name: getattr(self.simulation, name) for name in names}
+        times = {f"{measure}_ms": self.simulation.of(measure) for measure in ("ttft", "tpot")}
+        return {**shown, **times, "usd_per_million_tokens": self.usd_per_million_tokens}
 
 
 def tune(
@@ -132,16 +124,13 @@ def verify(model: str, gpu: str, choices: Sequence[Choice], **options: object) -
 
     Of several replicas one is served, with its share of the load. Returns what `bench` does, a row a choice.
 
-    Raises:
-        BadInput: there are fewer GPUs here than a choice needs; says so before any server starts.
+    Raises BadInput: there are fewer GPUs here than a choice needs; says so before any server starts.
     """
     plans = [plan(model, gpu, **choice.asked) for choice in choices[:VERIFIED]]
     here, most = len(gpus.visible()), max(p.gpus for p in plans)
     if here < most:
-        raise BadInput(
-            f"--verify serves the best choices here, which takes {most} GPUs, and this machine has {here}.",
-            "Leave --verify out, or run it on a node with the GPUs.",
-        )
+        said = f"--verify serves the best choices here, which takes {most} GPUs, and this machine has {here}."
+        raise BadInput(said, "Leave --verify out, or run it on a node with the GPUs.")
     arrivals, _ = arriving(options)
     return [
         on_a_new_server(served(p.deployment), words(flags(p.deployment)), arrivals[:: choice.simulation.replicas])
@@ -244,10 +233,7 @@ class _Search:
         nearest = min(self.tried, key=lambda c: c.rank)
         if nearest.share < ENOUGH:
             replicas = f" in at most {MOST_REPLICAS} replicas" if self.max_gpus > MOST_REPLICAS else ""
-            raise WorkshopError(
-                f"Nothing up to {self.max_gpus} × {self.gpu}{replicas} serves this load: {nearest.gpus} × {self.gpu} keep the limits for "
-                f"{nearest.share:.0%} of the requests ({nearest}).",
-                "Give more --max-gpus, a lower --rate or larger limits.",
-            )
+            said = f"Nothing up to {self.max_gpus} × {self.gpu}{replicas} serves this load: {nearest.gpus} × {self.gpu} keep the limits for {nearest.share:.0%} of the requests ({nearest})."
+            raise WorkshopError(said, "Give more --max-gpus, a lower --rate or larger limits.")
         kept = {c.merits: c for c in reversed(self.tried) if not any(other.beats(c) for other in self.tried)}
         return [kept[merits] for merits in sorted(kept)]

@@ -35,10 +35,9 @@ class Stopped(Exception):
 def run(job: dict, tell: Callable[[dict], None] | None = None) -> dict:
     """Return what became of every request, and the engines' state over time.
 
-    Args:
-        job: rules, clock, arrivals, replicas, engines (of a replica, that share experts), router, steps (a file, or
-            None), prefill (replicas that only read prompts, wait_s and token_s until a KV cache has arrived, or None).
-        tell: is given what is known so far.
+    job: rules, clock, arrivals, replicas, engines (of a replica, that share experts), router, steps (a file, or
+        None), prefill (replicas that only read prompts, wait_s and token_s until a KV cache has arrived, or None).
+    tell: is given what is known so far.
     """
     rules, arrivals = job["rules"], job["arrivals"]
     with ExitStack() as files:
