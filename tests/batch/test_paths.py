@@ -211,12 +211,11 @@ def test_a_lock_goes_over_to_the_file_that_takes_the_journals_place(tmp_path):
 
 
 def test_on_a_file_system_without_locks_a_run_is_possible(tmp_path, monkeypatch):
-    from workshop.batch import store
 
     def none(*_):
         raise OSError(38, "Function not implemented")
 
-    monkeypatch.setattr(store.fcntl, "flock", none)
+    monkeypatch.setattr("fcntl.flock", none)
     Lock(Paths(tmp_path / "out.jsonl")).close()
 
 

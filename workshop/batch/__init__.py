@@ -14,17 +14,8 @@ Each line of the output is one answer with its prompt's place (`row`), tokens an
 from workshop.lazy import lazily
 
 # No module is called like what it gives: importing `workshop.batch.run` would put the module in its place.
-__getattr__, __dir__ = lazily(  # so that --help needs neither aiohttp nor pandas
-    __name__,
-    {
-        "run": "workshop.batch.online:run",
-        "Batch": "workshop.batch.online:Batch",
-        "load": "workshop.batch.answers:load",
-        "merge": "workshop.batch.shards:merge",
-        "run_offline": "workshop.batch.offline:run_offline",
-        "OfflineBatch": "workshop.batch.offline:OfflineBatch",
-        "Progress": "workshop.batch.progress:Progress",
-        "Summary": "workshop.batch.progress:Summary",
-        "Limits": "workshop.batch.send:Limits",
-    },
-)
+_HOMES = {name: f"{__name__}.online:{name}" for name in ("run", "Batch")}
+_HOMES |= {name: f"{__name__}.offline:{name}" for name in ("run_offline", "OfflineBatch")}
+_HOMES |= {name: f"{__name__}.progress:{name}" for name in ("Progress", "Summary")}
+_HOMES |= {"load": f"{__name__}.answers:load", "merge": f"{__name__}.shards:merge", "Limits": f"{__name__}.send:Limits"}
+__getattr__, __dir__ = lazily(__name__, _HOMES)  # so that --help needs neither aiohttp nor pandas

@@ -40,9 +40,8 @@ def load(output: str | Path, prompts: bool = True, input: str | Path | None = No
     Where a row of the input was changed, the answer to what it says now is here, and no other. A batch that still runs
     may be read, too.
 
-    Args:
-        prompts: add the prompts, if the input is there unchanged.
-        input: where the input lies now, if it was moved.
+    prompts: add the prompts, if the input is there unchanged.
+    input: where the input lies now, if it was moved.
 
     Raises:
         BadInput: there is no such output, or it is none of a batch.
@@ -165,9 +164,8 @@ def current(
     work = _work(meta, input, shard)
     if work is None:
         if input:
-            raise BadInput(
-                f"{input} is not the input that was answered.", f"Give {meta['input'].get('path')} as it was."
-            )
+            remedy = f"Give {meta['input'].get('path')} as it was."
+            raise BadInput(f"{input} is not the input that was answered.", remedy)
         yield from _every(meta, journals)
         return
     with contextlib.closing(work.index):
@@ -181,10 +179,9 @@ def _every(meta: dict, journals: list[Path]) -> Iterator[tuple[Answer, int, None
     facts, seen = meta["input"], Bits()
     for answer in itertools.chain.from_iterable(map(scan, journals)):
         if facts.get("changed") or answer.row >= facts.get("rows", 0) or not seen.add(answer.row):
+            said = f"{journals[0]} has answers to several versions of its input, and {facts.get('path')} is not there as it was last: which of them count cannot be told."
             raise WorkshopError(
-                f"{journals[0]} has answers to several versions of its input, and {facts.get('path')} is not there as "
-                "it was last: which of them count cannot be told.",
-                "Put it back, say where it lies (load's argument `input`), or run the batch again.",
+                said, "Put it back, say where it lies (load's argument `input`), or run the batch again."
             )
         yield answer, answer.row, None
 

@@ -109,10 +109,8 @@ class Maker:
             tokens = draft.tokens = tokens[-asked.truncate_prompt_tokens :]
         room = self._longest - len(tokens)
         if room < 1 or (limit or 0) > room:
-            raise ValueError(
-                f"This model's maximum context length is {self._longest} tokens. The prompt has "
-                f"{len(tokens)}, and {limit or 1} are asked for."
-            )
+            asks = f"The prompt has {len(tokens)}, and {limit or 1} are asked for."
+            raise ValueError(f"This model's maximum context length is {self._longest} tokens. {asks}")
         if limit is None:
             limit = self._defaults.get("max_tokens") or room
         most = min(room, limit)

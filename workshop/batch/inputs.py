@@ -208,11 +208,11 @@ class Csv:
                     yield at, self._row(cells)
                     at = reader.line_num + 1
             except csv.Error as error:
-                raise BadInput(
-                    f"{self._path}, line {at:,}: the quotes of the row that begins here do not match ({error}). "
-                    "Nothing was started.",
-                    'Put a cell that holds quotes, commas or line ends into "…", and write "" for each quote in it.',
-                ) from None
+                said = f"the quotes of the row that begins here do not match ({error}). Nothing was started."
+                remedy = (
+                    'Put a cell that holds quotes, commas or line ends into "…", and write "" for each quote in it.'
+                )
+                raise BadInput(f"{self._path}, line {at:,}: {said}", remedy) from None
 
     def _row(self, cells: list[str]) -> dict | Malformed:
         if cells and len(cells) != len(self.names):

@@ -56,16 +56,10 @@ def answer_line(custom_id: str, key: bytes, row: int, answer: bytes, extra: dict
 
 def error_line(custom_id: str | None, row: int, place: int, status: int | None, code: str, message: str) -> bytes:
     """Return one line of the file of errors, in OpenAI's form."""
-    return json.dumps(
-        {
-            "custom_id": custom_id,
-            "row": row,
-            "place": place,
-            "response": {"status_code": status} if status else None,
-            "error": {"code": code, "message": _mended(message)},
-            "time": round(time.time(), 3),
-        }
-    ).encode()
+    found = {"custom_id": custom_id, "row": row, "place": place}
+    found["response"] = {"status_code": status} if status else None
+    found["error"] = {"code": code, "message": _mended(message)}
+    return json.dumps({**found, "time": round(time.time(), 3)}).encode()
 
 
 def read_answer(raw: bytes, end: int) -> Answer | None:

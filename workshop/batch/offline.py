@@ -36,12 +36,11 @@ class EngineEnded(WorkshopError):
 class OfflineBatch(Session):
     """One run; the same inputs, output and resumption as `online.Batch`, without a server.
 
-    Args:
-        engine_args: any flags of vLLM's engine, such as ("--tensor-parallel-size", "4").
-        trace: a file for what the engine does, step by step.
-        llm: an `LLM` that is there already, instead of a model.
-        **options: those of `Session`. concurrency: sequences given to the engine at once; by default half as many
-            again as it computes at once.
+    engine_args: any flags of vLLM's engine, such as ("--tensor-parallel-size", "4").
+    trace: a file for what the engine does, step by step.
+    llm: an `LLM` that is there already, instead of a model.
+    **options: those of `Session`. concurrency: sequences given to the engine at once; by default half as many
+        again as it computes at once.
     """
 
     def __init__(
@@ -169,9 +168,8 @@ def start(path: str, engine_args: tuple[str, ...] = (), trace: str | None = None
         return LLM(**{**kwargs, "model": path})
     except Exception as error:
         said = str(error).splitlines()[0] if str(error) else repr(error)
-        raise EngineEnded(
-            f"vLLM could not start with {path}: {said}", "Its own words are above; `workshop plan` says what fits."
-        ) from error
+        remedy = "Its own words are above; `workshop plan` says what fits."
+        raise EngineEnded(f"vLLM could not start with {path}: {said}", remedy) from error
 
 
 def engine_core(*args, **options) -> None:

@@ -19,10 +19,9 @@ from workshop.errors import WorkshopError
 class Batch(Session):
     """One run; `run()` is what most people call. `stop()` may be called from any thread or signal handler.
 
-    Args:
-        url: servers, each ending in /v1; by default the one that connect() finds.
-        limits: how long it tries.
-        **options: those of `Session`.
+    url: servers, each ending in /v1; by default the one that connect() finds.
+    limits: how long it tries.
+    **options: those of `Session`.
     """
 
     def __init__(self, input, output, *, url: str | tuple[str, ...] = (), limits: Limits | None = None, **options):
@@ -69,10 +68,8 @@ class Batch(Session):
             found = found or entry
             server.rise()
         if found is None:
-            raise WorkshopError(
-                f"No server answers: {', '.join(away)}.",
-                "`workshop servers` lists those known here; `workshop serve --background` starts one.",
-            )
+            remedy = "`workshop servers` lists those known here; `workshop serve --background` starts one."
+            raise WorkshopError(f"No server answers: {', '.join(away)}.", remedy)
         return found
 
     async def _send(self, work: Work, fleet: list[servers.Server], entry: dict) -> None:

@@ -68,10 +68,9 @@ class Index:
         try:
             return self._db.execute(line, values).fetchone()
         except sqlite3.Error as error:
-            raise WorkshopError(
-                f"The temporary file of this run cannot be written ({error}). All answers are kept.",
-                "Free some space, or set TMPDIR to a folder that has some, and run the same command again: it goes on.",
-            ) from None
+            said = f"The temporary file of this run cannot be written ({error}). All answers are kept."
+            space = "Free some space, or set TMPDIR to a folder that has some"
+            raise WorkshopError(said, f"{space}, and run the same command again: it goes on.") from None
 
     def close(self) -> None:
         """Remove the file; twice does no harm."""
@@ -94,9 +93,6 @@ class Index:
         values = short(row.custom_id), row.key, row.number, row.samples, row.place, body
         added = self.do("INSERT INTO ids VALUES (?, ?, ?, ?, ?, ?, 1) ON CONFLICT DO NOTHING RETURNING 1", *values)
         return added is not None
-
-    def place_of(self, custom_id: str) -> int:
-        return self.do("SELECT place FROM ids WHERE id = ?", short(custom_id))[0]
 
     def find(self, custom_id: str) -> tuple[bytes, int, int, str | None]:
         """Return (key, row, samples, body) of an id; the key is empty if the input has no such row."""
@@ -228,7 +224,7 @@ class Work:
             row = Row(number, place, derived_id(url, body, times), url, body, extra)
             new = self.index.add(row, kept)
         if not new:
-            before = self.index.place_of(row.custom_id)
+            (before,) = self.index.do("SELECT place FROM ids WHERE id = ?", short(row.custom_id))
             raise Malformed(f"its custom_id {row.custom_id!r} is that of {self.source.place} {before:,} already")
 
     def _row(self, number: int, place: int, raw: object) -> Row:

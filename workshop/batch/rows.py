@@ -62,9 +62,8 @@ def check_sampling(sampling: Mapping[str, object]) -> dict:
         _encode(given)
         json.dumps(given, ensure_ascii=False).encode()
     except (TypeError, ValueError, RecursionError) as error:  # NaN, Infinity, half of a surrogate pair
-        raise BadInput(
-            f"The sampling parameters cannot be sent as JSON ({error}).", "Give finite numbers and whole characters."
-        ) from None
+        remedy = "Give finite numbers and whole characters."
+        raise BadInput(f"The sampling parameters cannot be sent as JSON ({error}).", remedy) from None
     if (given.get("n") or 1) > 1 and given.get("temperature") == 0:
         said = f"At temperature 0 all {given['n']} samples of a prompt are the same."
         raise BadInput(said, "Give one sample, or a temperature such as 1.0.")

@@ -115,17 +115,15 @@ class Sender:
                     task.cancel()
         gone = [server for server in self.fleet if server.down_since and now - server.down_since > patience_s]
         if len(gone) == len(self.fleet):
-            raise WorkshopError(
-                f"{gone[0].url} has not answered for {patience_s:.0f} s.",
-                "Start the server again, and run the same command again: it goes on where it stopped.",
-            )
+            remedy = "Start the server again, and run the same command again: it goes on where it stopped."
+            raise WorkshopError(f"{gone[0].url} has not answered for {patience_s:.0f} s.", remedy)
 
     def _workers(self) -> list[asyncio.Task]:
         return [task for server in self.fleet for task in server.tasks]
 
     def _staff(self, server: Server) -> None:
         """Start workers up to the server's pace, as long as there is work for them."""
-        while server.up.is_set() and len(server.tasks) < server.pace.limit and self._has_work():
+        while server.up.is_set() and len(server.tasks) < server.pace.limit and (self._returned or self._may_read()):
             task = asyncio.create_task(self._ending(self._work, server))
             server.tasks.add(task)
             task.add_done_callback(server.tasks.discard)
@@ -133,9 +131,6 @@ class Sender:
             if len(server.tasks) > server.in_flight + 64:  # let those start first
                 self._wake.set()
                 return
-
-    def _has_work(self) -> bool:
-        return bool(self._returned) or self._may_read()
 
     def _may_read(self) -> bool:
         """A server that fails every row must not fill the memory with rows to be asked again."""

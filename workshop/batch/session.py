@@ -129,15 +129,14 @@ class StillReading(Exception):
 class Session:
     """One run of a batch; `online.Batch` and `offline.OfflineBatch` say who answers.
 
-    Args:
-        input, output: files; what formats they may have says docs/batch.md.
-        model: name that the requests give (offline: a folder, a Hub id, or None for the teaching model).
-        concurrency: requests at once; by default it is found.
-        samples: answers to each prompt.
-        skip_bad: leave malformed rows out instead of refusing the input.
-        column: field that holds the prompts. chat: send plain prompts as a user's message. shard: such as "2/8".
-        report: called with a Progress now and then.
-        **sampling: vLLM's sampling parameters.
+    input, output: files; what formats they may have says docs/batch.md.
+    model: name that the requests give (offline: a folder, a Hub id, or None for the teaching model).
+    concurrency: requests at once; by default it is found.
+    samples: answers to each prompt.
+    skip_bad: leave malformed rows out instead of refusing the input.
+    column: field that holds the prompts. chat: send plain prompts as a user's message. shard: such as "2/8".
+    report: called with a Progress now and then.
+    **sampling: vLLM's sampling parameters.
 
     Raises BadInput: one of them cannot be right.
     """

@@ -8,8 +8,6 @@ another row's: each line has the key of what was asked.
 """
 
 import contextlib
-import errno
-import fcntl
 import os
 import threading
 from collections.abc import Iterable, Iterator
@@ -18,6 +16,7 @@ from pathlib import Path
 from workshop.batch.lines import Answer, is_torn, is_zeroed, read_answer
 from workshop.batch.paths import Paths, cannot_read, cannot_write, sync_folder, whole
 from workshop.errors import BadInput, WorkshopError
+from workshop.launch.lock import flock, is_at
 
 COMMIT_S = 0.5  # every answer is on disk this long after it came, and fsync's own time
 _HOLDER = "user.workshop.run"  # an attribute of the journal: who holds it, where the file system has such
@@ -52,7 +51,7 @@ class Lock:
     def replace(self, lines: Iterable[bytes]) -> None:
         """Put other lines in the journal's place, whole or not at all; the lock goes over to the new file."""
         with whole(self.paths.journal) as file:
-            _lock(file.fileno())
+            flock(file.fileno())
             file.writelines(lines)
             new = os.dup(file.fileno())  # it shares the lock
         os.dup2(new, self._file)
@@ -70,10 +69,10 @@ def _open_locked(path: Path) -> int:
     while True:
         file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
         try:
-            if not _lock(file):
+            if not flock(file):
                 said = f"Another run writes to {path} already ({_holder(file)})."
                 raise WorkshopError(said, "Wait for it, stop it, or give this run another output.")
-            if _is_at(file, path):
+            if is_at(file, path):
                 return file
         except BaseException:
             os.close(file)
@@ -81,27 +80,10 @@ def _open_locked(path: Path) -> int:
         os.close(file)  # another run put a new file in its place just now
 
 
-def _lock(file: int) -> bool:
-    """Lock a file; return whether nobody else has."""
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        return error.errno not in (errno.EAGAIN, errno.EACCES)  # else: a file system without locks
-    return True
-
-
 def _holder(file: int) -> str:
     with contextlib.suppress(OSError, AttributeError):
         return os.getxattr(file, _HOLDER).decode(errors="replace")
     return "another process"
-
-
-def _is_at(file: int, path: Path) -> bool:
-    """Whether an open file is still the one of that name."""
-    try:
-        return os.path.samestat(os.fstat(file), path.stat())
-    except FileNotFoundError:
-        return False
 
 
 def _has_zeros(path: Path) -> bool:
@@ -189,7 +171,7 @@ class Journal:
         return len(lines)
 
     def _refuse_another(self) -> None:
-        there = _is_at(self._file, self.path)
+        there = is_at(self._file, self.path)
         if not there or os.fstat(self._file).st_size != self._size:
             what = "written to by somebody else" if there else "removed, or another file was put in its place,"
             said = f"{self.path} was {what} while this run wrote to it."

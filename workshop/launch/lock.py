@@ -34,7 +34,7 @@ class Lock:
             with writing(self.path):
                 descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o600)
             # Its last holder may have removed the file between the two steps: then it is a lock on nothing.
-            if _flock(descriptor) and self._is_file_of(descriptor):
+            if flock(descriptor) and is_at(descriptor, self.path):
                 self.descriptor = descriptor
                 return True
             os.close(descriptor)
@@ -47,7 +47,7 @@ class Lock:
         except OSError:
             return False
         try:
-            return not _flock(descriptor)
+            return not flock(descriptor)
         finally:
             os.close(descriptor)
 
@@ -73,13 +73,15 @@ class Lock:
         finally:
             self.give_back()
 
-    def _is_file_of(self, descriptor: int) -> bool:
-        with contextlib.suppress(OSError):
-            return os.path.samestat(os.fstat(descriptor), os.stat(self.path))
-        return False
+
+def is_at(descriptor: int, path: Path) -> bool:
+    """Return whether an open file is still the one of that name."""
+    with contextlib.suppress(OSError):
+        return os.path.samestat(os.fstat(descriptor), path.stat())
+    return False
 
 
-def _flock(descriptor: int) -> bool:
+def flock(descriptor: int) -> bool:
     """Take the lock of an open file; return False if somebody else has it."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
