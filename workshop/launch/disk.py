@@ -39,11 +39,15 @@ class Quota:
         return f"the quota of {self.whose} is {self.limit_bytes / GIB:.1f} GiB, {self.used_bytes / GIB:.1f} used"
 
 
+def _there(path: Path) -> Path:
+    """Return the path, or the nearest folder above it that is there."""
+    # Path.exists raises where a folder above is closed.
+    return next(each for each in (path, *path.parents) if os.path.exists(each))
+
+
 def free_bytes(path: Path) -> int:
     """Return the free space where `path` is, or will be."""
-    while not os.path.exists(path):  # Path.exists raises where a folder above is closed
-        path = path.parent
-    return shutil.disk_usage(path).free
+    return shutil.disk_usage(_there(path)).free
 
 
 def left_bytes(folder: Path) -> int:
@@ -84,8 +88,7 @@ def _user() -> str:
 
 def _group(folder: Path) -> str:
     """Return the group that new files in the folder count for: the folder's, as projects set it."""
-    while not os.path.exists(folder):
-        folder = folder.parent
+    folder = _there(folder)
     with suppress(KeyError, NotImplementedError):  # a group without a name; Windows
         return folder.group()
     return str(folder.stat().st_gid)

@@ -44,18 +44,9 @@ KUBERNETES_KINDS = {  # what a cluster may lack of what the manifests name
 def examine() -> list[Check]:
     """Return all checks; none of them changes anything but a probe file in $WORKSHOP_HOME."""
     found: list[Check] = []
-    parts = {
-        "Packages": _packages,
-        "vLLM": _vllm,
-        "GPUs": _gpus,
-        "System": _system,
-        "Memory": _resources,
-        "Workshop folder": _folders,
-        "Jupyter": _jupyter,
-        "SLURM": slurm_doctor.examine,
-        "Kubernetes": _kubernetes,
-        "Servers": _servers,
-    }
+    parts = {"Packages": _packages, "vLLM": _vllm, "GPUs": _gpus, "System": _system, "Memory": _resources}
+    parts |= {"Workshop folder": _folders, "Jupyter": _jupyter, "SLURM": slurm_doctor.examine}
+    parts |= {"Kubernetes": _kubernetes, "Servers": _servers}
     for name, part in parts.items():
         try:
             found += part()
@@ -102,9 +93,8 @@ def _gpus() -> Iterator[Check]:
     found = gpus.look()
     mine = gpus.visible(found)
     if found.problem:
-        remedy = (
-            "Restart the machine, or ask its administrator: after an update the driver and its library have to match."
-        )
+        why = "after an update the driver and its library have to match"
+        remedy = f"Restart the machine, or ask its administrator: {why}."
         yield Check("GPUs", LACK, f"the driver does not answer: {found.problem}", remedy)
     elif mine:
         sizes = [f"{gpu.memory_bytes / GIB:.0f} GiB" if gpu.memory_bytes else "shared memory" for gpu in mine]
@@ -157,8 +147,7 @@ def _folders() -> Iterator[Check]:
         yield Check("Workshop folder", LACK, found, "Set WORKSHOP_HOME to a folder that you may write.")
         return
     free = left_bytes(folder) / GIB
-    state = OK if free > 0.5 else NOTE
-    remedy = "" if state == OK else "Free some space, or set WORKSHOP_HOME to another disk."
+    state, remedy = (OK, "") if free > 0.5 else (NOTE, "Free some space, or set WORKSHOP_HOME to another disk.")
     yield Check("Workshop folder", state, f"{folder}, {free:.1f} GiB free", remedy)
 
 

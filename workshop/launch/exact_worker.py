@@ -261,12 +261,8 @@ def run(job: dict) -> dict:
             found = cache(config, [specs for _, specs in built])
         except Exception as error:
             return {"error": f"{type(error).__name__}: {error}".rstrip(": ")[:2000], "vllm": vllm.__version__}
-    return {
-        "vllm": vllm.__version__,
-        "architecture": config.model_config.architecture,
-        "stages": [weights for weights, _ in built],
-        "kv_cache": found,
-    }
+    facts = {"vllm": vllm.__version__, "architecture": config.model_config.architecture}
+    return {**facts, "stages": [weights for weights, _ in built], "kv_cache": found}
 
 
 def main() -> None:

@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from workshop.launch.programs import ask
+from workshop.plan.basis import numbers
 
 QUERY = "index,uuid,name,memory.total,memory.free,driver_version"
 UNIT_BYTES = {"B": 1, "KB": 2**10, "MB": 2**20, "GB": 2**30}  # amd-smi says MB and means 2**20 bytes
@@ -190,16 +191,10 @@ def driver_problem(driver: str) -> tuple[str, str] | None:
     """Return (sentence, way out) if NVIDIA's driver ("550.54.15"; '': unknown) is too old for vLLM's CUDA, else None."""
     cuda = cuda_needed()
     least = LEAST_DRIVER.get(int(cuda.split(".")[0]))
-    if not least or not re.match(r"\d+\.", driver) or _numbers(driver) >= _numbers(least):
+    if not least or not re.match(r"\d+\.", driver) or numbers(driver) >= numbers(least):
         return None
     ways = ["ask for a newer driver", f"on a data-centre GPU put NVIDIA's cuda-compat {cuda} first in LD_LIBRARY_PATH"]
-    if _numbers(driver) >= _numbers(LEAST_DRIVER[12]):
+    if numbers(driver) >= numbers(LEAST_DRIVER[12]):
         ways.append("install the wheel +cu129 of vLLM's release page with PyTorch for CUDA 12.9")
-    return (
-        f"NVIDIA's driver {driver} is older than {least}, the least for CUDA {cuda}, for which this vLLM is built.",
-        f"One of: {'; '.join(ways)}.",
-    )
-
-
-def _numbers(version: str) -> list[int]:
-    return [int(part) for part in re.findall(r"\d+", version)]
+    said = f"NVIDIA's driver {driver} is older than {least}, the least for CUDA {cuda}, for which this vLLM is built."
+    return said, f"One of: {'; '.join(ways)}."

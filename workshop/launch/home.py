@@ -52,8 +52,7 @@ def replace_file(path: Path, data: bytes, mode: int, gid: int | None = None) -> 
 def whole(path: Path, part: Path | None = None) -> Iterator[BinaryIO]:
     """Give a file to write; after the block it stands in the place of `path`, whole, or everything is as before.
 
-    Args:
-        part: where it grows, with the mode that new files have; what lies there goes. By default a new name, 0600.
+    part: where it grows, with the mode that new files have; what lies there goes. By default a new name, 0600.
     """
     if part is None:
         descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")

@@ -71,9 +71,8 @@ def _now() -> str:
 def add(name: str) -> str:
     """Return a new key for a name that has none; it is kept nowhere, only its digest is."""
     if not NAME.fullmatch(name):
-        raise BadInput(
-            f"{name!r} cannot be a learner's name.", "Use up to 64 letters from a to z, digits, '.', '_', '-' and '@'."
-        )
+        remedy = "Use up to 64 letters from a to z, digits, '.', '_', '-' and '@'."
+        raise BadInput(f"{name!r} cannot be a learner's name.", remedy)
     key = secrets.token_urlsafe(24)
     with _changing() as entries:
         if name in entries and not entries[name].get("revoked"):

@@ -19,21 +19,9 @@ import psutil
 from workshop.errors import WorkshopError
 
 # What a pod needs of the package, the guard in front of vLLM included.
-CODE = (
-    "__init__",
-    "errors",
-    "launch/__init__",
-    "launch/auth",
-    "launch/disk",
-    "launch/home",
-    "launch/pod",
-    "launch/programs",
-    "launch/progress",
-    "launch/weights/__init__",
-    "launch/weights/prefetch",
-    "launch/weights/hub",
-    "launch/weights/check",
-)
+CODE = ("__init__", "errors", "launch/__init__", "launch/auth", "launch/disk", "launch/home", "launch/pod")
+CODE += ("launch/programs", "launch/progress")
+CODE += ("launch/weights/__init__", "launch/weights/prefetch", "launch/weights/hub", "launch/weights/check")
 WHOLE = ".workshop-whole"  # written when every file is there and was checked
 ASK_EVERY_S = 5.0
 SAY_EVERY_S = 60.0

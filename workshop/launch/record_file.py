@@ -29,8 +29,11 @@ def _text_like(pattern: str) -> Callable[[Any], bool]:
     return lambda value: isinstance(value, str) and re.fullmatch(pattern, value) is not None
 
 
-def _whole(value: Any, least: int) -> bool:
-    return value is None or (isinstance(value, int) and not isinstance(value, bool) and least <= value < 2**62)
+_job = _text_like(r"\d{1,20}(_\d{1,10})?")
+
+
+def _whole(value: Any, least: int, above: int = 2**62) -> bool:
+    return value is None or (isinstance(value, int) and not isinstance(value, bool) and least <= value < above)
 
 
 def _address(value: Any) -> bool:
@@ -70,13 +73,9 @@ class ServerRecord:
     where: str = _text("local")  # local, slurm, vm, kubernetes
     host: str = _text()
     # Of vLLM's API server. 0 and negative numbers mean whole groups of processes to kill(2), 1 is the system's first.
-    pid: int | None = _field(
-        lambda value: _whole(value, 2) and (value or 0) < 2**31, "the number of a process", default=None
-    )
+    pid: int | None = _field(lambda value: _whole(value, 2, 2**31), "the number of a process", default=None)
     boot_id: str = _text()
-    job_id: str | None = _field(
-        lambda value: value is None or _text_like(r"\d{1,20}(_\d{1,10})?")(value), "the number of a job", default=None
-    )
+    job_id: str | None = _field(lambda value: value is None or _job(value), "the number of a job", default=None)
     log: str = _text()
     vllm_version: str = _text()
     state: str = _field(_text_like("|".join(STATES)), f"one of {', '.join(STATES)}", default="starting")

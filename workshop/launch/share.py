@@ -4,6 +4,7 @@ import contextlib
 import grp
 import json
 import os
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from urllib.parse import urljoin, urlsplit
@@ -35,7 +36,7 @@ def share(name: str, group: str, folder: str | Path | None = None) -> tuple[Path
     write_private(target, json.dumps(asdict(record), indent=1) + "\n", 0o640, gid)
     remembered = {str(path) for path in records.copies_of(name)} | {str(target)}
     write_private(records.path_of(name, ".shared"), json.dumps(sorted(remembered)) + "\n")
-    return target, _notes(record, target)
+    return target, list(_notes(record, target))
 
 
 def renew(record: ServerRecord) -> None:
@@ -79,21 +80,15 @@ def _folder(folder: str | Path | None, group: str, gid: int) -> Path:
     return place
 
 
-def _notes(record: ServerRecord, copy: Path) -> list[str]:
-    address = urlsplit(record.url)
-    notes = []
+def _notes(record: ServerRecord, copy: Path) -> Iterator[str]:
     if who := record_file.who_could_swap(copy):
-        notes.append(f"{who} {record_file.COULD_SWAP} Close it: chmod go-w.")
-    if address.hostname in ("127.0.0.1", "localhost", "::1"):
-        notes.append(
-            "It listens on this machine only (127.0.0.1): learners on others cannot reach it. Start it with --host and the address that they reach."
-        )
+        yield f"{who} {record_file.COULD_SWAP} Close it: chmod go-w."
+    if urlsplit(record.url).hostname in ("127.0.0.1", "localhost", "::1"):
+        yield "It listens on this machine only (127.0.0.1): learners on others cannot reach it. Start it with --host and the address that they reach."
     limits = ""  # the server itself names them
     with contextlib.suppress(httpx.HTTPError, httpx.InvalidURL):
         limits = httpx.get(urljoin(record.url, "/health"), timeout=5, trust_env=False).headers.get(HEADER)
-    notes.append(
-        f"Limits for each learner: {limits}."
-        if limits
-        else "It was started without limits for a class: one learner's requests can starve the others. `workshop slurm submit … --learners 30` sets them."
-    )
-    return notes
+    if limits:
+        yield f"Limits for each learner: {limits}."
+    else:
+        yield "It was started without limits for a class: one learner's requests can starve the others. `workshop slurm submit … --learners 30` sets them."

@@ -129,10 +129,9 @@ def _moved(
     """Return the server's new record once it has another address or key; raise a WorkshopError when ssh ends."""
     while True:
         with contextlib.suppress(subprocess.TimeoutExpired):
-            raise WorkshopError(
-                f"The tunnel through {login} has ended (exit code {process.wait(LOOK_EVERY_S)}).",
-                "Open it again; `workshop servers` on the cluster shows whether the server still runs.",
-            )
+            said = f"The tunnel through {login} has ended (exit code {process.wait(LOOK_EVERY_S)})."
+            shows = "`workshop servers` on the cluster shows whether the server still runs"
+            raise WorkshopError(said, f"Open it again; {shows}.")
         if not alive(urljoin(local.url, "/health"), LOOK_EVERY_S):
             try:
                 now = fetch(login, record.name)

@@ -19,13 +19,9 @@ from workshop.launch import gpus, machine, processes
 
 LOOK_EVERY_S = 1.0  # for shared memory that is new
 LEFTOVER_GRACE_S = 10.0
-WITHOUT_A_MODEL = {  # the environment of vLLM's own code where nothing is served: its classes, its scheduler
-    "VLLM_CPU_KVCACHE_SPACE": "1",
-    "HF_HUB_OFFLINE": "1",
-    "VLLM_NO_USAGE_STATS": "1",
-    "TORCHDYNAMO_DISABLE": "1",
-    "VLLM_LOGGING_LEVEL": "ERROR",
-}
+# The environment of vLLM's own code where nothing is served: its classes, its scheduler.
+WITHOUT_A_MODEL = {"VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"}
+WITHOUT_A_MODEL |= {"TORCHDYNAMO_DISABLE": "1", "VLLM_LOGGING_LEVEL": "ERROR"}
 
 
 def installed() -> tuple[str, str]:

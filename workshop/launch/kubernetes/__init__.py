@@ -46,15 +46,10 @@ TEMPLATES = jinja2.Environment(
     keep_trailing_newline=True,
     autoescape=False,  # YAML; what a user may choose goes through `scalar`
 )
-TEMPLATES.globals |= {  # what the templates know besides the case
-    "CODE": pod.CODE,
-    "KEY_FILE_VARIABLE": KEY_FILE_VARIABLE,
-    "METRICS_KEY_FILE_VARIABLE": METRICS_KEY_FILE_VARIABLE,
-    "MODELS": MODELS,
-    "PORT": PORT,
-    "PROBE_EVERY_S": PROBE_EVERY_S,
-    "START_ALLOWANCE_S": round(START_ALLOWANCE_S),
-}
+# What the templates know besides the case.
+TEMPLATES.globals |= {"CODE": pod.CODE, "MODELS": MODELS, "PORT": PORT, "PROBE_EVERY_S": PROBE_EVERY_S}
+TEMPLATES.globals |= {"START_ALLOWANCE_S": round(START_ALLOWANCE_S), "KEY_FILE_VARIABLE": KEY_FILE_VARIABLE}
+TEMPLATES.globals |= {"METRICS_KEY_FILE_VARIABLE": METRICS_KEY_FILE_VARIABLE}
 TEMPLATES.filters["scalar"] = lambda text: yaml.safe_dump(text, width=10_000).removesuffix("...\n").strip()
 
 
@@ -124,10 +119,8 @@ class Case:
             known = ", ".join(name for name in list_gpus() if load_gpu(name).kubernetes_product)
             raise BadInput(f"The manifests are for NVIDIA GPUs, and {p.gpu} is none.", f"Choose from: {known}.")
         if p.gpus % p.nodes:
-            raise BadInput(
-                f"{p.gpus} GPUs cannot be spread evenly over {p.nodes} pods.",
-                "Give sizes whose product divides: --tensor-parallel-size GPUs of a node, --pipeline-parallel-size nodes.",
-            )
+            remedy = "Give sizes whose product divides: --tensor-parallel-size GPUs of a node, --pipeline-parallel-size nodes."
+            raise BadInput(f"{p.gpus} GPUs cannot be spread evenly over {p.nodes} pods.", remedy)
 
     def _check_options(self) -> None:
         o = self.options

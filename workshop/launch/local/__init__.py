@@ -77,12 +77,11 @@ def prepare(
 ) -> Launch:
     """Return what to start, or say in one sentence why it cannot be.
 
-    Args:
-        model: None for the teaching model, a folder with a config.json, or a Hub id.
-        name: of the server record; by default the served model's.
-        port: by default a free one from 8000 on.
-        vllm_args: any flags of `vllm serve`, passed on as they are.
-        trace: a file for what the engine does, step by step.
+    model: None for the teaching model, a folder with a config.json, or a Hub id.
+    name: of the server record; by default the served model's.
+    port: by default a free one from 8000 on.
+    vllm_args: any flags of `vllm serve`, passed on as they are.
+    trace: a file for what the engine does, step by step.
     """
     path, served = resolve_model(model)
     given = checked(vllm_args)
@@ -98,17 +97,9 @@ def prepare(
         args += ["--served-model-name", served]
     args += [*default_flags(path, device, given), *vllm_args, "--middleware", auth.GUARD]
     refuse_full(home(), "Free some space or quota, or set WORKSHOP_HOME to a folder on another disk.")
-    return Launch(
-        name=name,
-        model=path,
-        served=served,
-        host=host,
-        port=port,
-        argv=[sys.executable, "-m", "workshop.launch.vllm_main", "serve", path, *args, *trace_flags],
-        env=engine_environment(path, device, given, name) | variables,
-        log=home() / "logs" / f"{name}.log",
-        held=held,
-    )
+    argv = [sys.executable, "-m", "workshop.launch.vllm_main", "serve", path, *args, *trace_flags]
+    env, log = engine_environment(path, device, given, name) | variables, home() / "logs" / f"{name}.log"
+    return Launch(name, path, served, host, port, argv, env, log, held)
 
 
 def resolve_model(model: str | None) -> tuple[str, str]:

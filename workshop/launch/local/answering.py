@@ -37,11 +37,7 @@ def _refused(record: ServerRecord, answer: httpx.Response) -> WorkshopError:
         body = json.loads(said)
         said = body.get("detail") or body["error"]["message"] or ""
     said = (str(said).strip().splitlines() or ["no word"])[0][:160].rstrip(".")
-    remedy = (
-        "Another server took this port: `workshop servers` lists yours."
-        if "does not exist" in said
-        else "Serve a model that generates text, with its tokenizer; an embedding model does not."
-    )
-    code = answer.status_code
-    why = f"The server is up, but refuses to complete a prompt with {record.model} ({code}): {said}."
-    return WorkshopError(why, remedy)
+    why = f"The server is up, but refuses to complete a prompt with {record.model} ({answer.status_code}): {said}."
+    if "does not exist" in said:
+        return WorkshopError(why, "Another server took this port: `workshop servers` lists yours.")
+    return WorkshopError(why, "Serve a model that generates text, with its tokenizer; an embedding model does not.")

@@ -40,20 +40,12 @@ def start_jupyter(folder: Path, port: int | None = None, host: str = "127.0.0.1"
         raise WorkshopError(f"Port {port} is taken.", "Give JupyterLab another --port, or none.")
     port = port or machine.free_port(host, 8888)
     token = secrets.token_hex(16)
-    command = [
-        sys.executable,
-        "-m",
-        "jupyterlab",
-        "--no-browser",
-        f"--ServerApp.ip={host}",
-        f"--ServerApp.port={port}",
-        "--ServerApp.port_retries=0",
-        f"--ServerApp.root_dir={folder}",
-        f"--LabApp.default_url=/lab/tree/{FIRST}",
-        f"--LabApp.app_settings_dir={SETTINGS}",
-        "--LabApp.news_url=None",
-        "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate",
-    ]
+    server = {"ip": host, "port": port, "port_retries": 0, "root_dir": folder}
+    lab = {"default_url": f"/lab/tree/{FIRST}", "app_settings_dir": SETTINGS, "news_url": None}
+    lab["check_for_updates_class"] = "jupyterlab.NeverCheckForUpdate"
+    command = [sys.executable, "-m", "jupyterlab", "--no-browser"]
+    command += [f"--ServerApp.{name}={value}" for name, value in server.items()]
+    command += [f"--LabApp.{name}={value}" for name, value in lab.items()]
     if hasattr(os, "geteuid") and os.geteuid() == 0:
         command.append("--allow-root")
     process = processes.spawn(command, new_log(LOG), env={**os.environ, "JUPYTER_TOKEN": token})

@@ -12,11 +12,9 @@ from workshop.errors import WorkshopError
 
 REFUSED_CODE = 3
 DONE = "done: every prompt is answered"  # the end of a batch, which is no failure
-LABEL = r"^(?:\s*\d+: )?"  # srun --label puts the task's number in front
-OWN = re.compile(LABEL + r"\[workshop\] (?P<kind>refused|remedy|ended): (?P<text>.*)$")
-NODE_ENDED = re.compile(
-    LABEL + r"\[workshop\] (?P<node>\S+), node \d+: vLLM ended by itself with exit code (?P<code>\d+)"
-)
+OURS = r"^(?:\s*\d+: )?\[workshop\] "  # srun --label puts the task's number in front
+OWN = re.compile(OURS + r"(?P<kind>refused|remedy|ended): (?P<text>.*)$")
+NODE_ENDED = re.compile(OURS + r"(?P<node>\S+), node \d+: vLLM ended by itself with exit code (?P<code>\d+)")
 # From where on words count: a job's start, or its way back into the queue (queue.waits_again), which is no end.
 START = re.compile(r"^\[workshop\] (?:start (\d+) of job |ended: its SLURM job \S+ waits in the queue)", re.MULTILINE)
 

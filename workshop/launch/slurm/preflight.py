@@ -12,8 +12,10 @@ import re
 import socket
 import sys
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from itertools import chain
 from pathlib import Path
 
 from workshop.errors import WorkshopError
@@ -37,6 +39,7 @@ FABRIC = "WORKSHOP_FABRIC in slurm/site.sh names the network between the nodes."
 ANOTHER = "Ask for another node (sbatch --exclude)"
 SMALL_GPU = "Choose the GPU in slurm/site.sh (SBATCH_CONSTRAINT), or spread the model over more: workshop slurm submit MODEL --gpu NAME plans it."
 Verdict = tuple[str, str] | None  # sentence and remedy; None: go
+Problems = Iterator[tuple[str, str]]  # of which the first is the verdict; what comes after it is not looked for
 
 
 @dataclass(frozen=True)
@@ -104,76 +107,70 @@ def has_watchdog(build: str) -> bool:
 
 def judge(all_facts: list[Facts], expected: Expected) -> Verdict:
     """Return (sentence, remedy) of the first thing that cannot work; None if nothing speaks against it."""
-    if verdict := _world(all_facts, expected):
-        return verdict
     checks = (_model, _build, _gpus, _disks)
-    verdicts = (check(each, all_facts[0], expected) for check in checks for each in all_facts)
-    return next(filter(None, verdicts), None)
+    of_nodes = (check(each, all_facts[0], expected) for check in checks for each in all_facts)
+    return next(chain(_world(all_facts, expected), chain.from_iterable(of_nodes)), None)
 
 
-def _world(facts: list[Facts], e: Expected) -> Verdict:
+def _world(facts: list[Facts], e: Expected) -> Problems:
     need, have = e.tensor_parallel_size * e.pipeline_parallel_size, e.nodes * e.gpus_per_node
     if need != have:
         split = f"TP {e.tensor_parallel_size} × PP {e.pipeline_parallel_size}"
         said = f"{split} needs {need} GPUs, and the job has {e.nodes} × {e.gpus_per_node}."
-        return said, "Ask sbatch for as many GPUs as the model is spread over."
+        yield said, "Ask sbatch for as many GPUs as the model is spread over."
     if absent := set(range(e.nodes)) - {each.rank for each in facts}:
         seen = ", ".join(each.node for each in facts)
         said = f"{len(absent)} of {e.nodes} nodes did not report to the head within {WAIT_S:.0f} s; {seen} did."
-        return said, f"Look in the error file for what the others say. {FABRIC}"
-    return None
+        yield said, f"Look in the error file for what the others say. {FABRIC}"
 
 
-def _model(own: Facts, head: Facts, e: Expected) -> Verdict:
+def _model(own: Facts, head: Facts, e: Expected) -> Problems:
     if not own.model:
         remedy = f"Put the model into a folder that every node sees (WORKSHOP_MODELS in slurm/site.sh): {PREFETCH}"
-        return f"{own.node} sees no config.json in the model's folder.", remedy
+        yield f"{own.node} sees no config.json in the model's folder.", remedy
     if own.missing:
         said = f"{own.node} lacks {len(own.missing)} of the model's shards, {own.missing[0]} first."
-        return said, f"Complete the download: {PREFETCH}"
+        yield said, f"Complete the download: {PREFETCH}"
     if own.unreadable:
         said = f"On {own.node} you may not read {own.unreadable[0]} of the model's folder."
-        return said, "Let whoever downloaded it run: chmod -R a+rX FOLDER"
-    return None if own.weights else (f"{own.node} sees no weights in the model's folder.", PREFETCH)
+        yield said, "Let whoever downloaded it run: chmod -R a+rX FOLDER"
+    if not own.weights:
+        yield f"{own.node} sees no weights in the model's folder.", PREFETCH
 
 
-def _build(own: Facts, head: Facts, e: Expected) -> Verdict:
+def _build(own: Facts, head: Facts, e: Expected) -> Problems:
     environment = "Correct workshop_environment in slurm/site.sh."
     if not own.build:
-        return f"vLLM is not installed in the environment of {own.node}.", environment
+        yield f"vLLM is not installed in the environment of {own.node}.", environment
     if is_cpu(*(*own.build.split(), "")[:2]) and not e.allow_cpu:
         said = f"{own.node} has the CPU build of vLLM ({own.build}), and this job has GPUs."
-        return said, f"Make the GPU environment: conda env create -f environment.yml. {environment}"
+        yield said, f"Make the GPU environment: conda env create -f environment.yml. {environment}"
     if own.build != head.build:
         said = f"{head.node} runs {head.build}, and {own.node} {own.build}."
-        return said, "All nodes need the same environment, on a file system that they share."
-    return None
+        yield said, "All nodes need the same environment, on a file system that they share."
 
 
-def _gpus(own: Facts, head: Facts, e: Expected) -> Verdict:
+def _gpus(own: Facts, head: Facts, e: Expected) -> Problems:
     if own.driver and not own.gpus:
-        return f"{own.node} shows no GPU: {own.driver}.", "Choose the partition with GPUs in slurm/site.sh."
+        yield f"{own.node} shows no GPU: {own.driver}.", "Choose the partition with GPUs in slurm/site.sh."
     if len(own.gpus) != e.gpus_per_node:
         said = f"{own.node} gives this job {len(own.gpus)} GPUs, and the plan is for {e.gpus_per_node} a node."
-        return said, "Check --gpus-per-node and the partition."
+        yield said, "Check --gpus-per-node and the partition."
     if own.old_driver:
-        return f"{own.node}: {own.old_driver[0]}", own.old_driver[1]
+        yield f"{own.node}: {own.old_driver[0]}", own.old_driver[1]
     ranks, weights = e.tensor_parallel_size * e.pipeline_parallel_size, head.weights / GIB
     least = max(e.min_gpu_gib, weights / ranks + WORKING_GIB)
     for place, (name, memory, free) in enumerate(own.gpus):
         if memory and memory / GIB < least:  # 0: nothing tells how much there is
             said = f"GPU {place} of {own.node} ({name}) has {memory / GIB:.1f} GiB, and the plan needs {least:.1f}"
-            share = (
-                f"{weights:.1f} GiB of weights / {ranks} GPUs = {weights / ranks:.1f} GiB a GPU, and KV cache beside"
-            )
-            return f"{said} ({share}).", SMALL_GPU
+            share = f"{weights:.1f} GiB of weights / {ranks} GPUs = {weights / ranks:.1f} GiB a GPU"
+            yield f"{said} ({share}, and KV cache beside).", SMALL_GPU
         if memory - free > USED_ALLOWED_GIB * GIB:
             said = f"Another process holds {(memory - free) / GIB:.1f} GiB of GPU {place} of {own.node}."
-            return said, f"{ANOTHER}, and tell the cluster's administrators."
-    return None
+            yield said, f"{ANOTHER}, and tell the cluster's administrators."
 
 
-def _disks(own: Facts, head: Facts, e: Expected) -> Verdict:
+def _disks(own: Facts, head: Facts, e: Expected) -> Problems:
     scratch = f"Set WORKSHOP_SCRATCH in slurm/site.sh to a disk with room. {ANOTHER}."
     between_ranks = SHM_QUEUE_BYTES + e.gpus_per_node * SHM_RANK_BYTES if e.gpus_per_node > 1 else 0
     for place, free, need, remedy in (
@@ -181,9 +178,7 @@ def _disks(own: Facts, head: Facts, e: Expected) -> Verdict:
         ("/dev/shm", own.shm_free, SHM_BASE_BYTES + between_ranks, f"{ANOTHER}, or for a larger /dev/shm."),
     ):
         if free < need:
-            said = f"{own.node} has {free / 2**20:.0f} MiB left in {place}, and {need / 2**20:.0f} are needed."
-            return said, remedy
-    return None
+            yield f"{own.node} has {free / 2**20:.0f} MiB left in {place}, and {need / 2**20:.0f} are needed.", remedy
 
 
 def lead(own: Facts, expected: Expected, address: str, port: int) -> Verdict:

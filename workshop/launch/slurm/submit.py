@@ -175,10 +175,9 @@ def _refuse(request: Request) -> None:
     for name in names:
         records.path_of(name)  # the record and the job's folder are called so
     if kept := [word for word in words if word.startswith("--export") and "ALL" not in word]:
-        remedy = (
-            "Leave it out: the site's workshop_environment decides what the engine sees. Or: --export=ALL,NAME=VALUE."
-        )
-        raise BadInput(f"{kept[0][:80]} keeps the plan's settings from the job.", remedy)
+        said = f"{kept[0][:80]} keeps the plan's settings from the job."
+        decides = "the site's workshop_environment decides what the engine sees"
+        raise BadInput(said, f"Leave it out: {decides}. Or: --export=ALL,NAME=VALUE.")
     for name, value in (("--nodes", request.nodes), ("--gpus-per-node", request.gpus_per_node)):
         if value is not None and not 1 <= value <= 1024:
             raise BadInput(f"{name} {value} is not possible.", "Give a whole number from 1.")

@@ -25,6 +25,7 @@ WORKERS = 4
 TRIES = 5  # of one file, as long as none of them brings anything
 DIGEST = re.compile("[0-9a-f]{0,128}")  # also in the names of parts, so nothing else may stand there
 TIMEOUT = httpx.Timeout(60.0, connect=15.0)
+BETWEEN = "A login page or a proxy may stand in between: open that address in a browser here"
 
 
 @dataclass(frozen=True)
@@ -100,10 +101,8 @@ def list_files(hub_id: str, token: str | None = None) -> Remote:
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise explain(hub_id, error) from None
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-            raise WorkshopError(
-                f"{endpoint()} does not answer with a list of files, as the Hub does.",
-                "A login page or a proxy may stand in between: open that address in a browser here; HF_ENDPOINT names a mirror.",
-            ) from None
+            said = f"{endpoint()} does not answer with a list of files, as the Hub does."
+            raise WorkshopError(said, f"{BETWEEN}; HF_ENDPOINT names a mirror.") from None
     return remote
 
 
@@ -172,8 +171,8 @@ def _append(client: httpx.Client, address: str, part: Path, have: int, size: int
     with client.stream("GET", address, headers={**headers, "Accept-Encoding": "identity"}) as answer:
         answer.raise_for_status()
         if answer.headers.get("Content-Type", "").startswith("text/html"):
-            remedy = "A login page or a proxy may stand in between: open that address in a browser here."
-            raise WorkshopError(f"{address.split('?')[0]} answers with a web page instead of the file.", remedy)
+            said = f"{address.split('?')[0]} answers with a web page instead of the file."
+            raise WorkshopError(said, f"{BETWEEN}.")
         resumed = answer.status_code == 206  # 200: the server does not know ranges, and begins again
         left = size + 1 - (have if resumed else 0)
         flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | (os.O_APPEND if resumed else os.O_TRUNC)
@@ -206,10 +205,8 @@ def explain(hub_id: str, error: Exception) -> WorkshopError:
     response = error.response if isinstance(error, httpx.HTTPStatusError) else httpx.Response(0)
     status = response.status_code
     if response.headers.get("X-Error-Code") == "GatedRepo" or status == 403:
-        return WorkshopError(
-            f"{hub_id} is gated: its owner lets in who has accepted the licence.",
-            f"Accept it at {HUB}/{hub_id} (it may take a while), then give a token of that account: set HF_TOKEN, or answer the question of `workshop prefetch`. Without: an open model, or a copy that your site keeps already.",
-        )
+        remedy = f"Accept it at {HUB}/{hub_id} (it may take a while), then give a token of that account: set HF_TOKEN, or answer the question of `workshop prefetch`. Without: an open model, or a copy that your site keeps already."
+        return WorkshopError(f"{hub_id} is gated: its owner lets in who has accepted the licence.", remedy)
     if status in (401, 404):
         remedy = "Compare the spelling with its page; for a private or gated one set HF_TOKEN."
         return WorkshopError(f"The Hub knows no model {hub_id}, or hides it from this token.", remedy)

@@ -84,10 +84,11 @@ def refuse_small_disk(remote: Remote, folder: Path) -> None:
     left = left_bytes(folder)
     if missing + SPARE_BYTES > left:
         limits = "".join(f" ({quota})" for quota in quotas(folder))
-        raise WorkshopError(
-            f"{remote.hub_id} needs {missing / 1e9:.0f} GB more, and {folder} has {left / 1e9:.0f} GB free{limits}.",
-            "Give a folder with more room (--to): a file system of the project, not the home folder or the system disk.",
+        has = f"{folder} has {left / 1e9:.0f} GB free{limits}"
+        remedy = (
+            "Give a folder with more room (--to): a file system of the project, not the home folder or the system disk."
         )
+        raise WorkshopError(f"{remote.hub_id} needs {missing / 1e9:.0f} GB more, and {has}.", remedy)
 
 
 def download(
@@ -136,9 +137,8 @@ def verify(
 ) -> Report:
     """Check that the model is whole: every shard that the index names, of the promised length, with its tensors.
 
-    Args:
-        remote: what the Hub says, if it was asked: then every file's size is compared as well.
-        checksums: also compare SHA-256 with the Hub's (reads everything: minutes for a large model).
+    remote: what the Hub says, if it was asked: then every file's size is compared as well.
+    checksums: also compare SHA-256 with the Hub's (reads everything: minutes for a large model).
     """
     shards = check.shards(folder)
     found = Report(folder, len(shards), check.weight_bytes(folder))
