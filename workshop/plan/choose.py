@@ -162,8 +162,9 @@ def _checked(d: Deployment, why: list[str], world: int | None) -> Choice:
         own = "attention, KV cache and requests of its own"
         why.append(f"{d.dp} replicas of {d.replica_gpus} GPU(s), each with {own}.")
     if d.dcp > 1:
+        cost = "Each decoding step then gathers queries and joins partial answers in every layer, which the speed here leaves out (not measured)."
         why.append(
-            f"{d.dcp} ranks share out the tokens of what each would keep a copy of: {d.dcp} times as many fit. Each decoding step then gathers queries and joins partial answers in every layer, which the speed here leaves out (not measured)."
+            f"{d.dcp} ranks share out the tokens of what each would keep a copy of: {d.dcp} times as many fit. {cost}"
         )
     if experts and experts.dealt > 1:
         n = d.model.moe.num_experts

@@ -159,14 +159,10 @@ class Asker:
         """Return the worker's answer; what it cannot build is {"error": …}."""
         path = os.pathsep.join(filter(None, (str(DATA.parents[1]), os.environ.get("PYTHONPATH"))))
         try:
-            self.process = self.process or subprocess.Popen(
-                [python(), "-m", "workshop.launch.exact_worker"],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                text=True,
-                env={**os.environ, "PYTHONPATH": path},
-            )
+            if not self.process:
+                words, env = [python(), "-m", "workshop.launch.exact_worker"], {**os.environ, "PYTHONPATH": path}
+                pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+                self.process = subprocess.Popen(words, text=True, env=env, **pipes)
             print(json.dumps(asked), file=self.process.stdin, flush=True)
             return dict(json.loads(self._answer()))
         except (OSError, ValueError, TypeError):

@@ -95,35 +95,33 @@ def _dense_mlp(m: ModelConfig, w: Widths, mlp: int) -> int:
     return 3 * h + w.attn + mlp  # the input; the activation works in place, as the shape stays
 
 
-def _layers(d: Deployment) -> list[Peak]:
+def _layers(d: Deployment) -> Iterator[Peak]:
     """The graph between two calls of attention, at its largest and at both ends, and what only some models have."""
     m, gpu, s, tp = d.model, d.gpu, d.settings, d.tp
     w, h, mlp = main_kind(m).widths(m, tp), m.hidden_size, m.intermediate_size // tp
     t, e = s.max_num_batched_tokens, DTYPE_BYTES[m.dtype]
     experts, blas = moe_workspace(d), workspace(m, gpu, s.vllm_version)
     timing = gpu.l2_mib * MIB if compiles(s) else 0  # inductor times new kernels with the L2 cache flushed
-    out = []
     if not m.moe or len(m.moe.layers) < m.num_hidden_layers:
         timed = timing if m.traits.gated_mlp or m.traits.parallel_block else 0
         each = _dense_mlp(m, w, mlp)
-        out.append(Peak("dense MLP", t * e * each + blas + timed, f"{t} tokens × {each} elements"))
+        yield Peak("dense MLP", t * e * each + blas + timed, f"{t} tokens × {each} elements")
     reduced = 5 if tp > 1 else 4  # an all-reduce writes its sum beside its input
     size = t * e * (reduced * h + w.attn) + blas + timing
-    out.append(Peak("norm after attention", size, f"{t} tokens × ({reduced}·{h} + {w.attn})"))
+    yield Peak("norm after attention", size, f"{t} tokens × ({reduced}·{h} + {w.attn})")
     tail = 3 * h + w.attn + w.q + 2 * w.kv + (w.q + w.kv if m.traits.rope else 0)
     parts = "qkv, rotated q and k, residuals" + (", the experts' workspace" if experts else "")
-    out.append(Peak("attention", t * e * tail + experts + blas, parts))
+    yield Peak("attention", t * e * tail + experts + blas, parts)
     if m.mamba:  # seen in one run (Jamba, 0.32.0), where 2 + 1 + 1 + 1 of the inner width explain it to the MiB
         inner = m.mamba.inner // tp
         parts = "both halves of the projection, convolution, time steps and scan of a Mamba layer"
-        out.append(Peak("Mamba", t * e * (3 * h + 5 * inner) + experts + blas, parts))
+        yield Peak("Mamba", t * e * (3 * h + 5 * inner) + experts + blas, parts)
     if compiles(s) and m.quantization and m.quantization.activation_bits == 8:
         parts = "example inputs of the kernels that quantise activations"
-        out.append(Peak("compiling the FP8 layer", t * max(7 * mlp + 4 * h, 13 * h), parts))
+        yield Peak("compiling the FP8 layer", t * max(7 * mlp + 4 * h, 13 * h), parts)
     if m.mla:
         live = t * e * (h + w.attn + w.q + w.kv)
-        out.append(_mla_prefill(m, s, tp, live + experts + blas))
-    return out
+        yield _mla_prefill(m, s, tp, live + experts + blas)
 
 
 def _mla_prefill(m: ModelConfig, s: Settings, tp: int, beside: int) -> Peak:
@@ -159,7 +157,7 @@ def _embedding_compile(m: ModelConfig, s: Settings, tp: int) -> Peak:
 
 def candidates(d: Deployment, first: bool, last: bool) -> list[Peak]:
     """Return every candidate on a rank; the largest is what the profile run sees."""
-    m, s, out = d.model, d.settings, _layers(d)
+    m, s, out = d.model, d.settings, list(_layers(d))
     if last:
         out.append(_sampler(d))
     if first and (compiles(s) or (d.tp == 1 and not s.enforce_eager)):

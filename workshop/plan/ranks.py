@@ -4,6 +4,7 @@ Source: vLLM 0.25.1, distributed/utils.py get_pp_indices and model_executor/laye
 """
 
 # m model, d deployment, w weight, q quantisation, i layer, t rank in a tensor-parallel group, n rank
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate
@@ -150,7 +151,7 @@ def check_context(m: ModelConfig, tp: int, dcp: int) -> None:
     raise BadInput(f"decode_context_parallel_size {dcp} is not possible: {why}.", remedy)
 
 
-def stage_weights(m: ModelConfig, stage: int, pp: int) -> tuple[list[Weight], list[Weight]]:
+def stage_weights(m: ModelConfig, stage: int, pp: int) -> tuple[Iterable[Weight], Iterable[Weight]]:
     """Return what a pipeline stage holds besides layers: (before them, after them)."""
     last, all_of_it = stage == pp - 1, m.architecture in registries()["both_ends_everywhere"]
     first = stage == 0 or (last and m.tie_word_embeddings)  # a tied lm_head needs the table on the last stage too

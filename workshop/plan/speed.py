@@ -58,7 +58,7 @@ def _read_bytes(m: ModelConfig, tp: int, split: ExpertSplit | None) -> tuple[int
     for index, count in Counter(stand_ins(m)).items():
         for w in layer_weights(m, index):
             sizes[w.name.startswith("mlp.experts.w")] += count * sum(tensor_bytes(m, w, index, tp, split))
-    head = embedding_weights(m)[:1] if m.tie_word_embeddings else head_weights(m)
+    head = [next(embedding_weights(m))] if m.tie_word_embeddings else head_weights(m)
     dense, scale = sizes[False] + sum(sum(tensor_bytes(m, w, 0, tp)) for w in head), m.exact.scale if m.exact else 1
     return int(dense * scale), int(sizes[True] * scale)
 

@@ -9,6 +9,7 @@ import fnmatch
 import math
 import re
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
 
@@ -17,31 +18,26 @@ from workshop.plan.catalog.config import DTYPE_BYTES, ModelConfig, Quantization
 from workshop.plan.weight import ExpertSplit, Weight
 
 
-def _dense_mlp(m: ModelConfig, width: int, prefix: str = "mlp") -> list[Weight]:
+def _dense_mlp(m: ModelConfig, width: int, prefix: str = "mlp") -> Iterator[Weight]:
     h, bias, ways = m.hidden_size, m.traits.mlp_bias, 2 if m.traits.gated_mlp else 1
     up = f"{prefix}.gate_up_proj" if ways == 2 else f"{prefix}.up_proj"
-    return [
-        Weight(up, ways * width, h, "column", quantizable=True, bias=bias, shards=ways),
-        Weight(f"{prefix}.down_proj", h, width, "row", quantizable=True, bias=bias),
-    ]
+    yield Weight(up, ways * width, h, "column", quantizable=True, bias=bias, shards=ways)
+    yield Weight(f"{prefix}.down_proj", h, width, "row", quantizable=True, bias=bias)
 
 
-def _moe_mlp(m: ModelConfig) -> list[Weight]:
+def _moe_mlp(m: ModelConfig) -> Iterator[Weight]:
     h, e, n, width = m.hidden_size, m.moe, m.moe.num_experts, m.moe.intermediate_size
     ways = 2 if m.traits.gated_mlp else 1
-    out = [
-        Weight("mlp.gate", n, h, bias=e.router_bias),
-        Weight("mlp.experts.w13", ways * width, h, "column", copies=n, quantizable=True, shards=ways),
-        Weight("mlp.experts.w2", h, width, "row", copies=n, quantizable=True),
-    ]
+    yield Weight("mlp.gate", n, h, bias=e.router_bias)
+    yield Weight("mlp.experts.w13", ways * width, h, "column", copies=n, quantizable=True, shards=ways)
+    yield Weight("mlp.experts.w2", h, width, "row", copies=n, quantizable=True)
     if m.traits.mlp_bias:  # gpt-oss: a bias for every expert
-        out.append(Weight("mlp.experts.w13_bias", 2 * width, 1, "column", copies=n))
-        out.append(Weight("mlp.experts.w2_bias", h, 1, copies=n))
+        yield Weight("mlp.experts.w13_bias", 2 * width, 1, "column", copies=n)
+        yield Weight("mlp.experts.w2_bias", h, 1, copies=n)
     if e.shared_intermediate_size:
-        out += _dense_mlp(m, e.shared_intermediate_size, "mlp.shared_experts")
+        yield from _dense_mlp(m, e.shared_intermediate_size, "mlp.shared_experts")
     if e.shared_gate:
-        out.append(Weight("mlp.shared_expert_gate", 1, h))
-    return out
+        yield Weight("mlp.shared_expert_gate", 1, h)
 
 
 @lru_cache(maxsize=4096)
@@ -49,8 +45,8 @@ def layer_weights(m: ModelConfig, index: int) -> tuple[Weight, ...]:
     """Return the weights of decoder layer `index`."""
     mixer = attention.kind_of(m, index).weights(m)
     mlp = _moe_mlp(m) if m.moe and index in m.moe.layers else _dense_mlp(m, m.intermediate_size)
-    norms = [Weight(f"norm{i}", m.hidden_size, bias=m.traits.norm_bias) for i in range(m.traits.norms)]
-    return tuple(mixer + mlp + norms)
+    norms = (Weight(f"norm{i}", m.hidden_size, bias=m.traits.norm_bias) for i in range(m.traits.norms))
+    return *mixer, *mlp, *norms
 
 
 @lru_cache(maxsize=256)
@@ -68,20 +64,19 @@ def stand_ins(m: ModelConfig) -> tuple[int, ...]:
     )
 
 
-def embedding_weights(m: ModelConfig) -> list[Weight]:
+def embedding_weights(m: ModelConfig) -> Iterator[Weight]:
     """The input table, and learned positions where the family has them."""
-    out = [Weight("embed_tokens", m.vocab_size, m.hidden_size, "vocab")]
+    yield Weight("embed_tokens", m.vocab_size, m.hidden_size, "vocab")
     if m.traits.learned_positions:
-        out.append(Weight("embed_positions", m.traits.learned_positions, m.hidden_size))
-    return out
+        yield Weight("embed_positions", m.traits.learned_positions, m.hidden_size)
 
 
-def head_weights(m: ModelConfig) -> list[Weight]:
+def head_weights(m: ModelConfig) -> Iterator[Weight]:
     """Final norm and lm_head; a tied lm_head takes nothing of its own."""
-    out = [Weight("norm", m.hidden_size, bias=m.traits.norm_bias)] if m.traits.final_norm else []
+    if m.traits.final_norm:
+        yield Weight("norm", m.hidden_size, bias=m.traits.norm_bias)
     if not m.tie_word_embeddings:
-        out.append(Weight("lm_head", m.vocab_size, m.hidden_size, "vocab", bias=m.traits.lm_head_bias))
-    return out
+        yield Weight("lm_head", m.vocab_size, m.hidden_size, "vocab", bias=m.traits.lm_head_bias)
 
 
 @lru_cache(maxsize=1024)

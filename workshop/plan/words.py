@@ -132,10 +132,7 @@ def sources(p: Plan, columns: int) -> list[str]:
 
 
 def _machines(out: Callable[[str], object], model: str, settings: dict[str, object], as_json: bool) -> int:
-    """Print which of the catalogue's machines hold the model.
-
-    Raises WorkshopError: none of them does.
-    """
+    """Print which of the catalogue's machines hold the model. Raises WorkshopError: none of them does."""
     offers = machines.offers(model, **{**settings, "exact": settings.get("exact") or False})  # many plans: do not ask
     if as_json:
         plans = ({"fits": o.fits, "why": o.why, "command": o.plan.command if o.fits else ""} for o in offers)

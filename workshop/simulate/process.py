@@ -29,15 +29,11 @@ class Worker:
         if not python:
             check_installed()
         path = os.pathsep.join(filter(None, (str(PACKAGE), os.environ.get("PYTHONPATH"))))
+        words, env = [python or sys.executable, "-m", "workshop.simulate.worker"], {**os.environ, **ENVIRONMENT}
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
         self._said = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115      it lives as long as the process
         try:
-            self._process = subprocess.Popen(
-                [python or sys.executable, "-m", "workshop.simulate.worker"],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=self._said,
-                env={**os.environ, **ENVIRONMENT, "PYTHONPATH": path},
-            )
+            self._process = subprocess.Popen(words, stderr=self._said, env=env | {"PYTHONPATH": path}, **pipes)
         except OSError as error:
             remedy = "Name a Python."
             raise WorkshopError(f"WORKSHOP_VLLM_PYTHON={python} cannot be run ({error.strerror}).", remedy) from None

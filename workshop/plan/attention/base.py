@@ -3,6 +3,7 @@
 All sizes are of one layer. Adding a kind is a module with a subclass, and a line in attention/__init__.py.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from workshop.plan.catalog.config import ModelConfig
@@ -34,8 +35,8 @@ class Attention:
         """Return the elements that one token leaves in the cache of one of `tp` ranks."""
         raise NotImplementedError
 
-    def weights(self, m: ModelConfig) -> list[Weight]:
-        """Return the layer's weights of attention, as vLLM builds them and in that order."""
+    def weights(self, m: ModelConfig) -> Iterator[Weight]:
+        """Yield the layer's weights of attention, as vLLM builds them and in that order."""
         raise NotImplementedError
 
     def kv_heads(self, m: ModelConfig, tp: int) -> int:

@@ -4,6 +4,8 @@ Source: vLLM 0.25.1, v1/kv_cache_interface.py FullAttentionSpec; model_executor/
 """
 
 # m model, t traits, h hidden size, d head dim, q rows of queries, kv rows of K and V
+from collections.abc import Iterator
+
 from workshop.plan.attention.base import Attention, Widths
 from workshop.plan.catalog.config import ModelConfig
 from workshop.plan.weight import Weight
@@ -40,18 +42,14 @@ class Heads(Attention):
         q = m.num_attention_heads // tp * m.head_dim
         return Widths(q, q, self.kv_heads(m, tp) * m.head_dim)
 
-    def weights(self, m: ModelConfig) -> list[Weight]:
+    def weights(self, m: ModelConfig) -> Iterator[Weight]:
         t, h, (kv_heads, d, v) = m.traits, m.hidden_size, self.sizes(m)
         q, kv = m.num_attention_heads * d, kv_heads * (d + v)
         fused = {"shards": 3, "kv_heads": kv_heads, "kv_rows": kv}
-        out = [
-            Weight("self_attn.qkv_proj", q + kv, h, "qkv", quantizable=True, bias=t.qkv_bias, **fused),
-            Weight("self_attn.o_proj", h, m.num_attention_heads * v, "row", quantizable=True, bias=t.o_bias),
-        ]
-        if t.qk_norm == "head":
-            out += [Weight("self_attn.q_norm", d), Weight("self_attn.k_norm", d)]
-        elif t.qk_norm == "full":
-            out += [Weight("self_attn.q_norm", q), Weight("self_attn.k_norm", kv // 2)]
+        yield Weight("self_attn.qkv_proj", q + kv, h, "qkv", quantizable=True, bias=t.qkv_bias, **fused)
+        yield Weight("self_attn.o_proj", h, m.num_attention_heads * v, "row", quantizable=True, bias=t.o_bias)
+        if t.qk_norm:
+            yield Weight("self_attn.q_norm", d if t.qk_norm == "head" else q)
+            yield Weight("self_attn.k_norm", d if t.qk_norm == "head" else kv // 2)
         if t.sinks:
-            out.append(Weight("self_attn.sinks", m.num_attention_heads, split="vector"))
-        return out
+            yield Weight("self_attn.sinks", m.num_attention_heads, split="vector")

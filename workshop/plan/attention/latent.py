@@ -4,6 +4,8 @@ Source: DeepSeek-V2 (arXiv 2405.04434); vLLM 0.25.1, v1/kv_cache_interface.py ML
 """
 
 # m model, a sizes of the latent, n attention heads, h hidden size
+from collections.abc import Iterator
+
 from workshop.plan.attention.base import Attention, Widths
 from workshop.plan.attention.heads import Heads
 from workshop.plan.catalog.config import ModelConfig
@@ -31,27 +33,20 @@ class Latent(Attention):
         qk = a.qk_nope_head_dim + a.qk_rope_head_dim
         return Widths(heads * a.v_head_dim, heads * qk, a.kv_lora_rank + a.qk_rope_head_dim)
 
-    def weights(self, m: ModelConfig) -> list[Weight]:
+    def weights(self, m: ModelConfig) -> Iterator[Weight]:
         a, n, h = m.mla or m.latent_projections, m.num_attention_heads, m.hidden_size
         qk, kv = a.qk_nope_head_dim + a.qk_rope_head_dim, a.qk_nope_head_dim + a.v_head_dim
         latent = a.kv_lora_rank + a.qk_rope_head_dim
         if a.q_lora_rank:
-            out = [
-                Weight("self_attn.fused_qkv_a_proj", a.q_lora_rank + latent, h, quantizable=True, shards=2),
-                Weight("self_attn.q_a_layernorm", a.q_lora_rank),
-                Weight("self_attn.q_b_proj", n * qk, a.q_lora_rank, "column", quantizable=True),
-            ]
+            yield Weight("self_attn.fused_qkv_a_proj", a.q_lora_rank + latent, h, quantizable=True, shards=2)
+            yield Weight("self_attn.q_a_layernorm", a.q_lora_rank)
+            yield Weight("self_attn.q_b_proj", n * qk, a.q_lora_rank, "column", quantizable=True)
         else:
-            out = [
-                Weight("self_attn.q_proj", n * qk, h, "column", quantizable=True),
-                Weight("self_attn.kv_a_proj_with_mqa", latent, h, quantizable=True),
-            ]
-        return [
-            *out,
-            Weight("self_attn.kv_a_layernorm", a.kv_lora_rank),
-            Weight("self_attn.kv_b_proj", n * kv, a.kv_lora_rank, "column", quantizable=True),
-            Weight("self_attn.o_proj", h, n * a.v_head_dim, "row", quantizable=True),
-        ]
+            yield Weight("self_attn.q_proj", n * qk, h, "column", quantizable=True)
+            yield Weight("self_attn.kv_a_proj_with_mqa", latent, h, quantizable=True)
+        yield Weight("self_attn.kv_a_layernorm", a.kv_lora_rank)
+        yield Weight("self_attn.kv_b_proj", n * kv, a.kv_lora_rank, "column", quantizable=True)
+        yield Weight("self_attn.o_proj", h, n * a.v_head_dim, "row", quantizable=True)
 
 
 class LatentProjections(Heads):

@@ -4,6 +4,8 @@ Source: Mamba (arXiv 2312.00752); vLLM 0.32.0, v1/kv_cache_interface.py MambaSpe
 """
 
 # m model, s sizes of the state space, h hidden size
+from collections.abc import Iterator
+
 from workshop.plan.attention.base import Attention
 from workshop.plan.catalog.config import ModelConfig
 from workshop.plan.weight import Weight
@@ -30,24 +32,21 @@ class Mamba(Attention):
     def blocks(self, size: int, block: int, max_model_len: int, in_flight: int) -> int:
         return 1
 
-    def weights(self, m: ModelConfig) -> list[Weight]:
+    def weights(self, m: ModelConfig) -> Iterator[Weight]:
         s, h = m.mamba, m.hidden_size
         inner, conv = s.inner, s.inner + 2 * s.groups * s.d_state
         if s.groups:
-            return [
-                Weight("mamba.conv1d", conv, s.d_conv, "column", bias=True),
-                Weight("mamba.in_proj", inner + conv + s.dt_rank, h, "column", quantizable=True, shards=2),
-                Weight("mamba.out_proj", h, inner, "row", quantizable=True),
-            ]
-        return [
-            Weight("mamba.conv1d", inner, s.d_conv, "column", bias=True),
-            Weight("mamba.in_proj", 2 * inner, h, "column", quantizable=True, shards=2),
-            Weight("mamba.x_proj", s.dt_rank + 2 * s.d_state, inner, "row"),
-            Weight("mamba.dt_proj", inner, s.dt_rank, "column", bias=True),
-            Weight("mamba.A", inner, s.d_state, "column", bytes_each=4),
-            Weight("mamba.D", inner, split="vector"),
-            Weight("mamba.out_proj", h, inner, "row", quantizable=True),
-            Weight("mamba.dt_layernorm", s.dt_rank),
-            Weight("mamba.b_layernorm", s.d_state),
-            Weight("mamba.c_layernorm", s.d_state),
-        ]
+            yield Weight("mamba.conv1d", conv, s.d_conv, "column", bias=True)
+            yield Weight("mamba.in_proj", inner + conv + s.dt_rank, h, "column", quantizable=True, shards=2)
+            yield Weight("mamba.out_proj", h, inner, "row", quantizable=True)
+            return
+        yield Weight("mamba.conv1d", inner, s.d_conv, "column", bias=True)
+        yield Weight("mamba.in_proj", 2 * inner, h, "column", quantizable=True, shards=2)
+        yield Weight("mamba.x_proj", s.dt_rank + 2 * s.d_state, inner, "row")
+        yield Weight("mamba.dt_proj", inner, s.dt_rank, "column", bias=True)
+        yield Weight("mamba.A", inner, s.d_state, "column", bytes_each=4)
+        yield Weight("mamba.D", inner, split="vector")
+        yield Weight("mamba.out_proj", h, inner, "row", quantizable=True)
+        yield Weight("mamba.dt_layernorm", s.dt_rank)
+        yield Weight("mamba.b_layernorm", s.d_state)
+        yield Weight("mamba.c_layernorm", s.d_state)

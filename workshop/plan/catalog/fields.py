@@ -18,10 +18,8 @@ LARGEST = {
         (1 << 18, "hidden_size n_embd n_embed"),
         (2048, "num_hidden_layers n_layer"),
         (1 << 24, "vocab_size"),
-        (
-            1 << 21,
-            "intermediate_size n_inner ffn_dim ffn_hidden_size moe_intermediate_size intermediate_size_mlp shared_expert_intermediate_size",
-        ),
+        (1 << 21, "intermediate_size n_inner ffn_dim ffn_hidden_size moe_intermediate_size"),
+        (1 << 21, "intermediate_size_mlp shared_expert_intermediate_size"),
         (4096, "num_attention_heads n_head num_key_value_heads num_kv_heads n_head_kv head_dim"),
         (1 << 16, "num_experts num_local_experts n_routed_experts n_shared_experts"),
         (1 << 28, "max_position_embeddings n_positions n_ctx max_sequence_length original_max_position_embeddings"),

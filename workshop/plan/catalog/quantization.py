@@ -76,10 +76,9 @@ def from_config(q: Fields) -> Quantization:
         inner = q.object("quantization") if q.has("quantization") else q
         ignore = _ignored(inner, "exclude_modules") or ignore
         scheme = inner.raw.get("kv_cache_scheme")
-        kv = inner.text("kv_cache_quant_algo", "") == "FP8" or (
-            isinstance(scheme, Mapping) and scheme.get("num_bits") == 8
-        )
-        more = {"ignore": ignore, "kv_cache_dtype": "fp8" if kv else "auto"}
+        of_8_bits = isinstance(scheme, Mapping) and scheme.get("num_bits") == 8
+        kv = "fp8" if of_8_bits or inner.text("kv_cache_quant_algo", "") == "FP8" else "auto"
+        more = {"ignore": ignore, "kv_cache_dtype": kv}
         if "NVFP4" in inner.text("quant_algo", "").upper():
             return Quantization("modelopt_fp4", 4, group_size=16, **more)
         return replace(usual, **more)
