@@ -17,15 +17,9 @@ from workshop.plan.catalog.read import from_dict
 from workshop.plan.exact import NOT_SIZES
 
 HEAD = ("hardware", "software", "how", "date")
-# of a recorded run -> of the log
-MEASURED = {
-    "weights_gib_per_gpu": "weights_gib",
-    "available_kv_gib_per_gpu": "available_kv_gib",
-    "kv_cache_tokens": "kv_cache_tokens",
-    "max_concurrency": "max_concurrency",
-    "cuda_graph_gib": "cuda_graph_gib",
-}
-NEEDED = ("weights_gib_per_gpu", "available_kv_gib_per_gpu", "kv_cache_tokens")
+# of a recorded run; the log's own names are without `_per_gpu`
+MEASURED = ("weights_gib_per_gpu", "available_kv_gib_per_gpu", "kv_cache_tokens", "max_concurrency", "cuda_graph_gib")
+NEEDED = MEASURED[:3]
 # of every run
 FIELDS = {"name": (str,), "model": (str,), "extra": (dict,), "tp": (int,), "pp": (int,), "max_model_len": (int,)}
 FIELDS |= dict.fromkeys(NEEDED, (int, float))
@@ -37,7 +31,7 @@ def run_of(case: Case) -> dict[str, Any]:
     """Return the run of a log. Raises BadInput for a CPU's, or one that does not say what it measured."""
     if case.gpu is None:
         raise BadInput("The log is of a CPU, and only runs on GPUs are recorded.", "Give a log of a GPU.")
-    measured = {name: getattr(case.log, said) for name, said in MEASURED.items()}
+    measured = {name: getattr(case.log, name.removesuffix("_per_gpu")) for name in MEASURED}
     if missing := [name for name in NEEDED if not measured[name]]:
         raise BadInput(f"The log does not say {', '.join(missing)}.", "Give the log of a start that became ready.")
     m, s = case.model, dict(case.settings)
