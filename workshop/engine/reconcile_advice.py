@@ -61,8 +61,9 @@ def _gib_per_token(d: Deployment) -> float:
     return kv_cache.kv_cache_bytes_per_token(d.model, d.settings.kv_cache_dtype) * share / GIB
 
 
-def _effect(case: Case, tokens: float, length: int, note: str) -> tuple[float, str]:
-    before = case.log.kv_cache_tokens
+def _brings(case: Case, flag: str, value: Any, tokens: float, note: str) -> tuple[float, Advice]:
+    """Return a change that gives so many tokens of KV cache: the gain in percent, and what it says."""
+    before, length = case.log.kv_cache_tokens, case.max_model_len
     now = f"{int(tokens):,} tokens of KV cache"
     if before:
         gain = (tokens / before - 1) * 100
@@ -70,7 +71,7 @@ def _effect(case: Case, tokens: float, length: int, note: str) -> tuple[float, s
     else:
         gain = 100.0 if tokens >= length else 0.0
     at_once = f", {tokens / length:.2f} requests of {length:,} tokens at once"
-    return gain, f"{now}{at_once}{'; ' + note if note else ''}"
+    return gain, Advice(flag, value, f"{now}{at_once}{'; ' + note if note else ''}")
 
 
 def _on_gpu(case: Case) -> list[tuple[float, Advice]]:
@@ -87,12 +88,9 @@ def _changes(case: Case) -> list[tuple[float, Advice]]:
     changes = [change for rule in rules for change in rule(d)]
     changes += planned.utilization(d, _highest_share(case))
     changes += itertools.islice(planned.more_gpus(d), 1)
-    out = []
-    for change in changes:
-        note = f"{change.note}, with {change.with_it}" if change.with_it else change.note
-        gain, effect = _effect(case, _tokens(case, change.after), case.max_model_len, note)
-        out.append((gain, Advice(change.flag, change.value, effect)))
-    return out
+    notes = [f"{change.note}, with {change.with_it}" if change.with_it else change.note for change in changes]
+    tokens = [_tokens(case, change.after) for change in changes]
+    return [_brings(case, c.flag, c.value, *each) for c, *each in zip(changes, tokens, notes, strict=True)]
 
 
 def _highest_share(case: Case) -> float:
@@ -140,11 +138,9 @@ def _on_cpu(case: Case) -> list[tuple[float, Advice]]:
         if (tokens := case.log.kv_cache_tokens or case.capacity(case.kv_bytes).tokens) < length:
             found += _longest(tokens, length, CPU_BLOCK_SIZE)
         doubled = value if in_bytes else value * GIB
-        gain, effect = _effect(case, case.capacity(doubled).tokens, length, f"{size_words(doubled)} on each rank")
-        found.append((gain, Advice(flag, value, effect)))
+        found.append(_brings(case, flag, value, case.capacity(doubled).tokens, f"{size_words(doubled)} on each rank"))
         tp = case.settings["tensor_parallel_size"] * 2
         if case.model.num_key_value_heads % tp == 0 and case.model.num_attention_heads % tp == 0:
-            tokens = case.capacity(case.kv_bytes, tp).tokens
-            gain, effect = _effect(case, tokens, length, f"each of {tp} ranks keeps its share of the KV heads")
-            found.append((gain, Advice("--tensor-parallel-size", tp, effect)))
+            tokens, note = case.capacity(case.kv_bytes, tp).tokens, "ranks keeps its share of the KV heads"
+            found.append(_brings(case, "--tensor-parallel-size", tp, tokens, f"each of {tp} {note}"))
     return [*found, *_longer(case)]
