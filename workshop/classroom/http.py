@@ -23,10 +23,9 @@ async def meet(server: servers.Server) -> dict:
     try:
         found = await server.models()
     except servers.AWAY as error:
-        raise WorkshopError(
-            f"No server answers at {server.url} ({str(error) or type(error).__name__}).",
-            "`workshop servers` lists those known here; `workshop serve --background` starts one.",
-        ) from None
+        said = f"No server answers at {server.url} ({str(error) or type(error).__name__})."
+        remedy = "`workshop servers` lists those known here; `workshop serve --background` starts one."
+        raise WorkshopError(said, remedy) from None
     if not found:
         raise WorkshopError(f"{server.url} serves no model.", "Give the address of a vLLM server, which ends in /v1.")
     return found[0]

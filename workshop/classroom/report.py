@@ -32,8 +32,6 @@ class Criteria:
 
 @dataclass(slots=True)
 class Request:
-    """One request and what became of it."""
-
     cell: str  # notebook and name of the cell
     sent_s: float  # since the class began
     e2el_s: float = 0.0
@@ -120,12 +118,9 @@ class Report:
         seen = f"95 of 100 saw their first token within {ttft:.1f} s and" if ttft is not None else "95 of 100 had"
         slow = ", ".join(f"“{cell}” (first token within {p95:.0f} s)" for cell, p95 in self.slow_cells())
         slow = f"; slow is {slow}" if slow else ""
-        cut = (
-            f"; {self.not_reached} cells were too late for their learners: see with more --seconds"
-            if self.not_reached
-            else ""
-        )
-        return f"It will hold: {asked}, no error; {seen} their whole answer within {e2el:.1f} s{slow}{cut}."
+        missed = "cells were too late for their learners: see with more --seconds"
+        late = f"; {self.not_reached} {missed}" if self.not_reached else ""
+        return f"It will hold: {asked}, no error; {seen} their whole answer within {e2el:.1f} s{slow}{late}."
 
     def slow_cells(self) -> list[tuple[str, float]]:
         """Return the cells whose own p95 ttft is beyond the limit, in seconds: a class may hold all the same."""
