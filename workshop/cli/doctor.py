@@ -1,5 +1,3 @@
-"""`workshop doctor`: what is there, what is lacking, what to do."""
-
 import sys
 from dataclasses import asdict
 

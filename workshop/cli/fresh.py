@@ -1,5 +1,3 @@
-"""`workshop fresh NOTEBOOK`: start one notebook again."""
-
 import click
 
 from workshop.launch.local import course

@@ -1,5 +1,3 @@
-"""`workshop kernel install`: for JupyterLabs of other environments."""
-
 import click
 
 from workshop.launch.local import kernel

@@ -1,5 +1,3 @@
-"""`workshop keys`: a key for each learner, and what each has used."""
-
 import click
 
 from workshop.cli.say import json_option, say, say_json

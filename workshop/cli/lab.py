@@ -1,5 +1,3 @@
-"""`workshop lab`: JupyterLab on the course, a server behind it."""
-
 import click
 
 from workshop.cli.say import Bar

@@ -1,5 +1,3 @@
-"""`workshop plan`: predict memory, parallelism and speed of a model on GPUs; and its places, with their options."""
-
 import shlex
 import sys
 from collections.abc import Iterator

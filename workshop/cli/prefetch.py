@@ -1,5 +1,3 @@
-"""`workshop prefetch`: a model on a shared folder, whole and checked."""
-
 import sys
 
 import click

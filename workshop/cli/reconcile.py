@@ -1,5 +1,3 @@
-"""`workshop reconcile LOG`: the plan beside what vLLM's own log says."""
-
 from pathlib import Path
 
 import click

@@ -1,5 +1,3 @@
-"""`workshop serve`: start vLLM here and say where it is."""
-
 import click
 
 from workshop.cli.say import Bar

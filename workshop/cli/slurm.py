@@ -1,5 +1,3 @@
-"""`workshop slurm submit|status|logs`: a server on a cluster, from the plan to the address."""
-
 import sys
 from dataclasses import asdict
 from pathlib import Path

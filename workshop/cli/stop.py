@@ -1,5 +1,3 @@
-"""`workshop stop`: end a server and all that it started."""
-
 import click
 
 from workshop.cli.say import say

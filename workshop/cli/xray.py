@@ -1,5 +1,3 @@
-"""`workshop xray`: what the engine did, step by step, as one page."""
-
 from pathlib import Path
 
 import click

@@ -1,5 +1,3 @@
-"""Judges of notebook 00's exercises that ask for more than a number. Their words: e00_start.toml."""
-
 import workshop
 from workshop.errors import WorkshopError
 from workshop.learn.judging import Exercise, exactly

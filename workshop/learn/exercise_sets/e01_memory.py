@@ -1,5 +1,3 @@
-"""Judges of notebook 01's exercises that ask for more than a number. Their words: e01_memory.toml."""
-
 from dataclasses import fields
 
 from workshop.learn.judging import not_a_number

@@ -1,5 +1,3 @@
-"""Judges of notebook 02's exercises that ask for more than a number. Their words: e02_parallelism.toml."""
-
 from itertools import combinations
 
 import numpy as np

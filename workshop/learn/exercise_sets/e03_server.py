@@ -1,5 +1,3 @@
-"""Judges of notebook 03's exercises that ask for more than a number. Their words: e03_server.toml."""
-
 from urllib.parse import SplitResult, urlsplit
 
 import workshop

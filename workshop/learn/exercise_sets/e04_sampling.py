@@ -1,5 +1,3 @@
-"""Judges of notebook 04's exercises that ask for more than a number. Their words: e04_sampling.toml."""
-
 import math
 from dataclasses import asdict
 

@@ -1,5 +1,3 @@
-"""Judges of notebook 05's exercises that ask for more than a number. Their words: e05_logprobs.toml."""
-
 import math
 from collections.abc import Callable
 

@@ -1,5 +1,3 @@
-"""Judges of notebook 06's exercises that ask for more than a number. Their words: e06_many_prompts.toml."""
-
 from workshop.learn.judging import Exercise, close_to, not_a_number
 
 

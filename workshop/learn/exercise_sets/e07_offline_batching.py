@@ -1,5 +1,3 @@
-"""Judges of notebook 07's exercises that ask for more than a number. Their words: e07_offline_batching.toml."""
-
 import json
 from collections import Counter
 from pathlib import Path

@@ -1,5 +1,3 @@
-"""Judges of notebook 08's exercises that ask for more than a number. Their words: e08_elsewhere.toml."""
-
 from workshop.learn import manifest
 from workshop.learn.exercise_sets import words
 from workshop.learn.judging import called

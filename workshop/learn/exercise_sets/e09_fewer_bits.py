@@ -1,5 +1,3 @@
-"""The judge of notebook 09's exercise that asks for more than a number. Words: e09_fewer_bits.toml."""
-
 from workshop.learn.judging import SHAPELESS, not_a_number
 
 FOUR = (0.52, -0.35, 0.13, -1.44)  # four weights to be rounded

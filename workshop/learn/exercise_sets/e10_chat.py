@@ -1,5 +1,3 @@
-"""Judges of notebook 10's exercises that ask for more than a number. Their words: e10_chat.toml."""
-
 import json
 import re
 from collections.abc import Callable

@@ -1,5 +1,3 @@
-"""Judges of notebook 11's exercises that ask for more than a number. Their words: e11_inside_the_engine.toml."""
-
 from itertools import pairwise
 
 from workshop.learn.exercise_sets import words

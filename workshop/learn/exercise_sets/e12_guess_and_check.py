@@ -1,5 +1,3 @@
-"""Judges of notebook 12's exercises that ask for more than a number. Their words: e12_guess_and_check.toml."""
-
 import re
 from math import isclose
 

@@ -1,5 +1,3 @@
-"""Judges of notebook 13's exercises that ask for more than a number. Their words: e13_scale_out.toml."""
-
 import math
 from typing import NamedTuple
 
