@@ -1,5 +1,3 @@
-"""`workshop batch INPUT OUTPUT`: every prompt of a file answered exactly once; run it again and it goes on."""
-
 import contextlib
 import difflib
 import json
@@ -119,9 +117,8 @@ def _batch(ctx: click.Context, input: Path, output: Path, *, offline, url, stop,
     if offline and url:
         raise BadInput("--offline needs no server, and --url names one.", "Give one of the two.")
     if trace and not offline:
-        raise BadInput(
-            "--trace is the engine's, and without --offline it is a server's.", "workshop serve has --trace, too."
-        )
+        said = "--trace is the engine's, and without --offline it is a server's."
+        raise BadInput(said, "workshop serve has --trace, too.")
     options |= {**_more(more), **({"stop": list(stop)} if stop else {})}
     if offline:
         return batch_package.OfflineBatch(input, output, engine_args=engine_args, trace=trace, **options)

@@ -1,5 +1,3 @@
-"""`workshop classroom --learners N`: will this server hold the class?"""
-
 import sys
 
 import click
@@ -53,10 +51,9 @@ def command(learners, minutes, seconds, max_ttft, max_e2el, as_json, simulate, g
     seconds, criteria = minutes * 60 if minutes is not None else seconds, Criteria(max_ttft, max_e2el)
     if simulate or gpu:
         if not (simulate and gpu) or options["url"] or options["name"]:
-            raise BadInput(
-                "--simulate MODEL and --gpu GPU go together, and without a server.",
-                "For example: workshop classroom --learners 30 --simulate llama-3.1-70b --gpu h100 -tp 4.",
-            )
+            example = "workshop classroom --learners 30 --simulate llama-3.1-70b --gpu h100 -tp 4"
+            said = "--simulate MODEL and --gpu GPU go together, and without a server."
+            raise BadInput(said, f"For example: {example}.")
         Classroom(learners, seconds)  # refuses what makes no class
         planned = plan(simulate, gpu, **{name: options[name] for name in PLACE})
         holds = _simulated(planned, learners, arrivals(learners, seconds, options["seed"]), criteria, as_json)

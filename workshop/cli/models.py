@@ -1,5 +1,3 @@
-"""`workshop models`: which models the catalogue has, and the fewest GPUs that serve each."""
-
 import click
 
 from workshop.cli.say import console, json_option, say_json, shown, waiting
@@ -58,9 +56,8 @@ def _show(rows: list, kinds: tuple[str, ...], context: int) -> None:
         out.add_row(f"[bold]{r.model}[/]", *sizes, *cells)
     console(least=console(1000).measure(out).maximum).print(out)  # every GPU, also in a pipe or a small terminal
     marks = "–: more than 16. ✗: it does not run there."
-    screen.print(
-        f"\n[dim]GPUs that hold the model and one request of {context:,} tokens, or of all that it reads. {marks}[/]"
-    )
+    held = f"GPUs that hold the model and one request of {context:,} tokens, or of all that it reads."
+    screen.print(f"\n[dim]{held} {marks}[/]")
     screen.print("[dim]The whole plan, with its command: workshop plan MODEL --gpu GPU[/]")
     for place in rows[0].places if len(rows) == 1 else ():
         if not place.gpus and not place.too_many:

@@ -1,5 +1,3 @@
-"""`workshop progress`: how far you are; with --shared, how far your class is."""
-
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
@@ -9,6 +7,7 @@ from workshop.cli.say import console, json_option, say, say_json, shown
 from workshop.errors import BadInput
 from workshop.learn import class_progress, exercises
 from workshop.learn.course_map import Chapter, chapters, course_map
+from workshop.learn.numbers import counted
 
 CLASS = (
     '{"learners": [{"name", "updated", "notebook", "done", "failing", "tests"}], "checks": {key: {"failing", "tried"}}}'
@@ -67,9 +66,8 @@ def _class(as_json: bool) -> None:
         _table(("check", "not right yet", "of"), [(key, *each.values()) for key, each in checks.items()][:MOST_ROWS])
         for when in class_progress.TESTS:
             if scores := [one.tests[when] for one in learners if when in one.tests]:
-                say(
-                    f"{when}-test: {sum(scores) / len(scores):.1f} of 10 right, {len(scores)} learner{'s' * (len(scores) > 1)}"
-                )
+                mean = sum(scores) / len(scores)
+                say(f"{when}-test: {mean:.1f} of 10 right, {counted(len(scores), 'learner')}")
 
 
 def _where(checks: Iterable[str], course: Sequence[Chapter]) -> str:

@@ -1,5 +1,3 @@
-"""`workshop servers`: what is known to run, without keys, and what each does at the moment."""
-
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -58,9 +56,7 @@ def _look(record: ServerRecord) -> Look:
 def table(now: list[tuple[ServerRecord, Look]], before: dict[str, Look]) -> list[list[str]]:
     """Return a row for each server: name, state, running, waiting, KV cache, tokens/s, first token; "" is not known.
 
-    Args:
-        now: each server, and what it says (an error: that it does not, and why).
-        before: what each said at the look before this, by its address.
+    before: what each said at the look before this, by its address.
     """
     rows = []
     for record, seen in now:

@@ -1,5 +1,3 @@
-"""`workshop share`: let a class use your server."""
-
 import click
 
 from workshop.cli.say import say
@@ -19,10 +17,8 @@ def command(name: str, group: str | None, folder: str | None, stop: bool) -> Non
     """
     if stop:
         removed = records.withdraw(name)
-        say(
-            f"✓ {len(removed)} shared cop{'y' if len(removed) == 1 else 'ies'} of {name} removed. "
-            "Who has read it knows the key still: stop the server to shut them out."
-        )
+        copies = f"{len(removed)} shared cop{'y' if len(removed) == 1 else 'ies'} of {name}"
+        say(f"✓ {copies} removed. Who has read it knows the key still: stop the server to shut them out.")
         return
     if not group:
         raise BadInput("No group is given.", "Say for whom: --group NAME (`id -nG` lists yours).")

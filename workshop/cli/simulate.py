@@ -1,10 +1,9 @@
-"""`workshop simulate`: what a load would find, from vLLM's own scheduler on the plan's clock."""
-
 from __future__ import annotations
 
 import os
 import re
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -66,6 +65,12 @@ LOAD = [
 ]
 
 
+def needed(example: str, given: Mapping[str, object]) -> None:
+    """Refuse a call without something that it needs, and show one that has all."""
+    if missing := next((name for name, value in given.items() if not value), None):
+        raise BadInput(f"{missing} is missing.", f"For example: workshop {example}.")
+
+
 def planned(*names: str) -> list[click.Parameter]:
     return [option for option in plan_command.params if option.name in names]
 
@@ -97,11 +102,7 @@ def command(model: str | None, gpu: str | None, local: bool, vllm_bench: bool, a
         found = here.compare(options["seed"], vllm_bench)
         say_json(found.to_dict()) if as_json else say(str(found))
         return
-    if not model or not gpu:
-        missing = "MODEL" if not model else "--gpu"
-        raise BadInput(
-            f"{missing} is missing.", "For example: workshop simulate llama-3.1-8b --gpu h100 --rate 8 --seconds 60."
-        )
+    needed("simulate llama-3.1-8b --gpu h100 --rate 8 --seconds 60", {"MODEL": model, "--gpu": gpu})
     from workshop.simulate.load import simulate
 
     with waiting("vLLM's scheduler decides, step by step …"):
@@ -127,27 +128,19 @@ def as_text(s: Simulation) -> str:
         cells = (f"{'–' if value is None else format(value, ',.1f'):>10}" for value in s.of(measure).values())
         lines.append(f"{measure:<6}{words:<28}{''.join(cells)}")
     lines.append("")
-    over = s.over_time
-    for name, values, most in (
-        ("running", over["running"], f"{max(over['running']):,} requests"),
-        ("waiting", over["waiting"], f"{max(over['waiting']):,} requests"),
-        ("KV cache", over["kv_cache_usage"], f"{s.kv_cache_usage_max:.1%} full"),
-    ):
-        lines.append(f"{name:<9}{curve(values)}  at most {most}")
-    lines.append("")
-    lines.append(
-        f"· {s.steps:,} steps, {figures['preempted']:,} preemptions, {figures['prefix_hit_rate']:.0%} of the prompts' tokens were cached"
-    )
+    for name in ("running", "waiting"):
+        lines.append(f"{name:<9}{curve(s.over_time[name])}  at most {max(s.over_time[name]):,} requests")
+    lines += [f"KV cache {curve(s.over_time['kv_cache_usage'])}  at most {s.kv_cache_usage_max:.1%} full", ""]
+    cached = f"{figures['prefix_hit_rate']:.0%} of the prompts' tokens were cached"
+    lines.append(f"· {s.steps:,} steps, {figures['preempted']:,} preemptions, {cached}")
     if s.basis != "measured":
         lines.append(f"· {BASES[s.basis]} Its steps were never measured: take the times for a guide.")
     if s.slo:
-        lines.append(
-            f"· {s.goodput_per_s:.2f} requests a second meet {', '.join(f'{name} ≤ {ms:g} ms' for name, ms in s.slo.items())}"
-        )
+        limits = ", ".join(f"{name} ≤ {ms:g} ms" for name, ms in s.slo.items())
+        lines.append(f"· {s.goodput_per_s:.2f} requests a second meet {limits}")
     if not s.keeps_up:
-        lines.append(
-            "✗ It does not keep up: requests pile up as long as they come. → More --replicas or GPUs, or a lower --rate."
-        )
+        slow = "✗ It does not keep up: requests pile up as long as they come."
+        lines.append(f"{slow} → More --replicas or GPUs, or a lower --rate.")
     return "\n".join([*lines, f"· simulated in {s.wall_s:.1f} s"])
 
 

@@ -1,5 +1,3 @@
-"""`workshop test pre|post`: ten questions before the course, and the same after it."""
-
 import tomllib
 from importlib.resources import files
 
@@ -38,9 +36,8 @@ def command(when: str, answers: str | None, as_json: bool) -> None:
         say(f"{right} of {len(asked)} right. The solutions come after the course: workshop test post")
     else:
         for key, each in given.items():
-            say(
-                f"\n{asked[key].title}\n  {'✗' if asked[key].test(each) else '✓'} {each}) {': '.join(asked[key].options[each])}"
-            )
+            sign, option = "✗" if asked[key].test(each) else "✓", ": ".join(asked[key].options[each])
+            say(f"\n{asked[key].title}\n  {sign} {each}) {option}")
         say(f"\n{right} of {len(asked)} right" + (f"; before the course {before}." if before is not None else "."))
 
 

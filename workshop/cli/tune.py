@@ -1,11 +1,9 @@
-"""`workshop tune`: the GPUs, split and settings that serve a load best."""
-
 from pathlib import Path
 
 import click
 
 from workshop.cli.say import json_option, say, say_json
-from workshop.cli.simulate import LOAD, PLACE, planned, writable
+from workshop.cli.simulate import LOAD, PLACE, needed, planned, writable
 from workshop.errors import BadInput
 from workshop.launch import gpus
 
@@ -28,12 +26,8 @@ def command(model, gpu, slo, plot, verified, as_json, **options) -> None:
     \b
       workshop tune llama-3.1-8b --gpu h100 --rate 20 --seconds 30 --slo ttft=500ms,tpot=30ms --price 2.5
     """
-    if not model or not gpu or not slo:
-        missing = "MODEL" if not model else "--gpu" if not gpu else "--slo"
-        raise BadInput(
-            f"{missing} is missing.",
-            "For example: workshop tune llama-3.1-8b --gpu h100 --rate 20 --seconds 30 --slo ttft=500ms,tpot=30ms.",
-        )
+    example = "tune llama-3.1-8b --gpu h100 --rate 20 --seconds 30 --slo ttft=500ms,tpot=30ms"
+    needed(example, {"MODEL": model, "--gpu": gpu, "--slo": slo})
     from workshop.simulate.tuning import tune, verify
 
     if verified and not gpus.visible():

@@ -1,5 +1,3 @@
-"""`workshop tunnel`: reach a cluster's server from a laptop."""
-
 import click
 
 from workshop.cli.say import say
@@ -50,10 +48,8 @@ def _through(login: str, name: str | None, port: int | None) -> None:
     record = tunnel.fetch(login, name)
     known = records.read(record.name)
     if known is not None and known.state != "failed":
-        raise WorkshopError(
-            f"A server called {record.name!r} is known here already ({known.url}).",
-            f"If that is this one, it is reached without --login; else: workshop stop {record.name}",
-        )
+        remedy = f"If that is this one, it is reached without --login; else: workshop stop {record.name}"
+        raise WorkshopError(f"A server called {record.name!r} is known here already ({known.url}).", remedy)
 
     def ready(local) -> None:
         say(f"✓ {local.name} answers at {local.url}. Ctrl-C closes the tunnel.", fg="green")
