@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import dataclass
+from importlib.resources import files
 
 import yaml
 
@@ -25,6 +26,7 @@ FACTS = {
     "memory": ("memory that the ranks share", "shm|--ipc|medium: Memory|sizeLimit"),
     "key": ("who may ask", r"[Kk]ey|KEY|RequireKey|127\.0\.0\.1"),
 }
+SUBMISSION = (files("workshop.learn.widgets.elsewhere") / "submission.txt").read_text(encoding="utf-8")
 COLOURS = dict(zip(FACTS, ("blue", "orange", "purple", "yellow", "sky", "grey", "green"), strict=True))
 
 
@@ -83,21 +85,8 @@ def slurm_lines(p: Plan) -> list[str]:
     if not p.fits:
         raise WorkshopError(f"{p.model} does not fit on {p.gpus} × {p.gpu}.", p.advice[0] if p.advice else "")
     case = Case(p, Options())
-    folder = case.folder.removeprefix("/models/")
-    return [
-        "source slurm/site.sh",
-        f"export WORKSHOP_MODEL=$WORKSHOP_MODELS/{folder}",
-        f"export WORKSHOP_TP={p.tensor_parallel_size}",
-        f"export WORKSHOP_PP={p.pipeline_parallel_size}",
-        f"export WORKSHOP_MAX_MODEL_LEN={p.max_model_len}",
-        f"export WORKSHOP_MIN_GPU_GIB={int(p.gpu_memory_gib)}",
-        f"sbatch --job-name={case.name} \\",
-        f"    --nodes={p.nodes} \\",
-        f"    --gpus-per-node={p.gpus // p.nodes} \\",
-        "    slurm/model.sbatch",
-        "# the job makes the key: a 0600 file",
-        f"# it waits {case.start_budget_s} s for the start (--time: more)",
-    ]
+    sizes = {"folder": case.folder.removeprefix("/models/"), "least_gib": int(p.gpu_memory_gib)}
+    return SUBMISSION.format(p=p, case=case, gpus_per_node=p.gpus // p.nodes, **sizes).splitlines()
 
 
 def kubernetes_lines(p: Plan) -> list[str]:
