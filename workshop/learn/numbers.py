@@ -12,6 +12,11 @@ def number(value: float) -> str:
     return f"{math.floor(value + 0.5):,}" if abs(value) >= 100 else f"{value:.3g}"
 
 
+def counted(n: int, what: str) -> str:
+    """Return how many there are: 1 token, 8,192 tokens."""
+    return f"{n:,} {what}{'' if n == 1 else 's'}"
+
+
 def size(count: float) -> str:
     """Return bytes in the largest binary unit that leaves at least 1: 128 KiB, 22.8 MiB."""
     for unit, scale in (("GiB", GIB), ("MiB", 1 << 20), ("KiB", 1 << 10)):

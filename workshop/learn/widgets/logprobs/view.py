@@ -10,7 +10,7 @@ import ipywidgets as widgets
 
 from workshop.errors import BadInput, WorkshopError
 from workshop.learn.html import BR, Html, alert, bold, div, join, muted, panel, span, tag
-from workshop.learn.numbers import percent
+from workshop.learn.numbers import counted, percent
 from workshop.learn.widgets import style
 from workshop.learn.widgets.controls import Explorer, button, in_a_row, made, real, whole
 from workshop.learn.widgets.sampling.picture import spoken, token_label
@@ -27,6 +27,13 @@ RANKS = (
     (math.inf, style.VERMILLION, "beyond 20, or not listed"),
 )
 STEPS = ((1, "50 %"), (3.32, "10 %"), (6.64, "1 %"), (9.97, "0.1 %"), (13, "0.01 % or less"))  # bits, probability
+SLIDERS = {  # name → kind, value, lowest, highest, step, width
+    "temperature": (real, 1.0, 0, 2, 0.05, "235px"),
+    "top_k": (whole, 0, 0, 20, 1, "235px"),
+    "top_p": (real, 1.0, 0.01, 1, 0.01, "235px"),
+    "frequency_penalty": (real, 0.0, -2, 2, 0.1, "290px"),
+}
+_names = itertools.count()
 OWN_KEYS = 'data-lm-suppress-shortcuts="true"'  # arrow keys are the radio buttons', not JupyterLab's
 
 
@@ -163,19 +170,9 @@ def _sums(drawn: Sequence[Row], kind: str) -> Html:
         if known:
             value = logprobs.perplexity(known)
             shown, bits = (f"{value:,.1f}", f"{math.log2(value):.2f}") if math.isfinite(value) else ("∞", "∞")
-            many = "1 token" if len(known) == 1 else f"{len(known)} tokens"
-            about = f" ({bits} bits a token, {many}, {kind if part == 'completion' else 'raw'})"
+            about = f" ({bits} bits a token, {counted(len(known), 'token')}, {kind if part == 'completion' else 'raw'})"
             lines += [" · ", f"{part}: perplexity ", bold(shown), about]
     return div(join(lines[1:]), cls="sums")
-
-
-SLIDERS = {  # name → kind, value, lowest, highest, step, width
-    "temperature": (real, 1.0, 0, 2, 0.05, "235px"),
-    "top_k": (whole, 0, 0, 20, 1, "235px"),
-    "top_p": (real, 1.0, 0.01, 1, 0.01, "235px"),
-    "frequency_penalty": (real, 0.0, -2, 2, 0.1, "290px"),
-}
-_names = itertools.count()
 
 
 class LogprobsViewer(Explorer):

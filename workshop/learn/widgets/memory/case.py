@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from workshop.errors import BadInput
-from workshop.learn.numbers import gib
+from workshop.learn.numbers import counted, gib
 from workshop.plan import advise, choose, kv_cache, ranks
 from workshop.plan.catalog import load_model
 from workshop.plan.catalog import quantization as quant
@@ -122,7 +122,7 @@ def verdict(result: Memory, remedy: bool = True) -> str:
     if result.state == "fits":
         spare = concurrent - case.requests
         more = f"there is room for {spare:,} more" if spare else "and not one more"
-        return f"It fits: {_requests(case.requests)} of {case.context:,} tokens at once; {more}."
+        return f"It fits: {counted(case.requests, 'request')} of {case.context:,} tokens at once; {more}."
     if stage.room <= 0:
         needed = f"weights and overhead need {gib(stage.weights + stage.overhead)} of {whose}"
         what = f"It does not fit: {needed}, and vLLM may use {gib(result.fit.requested)}."
@@ -151,14 +151,10 @@ def remedies(case: Case) -> tuple[str, ...]:
     if after := next((one for one in shorter if _concurrency(one) >= case.requests), None):
         found.append(f"a context of {after.settings.max_model_len:,} tokens")
     if 1 <= (alone := _concurrency(d)) < case.requests:
-        found.append(f"{_requests(int(alone))} at a time")
+        found.append(f"{counted(int(alone), 'request')} at a time")
     return tuple(found)
 
 
 def _concurrency(d: Deployment) -> float:
     f = fit(d)
     return f.capacity.max_concurrency if f.fits else 0.0
-
-
-def _requests(n: int) -> str:
-    return "1 request" if n == 1 else f"{n:,} requests"

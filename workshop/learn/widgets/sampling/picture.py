@@ -11,11 +11,14 @@ from dataclasses import dataclass
 from itertools import takewhile
 
 from workshop.learn.html import Html, between, bold, div, join, legend, muted, panel, span, table, tag
-from workshop.learn.numbers import percent
+from workshop.learn.numbers import counted, percent
 from workshop.learn.widgets.sampling.source import Completion
 from workshop.use.sampling import Pipeline, Step, Token, entropy_bits
 from workshop.use.sampling_settings import LOWEST_TEMPERATURE, Settings
 
+ROWS, AXES = 14, (0.05, 0.1, 0.25, 0.5, 1.0)
+MANY, MAX_TOKENS = 20, 24
+NOTE = "A seed fixes the luck, not the text: while the luckiest token is the same under both, the texts agree; from the first difference they go apart."
 USUAL = {
     "temperature": "Usual: 0 for facts and code, 0.7 for talk, 1 for variety.",
     "top_k": "Usual: off, or 20 to 50.",
@@ -42,12 +45,7 @@ def spoken(text: str) -> str:
 
 
 def words(settings: Settings, result: Pipeline, *, generated: int) -> dict[str, str]:
-    """Return one sentence a parameter: what it does just now, to these tokens.
-
-    Args:
-        result: the pipeline at these settings.
-        generated: how many tokens were generated so far; the penalties count these.
-    """
+    """Return one sentence a parameter: what it does just now. generated: tokens so far, which the penalties count."""
     idle = "Nothing to do: greedy takes one token anyway." if settings.greedy else ""
     return {
         "temperature": _temperature(settings.temperature),
@@ -87,8 +85,7 @@ def _top_p(settings: Settings, result: Pipeline) -> str:
     step, share = result.step("top_p"), percent(settings.top_p)
     if step is None:
         return "Off: the whole tail may come."
-    left = len(step.probabilities)
-    tokens = "1 token" if left == 1 else f"{left:,} tokens"
+    left, tokens = len(step.probabilities), counted(len(step.probabilities), "token")
     if step.outside:
         return f"The smallest set that holds {share}: more tokens than the {left:,} listed here."
     if step.removed == 0:
@@ -114,11 +111,6 @@ def _penalty(value: float, generated: int, when: str) -> str:
     way = "lowers" if value > 0 else "raises"
     waiting = " Nothing has been generated yet, so it does nothing." if generated == 0 else ""
     return f"{when}, this {way} its logit by {abs(value):g}: {change}.{waiting}"
-
-
-ROWS, AXES = 14, (0.05, 0.1, 0.25, 0.5, 1.0)
-MANY, MAX_TOKENS = 20, 24
-NOTE = "A seed fixes the luck, not the text: while the luckiest token is the same under both, the texts agree; from the first difference they go apart."
 
 
 @dataclass(frozen=True)

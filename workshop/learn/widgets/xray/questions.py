@@ -7,9 +7,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
 
 from workshop.engine.trace import Pool, Step
+from workshop.learn.numbers import counted
 
-# kind → steps that pass before it is asked again: what always happens is soon known
+Question = tuple[str, object, Iterable[object], str]  # what is asked, the right answer, others, why
 MOST_NAMED = 8
+# kind → steps that pass before it is asked again: what always happens is soon known
 GAPS = {"preempt": 0, "wait": 6, "join": 3, "chunk": 4, "end": 12, "draft": 10, "blocks": 8, "batch": 40}
 
 
@@ -21,16 +23,9 @@ def listed(names: Iterable[object]) -> str:
     return f"{', '.join(most)} and {last}" if most else last
 
 
-def counted(n: int, what: str) -> str:
-    return f"{n:,} {what}{'' if n == 1 else 's'}"
-
-
 def verb(names: Sequence[str], several: str, one: str = "") -> str:
     """Return the verb for one name or several."""
     return several if len(names) > 1 else one or f"{several}s"
-
-
-Question = tuple[str, object, Iterable[object], str]  # what is asked, the right answer, others, why
 
 
 class Asker:
