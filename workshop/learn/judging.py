@@ -100,9 +100,8 @@ def called(answer: object, names: Iterable[str]) -> object:
 def misread(answer: object, wrong: Mapping[object, str]) -> str | None:
     """Return what went wrong if the answer is one of the typical wrong ones, numbers within half a percent."""
     number = None if not_a_number(single(answer)) else single(answer)
-    given = (
-        tuple(answer) if isinstance(answer, list) else called(answer, [each for each in wrong if isinstance(each, str)])
-    )
+    names = [each for each in wrong if isinstance(each, str)]
+    given = tuple(answer) if isinstance(answer, list) else called(answer, names)
     for typical, why in wrong.items():
         if isinstance(typical, Real):
             if number is not None and math.isclose(number, typical, rel_tol=0.005):

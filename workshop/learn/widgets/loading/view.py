@@ -66,31 +66,10 @@ def moments(text: str, steps: int = STEPS) -> tuple[Moment, ...]:
         if log.engine_ready and not log.server:  # an offline engine opens no port: its start ends here
             now = ("ready", 1.0, "the engine is ready")
         shards, clock = (log.shards_loaded, log.shards_total), (log.last or "").split(" ")[-1]
-        available = [rank.available_kv_gib for rank in log.ranks.values() if rank.available_kv_gib is not None]
-        sizes = (log.weights_gib, min(available, default=None), log.kv_cache_tokens)
+        sizes = (log.weights_gib, log.available_kv_gib, log.kv_cache_tokens)
         words = tuple(line[:150] for line in lines[max(0, until - LINES_SHOWN) : until])
         found.append(Moment(clock, *now, shards, *sizes, words))
     return tuple(found)
-
-
-class LoadingView(Explorer):
-    """A recorded start of `vllm serve`, to play or to drag through; what is known at each moment is `moments`."""
-
-    def __init__(self, name: str = "70b"):
-        self.model = choice("recorded start of", RECORDED, name)
-        self.play = widgets.Play(value=0, max=STEPS, interval=STEP_MS, tooltip="Play the log")
-        self.place = whole("place in the log", 0, 0, STEPS, readout=False, width="420px")
-        widgets.link((self.play, "value"), (self.place, "value"))
-        super().__init__({"model": self.model, "place": self.place}, max_width=None)
-
-    def arranged(self) -> tuple[widgets.Widget, ...]:
-        return in_a_row(self.model, self.play, self.place), self.picture
-
-    def compute(self) -> Moment:
-        return moments(recorded_text(self.model.value))[self.place.value]
-
-    def picture_of(self, result: Moment) -> Html:
-        return picture(result)
 
 
 def picture(moment: Moment) -> Html:
@@ -111,3 +90,22 @@ def picture(moment: Moment) -> Html:
         (f"{moment.kv_cache_tokens:,} tokens" if moment.kv_cache_tokens else "–", "KV cache"),
     )
     return panel(*head, tiles(figures, columns=5), div(*lines, cls="log fixed"))
+
+
+class LoadingView(Explorer):
+    """A recorded start of `vllm serve`, to play or to drag through; what is known at each moment is `moments`."""
+
+    picture_of = staticmethod(picture)
+
+    def __init__(self, name: str = "70b"):
+        self.model = choice("recorded start of", RECORDED, name)
+        self.play = widgets.Play(value=0, max=STEPS, interval=STEP_MS, tooltip="Play the log")
+        self.place = whole("place in the log", 0, 0, STEPS, readout=False, width="420px")
+        widgets.link((self.play, "value"), (self.place, "value"))
+        super().__init__({"model": self.model, "place": self.place}, max_width=None)
+
+    def arranged(self) -> tuple[widgets.Widget, ...]:
+        return in_a_row(self.model, self.play, self.place), self.picture
+
+    def compute(self) -> Moment:
+        return moments(recorded_text(self.model.value))[self.place.value]

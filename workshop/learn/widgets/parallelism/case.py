@@ -97,9 +97,8 @@ def _wrong(m: ModelConfig, c: Choice) -> tuple[str, str] | None:
         remedy = f"tensor parallel {sizes}; or tensor parallel 1 and pipeline parallel, which splits by layers"
         return f"{m.name} does not divide: {problem}.", remedy
     if c.pp > most:
-        says = (
-            f"has {layers} layers, too few for {c.pp} stages" if most == layers else "cannot be cut into stages by vLLM"
-        )
+        few = f"has {layers} layers, too few for {c.pp} stages"
+        says = few if most == layers else "cannot be cut into stages by vLLM"
         return f"{m.name} {says}.", f"pipeline parallel {most} at most"
     if c.tp * c.pp > c.gpus:
         pipeline, tensor = f"pipeline parallel {c.gpus // c.tp}", f"tensor parallel {usable_tp(m, c.gpus)[-1]}"

@@ -17,6 +17,7 @@ CARD, HEIGHT, NODE = 70, 100, 160  # a GPU's width and height, a node's height
 STEP, MARGIN = CARD + 6, 34
 ONE_NODE = "All ranks on one node: vLLM starts them itself (--distributed-executor-backend mp)."
 LINK, HOP = style.SKY, style.TEXT
+SIZES = (1, 2, 3, 4, 5, 6, 7, 8, 16, 32)  # of a slider
 
 
 def picture(result: Layout) -> Html:
@@ -147,9 +148,6 @@ def _traffic(result: Layout) -> tuple[Html, ...]:
 
 def _span(values: range) -> str:
     return f"{values.start}" if len(values) == 1 else f"{values.start}–{values.stop - 1}"
-
-
-SIZES = (1, 2, 3, 4, 5, 6, 7, 8, 16, 32)
 
 
 class ParallelismExplorer(make.Explorer):

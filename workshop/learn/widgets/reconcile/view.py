@@ -21,6 +21,7 @@ OTHERS: dict[str, Callable] = {
     "hf-mem": calculators.hf_mem_tokens,
     "rule of thumb": calculators.rule_tokens,
 }
+OWN = "a file of yours …"
 AXIS_PERCENT = 5.0  # a bar this long fills its half; longer errors are cut, and say their number
 CLOSE_PERCENT, FAIR_PERCENT = 1.0, 3.0
 HEAD = (("quantity", ""), ("predicted", "number"), ("actual", "number"), ("too low ← 0 → too high", "mid"), ("", ""))
@@ -99,9 +100,6 @@ def _number(value: float | None) -> str:
 def _spoken(row: Row) -> str:
     error = "" if row.error_percent is None else f", error {row.error_percent:+.1f} percent"
     return f"{row.quantity}: predicted {_number(row.predicted)}, actual {_number(row.actual)} {row.unit}{error}"
-
-
-OWN = "a file of yours …"
 
 
 class ReconcileView(Explorer):

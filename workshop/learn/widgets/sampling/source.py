@@ -138,9 +138,7 @@ class ServerSource:
         self, prompt: str, output: tuple[Token, ...], settings: Settings, *, n: int, seed: int, max_tokens: int
     ) -> list[Completion]:
         """Return n completions with one seed; one if the settings are greedy."""
-        if not prompt:
-            raise EMPTY
-        self.position(prompt, ())  # learns the prompt's ids, and whether there is chat only
+        self.position(prompt)  # learns the prompt's ids, and whether there is chat only
         more = {"n": 1 if settings.greedy else n, "seed": seed, "max_tokens": max_tokens, "timeout": 4 * PATIENCE_S}
         response = self._send(prompt, output, 0, **settings.request(), **more)
         found = []
@@ -176,9 +174,8 @@ class RecordedSource:
         one = self._prompt(prompt)
         if (listed := one["tree"].get(" ".join(map(str, output)))) is None:
             ends = f"The recording ends here: nobody asked what comes after “{self.text(output)}”."
-            raise WorkshopError(
-                ends, "Step back and take a more probable token, or connect a server: there it goes on."
-            )
+            remedy = "Step back and take a more probable token, or connect a server: there it goes on."
+            raise WorkshopError(ends, remedy)
         logprobs = dict(zip(listed["ids"], listed["logprobs"], strict=True))
         return Position(logprobs, min(logprobs.values()), tuple(one["prompt_token_ids"]))
 
