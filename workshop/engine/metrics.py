@@ -142,6 +142,5 @@ def _accepted_at(samples: Samples) -> tuple[float, ...]:
 
 def _cache_config(samples: Samples) -> dict[str, int | None]:
     info = next((labels for labels, _ in _first(samples, ("cache_config_info",))), {})
-    names = {"num_blocks": "num_gpu_blocks", "block_size": "block_size"}
-    numbers = {key: info.get(name, "") for key, name in names.items()}
-    return {key: int(value) if re.fullmatch("[0-9]{1,18}", value) else None for key, value in numbers.items()}
+    said = {"num_blocks": info.get("num_gpu_blocks", ""), "block_size": info.get("block_size", "")}
+    return {name: int(value) if re.fullmatch("[0-9]{1,18}", value) else None for name, value in said.items()}

@@ -100,9 +100,8 @@ class Client:
         """Return the answer to a conversation (an `openai` ChatCompletion); a string is one user message."""
         if isinstance(messages, str):
             messages = [{"role": "user", "content": messages}]
-        return self._request(
-            self.openai.chat.completions.with_raw_response.create, "ChatCompletionRequest", sampling, messages=messages
-        )
+        create = self.openai.chat.completions.with_raw_response.create
+        return self._request(create, "ChatCompletionRequest", sampling, messages=messages)
 
     def _request(self, create, schema: str, sampling: dict, **content):
         known = _parameters(create)
@@ -145,10 +144,8 @@ class Client:
             accepted = self._schema(schema)
             if accepted and name not in accepted:
                 near = difflib.get_close_matches(name, [*accepted, *known], n=1)
-                raise BadInput(
-                    f"This server knows no sampling parameter {name!r}.",
-                    f"Did you mean {near[0]!r}?" if near else "The names are those of vLLM's SamplingParams.",
-                )
+                remedy = f"Did you mean {near[0]!r}?" if near else "The names are those of vLLM's SamplingParams."
+                raise BadInput(f"This server knows no sampling parameter {name!r}.", remedy)
 
     @functools.lru_cache(maxsize=4)  # noqa: B019 (one client a notebook)
     def _schema(self, name: str) -> frozenset[str]:
@@ -201,10 +198,8 @@ class Client:
         return WorkshopError(str(error))
 
     def odd(self, what: str, address: str = "") -> WorkshopError:
-        return WorkshopError(
-            f"{address or self.url} answers with {what}.",
-            "Is this the address of a vLLM server? It ends in /v1, and nothing stands in between.",
-        )
+        remedy = "Is this the address of a vLLM server? It ends in /v1, and nothing stands in between."
+        return WorkshopError(f"{address or self.url} answers with {what}.", remedy)
 
     def _started_again(self) -> WorkshopError | None:
         """Say so if the record has another address or key by now: this client is of an earlier start."""
@@ -288,10 +283,11 @@ def connect(name: str | None = None) -> Client:
     client = Client(record)
     served = [entry["id"] for entry in client.models()]
     if record.model and record.model not in served:
-        raise WorkshopError(
-            f"{client.url} serves {', '.join(served) or 'nothing'}, not {record.model}: another server took that port.",
-            f"`workshop servers` shows what is known; `workshop stop {record.name}` forgets this one.",
+        said = (
+            f"{client.url} serves {', '.join(served) or 'nothing'}, not {record.model}: another server took that port."
         )
+        remedy = f"`workshop servers` shows what is known; `workshop stop {record.name}` forgets this one."
+        raise WorkshopError(said, remedy)
     if not served:
         raise WorkshopError(f"{client.url} serves no model.", "Give the address of a vLLM server, which ends in /v1.")
     if record.where != "given":

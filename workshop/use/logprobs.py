@@ -116,9 +116,8 @@ def next_token_logprobs(response: object, *, choice: int = 0, position: int = 0)
     """
     found = [row for row in rows(response, choice=choice) if row.part == "completion"]
     if not 0 <= position < len(found):
-        raise BadInput(
-            f"There are logprobs of {len(found)} generated tokens, and none with the number {position}.", HOW_TO_ASK
-        )
+        said = f"There are logprobs of {len(found)} generated tokens, and none with the number {position}."
+        raise BadInput(said, HOW_TO_ASK)
     return {one.token if one.token_id is None else one.token_id: one.logprob for one in found[position].alternatives}
 
 

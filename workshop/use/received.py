@@ -13,6 +13,7 @@ from importlib.resources import files
 from workshop.use.strict_json import Malformed, decode, kind_of
 
 _KNOWN = tomllib.loads((files("workshop.use") / "refusals.toml").read_text(encoding="utf-8"))["refusal"]
+COUNTS = ("prompt_tokens", "completion_tokens")
 _WIDE = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, b"\xef\xbb\xbf")
 
 
@@ -95,7 +96,10 @@ def pieces(data: dict) -> list[tuple[int, str]]:
 def usage(data: dict) -> tuple[int, int]:
     """Return (prompt tokens, generated tokens) of an answer or of the last piece of a stream."""
     told = _typed(data.get("usage"), dict | None, "a usage that is") or {}
-    return tuple(_count(told.get(name), name) for name in ("prompt_tokens", "completion_tokens"))
+    counts = {name: _typed(told.get(name), int | None, f"{name} that are") or 0 for name in COUNTS}
+    if wrong := next((name for name in COUNTS if counts[name] < 0), None):
+        raise Malformed(f"{wrong} of {counts[wrong]}")
+    return tuple(counts.values())
 
 
 def sequences(prompt: object, n: object) -> int | None:
@@ -127,13 +131,6 @@ def _choice(choice: object) -> dict:
         message = _typed(choice.get("message"), dict, "a choice without text, its message")
         _typed(message.get("content"), str | None, "a content that is")
     return choice
-
-
-def _count(value: object, name: str) -> int:
-    number = _typed(value, int | None, f"{name} that are") or 0
-    if number < 0:
-        raise Malformed(f"{name} of {number}")
-    return number
 
 
 def _typed(value: object, kind: type, words: str):

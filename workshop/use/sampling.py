@@ -130,8 +130,9 @@ def pipeline(
     def step(name: str) -> None:
         steps.append(Step(name, _softmax(scores), 0, hidden.share(scores)))
 
-    if settings.repetition_penalty != 1:
-        _repetition(scores, {*prompt_tokens, *output}, settings.repetition_penalty)
+    if (penalty := settings.repetition_penalty) != 1:
+        for token in scores.keys() & {*prompt_tokens, *output}:  # once, however often it was seen
+            scores[token] = scores[token] / penalty if scores[token] > 0 else scores[token] * penalty
         step("repetition_penalty")
     if settings.frequency_penalty:
         _subtract(scores, {token: settings.frequency_penalty * n for token, n in Counter(output).items()})
@@ -208,9 +209,8 @@ def _top_p(kept: dict[Token, float], enough: float) -> tuple[dict[Token, float],
         mass, threshold = mass + p, p
     tied = [token for token, p in kept.items() if p == threshold]
     dropped = set(tied[room:])
-    return {token: p for token, p in kept.items() if p >= threshold and token not in dropped}, tuple(
-        tied if dropped else ()
-    )
+    survivors = {token: p for token, p in kept.items() if p >= threshold and token not in dropped}
+    return survivors, tuple(tied if dropped else ())
 
 
 @dataclass(frozen=True)
@@ -262,13 +262,6 @@ def _softmax(scores: Mapping[Token, float], temperature: float = 1.0) -> dict[To
     weights = [exp((x - highest) / temperature) for x in scores.values()]
     total = math.fsum(weights)
     return {token: w / total for token, w in zip(scores, weights, strict=True) if w}
-
-
-def _repetition(scores: dict[Token, float], seen: Iterable[Token], penalty: float) -> None:
-    """Once for a token seen, however often: divide a positive logit, multiply a negative one."""
-    for token in seen:
-        if token in scores:
-            scores[token] = scores[token] / penalty if scores[token] > 0 else scores[token] * penalty
 
 
 def _subtract(scores: dict[Token, float], amounts: Mapping[Token, float]) -> None:

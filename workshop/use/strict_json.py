@@ -72,9 +72,8 @@ def decode(text: str, *, answer: bool = False) -> object:
         try:
             json.dumps(value, ensure_ascii=False).encode()
         except UnicodeEncodeError as error:
-            raise Malformed(
-                f"it holds half of a surrogate pair ({error.object[error.start]!r}), which is no character"
-            ) from None
+            half = repr(error.object[error.start])
+            raise Malformed(f"it holds half of a surrogate pair ({half}), which is no character") from None
     return value
 
 
