@@ -19,8 +19,6 @@ E4M3_LARGEST = 448.0  # 4 bits of exponent, 3 of mantissa, no infinity (Micikevi
 
 @dataclass(frozen=True)
 class Quantized:
-    """A matrix in few bits."""
-
     codes: np.ndarray  # [outputs, inputs], whole; from -2**(bits-1) on, or from 0 on where there are zeros
     scales: np.ndarray  # [outputs, groups], what one step of a code is worth
     zeros: np.ndarray | None  # [outputs, groups], the code that means 0; None: symmetric, code 0 means 0
@@ -48,11 +46,9 @@ def group_of(inputs: int, group_size: int) -> int:
     if group_size == -1:
         return inputs
     if group_size < 1 or inputs % group_size:
-        fitting = [size for size in (32, 64, 128, 256) if inputs % size == 0]
-        raise BadInput(
-            f"A group of {group_size} does not divide {inputs} inputs.",
-            f"Choose from: {', '.join(map(str, [*fitting, -1]))} (-1: one scale a row).",
-        )
+        fitting = [*(size for size in (32, 64, 128, 256) if inputs % size == 0), -1]
+        remedy = f"Choose from: {', '.join(map(str, fitting))} (-1: one scale a row)."
+        raise BadInput(f"A group of {group_size} does not divide {inputs} inputs.", remedy)
     return group_size
 
 

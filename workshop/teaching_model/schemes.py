@@ -64,8 +64,6 @@ class Inputs:
 
 @dataclass(frozen=True)
 class Result:
-    """A quantised model."""
-
     scheme: Scheme
     model: Llama  # computes with what the codes stand for, and rounds activations and KV cache as the scheme says
     parts: dict[str, q.Quantized]  # each quantised Linear's codes and scales
@@ -92,7 +90,7 @@ def calibrate(model: Llama, ids: np.ndarray | None = None, batch: int = 4) -> di
     sums: dict[str, list[np.ndarray]] = {}
 
     def watch(name: str, x: np.ndarray) -> np.ndarray:
-        if not name.endswith("_cache") and _part(name) not in SAME_INPUT:
+        if not name.endswith("_cache") and name == _first_reader(name):
             flat = x.reshape(-1, x.shape[-1])
             kept = sums.setdefault(name, [np.zeros((x.shape[-1],) * 2), np.zeros(x.shape[-1])])
             kept[0] += flat.T @ flat
@@ -103,15 +101,13 @@ def calibrate(model: Llama, ids: np.ndarray | None = None, batch: int = 4) -> di
     for part in (ids[i : i + batch] for i in range(0, len(ids), batch)):
         watched.hidden(part)
     found = {name: Inputs(hessian / ids.size, size / ids.size) for name, (hessian, size) in sums.items()}
-    return {
-        name: found[name.replace(_part(name), SAME_INPUT.get(_part(name), _part(name)))]
-        for name in model.linear_names()
-    }
+    return {name: found[_first_reader(name)] for name in model.linear_names()}
 
 
-def _part(name: str) -> str:
-    """ "model.layers.0.mlp.up_proj" is the part "mlp.up_proj"."""
-    return name.split(".", 3)[3]
+def _first_reader(name: str) -> str:
+    """Return the first of the Linears that read the same input as this one: "….mlp.gate_proj" for "….mlp.up_proj"."""
+    *layer, part = name.split(".", 3)
+    return ".".join([*layer, SAME_INPUT.get(part, part)])
 
 
 def quantize(model: Llama, scheme: str | Scheme, inputs: dict[str, Inputs] | None = None) -> Result:
@@ -123,10 +119,8 @@ def quantize(model: Llama, scheme: str | Scheme, inputs: dict[str, Inputs] | Non
     if not isinstance(s, Scheme):
         raise BadInput(f"The scheme {scheme!r} is not known.", f"Choose from: {', '.join(SCHEMES)}.")
     if s.method in ("gptq", "awq") and inputs is None:
-        raise BadInput(
-            f"{s.method} chooses its errors by the inputs, and there is no calibration.",
-            "Give inputs=calibrate(model).",
-        )
+        said = f"{s.method} chooses its errors by the inputs, and there is no calibration."
+        raise BadInput(said, "Give inputs=calibrate(model).")
     weights, parts = dict(model.weights), {}
     if s.method == "awq":
         fold_awq(weights, model, inputs, s)
