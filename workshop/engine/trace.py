@@ -20,8 +20,6 @@ MAKE_ONE = "`workshop serve --trace FILE` and `workshop simulate … --steps FIL
 
 @dataclass(frozen=True, slots=True)
 class RequestStep:
-    """What one request did in one step."""
-
     id: str
     prefill_tokens: int  # of its prompt, or computed again after a preemption
     decode_tokens: int  # 1, and the draft's guesses
@@ -118,9 +116,8 @@ def reasons(step: Step, before: Pool) -> list[str]:
             said.append(f"{one.id} finds {one.prefix_hit_tokens} tokens in the prefix cache, in whole blocks.")
         left = prompts.get(one.id, 0) - one.computed_tokens - one.prefill_tokens
         if one.prefill_tokens and left > 0:
-            said.append(
-                f"{one.id} computes a part of its prompt: the step has room for no more. {left} tokens are left."
-            )
+            part = f"{one.id} computes a part of its prompt"
+            said.append(f"{part}: the step has room for no more. {left} tokens are left.")
         if one.drafted:
             said.append(f"{one.id}: {one.accepted} of {one.drafted} guesses were right, and need no step of their own.")
     return said

@@ -57,8 +57,7 @@ def handbooks(count: int, tokens: int, *, rate: float, seconds: float, seed: int
 def simulated(model: str, gpu: str, load: Sequence[Arrival], *, slo: str | None = None, **options) -> dict[str, float]:
     """Return what this load would find, in one row: GPUs, waiting times, tokens/s, share of the requests within the SLO.
 
-    Args:
-        options: replicas, router and prefill_replicas, as workshop.simulate has them; all others are the plan's.
+    options: replicas, router and prefill_replicas, as workshop.simulate has them; all others are the plan's.
     """
     if not labs.simulates():
         print("vLLM is not installed here: this row was simulated on another machine.")

@@ -67,7 +67,6 @@ def choices(ids: Sequence[int], model: str = "draft") -> np.ndarray:
 
 
 def words(ids: Sequence[int]) -> list[str]:
-    """Return the text of each token."""
     return [reference.decode([int(one)]) for one in ids]
 
 

@@ -35,8 +35,6 @@ MAX_LINE_CHARS = 200_000  # a config line has about 6,000; more is no log line, 
 
 @dataclass(frozen=True)
 class Line:
-    """One line, taken apart."""
-
     text: str
     level: str | None = None  # None: not a line of vLLM's own (a traceback without prefix, uvicorn, NCCL)
     time: str | None = None  # "MM-DD HH:MM:SS"

@@ -186,7 +186,6 @@ def real(name: str, value: float, low: float, high: float, step: float, **more: 
 
 
 def button(words: str, act: object, width: str = "auto", **more: object) -> widgets.Button:
-    """Return a button that calls `act`."""
     made = widgets.Button(description=words, layout=widgets.Layout(width=width), **more)
     made.on_click(lambda _: act())
     return made

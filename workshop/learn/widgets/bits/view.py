@@ -18,8 +18,6 @@ WIDTH, HEIGHT, CONTROL = 720, 260, "250px"
 
 @dataclass(frozen=True)
 class Bits:
-    """A matrix at so many bits."""
-
     bits: int
     group: str
     weights: np.ndarray  # SHOWN of one row

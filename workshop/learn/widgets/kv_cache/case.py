@@ -87,7 +87,6 @@ class _Engine:
         return True
 
     def release(self, one: Shown, state: str) -> None:
-        """Take its blocks back."""
         self.free.extend(reversed(one.blocks))
         one.state, one.blocks, one.tokens = state, (), 0
 
@@ -128,7 +127,6 @@ class _Engine:
         return preempted
 
     def state(self, step: int, event: str) -> State:
-        """Return what there is now."""
         pool: list[tuple[int, int] | None] = [None] * self.blocks
         for index, one in enumerate(self.all):
             for n, block in enumerate(one.blocks):

@@ -1,5 +1,3 @@
-"""The KV-cache explorer: requests fill a paged KV cache token by token, until it is full."""
-
 import contextlib
 from collections.abc import Mapping
 

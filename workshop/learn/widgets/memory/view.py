@@ -1,5 +1,3 @@
-"""The memory sliders: model, precision, context, requests, GPU, number of GPUs → what fills each GPU, the verdict."""
-
 from collections.abc import Mapping
 
 from workshop.learn.widgets import controls as make

@@ -107,7 +107,6 @@ class MetricsPanel(Watching):
         return seen
 
     def stop(self) -> list[Metrics]:
-        """Stop looking; return what was seen."""
         if self._thread is not None:
             super().stop()
         return self.looks

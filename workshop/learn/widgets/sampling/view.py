@@ -1,5 +1,3 @@
-"""The sampling explorer: one token's distribution under the sliders, token by token."""
-
 from __future__ import annotations
 
 import random

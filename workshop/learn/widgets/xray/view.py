@@ -1,5 +1,3 @@
-"""The X-ray in a notebook: its page in a frame, and the steps that a running server adds."""
-
 from html import escape
 from pathlib import Path
 
