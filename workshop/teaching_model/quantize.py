@@ -138,9 +138,8 @@ def awq_scales(
     for alpha in np.linspace(0, 1, 21):
         factor = np.maximum(size, 1e-4) ** alpha
         factor = (factor / np.sqrt(factor.max() * factor.min())).astype(np.float32)
-        stored = [
-            round_to_nearest(w * factor, bits, group_size, symmetric=False).dequantize() / factor for w in matrices
-        ]
+        rounded = (round_to_nearest(w * factor, bits, group_size, symmetric=False) for w in matrices)
+        stored = [each.dequantize() / factor for each in rounded]
         error = sum(output_error(w, each, hessian) for w, each in zip(matrices, stored, strict=True))
         if error < found:
             best, found = (factor, float(alpha)), error

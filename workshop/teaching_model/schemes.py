@@ -154,9 +154,8 @@ def fold_awq(weights: dict[str, np.ndarray], model: Llama, inputs: dict[str, Inp
             ("post_attention_layernorm", ["mlp.gate_proj", "mlp.up_proj"]),
         ):
             known = inputs[f"{at}.{readers[0]}"]
-            factor, _ = q.awq_scales(
-                [weights[f"{at}.{r}.weight"] for r in readers], known.hessian, known.size, s.bits, s.group_size
-            )
+            matrices = [weights[f"{at}.{reader}.weight"] for reader in readers]
+            factor, _ = q.awq_scales(matrices, known.hessian, known.size, s.bits, s.group_size)
             for reader in readers:
                 weights[f"{at}.{reader}.weight"] = weights[f"{at}.{reader}.weight"] * factor
             w = weights[f"{at}.{maker}.weight"]

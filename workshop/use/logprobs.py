@@ -149,11 +149,8 @@ def processed(row: Row, settings: Settings, *, output_tokens: Iterable[str] = ()
     logprobs = {one.token: one.logprob for one in row.alternatives}
     ranked = [one.logprob for one in row.alternatives if one.rank is not None]
     result = pipeline(logprobs, settings, output_tokens=output_tokens, ceiling=min(ranked, default=None))
-    visible = 1.0 - result.steps[-1].outside
-    return {
-        token: math.log(result.probabilities[token] * visible) if token in result.probabilities else -math.inf
-        for token in logprobs
-    }
+    now, visible = result.probabilities, 1.0 - result.steps[-1].outside
+    return {token: math.log(now[token] * visible) if token in now else -math.inf for token in logprobs}
 
 
 def tidy(tokens: Iterable[Row]) -> list[dict]:
@@ -186,23 +183,19 @@ def _prompt_rows(positions: Sequence[Mapping | None], ids: Sequence[int] | None)
 
 def _completion_rows(logprobs: Mapping, ids: Sequence[int] | None, k: int | None) -> list[Row]:
     """`{"tokens": […], "token_logprobs": […], "top_logprobs": [{text: logprob}, …]}`; k alternatives and the chosen."""
-    tops = logprobs.get("top_logprobs") or [None] * len(logprobs["tokens"])
+    texts, chosen = logprobs["tokens"], logprobs["token_logprobs"]
+    tops = logprobs.get("top_logprobs") or [None] * len(texts)
     # Of two tokens with the same text, which share a key, the chosen one counts.
-    listed = [
-        {**(top or {}), text: logprob}
-        for text, logprob, top in zip(logprobs["tokens"], logprobs["token_logprobs"], tops, strict=True)
-    ]
+    listed = [{**(top or {}), text: logprob} for text, logprob, top in zip(texts, chosen, tops, strict=True)]
     if k is None:  # k entries where the chosen token is among the top k, k + 1 where it is not
         among = [
             len(top)
-            for top, text in zip(listed, logprobs["tokens"], strict=True)
+            for top, text in zip(listed, texts, strict=True)
             if len(top) > 1 and None not in top.values() and min(top, key=top.__getitem__) != text
         ]
         k = max(among, default=min(map(len, listed), default=1) - 1)
-    return [
-        _generated(number, text, logprobs["token_logprobs"][number], list(listed[number].items()), ids, k)
-        for number, text in enumerate(logprobs["tokens"])
-    ]
+    found = enumerate(zip(texts, chosen, listed, strict=True))
+    return [_generated(number, text, logprob, list(top.items()), ids, k) for number, (text, logprob, top) in found]
 
 
 def _chat_rows(content: Sequence[Mapping], ids: Sequence[int] | None) -> list[Row]:

@@ -38,9 +38,8 @@ def table() -> tuple[list[tuple[dict, re.Pattern]], re.Pattern]:
             rows = importlib.import_module(name).loads(text)["failure"]
             break
     each = [re.compile("|".join(row["says"])) for row in rows]
-    return list(zip(rows, each, strict=True)), re.compile(
-        "|".join(f"(?:{re.sub(r'[?]P<[a-z]+>', '?:', pattern.pattern)})" for pattern in each) or "(?!)"
-    )
+    unnamed = (re.sub(r"[?]P<[a-z]+>", "?:", pattern.pattern) for pattern in each)
+    return list(zip(rows, each, strict=True)), re.compile("|".join(f"(?:{one})" for one in unnamed) or "(?!)")
 
 
 def diagnose(text: str) -> Failure | None:

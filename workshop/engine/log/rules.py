@@ -131,10 +131,8 @@ def _share(log: EngineLog, match: Match, line: Line) -> None:
 
 def _throughput(log: EngineLog, match: Match, line: Line) -> None:
     engine, prompt, generation, running, waiting, kv = match.groups()
-    rates = decimal(prompt), decimal(generation)
-    log.throughput.append(
-        Throughput(line.time, whole(engine or "0"), *rates, whole(running), whole(waiting), decimal(kv))
-    )
+    rates, counts = (decimal(prompt), decimal(generation)), (whole(running), whole(waiting))
+    log.throughput.append(Throughput(line.time, whole(engine or "0"), *rates, *counts, decimal(kv)))
 
 
 def _pattern(text: str) -> re.Pattern[str]:
