@@ -6,7 +6,7 @@ import click
 from workshop.cli.say import console, json_option, say, say_json, shown
 from workshop.errors import BadInput
 from workshop.learn import class_progress, exercises
-from workshop.learn.course_map import Chapter, chapters, course_map
+from workshop.learn.course_map import course_map
 from workshop.learn.numbers import counted
 
 CLASS = (
@@ -43,9 +43,10 @@ def command(shared: bool, share: str | None, withdraw: bool, as_json: bool) -> N
 
 
 def _class(as_json: bool) -> None:
-    learners, passed = class_progress.read(exercises.all_exercises())
-    course = chapters()
-    people = [{"name": one.name, "updated": one.updated, "notebook": _where(one.checks, course),
+    every = exercises.all_exercises()
+    learners, passed = class_progress.read(every)  # their checks are in the course's order
+    people = [{"name": one.name, "updated": one.updated,
+               "notebook": next((every[key].notebook for key in reversed(one.checks)), ""),
                "done": sum(entry["done"] for entry in one.checks.values()),
                "failing": {key: entry["tries"] for key, entry in one.checks.items() if not entry["done"]},
                "tests": one.tests} for one in learners]  # fmt: skip
@@ -68,11 +69,6 @@ def _class(as_json: bool) -> None:
             if scores := [one.tests[when] for one in learners if when in one.tests]:
                 mean = sum(scores) / len(scores)
                 say(f"{when}-test: {mean:.1f} of 10 right, {counted(len(scores), 'learner')}")
-
-
-def _where(checks: Iterable[str], course: Sequence[Chapter]) -> str:
-    """Return the last notebook of which something was tried."""
-    return next((each.name for each in reversed(course) if set(each.checks) & set(checks)), "")
 
 
 def _table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
