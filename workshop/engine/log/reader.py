@@ -100,7 +100,7 @@ class Reader:
 
     def _line(self, line: Line) -> str:
         self.first_line = self.first_line or line.text
-        stage, fraction, error, running = self.stage, self.fraction, self.log.error, self._running
+        stage, fraction, error, running = self.stage, self.fraction, self.log.error, self.running
         known = apply_line(self.log, line)
         self.mentions_vllm = self.mentions_vllm or "vllm" in line.text.lower() or USAGE.search(line.text) is not None
         self.recognised = self.recognised or (line.level is not None and ".py:" in line.source)
@@ -110,7 +110,7 @@ class Reader:
         self._mark(line.text)
         self._progress(line.text)
         self._failure(line)
-        if self._running and not running and self.log.error:
+        if self.running and not running and self.log.error:
             # It did not keep the engine from starting: a look-up that was tried again.
             self.log.notes.append(f"{self.log.error.what} The start went on all the same.")
             self.log.error = None
@@ -121,7 +121,7 @@ class Reader:
         return line.text if self.fraction == fraction and (known or line.level == "WARNING") else ""
 
     @property
-    def _running(self) -> bool:
+    def running(self) -> bool:
         """Whether the start is over: the server is up or, offline, the engine is."""
         return self.log.ready or (self.log.engine_ready and not self.log.server)
 
@@ -161,7 +161,7 @@ class Reader:
             return
         found = diagnose(line.text) or self._unexplained(line)
         # A server that runs answers bad requests with errors as well: only some end it.
-        if found is None or (self._running and not found.fatal):
+        if found is None or (self.running and not found.fatal):
             return
         if self.log.error is None or found.rank > self.log.error.rank:
             self.log.error = found

@@ -46,7 +46,7 @@ def recorded_text(name: str) -> str:
     for line in (recordings.DATA / "logs" / RECORDED[name]).read_text(encoding="utf-8").splitlines():
         kept.append(line)
         reader.feed(line + "\n")
-        if reader.ready or (reader.log.engine_ready and not reader.log.server):
+        if reader.running:
             break
     return "\n".join(kept)
 
