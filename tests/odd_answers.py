@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import threading
+import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from hypothesis import strategies as st
@@ -67,7 +68,10 @@ mutated = st.builds(with_field, st.just(COMPLETION), st.sampled_from(paths(COMPL
 
 
 class Server:
-    """Answers each path with what `answers` says: bytes, or (bytes, content type), or a whole HTTP answer as `raw`."""
+    """Answers each path with what `answers` says: bytes, or (bytes, content type), or all that goes over the wire.
+
+    That is text, or a function that gives its pieces.
+    """
 
     def __init__(self):
         outer = self
@@ -81,6 +85,12 @@ class Server:
                 found = outer.answers.get(self.path, b"{}")
                 if isinstance(found, str):  # a whole answer, as it stands on the wire
                     self.wfile.write(found.encode())
+                    self.close_connection = True
+                    return
+                if callable(found):  # pieces of one, until the asker has gone
+                    with contextlib.suppress(OSError):
+                        for piece in found():
+                            self.wfile.write(piece)
                     self.close_connection = True
                     return
                 data, kind = found if isinstance(found, tuple) else (found, "application/json")
@@ -121,6 +131,23 @@ def sound():
 def redirect(to: str) -> str:
     """Return an answer that sends the asker elsewhere."""
     return f"HTTP/1.1 307 Temporary Redirect\r\nLocation: {to}\r\nContent-Length: 0\r\n\r\n"
+
+
+def endless(head: bytes, piece: bytes, pause_s: float = 0.0):
+    """Return a function that gives an answer whose end nobody should wait for."""
+
+    def pieces():
+        yield head
+        for _ in range(1500):
+            yield piece
+            time.sleep(pause_s)
+
+    return pieces
+
+
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\r\n\r\n"
+ENDLESS = {"drips": endless(HEAD, b" ", 0.02), "floods": endless(HEAD, b" " * 65536),
+           "headers": endless(b"HTTP/1.1 200 OK\r\n", b"X: y\r\n", 0.02)}  # fmt: skip
 
 
 def cut_in_chunks(data: bytes) -> str:

@@ -94,6 +94,20 @@ def test_a_broken_connection_is_an_error_of_its_row(wire, server, tmp_path, quic
     assert (summary.answered, summary.errors) == (0, 1)
 
 
+def test_an_answer_without_an_end_is_an_error_of_its_row(server, tmp_path, quick):
+    (tmp_path / "in.txt").write_text("a\n")
+    server.answers["/v1/completions"] = odd_answers.ENDLESS["drips"]
+    limits = replace(quick, attempts=2, read_timeout_s=0.3)
+    summary = batch.run(tmp_path / "in.txt", tmp_path / "out.jsonl", url=server.url, limits=limits)
+    assert (summary.answered, summary.errors) == (0, 1) and "no answer in" in summary.reason
+
+
+def test_a_list_of_models_without_an_end_is_one_sentence(server, prompts, tmp_path):
+    server.answers["/v1/models"] = odd_answers.ENDLESS["floods"]
+    with pytest.raises(WorkshopError, match="has more than 64 MiB"):
+        batch.run(prompts, tmp_path / "out.jsonl", url=server.url)
+
+
 @settings(max_examples=200, deadline=None)
 @given(body=odd_answers.mutated)
 @example(body={"choices": [{"text": "x", "finish_reason": {}}]})

@@ -163,6 +163,15 @@ def test_connect_names_what_is_no_list_of_models(body, server, monkeypatch):
     assert len(str(error.value)) < 400
 
 
+@pytest.mark.parametrize("kind", odd_answers.ENDLESS)
+def test_an_answer_without_an_end_is_one_sentence(kind, server, monkeypatch):
+    server.answers["/v1/models"] = odd_answers.ENDLESS[kind]
+    monkeypatch.setattr("workshop.use.client.CONNECT_TIMEOUT_S", 60.0 if kind == "floods" else 0.5)
+    monkeypatch.setenv("WORKSHOP_URL", server.url)
+    with pytest.raises(WorkshopError, match=r"its answer has (no end within 0\.5 s|more than 64 MiB)"):
+        workshop.connect()
+
+
 @pytest.mark.parametrize(
     "schema",
     [

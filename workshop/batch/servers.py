@@ -12,6 +12,7 @@ from yarl import URL
 
 from workshop.batch.rows import CHAT, COMPLETIONS
 from workshop.engine import metrics
+from workshop.engine.http import LARGEST_BYTES
 from workshop.errors import WorkshopError
 from workshop.launch import records
 from workshop.launch.records import ServerRecord
@@ -104,7 +105,7 @@ class Server:
             connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEP_ALIVE_S, ttl_dns_cache=300),
             cookie_jar=aiohttp.DummyCookieJar(),
             trust_env=False,
-            timeout=aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=read_timeout_s),
+            timeout=aiohttp.ClientTimeout(total=read_timeout_s, sock_connect=10),
         )
 
     def post(self, path: str, headers: dict | None = None, **body):
@@ -118,7 +119,11 @@ class Server:
         async with self.session.get(self.root + path, allow_redirects=False, **options) as answer:
             if error := reach.redirected(self.root + path, answer.status, answer.headers.get("Location")):
                 raise error
-            return answer.status, await answer.read()
+            try:
+                await answer.content.readexactly(LARGEST_BYTES)
+            except asyncio.IncompleteReadError as whole:
+                return answer.status, whole.partial
+            raise aiohttp.ClientPayloadError(f"its answer has more than {LARGEST_BYTES >> 20} MiB")
 
     async def read_again(self) -> bool | None:
         """Read the record again; return whether address or key changed, None if it is gone or has failed for now."""

@@ -15,6 +15,7 @@ from typing import Any
 import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
+from workshop.engine import http
 from workshop.errors import BadInput, WorkshopError
 
 PREFIX = "vllm:"
@@ -94,7 +95,7 @@ def fetch(url: str, api_key: str | None = None, timeout_s: float = 5.0, proxy: s
     address = metrics_url(url)
     headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
     try:
-        answer = httpx.get(address, headers=headers, timeout=timeout_s, proxy=proxy, trust_env=False)
+        answer, page = http.get(address, timeout_s, headers=headers, proxy=proxy, trust_env=False)
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         raise WorkshopError(f"{address} does not answer: {error or type(error).__name__}.",
                             "Is the server running? `workshop servers` lists those known here.") from error  # fmt: skip
@@ -102,7 +103,7 @@ def fetch(url: str, api_key: str | None = None, timeout_s: float = 5.0, proxy: s
         raise WorkshopError(f"{address} refuses the key.", "Set WORKSHOP_API_KEY to the server's key.")
     if answer.status_code != 200:
         raise WorkshopError(f"{address} answered {answer.status_code}.", "Is this a vLLM server?")
-    return parse(answer.text)
+    return parse(page.decode(errors="replace"))
 
 
 def metrics_url(url: str) -> str:

@@ -11,6 +11,7 @@ from urllib.parse import urljoin, urlsplit
 
 import httpx
 
+from workshop.engine import http
 from workshop.errors import BadInput, WorkshopError
 from workshop.launch import record_file, records
 from workshop.launch.fairshare import HEADER
@@ -87,7 +88,7 @@ def _notes(record: ServerRecord, copy: Path) -> Iterator[str]:
         yield "It listens on this machine only (127.0.0.1): learners on others cannot reach it. Start it with --host and the address that they reach."
     limits = ""  # the server itself names them
     with contextlib.suppress(httpx.HTTPError, httpx.InvalidURL):
-        limits = httpx.get(urljoin(record.url, "/health"), timeout=5, trust_env=False).headers.get(HEADER)
+        limits = http.get(urljoin(record.url, "/health"), trust_env=False)[0].headers.get(HEADER)
     if limits:
         yield f"Limits for each learner: {limits}."
     else:

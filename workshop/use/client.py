@@ -20,6 +20,7 @@ from urllib.parse import quote
 import httpx
 import openai
 
+from workshop.engine import http
 from workshop.errors import BadInput, WorkshopError
 from workshop.launch import records
 from workshop.launch.records import ServerRecord
@@ -163,7 +164,9 @@ class Client:
     def get(self, path: str, read: Callable[[bytes], object] = received.body):
         """GET a path of the server, beside /v1 (`/version`, `/openapi.json`), as parsed JSON."""
         try:
-            answer = self.http.get(self.root + path)
+            answer, said = http.get(
+                self.root + path, CONNECT_TIMEOUT_S, headers=self.headers, **reach.options(self.proxy)
+            )
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise self._gone(str(error) or type(error).__name__) from None
         if answer.status_code in (401, 403):
@@ -173,7 +176,7 @@ class Client:
         if answer.status_code != 200:
             raise WorkshopError(f"{self.root}{path} answers {answer.status_code}.", START)
         try:
-            return read(answer.content)
+            return read(said)
         except Malformed as bad:
             raise self.odd(str(bad), self.root + path) from None
 

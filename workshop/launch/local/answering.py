@@ -5,6 +5,7 @@ import json
 
 import httpx
 
+from workshop.engine import http
 from workshop.errors import WorkshopError
 from workshop.launch.records import ServerRecord
 
@@ -14,7 +15,7 @@ REFUSALS = (400, 404, 422, 501)  # HTTP: waiting does not change these
 def alive(address: str, within_s: float) -> bool:
     """Return whether a GET of an address that needs no key succeeds; never through a site's web proxy."""
     with contextlib.suppress(httpx.HTTPError):
-        return httpx.get(address, timeout=within_s, trust_env=False).is_success
+        return http.get(address, within_s, trust_env=False)[0].is_success
     return False
 
 

@@ -1,0 +1,31 @@
+"""One GET of what a server says of itself, which ends whatever the server does."""
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx
+
+LARGEST_BYTES = 1 << 26  # what vLLM publishes of itself has less than a tenth of that
+
+
+def get(address: str, timeout_s: float = 5.0, **options) -> tuple[httpx.Response, bytes]:
+    """Return (answer, its whole body); `options` are those of an httpx client.
+
+    httpx's own limits are for each piece of an answer: one that drips holds its reader for ever, one that floods takes
+    all memory. Raises httpx.HTTPError, also where the whole takes more than `timeout_s` or LARGEST_BYTES.
+    """
+
+    async def ask() -> tuple[httpx.Response, bytes]:
+        body = bytearray()
+        async with httpx.AsyncClient(timeout=timeout_s, **options) as http, http.stream("GET", address) as answer:
+            async for piece in answer.aiter_bytes():
+                body += piece
+                if len(body) > LARGEST_BYTES:
+                    raise httpx.ReadError(f"its answer has more than {LARGEST_BYTES >> 20} MiB")
+        return answer, bytes(body)
+
+    with ThreadPoolExecutor(1, "workshop-get") as thread:  # a notebook's main thread has an event loop already
+        try:
+            return thread.submit(asyncio.run, asyncio.wait_for(ask(), timeout_s)).result()
+        except TimeoutError:
+            raise httpx.ReadTimeout(f"its answer has no end within {timeout_s:g} s") from None
