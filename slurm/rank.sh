@@ -8,8 +8,6 @@ set -euo pipefail
 source "$WORKSHOP_SLURM/environment.sh"
 umask 077
 user=$(id -un)
-scratch=$WORKSHOP_SCRATCH/workshop-$user-$SLURM_JOB_ID        # on this node's own disk, for this job alone
-export WORKSHOP_SERVER_FOLDER=$scratch/shm  # vllm_main notes there which shared memory is this job's own
 engine='' ray='' ask_every_s=0.1
 
 # srun may lose the last words of a task that ends: what counts is written to a file of the job as well.
@@ -17,12 +15,17 @@ tell() { echo "[workshop] $*" | tee -a "$WORKSHOP_REASONS" >&2; }
 
 mine() { [ -O "$1" ] && [ ! -L "$1" ]; }     # on a node's disk a neighbour may have made a folder or a link of any name
 
+foretold=$WORKSHOP_SCRATCH/workshop-$user-$SLURM_JOB_ID scratch=''  # on this node's own disk, for this job alone
+for folder in "$foretold" "$foretold".*; do
+    ! mine "$folder" || scratch=$folder     # of an earlier start, or of the step that this one cleans up after
+done
+
 clean() {                                   # what a killed engine leaves: shared memory, and nobody else's
-    mine "$scratch" || return 0
-    if [ -e "$WORKSHOP_SERVER_FOLDER/shared-memory" ]; then
+    [ "$scratch" ] || return 0
+    if [ -e "$scratch/shm/shared-memory" ]; then
         (
             [ ${#python[@]} != 0 ] || load_environment "$scratch/environment"
-            "${python[@]}" -m workshop.launch.local.scratch "$WORKSHOP_SERVER_FOLDER"
+            "${python[@]}" -m workshop.launch.local.scratch "$scratch/shm"
         ) || true
     fi
     if [ -e "$scratch/compiled" ]; then
@@ -66,17 +69,22 @@ caches_in() {                               # folders of this node alone: on a s
 }
 case ${1:-} in
     --clean) clean; exit 0 ;;
-    --keep) mine "$scratch" && keep_compiled; exit 0 ;;
+    --keep) [ ! "$scratch" ] || keep_compiled; exit 0 ;;
 esac
 
 make_scratch() {
-    if ! mkdir -p "$scratch/tmp" "$WORKSHOP_SERVER_FOLDER" 2>/dev/null || ! mine "$scratch"; then
+    mkdir -p "$WORKSHOP_SCRATCH" 2>/dev/null || true
+    if [ ! "$scratch" ] && mkdir "$foretold" 2>/dev/null; then
+        scratch=$foretold
+    fi
+    if ! scratch=${scratch:-$(mktemp -d "$foretold.XXXXXX" 2>/dev/null)} || ! mkdir -p "$scratch"/{tmp,shm} 2>/dev/null; then
         tell "refused: $(hostname) cannot write to $WORKSHOP_SCRATCH."
         tell "remedy: Is its disk full? Else set WORKSHOP_SCRATCH in site.sh to another disk of the nodes."
         exit 3
     fi
     caches_in "$scratch"
     export TMPDIR=$scratch/tmp XDG_CACHE_HOME=$scratch/cache
+    export WORKSHOP_SERVER_FOLDER=$scratch/shm  # vllm_main notes there which shared memory is this job's own
     export HF_HUB_OFFLINE=${HF_HUB_OFFLINE:-1} VLLM_NO_USAGE_STATS=1 PYTHONUNBUFFERED=1
     # vLLM itself gives up after 600 s, and 405B loads for longer; the job's own budget decides (job.sh).
     export VLLM_ENGINE_READY_TIMEOUT_S=${VLLM_ENGINE_READY_TIMEOUT_S:-86400}

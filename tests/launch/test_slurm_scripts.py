@@ -92,10 +92,36 @@ def test_a_folder_that_a_neighbour_made_on_the_nodes_disk_is_not_the_jobs(tmp_pa
     (planted / "compiled").write_text(f"{precious}\n{tmp_path}/archive/1.tar\n")
     user = subprocess.run(["id", "-un"], capture_output=True, text=True).stdout.strip()
     (disk / f"workshop-{user}-77").symlink_to(planted)  # a folder of another user is met in the same way
-    (tmp_path / "site.sh").write_text(f"export WORKSHOP_SCRATCH={disk}")
+    shown = 'workshop_environment() { echo "$TMPDIR $WORKSHOP_SERVER_FOLDER"; exit 3; }'
+    (tmp_path / "site.sh").write_text(f"export WORKSHOP_SCRATCH={disk}\n{shown}")
     for name, value in {"SLURM": ROOT / "slurm", "SITE": tmp_path / "site.sh", "REASONS": tmp_path / "said"}.items():
         monkeypatch.setenv(f"WORKSHOP_{name}", str(value))
     monkeypatch.setenv("SLURM_JOB_ID", "77")
     done = subprocess.run(["bash", ROOT / "slurm" / "rank.sh", part], capture_output=True, text=True)
     assert done.returncode == (3 if part == "model" else 0), done.stderr
     assert precious.is_dir() and not (tmp_path / "archive").exists()
+    assert [each.name for each in planted.iterdir()] == ["compiled"]
+    if part == "model":  # the job has a folder of another name, which goes when it ends
+        own = re.escape(f"{disk}/workshop-{user}-77.")
+        assert re.search(f"^{own}[^/]{{6}}/tmp {own}[^/]{{6}}/shm$", done.stdout, re.MULTILINE), done.stderr
+        assert list(disk.iterdir()) == [disk / f"workshop-{user}-77"]
+
+
+def test_the_steps_beside_a_job_find_its_folder_where_a_neighbour_took_the_name(tmp_path, monkeypatch):
+    user = subprocess.run(["id", "-un"], capture_output=True, text=True).stdout.strip()
+    own, taken = tmp_path / f"workshop-{user}-77.aBcDe1", tmp_path / f"workshop-{user}-77"
+    taken.symlink_to(tmp_path / "nowhere")
+    (tmp_path / "place/vllm/torch_compile_cache").mkdir(parents=True)
+    (tmp_path / "place/held").touch()
+    os.utime(tmp_path / "place/held", (0, 0))
+    for folder in ("inductor", "triton"):
+        (tmp_path / "place" / folder).mkdir()
+    own.mkdir()
+    (own / "compiled").write_text(f"{tmp_path}/place\n{tmp_path}/archive/1.tar\n")
+    (tmp_path / "site.sh").write_text(f"export WORKSHOP_SCRATCH={tmp_path}")
+    for name, value in {"SLURM": ROOT / "slurm", "SITE": tmp_path / "site.sh", "REASONS": tmp_path / "said"}.items():
+        monkeypatch.setenv(f"WORKSHOP_{name}", str(value))
+    monkeypatch.setenv("SLURM_JOB_ID", "77")
+    for part in ("--keep", "--clean"):
+        subprocess.run(["bash", ROOT / "slurm" / "rank.sh", part], check=True)
+    assert (tmp_path / "archive/1.tar").is_file() and not own.exists() and taken.is_symlink()
