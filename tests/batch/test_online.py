@@ -88,6 +88,13 @@ def test_changed_rows_are_asked_again_and_told_apart(prompts, tmp_path, faulty, 
     assert list(frame.custom_id) == list("01234") and frame.text[3] == " changed" and frame.prompt[3] == "changed"
 
 
+def test_an_input_that_is_removed_meanwhile_costs_nothing(prompts, tmp_path, faulty, quick):
+    server = faulty(lambda prompt, times: prompts.unlink(missing_ok=True))
+    summary = batch.run(prompts, tmp_path / "out.parquet", url=server.url, limits=quick)
+    assert (summary.exit_code, summary.answered, summary.reason) == (0, N, "The input was removed meanwhile")
+    assert sorted(batch.load(summary.output)["text"]) == sorted(f" prompt {number}" for number in range(N))
+
+
 def test_other_parameters_or_another_model_need_another_output(prompts, tmp_path, faulty, quick):
     server, out = faulty(), tmp_path / "out.jsonl"
     batch.run(prompts, out, url=server.url, limits=quick, max_tokens=3)

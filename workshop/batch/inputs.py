@@ -104,7 +104,9 @@ class Source:
         return found.hexdigest()
 
     def stamp(self) -> tuple[int, int]:
-        """Return (bytes, modification time in ns): whether somebody writes to it meanwhile."""
+        """Return (bytes, modification time in ns), zeros if it is gone: whether somebody writes to it meanwhile."""
+        if not self.path.exists():
+            return 0, 0
         stat = self.path.stat()
         return stat.st_size, stat.st_mtime_ns
 

@@ -227,8 +227,9 @@ class Session:
             raise RuntimeError(f"{ledger.new} answers came, {ledger.answers.committed} were written: a fault of ours")
         state = FAILED if failures else INTERRUPTED if self.stopping and ledger.left > 0 else COMPLETE
         reason = failures[-1].message if failures else ""
-        if self.source.stamp() != stamp:
-            reason = f"{reason} The input changed meanwhile: run it again for the rows that are new.".strip()
+        if (now := self.source.stamp()) != stamp:
+            what = "changed meanwhile: run it again for the rows that are new" if any(now) else "was removed meanwhile"
+            reason = f"{reason} The input {what}".strip()
         ended, limits = ledger.summary(state, reason), [pace.limit for pace in paces]
         self.summary, failure = provenance.end(self.paths, meta, ended, limits, failures[0] if failures else None)
         self.report(ledger.look(self.summary, in_flight=0, limit=sum(limits)))
