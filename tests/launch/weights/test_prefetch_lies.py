@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import odd_answers
 import pytest
 from click.testing import CliRunner
 from hub_server import HUB_ID, FakeHub, serve
@@ -222,3 +223,13 @@ def test_mirror_without_address_is_one_sentence(monkeypatch, tmp_path, address):
     monkeypatch.setenv("HF_HOME", str(tmp_path))
     done = CliRunner().invoke(command, [HUB_ID, "--to", str(tmp_path)])
     assert isinstance(done.exception, WorkshopError), done.exception
+
+
+@pytest.mark.parametrize("kind", odd_answers.ENDLESS)
+def test_a_list_of_files_without_an_end_is_one_sentence(kind, monkeypatch):
+    monkeypatch.setattr(prefetch_hub, "LIST_S", 60.0 if kind == "floods" else 0.5)
+    with odd_answers.sound() as server:
+        server.answers["/api/models/org/model?blobs=true"] = odd_answers.ENDLESS[kind]
+        monkeypatch.setenv("HF_ENDPOINT", server.root)
+        with pytest.raises(WorkshopError, match=r"its answer has (no end within 0\.5 s|more than 64 MiB)"):
+            prefetch_hub.list_files("org/model")

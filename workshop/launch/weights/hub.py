@@ -7,6 +7,7 @@ so a login node needs no vLLM.
 
 import contextlib
 import hashlib
+import json
 import os
 import re
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +17,7 @@ from urllib.parse import quote
 
 import httpx
 
+from workshop.engine import http
 from workshop.errors import BadInput, WorkshopError
 from workshop.launch.home import cannot_write
 from workshop.launch.weights import check
@@ -26,6 +28,7 @@ TRIES = 5  # of one file, as long as none of them brings anything
 DIGEST = re.compile("[0-9a-f]{0,128}")  # also in the names of parts, so nothing else may stand there
 TIMEOUT = httpx.Timeout(60.0, connect=15.0)
 BETWEEN = "A login page or a proxy may stand in between: open that address in a browser here"
+LIST_S = 60.0  # for the whole list of a model's files
 
 
 @dataclass(frozen=True)
@@ -93,8 +96,10 @@ def list_files(hub_id: str, token: str | None = None) -> Remote:
     """Return a model with all its files; a WorkshopError where it is not reached, not there, or not for this token."""
     with _client(token) as client:
         try:
-            answer = client.get(f"{endpoint()}/api/models/{hub_id}", params={"blobs": "true"}).raise_for_status()
-            remote = Remote(hub_id, *_read_list(answer.json()))
+            address = f"{endpoint()}/api/models/{hub_id}?blobs=true"
+            answer, said = http.get(address, LIST_S, headers=client.headers, follow_redirects=True)
+            answer.raise_for_status()
+            remote = Remote(hub_id, *_read_list(json.loads(said)))
             # The list of a gated model is public, its files are not: ask for the one that every model has.
             if any(file.name == "config.json" for file in remote.files):
                 client.head(remote.address("config.json")).raise_for_status()
