@@ -11,7 +11,7 @@ from typing import get_type_hints
 import pandas as pd
 import pytest
 
-from workshop.errors import BadInput
+from workshop.errors import BadInput, WorkshopError
 from workshop.learn import exercise_sets, exercises
 from workshop.learn.exercises import HELD_BACK, check, predict
 from workshop.learn.judging import Exercise, close_to, plain
@@ -66,6 +66,16 @@ def test_an_answer_that_breaks_the_check_is_no_traceback():
     assert "ZeroDivisionError" in check("demo.breaks", object()).message
 
 
+def test_a_check_that_needs_a_server_and_finds_none_counts_no_try(monkeypatch):
+    def ask(answer):
+        raise WorkshopError("No server is known here.", "Start one.")
+
+    monkeypatch.setattr(exercises.all_exercises()["demo.two"], "judge", ask)
+    result = check("demo.two", 2)
+    assert (result.state, result.message, result.hints) == ("unanswered", "No server is known here. Start one.", ())
+    assert exercises.progress() == {}
+
+
 def test_of_an_answer_that_cannot_be_used_the_beginning_is_shown():
     assert len(check("demo.breaks", 10**400).message) < 150
 
@@ -107,6 +117,27 @@ def test_an_unknown_key_names_those_there_are():
 def test_numbers_are_compared_with_what_went_wrong(answer, says):
     message = Exercise("", close_to(810, "GB"), wrong={405: "that is half: 2 bytes each"}).test(answer)
     assert message is None if says is None else says in message
+
+
+@pytest.mark.parametrize(
+    ("answer", "unit", "asks"),
+    [
+        (810_000, "GB", "too large, by a factor of 1,000: is it in GB, or in another unit?"),
+        (0.81 / 1024, "GB", ""),
+        (810 / 1024, "GiB", "too small, by a factor of 1,024: is it in GiB"),
+        (810 * 1.024**3, "GiB", "by a factor of 1.07"),
+        (810 * 2**30, "GiB", "by a factor of 1,073,741,824"),
+        (0.81, "s", "by a factor of 1,000: is it in s,"),
+        (810 * 1024, "s", ""),
+        (810_000, "tokens", ""),
+        (0, "GB", ""),
+        (-810, "GB", ""),
+    ],
+)
+def test_an_answer_that_is_off_by_a_prefix_is_asked_for_its_unit(answer, unit, asks):
+    message = close_to(810, unit)(answer)
+    assert asks in message if asks else "factor" not in message
+    assert close_to(0, unit)(answer) is None or "factor" not in close_to(0, unit)(answer)
 
 
 def test_every_judge_has_words_and_every_key_its_notebooks_prefix():

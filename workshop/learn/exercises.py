@@ -206,6 +206,8 @@ def check(key: str, answer: object = ...) -> Result | Question:
         return Result(key, "unanswered", f"replace {part} with your answer, then run the cell again")
     try:
         message = exercise.test(answer)
+    except WorkshopError as error:  # such as that no server answers: it says nothing of the answer
+        return Result(key, "unanswered", str(error))
     except Exception as error:  # whatever a learner's answer does must not look like a fault of theirs
         short = text if len(text := repr(answer)) <= MOST_SHOWN else f"{text[: MOST_SHOWN - 1]}…"
         message = f"the check could not use {short} ({type(error).__name__}: {error})"

@@ -16,6 +16,7 @@ from types import MappingProxyType
 
 Judge = Callable[[object], str | None]
 SHAPELESS = "another answer was asked for"  # a judge's word for an answer that it cannot read
+SIZES, TIMES = {"bytes", "KiB", "GiB", "GB", "GB/s"}, {"s", "ms"}
 NUMBER = r"[-+]?[\d,_]*\.?\d+(?:[eE][-+]?\d+)?"
 
 
@@ -134,9 +135,19 @@ def close_to(expected: float, unit: str = "", *, rel: float = 0.001, digits: int
             return problem
         if math.isclose(answer, expected, rel_tol=rel) or answer in rounded:
             return None
-        return f"{answer:,.6g} {unit}".rstrip() + f" is too {'large' if answer > expected else 'small'}"
+        too = f"too {'large' if answer > expected else 'small'}{another_unit(answer, expected, unit)}"
+        return f"{answer:,.6g} {unit}".rstrip() + f" is {too}"
 
     return judge
+
+
+def another_unit(answer: float, expected: float, unit: str) -> str:
+    """Return a question about the unit if an answer is off by a prefix: 1,000 or 1,024, their powers, GB for GiB."""
+    bases = (1000, 1024) if unit in SIZES else (1000,) if unit in TIMES else ()
+    known = [base**power for base in bases for power in (1, 2, 3)] + [1.024**3] * (unit in SIZES)
+    small, large = sorted((abs(answer), abs(expected)))
+    factor = next((each for each in known if math.isclose(small * each, large, rel_tol=0.002)), 0)
+    return f", by a factor of {factor:,.10g}: is it in {unit}, or in another unit?" if factor and small else ""
 
 
 def exactly(expected: int, unit: str = "") -> Judge:

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from itertools import product
 
 from workshop.learn.exercise_sets import words
+from workshop.learn.judging import SHAPELESS
 
 TALK = "Question: What is Boston?\nAnswer: A city.<|end_of_text|>Question: What is Paris?\nAnswer:"
 FLAGS = {"--enable-auto-tool-choice": "", "--tool-call-parser": "hermes", "--reasoning-parser": "qwen3"}
@@ -26,6 +27,8 @@ def by_hand(answer: str) -> str | None:
     if answer.replace("<|end_of_text|>", "") == TALK.replace("<|end_of_text|>", ""):
         return "eos_token is missing, or at the wrong place: it ends each message of the assistant"
     same = next((n for n, (mine, right) in enumerate(zip(answer, TALK, strict=False)) if mine != right), len(answer))
+    if not same:
+        return "it differs from the first letter on: which word does the template write before a user's message?"
     return f"it is right as far as {answer[:same][-20:]!r}; which letter does the template write next?"
 
 
@@ -85,9 +88,11 @@ def pattern(answer: str) -> str | None:
 
 
 def flags(answer: list | tuple) -> str | None:
-    if any(" " in str(word) for word in answer):
+    if not all(isinstance(word, str) for word in answer):
+        return SHAPELESS
+    if any(" " in word for word in answer):
         return "a flag and its value are two texts of the list, not one with a space"
-    parts = [part for word in answer for part in str(word).split("=", 1)]
+    parts = [part for word in answer for part in word.split("=", 1)]
     unknown = [word for word in parts if word.startswith("-") and word not in FLAGS]
     if unknown:
         return f"{unknown[0]} is not needed to read tool calls and thoughts"
