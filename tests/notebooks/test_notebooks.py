@@ -19,6 +19,7 @@ from workshop.launch import machine
 from workshop.learn.exercises import all_exercises, of_notebook
 from workshop.plan.parallelism import plan
 
+MOST_FOLDED = 44  # characters of a collapsed cell's line that are seen beside a chat
 ROOT = Path(__file__).parents[2]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 NUMBERED = [path for path in NOTEBOOKS if path.stem[:2].isdigit()]
@@ -99,6 +100,9 @@ def test_notebook_is_as_the_house_writes_them(notebook):
         if "solution" in cell["metadata"].get("tags", []):
             assert cell["metadata"].get("jupyter", {}).get("source_hidden"), "solutions are collapsed"
             assert "".join(cell["source"]).startswith("# Solution"), "the collapsed cell shows its first line"
+        if cell["metadata"].get("jupyter", {}).get("source_hidden"):
+            first = "".join(cell["source"]).split("\n")[0]
+            assert len(first) <= MOST_FOLDED, f"JupyterLab cuts it at 600 px, and the dots that unfold it: {first}"
 
 
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
