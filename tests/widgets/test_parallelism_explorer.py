@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -9,8 +10,9 @@ import pytest
 pytest.importorskip("ipywidgets")
 
 from workshop.errors import BadInput
+from workshop.learn.widgets import style
 from workshop.learn.widgets.parallelism.case import Choice, deployment, head_range, layout
-from workshop.learn.widgets.parallelism.view import ParallelismExplorer, picture, spoken
+from workshop.learn.widgets.parallelism.view import ParallelismExplorer, _card, picture, spoken
 from workshop.plan.catalog import list_models, load_model
 from workshop.plan.communication import spans_nodes
 from workshop.plan.parallelism import plan
@@ -49,6 +51,12 @@ class TestWhoHoldsWhat:
         assert result.idle == 6
         assert picture(result).count(">idle</text>") == 6
         assert "6 of 8 GPUs stay idle" in picture(result)
+
+    def test_what_a_gpu_holds_stands_on_the_page_itself_in_an_outline(self):
+        # WCAG 2.2, 1.4.11 asks 3 to 1: blue has 5.2 on white and 3.7 on the dark theme's #111, but 1.9 on its grey.
+        drawn = re.findall(r'fill="([^"]+)" stroke="([^"]+)"', _card(0, range(4), 8, 8, range(2), "KV 0"))
+        held = drawn.index((style.WEIGHTS, "none"))
+        assert drawn[held - 1] == (style.PANEL, style.GREY)
 
 
 class TestWhatTravels:

@@ -86,7 +86,7 @@ def _card(number: int, layers: range | None = None, of_layers: int = 1, of_heads
     parts, ink = [box(0, 0, CARD, HEIGHT - 4, style.PANEL, stroke=style.LINE, radius=5)], style.TEXT
     named = {"anchor": "middle", "size": 10, "fill": ink if layers else style.MUTED}
     parts.append(text(middle, 11, f"GPU {number}", bold=True, **named))
-    parts.append(box(box_x, box_y, box_w, box_h, style.EMPTY, radius=0))
+    parts.append(box(box_x, box_y, box_w, box_h, style.PANEL, stroke=style.GREY, radius=0))
     if layers is None:
         return "".join([*parts, text(middle, 68, "idle", **named)])
     left, top = box_x + box_w * heads.start / of_heads, box_y + box_h * layers.start / of_layers
