@@ -94,7 +94,7 @@ def shade(row: Row, colour_by: str) -> str:
 
 def surprise_colour(bits: float) -> str:
     """Return orange, the stronger the more bits; never so strong that text on it gets hard to read."""
-    return f"{style.ORANGE}{round(16 + 134 * min(1.0, bits / MOST_BITS)):02x}"
+    return f"{style.ORANGE}{round(16 + 130 * min(1.0, bits / MOST_BITS)):02x}"
 
 
 def _legend(colour_by: str) -> Html:
