@@ -70,6 +70,7 @@ ROWS = {
             (math.exp(-2), "the sign"),
             (4, "with e"),
             (math.e, "all three"),
+            (-2, "turn its sign"),
             (7, "too small"),
         ],
     ),

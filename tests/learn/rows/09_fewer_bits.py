@@ -24,6 +24,7 @@ ROWS = {
             (24, "serve 128"),
             (4.3125, "has 128"),
             (0.15625, "own code"),
+            (4.25, "a zero point has 4"),
             (4.2, "too large"),
         ],
     ),

@@ -45,6 +45,7 @@ ROWS = {
             (2.952, "three guesses"),
             (3.68928, "five guesses"),
             (5.0, "all guesses right"),
+            (0.8**4, "all four guesses"),
             ("3.36", "without quotes"),
         ],
     ),
