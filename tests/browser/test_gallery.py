@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from lab_page import lab
-from widget_page import CUT, SILENT, Widget, address, choose_theme, write_notebook
+from widget_page import CUT, SILENT, UNNAMED, Widget, address, choose_theme, write_notebook
 
 pytestmark = [pytest.mark.browser]
 ROOT = Path(__file__).parents[2]
@@ -144,10 +144,13 @@ def test_all_are_whole_and_said_in_words_and_answer_the_keyboard(page, url):
             keep_whole(page, width, f"gallery_{theme.lower()}_{width}")
             faults += [f"cut at {width} px: {each}" for each in page.page.evaluate(CUT)]
     silent = page.page.evaluate(SILENT)
+    unnamed = page.page.evaluate(UNNAMED)
     choose_theme(page.page, "JupyterLab Light")
     operate(page)
+    unnamed += page.page.evaluate(UNNAMED)
     assert not faults, "\n".join(faults)
     assert not silent, "pictures without words: " + "\n".join(silent)
+    assert not unnamed, "\n".join(unnamed)
     assert not page.elsewhere, "nothing outside this machine is asked for"
     assert not page.errors
 

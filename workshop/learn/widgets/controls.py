@@ -13,13 +13,23 @@ from workshop.learn import html
 from workshop.plan.catalog import list_gpus, list_models, load_gpu
 
 AUTO = {"description_width": "initial"}
+# ipywidgets gives a slider's handle no name, and says a place in a list for its value. The stylesheet sees to both.
+NAMES = """const box = this.closest('.widget-vbox') ?? this.parentElement;
+const name = () => box.querySelectorAll('.widget-slider').forEach(slider => {
+  const parts = ['.widget-label', '.noUi-handle', '.widget-readout'].map(each => slider.querySelector(each));
+  const [label, handle, readout] = parts;
+  for (const part of [handle, readout]) part?.setAttribute('aria-label', label.textContent);
+  if (readout) handle?.setAttribute('aria-valuetext', readout.textContent);
+});
+name(); new MutationObserver(name).observe(box, {childList: true, subtree: true});"""
 
 
 class View(widgets.VBox):
     """A widget of the course: its children, with the stylesheet before them."""
 
     def __init__(self, *children: widgets.Widget, max_width: str | None = None):
-        sheet = widgets.HTML(html.SHEET, layout=widgets.Layout(height="0", min_height="0", margin="0"))
+        named = html.Html(html.SHEET.replace("<style>", f'<style onload="{NAMES}">'))
+        sheet = widgets.HTML(named, layout=widgets.Layout(height="0", min_height="0", margin="0"))
         super().__init__([sheet, *children], layout=widgets.Layout(max_width=max_width))
 
 
