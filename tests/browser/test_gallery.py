@@ -64,8 +64,9 @@ display(cluster.directives("70b"), cluster.steps(), cluster.submission("70b"), c
         cluster.grep("D", "died"))
 print(cluster.body("405b"))"""
 FIELDS = """from workshop.learn import show
-display(show.doctor(), show.fields({"id": "cmpl-1", "object": "text_completion", "created": 1, "model": "m",
-    "choices": [{"index": 0, "text": " city", "finish_reason": "length", "logprobs": None}],
+display(show.doctor(), show.fields({"id": "cmpl-b8a636bec93490d8", "object": "text_completion", "created": 1,
+    "model": "teaching-model", "choices": [{"index": 0, "text": " city", "finish_reason": "length", "logprobs": None,
+    "prompt_logprobs": None}],
     "usage": {"prompt_tokens": 3, "completion_tokens": 1, "total_tokens": 4}}))"""
 COURSE = """from workshop.learn.course_map import course_map
 display(course_map(), course_map("01_memory"))"""
