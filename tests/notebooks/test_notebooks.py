@@ -16,6 +16,7 @@ import pandas as pd
 import pytest
 
 from workshop.launch import machine
+from workshop.learn import exercise_sets
 from workshop.learn.exercises import all_exercises, of_notebook
 from workshop.plan.parallelism import plan
 
@@ -103,6 +104,22 @@ def test_notebook_is_as_the_house_writes_them(notebook):
         if cell["metadata"].get("jupyter", {}).get("source_hidden"):
             first = "".join(cell["source"]).split("\n")[0]
             assert len(first) <= MOST_FOLDED, f"JupyterLab cuts it at 600 px, and the dots that unfold it: {first}"
+
+
+@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
+def test_no_text_near_an_exercise_says_its_number(notebook):
+    cells = json.loads(notebook.read_text())["cells"]
+    sources = ["".join(cell["source"]) for cell in cells]
+    for key in of_notebook(notebook.stem):
+        if "answer" not in exercise_sets.words(f"e{notebook.stem}").get(key, {}):
+            continue
+        at = next(n for n, source in enumerate(sources) if f'check("{key}"' in source)
+        near = range(max(0, at - 4), min(len(cells), at + 5))
+        text = "\n".join(sources[n] for n in near if cells[n]["cell_type"] == "markdown")
+        text = re.sub(r"<[^>]*>|(?m:^ *\d+\. )", "", text)  # a glossary's hover; numbers of a list
+        said = re.findall(r"(?<![\d.])\d[\d,]*(?:\.\d+)?", text)
+        told = [each for each in said if all_exercises()[key].test(float(each.replace(",", ""))) is None]
+        assert not told, f"{key}: who reads on is told {told}"
 
 
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
