@@ -211,7 +211,6 @@ def test_a_lock_goes_over_to_the_file_that_takes_the_journals_place(tmp_path):
 
 
 def test_on_a_file_system_without_locks_a_run_is_possible(tmp_path, monkeypatch):
-
     def none(*_):
         raise OSError(38, "Function not implemented")
 
