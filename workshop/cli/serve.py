@@ -2,6 +2,7 @@ import click
 
 from workshop.cli.say import Bar
 from workshop.launch import local
+from workshop.launch.flags import uncounted
 from workshop.launch.local import supervise
 
 
@@ -59,8 +60,8 @@ def command(ctx: click.Context, model, background, tensor_parallel_size, **optio
     if tensor_parallel_size:
         vllm_args = ("--tensor-parallel-size", str(tensor_parallel_size), *vllm_args)
     launch = local.prepare(model, vllm_args=vllm_args, **options)
-    if launch.note:
-        click.echo(f"! {launch.note}", err=True)
+    for word in filter(None, (launch.note, *uncounted(vllm_args))):
+        click.echo(f"! {word}", err=True)
 
     def ready(record) -> None:
         bar.close()

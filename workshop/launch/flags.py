@@ -64,7 +64,7 @@ def uncounted(args: tuple[str, ...]) -> list[str]:
     """Say what a plan leaves out of the flags in `args`."""
     names = {name.partition(".")[0] for name in flags_of(args)}
     left_out = [f"--{name}: {what}" for name, what in TABLES["uncounted"].items() if name in names]
-    return [f"This plan does not count {text}; the KV cache has so much less." for text in left_out]
+    return [f"The plan does not count {text}; the KV cache has so much less." for text in left_out]
 
 
 def checked(args: tuple[str, ...]) -> dict[str, str]:
