@@ -105,3 +105,8 @@ def test_planning_imports_no_more_than_the_standard_library():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.stdout.strip() == "['workshop']", done.stderr
+
+
+def test_one_learner_is_a_learner():
+    said = workshop("llama-3.1-8b", "--gpu", "h100", "--max-num-batched-tokens", "1").stdout
+    assert "1 learner who asks" in " ".join(said.split()) and "1 learners" not in said

@@ -97,8 +97,10 @@ def verdict(p: Plan, columns: int) -> list[str]:
         return [ink(line, "yellow") for line in textwrap.wrap(said, columns, break_on_hyphens=False)]
     requests = f"{p.max_concurrency:.2f} requests of {p.max_model_len:,} tokens at once"
     speed = f"about {p.single_stream_tokens_per_s:.0f} tokens/s for one"
-    learners = f"{p.learners_at_once:,} learners who ask {QUESTION_TOKENS} tokens at once"
-    said = f"✓ fits  {p.kv_cache_tokens:,} tokens of KV cache · {requests} · {speed} · {learners} see their first token within 5 s"
+    one = p.learners_at_once == 1
+    who = "1 learner who asks" if one else f"{p.learners_at_once:,} learners who ask"
+    learners = f"{who} {QUESTION_TOKENS} tokens at once {'sees the' if one else 'see their'} first token within 5 s"
+    said = f"✓ fits  {p.kv_cache_tokens:,} tokens of KV cache · {requests} · {speed} · {learners}"
     first, *more = textwrap.wrap(said, columns, break_on_hyphens=False)
     return [first.replace("✓ fits", ink("✓ fits", "green")), *more]
 
