@@ -50,6 +50,20 @@ def answer_of(entry: dict, tp: int = 1, pp: int = 1) -> dict:
 
 
 class TestRecorded:
+    @pytest.mark.parametrize("recorded", [True, False])
+    def test_a_sparse_latent_in_fp8_keeps_scales_and_positions_and_the_keys_of_its_indexer(self, recorded, monkeypatch):
+        """deepseek-v3.2-nvfp4's record, whose checkpoint wants an FP8 cache: 61 layers of 656 + 132 bytes."""
+        monkeypatch.setattr(exact, "python", lambda: "")
+        if not recorded:
+            monkeypatch.setattr(exact, "records", dict)
+        sparse, same = (
+            plan(name, "b200", kv_cache_dtype=kv, max_model_len=8192, tensor_parallel_size=8)
+            for name, kv in (("deepseek-v3.2", "fp8"), ("deepseek-v3.2-nvfp4", "auto"))
+        )
+        assert sparse.kv_bytes_per_token == same.kv_bytes_per_token == 48068
+        per_gib = [p.kv_cache_tokens / p.available_kv_gib_per_gpu for p in (sparse, same)]
+        assert per_gib[0] == pytest.approx(per_gib[1], rel=0.02)
+
     # "Model loading took" on an H100: issue 18's figures for these two, in GiB
     @pytest.mark.parametrize(("name", "printed_gib"), [("qwen3-32b", 61.03), ("nemotron-nano-9b-v2", 16.58)])
     def test_weights_are_what_vllm_printed_on_a_gpu(self, name, printed_gib):

@@ -80,7 +80,9 @@ def test_kv_bytes_grow_with_the_context_and_the_bounds_hold(model, a, b):
     least, most = kv_bytes_for_context(m, a)
     assert least <= most == a * kv_cache_bytes_per_token(m)
     assert kv_bytes_for_context(m, a + b)[0] >= least
-    assert kv_cache_bytes_per_token(m, "fp8") * 2 == kv_cache_bytes_per_token(m, "bfloat16")
+    half, whole = (kv_cache_bytes_per_token(m, dtype) for dtype in ("fp8", "bfloat16"))
+    sparse = m.mla and m.mla.index_heads  # its indexer's keys, scales and positions do not shrink
+    assert half * 2 > whole if sparse else half * 2 == whole
 
 
 @quick

@@ -22,8 +22,8 @@ from pathlib import Path
 
 from workshop.errors import BadInput
 from workshop.plan.basis import lacks, words
+from workshop.plan.catalog.checkpoint import stored_bytes
 from workshop.plan.catalog.config import Built, Exact, Group, ModelConfig
-from workshop.plan.catalog.estimate import stored_bytes
 from workshop.plan.catalog.families import FAMILIES, NESTED
 from workshop.plan.catalog.gpus import GIB
 from workshop.plan.choose import Choice

@@ -38,8 +38,9 @@ def kv_cache_bytes_per_token(m: ModelConfig, kv_cache_dtype: str = "auto") -> in
     """
     each = kv_dtype_bytes(m, kv_cache_dtype)
     if m.exact and m.exact.builds:
-        return m.exact.builds[0].bytes_per_token * each // m.exact.builds[0].kv_bytes_each
-    return sum(len(mine) * kind.token_elements(m) for kind, _, mine in grouped(m)) * each
+        built, kind = m.exact.builds[0], main_kind(m)
+        return built.bytes_per_token * kind.token_bytes(m, 1, each) // kind.token_bytes(m, 1, built.kv_bytes_each)
+    return sum(len(mine) * kind.token_bytes(m, 1, each) for kind, _, mine in grouped(m))
 
 
 def kv_bytes_for_context(m: ModelConfig, tokens: int, kv_cache_dtype: str = "auto") -> tuple[int, int]:
@@ -48,8 +49,9 @@ def kv_bytes_for_context(m: ModelConfig, tokens: int, kv_cache_dtype: str = "aut
     Least: every sliding-window layer keeps only its window. Most: the whole context in every layer, which is what an
     engine without a hybrid KV-cache manager keeps. Equal for models without sliding windows.
     """
-    kept = sum(len(mine) * kind.token_elements(m) * kind.kept(tokens, size) for kind, size, mine in grouped(m))
-    return kept * kv_dtype_bytes(m, kv_cache_dtype), tokens * kv_cache_bytes_per_token(m, kv_cache_dtype)
+    each = kv_dtype_bytes(m, kv_cache_dtype)
+    kept = sum(len(mine) * kind.token_bytes(m, 1, each) * kind.kept(tokens, size) for kind, size, mine in grouped(m))
+    return kept, tokens * kv_cache_bytes_per_token(m, kv_cache_dtype)
 
 
 @dataclass(frozen=True)
@@ -78,19 +80,20 @@ def layout(
     prefix, as 0.32.0 does and 0.25.1 does not.
     """
     if m.exact and (built := m.exact.of(tp, len(starts))):
-        return _built_layout(built, kv_dtype_bytes(m, kv_cache_dtype), max_model_len, in_flight, starts, cached_states)
+        sizes = [main_kind(m).token_bytes(m, 1, n) for n in (built.kv_bytes_each, kv_dtype_bytes(m, kv_cache_dtype))]
+        return _built_layout(built, sizes, max_model_len, in_flight, starts, cached_states)
     each = kv_dtype_bytes(m, kv_cache_dtype)
-    token_bytes = main_kind(m).token_elements(m, tp) * each
-    block = BLOCK_SIZE
+    token_bytes = main_kind(m).token_bytes(m, tp, each)
+    block = step = 128 if m.mla and m.mamba else BLOCK_SIZE  # of FlashMLA beside states
     if m.mamba:  # the attention page must hold a Mamba state: platforms/interface.py, _align_hybrid_block_size
-        block = BLOCK_SIZE * ceil_div(mamba.state_bytes(m, tp), BLOCK_SIZE * token_bytes)
+        block = step * ceil_div(mamba.state_bytes(m, tp), step * token_bytes)
     counts = [len(mine) for _, _, mine in grouped(m)]
     # the rarest kind's count, unless the kinds are about equally many
     group_size = max(counts) if max(counts) < min(counts) * 1.5 else min(counts)
-    page, groups = block * max(token_bytes, *(kind.token_elements(m, tp) * each for kind, _, _ in grouped(m))), []
+    page, groups = block * max(token_bytes, *(kind.token_bytes(m, tp, each) for kind, _, _ in grouped(m))), []
     for kind, size, mine in grouped(m):
         parts = ceil_div(len(mine), group_size)
-        mean = kind.token_elements(m, tp) * each or token_bytes
+        mean = kind.token_bytes(m, tp, each) or token_bytes
         tokens = page // (block * mean) * block  # pages of one size: of smaller tokens it holds more
         blocks = kind.blocks(size, tokens, max_model_len, in_flight)
         if kind is mamba and cached_states:
@@ -109,15 +112,16 @@ SPECS = {
 
 
 def _built_layout(
-    built: Built, each: int, max_model_len: int, in_flight: int, starts: tuple[int, ...], cached_states: bool
+    built: Built, sizes: Sequence[int], max_model_len: int, in_flight: int, starts: tuple[int, ...], cached_states: bool
 ) -> Layout:
     """Return the groups as vLLM made them.
 
     With a KV cache of another dtype than was built, a page of the same bytes holds more or fewer tokens.
+    sizes: bytes that a token has as built, and as asked for.
     """
     groups = []
     for g in built.groups:
-        block, kind = g.block_size * built.kv_bytes_each // each, SPECS.get(g.kind)
+        block, kind = g.block_size * sizes[0] // sizes[1], SPECS.get(g.kind)
         if kind and not (kind is mamba and cached_states):
             g = replace(g, blocks_per_request=kind.blocks(g.size, block, max_model_len, in_flight))
         groups.append(replace(g, block_size=block, kind=kind.key if kind else g.kind))

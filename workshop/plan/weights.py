@@ -69,6 +69,10 @@ def embedding_weights(m: ModelConfig) -> Iterator[Weight]:
     yield Weight("embed_tokens", m.vocab_size, m.hidden_size, "vocab")
     if m.traits.learned_positions:
         yield Weight("embed_positions", m.traits.learned_positions, m.hidden_size)
+    if m.per_layer_input:
+        rows, columns = m.per_layer_input[0], m.per_layer_input[1] * m.num_hidden_layers
+        yield Weight("embed_tokens_per_layer", rows, columns, "vocab")
+        yield Weight("per_layer_projections", 3 * columns, m.hidden_size)  # to it, and into and out of each layer
 
 
 def head_weights(m: ModelConfig) -> Iterator[Weight]:
@@ -76,7 +80,8 @@ def head_weights(m: ModelConfig) -> Iterator[Weight]:
     if m.traits.final_norm:
         yield Weight("norm", m.hidden_size, bias=m.traits.norm_bias)
     if not m.tie_word_embeddings:
-        yield Weight("lm_head", m.vocab_size, m.hidden_size, "vocab", bias=m.traits.lm_head_bias)
+        head = bool(m.quantization and m.quantization.head)
+        yield Weight("lm_head", m.vocab_size, m.hidden_size, "vocab", bias=m.traits.lm_head_bias, quantizable=head)
 
 
 @lru_cache(maxsize=1024)
@@ -103,7 +108,12 @@ PARTS = {
     "self_attn.qkv_proj": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
     "mlp.gate_up_proj": ("mlp.gate_proj", "mlp.up_proj"),
     "self_attn.fused_qkv_a_proj": ("self_attn.q_a_proj", "self_attn.kv_a_proj_with_mqa"),
-    "mlp.shared_experts.gate_up_proj": ("mlp.shared_experts.gate_proj", "mlp.shared_experts.up_proj"),
+    "mlp.shared_experts.gate_up_proj": (
+        *("mlp.shared_experts.gate_proj", "mlp.shared_experts.up_proj", "mlp.shared_expert.gate_proj"),
+    ),
+    "mlp.shared_experts.down_proj": ("mlp.shared_expert.down_proj",),
+    "mamba.in_proj": ("linear_attn.in_proj_qkv",),
+    "mamba.out_proj": ("linear_attn.out_proj",),
 }
 
 
@@ -115,6 +125,8 @@ def ignored(pattern_set: tuple[str, ...], layer: int, name: str) -> bool:
     def hits(pattern: str, n: str) -> bool:
         if pattern.startswith("re:"):
             return bool(re.match(pattern[3:], n))
+        if pattern.endswith("mlp*") and name.startswith("mlp.experts"):  # Gemma 4: experts are beside its MLP
+            return False
         return n.endswith("." + pattern) or n.startswith(pattern + ".") or fnmatch.fnmatch(n, pattern)
 
     return any(hits(pattern, n) for pattern in pattern_set for n in names)
@@ -138,8 +150,10 @@ def tensor_bytes(m: ModelConfig, w: Weight, layer: int, tp: int, experts: Expert
     bias = [w.bias_on_rank(tp) * each] if w.bias else []
     if is_quantized(m, w, layer):
         unpacked = m.mla and w.name == "self_attn.kv_b_proj"  # once, for decoding
-        decoded = [rows * cols * each] if unpacked else []
-        return _quantized_bytes(m.quantization, w, rows, cols, each) + bias + decoded
+        decoded, q = [rows * cols * each] if unpacked else [], m.quantization
+        if q.eight and ignored(q.eight, layer, w.name):
+            q = replace(q, method="modelopt", weight_bits=8, group_size=-1)
+        return _quantized_bytes(q, w, rows, cols, each) + bias + decoded
     return [w.copies * rows * cols * (w.bytes_each or each), *bias]
 
 

@@ -47,8 +47,8 @@ def _layer(m: ModelConfig, i: int) -> tuple[Attention, int]:
 
 @lru_cache(maxsize=512)
 def grouped(m: ModelConfig) -> tuple[tuple[Attention, int, tuple[int, ...]], ...]:
-    """Return (kind, size, the layers that are so), in the order in which they first come."""
+    """Return (kind, size, the layers that are so), in the order in which they first come; those with a cache or state."""
     found: dict[tuple[Attention, int], list[int]] = {}
-    for i, kind in enumerate(layers(m)):
+    for i, kind in enumerate(layers(m)[: m.num_hidden_layers - m.kv_shared_layers]):
         found.setdefault(kind, []).append(i)
     return tuple((kind, size, tuple(mine)) for (kind, size), mine in found.items())

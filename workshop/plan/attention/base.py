@@ -35,6 +35,10 @@ class Attention:
         """Return the elements that one token leaves in the cache of one of `tp` ranks."""
         raise NotImplementedError
 
+    def token_bytes(self, m: ModelConfig, tp: int, each: int) -> int:
+        """Return the bytes that one token leaves there, where an element takes `each`."""
+        return self.token_elements(m, tp) * each
+
     def weights(self, m: ModelConfig) -> Iterator[Weight]:
         """Yield the layer's weights of attention, as vLLM builds them and in that order."""
         raise NotImplementedError

@@ -44,7 +44,7 @@ class Heads(Attention):
 
     def weights(self, m: ModelConfig) -> Iterator[Weight]:
         t, h, (kv_heads, d, v) = m.traits, m.hidden_size, self.sizes(m)
-        q, kv = m.num_attention_heads * d, kv_heads * (d + v)
+        q, kv = m.num_attention_heads * d * (1 + t.gated_attention), kv_heads * (d + v)
         fused = {"shards": 3, "kv_heads": kv_heads, "kv_rows": kv}
         yield Weight("self_attn.qkv_proj", q + kv, h, "qkv", quantizable=True, bias=t.qkv_bias, **fused)
         yield Weight("self_attn.o_proj", h, m.num_attention_heads * v, "row", quantizable=True, bias=t.o_bias)

@@ -22,6 +22,17 @@ class Latent(Attention):
     def token_elements(self, m: ModelConfig, tp: int = 1) -> int:
         return m.mla.kv_lora_rank + m.mla.qk_rope_head_dim
 
+    def token_bytes(self, m: ModelConfig, tp: int, each: int) -> int:
+        """A sparse one has keys of its indexer, in FP8 with a 32-bit scale; in FP8 its own scales, and positions in 16 bit.
+
+        Source: vLLM 0.32.0, v1/kv_cache_interface.py MLAAttentionSpec (fp8_ds_mla), models/deepseek_v2.py.
+        """
+        a = m.mla
+        if not a.index_heads:
+            return super().token_bytes(m, tp, each)
+        fp8 = a.kv_lora_rank * 33 // 32 + 2 * a.qk_rope_head_dim
+        return (fp8 if each == 1 else self.token_elements(m) * each) + int(a.index_head_dim * 33 / 32 * a.index_share)
+
     def kv_heads(self, m: ModelConfig, tp: int) -> int:
         return 1
 
@@ -44,6 +55,11 @@ class Latent(Attention):
         else:
             yield Weight("self_attn.q_proj", n * qk, h, "column", quantizable=True)
             yield Weight("self_attn.kv_a_proj_with_mqa", latent, h, quantizable=True)
+        if a.index_heads:  # every rank has the whole indexer
+            width = a.index_head_dim
+            sizes = (a.index_heads * width, a.q_lora_rank or h, True), (width, h, True), (a.index_heads, h, False)
+            for i, (rows, cols, quantizable) in enumerate(sizes):  # as many rows as in the mean of all layers
+                yield Weight(f"self_attn.indexer.{i}", int(rows * a.index_share), cols, quantizable=quantizable)
         yield Weight("self_attn.kv_a_layernorm", a.kv_lora_rank)
         yield Weight("self_attn.kv_b_proj", n * kv, a.kv_lora_rank, "column", quantizable=True)
         yield Weight("self_attn.o_proj", h, n * a.v_head_dim, "row", quantizable=True)

@@ -41,6 +41,9 @@ class Mla:
     qk_nope_head_dim: int
     qk_rope_head_dim: int
     v_head_dim: int
+    index_heads: int = 0  # sparse: of the indexer that chooses what is attended to
+    index_head_dim: int = 0  # elements of its keys
+    index_share: float = 1.0  # of the layers, which have one of their own
 
 
 @dataclass(frozen=True)
@@ -67,6 +70,8 @@ class Quantization:
     block: tuple[int, int] | None = None  # (rows, columns) that share one scale, of a block-wise FP8 checkpoint
     zero_points: bool = False  # a packed zero point beside every scale (AWQ)
     ignore: tuple[str, ...] = ()  # names of modules that stay in 16 bit: in full, suffixes or `re:` patterns
+    eight: tuple[str, ...] = ()  # of a checkpoint in 4 bits, those in FP8 (ModelOpt's MIXED_PRECISION); as in ignore
+    head: bool = False  # lm_head is quantised, too
     activation_bits: int = 16
     experts_only: bool = False  # only expert weights are quantised (gpt-oss)
     online: bool = False  # the checkpoint is 16 bit, and vLLM quantises it while loading
@@ -91,6 +96,7 @@ class Traits:
     parallel_block: bool = False  # attention and MLP read the same input (Falcon, Phi-2)
     rope: bool = True
     rope_float32: bool = False  # gpt-oss keeps its cos/sin table in 32 bit
+    gated_attention: bool = False  # each query brings a gate of its size (Qwen3-Next, 3.5)
     sinks: bool = False  # one learned attention sink a head (gpt-oss)
 
 
@@ -172,6 +178,8 @@ class ModelConfig:
     window_heads: tuple[int, ...] = ()  # of layers with a window: KV heads, head_dim, v_head_dim; (): as the others
     latent_projections: Mla | None = None  # MLA's matrices, but the engine keeps K and V whole (MiniCPM3)
     mamba: Mamba | None = None
+    kv_shared_layers: int = 0  # the last so many read the cache of earlier ones (Gemma 3n, 4)
+    per_layer_input: tuple[int, int] = ()  # rows and columns a layer of a second input table (Gemma 3n, 4)
     quantization: Quantization | None = None
     exact: Exact | None = None  # what vLLM's own class said of it; plan/exact.py
     published_parameters: int | None = None

@@ -1,18 +1,15 @@
 """An architecture without formulas: what its config.json says in the usual spellings, to be shown as an estimate.
 
 A decoder is taken for what most are: attention with K and V of its heads (or the kind that its list of layers names),
-and a gated MLP or experts. Where the checkpoint lies beside the config, its own size replaces that of the weights.
+and a gated MLP or experts.
 """
 
-import json
-import re
+import math
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 
-from workshop.errors import BadInput
 from workshop.plan.catalog.config import DTYPE_BYTES, Mamba, Mla, Moe, Traits
-from workshop.plan.catalog.fields import Fields, json_object
+from workshop.plan.catalog.fields import LARGEST_FACTOR, Fields
 
 # our name -> how other families spell it, the first that is there
 SPELLINGS = {
@@ -29,10 +26,15 @@ SPELLINGS = {
     "sliding_window": ("sliding_window_size", "window_size", "attention_window_size"),
     "num_experts": ("num_local_experts", "n_routed_experts", "moe_num_experts"),
     "num_experts_per_tok": ("moe_k", "moe_topk", "num_experts_per_token", "top_k_experts"),
-    "moe_intermediate_size": ("moe_ffn_hidden_size", "expert_ffn_hidden_size", "ffn_hidden_size_per_expert"),
+    "moe_intermediate_size": (
+        "expert_intermediate_size",
+        "moe_ffn_hidden_size",
+        "expert_ffn_hidden_size",
+        "ffn_hidden_size_per_expert",
+    ),
     "n_shared_experts": ("moe_num_shared_experts", "num_shared_expert", "num_shared_experts"),
     "moe_latent_size": ("routed_expert_hidden_size",),
-    "shared_expert_intermediate_size": ("moe_shared_expert_intermediate_size",),
+    "shared_expert_intermediate_size": ("moe_shared_expert_intermediate_size", "shared_intermediate_size"),
     "first_k_dense_replace": ("moe_layer_start_index", "num_dense_layers"),
     "ssm_state_size": ("mamba_d_state", "state_size", "linear_key_head_dim", "d_state"),
     "conv_kernel": ("mamba_d_conv", "linear_conv_kernel_dim", "conv_L_cache", "d_conv"),
@@ -44,16 +46,14 @@ SPELLINGS = {
 DELTA_NET = {"mamba_num_heads": "num_heads", "n_groups": "num_heads", "mamba_head_dim": "head_dim"}
 DELTA_NET |= {"ssm_state_size": "head_dim", "conv_kernel": "short_conv_kernel_size"}
 NESTED = ("text_config", "llm_config", "language_config", "thinker_config")
-UNGATED = ("relu", "relu2", "gelu_new", "gelu_fast")
+UNGATED = ("relu", "relu2", "gelu_new", "gelu_fast", "xielu")
 MLP_ALONE, EXPERTS_ALONE = ("mlp", "-"), ("moe", "E")  # layers that mix no tokens
-NARROWEST = 512  # of an MLP: every tensor parallel size divides it
+NARROWEST, NARROW = 512, 64  # of an MLP: every tensor parallel size divides it; in place of none
+COMPOSED = {  # a field -> what each layer of its family is made of
+    "mamba_d_ssm": ["mamba", "attention", "mlp"],  # Falcon-H1
+    "zero_expert_num": ["attention", "mlp", "attention", "mlp", "moe"],  # LongCat Flash
+}
 ATTENTION = ("*", "f", "global", "local")
-INDEX = "model.safetensors.index.json"
-LAYER = re.compile(r"(.*?)\b(?:layers|h|blocks)\.(\d{1,4})\.")  # of a tensor's name
-LARGEST_INDEX_BYTES = 64 << 20  # a hundred thousand experts' tensors have 14
-LARGEST_BYTES = 1 << 50  # of a checkpoint
-LARGEST_HEADER_BYTES = 100 << 20  # as the safetensors library has it
-REMEDY = "Copy or download the file again."
 
 
 def fields(raw: Mapping, where: str) -> Fields:
@@ -68,6 +68,8 @@ def fields(raw: Mapping, where: str) -> Fields:
         text["layer_types"] = ["full_attention" if i in full else "linear_attention" for i in layers]
     if isinstance(pattern := text.get("hybrid_layer_pattern"), list):
         text["layer_types"] = ["sliding_attention" if kind else "full_attention" for kind in pattern]
+    if isinstance(text.get("block_configs"), list):
+        text |= _unlike_layers(Fields(text, where), where)
     if text.get("global_head_dim"):  # what has no other name is that of layers with a window
         text |= {"swa_num_key_value_heads": text.get("num_key_value_heads"), "swa_head_dim": text.get("head_dim")}
         text["num_key_value_heads"] = text.get("num_global_key_value_heads") or text.get("num_key_value_heads")
@@ -82,10 +84,34 @@ def fields(raw: Mapping, where: str) -> Fields:
     if text["num_hidden_layers"] is None and isinstance(blocks, (list, str)):
         text["num_hidden_layers"] = len(blocks)
     f = Fields(text, where)
+    if text.get("block_auto_adjust_ff_dim"):  # LFM2
+        width, step = 2 * f.int("intermediate_size") / 3, f.int("block_multiple_of", 256)
+        width *= f.number("block_ffn_dim_multiplier", 1.0, LARGEST_FACTOR)
+        text["intermediate_size"] = math.ceil(int(width) / step) * step
     if states_alone:
         text |= {"num_attention_heads": 1, "layer_types": ["mamba"] * f.int("num_hidden_layers")}
+        text["intermediate_size"] = NARROW  # they have no MLP
+        if text.get("num_heads"):  # Mamba 2
+            text |= {"mamba_num_heads": text["num_heads"], "mamba_head_dim": text["head_dim"]}
     f.layers = f.int("num_hidden_layers")
     return f
+
+
+def _unlike_layers(f: Fields, where: str) -> dict:
+    """Nemotron NAS: every layer has an MLP of its own width, and attention or none; the width is their mean."""
+    kinds, widths, shared = [], [], 0
+    for block in f.raw["block_configs"]:
+        parts = Fields({"block": block}, where).object("block")
+        attends, mlp = parts.object("attention"), parts.object("ffn")
+        if attends.has("n_heads_in_group"):
+            kinds, shared = [*kinds, "attention"], attends.int("n_heads_in_group")
+        if mlp.has("ffn_mult"):
+            width = 2 * mlp.number("ffn_mult", 0, LARGEST_FACTOR) * f.int("hidden_size") / 3
+            kinds, widths = [*kinds, "mlp"], [*widths, math.ceil(int(width) / 256) * 256]
+    if not shared or not widths:
+        return {}
+    heads, mean = f.int("num_attention_heads"), sum(widths) // len(widths)
+    return {"layers_block_type": kinds, "num_key_value_heads": max(1, heads // shared), "intermediate_size": mean}
 
 
 def decoder(f: Fields) -> dict:
@@ -94,13 +120,16 @@ def decoder(f: Fields) -> dict:
     kinds = [kind for kind in blocks if kind not in (*MLP_ALONE, *EXPERTS_ALONE)] or _kinds(f)
     f.layers = len(kinds)
     act = next((f.text(n, "") for n in ("mlp_hidden_act", "hidden_act", "activation_function") if f.has(n)), "")
-    bias = f.raw.get("attention_bias") is True
+    bias, gate = f.raw.get("attention_bias") is True, f.flag("attn_output_gate", f.has("linear_num_key_heads"))
+    shared, table = f.int("num_kv_shared_layers", 0, least=0), f.int("hidden_size_per_layer_input", 0, least=0)
     facts = {
-        "traits": Traits(gated_mlp=act not in UNGATED, qkv_bias=bias),
+        "traits": Traits(gated_mlp=act not in UNGATED, qkv_bias=bias, gated_attention=gate),
         "intermediate": f.int("intermediate_size", 4 * f.int("hidden_size")),
         "moe": _moe(f),
         **_alone(f, blocks),
         "positions": 4096,
+        "kv_shared": min(shared, f.layers - 1),
+        "per_layer": (f.int("vocab_size_per_layer_input", f.int("vocab_size")), table) if table else (),
         "mamba": _states(f, frozenset(i for i, kind in enumerate(kinds) if not _attends(kind))),
     }
     if f.has("kv_lora_rank") and f.has("qk_rope_head_dim"):
@@ -111,6 +140,7 @@ def decoder(f: Fields) -> dict:
             part,
             f.int("qk_rope_head_dim"),
             f.int("v_head_dim", part),
+            *_indexer(f),
         )
         return {**facts, "mla": mla, "head_dim": part + mla.qk_rope_head_dim, "rotary_dim": mla.qk_rope_head_dim}
     if f.has("sliding_window") and "sliding_attention" in kinds:
@@ -122,6 +152,14 @@ def decoder(f: Fields) -> dict:
     return facts
 
 
+def _indexer(f: Fields) -> tuple[int, int, float]:
+    """Heads, width and share of the layers of what chooses the tokens of sparse attention; nothing without it."""
+    kinds = f.list("indexer_types", str)
+    if not f.has("index_topk"):
+        return ()
+    return f.int("index_n_heads", 64), f.int("index_head_dim", 128), kinds.count("full") / len(kinds) if kinds else 1.0
+
+
 def _attends(kind: str) -> bool:
     """True for a kind of layer that keeps a cache, such as deepseek_sparse_attention; linear attention keeps a state."""
     return kind in ATTENTION or (kind.endswith("attention") and "linear" not in kind)
@@ -129,6 +167,8 @@ def _attends(kind: str) -> bool:
 
 def _blocks(f: Fields) -> list[str]:
     """The kind of every layer, by a list or a pattern of letters; [] where the config has neither."""
+    if both := next((parts for name, parts in COMPOSED.items() if f.has(name)), None):
+        return both * f.layers
     if f.has("layer_types") or f.has("layers_block_type"):
         return f.layer_types() or f.list("layers_block_type", str)
     return [letter for letter in f.text("hybrid_override_pattern", "") if letter in "M*-E"]
@@ -140,9 +180,12 @@ def _alone(f: Fields, blocks: list[str]) -> dict:
     if not mlps + experts:
         return {}
     moe, n, rest = _moe(f), f.layers, max(1, f.layers - experts)
-    width = f.int("intermediate_size", 4 * f.int("hidden_size")) * mlps // rest // NARROWEST * NARROWEST
+    width = f.int("intermediate_size", 4 * f.int("hidden_size")) * mlps / rest
     layers = frozenset(i for i in range(n) if (i + 1) * experts // n > i * experts // n)  # evenly, for pipeline stages
-    return {"intermediate": max(NARROWEST, width), "moe": replace(moe, layers=layers) if moe and layers else None}
+    return {
+        "intermediate": max(1, round(width / NARROWEST)) * NARROWEST,
+        "moe": replace(moe, layers=layers) if moe and layers else None,
+    }
 
 
 def _kinds(f: Fields) -> list[str]:
@@ -165,6 +208,8 @@ def _moe(f: Fields) -> Moe | None:
     if f.has("moe_latent_size"):  # experts read and write so many elements, not hidden_size
         each = max(1, each * f.int("moe_latent_size") // f.int("hidden_size"))
     shared = f.int("shared_expert_intermediate_size", each * f.int("n_shared_experts", 0, least=0), least=0)
+    if f.raw.get("enable_moe_block"):  # Gemma 4: beside a dense MLP
+        shared = f.int("intermediate_size")
     first = f.int("first_k_dense_replace", 0, least=0)
     layers = frozenset(range(min(first, f.layers - 1), f.layers))
     return Moe(f.int("num_experts"), f.int("num_experts_per_tok", 1), each, layers, shared_intermediate_size=shared)
@@ -175,6 +220,8 @@ def _states(f: Fields, layers: frozenset[int]) -> Mamba | None:
     if not layers:
         return None
     hidden, heads = f.int("hidden_size"), f.int("mamba_num_heads", 1)
+    if f.has("conv_L_cache"):  # LFM2: gates and a short convolution, whose window is all that is kept
+        return Mamba(layers, 0, f.int("conv_L_cache"), hidden, hidden, 1, blocks=2)
     inner = heads * f.int("mamba_head_dim", f.int("mamba_expand", 2) * hidden // heads)
     sizes = f.int("ssm_state_size", 16), f.int("conv_kernel", 4), inner
     if heads == 1:
@@ -182,56 +229,5 @@ def _states(f: Fields, layers: frozenset[int]) -> Mamba | None:
     # Nemotron-H, whose letters name the layers, and Kimi's delta net keep it in 32 bit where nothing is said
     usual = "float32" if f.has("hybrid_override_pattern") or f.has("linear_attn_config") else "bfloat16"
     each = DTYPE_BYTES.get(f.text("mamba_ssm_dtype", usual), 2)
-    return Mamba(layers, *sizes, heads, f.int("n_groups", 1), each, 2 if f.has("linear_num_key_heads") else 3)
-
-
-def stored_bytes(folder: Path) -> int:
-    """Return the bytes of the safetensors beside a config.json: by their index, or by their headers; 0 without them.
-
-    Raises:
-        BadInput: an index that is cut or says nothing, or a file whose header is.
-    """
-    return _index(folder)[0] or sum(map(_tensor_bytes, sorted(folder.glob("*.safetensors"))))
-
-
-def _index(folder: Path) -> tuple[int, Mapping]:
-    """Return (bytes, tensor → file) of the index in a folder; nothing where there is none."""
-    file = folder / INDEX
-    if not file.is_file():
-        return 0, {}
-    said = json_object(file, LARGEST_INDEX_BYTES)
-    about, tensors = said.get("metadata") or {}, said.get("weight_map") or {}
-    size = about.get("total_size", 0) if isinstance(about, Mapping) else None
-    if type(size) not in (int, float) or not 0 <= size < LARGEST_BYTES or not isinstance(tensors, Mapping):
-        raise BadInput(f"{file} is garbled: it must have the size of all tensors, and the file of each.", REMEDY)
-    return int(size), tensors
-
-
-def check_layers(raw: Mapping, config: Path) -> None:
-    """Raise BadInput where the index beside a config.json names fewer layers than it says, or more.
-
-    An encoder may have more of them; layers that draft tokens (num_nextn_predict_layers) come after the last one.
-    """
-    counts: dict[str, int] = {}  # what stands before the layer's number -> layers
-    for found in filter(None, map(LAYER.match, _index(config.parent)[1])):
-        counts[found[1]] = max(counts.get(found[1], 0), int(found[2]) + 1)
-    if not counts:
-        return
-    said, drafts = fields(raw, str(config)).layers, raw.get("num_nextn_predict_layers")
-    most = said + (drafts if type(drafts) is int and drafts > 0 else 1)
-    if max(counts.values()) < said or counts.get("model.", 0) > most:
-        raise BadInput(
-            f"{config} says {said} layers, and {INDEX} beside it names {counts.get('model.') or max(counts.values())}.",
-            "Give the config.json and the index of the same model, both whole.",
-        )
-
-
-def _tensor_bytes(file: Path) -> int:
-    """The end of the last tensor, as the header has it. Source: the safetensors format (8 bytes of length, then JSON)."""
-    try:
-        with file.open("rb") as opened:
-            length = int.from_bytes(opened.read(8), "little")
-            header = json.loads(opened.read(length)) if length <= LARGEST_HEADER_BYTES else None
-        return max(tensor["data_offsets"][1] for name, tensor in header.items() if name != "__metadata__")
-    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        raise BadInput(f"{file} is cut, or no safetensors file: its header cannot be read.", REMEDY) from None
+    delta = f.has("linear_num_key_heads") or f.has("linear_attn_config")
+    return Mamba(layers, *sizes, heads, f.int("n_groups", 1), each, 2 if delta else 3)

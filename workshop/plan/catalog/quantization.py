@@ -22,6 +22,8 @@ METHODS = {
     "gptq_marlin": Quantization("gptq_marlin", 4, group_size=128),
     "mxfp4": Quantization("mxfp4", 4, group_size=32, experts_only=True),
 }
+# the language model's layers, as checkpoints of multimodal and hybrid models name them (a dot may be escaped)
+LAYERS = re.compile(r"\b(model\\?\.language_model|language_model\\?\.model|backbone)(?=\\?\.layers)")
 MOST_REPETITIONS = 5  # of a pattern: each multiplies the time of a search that finds nothing by the name's length
 
 
@@ -79,8 +81,12 @@ def from_config(q: Fields) -> Quantization:
         of_8_bits = isinstance(scheme, Mapping) and scheme.get("num_bits") == 8
         kv = "fp8" if of_8_bits or inner.text("kv_cache_quant_algo", "") == "FP8" else "auto"
         more = {"ignore": ignore, "kv_cache_dtype": kv}
-        if "NVFP4" in inner.text("quant_algo", "").upper():
-            return Quantization("modelopt_fp4", 4, group_size=16, **more)
+        algorithm, groups = inner.text("quant_algo", "").upper(), q.object("config_groups")
+        groups = [groups.object(name) for name in groups.raw]
+        bits = {group.object("weights").int("num_bits", 8): group for group in groups}
+        if "NVFP4" in algorithm or (algorithm == "MIXED_PRECISION" and 4 in bits):
+            four, eight = (_ignored(bits[n], "targets") if n in bits else () for n in (4, 8))
+            return Quantization("modelopt_fp4", 4, group_size=16, eight=eight, head="lm_head" in four, **more)
         return replace(usual, **more)
     remedy = "It has them for fp8, fbgemm_fp8, compressed-tensors, modelopt, awq, gptq and mxfp4."
     raise BadInput(f"{q.where}: the plan has no formulas for {q.inside}quant_method {method[:40]!r}.", remedy)
@@ -89,7 +95,7 @@ def from_config(q: Fields) -> Quantization:
 def _ignored(q: Fields, *names: str) -> tuple[str, ...]:
     """The first list of modules that stay in 16 bit; `re:` patterns that would search for hours are refused."""
     name = next((name for name in names if q.raw.get(name)), names[0])
-    patterns = q.list(name, str)
+    patterns = [LAYERS.sub("model", pattern) for pattern in q.list(name, str)]
     for pattern in patterns:
         if pattern.startswith("re:") and not _searchable(pattern[3:]):
             q.is_not(name, pattern, f"an expression of at most {MOST_REPETITIONS} repetitions, none in another")

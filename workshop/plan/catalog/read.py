@@ -8,6 +8,7 @@ from pathlib import Path
 from workshop.errors import BadInput, plain
 from workshop.plan.catalog import estimate
 from workshop.plan.catalog import quantization as quant
+from workshop.plan.catalog.checkpoint import check_layers
 from workshop.plan.catalog.config import DTYPE_BYTES, ModelConfig, Traits
 from workshop.plan.catalog.families import FAMILIES, NESTED
 from workshop.plan.catalog.fields import LARGEST, LARGEST_FACTOR, Fields, json_object
@@ -34,7 +35,7 @@ def read_file(path: Path) -> ModelConfig:
         raw["quantization_config"] = json_object(beside, LARGEST_FILE_BYTES)
     name = name_of(file.absolute().parent) if file.name == "config.json" else file.stem
     found = replace(from_dict(raw, name=plain(name or str(file)), where=str(file)), location=str(file.parent))
-    estimate.check_layers(raw, file)
+    check_layers(raw, file)
     return found
 
 
@@ -122,6 +123,8 @@ def _build(f: Fields, facts: dict, architecture: str, name: str, raw: Mapping) -
         quantization=quant.from_config(quantized) if quantized.raw else None,
         v_head_dim=facts.get("v_head_dim", 0),
         window_heads=facts.get("window_heads", ()),
+        kv_shared_layers=facts.get("kv_shared", 0),
+        per_layer_input=facts.get("per_layer", ()),
         **{part: facts.get(part) for part in ("moe", "mla", "latent_projections", "mamba")},
     )
 

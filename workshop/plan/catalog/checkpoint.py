@@ -1,0 +1,69 @@
+"""The checkpoint beside a config.json: its size, which replaces an estimate's, and its number of layers."""
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from workshop.errors import BadInput
+from workshop.plan.catalog.estimate import fields
+from workshop.plan.catalog.fields import json_object
+
+INDEX = "model.safetensors.index.json"
+LAYER = re.compile(r"(.*?)\b(?:layers|h|blocks)\.(\d{1,4})\.")  # of a tensor's name
+LARGEST_INDEX_BYTES = 64 << 20  # a hundred thousand experts' tensors have 14
+LARGEST_BYTES = 1 << 50  # of a checkpoint
+LARGEST_HEADER_BYTES = 100 << 20  # as the safetensors library has it
+REMEDY = "Copy or download the file again."
+
+
+def stored_bytes(folder: Path) -> int:
+    """Return the bytes of the safetensors beside a config.json: by their index, or by their headers; 0 without them.
+
+    Raises:
+        BadInput: an index that is cut or says nothing, or a file whose header is.
+    """
+    return _index(folder)[0] or sum(map(_tensor_bytes, sorted(folder.glob("*.safetensors"))))
+
+
+def _index(folder: Path) -> tuple[int, Mapping]:
+    """Return (bytes, tensor → file) of the index in a folder; nothing where there is none."""
+    file = folder / INDEX
+    if not file.is_file():
+        return 0, {}
+    said = json_object(file, LARGEST_INDEX_BYTES)
+    about, tensors = said.get("metadata") or {}, said.get("weight_map") or {}
+    size = about.get("total_size", 0) if isinstance(about, Mapping) else None
+    if type(size) not in (int, float) or not 0 <= size < LARGEST_BYTES or not isinstance(tensors, Mapping):
+        raise BadInput(f"{file} is garbled: it must have the size of all tensors, and the file of each.", REMEDY)
+    return int(size), tensors
+
+
+def check_layers(raw: Mapping, config: Path) -> None:
+    """Raise BadInput where the index beside a config.json names fewer layers than it says, or more.
+
+    An encoder may have more of them; layers that draft tokens (num_nextn_predict_layers) come after the last one.
+    """
+    counts: dict[str, int] = {}  # what stands before the layer's number -> layers
+    for found in filter(None, map(LAYER.match, _index(config.parent)[1])):
+        counts[found[1]] = max(counts.get(found[1], 0), int(found[2]) + 1)
+    if not counts:
+        return
+    said, drafts = fields(raw, str(config)).layers, raw.get("num_nextn_predict_layers")
+    most = said + (drafts if type(drafts) is int and drafts > 0 else 1)
+    if max(counts.values()) < said or counts.get("model.", 0) > most:
+        raise BadInput(
+            f"{config} says {said} layers, and {INDEX} beside it names {counts.get('model.') or max(counts.values())}.",
+            "Give the config.json and the index of the same model, both whole.",
+        )
+
+
+def _tensor_bytes(file: Path) -> int:
+    """The end of the last tensor, as the header has it. Source: the safetensors format (8 bytes of length, then JSON)."""
+    try:
+        with file.open("rb") as opened:
+            length = int.from_bytes(opened.read(8), "little")
+            header = json.loads(opened.read(length)) if length <= LARGEST_HEADER_BYTES else None
+        return max(tensor["data_offsets"][1] for name, tensor in header.items() if name != "__metadata__")
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        raise BadInput(f"{file} is cut, or no safetensors file: its header cannot be read.", REMEDY) from None
