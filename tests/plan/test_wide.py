@@ -279,3 +279,8 @@ def test_the_page_says_what_the_plan_says():
         )
         assert f"{p.kv_cache_tokens * p.data_parallel_size * servers:,}" == tokens, (model, sizes)
     assert len(rows) >= 12
+
+
+def test_a_replica_of_many_nodes_is_not_said_to_be_on_two():
+    with pytest.raises(BadInput, match="32 GPUs would lie on more than one node of 8 GPUs"):
+        plan("qwen3-30b-a3b", "h200", tensor_parallel_size=32, data_parallel_size=2)

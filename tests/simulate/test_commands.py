@@ -75,6 +75,7 @@ def test_simulate_refuses_in_one_sentence(args, words):
 
 def test_lengths_are_two_numbers_or_one():
     assert "is not FEWEST:MOST" in CliRunner().invoke(simulate, ["x", "--prompt", "a:b"]).output
+    assert "at most 9 digits" in CliRunner().invoke(simulate, ["x", "--prompt", "1000000000"]).output
 
 
 def test_tune_lets_engines_share_experts_where_there_are_some():

@@ -39,7 +39,11 @@ class Range(click.ParamType):
             return value
         found = re.fullmatch(r"(\d{1,9})(?::(\d{1,9}))?", str(value))
         if not found:
-            self.fail(f"{str(value)[:40]!r} is not FEWEST:MOST tokens (64:512), or one number.", param, ctx)
+            self.fail(
+                f"{str(value)[:40]!r} is not FEWEST:MOST tokens (64:512), or one number, of at most 9 digits.",
+                param,
+                ctx,
+            )
         return int(found[1]), int(found[2] or found[1])
 
 

@@ -158,7 +158,9 @@ def _checked(d: Deployment, why: list[str], world: int | None) -> Choice:
     if d.dp > 1:
         if d.nodes > 1 and node % d.replica_gpus:
             remedy = "Give sizes whose product (TP × PP) divides the GPUs of a node."
-            raise BadInput(f"A replica of {d.replica_gpus} GPUs would lie on two nodes of {node}.", remedy)
+            raise BadInput(
+                f"A replica of {d.replica_gpus} GPUs would lie on more than one node of {node} GPUs.", remedy
+            )
         own = "attention, KV cache and requests of its own"
         why.append(f"{d.dp} replicas of {d.replica_gpus} GPU(s), each with {own}.")
     if d.dcp > 1:
