@@ -155,7 +155,8 @@ def plan_ms() -> tuple[float, float]:
 
 
 def settings_of(run: dict) -> str:
-    parts = [f"{run['gpu'].upper()}, vLLM {run['vllm_version']}"] if run["gpu"] != "h200" else []
+    parts = [run["gpu"].upper()] if run["gpu"] != "h200" else []
+    parts += [f"vLLM {run['vllm_version']}"] if run["vllm_version"] != "0.25.1" else []
     parts += [f"TP {run['tp']}"] if run["tp"] > 1 else []
     parts += [f"PP {run['pp']}"] if run["pp"] > 1 else []
     parts += [f"{k.replace('_', ' ')} {v}" for k, v in run["extra"].items()]
@@ -168,7 +169,7 @@ def table(data: list[dict]) -> str:
     lines = [
         "# Accuracy: every planner whose formula is published, on every recorded run",
         "",
-        "vLLM 0.25.1 on 1 to 4 × H200 (the last 8B run there: 0.32.0), 0.32.0 on an H100, dummy weights, LLM() defaults where no setting is named. Errors in percent of what vLLM printed. Made by `python benchmarks/accuracy/accuracy.py`; a test compares.",
+        "vLLM 0.25.1 on 1 to 4 × H200 where no other is named, dummy weights, LLM() defaults where no setting is named. Errors in percent of what vLLM printed. Made by `python benchmarks/accuracy/accuracy.py`; a test compares.",
         "",
         "![Errors of every run](pictures/accuracy.svg)",
         "",

@@ -32,6 +32,7 @@ FITTED = {  # what the clock was fitted to; other records were only predicted
     "h200_llama-3.1-8b_tp2_two": "1 fitted to busy",
     "h200_llama-3.1-8b_prefill-apart": "1 fitted to busy",
     "h200_qwen3-30b-a3b_dp2_0.32": "1 fitted to heavy",
+    "h200_gpt-oss-120b": "1 fitted to light and batch_64",
 }
 SHOWN = ("light", "heavy", "burst")  # in the explorer, where there is no vLLM
 RECORDED = HERE.parents[1] / "workshop" / "data" / "simulated.json"
@@ -125,7 +126,8 @@ def compared(name: str, record: dict) -> list[dict]:
         row = {"record": name, "model": record["model"], "load": load["name"], "requests": len(load["rows"])}
         row |= {"measured": seen, "simulated": said, "off_percent": off, "steps": s.steps, "wall_s": round(s.wall_s, 2)}
         row["shown"] = {**s.to_dict(), "busiest": s.busiest}
-        row["version"] = record.get("vllm_version", "0.25.1")
+        weights = record.get("extra", {}).get("quantization")
+        row["version"] = record.get("vllm_version", "0.25.1") + (f", {weights} weights" if weights else "")
         rows.append(row)
         print(as_line(row), file=sys.stderr, flush=True)
     return rows

@@ -63,3 +63,13 @@ def test_a_draft_model_without_cuda_graphs_makes_a_gpu_slower_as_measured(reques
     target, draft = (plan(model, "h200", max_model_len=8192).deployment for model in ("llama-3.1-8b", "llama-3.2-1b"))
     assert speculation.speedup(target, draft, requests, 4, 2.8, graphs=False) == pytest.approx(measured, rel=off)
     assert measured < 0.6 < 1 < speculation.speedup(target, draft, requests, 4, 2.8)
+
+
+@pytest.mark.parametrize(("requests", "off"), [(1, 0.1), (8, 0.1), (32, 0.26), (128, 0.25), (256, 0.36)])
+def test_guesses_from_the_text_stop_paying_where_they_did(requests, off):
+    """Two tokens a step: 1.4 times as fast for one, slower from 128 on; the plan's step is faster, as a step alone is."""
+    alone, guessed = (recorded.tuned(name) for name in ("8b-no-guesses-again", "8b-ngram-accept-2.0"))
+    measured = guessed[f"batch{requests}_decode_tok_s"] / alone[f"batch{requests}_decode_tok_s"]
+    target = plan("llama-3.1-8b", "h200", max_model_len=8192).deployment
+    foretold = speculation.speedup(target, None, requests, 4, 2.0)
+    assert foretold == pytest.approx(measured, rel=off) and (foretold < 1) is (measured < 1)

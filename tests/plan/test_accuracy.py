@@ -43,8 +43,8 @@ def test_kv_cache_tokens_are_as_promised_over_all_runs():
 
 
 def test_the_median_run_is_predicted_to_the_block():
-    """At least half of the runs come out with exactly the tokens that vLLM printed."""
-    with_tokens = [r for r in RUNS if "kv_cache_tokens" in r]
+    """At least half of the runs of 0.25.1 come out with exactly the tokens that vLLM printed."""
+    with_tokens = [r for r in RUNS if "kv_cache_tokens" in r and r["vllm_version"] == "0.25.1"]
     exact = [r for r in with_tokens if plan_of(r).kv_cache_tokens == r["kv_cache_tokens"]]
     assert len(exact) >= len(with_tokens) / 2
 

@@ -157,7 +157,7 @@ def test_without_sizes_the_fewest_gpus_a_replica_are_taken():
         (
             "llama-3.1-70b",
             {"data_parallel_size": 4, "tensor_parallel_size": 1, "pipeline_parallel_size": 3},
-            "two nodes",
+            "more than one node",
         ),
         ("llama-3.1-8b", {"tensor_parallel_size": 8, "decode_context_parallel_size": 2}, "1 copies"),
         ("llama-3.1-405b", {"tensor_parallel_size": 16, "decode_context_parallel_size": 4}, "2 copies"),

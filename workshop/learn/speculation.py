@@ -101,16 +101,26 @@ def step_ms(d: Deployment, requests: int, tokens_each: int = 1, context: int = 1
 
 
 def speedup(
-    target: Deployment, draft: Deployment, requests: int, guesses: int, tokens_a_step: float, *, graphs: bool = True
+    target: Deployment,
+    draft: Deployment | None,
+    requests: int,
+    guesses: int,
+    tokens_a_step: float,
+    *,
+    graphs: bool = True,
 ) -> float:
     """Return how many times as many tokens/s guessing gives: the draft runs once for each guess, then the target once.
 
-    graphs: False as vLLM 0.32.0 runs a draft that is a model of its own: its kernels are launched one by one, and so are
+    draft: None where guesses are looked up in the text (n-gram): vLLM 0.32.0 then plans a step only after the last one.
+    graphs: False as vLLM 0.32.0 runs a draft that is a model of its own: its kernels are launched one by one. So are
     the target's where a step has more tokens than the largest CUDA graph.
     """
-    draft_ms, check_ms = step_ms(draft, requests), step_ms(target, requests, guesses + 1)
+    host, check_ms = clock.of(target), step_ms(target, requests, guesses + 1)
+    if requests * (guesses + 1) > target.settings.largest_graph:
+        check_ms = max(check_ms, host.eager_ms)
+    if draft is None:
+        return tokens_a_step * step_ms(target, requests) / (check_ms + sum(host.host_ms([(1, 0)] * requests)))
+    draft_ms = step_ms(draft, requests)
     if not graphs:
         draft_ms = max(draft_ms, draft.model.num_hidden_layers * DRAFT_LAYER_MS)
-        if requests * (guesses + 1) > target.settings.largest_graph:
-            check_ms = max(check_ms, clock.of(target).eager_ms)
     return tokens_a_step * step_ms(target, requests) / (guesses * draft_ms + check_ms)

@@ -31,9 +31,10 @@ def _moe_mlp(m: ModelConfig) -> Iterator[Weight]:
     yield Weight("mlp.gate", n, h, bias=e.router_bias)
     yield Weight("mlp.experts.w13", ways * width, h, "column", copies=n, quantizable=True, shards=ways)
     yield Weight("mlp.experts.w2", h, width, "row", copies=n, quantizable=True)
-    if m.traits.mlp_bias:  # gpt-oss: a bias for every expert
-        yield Weight("mlp.experts.w13_bias", 2 * width, 1, "column", copies=n)
-        yield Weight("mlp.experts.w2_bias", h, 1, copies=n)
+    if m.traits.mlp_bias:  # gpt-oss: a bias for every expert, in 32 bit beside 4-bit weights
+        each = 4 if m.quantization else 0
+        yield Weight("mlp.experts.w13_bias", 2 * width, 1, "column", copies=n, bytes_each=each)
+        yield Weight("mlp.experts.w2_bias", h, 1, copies=n, bytes_each=each)
     if e.shared_intermediate_size:
         yield from _dense_mlp(m, e.shared_intermediate_size, "mlp.shared_experts")
     if e.shared_gate:

@@ -35,7 +35,7 @@ FP8_PREFILL_SHARE = 0.64
 FP8_ROWS = 128  # of a tile: products of fewer rows take as long as a whole one
 FP8_ODD_TILES = 3  # tiles' time more where the rows fill an odd number of them, from three on; seen, not explained
 FP8_LAUNCH = 1.5  # times the kernels of a dense layer: activations are quantised before each product (0.25.1)
-FP8_REQUEST_MS = 0.05  # decoding of 1, 16 and 64 requests, recorded before the loads (data/runs)
+FP8_REQUEST_MS = 0.05 / 80  # a layer: decoding of 1, 16 and 64 requests, recorded before the loads (8B is a test)
 # Fitted to loads of Nemotron Nano 9B v2 on one H200, vLLM 0.32.0, the first to light and middle, the second to its burst
 # and long prompts; heavy and the shared prefix are a test:
 MAMBA_PIECES_MS = 2.65  # to launch a Mamba layer's scan in a step that prefills: Triton kernels, outside the graphs
@@ -144,13 +144,14 @@ def of(d: Deployment, host_factor: float | None = None) -> Clock:
     eager_ms *= DEALT_OUT_EAGER if d.dp > 1 and m.moe else 1
     eager_ms *= EAGER_RANKS if d.tp > 1 and not old else 1
     token_ms = many["arithmetic"] / MANY * speed.MATMUL_SHARE / share + scan_token_ms
+    request_ms = FP8_REQUEST_MS * m.num_hidden_layers if fp8 else REQUEST_MS
     kinds = Counter(layers(m)).items()
     idle = (1 - m.moe.experts_per_token / m.moe.num_experts) ** d.dp if m.moe else 0.0  # all replicas' tokens count
     return Clock(
         weights_ms=one["weights"],
         token_ms=token_ms,
         fixed_ms=one["small kernels"] + one["step"] + sent_ms - message_ms,
-        request_ms=(FP8_REQUEST_MS if fp8 else REQUEST_MS) + state_ms,
+        request_ms=request_ms + state_ms,
         attention=tuple(
             Layers(n * kind.token_elements(m, d.tp) * read_ms, n * pair_ms, size or inf)
             for (kind, size), n in kinds
