@@ -64,11 +64,11 @@ def tokens(llm: Client, asked: str | Sequence[Mapping], **more: object) -> list[
 
 
 class Recorded:
-    """Answers of the second server that were recorded, for machines on which vLLM is not installed."""
+    """Answers of the second server that were recorded; `why` says why it is not there."""
 
-    def __init__(self):
+    def __init__(self, why: str):
         self.recording = json.loads(RECORDED.read_text(encoding="utf-8"))
-        print(f"vLLM is not installed here: these are the recorded answers of vLLM {self.recording['vllm']}.")
+        print(f"{why}: these are the recorded answers of vLLM {self.recording['vllm']}.")
 
     def chat(self, messages: Sequence[Mapping], **sampling: object) -> object:
         """Return the answer to this very request, if it was recorded: a ChatCompletion of openai's."""
@@ -87,8 +87,8 @@ def key(messages: Sequence[Mapping], sampling: Mapping) -> str:
 def reader(flags: Sequence[str]) -> Client | Recorded:
     """Start a second teaching server with these flags and READER_FLAGS; one that is left over is stopped."""
     if flags is ...:
-        raise BadInput("There are no flags yet.", "Answer the exercise above first: this server starts with them.")
+        return Recorded("There are no flags yet, and a server starts with those of the exercise above")
     if not installed()[0]:
-        return Recorded()
+        return Recorded("vLLM is not installed here")
     labs.start(READER, *flags, *READER_FLAGS)
     return connect(READER)
