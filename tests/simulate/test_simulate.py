@@ -89,6 +89,14 @@ def test_a_shared_prefix_is_computed_once(p8b):
     assert not any(one.hit_tokens for one in cold.requests)
 
 
+def test_a_slower_host_makes_first_tokens_later_and_an_impossible_one_is_refused(p8b):
+    load = drawn(rate=8, seconds=4, seed=2)
+    fast, usual, slow = (on_plan(p8b, load, host_factor=each).of("ttft")["p50"] for each in (0.5, None, 2))
+    assert fast < usual < slow
+    with pytest.raises(BadInput, match="host factor of 0 cannot be"):
+        on_plan(p8b, load, host_factor=0)
+
+
 def test_too_little_kv_cache_makes_requests_wait_and_preempts(p8b):
     load = drawn(burst=60, prompt=(200, 400), output=(200, 400), seed=0)
     roomy, tight = on_plan(p8b, load), on_plan(p8b, load, num_gpu_blocks=600)

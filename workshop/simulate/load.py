@@ -17,7 +17,7 @@ from workshop.simulate.report import PLANNED, Simulation, parse_slo
 ROUTERS = ("round-robin", "least-busy", "prefix")
 MOST_REPLICAS = 64
 HAND_OVER_S = 0.055  # of a request through NIXL, on top of its bytes: fitted to the busy load of two H200, vLLM 0.32.0
-SERVERS = ("replicas", "prefill_replicas", "router", "steps", "enable_prefix_caching")
+SERVERS = ("replicas", "prefill_replicas", "router", "steps", "enable_prefix_caching", "host_factor")
 
 
 class BeyondReach(BadInput):
@@ -34,8 +34,8 @@ def simulate(model: str, gpu: str, *, slo: str | None = None, **options: object)
     slo: "ttft=500ms,tpot=50ms"; then goodput_per_s counts the requests that meet it.
     options: of the load: rate (requests a second, Poisson) and seconds; or burst (so many at once); or trace (a
         file); prompt and output ((fewest, most) tokens), prefix (tokens that all prompts share), seed. Of the
-        servers: replicas, prefill_replicas, router, steps, enable_prefix_caching, as `on_plan` has them. All others
-        are the plan's (tensor_parallel_size, max_model_len, max_num_seqs, …), with vllm serve's defaults.
+        servers: replicas, prefill_replicas, router, steps, enable_prefix_caching, host_factor, as `on_plan` has them.
+        All others are the plan's (tensor_parallel_size, max_model_len, max_num_seqs, …), with vllm serve's defaults.
 
     Raises:
         BadInput: a load that cannot be, or one that the plan cannot take.
@@ -68,6 +68,7 @@ def on_plan(
     slo: dict[str, float] | None = None,
     steps: str | Path | None = None,
     enable_prefix_caching: bool | None = None,
+    host_factor: float | None = None,
     clock: Clock | None = None,
     num_gpu_blocks: int | None = None,
     seen: Callable[[Simulation], bool] | None = None,
@@ -77,10 +78,14 @@ def on_plan(
     replicas: servers of this plan behind one router; those of data parallelism are replicas, too.
     prefill_replicas: as many more that only read prompts, whose KV cache is then sent to the others.
     steps: a file for the steps, one JSON line each.
+    host_factor: how long Python and launches take there, against the slowest host that was measured; by default 0.7
+        with an H200, else 1.
     clock, num_gpu_blocks: where they were measured, not planned.
     seen: is given what is known so far, a few times a second; where it returns False all ends, with None.
     """
-    clock = clock or of(p.deployment)
+    if host_factor is not None and not 0.1 <= host_factor <= 10:
+        raise BadInput(f"A host factor of {host_factor:g} cannot be.", "Give one from 0.1 to 10.")
+    clock = clock or of(p.deployment, host_factor)
     check(p, arrivals, slo or {}, clock, (replicas, *((prefill_replicas,) if prefill_replicas else ())), router)
     engines = p.data_parallel_size if p.config.moe else 1  # of a replica: those that share experts wait for one another
     if p.data_parallel_size > 1 and replicas == 1:
