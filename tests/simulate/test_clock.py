@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from workshop.plan import speed
@@ -50,10 +52,13 @@ def test_tensor_parallel_halves_the_work_and_adds_messages():
 def test_more_tokens_touch_more_experts():
     """Mixtral: 2 of 8 experts a token; with 1 token 2/8 are read, with 16 nearly all."""
     ticking = clock.of(prepare("mixtral-8x7b", "h200", max_model_len=8192))
+    expert_bytes = 2 * 3 * 4096 * 14336  # config.json, bfloat16; H200: 4.8e12 bytes a second
+    assert ticking.experts_ms == pytest.approx(32 * 8 * expert_bytes / 4.8e9 / speed.EXPERTS_SHARE)
     one, many = ticking.gpu_ms([(1, 0)]), ticking.gpu_ms([(1, 0)] * 16)
     read_ms = (0.75 - 0.75**16) * ticking.experts_ms
     each_ms = ticking.request_ms + ticking.attention[0].cached_token_ms
     assert many - one == pytest.approx(read_ms + ticking.experts_many_ms + 15 * each_ms)
+    assert ticking.gpu_ms([(16, 0)]) - one > read_ms, "also where they are one request's"
 
 
 def test_fp8_multiplies_rows_in_tiles():
@@ -68,8 +73,46 @@ def test_fp8_multiplies_rows_in_tiles():
 
 def test_a_step_beyond_the_largest_cuda_graph_is_launched_kernel_by_kernel():
     ticking = clock.of(prepare("llama-3.1-8b", "h100", max_model_len=8192))
-    decode, mixed, large = (ticking.host_ms(work)[1] for work in ([(1, 99)], [(500, 0)], [(513, 0)]))
+    decode, mixed, large = (ticking.host_ms(work)[1] for work in ([(1, 99)], [(512, 0)], [(513, 0)]))
     assert decode == 0 < mixed < large
+    few = clock.of(prepare("llama-3.1-8b", "h100", max_model_len=8192, max_num_seqs=64))  # graphs of up to twice those
+    assert few.host_ms([(1, 99), (127, 0)])[1] == mixed and few.host_ms([(1, 99), (128, 0)])[1] == large
+
+
+def launch_ms(model: str, gpu: str, version: str, **sizes: int) -> float:
+    """Return how long a layer of a step without a graph takes to launch."""
+    d = replace(prepare(model, gpu, max_model_len=8192, vllm_version=version), **sizes)
+    return clock.of(d).eager_ms / d.model.num_hidden_layers
+
+
+def test_launching_a_layer_takes_what_was_fitted():
+    """0.85 ms (0.25.1, 0.7 of it on an H200's host), 0.77 (0.32.0); two ranks take 0.8 of that, engines of experts 1.46."""
+    old, new = "0.25.1", "0.32.0"
+    assert launch_ms("llama-3.1-8b", "h100", old) == pytest.approx(0.85)
+    assert (
+        launch_ms("llama-3.1-8b", "h200", old)
+        == launch_ms("llama-3.1-8b", "h200", old, tp=2)
+        == pytest.approx(0.7 * 0.85)
+    )
+    assert launch_ms("llama-3.1-8b", "h200", new) == launch_ms("llama-3.1-8b", "h200", new, dp=2) == pytest.approx(0.77)
+    assert launch_ms("llama-3.1-8b", "h200", new, tp=2) == pytest.approx(0.8 * 0.77)
+    assert launch_ms("mixtral-8x7b", "h200", new) == pytest.approx(1.4 * 0.77)
+    assert launch_ms("mixtral-8x7b", "h200", new, dp=2) == pytest.approx(1.46 * 1.4 * 0.77)
+
+
+@pytest.mark.parametrize(("gpu", "given", "factor"), [("h100", None, 1), ("h200", None, 0.7), ("h200", 2, 2)])
+def test_a_hosts_factor_counts_for_all_that_python_does(gpu, given, factor):
+    """Fitted to 8B on one H100: 2.35 ms a step, 0.038 more for each request, 2.4 ms of way in and out."""
+    ticking = clock.of(prepare("llama-3.1-8b", gpu, max_model_len=8192), given)
+    assert ticking.host_ms([(1, 99)] * 10) == (pytest.approx(factor * (2.35 + 0.38)), 0)
+    assert ticking.way_in_s == ticking.way_out_s == pytest.approx(factor * 0.0012)
+
+
+def test_engines_that_share_experts_leave_fewer_of_them_idle():
+    """Mixtral: a token leaves 6 of 8 idle, and one of each of two engines 36 of 64."""
+    d = prepare("mixtral-8x7b", "h200", max_model_len=8192)
+    one, two = (clock.of(replace(d, dp=engines)) for engines in (1, 2))
+    assert (one.idle_experts, two.idle_experts) == (0.75, 0.5625)
 
 
 def test_a_step_is_never_shorter_for_more_work():
