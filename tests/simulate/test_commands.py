@@ -168,8 +168,10 @@ def test_tune_tries_every_number_of_replicas_that_there_are_gpus_for(monkeypatch
         return SimpleNamespace(gpus=2 * replicas, share=1.0 if replicas >= 5 else 0.5)
 
     monkeypatch.setattr(tuning._Search, "attempt", attempt)
-    tuning._Search("llama-3.1-70b", "h100", [], {}, None, 12, print).fewest_replicas({})
-    assert tried == [1, 2, 4, 6, 5]
+    for most, halved in ((12, [1, 2, 4, 6, 5]), (16, [1, 2, 4, 8, 6, 5])):
+        tried.clear()
+        tuning._Search("llama-3.1-70b", "h100", [], {}, None, most, print).fewest_replicas({})
+        assert tried == halved
 
 
 @pytest.mark.parametrize("words", [[tune, "--slo", "ttft=1s", "--plot"], [simulate, "--steps"]])
