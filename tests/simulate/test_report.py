@@ -6,7 +6,8 @@ from dataclasses import fields
 
 import pytest
 
-from workshop.simulate.report import Outcome, Simulation
+from workshop.errors import BadInput
+from workshop.simulate.report import Outcome, Simulation, parse_slo
 
 
 def load_of(requests: list[Outcome], **more) -> Simulation:
@@ -22,7 +23,7 @@ def test_figures_are_those_of_vllm_bench_serve_by_hand():
     assert s.of("ttft") == pytest.approx({"p50": 350, "p95": 485, "p99": 497, "mean": 350})
     assert s.of("tpot") == pytest.approx({"p50": 150, "p95": 195, "p99": 199, "mean": 150})
     assert s.of("e2el") == pytest.approx({"p50": 2250, "p95": 2925, "p99": 2985, "mean": 2250})
-    assert s.of("itl")["mean"] == pytest.approx(200)
+    assert s.of("itl")["mean"] == s.to_dict()["itl_ms"]["mean"] == pytest.approx(200)
     assert (s.seconds, s.tokens_per_s, s.slo_share, s.goodput_per_s) == (4.0, 6.5, 0.5, 0.25)
     said = s.to_dict()
     assert (said["requests"], said["preempted"], said["prefix_hit_rate"]) == (2, 2, 0.25)
@@ -33,7 +34,19 @@ def test_figures_are_those_of_vllm_bench_serve_by_hand():
     }
 
 
+def test_a_limit_is_in_ms_or_s_and_above_0():
+    assert parse_slo("ttft=500ms, tpot=0.05s,e2el=2s") == {"ttft": 500, "tpot": 50, "e2el": 2000}
+    with pytest.raises(BadInput, match="'tpot=0s' is not a limit"):
+        parse_slo("tpot=0s")
+
+
+def test_an_answer_of_one_token_has_no_tpot_that_a_limit_could_be_missed_by():
+    one, two = (Outcome(0.0, 10, first_s=0.25, last_s=0.5, output_tokens=n) for n in (1, 2))
+    assert one.meets({"tpot": 50.0}) and not two.meets({"tpot": 50.0}) and two.tpot_ms == 250
+
+
 def test_requests_pile_up_where_more_and_more_are_unfinished():
     """Every 50 ms one that takes 10 s: of 20, 17.1 are unfinished in the last quarter, 7.6 in the second."""
     queues = {n: [Outcome(0.05 * i, 1, last_s=10.0) for i in range(n)] for n in (10, 20)}
     assert load_of(queues[10]).keeps_up and not load_of(queues[20]).keeps_up
+    assert load_of([Outcome(0.0, 1, last_s=10.0)] * 99).keeps_up, "a burst has no quarters"
