@@ -59,7 +59,8 @@ def test_right_is_remembered_also_after_a_later_slip():
     assert check("demo.two", 2)
     check("demo.two", 3)
     assert exercises.progress()["demo.two"] == {"tries": 2, "done": True}
-    assert "1 of 3" in exercises.progress_bar("demo.two")
+    check("demo.breaks", 3)
+    assert "1 of 3" in exercises.progress_bar("demo.two"), "what was tried is not done"
 
 
 def test_an_answer_that_breaks_the_check_is_no_traceback():
@@ -211,7 +212,12 @@ def test_a_prediction_is_kept_and_shown_beside_the_result(workshop_home):
     assert repr(shown) == "You predicted: less. Result: more." and repr(shown) in shown._repr_mimebundle_()["text/html"]
     stored = json.loads((workshop_home / "progress.json").read_text())
     assert stored == {"demo.more": {"options": ["more", "less"], "predicted": "less", "result": "more"}}
-    assert not predict("demo.more", ("more", "less")).asks, "what was compared stays as it is"
+    compared = predict("demo.more", ("more", "less"))
+    assert not compared.asks, "what was compared stays as it is"
+    assert "verdict open" in shown._repr_mimebundle_()["text/html"]
+    assert "verdict good" in predict("demo.more", result="less")._repr_mimebundle_()["text/html"], (
+        "a cell may run again"
+    )
 
 
 def test_a_click_predicts():
@@ -227,7 +233,10 @@ def test_who_did_not_predict_sees_the_result_and_may_predict_later():
     assert repr(predict("demo.more", result="more")) == "No prediction. Result: more."
     predict("demo.more", ("more", "less"))
     predict("demo.more", result="more")
-    assert predict("demo.more", ("more", "less")).asks
+    late = predict("demo.more", ("more", "less"))
+    assert late.asks
+    late.choose("less")
+    assert repr(predict("demo.more", ("more", "less"))) == "You predicted: less. Result: more."
 
 
 def test_a_result_or_choice_that_is_no_option_is_refused():

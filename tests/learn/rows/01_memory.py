@@ -37,6 +37,7 @@ ROWS = {
             ({"H100": 16, "A100": 21}, "fewer are enough"),
             ({"H100": 11, "A100": 2}, "too few"),
             (11, "give both"),
+            ({"H100": 11, "A100": 21, "H200": 6}, "give both"),
         ],
     ),
     "memory.kv_bytes_per_token": (
