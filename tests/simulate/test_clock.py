@@ -115,6 +115,20 @@ def test_engines_that_share_experts_leave_fewer_of_them_idle():
     assert (one.idle_experts, two.idle_experts) == (0.75, 0.5625)
 
 
+@pytest.mark.parametrize(
+    ("new", "before", "pairs"),
+    [
+        (4, 0, 8),  # half of 4², as without a window
+        (4, 100, 32),  # each sees 8
+        (8, 4, 56),  # 4 from 4 to 8, 4 of 8: 4 × 6 + 4 × 8
+        (100, 0, 768),  # 8 up to 8, 92 of 8: 32 + 736
+    ],
+)
+def test_new_tokens_attend_to_what_a_window_of_eight_leaves(new, before, pairs):
+    ticking = clock.Clock(0.0, 0.0, 0.0, attention=(clock.Layers(0.0, 1.0, size=8),))
+    assert ticking.gpu_ms([(new, before)]) == pairs
+
+
 def test_a_step_is_never_shorter_for_more_work():
     ticking = clock.of(prepare("llama-3.1-8b", "h100", max_model_len=8192))
     works = [[(1, 10)] * n for n in (1, 2, 50, 300)] + [[(600, 0)] + [(1, 10)] * 300]

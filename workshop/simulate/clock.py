@@ -64,6 +64,11 @@ class Layers:
     pair_ms: float  # for one new token to attend to one other
     size: float = inf
 
+    def pairs(self, new: int, before: int) -> float:
+        """Return how many tokens the new ones attend to in all: so many more each, until `size` are in sight."""
+        more = min(new, max(0, self.size - before))
+        return more * (before + more / 2) + ((new - more) * self.size if new > more else 0)
+
 
 @dataclass(frozen=True)
 class Clock:
@@ -101,7 +106,7 @@ class Clock:
         ms += self.fixed_ms + (len(work) - 1) * self.request_ms + (self.experts_many_ms if tokens > 1 else 0.0)
         for kind in self.attention:
             cached = sum(min(before + new, kind.size) for new, before in work)
-            pairs = sum(new * (min(before, kind.size) + min(new, 2 * kind.size) / 2) for new, before in work if new > 1)
+            pairs = sum(kind.pairs(new, before) for new, before in work if new > 1)
             ms += cached * kind.cached_token_ms + pairs * kind.pair_ms
         return ms
 
