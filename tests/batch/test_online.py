@@ -128,6 +128,15 @@ def test_a_file_of_which_every_row_is_refused_stops_early(tmp_path, faulty, quic
     assert len(server.asked) < 1000
 
 
+def test_rows_refused_beside_answers_end_no_run_nor_the_next(tmp_path, faulty, quick, answers):
+    (tmp_path / "in.txt").write_text("".join(f"{number}\n" for number in range(70)))
+    server = faulty(lambda prompt, times: (400, b"{}") if int(prompt) >= 10 else None)
+    for new in (10, 0):
+        summary = batch.run(tmp_path / "in.txt", tmp_path / "out.jsonl", url=server.url, limits=quick, concurrency=1)
+        assert (summary.state, summary.answered, summary.new, summary.errors) == ("complete", 10, new, 60)
+        assert [line["row"] for line in answers(summary.errors_file)] == list(range(10, 70))
+
+
 def test_samples_become_rows_of_the_frame_and_parquet_reads_the_same(prompts, tmp_path, faulty, quick):
     server = faulty()
     batch.run(prompts, tmp_path / "a.jsonl", url=server.url, samples=3, temperature=1.0, limits=quick)

@@ -18,7 +18,7 @@ from workshop.batch.store import Journal, Lock
 from workshop.errors import BadInput, WorkshopError
 
 REPORT_S = 0.5
-HOPELESS = 50  # rows refused before any was answered: then the run stops
+HOPELESS = 50  # rows refused before any was answered, in this run or before: then the run stops
 
 
 class Ledger:
@@ -50,7 +50,7 @@ class Ledger:
         self.errors.add(error_line(row.custom_id, row.number, row.place, status, code, said))
         self.failed += 1
         self.first_said = self.first_said or f"the first because of: {said}"
-        if self.failed >= HOPELESS and not self.new:
+        if self.failed >= HOPELESS and not self.work.index.done.count:
             said = f"The first {self.failed} rows all failed, the last one with: {said}."
             raise WorkshopError(said, "Correct what it says, and run the same command again.")
 
