@@ -129,6 +129,21 @@ def test_an_input_that_changes_between_its_two_readings_mixes_nothing(tmp_path, 
     check(batch.load(out), then)
 
 
+@pytest.mark.parametrize("then", ['{"prompt": "x"}', '{"prompt": ""}', "{"], ids=["doubled", "bad", "broken"])
+def test_a_row_that_is_another_at_the_second_reading_is_not_asked(then, tmp_path):
+    from workshop.batch.inputs import Source
+    from workshop.batch.prepare import Work
+    from workshop.batch.rows import Builder
+
+    path = tmp_path / "in.jsonl"
+    path.write_text('{"prompt": "x"}\n{"prompt": "y"}\n{"prompt": "z"}\n')
+    work = Work(Source(path), Builder())
+    work.check()
+    path.write_text(f'{{"prompt": "x"}}\n{then}\n{{"prompt": "z"}}\n')
+    assert [row.number for row in work.rows() if row] == [0, 2]
+    work.index.close()
+
+
 NAMES, TEXTS = st.sampled_from("abc"), st.sampled_from("123")
 INPUTS = st.lists(
     st.dictionaries(NAMES, TEXTS, min_size=1).flatmap(lambda rows: st.permutations(list(rows.items()))),

@@ -80,6 +80,23 @@ def test_whichever_write_fails_it_is_one_sentence_and_nothing_is_lost(
         assert not [path for path in folder.iterdir() if path.name.endswith(".part")]
 
 
+def test_a_commit_that_fails_ends_the_run_at_the_next(tmp_path, faulty, quick, monkeypatch):
+    """It does not go on asking for answers that cannot be kept."""
+    (tmp_path / "in.txt").write_text("".join(f"p{number}\n" for number in range(400)))
+    server, real, writes = faulty(delay_s=0.02), Journal.write, []
+
+    def write(journal, lines):
+        writes.append(len(lines))
+        if len(writes) == 1:
+            raise WorkshopError("No space is left.", "Free some.")
+        return real(journal, lines)
+
+    monkeypatch.setattr(Journal, "write", write)
+    with pytest.raises(WorkshopError, match="No space is left"):
+        batch.run(tmp_path / "in.txt", tmp_path / "out.jsonl", url=server.url, limits=quick, concurrency=2)
+    assert len(server.asked) < 400
+
+
 def test_a_full_folder_for_temporary_files_is_one_sentence():
     index = Index()
     index.do("PRAGMA max_page_count = 10")

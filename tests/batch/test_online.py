@@ -24,6 +24,7 @@ def test_every_row_is_answered_once_and_a_second_run_asks_nothing(prompts, tmp_p
     server, out = faulty(), tmp_path / "out.jsonl"
     first = batch.run(prompts, out, url=server.url, limits=quick)
     assert (first.exit_code, first.new, len(server.asked)) == (0, N, N)
+    assert (first.prompt_tokens, first.completion_tokens) == (8 * N, 16 * N)  # the stub's, of each answer
     second = batch.run(prompts, out, url=server.url, limits=quick)
     assert (second.exit_code, second.new, second.answered, len(server.asked)) == (0, 0, N, N)
     for line in answers(out):  # each answer belongs to its prompt
@@ -38,10 +39,13 @@ def test_every_row_is_answered_once_and_a_second_run_asks_nothing(prompts, tmp_p
         "cut",
         (500, b"{}"),
         (503, b"busy"),
-        (429, b"{}"),
+        *((status, b"{}") for status in (408, 409, 425, 429, 502, 504)),
         (200, b"{}"),
         (200, b""),
-        (200, b'{"choices": [{"finish_reason": "abort", "text": ""}]}'),
+        *(
+            (200, b'{"choices": [{"finish_reason": %s, "text": ""}]}' % end)
+            for end in (b'"abort"', b'"error"', b"null")
+        ),
         (200, b'{"choices": []}'),
     ],
     ids=str,
@@ -58,9 +62,11 @@ def test_what_fails_once_is_asked_again(wrong, prompts, tmp_path, faulty, quick,
     [
         ((400, b'{"error": {"message": "maximum context length is 2048"}}'), 1, "maximum context length"),
         ((500, b'{"error": {"message": "boom"}}'), 6, "boom (6 attempts)"),
+        ((503, b"busy"), 30, "(30 attempts)"),
         ("cut", 6, "cut"),
+        ("drop", 10, "the connection broke 10 times"),
     ],
-    ids=["400", "500", "cut"],
+    ids=["400", "500", "503", "cut", "drop"],
 )
 def test_a_row_that_cannot_be_answered_is_among_the_errors_alone(
     wrong, attempts, says, prompts, tmp_path, faulty, quick, answers
@@ -137,12 +143,48 @@ def test_rows_refused_beside_answers_end_no_run_nor_the_next(tmp_path, faulty, q
         assert [line["row"] for line in answers(summary.errors_file)] == list(range(10, 70))
 
 
+def test_a_model_that_is_not_there_ends_the_run_at_its_first_row(prompts, tmp_path, faulty, quick):
+    server = faulty(lambda prompt, times: (404, b'{"error": {"message": "The model `stub` does not exist."}}'))
+    with pytest.raises(WorkshopError, match="does not exist"):
+        batch.run(prompts, tmp_path / "out.jsonl", url=server.url, limits=quick, concurrency=1)
+    assert server.asked == ["prompt 0"]
+
+
+def test_a_bad_row_is_refused_or_left_out_with_its_reason(tmp_path, faulty, quick, answers):
+    path, server = tmp_path / "in.jsonl", faulty()
+    path.write_text('{"prompt": "a"}\n{"prompt": ""}\n{"prompt": "c"}\n')
+    with pytest.raises(BadInput, match="its prompt is empty"):
+        batch.run(path, tmp_path / "out.jsonl", url=server.url, limits=quick)
+    assert not server.asked
+    summary = batch.run(path, tmp_path / "out.jsonl", url=server.url, limits=quick, skip_bad=True)
+    (error,) = answers(summary.errors_file)
+    assert (summary.exit_code, summary.answered, summary.bad) == (0, 2, 1)
+    assert (error["row"], error["error"]["code"]) == (1, "bad_row")
+
+
+def test_a_fault_of_ours_ends_the_run(prompts, tmp_path, faulty, quick, monkeypatch):
+    """It must not pass as a row that is done."""
+    from workshop.batch.session import Ledger
+
+    monkeypatch.setattr(Ledger, "keep", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        batch.run(prompts, tmp_path / "out.jsonl", url=faulty().url, limits=quick)
+
+
+def test_lines_that_get_lost_on_their_way_to_the_disk_are_missed(prompts, tmp_path, faulty, quick, monkeypatch):
+    from workshop.batch.store import Journal
+
+    monkeypatch.setattr(Journal, "take", lambda self: [self._lines.pop() for _ in self._lines[1:]])
+    with pytest.raises(RuntimeError, match=f"{N} answers came, {N - 1} were written"):
+        batch.run(prompts, tmp_path / "out.jsonl", url=faulty().url, limits=quick)
+
+
 def test_samples_become_rows_of_the_frame_and_parquet_reads_the_same(prompts, tmp_path, faulty, quick):
     server = faulty()
-    batch.run(prompts, tmp_path / "a.jsonl", url=server.url, samples=3, temperature=1.0, limits=quick)
-    batch.run(prompts, tmp_path / "b.parquet", url=server.url, samples=3, temperature=1.0, limits=quick)
+    batch.run(prompts, tmp_path / "a.jsonl", url=server.url, samples=2, temperature=1.0, limits=quick)
+    batch.run(prompts, tmp_path / "b.parquet", url=server.url, samples=2, temperature=1.0, limits=quick)
     first, second = batch.load(tmp_path / "a.jsonl"), batch.load(tmp_path / "b.parquet")
-    assert len(first) == 3 * N and list(first["sample"][:4]) == [0, 1, 2, 0]
+    assert len(first) == 2 * N and list(first["sample"][:4]) == [0, 1, 0, 1]
     columns = [name for name in first.columns if name != "request_id"]
     assert first[columns].equals(second[columns]) and first.prompt[3] == "prompt 1"
 

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import os
 import resource
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 
 from workshop import batch
-from workshop.batch.servers import LARGEST_LIMIT, SMALLEST_LIMIT, Pace
+from workshop.batch import send
+from workshop.batch.servers import FIRST_LIMIT, LARGEST_LIMIT, SMALLEST_LIMIT, Pace
 from workshop.batch.session import StillReading
 from workshop.errors import WorkshopError
 
 
 def test_it_never_waits_for_the_slowest(tmp_path, faulty, quick):
-    """One slow row among quick ones: all others are done while it lasts."""
+    """One slow row among quick ones: all others are done, and on disk, while it lasts."""
     (tmp_path / "in.txt").write_text("".join(f"row {number}\n" for number in range(200)))
     waits = threading.Event()
 
@@ -29,10 +32,8 @@ def test_it_never_waits_for_the_slowest(tmp_path, faulty, quick):
 
     def report(progress):
         done.append(progress.done)
-        if progress.done == 199:
+        if progress.done == 199 and (tmp_path / "out.jsonl").read_bytes().count(b"\n") == 199:
             waits.set()
-
-    from dataclasses import replace
 
     summary = batch.run(
         tmp_path / "in.txt",
@@ -40,7 +41,7 @@ def test_it_never_waits_for_the_slowest(tmp_path, faulty, quick):
         url=server.url,
         concurrency=4,
         report=report,
-        limits=replace(quick, attempts=10_000),
+        limits=dataclasses.replace(quick, attempts=500),
     )
     assert summary.exit_code == 0 and 199 in done
 
@@ -91,6 +92,18 @@ def test_when_one_of_two_servers_dies_the_other_answers_its_rows(tmp_path, fault
     assert dying.asked and lasting.asked
 
 
+def test_the_rows_of_a_server_that_freezes_are_answered_by_the_other(tmp_path, faulty, quick, answers):
+    """It keeps its connections open and says nothing; the run waits for it as long as it has patience, and goes on."""
+    (tmp_path / "in.txt").write_text("".join(f"row {number}\n" for number in range(300)))
+    freezing, lasting = faulty(freeze_after=10), faulty(delay_s=0.05)
+    limits = dataclasses.replace(hasty(quick), read_timeout_s=20.0)
+    summary = batch.run(
+        tmp_path / "in.txt", tmp_path / "out.jsonl", url=(freezing.url, lasting.url), limits=limits, concurrency=4
+    )
+    assert sorted(line["row"] for line in answers(summary.output)) == list(range(300))
+    assert len(freezing.asked) == 14 and summary.exit_code == 0 and summary.seconds < 15
+
+
 def test_a_server_that_is_gone_ends_the_run_with_what_came(tmp_path, faulty, quick, answers):
     (tmp_path / "in.txt").write_text("".join(f"row {number}\n" for number in range(4000)))
     server = faulty(delay_s=0.02)
@@ -118,13 +131,47 @@ def test_stop_does_not_wait_until_a_large_input_is_read(tmp_path, faulty, quick)
 
 def test_stop_keeps_what_came(tmp_path, faulty, quick, answers):
     (tmp_path / "in.txt").write_text("".join(f"row {number}\n" for number in range(2000)))
-    running = batch.Batch(
-        tmp_path / "in.txt", tmp_path / "out.jsonl", url=faulty(delay_s=0.02).url, limits=quick, concurrency=8
-    )
+    server = faulty(delay_s=0.05)
+    running = batch.Batch(tmp_path / "in.txt", tmp_path / "out.jsonl", url=server.url, limits=quick, concurrency=8)
     threading.Timer(0.6, running.stop).start()
     summary = running.run()
     assert summary.state == "interrupted" and summary.exit_code == 75
-    assert len(answers(summary.output)) == summary.new < 2000
+    assert len(answers(summary.output)) == summary.new == len(server.asked) < 2000  # in flight is waited for
+
+
+def test_a_server_that_fails_every_row_is_not_given_the_whole_input(tmp_path, faulty, quick):
+    """Rows that wait for another attempt are kept in memory."""
+    (tmp_path / "in.txt").write_text("".join(f"row {number}\n" for number in range(2000)))
+    server = faulty(lambda prompt, times: (500, b"{}"))
+    limits = dataclasses.replace(quick, backoff_s=60.0, longest_backoff_s=60.0)
+    running = batch.Batch(tmp_path / "in.txt", tmp_path / "out.jsonl", url=server.url, limits=limits, concurrency=4)
+    threading.Timer(1.0, running.stop).start()
+    assert running.run().state == "interrupted"
+    assert 4 * 4 < len(server.asked) <= 5 * 4
+
+
+def test_pauses_double_up_to_the_longest_and_the_server_may_say_how_long(monkeypatch):
+    monkeypatch.setattr(send.random, "uniform", lambda *_: 1.0)
+    pauses, ledger = [], SimpleNamespace(work=SimpleNamespace(rows=lambda: iter(())))
+
+    async def refused() -> None:
+        asyncio.get_running_loop().call_later = lambda pause, *_: pauses.append(pause)
+        sender = send.Sender(ledger, [], "m", send.Limits(attempts=20, backoff_s=0.5, longest_backoff_s=3.0))
+        attempt = send.Attempt(row=None)
+        for retry_after in (None, None, None, None, "7", "-1", "1e9", "soon"):
+            sender._refused(attempt, None, 500, b"{}", retry_after)
+
+    asyncio.run(refused())
+    assert pauses == [0.5, 1.0, 2.0, 3.0, 7.0, 0.0, 300.0, 3.0]
+
+
+def test_a_server_that_is_busy_is_given_less(tmp_path, faulty, quick):
+    (tmp_path / "in.txt").write_text("".join(f"row {number}\n" for number in range(40)))
+    server = faulty(lambda prompt, times: (429, b"{}") if times == 1 else None)
+    running = batch.Batch(tmp_path / "in.txt", tmp_path / "out.jsonl", url=server.url, limits=quick)
+    looks = []
+    running.report = looks.append
+    assert running.run().exit_code == 0 and looks[-1].limit < FIRST_LIMIT
 
 
 def test_the_pace_doubles_while_the_server_takes_everything_and_backs_off_when_it_preempts():

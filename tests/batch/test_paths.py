@@ -13,6 +13,7 @@ import pytest
 
 from workshop import batch
 from workshop.batch import paths as paths_module
+from workshop.batch import store
 from workshop.batch.paths import Paths
 from workshop.batch.store import Journal, Lock
 from workshop.errors import BadInput, WorkshopError
@@ -208,6 +209,22 @@ def test_a_lock_goes_over_to_the_file_that_takes_the_journals_place(tmp_path):
     lock.close()
     Lock(paths).close()
     assert paths.journal.read_bytes() == b"{}\n" and len(list(tmp_path.iterdir())) == 2
+
+
+def test_a_journal_that_was_replaced_while_its_lock_was_taken_is_opened_anew(tmp_path, monkeypatch):
+    paths, real, others = Paths(tmp_path / "out.jsonl"), store.flock, [tmp_path / "other"]
+
+    def flock(file):
+        if others:  # between opening and locking another run's file takes its place
+            others[0].touch()
+            others.pop().replace(paths.journal)
+        return real(file)
+
+    monkeypatch.setattr(store, "flock", flock)
+    lock = Lock(paths)
+    with pytest.raises(WorkshopError, match="Another run"):
+        Lock(paths)
+    lock.close()
 
 
 def test_on_a_file_system_without_locks_a_run_is_possible(tmp_path, monkeypatch):

@@ -73,6 +73,14 @@ def test_nor_is_the_output_of_a_batch_or_a_shard_written_over(shards, tmp_path, 
     assert {path: path.read_bytes() for path in tmp_path.rglob("*.jsonl")} == before
 
 
+@contextlib.contextmanager
+def edited(path):
+    """Give a shard's record to change."""
+    record = json.loads(path.read_text())
+    yield record
+    path.write_text(json.dumps(record))
+
+
 @pytest.mark.parametrize(
     ("other", "says"),
     [
@@ -80,6 +88,8 @@ def test_nor_is_the_output_of_a_batch_or_a_shard_written_over(shards, tmp_path, 
         ("model", "differ in model: 1.jsonl has stub, 2.jsonl has another"),
         ("parameters", "differ in sampling parameters.*max_tokens"),
         ("chat", "differ in chat"),
+        ("revision", "differ in revision"),
+        ("column", "differ in column"),
         ("of", "holds the shards 1/3, 2/4, 3/3"),
         ("twice", "holds the shards 1/3, 1/3, 2/3, 3/3"),
         ("missing", "holds the shards 1/3, 3/3"),
@@ -110,8 +120,11 @@ def test_what_does_not_belong_together_is_refused(other, says, shards, tmp_path,
     elif other == "gone":
         second.unlink()
     elif other == "running":
-        meta = folder / "2.jsonl.meta.json"
-        meta.write_text(meta.read_text().replace('"complete"', '"running"'))
+        with edited(folder / "2.jsonl.meta.json") as record:
+            record["runs"].append({**record["runs"][-1], "state": "running"})
+    elif other in ("revision", "column"):
+        with edited(folder / "2.jsonl.meta.json") as record:
+            (record["input"] if other in record["input"] else record)[other] = "another"
     elif other == "nothing":
         (folder := tmp_path / "empty").mkdir()
         (folder / "package.meta.json").write_text("{}")
@@ -138,11 +151,35 @@ def test_rows_have_the_numbers_that_they_have_now(shards, tmp_path, answers):
 def test_reasons_of_rows_without_an_answer_come_along(shards, tmp_path, faulty, answers):
     refusing = faulty(lambda prompt, times: (400, b"{}") if prompt in ("p3", "p4") else None)
     folder = shards(url=refusing.url)
-    assert batch.merge(folder, tmp_path / "out.jsonl") == len(ROWS) - 2
-    assert sorted(line["row"] for line in answers(tmp_path / "out.jsonl.errors.jsonl")) == [3, 4]
+    for _ in range(2):
+        assert batch.merge(folder, tmp_path / "out.jsonl") == len(ROWS) - 2
+        assert sorted(line["row"] for line in answers(tmp_path / "out.jsonl.errors.jsonl")) == [3, 4]
     shards()
     assert batch.merge(folder, tmp_path / "out.jsonl") == len(ROWS)
     assert not (tmp_path / "out.jsonl.errors.jsonl").exists()
+    os.truncate(folder / "2.jsonl", 0)
+    with pytest.raises(BadInput, match="hold 6 answers; their runs counted 9"):  # the last of each, not the first
+        batch.merge(folder, tmp_path / "out.jsonl")
+
+
+def test_an_answer_to_what_a_row_was_does_not_stand_for_what_it_is(shards, tmp_path, faulty):
+    source = write(tmp_path / "in.jsonl")
+    shards((2,), source=source)
+    write(source, [(name, "changed" if name == "r1" else prompt) for name, prompt in ROWS])
+    refusing = faulty(lambda prompt, times: (400, b"{}") if prompt == "changed" else None)
+    folder = shards(source=source, url=refusing.url)
+    source.unlink()
+    with pytest.raises(WorkshopError, match="several versions"):
+        batch.merge(folder, tmp_path / "out.jsonl")
+
+
+def test_a_bad_row_is_told_of_by_its_own_shard_alone(shards, tmp_path, answers):
+    source = write(tmp_path / "in.jsonl", [(name, "" if name == "r4" else prompt) for name, prompt in ROWS])
+    with pytest.raises(BadInput, match="its prompt is empty"):
+        shards((1,), source=source)
+    folder = shards(source=source, skip_bad=True)
+    assert batch.merge(folder, tmp_path / "out.jsonl") == len(ROWS) - 1
+    assert [line["row"] for line in answers(tmp_path / "out.jsonl.errors.jsonl")] == [4]
 
 
 def test_a_merge_that_fails_leaves_what_was_there(shards, tmp_path, monkeypatch):

@@ -96,6 +96,49 @@ def test_the_second_run_on_one_output_is_refused_and_the_next_after_it_is_not(tm
     assert not (tmp_path / "out.jsonl").exists()  # nothing was put into it
 
 
+def test_an_answer_counts_once_it_is_on_disk(tmp_path, monkeypatch):
+    """What a power cut takes no test can see; that fsync comes after each write, and before `write` returns, it can."""
+    calls, out = [], tmp_path / "out.jsonl"
+
+    def told(name, real):
+        return lambda file, *data: (calls.append((name, os.readlink(f"/proc/self/fd/{file}"))), real(file, *data))[1]
+
+    monkeypatch.setattr(os, "write", told("write", os.write))
+    monkeypatch.setattr(os, "fsync", told("fsync", os.fsync))
+    journal = store.Journal(out)
+    assert calls == [("fsync", str(out)), ("fsync", str(tmp_path))]  # its name, too
+    journal.write([b"{}"])
+    assert calls[2:] == [("write", str(out)), ("fsync", str(out))]
+    journal.close()
+
+
+def test_the_end_of_a_run_takes_away_only_an_empty_file_that_it_made(tmp_path):
+    where = paths.Paths(tmp_path / "out.jsonl")
+    where.journal.touch()
+    store.Lock(where).close()
+    assert where.journal.exists()  # it was there before
+    where.journal.unlink()
+    lock = store.Lock(where)
+    where.journal.write_bytes(line(1) + b"\n")
+    lock.close()
+    assert where.journal.read_bytes() == line(1) + b"\n"
+    where.journal.unlink()
+    lock = store.Lock(where)
+    paths.write_meta(where, {"input": {}, "sampling_parameters": {}, "runs": []})
+    lock.close()
+    assert where.journal.exists()  # an output without an answer
+
+
+def test_a_run_that_is_refused_lets_the_next_one_in(tmp_path):
+    where = paths.Paths(tmp_path / "out.jsonl")
+    paths.write_meta(where, {"input": {}, "sampling_parameters": {}, "runs": []})
+    where.journal.write_bytes(b"of mine\0\n")
+    for _ in range(2):
+        with pytest.raises(BadInput, match="no answer of a batch"):
+            store.Lock(where)
+    assert where.journal.read_bytes() == b"of mine\0\n"
+
+
 @pytest.fixture
 def begun(tmp_path, monkeypatch):
     """An input of four rows, the output's record, and what the journal holds once all are answered."""
