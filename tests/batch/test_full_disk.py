@@ -9,13 +9,16 @@ import json
 import os
 import pathlib
 import sqlite3
+from types import SimpleNamespace
 
 import pytest
 
 from workshop import batch
 from workshop.batch.answers import current
+from workshop.batch.paths import Paths
 from workshop.batch.prepare import Index
 from workshop.batch.rows import Row
+from workshop.batch.session import Ledger
 from workshop.batch.store import Journal
 from workshop.errors import WorkshopError
 
@@ -95,6 +98,16 @@ def test_a_commit_that_fails_ends_the_run_at_the_next(tmp_path, faulty, quick, m
     with pytest.raises(WorkshopError, match="No space is left"):
         batch.run(tmp_path / "in.txt", tmp_path / "out.jsonl", url=server.url, limits=quick, concurrency=2)
     assert len(server.asked) < 400
+
+
+def test_so_does_the_last_one(tmp_path, monkeypatch):
+    ledger = Ledger(SimpleNamespace(keep_bytes=0, bad=[]), Paths(tmp_path / "out.jsonl"))
+    ledger.answers.add(b"{}")
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", lambda _: 1 / 0)
+        ledger.commit()
+        with pytest.raises(ZeroDivisionError):
+            ledger.close()
 
 
 def test_a_full_folder_for_temporary_files_is_one_sentence():

@@ -116,6 +116,21 @@ def test_a_server_that_is_gone_ends_the_run_with_what_came(tmp_path, faulty, qui
     assert summary.exit_code == 0 and summary.new == 4000 - len(kept)
 
 
+def test_no_row_is_refused_because_its_server_died(tmp_path, faulty, quick):
+    (tmp_path / "in.txt").write_text("".join(f"row {number}\n" for number in range(400)))
+    server = faulty(lambda prompt, times: (server.server.close(), "drop")[1] if len(server.asked) > 40 else None)
+    with pytest.raises(WorkshopError, match="has not answered for"):
+        batch.run(tmp_path / "in.txt", tmp_path / "out.jsonl", url=server.url, limits=hasty(quick), concurrency=4)
+    assert not (tmp_path / "out.jsonl.errors.jsonl").exists()
+
+
+def test_stop_at_the_last_row_interrupts_nothing(tmp_path, faulty, quick):
+    (tmp_path / "in.txt").write_text("a\nb\n")
+    server = faulty(lambda prompt, times: running.stop() if prompt == "b" else None)
+    running = batch.Batch(tmp_path / "in.txt", tmp_path / "out.jsonl", url=server.url, limits=quick, concurrency=1)
+    assert running.run().state == "complete"
+
+
 def test_stop_does_not_wait_until_a_large_input_is_read(tmp_path, faulty, quick):
     (tmp_path / "in.txt").write_text("".join(f"row {number}\n" for number in range(1_000_000)))  # takes 10 s and more
     (tmp_path / "out.jsonl").write_text("")
