@@ -248,8 +248,8 @@ class Server:
 
 
 def allow_connections(count: int) -> None:
-    """Raise this process's limit of open files to so many and a few more, as far as the system lets it."""
-    wanted, (soft, hard) = count + SPARE_FILES, resource.getrlimit(resource.RLIMIT_NOFILE)
+    """Raise this process's limit of open files to so many more and a few, as far as the system lets it."""
+    wanted, (soft, hard) = len(os.listdir("/dev/fd")) + count + SPARE_FILES, resource.getrlimit(resource.RLIMIT_NOFILE)
     if 0 <= soft < wanted:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted if hard < 0 else min(wanted, hard), hard))
 
