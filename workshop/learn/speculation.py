@@ -115,12 +115,12 @@ def speedup(
     graphs: False as vLLM 0.32.0 runs a draft that is a model of its own: its kernels are launched one by one. So are
     the target's where a step has more tokens than the largest CUDA graph.
     """
-    host, check_ms = clock.of(target), step_ms(target, requests, guesses + 1)
+    check_ms = step_ms(target, requests, guesses + 1)
     if requests * (guesses + 1) > target.settings.largest_graph:
-        check_ms = max(check_ms, host.eager_ms)
+        check_ms = max(check_ms, clock.of(target).eager_ms)
     if draft is None:
-        return tokens_a_step * step_ms(target, requests) / (check_ms + sum(host.host_ms([(1, 0)] * requests)))
-    draft_ms = step_ms(draft, requests)
-    if not graphs:
-        draft_ms = max(draft_ms, draft.model.num_hidden_layers * DRAFT_LAYER_MS)
-    return tokens_a_step * step_ms(target, requests) / (guesses * draft_ms + check_ms)
+        guessing_ms = sum(clock.of(target).host_ms([(1, 0)] * requests))
+    else:
+        launch_ms = 0.0 if graphs else draft.model.num_hidden_layers * DRAFT_LAYER_MS
+        guessing_ms = guesses * max(step_ms(draft, requests), launch_ms)
+    return tokens_a_step * step_ms(target, requests) / (guessing_ms + check_ms)
