@@ -50,7 +50,7 @@ class Client:
         self.root, key = self.url.removesuffix("/v1"), {"Authorization": f"Bearer {record.api_key}"}
         self.headers = {**(key if record.api_key else {}), **_who()}
         self.proxy = reach.proxy_to(self.url) if record.where == "given" else None
-        safe = reach.options(self.proxy)
+        self.safe = safe = reach.options(self.proxy)
         self.http = httpx.Client(headers=self.headers, timeout=CONNECT_TIMEOUT_S, **safe)
         self.openai = openai.OpenAI(
             base_url=self.url,
@@ -164,9 +164,7 @@ class Client:
     def get(self, path: str, read: Callable[[bytes], object] = received.body):
         """GET a path of the server, beside /v1 (`/version`, `/openapi.json`), as parsed JSON."""
         try:
-            answer, said = http.get(
-                self.root + path, CONNECT_TIMEOUT_S, headers=self.headers, **reach.options(self.proxy)
-            )
+            answer, said = http.get(self.root + path, CONNECT_TIMEOUT_S, headers=self.headers, **self.safe)
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise self._gone(str(error) or type(error).__name__) from None
         if answer.status_code in (401, 403):
