@@ -63,8 +63,11 @@ def compiles(s: Settings) -> bool:
 def workspace(m: ModelConfig, gpu: GPU, version: str) -> int:
     """Bytes of the matrix library's scratch space, taken from PyTorch's allocator by the first product.
 
-    Under 0.32.0 (PyTorch 2.13) as much again was seen (70B on two H200); which library takes it was not traced.
+    Under 0.32.0 (PyTorch 2.13) as much again was seen (70B on two H200); which library takes it was not traced. 0.33.0
+    multiplies once before it starts to count (v1/worker/gpu_worker.py init_device).
     """
+    if version == "0.33.0":
+        return 0
     plain = CUBLAS_WORKSPACE if gpu.hopper_or_newer else CUBLAS_WORKSPACE_OLDER
     if version != "0.25.1":
         plain *= 2
@@ -138,6 +141,8 @@ def _sampler(d: Deployment) -> Peak:
     r, v, t = min(s.max_num_seqs, s.max_num_batched_tokens), m.vocab_size, s.max_num_batched_tokens
     e, h = DTYPE_BYTES[m.dtype], m.hidden_size
     base = (t + r) * h * e + workspace(m, gpu, s.vllm_version) + moe_workspace(d) + r * -(-v // GUMBEL_BLOCK) * 12
+    if s.vllm_version == "0.33.0":  # samples once more with top_k and top_p: a row of scratch for each multiprocessor
+        base += min(r, gpu.sm_count) * v * 4
     if runner(m, s.vllm_version) == 2:
         return Peak("sampler", base + r * v * (e + 4), f"{r} requests × {v} logits in 16 and 32 bit")
     base += r * h * e + gpu.sm_count * v * 4

@@ -14,7 +14,7 @@ from workshop.plan.catalog.config import ModelConfig
 from workshop.plan.catalog.gpus import BFLOAT16, GIB, GPU
 from workshop.plan.kv_cache import kv_dtype_bytes
 
-VERSIONS = ("0.25.1", "0.32.0")
+VERSIONS = ("0.25.1", "0.32.0", "0.33.0")
 DEFAULT_VERSION = "0.32.0"  # what the extras `gpu` and `local` pin
 USAGES = ("serve", "llm")
 UTILIZATION = 0.92  # vllm/config/cache.py; 0.9 before 0.21
@@ -60,7 +60,7 @@ class Settings:
 def batch_defaults(gpu: GPU, usage: str, version: str) -> tuple[int, int]:
     """Return (max_num_batched_tokens, max_num_seqs) that vLLM takes on this GPU when neither is given."""
     memory = gpu.engine_bytes
-    if version == "0.32.0" and memory >= 160 * GIB:
+    if version != "0.25.1" and memory >= 160 * GIB:
         return 16384, 1024
     if memory >= 70 * GIB and "a100" not in gpu.title.lower():
         return (16384 if usage == "llm" else 8192), 1024
@@ -109,7 +109,7 @@ def resolve(model: ModelConfig, gpu: GPU, **asked: object) -> Settings:
         max_num_batched_tokens=tokens,
         max_num_seqs=min(seqs, tokens),
         enforce_eager=bool(s.enforce_eager),
-        most_graph_tokens=1024 if version == "0.32.0" and 10 <= gpu.capability < 11 else 512,
+        most_graph_tokens=1024 if version != "0.25.1" and 10 <= gpu.capability < 11 else 512,
     )
 
 
