@@ -54,6 +54,7 @@ def of_loads(record: dict, path: Path) -> dict:
     }
     if "one" in loads:
         found["single_tok_s"] = round(1e3 / loads["one"]["tpot_ms_p50"], 2)
+    if "batch_64" in loads:
         found["batch64_tok_s"] = round(loads["batch_64"]["tokens_per_s"])
     return found
 
@@ -61,15 +62,13 @@ def of_loads(record: dict, path: Path) -> dict:
 def run_of(record: dict, predicted: dict, label: str) -> dict:
     """Return one run as workshop.plan.recorded reads it."""
     extra = dict(record.get("extra", {}))
-    compilation = extra.pop("compilation_config", None)
+    unplanned = {key: extra.pop(key) for key in ("compilation_config", "gdn_prefill_backend") if key in extra}
     run = {key: record[key] for key in ("name", "model", "tp", "pp", "max_model_len")} | {"extra": extra, "set": label}
     if "gpu" in record:
         run["gpu"] = record["gpu"]
     if record.get("config"):
         run["config"] = record["config"]
-    if compilation:
-        run["compilation_config"] = compilation
-    run |= {key: record[key] for key in record if key in SAID or key.endswith("tok_s")}
+    run |= unplanned | {key: record[key] for key in record if key in SAID or key.endswith("tok_s")}
     run["ranks"] = [rank_bytes(rank) for rank in record["ranks"] if rank.get("available")]
     run["predicted_before_measuring"] = predicted
     return run

@@ -33,6 +33,7 @@ FITTED = {  # what the clock was fitted to; other records were only predicted
     "h200_llama-3.1-8b_prefill-apart": "1 fitted to busy",
     "h200_qwen3-30b-a3b_dp2_0.32": "1 fitted to heavy",
     "h200_gpt-oss-120b": "1 fitted to light and batch_64",
+    "h200_qwen3-next-80b-a3b-fp8": "1 fitted to one",
 }
 SHOWN = ("light", "heavy", "burst")  # in the explorer, where there is no vLLM
 RECORDED = HERE.parents[1] / "workshop" / "data" / "simulated.json"

@@ -7,6 +7,7 @@ import pytest
 
 from workshop.learn import speculation
 from workshop.plan import recorded
+from workshop.plan.catalog.read import from_dict
 from workshop.plan.parallelism import plan
 
 
@@ -63,6 +64,18 @@ def test_a_draft_model_without_cuda_graphs_makes_a_gpu_slower_as_measured(reques
     target, draft = (plan(model, "h200", max_model_len=8192).deployment for model in ("llama-3.1-8b", "llama-3.2-1b"))
     assert speculation.speedup(target, draft, requests, 4, 2.8, graphs=False) == pytest.approx(measured, rel=off)
     assert measured < 0.6 < 1 < speculation.speedup(target, draft, requests, 4, 2.8)
+
+
+@pytest.mark.parametrize(("requests", "off"), [(1, 0.05), (8, 0.05), (32, 0.08), (128, 0.26), (256, 0.14)])
+def test_eagles_guesses_pay_for_as_many_users_as_were_measured(requests, off):
+    alone, guessed = (recorded.tuned(name) for name in ("8b-no-guesses-0.33", "8b-eagle3-accept-2.8"))
+    measured = guessed[f"batch{requests}_decode_tok_s"] / alone[f"batch{requests}_decode_tok_s"]
+    target = plan("llama-3.1-8b", "h200", max_model_len=8192, vllm_version="0.33.0").deployment
+    config = guessed["extra"]["speculative_config"]["model"]
+    layer = {**config, "architectures": ["LlamaForCausalLM"], "vocab_size": config["draft_vocab_size"]}
+    draft = plan(from_dict(layer, name="eagle3"), "h200", max_model_len=2048).deployment
+    foretold = speculation.speedup(target, draft, requests, 4, 2.8)
+    assert foretold == pytest.approx(measured, rel=off) and (foretold < 1) is (measured < 1)
 
 
 @pytest.mark.parametrize(("requests", "off"), [(1, 0.1), (8, 0.1), (32, 0.26), (128, 0.25), (256, 0.36)])

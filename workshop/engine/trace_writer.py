@@ -1,7 +1,7 @@
 """Writes a trace: the one module that looks into a running scheduler of vLLM. `trace` says what a line means.
 
 `workshop serve --trace FILE` starts vLLM with `--scheduler-cls workshop.engine.trace_writer.traced`; the simulation
-gives a scheduler of its own to a Recorder. For vLLM 0.25.1 to 0.32.0, with and without asynchronous scheduling.
+gives a scheduler of its own to a Recorder. For vLLM 0.25.1 to 0.33.0, with and without asynchronous scheduling.
 """
 
 import errno

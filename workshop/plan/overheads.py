@@ -23,8 +23,9 @@ from workshop.plan.settings import Settings
 from workshop.plan.weight import VOCAB_PADDING
 
 # Read with cudaMemGetInfo around each step on an H200 (CUDA 13.0, NCCL 2.28.9): benchmarks/gpu/measure_worker.py.
-KERNELS_AT_LOAD = 162 * MIB  # a worker of its own loads its first CUDA modules after the first snapshot
-KERNELS_AT_PROFILE = 68 * MIB  # modules that the profile run touches first
+# At load: a worker of its own loads its first CUDA modules after the first snapshot. At profile: what that run touches first.
+KERNELS_AT_LOAD, KERNELS_AT_PROFILE = 162 * MIB, 68 * MIB
+KERNELS_0_33 = 70 * MIB, 2 * MIB  # the matrix library's are loaded before the snapshot
 GATHER = 486 * MIB  # the communicator that the first gather of logits opens; the same for 2 and 4 ranks
 GRAPHS_LEFT_OVER = 12 * MIB  # what capturing and dropping the trial graphs leaves behind, each rank
 
@@ -227,7 +228,8 @@ def overheads(d: Deployment, stage: int) -> Iterator[Overhead]:
     loaded = "" if alone else " (with several ranks, most are loaded before vLLM starts to count)"
     reason = f"peak of the profile run: {peak.name} ({peak.parts})"
     yield Overhead("activations", peak.bytes, reason, "shapes of vLLM 0.25.1's layers; live tensors traced on H200")
-    kernels = KERNELS_AT_PROFILE + (KERNELS_AT_LOAD if alone else 0)
+    at_load, at_profile = KERNELS_0_33 if s.vllm_version == "0.33.0" else (KERNELS_AT_LOAD, KERNELS_AT_PROFILE)
+    kernels = at_profile + (at_load if alone else 0)
     reason = f"modules that CUDA loads when a kernel is used for the first time{loaded}"
     yield Overhead("CUDA kernels", kernels, reason, "cudaMemGetInfo around the profile run, H200")
     if tp > 1 and last and s.vllm_version == "0.25.1":  # not seen under 0.32.0 (70B on two H200)

@@ -34,6 +34,7 @@ LAYER_US = 26.4  # small kernels of a layer: norms, rope, cache write, attention
 MOE_LAYER_US = 20.0  # routing and gathering of experts
 MXFP4_LAYER_US = 23.0  # gpt-oss' kernels for 4-bit experts on Hopper (three runs)
 PREFILL_STEP_MS = 4.0  # a first token also waits for the request to be taken in and scheduled
+DELTA_LAYER_US = 22.0  # gates, convolution and recurrence of a gated delta net (one run: Qwen3-Next, 0.33.0)
 FP8_LAYER_US = 8.4  # quantising activations
 EXTRA_NORMS_US = 11.7  # Gemma's two more norms
 STEP_MS = 0.34  # scheduling, sampling, the head's small kernels
@@ -72,6 +73,7 @@ def _small_kernels_ms(m: ModelConfig) -> float:
     layers = m.num_hidden_layers
     us = layers * LAYER_US + (len(m.moe.layers) * MOE_LAYER_US if m.moe else 0)
     us += sum(len(mine) * kind.kernels_us for kind, _, mine in grouped(m))
+    us += len(m.mamba.layers) * DELTA_LAYER_US if m.mamba and m.mamba.delta else 0
     us += layers * EXTRA_NORMS_US if m.traits.norms == 4 else 0
     us += len(m.moe.layers) * MXFP4_LAYER_US if _mxfp4(m) else 0
     us += layers * FP8_LAYER_US if m.quantization and m.quantization.activation_bits == 8 else 0

@@ -80,6 +80,7 @@ class Clock:
     request_ms: float = 0.0  # of one more request
     attention: tuple[Layers, ...] = ()
     message_ms: float = 0.0  # one token's bytes between GPUs
+    scan_token_ms: float = 0.0  # of one token in the scans of recurrent layers
     rows: int = 1  # tokens are multiplied in tiles of so many
     ramp: float = 0.0  # times token_ms more, for each of the first RAMP_TOKENS
     odd_ms: float = 0.0  # more where tiles are odd in number and more than one
@@ -101,7 +102,7 @@ class Clock:
         read_ms = self.weights_ms + self.experts_ms * (1 - self.idle_experts**tokens)
         tiles = -(-tokens // self.rows)
         rows = tiles * self.rows + self.ramp * min(tokens, RAMP_TOKENS)
-        ms = max(read_ms, rows * self.token_ms) + tokens * self.message_ms
+        ms = max(read_ms, rows * self.token_ms + tokens * self.scan_token_ms) + tokens * self.message_ms
         ms += self.odd_ms if tiles % 2 and tiles > 1 else 0.0
         ms += self.fixed_ms + (len(work) - 1) * self.request_ms + (self.experts_many_ms if tokens > 1 else 0.0)
         for kind in self.attention:
@@ -148,7 +149,7 @@ def of(d: Deployment, host_factor: float | None = None) -> Clock:
     eager_ms = launched * (host * EAGER_LAYER_MS if old else EAGER_LAYER_MS_0_32)
     eager_ms *= DEALT_OUT_EAGER if d.dp > 1 and m.moe else 1
     eager_ms *= EAGER_RANKS if d.tp > 1 and not old else 1
-    token_ms = many["arithmetic"] / MANY * speed.MATMUL_SHARE / share + scan_token_ms
+    token_ms = many["arithmetic"] / MANY * speed.MATMUL_SHARE / share
     request_ms = FP8_REQUEST_MS * m.num_hidden_layers if fp8 else REQUEST_MS
     kinds = Counter(layers(m)).items()
     idle = (1 - m.moe.experts_per_token / m.moe.num_experts) ** d.dp if m.moe else 0.0  # all replicas' tokens count
@@ -163,6 +164,7 @@ def of(d: Deployment, host_factor: float | None = None) -> Clock:
             if kind is not mamba
         ),
         message_ms=message_ms,
+        scan_token_ms=scan_token_ms,
         rows=FP8_ROWS if fp8 else 1,
         ramp=0.0 if fp8 else RAMP,
         odd_ms=FP8_ODD_TILES * FP8_ROWS * token_ms if fp8 else 0.0,

@@ -1,7 +1,7 @@
 """What a vLLM log says: version, arguments, weights, KV cache, graphs, throughput, and the first real error.
 
 Pure: the standard library only. `read(path)` for a whole log; `Reader` for one that is still being written.
-Formats: vLLM 0.6 to 0.32, GPU and CPU, several ranks, with or without srun's, Ray's and containers' prefixes.
+Formats: vLLM 0.6 to 0.33, GPU and CPU, several ranks, with or without srun's, Ray's and containers' prefixes.
 """
 
 from pathlib import Path

@@ -2,7 +2,7 @@
 
 Each rule is (a literal that must occur, a pattern): the literal makes a line that matches nothing cost about two
 microseconds. `<name>` in a pattern is a number, or a named group is text, which becomes the fact of that name; a third
-part is what else to do with the match. Messages: vLLM 0.6.4 to 0.32, from their sources.
+part is what else to do with the match. Messages: vLLM 0.6.4 to 0.33, from their sources.
 """
 
 import ast
@@ -20,7 +20,7 @@ from workshop.engine.log.lines import Line
 
 DEFAULT_BLOCK_SIZE = 16  # tokens; vLLM's default on GPUs in every version read here
 LARGEST = 10**15  # tokens, GiB or seconds: more was not printed by an engine
-KNOWN_VERSIONS = ((0, 6), (0, 32))  # the formats that were checked, first and last
+KNOWN_VERSIONS = ((0, 6), (0, 33))  # the formats that were checked, first and last
 OPEN, CLOSE = {*"([{<"}, {*")]}>"}
 TOKENS = re.compile(r"""'(?:\\.|[^'\\])*'?|"(?:\\.|[^"\\])*"?|[^'"(\[{<)\]}>,]+|.""", re.DOTALL)  # a quote may be cut
 
@@ -65,7 +65,7 @@ def _facts(log: EngineLog, match: Match, line: Line) -> None:
 def _version(log: EngineLog, match: Match, line: Line) -> None:
     numbers = tuple(whole(part) for part in re.findall(r"\d+", log.version or match[1])[:2])
     log.version = log.version or match[1]
-    note = f"vLLM {log.version} is not one of the versions whose log format was checked (0.6 to 0.32)."
+    note = f"vLLM {log.version} is not one of the versions whose log format was checked (0.6 to 0.33)."
     if not KNOWN_VERSIONS[0] <= numbers <= KNOWN_VERSIONS[1] and note not in log.notes:
         log.notes.append(note)
 

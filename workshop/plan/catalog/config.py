@@ -58,6 +58,7 @@ class Mamba:
     groups: int = 0  # of heads that share their B and C (a delta net: heads of keys); 0: Mamba 1, without heads
     state_bytes_each: int = 2
     blocks: int = 2  # of states that a request holds where prefixes are cached
+    delta: bool = False  # a gated delta net
 
 
 @dataclass(frozen=True)

@@ -230,4 +230,4 @@ def _states(f: Fields, layers: frozenset[int]) -> Mamba | None:
     usual = "float32" if f.has("hybrid_override_pattern") or f.has("linear_attn_config") else "bfloat16"
     each = DTYPE_BYTES.get(f.text("mamba_ssm_dtype", usual), 2)
     delta = f.has("linear_num_key_heads") or f.has("linear_attn_config")
-    return Mamba(layers, *sizes, heads, f.int("n_groups", 1), each, 2 if delta else 3)
+    return Mamba(layers, *sizes, heads, f.int("n_groups", 1), each, 2 if delta else 3, delta)
