@@ -37,7 +37,7 @@ def test_no_recorded_run_is_above_its_roof_and_prompts_come_nearer_than_answers(
         peak = h200.fp8_tflops if point.fp8 else h200.bf16_tflops
         assert 0.2 * peak * 0.1 < point.tflops < min(peak, h200.bandwidth_gb_s / 1e3 * point.intensity)
     fastest = {kind: max(p.tflops for p in points if p.kind == kind and not p.fp8) for kind in ("decoding", "prefill")}
-    assert fastest["prefill"] > 2 * fastest["decoding"]
+    assert fastest["prefill"] > 1.7 * fastest["decoding"]
 
 
 def test_messages_cost_more_where_less_is_left_to_do():
