@@ -22,15 +22,18 @@ LONGEST = 100
 
 @pytest.fixture(scope="module")
 def llm():
-    """What `Maker` needs of an LLM: its tokenizer and two facts."""
+    """What `Maker` needs of an LLM: its tokenizer, its renderer and two facts."""
     version = importlib.metadata.version
     answer_for_vllm()  # replaces it for the whole process
-    from vllm.tokenizers import get_tokenizer
+    from vllm.config import ModelConfig
+    from vllm.renderers import renderer_from_config
 
-    config = SimpleNamespace(max_model_len=LONGEST, get_diff_sampling_param=dict)
-    yield SimpleNamespace(
-        get_tokenizer=lambda: get_tokenizer(str(TEACHING_FOLDER)), llm_engine=SimpleNamespace(model_config=config)
-    )
+    config = ModelConfig(str(TEACHING_FOLDER), max_model_len=LONGEST)
+    config.get_diff_sampling_param = dict
+    ranks = SimpleNamespace(_api_process_rank=0)
+    renderer = renderer_from_config(SimpleNamespace(model_config=config, parallel_config=ranks))
+    engine = SimpleNamespace(model_config=config, renderer=renderer)
+    yield SimpleNamespace(get_tokenizer=renderer.get_tokenizer, llm_engine=engine)
     importlib.metadata.version = version
 
 
@@ -81,6 +84,28 @@ def test_a_limit_that_is_not_given_is_what_is_left_of_the_context(maker):
         assert asked.params.max_tokens == LONGEST - len(asked.prompt["prompt_token_ids"])
 
 
+TRIMS = "{% for each in messages %}{{ each['content'] | trim }}{% endfor %}{% if tools %} {{ tools[0]['function']['name'] }}{% endif %}"
+TOOL = {"type": "function", "function": {"name": "Boston", "parameters": {}}}
+
+
+@pytest.mark.parametrize(
+    ("messages", "more", "prompt"),
+    [
+        # Llama's template trims whatever it is given, a list of parts as well
+        ([{"role": "user", "content": [{"type": "text", "text": "Rome"}]}], {"chat_template": TRIMS}, "Rome"),
+        ([{"role": "user", "content": "Rome"}], {"chat_template": TRIMS, "tools": [TOOL]}, "Rome Boston"),
+        (
+            [{"role": "user", "content": "Rome"}, {"role": "assistant", "content": "It is"}],
+            {"continue_final_message": True, "add_generation_prompt": False},
+            "<|begin_of_text|>Question: Rome\nAnswer: It is",
+        ),
+    ],
+)
+def test_a_chat_is_the_prompt_that_vllms_server_makes_of_it(maker, llm, messages, more, prompt):
+    (asked,) = maker.requests([row(0, CHAT, messages=messages, **more)])
+    assert llm.get_tokenizer().decode(asked.tokens) == prompt
+
+
 @pytest.mark.parametrize(
     ("bad", "words"),
     [
@@ -109,7 +134,8 @@ class Engine:
     """Ends one request at each step, with `answers` of its samples (None: all)."""
 
     def __init__(self, llm, answers=None):
-        self.model_config, self.answers = llm.llm_engine.model_config, answers
+        self.model_config, self.renderer = llm.llm_engine.model_config, llm.llm_engine.renderer
+        self.answers = answers
         self.queue, self.highest = [], 0
 
     def add_request(self, name, prompt, params):

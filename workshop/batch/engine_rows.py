@@ -41,6 +41,7 @@ class Maker:
 
         self._completion, self._chat = CompletionRequest, ChatCompletionRequest
         self._tokenizer, config = llm.get_tokenizer(), llm.llm_engine.model_config
+        self._renderer = llm.llm_engine.renderer
         self._longest, self._defaults = config.max_model_len, config.get_diff_sampling_param() or {}
         self._templates: dict[str, tuple[object, dict]] = {}  # what rows share was checked once
         self.refusals = _refusals()
@@ -58,13 +59,12 @@ class Maker:
         body = json.loads(row.body)
         if row.url == CHAT:
             asked = self._chat(**body)
-            tokens = self._tokenizer.apply_chat_template(
-                body["messages"],
-                tokenize=True,
-                add_generation_prompt=asked.add_generation_prompt,
-                **{"return_dict": False, **(asked.chat_template_kwargs or {})},
-            )
-            return Request(asked, tokens=tokens)
+            tools = asked.tools and [tool.model_dump() for tool in asked.tools]
+            how = asked.build_chat_params(None, "auto").with_defaults({"tools": tools, "tokenize": True})
+            _, prompt = self._renderer.render_messages(asked.messages, how)
+            if "multi_modal_data" in prompt:
+                raise ValueError("images, audio and video are not answered offline: ask a server")
+            return Request(asked, tokens=prompt["prompt_token_ids"])
         prompt = body.pop("prompt")
         if not isinstance(prompt, str) and not (isinstance(prompt, list) and all(token >= 0 for token in prompt)):
             raise ValueError("the prompt is neither text nor token ids, which are 0 or more")
