@@ -212,6 +212,9 @@ class TestSums:
         ]
 
 
+PROMPTS_OWN = ("a", 0.5, 1), ("b", 0.2, 2), ("d", 0.11, 4)
+
+
 class TestProcessed:
     ROW = lp.rows(completion(["a"], [math.log(0.5)], [{"a": math.log(0.5), "b": math.log(0.25), "c": math.log(0.25)}]))[
         0
@@ -229,6 +232,22 @@ class TestProcessed:
         row = lp.rows(completion(["a"], [math.log(0.5)], [{"a": math.log(0.5), "b": math.log(0.25)}]), k=2)[0]
         assert lp.processed(row, Settings()) == pytest.approx({"a": math.log(0.5), "b": math.log(0.25)})
         assert lp.processed(row, Settings(top_k=2))["a"] == pytest.approx(math.log(2 / 3))
+
+    @pytest.mark.parametrize("logprob", [-5.0, -36.0, -50.0])
+    def test_of_one_improbable_token_it_is_what_it_was(self, logprob):
+        """logprobs=0 lists the chosen token alone, and the others may all be one."""
+        row = lp.Row("completion", 0, "a", logprob, None, None, (lp.Alternative("a", logprob),))
+        assert lp.processed(row, Settings())["a"] == pytest.approx(logprob)
+        assert lp.processed(row, Settings(top_p=0.9))["a"] == pytest.approx(logprob)
+        assert lp.processed(row, Settings(temperature=0.5))["a"] == pytest.approx(2 * logprob, abs=0.02)
+
+    def test_between_the_listed_and_a_prompts_own_token_others_stand(self):
+        """Of 0.5, 0.2, 0.19, 0.11 a server lists the first two, and the prompt's own, the fourth."""
+        listed = [lp.Alternative(name, math.log(p), None, rank) for name, p, rank in PROMPTS_OWN]
+        row = lp.Row("prompt", 1, "d", math.log(0.11), None, 4, tuple(listed))
+        whole = sum(p**2 for p in (0.5, 0.2, 0.19, 0.11))
+        found = lp.processed(row, Settings(temperature=0.5))
+        assert found["d"] == pytest.approx(math.log(0.11**2 / whole), abs=0.01)
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 import truth
@@ -43,11 +44,25 @@ def test_with_these_a_list_of_thirty_is_as_good_as_the_vocabulary(chosen):
     assert pipeline(listed, chosen).probabilities == pytest.approx(pipeline(everything, chosen).probabilities)
 
 
+@pytest.mark.parametrize(
+    "chosen", [Settings(top_k=2), Settings(top_p=0.3), Settings(temperature=0), Settings(min_p=0.5)]
+)
+def test_what_a_penalty_puts_below_the_unlisted_is_not_all_there_is(chosen):
+    """Of 0.6, 0.2, 0.15, 0.05 the first two are listed, and both are penalised."""
+    everything = dict(zip("abcd", map(math.log, (0.6, 0.2, 0.15, 0.05)), strict=True))
+    for penalty in (0.0, 0.5, 2.0):
+        penalised = replace(chosen, frequency_penalty=penalty)
+        listed = pipeline(top(everything, 2), penalised, output_tokens="aab")
+        true = pipeline(everything, penalised, output_tokens="aab").probabilities
+        assert listed.steps[-1].outside > 0 or listed.probabilities == pytest.approx(true), penalty
+
+
 def test_top_p_of_a_truncated_list_counts_the_mass_that_is_not_listed():
     listed = {"a": math.log(0.4), "b": math.log(0.2)}  # 0.4 is elsewhere
     assert set(next_token_probabilities(listed, top_p=0.5)) == {"a", "b"}
     assert set(next_token_probabilities(listed, top_p=0.4)) == {"a"}
     assert pipeline(listed, Settings(top_p=0.9)).steps[-1].outside == pytest.approx(0.4)
+    assert next_token_probabilities({"a": -50.0}, top_p=0.9) == next_token_probabilities({"a": -800.0}) == {"a": 1.0}
 
 
 def test_draws_follow_the_distribution():

@@ -144,13 +144,14 @@ def processed(row: Row, settings: Settings, *, output_tokens: Iterable[str] = ()
     """Return text → logprob after the sampling parameters, computed from the alternatives of a row.
 
     The server itself sends one kind only (`--logprobs-mode`, raw by default). Tokens that cannot be sampled are
-    -inf. Of a truncated list, the mass that it does not show is estimated as in `sampling.Step.outside`.
+    -inf. Of a truncated list, the mass that it does not show is estimated as in `sampling.Step.seen`.
     """
     logprobs = {one.token: one.logprob for one in row.alternatives}
-    ranked = [one.logprob for one in row.alternatives if one.rank is not None]
-    result = pipeline(logprobs, settings, output_tokens=output_tokens, ceiling=min(ranked, default=None))
-    now, visible = result.probabilities, 1.0 - result.steps[-1].outside
-    return {token: math.log(now[token] * visible) if token in now else -math.inf for token in logprobs}
+    # The row's own token may stand far below the others: those between are not listed.
+    top = [one.logprob for number, one in enumerate(row.alternatives, 1) if one.rank == number]
+    result = pipeline(logprobs, settings, output_tokens=output_tokens, ceiling=min(top, default=0.0))
+    now, seen = result.probabilities, result.steps[-1].seen
+    return {token: math.log(now[token]) + math.log(seen) if token in now else -math.inf for token in logprobs}
 
 
 def tidy(tokens: Iterable[Row]) -> list[dict]:

@@ -35,8 +35,12 @@ class Step:
     name: str  # the parameter, or "model" for what came in
     probabilities: dict[Token, float]  # among the tokens listed; those of probability zero are left out
     removed: int = 0  # how many listed tokens this step took away
-    # share of the probability that is not in the list: exact at temperature 1, at most this below, at least this above
-    outside: float = 0.0
+    # share of the probability that is in the list: exact at temperature 1, at least this below, at most this above
+    seen: float = 1.0
+
+    @property
+    def outside(self) -> float:
+        return 1.0 - self.seen
 
 
 @dataclass(frozen=True)
@@ -119,16 +123,16 @@ def pipeline(
     model = model or model_step(scores, truncated=logits is None)
     if ceiling is None:
         ceiling = min((x for x in scores.values() if x > -math.inf), default=0.0)
-    hidden = _Hidden(model.outside, ceiling)
+    hidden = _Hidden(model.outside, min(ceiling, math.log(model.outside or 1.0)))
     steps = [model]
     output = list(output_tokens)
     if len(output) < settings.min_tokens and stop_tokens:
         gone = [token for token in stop_tokens if scores.get(token, -math.inf) > -math.inf]
         scores.update(dict.fromkeys(gone, -math.inf))
-        steps.append(Step("min_tokens", _softmax(scores), len(gone), hidden.share(scores)))
+        steps.append(Step("min_tokens", _softmax(scores), len(gone), hidden.seen(scores)))
 
     def step(name: str) -> None:
-        steps.append(Step(name, _softmax(scores), 0, hidden.share(scores)))
+        steps.append(Step(name, _softmax(scores), 0, hidden.seen(scores)))
 
     if (penalty := settings.repetition_penalty) != 1:
         for token in scores.keys() & {*prompt_tokens, *output}:  # once, however often it was seen
@@ -147,7 +151,7 @@ def model_step(logprobs: Mapping[Token, float], *, truncated: bool = True) -> St
     """Return the model's own distribution; `truncated`: what the logprobs leave of 1 lies outside the list."""
     truncated = truncated and max(logprobs.values()) <= 0  # scores above 0 are no logprobs: no mass to compare
     mass = math.fsum(map(math.exp, logprobs.values())) if truncated else 1.0
-    return Step("model", _softmax(logprobs), 0, 1.0 - mass if mass < 1.0 - WHOLE else 0.0)
+    return Step("model", _softmax(logprobs), 0, max(mass, 1e-300) if mass < 1.0 - WHOLE else 1.0)
 
 
 def _choose(
@@ -156,32 +160,34 @@ def _choose(
     """Temperature and what is cut off after it: min_p, top_k, top_p. The scores are final here."""
     if settings.greedy:  # min_p, top_k and top_p have nothing left to do
         best = max(scores, key=scores.__getitem__)  # the first of equals, as argmax takes it
-        return Pipeline((*steps, Step("temperature", {best: 1.0}, len(steps[-1].probabilities) - 1)))
+        seen = 1.0 if hidden.none_above(scores, [best]) else hidden.seen(scores, LOWEST_TEMPERATURE)
+        return Pipeline((*steps, Step("temperature", {best: 1.0}, len(steps[-1].probabilities) - 1, seen)))
     temperature = max(settings.temperature, LOWEST_TEMPERATURE)
     if temperature != 1:
-        steps.append(Step("temperature", _softmax(scores, temperature), 0, hidden.share(scores, temperature)))
+        steps.append(Step("temperature", _softmax(scores, temperature), 0, hidden.seen(scores, temperature)))
     border: tuple[Token, ...] = ()
     if settings.min_p > 0:
         kept = steps[-1].probabilities
         highest = max(kept.values())
         survivors = {token: p for token, p in kept.items() if p >= settings.min_p * highest}
-        _narrow(steps, "min_p", survivors, none_outside=hidden.ratio(scores, temperature) < settings.min_p)
+        floor = max(scores.values()) + temperature * math.log(settings.min_p)
+        _narrow(steps, "min_p", survivors, hidden.ceiling < floor)
     if settings.top_k > 0 and (settings.top_k < len(scores) or hidden.mass):
         survivors = _top_k(steps[-1].probabilities, settings.top_k, exact_top_k)
-        _narrow(steps, "top_k", survivors, none_outside=settings.top_k <= len(steps[-1].probabilities))
+        _narrow(steps, "top_k", survivors, len(survivors) >= settings.top_k and hidden.none_above(scores, survivors))
     if settings.top_p < 1:
-        survivors, border = _top_p(steps[-1].probabilities, settings.top_p / (1 - steps[-1].outside))
-        _narrow(steps, "top_p", survivors, none_outside=settings.top_p <= 1 - steps[-1].outside)
+        survivors, border = _top_p(steps[-1].probabilities, settings.top_p / steps[-1].seen)
+        _narrow(steps, "top_p", survivors, settings.top_p <= steps[-1].seen and hidden.none_above(scores, survivors))
     return Pipeline(tuple(steps), border)
 
 
-def _narrow(steps: list[Step], name: str, survivors: dict[Token, float], *, none_outside: bool) -> None:
+def _narrow(steps: list[Step], name: str, survivors: dict[Token, float], none_outside: bool) -> None:
     """Append a step that takes tokens away: what is left shares their probability in proportion."""
     before = steps[-1]
     total = math.fsum(survivors.values())
     removed = len(before.probabilities) - len(survivors)
     kept = {token: p / total for token, p in survivors.items()} if removed else before.probabilities
-    steps.append(Step(name, kept, removed, 0.0 if none_outside else before.outside))
+    steps.append(Step(name, kept, removed, 1.0 if none_outside else before.seen))
 
 
 def _top_k(kept: dict[Token, float], k: int, exact: bool) -> dict[Token, float]:
@@ -220,18 +226,18 @@ class _Hidden:
     mass: float
     ceiling: float
 
-    def share(self, scores: Mapping[Token, float], temperature: float = 1.0) -> float:
-        """Return their share of the probability at this temperature."""
+    def seen(self, scores: Mapping[Token, float], temperature: float = 1.0) -> float:
+        """Return the share of the probability at this temperature that the others have."""
         if not self.mass:
-            return 0.0
+            return 1.0
         highest = max(scores.values())
         seen = math.fsum(math.exp((x - highest) / temperature) for x in scores.values())
-        outside = self.mass * math.exp((self.ceiling - highest) / temperature - self.ceiling)
-        return outside / (outside + seen)
+        more = (self.ceiling - highest) / temperature - self.ceiling + math.log(self.mass / seen)
+        return 1.0 / (1.0 + math.exp(min(more, 690.0)))
 
-    def ratio(self, scores: Mapping[Token, float], temperature: float) -> float:
-        """Return how probable one of them is at most, relative to the most probable token listed."""
-        return math.exp(min(0.0, self.ceiling - max(scores.values())) / temperature)
+    def none_above(self, scores: Mapping[Token, float], tokens: Iterable[Token]) -> bool:
+        """Tell whether each of these is at least as probable as any of them."""
+        return not self.mass or min(map(scores.__getitem__, tokens)) >= self.ceiling
 
 
 def _scores(logprobs: Mapping | None, logits: Mapping | None, settings: Settings) -> dict[Token, float]:
@@ -257,7 +263,7 @@ def _softmax(scores: Mapping[Token, float], temperature: float = 1.0) -> dict[To
     """Return exp(score / temperature), normalised; zeros left out."""
     highest = max(scores.values())
     if highest == -math.inf:
-        raise BadInput("No token is left to choose from.", "min_tokens forbids all that are listed: list more.")
+        raise BadInput("No token is left to choose from.", "All that are listed are forbidden: list more.")
     exp = math.exp
     weights = [exp((x - highest) / temperature) for x in scores.values()]
     total = math.fsum(weights)

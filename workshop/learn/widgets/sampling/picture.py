@@ -77,7 +77,7 @@ def _top_k(settings: Settings, result: Pipeline) -> str:
     more = len(step.probabilities) - k
     ties = f", {more} more because they tie with the last (on GPUs vLLM may keep exactly {k:,})" if more > 0 else ""
     before = result.steps[result.steps.index(step) - 1]
-    held = math.fsum(before.probabilities[token] for token in step.probabilities) * (1 - before.outside)
+    held = math.fsum(before.probabilities[token] for token in step.probabilities) * before.seen
     return f"Only the {k:,} most probable may come{ties}; they held {percent(held)}."
 
 
@@ -98,7 +98,7 @@ def _min_p(settings: Settings, result: Pipeline) -> str:
     if step is None:
         return "Off: no token is too improbable."
     before = result.steps[result.steps.index(step) - 1]
-    floor = percent(settings.min_p * max(before.probabilities.values()) * (1 - before.outside))
+    floor = percent(settings.min_p * max(before.probabilities.values()) * before.seen)
     less = f"less than {percent(settings.min_p)} as probable as the best"
     return f"Removes what is {less}: below {floor}, {step.removed:,} tokens."
 
@@ -161,7 +161,7 @@ def bars(
 
 def _share(step: Step) -> Callable[[Token], float]:
     """Return a token's share of the whole distribution, what is not listed included."""
-    return lambda token: step.probabilities.get(token, 0.0) * (1.0 - step.outside)
+    return lambda token: step.probabilities.get(token, 0.0) * step.seen
 
 
 def picture(drawn: Bars) -> Html:
