@@ -221,7 +221,7 @@ class Sender:
             tries = attempt.errors + attempt.busy
             return self.ledger.refuse(attempt.row, status, code, f"{said} ({tries} attempts)")
         doubled = self.limits.backoff_s * 2 ** min(10, attempt.errors + attempt.busy - 1)
-        pause = wait_s if wait_s is not None else min(self.limits.longest_backoff_s, doubled) * random.uniform(0.5, 1.0)
+        pause = wait_s or min(self.limits.longest_backoff_s, doubled) * random.uniform(0.5, 1.0)
         self._delayed += 1
         asyncio.get_running_loop().call_later(pause, self._return, attempt)
 
