@@ -83,6 +83,8 @@ def test_an_array_that_is_none_is_refused(text, tmp_path):
         (b'{"custom_id": true, "prompt": "a"}', "custom_id is True"),
         (b'{"messages": []}', "messages"),
         (b'{"prompt": "a", "n": 0}', "n is 0"),
+        (b'{"prompt": "a", "n": 1.5}', "n is 1.5"),
+        (b'{"prompt": "a", "n": true}', "n is True"),
         (b'{"custom_id": "1", "method": "GET", "url": "/v1/completions", "body": {"prompt": "a"}}', "POST"),
         (b'{"custom_id": "1", "method": "POST", "url": "/v1/embeddings", "body": {"prompt": "a"}}', "/v1/embeddings"),
         (
@@ -101,6 +103,12 @@ def test_a_bad_line_is_told_with_its_number_and_what_is_wrong(line, says, tmp_pa
         work_on(path, model="stub")
     assert says in str(error.value) and "Nothing was started" in str(error.value)
     assert len([row for row in work_on(path, model="stub", skip_bad=True).rows() if row]) == 1
+
+
+def test_a_table_with_gaps_says_whole_numbers_with_a_point(tmp_path):
+    path = tmp_path / "in.parquet"
+    pyarrow.parquet.write_table(pyarrow.table({"prompt": ["a", "b"], "n": [2.0, None]}), path)
+    assert [row.samples for row in work_on(path).rows()] == [2, 1]
 
 
 def test_a_bad_line_far_into_a_file_is_told_by_its_number(tmp_path):

@@ -156,8 +156,8 @@ class Builder:
 
     def _encode(self, content: dict, own: dict) -> str:
         body = {**self.sampling, **own, **content}
-        if body.get("n", 1) != 1 and not (type(body["n"]) is int and body["n"] > 0):
-            raise Malformed(f"its n is {body['n']!r}, not a whole number from 1")
+        if type(n := body.get("n", 1)) not in (int, float) or not n >= 1 or n % 1:  # tables with gaps say 2.0
+            raise Malformed(f"its n is {n!r}, not a whole number from 1")
         try:
             return _encode(body)
         except (TypeError, ValueError) as error:  # dates and bytes of a Parquet table
