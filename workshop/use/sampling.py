@@ -124,8 +124,7 @@ def pipeline(
     if ceiling is None:
         ceiling = min((x for x in scores.values() if x > -math.inf), default=0.0)
     hidden = _Hidden(model.outside, min(ceiling, math.log(model.outside or 1.0)))
-    steps = [model]
-    output = list(output_tokens)
+    steps, output = [model], list(output_tokens)
     if len(output) < settings.min_tokens and stop_tokens:
         gone = [token for token in stop_tokens if scores.get(token, -math.inf) > -math.inf]
         scores.update(dict.fromkeys(gone, -math.inf))
@@ -138,11 +137,12 @@ def pipeline(
         for token in scores.keys() & {*prompt_tokens, *output}:  # once, however often it was seen
             scores[token] = scores[token] / penalty if scores[token] > 0 else scores[token] * penalty
         step("repetition_penalty")
+    counts = {token: n for token, n in Counter(output).items() if token in scores}
     if settings.frequency_penalty:
-        _subtract(scores, {token: settings.frequency_penalty * n for token, n in Counter(output).items()})
+        scores.update({token: scores[token] - settings.frequency_penalty * n for token, n in counts.items()})
         step("frequency_penalty")
     if settings.presence_penalty:
-        _subtract(scores, dict.fromkeys(output, settings.presence_penalty))
+        scores.update({token: scores[token] - settings.presence_penalty for token in counts})
         step("presence_penalty")
     return _choose(scores, settings, steps, hidden, exact_top_k)
 
@@ -167,11 +167,10 @@ def _choose(
         steps.append(Step("temperature", _softmax(scores, temperature), 0, hidden.seen(scores, temperature)))
     border: tuple[Token, ...] = ()
     if settings.min_p > 0:
-        kept = steps[-1].probabilities
+        best, kept = max(scores.values()), steps[-1].probabilities
         highest = max(kept.values())
         survivors = {token: p for token, p in kept.items() if p >= settings.min_p * highest}
-        floor = max(scores.values()) + temperature * math.log(settings.min_p)
-        _narrow(steps, "min_p", survivors, hidden.ceiling < floor)
+        _narrow(steps, "min_p", survivors, hidden.ceiling < best + temperature * math.log(settings.min_p))
     if settings.top_k > 0 and (settings.top_k < len(scores) or hidden.mass):
         survivors = _top_k(steps[-1].probabilities, settings.top_k, exact_top_k)
         _narrow(steps, "top_k", survivors, len(survivors) >= settings.top_k and hidden.none_above(scores, survivors))
@@ -268,12 +267,6 @@ def _softmax(scores: Mapping[Token, float], temperature: float = 1.0) -> dict[To
     weights = [exp((x - highest) / temperature) for x in scores.values()]
     total = math.fsum(weights)
     return {token: w / total for token, w in zip(scores, weights, strict=True) if w}
-
-
-def _subtract(scores: dict[Token, float], amounts: Mapping[Token, float]) -> None:
-    for token, amount in amounts.items():
-        if token in scores:
-            scores[token] -= amount
 
 
 def draw(probabilities: Mapping[Token, float], generator: random.Random) -> Token:
