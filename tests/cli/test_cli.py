@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 import subprocess
 import sys
+from pathlib import Path
 
+import click
 import pytest
 
-from workshop.cli import COMMANDS
+from workshop.cli import COMMANDS, group
+
+ROOT = Path(__file__).parents[2]
+DOCUMENTS = [*ROOT.glob("*.md"), *ROOT.glob("*/*.md"), *ROOT.glob("slides/deck/*/*.md")]
+BLOCKS = "\n".join(
+    block for path in DOCUMENTS for block in re.findall(r"```\w*\n(.*?)```", path.read_text(), re.DOTALL)
+)
+PASTED = sorted({line for line in BLOCKS.splitlines() if line.startswith("workshop ") and "…" not in line})
 
 CLI = [sys.executable, "-m", "workshop"]
 
@@ -105,6 +116,37 @@ def test_serve_tells_its_own_flags_from_those_of_vllm(args, model, theirs):
 
     with command.make_context("serve", list(args)) as context:
         assert context.params["model"] == model and context.obj == theirs
+
+
+@pytest.mark.parametrize("line", PASTED)
+def test_every_line_of_a_document_can_be_pasted(line):
+    words = shlex.split(line.split(" | ")[0], comments=True)[1:]
+    context = group.make_context("workshop", words)
+    while isinstance(context.command, click.Group):
+        name, command, rest = context.command.resolve_command(context, [*context._protected_args, *context.args])
+        context = command.make_context(name, rest, parent=context)
+
+
+def test_documents_have_lines_to_paste():
+    assert len(PASTED) > 60
+
+
+def test_help_on_a_flag_of_vllm_is_vllms_own(monkeypatch):
+    from workshop.cli import serve
+
+    asked = []
+    monkeypatch.setattr(serve.local, "engine_device", lambda: "cpu")
+    monkeypatch.setattr(serve.subprocess, "call", lambda words: asked.append(words) or 0)
+    with pytest.raises(click.exceptions.Exit) as ended:
+        serve.command.make_context("serve", ["--help=tool-call-parser"])
+    assert ended.value.exit_code == 0
+    assert asked == [[sys.executable, "-m", "workshop.launch.vllm_main", "serve", "--help=tool-call-parser"]]
+
+
+def test_nobody_is_sent_to_a_command_that_the_cpu_build_lacks():
+    """`vllm` itself ends there: it asks for the version of a package of that name."""
+    texts = [*ROOT.glob("notebooks/*.ipynb"), *ROOT.glob("docs/*.md"), *ROOT.glob("workshop/**/*.toml")]
+    assert len(texts) > 40 and not [path.name for path in texts if "vllm serve --help" in path.read_text()]
 
 
 def test_import_is_light():

@@ -1,3 +1,6 @@
+import subprocess
+import sys
+
 import click
 
 from workshop.cli.say import Bar
@@ -20,6 +23,8 @@ class Forwarding(click.Command):
             arg = queue.pop(0)
             name, equals, value = arg.partition("=")
             flag = name.replace("_", "-")
+            if flag == "--help" and value and local.engine_device():  # vLLM's words on flags of its own
+                ctx.exit(subprocess.call([sys.executable, "-m", "workshop.launch.vllm_main", "serve", arg]))
             if flag in takes_value:
                 mine.append(flag + equals + value)
                 if takes_value[flag] and not equals and queue:
@@ -53,8 +58,8 @@ def command(ctx: click.Context, model, background, tensor_parallel_size, **optio
     """Start vLLM on this machine's GPUs if there are any, and on its CPU otherwise.
 
     MODEL comes first: a folder, a Hub id, or nothing for the teaching model. Flags that are not listed here go to
-    `vllm serve` as they are. Only this machine is let in unless --host says otherwise, and every path but /health
-    needs the server's key, which `workshop.connect()` finds by itself.
+    `vllm serve` as they are: --help=NAME explains one, --help=all every one. Only this machine is let in unless --host
+    says otherwise. Every path but /health needs the server's key, which `workshop.connect()` finds by itself.
     """
     vllm_args: tuple[str, ...] = ctx.obj
     if tensor_parallel_size:
