@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -9,6 +12,8 @@ from workshop.learn import speculation
 from workshop.plan import recorded
 from workshop.plan.catalog.read import from_dict
 from workshop.plan.parallelism import plan
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -86,3 +91,34 @@ def test_guesses_from_the_text_stop_paying_where_they_did(requests, off):
     target = plan("llama-3.1-8b", "h200", max_model_len=8192).deployment
     foretold = speculation.speedup(target, None, requests, 4, 2.0)
     assert foretold == pytest.approx(measured, rel=off) and (foretold < 1) is (measured < 1)
+
+
+MEASURED = {  # of notebook 12's sentences: (the run without guesses, with them), and what the text says for so many users
+    "0.32.0_guesses": (
+        "8b-no-guesses",
+        "8b-draft-1b-accept-2.8",
+        {1: "0.47 times as many", 256: "256 users 0.54 times"},
+    ),
+    "0.33.0_eagle3": (
+        "8b-no-guesses-0.33",
+        "8b-eagle3-accept-2.8",
+        {1: "2.0 times as many", 32: "32 users 1.7 times", 128: "128 users 0.7 times"},
+    ),
+    "0.32.0_ngram": (
+        "8b-no-guesses-again",
+        "8b-ngram-accept-2.0",
+        {1: "1.4 times as many", 32: "1.2 times for 32", 128: "0.65 times for 128"},
+    ),
+}
+
+
+@pytest.mark.parametrize("file", MEASURED)
+def test_what_the_notebook_says_was_measured(file):
+    without, with_them, said = MEASURED[file]
+    data = ROOT / "workshop" / "data" / "tuning" / f"h200_vllm_{file}.json"
+    runs = {run["name"]: run for run in json.loads(data.read_text())["runs"]}
+    text = (ROOT / "notebooks" / "12_guess_and_check.ipynb").read_text()
+    for users, words in said.items():
+        times = runs[with_them][f"batch{users}_decode_tok_s"] / runs[without][f"batch{users}_decode_tok_s"]
+        shown = next(word for word in words.split() if "." in word)
+        assert words in text and f"{times:.{len(shown) - 2}f}" == shown, (users, times)
