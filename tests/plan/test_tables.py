@@ -6,7 +6,7 @@ import pytest
 
 from workshop.errors import BadInput
 from workshop.plan import calculators, rules
-from workshop.plan.catalog import load_model
+from workshop.plan.catalog import load_gpu, load_model
 from workshop.plan.catalog.read import from_dict
 from workshop.plan.kv_cache import kv_cache_bytes_per_token
 
@@ -82,3 +82,10 @@ def test_the_calculators_disagree_where_expected():
     assert rows["HF model-memory-usage"].total_gib == pytest.approx(1.2 * 14.9575, rel=1e-3)
     assert rows["LLM Explorer"].kv_cache_gib is None
     assert all(e.source and e.why_different for e in rows.values())
+
+
+@pytest.mark.parametrize("name", ["h100", "a100-40gb"])
+def test_a_gpus_name_counts_gib_and_what_vllm_takes_is_about_as_many_gb(name):
+    gpu = load_gpu(name)
+    assert gpu.driver_mib / 1024 == pytest.approx(gpu.marketing_gb, rel=0.01)
+    assert 0.92 * gpu.engine_bytes / 1e9 == pytest.approx(gpu.marketing_gb, rel=0.04)

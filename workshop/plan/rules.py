@@ -98,7 +98,7 @@ def differences() -> list[Difference]:
     counts = "15.62 counts GiB of 2**30 bytes, for 128,000 tokens"
     heads = "the table counts 16 KV heads; config.json has 8"
     exact = f"{parameters(large):,} parameters, not 405,000,000,000"
-    rounded = f"the name is rounded: {seen}; vLLM takes 92 % of it"
+    rounded = f"the name counts GiB, about: {seen}; vLLM takes 92 % of it"
     whole = f"{kv_request_gib(small, 131072):.2f} GiB"
     return [
         Difference("KV cache of a 128k request, 8B", "15.62 GB", f"{kv:.2f} GB", counts),

@@ -20,7 +20,7 @@ class GPU:
 
     name: str
     title: str
-    marketing_gb: int  # what the vendor writes on the box, in 10**9 bytes
+    marketing_gb: int  # what the vendor writes on the box: GiB, rounded, whatever it says
     driver_mib: int  # what nvidia-smi or rocm-smi reports
     engine_bytes: int  # total of cudaMemGetInfo, which vLLM multiplies by gpu_memory_utilization
     bandwidth_gb_s: float  # peak of the memory, 10**9 bytes a second
