@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 
 from workshop.learn import plots
@@ -29,3 +32,12 @@ def test_the_table_of_a_step_has_the_limit_and_both_measurements():
     assert sums["the limit"] == pytest.approx(141.107 / 19.2, rel=0.001)
     assert 1e3 / sums["as vLLM starts it"] == pytest.approx(82, abs=0.6)
     assert 1e3 / sums["tuned"] == pytest.approx(92, abs=0.6)
+
+
+def test_most_of_what_tuning_gains_comes_from_kernels_for_one_token():
+    """What notebook 2 says beside the picture, whose first bar is of vLLM without FlashInfer's fused kernel."""
+    data = Path(plots.__file__).parents[1] / "data" / "tuning" / "h200_vllm_0.25.1.json"
+    runs = {run["name"]: run for run in json.loads(data.read_text())["runs"]}
+    assert not runs["70b-tp4-unfused"]["compilation_config"]["pass_config"]["fuse_allreduce_rms"]
+    base, sizes, both = (runs[f"bf16-{name}"]["single_tok_s"] for name in ("base", "sizes", "fused-sizes"))
+    assert 0.6 < (sizes - base) / (both - base) < 0.8
