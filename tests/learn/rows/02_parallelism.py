@@ -51,12 +51,12 @@ ROWS = {
         ],
     ),
     "parallelism.decide": (
-        [DECIDED, {name: list(each) for name, each in DECIDED.items()}],
+        [DECIDED, {name: list(each) for name, each in DECIDED.items()}, *({**DECIDED, "D": (1, pp)} for pp in (2, 3))],
         [
             ({**DECIDED, "A": (4, 1)}, "nothing is split"),
             ({**DECIDED, "D": (4, 1)}, "71"),
             ({**DECIDED, "D": (1, 1)}, "too small"),
-            ({**DECIDED, "D": (1, 71)}, "71 is not the number of GPUs"),
+            ({**DECIDED, "D": (1, 71)}, "the node has 4 GPUs, and 71"),
             ({**DECIDED, "B": (1, 1)}, "too small"),
             ({**DECIDED, "C": (2, 8)}, "other way"),
             ({**DECIDED, "C": (16, 1)}, "fast network"),

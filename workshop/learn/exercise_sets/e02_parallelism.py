@@ -13,14 +13,14 @@ def decide(answer: dict) -> str | None:
         given = tuple(answer[name]) if isinstance(answer[name], list | tuple) else ()
         if len(given) != 2:
             return f"{name} is {answer[name]!r}; give (tensor_parallel_size, pipeline_parallel_size)"
-        if given == (tp, pp):
+        if given == (tp, pp) or (name == "D" and given in ((1, 2), (1, 3))):  # two of the T4 hold it already
             continue
         if name == "A":
             return "A: one H100 holds it, so nothing is split; four copies answer four times as many requests"
         if given == (1, 1):
             return f"{name}: one GPU is too small for it; all that you have share it"
         if name == "D" and given[0] == 1:
-            return f"D: PP alone is right, but {given[1]} is not the number of GPUs that have to share the model"
+            return f"D: PP alone is right, but the node has 4 GPUs, and {given[1]} would be needed"
         if name == "D":
             return "D: 71 heads can only be divided by 1 and 71; split by layers instead"
         if given == (16, 1):
