@@ -9,6 +9,7 @@ from workshop.plan import calculators, rules
 from workshop.plan.catalog import load_gpu, load_model
 from workshop.plan.catalog.read import from_dict
 from workshop.plan.kv_cache import kv_cache_bytes_per_token
+from workshop.plan.parallelism import plan
 
 
 def test_the_rule_of_thumb_gives_168_gb_for_70b_in_16_bit():
@@ -89,3 +90,10 @@ def test_a_gpus_name_counts_gib_and_what_vllm_takes_is_about_as_many_gb(name):
     gpu = load_gpu(name)
     assert gpu.driver_mib / 1024 == pytest.approx(gpu.marketing_gb, rel=0.01)
     assert 0.92 * gpu.engine_bytes / 1e9 == pytest.approx(gpu.marketing_gb, rel=0.04)
+
+
+def test_metas_405b_in_fp8_takes_more_than_the_recorded_one():
+    """What notebook 3 says beside the recorded start, in which attention is in FP8, too."""
+    meta = plan("llama-3.1-405b-fp8", "h200", tensor_parallel_size=4, max_model_len=16384)
+    assert meta.weights_gib_per_gpu == pytest.approx(113.5, abs=0.05)
+    assert 0.3 < meta.kv_cache_tokens / 243_696 < 0.4  # the recorded tokens: check server.kv_tokens names them
