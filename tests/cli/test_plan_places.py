@@ -46,7 +46,8 @@ def test_an_overlay_is_written_and_the_next_command_named(tmp_path):
 def test_a_model_that_does_not_fit_prints_no_manifest_but_what_would_fit():
     done = plan("llama-3.1-70b", *T4, "--kubernetes")
     assert done.returncode == 1 and not done.stdout
-    assert "does not fit" in done.stderr and "14 × Tesla T4 hold it" in done.stderr
+    assert "does not fit on 2 × t4: Of " in done.stderr and "missing before the first token" in done.stderr
+    assert "14 × Tesla T4 hold it" in done.stderr
 
 
 @pytest.mark.parametrize(

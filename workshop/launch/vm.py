@@ -39,7 +39,7 @@ class Case:
         p = self.plan = plan
         self.download_dir, self.name = download_dir, name
         if not p.fits:
-            raise WorkshopError(f"{p.model} does not fit on {p.gpus} × {p.gpu}: {p.reasons[0]}", " ".join(p.advice))
+            raise WorkshopError(f"{p.model} does not fit on {p.gpus} × {p.gpu}: {p.reasons[-1]}", " ".join(p.advice))
         check_starts(p.deployment)
         if p.nodes > 1:
             remedy = "Give the machine's GPUs as --gpus-per-node; --kubernetes and `workshop slurm` do several."

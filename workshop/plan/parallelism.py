@@ -211,7 +211,8 @@ def _split(d: Deployment) -> Iterator[str]:
 def _memory(d: Deployment) -> Iterator[str]:
     f = fit(d)
     i, room = f.tightest, f.available[f.tightest] / GIB
-    left = "are left for KV cache" if room > 0 else "are missing before the first token"
+    short = "" if f.fits else f", too little for one request of {d.settings.max_model_len:,} tokens"
+    left = f"are left for KV cache{short}" if room > 0 else "are missing before the first token"
     parts = f"{f.weights[i] / GIB:.2f} GiB are weights and {f.overhead[i] / GIB:.2f} GiB overhead"
     yield f"Of {f.requested / GIB:.1f} GiB that the engine may use on a GPU, {parts}; {abs(room):.2f} GiB {left}."
     if f.fits:

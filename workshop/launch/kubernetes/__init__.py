@@ -114,7 +114,7 @@ class Case:
     def _check_plan(self) -> None:
         p = self.plan
         if not p.fits:
-            raise WorkshopError(f"{p.model} does not fit on {p.gpus} × {p.gpu}: {p.reasons[0]}", " ".join(p.advice))
+            raise WorkshopError(f"{p.model} does not fit on {p.gpus} × {p.gpu}: {p.reasons[-1]}", " ".join(p.advice))
         if not self.product:
             known = ", ".join(name for name in list_gpus() if load_gpu(name).kubernetes_product)
             raise BadInput(f"The manifests are for NVIDIA GPUs, and {p.gpu} is none.", f"Choose from: {known}.")

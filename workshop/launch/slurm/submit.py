@@ -124,7 +124,7 @@ def prepare(request: Request) -> Submission:
         slurm_site.site_file(),
         _arguments(request, site, name, planned, kind),
         environment,
-        [first, *(reason for reason in planned.reasons if reason != first), *uncounted(request.vllm)],
+        [first, *uncounted(request.vllm), *planned.reasons],
         [*planned.advice, *([] if known else [absent])],
         planned.fits,
         folder,
@@ -262,7 +262,7 @@ def submit(submission: Submission) -> str:
     """Call sbatch with the site's settings; return the job's number, or raise a WorkshopError in sbatch's own words."""
     if not submission.fits:
         advice = submission.advice or ["Ask for more GPUs: --nodes, --gpus-per-node."]
-        raise WorkshopError("The plan does not fit: " + submission.reasons[0], advice[0])
+        raise WorkshopError(f"The plan does not fit: {submission.reasons[0]} {submission.reasons[-1]}", advice[0])
     if not shutil.which("sbatch"):
         said = "There is no sbatch here: this is no login node of a SLURM cluster."
         raise WorkshopError(said, "Log in to one; or see the whole command with --dry-run.")
