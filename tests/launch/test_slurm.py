@@ -103,6 +103,10 @@ def test_flags_of_vllm_reach_it_one_a_line(workshop_home):
     assert Path(environment["WORKSHOP_SERVE_ARGS_FILE"]).read_text() == "--allow-deprecated-quantization\n"
     with pytest.raises(BadInput, match="--api-key"):
         slurm.prepare(slurm.Request("70b", vllm=("--api-key", "x")))
+    for own in ("--kv-cache-dtype=fp8", "--gpu-memory-utilization", "--vllm-version"):  # as the plan's advice has them
+        with pytest.raises(BadInput, match=f"{own}' is no option of sbatch") as error:
+            slurm.prepare(slurm.Request("70b", sbatch_args=("--network=x", own, "0.95")))
+        assert "--vllm '" in error.value.remedy
 
 
 def test_flags_of_vllm_are_planned_with(workshop_home):

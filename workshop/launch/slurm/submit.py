@@ -18,6 +18,7 @@ from workshop.launch.programs import LATE, ask
 from workshop.launch.slurm import site as slurm_site
 from workshop.launch.slurm.queue import job_number
 from workshop.launch.slurm.site import scripts_folder
+from workshop.plan.arguments import ARGUMENTS
 from workshop.plan.catalog import load_model
 from workshop.plan.catalog.read import existing, name_of
 from workshop.plan.command import ALLOWED, check_starts, flags
@@ -46,6 +47,7 @@ RECIPES = {
 GPU = "h100"
 GPUS_PER_NODE = 4
 UNSET = "$WORKSHOP_MODELS"
+OF_VLLM = {names[0] for names in ARGUMENTS} - {"--network"}  # which is sbatch's, too
 SBATCH_TIMEOUT_S = 60
 CPUS_BASE, CPUS_PER_GPU = 4, 4  # one process a GPU, and the API's and the engine's own
 MEMORY_BASE_GIB, MEMORY_PER_GPU_GIB = 16, 48  # weights pass through the page cache
@@ -168,8 +170,10 @@ def _refuse(request: Request) -> None:
         records.path_of(request.name)  # refuses what is no name of a server
     check_for_job(request.vllm)
     words = request.sbatch_args
-    if words and not words[0].startswith("-"):
-        raise BadInput(f"{words[0][:80]!r} is no option of sbatch.", "Its options begin with -.")
+    for word in words:
+        if word.partition("=")[0] in OF_VLLM or not words[0].startswith("-"):
+            remedy = "Its options begin with -. Flags of vLLM go into --vllm, as --vllm '--kv-cache-dtype fp8'; which version runs is for the site's environment to say."
+            raise BadInput(f"{word[:80]!r} is no option of sbatch.", remedy)
     joined = [word.split("=", 1)[1] for word in words if word.startswith("--job-name=")]
     names = [after for word, after in pairwise(words) if word in ("-J", "--job-name")] + joined
     for name in names:
