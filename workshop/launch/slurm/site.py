@@ -88,9 +88,9 @@ def number(site: dict[str, str], name: str, otherwise: int) -> int:
 def refusal_remedy(said: str) -> str:
     """Return what to do about sbatch's own words."""
     for words, remedy in (
+        ("qos", "Set SBATCH_QOS in slurm/site.sh, or ask for less; sacctmgr show qos lists them with their limits."),
+        ("account", "Set SBATCH_ACCOUNT in slurm/site.sh to yours, with its partition: sacctmgr show assoc user=$USER"),
         ("partition", "Set SBATCH_PARTITION in slurm/site.sh to one that `sinfo` lists."),
-        ("account", "Set SBATCH_ACCOUNT in slurm/site.sh to yours: sacctmgr show assoc user=$USER"),
-        ("qos", "Set SBATCH_QOS in slurm/site.sh; sacctmgr show qos lists them."),
         ("node configuration", "No node has so many GPUs or processors, or so much memory: sinfo -o '%P %G %m %c'."),
         ("time limit", "Ask for less: --time; `sinfo -o '%P %l'` shows each partition's longest."),
     ):
