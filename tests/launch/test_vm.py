@@ -112,6 +112,12 @@ def test_a_container_gets_gpus_shared_memory_the_share_and_a_closed_port(case, e
     assert words[words.index(image) + 1] == HUB  # its entry point is `vllm serve`
 
 
+def test_another_version_is_named_for_the_unit_and_the_images():
+    p = plan("llama-3.1-8b", "h100", vllm_version="0.33.0", usage="serve")
+    text = vm.render(vm.Case(p))
+    assert "/opt/vllm/bin/python has vLLM 0.33.0" in text and text.count("vllm-openai:v0.33.0") == 3
+
+
 def test_apptainer_gets_gpus_and_stays_on_this_machine(case):
     words = words_of(vm.render(case, "apptainer").partition("\napptainer exec")[2])
     assert words[0] == "--nv" and values(words, "--host") == ["127.0.0.1"]
