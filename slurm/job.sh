@@ -128,6 +128,12 @@ wait_until_end() {
     engine_ended "$code"
 }
 
+end_with_engine() {                                 # $1: works for the engine, and would wait for it to come back
+    local look_every_s=2
+    while kill -0 "$engine" 2>/dev/null; do sleep "$look_every_s"; done
+    kill -USR1 "$1" 2>/dev/null                     # a batch writes down what it has, and ends
+}
+
 engine_ended() {                                    # a server ends only when it is told to: its end is a failure
     ended_by=engine
     engine=''

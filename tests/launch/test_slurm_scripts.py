@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -125,3 +126,32 @@ def test_the_steps_beside_a_job_find_its_folder_where_a_neighbour_took_the_name(
     for part in ("--keep", "--clean"):
         subprocess.run(["bash", ROOT / "slurm" / "rank.sh", part], check=True)
     assert (tmp_path / "archive/1.tar").is_file() and not own.exists() and taken.is_symlink()
+
+
+def job(tmp_path, monkeypatch, script: str, *words: str, parts: str) -> subprocess.CompletedProcess:
+    """Run a script as a job of one node whose `parts` of job.sh are others: no srun, no vLLM."""
+    folder = tmp_path / "slurm"
+    shutil.copytree(ROOT / "slurm", folder)
+    with (folder / "job.sh").open("a") as file:
+        file.write(parts)
+    (tmp_path / "site.sh").write_text("export WORKSHOP_MODELS=/models")
+    for name, value in {"SITE": tmp_path / "site.sh", "SLURM": folder}.items():
+        monkeypatch.setenv(f"WORKSHOP_{name}", str(value))
+    for name, value in {"SUBMIT_DIR": tmp_path, "JOB_ID": 7, "JOB_NAME": "one", "NNODES": 1, "GPUS_ON_NODE": 4}.items():
+        monkeypatch.setenv(f"SLURM_{name}", str(value))
+    command = ["bash", folder / script, *words]
+    return subprocess.run(command, capture_output=True, text=True, timeout=30, cwd=tmp_path)
+
+
+def test_a_batch_in_a_job_ends_with_its_engine(tmp_path, monkeypatch):
+    (tmp_path / "python").write_text(
+        'case "$*" in *--check | -c*) exit ;; esac; trap "exit 75" USR1; sleep 60 >/dev/null 2>&1 & wait'
+    )
+    parts = """
+    open_logs() { python=(bash "$SLURM_SUBMIT_DIR/python"); }
+    announce_server() { export WORKSHOP_RECORD=record WORKSHOP_API_HOST=here WORKSHOP_API_PORT=1; }
+    start_engine() { (sleep 1; exit 137) & engine=$!; }
+    wait_until_ready() { :; }
+    """
+    done = job(tmp_path, monkeypatch, "70b-offline.sbatch", "in.jsonl", "out.jsonl", parts=parts)
+    assert done.returncode == 75 and "the batch ended with exit code 75" in done.stdout, done.stderr
