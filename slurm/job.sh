@@ -164,7 +164,7 @@ finish() {
     [ -z "$watch" ] || kill "$watch" 2>/dev/null
     if [ "$ended_by" = cancelled ]; then            # SLURM has told all steps to end, and kills what stays: first things first
         write_the_end "$code"
-        wait "$engine"
+        wait ${engine:+"$engine"}
     else
         if [ -n "$engine" ]; then
             [ "$ended_by" != ready-budget ] || show_stacks

@@ -155,3 +155,13 @@ def test_a_batch_in_a_job_ends_with_its_engine(tmp_path, monkeypatch):
     """
     done = job(tmp_path, monkeypatch, "70b-offline.sbatch", "in.jsonl", "out.jsonl", parts=parts)
     assert done.returncode == 75 and "the batch ended with exit code 75" in done.stdout, done.stderr
+
+
+def test_a_job_that_is_cancelled_before_its_engine_starts_has_its_reason_last(tmp_path, monkeypatch):
+    parts = """
+    open_logs() { trap finish EXIT; }
+    write_the_end() { say "ended: $ended_by" >&2; }
+    announce_server() { ended_by=cancelled; exit 143; }
+    """
+    done = job(tmp_path, monkeypatch, "70b.sbatch", parts=parts)
+    assert (done.returncode, done.stderr) == (143, "[workshop] ended: cancelled\n")
