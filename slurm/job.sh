@@ -85,7 +85,7 @@ announce_server() {
 start_engine() {
     serve_args+=(--served-model-name "$served"
                  --tensor-parallel-size "$tensor_parallel_size" --pipeline-parallel-size "$pipeline_parallel_size")
-    if [ "${WORKSHOP_LEARNERS:-0}" -gt 0 ]; then    # a class: nobody's request may be large enough to starve the others
+    if [ "${WORKSHOP_LEARNERS:-0}" != 0 ]; then     # a class: nobody's request may be large enough to starve the others
         serve_args+=(--max-logprobs 20 --middleware workshop.launch.fairshare.FairShare
                      --override-generation-config "{\"max_new_tokens\": ${WORKSHOP_MAX_TOKENS:-1024}}")
     fi

@@ -165,3 +165,15 @@ def test_a_job_that_is_cancelled_before_its_engine_starts_has_its_reason_last(tm
     """
     done = job(tmp_path, monkeypatch, "70b.sbatch", parts=parts)
     assert (done.returncode, done.stderr) == (143, "[workshop] ended: cancelled\n")
+
+
+@pytest.mark.parametrize("learners", ["30", "many"])
+def test_a_class_has_its_limits_however_its_size_is_said(tmp_path, monkeypatch, learners):
+    monkeypatch.setenv("WORKSHOP_LEARNERS", learners)
+    parts = """
+    open_logs() { :; }
+    announce_server() { served=model; }
+    wait_until_ready() { printf '%s\n' "${serve_args[@]}"; exit; }
+    """
+    done = job(tmp_path, monkeypatch, "70b.sbatch", parts=parts)
+    assert "workshop.launch.fairshare.FairShare\n" in done.stdout, done.stderr
