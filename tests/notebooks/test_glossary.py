@@ -72,3 +72,8 @@ def test_code_formulas_headings_and_links_get_no_hover():
     assert marked == text.replace("**Tokens**", f'**<abbr title="{says}">Tokens</abbr>**')
     assert glossary.hovers([marked]) == [marked] and glossary.plain(marked) == text
     assert glossary.terms("a tokenizer, `token`") == [] and glossary.terms("the `config.json`") == ["config.json"]
+
+
+def test_a_head_node_is_no_head_of_attention():
+    (text,) = glossary.hovers(["The **head node** of a job, and a head."])
+    assert text.index("first node of a job") < text.index("head node</abbr>") < text.index("several attentions")
