@@ -85,6 +85,12 @@ def test_the_weights_can_come_before_any_gpu_is_held(name):
     assert GPU not in str([doc["spec"]["template"]["spec"]["containers"] for doc in of(first, "Job")])
 
 
+def test_a_long_name_is_cut_to_one_that_a_service_can_have():
+    """Cut at 40 characters, this one would end in a dash."""
+    p = plan("llama-3.3-nemotron-super-49b", "rtx-6000-ada", gpus_per_node=4, usage="serve")
+    assert kubernetes.Case(p).name == "llama-3-3-nemotron-super-49b-4xrtx-6000"
+
+
 def test_a_download_with_another_image_is_another_job():
     p = plan("mistral-7b", "a100", gpus_per_node=1)
     names = {

@@ -95,7 +95,7 @@ class Case:
         p, o = self.plan, self.options = plan, options or Options()
         self.product = load_gpu(p.gpu).kubernetes_product
         slug = re.sub(r"[^a-z0-9]+", "-", p.model.lower()).strip("-")[:28].strip("-")
-        self.name = o.name or f"{slug}-{p.gpus}x{re.sub(r'[^a-z0-9]+', '-', p.gpu)}"[:40]
+        self.name = o.name or f"{slug}-{p.gpus}x{re.sub(r'[^a-z0-9]+', '-', p.gpu)}"[:40].strip("-")
         self.flags = flags(p.deployment)  # without those that differ from node to node; '' for a flag alone
         self._check_plan()
         self._check_options()
