@@ -154,7 +154,8 @@ def test_a_slice_of_a_gpu_runs_what_fits_on_it_alone():
     g = load_gpu("h100-mig-3g.40gb")
     assert (g.engine_gib, g.sm_count, g.bandwidth_gb_s) == (39.5, 60, 3350 / 2)
     assert plan("llama-3.1-8b", g, max_model_len=8192).gpus == 1
-    assert not plan("llama-3.1-70b", g).fits
+    refused = plan("llama-3.1-70b", g)
+    assert not refused.fits and "parallel" not in " ".join(refused.advice), "what is advised would be refused"
     with pytest.raises(BadInput, match="slice"):
         plan("llama-3.1-70b", g, tensor_parallel_size=4)
 

@@ -99,11 +99,11 @@ def eager(d: Deployment) -> Iterator[Change]:
 
 
 def more_gpus(d: Deployment) -> Iterator[Change]:
-    """Use more GPUs: a part of a node, a node, more nodes."""
+    """Use more GPUs: a part of a node, a node, more nodes. NCCL joins no slices."""
     node = d.gpus_per_node
     numbers = [n for n in (2, 4) if n < node] + list(range(node, MOST_GPUS + 1, node))
     for gpus in numbers:
-        if gpus > d.replica_gpus and choose.splits(d, gpus):
+        if gpus > d.replica_gpus and not d.gpu.is_slice and choose.splits(d, gpus):
             after = choose.spread(d, gpus)
             yield _split("more_gpus", after, f"on {gpus} GPUs")
 
