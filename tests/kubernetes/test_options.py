@@ -12,7 +12,7 @@ from k8s_read import GPU, env, of, serving, templates, vllm
 from test_overlays import validate
 
 from workshop.errors import BadInput
-from workshop.launch import kubernetes
+from workshop.launch import kubernetes, vm
 from workshop.plan.parallelism import plan
 
 NODES = {"one": {"gpus_per_node": 4}, "two": {"gpus_per_node": 2, "nodes": 2}}
@@ -89,6 +89,12 @@ def test_a_long_name_is_cut_to_one_that_a_service_can_have():
     """Cut at 40 characters, this one would end in a dash."""
     p = plan("llama-3.3-nemotron-super-49b", "rtx-6000-ada", gpus_per_node=4, usage="serve")
     assert kubernetes.Case(p).name == "llama-3-3-nemotron-super-49b-4xrtx-6000"
+
+
+def test_what_is_each_replicas_is_not_said_of_the_server():
+    p = plan("llama-3.1-8b", "h100", gpus_per_node=2, data_parallel_size=2, tensor_parallel_size=1, usage="serve")
+    assert "PP 1 × DP 2, in each replica: " in " ".join(kubernetes.header(kubernetes.Case(p)))
+    assert "2 × h100, in each of 2 replicas: " in vm.render(vm.Case(p))
 
 
 def test_a_download_with_another_image_is_another_job():

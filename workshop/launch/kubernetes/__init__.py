@@ -170,9 +170,8 @@ class Case:
         words += ["--nodes", str(p.nodes)] if self.many else []
         words += flag_words(self.flags)
         words += ["--vllm-version", p.vllm_version] if p.vllm_version != DEFAULT_VERSION else []
-        default = Options()
         words.append("--kubernetes")
-        for name, usual in vars(default).items():
+        for name, usual in vars(Options()).items():
             flag, value = f"--{name.replace('_', '-')}", getattr(o, name)
             for each in (value if isinstance(value, tuple) else [value]) if value != usual else []:
                 words += [flag] if each is True else [flag, f"{each:g}" if isinstance(each, float) else str(each)]
@@ -214,7 +213,7 @@ def _comment(lines: list[str]) -> str:
 def header(case: Case) -> list[str]:
     """Return the lines on top: the command that made it, what it is, and what the cluster must have."""
     p = case.plan
-    what = f"{case.hub} on {p.gpus} × {p.gpu}, TP {p.tensor_parallel_size} × PP {p.pipeline_parallel_size}: {p.kv_cache_tokens:,} tokens of KV cache, {p.max_concurrency:.2f} requests of {p.max_model_len:,} tokens at once, about {p.single_stream_tokens_per_s:.0f} tokens/s for one. Made by the command above; make it again rather than editing it."
+    what = f"{case.hub} on {p.gpus} × {p.gpu}, TP {p.tensor_parallel_size} × PP {p.pipeline_parallel_size}{f' × DP {p.data_parallel_size}, in each replica' if p.data_parallel_size > 1 else ''}: {p.kv_cache_tokens:,} tokens of KV cache, {p.max_concurrency:.2f} requests of {p.max_model_len:,} tokens at once, about {p.single_stream_tokens_per_s:.0f} tokens/s for one. Made by the command above; make it again rather than editing it."
     needs = ["the Secrets vllm-api-key and, for gated models, hf-token"]
     needs.append(f"nodes labelled {', '.join('='.join(label) for label in case.node_labels.items())}")
     if case.many:
