@@ -67,6 +67,11 @@ announce_server() {
     served=${WORKSHOP_SERVED_MODEL_NAME:-$served}
     export WORKSHOP_TP=$tensor_parallel_size WORKSHOP_PP=$pipeline_parallel_size
     export WORKSHOP_GPUS_PER_NODE=$gpus_per_node WORKSHOP_MIN_GPU_GIB=$min_gpu_gib
+    local number
+    for number in "$tensor_parallel_size" "$pipeline_parallel_size" "${min_gpu_gib%.*}"; do
+        [[ $number =~ ^[0-9]{1,5}$ ]] || fail "${number:0:40} is no whole number." \
+            "Give one: WORKSHOP_TP and WORKSHOP_PP in GPUs, WORKSHOP_MIN_GPU_GIB in GiB."
+    done
     if [ $((tensor_parallel_size * pipeline_parallel_size)) != $((gpus_per_node * SLURM_NNODES)) ]; then
         fail "TP $tensor_parallel_size × PP $pipeline_parallel_size needs $((tensor_parallel_size * pipeline_parallel_size)) GPUs, and the job has $SLURM_NNODES × $gpus_per_node." \
              "Ask sbatch for as many GPUs as the model is spread over: --nodes, --gpus-per-node."

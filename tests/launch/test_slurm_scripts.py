@@ -177,3 +177,12 @@ def test_a_class_has_its_limits_however_its_size_is_said(tmp_path, monkeypatch, 
     """
     done = job(tmp_path, monkeypatch, "70b.sbatch", parts=parts)
     assert "workshop.launch.fairshare.FairShare\n" in done.stdout, done.stderr
+
+
+@pytest.mark.parametrize(("name", "value"), [("TP", "four"), ("PP", "-1"), ("MIN_GPU_GIB", "75G")])
+def test_a_setting_that_is_no_number_is_refused_by_its_name(tmp_path, monkeypatch, name, value):
+    monkeypatch.setenv(f"WORKSHOP_{name}", value)
+    monkeypatch.setenv("WORKSHOP_MODEL", "/models/any")
+    done = job(tmp_path, monkeypatch, "model.sbatch", parts="open_logs() { :; }")
+    assert done.returncode == 3 and f"refused: {value} is no whole number." in done.stderr, done.stderr
+    assert f"WORKSHOP_{name}" in done.stderr
