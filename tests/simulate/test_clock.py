@@ -144,3 +144,11 @@ def test_a_hybrid_launches_its_scans_and_carries_its_states():
     assert hybrid.request_ms - dense.request_ms == pytest.approx(2 * 27 * 5_373_952 / 4.8e9, rel=1e-3)
     decoding, reading = [(1, 300)] * 8, [(200, 0), *[(1, 300)] * 7]
     assert hybrid.host_ms(decoding)[1] == 0 and hybrid.host_ms(reading)[1] > dense.host_ms(reading)[1] + 27
+
+
+def test_a_scan_is_of_the_tokens_and_products_are_of_whole_tiles():
+    """130 tokens fill two tiles of 128 rows, and 130 places of the scan: 256 × 1 + 130 × 3."""
+    ticking = clock.Clock(0.0, 1.0, 0.0, rows=128, scan_token_ms=3.0)
+    assert (ticking.gpu_ms([(1, 9)]), ticking.gpu_ms([(130, 0)])) == (128 + 3, 256 + 390)
+    fp8 = clock.of(plan("qwen3-next-80b-a3b-fp8", "h200", max_model_len=8192).deployment)
+    assert fp8.rows == 128 and fp8.scan_token_ms == pytest.approx(36 * 6 * 4096 * 128 / 989.5e9 / 0.048, rel=1e-3)
