@@ -57,13 +57,13 @@ def test_a_notebook_runs_with_the_model_in_the_browser(browser, address, noteboo
     context.route("**/*", only_here)
     page = context.new_page()
     page.goto(f"{address}/lab/index.html?path={notebook}.ipynb")
-    page.locator(".jp-Notebook .jp-CodeCell").first.click(timeout=90_000)
-    page.wait_for_selector(".jp-Notebook-ExecutionIndicator[data-status=idle]", timeout=120_000)
+    page.locator(".jp-Notebook .jp-CodeCell").first.click(timeout=300_000)
+    page.wait_for_selector(".jp-Notebook-ExecutionIndicator[data-status=idle]", timeout=300_000)
     kinds = [cell.cell_type for cell in nbformat.read(lite.NOTEBOOKS / f"{notebook}.ipynb", as_version=4).cells]
     last = [at for at, kind in enumerate(kinds) if kind == "code"][cells - 1]
     for at in range(kinds.index("code"), last + 1):  # the first code cell was clicked
         page.keyboard.press("Shift+Enter")
-        page.wait_for_selector(f"[data-windowed-list-index='{at + 1}'].jp-mod-active", timeout=90_000)
+        page.wait_for_selector(f"[data-windowed-list-index='{at + 1}'].jp-mod-active", timeout=300_000)
     page.wait_for_function(  # textContent: what is scrolled away has no innerText
         "n => [...document.querySelectorAll('.jp-CodeCell .jp-InputPrompt')].some(e => e.textContent.includes(`[${n}]`))",
         arg=cells,
