@@ -111,8 +111,8 @@ def _parallel() -> dict[str, str]:
         "nvlink.times_ib": _number(nvlink.gb_s / ib.gb_s),
         "405b.allreduce_count": f"{sent.count}",
         "405b.allreduce_kib": f"{sent.bytes_each / 1024:g}",
-        "405b.allreduce_mib": f"{sent.bytes / 2**20:.1f}",
-        "405b.allreduce_prompt_gib": f"{prompt.bytes / GIB:.1f}",
+        "405b.allreduce_mib": f"{sent.count * sent.bytes_each / 2**20:.1f}",
+        "405b.allreduce_prompt_gib": f"{prompt.count * prompt.bytes_each / GIB:.1f}",
         "405b.pp_gib": f"{split.weights_gib_per_gpu:.1f}",
         "falcon.heads": f"{load_model('falcon-7b').num_attention_heads}",
     }

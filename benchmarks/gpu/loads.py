@@ -176,6 +176,7 @@ async def record(options: argparse.Namespace) -> None:
         "config": options.config,
         "vllm_version": vllm.__version__,
         "gpu": gpu_name(),
+        "cpu": cpu_name(),
         "start_s": round(time.time() - began, 1),
         "max_num_seqs": scheduler.max_num_seqs,
         "max_num_batched_tokens": scheduler.max_num_batched_tokens,
@@ -210,6 +211,12 @@ def gpu_name() -> str:
     import torch
 
     return torch.cuda.get_device_name() if torch.cuda.is_available() else "none"
+
+
+def cpu_name() -> str:
+    """The host decides how soon a step starts."""
+    lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
+    return next((line.partition(": ")[2] for line in lines if line.startswith("model name")), "unknown")
 
 
 def main() -> None:

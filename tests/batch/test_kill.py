@@ -134,6 +134,7 @@ def test_wrong_use_is_told_in_one_sentence_with_exit_code_2(folder, start_stub):
         (["--tempratur", "1"], "Did you mean --temperature"),
         (["--samples", "0"], "samples"),
         (["--patience", "-1"], "--patience"),
+        (["--patience", "nan"], "give 1 to 10,000,000"),
         (["--sampling", "[1]"], "no JSON object"),
         (["--offline"], "--offline needs no server"),
         (["--samples", "2", "--temperature", "0"], "At temperature 0"),

@@ -64,3 +64,10 @@ def test_serve_says_what_no_plan_counts(monkeypatch):
     draft = ("--speculative-config", '{"model": "draft", "num_speculative_tokens": 3}')
     said = {flags: CliRunner().invoke(serve.command, ["--name", "drafts", *flags]).stderr for flags in ((), draft)}
     assert not said[()] and "does not count --speculative-config: a draft model's weights" in said[draft]
+
+
+@pytest.mark.parametrize("every", ["nan", "inf", "1e300", "0"])
+def test_a_time_that_no_clock_can_wait_is_refused(workshop_home, monkeypatch, every):
+    monkeypatch.setattr(servers, "_watch", lambda every_s: pytest.fail(f"it would wait {every_s} s"))
+    done = CliRunner().invoke(servers.command, ["--watch", "--every", every])
+    assert done.exit_code == 2 and "--every" in done.output

@@ -3,52 +3,65 @@
 from __future__ import annotations
 
 import socket
+from types import SimpleNamespace
 
-import psutil
 import pytest
 
 from workshop.errors import WorkshopError
 from workshop.launch import machine
 
+GIB = 2**30
+
 
 @pytest.fixture
-def cgroup(monkeypatch):
-    files: dict[str, str] = {}
-    monkeypatch.setattr(machine, "_cgroup_text", lambda name: files.get(name, ""))
-    return files
+def cgroup(tmp_path, monkeypatch):
+    """Write files of /job and /job/step; this process is in the step, on a machine with 64 GiB left."""
+    read_text = machine.Path.read_text
+
+    def read(path, *args, **options):
+        return "0::/job/step\n" if str(path) == "/proc/self/cgroup" else read_text(path, *args, **options)
+
+    def write(**levels: dict[str, str]) -> None:
+        for level, files in {"step": {}, **levels}.items():
+            folder = tmp_path / {"job": "job", "step": "job/step"}[level]
+            folder.mkdir(parents=True, exist_ok=True)
+            for name, text in {"cpu.max": "max 100000", "memory.max": "max", "memory.stat": "", **files}.items():
+                (folder / name).write_text(f"{text}\n")
+
+    monkeypatch.setattr(machine, "CGROUP", tmp_path)
+    monkeypatch.setattr(machine.Path, "read_text", read)
+    monkeypatch.setattr(machine.psutil, "virtual_memory", lambda: SimpleNamespace(total=64 * GIB, available=64 * GIB))
+    return write
+
+
+def memory(limit: int | str, used: int, stat: str = "") -> dict[str, str]:
+    return {"memory.max": str(limit), "memory.current": str(used), "memory.stat": stat}
 
 
 def test_a_session_of_one_cpu_and_four_gib_is_seen_as_such(cgroup):
-    cgroup.update(
-        {
-            "cpu.max": "100000 100000",
-            "memory.max": str(4 * 2**30),
-            "memory.current": str(3 * 2**30),
-            "memory.stat": f"inactive_file {2**29}\nactive_file {2**29}\nanon 1",
-        }
-    )
+    stat = f"inactive_file {GIB // 2}\nactive_file {GIB // 2}\nanon 1"
+    cgroup(step={"cpu.max": "100000 100000", **memory(4 * GIB, 3 * GIB, stat)})
     assert machine.cpus() == 1.0
-    assert machine.memory_limit_bytes() == 4 * 2**30
-    assert machine.memory_available_bytes() <= 2 * 2**30, "what files occupy can be given back"
+    assert machine.memory_limit_bytes() == 4 * GIB
+    assert machine.memory_available_bytes() == 2 * GIB, "what files occupy can be given back"
 
 
 def test_without_a_limit_the_machine_counts(cgroup):
-    cgroup.update({"cpu.max": "max 100000"})
+    cgroup()
     assert machine.cpus() >= 1
-    assert machine.memory_limit_bytes() == psutil.virtual_memory().total
+    assert machine.memory_limit_bytes() == machine.memory_available_bytes() == 64 * GIB
 
 
-def test_a_limit_of_a_level_above_is_found(tmp_path, monkeypatch):
-    (tmp_path / "job" / "step").mkdir(parents=True)
-    (tmp_path / "job" / "memory.max").write_text("4294967296\n")
-    (tmp_path / "job" / "step" / "memory.max").write_text("max\n")
-    monkeypatch.setattr(machine, "CGROUP", tmp_path)
-    monkeypatch.setattr(machine.Path, "read_text", _with_cgroup(machine.Path.read_text, "0::/job/step\n"))
-    assert machine._cgroup_text("memory.max") == "4294967296"
+def test_a_limit_of_a_level_above_counts_with_what_all_below_it_use(cgroup):
+    """Kernel, cgroup-v2.rst: limits hold for the whole subtree; a login node's user.slice, a job with several steps."""
+    cgroup(job=memory(8 * GIB, 7 * GIB), step=memory("max", GIB))
+    assert machine.memory_limit_bytes() == 8 * GIB and machine.memory_available_bytes() == GIB
 
 
-def _with_cgroup(original, text):
-    return lambda self, *args, **options: text if str(self) == "/proc/self/cgroup" else original(self, *args, **options)
+def test_of_limits_on_several_levels_the_least_counts(cgroup):
+    cgroup(job={"cpu.max": "50000 100000", **memory(4 * GIB, 3 * GIB)}, step=memory(16 * GIB, 2 * GIB))
+    assert machine.memory_limit_bytes() == 4 * GIB and machine.memory_available_bytes() == GIB
+    assert machine.cpus() == 0.5
 
 
 def test_a_free_port_is_free_and_a_taken_one_is_passed_over():

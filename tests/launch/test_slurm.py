@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 from pathlib import Path
@@ -15,6 +16,7 @@ from workshop.cli.slurm import command
 from workshop.errors import BadInput, WorkshopError
 from workshop.launch.slurm import site
 from workshop.launch.slurm import submit as slurm
+from workshop.plan.settings import DEFAULT_VERSION
 
 ROOT = Path(__file__).parents[2]
 
@@ -59,7 +61,7 @@ def test_a_site_without_a_folder_of_models_is_planned_and_not_submitted(workshop
 )
 def test_the_plan_of_each_script_fits_and_says_its_split(workshop_home, what, options, words):
     submission = slurm.prepare(slurm.Request(what, **options))
-    assert submission.fits and words in submission.reasons[0]
+    assert submission.fits and f"{words}, by vLLM {DEFAULT_VERSION}'s formulas." in submission.reasons[0]
     asked = "gpus_per_node" in options or "nodes" in options  # else the script's own number counts
     assert any(word.startswith("--nodes=") for word in submission.arguments) == (
         asked or submission.script.stem == "model"
@@ -126,6 +128,23 @@ def test_flags_of_vllm_are_planned_with(workshop_home):
     assert unknown == said("--hf-overrides", '{"rope_scaling": {}}', "--max-model-len", "1M") == said()
 
 
+def test_flags_of_the_site_are_planned_with_before_the_persons(workshop_home, tmp_path, monkeypatch):
+    """job.sh gives vLLM the script's, the site's and the person's flags, and later ones count."""
+    (tmp_path / "site.sh").write_text("site_serve_args=(--kv-cache-dtype fp8 --max-model-len 8192 --enable-lora)\n")
+    monkeypatch.setenv("WORKSHOP_SITE", str(tmp_path / "site.sh"))
+    ours, own = (slurm.prepare(slurm.Request("70b", vllm=flags)) for flags in ((), ("--max-model-len", "16K")))
+    assert "921,424 tokens, or 112.48 requests of 8,192" in (said := " ".join(ours.reasons))
+    assert "does not count --enable-lora" in said and "--kv-cache-dtype fp8" not in " ".join(ours.advice)
+    assert "921,424 tokens, or 56.24 requests of 16,384" in " ".join(own.reasons)
+    assert "WORKSHOP_SERVE_ARGS_FILE" not in ours.environment, "the job reads the site's file itself"
+
+
+@pytest.mark.parametrize(("said", "tokens"), [("16K", "16384"), ("16k", "16000"), ("16,384", "16384")])
+def test_a_longest_request_is_read_as_plan_and_vllm_read_it(workshop_home, said, tokens):
+    done = CliRunner().invoke(command, ["submit", "70b", "--dry-run", "--json", "--max-model-len", said])
+    assert json.loads(done.stdout)["environment"]["WORKSHOP_MAX_MODEL_LEN"] == tokens
+
+
 def test_dry_run_shows_reasons_command_and_script_and_submits_nothing(workshop_home, bin_folder, tmp_path):
     stand_in(bin_folder, "sbatch", f"touch {tmp_path}/submitted; echo 1")
     done = CliRunner().invoke(command, ["submit", "70b", "--dry-run"])
@@ -182,9 +201,13 @@ def test_refusal_of_sbatch_names_the_line_to_edit(workshop_home, bin_folder, sai
 def test_mistake_in_the_site_file_is_shown_in_bashs_words(workshop_home, tmp_path, monkeypatch):
     (tmp_path / "site.sh").write_text("export A=(\n")
     monkeypatch.setenv("WORKSHOP_SITE", str(tmp_path / "site.sh"))
-    with pytest.raises(WorkshopError, match="has a mistake") as error:
+    with pytest.raises(WorkshopError, match=r"bash could not source .*site\.sh: line 1: unexpected") as error:
         slurm.prepare(slurm.Request("70b"))
     assert "slurm/sites" in error.value.remedy
+    with monkeypatch.context() as without_bash:  # as on Windows, or in a browser: the file is not to blame
+        without_bash.setenv("PATH", str(tmp_path))
+        with pytest.raises(WorkshopError, match=r"bash could not source .*site\.sh: it cannot be run"):
+            slurm.prepare(slurm.Request("70b"))
     (tmp_path / "site.sh").write_text("export A=1\r\n", newline="")
     with pytest.raises(WorkshopError, match="has the line ends of Windows"):
         slurm.prepare(slurm.Request("70b"))
@@ -246,8 +269,25 @@ def test_processors_and_memory_follow_from_the_gpus_unless_the_site_says_them(wo
     assert "--cpus-per-task=52" in said and "--mem=416G" in said
 
 
-@pytest.mark.parametrize("words", [("--job-name=a/b",), ("-J", "a b"), ("--export=NONE",)])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--job-name=a/b",),
+        ("-J", "a b"),
+        ("--export=NONE",),
+        ("--export", "NIL"),
+        ("--export=MY_ALL=1",),
+        ("--export-file=x",),
+    ],
+)
 def test_options_that_the_job_would_stumble_over_are_refused_before_sbatch(workshop_home, words):
     with pytest.raises(BadInput) as error:
         slurm.prepare(slurm.Request("70b", sbatch_args=words))
     assert error.value.remedy
+
+
+def test_an_export_of_everything_is_left_as_it_is_in_both_spellings(workshop_home):
+    """sbatch(1): --export=[ALL,]<environment_variables>; a long option's value may be a word of its own."""
+    for words in (("--export", "ALL,X=1"), ("--export=ALL,X=1",)):
+        arguments = slurm.prepare(slurm.Request("70b", sbatch_args=words)).arguments
+        assert arguments[-len(words) :] == list(words) and "--export=ALL" not in arguments

@@ -121,6 +121,8 @@ def test_any_flags_are_taken_or_refused(texts):
         ("--nodes", "9" * 4000),
         ("--gpus-per-node", "-1"),
         ("--max-model-len", "9" * 4000),
+        ("--max-model-len", "0"),
+        ("--max-model-len", "-5"),
         ("--gpu", "x[/]"),
         ("--gpu", "\x1b[31m"),
     ],

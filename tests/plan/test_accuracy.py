@@ -75,6 +75,17 @@ def test_families_without_a_measured_formula_are_as_near_as_the_readme_says(run)
     assert p.weights_gib_per_gpu == pytest.approx(run["ranks"][0]["weights"] / GIB, rel=0.003)
 
 
+PROFILES = json.loads((Path(__file__).parents[2] / "benchmarks/gpu/records/profiles_h200.json").read_text())["runs"]
+
+
+@pytest.mark.parametrize("run", PROFILES, ids=lambda r: r["name"])
+def test_what_a_traced_profile_leaves_is_what_the_plan_says(run):
+    """Predicted before; blocks that the allocator keeps half empty, 208 MiB for gpt-oss, no plan counts."""
+    left = plan_of(run).available_kv_gib_per_gpu * GIB
+    assert left == pytest.approx(run["available_kv_bytes"], rel=0.002)
+    assert left - run["fragments_after_load_mib"] * 2**20 == pytest.approx(run["available_kv_bytes"], rel=0.0012)
+
+
 def test_single_stream_speed_stays_as_good_as_it_is():
     found = errors("single_tok_s", "single_stream_tokens_per_s")
     assert len(found) > 20

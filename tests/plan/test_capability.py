@@ -94,6 +94,38 @@ def test_the_checkpoints_own_quantization_may_be_said_and_another_not(model, met
         plan(model, "h100", quantization="gptq")
 
 
+@pytest.mark.parametrize("model", ["deepseek-v3.2", "glm-5-fp8"])
+def test_sparse_latents_are_for_hopper_and_newer(model):
+    """vLLM 0.32.0, v1/attention/backends/mla/*_sparse*.py supports_compute_capability: 9, 10 or 12."""
+    with pytest.raises(
+        BadInput, match=r"A100.* cannot keep .* KV cache \(.* begin with 9\.0.*Give a GPU from the H100 on"
+    ):
+        plan(model, "a100-80gb", gpus_per_node=8, nodes=4)
+    assert plan(model, "h200", gpus_per_node=8, nodes=2).fits
+
+
+# gpt-oss has sinks, DeepSeek a latent, Phi-3 mini heads of 96: Triton's kernels alone, which take fp8 from 8.9 on
+@pytest.mark.parametrize(
+    ("model", "gpu", "runs"),
+    [
+        ("llama-3.1-8b", "a100-80gb", True),
+        ("gpt-oss-20b", "a100-80gb", False),
+        ("gpt-oss-20b", "l4", True),
+        ("deepseek-v2-lite", "a100-80gb", False),
+        ("deepseek-v2-lite", "h100", True),
+        ("phi-3-mini-4k", "a10g", False),
+        ("phi-3-mini-4k", "l40s", True),
+    ],
+)
+def test_an_fp8_kv_cache_needs_a_kernel_for_the_models_attention(model, gpu, runs):
+    """vLLM 0.32.0: triton_attn.py and mla/triton_mla.py raise below 8.9; flashinfer.py supports_sink, its head sizes."""
+    advised = [a for a in plan(model, gpu, max_model_len=4096).advice if "--kv-cache-dtype fp8" in a]
+    assert bool(advised) is runs
+    if not runs:
+        with pytest.raises(BadInput, match=r"cannot keep .* KV cache in fp8 .* begin with 8\.9.*from the L4 on"):
+            plan(model, gpu, kv_cache_dtype="fp8")
+
+
 @pytest.mark.parametrize("kv_cache_dtype", ["fp8", "bfloat16"])
 def test_a_kv_cache_that_a_t4_cannot_keep_is_refused_and_never_advised(kv_cache_dtype):
     with pytest.raises(BadInput, match="KV cache"):

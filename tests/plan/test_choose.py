@@ -9,7 +9,7 @@ import pytest
 from workshop.errors import BadInput
 from workshop.plan.catalog import load_gpu, load_model
 from workshop.plan.catalog.read import from_dict
-from workshop.plan.choose import executor
+from workshop.plan.choose import executor, splits, spread
 from workshop.plan.communication import compare_splits, traffic
 from workshop.plan.deployment import prepare
 from workshop.plan.parallelism import plan
@@ -212,6 +212,18 @@ def test_kv_heads_are_copied_where_tensor_parallel_is_wider():
     one, wide = (plan("llama-3.1-8b", "h100", tensor_parallel_size=tp) for tp in (8, 16))
     assert wide.ranks[0].kv_heads == one.ranks[0].kv_heads == 1
     assert any("times" in a for a in wide.advice)
+
+
+def test_every_node_has_as_many_ranks_as_vllm_starts_there():
+    """vLLM 0.32.0, engine/arg_utils.py: "--nnodes must evenly divide the total world size"; a node has its share of it."""
+    with pytest.raises(BadInput, match="3 GPUs cannot be shared out evenly over 2 nodes of 2"):
+        plan("llama-3.1-8b", "h100", tensor_parallel_size=1, pipeline_parallel_size=3, gpus_per_node=2, nodes=2)
+    across = plan("llama-3.1-8b", "h100", tensor_parallel_size=4, pipeline_parallel_size=3, gpus_per_node=8, nodes=2)
+    assert [r.node for r in across.ranks] == [0] * 6 + [1] * 6
+    assert "across nodes" in across.reasons[0] and across.communication[0].link == "InfiniBand NDR"
+    large = prepare("llama-3.1-405b", "h100")
+    assert {split.tp for split in splits(large, 12)} == {1, 2} and not splits(large, 13)
+    assert spread(large, 13).gpus == 12
 
 
 @pytest.mark.parametrize(("gpus", "nodes", "name"), [(1, 1, "uni"), (4, 1, "mp"), (16, 2, "mp")])

@@ -152,12 +152,13 @@ def test_without_sizes_the_fewest_gpus_a_replica_are_taken():
         ("qwen1.5-moe-a2.7b", {"data_parallel_size": 3, "tensor_parallel_size": 1}, "1408"),
         ("qwen1.5-moe-a2.7b", {"data_parallel_size": 3}, "1408.*--enable-expert-parallel"),
         ("qwen1.5-moe-a2.7b", {"data_parallel_size": 3, "pipeline_parallel_size": 2}, "1408"),
+        ("qwen3-235b-a22b-fp8", {"tensor_parallel_size": 8}, "Choose from: 1, 2, 4.*Or add --enable-expert-parallel"),
         ("qwen3-30b-a3b", {"data_parallel_size": 0}, "data_parallel_size"),
         ("qwen3-30b-a3b", {"data_parallel_size": 4, "tensor_parallel_size": 4, "gpus_per_node": 8}, "DP 4 needs 16"),
         (
             "llama-3.1-70b",
-            {"data_parallel_size": 4, "tensor_parallel_size": 1, "pipeline_parallel_size": 3},
-            "more than one node",
+            {"data_parallel_size": 3, "tensor_parallel_size": 4, "pipeline_parallel_size": 1},
+            "3 replicas of 4 .* evenly over 2 nodes of 8",
         ),
         ("llama-3.1-8b", {"tensor_parallel_size": 8, "decode_context_parallel_size": 2}, "1 copies"),
         ("llama-3.1-405b", {"tensor_parallel_size": 16, "decode_context_parallel_size": 4}, "2 copies"),
@@ -282,5 +283,5 @@ def test_the_page_says_what_the_plan_says():
 
 
 def test_a_replica_of_many_nodes_is_not_said_to_be_on_two():
-    with pytest.raises(BadInput, match="32 GPUs would lie on more than one node of 8 GPUs"):
+    with pytest.raises(BadInput, match=r"2 replicas of 32 .* evenly over 8 nodes of 8,"):
         plan("qwen3-30b-a3b", "h200", tensor_parallel_size=32, data_parallel_size=2)

@@ -79,10 +79,17 @@ class TestWhatTravels:
 
     @pytest.mark.parametrize(
         ("tp", "pp", "per_node", "spans"),
-        [(8, 2, 8, False), (16, 1, 8, True), (2, 2, 3, True), (2, 1, 3, False), (4, 2, 8, False)],
+        [(8, 2, 8, False), (16, 1, 8, True), (2, 3, 3, True), (2, 2, 3, False), (4, 3, 8, True)],
     )
     def test_groups_that_span_nodes_are_found(self, tp, pp, per_node, spans):
         assert spans_nodes(deployment(Choice(tp=tp, pp=pp, gpus_per_node=per_node, nodes=4))) is spans
+
+    def test_ranks_are_drawn_on_the_node_where_vllm_starts_them(self):
+        """Twelve ranks on two nodes of eight are six on each: stage 2 begins on the first node, at the fifth GPU."""
+        result = layout(Choice("llama-3.1-8b", gpus_per_node=8, tp=2, pp=6))
+        assert [r.node for r in result.ranks] == [0] * 6 + [1] * 6
+        cards = re.findall(r">(GPU \d+)<.*?>(idle|layers [^<]*)<", picture(result))
+        assert [gpu for gpu, held in cards if held == "idle"] == ["GPU 6", "GPU 7", "GPU 14", "GPU 15"]
 
     def test_one_gpu_sends_nothing(self):
         result = layout(Choice("llama-3.1-8b", nodes=1, gpus_per_node=1, tp=1, pp=1))
@@ -95,13 +102,14 @@ class TestVerdict:
         ("choice", "state", "says", "remedy"),
         [
             (Choice(), "fits", "divides and fits", ""),
+            (Choice(tp=1, pp=5), "wrong", "5 GPUs cannot be shared out evenly over 2 nodes of 4", "on every node"),
             (Choice(tp=3, pp=1), "wrong", "3 does not divide the 64 attention heads", "1, 2, 4, 8"),
-            (Choice("llama-3.1-8b", pp=33, tp=1), "wrong", "too few for 33 stages", "32 at most"),
+            (Choice("llama-3.1-8b", pp=33, tp=1), "wrong", "33 is more than the 32 layers", "at most 32"),
             (
                 Choice(nodes=1, gpus_per_node=4, tp=8, pp=1),
                 "wrong",
-                "needs 8 GPUs, and there are 4",
-                "tensor parallel 4",
+                "needs 8 GPUs, and 1 node(s) of 4 have 4",
+                "more nodes, or smaller sizes",
             ),
             (
                 replace(LLAMA_405B, nodes=1, pp=1),

@@ -68,8 +68,7 @@ class Batch(Session):
             found = found or entry
             server.rise()
         if found is None:
-            remedy = "`workshop servers` lists those known here; `workshop serve --background` starts one."
-            raise WorkshopError(f"No server answers: {', '.join(away)}.", remedy)
+            raise WorkshopError(f"No server answers: {', '.join(away)}.", servers.KNOWN)
         return found
 
     async def _send(self, work: Work, fleet: list[servers.Server], entry: dict) -> None:

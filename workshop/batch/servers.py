@@ -23,6 +23,7 @@ FIRST_LIMIT, LARGEST_LIMIT, SMALLEST_LIMIT = 32, 1024, 4  # requests at once
 READ_AGAIN_S = 10.0  # between two looks at the record of a server that is away
 POLL_S, QUICK_POLL_S = 1.0, 0.4  # a look costs the server some 10 ms: often only while the pace is sought
 AWAY = (aiohttp.ClientError, TimeoutError, OSError)  # what a server that does not answer raises
+KNOWN = "`workshop servers` lists those known here; `workshop serve --background` starts one."
 SPARE_FILES = 200  # what a run has open beside its connections
 KEEP_ALIVE_S = 3.0  # uvicorn closes idle connections after 5 s; reusing one as it closes loses a request
 _NAMES = "num_requests_running|num_requests_waiting|kv_cache_usage_perc|gpu_cache_usage_perc|num_preemptions"

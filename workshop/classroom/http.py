@@ -24,8 +24,7 @@ async def meet(server: servers.Server) -> dict:
         found = await server.models()
     except servers.AWAY as error:
         said = f"No server answers at {server.url} ({str(error) or type(error).__name__})."
-        remedy = "`workshop servers` lists those known here; `workshop serve --background` starts one."
-        raise WorkshopError(said, remedy) from None
+        raise WorkshopError(said, servers.KNOWN) from None
     if not found:
         raise WorkshopError(f"{server.url} serves no model.", "Give the address of a vLLM server, which ends in /v1.")
     return found[0]

@@ -10,7 +10,7 @@ import click
 from workshop import batch as batch_package
 from workshop.batch.paths import Paths, read_meta
 from workshop.batch.progress import words
-from workshop.cli.say import Bar, json_option, say_json
+from workshop.cli.say import Bar, Seconds, json_option, say_json
 from workshop.cli.serve import Forwarding
 from workshop.errors import BadInput
 from workshop.launch.processes import on_signals
@@ -31,7 +31,7 @@ SAMPLING = {  # vLLM's name -> (type, help)
     "prompt_logprobs": (int, "The same for the prompt's tokens."),
 }
 SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)  # of people and of SLURM: the first lets it end in order
-LINE_S, FROM_1 = 10.0, click.FloatRange(1)  # seconds between lines where there is no terminal
+LINE_S = 10.0  # between lines where there is no terminal
 
 
 def _sampling_options(function):
@@ -66,7 +66,11 @@ def _sampling_options(function):
 @click.option("--sampling", "more", help="Any other sampling parameters, as JSON: '{\"top_logprobs\": 5}'.")
 @_sampling_options
 @click.option(
-    "--patience", type=FROM_1, default=120.0, show_default=True, help="Seconds to wait for a server that is away."
+    "--patience",
+    type=Seconds(1),
+    default=120.0,
+    show_default=True,
+    help="Seconds to wait for a server that is away.",
 )
 @json_option("Print how it ended as JSON.")
 @click.option("--check", is_flag=True, help="Only read INPUT and what OUTPUT has, and say what is wrong.")

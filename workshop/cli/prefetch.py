@@ -4,6 +4,7 @@ import click
 
 from workshop.cli.say import Bar, json_option, say, say_json
 from workshop.errors import WorkshopError
+from workshop.launch.disk import refuse_closed
 from workshop.launch.slurm import site
 from workshop.launch.weights import hub as prefetch_hub
 from workshop.launch.weights import prefetch
@@ -31,6 +32,7 @@ def command(model: str, to: str | None, verify_only: bool, checksums: bool, as_j
     hub = prefetch.hub_id(model)
     folder, remote = prefetch.target_folder(hub, to), None
     if not verify_only:
+        refuse_closed(folder, prefetch_hub.ROOM)
         remote, token = _look_up(hub, prefetch_hub.saved_token())
         prefetch.refuse_small_disk(remote, folder)
         say(f"{hub}: {remote.bytes / 1e9:.1f} GB in {len(remote.files)} files → {folder}", err=True)

@@ -29,6 +29,15 @@ def say(text: str = "", *, err: bool = False, nl: bool = True, **style: object) 
     click.secho(plain_lines(text), err=err, nl=nl, **style)
 
 
+class Seconds(click.FloatRange):
+    """How long to wait: from `min` to what a clock can wait; NaN, which is neither below nor above, is refused."""
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        if not (found := super().convert(value, param, ctx)) <= 1e7:  # four months
+            self.fail(f"{found} s cannot be waited for: give {self.min:g} to 10,000,000.", param, ctx)
+        return found
+
+
 def json_option(shape: str) -> Callable:
     """Return the option --json; its help is the shape of what it prints."""
     return click.option("--json", "as_json", is_flag=True, help=shape)

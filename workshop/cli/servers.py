@@ -3,13 +3,14 @@ from concurrent.futures import ThreadPoolExecutor
 
 import click
 
-from workshop.cli.say import console, json_option, say, say_json, shown
+from workshop.cli.say import Seconds, console, json_option, say, say_json, shown
 from workshop.engine import metrics
 from workshop.errors import BadInput, WorkshopError
 from workshop.launch import records
 from workshop.launch.records import ServerRecord
 
 SIGNS = {"ready": "✓", "starting": "…", "failed": "✗"}
+NOBODY = "No server is known here. Start one: workshop serve --background"
 COLOURS = {"ready": "green", "failed": "red"}
 Look = metrics.Metrics | WorkshopError | None
 
@@ -18,7 +19,7 @@ Look = metrics.Metrics | WorkshopError | None
 @json_option("A list of records, without keys.")
 @click.option("--watch", is_flag=True, help="One table of what all of them do at the moment, until Ctrl-C.")
 @click.option(
-    "--every", type=click.FloatRange(0.5), default=2.0, metavar="SECONDS", show_default=True, help="--watch: new looks."
+    "--every", type=Seconds(0.5), default=2.0, metavar="SECONDS", show_default=True, help="--watch: new looks."
 )
 def command(as_json: bool, watch: bool, every: float) -> None:
     """List your servers, and those that were shared with your class ($WORKSHOP_SHARED)."""
@@ -30,7 +31,7 @@ def command(as_json: bool, watch: bool, every: float) -> None:
     elif as_json:
         say_json([record.public() for record in found])
     elif not found:
-        say("No server is known here. Start one: workshop serve --background")
+        say(NOBODY)
     else:
         for record in found:
             why = f": {record.reason}" if record.reason else ""
@@ -89,8 +90,7 @@ def _watch(every: float) -> None:
                     grid.add_column(head, justify="right")
                 for row in table(now, before):
                     grid.add_row(*map(shown, row))
-                live.update(grid if known else "No server is known here. Start one: workshop serve --background")
-                live.refresh()
+                live.update(grid if known else NOBODY, refresh=True)
                 before = {record.url: seen for record, seen in now}
                 time.sleep(every)
         except KeyboardInterrupt:

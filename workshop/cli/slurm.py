@@ -4,6 +4,7 @@ from pathlib import Path
 
 import click
 
+from workshop.cli.plan import Tokens
 from workshop.cli.say import Bar, json_option, say, say_json
 from workshop.launch.flags import words
 from workshop.launch.slurm import status as slurm_status
@@ -29,7 +30,7 @@ def command() -> None:
 @click.option("--pipeline", is_flag=True, help="TP inside a node and one pipeline stage a node (405b: TP 4 × PP 4).")
 @click.option("--ray", is_flag=True, help="Start vLLM through Ray instead of its own multi-node start.")
 @click.option("--time", help="Time limit, HH:MM:SS.")
-@click.option("--max-model-len", type=click.IntRange(1), help="Longest request, prompt and answer, in tokens.")
+@click.option("--max-model-len", type=Tokens(), help="Longest request, prompt and answer, in tokens.")
 @click.option("--learners", type=click.IntRange(0), default=0, help="Size of the class: sets limits for each learner.")
 @click.option("--name", help="Name of job and server; by default the script's.")
 @click.option(

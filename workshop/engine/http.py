@@ -14,7 +14,6 @@ def get(address: str, timeout_s: float = 5.0, **options) -> tuple[httpx.Response
     httpx's own limits are for each piece of an answer: one that drips holds its reader for ever, one that floods takes
     all memory. Raises httpx.HTTPError, also where the whole takes more than `timeout_s` or LARGEST_BYTES.
     """
-
     plain = address.startswith("http:") and not (options.get("proxy") or options.get("follow_redirects"))
     options["verify"] = not plain and options.get("verify", True)  # all the world's certificates take 20 ms to load
 

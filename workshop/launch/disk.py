@@ -62,6 +62,12 @@ def refuse_full(folder: Path, remedy: str) -> None:
         raise WorkshopError(said, remedy)
 
 
+def refuse_closed(folder: Path, remedy: str) -> None:
+    """Raise a WorkshopError if nothing may be written into the folder, there or to be made."""
+    if not os.access(place := _there(folder), os.W_OK | os.X_OK):
+        raise WorkshopError(f"You may not write into {place}.", remedy)
+
+
 def quotas(folder: Path) -> list[Quota]:
     """Return the quotas of this user, and of the folder's group, that hold there, by `lfs quota` or quota(1)."""
     kind, mount, source = file_system(folder)

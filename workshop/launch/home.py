@@ -83,14 +83,13 @@ def writing(path: Path, remedy: str = "") -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        said = cannot_write(path, error)
-        raise WorkshopError(said.message, remedy or said.remedy) from None
+        raise cannot_write(path, error, remedy) from None
 
 
-def cannot_write(path: Path, error: OSError) -> WorkshopError:
-    """Turn an OSError of a write into one sentence and a remedy."""
+def cannot_write(path: Path, error: OSError, remedy: str = "") -> WorkshopError:
+    """Turn an OSError of a write into one sentence and a remedy, by default that for what lies in home()."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        remedy = "Free some space or quota there, or set WORKSHOP_HOME to a folder on another disk."
-        return WorkshopError(f"No space is left to write {path} ({error.strerror}).", remedy)
-    remedy = "Set WORKSHOP_HOME to a folder that you may write, for example on your project's disk."
-    return WorkshopError(f"Cannot write {path} ({error.strerror}).", remedy)
+        free = "Free some space or quota there, or set WORKSHOP_HOME to a folder on another disk."
+        return WorkshopError(f"No space is left to write {path} ({error.strerror}).", remedy or free)
+    elsewhere = "Set WORKSHOP_HOME to a folder that you may write, for example on your project's disk."
+    return WorkshopError(f"Cannot write {path} ({error.strerror}).", remedy or elsewhere)

@@ -8,6 +8,7 @@ import os
 import re
 import socket
 import sys
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -23,45 +24,36 @@ CGROUP = Path("/sys/fs/cgroup")
 def cpus() -> float:
     """Return the processors that this session may use: its affinity, cut by a cgroup's quota."""
     count = float(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
-    quota = _cgroup_text("cpu.max").split()
-    if len(quota) == 2 and quota[0] != "max":
-        count = min(count, int(quota[0]) / int(quota[1]))
-    return count
+    limits = (text.split() for (text,) in _cgroups("cpu.max"))
+    return min([count, *(int(quota) / int(period) for quota, period in limits)])
 
 
 def memory_limit_bytes() -> int:
     """Return the memory that this session may use in all: the machine's, cut by a cgroup (SLURM, container)."""
-    total = psutil.virtual_memory().total
-    limit = _cgroup_text("memory.max")
-    return min(total, int(limit)) if limit.isdigit() else total
+    return min([psutil.virtual_memory().total, *(int(limit) for (limit,) in _cgroups("memory.max"))])
 
 
 def memory_available_bytes() -> int:
     """Return what is left of memory_limit_bytes()."""
     free = psutil.virtual_memory().available
-    limit, used = _cgroup_text("memory.max"), _cgroup_text("memory.current")
-    if limit.isdigit() and used.isdigit():
+    for limit, used, stat in _cgroups("memory.max", "memory.current", "memory.stat"):
         # File pages count as used in a cgroup, and are given back when memory is asked for.
-        pages = re.findall(r"^(?:in)?active_file (\d+)$", _cgroup_text("memory.stat"), re.MULTILINE)
+        pages = re.findall(r"^(?:in)?active_file (\d+)$", stat, re.MULTILINE)
         free = min(free, int(limit) - int(used) + sum(map(int, pages)))
     return max(0, free)
 
 
-def _cgroup_text(name: str) -> str:
-    """Return a file of this process's cgroup (version 2), or '' where there is none."""
+def _cgroups(*names: str) -> Iterator[list[str]]:
+    """Yield these files of every cgroup (version 2) that holds this process and whose first file sets a limit."""
     try:
         own = Path("/proc/self/cgroup").read_text().split("::", 1)[-1].strip().lstrip("/")
     except OSError:
-        return ""
-    folder = CGROUP / own
-    while True:  # a limit may stand on any level above: the nearest that has one counts
+        return
+    for folder in (CGROUP / own, *(CGROUP / own).parents):  # a limit holds for all levels below
         with suppress(OSError):
-            text = (folder / name).read_text().strip()
-            if not text.startswith("max"):
-                return text
-        if folder == CGROUP or CGROUP not in folder.parents:
-            return ""
-        folder = folder.parent
+            texts = [(folder / name).read_text().strip() for name in names]
+            if folder.is_relative_to(CGROUP) and not texts[0].startswith("max"):
+                yield texts
 
 
 def reachable_address(host: str) -> str:

@@ -28,11 +28,7 @@ class Empty(ModuleType):
 
     __path__ = ()
     __version__ = "99.0"
-
-    def __getattr__(self, name: str) -> object:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return Name(name, (), {})
+    __getattr__ = Name.__getattr__
 
 
 class Finder:

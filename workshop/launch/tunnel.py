@@ -189,7 +189,6 @@ def record_of(name: str) -> ServerRecord:
 
 
 async def _forwarding(name: str, port: int, opened: Callable[[], None]) -> None:
-
     async def passed_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError, asyncio.TimeoutError), contextlib.closing(writer):
             try:

@@ -21,13 +21,12 @@ from workshop.errors import BadInput, WorkshopError
 from workshop.launch.home import home, private_folder, write_private
 from workshop.learn import class_progress, exercise_sets
 from workshop.learn.html import Html, alone, div, join, muted, panel, span, tag
-from workshop.learn.judging import Exercise, letter
+from workshop.learn.judging import Exercise, letter, shown
 
 SETS = files(exercise_sets)
 SOLUTION = "# Solution"  # the first words of a notebook's cell with a solution
 HELD_BACK = "Held back until you have tried: run the cell above with your answer, then this one again."
 LOOKS = {"right": ("✓", "good"), "wrong": ("✗", "bad"), "unanswered": ("…", "open")}  # state → sign, edge
-MOST_SHOWN = 60  # characters of an answer that a check cannot use
 FROM_SOLUTION = "This is the solution's answer. Only yours counts as done: put it in the cell above."
 
 
@@ -209,8 +208,7 @@ def check(key: str, answer: object = ...) -> Result | Question:
     except WorkshopError as error:  # such as that no server answers: it says nothing of the answer
         return Result(key, "unanswered", str(error))
     except Exception as error:  # whatever a learner's answer does must not look like a fault of theirs
-        short = text if len(text := repr(answer)) <= MOST_SHOWN else f"{text[: MOST_SHOWN - 1]}…"
-        message = f"the check could not use {short} ({type(error).__name__}: {error})"
+        message = f"the check could not use {shown(answer)} ({type(error).__name__}: {error})"
     if message and strict():
         raise AssertionError(f"{key}: {message}")
     cells = shell.user_ns.get("In") if shell else None

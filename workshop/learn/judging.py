@@ -16,6 +16,7 @@ from types import MappingProxyType
 
 Judge = Callable[[object], str | None]
 SHAPELESS = "another answer was asked for"  # a judge's word for an answer that it cannot read
+MOST_SHOWN = 60  # characters of an answer
 SIZES, TIMES = {"bytes", "KiB", "GiB", "GB", "GB/s"}, {"s", "ms"}
 NUMBER = r"[-+]?[\d,_]*\.?\d+(?:[eE][-+]?\d+)?"
 
@@ -61,7 +62,10 @@ class Exercise:
     def test(self, answer: object) -> str | None:
         """Return None if the answer is right, else one sentence about what is off."""
         answer = plain(answer)
-        if isinstance(answer, tuple | list) and 0 < len(answer) == self.factors and not any(map(not_a_number, answer)):
+        if self.factors and isinstance(answer, tuple | list) and len(answer) > 1:
+            few = "" if len(answer) == self.factors else f"give {self.factors} numbers, or their product without commas"
+            if problem := few or next(filter(None, map(not_a_number, answer)), None):
+                return misread(answer, self.wrong) or problem
             answer = math.prod(answer)
         message = self.judge(answer)
         return message and (misread(answer, self.wrong) or message)
@@ -71,10 +75,10 @@ def plain(answer: object) -> object:
     """Return an answer in Python's own types, whoever made it: NumPy, pandas, PyTorch, Decimal, Fraction, openai."""
     if hasattr(answer, "model_dump"):  # a server's answer, as openai gives it
         answer = answer.model_dump()
-    if isinstance(answer, Mapping) or (getattr(answer, "ndim", None) == 1 and hasattr(answer, "items")):  # a Series
+    if isinstance(answer, Mapping) or (hasattr(answer, "ndim") and hasattr(answer, "items")):  # a Series, a DataFrame
         found = {plain(key): plain(value) for key, value in answer.items()}
         counted = not isinstance(answer, Mapping) and list(found) == list(range(len(found)))
-        return list(found.values()) if counted else found  # a Series without labels is a list
+        return list(found.values()) if counted else found  # without labels it is a list
     if hasattr(answer, "tolist"):
         return plain(answer.tolist())
     if isinstance(answer, tuple | list | set | frozenset):
@@ -86,10 +90,16 @@ def plain(answer: object) -> object:
     return answer.strip() if isinstance(answer, str) else answer
 
 
+def shown(answer: object) -> str:
+    """Return an answer as a sentence has it: on one line, and of a long one the beginning."""
+    text = " ".join(repr(answer).split())
+    return text if len(text) <= MOST_SHOWN else f"{text[: MOST_SHOWN - 1]}…"
+
+
 def single(answer: object) -> object:
     """Return what is in a collection of one; anything else as it is."""
     inner = list(answer.values()) if isinstance(answer, dict) else answer
-    return inner[0] if isinstance(inner, list | tuple) and len(inner) == 1 else answer
+    return single(inner[0]) if isinstance(inner, list | tuple) and len(inner) == 1 else answer
 
 
 def called(answer: object, names: Iterable[str]) -> object:
@@ -115,13 +125,14 @@ def misread(answer: object, wrong: Mapping[object, str]) -> str | None:
 def not_a_number(answer: object, unit: str = "") -> str | None:
     """Return why an answer is no number; None if it is one."""
     if isinstance(answer, str) and re.fullmatch(NUMBER, answer):
-        return f"give {answer} as a number, without quotes"
+        plainly = re.sub(r",(?=\d{3}(?!\d))", "", answer).replace(",", ".")  # Python reads 131,072 as no number
+        return f"give {plainly} as a number, without quotes"
     if isinstance(answer, str) and re.match(rf"{NUMBER}\s*[a-zA-Z%]", answer):
         return f"give the number alone, without quotes and without the unit{f': it is {unit}' if unit else ''}"
     if isinstance(answer, tuple) and len(answer) > 1 and all(isinstance(part, int) for part in answer):
         return f"Python reads commas as several numbers, here {answer}: leave them out; a decimal point is a point"
     if isinstance(answer, bool) or not isinstance(answer, Real) or not math.isfinite(answer):
-        return f"{answer!r} is not a number{f' of {unit}' if unit else ''}"
+        return f"{shown(answer)} is not a number{f' of {unit}' if unit else ''}"
     return None
 
 
@@ -165,7 +176,7 @@ def one_of(options: Mapping[str, Sequence[str]], right: str) -> Judge:
 
     def judge(answer: object) -> str | None:
         if (given := letter(answer)) not in options:
-            return f"{answer!r} is none of the options: give one of {', '.join(options)}"
+            return f"{shown(answer)} is none of the options: give one of {', '.join(options)}"
         return None if given == right else options[given][1]
 
     return judge
@@ -183,6 +194,6 @@ def shaped(judge: Callable[..., str | None], give: str, keys: Sequence = ()) -> 
         fits = isinstance(given, list | tuple) and len(given) == len(kinds) and all(map(isinstance, given, kinds))
         fits = fits and (not keys or set(answer) == set(keys))
         said = judge(*given) if fits else SHAPELESS
-        return give.replace("{answer}", repr(answer)) if said is SHAPELESS else said
+        return give.replace("{answer}", shown(answer)) if said is SHAPELESS else said
 
     return judged

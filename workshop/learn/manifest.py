@@ -99,7 +99,7 @@ def broken(m: Manifests) -> Iterator[tuple[str, str]]:
         yield "gpus", f"the pod asks for {asked} GPUs, and vLLM wants {tp}"
     probe, needed = box.get("startupProbe"), case.start_budget_s
     if (given := probe["failureThreshold"] * probe["periodSeconds"] if probe else 0) < needed:
-        yield "startup", f"Kubernetes kills the pod after {given} s, and loading may take {needed} s"
+        yield "startup", f"Kubernetes kills the container after {given} s, and loading may take {needed} s"
     if [box[name]["httpGet"]["path"] for name in PROBES[1:] if name in box] != ["/health", "/health"]:
         yield "liveness", "readiness and liveness ask /health, which needs no key"
     if m.argument("--api-key") is not None:

@@ -17,7 +17,7 @@ from workshop.plan.exact import with_builds
 from workshop.plan.kv_cache import kv_cache_bytes_per_token, kv_dtype_bytes
 from workshop.plan.memory import fit, longest_context, may_fit
 from workshop.plan.ranks import context_sizes, tp_problem
-from workshop.plan.settings import runs_kv_cache_dtype
+from workshop.plan.settings import kv_cache_capability
 
 HIGH_UTILIZATION = 0.95
 SMALL_BATCH, FEW_SEQS = 2048, 256  # vLLM's own defaults on small GPUs
@@ -49,7 +49,7 @@ class Change:
 def kv_fp8(d: Deployment) -> Iterator[Change]:
     """Keep K and V in 8 bits, where the model has some, and an attention kernel of this GPU can read them."""
     wide = kv_cache_bytes_per_token(d.model) and kv_dtype_bytes(d.model, d.settings.kv_cache_dtype) > 1
-    if wide and runs_kv_cache_dtype(d.gpu, "fp8"):
+    if wide and d.gpu.capability >= kv_cache_capability(d.model, "fp8"):
         after = d.with_settings(kv_cache_dtype="fp8")
         yield Change("kv_fp8", "--kv-cache-dtype", "fp8", after, "check the answers: K and V have 8 bits")
 
@@ -121,10 +121,10 @@ def other_split(d: Deployment) -> Iterator[Change]:
 
 def replicas(d: Deployment, gpus: int) -> Iterator[Change]:
     """Let replicas share the experts of a MoE model: of all sizes over so many GPUs, the one that keeps most tokens."""
-    m, sizes = d.model, (tp for tp in range(1, gpus // 2 + 1) if gpus % tp == 0 and d.gpus_per_node % tp == 0)
+    m, sizes = d.model, (tp for tp in range(1, gpus // 2 + 1) if gpus % tp == 0)
     if m.moe and d.dp == 1:
         tried = [replace(d, tp=tp, pp=1, dp=gpus // tp, ep=True, dcp=1) for tp in sizes if not tp_problem(m, tp, 1)]
-        if fitting := [each for each in tried if fit(each).fits]:
+        if fitting := [each for each in tried if not each.uneven and fit(each).fits]:
             after = max(fitting, key=lambda each: (each.dp * fit(each).capacity.tokens, each.tp))
             words = f"--data-parallel-size {after.dp} --enable-expert-parallel"
             yield Change("replicas", "--tensor-parallel-size", after.tp, after, f"on {gpus} GPUs", words)
@@ -174,7 +174,8 @@ def _nearest(d: Deployment) -> list[str]:
     if more := first_fit(d, more_gpus):
         nodes = f"on {more.after.nodes} node(s) of {d.gpus_per_node}"
         out.append(f"{more.after.gpus} × {title} hold it: {more.words} {nodes}.")
-    return out or [f"No split over up to {MOST_GPUS} × {title} holds it: choose a larger GPU."]
+    none = f"One {title} does not hold it" if d.gpu.is_slice else f"No split over up to {MOST_GPUS} × {title} holds it"
+    return out or [f"{none}: choose a larger GPU."]
 
 
 def _better(d: Deployment, world: int) -> Iterator[str]:

@@ -13,6 +13,7 @@ from functools import lru_cache
 from workshop.errors import BadInput
 from workshop.plan.catalog.config import ModelConfig
 from workshop.plan.catalog.gpus import GIB
+from workshop.plan.communication import spans_nodes
 from workshop.plan.deployment import GPUS_PER_NODE, Deployment
 from workshop.plan.memory import fit, may_fit
 from workshop.plan.ranks import check_context, check_sizes, most_stages, tp_problem
@@ -40,9 +41,9 @@ def splits(d: Deployment, gpus: int) -> list[Deployment]:
 @lru_cache(maxsize=4096)
 def _widths(m: ModelConfig, gpus: int, node: int, replicas: int) -> list[int]:
     """replicas that share the matrices of each expert; 0 where experts stay whole."""
-    sizes = (tp for tp in range(min(gpus, node), 0, -1) if gpus % tp == 0 and gpus <= tp * most_stages(m))
-    inside = (tp for tp in sizes if gpus <= node or node % tp == 0)
-    return [tp for tp in inside if not tp_problem(m, tp, tp * replicas or 1)]
+    share, rest = divmod(gpus, -(-gpus // node))  # of each node
+    sizes = (tp for tp in range(share, 0, -1) if not rest and share % tp == 0 and gpus <= tp * most_stages(m))
+    return [tp for tp in sizes if not tp_problem(m, tp, tp * replicas or 1)]
 
 
 def first_that_fits(d: Deployment, numbers: Iterable[int]) -> Deployment | None:
@@ -57,7 +58,7 @@ def spread(d: Deployment, gpus: int) -> Deployment:
     Raises BadInput for more GPUs than the model has layers, heads and experts to give them.
     """
     found = splits(d, gpus)
-    if not found and most_stages(d.model) == 1 < gpus:  # as many of them as can be used
+    if not found and gpus > 1 and (most_stages(d.model) == 1 or d.split(1, gpus).uneven):  # as many as can be used
         return spread(d, gpus - 1)
     if not found:
         check_sizes(d.model, 1, gpus, d.experts_cut(1))
@@ -144,8 +145,9 @@ def _given(
         pp = max(1, replica // tp) if nodes and nodes > 1 else 1
     check_sizes(d.model, tp, pp, d.experts_cut(tp))
     stage = "each stage in one node" if pp > 1 else "in one node"
-    where = stage if tp <= d.gpus_per_node else "across nodes, which needs a fast network"
-    return d.split(tp, pp), [f"Tensor parallel size {tp} and pipeline parallel size {pp}, as given ({where})."]
+    d = d.split(tp, pp)
+    where = "across nodes, which needs a fast network" if spans_nodes(d) else stage
+    return d, [f"Tensor parallel size {tp} and pipeline parallel size {pp}, as given ({where})."]
 
 
 def _checked(d: Deployment, why: list[str], world: int | None) -> Choice:
@@ -155,12 +157,9 @@ def _checked(d: Deployment, why: list[str], world: int | None) -> Choice:
         sizes = f"TP {d.tp} × PP {d.pp}" + (f" × DP {d.dp}" if d.dp > 1 else "")
         remedy = "Give more nodes, or smaller sizes whose product is at most the number of GPUs."
         raise BadInput(f"{sizes} needs {d.gpus} GPUs, and {world // node} node(s) of {node} have {world}.", remedy)
+    if d.uneven:
+        raise BadInput(f"{d.uneven}.", "Give sizes that put as many whole replicas, or else GPUs, on every node.")
     if d.dp > 1:
-        if d.nodes > 1 and node % d.replica_gpus:
-            remedy = "Give sizes whose product (TP × PP) divides the GPUs of a node."
-            raise BadInput(
-                f"A replica of {d.replica_gpus} GPUs would lie on more than one node of {node} GPUs.", remedy
-            )
         own = "attention, KV cache and requests of its own"
         why.append(f"{d.dp} replicas of {d.replica_gpus} GPU(s), each with {own}.")
     if d.dcp > 1:

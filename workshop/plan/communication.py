@@ -48,10 +48,6 @@ class Traffic:
     ms: float
     reason: str
 
-    @property
-    def bytes(self) -> int:
-        return self.count * self.bytes_each
-
 
 def node_link(gpu: GPU) -> Link:
     """Return the link between the GPUs of one node, with vLLM's own all-reduce."""
@@ -78,9 +74,8 @@ def all_reduce_ms(payload_bytes: int, ranks: int, link: Link) -> float:
 
 
 def spans_nodes(d: Deployment) -> bool:
-    """True where some tensor-parallel group has GPUs on two nodes (ranks fill the nodes in order)."""
-    starts = range(0, d.gpus, d.tp)
-    return any(s // d.gpus_per_node != (s + d.tp - 1) // d.gpus_per_node for s in starts)
+    """True where some tensor-parallel group has GPUs on two nodes."""
+    return any(d.node_of(start) != d.node_of(start + d.tp - 1) for start in range(0, d.gpus, d.tp))
 
 
 def traffic(d: Deployment, tokens: int = 1) -> list[Traffic]:
@@ -101,7 +96,7 @@ def traffic(d: Deployment, tokens: int = 1) -> list[Traffic]:
     if m.moe and d.dp > 1:
         out.append(_all_to_all(d, payload, outside if d.nodes > 1 else inside))
     borders = [stage * tp for stage in range(1, d.pp)]
-    over = sum((b - 1) // d.gpus_per_node != b // d.gpus_per_node for b in borders)
+    over = sum(d.node_of(b - 1) != d.node_of(b) for b in borders)
     each = 2 * payload // tp  # hidden states and residual, each tensor rank a slice
     why = f"hidden states and residual between {d.pp} stages"
     for link, count in ((inside, len(borders) - over), (outside, over)):

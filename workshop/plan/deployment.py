@@ -19,7 +19,7 @@ GPUS_PER_NODE = 8  # where nothing is said about the hardware
 
 @dataclass(frozen=True)
 class Deployment:
-    """What runs where. Ranks fill the nodes in order: those of a tensor-parallel group are neighbours.
+    """What runs where. Every node has as many ranks, in order: those of a tensor-parallel group are neighbours.
 
     Each of dp replicas has tp × pp ranks, attention and KV cache of its own; experts are shared by all replicas.
     """
@@ -45,11 +45,6 @@ class Deployment:
     def gpus(self) -> int:
         return self.replica_gpus * self.dp
 
-    @property
-    def nnodes(self) -> int:
-        """Nodes of one engine; replicas are engines of their own."""
-        return self.nodes if self.dp == 1 else 1
-
     def experts_cut(self, tp: int) -> int:
         """Return over how many ranks each expert's matrices are cut at this tensor parallel size."""
         return 1 if self.ep else tp * self.dp
@@ -70,6 +65,18 @@ class Deployment:
     @property
     def nodes(self) -> int:
         return -(-self.gpus // self.gpus_per_node)
+
+    def node_of(self, rank: int) -> int:
+        """Return the node of a rank: vLLM starts as many on each (--nnodes), whether they fill it or not."""
+        return rank // (self.gpus // self.nodes)
+
+    @property
+    def uneven(self) -> str:
+        """Why vLLM's --nnodes, which "must evenly divide the total world size", refuses it; an empty string where not."""
+        if (self.gpus if self.dp == 1 else self.dp) % self.nodes == 0:
+            return ""
+        what = f"{self.gpus} GPUs" if self.dp == 1 else f"{self.dp} replicas of {self.replica_gpus} GPU(s)"
+        return f"{what} cannot be shared out evenly over {self.nodes} nodes of {self.gpus_per_node}, as vLLM asks"
 
     def split(self, tp: int, pp: int) -> Deployment:
         """Return the same model and settings with tp × pp GPUs a replica."""
@@ -109,7 +116,7 @@ def prepare(
     elif quantization:
         quant.check_stored(m.quantization, quantization)
     settings.check_quantization(m, g)
-    settings.check_kv_cache_dtype(g, asked.get("kv_cache_dtype") or "auto")
+    settings.check_kv_cache_dtype(m, g, asked.get("kv_cache_dtype") or "auto")
     dtype = settings.dtype_for(m, g, dtype)
     if dtype != "auto":
         m = replace(m, dtype=settings.DTYPES[dtype])

@@ -23,8 +23,8 @@ from workshop.plan.settings import Settings
 from workshop.plan.weight import VOCAB_PADDING
 
 # Read with cudaMemGetInfo around each step on an H200 (CUDA 13.0, NCCL 2.28.9): benchmarks/gpu/measure_worker.py.
-# At load: a worker of its own loads its first CUDA modules after the first snapshot. At profile: what that run touches first.
-KERNELS_AT_LOAD, KERNELS_AT_PROFILE = 162 * MIB, 68 * MIB
+# CUDA modules that a worker of its own loads after the first snapshot, and those that the profile run touches first.
+KERNELS = 162 * MIB, 68 * MIB
 KERNELS_0_33 = 70 * MIB, 2 * MIB  # the matrix library's are loaded before the snapshot
 GATHER = 486 * MIB  # the communicator that the first gather of logits opens; the same for 2 and 4 ranks
 GRAPHS_LEFT_OVER = 12 * MIB  # what capturing and dropping the trial graphs leaves behind, each rank
@@ -64,8 +64,8 @@ def compiles(s: Settings) -> bool:
 def workspace(m: ModelConfig, gpu: GPU, version: str) -> int:
     """Bytes of the matrix library's scratch space, taken from PyTorch's allocator by the first product.
 
-    Under 0.32.0 (PyTorch 2.13) as much again was seen (70B on two H200); which library takes it was not traced. 0.33.0
-    multiplies once before it starts to count (v1/worker/gpu_worker.py init_device).
+    Under 0.32.0 it stands twice: one workspace was traced, and blocks that the allocator keeps in part are as large (0 to
+    20 MiB traced; gpt-oss' 208 are not counted). 0.33.0 multiplies once before it starts to count (init_device).
     """
     if version == "0.33.0":
         return 0
@@ -228,7 +228,7 @@ def overheads(d: Deployment, stage: int) -> Iterator[Overhead]:
     loaded = "" if alone else " (with several ranks, most are loaded before vLLM starts to count)"
     reason = f"peak of the profile run: {peak.name} ({peak.parts})"
     yield Overhead("activations", peak.bytes, reason, "shapes of vLLM 0.25.1's layers; live tensors traced on H200")
-    at_load, at_profile = KERNELS_0_33 if s.vllm_version == "0.33.0" else (KERNELS_AT_LOAD, KERNELS_AT_PROFILE)
+    at_load, at_profile = KERNELS_0_33 if s.vllm_version == "0.33.0" else KERNELS
     kernels = at_profile + (at_load if alone else 0)
     reason = f"modules that CUDA loads when a kernel is used for the first time{loaded}"
     yield Overhead("CUDA kernels", kernels, reason, "cudaMemGetInfo around the profile run, H200")

@@ -156,7 +156,7 @@ def of_choice(choice: Choice) -> Plan:
         block_size=f.layout.block_size,
         max_model_len=s.max_model_len,
         gpus_per_node=d.gpus_per_node,
-        executor=executor(d.replica_gpus, d.nnodes)[0],
+        executor=executor(d.replica_gpus, d.nodes)[0],
         vllm_version=s.vllm_version,
         gpu_memory_gib=d.gpu.engine_gib,
         requested_gib_per_gpu=f.requested / GIB,

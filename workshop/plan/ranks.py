@@ -113,8 +113,9 @@ def check_sizes(m: ModelConfig, tp: int, pp: int, cut: int | None = None) -> Non
     if problem := tp_problem(m, tp, cut):
         usable = ", ".join(str(t) for t in range(1, 33) if not tp_problem(m, t))
         remedy = f"Choose from: {usable}." + " Or pipeline parallelism, which splits by layers." * (most_stages(m) > 1)
-        if cut not in (None, tp) and not tp_problem(m, tp, 1):
-            remedy = "Add --enable-expert-parallel, with which experts stay whole."
+        if not tp_problem(m, tp, 1):
+            whole = "add --enable-expert-parallel, with which experts stay whole."
+            remedy = f"{remedy} Or {whole}" if cut in (None, tp) else whole.capitalize()
         raise BadInput(f"tensor_parallel_size {tp} cannot split {m.name}: {problem}.", remedy)
     most = most_stages(m)
     if pp > most:
@@ -223,5 +224,5 @@ def ranks(d: Deployment) -> list[Rank]:
         for replica in range(d.dp):
             for t in range(tp):
                 n = replica * d.replica_gpus + stage * tp + t
-                out.append(Rank(n, n // d.gpus_per_node, t, *held, replica))
+                out.append(Rank(n, d.node_of(n), t, *held, replica))
     return sorted(out, key=lambda rank: rank.rank)

@@ -25,6 +25,7 @@ LEAST = {
     **dict.fromkeys(("awq", "awq_marlin", "gptq_marlin", "fp8", "modelopt_fp4"), 7.5),
     **dict.fromkeys(("experts_int8", "fbgemm_fp8", "modelopt", "mxfp4"), 8.0),
 }
+FLASHINFER_HEADS = (64, 128, 256, 512)
 # They overflow in float16: _FLOAT16_NOT_SUPPORTED_MODELS in vllm/config/model.py, by model_type.
 NOT_FLOAT16 = ("gemma2", "gemma3", "gemma3_text", "glm4")
 
@@ -131,20 +132,27 @@ def dtype_for(model: ModelConfig, gpu: GPU, dtype: str) -> str:
     return "half" if lacking and dtype == "auto" and model.dtype == "bfloat16" else dtype
 
 
-def runs_kv_cache_dtype(gpu: GPU, kv_cache_dtype: str) -> bool:
-    """Return whether any attention backend of vLLM stores K and V so on this GPU.
+def kv_cache_capability(model: ModelConfig, kv_cache_dtype: str) -> float:
+    """Return the least compute capability at which an attention backend of vLLM stores this model's K and V so.
 
-    Before Ampere only Triton's is left, which refuses fp8 below 8.9 and bfloat16 below 8.0 (0.25.1,
-    v1/attention/backends/triton_attn.py; flash_attn.py and flashinfer.py begin with 8.0).
+    Triton's refuses fp8 below 8.9 and bfloat16 below 8.0. FlashInfer's begins with 8.0, for heads of some sizes without
+    sinks; latents have none but Triton's before Hopper, and sparse ones none at all (0.32.0, v1/attention/backends).
     """
-    return gpu.has_bfloat16 or not kv_cache_dtype.startswith(("fp8", "bfloat16"))
+    if model.mla and model.mla.index_heads:
+        return 9.0
+    flashinfer = not model.mla and not model.traits.sinks and model.head_dim in FLASHINFER_HEADS
+    if kv_cache_dtype.startswith("fp8"):
+        return 8.0 if flashinfer else 8.9
+    return BFLOAT16 if kv_cache_dtype == "bfloat16" else 0.0
 
 
-def check_kv_cache_dtype(gpu: GPU, kv_cache_dtype: str) -> None:
-    """Raise BadInput for a KV cache in a form that the GPU has no kernels for: fp8 or bfloat16 before Ampere."""
-    if not runs_kv_cache_dtype(gpu, kv_cache_dtype):
-        said = f"{gpu.title} cannot keep a KV cache in {kv_cache_dtype} (compute capability {gpu.compute_capability}, and vLLM's kernels for it begin with {BFLOAT16:.1f})."
-        raise BadInput(said, "Leave --kv-cache-dtype out, or give a GPU from the A100 on.")
+def check_kv_cache_dtype(model: ModelConfig, gpu: GPU, kv_cache_dtype: str) -> None:
+    """Raise BadInput for a KV cache, or one in a form, that the GPU has no kernels for."""
+    if gpu.capability < (least := kv_cache_capability(model, kv_cache_dtype)):
+        form = f" in {kv_cache_dtype}".removesuffix(" in auto")
+        said = f"{gpu.title} cannot keep {model.name}'s KV cache{form} (compute capability {gpu.compute_capability}, and vLLM's kernels for it begin with {least:.1f})."
+        since = {BFLOAT16: "A100", 8.9: "L4", 9.0: "H100"}[least]
+        raise BadInput(said, f"{'Leave --kv-cache-dtype out, or give' if form else 'Give'} a GPU from the {since} on.")
 
 
 def check_quantization(model: ModelConfig, gpu: GPU) -> None:

@@ -39,6 +39,7 @@ FP8_REQUEST_MS = 0.05 / 80  # a layer: decoding of 1, 16 and 64 requests, record
 # Fitted to loads of Nemotron Nano 9B v2 on one H200, vLLM 0.32.0, the first to light and middle, the second to its burst
 # and long prompts; heavy and the shared prefix are a test:
 MAMBA_PIECES_MS = 2.65  # to launch a Mamba layer's scan in a step that prefills: Triton kernels, outside the graphs
+DELTA_PIECES_MS = 1.2  # a delta net's in a step with a graph, fitted to a lone prompt of Qwen3-Next (0.33.0)
 SCAN_SHARE = 0.048  # of the peak: what Triton's scan of a Mamba layer reaches
 # Under vLLM 0.32.0, fitted to 8B with its defaults at 30 requests a second on one H200; the same with fewer tokens a
 # step, with an FP8 KV cache and on an H100, whose host took as long, are a test. FP8's kernels of its own are then gone
@@ -51,8 +52,6 @@ RAMP = 0.15  # so many times a token's time on top of it, as products of few row
 RAMP_TOKENS = 512  # for each of the first
 # Fitted to the heavy load of Qwen3 30B A3B on two H200, data parallel, vLLM 0.32.0; its other loads are a test:
 DEALT_OUT_EAGER = 1.46  # times the launch of a step without a graph, where replicas share experts
-# How long the host takes, against that H100's: one number, fitted to six loads on an H200 of another host
-HOST_FACTORS = {"h200": 0.7}
 MANY = 10**6  # tokens: so many that only arithmetic and bytes count
 
 
@@ -121,19 +120,19 @@ class Clock:
         return self.host_step_ms + len(work) * self.host_request_ms, launch
 
 
-def _mamba(d: Deployment, host: float) -> tuple[float, float, float]:
-    """Return ms to launch the scans of a step that prefills, of a token in them, and of one request's states in any step."""
+def _mamba(d: Deployment) -> tuple[float, float, float, float]:
+    """Return ms to launch the scans of a step that prefills, with a CUDA graph and without; of a token; of a request's states."""
     page = next(group.page_bytes for group in fit(d).layout.groups if group.keeps_states)
     s = d.model.mamba
     count, operations = len(s.layers), 6 * s.inner * s.d_state / d.tp  # a state is written to, kept, read from
     token_ms = count * operations / (d.gpu.bf16_tflops * 1e9) / SCAN_SHARE
-    return host * MAMBA_PIECES_MS * count, token_ms, 2 * count * page / (d.gpu.bandwidth_gb_s * 1e6)
+    pieces_ms = DELTA_PIECES_MS if s.delta else MAMBA_PIECES_MS
+    return count * pieces_ms, count * MAMBA_PIECES_MS, token_ms, 2 * count * page / (d.gpu.bandwidth_gb_s * 1e6)
 
 
-def of(d: Deployment, host_factor: float | None = None) -> Clock:
-    """Return the clock of a deployment. host_factor: Python's time on its host; by default of one with such GPUs."""
+def of(d: Deployment, host: float = 1.0) -> Clock:
+    """Return the clock of a deployment. host: how long its host takes for Python and launches, against that H100's."""
     m, gpu = d.model, d.gpu
-    host = host_factor or HOST_FACTORS.get(gpu.name, 1.0)
     fp8 = bool(m.quantization and m.quantization.activation_bits == 8 and gpu.fp8_tflops)
     share = EXPERTS_PREFILL_SHARE if m.moe else FP8_PREFILL_SHARE if fp8 else PREFILL_SHARE
     one = {t.name: t.ms for t in speed.decode_terms(d, batch=1, context=0)}
@@ -143,7 +142,7 @@ def of(d: Deployment, host_factor: float | None = None) -> Clock:
     read_ms = kv_dtype_bytes(m, d.settings.kv_cache_dtype) / (gpu.bandwidth_gb_s * 1e6) / KV_SHARE
     pair_ms = 4 * m.num_attention_heads * m.head_dim / d.tp / (gpu.bf16_tflops * 1e9) / ATTENTION_SHARE
     moe_layers = len(m.moe.layers) if m.moe else 0
-    scan_ms, scan_token_ms, state_ms = _mamba(d, host) if m.mamba else (0.0, 0.0, 0.0)
+    scan_ms, eager_scan_ms, scan_token_ms, state_ms = _mamba(d) if m.mamba else (0.0,) * 4
     old = d.settings.vllm_version == "0.25.1"
     launched = (m.num_hidden_layers + (EXPERTS_LAUNCH - 1) * moe_layers) * (FP8_LAUNCH if fp8 and old else 1)
     eager_ms = launched * (host * EAGER_LAYER_MS if old else EAGER_LAYER_MS_0_32)
@@ -173,8 +172,8 @@ def of(d: Deployment, host_factor: float | None = None) -> Clock:
         experts_many_ms=moe_layers * EXPERTS_MANY_MS,
         host_step_ms=host * HOST_STEP_MS,
         host_request_ms=host * HOST_REQUEST_MS,
-        pieces_ms=host * launched * PIECES_LAYER_MS + scan_ms,
-        eager_ms=eager_ms + scan_ms,
+        pieces_ms=host * (launched * PIECES_LAYER_MS + scan_ms),
+        eager_ms=eager_ms + host * eager_scan_ms,
         largest_graph=d.settings.largest_graph,
         way_in_s=host * WAY_MS / 2e3,
         way_out_s=host * WAY_MS / 2e3,

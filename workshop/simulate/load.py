@@ -68,7 +68,7 @@ def on_plan(
     slo: dict[str, float] | None = None,
     steps: str | Path | None = None,
     enable_prefix_caching: bool | None = None,
-    host_factor: float | None = None,
+    host_factor: float = 1.0,
     clock: Clock | None = None,
     num_gpu_blocks: int | None = None,
     seen: Callable[[Simulation], bool] | None = None,
@@ -78,12 +78,11 @@ def on_plan(
     replicas: servers of this plan behind one router; those of data parallelism are replicas, too.
     prefill_replicas: as many more that only read prompts, whose KV cache is then sent to the others.
     steps: a file for the steps, one JSON line each.
-    host_factor: how long Python and launches take there, against the slowest host that was measured; by default 0.7
-        with an H200, else 1.
+    host_factor: how long Python and launches take there: 1 on most hosts that were measured, 0.7 on the fastest.
     clock, num_gpu_blocks: where they were measured, not planned.
     seen: is given what is known so far, a few times a second; where it returns False all ends, with None.
     """
-    if host_factor is not None and not 0.1 <= host_factor <= 10:
+    if not 0.1 <= host_factor <= 10:
         raise BadInput(f"A host factor of {host_factor:g} cannot be.", "Give one from 0.1 to 10.")
     clock = clock or of(p.deployment, host_factor)
     check(p, arrivals, slo or {}, clock, (replicas, *((prefill_replicas,) if prefill_replicas else ())), router)

@@ -7,7 +7,6 @@ import os
 import pickle
 import sys
 import time
-from bisect import bisect_right
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
@@ -114,7 +113,7 @@ class House:
 
 
 class Watch:
-    """Notes the state after each step. look: is called then; with it, the steps of the first replica are kept."""
+    """Notes the state of each step. look: is called then; with it, the steps of the first replica are kept."""
 
     def __init__(self, look: Callable[[], None] | None):
         self.steps, self.most_usage, self._look, self._drawn = 0, 0.0, look, []
@@ -124,7 +123,7 @@ class Watch:
         usage = max(step.kv_cache_usage for step in steps)
         self.most_usage = max(self.most_usage, usage)
         running, waiting = sum(step.running for step in steps), sum(step.waiting for step in steps)
-        self._states.setdefault(replica, [(0.0, 0, 0, 0.0)]).append((end_s, running, waiting, usage))
+        self._states.setdefault(replica, []).append((steps[0].began_s, running, waiting, usage))
         self.steps += 1
         if self._look:
             if replica is next(iter(self._states)):
@@ -142,16 +141,22 @@ class Watch:
         self._states.setdefault(replica, []).append((replica.ended_s, 0, 0, 0.0))
 
     def over_time(self) -> dict[str, list]:
-        """Return POINTS evenly spaced states: sums over the replicas, and the fullest KV cache."""
-        end_s = max(states[-1][0] for states in self._states.values())
-        at = [end_s * point / POINTS for point in range(1, POINTS + 1)]
-        rows = [[states[bisect_right(states, (t, inf)) - 1] for states in self._states.values()] for t in at]
-        return {
-            "t_s": [round(t, 4) for t in at],
-            "running": [sum(running for _, running, _, _ in row) for row in rows],
-            "waiting": [sum(waiting for _, _, waiting, _ in row) for row in rows],
-            "kv_cache_usage": [max(usage for *_, usage in row) for row in rows],
-        }
+        """Return POINTS spans, each by its state with the most requests: sums over the replicas, the fullest KV cache."""
+        end_s, at = max(states[-1][0] for states in self._states.values()), 0
+        moments = sorted((s, n, state) for n, states in enumerate(self._states.values()) for s, *state in states)
+        now, most, rows = [(0, 0, 0.0)] * len(self._states), (0, 0, 0, 0.0), []
+        times = [round(end_s * point / POINTS, 4) for point in range(1, POINTS + 1)]
+        for until_s in times:
+            span = [most]
+            while at < len(moments) and moments[at][0] <= until_s:
+                now[moments[at][1]] = moments[at][2]
+                running, waiting, usage = zip(*now, strict=True)
+                most = (sum(running) + sum(waiting), sum(running), sum(waiting), max(usage))
+                span.append(most)
+                at += 1
+            rows.append(max(span))
+        _, *columns = map(list, zip(*rows, strict=True))
+        return dict(zip(("t_s", "running", "waiting", "kv_cache_usage"), (times, *columns), strict=True))
 
 
 def route(router: str, replicas: list[Replica], number: int, one: Arrival, homes: dict[str, Replica]) -> Replica:

@@ -226,7 +226,7 @@ class _Hidden:
     ceiling: float
 
     def seen(self, scores: Mapping[Token, float], temperature: float = 1.0) -> float:
-        """Return the share of the probability at this temperature that the others have."""
+        """Return the share of the probability at this temperature that the listed tokens have."""
         if not self.mass:
             return 1.0
         highest = max(scores.values())

@@ -10,6 +10,7 @@ import random
 from collections.abc import Iterator
 from types import SimpleNamespace
 
+import openai
 from openai.types.chat import ChatCompletion
 from pyodide.ffi import to_js
 
@@ -47,11 +48,14 @@ class PageClient:
         engine: the JavaScript object of llama.js: `model.logits(ids, first)`, `tokenizer`.
     """
 
-    model, url, root, openai = "teaching-model in this page", "this page", "", None
+    model, url, root, openai = "teaching-model in this page", "this page", "", openai
 
     def __init__(self, engine: object):
         self.engine = engine
         self.http = SimpleNamespace(post=self._post)
+
+    def __getattr__(self, name: str) -> None:
+        raise AttributeError(f"The model in this page has no {name!r}: run this cell in JupyterLab (make workshop).")
 
     def complete(self, prompt: str | list[int] | list[str], **sampling: object) -> Answer:
         """Return `n` continuations of a prompt (text or token ids), or of each of several; the parameters are vLLM's.

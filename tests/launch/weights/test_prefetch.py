@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from pathlib import Path
 
@@ -126,6 +127,24 @@ def test_small_disk_is_refused_with_both_figures_before_the_first_byte(hub, tmp_
     monkeypatch.setattr(prefetch, "left_bytes", lambda path: 120 * 10**9)  # the seeds' system disk
     with pytest.raises(WorkshopError, match=r"needs 141 GB more.*120 GB free"):
         prefetch.refuse_small_disk(prefetch.Remote("meta-llama/Llama-3.1-70B", "main", files), tmp_path / "m")
+
+
+def test_a_folder_that_may_not_be_written_is_refused_before_anybody_is_asked(hub, tmp_path, monkeypatch):
+    from click.testing import CliRunner
+
+    from workshop.cli.prefetch import command
+
+    (tmp_path / "file").write_text("no folder")  # which root may not write into, either
+    monkeypatch.setattr(prefetch, "look_up", lambda *asked: pytest.fail("the Hub was asked"))
+    done = CliRunner().invoke(command, [HUB_ID, "--to", str(tmp_path / "file/models")])
+    assert isinstance(done.exception, WorkshopError) and f"write into {tmp_path}/file" in done.exception.message
+    assert "--to" in done.exception.remedy and "WORKSHOP_HOME" not in done.exception.remedy
+
+
+def test_a_full_disk_is_told_with_the_folder_to_change(tmp_path):
+    full = prefetch.prefetch_hub.explain(HUB_ID, OSError(errno.ENOSPC, "No space left on device", str(tmp_path)))
+    assert f"No space is left to write {tmp_path}" in full.message
+    assert "--to" in full.remedy and "WORKSHOP_HOME" not in full.remedy
 
 
 def test_a_quota_is_named_beside_what_it_leaves(hub, tmp_path, monkeypatch):

@@ -9,7 +9,12 @@ from workshop.learn.exercise_sets.e03_server import RIGHT as CAUSES
 
 ROWS = {
     "server.output_path": (
-        ["/scratch/ada/%x_%j.out", "--output=/scratch/ada/%x_%j.out", "#SBATCH --output=/scratch/ada/%x_%j.out"],
+        [
+            "/scratch/ada/%x_%j.out",
+            "/scratch/%u/%x_%j.out",
+            "--output=/scratch/ada/%x_%j.out",
+            "#SBATCH --output=/scratch/ada/%x_%j.out",
+        ],
         [
             ("/scratch/ada/70b_4711.out", "differ from job to job"),
             ("/scratch/ada/%x_$SLURM_JOB_ID.out", "not bash"),

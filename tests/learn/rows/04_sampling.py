@@ -97,6 +97,7 @@ ROWS = {
             ("frequency_penalty", "it subtracts"),
             ("min_p", "differences"),
             (5, "as a text"),
+            (["nothing"], "as a text"),
         ],
     ),
 }

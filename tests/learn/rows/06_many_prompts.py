@@ -36,6 +36,7 @@ ROWS = {
             ((SPANS, 9), "too large"),
             ((SPANS, "6"), "without quotes"),
             (6, "the spans"),
+            ((4, 6), "the spans"),
         ],
     ),
     "many.knee": (

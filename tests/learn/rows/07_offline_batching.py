@@ -28,7 +28,8 @@ ROWS = {
             ((OUTPUT, {**COUNTS, "twice": 2}), "more than one line"),
             ((OUTPUT, {"lines": 4, "different": 3}), "needs twice"),
             ((OUTPUT, {**COUNTS, "thrice": 0}), "leave thrice out"),
-            ((OUTPUT, 4), "needs lines, different, twice"),
+            ((4, COUNTS), "give (path"),
+            ((OUTPUT, 4), "dict of lines, different and twice"),
         ],
     ),
     "offline.common": (
@@ -39,8 +40,10 @@ ROWS = {
             ((FRAME, {"a": "3"}), "is a number"),
             ((FRAME, {"": 4}), "begin with a space"),
             ((FRAME, FRAME.text.str.strip().str[0].value_counts()), "first characters"),
-            ((FRAME, ["a", "the"]), "Series or a dict"),
+            ((FRAME, ["a", "the"]), "Series or dict"),
             (WORDS, "give (the frame"),
+            ((FRAME.text, WORDS), "give (the frame"),
+            ((FRAME, FRAME.text.str.split().str[0].value_counts().reset_index()), "is a number"),
         ],
     ),
 }

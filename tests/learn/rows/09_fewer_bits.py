@@ -11,7 +11,7 @@ ROWS = {
             ([2, -1, 0, -7], "instead of cutting off"),
             ([3, -2, 1, -8], "-7.20"),
             ([2.6, -1.75, 0.65, -7.2], "whole number"),
-            ([3, -2], "4 codes"),
+            ([3, -2], "one for each weight"),
             ([3, -2, 1, -9], "from -8 to 7"),
             (None, "four whole numbers"),
         ],

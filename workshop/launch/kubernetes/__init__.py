@@ -118,9 +118,6 @@ class Case:
         if not self.product:
             known = ", ".join(name for name in list_gpus() if load_gpu(name).kubernetes_product)
             raise BadInput(f"The manifests are for NVIDIA GPUs, and {p.gpu} is none.", f"Choose from: {known}.")
-        if p.gpus % p.nodes:
-            remedy = "Give sizes whose product divides: --tensor-parallel-size GPUs of a node, --pipeline-parallel-size nodes."
-            raise BadInput(f"{p.gpus} GPUs cannot be spread evenly over {p.nodes} pods.", remedy)
 
     def _check_options(self) -> None:
         o = self.options
@@ -213,7 +210,8 @@ def _comment(lines: list[str]) -> str:
 def header(case: Case) -> list[str]:
     """Return the lines on top: the command that made it, what it is, and what the cluster must have."""
     p = case.plan
-    what = f"{case.hub} on {p.gpus} × {p.gpu}, TP {p.tensor_parallel_size} × PP {p.pipeline_parallel_size}{f' × DP {p.data_parallel_size}, in each replica' if p.data_parallel_size > 1 else ''}: {p.kv_cache_tokens:,} tokens of KV cache, {p.max_concurrency:.2f} requests of {p.max_model_len:,} tokens at once, about {p.single_stream_tokens_per_s:.0f} tokens/s for one. Made by the command above; make it again rather than editing it."
+    replicas = f" × DP {p.data_parallel_size}, in each replica" if p.data_parallel_size > 1 else ""
+    what = f"{case.hub} on {p.gpus} × {p.gpu}, TP {p.tensor_parallel_size} × PP {p.pipeline_parallel_size}{replicas}: {p.kv_cache_tokens:,} tokens of KV cache, {p.max_concurrency:.2f} requests of {p.max_model_len:,} tokens at once, about {p.single_stream_tokens_per_s:.0f} tokens/s for one. Made by the command above; make it again rather than editing it."
     needs = ["the Secrets vllm-api-key and, for gated models, hf-token"]
     needs.append(f"nodes labelled {', '.join('='.join(label) for label in case.node_labels.items())}")
     if case.many:

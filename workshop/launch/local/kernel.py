@@ -40,13 +40,12 @@ def install() -> list[str]:
     # An OnDemand session does not read the shell's settings.
     settings = {name: os.environ[name] for name in ("WORKSHOP_HOME", "WORKSHOP_SHARED") if os.environ.get(name)}
     environment, user = data_folders()
-    with writing(user / "kernels" / NAME, f"Is there space, and may you write {user}?"):
-        kernelspec.install(user=True, kernel_name=NAME, display_name=TITLE, env=settings)
     source, target = environment / MANAGER, user / MANAGER
     if not (source / "package.json").exists():
-        remedy = "Install ipywidgets: make workshop"
-        raise WorkshopError(f"This environment has no widgets' extension in {source}.", remedy)
-    with writing(target):
+        said = f"This environment has no widgets' extension in {source}."
+        raise WorkshopError(said, "Install ipywidgets: make workshop")
+    with writing(user, "Is there space, and may you write there?"):
+        kernelspec.install(user=True, kernel_name=NAME, display_name=TITLE, env=settings)
         shutil.copytree(source, target, dirs_exist_ok=True)
     return [
         f"Kernel {TITLE!r} is in {user / 'kernels' / NAME}.",

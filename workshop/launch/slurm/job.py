@@ -138,13 +138,15 @@ def end(args: argparse.Namespace) -> None:
     job, why, requeue = own_job(), *_again(args.cause)
     logs = [Path(os.environ.get("WORKSHOP_REASONS") or os.devnull), Path(args.error), Path(args.output)]
     what, remedy = (slurm_queue.waits_again(job, why), "") if why else reason(args.cause, args.code, logs)
-    if record and why:
+    if record is None:
+        pass
+    elif why:
         record = replace(record, state="starting", reason=what)
         records.write(record)
         share.renew(record)
-    elif record and args.cause in ("cancelled", "done") and not what.startswith(PREEMPTED):
+    elif args.cause in ("cancelled", "done") and not what.startswith(PREEMPTED):
         records.remove(record.name)
-    elif record:
+    else:
         with suppress(WorkshopError, OSError):
             records.withdraw(record.name)
         records.write(replace(record, state="failed", reason=what.rstrip(".")))

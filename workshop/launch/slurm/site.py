@@ -32,15 +32,15 @@ def site_file() -> Path:
 def environment() -> dict[str, str]:
     """Return the environment after `source site.sh`, or say what bash said against it.
 
-    WORKSHOP_SITE is in it where another file than slurm/site.sh counts.
+    WORKSHOP_SITE is in it where another file than slurm/site.sh counts; site_serve_args, an array, with a word a line.
     """
     if b"\r\n" in (file := site_file()).read_bytes():
         raise WorkshopError(f"{file} has the line ends of Windows.", f"bash reads none: sed -i 's/\\r$//' {file}")
-    read = 'set -a; source "$1" >/dev/null && env -0'
+    read = 'set -a; source "$1" >/dev/null && env -0 "site_serve_args=$(printf "%s\\n" "${site_serve_args[@]-}")"'
     env = {**os.environ, "WORKSHOP_ROOT": str(scripts_folder().parent)}
     code, out, said = ask("bash", "-c", read, "bash", str(file), within_s=READ_S, env=env)
     if code:
-        raise WorkshopError(f"{file} has a mistake: {said}", "Compare it with the examples in slurm/sites/.")
+        raise WorkshopError(f"bash could not source {file}: {said}", "Compare it with the examples in slurm/sites/.")
     return dict(part.split("=", 1) for part in out.split("\0") if "=" in part)
 
 

@@ -6,7 +6,7 @@ import re
 import shlex
 import shutil
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -106,7 +106,8 @@ def prepare(request: Request) -> Submission:
     folder = _folder(request.what, site)
     name = None if own else re.sub(r"[^A-Za-z0-9._-]+", "-", name_of(folder)).strip("-.").lower()[:40] or "model"
     known = (folder / "config.json").is_file()
-    planned = _planned(folder if known else recipe.model, gpu or GPU, recipe, request, site)
+    flags = (*site.get("site_serve_args", "").splitlines(), *request.vllm)  # in the order of job.sh
+    planned = _planned(folder if known else recipe.model, gpu or GPU, recipe, replace(request, vllm=flags), site)
     check_starts(planned.deployment)
     environment = _environment(request, planned, changed_gpu=bool(gpu) or not own)
     if not own:
@@ -116,7 +117,7 @@ def prepare(request: Request) -> Submission:
     elif request.pipeline and recipe.split != "pipeline":
         environment["PARALLEL"] = "pipeline"
     script = scripts_folder() / f"{request.what if own else 'model'}.sbatch"
-    first = f"{planned.model}: {planned.nodes} node{'s' * (planned.nodes > 1)}, {planned.gpus} × {planned.gpu}, TP {planned.tensor_parallel_size} × PP {planned.pipeline_parallel_size}."
+    first = f"{planned.model}: {planned.nodes} node{'s' * (planned.nodes > 1)}, {planned.gpus} × {planned.gpu}, TP {planned.tensor_parallel_size} × PP {planned.pipeline_parallel_size}, by vLLM {planned.vllm_version}'s formulas."
     if UNSET in folder.parts:
         absent = "WORKSHOP_MODELS is not set in slurm/site.sh: the folder of the models, which every node sees."
     else:
@@ -126,7 +127,7 @@ def prepare(request: Request) -> Submission:
         slurm_site.site_file(),
         _arguments(request, site, name, planned, kind),
         environment,
-        [first, *uncounted(request.vllm), *planned.reasons],
+        [first, *uncounted(flags), *planned.reasons],
         [*planned.advice, *([] if known else [absent])],
         planned.fits,
         folder,
@@ -174,14 +175,12 @@ def _refuse(request: Request) -> None:
         if word.partition("=")[0] in OF_VLLM or not words[0].startswith("-"):
             remedy = "Its options begin with -. Flags of vLLM go into --vllm, as --vllm '--kv-cache-dtype fp8'; which version runs is for the site's environment to say."
             raise BadInput(f"{word[:80]!r} is no option of sbatch.", remedy)
-    joined = [word.split("=", 1)[1] for word in words if word.startswith("--job-name=")]
-    names = [after for word, after in pairwise(words) if word in ("-J", "--job-name")] + joined
-    for name in names:
-        records.path_of(name)  # the record and the job's folder are called so
-    if kept := [word for word in words if word.startswith("--export") and "ALL" not in word]:
-        said = f"{kept[0][:80]} keeps the plan's settings from the job."
-        decides = "the site's workshop_environment decides what the engine sees"
-        raise BadInput(said, f"Leave it out: {decides}. Or: --export=ALL,NAME=VALUE.")
+    for name, value in [*(word.split("=", 1) for word in words if "=" in word), *pairwise(words)]:
+        if name in ("-J", "--job-name"):
+            records.path_of(value)  # the record and the job's folder are called so
+        if name in ("--export", "--export-file") and "ALL" not in value.split(","):
+            remedy = "Leave it out: the site's workshop_environment decides what the engine sees. Or: --export=ALL,NAME=VALUE."
+            raise BadInput(f"{name}={value[:80]} keeps the plan's settings from the job.", remedy)
     for name, value in (("--nodes", request.nodes), ("--gpus-per-node", request.gpus_per_node)):
         if value is not None and not 1 <= value <= 1024:
             raise BadInput(f"{name} {value} is not possible.", "Give a whole number from 1.")
@@ -197,9 +196,9 @@ def _planned(model: Path | str, gpu: str, recipe: Recipe, request: Request, site
     per_node = request.gpus_per_node or slurm_site.gpus(site)[1] or GPUS_PER_NODE
     own = {"gpus_per_node": per_node, "max_model_len": request.max_model_len, "usage": "serve"}
     if recipe.split:
-        length = slurm_site.number(site, "WORKSHOP_MAX_MODEL_LEN", recipe.max_model_len)
-        own["max_model_len"] = request.max_model_len or length
         own["gpu_memory_utilization"] = recipe.gpu_memory_utilization
+        if request.max_model_len is None:
+            own["max_model_len"] = slurm_site.number(site, "WORKSHOP_MAX_MODEL_LEN", recipe.max_model_len)
     own |= for_plan(request.vllm)
     asked = not recipe.split and (request.gpus_per_node or (request.nodes or 1) > 1)
     inside = per_node
@@ -280,15 +279,13 @@ def submit(submission: Submission) -> str:
     environment = {**os.environ, "WORKSHOP_ROOT": str(scripts_folder().parent), **submission.environment}
     words = ["bash", str(submission.site), *submission.arguments, str(submission.script)]
     code, out, said = ask("bash", "-c", line, *words, within_s=SBATCH_TIMEOUT_S, env=environment)
+    remedy = "Look whether the job is there, before you submit it again: squeue --me"
     if code == LATE:
-        remedy = "Look whether the job is there, before you submit it again: squeue --me"
         raise WorkshopError(f"sbatch does not answer: {said}.", remedy)
     if code:
-        said = said.removeprefix("sbatch: error: ")
-        raise WorkshopError(f"sbatch refused: {said}", slurm_site.refusal_remedy(said))
+        raise WorkshopError(f"sbatch refused: {said.removeprefix('sbatch: error: ')}", slurm_site.refusal_remedy(said))
     answer = (out.strip().splitlines() or [""])[-1]
     try:
         return job_number(answer.split(";")[0])
     except BadInput:
-        remedy = "Look whether the job is there: squeue --me"
         raise WorkshopError(f"sbatch answered {answer[:200]!r}, and not with the number of a job.", remedy) from None

@@ -27,6 +27,7 @@ WORKERS = 4
 TRIES = 5  # of one file, as long as none of them brings anything
 DIGEST = re.compile("[0-9a-f]{0,128}")  # also in the names of parts, so nothing else may stand there
 TIMEOUT = httpx.Timeout(60.0, connect=15.0)
+ROOM = "Give a folder with room that you may write: --to, or WORKSHOP_MODELS in slurm/site.sh."
 BETWEEN = "A login page or a proxy may stand in between: open that address in a browser here"
 LIST_S = 60.0  # for the whole list of a model's files
 
@@ -216,7 +217,7 @@ def explain(hub_id: str, error: Exception) -> WorkshopError:
         remedy = "Compare the spelling with its page; for a private or gated one set HF_TOKEN."
         return WorkshopError(f"The Hub knows no model {hub_id}, or hides it from this token.", remedy)
     if isinstance(error, OSError) and error.errno:
-        return cannot_write(Path(error.filename or "the folder"), error)
+        return cannot_write(Path(error.filename or "the folder"), error, ROOM)
     said = (str(error).strip().splitlines() or [type(error).__name__])[0]
     said = re.sub(r"[?]\S*", "", said)[:200].rstrip(".")  # what follows ? in an address may be a signature
     remedy = "Run it again: what has come is kept. Compute nodes rarely have internet: use a login or transfer node; behind a proxy set HTTPS_PROXY."

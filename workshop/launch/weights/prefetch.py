@@ -97,7 +97,7 @@ def download(
     """Download what is missing; run again after a break, it goes on where it stopped."""
     done = threading.Event()
     watcher = threading.Thread(target=_watch, args=(remote, folder, report, done), daemon=True)
-    with writing(folder):
+    with writing(folder, prefetch_hub.ROOM):
         folder.mkdir(parents=True, exist_ok=True)
     watcher.start()
     try:

@@ -19,7 +19,7 @@ def split(tp: int, pp: int) -> str | None:
 
 
 def output_path(answer: str) -> str | None:
-    path = answer.removeprefix("#SBATCH ").removeprefix("--output=")
+    path = answer.removeprefix("#SBATCH ").removeprefix("--output=").replace("%u", "ada")
     if "$" in path or path.startswith("~"):
         return "SLURM reads this line, not bash: $VARIABLES and ~ are not replaced in it"
     if "%x" not in path or "%j" not in path:
@@ -61,10 +61,8 @@ def endpoint(answer: str) -> str | None:
 
 
 def causes(answer: dict) -> str | None:
-    unknown = [cause for cause in answer.values() if cause not in CAUSES]
-    if unknown:
+    if unknown := [cause for cause in answer.values() if cause not in CAUSES]:
         return f"{unknown[0]!r} is no cause of the list: {', '.join(CAUSES)}"
     wrong = [letter for letter in RIGHT if answer.get(letter) != RIGHT[letter]]
-    if not wrong:
-        return None
-    return f"{len(RIGHT) - len(wrong)} of {len(RIGHT)} are right; log {wrong[0]}: {CLUES[wrong[0]]}"
+    right = f"{len(RIGHT) - len(wrong)} of {len(RIGHT)} are right"
+    return f"{right}; log {wrong[0]}: {CLUES[wrong[0]]}" if wrong else None

@@ -2,7 +2,7 @@ import math
 from dataclasses import asdict
 
 from workshop.learn.exercise_sets.e00_start import prompt_problem
-from workshop.learn.judging import not_a_number
+from workshop.learn.judging import SHAPELESS, not_a_number
 from workshop.use.sampling import next_token_probabilities
 from workshop.use.sampling_settings import DEFAULTS
 
@@ -39,10 +39,10 @@ def top_k(answer: dict) -> str | None:
     return f"the probability of {wrong[0]!r} is {answer[wrong[0]]:.3f}, {ratio}" if wrong else None
 
 
-def constant(answer: object) -> str | None:
-    name = answer.lower().replace(" ", "_").replace("-", "_") if isinstance(answer, str) else answer
+def constant(answer: str) -> str | None:
+    name = answer.lower().replace(" ", "_").replace("-", "_")
     if name == "repetition_penalty":
         return None
     if name in asdict(DEFAULTS) or name in ("max_tokens", "logprobs", "seed"):
         return f"{name} works as before: it looks only at probabilities or at differences of logits, or at neither"
-    return "give 'nothing', 'everything', or the name of one parameter, as a text"
+    return SHAPELESS

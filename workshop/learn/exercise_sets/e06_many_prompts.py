@@ -13,7 +13,7 @@ def waves(answer: dict) -> str | None:
     return f"{wrong[0]} prompts and four threads: does any prompt have to wait for a free thread?" if wrong else None
 
 
-def barrier(spans: object, seconds: object) -> str | None:
+def barrier(spans: list, seconds: object) -> str | None:
     lengths = [span.e2el_s for span in spans]
     slowest = [max(lengths[start : start + 4]) for start in range(0, len(lengths), 4)]
     wrong = {
@@ -33,13 +33,11 @@ def knee(sweep: dict, chosen: object) -> str | None:
         return f"{chosen!r} was not measured; {', '.join(map(str, sweep))} were"
     alone = sweep[min(sweep)][1]
     allowed = {count: rate for count, (rate, latency) in sweep.items() if latency <= 3 * alone}
-    best = max(allowed, key=allowed.get)
-    if chosen == best:
-        return None
     if chosen not in allowed:
         times = sweep[chosen][1] / alone
         return f"there a request takes {times:.1f} times as long as alone; at most 3 times is allowed"
-    return "another number gives more tokens/s, and still at most 3 times the latency"
+    best = max(allowed, key=allowed.get)
+    return None if chosen == best else "another number gives more tokens/s, and still at most 3 times the latency"
 
 
 def kv_peak(cache: object, one: object, share: object) -> str | None:

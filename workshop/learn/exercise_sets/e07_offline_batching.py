@@ -8,11 +8,10 @@ from workshop.learn.judging import not_a_number, single
 COUNTED = words("e07_offline_batching")["offline.once"]["counted"]
 
 
-def once(path: object, told: object) -> str | None:
+def once(path: str | Path, told: dict) -> str | None:
     ids = Counter(json.loads(line)["custom_id"] for line in Path(path).read_text().splitlines())
     expected = {"lines": sum(ids.values()), "different": len(ids), "twice": sum(count > 1 for count in ids.values())}
-    if not isinstance(told, dict) or set(expected) - set(told):
-        missing = [key for key in expected if not isinstance(told, dict) or key not in told]
+    if missing := [key for key in expected if key not in told]:
         return f"the dict needs {', '.join(missing)}"
     if extra := set(told) - set(expected):
         return f"leave {', '.join(sorted(map(str, extra)))} out: the dict has {', '.join(expected)}"
@@ -33,10 +32,8 @@ def left(rows: object, lines: object, told: object) -> str | None:
     return None if told == rows - lines else wrong.get(told, otherwise)
 
 
-def common(frame: object, counts: object) -> str | None:
+def common(frame: dict, counts: dict) -> str | None:
     expected = dict(Counter(text.split()[0] for text in frame["text"] if text.split()))
-    if not isinstance(counts, dict):
-        return "give a Series or a dict: a word, then how often it came"
     if counts == expected:
         return None
     if not all(isinstance(count, int | float) for count in counts.values()):

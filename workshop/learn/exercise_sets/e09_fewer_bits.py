@@ -6,10 +6,8 @@ CODES = (3, -2, 1, -7)  # 0.52 / 0.2 = 2.6, -1.75, 0.65, -7.2
 
 
 def codes(answer: list | tuple) -> str | None:
-    if any(map(not_a_number, answer)):
+    if any(map(not_a_number, answer)) or len(answer) != len(CODES):
         return SHAPELESS
-    if len(answer) != len(CODES):
-        return f"give {len(CODES)} codes, one for each weight"
     if any(not -8 <= code <= 7 for code in answer):
         return "four bits have the codes from -8 to 7 only"
     for weight, right, code in zip(FOUR, CODES, answer, strict=True):

@@ -8,7 +8,7 @@ from functools import lru_cache
 
 from workshop.errors import BadInput
 from workshop.learn.numbers import gib
-from workshop.plan import advise, ranks, speed
+from workshop.plan import advise, choose, ranks, speed
 from workshop.plan.catalog import load_gpu, load_model
 from workshop.plan.catalog.config import ModelConfig
 from workshop.plan.communication import Traffic, network_link, spans_nodes, traffic
@@ -16,6 +16,7 @@ from workshop.plan.deployment import Deployment, prepare
 from workshop.plan.exact import known
 from workshop.plan.memory import fit
 from workshop.plan.ranks import Rank
+from workshop.plan.settings import whole
 
 CONTEXT = 8192  # at which "fits" is judged
 
@@ -68,20 +69,13 @@ def deployment(choice: Choice) -> Deployment:
     return replace(_prepared(choice.model, choice.gpu), **sizes)
 
 
-def usable_tp(m: ModelConfig, most: int) -> list[int]:
-    """Return the tensor parallel sizes up to `most` that divide the model."""
-    return [t for t in range(1, most + 1) if not ranks.tp_problem(m, t)]
-
-
 def layout(choice: Choice) -> Layout:
     """Return who holds what, what travels, and whether it works; BadInput for unknown names, or a size below 1."""
     load_model(choice.model), load_gpu(choice.gpu), network_link(choice.network)
     for name in ("nodes", "gpus_per_node", "tp", "pp", "requests"):
-        value = getattr(choice, name)
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise BadInput(f"{name} is {value!r}, and must be a whole number from 1.", "Give how many there are.")
+        whole(name, getattr(choice, name), choose.MOST, "Give how many there are.")
     d = deployment(choice)
-    if wrong := _wrong(d.model, choice):
+    if wrong := _wrong(d, choice):
         return Layout(choice, "wrong", *wrong)
     terms = speed.decode_terms(d, batch=choice.requests)
     compute_us = 1e3 * sum(t.ms for t in terms if t.name not in ("all-reduce", "point-to-point"))
@@ -89,21 +83,12 @@ def layout(choice: Choice) -> Layout:
     return Layout(choice, *_memory_words(d), tuple(ranks.ranks(d)), sent, compute_us, spans_nodes(d))
 
 
-def _wrong(m: ModelConfig, c: Choice) -> tuple[str, str] | None:
+def _wrong(d: Deployment, c: Choice) -> tuple[str, str] | None:
     """Return why these sizes cannot be used, and what can."""
-    layers, most = m.num_hidden_layers, ranks.most_stages(m)
-    if problem := ranks.tp_problem(m, c.tp):
-        sizes = ", ".join(map(str, usable_tp(m, 32)))
-        remedy = f"tensor parallel {sizes}; or tensor parallel 1 and pipeline parallel, which splits by layers"
-        return f"{m.name} does not divide: {problem}.", remedy
-    if c.pp > most:
-        few = f"has {layers} layers, too few for {c.pp} stages"
-        says = few if most == layers else "cannot be cut into stages by vLLM"
-        return f"{m.name} {says}.", f"pipeline parallel {most} at most"
-    if c.tp * c.pp > c.gpus:
-        pipeline, tensor = f"pipeline parallel {c.gpus // c.tp}", f"tensor parallel {usable_tp(m, c.gpus)[-1]}"
-        says = f"TP {c.tp} × PP {c.pp} needs {c.tp * c.pp} GPUs, and there are {c.gpus}."
-        return says, f"{pipeline if c.tp <= c.gpus else tensor}, or more nodes"
+    try:
+        choose.choose(d, gpus_per_node=c.gpus_per_node, nodes=c.nodes, tp=c.tp, pp=c.pp)
+    except BadInput as error:
+        return error.message, error.remedy
     return None
 
 

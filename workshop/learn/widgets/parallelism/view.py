@@ -9,9 +9,10 @@ from workshop.learn.html import Html, bar, bold, div, legend, muted, panel, tabl
 from workshop.learn.numbers import duration, size
 from workshop.learn.widgets import controls as make
 from workshop.learn.widgets import style
-from workshop.learn.widgets.parallelism.case import Choice, Layout, head_range, layout, usable_tp
+from workshop.learn.widgets.parallelism.case import Choice, Layout, head_range, layout
 from workshop.plan.catalog import load_gpu, load_model
 from workshop.plan.communication import NETWORKS, network_link, node_link
+from workshop.plan.ranks import tp_problem
 
 CARD, HEIGHT, NODE = 70, 100, 160  # a GPU's width and height, a node's height
 STEP, MARGIN = CARD + 6, 34
@@ -50,7 +51,7 @@ def _verdict(result: Layout) -> Html:
         notes.append(f"{used} nodes: vLLM with --nnodes {used}, or a Ray cluster (--distributed-executor-backend ray).")
     elif used:
         notes.append("One process computes everything." if len(result.ranks) == 1 else ONE_NODE)
-    more = [div("→ Nearest: ", bold(result.remedy))] if result.remedy else []
+    more = [div("→ ", bold(result.remedy))] if result.remedy else []
     more += [muted(" ".join(notes))] if notes else []
     fits = result.state == "fits"
     return verdict("✓" if fits else "✗", f"{'good' if fits else 'bad'} tall", result.verdict, *more)
@@ -65,16 +66,18 @@ def _cluster(result: Layout) -> Html:
         inside = f"node {node} · {load_gpu(c.gpu).link} inside"
         parts.append(text(MARGIN + 2, node * NODE + 137, inside, size=11, fill=style.MUTED))
     held, copy = {}, " (copy)" if c.tp > m.num_key_value_heads else ""
-    for r in result.ranks:
+    share = len(result.ranks) // (result.ranks[-1].node + 1) if result.ranks else 0
+    at = [r.node * c.gpus_per_node + r.rank % share for r in result.ranks]  # nodes have as many ranks each
+    for r, number in zip(result.ranks, at, strict=True):
         heads, kv = head_range(r, m)
         words = "KV: a full copy" if m.mla else f"KV {_span(kv)}{copy}"
-        held[r.rank] = (r.layers, m.num_hidden_layers, m.num_attention_heads, heads, words)
+        held[number] = (r.layers, m.num_hidden_layers, m.num_attention_heads, heads, words)
     for number in range(c.gpus):
         x, y, _ = _place(number, c.gpus_per_node)
         parts.append(f'<g transform="translate({x} {y})">{_card(number, *held.get(number, ()))}</g>')
-    stages = [range(first, first + c.tp) for first in range(0, len(result.ranks), c.tp)]
+    stages = [at[first : first + c.tp] for first in range(0, len(at), c.tp)]
     parts += [_group(gpus, c.gpus_per_node) for gpus in stages if c.tp > 1]
-    parts += [_hop(gpus[-1], c.gpus_per_node) for gpus in stages[:-1]]
+    parts += [_hop(a[-1], b[0], c.gpus_per_node) for a, b in itertools.pairwise(stages)]
     return div(svg("".join(parts), max(620, 2 * MARGIN + wide), c.nodes * NODE, min_width=620), cls="scroll")
 
 
@@ -103,7 +106,7 @@ def _place(number: int, per_node: int) -> tuple[int, int, int]:
     return MARGIN + slot * STEP, node * NODE + 14, node
 
 
-def _group(gpus: range, per_node: int) -> str:
+def _group(gpus: list[int], per_node: int) -> str:
     """A line under the GPUs of a group; on several nodes, the lines are joined at the left."""
     ends: dict[int, tuple[int, int]] = {}  # node → where its line begins and ends
     for gpu in gpus:
@@ -116,9 +119,9 @@ def _group(gpus: range, per_node: int) -> str:
     return "".join(path(one, LINK, 4) for one in lines)
 
 
-def _hop(gpu: int, per_node: int) -> str:
-    """An arrow to the next GPU, where the next stage begins."""
-    (xa, ya, node_a), (xb, yb, node_b) = _place(gpu, per_node), _place(gpu + 1, per_node)
+def _hop(gpu: int, to: int, per_node: int) -> str:
+    """An arrow to the GPU where the next stage begins."""
+    (xa, ya, node_a), (xb, yb, node_b) = _place(gpu, per_node), _place(to, per_node)
     right, y = xa + CARD, ya + 33
     if node_a == node_b:
         return path(f"M{right - 5} {y}H{xb + 1}", HOP, 3) + f'<path d="M{xb + 6} {y}l-7 -4.5v9z" fill="{HOP}"/>'
@@ -162,7 +165,7 @@ class ParallelismExplorer(make.Explorer):
     ('fits', 16)
     >>> explorer.controls["tp"].value = 3       # as if dragged there
     >>> explorer.result.verdict
-    'llama-3.1-405b does not divide: 3 does not divide the 128 attention heads.'
+    'tensor_parallel_size 3 cannot split llama-3.1-405b: 3 does not divide the 128 attention heads.'
 
     Args:
         model: a catalogue name, or a folder with a config.json.
@@ -197,7 +200,7 @@ class ParallelismExplorer(make.Explorer):
         choice = self.choice
         m, gpu = load_model(choice.model), load_gpu(choice.gpu)
         inside, outside = node_link(gpu), network_link(choice.network)
-        divides = ", ".join(map(str, usable_tp(m, 16)))
+        divides = ", ".join(str(size) for size in range(1, 17) if not tp_problem(m, size))
         kv = "one latent, on every rank" if m.mla else f"{m.num_key_value_heads} KV heads"
         one = "one token goes" if choice.requests == 1 else f"{choice.requests} tokens go"
         return {
