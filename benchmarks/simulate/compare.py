@@ -89,10 +89,10 @@ def host_of(record: str) -> float:
     return 0.7 if record == "h200_llama-3.1-8b" or record.startswith(QUICK_HOST) else 1.0
 
 
-def clock_of(p: Plan, host: float = 1.0) -> Clock:
+def clock_of(p: Plan, host: float = 1.0, zero_biases: bool = False) -> Clock:
     """Return the plan's clock, with the experts that dummy weights choose."""
     clock = of(p.deployment, host)
-    if p.model in SAME_EXPERTS:
+    if p.model in SAME_EXPERTS and not zero_biases:
         return replace(clock, experts_ms=clock.experts_ms * (1 - clock.idle_experts), idle_experts=0.0)
     return clock
 
@@ -131,7 +131,7 @@ def measured(load: dict) -> dict[str, float]:
 def compared(name: str, record: dict) -> list[dict]:
     """Return a row for each recorded load: measured, simulated, and the difference in per cent."""
     p, rows = planned(record, name.split("_")[0]), []
-    clock = clock_of(p, host_of(name))
+    clock = clock_of(p, host_of(name), bool(record.get("zero_biases")))
     for load in record["workloads"]:
         if "rows" not in load:
             continue
@@ -202,9 +202,9 @@ def predict(model: str, gpu: str, out: Path, **options: object) -> None:
     loads = json.loads(options.pop("loads").read_text())
     if only := options.pop("only"):
         loads = [load for load in loads if load["name"] in only.split(",")]
-    p = plan(model, gpu, **{name: value for name, value in options.items() if name not in SERVERS})
-    servers = {name: options[name] for name in SERVERS}
-    said = {load["name"]: figures(on_plan(p, arrivals_of(load), clock=clock_of(p), **servers)) for load in loads}
+    p = plan(model, gpu, **{name: options[name] for name in options if name not in (*SERVERS, "zero_biases")})
+    servers, clock = {name: options[name] for name in SERVERS}, clock_of(p, zero_biases=options["zero_biases"])
+    said = {load["name"]: figures(on_plan(p, arrivals_of(load), clock=clock, **servers)) for load in loads}
     record = {"model": model, "gpu": gpu, **options, "kv_blocks": p.num_gpu_blocks, "predicted": said}
     out.parent.mkdir(exist_ok=True)
     out.write_text(json.dumps(record, indent=1) + "\n")
@@ -223,6 +223,7 @@ def main() -> None:
     parser.add_argument("--only", help="names of loads, with commas")
     parser.add_argument("--vllm-version", default="0.32.0")
     parser.add_argument("--max-model-len", type=int, default=8192)
+    parser.add_argument("--zero-biases", action="store_true", help="as loads.py has it")
     parser.add_argument("--quantization")
     parser.add_argument("--kv-cache-dtype", default="auto")
     parser.add_argument("--max-num-batched-tokens", type=int)
