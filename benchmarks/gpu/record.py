@@ -37,6 +37,8 @@ def rank_bytes(rank: dict) -> dict:
     }
     if rank["non_torch"] is not None:
         found |= {"activation_peak_bytes": rank["activation_peak"], "non_torch_bytes": rank["non_torch"]}
+    elif "after_profile_run" in rank:  # PyTorch's own peak, above what was there before the run
+        found["profile_peak_bytes"] = rank["after_profile_run"]["peak"] - rank["before"]["allocated"]
     return found
 
 

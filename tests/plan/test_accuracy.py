@@ -59,6 +59,15 @@ def test_activations_match_the_exact_bytes_of_the_profile_run(run):
     assert predicted == pytest.approx(tightest["activation_peak_bytes"], rel=0.005)
 
 
+@pytest.mark.parametrize(
+    "run", [r for r in RUNS if "profile_peak_bytes" in r.get("ranks", [{}])[0]], ids=lambda r: r["name"]
+)
+def test_the_profile_of_0_32_peaks_where_the_plan_says(run):
+    """Each of six models has its largest tensors elsewhere: MLP, embedding, logits beside the experts' workspace."""
+    predicted = next(o.bytes for o in plan_of(run).overheads if o.name == "activations")
+    assert predicted == pytest.approx(run["ranks"][0]["profile_peak_bytes"], rel=0.03)
+
+
 FAMILIES = json.loads((Path(__file__).parents[2] / "benchmarks/gpu/records/families_0.32_h200.json").read_text())[
     "runs"
 ]

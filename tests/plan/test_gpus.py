@@ -8,6 +8,7 @@ from workshop.errors import BadInput
 from workshop.plan.catalog import list_gpus, load_gpu
 from workshop.plan.catalog.gpus import MIB
 from workshop.plan.parallelism import plan
+from workshop.plan.speed import decode_terms
 
 
 @pytest.mark.parametrize("name", list_gpus())
@@ -52,3 +53,14 @@ def test_a_slice_of_a_gpu_runs_what_fits_on_it_alone():
     assert "No split" not in " ".join(refused.advice), "none was tried: slices cannot be joined"
     with pytest.raises(BadInput, match="slice"):
         plan("llama-3.1-70b", g, tensor_parallel_size=4)
+
+
+def test_experts_of_four_bits_are_read_as_fast_on_an_h100_as_on_an_h200():
+    """Triton's kernels unpack them: multiprocessors decide, of which both have 132 (docs/gpu.md). 16-bit ones do not."""
+
+    def ms(model: str, gpu: str) -> float:
+        terms = decode_terms(plan(model, gpu, tensor_parallel_size=1, max_model_len=8192).deployment, batch=64)
+        return next(t.ms for t in terms if t.name == "experts")
+
+    assert ms("gpt-oss-20b", "h100") == ms("gpt-oss-20b", "h200")
+    assert ms("qwen3-30b-a3b", "h100") == pytest.approx(ms("qwen3-30b-a3b", "h200") * 4.8 / 3.35, rel=0.01)

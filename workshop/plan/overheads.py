@@ -116,6 +116,10 @@ def _layers(d: Deployment) -> Iterator[Peak]:
     tail = 3 * h + w.attn + w.q + 2 * w.kv + (w.q + w.kv if m.traits.rope else 0)
     parts = "qkv, rotated q and k, residuals" + (", the experts' workspace" if experts else "")
     yield Peak("attention", t * e * tail + experts + blas, parts)
+    if m.architecture == "GptOssForCausalLM":  # gpt_oss_triton_kernels_moe.py: each chosen expert's middle and result
+        k, act = m.moe.experts_per_token, m.moe.intermediate_size // tp
+        parts = f"{k} experts a token, what they hold and what they say"
+        yield Peak("MXFP4 experts", t * e * (4 * h + k * (act + h)) + blas, parts)
     if m.mamba:  # seen in one run (Jamba, 0.32.0), where 2 + 1 + 1 + 1 of the inner width explain it to the MiB
         inner = m.mamba.inner // tp
         parts = "both halves of the projection, convolution, time steps and scan of a Mamba layer"
@@ -144,6 +148,12 @@ def _sampler(d: Deployment) -> Peak:
     base = (t + r) * h * e + workspace(m, gpu, s.vllm_version) + moe_workspace(d) + r * -(-v // GUMBEL_BLOCK) * 12
     if s.vllm_version == "0.33.0":  # samples once more with top_k and top_p: a row of scratch for each multiprocessor
         base += min(r, gpu.sm_count) * v * 4
+    if (
+        s.vllm_version == "0.32.0"
+    ):  # 32 bit only where a request asks for it (apply_sampling_params), and none does here
+        parts = "" if d.tp == 1 else ": a rank's own, all ranks', and these side by side"
+        size = r * v * e * (2 + 1 / d.tp if d.tp > 1 else 1)
+        return Peak("sampler", base + round(size), f"{r} requests × {v} logits in 16 bit{parts}")
     if runner(m, s.vllm_version) == 2:
         return Peak("sampler", base + r * v * (e + 4), f"{r} requests × {v} logits in 16 and 32 bit")
     base += r * h * e + gpu.sm_count * v * 4

@@ -8,6 +8,7 @@ MoE, MLA and sliding window, 16 bit and FP8, TP and PP. Largest error there 4 %.
 from collections import Counter
 from dataclasses import dataclass
 from functools import lru_cache
+from math import inf
 
 from workshop.plan.attention import grouped
 from workshop.plan.catalog.config import ModelConfig
@@ -28,7 +29,9 @@ from workshop.plan.weights import (
 
 WEIGHTS_SHARE = 0.833  # of the peak bandwidth that products with one row reach
 EXPERTS_SHARE = 0.878
-MXFP4_EXPERTS_SHARE = 0.585  # Triton's kernels on Hopper: gpt-oss-120b under a light load and in a batch of 64
+# Triton's kernels unpack 4 bits: as many bytes on an H100 as on an H200, whose memory is 1.4 times as fast (gpt-oss-120b
+# on the H200, light and a batch of 64; gpt-oss-20b on the H100 is a test):
+MXFP4_EXPERTS_GB_S = 21.3  # a multiprocessor
 MATMUL_SHARE = 0.70  # of the peak FLOP/s that large products reach
 LAYER_US = 26.4  # small kernels of a layer: norms, rope, cache write, attention of a short context
 MOE_LAYER_US = 20.0  # routing and gathering of experts
@@ -103,9 +106,9 @@ def decode_terms(d: Deployment, *, batch: int = 1, context: int = 160) -> tuple[
         idle = 1 - m.moe.experts_per_token / m.moe.num_experts  # share that one token leaves, if the choice is even
         size = experts * (1 - idle ** (batch * d.dp))
         doubt = "a factor of 2: the busiest rank decides" if d.ep else "±10 %"
-        share = MXFP4_EXPERTS_SHARE if _mxfp4(m) else EXPERTS_SHARE
-        source = f"{size / 1e9:.1f} GB of the chosen experts at {share:.0%} of the bandwidth"
-        terms.append(Term("experts", size / peak / share, source, doubt))
+        rate = min(EXPERTS_SHARE * peak, MXFP4_EXPERTS_GB_S * gpu.sm_count * 1e6 if _mxfp4(m) else inf)
+        source = f"{size / 1e9:.1f} GB of the chosen experts at {rate / peak:.0%} of the bandwidth"
+        terms.append(Term("experts", size / rate, source, doubt))
     elements = (len(mine) * kind.token_elements(m, tp) * kind.kept(context, size) for kind, size, mine in grouped(m))
     kv = batch * sum(elements) * kv_dtype_bytes(m, s.kv_cache_dtype)
     terms.append(Term("KV cache", kv / peak / WEIGHTS_SHARE, f"{kv / 1e6:.0f} MB read", "±10 %"))
