@@ -22,7 +22,7 @@ done
 
 clean() {                                   # what a killed engine leaves: shared memory, and nobody else's
     [ "$scratch" ] || return 0
-    if [ -e "$scratch/shm/shared-memory" ]; then
+    if [ -s "$scratch/facts" ] && [ "$(ls -A /dev/shm)" ]; then      # the engine was started
         (
             [ ${#python[@]} != 0 ] || load_environment "$scratch/environment"
             "${python[@]}" -m workshop.launch.local.scratch "$scratch/shm"

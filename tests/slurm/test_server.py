@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import sys
 import time
@@ -36,6 +37,9 @@ def python(cluster, code: str, user: str = "teacher", host: str = "login", check
     return cluster.run(
         host, sys.executable, "-c", code, user=user, check=check, env={"PYTHONPATH": str(cluster.course), **env}
     )
+
+
+TAGGED = re.compile(r"(psm_|sem\.mp-)[0-9a-f]{12}[_-]")  # launch/local/scratch.py
 
 
 def record(cluster, name: str) -> dict | None:
@@ -81,6 +85,12 @@ class TestServer:
     def test_engine_is_spread_over_both_nodes(self, served, cluster):
         assert any("VLLM::Worker_TP0" in line for line in cluster.processes("node01").values())
         assert any("VLLM::Worker_TP1" in line for line in cluster.processes("node02").values())
+
+    def test_all_shared_memory_has_the_jobs_tag_in_its_name(self, served, cluster):
+        made = " ".join(cluster.inside(node, "ls", "/dev/shm") for node in ("node01", "node02")).split()
+        assert any(name.startswith("psm_") for name in made)
+        untagged = [name for name in made if name.startswith(("psm_", "sem.mp-")) and not TAGGED.match(name)]
+        assert not untagged
 
     def test_seeds_file_names(self, served):
         names = {path.name for path in served.folder.iterdir()}

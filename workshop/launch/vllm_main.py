@@ -146,6 +146,9 @@ if __name__ == "__main__":
     only_our_guard()
 if __name__ in ("__main__", "__mp_main__"):  # the latter: in each process that it spawns
     faulthandler.register(signal.SIGUSR2)  # writes where every thread stands, also inside NCCL; the process goes on
+    from workshop.launch.local import scratch  # whose room asks this module which vLLM is installed
+
+    scratch.name_shared_memory()
     listen_where_told()
 if __name__ == "__main__":
     from vllm.entrypoints.cli.main import main

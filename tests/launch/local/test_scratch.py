@@ -162,6 +162,46 @@ input()"""
     assert memory in {name.name for name in left} and not any(name.exists() for name in names)
 
 
+@pytest.mark.parametrize("how", ["spawn", "fork"])
+def test_shared_memory_that_nobody_noted_is_known_by_its_name(how, tmp_path):
+    """Killed in the moment after it was made, also by a process that the engine started."""
+    folder = scratch.make("a")
+    program = tmp_path / "program.py"
+    program.write_text(f"""
+import multiprocessing, os
+from multiprocessing import shared_memory
+from workshop.launch.local.scratch import name_shared_memory
+name_shared_memory()  # as vllm_main does where it is __main__ or __mp_main__
+def make():
+    memory = shared_memory.SharedMemory(create=True, size=100)
+    lock = multiprocessing.get_context("spawn").Lock()
+    os.write(1, f"{{memory.name}} sem.{{lock._semlock.name[1:]}}\\n".encode())
+    input() if multiprocessing.parent_process() is None else __import__("time").sleep(60)
+if __name__ == "__main__":
+    multiprocessing.get_context("{how}").Process(target=make).start()
+    make()""")
+    process = subprocess.Popen(
+        [sys.executable, program],
+        env={**os.environ, "WORKSHOP_SERVER_FOLDER": f"{folder.parent}//{folder.name}/"},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    files = [scratch.SHARED_MEMORY / name for _ in range(2) for name in process.stdout.readline().split()]
+    os.killpg(process.pid, 9)
+    process.communicate()
+    others = shared_memory.SharedMemory(create=True, size=100)
+    try:
+        assert len(files) == 4 and all(file.exists() for file in files)
+        scratch.remove("a")
+        assert not any(file.exists() for file in files)
+        assert (scratch.SHARED_MEMORY / others.name).exists()
+    finally:
+        others.close()
+        others.unlink()
+
+
 def test_shared_memory_of_others_outlives_a_server():
     memory = shared_memory.SharedMemory(create=True, size=100)
     try:
