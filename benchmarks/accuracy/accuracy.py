@@ -231,6 +231,7 @@ def plot(data: list[dict], path: Path) -> None:
     import matplotlib
 
     matplotlib.use("svg")
+    matplotlib.rcParams["svg.hashsalt"] = "workshop"  # the same data, the same file
     import matplotlib.pyplot as plt
 
     labels = [f"{r['run']['model']} · {settings_of(r['run'])}".replace(" · —", "") for r in data]
@@ -255,7 +256,7 @@ def plot(data: list[dict], path: Path) -> None:
     axes.set_xlabel("error of the KV-cache tokens, percent of what vLLM printed")
     axes.grid(axis="x", color="#dddddd", linewidth=0.6)
     axes.set_axisbelow(True)
-    axes.legend(loc="upper center", bbox_to_anchor=(0.35, 1.08), ncols=3, frameon=False, fontsize=9)
+    axes.legend(loc="lower center", bbox_to_anchor=(0.35, 1.0), ncols=3, frameon=False, fontsize=9)
     for side in ("top", "right", "left"):
         axes.spines[side].set_visible(False)
     figure.savefig(path, bbox_inches="tight", metadata={"Date": None})

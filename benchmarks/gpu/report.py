@@ -20,6 +20,8 @@ from workshop.plan import recorded  # noqa: E402
 CLAIMED = (  # what the workshop's first slides said, and the run on the nearest hardware that we had
     ("Llama 3.1 8B", "—", "8b"),
     ("Llama 3.1 8B, vLLM 0.32.0", "—", "h100_llama-3.1-8b_0.32"),
+    ("Llama 3.1 8B FP8, vLLM 0.32.0", "—", "h100_llama-3.1-8b_fp8_0.32"),
+    ("Mistral Small 24B, vLLM 0.32.0", "—", "h100_mistral-small-24b_0.32"),
     ("Llama 3.1 70B", "about 50 (4 × H100)", "70b-tp4"),
     ("Llama 3.1 405B FP8", "18 to 20 (16-bit, 16 × H100)", "405b-fp8-tp4"),
 )

@@ -3,6 +3,7 @@
 from workshop.plan.basis import RUNS, runs
 from workshop.plan.catalog import load_gpu, load_model
 from workshop.plan.catalog.config import ModelConfig
+from workshop.plan.catalog.quantization import from_name
 from workshop.plan.catalog.read import from_dict
 from workshop.plan.parallelism import Plan, plan
 from workshop.plan.speed import bandwidth_limit_tokens_per_s
@@ -30,7 +31,10 @@ def measured(name: str) -> dict:
 
 def limit_tokens_per_s(run: dict) -> float:
     """Return tokens/s of one stream if reading all weights once a token at full bandwidth were all that takes time."""
-    return bandwidth_limit_tokens_per_s(model_of(run), load_gpu(run["gpu"]), run["tp"])
+    m = model_of(run)
+    if asked := run.get("extra", {}).get("quantization"):
+        m = m.with_quantization(from_name(asked))
+    return bandwidth_limit_tokens_per_s(m, load_gpu(run["gpu"]), run["tp"])
 
 
 def model_of(run: dict) -> ModelConfig:
