@@ -32,6 +32,7 @@ EXPERTS_SHARE = 0.878
 # Triton's kernels unpack 4 bits: as many bytes on an H100 as on an H200, whose memory is 1.4 times as fast (gpt-oss-120b
 # on the H200, light and a batch of 64; gpt-oss-20b on the H100 is a test):
 MXFP4_EXPERTS_GB_S = 21.3  # a multiprocessor
+BLACKWELL = 10.0  # multiplies them as they are
 MATMUL_SHARE = 0.70  # of the peak FLOP/s that large products reach
 LAYER_US = 26.4  # small kernels of a layer: norms, rope, cache write, attention of a short context
 MOE_LAYER_US = 20.0  # routing and gathering of experts
@@ -106,7 +107,8 @@ def decode_terms(d: Deployment, *, batch: int = 1, context: int = 160) -> tuple[
         idle = 1 - m.moe.experts_per_token / m.moe.num_experts  # share that one token leaves, if the choice is even
         size = experts * (1 - idle ** (batch * d.dp))
         doubt = "a factor of 2: the busiest rank decides" if d.ep else "±10 %"
-        rate = min(EXPERTS_SHARE * peak, MXFP4_EXPERTS_GB_S * gpu.sm_count * 1e6 if _mxfp4(m) else inf)
+        unpacked = _mxfp4(m) and gpu.capability < BLACKWELL
+        rate = min(EXPERTS_SHARE * peak, MXFP4_EXPERTS_GB_S * gpu.sm_count * 1e6 if unpacked else inf)
         source = f"{size / 1e9:.1f} GB of the chosen experts at {rate / peak:.0%} of the bandwidth"
         terms.append(Term("experts", size / rate, source, doubt))
     elements = (len(mine) * kind.token_elements(m, tp) * kind.kept(context, size) for kind, size, mine in grouped(m))
