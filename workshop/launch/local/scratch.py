@@ -15,7 +15,6 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterable
-from multiprocessing import shared_memory
 from pathlib import Path
 
 import psutil
@@ -95,6 +94,8 @@ def name_shared_memory() -> None:
 
     By what CPython has for it, from 3.8 to 3.14. A process that multiprocessing starts inherits its semaphores' prefix.
     """
+    from multiprocessing import shared_memory  # a browser's Python has none
+
     if folder := os.environ.get(VARIABLE):
         prefix = f"/psm_{_tag(Path(folder))}_"
         shared_memory._SHM_NAME_PREFIX, shared_memory._SHM_SAFE_NAME_LENGTH = prefix, len(prefix) + 8
