@@ -159,10 +159,11 @@ def settings_of(run: dict) -> str:
     parts += [f"vLLM {run['vllm_version']}"] if run["vllm_version"] != "0.25.1" else []
     parts += [f"TP {run['tp']}"] if run["tp"] > 1 else []
     parts += [f"PP {run['pp']}"] if run["pp"] > 1 else []
-    served = {"max_num_batched_tokens": 8192, "max_num_seqs": 1024}  # vllm serve's defaults on these GPUs
-    asked = {k: v for k, v in run["extra"].items() if not served.items() <= run["extra"].items() or k not in served}
-    parts += ["vllm serve"] if served.items() <= run["extra"].items() else []
-    parts += [f"{k.replace('_', ' ')} {v}" for k, v in asked.items()]
+    extra, served = run["extra"], {"max_num_batched_tokens": 8192, "max_num_seqs": 1024}
+    if served.items() <= extra.items():  # vllm serve's defaults on these GPUs
+        parts.append("vllm serve")
+        extra = {k: v for k, v in extra.items() if k not in served}
+    parts += [f"{k.replace('_', ' ')} {v}" for k, v in extra.items()]
     parts += ["FP8 weights"] if "quantization_config" in run.get("config", {}) else []
     return ", ".join(parts) or "—"
 

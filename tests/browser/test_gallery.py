@@ -175,11 +175,10 @@ def test_each_notebook_opens_at_a_clean_page(page, url):
         assert re.match(number, said), f"{name}: its number and title come first"
         assert "You will be able to" in said and re.search(r"\d+ minutes · needs: ", said), name
         assert first.bounding_box()["height"] < 400, f"{name}: the first page is for more than its head"
-        wide = page.page.evaluate(WIDE)
         for _ in range(20):  # formulas are typeset after the text
-            if wide:
-                page.page.wait_for_timeout(500)
-                wide = page.page.evaluate(WIDE)
+            if not (wide := page.page.evaluate(WIDE)):
+                break
+            page.page.wait_for_timeout(500)
         assert not wide, name
         page.shot(f"opening_{name}")
     assert not page.elsewhere and not page.errors

@@ -148,9 +148,8 @@ def _sampler(d: Deployment) -> Peak:
     base = (t + r) * h * e + workspace(m, gpu, s.vllm_version) + moe_workspace(d) + r * -(-v // GUMBEL_BLOCK) * 12
     if s.vllm_version == "0.33.0":  # samples once more with top_k and top_p: a row of scratch for each multiprocessor
         base += min(r, gpu.sm_count) * v * 4
-    if (
-        s.vllm_version == "0.32.0"
-    ):  # 32 bit only where a request asks for it (apply_sampling_params), and none does here
+    if s.vllm_version == "0.32.0":
+        # in 32 bit only where a request asks for it (apply_sampling_params), and none does here
         parts = "" if d.tp == 1 else ": a rank's own, all ranks', and these side by side"
         size = r * v * e * (2 + 1 / d.tp if d.tp > 1 else 1)
         return Peak("sampler", base + round(size), f"{r} requests × {v} logits in 16 bit{parts}")

@@ -97,9 +97,10 @@ def name_shared_memory() -> None:
     from multiprocessing import shared_memory  # a browser's Python has none
 
     if folder := os.environ.get(VARIABLE):
-        prefix = f"/psm_{_tag(Path(folder))}_"
+        tag = _tag(Path(folder))
+        prefix = f"/psm_{tag}_"
         shared_memory._SHM_NAME_PREFIX, shared_memory._SHM_SAFE_NAME_LENGTH = prefix, len(prefix) + 8
-        multiprocessing.current_process()._config["semprefix"] = f"/mp-{_tag(Path(folder))}"
+        multiprocessing.current_process()._config["semprefix"] = f"/mp-{tag}"
 
 
 def _tag(folder: Path) -> str:
