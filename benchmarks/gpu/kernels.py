@@ -28,7 +28,7 @@ def kernel_times(folder: Path, steps: int = 16) -> dict:
     """Return ms a decoding step by kind, from rank 0's trace in `folder`, over the last `steps` whole steps.
 
     Keys: step_ms (from one step's first kernel to the next one's), busy_ms (some kernel runs), idle_ms, by_kind
-    {kind: [ms, kernels]}, top [[name, ms, kernels]]. A step ends where a sampling kernel (argmax) ran.
+    {kind: [ms, kernels]}, top [[name, ms, kernels]]. A step ends where a sampling kernel ran.
     """
     traces = sorted(p for p in folder.rglob("*.json") if re.search(r"rank[-_.]?0|dp0.*tp0|rank0", p.name)) or sorted(
         folder.rglob("*.json")
@@ -39,8 +39,11 @@ def kernel_times(folder: Path, steps: int = 16) -> dict:
         if e.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset") and "dur" in e
     ]
     events.sort(key=lambda e: e["ts"])
-    ends = [e["ts"] + e["dur"] for e in events if "argmax" in e["name"].lower()]
-    if len(ends) < 3:
+    for sampler in ("argmax", "gumbel_sample"):  # vLLM's model runner V1 and V2
+        ends = [e["ts"] + e["dur"] for e in events if sampler in e["name"].lower()]
+        if len(ends) >= 3:
+            break
+    else:
         names = Counter(e["name"][:90] for e in events).most_common(40)
         return {"trace": traces[0].name, "kernels": len(events), "names": names}
     steps = min(steps, len(ends) - 2)

@@ -4,7 +4,7 @@
 
 JOBS.json is a list of {"name", "model", "tp", "pp", "max_model_len", "extra": {LLM() arguments}, "env": {…},
 "config": {fields that differ}, "speed": bool, "batches": [16, 64, 256], "profile": bool, "trace": bool,
-"debug": bool}; without speed a job ends when the memory is measured. A model is a catalogue name or a folder with a
+"mixed": [[requests that decode, prompts a step reads, tokens of each]], "debug": bool}; without speed a job ends when the memory is measured. A model is a catalogue name or a folder with a
 config.json. Jobs run side by side as long as GPUs are free, and each writes OUT_FOLDER/NAME.json (what was measured)
 and NAME.log (vLLM's own log). With --together all jobs start at once on the same GPUs, which must hold all of them
 ("kv_cache_memory_bytes" in "extra"), and take turns at being measured: many settings for one start's time.
@@ -16,9 +16,11 @@ from __future__ import annotations
 import argparse
 import contextlib
 import fcntl
+import itertools
 import json
 import os
 import re
+import statistics
 import subprocess
 import sys
 import time
@@ -139,6 +141,52 @@ def speeds(llm, batches: list[int]) -> dict:
     return result
 
 
+def mixed_steps(llm, decoding: int, prompts: int, tokens: int, trace: Path | None, steps: int = 12) -> dict:
+    """Measure steps that all read `prompts` prompts of `tokens` tokens while `decoding` requests get one token each.
+
+    Returns gaps_ms between the engine's answers and their median; with the profiler's folder, which is emptied,
+    also kernel_times of further steps: the profiler slows the host, not the GPU.
+    """
+    from vllm import SamplingParams
+
+    engine, sent = llm.llm_engine, itertools.count()
+    kept = {"temperature": 0.0, "ignore_eos": True, "detokenize": False}
+
+    def add(count: int, length: int, new_tokens: int) -> None:
+        for _ in range(count):
+            number = next(sent)
+            ids = [(7 * number + i) % 1000 + 10 for i in range(length)]
+            engine.add_request(
+                f"mixed-{number}", {"prompt_token_ids": ids}, SamplingParams(max_tokens=new_tokens, **kept)
+            )
+
+    def run(count: int) -> list[float]:
+        times = []
+        for _ in range(count):
+            add(prompts, tokens, 1)
+            engine.step()
+            times.append(time.perf_counter())
+        return [1000 * (b - a) for a, b in itertools.pairwise(times)]
+
+    add(decoding, 256, 200)
+    for _ in range(12 if decoding else 0):  # until the first prompts are read
+        engine.step()
+    run(4)
+    gaps = run(steps)
+    result = {"step": [decoding, prompts, tokens], "ms": round(statistics.median(gaps), 3)}
+    result["gaps_ms"] = [round(gap, 2) for gap in gaps]
+    if trace:
+        for file in trace.rglob("*.json"):
+            file.unlink()
+        llm.start_profile()
+        run(steps)
+        llm.stop_profile()
+        result["kernels"] = kernel_times(trace, steps - 4)
+    while engine.has_unfinished_requests():
+        engine.step()
+    return result
+
+
 def run_one(job: dict, out: Path) -> None:
     """Start one engine in this process, measure it, and print the result into its log."""
     from vllm import SamplingParams
@@ -153,13 +201,19 @@ def run_one(job: dict, out: Path) -> None:
             result["speculation"] = {
                 m.name: m.value for m in llm.get_metrics() if "spec_decode" in m.name and hasattr(m, "value")
             }
+        trace = out / "trace" / job["name"]
+        if "mixed" in job:
+            profiled = trace if job.get("profile") else None
+            result["mixed"] = [mixed_steps(llm, *step, profiled) for step in job["mixed"]]
         print("RESULT " + json.dumps(result), flush=True)
         if job.get("profile"):
+            for file in trace.rglob("*.json"):
+                file.unlink()
             llm.start_profile()
             sampling = SamplingParams(temperature=0.0, max_tokens=24, ignore_eos=True, detokenize=False)
             llm.generate([{"prompt_token_ids": list(range(10, 42))}], sampling, use_tqdm=False)
             llm.stop_profile()
-            print("KERNELS " + json.dumps(kernel_times(out / "trace" / job["name"])), flush=True)
+            print("KERNELS " + json.dumps(kernel_times(trace)), flush=True)
 
 
 def collect(job: dict, out: Path, seconds: float) -> dict:
