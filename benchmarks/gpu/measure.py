@@ -201,11 +201,10 @@ def run_one(job: dict, out: Path) -> None:
             result["speculation"] = {
                 m.name: m.value for m in llm.get_metrics() if "spec_decode" in m.name and hasattr(m, "value")
             }
-        trace = out / "trace" / job["name"]
-        if "mixed" in job:
-            profiled = trace if job.get("profile") else None
-            result["mixed"] = [mixed_steps(llm, *step, profiled) for step in job["mixed"]]
         print("RESULT " + json.dumps(result), flush=True)
+        trace = out / "trace" / job["name"]
+        for step in job.get("mixed", []):  # each is printed: what was measured stays, whatever comes
+            print("MIXED " + json.dumps(mixed_steps(llm, *step, trace if job.get("profile") else None)), flush=True)
         if job.get("profile"):
             for file in trace.rglob("*.json"):
                 file.unlink()
@@ -227,6 +226,8 @@ def collect(job: dict, out: Path, seconds: float) -> dict:
             record[key] = int(values[-1]) if key == "kv_cache_tokens" else min(values) if "kv" in key else max(values)
     result = re.search(r"^RESULT (.*)$", text, re.M)
     record |= json.loads(result.group(1)) if result else {"failed": text[-1500:]}
+    if "mixed" in job:
+        record["mixed"] = [json.loads(line) for line in re.findall(r"^MIXED (.*)$", text, re.M)]
     kernels = re.search(r"^KERNELS (.*)$", text, re.M)
     if kernels:
         record["kernels"] = json.loads(kernels.group(1))

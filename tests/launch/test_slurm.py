@@ -116,8 +116,8 @@ def test_flags_of_vllm_are_planned_with(workshop_home):
     def said(*flags):
         return " ".join(slurm.prepare(slurm.Request("70b", vllm=flags)).reasons)
 
-    assert "463,120 tokens, or 14.13 requests of 32,768" in said()
-    assert "926,240 tokens, or 28.27 requests of 32,768" in said("--kv-cache-dtype=fp8")
+    assert "469,568 tokens, or 14.33 requests of 32,768" in said()
+    assert "939,136 tokens, or 28.66 requests of 32,768" in said("--kv-cache-dtype=fp8")
     assert "of 8,192 tokens at once" in said("--max_model_len", "8K")
     for draft in (("-sc", "{}"), ("--speculative-config.method=eagle3",), ("--spec_model", "x")):
         assert (
@@ -133,9 +133,9 @@ def test_flags_of_the_site_are_planned_with_before_the_persons(workshop_home, tm
     (tmp_path / "site.sh").write_text("site_serve_args=(--kv-cache-dtype fp8 --max-model-len 8192 --enable-lora)\n")
     monkeypatch.setenv("WORKSHOP_SITE", str(tmp_path / "site.sh"))
     ours, own = (slurm.prepare(slurm.Request("70b", vllm=flags)) for flags in ((), ("--max-model-len", "16K")))
-    assert "926,240 tokens, or 113.07 requests of 8,192" in (said := " ".join(ours.reasons))
+    assert "939,136 tokens, or 114.64 requests of 8,192" in (said := " ".join(ours.reasons))
     assert "does not count --enable-lora" in said and "--kv-cache-dtype fp8" not in " ".join(ours.advice)
-    assert "926,240 tokens, or 56.53 requests of 16,384" in " ".join(own.reasons)
+    assert "939,136 tokens, or 57.32 requests of 16,384" in " ".join(own.reasons)
     assert "WORKSHOP_SERVE_ARGS_FILE" not in ours.environment, "the job reads the site's file itself"
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from workshop.plan.catalog.gpus import GIB
+from workshop.plan.catalog.gpus import GIB, MIB
 from workshop.plan.parallelism import plan
 from workshop.plan.recorded import plan_of, runs
 
@@ -32,8 +32,10 @@ def test_weights_are_within_half_a_percent_of_what_loading_took(run):
     [r for r in RUNS if "kv_cache_tokens" in r],
     ids=[n for n, r in zip(NAMES, RUNS, strict=True) if "kv_cache_tokens" in r],
 )
-def test_kv_cache_tokens_are_within_half_a_percent(run):
-    assert plan_of(run).kv_cache_tokens == pytest.approx(run["kv_cache_tokens"], rel=0.005)
+def test_kv_cache_tokens_are_within_half_a_percent_or_64_mib_of_a_gpu(run):
+    p = plan_of(run)
+    tokens = 64 * MIB * run["tp"] / p.kv_bytes_per_token  # 32B on an H100: weights leave 7 GiB of 79
+    assert p.kv_cache_tokens == pytest.approx(run["kv_cache_tokens"], rel=0.005, abs=tokens)
 
 
 def test_kv_cache_tokens_are_as_promised_over_all_runs():
@@ -89,10 +91,8 @@ PROFILES = json.loads((Path(__file__).parents[2] / "benchmarks/gpu/records/profi
 
 @pytest.mark.parametrize("run", PROFILES, ids=lambda r: r["name"])
 def test_what_a_traced_profile_leaves_is_what_the_plan_says(run):
-    """Predicted before; blocks that the allocator keeps half empty, 208 MiB for gpt-oss, no plan counts."""
     left = plan_of(run).available_kv_gib_per_gpu * GIB
-    assert left == pytest.approx(run["available_kv_bytes"], rel=0.002)
-    assert left - run["fragments_after_load_mib"] * 2**20 == pytest.approx(run["available_kv_bytes"], rel=0.0012)
+    assert left == pytest.approx(run["available_kv_bytes"], rel=0.0012)
 
 
 def test_single_stream_speed_stays_as_good_as_it_is():

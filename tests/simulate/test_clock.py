@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
-from workshop.plan import speed
+from workshop.plan import recorded, speed
 from workshop.plan.deployment import prepare
 from workshop.plan.parallelism import plan
 from workshop.simulate import clock
+
+GPU = Path(__file__).parents[2] / "benchmarks" / "gpu"
 
 
 def test_one_decoding_request_takes_what_the_plan_says_of_a_single_stream():
@@ -141,11 +145,13 @@ def test_a_step_is_never_shorter_for_more_work():
 
 
 def test_a_hybrid_launches_its_scans_and_carries_its_states():
-    """Nemotron Nano: 27 Mamba layers, 5,373,952 bytes of state a layer and request (the record of vLLM's class)."""
+    """Nemotron Nano: 27 Mamba layers; 128 heads × 80 × 128 in 32 bit and three columns of 12,288 in 16 a request."""
     d = plan("nemotron-nano-9b-v2", "h200", max_model_len=8192, vllm_version="0.32.0").deployment  # with its record
     dense = clock.of(prepare("llama-3.1-8b", "h200", max_model_len=8192))
     hybrid = clock.of(d)
-    assert hybrid.request_ms - dense.request_ms == pytest.approx(2 * 27 * 5_373_952 / 4.8e9, rel=1e-3)
+    assert hybrid.request_ms - dense.request_ms == pytest.approx(
+        2 * 27 * 5_316_608 / 4.8e9 / speed.WEIGHTS_SHARE, rel=1e-3
+    )
     decoding, reading = [(1, 300)] * 8, [(200, 0), *[(1, 300)] * 7]
     assert hybrid.host_ms(decoding)[1] == 0 and hybrid.host_ms(reading)[1] > dense.host_ms(reading)[1] + 27
 
@@ -156,3 +162,15 @@ def test_a_scan_is_of_the_tokens_and_products_are_of_whole_tiles():
     assert (ticking.gpu_ms([(1, 9)]), ticking.gpu_ms([(130, 0)])) == (128 + 3, 256 + 390)
     fp8 = clock.of(plan("qwen3-next-80b-a3b-fp8", "h200", max_model_len=8192).deployment)
     assert fp8.rows == 128 and fp8.scan_token_ms == pytest.approx(36 * 6 * 4096 * 128 / 989.5e9 / 0.048, rel=1e-3)
+
+
+def test_a_hybrids_gpu_is_as_long_busy_with_prompts_and_answers_as_was_profiled():
+    job = json.loads((GPU / "jobs" / "hybrid_steps.json").read_text())[0]
+    of_h100 = clock.of(recorded.plan_of({**job, "gpu": "h100"}).deployment)
+    for profile in json.loads((GPU / "records" / "hybrid_steps_h100.json").read_text())["profiles"]:
+        said = 0.0
+        for step in profile["steps"]:
+            answers = [(1, 270)] * step["decoding"]
+            each = step["prompt_tokens"] // max(step["prompts"], 1)
+            said += step["count"] * of_h100.gpu_ms(answers + [(each, 0)] * step["prompts"])
+        assert said == pytest.approx(profile["gpu_busy_ms"], rel=0.14), profile["asked"]

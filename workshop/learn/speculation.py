@@ -29,6 +29,7 @@ PROMPTS = (
 )  # fmt: skip
 WARM_UP_TOKENS = 8
 DRAFT_LAYER_MS = 0.37  # to launch a layer of a draft: 1B under 8B on one H200, vLLM 0.32.0 (docs/gpu.md)
+DRAFT_REQUEST_MS = 0.006  # and each request's share of a guess (EAGLE-3, 0.33.0)
 
 
 @dataclass(frozen=True)
@@ -94,10 +95,10 @@ def lengths(agree: Sequence[Sequence[bool]], guesses: int) -> list[int]:
 
 
 def step_ms(d: Deployment, requests: int, tokens_each: int = 1, context: int = 1000) -> float:
-    """Return the plan's ms of a step in which each request has so many tokens; its KV cache is read once for all."""
+    """Return the plan's ms of a step in which each request has so many tokens; its cache is read once for all."""
     wide = speed.decode_terms(d, batch=requests * tokens_each, context=context)
     narrow = {term.name: term.ms for term in speed.decode_terms(d, batch=requests, context=context)}
-    return sum(narrow[term.name] if term.name in ("KV cache", "step") else term.ms for term in wide)
+    return sum(narrow[term.name] if term.name in ("KV cache", "states", "step") else term.ms for term in wide)
 
 
 def speedup(
@@ -108,19 +109,24 @@ def speedup(
     tokens_a_step: float,
     *,
     graphs: bool = True,
+    context: int = 1000,
 ) -> float:
     """Return how many times as many tokens/s guessing gives: the draft runs once for each guess, then the target once.
+
+    context: tokens of each request so far; the more there are to read, the less its guesses cost.
 
     draft: None where guesses are looked up in the text (n-gram): vLLM 0.32.0 then plans a step only after the last one.
     graphs: False as vLLM 0.32.0 runs a draft that is a model of its own: its kernels are launched one by one. So are
     the target's where a step has more tokens than the largest CUDA graph.
     """
-    check_ms = step_ms(target, requests, guesses + 1)
+    check_ms = step_ms(target, requests, guesses + 1, context)
     if requests * (guesses + 1) > target.settings.largest_graph:
         check_ms = max(check_ms, clock.of(target).eager_ms)
     if draft is None:
         guessing_ms = sum(clock.of(target).host_ms([(1, 0)] * requests))
     else:
         launch_ms = 0.0 if graphs else draft.model.num_hidden_layers * DRAFT_LAYER_MS
-        guessing_ms = guesses * max(step_ms(draft, requests), launch_ms)
-    return tokens_a_step * step_ms(target, requests) / (guessing_ms + check_ms)
+        guessing_ms = guesses * (
+            max(step_ms(draft, requests, context=context), launch_ms) + DRAFT_REQUEST_MS * requests
+        )
+    return tokens_a_step * step_ms(target, requests, context=context) / (guessing_ms + check_ms)

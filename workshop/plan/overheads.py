@@ -32,6 +32,9 @@ GRAPHS_LEFT_OVER = 12 * MIB  # what capturing and dropping the trial graphs leav
 CUBLAS_WORKSPACE = 32 * MIB  # PyTorch's default on Hopper and newer (aten/src/ATen/cuda/CublasHandlePool.cpp)
 CUBLAS_WORKSPACE_OLDER = 8 * MIB
 CUBLASLT_WORKSPACE = MIB  # for a product with a bias
+REPACKED_EXPERTS = (
+    208 * MIB
+)  # half-empty blocks after gpt-oss' 4-bit experts are packed anew (20b traced; 120b as many)
 GUMBEL_BLOCK = 1024  # v1/worker/gpu/sample/gumbel.py: one maximum and its index for so many logits
 MLA_PREFILL_TOKENS = 64 * 1024  # attention/mla_attention.py, determine_chunked_prefill_workspace_size
 
@@ -65,7 +68,7 @@ def workspace(m: ModelConfig, gpu: GPU, version: str) -> int:
     """Bytes of the matrix library's scratch space, taken from PyTorch's allocator by the first product.
 
     Under 0.32.0 it stands twice: one workspace was traced, and blocks that the allocator keeps in part are as large (0 to
-    20 MiB traced; gpt-oss' 208 are not counted). 0.33.0 multiplies once before it starts to count (init_device).
+    20 MiB traced). 0.33.0 multiplies once before it starts to count (init_device).
     """
     if version == "0.33.0":
         return 0
@@ -185,27 +188,36 @@ def candidates(d: Deployment, first: bool, last: bool) -> list[Peak]:
 
 GRAPH_SPLITS = 32  # config/attention.py, flash_attn_max_num_splits_for_cuda_graph
 FULL_GRAPH, PIECEWISE_GRAPH = 2 * MIB, 6 * MIB  # driver memory of one more graph, measured (24 layers: 4 MiB)
-LAYER_GRAPHS = 20 * MIB  # a layer's part of 51 captured sizes: 14 to 30 MiB in the recorded logs
+# Under 0.32.0, read from 18 records with 16 to 80 layers, TP 1 and 2 (118 MiB off at most):
+LAYER_GRAPHS = 9 * MIB  # a layer's pieces in 51 sizes
+CAPTURED_BESIDE = 80 * MIB  # what the largest pieces compute with, and what a run before a capture leaves
 
 
-def graph_estimate(m: ModelConfig, s: Settings, tp: int, layers: int) -> int:
+def graph_estimate(d: Deployment, layers: int) -> int:
     """What vLLM sets aside for CUDA graphs before it sizes the KV cache; `layers` are those of the rank.
 
     The first full graph of decoding, of at most max_num_seqs requests, holds FlashAttention's partial sums: 32 splits ×
-    requests × heads × head_dim in 32 bit. Model runner V1 adds so much a graph; V2 sets nothing aside in 0.25.1, and in
-    0.32.0 what it captures.
+    requests × heads × head_dim in 32 bit. Model runner V1 adds so much a graph; V2 sets nothing aside in 0.25.1. In
+    0.32.0 it captures all pieces and two full graphs, and takes the second for all others: 1 MiB each, since capturing it
+    first hands back what the run before it took. Those are partial sums again, and are counted so: twice where layers
+    keep more beside them (norms of q and k, several ranks), not at all where splits are not planned (windows that differ,
+    latents, GPUs before Hopper).
     Source: profile_cudagraph_memory in v1/worker/gpu_model_runner.py and, for 0.32.0, v1/worker/gpu/cudagraph_utils.py.
     """
+    m, s, tp = d.model, d.settings, d.tp
     if s.enforce_eager or not s.graph_sizes:
         return 0
-    requests = min(s.graph_sizes[-1], s.max_num_seqs)
-    first = GRAPH_SPLITS * requests * (m.num_attention_heads // tp) * m.head_dim * 4 + 2 * MIB
+    sizes = [size for size in s.graph_sizes if size <= s.max_num_seqs] or s.graph_sizes[:1]
+    a_request = GRAPH_SPLITS * (m.num_attention_heads // tp) * m.head_dim * 4
     if runner(m, s.vllm_version) == 1:
         each = FULL_GRAPH + (PIECEWISE_GRAPH if m.num_hidden_layers > 28 else 4 * MIB)
-        return first + each * (len(s.graph_sizes) - 1)
+        return sizes[-1] * a_request + 2 * MIB + each * (len(s.graph_sizes) - 1)
     if s.vllm_version == "0.25.1":
         return 0
-    return first + layers * len(s.graph_sizes) * LAYER_GRAPHS // 51
+    planned = d.gpu.hopper_or_newer and not m.mla and not any(m.layer_windows)
+    again = planned * (2 if m.traits.qk_norm or m.traits.gated_attention or tp > 1 else 1)
+    sums = (sizes[-1] + again * sizes[max(-2, -len(sizes))]) * a_request
+    return sums + CAPTURED_BESIDE + (len(sizes) - 1) * MIB + layers * len(s.graph_sizes) * LAYER_GRAPHS // 51
 
 
 def request_states(m: ModelConfig, s: Settings) -> int:
@@ -244,12 +256,15 @@ def overheads(d: Deployment, stage: int) -> Iterator[Overhead]:
     if tp > 1 and last and s.vllm_version == "0.25.1":  # not seen under 0.32.0 (70B on two H200)
         reason = "buffers that the first gather of logits over the tensor-parallel ranks opens"
         yield Overhead("NCCL", GATHER, reason, "cudaMemGetInfo around the profile run, H200, NCCL 2.28.9")
-    if graphs := graph_estimate(m, s, tp, len(partition_layers(m.num_hidden_layers, d.pp)[stage])):
+    if graphs := graph_estimate(d, len(partition_layers(m.num_hidden_layers, d.pp)[stage])):
         old = runner(m, s.vllm_version) == 1
-        kept, doubt = (GRAPHS_LEFT_OVER * tp, "") if old else (0, "; from the source, ±20 %")
+        kept, doubt = (GRAPHS_LEFT_OVER * tp, "") if old else (0, "; from the source, ±15 %")
         reason = f"vLLM sets aside what it estimates for {2 * len(s.graph_sizes)} graphs"
         source = f"profile_cudagraph_memory ({s.vllm_version}){doubt}"
         yield Overhead("CUDA graphs", graphs + kept, reason, source)
+    if m.architecture == "GptOssForCausalLM" and s.vllm_version != "0.25.1":  # which counts what is allocated
+        reason = "blocks that packing the 4-bit experts leaves half empty"
+        yield Overhead("repacked experts", REPACKED_EXPERTS, reason, "allocator traced on H200 and H100")
     if states := request_states(m, s):
         reason = f"token counts and masks of {s.max_num_seqs} requests"
         source = "v1/worker/gpu/sample (0.32.0), counted since memory is taken from cudaMemGetInfo"

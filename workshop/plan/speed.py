@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from math import inf
 
-from workshop.plan.attention import grouped
+from workshop.plan.attention import grouped, mamba
 from workshop.plan.catalog.config import ModelConfig
 from workshop.plan.catalog.gpus import GPU
 from workshop.plan.communication import traffic
@@ -43,7 +43,7 @@ FP8_LAYER_US = 8.4  # quantising activations
 EXTRA_NORMS_US = 11.7  # Gemma's two more norms
 STEP_MS = 0.34  # scheduling, sampling, the head's small kernels
 EAGER_LAYER_MS = 0.28  # launching a layer's kernels one by one from Python, without CUDA graphs
-HOST_REQUEST_MS = 0.02  # Python's share a running request and step
+REQUEST_LAYER_US = 0.27  # of a layer, for one more request: 70B FP8 (0.25.1) and 8B (0.32.0), up to 256 of them
 QUESTION_TOKENS = 300  # of a learner
 
 
@@ -114,11 +114,15 @@ def decode_terms(d: Deployment, *, batch: int = 1, context: int = 160) -> tuple[
     elements = (len(mine) * kind.token_elements(m, tp) * kind.kept(context, size) for kind, size, mine in grouped(m))
     kv = batch * sum(elements) * kv_dtype_bytes(m, s.kv_cache_dtype)
     terms.append(Term("KV cache", kv / peak / WEIGHTS_SHARE, f"{kv / 1e6:.0f} MB read", "±10 %"))
+    if m.mamba:  # a request's states are read and written by every step
+        states = 2 * batch * len(m.mamba.layers) * mamba.state_bytes(m, tp)
+        terms.append(Term("states", states / peak / WEIGHTS_SHARE, f"{states / 1e6:.0f} MB read and written", "±10 %"))
     terms.append(Term("small kernels", _small_kernels_ms(m), "fitted per layer on H200", "±15 %"))
     for t in traffic(d, batch):
         source = f"{t.count} × {t.bytes_each / 1e3:.0f} kB over {t.link}"
         terms.append(Term(t.what, t.ms, source, "±20 % on NVLink, a factor of 2 elsewhere"))
-    terms.append(Term("step", STEP_MS + HOST_REQUEST_MS * (batch - 1), "scheduling and sampling, fitted", "±20 %"))
+    requests = m.num_hidden_layers * REQUEST_LAYER_US / 1e3 * (batch - 1)
+    terms.append(Term("step", STEP_MS + requests, "scheduling, sampling, each request's share; fitted", "±20 %"))
     if s.enforce_eager:
         launches = m.num_hidden_layers * EAGER_LAYER_MS + STEP_MS - sum(t.ms for t in terms)
         terms.append(Term("launches without CUDA graphs", max(0.0, launches), "one run on H200", "±40 %"))
@@ -143,6 +147,6 @@ def learners_at_once(d: Deployment, kv_cache_tokens: int, *, within_s: float = 5
     """
     s = d.settings
     terms = decode_terms(d, batch=s.max_num_batched_tokens, context=0)
-    step_ms = sum(t.ms for t in terms if t.name != "step") + PREFILL_STEP_MS
+    step_ms = sum(t.ms for t in terms if t.name not in ("states", "step")) + PREFILL_STEP_MS
     read = int(within_s * 1e3 / step_ms) * s.max_num_batched_tokens // QUESTION_TOKENS
     return d.dp * min(read, s.max_num_seqs, kv_cache_tokens // QUESTION_TOKENS)

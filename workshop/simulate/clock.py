@@ -14,7 +14,6 @@ from workshop.plan.attention import layers, mamba
 from workshop.plan.communication import traffic
 from workshop.plan.deployment import Deployment
 from workshop.plan.kv_cache import kv_dtype_bytes
-from workshop.plan.memory import fit
 
 ATTENTION_SHARE = 0.5  # of peak FLOP/s, FlashAttention-3 at 1k to 4k tokens, head dim 128 (arXiv 2407.08608, figure 5)
 # Fitted to six loads of Llama 3.1 8B on one H100 (benchmarks/simulate/records), vLLM 0.25.1:
@@ -120,14 +119,12 @@ class Clock:
         return self.host_step_ms + len(work) * self.host_request_ms, launch
 
 
-def _mamba(d: Deployment) -> tuple[float, float, float, float]:
-    """Return ms to launch the scans of a step that prefills, with a CUDA graph and without; of a token; of a request's states."""
-    page = next(group.page_bytes for group in fit(d).layout.groups if group.keeps_states)
+def _scans(d: Deployment) -> tuple[float, float, float]:
+    """Return ms to launch the scans of a step that prefills, with a CUDA graph and without; of a token in them."""
     s = d.model.mamba
     count, operations = len(s.layers), 6 * s.inner * s.d_state / d.tp  # a state is written to, kept, read from
     token_ms = count * operations / (d.gpu.bf16_tflops * 1e9) / SCAN_SHARE
-    pieces_ms = DELTA_PIECES_MS if s.delta else MAMBA_PIECES_MS
-    return count * pieces_ms, count * MAMBA_PIECES_MS, token_ms, 2 * count * page / (d.gpu.bandwidth_gb_s * 1e6)
+    return count * (DELTA_PIECES_MS if s.delta else MAMBA_PIECES_MS), count * MAMBA_PIECES_MS, token_ms
 
 
 def of(d: Deployment, host: float = 1.0) -> Clock:
@@ -142,7 +139,8 @@ def of(d: Deployment, host: float = 1.0) -> Clock:
     read_ms = kv_dtype_bytes(m, d.settings.kv_cache_dtype) / (gpu.bandwidth_gb_s * 1e6) / KV_SHARE
     pair_ms = 4 * m.num_attention_heads * m.head_dim / d.tp / (gpu.bf16_tflops * 1e9) / ATTENTION_SHARE
     moe_layers = len(m.moe.layers) if m.moe else 0
-    scan_ms, eager_scan_ms, scan_token_ms, state_ms = _mamba(d) if m.mamba else (0.0,) * 4
+    scan_ms, eager_scan_ms, scan_token_ms = _scans(d) if m.mamba else (0.0,) * 3
+    state_ms = one.get("states", 0.0)
     old = d.settings.vllm_version == "0.25.1"
     launched = (m.num_hidden_layers + (EXPERTS_LAUNCH - 1) * moe_layers) * (FP8_LAUNCH if fp8 and old else 1)
     eager_ms = launched * (host * EAGER_LAYER_MS if old else EAGER_LAYER_MS_0_32)
@@ -155,7 +153,7 @@ def of(d: Deployment, host: float = 1.0) -> Clock:
     return Clock(
         weights_ms=one["weights"],
         token_ms=token_ms,
-        fixed_ms=one["small kernels"] + one["step"] + sent_ms - message_ms,
+        fixed_ms=one["small kernels"] + one["step"] + state_ms + sent_ms - message_ms,
         request_ms=request_ms + state_ms,
         attention=tuple(
             Layers(n * kind.token_elements(m, d.tp) * read_ms, n * pair_ms, size or inf)
