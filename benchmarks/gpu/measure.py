@@ -3,8 +3,9 @@
     python benchmarks/gpu/measure.py JOBS.json OUT_FOLDER [--only NAME,NAME] [--together]
 
 JOBS.json is a list of {"name", "model", "tp", "pp", "max_model_len", "extra": {LLM() arguments}, "env": {…},
-"config": {fields that differ}, "speed": bool, "batches": [16, 64, 256], "profile": bool, "trace": bool,
-"mixed": [[requests that decode, prompts a step reads, tokens of each]], "debug": bool}; without speed a job ends when the memory is measured. A model is a catalogue name or a folder with a
+"config": {fields that differ}, "speed": bool, "batches": [16, 64, 256], "mixed": [[requests that decode, prompts that
+each step reads, tokens of a prompt]], "profile": bool, "trace": bool, "debug": bool}; without speed a job ends when the
+memory is measured. A model is a catalogue name or a folder with a
 config.json. Jobs run side by side as long as GPUs are free, and each writes OUT_FOLDER/NAME.json (what was measured)
 and NAME.log (vLLM's own log). With --together all jobs start at once on the same GPUs, which must hold all of them
 ("kv_cache_memory_bytes" in "extra"), and take turns at being measured: many settings for one start's time.
@@ -141,10 +142,20 @@ def speeds(llm, batches: list[int]) -> dict:
     return result
 
 
+@contextlib.contextmanager
+def profiled(llm, folder: Path) -> Iterator[None]:
+    """Trace what is done inside into the folder, which is emptied."""
+    for file in folder.rglob("*.json"):
+        file.unlink()
+    llm.start_profile()
+    yield
+    llm.stop_profile()
+
+
 def mixed_steps(llm, decoding: int, prompts: int, tokens: int, trace: Path | None, steps: int = 12) -> dict:
     """Measure steps that all read `prompts` prompts of `tokens` tokens while `decoding` requests get one token each.
 
-    Returns gaps_ms between the engine's answers and their median; with the profiler's folder, which is emptied,
+    Returns gaps_ms between the engine's answers and their median; with the profiler's folder
     also kernel_times of further steps: the profiler slows the host, not the GPU.
     """
     from vllm import SamplingParams
@@ -176,11 +187,8 @@ def mixed_steps(llm, decoding: int, prompts: int, tokens: int, trace: Path | Non
     result = {"step": [decoding, prompts, tokens], "ms": round(statistics.median(gaps), 3)}
     result["gaps_ms"] = [round(gap, 2) for gap in gaps]
     if trace:
-        for file in trace.rglob("*.json"):
-            file.unlink()
-        llm.start_profile()
-        run(steps)
-        llm.stop_profile()
+        with profiled(llm, trace):
+            run(steps)
         result["kernels"] = kernel_times(trace, steps - 4)
     while engine.has_unfinished_requests():
         engine.step()
@@ -206,12 +214,9 @@ def run_one(job: dict, out: Path) -> None:
         for step in job.get("mixed", []):  # each is printed: what was measured stays, whatever comes
             print("MIXED " + json.dumps(mixed_steps(llm, *step, trace if job.get("profile") else None)), flush=True)
         if job.get("profile"):
-            for file in trace.rglob("*.json"):
-                file.unlink()
-            llm.start_profile()
             sampling = SamplingParams(temperature=0.0, max_tokens=24, ignore_eos=True, detokenize=False)
-            llm.generate([{"prompt_token_ids": list(range(10, 42))}], sampling, use_tqdm=False)
-            llm.stop_profile()
+            with profiled(llm, trace):
+                llm.generate([{"prompt_token_ids": list(range(10, 42))}], sampling, use_tqdm=False)
             print("KERNELS " + json.dumps(kernel_times(trace)), flush=True)
 
 

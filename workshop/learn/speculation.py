@@ -113,11 +113,10 @@ def speedup(
 ) -> float:
     """Return how many times as many tokens/s guessing gives: the draft runs once for each guess, then the target once.
 
-    context: tokens of each request so far; the more there are to read, the less its guesses cost.
-
     draft: None where guesses are looked up in the text (n-gram): vLLM 0.32.0 then plans a step only after the last one.
     graphs: False as vLLM 0.32.0 runs a draft that is a model of its own: its kernels are launched one by one. So are
-    the target's where a step has more tokens than the largest CUDA graph.
+    the target's where a step has more tokens than the largest CUDA graph. context: tokens of each request so far; the
+    more there are to read, the less its guesses cost.
     """
     check_ms = step_ms(target, requests, guesses + 1, context)
     if requests * (guesses + 1) > target.settings.largest_graph:
@@ -126,7 +125,6 @@ def speedup(
         guessing_ms = sum(clock.of(target).host_ms([(1, 0)] * requests))
     else:
         launch_ms = 0.0 if graphs else draft.model.num_hidden_layers * DRAFT_LAYER_MS
-        guessing_ms = guesses * (
-            max(step_ms(draft, requests, context=context), launch_ms) + DRAFT_REQUEST_MS * requests
-        )
+        guess_ms = max(step_ms(draft, requests, context=context), launch_ms) + DRAFT_REQUEST_MS * requests
+        guessing_ms = guesses * guess_ms
     return tokens_a_step * step_ms(target, requests, context=context) / (guessing_ms + check_ms)

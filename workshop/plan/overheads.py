@@ -32,9 +32,7 @@ GRAPHS_LEFT_OVER = 12 * MIB  # what capturing and dropping the trial graphs leav
 CUBLAS_WORKSPACE = 32 * MIB  # PyTorch's default on Hopper and newer (aten/src/ATen/cuda/CublasHandlePool.cpp)
 CUBLAS_WORKSPACE_OLDER = 8 * MIB
 CUBLASLT_WORKSPACE = MIB  # for a product with a bias
-REPACKED_EXPERTS = (
-    208 * MIB
-)  # half-empty blocks after gpt-oss' 4-bit experts are packed anew (20b traced; 120b as many)
+REPACKED_EXPERTS = 208 * MIB  # half-empty blocks that gpt-oss' 4-bit experts leave (20b traced, 120b as many)
 GUMBEL_BLOCK = 1024  # v1/worker/gpu/sample/gumbel.py: one maximum and its index for so many logits
 MLA_PREFILL_TOKENS = 64 * 1024  # attention/mla_attention.py, determine_chunked_prefill_workspace_size
 
@@ -188,7 +186,7 @@ def candidates(d: Deployment, first: bool, last: bool) -> list[Peak]:
 
 GRAPH_SPLITS = 32  # config/attention.py, flash_attn_max_num_splits_for_cuda_graph
 FULL_GRAPH, PIECEWISE_GRAPH = 2 * MIB, 6 * MIB  # driver memory of one more graph, measured (24 layers: 4 MiB)
-# Under 0.32.0, read from 18 records with 16 to 80 layers, TP 1 and 2 (118 MiB off at most):
+# Under 0.32.0, read from 24 records with 16 to 80 layers, TP 1 and 2 (120 MiB off at most):
 LAYER_GRAPHS = 9 * MIB  # a layer's pieces in 51 sizes
 CAPTURED_BESIDE = 80 * MIB  # what the largest pieces compute with, and what a run before a capture leaves
 
