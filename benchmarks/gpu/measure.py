@@ -5,10 +5,10 @@
 JOBS.json is a list of {"name", "model", "tp", "pp", "max_model_len", "extra": {LLM() arguments}, "env": {…},
 "config": {fields that differ}, "speed": bool, "batches": [16, 64, 256], "mixed": [[requests that decode, prompts that
 each step reads, tokens of a prompt]], "profile": bool, "trace": bool, "debug": bool}; without speed a job ends when the
-memory is measured. A model is a catalogue name or a folder with a
-config.json. Jobs run side by side as long as GPUs are free, and each writes OUT_FOLDER/NAME.json (what was measured)
-and NAME.log (vLLM's own log). With --together all jobs start at once on the same GPUs, which must hold all of them
-("kv_cache_memory_bytes" in "extra"), and take turns at being measured: many settings for one start's time.
+memory is measured. A model is a catalogue name or a folder with a config.json. Jobs run side by side as long as GPUs
+are free, and each writes OUT_FOLDER/NAME.json (what was measured) and NAME.log (vLLM's own log). With --together all
+jobs start at once on the same GPUs, which must hold all of them ("kv_cache_memory_bytes" in "extra"), and take turns at
+being measured: many settings for one start's time.
 Needs vLLM with CUDA; no network, no weights, no tokenizer.
 """
 
@@ -17,11 +17,9 @@ from __future__ import annotations
 import argparse
 import contextlib
 import fcntl
-import itertools
 import json
 import os
 import re
-import statistics
 import subprocess
 import sys
 import time
@@ -29,6 +27,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from kernels import kernel_times
+from timings import mixed_steps, profiled, seconds, speeds
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[1]))
@@ -119,86 +118,8 @@ def engine(job: dict, out: Path):
     )
 
 
-def speeds(llm, batches: list[int]) -> dict:
-    """Measure the first token (32-token prompt), 256 tokens of one stream, and batches of 256-token prompts."""
-    from vllm import SamplingParams
-
-    def seconds(prompts: int, prompt_tokens: int, new_tokens: int) -> float:
-        sampling = SamplingParams(temperature=0.0, max_tokens=new_tokens, ignore_eos=True, detokenize=False)
-        batch = [{"prompt_token_ids": [(7 * i + j) % 1000 + 10 for j in range(prompt_tokens)]} for i in range(prompts)]
-        begin = time.perf_counter()
-        llm.generate(batch, sampling, use_tqdm=False)
-        return time.perf_counter() - begin
-
-    seconds(1, 32, 16)
-    ttft = min(seconds(1, 32, 1) for _ in range(3))
-    runs = [round(256 / (seconds(1, 32, 257) - ttft), 2) for _ in range(2)]
-    result = {"ttft_ms_32": round(1000 * ttft, 2), "single_tok_s": max(runs), "single_tok_s_runs": runs}
-    for n in batches:
-        seconds(n, 256, 4)
-        whole, first = seconds(n, 256, 129), seconds(n, 256, 1)
-        result[f"batch{n}_tok_s"] = round(n * 128 / seconds(n, 256, 128))
-        result[f"batch{n}_decode_tok_s"] = round(n * 128 / (whole - first))
-    return result
-
-
-@contextlib.contextmanager
-def profiled(llm, folder: Path) -> Iterator[None]:
-    """Trace what is done inside into the folder, which is emptied."""
-    for file in folder.rglob("*.json"):
-        file.unlink()
-    llm.start_profile()
-    yield
-    llm.stop_profile()
-
-
-def mixed_steps(llm, decoding: int, prompts: int, tokens: int, trace: Path | None, steps: int = 12) -> dict:
-    """Measure steps that all read `prompts` prompts of `tokens` tokens while `decoding` requests get one token each.
-
-    Returns gaps_ms between the engine's answers and their median; with the profiler's folder
-    also kernel_times of further steps: the profiler slows the host, not the GPU.
-    """
-    from vllm import SamplingParams
-
-    engine, sent = llm.llm_engine, itertools.count()
-    kept = {"temperature": 0.0, "ignore_eos": True, "detokenize": False}
-
-    def add(count: int, length: int, new_tokens: int) -> None:
-        for _ in range(count):
-            number = next(sent)
-            ids = [(7 * number + i) % 1000 + 10 for i in range(length)]
-            engine.add_request(
-                f"mixed-{number}", {"prompt_token_ids": ids}, SamplingParams(max_tokens=new_tokens, **kept)
-            )
-
-    def run(count: int) -> list[float]:
-        times = []
-        for _ in range(count):
-            add(prompts, tokens, 1)
-            engine.step()
-            times.append(time.perf_counter())
-        return [1000 * (b - a) for a, b in itertools.pairwise(times)]
-
-    add(decoding, 256, 200)
-    for _ in range(12 if decoding else 0):  # until the first prompts are read
-        engine.step()
-    run(4)
-    gaps = run(steps)
-    result = {"step": [decoding, prompts, tokens], "ms": round(statistics.median(gaps), 3)}
-    result["gaps_ms"] = [round(gap, 2) for gap in gaps]
-    if trace:
-        with profiled(llm, trace):
-            run(steps)
-        result["kernels"] = kernel_times(trace, steps - 4)
-    while engine.has_unfinished_requests():
-        engine.step()
-    return result
-
-
 def run_one(job: dict, out: Path) -> None:
     """Start one engine in this process, measure it, and print the result into its log."""
-    from vllm import SamplingParams
-
     started = time.time()
     llm = engine(job, out)
     result = {"start_s": round(time.time() - started, 1)}
@@ -214,9 +135,8 @@ def run_one(job: dict, out: Path) -> None:
         for step in job.get("mixed", []):  # each is printed: what was measured stays, whatever comes
             print("MIXED " + json.dumps(mixed_steps(llm, *step, trace if job.get("profile") else None)), flush=True)
         if job.get("profile"):
-            sampling = SamplingParams(temperature=0.0, max_tokens=24, ignore_eos=True, detokenize=False)
             with profiled(llm, trace):
-                llm.generate([{"prompt_token_ids": list(range(10, 42))}], sampling, use_tqdm=False)
+                seconds(llm, 1, 32, 24)
             print("KERNELS " + json.dumps(kernel_times(trace)), flush=True)
 
 

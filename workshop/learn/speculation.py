@@ -96,9 +96,7 @@ def lengths(agree: Sequence[Sequence[bool]], guesses: int) -> list[int]:
 
 def step_ms(d: Deployment, requests: int, tokens_each: int = 1, context: int = 1000) -> float:
     """Return the plan's ms of a step in which each request has so many tokens; its cache is read once for all."""
-    wide = speed.decode_terms(d, batch=requests * tokens_each, context=context)
-    narrow = {term.name: term.ms for term in speed.decode_terms(d, batch=requests, context=context)}
-    return sum(narrow[term.name] if term.name in ("KV cache", "states", "step") else term.ms for term in wide)
+    return sum(t.ms for t in speed.decode_terms(d, batch=requests, tokens_each=tokens_each, context=context))
 
 
 def speedup(

@@ -214,7 +214,7 @@ def graph_estimate(d: Deployment, layers: int) -> int:
         return 0
     planned = d.gpu.hopper_or_newer and not m.mla and not any(m.layer_windows)
     again = planned * (2 if m.traits.qk_norm or m.traits.gated_attention or tp > 1 else 1)
-    sums = (sizes[-1] + again * sizes[max(-2, -len(sizes))]) * a_request
+    sums = (sizes[-1] + again * sizes[-2:][0]) * a_request
     return sums + CAPTURED_BESIDE + (len(sizes) - 1) * MIB + layers * len(s.graph_sizes) * LAYER_GRAPHS // 51
 
 

@@ -91,13 +91,16 @@ def peak_tflops(m: ModelConfig, gpu: GPU) -> float:
 
 
 @lru_cache(maxsize=1024)
-def decode_terms(d: Deployment, *, batch: int = 1, context: int = 160) -> tuple[Term, ...]:
-    """Return the terms of one decoding step of `batch` requests (of each replica) with `context` tokens each, all stages in turn."""
-    m, gpu, s, tp = d.model, d.gpu, d.settings, d.tp
+def decode_terms(d: Deployment, *, batch: int = 1, tokens_each: int = 1, context: int = 160) -> tuple[Term, ...]:
+    """Return the terms of one step that has `tokens_each` new tokens of each of `batch` requests, all stages in turn.
+
+    batch: of each replica. context: tokens of a request so far, which are read once for all of its new ones.
+    """
+    m, gpu, s, tp, tokens = d.model, d.gpu, d.settings, d.tp, batch * tokens_each
     dense, experts = _read_bytes(m, tp, d.expert_split)
     peak, tflops = gpu.bandwidth_gb_s * 1e6, peak_tflops(m, gpu)  # bytes a ms
     memory = dense / peak / WEIGHTS_SHARE
-    compute = 2 * active_parameters(m) * batch / tp / (tflops * 1e9 * MATMUL_SHARE)
+    compute = 2 * active_parameters(m) * tokens / tp / (tflops * 1e9 * MATMUL_SHARE)
     if memory >= compute:
         source = f"{dense / 1e9:.1f} GB at {WEIGHTS_SHARE:.0%} of {gpu.bandwidth_gb_s:.0f} GB/s"
         terms = [Term("weights", memory, source, "±5 %")]
@@ -105,7 +108,7 @@ def decode_terms(d: Deployment, *, batch: int = 1, context: int = 160) -> tuple[
         terms = [Term("arithmetic", compute, f"{MATMUL_SHARE:.0%} of {tflops:.0f} TFLOP/s", "±5 %")]
     if experts:
         idle = 1 - m.moe.experts_per_token / m.moe.num_experts  # share that one token leaves, if the choice is even
-        size = experts * (1 - idle ** (batch * d.dp))
+        size = experts * (1 - idle ** (tokens * d.dp))
         doubt = "a factor of 2: the busiest rank decides" if d.ep else "±10 %"
         unpacked = _mxfp4(m) and gpu.capability < BLACKWELL
         rate = min(EXPERTS_SHARE * peak, MXFP4_EXPERTS_GB_S * gpu.sm_count * 1e6 if unpacked else inf)
@@ -118,7 +121,7 @@ def decode_terms(d: Deployment, *, batch: int = 1, context: int = 160) -> tuple[
         states = 2 * batch * len(m.mamba.layers) * mamba.state_bytes(m, tp)
         terms.append(Term("states", states / peak / WEIGHTS_SHARE, f"{states / 1e6:.0f} MB read and written", "±10 %"))
     terms.append(Term("small kernels", _small_kernels_ms(m), "fitted per layer on H200", "±15 %"))
-    for t in traffic(d, batch):
+    for t in traffic(d, tokens):
         source = f"{t.count} × {t.bytes_each / 1e3:.0f} kB over {t.link}"
         terms.append(Term(t.what, t.ms, source, "±20 % on NVLink, a factor of 2 elsewhere"))
     requests = m.num_hidden_layers * REQUEST_LAYER_US / 1e3 * (batch - 1)
@@ -146,7 +149,7 @@ def learners_at_once(d: Deployment, kv_cache_tokens: int, *, within_s: float = 5
     kv_cache_tokens: of one replica.
     """
     s = d.settings
-    terms = decode_terms(d, batch=s.max_num_batched_tokens, context=0)
+    terms = decode_terms(d, tokens_each=s.max_num_batched_tokens, context=0)
     step_ms = sum(t.ms for t in terms if t.name not in ("states", "step")) + PREFILL_STEP_MS
     read = int(within_s * 1e3 / step_ms) * s.max_num_batched_tokens // QUESTION_TOKENS
     return d.dp * min(read, s.max_num_seqs, kv_cache_tokens // QUESTION_TOKENS)
