@@ -259,7 +259,7 @@ def picture() -> str:
 
 def main() -> None:
     """Bring the documents and the picture up to date."""
-    for path in (ROOT / "docs" / "gpu.md", ROOT / "README.md"):
+    for path in (ROOT / "docs" / "gpu.md", ROOT / "docs" / "figures.md"):
         path.write_text(write(path.read_text(), **tables()))
     (ROOT / "docs" / "pictures" / "gpu_step.svg").write_text(picture())
 
