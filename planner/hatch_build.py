@@ -12,10 +12,18 @@ from pathlib import Path
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 COURSE = Path(__file__).parents[1] / "workshop"
-FILES = ("errors.py", "lazy.py", "plan/**/*.py", "plan/catalog/*.json", "data/exact/*.json", "data/runs/*.json")
+FILES = (
+    "errors.py",
+    "files.py",
+    "lazy.py",
+    "plan/**/*.py",
+    "plan/catalog/*.json",
+    "data/exact/*.json",
+    "data/runs/*.json",
+)
 NOT_ASKED = {"plan/recorded.py", "plan/models_page.py"}  # they make docs of the course
 OURS = {
-    re.compile(r"\bworkshop\.(?=errors\b|lazy\b|plan\b)"): "inference_planner.",
+    re.compile(r"\bworkshop\.(?=errors\b|files\b|lazy\b|plan\b)"): "inference_planner.",
     re.compile(r"\bfrom workshop import\b"): "from inference_planner import",
     re.compile(r"\bworkshop plan\b"): "inference-planner",
 }

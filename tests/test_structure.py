@@ -35,6 +35,7 @@ PURE = (
     "learn/widgets/style",
     "learn/numbers",
     "errors",
+    "files",
     "lazy",
 )
 THEIR_OWN_STANDARD_LIBRARY = set(sys.stdlib_module_names)

@@ -1,0 +1,207 @@
+"""Files that a user names: nothing is waited for, and nothing is overwritten by accident."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from workshop import files
+from workshop.errors import BadInput, WorkshopError
+
+MOST = 1000
+
+
+def fifo(folder: Path) -> Path:
+    path = folder / "pipe"
+    os.mkfifo(path)
+    return path
+
+
+def listening(folder: Path, monkeypatch) -> Path:
+    monkeypatch.chdir(folder)  # a socket's name may have a hundred letters
+    made = socket.socket(socket.AF_UNIX)
+    made.bind("socket")
+    made.close()
+    return folder / "socket"
+
+
+@pytest.mark.parametrize("kind", ["a pipe", "a socket", "a folder", "a device"])
+def test_only_regular_files_are_read_or_replaced(kind, tmp_path, monkeypatch):
+    makers = {
+        "a pipe": lambda: fifo(tmp_path),
+        "a socket": lambda: listening(tmp_path, monkeypatch),
+        "a folder": lambda: tmp_path,
+        "a device": lambda: Path("/dev/zero"),
+    }
+    path = makers[kind]()
+    link = tmp_path / "link"
+    link.symlink_to(path)
+    for name in (path, link):
+        with pytest.raises(BadInput, match=f"is {kind}, not a file"):
+            files.read_bytes(name, MOST)
+        with pytest.raises(BadInput, match=f"is {kind}, not a file"):
+            files.check_output(name, force=True)
+
+
+@pytest.mark.parametrize("name", ["missing", "no/such/folder", "a\0b", "x" * 5000, ""])
+def test_names_of_no_file_are_refused_in_a_sentence(name, tmp_path):
+    with pytest.raises(BadInput, match="cannot be read"):
+        files.read_bytes(str(tmp_path / name) if name else "", MOST)
+
+
+@pytest.mark.parametrize("name", ["no/such/folder", "a\0b", "x" * 5000, "", "folder/..", "gone"])
+def test_outputs_that_cannot_be_are_refused_before_the_work(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "gone").symlink_to(tmp_path / "nowhere")
+    with pytest.raises(BadInput):
+        files.check_output(name, force=True)
+
+
+@pytest.mark.parametrize(
+    ("data", "says"),
+    [
+        (b"", "not whole JSON"),
+        (b"{", "not whole JSON"),
+        (b"\xff\xfe{}", "not UTF-8"),
+        (b"\0" * 10, "not whole JSON"),
+        (b"\xef\xbb\xbf{}", "not whole JSON"),
+        (b"[" * 400, "whole JSON"),
+        (b"[" * 65 + b"]" * 65, "nested too deeply"),
+        (b'{"a":' * 400 + b"1" + b"}" * 400, "nested too deeply"),
+        (b"9" * 5000, "not whole JSON"),
+        (b" " * 20_000, "too large"),
+    ],
+)
+def test_odd_json_is_one_sentence(data, says, tmp_path):
+    path = tmp_path / "odd.json"
+    path.write_bytes(data)
+    with pytest.raises(BadInput, match=says):
+        files.read_json(path, 10_000)
+
+
+def test_json_nested_beyond_pythons_own_limit_is_one_sentence():
+    with pytest.raises(BadInput, match="nested too deeply"):
+        files.parse_json("[" * 100_000 + "]" * 100_000, "the text")
+
+
+def test_a_byte_order_mark_is_left_out_where_it_is_allowed(tmp_path):
+    path = tmp_path / "windows.txt"
+    path.write_bytes(b"\xef\xbb\xbfa")
+    assert files.read_text(path, MOST, byte_order_mark=True) == "a"
+
+
+def write(path, words: bytes = b"new", **how) -> None:
+    with files.output(path, **how) as file:
+        file.write(words)
+
+
+def test_an_existing_file_is_kept_unless_forced(tmp_path):
+    path = tmp_path / "page.html"
+    write(path, b"old")
+    path.chmod(0o640)
+    with pytest.raises(BadInput, match="exists already"):
+        write(path)
+    assert path.read_bytes() == b"old"
+    write(path, force=True)
+    assert path.read_bytes() == b"new" and path.stat().st_mode & 0o777 == 0o640
+    assert os.listdir(tmp_path) == ["page.html"]
+
+
+def test_a_new_file_has_the_usual_permissions(tmp_path):
+    before = os.umask(0o027)
+    try:
+        write(tmp_path / "page.html")
+    finally:
+        os.umask(before)
+    assert (tmp_path / "page.html").stat().st_mode & 0o777 == 0o640
+
+
+@pytest.mark.parametrize("way", ["itself", "link", "hard link", "another spelling", "/dev/fd"])
+def test_an_input_is_never_replaced_even_if_forced(way, tmp_path):
+    source, other = tmp_path / "trace.jsonl", tmp_path / "other"
+    source.write_bytes(b"measured")
+    descriptor = os.open(source, os.O_WRONLY)
+    if way == "link":
+        other.symlink_to(source)
+    elif way == "hard link":
+        other.hardlink_to(source)
+    else:
+        spellings = {"itself": source, "/dev/fd": f"/dev/fd/{descriptor}"}
+        other = spellings.get(way, f"{tmp_path}/./{source.name}")
+    with pytest.raises(BadInput, match="is read for this"):
+        write(other, force=True, inputs=[source])
+    os.close(descriptor)
+    assert source.read_bytes() == b"measured"
+
+
+def test_a_link_is_followed_and_a_hard_link_keeps_its_content(tmp_path):
+    old, link, twin = tmp_path / "old", tmp_path / "link", tmp_path / "twin"
+    old.write_bytes(b"old")
+    twin.hardlink_to(old)
+    link.symlink_to(old)
+    write(link, force=True)
+    assert link.is_symlink() and old.read_bytes() == b"new" and twin.read_bytes() == b"old"
+
+
+def test_a_failure_changes_nothing_and_leaves_nothing(tmp_path):
+    path = tmp_path / "page.html"
+    for force in (False, True):
+        with pytest.raises(ZeroDivisionError), files.output(path, force=force) as file:
+            file.write(b"half")
+            raise ZeroDivisionError
+        path.write_bytes(b"old") if not force else None
+    assert path.read_bytes() == b"old" and os.listdir(tmp_path) == ["page.html"]
+
+
+def test_a_name_that_is_taken_meanwhile_is_kept(tmp_path):
+    path = tmp_path / "page.html"
+    with pytest.raises(BadInput, match="exists already"), files.output(path) as file:
+        file.write(b"mine")
+        path.write_bytes(b"theirs")
+    assert path.read_bytes() == b"theirs" and os.listdir(tmp_path) == ["page.html"]
+
+
+def test_a_file_system_without_hard_links_is_written_to(tmp_path, monkeypatch):
+    def refuse(*_: object) -> None:
+        raise OSError(1, "Operation not permitted")
+
+    monkeypatch.setattr(files.os, "link", refuse)
+    write(tmp_path / "page.html")
+    assert (tmp_path / "page.html").read_bytes() == b"new"
+
+
+def test_a_full_disk_is_one_sentence(tmp_path):
+    with pytest.raises(WorkshopError, match="No space left"), files.output(tmp_path / "x") as file:
+        os.dup2(os.open("/dev/full", os.O_WRONLY), file.fileno())
+        file.write(b"much")
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("name", ["-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"])
+def test_an_output_may_go_to_a_stream(name):
+    code = f"from workshop import files\nwith files.output({name!r}) as file: file.write(b'page')"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
+    assert done.stdout == b"page"
+
+
+def test_nothing_is_an_output_too():
+    write(os.devnull)
+
+
+def test_a_private_file_is_new_and_closed_to_others(tmp_path):
+    path, twin = tmp_path / "trace", tmp_path / "twin"
+    os.close(files.create_private(path))
+    assert path.stat().st_mode & 0o777 == 0o600
+    path.write_bytes(json.dumps({}).encode())
+    twin.hardlink_to(path)
+    with pytest.raises(BadInput, match="exists already"):
+        files.create_private(path)
+    os.close(files.create_private(path, force=True))
+    assert path.read_bytes() == b"" and twin.read_bytes() == b"{}"

@@ -1,0 +1,334 @@
+"""Files that a user names: only regular files are read, and no file is overwritten by accident.
+
+Reading never waits: a FIFO without a writer, a terminal or a socket is refused, and so is a file
+above a limit. Writing is whole or nothing: a new file appears when all of it is there, under a name
+that was free before.
+Pure: the standard library only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import secrets
+import shutil
+import stat
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from workshop.errors import BadInput, WorkshopError
+
+READABLE = "Give a regular file that you may read."
+WRITABLE = "Give a file in a folder that you may write to."
+DEEPEST_JSON = 64  # objects and lists inside one another; no config, trace or record has more than ten
+# O_NONBLOCK: a FIFO without a writer would wait for ever. O_NOCTTY: a terminal would become ours.
+READ_FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0) | getattr(os, "O_CLOEXEC", 0)
+KINDS = (
+    (stat.S_ISDIR, "a folder"),
+    (stat.S_ISFIFO, "a pipe"),
+    (stat.S_ISSOCK, "a socket"),
+    (stat.S_ISCHR, "a device"),
+    (stat.S_ISBLK, "a device"),
+)
+STREAM = re.compile(r"-|/dev/(?P<name>stdout|stderr)|/(?:dev|proc/self)/fd/(?P<number>\d{1,6})")
+
+
+def open_regular(path: str | Path, remedy: str = READABLE) -> BinaryIO:
+    """Open a regular file for reading, without ever waiting.
+
+    Raises:
+        BadInput: there is no such file, it cannot be read, or it is a folder, a pipe, a socket or a device.
+    """
+    try:
+        found = os.stat(path)  # before it is opened: to open a device may already do something
+    except (OSError, ValueError) as error:
+        raise BadInput(f"{_shown(path)} cannot be read: {reason(error)}.", remedy) from None
+    refuse_irregular(path, found, remedy)
+    try:
+        descriptor = os.open(path, READ_FLAGS)
+    except OSError as error:
+        raise BadInput(f"{path} cannot be read: {reason(error)}.", remedy) from None
+    try:
+        refuse_irregular(path, os.fstat(descriptor), remedy)  # it may have been exchanged meanwhile
+    except BadInput:
+        os.close(descriptor)
+        raise
+    return os.fdopen(descriptor, "rb")
+
+
+def refuse_irregular(path: str | Path, found: os.stat_result, remedy: str = READABLE) -> None:
+    """Raise BadInput for a folder, a pipe, a socket or a device, and say which it is."""
+    kind = next((words for is_kind, words in KINDS if is_kind(found.st_mode)), "")
+    if kind:
+        raise BadInput(f"{path} is {kind}, not a file.", remedy)
+
+
+def read_bytes(path: str | Path, most_bytes: int, remedy: str = READABLE) -> bytes:
+    """Return what is in a regular file of at most `most_bytes`. Raises BadInput."""
+    with open_regular(path, remedy) as file:
+        try:
+            data = file.read(most_bytes + 1)
+        except OSError as error:
+            raise BadInput(f"{path} cannot be read: {reason(error)}.", remedy) from None
+    if data is None:  # a file of /proc that has nothing yet
+        raise BadInput(f"{path} cannot be read: it has no content yet.", remedy)
+    if len(data) > most_bytes:
+        raise BadInput(f"{path} is too large: such a file has at most {_size(most_bytes)}.", remedy)
+    return data
+
+
+def read_text(path: str | Path, most_bytes: int, remedy: str = READABLE, *, byte_order_mark: bool = False) -> str:
+    """Return the UTF-8 text of a regular file.
+
+    byte_order_mark: one at the beginning is allowed, and left out.
+
+    Raises:
+        BadInput: as `read_bytes` does, and for a file that is not text.
+    """
+    data = read_bytes(path, most_bytes, remedy)
+    try:
+        return data.decode("utf-8-sig" if byte_order_mark else "utf-8")
+    except UnicodeDecodeError as error:
+        raise BadInput(f"{path} is not UTF-8 text (byte {error.start:,}).", remedy) from None
+
+
+def read_json(path: str | Path, most_bytes: int, remedy: str = READABLE) -> Any:
+    """Return the value in a JSON file.
+
+    Raises:
+        BadInput: as `read_text` does, and for a file that is not whole JSON, or nested deeper than DEEPEST_JSON.
+    """
+    return parse_json(read_text(path, most_bytes, remedy), str(path), remedy)
+
+
+def parse_json(text: str, where: str, remedy: str = READABLE) -> Any:
+    """Return the value of a JSON text; `where` names it. Raises BadInput: it is cut, or too deep."""
+    too_deep = BadInput(f"{where} is nested too deeply: at most {DEEPEST_JSON} levels are read.", remedy)
+    try:
+        value = json.loads(text)
+    except RecursionError:
+        raise too_deep from None
+    except ValueError as error:  # also numbers of thousands of digits
+        raise BadInput(f"{where} is not whole JSON: {error}.", remedy) from None
+    if is_deep(value):
+        raise too_deep
+    return value
+
+
+def is_deep(value: object, most: int = DEEPEST_JSON) -> bool:
+    """Return True if objects and lists lie more than `most` levels inside one another."""
+    level = [value]
+    for _ in range(most):
+        inner: list[object] = []
+        for item in level:
+            if isinstance(item, Mapping):
+                inner.extend(part for part in item.values() if isinstance(part, (dict, list)))
+            elif isinstance(item, list):
+                inner.extend(part for part in item if isinstance(part, (dict, list)))
+        if not inner:
+            return False
+        level = inner
+    return True
+
+
+def reason(error: Exception) -> str:
+    """Return the system's words for why a file cannot be opened."""
+    return getattr(error, "strerror", None) or str(error)
+
+
+def check_output(
+    path: str | Path, *, force: bool = False, inputs: Iterable[str | Path] = (), remedy: str = WRITABLE
+) -> None:
+    """Refuse a file that an output must not go to, before the work that makes the output.
+
+    "-", /dev/stdout, /dev/stderr, /dev/fd/N and /dev/null are always allowed.
+
+    Args:
+        force: allow to replace an existing file.
+        inputs: files that are read for it; none of them is ever replaced, under whatever name or link.
+
+    Raises:
+        BadInput: the file exists (without `force`), is one of the inputs, is no regular file, or
+            cannot be written.
+    """
+    target = _checked(path, force, inputs, remedy)
+    if isinstance(target, int):
+        os.close(target)
+
+
+@contextlib.contextmanager
+def output(
+    path: str | Path,
+    *,
+    force: bool = False,
+    inputs: Iterable[str | Path] = (),
+    remedy: str = WRITABLE,
+    mode: int | None = None,
+) -> Iterator[BinaryIO]:
+    """Give a file to write, which gets its name at the end of the block.
+
+    Where the block fails nothing has changed. Another process may write to `file.name` instead.
+    mode: permissions of a new file; by default the usual ones.
+
+    Raises:
+        BadInput: as `check_output` does.
+        WorkshopError: the file could not be written, for example because the disk is full.
+    """
+    target = _checked(path, force, inputs, remedy)
+    part = None
+    try:
+        part = _part_of(target, 0o666 if mode is None else mode)
+        with part.open("r+b") as file:
+            yield file
+        if isinstance(target, int):
+            _copy(part, target)
+        else:
+            _publish(part, target, force)
+    except FileExistsError:
+        raise _exists(path) from None
+    except OSError as error:
+        raise WorkshopError(f"{path} cannot be written: {reason(error)}.", remedy) from None
+    finally:
+        if isinstance(target, int):
+            os.close(target)
+        if part is not None:
+            part.unlink(missing_ok=True)
+
+
+def is_stream(path: str | Path) -> bool:
+    """Return True for "-", /dev/stdout and the other names of a stream that is open already."""
+    return STREAM.fullmatch(str(path)) is not None
+
+
+def create_private(path: str | Path, *, force: bool = False, remedy: str = WRITABLE) -> int:
+    """Return a new, empty file that its owner alone can read and that is written to while it grows.
+
+    With `force` an existing file goes first. Its other names (hard links) keep what they have.
+
+    Raises:
+        BadInput: the file exists (without `force`), or is no regular file.
+        OSError: it cannot be made.
+    """
+    _checked(path, force, (), remedy)
+    if force:
+        Path(path).unlink(missing_ok=True)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
+    return os.open(path, flags, 0o600)
+
+
+def _checked(path: str | Path, force: bool, inputs: Iterable[str | Path], remedy: str) -> Path | int:
+    """Return the file to write (links followed) or a descriptor of the stream. Raises BadInput."""
+    given = [found for found in map(_stat, inputs) if found is not None]
+    if is_stream(path):
+        return _stream(path, given)
+    found = _stat(path)
+    try:
+        named = Path(path).expanduser()
+        target = named.resolve()
+        if found is None:
+            _refuse_place(named, remedy)
+    except BadInput:
+        raise
+    except (OSError, ValueError, RuntimeError) as error:
+        raise BadInput(f"{_shown(path)} cannot be written: {reason(error)}.", remedy) from None
+    if found is None:
+        return target
+    if _is_null(found):
+        return os.open(os.devnull, os.O_WRONLY)
+    refuse_irregular(path, found, remedy)
+    if any(os.path.samestat(found, other) for other in given):
+        raise BadInput(f"{path} is a file that is read for this.", "Give the output another name.")
+    if not force:
+        raise _exists(path)
+    if not (os.access(target, os.W_OK) and os.access(target.parent, os.W_OK)):
+        raise BadInput(f"{path} cannot be written: Permission denied.", remedy)
+    return target
+
+
+def _refuse_place(target: Path, remedy: str) -> None:
+    """Raise BadInput where no new file can be made."""
+    try:
+        os.lstat(target)
+    except FileNotFoundError:
+        pass
+    else:  # `stat`, which follows links, found nothing
+        raise BadInput(f"{target} is a link to a file that is not there.", remedy)
+    if not target.name or target.name in (".", ".."):
+        raise BadInput(f"{target} is no name of a file.", remedy)
+    if not target.parent.is_dir():
+        raise BadInput(f"{target} cannot be written: there is no folder {target.parent}.", remedy)
+    if not os.access(target.parent, os.W_OK | os.X_OK):
+        raise BadInput(f"{target} cannot be written: Permission denied.", remedy)
+
+
+def _exists(path: str | Path) -> BadInput:
+    return BadInput(f"{path} exists already.", "Give another name, or --force to replace it.")
+
+
+def _stat(path: str | Path) -> os.stat_result | None:
+    """Return what a file is, links followed; None where there is none of that name."""
+    try:
+        return os.stat(Path(path).expanduser())
+    except (OSError, ValueError, RuntimeError):
+        return None
+
+
+def _is_null(found: os.stat_result) -> bool:
+    return stat.S_ISCHR(found.st_mode) and found.st_rdev == os.stat(os.devnull).st_rdev
+
+
+def _stream(path: str | Path, given: list[os.stat_result]) -> int:
+    """Return a copy of the descriptor that a name of a stream means."""
+    match = STREAM.fullmatch(str(path))
+    number = 2 if match["name"] == "stderr" else int(match["number"] or 1)
+    try:
+        if any(os.path.samestat(os.fstat(number), other) for other in given):
+            raise BadInput(f"{path} is a file that is read for this.", "Give the output another name.")
+        return os.dup(number)
+    except OSError as error:
+        raise BadInput(f"{path} cannot be written: {reason(error)}.", WRITABLE) from None
+
+
+def _copy(part: Path, descriptor: int) -> None:
+    with part.open("rb") as source, os.fdopen(os.dup(descriptor), "wb") as target:
+        shutil.copyfileobj(source, target)
+
+
+def _part_of(target: Path | int, mode: int) -> Path:
+    """Return a new, empty file beside the target, in which the output grows."""
+    if isinstance(target, int):
+        part = Path(tempfile.gettempdir(), f"output.{secrets.token_hex(8)}")
+        mode = 0o600
+    else:
+        part = target.with_name(f".{target.name[:64]}.{secrets.token_hex(8)}")
+    os.close(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode))
+    return part
+
+
+def _publish(part: Path, target: Path, force: bool) -> None:
+    """Give the whole file its name. Raises FileExistsError where the name was taken meanwhile."""
+    if force:
+        with contextlib.suppress(FileNotFoundError):
+            os.chmod(part, stat.S_IMODE(target.stat().st_mode))
+        os.replace(part, target)
+        return
+    try:
+        os.link(part, target)  # unlike a rename, it never replaces a file
+    except FileExistsError:
+        raise
+    except OSError:  # a file system without hard links
+        os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+        os.replace(part, target)
+
+
+def _shown(path: str | Path) -> str:
+    """Return a name for a message, which may be of thousands of letters."""
+    return str(path)[:200]
+
+
+def _size(count: int) -> str:
+    return f"{count >> 20} MiB" if count >= 1 << 20 else f"{count >> 10} KiB"
