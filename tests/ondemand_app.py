@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
-import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -13,8 +14,21 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from needs import lacking
+
 APP = Path(__file__).parents[1] / "slurm/ondemand"
 PASSWORD = "open-sesame"
+# As the dashboard does: a value of the form is a method in submit.yml.erb and view.html.erb, and one of `context` in
+# the files of template/.
+ERB = """
+require "erb"
+require "json"
+require "ostruct"
+values = JSON.parse($stdin.read)
+place = OpenStruct.new(values)
+place.context = OpenStruct.new(values)
+print ERB.new(File.read(ARGV[0]), trim_mode: "-").result(place.instance_eval { binding })
+"""
 
 
 @dataclass(frozen=True)
@@ -35,14 +49,26 @@ class Session:
     process: subprocess.Popen
 
 
-def render(name: str, **values: str) -> str:
-    """Stand for Ruby's ERB: each tag names one value (a method's name, before any call on it)."""
+def render(name: str, **values: str | None) -> str:
+    """Return a template as Open OnDemand renders it: by Ruby's ERB with trim mode "-".
 
-    def value(match: re.Match) -> str:
-        words = match[1].strip().removeprefix("context.")
-        return values[re.match(r"\w+", words)[0]]
-
-    return re.sub(r"<%=(.*?)%>", value, (APP / name).read_text())
+    Args:
+        values: what the form, or the page that connects, knows; ENV is the dashboard's WORKSHOP_SHARED.
+    """
+    ruby = shutil.which("ruby") or lacking("ruby is not installed: Open OnDemand's templates are Ruby's")
+    environment = {"PATH": os.environ["PATH"], "LANG": "C.UTF-8"}
+    shared = values.pop("ENV", None)
+    if shared is not None:
+        environment["WORKSHOP_SHARED"] = shared
+    done = subprocess.run(
+        [ruby, "--disable-gems", "-e", ERB, str(APP / name)],
+        input=json.dumps(values).encode(),
+        capture_output=True,
+        env=environment,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr.decode()
+    return done.stdout.decode()
 
 
 @contextlib.contextmanager

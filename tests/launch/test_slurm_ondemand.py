@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import html.parser
 import http.cookiejar
 import json
 import re
+import shutil
 import subprocess
+import sys
 import time
 import urllib.parse
 import urllib.request
@@ -34,6 +37,175 @@ def test_templates_are_clean(name):
     text = render(f"template/{name}", course="/shared/course", class_folder="/shared/class")
     done = subprocess.run([shellcheck(), "--exclude=SC2154", "-"], input=text, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout  # SC2154: host is Batch Connect's
+
+
+HOSTILE = {
+    "command": "/shared/$(touch {planted})",
+    "backticks": "/shared/`touch {planted}`",
+    "double quote": '/shared/O"Brien',
+    "closing quote": '/shared/x"; touch {planted}; "',
+    "single quote": "/shared/it's; touch {planted}",
+    "variable": "/shared/$class/${{HOME}}",
+    "line break": "/shared/one\ntouch {planted}\n",
+    "carriage return": "/shared/one\rtouch {planted}",
+    "tail of a command": "/shared/x; touch {planted} &",
+    "pipe and redirection": "/shared/x | touch {planted} > {planted}",
+    "backslash": "/shared/a\\b\\",
+    "glob and brace": "/shared/*/{{a,b}}/[x]?~",
+    "history and comment": "/shared/!! #x",
+    "heredoc": "/shared/<<EOF\n$(touch {planted})\nEOF",
+    "tag of ERB": "/shared/<%= `touch {planted}` %>",
+    "interpolation of Ruby": "/shared/#{{`touch {planted}`}}",
+    "letters": "/shared/naïve Klasse 日本",
+}
+
+
+@pytest.fixture(params=HOSTILE)
+def hostile(request, tmp_path) -> tuple[str, Path]:
+    """Return a folder's name with something in it that a shell would act on, and the file that this would make."""
+    planted = tmp_path / "planted"
+    return HOSTILE[request.param].format(planted=planted), planted
+
+
+def shell(script: str, folder: Path, **variables: str) -> subprocess.CompletedProcess:
+    """Run a script by bash in a folder of its own."""
+    environment = {"PATH": "/usr/bin:/bin", "HOME": str(folder), "host": "node1", "port": "8888", **variables}
+    return subprocess.run(["bash", "-c", script], cwd=folder, env=environment, capture_output=True, timeout=60)
+
+
+def python_that_shows(folder: Path, *variables: str) -> str:
+    """Make a course whose Python writes the variables into files; return the course's path."""
+    python = folder / ".venv" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    shown = "\n".join(f'printf %s "${name}" > "$HOME/{name}"' for name in variables)
+    python.write_text(f'#!/bin/bash\ncat > /dev/null < /dev/null\nmkdir -p "$HOME/workshop-notebooks"\n{shown}\n')
+    python.chmod(0o755)
+    return str(folder)
+
+
+def test_a_class_folder_of_any_name_arrives_as_it_was_written(hostile, tmp_path):
+    written, planted = hostile
+    course = python_that_shows(tmp_path / "course", "WORKSHOP_SHARED")
+    script = render("template/script.sh.erb", course=course, class_folder=written)
+    done = shell(script, tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "WORKSHOP_SHARED").read_bytes().decode() == written.strip()
+    assert not planted.exists()
+
+
+def test_a_course_of_any_name_is_the_one_that_runs(hostile, tmp_path):
+    written, planted = hostile
+    course = python_that_shows(tmp_path / written.strip("/ \n"), "WORKSHOP_SLURM")
+    commands = "find_port() { echo 8888; }; create_passwd() { echo secret; }\n"
+    for name in ("before.sh.erb", "script.sh.erb"):
+        done = shell(commands + render(f"template/{name}", course=course, class_folder=""), tmp_path)
+        assert done.returncode == 0, done.stderr
+    assert (tmp_path / "WORKSHOP_SLURM").read_bytes().decode() == f"{course}/slurm"
+    assert not planted.exists()
+
+
+@pytest.mark.parametrize("value", ["class", "./class", "../class", "~/class", "$HOME/class", "-P /class", "class\n/x"])
+def test_only_an_absolute_path_is_taken(value, tmp_path):
+    course = python_that_shows(tmp_path / "course")
+    done = shell(render("template/script.sh.erb", course=course, class_folder=value), tmp_path)
+    assert done.returncode == 1 and b"The folder of your class must be an absolute path" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    for name in ("before.sh.erb", "script.sh.erb"):
+        done = shell(render(f"template/{name}", course=value, class_folder=""), tmp_path)
+        assert done.returncode == 1 and b"absolute path" in done.stderr
+
+
+@pytest.mark.parametrize("value", ["", "  ", None])
+def test_no_class_folder_leaves_the_variable_alone(value, tmp_path):
+    course = python_that_shows(tmp_path / "course", "WORKSHOP_SHARED")
+    script = render("template/script.sh.erb", course=course, class_folder=value)
+    assert shell(script, tmp_path, WORKSHOP_SHARED="/site").returncode == 0
+    assert (tmp_path / "WORKSHOP_SHARED").read_text() == "/site"
+
+
+def test_the_dashboards_class_folder_is_a_value_of_the_form_whatever_its_name(hostile):
+    yaml = pytest.importorskip("yaml")
+    written, planted = hostile
+    data = yaml.safe_load(render("form.yml.erb", ENV=written))
+    assert data["attributes"]["class_folder"]["value"] == written
+    assert set(data["form"]) == set(data["attributes"])
+    assert not planted.exists()
+
+
+@pytest.mark.parametrize(
+    ("written", "cores", "memory"),
+    [
+        ("2; touch planted", 2, 4),
+        ("$(touch planted)", 1, 4),
+        ("1\n    - --wrap=touch planted", 1, 4),
+        ('3"\n    - "--gpus=8', 3, 4),
+        ("99999999999999999999", 4, 16),
+        ("-1", 1, 4),
+        ("", 1, 4),
+        (None, 1, 4),
+    ],
+)
+def test_numbers_of_the_form_are_numbers_within_their_limits(written, cores, memory):
+    yaml = pytest.importorskip("yaml")
+    data = yaml.safe_load(render("submit.yml.erb", num_cores=written, memory_gb=written))
+    wanted = ["--nodes=1", "--ntasks=1", f"--cpus-per-task={cores}", f"--mem={memory}G"]
+    assert data == {"batch_connect": {"template": "basic"}, "script": {"native": wanted}}
+
+
+@pytest.mark.parametrize("value", ['"><script>alert(1)</script>', "a&b", "it's", "a b/../c", "100%", "日本"])
+def test_the_page_holds_its_values_as_text(value):
+    page = render("view.html.erb", host=value, port=value, password=value)
+    reader = Reader(page)
+    assert reader.tags == ["form", "input", "input", "button"]
+    assert reader.fields["password"] == value
+    encoded = urllib.parse.quote(value, safe="")
+    assert reader.action == f"/node/{encoded}/{encoded}/login"
+    assert reader.fields["next"] == f"/node/{encoded}/{encoded}/lab/tree/00_start.ipynb"
+
+
+class Reader(html.parser.HTMLParser):
+    """The tags of a page, its form's address, and the values of its fields, as a browser would read them."""
+
+    def __init__(self, page: str):
+        super().__init__()
+        self.tags: list[str] = []
+        self.fields: dict[str, str] = {}
+        self.action = ""
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        attributes = dict(attrs)
+        self.tags.append(tag)
+        if tag == "form":
+            self.action = attributes["action"] or ""
+        if tag == "input":
+            self.fields[attributes["name"] or ""] = attributes["value"] or ""
+
+
+def test_pythons_of_the_session_take_no_module_from_where_they_start(tmp_path):
+    """Each is a real Python in a folder with a json.py and a jupyter_server of somebody else."""
+    planted = tmp_path / "planted"
+    spoilt = tmp_path / "spoilt"
+    spoilt.mkdir()
+    for name in ("json", "jupyter_server", "workshop", "jupyterlab", "sys"):
+        (spoilt / f"{name}.py").write_text(f"open({str(planted)!r}, 'w')\n")
+    course = tmp_path / "course"
+    shutil.copytree(spoilt, course)
+    python = course / ".venv" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    # The last start ends at once, where JupyterLab itself would serve.
+    python.write_text(
+        f'#!/bin/bash\n[[ $* == *--config=* ]] && set -- "${{@:1:3}}" --version\nexec {sys.executable} "$@"\n'
+    )
+    python.chmod(0o755)
+    shutil.copytree(spoilt, tmp_path / "notebooks")
+    commands = "find_port() { echo 8888; }; create_passwd() { echo secret; }\n"
+    variables = {"PYTHONPATH": str(spoilt), "WORKSHOP_NOTEBOOKS": str(tmp_path / "notebooks")}
+    for name in ("before.sh.erb", "script.sh.erb"):
+        script = commands + render(f"template/{name}", course=str(course), class_folder="")
+        done = shell(script, spoilt, **variables)
+        assert done.returncode == 0, done.stderr
+        assert not planted.exists(), name
 
 
 @pytest.mark.starts
