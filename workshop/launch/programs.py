@@ -14,13 +14,35 @@ class Answer(NamedTuple):
     said: str
 
 
-def ask(*command: str, within_s: float = 20.0, env: dict[str, str] | None = None) -> Answer:
+class Finished(NamedTuple):
+    """A program's exit code (1 where it could not be run) and all that it wrote to its two streams."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def lines(self) -> list[str]:
+        """The lines of both streams, without blanks around them; the output's before the complaint's."""
+        stripped = (line.strip() for line in (self.out + "\n" + self.err).splitlines())
+        return [line for line in stripped if line]
+
+
+def run(*command: str, within_s: float = 20.0, env: dict[str, str] | None = None) -> Finished:
     """Run a program to its end, or for so long at most."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=within_s, env=env)
     except subprocess.TimeoutExpired:
-        return Answer(LATE, "", f"no answer within {within_s:.0f} s")
+        return Finished(LATE, "", f"no answer within {within_s:.0f} s")
     except OSError as error:
-        return Answer(1, "", f"it cannot be run ({error.strerror})")
-    said = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
-    return Answer(done.returncode, done.stdout, said[-1])
+        return Finished(1, "", f"it cannot be run ({error.strerror})")
+    except ValueError as error:  # a null byte, or half of a surrogate pair, which no argument can hold
+        return Finished(1, "", f"it cannot be run ({error})")
+    return Finished(done.returncode, done.stdout, done.stderr)
+
+
+def ask(*command: str, within_s: float = 20.0, env: dict[str, str] | None = None) -> Answer:
+    """Run a program as `run` does; of its complaint the last line is returned alone."""
+    done = run(*command, within_s=within_s, env=env)
+    complaint = done.err.strip().splitlines() or [f"exit code {done.code}"]
+    return Answer(done.code, done.out, complaint[-1])
