@@ -1,7 +1,8 @@
 # Every target is one or two commands; `make help` lists them.
-PYTHON ?= python3
 # Makes the environment if it is not there, then runs a program of it: $(IN) [SET] -- COMMAND
-IN     := $(PYTHON) locks/install.py
+# It takes the Python that PYTHON=… names, else the first one that works.
+IN := sh locks/start.sh
+export PYTHON
 
 .PHONY: help workshop test bench slides site lite planner assignment lock
 .DEFAULT_GOAL := help

@@ -1,22 +1,29 @@
-"""Make .venv with the locked versions: `python3 locks/install.py [base|local|dev] [-- COMMAND …]`.
+"""Make .venv with the locked versions: `locks/start.sh [base|local|dev] [-- COMMAND …]`.
 
 Only the standard library, and syntax that an old Python can read: this file must be able to say that it is too old.
 Sets: base (light, no torch), local (base and vLLM on the CPU), dev (local and what the tests need). Run again, it
 installs nothing. Without a set it takes local, or base where a server is given (WORKSHOP_URL, WORKSHOP_SHARED),
 with LOCAL=no, and where vLLM has no CPU wheels. COMMAND is then run as a program of the environment.
+locks/start.sh finds a Python for it; `python3 locks/install.py` does the same with that Python.
 """
+
+import os
+import sys
+
+if __name__ == "__main__" and not sys.flags.isolated and os.name != "nt":
+    # Before anything else is imported: a PYTHONPATH or ~/.local may hold another Python's modules.
+    os.execv(sys.executable, [sys.executable, "-I", os.path.abspath(__file__)] + sys.argv[1:])
 
 import glob
 import hashlib
 import json
-import os
 import platform
 import shutil
 import subprocess
-import sys
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import environment
 import with_uv
 from with_uv import DISK_FULL, Failed, explain, say
 
@@ -42,6 +49,7 @@ def where():
 def main(argv):
     """Install what is missing, then run the command; return the exit code."""
     end = argv.index("--") if "--" in argv else len(argv)
+    use_plain_environment()
     try:
         need_python()
         wanted = argv[0] if end else default_set()
@@ -62,6 +70,17 @@ def main(argv):
         return 130
 
 
+def use_plain_environment():
+    """Forget the settings of other Pythons, here and in every program that is started; let every text be printed."""
+    plain = environment.without_foreign_python(os.environ)
+    for name in set(os.environ) - set(plain):
+        del os.environ[name]
+    os.environ.update(plain)
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):  # since Python 3.7
+            stream.reconfigure(errors="backslashreplace")
+
+
 def run(venv, command):
     """Go on as a program of the environment, or wait for it where a process cannot be replaced (Windows)."""
     path = os.path.join(os.path.dirname(python_of(venv)), command[0])
@@ -76,13 +95,19 @@ def need_python():
         return
     for minor in range(14, OLDEST[1] - 1, -1):
         newer = shutil.which("python3.%d" % minor)
-        if newer:
-            os.execv(newer, [newer, os.path.abspath(__file__)] + sys.argv[1:])
+        if newer and runs(newer):
+            os.execv(newer, [newer, "-I", os.path.abspath(__file__)] + sys.argv[1:])
     raise Failed(
         "This is Python %d.%d; the workshop needs %d.%d or newer." % (sys.version_info[:2] + OLDEST),
         "Install one (apt install python3.11 python3.11-venv; conda create -n py python=3.12; module load python) "
         "and run: make workshop PYTHON=python3.12",
     )
+
+
+def runs(python):
+    """Return whether a program is a Python that is new enough. A shim of pyenv may have none behind it."""
+    code = "import sys; sys.exit(sys.version_info < %r)" % (OLDEST,)
+    return with_uv.call([python, "-I", "-c", code])[0] == 0
 
 
 def default_set():
@@ -192,7 +217,7 @@ def need_disk(venv, wanted):
 
 def make_venv(venv):
     """Create the environment, also over one whose Python has gone. A folder of anything else is left as it is."""
-    if os.path.exists(python_of(venv)) and not with_uv.call([python_of(venv), "-m", "pip", "--version"])[0]:
+    if os.path.exists(python_of(venv)) and not with_uv.call(with_uv.pip(python_of(venv)) + ["--version"])[0]:
         return
     there = set(os.listdir(venv)) - {LOCK_NAME}
     if there and not there & {"pyvenv.cfg", STAMP_NAME}:
@@ -200,7 +225,7 @@ def make_venv(venv):
     for name in there:
         path = os.path.join(venv, name)
         shutil.rmtree(path) if os.path.isdir(path) and not os.path.islink(path) else os.remove(path)
-    status, output = with_uv.call([sys.executable, "-m", "venv", venv])
+    status, output = with_uv.call([sys.executable, "-I", "-m", "venv", venv])
     if status:
         explain(output)
         raise Failed(

@@ -8,13 +8,15 @@ import re
 import shlex
 import shutil
 import subprocess
+import sys
 from functools import lru_cache
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import environment
 
 TORCH_INDEX = "https://download.pytorch.org/whl/cpu"
 LARGE_MIB = 20  # a download of this size is named: where nothing moves for long, that is why
-# pip's options, and the variables in which uv reads them: flags would show everybody an index's password. In some all
-# values of the option count, with this between them; in the others the last.
-BETWEEN = {"extra-index-url": " ", "find-links": ",", "trusted-host": " "}
+# pip's options, and the variables in which uv reads them: flags would show everybody an index's password.
 VARIABLES = {
     "index-url": "UV_INDEX_URL",
     "extra-index-url": "UV_EXTRA_INDEX_URL",
@@ -26,6 +28,8 @@ VARIABLES = {
     "timeout": "UV_HTTP_TIMEOUT",
     "default-timeout": "UV_HTTP_TIMEOUT",
 }
+BETWEEN = {"find-links": ","}  # what uv wants between the values of a list; a blank in the others
+TRUE = ("1", "true", "yes", "on")  # pip's words
 DISK_FULL = "Free some space, or set WORKSHOP_VENV to a folder on another disk; LOCAL=no needs 1.5 GB only."
 # What pip and uv say -> what it means, and the remedy. The first that is found counts.
 FAILURES = (
@@ -93,7 +97,8 @@ def find(python, lock):
     listed = os.path.join(folder, "uv.txt")
     with open(listed, "w") as file:
         file.write(pinned)
-    status, output = call(pip(python) + ["install", "--no-deps", "--require-hashes", "-r", listed], folder)
+    command = pip(python) + ["install", "--no-deps", "--require-hashes", "-r", listed]
+    status, output = call(command, folder, pip_environment(python))
     uv = shutil.which("uv") if status else os.path.join(os.path.dirname(python), "uv")
     if uv:
         return [uv, "pip", "install", "--python", python, "--index-strategy", "unsafe-best-match"]
@@ -104,8 +109,8 @@ def find(python, lock):
 
 
 def pip(python):
-    """Return the command of the environment's pip."""
-    return [python, "-m", "pip", "--disable-pip-version-check", "--no-input"]
+    """Return the command of the environment's pip, whatever lies in the current folder and in ~/.local."""
+    return [python, "-I", "-m", "pip", "--disable-pip-version-check", "--no-input"]
 
 
 def use(installer, python, what, args, index=None):
@@ -113,7 +118,9 @@ def use(installer, python, what, args, index=None):
     say("  installing %s …" % what)
     folder = os.path.dirname(os.path.dirname(python))
     cache = os.path.join(folder, "uv-cache")
-    flags, env = settings(python, cache) if "--python" in installer else ([], None)
+    flags, env = [], pip_environment(python)
+    if "--python" in installer:
+        flags, env = settings(python, cache)
     if index:
         flags += ["--index-url", index]
     status, output = call(installer + flags + args, folder, env, show_download)
@@ -126,13 +133,17 @@ def use(installer, python, what, args, index=None):
 
 @lru_cache(maxsize=None)
 def pip_options(python):
-    """Return what pip is told here, by option: asked once, as pip takes half a second to say it."""
-    status, output = call(pip(python) + ["config", "list"])
-    values = {}
-    for line in [] if status else output.splitlines():  # global.find-links='/a /b', :env:.cert='/c': they add up
-        name, _, value = line.partition("=")
-        values.setdefault(name.split(".")[-1], []).extend(value.strip("'\"").replace("\\n", " ").split())
-    return values
+    """Return where pip is told to look for packages, by option: asked once, as pip takes half a second to say it."""
+    status, output = call(pip(python) + ["config", "list"], env=environment.for_asking_pip(os.environ))
+    if status:
+        say("  pip's configuration cannot be read, so it is passed over: %s" % last_words(output))
+        return {}
+    return environment.pip_sources(output)
+
+
+def pip_environment(python):
+    """Return the variables for pip: where packages come from, and nothing else that is configured."""
+    return environment.for_pip(os.environ, pip_options(python))
 
 
 def settings(python, cache):
@@ -141,13 +152,14 @@ def settings(python, cache):
     Which index answers does not matter for what is installed: every package has its locked hash. A cache in the home
     folder is left alone where the environment is on another disk: uv cannot link from there, so it would only fill it.
     """
-    values = pip_options(python)
-    env = dict(os.environ)
-    flags = ["--no-index"] if values.get("no-index", [""])[-1].lower() in ("1", "true", "yes", "on") else []
+    options = pip_options(python)
+    env = environment.for_uv(os.environ)
+    flags = []
+    if options.get("no-index", [""])[-1].lower() in TRUE:
+        flags.append("--no-index")
     for option, variable in VARIABLES.items():
-        if option in values:
-            counted = values[option] if option in BETWEEN else values[option][-1:]
-            env.setdefault(variable, BETWEEN.get(option, "").join(dict.fromkeys(counted)))
+        if option in options:
+            env.setdefault(variable, BETWEEN.get(option, " ").join(options[option]))
     home = os.path.expanduser(os.environ.get("XDG_CACHE_HOME") or "~")
     if os.path.isdir(home) and os.stat(home).st_dev != os.stat(os.path.dirname(cache)).st_dev:
         env.setdefault("UV_CACHE_DIR", cache)

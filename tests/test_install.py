@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-FILES = [ROOT / "locks" / "install.py", ROOT / "locks" / "with_uv.py"]
+FILES = [ROOT / "locks" / name for name in ("install.py", "with_uv.py", "environment.py")]
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def test_an_old_python_can_read_it(file):
         if isinstance(node, ast.Import)
         for name in (alias.name for alias in node.names)
     }
-    assert names <= set(sys.stdlib_module_names) | {"with_uv"}
+    assert names <= set(sys.stdlib_module_names) | {"with_uv", "environment"}
 
 
 def test_an_old_python_is_told_or_replaced(install, monkeypatch):
@@ -51,7 +51,11 @@ def test_an_old_python_is_told_or_replaced(install, monkeypatch):
     assert "3.8" in error.value.args[0] and "PYTHON=" in error.value.args[1]
     monkeypatch.setattr(install.shutil, "which", lambda name: "/usr/bin/python3.12" if name == "python3.12" else None)
     monkeypatch.setattr(install.os, "execv", lambda path, argv: sys.exit(path))  # as execv, it does not return
+    monkeypatch.setattr(install, "runs", lambda python: True)
     with pytest.raises(SystemExit, match=r"python3\.12"):
+        install.need_python()
+    monkeypatch.setattr(install, "runs", lambda python: False)
+    with pytest.raises(install.Failed):
         install.need_python()
 
 
@@ -151,7 +155,7 @@ def test_an_environment_whose_python_has_gone_is_made_again(install, monkeypatch
     made = []
     monkeypatch.setattr(install.with_uv, "call", lambda command: (0, made.append((command, os.listdir(tmp_path)))))
     install.make_venv(str(tmp_path))
-    assert made == [([sys.executable, "-m", "venv", str(tmp_path)], [])]
+    assert made == [([sys.executable, "-I", "-m", "venv", str(tmp_path)], [])]
 
 
 def test_a_second_installation_waits_for_the_first_and_then_has_nothing_to_do(install, monkeypatch, tmp_path):
@@ -210,7 +214,7 @@ def test_uv_is_told_what_pip_is_told(with_uv, monkeypatch, tmp_path):
         "install.trusted-host='mirror.example'",
         "global.proxy='http://proxy.example:3128'",
     ]
-    monkeypatch.setattr(with_uv, "call", lambda command: (0, "\n".join(lines)))
+    monkeypatch.setattr(with_uv, "call", lambda command, env: (0, "\n".join(lines)))
     for variable in with_uv.VARIABLES.values():
         monkeypatch.delenv(variable, raising=False)
     flags, env = with_uv.settings("python", str(tmp_path / "uv-cache"))
@@ -222,7 +226,8 @@ def test_uv_is_told_what_pip_is_told(with_uv, monkeypatch, tmp_path):
 
 
 def test_without_uv_pip_installs_and_says_so(with_uv, monkeypatch, tmp_path, capsys):
-    monkeypatch.setattr(with_uv, "call", lambda *args: (1, "ERROR: No matching distribution found for uv==0.1"))
+    said = "ERROR: No matching distribution found for uv==0.1"
+    monkeypatch.setattr(with_uv, "call", lambda *args, **options: (1, said))
     monkeypatch.setattr(with_uv.shutil, "which", lambda name: None)
     (tmp_path / "bin").mkdir()
     assert with_uv.find(str(tmp_path / "bin" / "python"), str(ROOT / "locks" / "base.txt"))[-1] == "install"

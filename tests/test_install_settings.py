@@ -1,0 +1,266 @@
+"""The first step of `make workshop`, with a person's own settings of pip, uv and Python, and with odd Pythons."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import importlib
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+START = ROOT / "locks" / "start.sh"
+
+# Each of these, alone, sends packages elsewhere, stops the installation or changes what is installed.
+HOSTILE_VARIABLES = {
+    "PIP_USER": "1",
+    "PIP_TARGET": "{elsewhere}/target",
+    "PIP_PREFIX": "{elsewhere}/prefix",
+    "PIP_ROOT": "{elsewhere}/root",
+    "PIP_PYTHON": "/nonexistent/python",
+    "PIP_QUIET": "3",
+    "PIP_DRY_RUN": "1",
+    "PIP_NO_BINARY": ":all:",
+    "PIP_REQUIREMENT": "/nonexistent/requirements.txt",
+    "PIP_CONSTRAINT": "/nonexistent/constraints.txt",
+    "PIP_REQUIRE_HASHES": "1",
+    "PIP_PLATFORM": "win_amd64",
+    "PIP_USE_FEATURE": "no-such-feature",
+    "UV_SYSTEM_PYTHON": "1",
+    "UV_PYTHON": "3.8",
+    "UV_PROJECT_ENVIRONMENT": "{elsewhere}/project",
+    "UV_NO_BINARY": "1",
+    "UV_NO_BUILD": "1",
+    "UV_CONSTRAINT": "/nonexistent/constraints.txt",
+    "UV_REQUIRE_HASHES": "1",
+    "UV_RESOLUTION": "no-such-word",
+    "UV_EXCLUDE_NEWER": "2001-01-01",
+    "UV_CONFIG_FILE": "{elsewhere}/uv.toml",
+    "PYTHONHOME": "/nonexistent",
+    "PYTHONPATH": "{elsewhere}/planted",
+    "PYTHONUSERBASE": "{elsewhere}/user",
+    "PYTHONOPTIMIZE": "2",
+    "PYTHONWARNINGS": "error",
+}
+PIP_CONF = """[global]
+target = {elsewhere}/target
+find-links = {wheels}
+no-index = true
+[install]
+user = true
+no-binary = :all:
+"""
+UV_TOML = """exclude-newer = "2001-01-01"
+[pip]
+target = "{elsewhere}/target"
+"""
+BACKEND = """
+import zipfile
+def build_editable(folder, config_settings=None, metadata_directory=None):
+    name = "course-1.0-py3-none-any.whl"
+    with zipfile.ZipFile(f"{folder}/{name}", "w") as wheel:
+        wheel.writestr("course.py", "")
+        wheel.writestr("course-1.0.dist-info/METADATA", "Metadata-Version: 2.1\\nName: course\\nVersion: 1.0\\n")
+        wheel.writestr("course-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\\nTag: py3-none-any\\n")
+        wheel.writestr("course-1.0.dist-info/RECORD", "")
+    return name
+def get_requires_for_build_editable(config_settings=None):
+    return []
+"""
+
+
+@pytest.fixture
+def with_uv(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "locks"))
+    module = importlib.import_module("with_uv")
+    module.pip_options.cache_clear()
+    yield module
+    module.pip_options.cache_clear()
+
+
+@pytest.fixture
+def environment(with_uv):
+    return importlib.import_module("environment")
+
+
+@pytest.fixture(scope="module")
+def venv(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("venv")
+    subprocess.run([sys.executable, "-I", "-m", "venv", folder], check=True)
+    return folder
+
+
+def make_wheel(folder: Path) -> str:
+    """Write a wheel of one module; return its line of a lock."""
+    name = "tiny-1.0-py3-none-any.whl"
+    module = b"VALUE = 7\n"
+    digest = base64.urlsafe_b64encode(hashlib.sha256(module).digest()).rstrip(b"=").decode()
+    with zipfile.ZipFile(folder / name, "w") as wheel:
+        wheel.writestr("tiny.py", module)
+        wheel.writestr("tiny-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: tiny\nVersion: 1.0\n")
+        wheel.writestr("tiny-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        record = f"tiny.py,sha256={digest},{len(module)}\ntiny-1.0.dist-info/RECORD,,\n"
+        wheel.writestr("tiny-1.0.dist-info/RECORD", record)
+    return f"tiny==1.0 --hash=sha256:{hashlib.sha256((folder / name).read_bytes()).hexdigest()}\n"
+
+
+@pytest.mark.parametrize("by", ["pip", "uv"])
+def test_a_persons_settings_do_not_say_where_packages_go(with_uv, monkeypatch, tmp_path, venv, by):
+    for folder in ("wheels", "elsewhere/planted", "config/pip", "course"):
+        (tmp_path / folder).mkdir(parents=True)
+    places = {"elsewhere": tmp_path / "elsewhere", "wheels": tmp_path / "wheels"}
+    lock = tmp_path / "lock.txt"
+    lock.write_text(make_wheel(tmp_path / "wheels"))
+    (tmp_path / "course" / "backend.py").write_text(BACKEND)
+    build = '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
+    (tmp_path / "course" / "pyproject.toml").write_text(f'{build}[project]\nname = "course"\nversion = "1.0"\n')
+    for name in ("json", "pip", "subprocess"):
+        (tmp_path / "elsewhere" / "planted" / f"{name}.py").write_text("raise SystemExit('a module of PYTHONPATH ran')")
+    (tmp_path / "elsewhere" / "uv.toml").write_text(UV_TOML.format(**places))
+    (tmp_path / "config" / "pip" / "pip.conf").write_text(PIP_CONF.format(**places))
+    for name in list(os.environ):
+        if name.startswith(("PIP_", "UV_")):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setenv("PYTHONNOUSERSITE", "1")  # as the installer sets it, but taken back after the test
+    for name, value in HOSTILE_VARIABLES.items():
+        monkeypatch.setenv(name, value.format(**places))
+    install = importlib.import_module("install")
+    install.use_plain_environment()
+
+    python = str(venv / "bin" / "python")
+    installer = [*with_uv.pip(python), "install"]
+    if by == "uv":
+        installer = [shutil.which("uv", path=str(Path(sys.executable).parent)), "pip", "install", "--python", python]
+    with_uv.use(installer, python, "one package", ["--no-deps", "--require-hashes", "-r", str(lock)])
+    root = ["--no-deps", "--no-build-isolation", "--editable", str(tmp_path / "course")]
+    with_uv.use(installer, python, "the course", root)
+
+    done = subprocess.run([python, "-c", "import tiny, course; print(tiny.__file__)"], capture_output=True, text=True)
+    assert done.stdout.startswith(str(venv)), done.stderr
+    left = {path.name for path in (tmp_path / "elsewhere").iterdir()}
+    assert left == {"planted", "uv.toml"}, "nothing was installed elsewhere"
+    remove = [*with_uv.pip(python), "uninstall", "-y", "tiny", "course"]
+    assert with_uv.call(remove, env=with_uv.pip_environment(python))[0] == 0
+
+
+def test_where_packages_come_from_still_counts(environment):
+    listing = """:env:.index-url='https://ada:secret@mirror.example/simple'
+:env:.user='1'
+global.cert='/etc/ca.pem'
+global.find-links='/a\\n/b'
+global.index-url='https://elsewhere.example/simple'
+install.cert='/etc/install.pem'
+install.no-binary=':all:'
+wheel.find-links='/not/for/install'"""
+    assert environment.pip_sources(listing) == {
+        "index-url": ["https://ada:secret@mirror.example/simple"],  # a variable wins over a file
+        "cert": ["/etc/install.pem"],  # and [install] over [global]
+        "find-links": ["/a", "/b"],
+    }
+
+
+def test_an_index_of_uv_toml_counts_and_its_other_settings_do_not(environment, tmp_path):
+    file = tmp_path / "uv.toml"
+    file.write_text('native-tls = true\nsystem = true\n[[index]]\nurl = "https://mirror/simple"\ndefault = true\n')
+    found = environment.for_uv({"UV_CONFIG_FILE": str(file), "UV_TARGET": "/x", "UV_HTTP_TIMEOUT": "9", "HOME": "/h"})
+    assert found == {
+        "UV_DEFAULT_INDEX": "https://mirror/simple",
+        "UV_NATIVE_TLS": "true",
+        "UV_HTTP_TIMEOUT": "9",
+        "UV_NO_CONFIG": "1",
+        "HOME": "/h",
+    }
+
+
+def test_a_pip_configuration_that_cannot_be_read_is_named_and_passed_over(with_uv, monkeypatch, tmp_path, venv, capsys):
+    (tmp_path / "pip.conf").write_text("target = /without/a/section\n")
+    monkeypatch.setenv("PIP_CONFIG_FILE", str(tmp_path / "pip.conf"))
+    assert with_uv.pip_options(str(venv / "bin" / "python")) == {}
+    assert "pip's configuration cannot be read" in capsys.readouterr().out
+
+
+def program(path: Path, script: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+
+
+SHIM = """echo "pyenv: version \\`3.12' is not installed (set by /home/ada/.python-version)" >&2; exit 127"""
+OLD = "exit 1"  # whatever it is asked, it is not what is wanted
+HANGS_ON_INPUT = "cat >/dev/null; exit 1"
+
+
+def start(tmp_path: Path, *folders: str, **variables: str) -> subprocess.CompletedProcess:
+    """Run start.sh where the PATH is these folders, and no other Python is known."""
+    (tmp_path / "locks").mkdir(exist_ok=True)
+    text = START.read_text().replace(":/usr/local/bin:/usr/bin:/opt/homebrew/bin", "")
+    (tmp_path / "locks" / "start.sh").write_text(text)
+    (tmp_path / "locks" / "install.py").write_text(
+        "import sys; print(sys.executable, sys.flags.isolated, sys.argv[1:])"
+    )
+    tools = tmp_path / "tools"
+    tools.mkdir(exist_ok=True)
+    for name in ("dirname", "head", "cat"):
+        if not (tools / name).exists():
+            (tools / name).symlink_to(shutil.which(name))
+    path = os.pathsep.join([*(str(tmp_path / folder) for folder in folders), str(tools)])
+    env = {"PATH": path, "HOME": str(tmp_path), **variables}
+    command = ["/bin/sh", str(tmp_path / "locks" / "start.sh"), "base", "--", "two words"]
+    return subprocess.run(command, env=env, capture_output=True, text=True, stdin=subprocess.PIPE, timeout=60)
+
+
+@pytest.mark.parametrize("script", [SHIM, OLD, HANGS_ON_INPUT])
+def test_a_python_that_does_not_run_is_passed_over(tmp_path, script):
+    program(tmp_path / "shims" / "python3", script)
+    program(tmp_path / "shims" / "python3.13", script)
+    (tmp_path / "real").mkdir()
+    (tmp_path / "real" / "python3").symlink_to(sys.executable)
+    hostile = {"PYTHONHOME": "/nonexistent", "PYTHONPATH": str(tmp_path)}
+    done = start(tmp_path, "shims", "real", **hostile)
+    assert done.stdout.endswith("1 ['base', '--', 'two words']\n"), done.stderr
+    assert done.stdout.startswith(str(tmp_path / "real"))
+
+
+def test_a_python_that_pyenv_has_installed_but_not_chosen_is_taken(tmp_path):
+    program(tmp_path / "shims" / "python3", SHIM)
+    chosen = tmp_path / ".pyenv" / "versions" / "3.12.1" / "bin" / "python3"
+    chosen.parent.mkdir(parents=True)
+    chosen.symlink_to(sys.executable)
+    assert start(tmp_path, "shims").stdout.startswith(str(chosen))
+
+
+def test_without_a_python_that_runs_the_remedy_is_named(tmp_path):
+    none = start(tmp_path)
+    assert none.returncode == 1 and "There is no Python here" in none.stderr
+    program(tmp_path / "shims" / "python3", SHIM)
+    broken = start(tmp_path, "shims")
+    assert broken.returncode == 1 and broken.stdout == ""
+    assert "shims/python3 says: pyenv: version" in broken.stderr and "make workshop PYTHON=" in broken.stderr
+
+
+def test_a_python_that_was_named_is_taken_or_refused_and_no_other(tmp_path):
+    program(tmp_path / "shims" / "python3", SHIM)
+    named = start(tmp_path, "shims", PYTHON=sys.executable)
+    assert named.returncode == 0 and named.stdout.startswith(sys.executable)
+    (tmp_path / "real").mkdir()
+    (tmp_path / "real" / "python3").symlink_to(sys.executable)
+    for wrong in ("python9", str(tmp_path / "shims" / "python3")):
+        refused = start(tmp_path, "real", PYTHON=wrong)
+        assert refused.returncode == 1 and refused.stdout == ""
+        assert f"PYTHON={wrong}" in refused.stderr and "→" in refused.stderr
+
+
+def test_modules_of_a_foreign_pythonpath_do_not_run_in_the_installer(tmp_path):
+    for name in ("glob", "json", "platform", "subprocess", "with_uv", "environment"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('a module of PYTHONPATH ran')")
+    env = {**os.environ, "PYTHONPATH": str(tmp_path), "WORKSHOP_VENV": str(tmp_path / "none")}
+    command = [sys.executable, str(ROOT / "locks" / "install.py"), "no-such-set"]
+    done = subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 1 and "There is no set 'no-such-set'" in done.stdout, done.stderr
