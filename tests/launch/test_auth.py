@@ -9,8 +9,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from starlette.applications import Starlette
+from starlette.middleware.cors import CORSMiddleware
+from starlette.responses import JSONResponse
+from starlette.routing import Route
+from starlette.testclient import TestClient
 
-from workshop.launch import auth
+from workshop.launch import asgi, auth
 
 
 @pytest.fixture
@@ -48,10 +53,34 @@ def passed(sent) -> bool:
 
 @pytest.mark.parametrize(
     "headers",
-    [[("authorization", "Bearer right")], [("Authorization", "bearer right")], [("authorization", "Bearer  right ")]],
+    [
+        [("authorization", "Bearer right")],
+        [("Authorization", "bearer right")],
+        [("authorization", "Bearer  right ")],
+        [("X-Api-Key", "right")],
+        [("api-key", " right")],
+        [("authorization", "Bearer right"), ("x-api-key", "right"), ("api-key", "right")],
+        [("authorization", "Bearer "), ("x-api-key", "right")],
+        [("authorization", "Basic of-a-proxy"), ("x-api-key", "right")],
+    ],
 )
-def test_the_key_opens(guard, headers):
-    assert passed(ask(guard, headers=headers))
+@pytest.mark.parametrize("kind", ["http", "websocket"])
+def test_the_key_opens(guard, headers, kind):
+    assert passed(ask(guard, headers=headers, kind=kind))
+
+
+def test_two_different_keys_are_refused_as_such(guard):
+    _, body = ask(guard, headers=[("authorization", "Bearer right"), ("x-api-key", "other")])
+    assert "two different keys" in json.loads(body["body"])["error"]["message"]
+
+
+def test_what_is_behind_the_guard_never_sees_a_key(guard):
+    async def app(scope, receive, send):
+        app.headers = scope["headers"]
+
+    guard.app = app
+    ask(guard, headers=[("Authorization", "Bearer right"), ("X-API-Key", "right"), ("api-key", "right"), ("x-y", "z")])
+    assert app.headers == [(b"x-y", b"z")]
 
 
 @pytest.mark.parametrize(
@@ -64,8 +93,14 @@ def test_the_key_opens(guard, headers):
         [("authorization", "Bearer rightx")],
         [("authorization", "Basic right")],
         [("authorization", "right")],
-        [("x-api-key", "right")],
+        [("x-api-key", "wrong")],
+        [("api-key", "")],
+        [("x-api-key", "Bearer right")],
+        [("x-goog-api-key", "right")],
         [("authorization", "Bearer wrong"), ("authorization", "Bearer right")],
+        [("authorization", "Bearer right"), ("x-api-key", "wrong")],
+        [("authorization", "Bearer wrong"), ("x-api-key", "right")],
+        [("x-api-key", "right"), ("api-key", "other")],
     ],
 )
 def test_anything_else_is_refused_and_says_how(guard, headers):
@@ -134,14 +169,17 @@ def test_no_file_or_an_empty_one_serves_nobody(tmp_path, monkeypatch):
         auth.RequireKey(None)
 
 
-def test_the_file_alone_guards_where_no_other_part_of_the_workshop_is(tmp_path):
-    (tmp_path / "guard.py").write_text(Path(auth.__file__).read_text())
+def test_two_files_alone_guard_where_no_other_part_of_the_workshop_is(tmp_path):
+    package = tmp_path / "workshop" / "launch"
+    package.mkdir(parents=True)
+    for file in (auth.__file__, asgi.__file__):
+        (package / Path(file).name).write_text(Path(file).read_text())
     (tmp_path / "key").write_text("right")
     code = (
-        f"import sys; sys.path.insert(0, {str(tmp_path)!r})\nimport asyncio, guard\nsent = []\n"
-        "async def send(m): sent.append(m)\n"
-        "asyncio.run(guard.RequireKey(None)({'type': 'http', 'path': '/metrics', 'headers': []}, None, send))\n"
-        "print(sent[0]['status'])"
+        f"import sys; sys.path.insert(0, {str(tmp_path)!r})\nimport asyncio\nfrom workshop.launch import auth\n"
+        "sent = []\nasync def send(m): sent.append(m)\n"
+        "asyncio.run(auth.RequireKey(None)({'type': 'http', 'path': '/metrics', 'headers': []}, None, send))\n"
+        "print(auth.__file__, sent[0]['status'])"
     )
     done = subprocess.run(
         [sys.executable, "-I", "-S", "-c", code],
@@ -149,7 +187,7 @@ def test_the_file_alone_guards_where_no_other_part_of_the_workshop_is(tmp_path):
         capture_output=True,
         text=True,
     )
-    assert done.stdout.strip() == "401", done.stderr
+    assert done.stdout.split() == [str(package / "auth.py"), "401"], done.stderr
 
 
 def test_a_scrapers_key_opens_the_metrics_alone(guard, tmp_path, monkeypatch):
@@ -168,3 +206,62 @@ def test_an_empty_scrapers_key_opens_nothing(guard, tmp_path, monkeypatch):
     (tmp_path / "metrics-key").write_text("\n")
     monkeypatch.setenv(auth.METRICS_KEY_FILE_VARIABLE, str(tmp_path / "metrics-key"))
     assert not passed(ask(auth.RequireKey(guard.app), "/metrics", headers=[("authorization", "Bearer ")]))
+
+
+# What a browser asks before a page of another origin may send JSON with a key.
+PREFLIGHT = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "authorization,content-type"}
+PAGE = "https://page.example"
+
+
+def guarded_by(keeper, **cors) -> TestClient:
+    """A client of a Starlette application with the middlewares in vLLM's order: CORS first, so innermost."""
+    app = Starlette(routes=[Route("/v1/models", lambda request: JSONResponse({}), methods=["GET", "POST", "OPTIONS"])])
+    app.add_middleware(CORSMiddleware, **{"allow_methods": ["*"], "allow_headers": ["*"], **cors})
+    app.add_middleware(keeper)
+    return TestClient(app)
+
+
+def vllms_own(app):
+    """Stand in for vLLM 0.32's AuthenticationMiddleware, which passes every OPTIONS request on."""
+    return app
+
+
+CORS_HEADERS = ("access-control-allow-origin", "access-control-allow-methods", "access-control-allow-headers")
+CORS_HEADERS += ("access-control-allow-credentials", "access-control-max-age")
+
+
+@pytest.mark.parametrize("cors", [{"allow_origins": ["*"]}, {"allow_origins": ["*"], "allow_credentials": True},
+                                  {"allow_origins": [PAGE]}, {"allow_origins": []},
+                                  {"allow_origins": [PAGE], "allow_methods": ["GET"]},
+                                  {"allow_origins": [PAGE], "allow_headers": ["x-other"]}])  # fmt: skip
+@pytest.mark.parametrize("origin", [PAGE, "https://stranger.example", "null"])
+@pytest.mark.parametrize("method", ["POST", "DELETE"])
+def test_a_preflight_is_answered_as_vllm_with_its_own_key_does(guard, cors, origin, method):
+    headers = {**PREFLIGHT, "Origin": origin, "Access-Control-Request-Method": method}
+    ours = guarded_by(auth.RequireKey, **cors).options("/v1/models", headers=headers)
+    theirs = guarded_by(vllms_own, **cors).options("/v1/models", headers=headers)
+    assert ours.status_code == theirs.status_code and ours.text == theirs.text
+    for name in CORS_HEADERS:
+        assert ours.headers.get(name) == theirs.headers.get(name)
+
+
+@pytest.mark.parametrize("headers", [{}, {"Origin": PAGE}, PREFLIGHT, {"Origin": "", **PREFLIGHT}])
+def test_any_other_options_request_needs_the_key(guard, headers):
+    client = guarded_by(auth.RequireKey, allow_origins=["*"])
+    assert client.options("/v1/models", headers=headers).status_code == 401
+
+
+def test_a_preflight_needs_the_key_where_the_application_has_no_cors(guard):
+    app = Starlette(routes=[Route("/v1/models", lambda request: JSONResponse({}), methods=["OPTIONS"])])
+    app.add_middleware(auth.RequireKey)
+    assert TestClient(app).options("/v1/models", headers={"Origin": PAGE, **PREFLIGHT}).status_code == 401
+
+
+@pytest.mark.parametrize(("origin", "readable"), [(PAGE, True), ("https://stranger.example", False)])
+@pytest.mark.parametrize("key", ["right", "wrong"])
+def test_a_page_of_an_allowed_origin_can_read_the_answer_and_the_refusal(guard, origin, readable, key):
+    client = guarded_by(auth.RequireKey, allow_origins=[PAGE])
+    answer = client.get("/v1/models", headers={"Origin": origin, "x-api-key": key})
+    assert answer.status_code == (200 if key == "right" else 401)
+    allowed = answer.headers.get_list("access-control-allow-origin")
+    assert allowed == ([PAGE] if readable else [])

@@ -3,18 +3,19 @@
 vLLM's own `--api-key` guards only some paths (0.32.0 answers `POST /invocations`, `/tokenize` and `/metrics`
 without it), so `workshop serve` puts this ASGI middleware in front of all of them. The key is read once from a file:
 the server's record, or, where there is none (a pod, a systemd unit), a file that holds the key alone. It is in no
-argument, no environment and no log. Standard library only: this file also works by itself, in a container that has no
-other part of the workshop.
+argument, no environment and no log, and the headers that bring it go no further than the guard. Besides `asgi.py` it
+needs the standard library only, so that it works in a container that has little else of the workshop.
 
 The guard sees a request once its head is read, so the head needs a limit as well: of uvicorn's two HTTP parsers h11
 has one, and httptools, which uvicorn prefers, keeps whatever comes. vLLM imports this module before it chooses.
 """
 
 import hmac
-import importlib
 import json
 import os
 import sys
+
+from workshop.launch.asgi import cors_of, header_of, keys_of, path_of, refuse, without_keys
 
 if "uvicorn.config" in sys.modules:
     PARSERS = sys.modules["uvicorn.config"].HTTP_PROTOCOLS
@@ -26,6 +27,7 @@ RECORD_VARIABLE = "WORKSHOP_RECORD"  # JSON with "api_key"
 KEY_FILE_VARIABLE = "WORKSHOP_API_KEY_FILE"  # the key and nothing else; a Secret that is mounted, for example
 METRICS_KEY_FILE_VARIABLE = "WORKSHOP_METRICS_KEY_FILE"  # a key for /metrics alone; without the file there is none
 METRICS_PATH = "/metrics"
+HOW = "send it as 'Authorization: Bearer KEY', or as 'x-api-key: KEY'. workshop.connect() does so by itself."
 
 
 def read_key() -> bytes:
@@ -52,51 +54,57 @@ def read_metrics_key() -> bytes:
         return b""
 
 
-def path_of(scope) -> str:
-    """Return the path that the application sees; '' for what is no HTTP request."""
-    return scope.get("path", "").removeprefix(scope.get("root_path", "")) if scope["type"] == "http" else ""
+def learners_of_a_class():
+    """Return who else has a key: those whose keys lie beside the server's record. A pod or a unit has none."""
+    path = os.environ.get(RECORD_VARIABLE)
+    if not path:
+        return None
+    from workshop.launch.keys import Learners  # a container has this module, and not that one
 
-
-async def refuse(send, status: int, message: str, kind: str = "class_limit", *headers: tuple[bytes, bytes]) -> None:
-    """Answer with an error in the API's form."""
-    body = json.dumps({"error": {"message": message, "type": kind, "code": status}}).encode()
-    headers += ((b"content-type", b"application/json"), (b"content-length", str(len(body)).encode()))
-    await send({"type": "http.response.start", "status": status, "headers": list(headers)})
-    await send({"type": "http.response.body", "body": body})
-
-
-def _token(scope) -> bytes:
-    """Return what a request brings as its key; b"" for none, and for more than one."""
-    given = [value for name, value in scope.get("headers", ()) if name.lower() == b"authorization"]
-    scheme, _, token = given[0].partition(b" ") if len(given) == 1 else (b"", b"", b"")
-    return token.strip() if scheme.lower() == b"bearer" else b""
+    return Learners(path)
 
 
 class RequireKey:
-    """ASGI middleware (`--middleware workshop.launch.auth.RequireKey`): 401 without `Authorization: Bearer KEY`."""
+    """ASGI middleware (`--middleware workshop.launch.auth.RequireKey`): 401 for a request without the key."""
 
     def __init__(self, app):
         self.app = app
-        self._key, self._metrics_key = read_key(), read_metrics_key()
-        path = os.environ.get(RECORD_VARIABLE)  # the keys of a class lie beside it; a pod or a unit has none
-        self._learners = importlib.import_module("workshop.launch.keys").Learners(path) if path else None
+        self._key = read_key()
+        self._metrics_key = read_metrics_key()
+        self._learners = learners_of_a_class()
+        self._cors = None
 
     async def __call__(self, scope, receive, send):
-        """Pass on what has the key, `/health`, and the server's own lifespan messages; refuse the rest."""
-        if scope["type"] == "lifespan" or path_of(scope) in OPEN_PATHS or self._authorised(scope):
+        """Pass on what has the key, `/health`, and the server's own lifespan messages; refuse the rest.
+
+        A browser's question whether a page may ask (a CORS preflight) has no key. It is answered
+        here, by the settings of vLLM's own CORSMiddleware, and goes no further.
+        """
+        if scope["type"] == "http" and header_of(scope.get("headers", ()), b"origin"):
+            if self._cors is None:
+                self._cors = cors_of(scope, self._guard) or self._guard
+            await self._cors(scope, receive, send)
+        else:
+            await self._guard(scope, receive, send)
+
+    async def _guard(self, scope, receive, send):
+        if scope["type"] == "lifespan" or path_of(scope) in OPEN_PATHS:
             await self.app(scope, receive, send)
-        elif self._learners and (name := self._learners.who(_token(scope))):
-            await self._learners.serve(name, self.app, scope, receive, send)
+            return
+        keys = keys_of(scope)
+        key = next(iter(keys)) if len(keys) == 1 else b""
+        if self._opens(key, path_of(scope)):
+            await self.app(without_keys(scope), receive, send)
+        elif self._learners and (name := self._learners.who(key)):
+            await self._learners.serve(name, key, self.app, without_keys(scope), receive, send)
         elif scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1008, "reason": "key required"})
         else:
-            how = "send it as 'Authorization: Bearer KEY'. workshop.connect() does so by itself."
-            bearer = (b"www-authenticate", b"Bearer")
-            await refuse(send, 401, f"This server needs its key: {how}", "invalid_api_key", bearer)
+            what = "This request has two different keys; bring one" if len(keys) > 1 else "This server needs its key"
+            await refuse(send, 401, f"{what}: {HOW}", "invalid_api_key", (b"www-authenticate", b"Bearer"))
 
-    def _authorised(self, scope) -> bool:
-        token = _token(scope)
-        right = hmac.compare_digest(token, self._key)
-        if self._metrics_key and path_of(scope) == METRICS_PATH:
-            right |= hmac.compare_digest(token, self._metrics_key)
+    def _opens(self, key: bytes, path: str) -> bool:
+        right = hmac.compare_digest(key, self._key)
+        if self._metrics_key and path == METRICS_PATH:
+            right |= hmac.compare_digest(key, self._metrics_key)
         return right

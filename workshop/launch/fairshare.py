@@ -13,7 +13,7 @@ import json
 import os
 from collections import defaultdict
 
-from workshop.launch.auth import path_of, refuse
+from workshop.launch.asgi import path_of, refuse
 
 MAX_BODY_BYTES = 8 * 2**20
 HEADER = "x-workshop-limits"

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from workshop.errors import BadInput, WorkshopError
-from workshop.launch.auth import path_of, refuse
+from workshop.launch.asgi import path_of, refuse
 from workshop.launch.fairshare import LEARNER, MAX_BODY_BYTES, once_more, read_body
 from workshop.launch.home import home, private_folder, write_private
 from workshop.launch.lock import Lock
@@ -132,7 +132,7 @@ class Learners:
             self._read_at = time.monotonic()
         return self._names.get(_digest(key), "")
 
-    async def serve(self, name: str, app, scope, receive, send) -> None:
+    async def serve(self, name: str, key: bytes, app, scope, receive, send) -> None:
         """Pass a learner's request on, under that name for the class's limits, and write down what it used."""
         headers = [(key, value) for key, value in scope.get("headers", ()) if key.lower() != LEARNER]
         scope = {**scope, "headers": [*headers, (LEARNER, name.encode())]}

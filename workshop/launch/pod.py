@@ -19,7 +19,16 @@ import psutil
 from workshop.errors import WorkshopError
 
 # What a pod needs of the package, the guard in front of vLLM included.
-CODE = ("__init__", "errors", "launch/__init__", "launch/auth", "launch/disk", "launch/home", "launch/pod")
+CODE = (
+    "__init__",
+    "errors",
+    "launch/__init__",
+    "launch/asgi",
+    "launch/auth",
+    "launch/disk",
+    "launch/home",
+    "launch/pod",
+)
 CODE += ("launch/programs", "launch/progress", "engine/__init__", "engine/http")
 CODE += ("launch/weights/__init__", "launch/weights/prefetch", "launch/weights/hub", "launch/weights/check")
 WHOLE = ".workshop-whole"  # written when every file is there and was checked
