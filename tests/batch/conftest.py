@@ -9,6 +9,7 @@ import threading
 from pathlib import Path
 
 import pytest
+import wire_stub
 
 ROOT = Path(__file__).parents[2]
 spec = importlib.util.spec_from_file_location("batch_stub", ROOT / "benchmarks" / "batch" / "stub.py")
@@ -100,3 +101,17 @@ def answers(path) -> list[dict]:
 @pytest.fixture(name="answers")
 def answers_fixture():
     return answers
+
+
+@pytest.fixture
+def wire(workshop_home):
+    """Return a function that starts a server whose every byte the test decides."""
+    servers = []
+
+    def start(*args, **kwargs):
+        servers.append(wire_stub.WireStub(*args, **kwargs))
+        return servers[-1]
+
+    yield start
+    for server in servers:
+        server.close()

@@ -56,7 +56,8 @@ class Maker:
         return [self._attempt(self._finished, draft) if isinstance(draft, Request) else draft for draft in drafts]
 
     def _draft(self, row: Row) -> Request:
-        body = json.loads(row.body)
+        body = json.loads(row.given_request)
+        body.pop("model", None)  # the engine has one
         if row.url == CHAT:
             asked = self._chat(**body)
             tools = asked.tools and [tool.model_dump() for tool in asked.tools]

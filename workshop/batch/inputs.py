@@ -77,6 +77,13 @@ class Source:
 
     def decode(self, raw: Raw) -> object:
         """Turn a raw row into a prompt or a dict of fields. Raises Malformed: it is none."""
+        return self.read(raw)[0]
+
+    def read(self, raw: Raw) -> tuple[object, str | None]:
+        """Return a row as `decode` does, and its JSON text as the file has it (None: the file holds no JSON).
+
+        Raises Malformed: no row can be made of it.
+        """
         if isinstance(raw, Malformed):
             raise raw
         if isinstance(raw, bytes):
@@ -85,8 +92,10 @@ class Source:
             except UnicodeDecodeError as error:
                 raise Malformed(f"it is not UTF-8 (byte {error.start + 1}: 0x{raw[error.start]:02x})") from None
             if self.format == ".txt":
-                return _one_line(raw)
-        return strict_json.decode(raw) if isinstance(raw, str) else raw
+                return _one_line(raw), None
+        if isinstance(raw, str):
+            return strict_json.decode(raw), raw
+        return raw, None
 
     def tell(self) -> None:
         """Print the notes that were not printed yet, on stderr: what is printed on stdout may be data."""

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from workshop.batch.inputs import Source
 from workshop.batch.lines import Answer
-from workshop.batch.rows import Builder, Malformed, Row, derived_id
+from workshop.batch.rows import Builder, Content, Malformed, Row, derived_id
 from workshop.batch.store import scan
 from workshop.errors import BadInput, WorkshopError
 
@@ -215,22 +215,32 @@ class Work:
                 yield row
 
     def _add(self, number: int, place: int, raw: object) -> None:
-        custom_id, url, body, extra = self.builder.content(self.source.decode(raw))
-        row = Row(number, place, custom_id or derived_id(url, body, 1), url, body, extra)
-        kept = body if self.keep_bodies else None
+        content = self._content(raw)
+        row = _row_of(number, place, content, 1)
+        kept = content.body if self.keep_bodies else None
         new = self.index.add(row, kept)
-        if not new and custom_id is None:  # an equal row came before
+        if not new and content.custom_id is None:  # an equal row came before
             times = self.index.again(number, row.custom_id)
-            row = Row(number, place, derived_id(url, body, times), url, body, extra)
+            row = _row_of(number, place, content, times)
             new = self.index.add(row, kept)
         if not new:
             (before,) = self.index.do("SELECT place FROM ids WHERE id = ?", short(row.custom_id))
             raise Malformed(f"its custom_id {row.custom_id!r} is that of {self.source.place} {before:,} already")
 
     def _row(self, number: int, place: int, raw: object) -> Row:
-        custom_id, url, body, extra = self.builder.content(self.source.decode(raw))
-        custom_id = custom_id or derived_id(url, body, self.index.times(number))
-        return Row(number, place, custom_id, url, body, extra)
+        content = self._content(raw)
+        times = 1 if content.custom_id else self.index.times(number)
+        return _row_of(number, place, content, times)
+
+    def _content(self, raw: object) -> Content:
+        record, text = self.source.read(raw)
+        return self.builder.content(record, text)
+
+
+def _row_of(number: int, place: int, content: Content, times: int) -> Row:
+    """Return the row that asks for this; without an id of its own it gets one, as the so-many-th of equal rows."""
+    custom_id = content.custom_id or derived_id(content.url, content.body, times)
+    return Row(number, place, custom_id, content.url, content.body, content.extra, content.request)
 
 
 def shard_of(text: str | None) -> tuple[int, int]:

@@ -2,14 +2,15 @@
 
 import difflib
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import blake2b
+from typing import NamedTuple
 
 from workshop.batch.inputs import PROMPTS
 from workshop.errors import BadInput
-from workshop.use.strict_json import Malformed, decode, kind_of
+from workshop.use.strict_json import Malformed, decode, kind_of, members
 
 COMPLETIONS, CHAT = "/v1/completions", "/v1/chat/completions"
 KEY_BYTES = 16
@@ -23,6 +24,8 @@ SAMPLING = frozenset([
     "max_completion_tokens", "chat_template_kwargs",
 ])  # fmt: skip
 _encode = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False).encode
+# What is sent: the order of keys tells a model what to write first, so it stays as it was given.
+_in_order = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 
 
 @dataclass
@@ -33,8 +36,9 @@ class Row:
     place: int  # where it stands: its line, item, or row of a table, from 1
     custom_id: str
     url: str
-    body: str  # the request as canonical JSON, without the model
+    body: str  # the request as canonical JSON, without the model: for the hash alone
     extra: dict = field(default_factory=dict)  # fields that are not part of the request; they go into the output
+    request: str = ""  # the request as it was given, to be sent; '': the canonical one is sent
 
     @cached_property
     def key(self) -> bytes:
@@ -46,8 +50,26 @@ class Row:
     def samples(self) -> int:
         return json.loads(self.body).get("n", 1) if '"n":' in self.body else 1
 
-    def payload(self, model: str) -> bytes:
-        return f'{{"model":{json.dumps(model)},{self.body[1:]}'.encode()
+    @property
+    def given_request(self) -> str:
+        """The request's JSON as it was given: the order of its keys and the writing of its numbers are kept."""
+        return self.request or self.body
+
+    def payload(self, model: str, names: Collection[str] = ()) -> bytes:
+        """Return the bytes to send.
+
+        They are those of the input where it names the model, or another of its `names`. Else the model is put in front,
+        or in the place of the one that the row names.
+        """
+        text = self.given_request
+        may_name_one = '"model"' in text or "\\u" in text
+        place = members(text).get("model") if may_name_one else None
+        if place is None:
+            return f'{{"model":{json.dumps(model)},{text[1:]}'.encode()
+        begin, end = place
+        if json.loads(text[begin:end]) not in (model, *names):
+            text = text[:begin] + json.dumps(model) + text[end:]
+        return text.encode()
 
 
 def check_sampling(sampling: Mapping[str, object]) -> dict:
@@ -70,6 +92,16 @@ def check_sampling(sampling: Mapping[str, object]) -> dict:
     return given
 
 
+class Content(NamedTuple):
+    """What a row of the input asks for."""
+
+    custom_id: str | None
+    url: str
+    body: str  # canonical
+    extra: dict
+    request: str  # as given
+
+
 @dataclass(frozen=True)
 class Builder:
     """Turns what the input holds into rows."""
@@ -80,28 +112,42 @@ class Builder:
     model: str = ""  # the server's: rows that name another are refused …
     any_model: bool = False  # … but here
     table: bool = False
+    names: frozenset[str] = frozenset()  # other names of the same model
 
-    def content(self, record: object) -> tuple[str | None, str, str, dict]:
-        """Return (custom_id or None, endpoint, canonical body, extra fields).
+    def content(self, record: object, text: str | None = None) -> Content:
+        """Return what a row asks for; `text` is its JSON as the input has it (None: it stands in a table or a line).
 
         Raises Malformed: no request can be made of it.
         """
         if isinstance(record, str):
-            return None, *self._prompt(record, {}), {}
+            return Content(None, *self._prompt(record, text or _in_order(record), {}, {}))
         if not isinstance(record, dict):
             raise Malformed(f"it is {kind_of(record)}, not a string or an object")
         custom_id = _custom_id(record)
-        if isinstance(record.get("body"), dict) or ("url" in record and "method" in record):
-            extra = {name: record[name] for name in record if name not in ("custom_id", "method", "url", "body")}
-            return custom_id, *self._openai(record), extra
+        texts = {}
+        if text is not None:
+            texts = {name: text[begin:end] for name, (begin, end) in members(text).items()}
+        if self._is_openai(record):
+            return Content(custom_id, *self._openai(record, texts))
+        return Content(custom_id, *self._plain(record, texts))
+
+    def _is_openai(self, record: dict) -> bool:
+        body = record.get("body")
+        holds_json = self.table and self.column is None and isinstance(body, str)
+        return isinstance(body, dict) or holds_json or ("url" in record and "method" in record)
+
+    def _plain(self, record: dict, texts: dict[str, str]) -> tuple[str, str, dict, str]:
+        """Return (endpoint, canonical body, extra fields, request) of a row with a prompt and fields of any names."""
         own = {name: value for name, value in record.items() if name in SAMPLING and value not in (None, "")}
+        own_texts = {name: texts[name] for name in own if name in texts}
         if self.table and any(isinstance(value, str) for value in own.values()):
-            own = {name: _number(name, value) for name, value in own.items()}
+            for name, value in own.items():
+                own[name], own_texts[name] = _number(name, value)
         name = self._prompt_field(record)
         extra = {each: record[each] for each in record if each not in ("custom_id", name, *own)}
-        if name == "messages":
-            return custom_id, *self._messages(record[name], own), extra
-        return custom_id, *self._prompt(record[name], own), extra
+        make = self._messages if name == "messages" else self._prompt
+        url, body, _, request = make(record[name], texts.get(name), own, own_texts)
+        return url, body, extra, request
 
     def _prompt_field(self, record: dict) -> str:
         if self.column is not None:
@@ -112,49 +158,84 @@ class Builder:
             return found
         raise Malformed(f"it has neither prompt nor messages; it has {_names(record)} (--column chooses one)")
 
-    def _prompt(self, prompt: object, own: dict) -> tuple[str, str]:
+    def _prompt(
+        self, prompt: object, text: str | None, own: dict, own_texts: dict[str, str]
+    ) -> tuple[str, str, dict, str]:
         if isinstance(prompt, list) and prompt and all(type(token) is int for token in prompt) and not self.chat:
-            return COMPLETIONS, self._encode({"prompt": prompt}, own)
+            return self._made(COMPLETIONS, {"prompt": prompt}, {"prompt": text}, own, own_texts)
         if not isinstance(prompt, str):
             raise Malformed(f"its prompt is {kind_of(prompt)}, not text")
         if not prompt:
             raise Malformed("its prompt is empty")
         if self.chat:
-            return self._messages([{"role": "user", "content": prompt}], own)
-        return COMPLETIONS, self._encode({"prompt": prompt}, own)
+            message = f'[{{"role":"user","content":{text or _in_order(prompt)}}}]'
+            return self._messages([{"role": "user", "content": prompt}], message, own, own_texts)
+        return self._made(COMPLETIONS, {"prompt": prompt}, {"prompt": text}, own, own_texts)
 
-    def _messages(self, messages: object, own: dict) -> tuple[str, str]:
+    def _messages(
+        self, messages: object, text: str | None, own: dict, own_texts: dict[str, str]
+    ) -> tuple[str, str, dict, str]:
         if isinstance(messages, str) and self.table:
+            text = messages.strip()
             messages = decode(messages)
-        sound = isinstance(messages, list) and messages
-        if not sound or not all(isinstance(each, dict) and isinstance(each.get("role"), str) for each in messages):
-            raise Malformed("its messages are not a list of objects with role and content")
-        return CHAT, self._encode({"messages": messages}, own)
+        _check_messages(messages)
+        return self._made(CHAT, {"messages": messages}, {"messages": text}, own, own_texts)
 
-    def _openai(self, record: dict) -> tuple[str, str]:
-        if record.get("method", "POST") != "POST":
-            raise Malformed(f"its method is {record['method']!r}; POST is the only one")
-        url, body = record.get("url"), record.get("body")
+    def _made(
+        self, url: str, content: dict, content_texts: dict[str, str | None], own: dict, own_texts: dict[str, str]
+    ) -> tuple[str, str, dict, str]:
+        """Put a request together of its parts: the canonical one, and the one to send, whose parts are as given."""
+        body = self._canonical(content, own)
+        values = {**self.sampling, **own, **content}
+        shared = {name: _in_order(value) for name, value in self.sampling.items()}
+        texts = {**shared, **dict.fromkeys(own), **own_texts, **content_texts}
+        parts = [f"{_in_order(name)}:{texts.get(name) or _sendable(value)}" for name, value in values.items()]
+        return url, body, {}, "{" + ",".join(parts) + "}"
+
+    def _openai(self, record: dict, texts: dict[str, str]) -> tuple[str, str, dict, str]:
+        """Return (endpoint, canonical body, extra fields, request) of a row of OpenAI's batch format."""
+        extra = {name: record[name] for name in record if name not in ("custom_id", "method", "url", "body")}
+        method, body = record.get("method") or "POST", record.get("body")
+        if not isinstance(method, str) or method.upper() != "POST":
+            raise Malformed(f"its method is {method!r}; POST is the only one")
+        text = texts.get("body")
+        if isinstance(body, str) and self.table:  # a cell of a table, which holds JSON
+            text = body.strip()
+            body = decode(body)
         if not isinstance(body, dict):
             raise Malformed(f"its body is {kind_of(body)}, not an object")
-        url = url or (CHAT if "messages" in body else COMPLETIONS)
-        if url not in (COMPLETIONS, CHAT):
-            raise Malformed(f"its url is {url!r}; there are {COMPLETIONS} and {CHAT}")
+        if isinstance(body.get("messages"), str) and self.table:
+            body = {**body, "messages": decode(body["messages"])}
+        url = _endpoint(record.get("url"), body)
         if body.get("stream"):
             raise Malformed("it asks for a stream, which a batch cannot keep")
-        model = body.get("model")
-        if model and self.model and model != self.model and not self.any_model:
+        self._check_model(body.get("model"))
+        canonical = self._canonical_of_openai(url, body)
+        return url, canonical, extra, self._completed(text or _sendable(body), body)
+
+    def _check_model(self, model: object) -> None:
+        if model and self.model and model not in (self.model, *self.names) and not self.any_model:
             told = f"the server has {self.model!r} (--model {self.model} uses that for all rows)"
             raise Malformed(f"it asks for the model {model!r}, and {told}")
+
+    def _canonical_of_openai(self, url: str, body: dict) -> str:
         given = {name: value for name, value in body.items() if name not in ("model", "prompt", "messages", "stream")}
         if url == CHAT:
-            return self._messages(body.get("messages"), given)
+            messages = body.get("messages")
+            _check_messages(messages)
+            return self._canonical({"messages": messages}, given)
         prompt = body.get("prompt")
         if prompt is None or prompt == "" or (isinstance(prompt, list) and not all(type(t) is int for t in prompt)):
             raise Malformed("its body has no prompt, or several: give one prompt a row")
-        return COMPLETIONS, self._encode({"prompt": prompt}, given)
+        return self._canonical({"prompt": prompt}, given)
 
-    def _encode(self, content: dict, own: dict) -> str:
+    def _completed(self, text: str, body: dict) -> str:
+        """Return a body as given, with the run's sampling parameters in front that it does not have itself."""
+        missing = [name for name in self.sampling if name not in body]
+        added = "".join(f"{_in_order(name)}:{_in_order(self.sampling[name])}," for name in missing)
+        return "{" + added + text[1:]
+
+    def _canonical(self, content: dict, own: dict) -> str:
         body = {**self.sampling, **own, **content}
         if type(n := body.get("n", 1)) not in (int, float) or not n >= 1 or n % 1:  # tables with gaps say 2.0
             raise Malformed(f"its n is {n!r}, not a whole number from 1")
@@ -162,6 +243,40 @@ class Builder:
             return _encode(body)
         except (TypeError, ValueError) as error:  # dates and bytes of a Parquet table
             raise Malformed(f"it cannot be sent as JSON ({error})") from None
+
+
+def _check_messages(messages: object) -> None:
+    sound = isinstance(messages, list) and messages
+    if not sound or not all(isinstance(each, dict) and isinstance(each.get("role"), str) for each in messages):
+        raise Malformed("its messages are not a list of objects with role and content")
+
+
+def _endpoint(url: object, body: dict) -> str:
+    """Return the endpoint that a row's `url` means: with or without /v1, as OpenAI and Azure write it."""
+    if url in (None, ""):
+        return CHAT if "messages" in body else COMPLETIONS
+    if isinstance(url, str) and "://" in url:
+        raise Malformed(f"its url is {url[:100]!r}; give the path alone, such as {CHAT}: --url says which server")
+    path = str(url).split("?")[0].strip("/")
+    for endpoint in (CHAT, COMPLETIONS):
+        ending = endpoint.removeprefix("/v1/")
+        if isinstance(url, str) and (path == ending or path.endswith(f"/{ending}")):
+            return endpoint
+    raise Malformed(f"its url is {url!r}; there are {COMPLETIONS} and {CHAT}")
+
+
+def _sendable(value: object) -> str:
+    """Return JSON of a value that was not given as JSON, without the empty fields that a table's types bring along."""
+    return _in_order(_without_nulls(value))
+
+
+def _without_nulls(value: object) -> object:
+    """Leave out fields that are null: Arrow puts every field of a struct into every row, and servers refuse them."""
+    if isinstance(value, dict):
+        return {name: _without_nulls(inner) for name, inner in value.items() if inner is not None}
+    if isinstance(value, list):
+        return [_without_nulls(inner) for inner in value]
+    return value
 
 
 def derived_id(url: str, body: str, occurrence: int) -> str:
@@ -179,12 +294,15 @@ def _custom_id(record: dict) -> str | None:
     return str(value)
 
 
-def _number(name: str, value: object) -> object:
-    """A table of text says 16 or 0.7 in letters."""
+def _number(name: str, value: object) -> tuple[object, str]:
+    """Return what a cell of text such as 16, 0.7 or True means, and its JSON."""
     if not isinstance(value, str) or name in ("stop", "bad_words"):
-        return value
+        return value, _sendable(value)
+    text = value.strip()
+    if text.lower() in ("true", "false", "null"):
+        text = text.lower()
     try:
-        return decode(value.lower() if value.lower() in ("true", "false", "null") else value)
+        return decode(text), text
     except Malformed as bad:
         raise Malformed(f"its {name} is {value[:40]!r}, not a number ({bad})") from None
 

@@ -77,6 +77,24 @@ def decode(text: str, *, answer: bool = False) -> object:
     return value
 
 
+def members(text: str) -> dict[str, tuple[int, int]]:
+    """Return where the value of each member of a JSON object begins and ends in its text, in the text's order.
+
+    The text must have passed `decode`: nothing is checked here again.
+    """
+    found = {}
+    at = text.index("{") + 1
+    while text[at := _SPACE.match(text, at).end()] != "}":
+        if text[at] == ",":
+            at = _SPACE.match(text, at + 1).end()
+        name, at = DECODER_OF_ITEMS.raw_decode(text, at)
+        colon = _SPACE.match(text, at).end()
+        begin = _SPACE.match(text, colon + 1).end()
+        _, at = DECODER_OF_ITEMS.raw_decode(text, begin)
+        found[name] = begin, at
+    return found
+
+
 def _depth(value: object) -> int:
     depth, level = 0, [value]
     while level := [each for each in level if isinstance(each, list | dict)]:
