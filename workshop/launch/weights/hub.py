@@ -32,6 +32,18 @@ BETWEEN = "A login page or a proxy may stand in between: open that address in a 
 LIST_S = 60.0  # for the whole list of a model's files
 
 
+class Gated(WorkshopError):
+    """The model's owner lets in who has accepted the licence."""
+
+
+class UnknownModel(WorkshopError):
+    """The Hub has no such model, or hides it from this token."""
+
+
+class NotReached(WorkshopError):
+    """The Hub does not answer, or broke off."""
+
+
 @dataclass(frozen=True)
 class File:
     """One file of a model on the Hub; sha256 is known of the large ones, git's own digest of the others."""
@@ -212,13 +224,13 @@ def explain(hub_id: str, error: Exception) -> WorkshopError:
     status = response.status_code
     if response.headers.get("X-Error-Code") == "GatedRepo" or status == 403:
         remedy = f"Accept it at {HUB}/{hub_id} (it may take a while), then give a token of that account: set HF_TOKEN, or answer the question of `workshop prefetch`. Without: an open model, or a copy that your site keeps already."
-        return WorkshopError(f"{hub_id} is gated: its owner lets in who has accepted the licence.", remedy)
+        return Gated(f"{hub_id} is gated: its owner lets in who has accepted the licence.", remedy)
     if status in (401, 404):
         remedy = "Compare the spelling with its page; for a private or gated one set HF_TOKEN."
-        return WorkshopError(f"The Hub knows no model {hub_id}, or hides it from this token.", remedy)
+        return UnknownModel(f"The Hub knows no model {hub_id}, or hides it from this token.", remedy)
     if isinstance(error, OSError) and error.errno:
         return cannot_write(Path(error.filename or "the folder"), error, ROOM)
     said = (str(error).strip().splitlines() or [type(error).__name__])[0]
     said = re.sub(r"[?]\S*", "", said)[:200].rstrip(".")  # what follows ? in an address may be a signature
     remedy = "Run it again: what has come is kept. Compute nodes rarely have internet: use a login or transfer node; behind a proxy set HTTPS_PROXY."
-    return WorkshopError(f"The Hub is not reached, or broke off: {said}.", remedy)
+    return NotReached(f"The Hub is not reached, or broke off: {said}.", remedy)

@@ -78,6 +78,10 @@ def _like(file: File, patterns: tuple[str, ...]) -> bool:
     return any(fnmatch(file.name, pattern) for pattern in patterns)
 
 
+class NoRoom(WorkshopError):
+    """The model does not fit on the disk."""
+
+
 def refuse_small_disk(remote: Remote, folder: Path) -> None:
     """Refuse before the first byte if the rest of the model does not fit: a system disk of 120 GB cannot hold 70B."""
     missing = sum(file.size for file in remote.files if not file.has_come(folder))
@@ -88,7 +92,7 @@ def refuse_small_disk(remote: Remote, folder: Path) -> None:
         remedy = (
             "Give a folder with more room (--to): a file system of the project, not the home folder or the system disk."
         )
-        raise WorkshopError(f"{remote.hub_id} needs {missing / 1e9:.0f} GB more, and {has}.", remedy)
+        raise NoRoom(f"{remote.hub_id} needs {missing / 1e9:.0f} GB more, and {has}.", remedy)
 
 
 def download(
