@@ -292,3 +292,38 @@ def test_a_table_with_one_character_too_many_is_refused_or_holds_it(rows, at, qu
         sorted("".join(f"<{row}>" for row in rows).replace('"', "")),
         sorted("".join(f"<{row}>" for row in rows).replace('"', "") + quote.replace('"', "")),
     )
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+@pytest.mark.parametrize("begin", ["", "\ufeff"])
+@pytest.mark.parametrize("mark", [";", ",", "\t", "|", ":"])
+def test_the_line_in_which_excel_names_the_separator_is_no_head(mark, begin, end, tmp_path, capsys):
+    lines = [
+        f"{begin}sep={mark}",
+        f"prompt{mark}label",
+        f"Hallo{mark}1",
+        f'"Guten\n{mark} Tag"{mark}2',
+        f"a{mark}3",
+        "",
+    ]
+    path = put(tmp_path, "in.csv", end.join(lines))
+    source = Source(path)
+    assert prompts(path) == ["Hallo", f"Guten\n{mark} Tag", "a"]
+    assert [raw["label"] for _, raw in source.raws()] == ["1", "2", "3"]
+    if end != "\r":
+        assert [place for place, _ in source.raws()] == [3, 4, 6]
+        assert "sep=" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("first", ['"sep=;"', "SEP=;", "sep=;"])
+def test_excels_line_may_be_quoted(first, tmp_path):
+    assert prompts(put(tmp_path, "in.csv", f"{first}\nprompt;x\na,b;1\n")) == ["a,b"]
+
+
+def test_a_column_that_is_called_sep_is_a_head(tmp_path):
+    assert prompts(put(tmp_path, "in.csv", "sep=a,prompt\n1,x\n")) == ["x"]
+
+
+def test_excels_line_names_the_line_of_a_broken_row(tmp_path):
+    with pytest.raises(BadInput, match="line 4: it has 1 cells"):
+        prompts(put(tmp_path, "in.csv", "sep=;\nprompt;x\na;1\nb\n"))

@@ -6,12 +6,15 @@ said (`notes`).
 """
 
 import codecs
+import contextlib
 import csv
 import hashlib
 import itertools
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TextIO
 
 from workshop.batch.paths import cannot_read
 from workshop.errors import BadInput, plain
@@ -21,6 +24,7 @@ from workshop.use.strict_json import Malformed
 FORMATS = (".json", ".txt", ".jsonl", ".csv", ".parquet")
 SEPARATORS = {",": "a comma", ";": "';'", "\t": "a tab", "|": "'|'"}
 PROMPTS = ("prompt", "messages", "text")  # names of columns that hold prompts
+_EXCELS_LINE = re.compile(r"sep=(\\t|[^\w\s\"]|\t)", re.IGNORECASE)
 REQUESTS = "body"  # … and of the one in which OpenAI's requests lie whole
 LOOK_BYTES = 1 << 20  # of the beginning, to see how it is written
 _MARKS = {
@@ -190,15 +194,18 @@ class Csv:
     def __init__(self, path: Path, column: str | None):
         csv.field_size_limit(1 << 30)
         self._path, self.notes = path, []
-        heads = {mark: self._head(mark) for mark in SEPARATORS}
+        named_mark = self._excels_mark()
+        self._lines_before_head = 1 if named_mark else 0
+        heads = {mark: self._head(mark) for mark in ([named_mark] if named_mark else SEPARATORS)}
         wanted = {column} if column else {*PROMPTS, REQUESTS}
         found = [mark for mark, names in heads.items() if wanted & set(names)]
-        self._mark = [*found, *(mark for mark, names in heads.items() if len(names) > 1), ","][0]
+        several = [mark for mark, names in heads.items() if len(names) > 1]
+        self._mark = [*found, *several, named_mark or ","][0]
         written = heads[self._mark]
         if any("\udc80" <= character <= "\udcff" for name in written for character in name):
             raise BadInput(f"The first line of {path} is not UTF-8.", "Save it as UTF-8.")
         self.names = told_apart(written)
-        if self._mark != ",":
+        if self._mark != "," and not named_mark:
             self.notes.append(f"{path} is read with {SEPARATORS[self._mark]} between its columns.")
         if self.names != written:
             self.notes.append(repeated(path, written, self.names))
@@ -210,14 +217,15 @@ class Csv:
 
         Raises BadInput: quotes that do not match: where a row ends cannot be known from there on.
         """
-        with self._path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
-            reader, at = csv.reader(file, delimiter=self._mark, strict=True), 1
+        with self._open() as file:
+            reader, before = csv.reader(file, delimiter=self._mark, strict=True), self._lines_before_head + 1
+            at = before
             try:
                 next(reader, None)
-                at = reader.line_num + 1
+                at = reader.line_num + before
                 for cells in reader:
                     yield at, self._row(cells)
-                    at = reader.line_num + 1
+                    at = reader.line_num + before
             except csv.Error as error:
                 said = f"the quotes of the row that begins here do not match ({error}). Nothing was started."
                 remedy = (
@@ -235,8 +243,23 @@ class Csv:
             return Malformed("it holds a NUL byte")
         return dict(zip(self.names, cells, strict=False))
 
-    def _head(self, mark: str) -> list[str]:
+    def _excels_mark(self) -> str:
+        """Return the separator that Excel names in a first line such as `sep=;`; '' where there is no such line."""
         with self._path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
+            first = file.readline(16).rstrip("\r\n").strip('"')
+        named = _EXCELS_LINE.fullmatch(first)
+        return named[1].replace("\\t", "\t") if named else ""
+
+    @contextlib.contextmanager
+    def _open(self) -> Iterator[TextIO]:
+        """Open the file where its head begins."""
+        with self._path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
+            for _ in range(self._lines_before_head):
+                file.readline()
+            yield file
+
+    def _head(self, mark: str) -> list[str]:
+        with self._open() as file:
             try:
                 return next(csv.reader(file, delimiter=mark, strict=True), [])
             except csv.Error:
