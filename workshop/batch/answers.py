@@ -26,17 +26,21 @@ if TYPE_CHECKING:
     import pandas
 
 GROUP_ROWS = 10_000
-COLUMNS = ("custom_id", "row", "sample", "prompt", "text", "finish_reason", "stop_reason", "prompt_tokens",
+COLUMNS = ("custom_id", "row", "sample", "prompt", "text", "reasoning", "tool_calls", "refusal", "finish_reason", "stop_reason", "prompt_tokens",
            "completion_tokens", "logprobs", "prompt_logprobs", "request_id", "model", "key", "metadata")  # fmt: skip
 WHOLE = ("row", "sample", "prompt_tokens", "completion_tokens")
-NESTED = ("logprobs", "prompt_logprobs", "metadata")
+NESTED = ("tool_calls", "logprobs", "prompt_logprobs", "metadata")
+# Columns that a frame has only if something stands in them.
+OPTIONAL = ("prompt", "reasoning", "tool_calls", "refusal", "stop_reason", "logprobs", "prompt_logprobs")
 
 
 def load(output: str | Path, prompts: bool = True, input: str | Path | None = None) -> pandas.DataFrame:
     """Return the answers of an output: a row for each sample, in the order of the input.
 
-    Columns: custom_id, row (of the input, from 0), sample (of the prompt, from 0), prompt, text, finish_reason,
-    stop_reason, prompt_tokens, completion_tokens (of the whole request), and the input's other fields by their names.
+    Columns: custom_id, row (of the input, from 0), sample (of the prompt, from 0), prompt, text, reasoning,
+    tool_calls (a list, as OpenAI's API gives it), refusal, finish_reason, stop_reason, prompt_tokens,
+    completion_tokens (of the whole request), and the input's other fields by their names. A column in which nothing
+    stands is left out.
     Where a row of the input was changed, the answer to what it says now is here, and no other. A batch that still runs
     may be read, too.
 
@@ -53,6 +57,9 @@ def load(output: str | Path, prompts: bool = True, input: str | Path | None = No
     meta = read_meta(paths)
     if paths.parquet and paths.output.exists() and _is_newest(paths, meta):
         frame = pandas.read_parquet(paths.output)
+        for name in COLUMNS:
+            if name not in frame:  # an earlier version wrote it
+                frame[name] = None
         for name in NESTED:
             frame[name] = [json.loads(value) if isinstance(value, str) else None for value in frame[name]]
     elif paths.journal.exists() and meta:
@@ -88,7 +95,7 @@ def _tidy(frame: pandas.DataFrame) -> pandas.DataFrame:
         while column in frame:
             column = f"input_{column}"
         frame[column] = [(extras[index] or {}).get(name) for index in frame.index]
-    empty = [name for name in ("logprobs", "prompt_logprobs", "stop_reason", "prompt") if frame[name].isna().all()]
+    empty = [name for name in OPTIONAL if frame[name].isna().all()]
     return frame.drop(columns=empty).reset_index(drop=True)
 
 
@@ -98,12 +105,16 @@ def _records(answers: Iterable[tuple[Answer, int, object]]) -> Iterator[dict]:
         line, body = answer.line, answer.line["response"]["body"]
         usage = _dict(body.get("usage"))
         for number, choice in enumerate(body["choices"]):
+            message = _dict(choice.get("message"))
             yield {
                 "custom_id": line["custom_id"],
                 "row": row,
                 "sample": choice.get("index", number),
                 "prompt": prompt,
-                "text": choice["text"] if "text" in choice else _dict(choice.get("message")).get("content"),
+                "text": choice["text"] if "text" in choice else _text(message.get("content")),
+                "reasoning": _text(message.get("reasoning") or message.get("reasoning_content")),
+                "tool_calls": _tool_calls(message),
+                "refusal": message.get("refusal"),
                 **{name: choice.get(name) for name in ("finish_reason", "stop_reason", "logprobs")},
                 **{name: usage.get(name) for name in ("prompt_tokens", "completion_tokens")},
                 "prompt_logprobs": choice.get("prompt_logprobs") or body.get("prompt_logprobs"),
@@ -112,6 +123,23 @@ def _records(answers: Iterable[tuple[Answer, int, object]]) -> Iterator[dict]:
                 "key": line["key"],
                 "metadata": _dict(line.get("metadata")),
             }
+
+
+def _tool_calls(message: dict) -> object:
+    """Return the tools that a message calls; None: it calls none. `function_call` is the name of old servers."""
+    if message.get("tool_calls"):
+        return message["tool_calls"]
+    if message.get("function_call"):
+        return [{"type": "function", "function": message["function_call"]}]
+    return None
+
+
+def _text(content: object) -> object:
+    """Return the text of a message's content, which some servers give in parts."""
+    if not isinstance(content, list):
+        return content
+    texts = [part.get("text") if isinstance(part, dict) else part for part in content]
+    return "".join(text for text in texts if isinstance(text, str))
 
 
 def _dict(value: object) -> dict:

@@ -129,7 +129,7 @@ def _choice(choice: object) -> dict:
         _typed(choice["text"], str, "a text that is")
     else:
         message = _typed(choice.get("message"), dict, "a choice without text, its message")
-        _typed(message.get("content"), str | None, "a content that is")
+        _typed(message.get("content"), str | list | None, "a content that is")  # a list: of parts, each with a type
     return choice
 
 
