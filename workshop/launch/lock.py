@@ -1,12 +1,14 @@
-"""A lock on a file of its own, which the system takes back however its holder ends."""
+"""A lock on a file of its own, which ends however its holder ends."""
 
 import contextlib
 import os
+import random
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from workshop.launch.home import writing
+from workshop.launch.marker import Marker
 
 try:
     import fcntl
@@ -19,25 +21,31 @@ TRIES, PAUSE_S = 20, 0.05  # a reader's look at the lock, or the end of its last
 class Lock:
     """An exclusive lock by flock(2): on a shared home folder it holds across machines.
 
-    Where the file system or the system has no such locks, everybody gets it. descriptor: the open file, while it is
-    held; a child that inherits it holds the lock as well.
+    Some file systems have no such locks, or say that they have and let everybody in. There a marker is the lock
+    (see marker.py). descriptor: the open file, while it is held; a child that inherits it holds the lock as well.
     """
 
     def __init__(self, path: Path, descriptor: int | None = None):
-        self.path, self.descriptor = path, descriptor
+        self.path = path
+        self.descriptor = descriptor
+        self._marker = Marker(path.with_name(f"{path.name}.holder"))
+        if descriptor is not None:
+            self._marker.adopt()
 
     def take(self, tries: int = TRIES) -> bool:
         """Return whether the lock could be taken; raises a WorkshopError if its file cannot be made."""
         for attempt in range(tries):
             if attempt:
-                time.sleep(PAUSE_S)
+                time.sleep(PAUSE_S * random.uniform(0.5, 1.5))  # else two that wait could meet each time
             with writing(self.path):
                 descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o600)
-            # Its last holder may have removed the file between the two steps: then it is a lock on nothing.
-            if flock(descriptor) and is_at(descriptor, self.path):
-                self.descriptor = descriptor
-                return True
-            os.close(descriptor)
+                try:
+                    if self._alone(descriptor):
+                        self.descriptor = descriptor
+                        return True
+                finally:
+                    if self.descriptor is None:
+                        os.close(descriptor)
         return False
 
     def held(self) -> bool:
@@ -45,17 +53,27 @@ class Lock:
         try:
             descriptor = os.open(self.path, os.O_RDWR)
         except OSError:
-            return False
+            return self._marker.is_held()
         try:
-            return not flock(descriptor)
+            return not flock(descriptor) or self._marker.is_held()
         finally:
             os.close(descriptor)
+
+    def who(self) -> str:
+        """Return who holds the lock and what to do if that process has ended; "" where flock tells nobody's name."""
+        if not self._marker.is_held():
+            return ""
+        holder = self._marker.holder()
+        process = f"process {holder.pid} on {holder.host}, since {holder.since}" if holder else "a process"
+        return f"{process}, holds it. If that process has ended, remove {self._marker.path}"
 
     def give_back(self) -> None:
         """Remove the file and let go."""
         if self.descriptor is not None:
             with contextlib.suppress(OSError):
                 self.path.unlink()
+            with contextlib.suppress(OSError):
+                self._marker.give_back()
             os.close(self.descriptor)
             self.descriptor = None
 
@@ -72,6 +90,27 @@ class Lock:
             yield free
         finally:
             self.give_back()
+
+    def _alone(self, descriptor: int) -> bool:
+        """Return whether this process now holds the lock of the open file."""
+        # Its last holder may have removed the file between the two steps: then it is a lock on nothing.
+        if not flock(descriptor) or not is_at(descriptor, self.path):
+            return False
+        if excludes(self.path):
+            return not self._marker.is_held()  # by a machine that has mounted this folder without locks
+        return self._marker.take()
+
+
+def excludes(path: Path) -> bool:
+    """Return whether flock works here: the file, which this process has locked, cannot be locked once more."""
+    try:
+        descriptor = os.open(path, os.O_RDWR | getattr(os, "O_NOFOLLOW", 0))
+    except OSError:
+        return False
+    try:
+        return not flock(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def is_at(descriptor: int, path: Path) -> bool:
