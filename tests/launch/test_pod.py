@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import json
 import os
 import subprocess
 import sys
+import tempfile
 import threading
 import time
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -15,6 +19,8 @@ from hub_server import HUB_ID, FakeHub, model
 
 from workshop.errors import WorkshopError
 from workshop.launch import kubernetes, pod
+from workshop.launch.home import cannot_write
+from workshop.launch.weights import hub as prefetch_hub
 
 
 @pytest.fixture
@@ -58,13 +64,138 @@ def test_a_whole_model_is_only_checked(hub, tmp_path, capsys):
 def test_a_gated_model_without_a_token_says_what_to_do(hub, tmp_path, capsys):
     hub.gated = "secret-token"
     assert pod.main(["download", HUB_ID, str(tmp_path / "x")]) == 1
-    assert "HF_TOKEN" in capsys.readouterr().out
+    assert "Secret hf-token" in capsys.readouterr().out
 
 
 def test_a_volume_that_is_too_small_is_refused_before_the_first_byte(hub, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("workshop.launch.weights.prefetch.left_bytes", lambda path: 1_000_000)
     assert pod.main(["download", HUB_ID, str(tmp_path / "x")]) == 1
     assert "free" in capsys.readouterr().out and not list(tmp_path.rglob("*.part"))
+
+
+NOT_IN_A_POD = ("slurm", "WORKSHOP_MODELS", "--to", "workshop prefetch", "login or transfer node", "WORKSHOP_HOME")
+
+
+@contextlib.contextmanager
+def as_the_pods_user():
+    """Be the pod's user for a while. Root may do everything, so root becomes user 2000; others stay who they are."""
+    user = os.geteuid()
+    if user == 0:
+        os.seteuid(2000)
+    try:
+        yield os.geteuid()
+    finally:
+        os.seteuid(user)
+
+
+@pytest.fixture
+def open_path():
+    """A folder that every user can reach: pytest's own are closed to others."""
+    with tempfile.TemporaryDirectory(prefix="volume-") as name:
+        Path(name).chmod(0o755)
+        yield Path(name)
+
+
+@pytest.mark.parametrize("there", [False, True], ids=["a new volume", "files of another user"])
+def test_a_volume_that_ignores_fsgroup_gets_the_pods_remedy(hub, open_path, capsys, there):
+    folder = open_path / "Tiny-Llama"
+    if there:
+        folder.mkdir()
+    place = folder if there else open_path
+    place.chmod(0o555)
+    with as_the_pods_user() as user:
+        code = pod.main(["download", HUB_ID, str(folder)])
+    place.chmod(0o755)
+    assert code == 1
+    (line,) = capsys.readouterr().out.splitlines()
+    assert f"User {user} " in line
+    assert f"may not write to {place} (Permission denied): it belongs to user {os.getuid()}" in line
+    assert "mode 555" in line and "fsGroup" in line and "volume-owner" in line
+    assert not [word for word in NOT_IN_A_POD if word in line]
+    assert not hub.tokens, "the Hub is not asked for what cannot be written"
+
+
+def test_a_server_that_may_not_read_the_volume_says_so(open_path, capsys):
+    folder = open_path / "models"
+    (folder / "Tiny-Llama").mkdir(parents=True)
+    folder.chmod(0o000)
+    with as_the_pods_user() as user:
+        code = pod.main(["wait", str(folder / "Tiny-Llama")])
+    folder.chmod(0o755)
+    assert code == 1
+    (line,) = capsys.readouterr().out.splitlines()
+    assert f"User {user} " in line and "may not read" in line and "volume-owner" in line
+
+
+def unreachable(hub, monkeypatch):
+    monkeypatch.setattr("workshop.launch.weights.hub.TRIES", 1)
+    hub.cut = 100_000
+
+
+def a_page(hub, monkeypatch):
+    hub.page = "<html>Log in</html>"
+
+
+def gated(hub, monkeypatch):
+    hub.gated = "secret-token"
+
+
+def an_odd_token(hub, monkeypatch):
+    monkeypatch.setenv("HF_TOKEN", "hf_a b")
+
+
+def too_small(hub, monkeypatch):
+    monkeypatch.setattr("workshop.launch.weights.prefetch.left_bytes", lambda path: 1_000_000)
+
+
+def full(hub, monkeypatch):
+    def fetch(remote, folder, token):
+        raise cannot_write(folder, OSError(errno.ENOSPC, "No space left on device"), prefetch_hub.ROOM)
+
+    monkeypatch.setattr("workshop.launch.weights.hub.fetch", fetch)
+
+
+def read_only(hub, monkeypatch):
+    def temporary(dir):
+        raise OSError(errno.EROFS, "Read-only file system", str(dir))
+
+    monkeypatch.setattr("workshop.launch.pod.tempfile.TemporaryFile", temporary)
+
+
+@pytest.mark.parametrize(
+    ("trouble", "remedy"),
+    [
+        (unreachable, "NetworkPolicy"),
+        (a_page, "HTTPS_PROXY"),
+        (gated, "Secret hf-token"),
+        (an_odd_token, "Secret hf-token"),
+        (too_small, "--pvc-size"),
+        (full, "--pvc-size"),
+        (read_only, "Read-only file system"),
+    ],
+)
+def test_each_trouble_of_a_download_gets_a_remedy_of_kubernetes(hub, tmp_path, capsys, monkeypatch, trouble, remedy):
+    trouble(hub, monkeypatch)
+    assert pod.main(["download", HUB_ID, str(tmp_path / "Tiny-Llama")]) == 1
+    line = capsys.readouterr().out.splitlines()[-1]
+    assert remedy in line
+    assert not [word for word in NOT_IN_A_POD if word in line]
+
+
+def test_an_unknown_model_gets_a_remedy_of_kubernetes(hub, tmp_path, capsys):
+    assert pod.main(["download", "lab/Another", str(tmp_path / "Another")]) == 1
+    line = capsys.readouterr().out.splitlines()[-1]
+    assert "spelling" in line and "Secret hf-token" in line
+    assert not [word for word in NOT_IN_A_POD if word in line]
+
+
+def test_a_damaged_index_gets_a_remedy_of_kubernetes(tmp_path, capsys):
+    (tmp_path / pod.WHOLE).write_text("{}")
+    (tmp_path / "model.safetensors.index.json").write_text("{")
+    assert pod.main(["wait", str(tmp_path)]) == 1
+    line = capsys.readouterr().out.splitlines()[-1]
+    assert "delete the Job" in line
+    assert not [word for word in NOT_IN_A_POD if word in line]
 
 
 def test_waiting_ends_when_the_mark_appears(tmp_path, capsys):

@@ -15,6 +15,10 @@ class CannotWrite(WorkshopError):
     """A file could not be written: no permission, no space, or no such place."""
 
 
+class NoSpace(CannotWrite):
+    """The disk or the quota is used up."""
+
+
 def home() -> Path:
     """Return the folder of this user's records, logs and progress (not created)."""
     given = os.environ.get("WORKSHOP_HOME") or "~/.workshop"
@@ -94,6 +98,6 @@ def cannot_write(path: Path, error: OSError, remedy: str = "") -> CannotWrite:
     """Turn an OSError of a write into one sentence and a remedy, by default that for what lies in home()."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         free = "Free some space or quota there, or set WORKSHOP_HOME to a folder on another disk."
-        return CannotWrite(f"No space is left to write {path} ({error.strerror}).", remedy or free)
+        return NoSpace(f"No space is left to write {path} ({error.strerror}).", remedy or free)
     elsewhere = "Set WORKSHOP_HOME to a folder that you may write, for example on your project's disk."
     return CannotWrite(f"Cannot write {path} ({error.strerror}).", remedy or elsewhere)

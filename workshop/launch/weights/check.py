@@ -12,6 +12,10 @@ LONGEST_NAME, LONGEST_PART = 1000, 200  # of a file: file systems take 255 bytes
 HEADER_LIMIT_BYTES = 100 * 2**20  # safetensors' own limit
 
 
+class Damaged(WorkshopError):
+    """A file of the weights is cut short, or holds something else."""
+
+
 def stays_inside(name: object) -> bool:
     """Return whether a file of that name, said by an index or a mirror, lies in the model's folder, on every system."""
     return (
@@ -34,7 +38,7 @@ def index(folder: Path) -> dict[str, set[str]]:
                 raise ValueError(held)
         except (ValueError, KeyError, AttributeError, TypeError, RecursionError, OSError):
             remedy = f"Download it again: workshop prefetch MODEL --to {folder.parent}"
-            raise WorkshopError(f"The index {path} cannot be read.", remedy) from None
+            raise Damaged(f"The index {path} cannot be read.", remedy) from None
     return held
 
 
@@ -67,13 +71,13 @@ def tensors(path: Path) -> set[str]:
     with path.open("rb") as file:
         length = struct.unpack("<Q", head)[0] if len(head := file.read(8)) == 8 else HEADER_LIMIT_BYTES + 1
         if length > HEADER_LIMIT_BYTES or length + 8 > size:
-            raise WorkshopError(f"{path.name} is no whole safetensors file ({size} bytes).", "Download it again.")
+            raise Damaged(f"{path.name} is no whole safetensors file ({size} bytes).", "Download it again.")
         try:
             header = json.loads(file.read(length))
             held = {name: entry["data_offsets"][1] for name, entry in header.items() if name != "__metadata__"}
             expected = 8 + length + max(held.values(), default=0)
         except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError):
-            raise WorkshopError(f"The header of {path.name} is damaged.", "Download it again.") from None
+            raise Damaged(f"The header of {path.name} is damaged.", "Download it again.") from None
     if size != expected:
-        raise WorkshopError(f"{path.name} has {size} bytes, and its header promises {expected}.", "Download it again.")
+        raise Damaged(f"{path.name} has {size} bytes, and its header promises {expected}.", "Download it again.")
     return set(held)

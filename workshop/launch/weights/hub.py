@@ -41,7 +41,7 @@ class UnknownModel(WorkshopError):
 
 
 class NotReached(WorkshopError):
-    """The Hub does not answer, or broke off."""
+    """The Hub does not answer, answers as no Hub does, or broke off."""
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ def list_files(hub_id: str, token: str | None = None) -> Remote:
             raise explain(hub_id, error) from None
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             said = f"{endpoint()} does not answer with a list of files, as the Hub does."
-            raise WorkshopError(said, f"{BETWEEN}; HF_ENDPOINT names a mirror.") from None
+            raise NotReached(said, f"{BETWEEN}; HF_ENDPOINT names a mirror.") from None
     return remote
 
 
@@ -190,7 +190,7 @@ def _append(client: httpx.Client, address: str, part: Path, have: int, size: int
         answer.raise_for_status()
         if answer.headers.get("Content-Type", "").startswith("text/html"):
             said = f"{address.split('?')[0]} answers with a web page instead of the file."
-            raise WorkshopError(said, f"{BETWEEN}.")
+            raise NotReached(said, f"{BETWEEN}.")
         resumed = answer.status_code == 206  # 200: the server does not know ranges, and begins again
         left = size + 1 - (have if resumed else 0)
         flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | (os.O_APPEND if resumed else os.O_TRUNC)
