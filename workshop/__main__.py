@@ -1,4 +1,4 @@
-"""`python -m workshop …` is the command `workshop …`."""
+"""`python -m workshop …` is the command `workshop …`; `python -P -m workshop` is safe in any folder."""
 
 from workshop.cli import main
 

@@ -136,11 +136,11 @@ def test_help_on_a_flag_of_vllm_is_vllms_own(monkeypatch):
 
     asked = []
     monkeypatch.setattr(serve.local, "engine_device", lambda: "cpu")
-    monkeypatch.setattr(serve.subprocess, "call", lambda words: asked.append(words) or 0)
+    monkeypatch.setattr(serve.subprocess, "call", lambda words, env: asked.append(words) or 0)
     with pytest.raises(click.exceptions.Exit) as ended:
         serve.command.make_context("serve", ["--help=tool-call-parser"])
     assert ended.value.exit_code == 0
-    assert asked == [[sys.executable, "-m", "workshop.launch.vllm_main", "serve", "--help=tool-call-parser"]]
+    assert asked == [[sys.executable, "-P", "-m", "workshop.launch.vllm_main", "serve", "--help=tool-call-parser"]]
 
 
 def test_nobody_is_sent_to_a_command_that_the_cpu_build_lacks():

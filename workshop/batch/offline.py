@@ -147,6 +147,7 @@ def start(path: str, engine_args: tuple[str, ...] = (), trace: str | None = None
     device, given = local.engine_device(), local.flags_of(engine_args)
     tracing, variables = local.tracing(trace, given)
     environment = local.engine_environment(path, device, given, "offline") | variables
+    os.environ.pop("PYTHONPATH", None)  # the engine's environment has what is left of it
     os.environ.update({key: value for key, value in environment.items() if key != auth.RECORD_VARIABLE})
     folder = scratch.new_folder()  # vLLM's sockets, which it leaves
     atexit.register(scratch.clear, folder)

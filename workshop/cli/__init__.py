@@ -1,5 +1,11 @@
 """`workshop …`: thin commands over the package. Each module here holds one `command`, loaded when it is called."""
 
+# ruff: noqa: E402      nothing else may be imported before the current folder is out of the way
+
+from workshop import python_process
+
+python_process.leave_current_folder()
+
 import importlib
 import io
 import os

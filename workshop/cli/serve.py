@@ -1,8 +1,8 @@
 import subprocess
-import sys
 
 import click
 
+from workshop import python_process
 from workshop.cli.say import Bar
 from workshop.launch import local
 from workshop.launch.flags import uncounted
@@ -24,7 +24,8 @@ class Forwarding(click.Command):
             name, equals, value = arg.partition("=")
             flag = name.replace("_", "-")
             if flag == "--help" and value and local.engine_device():  # vLLM's words on flags of its own
-                ctx.exit(subprocess.call([sys.executable, "-m", "workshop.launch.vllm_main", "serve", arg]))
+                command = python_process.command("workshop.launch.vllm_main", "serve", arg)
+                ctx.exit(subprocess.call(command, env=python_process.environment()))
             if flag in takes_value:
                 mine.append(flag + equals + value)
                 if takes_value[flag] and not equals and queue:

@@ -12,14 +12,17 @@ import hashlib
 import importlib.metadata
 import json
 import os
+import signal
 import subprocess
-import sys
+import tempfile
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
+from typing import IO
 
+from workshop import python_process
 from workshop.errors import BadInput
 from workshop.plan.basis import lacks, words
 from workshop.plan.catalog.checkpoint import stored_bytes
@@ -50,6 +53,8 @@ NOT_SIZES |= {"bos_token_id", "eos_token_id", "pad_token_id", "attention_dropout
 # Times what the config makes of them: weights of 4 bits are 4 times less, the largest miss of an estimate is 2.
 FAR = 16
 ANSWER_S = 300.0  # to build one split; the largest take 40 s
+LONGEST_REASON = 500
+ENDING_S = 5.0  # for a worker without an answer to end by itself and leave its exit code
 
 
 def digest(raw: Mapping) -> str:
@@ -65,7 +70,7 @@ def python() -> str:
     """Return the interpreter that has vLLM: WORKSHOP_VLLM_PYTHON, or this one; '' where there is none."""
     if given := os.environ.get("WORKSHOP_VLLM_PYTHON"):
         return given
-    return sys.executable if version() else ""
+    return python_process.PYTHON if version() else ""
 
 
 def version() -> str:
@@ -145,6 +150,8 @@ class Asker:
 
     def __init__(self) -> None:
         self.process: subprocess.Popen | None = None
+        self.errors: IO[str] | None = None  # what the worker writes to standard error
+        self.late = threading.Event()  # set when an answer took too long
 
     def __enter__(self) -> Asker:
         return self
@@ -152,30 +159,79 @@ class Asker:
     def __exit__(self, *_: object) -> None:
         if self.process:
             self.process.kill()
-            self.process.communicate()
+            self.process.wait()
+            self._hear_no_more()
+            self.process.stdout.close()
             self.process = None
+        if self.errors:
+            self.errors.close()
+            self.errors = None
 
     def ask(self, asked: Mapping) -> dict:
         """Return the worker's answer; what it cannot build is {"error": …}."""
-        path = os.pathsep.join(filter(None, (str(DATA.parents[1]), os.environ.get("PYTHONPATH"))))
         try:
             if not self.process:
-                words, env = [python(), "-m", "workshop.launch.exact_worker"], {**os.environ, "PYTHONPATH": path}
-                pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
-                self.process = subprocess.Popen(words, text=True, env=env, **pipes)
+                self._start()
             print(json.dumps(asked), file=self.process.stdin, flush=True)
             return dict(json.loads(self._answer()))
-        except (OSError, ValueError, TypeError):
+        except (OSError, ValueError, TypeError) as error:
+            failure = self._failure(error)
             self.__exit__()  # the next question gets a new one
-            return {"error": f"{python()} ended without an answer, or was ended after {ANSWER_S:.0f} s"}
+            return {"error": failure}
+
+    def _start(self) -> None:
+        """Start the worker in a folder where nobody has files; a model's config comes through its pipe."""
+        self.errors = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115  closed at the end
+        self.late.clear()
+        self.process = subprocess.Popen(
+            python_process.command("workshop.launch.exact_worker", python=python()),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self.errors,
+            text=True,
+            env=python_process.environment(python=python()),
+            cwd=python_process.NEUTRAL_FOLDER,
+        )
 
     def _answer(self) -> str:
-        limit = threading.Timer(ANSWER_S, self.process.kill)
+        limit = threading.Timer(ANSWER_S, self._give_up)
         limit.start()
         try:
             return self.process.stdout.readline()
         finally:
             limit.cancel()
+
+    def _give_up(self) -> None:
+        self.late.set()
+        self.process.kill()
+
+    def _failure(self, error: Exception) -> str:
+        """Say how the worker failed, with the last line of what it said."""
+        if not self.process:
+            reason = getattr(error, "strerror", None) or error
+            return f"{python()} ended without an answer: it cannot be run ({reason})"
+        if self.late.is_set():
+            return f"{python()} gave no answer and was ended after {ANSWER_S:g} s{self._last_words()}"
+        self._hear_no_more()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(ENDING_S)
+        code = self.process.poll() or 0
+        how = ""
+        if code > 0:
+            how = f" (exit code {code})"
+        elif code < 0:  # the system ended it: signal 9 is mostly for want of memory
+            how = f" ({signal.strsignal(-code) or 'signal'}, signal {-code})"
+        return f"{python()} ended without an answer{how}{self._last_words()}"
+
+    def _hear_no_more(self) -> None:
+        """Close the worker's input, at whose end it ends by itself."""
+        with contextlib.suppress(OSError):  # it has ended, and a question lies in the pipe
+            self.process.stdin.close()
+
+    def _last_words(self) -> str:
+        self.errors.seek(0)
+        line = python_process.last_line(self.errors.read())
+        return f": {line}" if line else ""
 
 
 def job(d: Deployment) -> dict:
@@ -233,7 +289,8 @@ def refusal(m: ModelConfig, found: Mapping) -> BadInput:
     said, asked = found["error"], found.get("vllm", version())
     line = next((line for line in said.splitlines() if "Value error" in line), said.splitlines()[0])  # pydantic's
     meant = next((words for phrase, words in REFUSALS.items() if phrase in said), "")
-    why = meant.format(model_type=m.model_type, architecture=m.architecture) or line.split("[type=")[0].strip()[:300]
+    reason = line.split("[type=")[0].strip()[:LONGEST_REASON]
+    why = meant.format(model_type=m.model_type, architecture=m.architecture) or reason
     known = lacks(m.architecture, asked) if asked else ""
     remedy = f"{known} Without --exact the plan is an estimate from the config alone.".lstrip()
     refused = Lacking if known and "vllm" in found else BadInput

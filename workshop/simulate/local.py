@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import random
 import statistics
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -22,6 +20,7 @@ from pathlib import Path
 
 import httpx
 
+from workshop import python_process
 from workshop.engine import metrics
 from workshop.errors import WorkshopError
 from workshop.launch import local, records
@@ -230,15 +229,18 @@ def bench(server: ServerRecord, model: str, tokenizer: str, arrivals: Sequence[A
             "--result-dir": folder,
             "--result-filename": result.name,
         }
-        words = [sys.executable, "-m", "workshop.launch.vllm_main", "bench", "serve", "--save-result", "--disable-tqdm"]
-        environment = {**os.environ, **WITHOUT_A_MODEL, "OPENAI_API_KEY": server.api_key or ""}
-        argv = [*words, *(word for option in options.items() for word in option)]
-        done = subprocess.run(argv, capture_output=True, text=True, errors="replace", env=environment)
+        command = python_process.command(
+            "workshop.launch.vllm_main", "bench", "serve", "--save-result", "--disable-tqdm"
+        )
+        for name, value in options.items():
+            command += [name, value]
+        environment = python_process.environment({**WITHOUT_A_MODEL, "OPENAI_API_KEY": server.api_key or ""})
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace", env=environment)
         said = json.loads(result.read_text()) if result.exists() else {"completed": 0}
     if said["completed"] < len(arrivals):
-        lines = (done.stderr or done.stdout).strip().splitlines()
-        said = f"vllm bench serve had {said['completed']} of {len(arrivals)} answers: {lines[-1][:300] if lines else 'it said nothing.'}"
-        raise WorkshopError(said, f"The server's log is {server.log}.")
+        line = python_process.last_line(done.stderr or done.stdout) or "it said nothing."
+        sentence = f"vllm bench serve had {said['completed']} of {len(arrivals)} answers: {line}"
+        raise WorkshopError(sentence, f"The server's log is {server.log}.")
     found = {
         name: {**{f"p{p}": said[f"p{p}_{name}_ms"] for p in PERCENTILES}, "mean": said[f"mean_{name}_ms"]}
         for name in MEASURES

@@ -4,18 +4,15 @@ import atexit
 import os
 import pickle
 import subprocess
-import sys
 import tempfile
 import threading
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
+from workshop import python_process
 from workshop.errors import WorkshopError
 from workshop.simulate.arrivals import Arrival
 from workshop.simulate.clock import Clock
 from workshop.simulate.engine import ENVIRONMENT, Rules, check_installed
-
-PACKAGE = Path(__file__).resolve().parents[2]
 
 
 class Worker:
@@ -28,12 +25,17 @@ class Worker:
         python = os.environ.get("WORKSHOP_VLLM_PYTHON")
         if not python:
             check_installed()
-        path = os.pathsep.join(filter(None, (str(PACKAGE), os.environ.get("PYTHONPATH"))))
-        words, env = [python or sys.executable, "-m", "workshop.simulate.worker"], {**os.environ, **ENVIRONMENT}
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+            python = python_process.PYTHON
         self._said = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115      it lives as long as the process
         try:
-            self._process = subprocess.Popen(words, stderr=self._said, env=env | {"PYTHONPATH": path}, **pipes)
+            self._process = subprocess.Popen(
+                python_process.command("workshop.simulate.worker", python=python),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._said,
+                env=python_process.environment(ENVIRONMENT, python=python),
+                cwd=python_process.NEUTRAL_FOLDER,
+            )
         except OSError as error:
             remedy = "Name a Python."
             raise WorkshopError(f"WORKSHOP_VLLM_PYTHON={python} cannot be run ({error.strerror}).", remedy) from None
@@ -62,8 +64,7 @@ class Worker:
 
     def _last_words(self) -> str:
         self._said.seek(0)
-        lines = self._said.read().strip().splitlines()
-        return lines[-1][:300] if lines else "it said nothing."
+        return python_process.last_line(self._said.read()) or "it said nothing."
 
     def end(self) -> None:
         """End the process; a job that runs is given up."""
@@ -84,6 +85,8 @@ def run(
     how: what is not as in DEFAULTS; worker.run says what it is.
     """
     job = {"rules": rules, "clock": clock, "arrivals": arrivals, **DEFAULTS, **how}
+    if job["steps"]:
+        job["steps"] = os.path.abspath(job["steps"])  # the worker is in another folder
     with _one_at_a_time:
         if not _kept:
             _kept.append(Worker())

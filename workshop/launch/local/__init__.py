@@ -8,12 +8,12 @@ import ipaddress
 import os
 import re
 import socket
-import sys
 import zlib
 from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
 
+from workshop import python_process
 from workshop.engine import trace_writer
 from workshop.errors import BadInput, WorkshopError
 from workshop.launch import auth, gpus, machine, records
@@ -97,7 +97,7 @@ def prepare(
         args += ["--served-model-name", served]
     args += [*default_flags(path, device, given), *vllm_args, "--middleware", auth.GUARD]
     refuse_full(home(), "Free some space or quota, or set WORKSHOP_HOME to a folder on another disk.")
-    argv = [sys.executable, "-m", "workshop.launch.vllm_main", "serve", path, *args, *trace_flags]
+    argv = python_process.command("workshop.launch.vllm_main", "serve", path, *args, *trace_flags)
     env, log = engine_environment(path, device, given, name) | variables, home() / "logs" / f"{name}.log"
     return Launch(name, path, served, host, port, argv, env, log, held)
 
@@ -185,7 +185,7 @@ def _count(given: dict[str, str], flag: str) -> int:
 
 def engine_environment(path: str, device: str, given: dict[str, str], name: str) -> dict[str, str]:
     """Return the engine's environment: this one, quiet, offline for a folder, and fit for the CPU."""
-    env = dict(os.environ)
+    env = python_process.environment()
     env[auth.RECORD_VARIABLE] = str(records.path_of(name))
     env.pop("WORKSHOP_API_KEY", None)
     defaults = {"VLLM_NO_USAGE_STATS": "1", "PYTHONUNBUFFERED": "1"}

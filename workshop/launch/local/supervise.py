@@ -16,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import NoReturn
 
+from workshop import python_process
 from workshop.engine.log import Reader
 from workshop.errors import WorkshopError
 from workshop.launch import processes, records
@@ -170,7 +171,8 @@ def _watcher(launch: Launch, claim: Claim, with_parent: bool) -> subprocess.Pope
     """Start the watcher, which inherits the name and the port."""
     held = [launch.held.fileno()] if launch.held else []
     kept = {"stdin": subprocess.PIPE, "stdout": subprocess.DEVNULL, "pass_fds": [claim.descriptor, *held]}
-    command = [sys.executable, "-m", "workshop.launch.local.supervise"]
+    kept["env"] = python_process.environment()
+    command = python_process.command("workshop.launch.local.supervise")
     watcher = processes.spawn(command, new_log(launch.log.with_suffix(WORDS).name), with_parent, **kept)
     with contextlib.suppress(BrokenPipeError), watcher.stdin:  # it ended already: its words say why
         watcher.stdin.write(pickle.dumps((replace(launch, held=None), claim.record, *kept["pass_fds"])))

@@ -13,6 +13,7 @@ import sys
 import tempfile
 import time
 
+from workshop import python_process
 from workshop.errors import WorkshopError
 from workshop.plan.communication import LINKS
 
@@ -40,8 +41,9 @@ def test(node: int, nodes: int, gpus: int, head: str, port: int, interface: str)
         ranks = []
         for local, file in enumerate(files):
             words = map(str, (node * gpus + local, nodes * gpus, local, head, port))
-            command = [sys.executable, "-m", "workshop.launch.slurm.fabric", *words]
-            ranks.append(subprocess.Popen(command, env={**own, **os.environ}, stdout=file, stderr=subprocess.STDOUT))
+            command = python_process.command("workshop.launch.slurm.fabric", *words)
+            environment = python_process.environment(base={**own, **os.environ})
+            ranks.append(subprocess.Popen(command, env=environment, stdout=file, stderr=subprocess.STDOUT))
         deadline, late = time.monotonic() + CONNECT_S + SECONDS, ""
         for each in ranks:
             try:
@@ -60,7 +62,8 @@ def test(node: int, nodes: int, gpus: int, head: str, port: int, interface: str)
 def why(said: list[str]) -> str:
     """Return what NCCL or torch said against it: a warning of NCCL's before the error that came of it."""
     found = [match[1].strip() for text in said for match in WRONG.finditer(text)]
-    return (found or ["it ended without a word"])[0][:300]
+    lines = [line for text in reversed(said) if (line := python_process.last_line(text))]
+    return (found or lines or ["it ended without a word"])[0][:300]
 
 
 def transport(said: str) -> str:

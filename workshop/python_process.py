@@ -1,0 +1,112 @@
+"""How this package starts Python: no process takes code from the current folder.
+
+`python -m MODULE` and `python -c CODE` put the current folder first in sys.path, and so does an empty or relative
+entry of PYTHONPATH. A file named json.py there would run in place of the standard library's. Whatever starts Python
+takes its command and its environment from here; tests/test_current_folder.py finds a start that does not.
+
+At the top only what every Python has loaded when it starts is imported: the command line calls
+`leave_current_folder` before anything else may be looked for there.
+"""
+
+import os
+import sys
+
+PYTHON = sys.executable
+# The top of the file system: nobody but its administrator puts files there. For a process that is given no path.
+NEUTRAL_FOLDER = os.path.abspath(os.sep)
+PACKAGE = os.path.dirname(os.path.realpath(__file__))
+DISTRIBUTION = "distributed-inference-workshop"
+LONGEST_LINE = 300  # of what a process said, in a sentence of ours
+
+
+def command(module: str, *arguments: str, python: str = PYTHON) -> list[str]:
+    """Return the command that runs a module; `python`: another interpreter than this one.
+
+    This interpreter is told by its flag -P. Another one may be older than 3.11 and not know it: `environment` tells
+    it, and such a process is best started in NEUTRAL_FOLDER.
+    """
+    if python == PYTHON:
+        return [python, "-P", "-m", module, *arguments]
+    if os.path.dirname(python):
+        python = os.path.abspath(python)  # the process may be started in another folder
+    return [python, "-m", module, *arguments]
+
+
+def environment(
+    changes: dict[str, str] | None = None, *, base: dict[str, str] | None = None, python: str = PYTHON
+) -> dict[str, str]:
+    """Return an environment for Python in which neither it nor what it starts takes code from the current folder.
+
+    Args:
+        changes: variables to set.
+        base: the environment to begin with; by default this process's.
+        python: the interpreter that will run; another one than this is told where this package is.
+    """
+    result = dict(os.environ if base is None else base)
+    result.update(changes or {})
+    result["PYTHONSAFEPATH"] = "1"
+    folders = whole_paths(result.pop("PYTHONPATH", ""))
+    if python != PYTHON or not _is_installed():
+        folders.insert(0, os.path.dirname(PACKAGE))
+    if folders:
+        result["PYTHONPATH"] = os.pathsep.join(folders)
+    return result
+
+
+def whole_paths(search_path: str) -> list[str]:
+    """Return the entries of a PYTHONPATH that name one folder, whichever folder a process is in."""
+    return [entry for entry in search_path.split(os.pathsep) if os.path.isabs(entry)]
+
+
+def leave_current_folder() -> None:
+    """Take the current folder out of this process's sys.path, where Python put it there by itself.
+
+    That is: for `python -m` and `python -c`, and for the empty and relative entries of PYTHONPATH. A folder that
+    PYTHONPATH names by its whole path stays.
+    """
+    try:
+        here = os.getcwd()
+    except OSError:  # the folder is gone
+        here = ""
+    if not getattr(sys.flags, "safe_path", False) and sys.path and sys.path[0] in ("", here):
+        del sys.path[0]
+    search_path = os.environ.get("PYTHONPATH", "")
+    for entry in search_path.split(os.pathsep) if search_path else []:
+        folder = os.path.normpath(os.path.join(here, entry))
+        if not os.path.isabs(entry) and folder not in whole_paths(search_path) and folder in sys.path:
+            sys.path.remove(folder)
+
+
+def last_line(said: str) -> str:
+    """Return the last line of what a process said on standard error ('' if it said nothing).
+
+    Of a traceback that is the error itself; what libraries say after it, while they are torn down, does not count.
+    """
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    errors = [line for line in lines if _is_error(line)]
+    return (errors or lines or [""])[-1][:LONGEST_LINE]
+
+
+def _is_error(line: str) -> bool:
+    """Return True for the last line of a traceback, such as "ModuleNotFoundError: No module named 'torch'"."""
+    name = line.partition(":")[0]
+    return name.replace(".", "").isidentifier() and name.endswith(("Error", "Exception", "Interrupt"))
+
+
+def _is_installed() -> bool:
+    """Return True if a fresh process of this Python finds this package without being told where it is."""
+    import json
+    from importlib.metadata import distributions
+    from urllib.parse import urlsplit
+    from urllib.request import url2pathname
+
+    for distribution in distributions(name=DISTRIBUTION):
+        if os.path.realpath(str(distribution.locate_file(os.path.basename(PACKAGE)))) == PACKAGE:
+            return True
+        try:
+            origin = json.loads(distribution.read_text("direct_url.json") or "{}").get("url", "")
+        except ValueError:
+            continue
+        if os.path.realpath(url2pathname(urlsplit(origin).path)) == os.path.dirname(PACKAGE):  # an editable one
+            return True
+    return False
