@@ -24,6 +24,7 @@ from typing import IO
 
 from workshop import python_process
 from workshop.errors import BadInput
+from workshop.files import read_json
 from workshop.plan.basis import lacks, words
 from workshop.plan.catalog.checkpoint import stored_bytes
 from workshop.plan.catalog.config import Built, Exact, Group, ModelConfig
@@ -52,6 +53,7 @@ NOT_SIZES = {"transformers_version", "_name_or_path", "auto_map", "use_cache", "
 NOT_SIZES |= {"bos_token_id", "eos_token_id", "pad_token_id", "attention_dropout", "hidden_dropout", "pretraining_tp"}
 # Times what the config makes of them: weights of 4 bits are 4 times less, the largest miss of an estimate is 2.
 FAR = 16
+LARGEST_ANSWER_BYTES = 16 << 20
 ANSWER_S = 300.0  # to build one split; the largest take 40 s
 LONGEST_REASON = 500
 ENDING_S = 5.0  # for a worker without an answer to end by itself and leave its exit code
@@ -268,7 +270,7 @@ def attach(d: Deployment, asker: Asker, **more: object) -> Deployment:
     key["worker"] = hashlib.sha256(WORKER.read_bytes()).hexdigest()
     kept = kept_in() / f"{digest(key)}.json"
     try:
-        found = json.loads(kept.read_text(encoding="utf-8"))
+        found = read_json(kept, LARGEST_ANSWER_BYTES)
         split = None if "error" in found else built(found, d.expert_split)
     except (OSError, ValueError, KeyError, TypeError):  # not there yet, or no longer whole
         found = {**asker.ask(asked), "tp": d.tp, "pp": d.pp}

@@ -5,7 +5,6 @@ which it creates them. Source: vLLM 0.25.1, model_executor/models/*.py and layer
 """
 
 # m model, w weight, h hidden size, e experts, n how many, q quantisation, i layer
-import fnmatch
 import math
 import re
 from collections import Counter
@@ -15,6 +14,7 @@ from functools import lru_cache
 
 from workshop.plan import attention
 from workshop.plan.catalog.config import DTYPE_BYTES, ModelConfig, Quantization
+from workshop.plan.module_patterns import ModulePatterns
 from workshop.plan.weight import ExpertSplit, Weight
 
 
@@ -104,33 +104,17 @@ def active_parameters(m: ModelConfig) -> int:
     return parameters(m) - len(m.moe.layers) * idle * each
 
 
-# Fused modules of vLLM and the names that checkpoints (and their ignore lists) use for the parts.
-PARTS = {
-    "self_attn.qkv_proj": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
-    "mlp.gate_up_proj": ("mlp.gate_proj", "mlp.up_proj"),
-    "self_attn.fused_qkv_a_proj": ("self_attn.q_a_proj", "self_attn.kv_a_proj_with_mqa"),
-    "mlp.shared_experts.gate_up_proj": (
-        *("mlp.shared_experts.gate_proj", "mlp.shared_experts.up_proj", "mlp.shared_expert.gate_proj"),
-    ),
-    "mlp.shared_experts.down_proj": ("mlp.shared_expert.down_proj",),
-    "mamba.in_proj": ("linear_attn.in_proj_qkv",),
-    "mamba.out_proj": ("linear_attn.out_proj",),
-}
+def ignored(patterns: tuple[str, ...], layer: int, name: str) -> bool:
+    """Return True where the quantization config leaves the module in 16 bit.
+
+    Raises BadInput for patterns that would be searched for longer than LONGEST_SEARCH_S.
+    """
+    return _module_patterns(patterns).match(layer, name)
 
 
-@lru_cache(maxsize=8192)
-def ignored(pattern_set: tuple[str, ...], layer: int, name: str) -> bool:
-    """True where the quantisation config leaves the module in 16 bit: by full name, suffix, glob or `re:` pattern."""
-    names = [f"model.layers.{layer}.{n}" for n in (name, *PARTS.get(name, ()))]
-
-    def hits(pattern: str, n: str) -> bool:
-        if pattern.startswith("re:"):
-            return bool(re.match(pattern[3:], n))
-        if pattern.endswith("mlp*") and name.startswith("mlp.experts"):  # Gemma 4: experts are beside its MLP
-            return False
-        return n.endswith("." + pattern) or n.startswith(pattern + ".") or fnmatch.fnmatch(n, pattern)
-
-    return any(hits(pattern, n) for pattern in pattern_set for n in names)
+@lru_cache(maxsize=64)
+def _module_patterns(patterns: tuple[str, ...]) -> ModulePatterns:
+    return ModulePatterns(patterns)
 
 
 def is_quantized(m: ModelConfig, w: Weight, layer: int) -> bool:

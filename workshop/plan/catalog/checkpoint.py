@@ -6,12 +6,14 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from workshop.errors import BadInput
+from workshop.files import open_regular
 from workshop.plan.catalog.estimate import fields
 from workshop.plan.catalog.fields import json_object
 
 INDEX = "model.safetensors.index.json"
 LAYER = re.compile(r"(.*?)\b(?:layers|h|blocks)\.(\d{1,4})\.")  # of a tensor's name
 LARGEST_INDEX_BYTES = 64 << 20  # a hundred thousand experts' tensors have 14
+LONGEST_NAME = 500  # characters of a tensor's name
 LARGEST_BYTES = 1 << 50  # of a checkpoint
 LARGEST_HEADER_BYTES = 100 << 20  # as the safetensors library has it
 REMEDY = "Copy or download the file again."
@@ -29,7 +31,7 @@ def stored_bytes(folder: Path) -> int:
 def _index(folder: Path) -> tuple[int, Mapping]:
     """Return (bytes, tensor → file) of the index in a folder; nothing where there is none."""
     file = folder / INDEX
-    if not file.is_file():
+    if not file.exists():
         return 0, {}
     said = json_object(file, LARGEST_INDEX_BYTES)
     about, tensors = said.get("metadata") or {}, said.get("weight_map") or {}
@@ -45,7 +47,8 @@ def check_layers(raw: Mapping, config: Path) -> None:
     An encoder may have more of them; layers that draft tokens (num_nextn_predict_layers) come after the last one.
     """
     counts: dict[str, int] = {}  # what stands before the layer's number -> layers
-    for found in filter(None, map(LAYER.match, _index(config.parent)[1])):
+    tensors = [name for name in _index(config.parent)[1] if len(name) <= LONGEST_NAME]
+    for found in filter(None, map(LAYER.match, tensors)):
         counts[found[1]] = max(counts.get(found[1], 0), int(found[2]) + 1)
     if not counts:
         return
@@ -59,11 +62,25 @@ def check_layers(raw: Mapping, config: Path) -> None:
 
 
 def _tensor_bytes(file: Path) -> int:
-    """The end of the last tensor, as the header has it. Source: the safetensors format (8 bytes of length, then JSON)."""
-    try:
-        with file.open("rb") as opened:
+    """Return the end of the last tensor, as the header has it.
+
+    Source: the safetensors format (8 bytes of length, then JSON).
+    """
+    with open_regular(file, REMEDY) as opened:
+        try:
             length = int.from_bytes(opened.read(8), "little")
-            header = json.loads(opened.read(length)) if length <= LARGEST_HEADER_BYTES else None
-        return max(tensor["data_offsets"][1] for name, tensor in header.items() if name != "__metadata__")
-    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        raise BadInput(f"{file} is cut, or no safetensors file: its header cannot be read.", REMEDY) from None
+            header = opened.read(length) if length <= LARGEST_HEADER_BYTES else b""
+            tensors = json.loads(header)
+            ends = [_end(tensor) for name, tensor in tensors.items() if name != "__metadata__"]
+            return max(ends)
+        except (OSError, ValueError, TypeError, KeyError, AttributeError, IndexError, RecursionError):
+            said = f"{file} is cut, or no safetensors file: its header cannot be read."
+            raise BadInput(said, REMEDY) from None
+
+
+def _end(tensor: Mapping) -> int:
+    """Return where a tensor ends in its file. Raises ValueError and others for what is no place in a file."""
+    begin, end = tensor["data_offsets"]
+    if type(begin) is not int or type(end) is not int or not 0 <= begin <= end < LARGEST_BYTES:
+        raise ValueError("no place in a file")
+    return end

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from workshop.plan.catalog.config import DTYPE_BYTES, Mamba, Mla, Moe, Traits
-from workshop.plan.catalog.fields import LARGEST_FACTOR, Fields
+from workshop.plan.catalog.fields import LARGEST, LARGEST_FACTOR, Fields
 
 # our name -> how other families spell it, the first that is there
 SPELLINGS = {
@@ -43,6 +43,10 @@ SPELLINGS = {
     "mamba_ssm_dtype": ("mamba_ssm_cache_dtype",),
     "mamba_head_dim": ("mamba_d_head", "linear_value_head_dim"),
 }
+# fields with one entry or letter a layer, or a part of it
+OF_EACH_LAYER = ("layer_types", "layers_block_type", "hybrid_override_pattern", "hybrid_layer_pattern", "block_configs")
+OF_EACH_LAYER += ("indexer_types", *SPELLINGS, *(name for names in SPELLINGS.values() for name in names))
+MOST_BLOCKS = 2 * LARGEST["num_hidden_layers"]  # mixers and MLPs may be counted apart
 DELTA_NET = {"mamba_num_heads": "num_heads", "n_groups": "num_heads", "mamba_head_dim": "head_dim"}
 DELTA_NET |= {"ssm_state_size": "head_dim", "conv_kernel": "short_conv_kernel_size"}
 NESTED = ("text_config", "llm_config", "language_config", "thinker_config")
@@ -61,6 +65,8 @@ def fields(raw: Mapping, where: str) -> Fields:
     text = dict(raw)
     while inner := next((text[name] for name in NESTED if isinstance(text.get(name), Mapping)), None):
         text = {**inner, **{k: text[k] for k in ("quantization_config", "torch_dtype", "dtype") if k in text}}
+    for name in OF_EACH_LAYER:
+        _refuse_longer(text, name, where)
     if isinstance(delta := text.get("linear_attn_config"), Mapping):  # Kimi's delta net; layers are counted from 1
         text |= {ours: delta.get(theirs) for ours, theirs in DELTA_NET.items()}
         full = set(Fields(delta, where, "linear_attn_config.").list("full_attn_layers", int))
@@ -95,6 +101,13 @@ def fields(raw: Mapping, where: str) -> Fields:
             text |= {"mamba_num_heads": text["num_heads"], "mamba_head_dim": text["head_dim"]}
     f.layers = f.int("num_hidden_layers")
     return f
+
+
+def _refuse_longer(text: Mapping, name: str, where: str) -> None:
+    """Raise BadInput for a list or a pattern with more entries than a model has layers."""
+    value = text.get(name)
+    if isinstance(value, (list, str)) and len(value) > MOST_BLOCKS:
+        Fields(text, where).refuse(name, f"has {len(value):,} entries, and must have at most {MOST_BLOCKS:,}")
 
 
 def _unlike_layers(f: Fields, where: str) -> dict:

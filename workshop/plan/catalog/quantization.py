@@ -8,6 +8,7 @@ from dataclasses import replace
 from workshop.errors import BadInput
 from workshop.plan.catalog.config import Quantization
 from workshop.plan.catalog.fields import Fields, nearest
+from workshop.plan.module_patterns import LONGEST_PATTERN, is_searchable
 
 # What `--quantization` may say, with the layout that the usual checkpoint of that name has.
 METHODS = {
@@ -24,7 +25,6 @@ METHODS = {
 }
 # the language model's layers, as checkpoints of multimodal and hybrid models name them (a dot may be escaped)
 LAYERS = re.compile(r"\b(model\\?\.language_model|language_model\\?\.model|backbone)(?=\\?\.layers)")
-MOST_REPETITIONS = 5  # of a pattern: each multiplies the time of a search that finds nothing by the name's length
 
 
 def from_name(name: str) -> Quantization:
@@ -93,21 +93,15 @@ def from_config(q: Fields) -> Quantization:
 
 
 def _ignored(q: Fields, *names: str) -> tuple[str, ...]:
-    """The first list of modules that stay in 16 bit; `re:` patterns that would search for hours are refused."""
+    """Return the first list of modules that stay in 16 bit; patterns that search for hours are refused."""
     name = next((name for name in names if q.raw.get(name)), names[0])
-    patterns = [LAYERS.sub("model", pattern) for pattern in q.list(name, str)]
+    patterns = q.list(name, str)
     for pattern in patterns:
-        if pattern.startswith("re:") and not _searchable(pattern[3:]):
-            q.is_not(name, pattern, f"an expression of at most {MOST_REPETITIONS} repetitions, none in another")
-    return tuple(patterns)
-
-
-def _searchable(pattern: str) -> bool:
-    try:
-        re.compile(pattern)
-    except (re.error, RecursionError, OverflowError):
-        return False
-    return len(re.findall(r"[*+{]", pattern)) <= MOST_REPETITIONS and not re.search(r"[*+{].*\)[*+{]", pattern)
+        if len(pattern) > LONGEST_PATTERN:
+            q.is_not(name, pattern, f"a name or pattern of at most {LONGEST_PATTERN:,} characters")
+        if pattern.startswith("re:") and not is_searchable(pattern[3:]):
+            q.is_not(name, pattern, "an expression with few repetitions, none in another")
+    return tuple(LAYERS.sub("model", pattern) for pattern in patterns)
 
 
 def _block(q: Fields, name: str) -> tuple[int, int] | None:

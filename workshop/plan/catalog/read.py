@@ -1,6 +1,7 @@
 """config.json to ModelConfig: checked field by field; of an unknown architecture, what the usual fields say."""
 
 # f the fields of a config.json
+import reprlib
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +14,11 @@ from workshop.plan.catalog.config import DTYPE_BYTES, ModelConfig, Traits
 from workshop.plan.catalog.families import FAMILIES, NESTED
 from workshop.plan.catalog.fields import LARGEST, LARGEST_FACTOR, Fields, json_object
 
+LAYER_COUNTS = ("num_hidden_layers", "n_layer", "num_layers", "n_layers", "depth", "encoder_layers", "decoder_layers")
+DRAFT_LAYER_COUNTS = ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_layers")
+EXPERT_COUNTS = ("num_experts", "num_local_experts", "n_routed_experts", "n_shared_experts")
+MOST = dict.fromkeys((*LAYER_COUNTS, *DRAFT_LAYER_COUNTS), LARGEST["num_hidden_layers"])
+MOST |= {name: LARGEST[name] for name in EXPERT_COUNTS}
 LARGEST_FILE_BYTES = 16 << 20  # of a config.json; those of models have some 10 kB
 
 
@@ -28,10 +34,11 @@ def existing(name: str | Path) -> Path | None:
 def read_file(path: Path) -> ModelConfig:
     """Read a config.json, or the one in a folder. Raises BadInput for a file that is missing, cut or wrong."""
     file = path / "config.json" if path.is_dir() else path
-    if not file.is_file():
+    if not file.exists():
         raise BadInput(f"{path} holds no config.json.", "Give a folder with a Hugging Face config.json, or the file.")
-    raw, beside = json_object(file, LARGEST_FILE_BYTES), file.with_name("hf_quant_config.json")
-    if file.name == "config.json" and not raw.get("quantization_config") and beside.is_file():  # ModelOpt's, as vLLM
+    raw = json_object(file, LARGEST_FILE_BYTES)
+    beside = file.with_name("hf_quant_config.json")  # ModelOpt's, which vLLM reads as well
+    if file.name == "config.json" and not raw.get("quantization_config") and beside.exists():
         raw["quantization_config"] = json_object(beside, LARGEST_FILE_BYTES)
     name = name_of(file.absolute().parent) if file.name == "config.json" else file.stem
     found = replace(from_dict(raw, name=plain(name or str(file)), where=str(file)), location=str(file.parent))
@@ -50,6 +57,7 @@ def from_dict(raw: Mapping, *, name: str, where: str = "config.json") -> ModelCo
 
     Raises BadInput: names the field that is missing or impossible.
     """
+    _refuse_absurd(raw, where)
     architecture = _architecture(raw, where)
     if architecture not in FAMILIES:
         f = estimate.fields(raw, where)
@@ -62,6 +70,22 @@ def from_dict(raw: Mapping, *, name: str, where: str = "config.json") -> ModelCo
     f.layers = f.first_int("num_hidden_layers", "n_layer")
     f.layer_types()
     return _build(f, FAMILIES[architecture][0](f), architecture, name, raw)
+
+
+def _refuse_absurd(raw: Mapping, where: str) -> None:
+    """Refuse counts of layers or experts that no model has, also in parts of which the planner has no formulas.
+
+    vLLM's own classes may be asked to build those parts, and would do so for minutes.
+    """
+    inside = [("", raw)]
+    while inside:
+        place, part = inside.pop()
+        for name, value in part.items():
+            if isinstance(value, Mapping):
+                inside.append((f"{place}{name}.", value))
+            most = MOST.get(name)
+            if most and type(value) in (int, float) and value > most:
+                Fields(part, where, place).refuse(name, f"is {reprlib.repr(value)}, and must be at most {most:,}")
 
 
 def _architecture(raw: Mapping, where: str) -> str:
