@@ -2,9 +2,10 @@
 
 # ruff: noqa: E402      nothing else may be imported before the current folder is out of the way
 
-from workshop import python_process
+from workshop import own_packages, python_process
 
 python_process.leave_current_folder()
+own_packages.environment_first()
 
 import importlib
 import io

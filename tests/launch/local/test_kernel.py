@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from workshop import own_packages
+
 
 def test_kernel_and_widgets_are_installed_for_the_user_alone(tmp_path):
     environment = {
@@ -21,9 +23,22 @@ def test_kernel_and_widgets_are_installed_for_the_user_alone(tmp_path):
     )
     assert done.returncode == 0, done.stderr
     spec = json.loads(next(tmp_path.rglob("vllm-workshop/kernel.json")).read_text())
-    assert spec["argv"][0] == sys.executable and spec["env"] == {"WORKSHOP_SHARED": "/shared/records"}
+    assert spec["argv"][0] == sys.executable
+    protection = {"PYTHONHOME": "", "PYTHONPATH": "", "PYTHONNOUSERSITE": "1"}
+    assert spec["env"] == {"WORKSHOP_SHARED": "/shared/records", **protection}
     manager = tmp_path / "data/labextensions/@jupyter-widgets/jupyterlab-manager/package.json"
     assert json.loads(manager.read_text())["name"] == "@jupyter-widgets/jupyterlab-manager"
+
+
+def test_a_kernel_takes_no_other_pythons_packages(tmp_path):
+    """The JupyterLab that starts the kernel may run with a PYTHONPATH and a PYTHONHOME of its own."""
+    (tmp_path / "numpy.py").write_text("raise RuntimeError('a module of PYTHONPATH')")
+    foreign = {**os.environ, "PYTHONPATH": str(tmp_path), "PYTHONHOME": "/nonexistent"}
+    code = "import numpy, site; print(site.ENABLE_USER_SITE)"
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, env={**foreign, **own_packages.for_kernel()}, capture_output=True, text=True)
+    assert done.stdout == "False\n", done.stderr
+    assert subprocess.run(command, env=foreign, capture_output=True).returncode, "without them it does not even start"
 
 
 def test_no_space_is_one_sentence(tmp_path):

@@ -1,6 +1,7 @@
 """Make the course's kernel and its widgets known to a JupyterLab that runs from another environment (OpenOnDemand)."""
 
 import contextlib
+import json
 import os
 import shutil
 import sys
@@ -8,6 +9,7 @@ from pathlib import Path
 
 import psutil
 
+from workshop import own_packages
 from workshop.errors import WorkshopError
 from workshop.launch.home import writing
 
@@ -33,19 +35,28 @@ def serving_prefix() -> str:
     return ""
 
 
+def _ignore_current_folder(spec: Path) -> None:
+    """Have the kernel start with -P: files beside a notebook must not take the place of packages."""
+    kernel = json.loads(spec.read_text(encoding="utf-8"))
+    kernel["argv"].insert(1, "-P")
+    spec.write_text(json.dumps(kernel, indent=1), encoding="utf-8")
+
+
 def install() -> list[str]:
     """Install the kernel and the widgets' extension for this user, no administrator needed; return what was done."""
     from ipykernel import kernelspec
 
     # An OnDemand session does not read the shell's settings.
     settings = {name: os.environ[name] for name in ("WORKSHOP_HOME", "WORKSHOP_SHARED") if os.environ.get(name)}
+    settings |= own_packages.for_kernel()
     environment, user = data_folders()
     source, target = environment / MANAGER, user / MANAGER
     if not (source / "package.json").exists():
         said = f"This environment has no widgets' extension in {source}."
         raise WorkshopError(said, "Install ipywidgets: make workshop")
     with writing(user, "Is there space, and may you write there?"):
-        kernelspec.install(user=True, kernel_name=NAME, display_name=TITLE, env=settings)
+        folder = kernelspec.install(user=True, kernel_name=NAME, display_name=TITLE, env=settings)
+        _ignore_current_folder(Path(folder, "kernel.json"))
         shutil.copytree(source, target, dirs_exist_ok=True)
     return [
         f"Kernel {TITLE!r} is in {user / 'kernels' / NAME}.",
