@@ -5,6 +5,7 @@ gives a scheduler of its own to a Recorder. For vLLM 0.25.1 to 0.33.0, with and 
 """
 
 import errno
+import hashlib
 import os
 import threading
 import time
@@ -17,6 +18,7 @@ FILE_VARIABLE = "WORKSHOP_TRACE"
 FLUSH_S = 0.05  # what a killed engine takes with it: vLLM kills its own without a word when it stops
 LIMIT_BYTES = 2**30
 BEHIND_BYTES = 64 * 2**20  # what may wait for a slow disk
+MAX_ID = 128  # characters of a request's id, which stands in every line of its steps; a client may choose it
 
 
 class Recorder:
@@ -108,7 +110,7 @@ class Recorder:
                 self._removed[pair] = None
 
     def _came(self, _, request) -> None:
-        self._arrived.append((request.request_id, request.num_prompt_tokens))
+        self._arrived.append((short_id(request.request_id), request.num_prompt_tokens))
         self._fresh.add(request.request_id)
 
     def _scheduled(self, output, *_, **__) -> None:
@@ -127,9 +129,9 @@ class Recorder:
             "requests": [self._row(output, name, blocks[name] or ()) for name in output.num_scheduled_tokens],
             "taken": list(self._taken),
             "freed": list(self._freed),
-            "preempted": preempted,
+            "preempted": [short_id(name) for name in preempted],
             "arrived": self._arrived,
-            "finished": finished,
+            "finished": [short_id(name) for name in finished],
             "stored": list(self._stored),
             "removed": list(self._removed),
             "num_blocks": self._pool.num_gpu_blocks - 1,
@@ -149,7 +151,7 @@ class Recorder:
         hit = before if name in self._fresh else 0
         self._fresh.discard(name)
         return {
-            "id": name,
+            "id": short_id(name),
             "prefill_tokens": 0 if decodes else tokens,
             "decode_tokens": tokens if decodes else 0,
             "computed_tokens": before,
@@ -159,14 +161,34 @@ class Recorder:
             "blocks": [block for group in blocks for block in group if block != self._null],
         }
 
+    @staticmethod
+    def _index_of(answers, short: str) -> int:
+        """Return a request's place among a step's answers."""
+        if short in answers.req_id_to_index:
+            return answers.req_id_to_index[short]
+        return next(index for name, index in answers.req_id_to_index.items() if short_id(name) == short)
+
     def _updated(self, _, output, answers) -> None:
         said = self._under_way.popleft()
         for row in said["requests"] if output.scheduled_spec_decode_tokens else ():
             if row["drafted"]:
-                made = answers.sampled_token_ids[answers.req_id_to_index[row["id"]]]
+                made = answers.sampled_token_ids[self._index_of(answers, row["id"])]
                 row["accepted"] = max(0, len(made) - 1)
         if said:
             self._write(said | {"time_s": round(self._now(), 6)})
+
+
+def short_id(name: str) -> str:
+    """Return a request's id as a trace has it: a long one is cut, and ends in a digest that tells it from others.
+
+    Half a surrogate pair, which UTF-8 cannot hold, is written as an escape: else it would end the trace.
+    """
+    if not name.isascii():
+        name = name.encode("utf-8", "backslashreplace").decode("utf-8")
+    if len(name) <= MAX_ID:
+        return name
+    digest = hashlib.sha256(name.encode("utf-8")).hexdigest()[:16]
+    return f"{name[: MAX_ID - len(digest) - 1]}…{digest}"
 
 
 def _text(key: bytes) -> str:
