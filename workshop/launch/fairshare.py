@@ -1,28 +1,69 @@
 """Limits for a class: an ASGI middleware behind the guard, so that one learner cannot starve the others.
 
 Each learner has a few requests in the engine at a time; more of theirs wait, first come, first served, while those
-of the others pass. A single request that would fill the engine by itself is refused, with the limit in the answer; so
-is one whose limits vLLM could read in another way than we do, and every other path that makes the engine work. What a
-request leaves open is the server's to fill in (`--override-generation-config`, `--max-logprobs`).
+of the others pass. A body is read only in its turn (see `bodies`). A single request that would fill the engine by
+itself is refused, with the limit in the answer (see `request_limits`); so is one whose limits vLLM could read in
+another way than we do, and every other path that makes the engine work. What a request leaves open is the server's to
+fill in: `class_arguments` says with which flags.
 A learner is who the request says (`X-Workshop-Learner`, sent by `workshop.connect()`), else its address. That is
-fairness among people who share a key, no protection from one who means harm.
+fairness among people who share a key, no protection from one who means harm; a learner with a key of their own cannot
+choose another name.
 """
+
+from __future__ import annotations
 
 import asyncio
 import json
 import os
 from collections import defaultdict
+from typing import Any
 
-from workshop.launch.asgi import path_of, refuse
+from workshop.launch import request_limits
+from workshop.launch.asgi import header_of, path_of, refuse
+from workshop.launch.bodies import MAX_BODY_BYTES, Bodies, BodyRefused, once_more
 
-MAX_BODY_BYTES = 8 * 2**20
+__all__ = ["LEARNER", "MAX_BODY_BYTES", "FairShare", "class_arguments", "once_more", "read_body"]
+
+MIDDLEWARE = "workshop.launch.fairshare.FairShare"  # what --middleware takes
 HEADER = "x-workshop-limits"
 GENERATE = ("/v1/completions", "/v1/chat/completions", "/v1/responses", "/v1/messages")
 OPEN = (*GENERATE, "/tokenize", "/detokenize", "/v1/messages/count_tokens")
 TOKENS = ("max_tokens", "max_completion_tokens", "max_output_tokens", "min_tokens")  # of one answer
 COUNTS = ("n", "best_of")  # of answers to one prompt
 LEARNER = b"x-workshop-learner"
+REQUEST_ID = b"x-request-id"
 MAX_WAITING = 64  # of one learner; then 429
+MAX_NAME = 128  # bytes of a learner's name
+MAX_LOGPROBS = 20
+PASSED = "workshop.limited"  # in the scope of a request that has passed the limits already
+STRUCTURED_OUTPUTS = '{"backend": "guidance"}'
+# Without it, vLLM writes the tools of a request as a structural tag, which only xgrammar reads. Then their schemas go
+# to guidance.
+CLASS_VARIABLES = {"VLLM_ENFORCE_STRICT_TOOL_CALLING": "0"}
+
+
+def class_arguments(given: dict[str, str]) -> list[str]:
+    """Return the flags of `vllm serve` for a class, without those that the owner has given (see flags.flags_of).
+
+    guidance compiles a form in milliseconds, where xgrammar may take seconds, and minutes for forms that look
+    harmless.
+    """
+    flags = {
+        "max-logprobs": str(MAX_LOGPROBS),
+        "override-generation-config": json.dumps({"max_new_tokens": most_tokens()}),
+        "structured-outputs-config": STRUCTURED_OUTPUTS,
+    }
+    names = {name.partition(".")[0] for name in given}
+    found = ["--middleware", MIDDLEWARE]
+    for name, value in flags.items():
+        if name not in names:
+            found += [f"--{name}", value]
+    return found
+
+
+def most_tokens() -> int:
+    """Return how many tokens one answer may have in a class."""
+    return _whole("WORKSHOP_MAX_TOKENS", 1024)
 
 
 class FairShare:
@@ -31,18 +72,29 @@ class FairShare:
     def __init__(self, app):
         self.app = app
         self.at_a_time = _whole("WORKSHOP_PER_LEARNER", 4)  # requests
-        self.max_tokens = _whole("WORKSHOP_MAX_TOKENS", 1024)  # of one answer
+        self.max_tokens = most_tokens()  # of one answer
         self.max_sequences = _whole("WORKSHOP_MAX_SEQUENCES", 32)  # prompts × n of one request
         self._slots: dict[bytes, asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(self.at_a_time))
         self._inside: dict[bytes, int] = defaultdict(int)  # running and waiting
+        self._bodies = Bodies()
 
     @property
     def words(self) -> str:
         """The limits in words, for people and for the header of every answer."""
-        return f"{self.at_a_time} requests at a time, {self.max_tokens} tokens an answer, {self.max_sequences} sequences a request"
+        return (
+            f"{self.at_a_time} requests at a time, {self.max_tokens} tokens an answer, "
+            f"{self.max_sequences} sequences a request"
+        )
 
     async def __call__(self, scope, receive, send):
         """Let requests for text wait their turn, and what only looks pass; refuse the rest."""
+        await self.limit(scope, receive, send, self.app)
+
+    async def limit(self, scope, receive, send, app) -> None:
+        """Do the same in front of another application."""
+        if scope.get(PASSED):
+            await app(scope, receive, send)
+            return
         if scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1008, "reason": "not open in this class"})
             return
@@ -52,77 +104,129 @@ class FairShare:
                 message = {**message, "headers": [*message.get("headers", ()), (HEADER.encode(), self.words.encode())]}
             await send(message)
 
-        if scope["type"] != "http" or scope["method"] in ("GET", "HEAD", "OPTIONS"):
-            await self.app(scope, receive, marked)
+        if scope["type"] != "http":
+            await app(scope, receive, send)
             return
-        named = next((value for name, value in scope.get("headers", ()) if name.lower() == LEARNER), b"")
-        learner = named or (scope.get("client") or ("",))[0].encode()
-        if (path := path_of(scope)) not in OPEN:
+        if unfit := _unfit_headers(scope):
+            await refuse(marked, 400, unfit)
+            return
+        if scope["method"] in ("GET", "HEAD", "OPTIONS"):
+            await app(scope, receive, marked)
+            return
+        learner = _learner(scope)
+        path = path_of(scope)
+        if path not in OPEN:
             await refuse(marked, 403, f"{path[:100]} is not open in this class; these are: {', '.join(OPEN)}.")
         elif self._inside[learner] >= self.at_a_time + MAX_WAITING:
             await refuse(marked, 429, f"{MAX_WAITING} requests of yours wait already; wait for some of them.")
         else:
-            await self._in_turn(learner, scope, receive, marked)
+            await self._in_turn(learner, scope, receive, marked, app)
 
-    async def _in_turn(self, learner: bytes, scope, receive, send) -> None:
+    async def _in_turn(self, learner: bytes, scope, receive, send, app) -> None:
         self._inside[learner] += 1
         try:
             async with self._slots[learner]:
-                body = await read_body(receive)
-                if problem := self.problem(body, path_of(scope) in GENERATE):
-                    await refuse(send, 400, problem)
-                else:
-                    await self.app(scope, once_more(body, receive), send)
+                await self._read_and_pass(scope, receive, send, app)
         finally:
             self._inside[learner] -= 1
             if not self._inside[learner]:
                 self._inside.pop(learner, None)
                 self._slots.pop(learner, None)
 
-    def problem(self, body: bytes | None, generates: bool = True) -> str:
+    async def _read_and_pass(self, scope, receive, send, app) -> None:
+        try:
+            body = await self._bodies.read(scope, receive)
+        except BodyRefused as refused:
+            await refuse(send, refused.status, refused.message, "class_limit", (b"connection", b"close"))
+            return
+        except ConnectionError:
+            return  # nobody is there to be answered
+        try:
+            if problem := self.problem(body.data, path_of(scope) in GENERATE, scope):
+                body.drop()
+                await refuse(send, 400, problem)
+            else:
+                await app({**scope, PASSED: True}, once_more(body, receive), send)
+        finally:
+            body.drop()
+
+    def problem(self, body: bytes, generates: bool = True, scope: dict[str, Any] | None = None) -> str:
         """Return why a request is too large for a class, or cannot be understood in one way alone ('' if neither)."""
-        if body is None:
-            return f"The request is larger than {MAX_BODY_BYTES // 2**20} MiB."
-        if not generates:
-            return ""
+        if problem := request_limits.shape_problem(body):
+            return problem
         try:
             request = _read(body)
-            asked = max([0, *_numbers(request, TOKENS)])
-            sequences = _prompts(request) * max([1, *_numbers(request, COUNTS)])
+            if generates:
+                asked = max([0, *_numbers(request, TOKENS)])
+                sequences = _prompts(request) * max([1, *_numbers(request, COUNTS)])
+                if problem := self._too_much(asked, sequences):
+                    return problem
         except _Unclear as error:
             return f"{error}."
-        if request.get("background"):
-            return 'A request in the background would not wait its turn in this class: leave "background" out.'
+        settings = _Settings(scope or {})
+        return request_limits.problem(
+            request,
+            body_bytes=len(body),
+            generates=generates,
+            guidance=settings.guidance,
+            media_domains=settings.media_domains,
+            max_logprobs=settings.max_logprobs,
+        )
+
+    def _too_much(self, asked: int, sequences: int) -> str:
         if asked > self.max_tokens:
             return f"{_short(asked)} tokens are more than one answer may have in this class: {self.max_tokens}."
         if sequences > self.max_sequences:
-            return f"{_short(sequences)} sequences (prompts × n) are more than one request may have in this class: {self.max_sequences}."
+            return (
+                f"{_short(sequences)} sequences (prompts × n) are more than one request may have in this class: "
+                f"{self.max_sequences}."
+            )
         return ""
 
 
-async def read_body(receive) -> bytes | None:
-    """Return the request's body; None if it is too large."""
-    parts, size = [], 0
-    while True:
-        message = await receive()
-        if message["type"] != "http.request":  # the client went away
-            return b""
-        parts.append(message.get("body", b""))
-        size += len(parts[-1])
-        if size > MAX_BODY_BYTES:
-            return None
-        if not message.get("more_body"):
-            return b"".join(parts)
+class _Settings:
+    """What vLLM was started with, as its application knows it. In front of another application: a class's own."""
+
+    def __init__(self, scope: dict[str, Any]):
+        state = getattr(scope.get("app"), "state", None)
+        config = getattr(state, "vllm_config", None)
+        backend = getattr(getattr(config, "structured_outputs_config", None), "backend", None)
+        model = getattr(config, "model_config", None)
+        logprobs = getattr(model, "max_logprobs", MAX_LOGPROBS)
+        self.guidance = backend in (None, "guidance")
+        self.media_domains = tuple(getattr(model, "allowed_media_domains", None) or ())
+        self.max_logprobs = logprobs if logprobs >= 0 else MAX_LOGPROBS  # -1: the whole vocabulary
 
 
-def once_more(body: bytes, receive):
-    """Return a `receive` that gives the body once more, and then what comes (a disconnect)."""
-    given = [{"type": "http.request", "body": body, "more_body": False}]
+def _learner(scope: dict[str, Any]) -> bytes:
+    """Return who asks: the name that the request gives, or its address."""
+    name = header_of(scope.get("headers", ()), LEARNER)
+    if name:
+        return name[:MAX_NAME]
+    client = scope.get("client") or ("",)
+    return client[0].encode()
 
-    async def replay():
-        return given.pop() if given else await receive()
 
-    return replay
+def _unfit_headers(scope: dict[str, Any]) -> str:
+    """Return why a header of a request is refused, or ''. A request's id stands in every line of a trace and log."""
+    most = request_limits.MAX_IDENTIFIER
+    for name, value in scope.get("headers", ()):
+        if name.lower() == REQUEST_ID and len(value) > most:
+            return f"X-Request-Id has {len(value):,} characters; at most {most} may be."
+        if name.lower() in request_limits.CLOSED_HEADERS:
+            return f"{name.decode('latin-1')[:60]} is closed in this class: leave it out."
+    return ""
+
+
+async def read_body(receive, scope: dict[str, Any] | None = None) -> bytes | None:
+    """Return the request's body; None if it is too large or does not come; b"" if the client has gone."""
+    try:
+        body = await Bodies().read(scope or {}, receive)
+    except BodyRefused:
+        return None
+    except ConnectionError:
+        return b""
+    return body.take()
 
 
 class _Unclear(ValueError):
