@@ -53,6 +53,12 @@ def _is_flag(text: str) -> bool:
 @click.option(
     "--tensor-parallel-size", type=click.IntRange(min=1), help="GPUs (on a CPU: processes) that share each layer."
 )
+@click.option(
+    "--learners",
+    type=click.IntRange(min=0),
+    default=0,
+    help="Size of the class: sets limits for each learner, so that nobody starves the others (docs/teaching.md).",
+)
 @click.option("--trace", help="Write what the engine does to this file, one JSON line a step: see workshop xray.")
 @click.pass_context
 def command(ctx: click.Context, model, background, tensor_parallel_size, **options) -> None:

@@ -12,6 +12,7 @@ from needs import lacking
 
 from workshop.errors import BadInput, WorkshopError
 from workshop.launch import disk, local, machine, processes, records
+from workshop.launch.flags import flags_of
 from workshop.launch.vllm_main import installed
 
 
@@ -187,3 +188,36 @@ def test_prompts_are_computed_in_pieces_on_the_cpu_too_unless_asked_otherwise():
     assert argv[argv.index("--worker-cls") + 1] == "workshop.launch.cpu_worker.Worker"
     assert not any("chunked-prefill" in arg for arg in argv)
     assert prepare(vllm_args=("--worker-cls", "mine.Worker")).argv.count("--worker-cls") == 1
+
+
+def test_learners_bring_the_limits_of_a_class_inside_the_guard():
+    launch = prepare(learners=30)
+    middlewares = [launch.argv[place + 1] for place, word in enumerate(launch.argv) if word == "--middleware"]
+    assert middlewares == ["workshop.launch.fairshare.FairShare", "workshop.launch.auth.RequireKey"]
+    flags = flags_of(tuple(launch.argv))
+    assert flags["max-logprobs"] == "20", "not the whole vocabulary, which is the teaching model's default"
+    assert json.loads(flags["override-generation-config"]) == {"max_new_tokens": 1024}
+    assert json.loads(flags["structured-outputs-config"]) == {"backend": "guidance"}
+    assert launch.env["VLLM_ENFORCE_STRICT_TOOL_CALLING"] == "0"
+    assert "FairShare" not in " ".join(prepare().argv)
+
+
+def test_flags_of_the_owner_win_over_those_of_a_class(monkeypatch):
+    monkeypatch.setenv("WORKSHOP_MAX_TOKENS", "300")
+    args = ("--max-logprobs", "5", "--structured-outputs-config.backend", "xgrammar")
+    launch = prepare(learners=1, vllm_args=args)
+    assert launch.argv.count("--max-logprobs") == 1 and "--structured-outputs-config" not in launch.argv
+    assert '{"max_new_tokens": 300}' in launch.argv
+
+
+@pytest.mark.parametrize("variable", ["WORKSHOP_MAX_TOKENS", "WORKSHOP_PER_LEARNER", "WORKSHOP_MAX_SEQUENCES"])
+def test_a_limit_that_is_no_number_is_refused_before_the_start(variable, monkeypatch):
+    monkeypatch.setenv(variable, "many")
+    with pytest.raises(BadInput, match=variable):
+        prepare(learners=30)
+    assert prepare().argv, "without a class nobody reads it"
+
+
+def test_the_limits_of_a_class_are_put_in_once():
+    with pytest.raises(BadInput, match="by itself"):
+        prepare(learners=2, vllm_args=("--middleware", "workshop.launch.fairshare.FairShare"))

@@ -16,7 +16,7 @@ from pathlib import Path
 from workshop import python_process
 from workshop.engine import trace_writer
 from workshop.errors import BadInput, WorkshopError
-from workshop.launch import auth, gpus, machine, records
+from workshop.launch import auth, fairshare, gpus, machine, records
 from workshop.launch.disk import refuse_full
 from workshop.launch.flags import checked
 from workshop.launch.flags import flags_of as flags_of
@@ -74,6 +74,7 @@ def prepare(
     host: str = "127.0.0.1",
     vllm_args: tuple[str, ...] = (),
     trace: str | Path | None = None,
+    learners: int = 0,
 ) -> Launch:
     """Return what to start, or say in one sentence why it cannot be.
 
@@ -82,6 +83,7 @@ def prepare(
     port: by default a free one from 8000 on.
     vllm_args: any flags of `vllm serve`, passed on as they are.
     trace: a file for what the engine does, step by step.
+    learners: the size of a class; from 1 on, each learner has limits (see launch.fairshare).
     """
     path, served = resolve_model(model)
     given = checked(vllm_args)
@@ -95,11 +97,28 @@ def prepare(
     args = ["--host", host, "--port", str(port)]
     if "served-model-name" not in given:
         args += ["--served-model-name", served]
-    args += [*default_flags(path, device, given), *vllm_args, "--middleware", auth.GUARD]
+    class_flags, class_variables = for_class(learners, given)
+    args += [*class_flags, *default_flags(path, device, given | flags_of(tuple(class_flags)))]
+    args += [*vllm_args, "--middleware", auth.GUARD]
     refuse_full(home(), "Free some space or quota, or set WORKSHOP_HOME to a folder on another disk.")
     argv = python_process.command("workshop.launch.vllm_main", "serve", path, *args, *trace_flags)
-    env, log = engine_environment(path, device, given, name) | variables, home() / "logs" / f"{name}.log"
+    env = engine_environment(path, device, given, name) | variables | class_variables
+    log = home() / "logs" / f"{name}.log"
     return Launch(name, path, served, host, port, argv, env, log, held)
+
+
+def for_class(learners: int, given: dict[str, str]) -> tuple[list[str], dict[str, str]]:
+    """Return vLLM's flags and variables for a class of so many, as SLURM's jobs set them; none without learners."""
+    if not learners:
+        return [], {}
+    if fairshare.MIDDLEWARE in given.get("middleware", ""):
+        raise BadInput("--learners puts the limits of a class in by itself.", "Leave --middleware out.")
+    try:
+        fairshare.FairShare(None)  # which would end the server at its start
+    except ValueError as error:
+        raise BadInput(f"{error}.", "Or unset it: docs/teaching.md says what the limits of a class are.") from None
+    variables = {name: value for name, value in fairshare.CLASS_VARIABLES.items() if name not in os.environ}
+    return fairshare.class_arguments(given), variables
 
 
 def resolve_model(model: str | None) -> tuple[str, str]:
