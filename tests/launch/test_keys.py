@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
+import os
+import shutil
 import stat
 import time
+from pathlib import Path
 
 import httpx
 import pytest
 from click.testing import CliRunner
 
+from workshop import files
 from workshop.cli.keys import command
-from workshop.errors import BadInput
+from workshop.errors import BadInput, WorkshopError
 from workshop.launch import auth, keys
 
 
@@ -127,17 +132,149 @@ def test_a_stream_that_breaks_counts_what_was_sent(guard):
     assert keys.listed()[0]["completion_tokens"] == 2
 
 
-@pytest.mark.parametrize("body", [[1], {"stream": "yes"}, {"stream": True, "stream_options": 3}])
+STRANGE = ([1], {"stream": "perhaps"}, {"stream": 2}, {"stream": True, "stream_options": 3})
+STRANGE += ({"stream": True, "stream_options": {"include_usage": "perhaps"}}, {"stream": float("nan")})
+
+
+@pytest.mark.parametrize("body", STRANGE, ids=str)
 def test_a_strange_request_passes_as_it_came(guard, body):
     ask(guard, keys.add("ada"), body)
-    assert json.loads(guard.app.body) == body
+    assert guard.app.body == json.dumps(body).encode()
 
 
-@pytest.mark.parametrize("text", ["", "[]", '{"ada": 3}', "{"])
-def test_a_spoiled_file_of_keys_opens_nothing_and_stops_nobody_else(guard, workshop_home, text):
+GOOD = {"sha256": "0" * 64, "created": "2026-01-01T00:00:00Z", "revoked": None}
+ODD = ["", " ", "[]", "null", "{", '{"ada": 3}', '{"ada": null}', '{"ada": {}}', "\0" * 100, "[" * 100_000, "\ufeff{}"]
+ODD += [json.dumps({"bob": GOOD, "ada": changed}) for changed in (
+    {**GOOD, "sha256": "short"}, {**GOOD, "sha256": 1}, {**GOOD, "created": None}, {**GOOD, "revoked": True},
+    {**GOOD, "revoked": ""}, {"sha256": "0" * 64}, [GOOD], "x")]  # fmt: skip
+ODD += [json.dumps({"a b": GOOD}), json.dumps({"": GOOD}), f'{{"ada": {json.dumps(GOOD)}, "ada": {json.dumps(GOOD)}}}']
+
+
+def spoil(path, how):
+    """Put something in the place of a file; return what it holds then."""
+    path.unlink(missing_ok=True)
+    if how == "folder":
+        path.mkdir()
+    elif how == "pipe":
+        os.mkfifo(path)
+    elif how == "link to nothing":
+        path.symlink_to(path.with_name("nowhere"))
+    elif how == "not text":
+        path.write_bytes(b'{"ad\xff": {}}')
+    else:
+        path.write_text(how)
+    return path.read_bytes() if path.is_file() else how
+
+
+@pytest.mark.parametrize("how", [*ODD, "folder", "pipe", "link to nothing", "not text"], ids=lambda how: how[:40])
+def test_a_file_that_cannot_be_read_whole_is_refused_and_kept(guard, workshop_home, how):
+    ada, bob = keys.add("ada"), keys.add("bob")
+    keys.revoke("bob")
+    path, copy = workshop_home / "keys.json", workshop_home / "keys.json.bak"
+    before, good = spoil(path, how), copy.read_bytes()
+    for command_ in (lambda: keys.add("eve"), lambda: keys.revoke("ada"), keys.listed):
+        with pytest.raises(WorkshopError, match=r"keys\.json") as refused_:
+            command_()
+        assert f"cp {copy} {path}" in refused_.value.remedy and "\n" not in refused_.value.message
+    assert copy.read_bytes() == good and (not path.is_file() or path.read_bytes() == before)
+    assert refused(ask(guard, ada)) and not refused(ask(guard, "owner")), "this server has read no good table"
+
+    shutil.rmtree(path) if path.is_dir() else path.unlink()
+    shutil.copy(copy, path)
+    assert not refused(ask(guard, ada)) and refused(ask(guard, bob))
+
+
+def test_a_file_that_is_unreadable_for_a_moment_is_refused_and_kept(workshop_home, monkeypatch):
+    keys.add("ada")
+    before = (workshop_home / "keys.json").read_bytes()
+    for error in (errno.EACCES, errno.EIO, errno.ESTALE, errno.ETIMEDOUT):
+
+        def fails(*_, code=error, **__):
+            raise OSError(code, os.strerror(code))
+
+        with monkeypatch.context() as patch:
+            patch.setattr(files.os, "open", fails)
+            with pytest.raises(WorkshopError, match=os.strerror(error)):
+                keys.read_table(workshop_home / "keys.json")
+    assert (workshop_home / "keys.json").read_bytes() == before
+    keys.add("bob")
+    assert [entry["name"] for entry in keys.listed()] == ["ada", "bob"]
+
+
+def test_the_copy_is_ones_own_and_holds_every_change(workshop_home):
+    keys.add("ada")
+    keys.revoke("ada")
+    copy = workshop_home / "keys.json.bak"
+    assert (
+        copy.read_bytes() == (workshop_home / "keys.json").read_bytes() and stat.S_IMODE(copy.stat().st_mode) == 0o600
+    )
+
+
+def test_no_file_is_an_empty_table_and_an_older_copy_is_kept(workshop_home):
+    keys.add("ada")
+    good = (workshop_home / "keys.json").read_bytes()
+    (workshop_home / "keys.json").unlink()
+    assert keys.listed() == []
+    keys.add("bob")
+    (kept,) = workshop_home.glob("keys.json.before-*")
+    assert kept.read_bytes() == good and [entry["name"] for entry in keys.listed()] == ["bob"]
+
+
+@pytest.mark.parametrize("place", ["keys.json", "keys.json.bak"])
+def test_a_disk_that_is_full_costs_no_key(workshop_home, monkeypatch, place):
+    keys.add("ada")
+    before = (workshop_home / "keys.json").read_bytes()
+    replace = os.replace
+
+    def full(source, target):
+        if Path(target).name == place:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        replace(source, target)
+
+    monkeypatch.setattr(os, "replace", full)
+    with pytest.raises(WorkshopError, match="No space"):
+        keys.revoke("ada")
+    assert (workshop_home / "keys.json").read_bytes() == before
+
+
+def test_a_running_server_keeps_the_last_good_table_and_says_so_once(guard, workshop_home, capsys):
+    ada, bob = keys.add("ada"), keys.add("bob")
+    keys.revoke("bob")
+    assert not refused(ask(guard, ada))
+    path = workshop_home / "keys.json"
+    good = path.read_bytes()
+    for how in (good[:100].decode(), "", "pipe"):
+        spoil(path, how)
+        assert not refused(ask(guard, ada)) and refused(ask(guard, bob)) and refused(ask(guard, "stranger"))
+    said = capsys.readouterr().err
+    assert said.count("keys.json") == 1 and "stay valid until it is repaired" in said
+    path.unlink()
+    path.write_bytes(good)
+    keys.revoke("ada")
+    assert refused(ask(guard, ada))
+    path.unlink()
+    assert refused(ask(guard, ada)) and not capsys.readouterr().err
+
+
+def test_a_ledger_that_is_not_whole_is_named_and_the_others_count(guard, workshop_home):
+    guard.answers(b'{"usage": {"prompt_tokens": 7, "completion_tokens": 5}}')
+    ask(guard, keys.add("ada"))
+    for number, text in enumerate(["", "{", "[]", '{"ada": {"requests": "many"}}', '{"ada": 3}']):
+        (workshop_home / "ledger" / f"old.{number}.json").write_text(text)
+    told = []
+    (entry,) = keys.listed(told.append)
+    assert entry["completion_tokens"] == 5 and len(told) == 5 and all("old." in words for words in told)
+    shown = CliRunner().invoke(command, ["list"])
+    assert "old.0.json" in shown.stderr and "ada" in shown.stdout
+
+
+def test_a_server_of_the_same_process_number_adds_to_what_was_counted(guard, workshop_home):
+    guard.answers(b'{"usage": {"prompt_tokens": 7, "completion_tokens": 5}}')
     key = keys.add("ada")
-    (workshop_home / "keys.json").write_text(text)
-    assert refused(ask(guard, key)) and not refused(ask(guard, "owner"))
+    ask(guard, key)
+    ask(auth.RequireKey(guard.app), key)
+    ask(guard, key)
+    assert (keys.listed()[0]["requests"], keys.listed()[0]["completion_tokens"]) == (3, 15)
 
 
 def test_serving_goes_on_where_the_ledger_cannot_be_written(guard, workshop_home, capsys):

@@ -38,19 +38,23 @@ def private_folder(*parts: str) -> Path:
     return folder
 
 
-def write_private(path: Path, text: str, mode: int = 0o600, gid: int | None = None) -> None:
+def write_private(path: Path, text: str, mode: int = 0o600, gid: int | None = None, *, sync: bool = False) -> None:
     """Write a whole file or nothing, as `replace_file`; raises a WorkshopError where that cannot be."""
     with writing(path):
-        replace_file(path, text.encode(), mode, gid)
+        replace_file(path, text.encode(), mode, gid, sync=sync)
 
 
-def replace_file(path: Path, data: bytes, mode: int, gid: int | None = None) -> None:
+def replace_file(path: Path, data: bytes, mode: int, gid: int | None = None, *, sync: bool = False) -> None:
     """Put a whole file in the place of what is there, a link too: a reader never sees half of it, whatever dies.
 
-    Until it is whole and belongs to `gid` (if given), nobody else may read it.
+    Until it is whole and belongs to `gid` (if given), nobody else may read it. sync: it is on disk before it takes
+    its place, so that a power cut leaves the one or the other.
     """
     with whole(path) as file:
         file.write(data)
+        if sync:
+            file.flush()
+            os.fsync(file.fileno())
         if gid is not None:
             os.fchown(file.fileno(), -1, gid)
         os.chmod(file.fileno(), mode)
