@@ -11,6 +11,23 @@ source "${WORKSHOP_SITE:-$WORKSHOP_SLURM/site.sh}" || {
 }
 set -u
 export WORKSHOP_SCRATCH=${WORKSHOP_SCRATCH:-/tmp}
+
+set_python_path() {                     # what job.sh offers first; an entry that is no whole path is the current folder
+    local entry entries path=${WORKSHOP_PACKAGE:-}
+    IFS=: read -ra entries <<<"${PYTHONPATH:-}"
+    for entry in ${entries[@]+"${entries[@]}"}; do
+        if [[ $entry = /* ]] && [ "$entry" != "${WORKSHOP_PACKAGE:-}" ]; then
+            path=${path:+$path:}$entry
+        fi
+    done
+    if [ "$path" ]; then
+        export PYTHONPATH=$path
+    else
+        unset PYTHONPATH
+    fi
+    export PYTHONSAFEPATH=1             # Python runs no file of the folder from which sbatch was called
+}
+set_python_path
 environment_said=''                     # while the site's own function runs: the file with its words
 
 load_environment() {                    # its words go to the file $1; an error in it ends the script (see environment_refusal)
@@ -18,6 +35,7 @@ load_environment() {                    # its words go to the file $1; an error 
     exec 3>&2 2>"$environment_said"
     set +u                              # conda's and modules' own scripts use unset variables
     workshop_environment
+    set_python_path                     # modules and conda may have changed it
     "${python[@]:-false}" -c ''
     set -u
     exec 2>&3 3>&-

@@ -6,16 +6,25 @@ export PATH HOME=${HOME:-~}                     # after `sbatch --export=NONE` n
 export WORKSHOP_SLURM=$slurm_folder
 WORKSHOP_ROOT=$(cd "$slurm_folder/.." && pwd)
 export WORKSHOP_ROOT
-if [ -d "$WORKSHOP_ROOT/workshop" ]; then      # a checkout: the engine's environment need not have it installed
-    export PYTHONPATH=$WORKSHOP_ROOT${PYTHONPATH:+:$PYTHONPATH}
-fi
+unset PYTHONPATH PYTHONHOME WORKSHOP_PACKAGE    # of the shell that called sbatch: modules of another Python; site.sh can set it
+unset SLURM_CLUSTERS                            # the commands below ask the job's own cluster
 # shellcheck source=environment.sh
 source "$slurm_folder/environment.sh"
 
-# "4", or "h100:4" where the type was named; sites with --gres, or with none, say it otherwise.
+count_gpus() {                                  # "4", "h100:4", "h100" (one), "gpu:h100:4(S:0-1)", "h100:2,a100:2"
+    local kinds part number total=0
+    kinds=$(sed -E 's/\([^)]*\)//g; s/,/ /g' <<<"$1")
+    for part in $kinds; do
+        number=${part##*[:=]}
+        [[ $number =~ ^[0-9]+$ ]] || number=1
+        [ "$part" = none ] || total=$((total + 10#$number))
+    done
+    echo "$total"
+}
+# Sites with --gres, or with none, say it otherwise.
 for said in "${SLURM_GPUS_PER_NODE:-}" "${SLURM_GPUS_ON_NODE:-}" "${WORKSHOP_GPUS_PER_NODE:-}"; do
-    gpus_per_node=${said##*:}
-    [ "${gpus_per_node:=0}" = 0 ] || break
+    gpus_per_node=$(count_gpus "$said")
+    [ "$gpus_per_node" = 0 ] || break
 done
 [ "$gpus_per_node" != 0 ] || gpus_per_node=$(nvidia-smi --list-gpus 2>/dev/null | grep -c '^GPU' || true)
 job=$SLURM_JOB_ID
@@ -28,6 +37,7 @@ early_log=$SLURM_SUBMIT_DIR/${SLURM_JOB_NAME}_$SLURM_JOB_ID.out
 ended_by=error                                 # done, ready-budget, cancelled, time-limit, requeue, engine: for `finish`
 refused='' remedy=''
 engine='' watch='' ask_every_s=0.1
+requeue_wanted=10                              # the exit code of `job end`: the job is to go back into the queue
 
 say() { echo "[workshop] $*"; }
 
@@ -58,7 +68,17 @@ open_logs() {
         fail "Neither SLURM nor the driver says that this job has GPUs." \
              "Ask for some: --gpus-per-node, or as slurm/site.sh explains; or set WORKSHOP_GPUS_PER_NODE there."
     fi
+    offer_package
     load_environment "$folder/environment_$job.out"
+}
+
+# Of a checkout Python sees the package alone, since the engine's environment need not have it installed: other files in
+# the checkout's folder, where sbatch is often called, could stand in for modules of Python.
+offer_package() {
+    [ -d "$WORKSHOP_ROOT/workshop" ] || return 0
+    export WORKSHOP_PACKAGE=$folder/python
+    mkdir -p "$WORKSHOP_PACKAGE"
+    ln -sfn "$WORKSHOP_ROOT/workshop" "$WORKSHOP_PACKAGE/workshop"
 }
 
 announce_server() {
@@ -76,9 +96,15 @@ announce_server() {
         fail "TP $tensor_parallel_size × PP $pipeline_parallel_size needs $((tensor_parallel_size * pipeline_parallel_size)) GPUs, and the job has $SLURM_NNODES × $gpus_per_node." \
              "Ask sbatch for as many GPUs as the model is spread over: --nodes, --gpus-per-node."
     fi
+    # SLURM's commands are called in this shell: where vLLM runs in an image, they are not in there.
+    local facts nodes cluster
+    nodes=$(scontrol show hostnames "$SLURM_JOB_NODELIST" 2>/dev/null) || nodes=''
+    if [ -z "${SLURM_CLUSTER_NAME:-}" ]; then
+        cluster=$(timeout 10 scontrol show config 2>/dev/null | sed -n 's/^ClusterName *= *//p') || cluster=''
+        export SLURM_CLUSTER_NAME=$cluster
+    fi
     # The key is made in there and goes into the record alone, a file that only you may read.
-    local facts
-    facts=$("${python[@]}" -m workshop.launch.slurm.job announce \
+    facts=$("${python[@]}" -m workshop.launch.slurm.job announce --nodes "$nodes" \
         --name "${WORKSHOP_NAME:-$SLURM_JOB_NAME}" --model "$model" --served "$served" --log "$folder/output_$job.out")
     IFS=$'\t' read -r WORKSHOP_RECORD WORKSHOP_API_HOST WORKSHOP_API_PORT \
         WORKSHOP_HEAD_ADDRESS WORKSHOP_MASTER_PORT WORKSHOP_CHECK_PORT WORKSHOP_RAY_PORT model <<<"$facts"
@@ -147,17 +173,28 @@ engine_ended() {                                    # a server ends only when it
     exit "$1"
 }
 
-write_the_end() {
+write_the_end() {                                   # $1: exit code; the reason stands last in both files
+    local words='' code=0 answer
     if [ "$refused" ] && [ -z "${WORKSHOP_RECORD:-}" ]; then    # perhaps for want of a Python
-        local words
         words=$(say "ended: $refused" && say "remedy: $remedy")
-        echo "$words"
-        echo "$words" >&2
-        return
+    else
+        words=$(job_end "$1") || code=$?
+        # What is written is what SLURM answers. Its TERM, which comes with the requeue, is ignored here and in scontrol.
+        if [ "$code" = "$requeue_wanted" ] && ! answer=$(scontrol requeue "$job" 2>&1); then
+            words=$(job_end "$1" --refused "${answer:-scontrol said nothing}")
+        fi
+        [ "$words" ] || words=$(say "ended: $ended_by, with exit code $1; its record could not be written")
     fi
-    "${python[@]}" -m workshop.launch.slurm.job end --record "${WORKSHOP_RECORD:-}" --cause "$ended_by" --code "$1" \
-        --output "$folder/output_$job.out" --error "$folder/error_$job.out"
+    echo "$words"
+    echo "$words" >&2
     rm -f "$WORKSHOP_REASONS"
+}
+
+job_end() {                                         # $1: exit code; more options follow
+    local facts
+    facts=$(timeout 10 scontrol --oneliner show job "$job" 2>/dev/null) || facts=''
+    "${python[@]}" -m workshop.launch.slurm.job end --record "${WORKSHOP_RECORD:-}" --cause "$ended_by" --code "$1" \
+        --facts "$facts" --output "$folder/output_$job.out" --error "$folder/error_$job.out" "${@:2}"
 }
 
 finish() {
@@ -182,6 +219,10 @@ finish() {
     if [ -e "$early_log" ]; then                    # SLURM's own words, if it had any
         cat "$early_log" >&2
         rm -f "$early_log"
+    fi
+    if [ -n "${WORKSHOP_PACKAGE:-}" ]; then
+        rm -f "$WORKSHOP_PACKAGE/workshop"
+        rmdir "$WORKSHOP_PACKAGE" 2>/dev/null
     fi
     exit "$code"
 }

@@ -34,11 +34,20 @@ def command(as_json: bool, watch: bool, every: float) -> None:
         say(NOBODY)
     else:
         for record in found:
-            why = f": {record.reason}" if record.reason else ""
-            say(f"{SIGNS.get(record.state, '?')} {record.name:<20} {record.state}{why}", fg=COLOURS.get(record.state))
-            say(f"    {record.model} at {record.url} ({record.where}, {record.host}, since {record.started[:16]}Z)")
-            if record.state == "failed":
-                say(f"    its own words: {record.log}; forget it: workshop stop {record.name}")
+            _say_record(record)
+
+
+def _say_record(record: ServerRecord) -> None:
+    why = f": {record.reason}" if record.reason else ""
+    sign = "?" if record.in_doubt else SIGNS.get(record.state, "?")
+    colour = None if record.in_doubt else COLOURS.get(record.state)
+    say(f"{sign} {record.name:<20} {record.state}{why}", fg=colour)
+    place = f"{record.where}, {record.cluster}, {record.host}" if record.cluster else f"{record.where}, {record.host}"
+    say(f"    {record.model} at {record.url} ({place}, since {record.started[:16]}Z)")
+    if record.state == "failed":
+        say(f"    its own words: {record.log}; forget it: workshop stop {record.name}")
+    elif record.in_doubt:
+        say(f"    look on its own cluster; if it has ended there: workshop stop {record.name} --forget")
 
 
 def _known() -> list[ServerRecord]:

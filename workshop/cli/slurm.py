@@ -7,10 +7,65 @@ import click
 from workshop.cli.plan import Tokens
 from workshop.cli.say import Bar, json_option, say, say_json
 from workshop.launch.flags import words
+from workshop.launch.slurm import options as sbatch_options
+from workshop.launch.slurm import queue as slurm_queue
 from workshop.launch.slurm import status as slurm_status
 from workshop.launch.slurm import submit as slurm
 
 SHOWN = ("command", "arguments", "environment", "reasons", "advice", "fits")
+
+
+class WithSbatchOptions(click.Command):
+    """A command that passes on to sbatch whatever is no option of its own.
+
+    What the words mean is for sbatch to say: in -AN25 there is an account, and no number of nodes.
+    """
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Part the words, and give click its own in a form that it cannot misread."""
+        own, positional, passed = self._parted(args, set(ctx.help_option_names))
+        behind = ["--", *positional, *passed] if positional else []
+        return super().parse_args(ctx, [*own, *behind])
+
+    def _parted(self, args: list[str], helps: set[str]) -> tuple[list[str], list[str], list[str]]:
+        """Return the words of this command's options, MODEL with stray words, and sbatch's options."""
+        own, positional, passed = [], [], []
+        waiting = list(args)
+        while waiting:
+            word = waiting.pop(0)
+            if word == "--":
+                passed += waiting
+                break
+            if word in helps:
+                own.append(word)
+            elif sbatch_options.is_option(word):
+                ours, theirs = self._take(word, waiting)
+                own += ours
+                passed += theirs
+            else:
+                positional.append(word)
+        return own, positional, passed
+
+    def _take(self, word: str, waiting: list[str]) -> tuple[list[str], list[str]]:
+        """Return (this command's words, sbatch's words) of a word that holds options, and their values."""
+        name, equals, value = word.partition("=")
+        option = self._own(name) or self._own(f"--{sbatch_options.full_name(name[2:])}")
+        if option and word.startswith("--"):
+            if equals or option.is_flag or not waiting:
+                return [option.opts[0] + equals + value], []
+            return [f"{option.opts[0]}={waiting.pop(0)}"], []
+        own, passed = [], []
+        for found in sbatch_options.take(word, waiting):
+            option = self._own(found.words[0][:2])
+            if option is None:
+                passed += found.words
+            else:
+                own.append(option.opts[0] if found.value is None else f"{option.opts[0]}={found.value}")
+        return own, passed
+
+    def _own(self, name: str) -> click.Option | None:
+        options = (param for param in self.params if isinstance(param, click.Option))
+        return next((option for option in options if name in option.opts), None)
 
 
 @click.group
@@ -18,7 +73,7 @@ def command() -> None:
     """Servers on a SLURM cluster: plan, submit, watch. Settings of the cluster: slurm/site.sh."""
 
 
-@command.command(context_settings={"ignore_unknown_options": True})
+@command.command(cls=WithSbatchOptions)
 @click.argument("model")
 @click.option("--nodes", "-N", type=int, help="Nodes, all used; by default the script's or the plan's.")
 @click.option(
@@ -37,23 +92,24 @@ def command() -> None:
     "--vllm", "vllm", multiple=True, metavar="FLAGS", help="More flags of `vllm serve`, quoted; may be repeated."
 )
 @click.option("--dry-run", is_flag=True, help="Print the reasons, the command and the script; submit nothing.")
-@json_option('{"job_id", "command", "script", "arguments", "environment", "reasons", "advice", "fits"}')
+@json_option('{"job_id", "cluster", "command", "script", "arguments", "environment", "reasons", "advice", "fits"}')
 @click.argument("sbatch_args", nargs=-1, type=click.UNPROCESSED)
 def submit(model, vllm, dry_run, as_json, sbatch_args, **options) -> None:
     """Submit a server of MODEL: 70b, 405b, 405b-fp8, a catalogue name, or a folder.
 
-    What stands after MODEL and is not listed here goes to sbatch as it is (--partition=…, --qos=…).
+    Options that are not listed here go to sbatch as they are (--partition=…, -A lab, -M cluster).
     """
     request = slurm.Request(what=model, vllm=words(vllm), sbatch_args=sbatch_args, **options)
     submission = slurm.prepare(request)
     job_id = None if dry_run else slurm.submit(submission)
+    cluster = slurm_queue.remembered(job_id) if job_id else ""
     if as_json:
         facts = {name: getattr(submission, name) for name in SHOWN}
-        say_json({"job_id": job_id, **facts, "script": str(submission.script)})
+        say_json({"job_id": job_id, "cluster": cluster, **facts, "script": str(submission.script)})
     else:
         _print(submission, dry_run)
         if job_id:
-            say(f"✓ job {job_id}", fg="green")
+            say(f"✓ job {job_id}" + (f" (cluster {cluster})" if cluster else ""), fg="green")
             say(f"Watch it: workshop slurm logs {job_id} --follow")
     sys.exit(0 if submission.fits else 1)
 
@@ -71,36 +127,60 @@ def _print(submission, dry_run: bool) -> None:
             say("✗ The plan does not fit: nothing would be submitted.", fg="red", err=True)
 
 
+@command.command("script")
+@click.argument("name")
+def script(name: str) -> None:
+    """Print the script NAME of slurm/ (70b, 405b, 405b-fp8, 70b-offline, model) with what slurm/site.sh changes in it.
+
+    For plain sbatch: workshop slurm script 70b >my-70b.sbatch; source slurm/site.sh && sbatch my-70b.sbatch
+    """
+    click.echo(slurm.script_for_site(name), nl=False)
+
+
+def cluster_option(command):
+    """Add the option that names the cluster of a job."""
+    return click.option(
+        "--clusters", "-M", "cluster", metavar="CLUSTER", help="The job's cluster; by default where it was submitted."
+    )(command)
+
+
 @command.command
 @click.argument("job")
+@cluster_option
 @json_option("The job's state, stage, address, error and files.")
-def status(job: str, as_json: bool) -> None:
+def status(job: str, cluster: str | None, as_json: bool) -> None:
     """Show where JOB (its number, or the name of its server) is: queue, loading, address, or the first real error."""
-    now = slurm_status.status(slurm_status.resolve(job))
+    now = slurm_status.status(slurm_status.resolve(job), _cluster(job, cluster))
     say_json(asdict(now)) if as_json else _show(now)
     sys.exit(1 if now.error else 0)
 
 
 @command.command
 @click.argument("job")
+@cluster_option
 @click.option("--follow", "-f", is_flag=True, help="Until the server is ready, or the job has ended.")
-def logs(job: str, follow: bool) -> None:
+def logs(job: str, cluster: str | None, follow: bool) -> None:
     """Show what JOB (its number, or the name of its server) has said: all of it, or with --follow as it comes."""
-    number = slurm_status.resolve(job)
+    number, where = slurm_status.resolve(job), _cluster(job, cluster)
     if not follow:
-        now = slurm_status.status(number)
+        now = slurm_status.status(number, where)
         for path in filter(None, (now.output, now.error_file)):
             say(f"==> {path} <==", bold=True)
             click.echo(Path(path).read_text(errors="replace"))
         sys.exit(0)
     with Bar(f"Job {number}") as bar:
-        now = slurm_status.follow(number, bar, lambda text: say(f"  {text[:200]}", err=True))
+        now = slurm_status.follow(number, bar, lambda text: say(f"  {text[:200]}", err=True), where)
     _show(now)
     sys.exit(0 if now.fraction == 1.0 else 1)
 
 
+def _cluster(job: str, given: str | None) -> str:
+    return slurm_queue.cluster_name(given) if given else slurm_status.cluster_of(job)
+
+
 def _show(now) -> None:
     where = f" on {now.nodes}" if now.nodes else ""
+    where += f" of {now.cluster}" if now.cluster else ""
     times = f", {now.elapsed} elapsed" if now.elapsed else ""
     times += f", {now.left} left" if now.left else ""
     say(f"Job {now.job_id} {now.name}: {now.state}{where}{times}" + (f" ({now.reason})" if now.reason else ""))

@@ -6,6 +6,11 @@ from workshop.launch.local import stopping
 
 @click.command
 @click.argument("name")
-def command(name: str) -> None:
+@click.option(
+    "--forget",
+    is_flag=True,
+    help="Remove the record, with its key, of a server on SLURM whose job is not known there any more; cancel nothing.",
+)
+def command(name: str, forget: bool) -> None:
     """Stop the server NAME (see `workshop servers`) and forget its record."""
-    say(stopping.stop(name))
+    say(stopping.forget(name) if forget else stopping.stop(name))

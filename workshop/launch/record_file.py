@@ -21,6 +21,7 @@ from workshop.errors import WorkshopError, plain
 MAX_BYTES = 32 * 1024
 REMEDY = "Remove that file and start the server again."
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+CLUSTER = NAME.pattern  # the name of a SLURM cluster
 COULD_SWAP = "and so could put a server of their own in the place of the class's."  # who: who_could_swap
 STATES = ("starting", "ready", "failed")
 
@@ -79,9 +80,16 @@ class ServerRecord:
     log: str = _text()
     vllm_version: str = _text()
     state: str = _field(_text_like("|".join(STATES)), f"one of {', '.join(STATES)}", default="starting")
-    reason: str = _text()  # why it failed
+    reason: str = _text()  # why it failed; of one that is ready: why that is in doubt
     started: str = _field(_time, "a time with its zone", default="")  # ISO 8601, UTC
     process_started: int | None = _field(lambda value: _whole(value, 0), "a whole number", default=None)  # of that pid
+    # The SLURM cluster of the job; '' in records of earlier versions.
+    cluster: str = _field(_text_like(f"({CLUSTER})?"), "the name of a cluster", default="")
+
+    @property
+    def in_doubt(self) -> bool:
+        """Return whether it is said to be ready, and something speaks against it: see `slurm.queue.checked`."""
+        return self.state == "ready" and bool(self.reason)
 
     def public(self) -> dict:
         """Return the record without its key, for printing."""

@@ -60,8 +60,10 @@ def path_of(name: str, suffix: str = ".json") -> Path:
 def write(record: ServerRecord) -> None:
     """Write the record to its file, mode 0600."""
     private_folder("servers")
-    record = replace(record, reason=record.reason[:MAX_REASON_CHARS])
-    write_private(path_of(record.name), json.dumps(asdict(record), indent=1) + "\n")
+    fields = asdict(replace(record, reason=record.reason[:MAX_REASON_CHARS]))
+    if not record.cluster:  # of no SLURM cluster, or of none with a name
+        del fields["cluster"]
+    write_private(path_of(record.name), json.dumps(fields, indent=1) + "\n")
 
 
 def remove(name: str) -> None:
@@ -124,7 +126,7 @@ def read(name: str, claimed: bool | None = None) -> ServerRecord | None:
     waits = now.state == "starting" and now.pid is None and is_here(now)
     if waits and not (lock.held() if claimed is None else claimed):
         now = replace(now, state="failed", reason="it was ended before its engine was started")
-    if now != record:
+    if now.state != record.state:  # a doubt alone is told, and not written down
         with contextlib.suppress(WorkshopError), lock.taken(tries=1) as free:
             # Whoever holds the lock writes for itself; and a server that was stopped meanwhile gets no record back.
             if free and stored(name) == record:
@@ -146,8 +148,13 @@ def own() -> list[ServerRecord]:
 
 
 def ready() -> list[ServerRecord]:
-    """Return the records of servers that are ready: this user's own, then those that were shared."""
-    return [record for record in (*own(), *shared()) if record.state == "ready"]
+    """Return the records of servers that are ready: this user's own, then those that were shared.
+
+    Those that are in doubt are left out, unless there are no others.
+    """
+    said_ready = [record for record in (*own(), *shared()) if record.state == "ready"]
+    sure = [record for record in said_ready if not record.in_doubt]
+    return sure or said_ready
 
 
 def shared() -> list[ServerRecord]:
@@ -193,9 +200,10 @@ def _say_once(text: str) -> None:
 
 
 def checked(record: ServerRecord) -> ServerRecord:
-    """Return the record as it is now: `failed`, with the reason, if its process or its SLURM job is gone.
+    """Return the record as it is now: `failed`, with the reason, if its process or its SLURM job has ended.
 
     A process can only be checked on its own machine, a job where SLURM's commands are; else it is returned as it is.
+    A job that SLURM does not know has not ended for that: the record is then in doubt (`ServerRecord.in_doubt`).
     """
     if record.where == "slurm" and record.state != "failed":
         return slurm_queue.checked(record)

@@ -45,20 +45,23 @@ def given(url: str, said_by: str) -> ServerRecord:
 
 def choose(name: str | None = None) -> ServerRecord:
     """Return the record of the one server that is ready (the one called `name`, if given), or say why not."""
-    failed = None
+    failed = doubtful = None
     for found in (records.own(), records.shared()):
         named = [record for record in found if name in (None, record.name)]
-        ready = [record for record in named if record.state == "ready"]
+        ready = [record for record in named if record.state == "ready" and not record.in_doubt]
         if len(ready) == 1:
             return ready[0]
         if ready:
             names = ", ".join(record.name for record in ready)
             raise WorkshopError(f"Several servers are running: {names}.", f"Choose one: connect({ready[0].name!r}).")
+        doubtful = doubtful or next((record for record in named if record.in_doubt), None)
         if named and (record := named[-1]).state == "starting":
             said = f"The server {record.name!r} is still starting."
             raise WorkshopError(said, "Wait until `workshop servers` says ready, then connect() again.")
         if named:  # a start of one's own that failed does not hide the server of the class
             failed = failed or record
+    if doubtful:  # its own address tells
+        return doubtful
     if failed:
         said = f"The server {failed.name!r} has failed: {failed.reason}."
         raise WorkshopError(said, f"{START} Its own words are in {failed.log}.")

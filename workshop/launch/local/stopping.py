@@ -4,7 +4,7 @@ import contextlib
 import signal
 import subprocess
 
-from workshop.errors import WorkshopError
+from workshop.errors import BadInput, WorkshopError
 from workshop.launch import processes, records
 from workshop.launch.local import claims, scratch
 from workshop.launch.records import ServerRecord
@@ -18,7 +18,7 @@ WATCHER_TAKES_S = 10.0  # to write down an end
 def stop(name: str) -> str:
     """Stop the server `name`, or cancel its SLURM job; return what was done. If it does not end, its record stays."""
     record = records.mine(name)
-    if record.state == "failed":
+    if record.state == "failed" and not _job_goes_on(record):
         _clear(record)
         return f"{name} had failed ({record.reason}); its record is removed."
     if record.where == "slurm":
@@ -76,17 +76,74 @@ def _clear(record: ServerRecord) -> None:
         claim.give_back()
 
 
+def forget(name: str) -> str:
+    """Remove the record of a server on SLURM that its user knows to be gone; return what was done.
+
+    Refused where SLURM knows better, and where something answers at its address: only the record has the key.
+    """
+    record = records.mine(name)
+    if record.where != "slurm":
+        raise BadInput(f"{name} is no server on SLURM.", f"Stop it: workshop stop {name}")
+    if _job_goes_on(record):
+        said = f"{name} is not gone: its job {record.job_id} goes on, or something answers at {record.url}."
+        raise WorkshopError(said, f"Stop it: workshop stop {name}")
+    _clear(record)
+    return f"{name} is forgotten: its record is removed, and nothing was cancelled."
+
+
+def _job_goes_on(record: ServerRecord) -> bool:
+    """Return whether a server that is said to be gone is there still: SLURM has its job, or its address answers."""
+    if record.where != "slurm":
+        return False
+    with contextlib.suppress(WorkshopError):
+        job = slurm_queue.find(slurm_queue.of_record(record))
+        if job is not None and slurm_queue.is_of(job, record):
+            return job.active
+    return slurm_queue.listens(record.url)
+
+
 def _cancel(record: ServerRecord) -> str:
-    """Cancel the server's job: one that runs removes the record itself, and is given a moment for it."""
-    runs = (job := slurm_queue.find(record.job_id or "")) is not None and job.state != "PENDING"
-    slurm_queue.cancel(record.job_id or "")
-    if not runs or not processes.until(lambda: records.stored(record.name) is None, STOP_GRACE_S):
-        job = slurm_queue.find(record.job_id or "")
-        if job is not None and job.active:
-            said = f"Job {record.job_id} of {record.name} was told to end, and is {job.state} still."
-            raise WorkshopError(said, f"Look again in a minute: workshop slurm status {record.job_id}")
-        records.remove(record.name)
+    """Cancel the server's job; its record goes once SLURM says that the job has ended.
+
+    A job that runs removes the record itself, and is given a moment for it.
+    """
+    name = slurm_queue.of_record(record)
+    job = slurm_queue.find(name)
+    if job is not None and not slurm_queue.is_of(job, record):
+        remedy = f"Nothing is cancelled. Where the server is gone: workshop stop {record.name} --forget"
+        raise WorkshopError(f"{record.name} cannot be stopped: {slurm_queue.doubt(record, job)}.", remedy)
+    if job is not None and not job.active:
+        _clear(record)
+        why = slurm_queue.ENDED[job.state]
+        return f"{record.name} is stopped: its job {record.job_id} {why}, and its record is removed."
+    try:
+        slurm_queue.cancel(name)
+    except WorkshopError as refusal:
+        now = slurm_queue.find(name)
+        if now is None or (now.active and now.state != "COMPLETING"):
+            raise _refused(record, refusal) from None
+    runs = job is not None and job.state not in slurm_queue.WAITING
+    if runs and processes.until(lambda: records.stored(record.name) is None, STOP_GRACE_S):
+        return f"{record.name} is stopped: job {record.job_id} is cancelled."
+    now = slurm_queue.find(name)
+    if now is not None and now.active:
+        said = f"Job {record.job_id} of {record.name} was told to end, and is {now.state} still."
+        raise WorkshopError(said, f"Look again in a minute: workshop slurm status {record.job_id}")
+    if job is None and now is None:  # scancel says nothing of a job that it does not know
+        raise _refused(record, WorkshopError(f"{slurm_queue.doubt(record, None)}, and scancel did nothing."))
+    _clear(record)
     return f"{record.name} is stopped: job {record.job_id} is cancelled."
+
+
+def _refused(record: ServerRecord, refusal: WorkshopError) -> WorkshopError:
+    """Return the error for a job that SLURM does not cancel, or does not know, in SLURM's own words."""
+    cluster = record.cluster or slurm_queue.cluster_here()
+    where = f" on the cluster {cluster}" if cluster else ""
+    remedy = (
+        f"The record of {record.name} and its key are kept. If the job is another cluster's, cancel it there "
+        f"(scancel {record.job_id}); if it has ended, forget the record: workshop stop {record.name} --forget"
+    )
+    return WorkshopError(f"{record.name} is not stopped{where}: {refusal.message}", remedy)
 
 
 def end(process: subprocess.Popen | None, record: ServerRecord | None = None, log: str = "") -> None:

@@ -22,7 +22,7 @@ from workshop.launch.disk import refuse_full
 from workshop.launch.home import private_folder
 from workshop.launch.local import claims
 from workshop.launch.local.answering import answers
-from workshop.launch.programs import ask
+from workshop.launch.record_file import CLUSTER
 from workshop.launch.records import ServerRecord
 from workshop.launch.slurm import queue as slurm_queue
 from workshop.launch.slurm.follow import DONE, Follower, refuse
@@ -32,6 +32,8 @@ POLL_S = 0.2
 START_ALLOWANCE_S = 900.0  # beside loading: imports, compiling, CUDA graphs
 LOAD_GB_PER_S = 0.25
 PREEMPTED = "preempted: a job that goes before took its nodes"
+REQUEUE_CODE = 10  # of `end`: job.sh is to ask SLURM for the requeue
+REFUSED_REMEDY = "Submit it again; a batch goes on where it was. With sbatch --requeue a job may go back by itself."
 
 
 def announce(args: argparse.Namespace) -> None:
@@ -39,16 +41,17 @@ def announce(args: argparse.Namespace) -> None:
     for folder in (private_folder("servers"), Path(args.log).parent):
         refuse_full(folder, "Free some space or quota there, or call sbatch from another disk.")
     # The way to the job's other nodes is the network that the parts of the engine need.
-    nodes = ask("scontrol", "show", "hostnames", os.environ.get("SLURM_JOB_NODELIST", "")).out.split()
-    others = [node for node in nodes if node not in (socket.gethostname(), os.environ.get("SLURMD_NODENAME"))]
+    others = [
+        node for node in args.nodes.split() if node not in (socket.gethostname(), os.environ.get("SLURMD_NODENAME"))
+    ]
     submit_host = os.environ.get("SLURM_SUBMIT_HOST", "")
     api_host = machine.own_address(os.environ.get("WORKSHOP_INTERFACE", ""), submit_host, *others)
     head = machine.own_address(os.environ.get("WORKSHOP_FABRIC", ""), *others, submit_host, api_host)
     ports = machine.job_ports(int(os.environ["SLURM_JOB_ID"]), sorted({api_host, head}), machine.fixed_port())
     url = f"http://{api_host}:{ports[0]}/v1"
-    record = _claimed(
-        records.new(name=args.name, url=url, model=args.served, where="slurm", job_id=own_job(), log=args.log)
-    )
+    cluster = os.environ.get("SLURM_CLUSTER_NAME", "")
+    new = records.new(name=args.name, url=url, model=args.served, where="slurm", job_id=own_job(), log=args.log)
+    record = _claimed(replace(new, cluster=cluster if re.fullmatch(CLUSTER, cluster) else ""))
     # vLLM names what it compiles by the model's path, so a link to it is followed: as the engine's environment sees it.
     real = os.path.realpath(args.model)
     model = real if (Path(real) / "config.json").is_file() else args.model
@@ -71,7 +74,7 @@ def _claimed(record: ServerRecord) -> ServerRecord:
     """
     names = (record.name, records.path_of(f"{record.name}-{record.job_id}").stem)
     for earlier in filter(None, map(records.stored, names)):
-        if earlier.job_id == record.job_id:
+        if _same_job(earlier, record):
             record = replace(record, name=earlier.name, api_key=earlier.api_key)
             records.write(record)
             return record
@@ -81,6 +84,16 @@ def _claimed(record: ServerRecord) -> ServerRecord:
         record = replace(record, name=names[1])
         claims.claim(record).give_back()
     return record
+
+
+def _same_job(earlier: ServerRecord, record: ServerRecord) -> bool:
+    """Return whether two records are of one job. Two clusters with one home may count alike, and keys are not mixed up.
+
+    A record of an earlier version names no cluster: then the job's own log tells.
+    """
+    if earlier.job_id != record.job_id:
+        return False
+    return earlier.cluster == record.cluster or (not earlier.cluster and earlier.log == record.log)
 
 
 def budget_s(model: str) -> float:
@@ -116,7 +129,7 @@ def watch(args: argparse.Namespace) -> None:
             )
         time.sleep(POLL_S)
     follower.read()
-    record = replace(record, state="ready", vllm_version=follower.reader.log.version or "")
+    record = replace(record, state="ready", reason="", vllm_version=follower.reader.log.version or "")
     records.write(record)
     share.renew(record)
     where = f"{record.name} answers at {record.url} (node {record.host}, job {record.job_id})"
@@ -128,45 +141,65 @@ def _say(text: str) -> None:
     print(f"[workshop] {text}", flush=True)
 
 
-def end(args: argparse.Namespace) -> None:
+def end(args: argparse.Namespace) -> int:
     """Write down why the job ended: the record goes if it was meant to end, and keeps the reason otherwise.
 
-    A job that goes back into the queue keeps its record, as `starting`, and what was shared of it.
+    A job that goes back into the queue keeps its record, as `starting`, and what was shared of it. Prints the words
+    for the job's files. Returns REQUEUE_CODE where it is left to the shell to ask SLURM for the requeue; if SLURM
+    refuses, the shell comes back with `--refused` and SLURM's words.
     """
     path = Path(args.record) if args.record else None
     record = records.load(path) if path and path.exists() else None
-    job, why, requeue = own_job(), *_again(args.cause)
-    logs = [Path(os.environ.get("WORKSHOP_REASONS") or os.devnull), Path(args.error), Path(args.output)]
-    what, remedy = (slurm_queue.waits_again(job, why), "") if why else reason(args.cause, args.code, logs)
-    if record is None:
-        pass
+    job = own_job()
+    facts = slurm_queue.fields(args.facts)
+    why, requeue = _again(args.cause, facts)
+    if args.refused:
+        what = f"SLURM did not put job {job} back into its queue ({why}): {_one_line(args.refused)}"
+        remedy, requeue = REFUSED_REMEDY, False
+        _write_failed(record, what)
     elif why:
-        record = replace(record, state="starting", reason=what)
-        records.write(record)
-        share.renew(record)
-    elif args.cause in ("cancelled", "done") and not what.startswith(PREEMPTED):
-        records.remove(record.name)
+        what, remedy = slurm_queue.waits_again(job, why), ""
+        _write_waiting(record, what)
     else:
-        with suppress(WorkshopError, OSError):
-            records.withdraw(record.name)
-        records.write(replace(record, state="failed", reason=what.rstrip(".")))
-    # The reason stands last in both files: whoever looks at the end of either finds it.
-    words = f"[workshop] ended: {what}" + (f"\n[workshop] remedy: {remedy}" if remedy else "")
-    for stream in (sys.stdout, sys.stderr):
-        with suppress(OSError):
-            print(words, file=stream, flush=True)
-    if requeue:  # last: SLURM ends this process for it
-        ask("scontrol", "requeue", job, within_s=60)
+        logs = [Path(os.environ.get("WORKSHOP_REASONS") or os.devnull), Path(args.error), Path(args.output)]
+        what, remedy = reason(args.cause, args.code, logs, facts)
+        if record and args.cause in ("cancelled", "done") and not what.startswith(PREEMPTED):
+            records.remove(record.name)
+        else:
+            _write_failed(record, what)
+    print(f"[workshop] ended: {what}" + (f"\n[workshop] remedy: {remedy}" if remedy else ""), flush=True)
+    return REQUEUE_CODE if requeue else 0
 
 
-def _again(cause: str) -> tuple[str, bool]:
+def _write_waiting(record: ServerRecord | None, why: str) -> None:
+    if record is None:
+        return
+    record = replace(record, state="starting", reason=why)
+    records.write(record)
+    share.renew(record)
+
+
+def _write_failed(record: ServerRecord | None, why: str) -> None:
+    if record is None:
+        return
+    with suppress(WorkshopError, OSError):
+        records.withdraw(record.name)
+    records.write(replace(record, state="failed", reason=why.rstrip(".")))
+
+
+def _one_line(words: str) -> str:
+    return "; ".join(line.strip() for line in words.splitlines() if line.strip())
+
+
+def _again(cause: str, job: dict[str, str] | None = None) -> tuple[str, bool]:
     """Return why the job goes back into the queue ('' if it does not), and whether that is left to us to say.
 
     Preempted with a GraceTime, SLURM only sends TERM; a job that ends by itself in that time is over for good.
+    job: the fields of `scontrol show job`; None: scontrol is asked.
     """
     if cause == "done":
         return "", False
-    job = slurm_queue.facts(own_job())
+    job = slurm_queue.facts(own_job()) if job is None else job
     if int(job.get("Restarts") or 0) > int(os.environ.get("SLURM_RESTART_COUNT") or 0):
         return "put back by SLURM", False
     if cause == "requeue":
@@ -178,9 +211,12 @@ def _preempted(job: dict[str, str]) -> bool:
     return job.get("PreemptTime", "None") != "None"
 
 
-def reason(cause: str, code: int, logs: list[Path]) -> tuple[str, str]:
-    """Return (sentence, remedy): our own refusal if there is one, else the engine's first real error."""
-    job = slurm_queue.facts(own_job())
+def reason(cause: str, code: int, logs: list[Path], job: dict[str, str] | None = None) -> tuple[str, str]:
+    """Return (sentence, remedy): our own refusal if there is one, else the engine's first real error.
+
+    job: the fields of `scontrol show job`; None: scontrol is asked.
+    """
+    job = slurm_queue.facts(own_job()) if job is None else job
     if cause == "done":
         return DONE, ""
     if _preempted(job):
@@ -214,15 +250,15 @@ def main() -> int:
     """Run one part; an error of ours is printed so that `end` finds it again."""
     parser = argparse.ArgumentParser(prog="workshop.launch.slurm.job")
     parser.add_argument("part", choices=("announce", "watch", "end"))
-    for name in ("name", "model", "served", "log", "record", "output", "error", "cause"):
+    texts = ("name", "model", "served", "log", "nodes", "record", "output", "error", "cause", "facts", "refused")
+    for name in texts:
         parser.add_argument(f"--{name}", default="")
     parser.add_argument("--code", type=int, default=0)
     args = parser.parse_args()
     try:
-        {"announce": announce, "watch": watch, "end": end}[args.part](args)
+        return {"announce": announce, "watch": watch, "end": end}[args.part](args) or 0
     except WorkshopError as error:
         return refuse(error)
-    return 0
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ QUEUE_EVERY_S = 3.0  # the controller serves the whole cluster: ask it rarely
 class Status(Job):
     """A job as a learner wants to see it: state is the queue's, server the record's ('' if there is none)."""
 
+    cluster: str = ""  # '' where nobody says it: the one of this login node
     server: str = ""
     url: str = ""
     stage: str = ""
@@ -42,6 +43,17 @@ def resolve(text: str) -> str:
     jobs = ", ".join(each.name for each in records.own() if each.job_id) or "none"
     remedy = f"Known: {jobs}. Give the job's number; `squeue --me` lists yours."
     raise WorkshopError(f"No server called {text!r} with a SLURM job is known here.", remedy)
+
+
+def cluster_of(text: str) -> str:
+    """Return the cluster of a job: of the server that is called so, of the server with this job, or as submitted."""
+    if not text.replace("_", "").isdigit():
+        record = records.stored(text)
+        return record.cluster if record else ""
+    clusters = {record.cluster for record in records.own() if record.job_id == text}
+    if len(clusters) == 1:
+        return clusters.pop() or slurm_queue.remembered(text)
+    return slurm_queue.remembered(text)
 
 
 def files_of(job_id: str, job: Job | None, record: ServerRecord | None) -> tuple[Path, ...]:
@@ -66,15 +78,17 @@ def files_of(job_id: str, job: Job | None, record: ServerRecord | None) -> tuple
 class Look:
     """What queue, record and files say of a job; `now` asks again, the queue only now and then."""
 
-    def __init__(self, job_id: str):
+    def __init__(self, job_id: str, cluster: str | None = None):
         self.job_id, self.job, self.record, self.files = job_id, None, None, ()
+        self.cluster = cluster_of(job_id) if cluster is None else cluster
         self.follower, self.said, self._asked = Follower([]), [], -QUEUE_EVERY_S
 
     def now(self) -> Status:
         """Return the job's status; `said` is then what its files have new that is worth saying. A WorkshopError if nothing is known."""
         if time.monotonic() - self._asked >= QUEUE_EVERY_S and slurm_queue.available():
-            self.job, self._asked = slurm_queue.find(self.job_id), time.monotonic()
-        self.record = next((record for record in records.own() if record.job_id == self.job_id), None)
+            self.job = slurm_queue.find(slurm_queue.named(self.job_id, self.cluster))
+            self._asked = time.monotonic()
+        self.record = next(filter(self._is_mine, records.own()), None)
         if not self.files and (found := files_of(self.job_id, self.job, self.record)):
             self.files, self.follower = found, Follower([*reversed(found)])
         if not (self.job or self.record or self.files):
@@ -82,6 +96,10 @@ class Look:
             raise WorkshopError(said, "Go to the folder in which you called sbatch: its files are there.")
         self.said = self.follower.read()
         return self._status()
+
+    def _is_mine(self, record: ServerRecord) -> bool:
+        """Return whether a record is of this job; two clusters may have given its number."""
+        return record.job_id == self.job_id and (not self.cluster or record.cluster in ("", self.cluster))
 
     def _status(self) -> Status:
         job, record, reader = self.job, self.record, self.follower.reader
@@ -101,6 +119,7 @@ class Look:
         output, error_file = map(str, (*self.files, "", "")[:2])
         return Status(
             **asdict(job or Job(self.job_id, record.name if record else "", "UNKNOWN")),
+            cluster=self.cluster,
             server=record.state if record else "",
             url=record.url if record else "",
             stage="ready" if ready else reader.stage,
@@ -113,17 +132,19 @@ class Look:
         )
 
 
-def status(job_id: str) -> Status:
-    """Return what is known about a job; a WorkshopError where that is nothing."""
-    return Look(job_id).now()
+def status(job_id: str, cluster: str | None = None) -> Status:
+    """Return what is known about a job; a WorkshopError where that is nothing. cluster: None: what `cluster_of` says."""
+    return Look(job_id, cluster).now()
 
 
-def follow(job_id: str, report: Callable[[Progress], None], say: Callable[[str], None]) -> Status:
+def follow(
+    job_id: str, report: Callable[[Progress], None], say: Callable[[str], None], cluster: str | None = None
+) -> Status:
     """Report progress and say what is worth it until the server is ready or the job has ended; return the last status.
 
     say: gets the lines of memory, KV cache, warnings and the first real error as they appear.
     """
-    look, seen = Look(job_id), set()
+    look, seen = Look(job_id, cluster), set()
     while True:
         now = look.now()
         for words in look.said:
@@ -133,5 +154,5 @@ def follow(job_id: str, report: Callable[[Progress], None], say: Callable[[str],
         report(Progress(now.fraction, now.message))
         ended = not look.job.active if look.job else slurm_queue.available() or look.record is None
         if now.server in ("ready", "failed") or ended or look.follower.refusal():
-            return status(job_id)
+            return status(job_id, cluster)
         time.sleep(POLL_S)

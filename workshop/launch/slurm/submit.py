@@ -7,16 +7,17 @@ import shlex
 import shutil
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
 from pathlib import Path
 
 from workshop.errors import BadInput, WorkshopError
 from workshop.launch import records
 from workshop.launch.flags import check_for_job, for_plan, uncounted
 from workshop.launch.home import private_folder, write_private
-from workshop.launch.programs import LATE, ask
+from workshop.launch.programs import LATE, run
+from workshop.launch.record_file import CLUSTER
+from workshop.launch.slurm import options
+from workshop.launch.slurm import queue as slurm_queue
 from workshop.launch.slurm import site as slurm_site
-from workshop.launch.slurm.queue import job_number
 from workshop.launch.slurm.site import scripts_folder
 from workshop.plan.arguments import ARGUMENTS
 from workshop.plan.catalog import load_model
@@ -123,7 +124,7 @@ def prepare(request: Request) -> Submission:
     else:
         absent = f"The model is not in {folder} yet: workshop prefetch {request.what} --to {folder.parent}"
     return Submission(
-        _without_gpus(script) if slurm_site.gres(site) else script,
+        rendered(script, site),
         slurm_site.site_file(),
         _arguments(request, site, name, planned, kind),
         environment,
@@ -135,57 +136,115 @@ def prepare(request: Request) -> Submission:
 
 
 def _arguments(request: Request, site: dict[str, str], name: str | None, planned, kind: str) -> list[str]:
-    """Return what sbatch is told beside the script's own lines; `name`: of a job that has no recipe."""
+    """Return what sbatch is told beside the script's own lines; `name`: of a job that has no recipe.
+
+    What the site takes away or replaces (`site_sbatch`) is left out, unless the person asks for it.
+    """
+    changes = slurm_site.changes(site)
     usual = None if name else RECIPES[request.what].nodes[-1]  # as the script has them
+    total = planned.gpus // planned.nodes
+    whole = planned.nodes > 1  # several nodes are taken whole
     nodes = request.nodes or (planned.nodes if planned.nodes != usual else None)
-    gpus = planned.gpus // planned.nodes if name else request.gpus_per_node
-    typed = f"{kind}:{gpus}" if kind and gpus else gpus  # as SLURM knows them
-    options = {"job-name": request.name or name, "nodes": nodes, "gpus-per-node": typed, "time": request.time}
-    if own := slurm_site.gres(site):
-        options["gpus-per-node"] = None
-        parts = site["SBATCH_GRES"].split(",")
-        options["gres"] = ",".join(f"gpu:{typed}" if gpus and part == own else part for part in parts)
-    total, whole = planned.gpus // planned.nodes, planned.nodes > 1  # several nodes are taken whole
+    choices = {"job-name": request.name or name, "nodes": nodes}
+    choices |= _gpu_choices(site, kind, total if name else request.gpus_per_node, planned.nodes)
+    choices["time"] = request.time
+    ours = {}
     if name or site.get("WORKSHOP_CPUS_PER_GPU"):
-        options["cpus-per-task"] = CPUS_BASE + slurm_site.number(site, "WORKSHOP_CPUS_PER_GPU", CPUS_PER_GPU) * total
+        ours["cpus-per-task"] = CPUS_BASE + slurm_site.number(site, "WORKSHOP_CPUS_PER_GPU", CPUS_PER_GPU) * total
     if name or (site.get("WORKSHOP_GIB_PER_GPU") and not whole):
         memory = MEMORY_BASE_GIB + slurm_site.number(site, "WORKSHOP_GIB_PER_GPU", MEMORY_PER_GPU_GIB) * total
-        options["mem"] = 0 if whole else f"{memory}G"
-    if not any(word.startswith("--export") for word in request.sbatch_args):
-        options["export"] = "ALL"  # whatever the site's own setting is: the job needs what stands in `environment`
-    arguments = [f"--{option}={value}" for option, value in options.items() if value is not None]
-    return [*arguments, *["--exclusive"] * bool(name and whole), *request.sbatch_args]
+        ours["mem"] = 0 if whole else f"{memory}G"
+    given = {option.name for option in options.read(request.sbatch_args)[0]}
+    if "export" not in given:
+        ours["export"] = "ALL"  # whatever the site's own setting is: the job needs what stands in `environment`
+    choices |= {option: value for option, value in ours.items() if not changes.drops(option)}
+    arguments = [f"--{option}={value}" for option, value in choices.items() if value is not None]
+    if name and whole and not changes.drops("exclusive"):
+        arguments.append("--exclusive")
+    return [*arguments, *request.sbatch_args]
 
 
-def _without_gpus(script: Path) -> Path:
-    """Return a copy of a script that does not ask for --gpus-per-node: SLURM would add that to --gres, or refuse it."""
-    text = re.sub("^#SBATCH --gpus-per-node=.*\n", "", script.read_text(encoding="utf-8"), flags=re.MULTILINE)
-    path = private_folder("slurm") / script.name
-    write_private(path, text)
+def _gpu_choices(site: dict[str, str], kind: str, gpus: int | None, nodes: int) -> dict[str, object]:
+    """Return the option that asks for so many GPUs a node, as this site counts them; `gpus` None: the usual number."""
+    option = slurm_site.gpu_option(site)
+    typed = f"{kind}:{gpus}" if kind else gpus
+    if option == "gres":
+        own = slurm_site.gres(site)
+        parts = (slurm_site.changes(site).added.get("gres") or site.get("SBATCH_GRES", "")).split(",")
+        return {"gres": ",".join(f"gpu:{typed}" if gpus and part == own else part for part in parts)}
+    if not option or not gpus:
+        return {}
+    if option == "gpus":
+        return {option: f"{kind}:{gpus * nodes}" if kind else gpus * nodes}
+    return {option: typed}
+
+
+def rendered(script: Path, site: dict[str, str]) -> Path:
+    """Return a script as this site needs it: itself, or a copy with what `site_sbatch` changes in its #SBATCH lines.
+
+    With SBATCH_GRES its --gpus-per-node goes as well: SLURM would add one to the other, or refuse both.
+    """
+    changes = slurm_site.changes(site)
+    by_gres = slurm_site.gpu_option(site) == "gres"
+
+    def dropped(name: str, value: str | None) -> bool:
+        return changes.drops(name, value) or (by_gres and name == "gpus-per-node")
+
+    text = script.read_text(encoding="utf-8")
+    changed = options.change_script(text, dropped, changes.words)
+    if changed == text:
+        return script
+    digest = hashlib.sha256(changed.encode()).hexdigest()[:8]
+    path = private_folder("slurm") / f"{script.stem}-{digest}{script.suffix}"
+    write_private(path, changed)
     return path
+
+
+def script_for_site(name: str) -> str:
+    """Return the text of a script of slurm/, as this site needs it: what plain `sbatch` can be given."""
+    scripts = {path.stem: path for path in scripts_folder().glob("*.sbatch")}
+    path = scripts.get(name.removesuffix(".sbatch"))
+    if path is None:
+        raise BadInput(f"There is no script {name[:80]!r}.", f"There are: {', '.join(sorted(scripts))}.")
+    return rendered(path, slurm_site.environment()).read_text(encoding="utf-8")
 
 
 def _refuse(request: Request) -> None:
     """Refuse what sbatch, or the job at its start, would stumble over."""
+    _refuse_unprintable(request)
     if request.name:
         records.path_of(request.name)  # refuses what is no name of a server
     check_for_job(request.vllm)
-    words = request.sbatch_args
-    for word in words:
-        if word.partition("=")[0] in OF_VLLM or not words[0].startswith("-"):
-            remedy = "Its options begin with -. Flags of vLLM go into --vllm, as --vllm '--kv-cache-dtype fp8'; which version runs is for the site's environment to say."
-            raise BadInput(f"{word[:80]!r} is no option of sbatch.", remedy)
-    for name, value in [*(word.split("=", 1) for word in words if "=" in word), *pairwise(words)]:
-        if name in ("-J", "--job-name"):
+    given, rest = options.read(request.sbatch_args)
+    foreign = [option.words[0] for option in given if option.words[0].partition("=")[0] in OF_VLLM]
+    for word in (*foreign, *rest):
+        remedy = "Its options begin with -. Flags of vLLM go into --vllm, as --vllm '--kv-cache-dtype fp8'; which version runs is for the site's environment to say."
+        raise BadInput(f"{word[:80]!r} is no option of sbatch.", remedy)
+    for option in given:
+        value = option.value or ""
+        if option.name == "job-name":
             records.path_of(value)  # the record and the job's folder are called so
-        if name in ("--export", "--export-file") and "ALL" not in value.split(","):
+        if option.name in ("export", "export-file") and "ALL" not in value.split(","):
             remedy = "Leave it out: the site's workshop_environment decides what the engine sees. Or: --export=ALL,NAME=VALUE."
-            raise BadInput(f"{name}={value[:80]} keeps the plan's settings from the job.", remedy)
+            raise BadInput(f"--{option.name}={value[:80]} keeps the plan's settings from the job.", remedy)
     for name, value in (("--nodes", request.nodes), ("--gpus-per-node", request.gpus_per_node)):
         if value is not None and not 1 <= value <= 1024:
             raise BadInput(f"{name} {value} is not possible.", "Give a whole number from 1.")
     if request.time and not re.fullmatch(r"([0-9]{1,4}-)?[0-9]{1,6}(:[0-9]{1,2}){0,2}", request.time):
         raise BadInput(f"--time {request.time[:40]!r} is no time.", "Give HH:MM:SS, minutes, or D-HH:MM:SS.")
+
+
+def _refuse_unprintable(request: Request) -> None:
+    """Refuse what no argument of a program can hold: a null byte, or half of a surrogate pair."""
+    texts = (request.what, request.name, request.gpu, request.time, *request.vllm, *request.sbatch_args)
+    for text in filter(None, texts):
+        try:
+            possible = b"\0" not in os.fsencode(text)
+        except UnicodeEncodeError:
+            possible = False
+        if not possible:
+            remedy = "Take it out: no argument of a program can hold it."
+            raise BadInput(f"{text[:80]!r} holds a null byte, or is no text.", remedy)
 
 
 def _planned(model: Path | str, gpu: str, recipe: Recipe, request: Request, site: dict[str, str]):
@@ -262,7 +321,10 @@ def _argument_file(words: tuple[str, ...]) -> Path:
 
 
 def submit(submission: Submission) -> str:
-    """Call sbatch with the site's settings; return the job's number, or raise a WorkshopError in sbatch's own words."""
+    """Call sbatch with the site's settings; return the job's number, or raise a WorkshopError in sbatch's own words.
+
+    The cluster that has the job is noted, so that the commands about it ask that one (`queue.remembered`).
+    """
     if not submission.fits:
         advice = submission.advice or ["Ask for more GPUs: --nodes, --gpus-per-node."]
         raise WorkshopError(f"The plan does not fit: {submission.reasons[0]} {submission.reasons[-1]}", advice[0])
@@ -278,14 +340,28 @@ def submit(submission: Submission) -> str:
     line = 'source "$1" && shift && exec sbatch --parsable "$@"'
     environment = {**os.environ, "WORKSHOP_ROOT": str(scripts_folder().parent), **submission.environment}
     words = ["bash", str(submission.site), *submission.arguments, str(submission.script)]
-    code, out, said = ask("bash", "-c", line, *words, within_s=SBATCH_TIMEOUT_S, env=environment)
+    done = run("bash", "-c", line, *words, within_s=SBATCH_TIMEOUT_S, env=environment)
     remedy = "Look whether the job is there, before you submit it again: squeue --me"
-    if code == LATE:
-        raise WorkshopError(f"sbatch does not answer: {said}.", remedy)
-    if code:
-        raise WorkshopError(f"sbatch refused: {said.removeprefix('sbatch: error: ')}", slurm_site.refusal_remedy(said))
-    answer = (out.strip().splitlines() or [""])[-1]
-    try:
-        return job_number(answer.split(";")[0])
-    except BadInput:
-        raise WorkshopError(f"sbatch answered {answer[:200]!r}, and not with the number of a job.", remedy) from None
+    if done.code == LATE:
+        raise WorkshopError(f"sbatch does not answer: {done.err}.", remedy)
+    if done.code:
+        said = " / ".join(done.lines) or f"exit code {done.code}"
+        raise WorkshopError(f"sbatch refused: {said}", slurm_site.refusal_remedy(said))
+    job_id, cluster = _answered(done.lines)
+    if not job_id:
+        answer = " / ".join(done.lines)
+        raise WorkshopError(f"sbatch answered {answer[:1000]!r}, and not with the number of a job.", remedy)
+    if cluster := cluster or slurm_queue.cluster_here():
+        slurm_queue.remember(job_id, cluster)
+    return job_id
+
+
+def _answered(lines: list[str]) -> tuple[str, str]:
+    """Return the number of the job, and its cluster, from the last line that `sbatch --parsable` can have printed."""
+    for line in reversed(lines):
+        job_id, _, cluster = line.partition(";")
+        if not re.fullmatch(f"({CLUSTER})?", cluster):
+            continue
+        with suppress(BadInput):
+            return slurm_queue.job_number(job_id), cluster
+    return "", ""

@@ -1,0 +1,111 @@
+"""A job whose engine runs in an image: there are no commands of SLURM in there, so the job's own shell calls them."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from test_refusals import SECONDS
+from test_server import record, workshop
+
+pytestmark = pytest.mark.slurm
+COMMANDS = {"sbatch", "srun", "squeue", "scancel", "scontrol", "sacct", "sinfo", "salloc", "sbcast", "sattach"}
+# A job without vLLM: it announces its server as all do, and then its time limit is near.
+PARTS = """
+start_engine() { :; }
+wait_until_ready() { say "ready after 0 s"; }
+wait_until_end() { ended_by=requeue; exit 75; }
+"""
+
+
+@pytest.fixture
+def quick(cluster):
+    """The name of a script of such a job; no job is left after the test."""
+    text = (cluster.course / "slurm/70b.sbatch").read_text()
+    (cluster.course / "slurm/quick.sbatch").write_text(text.replace("\nopen_logs ", f"{PARTS}\nopen_logs ", 1))
+    yield "quick.sbatch"
+    cluster.run("login", "scancel", "--user=teacher", "--full")
+    cluster.wait(lambda: not cluster.run("login", "squeue", "-h").strip(), SECONDS, "jobs are left")
+
+
+def image(cluster) -> str:
+    """Return lines of a site whose Python sees no command of SLURM, as in vllm/vllm-openai."""
+    programs = cluster.bed / "image"
+    programs.mkdir(exist_ok=True)
+    for path in Path("/usr/bin").iterdir():
+        if path.name not in COMMANDS and not (programs / path.name).is_symlink():
+            (programs / path.name).symlink_to(path)
+    own = re.search(r'python=\("?(.*?)"?\)', (cluster.course / "slurm/site.sh").read_text())[1]
+    return f'workshop_environment() {{ python=(env PATH={cluster.bed}/bin:{programs} "{own}"); }}'
+
+
+def test_a_job_with_an_image_is_requeued_and_says_so(cluster, quick, tmp_path):
+    """Beside the job's own files lie modules that nobody may run, and the shell's PYTHONPATH is another Python's."""
+    planted = [cluster.course / name for name in ("json.py", "torch.py", "argparse.py")]
+    foreign = cluster.bed / "home/teacher/foreign"
+    foreign.mkdir()
+    ran = cluster.bed / "class/ran"
+    for path in (*planted, foreign / "re.py", foreign / "sitecustomize.py"):
+        path.write_text(f"open({str(ran)!r}, 'a').write(__file__ + '\\n')\nraise SystemExit(1)\n")
+    try:
+        options = ("--gpus-per-node=1", "--job-name=imaged")
+        job = cluster.submit(quick, *options, site=image(cluster), PYTHONPATH=f":{foreign}:.")
+        cluster.wait(lambda: job.facts["Restarts"] == "1", SECONDS, "it was not requeued", job.text)
+    finally:
+        for path in planted:
+            path.unlink()
+    assert not ran.exists(), ran.read_text()
+    found = record(cluster, "imaged")
+    words = f"its SLURM job {job.id} waits in the queue again (its time limit was near)"
+    assert (found["state"], found["reason"], found["cluster"]) == ("starting", words, "workshop")
+    for kind in ("output", "error"):
+        assert f"[workshop] ended: {words}" in job.text(kind).splitlines()
+    known = json.loads(workshop(cluster, "servers", "--json"))
+    assert [each["state"] for each in known if each["name"] == "imaged"] == ["starting"]
+    workshop(cluster, "stop", "imaged")
+    assert record(cluster, "imaged") is None and job.state == "CANCELLED"
+
+
+def test_a_requeue_that_slurm_refuses_is_told_in_slurms_words(cluster, quick):
+    options = ("--gpus-per-node=1", "--job-name=once", "--no-requeue")
+    job = cluster.submit(quick, *options, site=image(cluster))
+    assert job.until_over(SECONDS) == "FAILED"
+    found = record(cluster, "once")
+    assert found["state"] == "failed" and "did not put" in found["reason"], found
+    assert "Requested operation is presently disabled" in found["reason"]
+    for kind in ("output", "error"):
+        text = job.text(kind)
+        assert "waits in the queue again" not in text and "presently disabled" in text
+        assert text.rstrip().splitlines()[-1].startswith("[workshop] remedy: "), text
+
+
+def test_a_job_that_slurm_does_not_know_is_never_said_to_be_gone(cluster, quick):
+    """The real words of squeue and scancel for a job of another cluster."""
+    folder = cluster.bed / "home/teacher/.workshop/servers"
+    data = {
+        "name": "elsewhere",
+        "url": "http://10.77.0.12:9/v1",
+        "model": "m",
+        "api_key": "k" * 32,
+        "where": "slurm",
+        "host": "n1",
+        "started": "2026-11-24T20:00:00.000+00:00",
+        "state": "ready",
+        "job_id": "987654",
+        "log": "/nowhere/elsewhere_987654/output_987654.out",
+    }
+    for cluster_name in ("", "another", "workshop"):
+        path = folder / "elsewhere.json"
+        path.write_text(json.dumps({**data, "cluster": cluster_name}))
+        path.chmod(0o600)
+        cluster.run("login", "chown", "-R", "teacher", str(folder.parent))
+        known = json.loads(workshop(cluster, "servers", "--json"))
+        assert [each["state"] for each in known if each["name"] == "elsewhere"] == ["ready"]
+        said = workshop(cluster, "stop", "elsewhere", check=False)
+        print(said)
+        assert "✗" in said and "✓" not in said and "is cancelled" not in said, said
+        assert json.loads(path.read_text())["state"] == "ready"
+    said = workshop(cluster, "stop", "elsewhere", "--forget")
+    assert "forgotten" in said and not path.exists()
