@@ -1,12 +1,15 @@
 """What `kubectl kustomize FOLDER` prints, for the part of kustomize that kubernetes/ uses; anything else is an error.
 
-Resources, components, JSON patches by kind that remove a field, and replacements of one field. Where kubectl is at
-hand, a test compares the two.
+Resources, components, JSON patches (RFC 6902) and deletions by kind, and replacements of one field. Where kubectl is
+at hand, tests compare the two.
 """
 
 from __future__ import annotations
 
+import re
+from copy import deepcopy
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -28,20 +31,66 @@ def _accumulate(folder: Path, found: list[dict]) -> list[dict]:
     for name in kustomization.get("components", []):
         found = _accumulate((folder / name).resolve(), found)
     for patch in kustomization.get("patches", []):
-        for resource in (each for each in found if each["kind"] == patch["target"]["kind"]):
-            for step in yaml.safe_load(patch["patch"]):
-                _remove(resource, step)
+        found = _patch(found, patch)
     for replacement in kustomization.get("replacements", []):
         _replace(found, replacement)
     return found
 
 
-def _remove(resource: dict, step: dict) -> None:
-    assert step["op"] == "remove"
-    *parents, last = step["path"].strip("/").split("/")
-    for key in parents:
-        resource = resource[key]
-    del resource[last]
+def _patch(found: list[dict], patch: dict) -> list[dict]:
+    """Return the resources with a patch applied to those of its kind; a kind is a regular expression."""
+    steps = yaml.safe_load(patch["patch"])
+    if isinstance(steps, dict):
+        assert steps["$patch"] == "delete", f"{steps} is not implemented here"
+        return [each for each in found if not re.fullmatch(patch["target"]["kind"], each["kind"])]
+    for resource in found:
+        if re.fullmatch(patch["target"]["kind"], resource["kind"]):
+            for step in steps:
+                _step(resource, step)
+    return found
+
+
+def _step(resource: dict, step: dict) -> None:
+    """Apply one operation of RFC 6902."""
+    value = deepcopy(step.get("value"))
+    if step["op"] == "move":
+        value = _take(resource, step["from"])
+    holder, key = _find(resource, step["path"])
+    if step["op"] == "remove":
+        del holder[key]
+    elif step["op"] == "replace":
+        assert isinstance(holder, list) or key in holder, f"{step['path']} is not there"
+        holder[key] = value
+    else:
+        assert step["op"] in ("add", "move"), step["op"]
+        if key == "-":
+            holder.append(value)
+        elif isinstance(holder, list):
+            holder.insert(key, value)
+        else:
+            holder[key] = value
+
+
+def _take(resource: dict, path: str) -> Any:
+    holder, key = _find(resource, path)
+    value = holder[key]
+    del holder[key]
+    return value
+
+
+def _find(resource: dict, path: str) -> tuple[Any, Any]:
+    """Return what holds the end of a JSON pointer, and its key there."""
+    *parents, last = [part.replace("~1", "/").replace("~0", "~") for part in path.strip("/").split("/")]
+    holder: Any = resource
+    for part in parents:
+        holder = holder[_key(holder, part)]
+    return holder, _key(holder, last)
+
+
+def _key(holder: Any, part: str) -> Any:
+    if isinstance(holder, list) and part != "-":
+        return int(part)
+    return part
 
 
 def _replace(found: list[dict], replacement: dict) -> None:
@@ -50,11 +99,11 @@ def _replace(found: list[dict], replacement: dict) -> None:
     for target in replacement["targets"]:
         for resource in (each for each in found if each["kind"] == target["select"]["kind"]):
             for path in target["fieldPaths"]:
-                *parents, last = path.split(".")
-                _get(resource, ".".join(parents))[last] = value
+                holder, key = _find(resource, path.replace(".", "/"))
+                assert key in holder, f"{path} is not there"
+                holder[key] = value
 
 
-def _get(resource: dict, path: str):
-    for key in path.split("."):
-        resource = resource[key]
-    return resource
+def _get(resource: dict, path: str) -> Any:
+    holder, key = _find(resource, path.replace(".", "/"))
+    return holder[key]

@@ -8,7 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from k8s_read import GIB, GPU, Expected, bytes_of, containers, env, mount, of, serving, templates, value, vllm, volume
+from k8s_read import (
+    GIB,
+    GPU,
+    Expected,
+    bytes_of,
+    containers,
+    env,
+    mount,
+    of,
+    serving,
+    templates,
+    tolerates_gpu_nodes,
+    value,
+    vllm,
+    volume,
+)
 
 POLICIES: dict[str, Callable] = {}
 
@@ -127,7 +142,8 @@ def keys_come_from_secrets_and_stand_nowhere(docs, e) -> Iterator[str]:
     held = volume(server, mount(vllm(server), key.rpartition("/")[0] or "-").get("name")).get("secret", {})
     if held.get("secretName") != "vllm-api-key" or not key.endswith("/api-key") or held.get("defaultMode", 0o644) & 7:
         yield "the server's key is not the Secret's file, closed to others"
-    if vllm(server)["args"][-1] != "--middleware=workshop.launch.auth.RequireKey":
+    middleware = [word for word in vllm(server)["args"] if word.startswith("--middleware")]
+    if middleware[-1:] != ["--middleware=workshop.launch.auth.RequireKey"]:
         yield "the guard must stand in front of all paths: the last middleware"
     download = containers(templates(docs)["weights"])[0]
     token = env(download).get("HF_TOKEN", {}).get("valueFrom", {}).get("secretKeyRef", {})
@@ -199,12 +215,13 @@ def a_user_without_a_home_can_write_its_caches(docs, e) -> Iterator[str]:
 
 @policy
 def pods_get_the_planned_gpus(docs, e) -> Iterator[str]:
-    for name, template in templates(docs).items():
+    for name, template in serving(docs).items():
         spec = template["spec"]
         if spec.get("nodeSelector") != {f"{GPU}.product": e.product}:
-            yield f"{name} may land beside another GPU (or its volume in another zone)"
-        if not any(each.get("key") == GPU and each.get("operator") == "Exists" for each in spec.get("tolerations", [])):
+            yield f"{name} may land beside another GPU"
+        if not tolerates_gpu_nodes(spec):
             yield f"{name} is kept off the GPU nodes"
+    for name, template in templates(docs).items():
         for container in containers(template):
             size = container.get("resources", {})
             if not size.get("limits", {}).get("memory") or not size.get("requests", {}).get("cpu"):

@@ -5,7 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from k8s_policies import policy
-from k8s_read import containers, env, leader_address, of, serving, templates, value, vllm
+from k8s_read import (
+    GPU,
+    containers,
+    env,
+    leader_address,
+    of,
+    serving,
+    templates,
+    tolerates_gpu_nodes,
+    value,
+    vllm,
+)
+
+IMAGE_IS_FOR = {"kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"}
 
 
 @policy
@@ -75,6 +88,41 @@ def the_volumes_node_is_preferred(docs, e) -> Iterator[str]:
         labels = templates(docs)[other]["metadata"]["labels"]
         if not wanted or not wanted[0].items() <= labels.items():
             yield f"{name} must prefer the node of {other}: one node at a time mounts the volume"
+
+
+@policy
+def the_download_needs_no_gpu_node(docs, e) -> Iterator[str]:
+    """An autoscaler then starts none for it. Where one node at a time mounts the volume, it may join the server."""
+    spec = templates(docs)["weights"]["spec"]
+    if any(GPU in container["resources"].get("limits", {}) for container in containers({"spec": spec})):
+        yield "the download asks for a GPU"
+    if spec.get("nodeSelector") != IMAGE_IS_FOR:
+        yield "the download selects nodes by more, or less, than what its image can run on"
+    affinity = spec.get("affinity", {}).get("nodeAffinity", {})
+    if "requiredDuringSchedulingIgnoredDuringExecution" in affinity:
+        yield "the download requires certain nodes"
+    preferences = affinity.get("preferredDuringSchedulingIgnoredDuringExecution", [])
+    avoided = {
+        expression["key"]
+        for preference in preferences
+        for expression in preference["preference"]["matchExpressions"]
+        if expression["operator"] == "DoesNotExist"
+    }
+    if f"{GPU}.present" not in avoided:
+        yield "the download does not prefer a node without GPUs"
+    if tolerates_gpu_nodes(spec) != (e.nodes == 1):
+        yield "the download must reach a server that holds the volume on a GPU node, and needs GPU nodes for nothing else"
+
+
+@policy
+def no_python_takes_modules_from_where_it_starts(docs, e) -> Iterator[str]:
+    """The probes run in the containers, with their environment and folder."""
+    for name, template in templates(docs).items():
+        for container in containers(template):
+            if value(container, "PYTHONSAFEPATH") != "1":
+                yield f"{name}: {container['name']} runs modules of its current folder"
+            if container.get("workingDir") != "/scratch":
+                yield f"{name}: {container['name']} starts in the image's folder instead of the pod's own"
 
 
 @policy

@@ -74,6 +74,12 @@ def value(container: dict, name: str) -> str:
     return env(container).get(name, {}).get("value", "")
 
 
+def tolerates_gpu_nodes(spec: dict) -> bool:
+    """Whether a pod may run on nodes with the taint that keeps others off GPUs."""
+    tolerations = spec.get("tolerations", [])
+    return any(each.get("key") == GPU and each.get("operator") == "Exists" for each in tolerations)
+
+
 def bytes_of(text: str) -> int:
     return int(text.removesuffix("Gi")) * GIB if text.endswith("Gi") else 0
 

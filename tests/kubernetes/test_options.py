@@ -45,7 +45,8 @@ def test_every_option_is_where_the_cluster_looks_for_it(made):
         spec = template["spec"]
         assert {each["image"] for each in (*spec["containers"], *spec.get("initContainers", []))} == {ALL[1]}
         assert spec["imagePullSecrets"] == [{"name": "registry"}]
-        assert spec["nodeSelector"] == {"pool": "h100", "example.org/zone": "a"}
+    for template in serving(docs).values():
+        assert template["spec"]["nodeSelector"] == {"pool": "h100", "example.org/zone": "a"}
     assert env(templates(docs)["weights"]["spec"]["containers"][0])["HF_ENDPOINT"]["value"] == "https://mirror.example"
     for template in serving(docs).values():
         assert template["spec"]["priorityClassName"] == "course"
@@ -65,10 +66,42 @@ def test_every_option_is_where_the_cluster_looks_for_it(made):
     assert target == {"name": service["metadata"]["name"], "port": service["spec"]["ports"][0]["port"]}
 
 
+def test_a_route_has_no_timeouts_which_some_gateways_refuse(made):
+    assert "timeouts" not in of(made[1], "HTTPRoute")[0]["spec"]["rules"][0]
+
+
+def test_ingress_nginx_cuts_neither_long_answers_nor_large_bodies(made):
+    """Its own limits are 60 s between two packets and 1 MB (proxy-read-timeout, proxy-body-size)."""
+    annotations = of(made[1], "Ingress")[0]["metadata"]["annotations"]
+    name = "nginx.ingress.kubernetes.io/proxy"
+    assert int(annotations[f"{name}-read-timeout"]) >= 600 and int(annotations[f"{name}-send-timeout"]) >= 600
+    assert int(annotations[f"{name}-body-size"].removesuffix("m")) >= 64
+    assert annotations[f"{name}-buffering"] == "off"
+
+
+@pytest.mark.parametrize(
+    ("gpu", "labels", "wanted"),
+    [
+        ("a100", (), {"kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"}),
+        ("gh200", (), {"kubernetes.io/os": "linux"}),  # its nodes are arm64, others of the cluster may be amd64
+        (
+            "a100",
+            ("nvidia.com/gpu.product=A", "topology.kubernetes.io/zone=b", "kubernetes.io/arch=arm64", "pool=gpu"),
+            {"kubernetes.io/os": "linux", "kubernetes.io/arch": "arm64", "topology.kubernetes.io/zone": "b"},
+        ),
+    ],
+)
+def test_the_download_goes_to_the_place_of_the_gpus_but_to_any_node_there(gpu, labels, wanted):
+    p = plan("mistral-7b", gpu, gpus_per_node=1)
+    docs = kubernetes.manifests(p, kubernetes.Options(node_selector=labels))
+    assert templates(docs)["weights"]["spec"]["nodeSelector"] == wanted
+
+
 def test_servers_on_several_nodes_get_a_volume_that_several_nodes_mount(made):
     claim = of(made[1], "PersistentVolumeClaim")[0]["spec"]
     assert claim["accessModes"] == ["ReadWriteMany"]
-    assert not any("affinity" in template["spec"] for template in templates(made[1]).values())
+    for template in templates(made[1]).values():
+        assert "podAffinity" not in template["spec"].get("affinity", {})
 
 
 def test_the_command_on_top_makes_the_same_again(made):

@@ -100,11 +100,7 @@ REMOVED = {
         f"{JOB}.spec.volumes[tmp]",
     ],
     "pods_get_the_planned_gpus": [
-        *[
-            f"{each}.spec.{field}"
-            for each in (SERVER, LEADER, WORKER, JOB)
-            for field in ("nodeSelector", "tolerations")
-        ],
+        *[f"{each}.spec.{field}" for each in (SERVER, LEADER, WORKER) for field in ("nodeSelector", "tolerations")],
         *[f"{SERVER}.spec.containers.0.resources.{part}.nvidia_com/gpu" for part in ("requests", "limits")],
         f"{SERVER}.spec.containers.0.resources.limits.memory",
         f"{SERVER}.spec.containers.0.resources.requests.cpu",
@@ -134,6 +130,18 @@ REMOVED = {
         f"{SERVER}.spec.terminationGracePeriodSeconds",
     ],
     "the_volumes_node_is_preferred": [f"{SERVER}.spec.affinity", f"{JOB}.spec.affinity"],
+    "the_download_needs_no_gpu_node": [
+        f"{JOB}.spec.nodeSelector",
+        f"{JOB}.spec.tolerations",
+        f"{JOB}.spec.affinity.nodeAffinity",
+    ],
+    "no_python_takes_modules_from_where_it_starts": [
+        f"{each}.spec.{which}.0{field}"
+        for each in (SERVER, LEADER, WORKER)
+        for which in ("containers", "initContainers")
+        for field in (".env[PYTHONSAFEPATH]", ".workingDir")
+    ]
+    + [f"{JOB}.spec.containers.0{field}" for field in (".env[PYTHONSAFEPATH]", ".workingDir")],
     "a_service_reaches_the_server_alone": [
         "Service",
         "Service.spec.selector.app_kubernetes_io/component",
@@ -160,6 +168,13 @@ CHANGED = [
     ("pods_are_restricted", f"{SERVER}.spec.hostIPC", True),
     ("pods_are_restricted", f"{SERVER}.spec.securityContext.runAsUser", 0),
     ("pods_get_the_planned_gpus", f"{SERVER}.spec.containers.0.resources.limits.memory", "2Gi"),
+    ("the_download_needs_no_gpu_node", f"{JOB}.spec.nodeSelector", {"nvidia.com/gpu.product": "Tesla-T4"}),
+    ("the_download_needs_no_gpu_node", f"{JOB}.spec.containers.0.resources.limits", {"nvidia.com/gpu": "1"}),
+    (
+        "the_download_needs_no_gpu_node",
+        f"{JOB}.spec.affinity.nodeAffinity",
+        {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": []}},
+    ),
     ("keys_come_from_secrets_and_stand_nowhere", f"{SERVER}.spec.containers.0.args.1", "--api-key=abc"),
     ("the_volume_holds_the_weights", "PersistentVolumeClaim.spec.resources.requests.storage", "10Gi"),
     ("a_start_may_take_its_budget", f"{SERVER}.spec.containers.0.startupProbe.failureThreshold", 60),

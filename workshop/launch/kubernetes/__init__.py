@@ -35,6 +35,19 @@ PROBE_EVERY_S = 10
 PVC_MARGIN, PVC_SPARE_GIB, PVC_STEP_GIB = 1.05, 2, 10  # file system, tokenizer and configs; a round number
 SLUG = r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?"  # Kubernetes' own rules for names, labels and resources
 LABEL = r"([A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?)"
+# Labels that NVIDIA's feature discovery and GKE write on nodes with GPUs.
+GPU_NODE_LABELS = ("nvidia.com/gpu.present", "nvidia.com/gpu.product", "cloud.google.com/gke-accelerator")
+# Labels of --node-selector that hold for the download as well: a volume is made where it runs, and its image is the same.
+PLACE_LABELS = ("topology.kubernetes.io/zone", "topology.kubernetes.io/region", "kubernetes.io/arch")
+ARM_PRODUCTS = ("NVIDIA-GH", "NVIDIA-GB")  # GPUs that NVIDIA sells with its own processor, Grace
+# Variants for kustomize: each is a folder of components/, with the files beside its kustomization.yaml.
+COMPONENTS = {
+    "gateway-timeouts": (),
+    "gke-gateway": ("policies",),
+    "ipv6": (),
+    "no-monitor": (),
+    "volume-owner": (),
+}
 HOST = (SLUG, "a host's name, as llm.example.org")
 PACKAGE = Path(__file__).parents[2]
 WIDTH = 108  # of the header's lines
@@ -49,7 +62,7 @@ TEMPLATES = jinja2.Environment(
 # What the templates know besides the case.
 TEMPLATES.globals |= {"CODE": pod.CODE, "MODELS": MODELS, "PORT": PORT, "PROBE_EVERY_S": PROBE_EVERY_S}
 TEMPLATES.globals |= {"START_ALLOWANCE_S": round(START_ALLOWANCE_S), "KEY_FILE_VARIABLE": KEY_FILE_VARIABLE}
-TEMPLATES.globals |= {"METRICS_KEY_FILE_VARIABLE": METRICS_KEY_FILE_VARIABLE}
+TEMPLATES.globals |= {"METRICS_KEY_FILE_VARIABLE": METRICS_KEY_FILE_VARIABLE, "GPU_NODE_LABELS": GPU_NODE_LABELS}
 TEMPLATES.filters["scalar"] = lambda text: yaml.safe_dump(text, width=10_000).removesuffix("...\n").strip()
 
 
@@ -107,9 +120,20 @@ class Case:
         self.download = f"{self.name}-weights-{hashlib.sha256(self.image.encode()).hexdigest()[:6]}"
         # What a node must be labelled with: by default the GPU's name, as NVIDIA's feature discovery writes it.
         self.node_labels = dict(word.split("=") for word in o.node_selector) or {"nvidia.com/gpu.product": self.product}
+        self.download_labels = self._download_labels()
         self.many = p.nodes > 1  # pods make the server
         self.shared_volume = self.many or o.replicas > 1  # several nodes mount the weights at once
         self._size()
+
+    def _download_labels(self) -> dict[str, str]:
+        """Return the labels that a node must have for the download: those of its system, and of the place if given."""
+        labels = {"kubernetes.io/os": "linux"}
+        if not self.product.startswith(ARM_PRODUCTS):
+            labels["kubernetes.io/arch"] = "amd64"
+        for label, value in self.node_labels.items():
+            if label in PLACE_LABELS:
+                labels[label] = value
+        return labels
 
     def _check_plan(self) -> None:
         p = self.plan
@@ -222,17 +246,17 @@ def header(case: Case) -> list[str]:
         needs.append(f"the Secret {case.name}-tls with a certificate for {case.options.ingress}")
     if case.options.http_route:
         needs.append(f"the Gateway {case.options.gateway}, with TLS, open to this namespace (Gateway API v1)")
-    needs.append("the Prometheus operator for the PodMonitor (without it, leave that one out)")
+    needs.append("the Prometheus operator for the PodMonitor (without it, the component no-monitor)")
     return [case.command, "", *wrap(what, WIDTH), "", *wrap(f"Needs: {'; '.join(needs)}.", WIDTH)]
 
 
 def overlay(plan: Plan, options: Options | None = None) -> dict[str, str]:
-    """Return {path: text} of a kustomize tree: base/, components/openshift/, overlays/NAME/."""
+    """Return {path: text} of a kustomize tree: base/, components/, overlays/NAME/."""
     case = Case(plan, options)
     here = f"overlays/{case.name}"
     neutral = Case(plan, replace(case.options, openshift=False))  # the component changes it back
     made = _comment([f"{case.command} --output kubernetes", *header(case)[1:]])
-    return {
+    files = {
         "base/kustomization.yaml": _make("base"),
         "base/code.yaml": _make("code", code=code()),
         "base/monitor.yaml": _make("monitor"),
@@ -242,6 +266,10 @@ def overlay(plan: Plan, options: Options | None = None) -> dict[str, str]:
         f"{here}/weights.yaml": _make("weights", case=neutral),
         f"{here}/server.yaml": _make("server", case=neutral),
     }
+    for component, resources in COMPONENTS.items():
+        for name in ("kustomization", *resources):
+            files[f"components/{component}/{name}.yaml"] = _make(f"components/{component}/{name}")
+    return files
 
 
 def write(plan: Plan, folder: str | Path, options: Options | None = None) -> list[Path]:
