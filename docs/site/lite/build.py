@@ -105,7 +105,7 @@ def build(to: Path) -> None:
             (project / "files" / path.name).write_text(for_the_page(path))
         (project / "jupyter-lite.json").write_text(json.dumps({"jupyter-lite-schema-version": 0, **SETTINGS}))
         make_room(to)
-        command = ["-m", "jupyterlite_core.app", "build", "--lite-dir", ".", "--output-dir", str(to.resolve()),
+        command = ["-P", "-m", "jupyterlite_core.app", "build", "--lite-dir", ".", "--output-dir", str(to.resolve()),
                    "--contents", "files", "--no-sourcemaps", "--apps", "lab"]  # fmt: skip
         site = next(path for path in sys.path if path.endswith("site-packages"))
         done = subprocess.run([python, *command], cwd=project, capture_output=True, text=True,
@@ -140,8 +140,8 @@ def tools() -> Path:
     if mark.is_file() and mark.read_text() == wanted:
         return python
     shutil.rmtree(TOOLS, ignore_errors=True)
-    run([sys.executable, "-m", "venv", TOOLS])
-    run([python, "-m", "pip", "install", "-q", "--no-deps", "--require-hashes", "-r", HERE / "requirements.txt"])
+    run([sys.executable, "-P", "-m", "venv", TOOLS])
+    run([python, "-P", "-m", "pip", "install", "-q", "--no-deps", "--require-hashes", "-r", HERE / "requirements.txt"])
     mark.write_text(wanted)
     return python
 
@@ -158,7 +158,7 @@ def pyodide(to: Path) -> None:
     to.mkdir(parents=True)
     for name in ("pyodide.mjs", "pyodide.js", "pyodide.asm.mjs", "pyodide.asm.wasm", "python_stdlib.zip"):
         shutil.copy(pages.PYODIDE / name, to)
-    run([sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--require-hashes", "--only-binary=:all:",
+    run([sys.executable, "-P", "-m", "pip", "download", "-q", "--no-deps", "--require-hashes", "--only-binary=:all:",
          "--python-version", "3.14", "--platform", "any", "-d", to, "-r", HERE / "in_the_page.txt"])  # fmt: skip
     found = {}
     for wheel in to.glob("*.whl"):

@@ -1,0 +1,386 @@
+"""No Python that the workshop starts takes code from the folder it is started in, which may be anybody's."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from needs import lacking
+from stand_ins import stand_in
+
+from workshop import python_process
+from workshop.batch import offline
+from workshop.errors import WorkshopError
+from workshop.launch import local, vm
+from workshop.launch.local import claims, jupyter, supervise
+from workshop.launch.slurm import fabric
+from workshop.launch.vllm_main import installed
+from workshop.plan import exact
+from workshop.plan.catalog import load_model
+from workshop.plan.parallelism import plan
+from workshop.simulate import local as simulate_local
+from workshop.simulate import process as simulate_process
+from workshop.simulate.arrivals import Arrival
+from workshop.simulate.load import on_plan
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "workshop"
+WORKSHOP = Path(sys.executable).with_name("workshop")
+STANDARD = ("json", "re", "typing", "logging", "dataclasses", "sitecustomize", "usercustomize")
+PACKAGES = ("torch", "vllm", "numpy", "workshop", "click", "pydantic", "transformers", "typing_extensions")
+NOT_INSTALLED = ("flashinfer", "ray", "runai_model_streamer", "jupyterlab", "ipykernel_launcher", "debugpy")
+# Asks for planted names in a process and in one that it starts, as vLLM does with its classes.
+IMPORTS = """
+import importlib, subprocess, sys
+for name in ("json", "numpy", "flashinfer", "planted_plugin"):
+    try:
+        importlib.import_module(name)
+    except ImportError:
+        pass
+"""
+PROBE = f"{IMPORTS}\nsubprocess.run([sys.executable, '-c', {IMPORTS!r}], check=True)\n"
+
+
+class Planted:
+    """A folder with Python files of names that are known, each of which writes down that it ran."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder / "anybody's"
+        self.marks = folder / "marks"
+        self.folder.mkdir()
+        for name in (*STANDARD, *PACKAGES, *NOT_INSTALLED, "planted_plugin"):
+            code = f"open({str(self.marks)!r}, 'a').write({name!r} + ' ')\nraise ImportError('planted ' + {name!r})\n"
+            (self.folder / f"{name}.py").write_text(code)
+        plugin = self.folder / "planted-1.0.dist-info"  # vLLM loads what any distribution on sys.path names here
+        plugin.mkdir()
+        (plugin / "METADATA").write_text("Metadata-Version: 2.1\nName: planted\nVersion: 1.0\n")
+        groups = ("vllm.general_plugins", "vllm.platform_plugins")
+        lines = "".join(f"[{group}]\nplanted = planted_plugin:run\n" for group in groups)
+        (plugin / "entry_points.txt").write_text(lines)
+
+    @property
+    def ran(self) -> str:
+        return self.marks.read_text() if self.marks.exists() else ""
+
+
+@pytest.fixture
+def planted(tmp_path, monkeypatch) -> Planted:
+    """Be in a folder of planted files, with a PYTHONPATH whose entries name it without its path."""
+    found = Planted(tmp_path)
+    monkeypatch.chdir(found.folder)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(["", ".", f"..{os.sep}{found.folder.name}"]))
+    monkeypatch.delenv("PYTHONSAFEPATH", raising=False)
+    monkeypatch.setenv("WORKSHOP_HOME", str(tmp_path / "home"))
+    return found
+
+
+def outside(monkeypatch) -> dict[str, str]:
+    """The environment of a person who has no PYTHONPATH: the command itself is theirs to start."""
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    return dict(os.environ)
+
+
+def test_the_planted_files_would_run(planted):
+    subprocess.run([sys.executable, "-m", "json.tool"], stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL)
+    assert "sitecustomize" in planted.ran and "json" in planted.ran.split()
+
+
+class Start:
+    """What a start hands to the system: command, environment, folder."""
+
+    def __init__(self, words, **options):
+        self.words, self.options = [str(word) for word in words], options
+        raise Started(self)
+
+
+class Started(Exception):
+    pass
+
+
+def of_exact(monkeypatch) -> None:
+    monkeypatch.delenv("WORKSHOP_VLLM_PYTHON", raising=False)
+    monkeypatch.setattr(exact, "version", lambda: "0.32.0")
+    monkeypatch.setattr(exact.subprocess, "Popen", Start)
+    exact.Asker().ask({})
+
+
+def of_exact_with_another_python(monkeypatch) -> None:
+    monkeypatch.setenv("WORKSHOP_VLLM_PYTHON", os.path.relpath(sys.executable))
+    monkeypatch.setattr(exact.subprocess, "Popen", Start)
+    exact.Asker().ask({})
+
+
+def of_simulate(monkeypatch) -> None:
+    monkeypatch.delenv("WORKSHOP_VLLM_PYTHON", raising=False)
+    monkeypatch.setattr(simulate_process, "check_installed", lambda: None)
+    monkeypatch.setattr(simulate_process.subprocess, "Popen", Start)
+    simulate_process.Worker()
+
+
+def of_bench(monkeypatch) -> None:
+    from small_server import record
+
+    monkeypatch.setattr(simulate_local.subprocess, "run", Start)
+    simulate_local.bench(record(), "m", "t", [Arrival(0.0, 16, 2)])
+
+
+def of_serve(monkeypatch) -> None:
+    monkeypatch.setattr(local, "engine_device", lambda: "cpu")
+    launch = local.prepare()
+    launch.let_go()
+    Start(launch.argv, env=launch.env)
+
+
+def of_serve_help(monkeypatch) -> None:
+    from workshop.cli import serve
+
+    monkeypatch.setattr(serve.local, "engine_device", lambda: "cpu")
+    monkeypatch.setattr(serve.subprocess, "call", Start)
+    serve.command.make_context("serve", ["--help=max-num-seqs"])
+
+
+def of_the_watcher(monkeypatch) -> None:
+    from small_server import launch
+
+    monkeypatch.setattr(supervise.processes.subprocess, "Popen", Start)
+    planned = launch()
+    try:
+        supervise._watcher(planned, claims.claim(supervise.new_record(planned)), with_parent=False)
+    finally:
+        planned.let_go()
+
+
+def of_jupyter(monkeypatch) -> None:
+    Start(jupyter.command(Path.cwd(), "127.0.0.1", 1, "x.ipynb"), env=jupyter.environment("token"))
+
+
+def of_the_fabric(monkeypatch) -> None:
+    monkeypatch.setattr(fabric.subprocess, "Popen", Start)
+    fabric.test(0, 1, 1, "127.0.0.1", 1, "lo")
+
+
+def of_a_machine(monkeypatch) -> None:
+    text = vm.unit(vm.Case(plan("llama-3.1-8b", "h100", usage="serve")))
+    lines = dict(line.split("=", 1) for line in text.splitlines() if line.startswith(("ExecStart=", "WorkingDir")))
+    set_in_unit = [pair for line in text.splitlines() if line.startswith("Environment=") for pair in line[12:].split()]
+    words = lines["ExecStart"].replace(vm.PYTHON, sys.executable).split()
+    unit_env = dict(pair.split("=", 1) for pair in set_in_unit) | {"PYTHONPATH": str(ROOT)}
+    Start(words, env=unit_env, cwd=lines["WorkingDirectory"])
+
+
+STARTS = (
+    of_exact,
+    of_exact_with_another_python,
+    of_simulate,
+    of_bench,
+    of_serve,
+    of_serve_help,
+    of_the_watcher,
+    of_jupyter,
+    of_the_fabric,
+    of_a_machine,
+)
+
+
+@pytest.mark.parametrize("start", STARTS, ids=lambda start: start.__name__)
+def test_a_start_and_what_it_starts_take_nothing_from_the_current_folder(start, planted, monkeypatch):
+    """Interpreter, flags, environment and folder are those of the start; in place of the module PROBE runs."""
+    with pytest.raises(Started) as caught, monkeypatch.context() as patched:
+        start(patched)
+    begun = caught.value.args[0]
+    flags = begun.words[: begun.words.index("-m")]
+    options = {name: begun.options[name] for name in ("env", "cwd") if name in begun.options}
+    done = subprocess.run([*flags, "-c", PROBE], capture_output=True, text=True, **options)
+    assert done.returncode == 0, done.stderr
+    assert not planted.ran, f"{start.__name__}: {begun.words[:4]}"
+
+
+def test_offline_batches_leave_nothing_of_the_folder_to_the_engines_processes(planted, monkeypatch):
+    """The engine runs in the command's own process, and what that starts has its environment."""
+
+    class Enough(Exception):
+        pass
+
+    def enough() -> None:
+        raise Enough
+
+    monkeypatch.setattr(local, "engine_device", lambda: "cpu")
+    monkeypatch.setattr(offline, "answer_for_vllm", enough)
+    before = dict(os.environ)
+    try:
+        with pytest.raises(Enough):
+            offline.start(str(local.TEACHING_FOLDER))
+        done = subprocess.run([sys.executable, "-c", "import json, numpy"], env=dict(os.environ))
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+    assert done.returncode == 0 and not planted.ran
+
+
+def need_vllm() -> None:
+    if not installed()[0]:
+        lacking("vLLM is not installed: make test installs it on Linux")
+
+
+def test_vllms_classes_and_scheduler_work_among_planted_files(planted, monkeypatch):
+    """Two real starts, each of which loads all of vLLM; at the same time, as both are mostly imports."""
+    if not installed()[0]:
+        lacking("vLLM is not installed: make test installs it on Linux")
+    monkeypatch.delenv("WORKSHOP_VLLM_PYTHON", raising=False)
+    worker = simulate_process.Worker()
+    monkeypatch.setattr(simulate_process, "_kept", [worker])
+    model = load_model("llama-3.2-1b")
+    job = {"config": dict(model.raw), "tp": 1, "pp": 1, "max_model_len": 4096, "max_num_batched_tokens": 8192}
+    try:
+        with exact.Asker() as asker:
+            built = asker.ask(job)
+        simulation = on_plan(plan("llama-3.2-1b", "h100", usage="serve"), [Arrival(0.0, 20, 2)], steps="steps.jsonl")
+    finally:
+        worker.end()
+    assert built.get("architecture") == "LlamaForCausalLM", built
+    assert len(simulation.requests) == 1 and (planted.folder / "steps.jsonl").stat().st_size
+    assert not planted.ran
+
+
+@pytest.mark.parametrize("words", [["plan", "llama-3.2-1b", "--gpu", "h100"], ["doctor"]])
+def test_commands_work_among_planted_files(words, planted, monkeypatch):
+    done = subprocess.run([WORKSHOP, *words], capture_output=True, text=True, env=outside(monkeypatch))
+    assert done.returncode == 0, done.stderr
+    assert not planted.ran
+
+
+@pytest.mark.parametrize("given", ["", ".", "sub/..", "/nowhere:"])
+def test_the_command_line_forgets_what_a_pythonpath_means_by_the_current_folder(given, planted, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", f"{given}{os.pathsep}")
+    for name in ("sitecustomize", "usercustomize", "workshop", "typing", "re"):  # read before our first line
+        (planted.folder / f"{name}.py").unlink()
+    done = subprocess.run([WORKSHOP, "plan", "llama-3.2-1b", "--gpu", "h100"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert not planted.ran
+
+
+def test_python_m_workshop_leaves_the_folder_before_it_imports_anything_else(planted, monkeypatch):
+    for name in ("workshop", "typing", "re"):  # Python itself looks for these before our first line
+        (planted.folder / f"{name}.py").unlink()
+    command = [sys.executable, "-m", "workshop", "plan", "llama-3.2-1b", "--gpu", "h100"]
+    done = subprocess.run(command, capture_output=True, text=True, env=outside(monkeypatch))
+    assert done.returncode == 0, done.stderr
+    assert not planted.ran
+
+
+def test_a_folder_that_pythonpath_names_by_its_whole_path_is_a_persons_own_choice(tmp_path, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), "", "lib"]))
+    assert python_process.environment()["PYTHONPATH"] == str(tmp_path)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), os.getcwd(), os.path.abspath("lib"), "/usr/lib/python3"])
+    python_process.leave_current_folder()
+    assert sys.path == [str(tmp_path), "/usr/lib/python3"]
+
+
+def test_the_kernel_of_another_jupyterlab_ignores_the_folder_of_a_notebook(planted, monkeypatch, tmp_path):
+    env = outside(monkeypatch) | {"JUPYTER_DATA_DIR": str(tmp_path / "data"), "HOME": str(tmp_path)}
+    subprocess.run([WORKSHOP, "kernel", "install"], env=env, check=True, capture_output=True)
+    (spec,) = tmp_path.rglob("vllm-workshop/kernel.json")
+    argv = json.loads(spec.read_text())["argv"]
+    command = [*argv[: argv.index("-f")], "--help"]
+    done = subprocess.run(command, env=env, capture_output=True, text=True)
+    assert done.returncode == 0 and "IPKernelApp" in done.stdout and not planted.ran
+
+
+class TestWhatAChildSays:
+    """The last line of a process that failed stands in the sentence about it."""
+
+    @pytest.fixture
+    def python(self, tmp_path, monkeypatch):
+        """Put a script in the place of the Python that has vLLM."""
+        monkeypatch.setenv("WORKSHOP_HOME", str(tmp_path / "home"))
+
+        def put(script: str) -> None:
+            stand_in(tmp_path, "python", script)
+            monkeypatch.setenv("WORKSHOP_VLLM_PYTHON", str(tmp_path / "python"))
+
+        return put
+
+    @pytest.mark.parametrize(
+        ("script", "said"),
+        [
+            ("echo 'ImportError: libcuda.so.1' >&2; exit 3", "(exit code 3): ImportError: libcuda.so.1"),
+            ("read -r job; echo 'bad line' >&2; exit 1", "(exit code 1): bad line"),
+            ("printf 'ValueError: x\\nleaked 1 object\\n' >&2; exit 1", "(exit code 1): ValueError: x"),
+            ("kill -9 $$", "(Killed, signal 9)"),
+            ("read -r job; echo '[1'", "ended without an answer"),
+            ("printf '\\033[31mred\\n' >&2; exit 1", "red"),
+        ],
+    )
+    def test_of_exact(self, python, script, said):
+        python(script)
+        with exact.Asker() as asker:
+            assert said in asker.ask({})["error"]
+
+    def test_of_exact_in_the_commands_sentence(self, python):
+        python("echo \"ModuleNotFoundError: No module named 'pydantic'\" >&2; exit 1")
+        done = subprocess.run([WORKSHOP, "plan", "llama-3.2-1b", "--gpu", "h100", "--exact"], capture_output=True)
+        said = done.stderr.decode()
+        assert done.returncode == 2 and "No module named 'pydantic'" in said and "Traceback" not in said
+
+    def test_of_simulate(self, python):
+        python("printf 'Traceback\\nMemoryError: no\\nat exit\\n' >&2; exit 1")
+        with pytest.raises(WorkshopError, match="ended early: MemoryError: no"):
+            simulate_process.Worker().run({})
+
+    def test_of_the_fabric(self):
+        assert fabric.why(["", "one\nmodule torch is not there\n", ""]) == "module torch is not there"
+
+
+SHOWN_ALONE = {"launch/doctor.py": "a command that a person is told to give"}
+
+
+def starts_of_python(source: str) -> list[int]:
+    """The lines of a module that build a command of Python's: sys.executable, or a list with "-m" or "-c" in it."""
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Attribute) and node.attr == "executable":
+            found.append(node.lineno)
+        if isinstance(node, ast.ImportFrom) and any(alias.name == "executable" for alias in node.names):
+            found.append(node.lineno)
+        if isinstance(node, (ast.List, ast.Tuple)):
+            words = [part.value for part in node.elts if isinstance(part, ast.Constant)]
+            if "-m" in words or {"python", "python3"} & set(map(str, words)):
+                found.append(node.lineno)
+    return found
+
+
+def test_nothing_starts_python_but_the_one_owner():
+    found = {}
+    for path in PACKAGE.rglob("*.py"):
+        name = path.relative_to(PACKAGE).as_posix()
+        lines = starts_of_python(path.read_text())
+        if lines and name not in SHOWN_ALONE and name != "python_process.py":
+            found[name] = lines
+    assert not found, "take command() and environment() of workshop/python_process.py"
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import sys, subprocess\nsubprocess.run([sys.executable, '-c', 'x'])",
+        "from sys import executable",
+        "import subprocess\nsubprocess.run(['python3', 'x.py'])",
+        "command = [python(), '-m', 'json.tool']",
+    ],
+)
+def test_a_start_that_goes_round_the_owner_is_found(source):
+    assert starts_of_python(source)
+
+
+def test_the_owner_imports_only_what_every_python_has_loaded():
+    code = f"import sys\nbefore = set(sys.modules)\nsys.path.append({str(ROOT)!r})\n"
+    code += "import importlib.util as u\nbefore |= set(sys.modules)\n"
+    code += f"spec = u.spec_from_file_location('p', {str(PACKAGE / 'python_process.py')!r})\n"
+    code += "m = u.module_from_spec(spec); spec.loader.exec_module(m); m.leave_current_folder()\n"
+    code += "print(sorted(set(sys.modules) - before))"
+    assert subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True).stdout == "[]\n"
