@@ -22,10 +22,10 @@ LONGEST_LINE = 300  # of what a process said, in a sentence of ours
 def command(module: str, *arguments: str, python: str = PYTHON) -> list[str]:
     """Return the command that runs a module; `python`: another interpreter than this one.
 
-    This interpreter is told by its flag -P. Another one may be older than 3.11 and not know it: `environment` tells
-    it, and such a process is best started in NEUTRAL_FOLDER.
+    This interpreter is told by its flag -P. Another one, or the one of a SLURM job, may be older than 3.11 and not
+    know it: `environment` tells it, and such a process is best started in NEUTRAL_FOLDER.
     """
-    if python == PYTHON:
+    if python == PYTHON and sys.version_info >= (3, 11):
         return [python, "-P", "-m", module, *arguments]
     if os.path.dirname(python):
         python = os.path.abspath(python)  # the process may be started in another folder
@@ -47,7 +47,9 @@ def environment(
     result["PYTHONSAFEPATH"] = "1"
     folders = whole_paths(result.pop("PYTHONPATH", ""))
     if python != PYTHON or not _is_installed():
-        folders.insert(0, os.path.dirname(PACKAGE))
+        # By the way it was found: a SLURM job has a folder with a link to the package, and no other file of a checkout.
+        holder = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+        folders.insert(0, holder)
     if folders:
         result["PYTHONPATH"] = os.pathsep.join(folders)
     return result
