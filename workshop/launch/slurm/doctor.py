@@ -3,6 +3,7 @@
 import os
 import shlex
 import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,12 +11,16 @@ from workshop.errors import WorkshopError
 from workshop.launch.checks import LACK, NOTE, OK, Check
 from workshop.launch.disk import quotas, who_sees
 from workshop.launch.home import home
-from workshop.launch.programs import ask
+from workshop.launch.programs import Answer, ask, run
 from workshop.launch.slurm import site as slurm_site
 from workshop.launch.slurm import submit
 
 MODEL_BYTES = 141e9  # of Llama 3.1 70B in 16 bits, the smallest of the recipes
 ENVIRONMENT_TIMEOUT_S = 60.0  # conda and module on a busy shared file system
+THEIR_OWN_WORDS = (
+    "These are the cluster's own words, and its documentation explains them. `workshop slurm submit 70b --dry-run` "
+    "shows what is sent; SBATCH_… and site_sbatch in slurm/site.sh change it."
+)
 
 
 def examine() -> Iterator[Check]:
@@ -66,11 +71,13 @@ def _accepted(site: dict[str, str]) -> Check:
         job = submit.prepare(submit.Request("70b"))
     except WorkshopError as error:
         return Check("sbatch 70b.sbatch", LACK, error.message, error.remedy)
-    code, _, said = ask("sbatch", "--test-only", *job.arguments, str(job.script), env={**os.environ, **site})
-    said = said.removeprefix("sbatch: ").removeprefix("error: ")
-    if code:
-        return Check("sbatch 70b.sbatch", LACK, f"would be refused: {said}", slurm_site.refusal_remedy(said))
-    return Check("sbatch 70b.sbatch", OK, f"would be accepted ({said})")
+    done = run("sbatch", "--test-only", *job.arguments, str(job.script), env={**os.environ, **site})
+    said = " / ".join(done.lines)
+    if done.code:
+        remedy = slurm_site.refusal_remedy(said, otherwise=THEIR_OWN_WORDS)
+        found = f"would be refused: {said or f'exit code {done.code}'}"
+        return Check("sbatch 70b.sbatch", LACK, found, remedy)
+    return Check("sbatch 70b.sbatch", OK, f"would be accepted ({said})" if said else "would be accepted")
 
 
 def _folders(site: dict[str, str]) -> Iterator[Check]:
@@ -115,9 +122,7 @@ def _environment(site: dict[str, str], file: str) -> Check:
         'set +u; source "$1" >/dev/null && workshop_environment >/dev/null && "${python[@]}" -c '
         '"from workshop.launch.vllm_main import installed; print(*installed())"'
     )
-    root = str(slurm_site.scripts_folder().parent)
-    env = {**os.environ, "WORKSHOP_ROOT": root, "PYTHONPATH": root}
-    code, out, said = ask("bash", "-c", line, "bash", file, env=env, within_s=ENVIRONMENT_TIMEOUT_S)
+    code, out, said = _in_environment(line, file)
     build, gpu = (out.strip().splitlines() or [""])[-1], "conda env create -f environment.yml"
     if code:
         found = f"workshop_environment fails here: {said}"
@@ -129,3 +134,15 @@ def _environment(site: dict[str, str], file: str) -> Check:
     else:
         return Check("site.sh: environment", OK, build)
     return Check("site.sh: environment", LACK, found, remedy)
+
+
+def _in_environment(line: str, file: str) -> Answer:
+    """Run a line of bash that calls the site's Python; it sees this package, and no file of the current folder."""
+    root = slurm_site.scripts_folder().parent
+    with tempfile.TemporaryDirectory(prefix="workshop-") as folder:
+        env = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
+        env |= {"WORKSHOP_ROOT": str(root), "PYTHONSAFEPATH": "1"}
+        if (root / "workshop").is_dir():
+            (Path(folder) / "workshop").symlink_to(root / "workshop")
+            env["PYTHONPATH"] = folder
+        return ask("bash", "-c", line, "bash", file, env=env, within_s=ENVIRONMENT_TIMEOUT_S)
