@@ -66,6 +66,10 @@ def test_four_nodes_as_planned_may_go():
         ({"unreadable": ("model-00001.safetensors",)}, "you may not read"),
         ({"weights": 0}, "sees no weights"),
         ({"scratch_free": 2**20}, "n2 has 1 MiB left in /tmp/x"),
+        (
+            {"scratch_refuses": "Permission denied"},
+            "n2 runs no programs from /tmp/x (Permission denied): it is mounted noexec",
+        ),
         ({"shm_free": 160 * 2**20}, "n2 has 160 MiB left in /dev/shm, and 368 are needed"),
     ],
 )
@@ -73,6 +77,22 @@ def test_one_node_that_differs_stops_all_with_its_name(changes, words):
     rows = [facts(rank, **(changes if rank == 2 else {})) for rank in range(4)]
     sentence, remedy = slurm_preflight.judge(rows, EXPECTED)
     assert words in sentence and remedy
+
+
+def test_a_disk_that_runs_no_programs_is_found_by_running_one(tmp_path, monkeypatch):
+    assert slurm_preflight.refused_execution(tmp_path) == "" and not list(tmp_path.iterdir())
+    mapped = slurm_preflight.mmap.mmap
+    refusal = PermissionError(1, "Operation not permitted")
+
+    def no_library(*words, prot, **more):
+        if prot & slurm_preflight.mmap.PROT_EXEC:
+            raise refusal
+        return mapped(*words, prot=prot, **more)
+
+    monkeypatch.setattr(slurm_preflight.mmap, "mmap", no_library)
+    assert slurm_preflight.refused_execution(tmp_path) == "Operation not permitted"
+    monkeypatch.setattr(slurm_preflight, "PROGRAM_S", 0)
+    assert "timed out" in slurm_preflight.refused_execution(tmp_path)
 
 
 def test_nodes_that_did_not_report_are_counted():

@@ -94,6 +94,17 @@ def test_full_disk_on_one_node(cluster):
             cluster.inside(node, "umount", "/mnt")
 
 
+def test_disk_that_is_mounted_noexec_on_one_node(cluster):
+    for node, more in (("node01", ""), ("node02", ",noexec")):
+        cluster.inside(node, "mount", "-t", "tmpfs", "-o", f"size=1g,mode=1777{more}", "tmpfs", "/mnt")
+    try:
+        job = cluster.submit("405b.sbatch", "--nodes=2", "--gpus-per-node=1", site="export WORKSHOP_SCRATCH=/mnt")
+        ended(job, cluster, "node02 runs no programs from /mnt/workshop-teacher-", "noexec", "WORKSHOP_SCRATCH")
+    finally:
+        for node in ("node01", "node02"):
+            cluster.inside(node, "umount", "/mnt")
+
+
 def test_disk_that_cannot_be_written_at_all(cluster):
     job = cluster.submit("405b.sbatch", "--nodes=2", "--gpus-per-node=1", site="export WORKSHOP_SCRATCH=/proc")
     ended(job, cluster, "cannot write to /proc", "WORKSHOP_SCRATCH")

@@ -6,11 +6,15 @@ a watchdog, and interface. A start that cannot work ends here, within seconds, w
 plan.
 """
 
+import errno
 import json
+import mmap
 import os
 import re
 import socket
+import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -33,6 +37,7 @@ SCRATCH_NEEDED_BYTES = 256 * 2**20  # compile caches and temporary files
 SHM_BASE_BYTES, SHM_QUEUE_BYTES, SHM_RANK_BYTES = 64 * 2**20, 240 * 2**20, 16 * 2**20
 WORKING_GIB = 1.0  # least that a GPU needs beside its share of the weights
 USED_ALLOWED_GIB = 2.0  # another process that holds more than this will be in the way
+PROGRAM_S = 20.0  # for a program of one line, on a busy node
 WATCHDOG_SINCE = [0, 33]
 PREFETCH = "workshop prefetch MODEL --to FOLDER"
 FABRIC = "WORKSHOP_FABRIC in slurm/site.sh names the network between the nodes."
@@ -59,6 +64,7 @@ class Facts:
     scratch_free: int
     shm_free: int
     old_driver: Verdict = None
+    scratch_refuses: str = ""  # why no program runs, or no library is loaded, from the scratch folder; '' if they are
 
 
 @dataclass(frozen=True)
@@ -92,7 +98,30 @@ def gather(model: str) -> Facts:
         scratch_free=free_bytes(Path(scratch)),
         shm_free=free_bytes(Path("/dev/shm")) if Path("/dev/shm").is_dir() else 2**62,
         old_driver=gpus.driver_problem(look.driver) if look.maker == "nvidia" and not is_cpu(*build) else None,
+        scratch_refuses=refused_execution(Path(scratch)),
     )
+
+
+def refused_execution(folder: Path) -> str:
+    """Return why a program does not run, or a library is not loaded, from a folder ('' if both work).
+
+    torch, Triton and vLLM compile libraries there, and load them: on a disk mounted noexec they fail after loading.
+    """
+    try:
+        with tempfile.TemporaryDirectory(dir=folder) as place:
+            program = Path(place) / "program"
+            program.write_text("#!/bin/sh\nexit 0\n", encoding="utf-8")
+            program.chmod(0o700)
+            subprocess.run([program], check=True, capture_output=True, timeout=PROGRAM_S)
+            with program.open("rb") as file:  # what dlopen(3) does with a library
+                mmap.mmap(file.fileno(), 0, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_EXEC).close()
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):  # the check of the disk's room says it better
+            return ""
+        return error.strerror or type(error).__name__
+    except subprocess.SubprocessError as error:
+        return str(error)
+    return ""
 
 
 def kind(own: Facts) -> str:
@@ -173,6 +202,12 @@ def _gpus(own: Facts, head: Facts, e: Expected) -> Problems:
 def _disks(own: Facts, head: Facts, e: Expected) -> Problems:
     scratch = f"Set WORKSHOP_SCRATCH in slurm/site.sh to a disk with room. {ANOTHER}."
     between_ranks = SHM_QUEUE_BYTES + e.gpus_per_node * SHM_RANK_BYTES if e.gpus_per_node > 1 else 0
+    if own.scratch_refuses:
+        said = f"{own.node} runs no programs from {own.scratch} ({own.scratch_refuses}): it is mounted noexec, perhaps."
+        yield (
+            said,
+            "Set WORKSHOP_SCRATCH in slurm/site.sh to a disk of the nodes that runs programs: torch and vLLM compile there.",
+        )
     for place, free, need, remedy in (
         (own.scratch, own.scratch_free, SCRATCH_NEEDED_BYTES, scratch),
         ("/dev/shm", own.shm_free, SHM_BASE_BYTES + between_ranks, f"{ANOTHER}, or for a larger /dev/shm."),
