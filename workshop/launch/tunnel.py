@@ -13,6 +13,7 @@ import os
 import re
 import shlex
 import socket
+import struct
 import subprocess
 from collections.abc import Callable
 from dataclasses import replace
@@ -30,6 +31,9 @@ WAIT_S = 20.0
 LOOK_EVERY_S = 5.0  # at the server, through the tunnel
 CONNECT_S = 5.0
 CHUNK_BYTES = 2**16
+BROKEN_LOOK_S = 1.0
+AT_ONCE = struct.pack("ii", 1, 0)  # SO_LINGER: on, 0 s
+Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 RETRY_S = 5  # told to clients that find no server; OpenAI's try again by themselves
 
 
@@ -189,24 +193,24 @@ def record_of(name: str) -> ServerRecord:
 
 
 async def _forwarding(name: str, port: int, opened: Callable[[], None]) -> None:
-    async def passed_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError, asyncio.TimeoutError), contextlib.closing(writer):
             try:
-                far_reader, far = await _connected(await asyncio.to_thread(record_of, name))
+                far = await _connected(await asyncio.to_thread(record_of, name))
             except WorkshopError as error:
                 writer.write(_refusal(error))
                 writer.write_eof()
-                await asyncio.wait_for(reader.read(), CONNECT_S)  # the answer to a request that was not read is lost
+                # Closing before the request is read would reset the connection, and the answer would be lost.
+                await asyncio.wait_for(_discard(reader), CONNECT_S)
                 return
-            with contextlib.closing(far):
-                await asyncio.gather(_pump(reader, far), _pump(far_reader, writer))
+            await _join((reader, writer), far)
 
-    async with await asyncio.start_server(passed_on, "127.0.0.1", port) as server:
+    async with await asyncio.start_server(serve, "127.0.0.1", port) as server:
         opened()
         await server.serve_forever()
 
 
-async def _connected(record: ServerRecord) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+async def _connected(record: ServerRecord) -> Connection:
     address = urlsplit(record.url)
     try:
         return await asyncio.wait_for(asyncio.open_connection(address.hostname, address.port or 80), CONNECT_S)
@@ -214,12 +218,62 @@ async def _connected(record: ServerRecord) -> tuple[asyncio.StreamReader, asynci
         raise WorkshopError(f"{record.name} does not answer at {record.url}.") from None
 
 
+async def _join(near: Connection, far: Connection) -> None:
+    """Pass everything on in both directions, until both sides have ended.
+
+    An end of one direction is passed on as such (the other direction goes on), and a reset as a reset: an answer that
+    broke off must not look complete.
+    """
+    whole = False
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            watches = [tasks.create_task(_watch(writer)) for _, writer in (near, far)]
+            pumps = [
+                tasks.create_task(_pump(near[0], far[1])),
+                tasks.create_task(_pump(far[0], near[1])),
+            ]
+            await asyncio.wait(pumps)
+            for watch in watches:
+                watch.cancel()
+        whole = True
+    except* OSError:
+        pass
+    finally:
+        if not whole:
+            _reset(near[1])
+            _reset(far[1])
+        far[1].close()
+
+
+async def _watch(writer: asyncio.StreamWriter) -> None:
+    """Raise a ConnectionResetError once a connection is broken, also while nothing is read from it or written to it."""
+    connection = writer.get_extra_info("socket")
+    while True:
+        await asyncio.sleep(BROKEN_LOOK_S)
+        if connection.fileno() >= 0 and connection.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+            raise ConnectionResetError
+
+
 async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    with contextlib.suppress(OSError):
-        while data := await reader.read(CHUNK_BYTES):
-            writer.write(data)
-            await writer.drain()
-        writer.write_eof()
+    """Copy until the end of what one side sends; an OSError if either side's connection breaks."""
+    while data := await reader.read(CHUNK_BYTES):
+        writer.write(data)
+        await writer.drain()
+    writer.write_eof()
+
+
+def _reset(writer: asyncio.StreamWriter) -> None:
+    """Close a connection so that its other side sees a reset, not an end; what waits to be sent is dropped."""
+    connection = writer.get_extra_info("socket")
+    with contextlib.suppress(OSError):  # it is closed already
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, AT_ONCE)
+    writer.transport.abort()
+
+
+async def _discard(reader: asyncio.StreamReader) -> None:
+    """Read to the end of what one side sends, and keep nothing of it."""
+    while await reader.read(CHUNK_BYTES):
+        pass
 
 
 def _refusal(error: WorkshopError) -> bytes:
