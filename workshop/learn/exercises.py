@@ -7,7 +7,6 @@ and concept questions answer themselves.
 """
 
 import importlib
-import json
 import os
 import re
 import sys
@@ -18,8 +17,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from workshop.errors import BadInput, WorkshopError
-from workshop.launch.home import home, private_folder, write_private
-from workshop.learn import class_progress, exercise_sets
+from workshop.learn import class_progress, exercise_sets, progress_file
 from workshop.learn.html import Html, alone, div, join, muted, panel, span, tag
 from workshop.learn.judging import Exercise, letter, shown
 
@@ -57,20 +55,13 @@ def progress() -> dict[str, dict]:
 
     Of a check {"tries": int, "done": bool} (a question also "first": letter), of a prediction {"options": list, "predicted", "result": text or None}.
     """
-    try:
-        stored = json.loads((home() / "progress.json").read_text(encoding="utf-8"))
-        return {key: entry for key, entry in stored.items() if isinstance(entry, dict)}
-    except (OSError, ValueError, AttributeError):
-        return {}
+    return progress_file.read()
 
 
 def keep(key: str, entry: dict) -> str:
     """Keep an outcome; return a note if that was impossible (a full quota must not stop a learner)."""
     try:
-        private_folder()
-        stored = progress() | {key: entry}
-        write_private(home() / "progress.json", json.dumps(stored, indent=1) + "\n")
-        class_progress.renew(stored)
+        class_progress.renew(progress_file.add(key, entry))
     except WorkshopError as error:
         return f"Your progress could not be kept: {error}"
     return ""
