@@ -45,7 +45,7 @@ def test_only_regular_files_are_read_or_replaced(kind, tmp_path, monkeypatch):
     for name in (path, link):
         with pytest.raises(BadInput, match=f"is {kind}, not a file"):
             files.read_bytes(name, MOST)
-        with pytest.raises(BadInput, match=f"is {kind}, not a file"):
+        with pytest.raises(BadInput, match=f"cannot be written: it is {kind}"):
             files.check_output(name, force=True)
 
 

@@ -62,9 +62,14 @@ def open_regular(path: str | Path, remedy: str = READABLE) -> BinaryIO:
 
 def refuse_irregular(path: str | Path, found: os.stat_result, remedy: str = READABLE) -> None:
     """Raise BadInput for a folder, a pipe, a socket or a device, and say which it is."""
-    kind = next((words for is_kind, words in KINDS if is_kind(found.st_mode)), "")
+    kind = kind_of(found)
     if kind:
-        raise BadInput(f"{path} is {kind}, not a file.", remedy)
+        raise BadInput(f"{path} cannot be read: it is {kind}, not a file.", remedy)
+
+
+def kind_of(found: os.stat_result) -> str:
+    """Return what is no regular file in words ("a pipe"), and "" for a regular file."""
+    return next((words for is_kind, words in KINDS if is_kind(found.st_mode)), "")
 
 
 def read_bytes(path: str | Path, most_bytes: int, remedy: str = READABLE) -> bytes:
@@ -239,7 +244,9 @@ def _checked(path: str | Path, force: bool, inputs: Iterable[str | Path], remedy
         return target
     if _is_null(found):
         return os.open(os.devnull, os.O_WRONLY)
-    refuse_irregular(path, found, remedy)
+    kind = kind_of(found)
+    if kind:
+        raise BadInput(f"{path} cannot be written: it is {kind}, not a file.", remedy)
     if any(os.path.samestat(found, other) for other in given):
         raise BadInput(f"{path} is a file that is read for this.", "Give the output another name.")
     if not force:

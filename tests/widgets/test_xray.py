@@ -257,7 +257,7 @@ def test_the_command_writes_one_file(tmp_path):
         (["{other}"], "Line 1 of .* is no step of a trace"),
         (["{empty}"], "holds no step"),
         (["{trace}", "--first", "99"], "The trace has no step 99"),
-        (["{trace}", "--html", "{trace}"], "is the trace itself"),
+        (["{trace}", "--html", "{trace}"], "is read for this"),
         (["{trace}", "--html", "{none}/page.html"], "cannot be written"),
     ],
 )

@@ -43,9 +43,14 @@ def json_option(shape: str) -> Callable:
     return click.option("--json", "as_json", is_flag=True, help=shape)
 
 
-def say_json(data: object) -> None:
+def say_json(data: object, *, err: bool = False) -> None:
     """Print data as JSON, which escapes control characters itself."""
-    click.echo(json.dumps(data, indent=1))
+    click.echo(json.dumps(data, indent=1), err=err)
+
+
+def force_option() -> Callable:
+    """Return the option --force of a command that writes a file."""
+    return click.option("--force", is_flag=True, help="Replace the output file if it exists.")
 
 
 def console(least: int = 0) -> Console:

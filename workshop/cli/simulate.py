@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import os
 import re
 import sys
 from collections.abc import Mapping
@@ -11,8 +10,10 @@ import click
 
 from workshop.cli.plan import Tokens
 from workshop.cli.plan import command as plan_command
-from workshop.cli.say import json_option, say, say_json, waiting
+from workshop.cli.say import force_option, json_option, say, say_json, waiting
 from workshop.errors import BadInput
+from workshop.files import check_output, is_stream
+from workshop.plan.catalog.read import existing
 
 if TYPE_CHECKING:
     from workshop.simulate.report import Simulation
@@ -47,11 +48,15 @@ class Range(click.ParamType):
         return int(found[1]), int(found[2] or found[1])
 
 
-def writable(_: click.Context, option: click.Parameter, file: str | None) -> str | None:
-    """Refuse a file that could not be written when all is done."""
-    if file and (Path(file).is_dir() or not os.access(Path(file).absolute().parent, os.W_OK)):
-        raise BadInput(f"{file} cannot be written.", f"Give {option.opts[0]} FILE in a folder of yours.")
-    return file
+def inputs(model: str, trace: str | None) -> list[Path]:
+    """Return the files that a command reads for a model and a trace; no output may replace one of them."""
+    files = [Path(trace)] if trace else []
+    place = existing(model)
+    if place and place.is_dir():
+        files += [path for path in place.iterdir() if path.suffix in (".json", ".safetensors")]
+    elif place:
+        files.append(place)
+    return files
 
 
 LOAD = [
@@ -90,9 +95,11 @@ def planned(*names: str) -> list[click.Parameter]:
 )
 @click.option("--local", is_flag=True, help="The teaching server here: measure its clock, simulate, compare.")
 @click.option("--vllm-bench", is_flag=True, help="With --local: `vllm bench serve` sends the load and measures.")
-@click.option("--steps", callback=writable, help="Write every step to this file, one JSON line each.")
+@click.option("--steps", help="Write every step to this new file, one JSON line each; - is standard output.")
+@force_option()
 @json_option("{model, gpu, requests, seconds, tokens_per_s, ttft_ms, tpot_ms, itl_ms, e2el_ms, goodput_per_s, …}")
-def command(model: str | None, gpu: str | None, local: bool, vllm_bench: bool, as_json: bool, **options) -> None:
+def command(model: str | None, gpu: str | None, local: bool, vllm_bench: bool, as_json: bool, force: bool,
+            steps: str | None, **options) -> None:  # fmt: skip
     """Simulate a load on MODEL: waiting times, tokens/s, KV cache, preemptions. No GPU is needed.
 
     vLLM's own scheduler decides every step; the plan says how long a step takes.
@@ -110,11 +117,18 @@ def command(model: str | None, gpu: str | None, local: bool, vllm_bench: bool, a
         say_json(found.to_dict()) if as_json else say(str(found))
         return
     needed("simulate llama-3.1-8b --gpu h100 --rate 8 --seconds 60", {"MODEL": model, "--gpu": gpu})
+    read = inputs(model, options["trace"])
+    if steps:
+        check_output(steps, force=force, inputs=read)
     from workshop.simulate.load import simulate
 
     with waiting("vLLM's scheduler decides, step by step …"):
-        found = simulate(model, gpu, **options)
-    say_json(found.to_dict()) if as_json else say(as_text(found))
+        found = simulate(model, gpu, steps=steps, force=force, inputs=read, **options)
+    to_stderr = steps is not None and is_stream(steps)  # standard output has the steps
+    if as_json:
+        say_json(found.to_dict(), err=to_stderr)
+    else:
+        say(as_text(found), err=to_stderr)
     if not found.keeps_up:
         sys.exit(1)
 

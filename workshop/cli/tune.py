@@ -1,10 +1,9 @@
-from pathlib import Path
-
 import click
 
-from workshop.cli.say import json_option, say, say_json
-from workshop.cli.simulate import LOAD, PLACE, needed, planned, writable
+from workshop.cli.say import force_option, json_option, say, say_json
+from workshop.cli.simulate import LOAD, PLACE, inputs, needed, planned
 from workshop.errors import BadInput
+from workshop.files import check_output, is_stream, output
 from workshop.launch import gpus
 
 
@@ -14,10 +13,11 @@ from workshop.launch import gpus
 @click.option(
     "--max-gpus", type=int, default=16, show_default=True, help="No choice has more, over all replicas (64 at most)."
 )
-@click.option("--plot", callback=writable, help="Draw the choices into this file (.svg).")
+@click.option("--plot", help="Draw the choices into this new file (.svg); - is standard output.")
+@force_option()
 @click.option("--verify", "verified", is_flag=True, help="Serve the best three here and measure with vllm bench serve.")
 @json_option("{choices: [{command, gpus, replicas, goodput_per_s, ttft_ms, tpot_ms, usd_per_million_tokens}]}")
-def command(model, gpu, slo, plot, verified, as_json, **options) -> None:
+def command(model, gpu, slo, plot, force, verified, as_json, **options) -> None:
     """Find the split, replicas and settings that serve a load on the fewest GPUs, by simulation.
 
     Tried are tensor and pipeline parallel sizes, replicas, weights and KV cache in FP8, max_num_batched_tokens and max_num_seqs.
@@ -28,6 +28,9 @@ def command(model, gpu, slo, plot, verified, as_json, **options) -> None:
     """
     example = "tune llama-3.1-8b --gpu h100 --rate 20 --seconds 30 --slo ttft=500ms,tpot=30ms"
     needed(example, {"MODEL": model, "--gpu": gpu, "--slo": slo})
+    read = inputs(model, options["trace"])
+    if plot:
+        check_output(plot, force=force, inputs=read)
     from workshop.simulate.tuning import tune, verify
 
     if verified and not gpus.visible():
@@ -35,13 +38,15 @@ def command(model, gpu, slo, plot, verified, as_json, **options) -> None:
     choices = tune(model, gpu, slo=slo, report=lambda text: say(f"· {text}", err=True), **options)
     rows = [choice.to_dict() for choice in choices]
     if plot:
-        draw(rows, plot)
+        with output(plot, force=force, inputs=read) as file:
+            file.write(drawing(rows).encode(errors="backslashreplace"))
     if verified:
         load = {name: value for name, value in options.items() if name not in ("price", "max_gpus")}
         for row, measured in zip(rows, verify(model, gpu, choices, **load), strict=False):
             row["measured"] = measured
+    to_stderr = plot is not None and is_stream(plot)  # standard output has the drawing
     if as_json:
-        say_json({"choices": rows})
+        say_json({"choices": rows}, err=to_stderr)
         return
     lines = [f"{'GPUs':>5}{'within':>8}{'ttft p95':>10}{'tpot p95':>10}{'$/M tokens':>12}  command"]
     for row in rows:
@@ -52,15 +57,15 @@ def command(model, gpu, slo, plot, verified, as_json, **options) -> None:
         if "measured" in row:
             measured = {f"{name}_ms": row["measured"][name] for name in ("ttft", "tpot")}
             lines.append(f"{'measured':>13}{_times(measured)}")
-    say("\n".join(lines))
+    say("\n".join(lines), err=to_stderr)
 
 
 def _times(row: dict) -> str:
     return f"{row['ttft_ms']['p95']:>7,.0f} ms{row['tpot_ms']['p95'] or 0:>7,.1f} ms"
 
 
-def draw(rows: list[dict], path: str) -> None:
-    """Draw the choices as SVG: what they cost against how long the first token takes."""
+def drawing(rows: list[dict]) -> str:
+    """Return the choices as SVG: what they cost against how long the first token takes."""
     from workshop.learn.figure import figure, svg
 
     rows = sorted(rows, key=lambda row: row["ttft_ms"]["p95"])
@@ -70,4 +75,4 @@ def draw(rows: list[dict], path: str) -> None:
     title = "What no other choice beats: fewer GPUs, or a shorter wait"
     axes = {"xlabel": "first token, p95, ms", "ylabel": "US dollars a million tokens" if money else "GPUs"}
     drawn = figure(cost, names=list(names.values()), **axes, title=title)
-    Path(path).write_text(svg(drawn, alone=True), encoding="utf-8")
+    return svg(drawn, alone=True)

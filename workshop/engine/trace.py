@@ -14,7 +14,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from workshop.errors import BadInput
+from workshop.files import open_regular, reason
 
+PART_BYTES = 64 << 20  # that are read at once; a step of a thousand requests has about 200 kB
+LARGEST = 10**12  # tokens or blocks
 MAKE_ONE = "`workshop serve --trace FILE` and `workshop simulate … --steps FILE` write one."
 
 
@@ -130,14 +133,20 @@ class Trace:
         self.path, self._at, self._line = Path(path), 0, 0
 
     def more(self) -> list[Step]:
-        """Return the steps that came since the last call; a line that is not whole yet waits. Raises BadInput."""
-        try:
-            with self.path.open("rb") as file:
+        """Return the steps that came since the last call, or the next PART_BYTES of them.
+
+        A line that is not whole yet waits. Raises BadInput.
+        """
+        with open_regular(self.path, MAKE_ONE) as file:
+            try:
                 file.seek(self._at)
-                whole, end, _ = file.read().rpartition(b"\n")
-        except (OSError, ValueError) as error:
-            why = getattr(error, "strerror", None) or error
-            raise BadInput(f"The trace {self.path} cannot be read: {why}.", MAKE_ONE) from None
+                data = file.read(PART_BYTES) or b""
+            except OSError as error:
+                raise BadInput(f"The trace {self.path} cannot be read: {reason(error)}.", MAKE_ONE) from None
+        whole, end, _ = data.rpartition(b"\n")
+        if not end and len(data) == PART_BYTES:
+            said = f"Line {self._line + 1} of {self.path} is longer than {PART_BYTES >> 20} MiB."
+            raise BadInput(said, MAKE_ONE)
         self._at += len(whole) + len(end)
         steps = []
         for line in whole.splitlines():
@@ -151,26 +160,37 @@ class Trace:
 
 def _step(said: dict) -> Step:
     """Return a line's step. Raises ValueError, KeyError, TypeError, OverflowError."""
-    numbers = {name: int(said[name]) for name in ("step", "budget", "num_blocks", "block_size")}
+    numbers = {name: _count(said[name]) for name in ("step", "budget", "num_blocks", "block_size")}
     shares = {name: float(said[name]) for name in ("time_s", "kv_cache_usage")}
     if not all(map(math.isfinite, shares.values())):
         raise ValueError("no number")
-    blocks = {name: tuple(map(int, said[name])) for name in ("taken", "freed")}
+    blocks = {name: tuple(map(_count, said[name])) for name in ("taken", "freed")}
     names = {name: tuple(map(str, said[name])) for name in ("preempted", "finished")}
-    hashes = {name: tuple((int(block), str(key)) for block, key in said[name]) for name in ("stored", "removed")}
-    arrived = tuple((str(name), int(tokens)) for name, tokens in said["arrived"])
+    hashes = {name: tuple((_count(block), str(key)) for block, key in said[name]) for name in ("stored", "removed")}
+    arrived = tuple((str(name), _count(tokens)) for name, tokens in said["arrived"])
     requests = tuple(map(_request, said["requests"]))
     return Step(requests=requests, arrived=arrived, **numbers, **shares, **blocks, **names, **hashes)
 
 
 def _request(said: dict) -> RequestStep:
-    numbers = {name: int(said[name]) for name in RequestStep.__slots__ if name not in ("id", "blocks")}
-    return RequestStep(id=str(said["id"]), blocks=tuple(map(int, said["blocks"])), **numbers)
+    numbers = {name: _count(said[name]) for name in RequestStep.__slots__ if name not in ("id", "blocks")}
+    return RequestStep(id=str(said["id"]), blocks=tuple(map(_count, said["blocks"])), **numbers)
+
+
+def _count(value: object) -> int:
+    """Return a number of blocks or tokens. Raises ValueError, TypeError, OverflowError."""
+    count = int(value)
+    if not 0 <= count <= LARGEST:
+        raise ValueError("no number that a trace has")
+    return count
 
 
 def read(path: str | Path) -> list[Step]:
     """Return a trace's steps; a cut last line is left out. Raises BadInput where it cannot be read, or is no trace."""
-    steps = Trace(path).more()
+    trace = Trace(path)
+    steps = []
+    while more := trace.more():
+        steps += more
     if not steps:
         raise BadInput(f"{path} holds no step.", MAKE_ONE)
     return steps

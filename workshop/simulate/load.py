@@ -1,10 +1,13 @@
 """A load on a plan: vLLM's scheduler with the plan's blocks and settings, each step as long as the plan's clock says."""
 
+import contextlib
 import inspect
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from workshop.engine.trace_writer import name_of
 from workshop.errors import BadInput
+from workshop.files import is_stream, output
 from workshop.plan.communication import network_link, node_link
 from workshop.plan.memory import fit
 from workshop.plan.parallelism import Plan, plan
@@ -17,7 +20,11 @@ from workshop.simulate.report import PLANNED, Simulation, parse_slo
 ROUTERS = ("round-robin", "least-busy", "prefix")
 MOST_REPLICAS = 64
 HAND_OVER_S = 0.055  # of a request through NIXL, on top of its bytes: fitted to the busy load of two H200, vLLM 0.32.0
-SERVERS = ("replicas", "prefill_replicas", "router", "steps", "enable_prefix_caching", "host_factor")
+SERVERS = ("replicas", "prefill_replicas", "router", "steps", "force", "inputs", "enable_prefix_caching", "host_factor")
+
+
+class GivenUp(Exception):
+    """Whoever watched a simulation did not want its end."""
 
 
 class BeyondReach(BadInput):
@@ -34,13 +41,16 @@ def simulate(model: str, gpu: str, *, slo: str | None = None, **options: object)
     slo: "ttft=500ms,tpot=50ms"; then goodput_per_s counts the requests that meet it.
     options: of the load: rate (requests a second, Poisson) and seconds; or burst (so many at once); or trace (a
         file); prompt and output ((fewest, most) tokens), prefix (tokens that all prompts share), seed. Of the
-        servers: replicas, prefill_replicas, router, steps, enable_prefix_caching, host_factor, as `on_plan` has them.
+        servers: replicas, prefill_replicas, router, steps, force, inputs, enable_prefix_caching, host_factor, as
+        `on_plan` has them.
         All others are the plan's (tensor_parallel_size, max_model_len, max_num_seqs, …), with vllm serve's defaults.
 
     Raises:
         BadInput: a load that cannot be, or one that the plan cannot take.
         WorkshopError: there is no vLLM to take the scheduler from, or an unknown version of it.
     """
+    if options.get("trace") is not None:
+        options["inputs"] = [*options.get("inputs", ()), options["trace"]]
     arrivals, options = arriving(options)
     how = {name: options.pop(name) for name in SERVERS if name in options}
     return on_plan(plan(model, gpu, **options), arrivals, slo=parse_slo(slo), **how)
@@ -67,6 +77,8 @@ def on_plan(
     router: str = "round-robin",
     slo: dict[str, float] | None = None,
     steps: str | Path | None = None,
+    force: bool = False,
+    inputs: Sequence[str | Path] = (),
     enable_prefix_caching: bool | None = None,
     host_factor: float = 1.0,
     clock: Clock | None = None,
@@ -77,7 +89,9 @@ def on_plan(
 
     replicas: servers of this plan behind one router; those of data parallelism are replicas, too.
     prefill_replicas: as many more that only read prompts, whose KV cache is then sent to the others.
-    steps: a file for the steps, one JSON line each.
+    steps: a new file for the steps, one JSON line each; of several engines the others write steps.1, steps.2, …
+    force: replace files of those names.
+    inputs: files that were read for this, which are never replaced.
     host_factor: how long Python and launches take there: 1 on most hosts that were measured, 0.7 on the fastest.
     clock, num_gpu_blocks: where they were measured, not planned.
     seen: is given what is known so far, a few times a second; where it returns False all ends, with None.
@@ -100,18 +114,34 @@ def on_plan(
             **answer,
         )
 
-    answer = process.run(
-        rules(p, enable_prefix_caching, num_gpu_blocks),
-        clock,
-        arrivals,
-        (lambda known: seen(made(known))) if seen else None,
-        replicas=replicas * p.data_parallel_size // engines,
-        engines=engines,
-        prefill=handed_over(p, prefill_replicas * p.data_parallel_size // engines) if prefill_replicas else None,
-        router=router,
-        steps=str(Path(steps).absolute()) if steps else None,
-    )
-    return made(answer) if answer else None
+    job = {
+        "replicas": replicas * p.data_parallel_size // engines,
+        "engines": engines,
+        "prefill": handed_over(p, prefill_replicas * p.data_parallel_size // engines) if prefill_replicas else None,
+        "router": router,
+    }
+    watch = (lambda known: seen(made(known))) if seen else None
+    scheduler_rules = rules(p, enable_prefix_caching, num_gpu_blocks)
+    if steps is None:
+        answer = process.run(scheduler_rules, clock, arrivals, watch, **job)
+        return made(answer) if answer else None
+    names = steps_files(steps, (replicas + prefill_replicas) * p.data_parallel_size)
+    with contextlib.suppress(GivenUp), contextlib.ExitStack() as files:
+        parts = [files.enter_context(output(name, force=force, inputs=inputs)).name for name in names]
+        answer = process.run(scheduler_rules, clock, arrivals, watch, steps=parts, **job)
+        if not answer:
+            raise GivenUp  # nothing is written
+        return made(answer)
+    return None
+
+
+def steps_files(steps: str | Path, engines: int) -> list[str]:
+    """Return the file of each engine: FILE, FILE.1, FILE.2, …"""
+    if not is_stream(steps):
+        return [name_of(str(steps), index) for index in range(engines)]
+    if engines > 1:
+        raise BadInput(f"{engines} engines cannot all write their steps to {steps}.", "Give a file: --steps FILE.")
+    return [str(steps)]
 
 
 def handed_over(p: Plan, replicas: int) -> dict:

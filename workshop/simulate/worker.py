@@ -13,7 +13,7 @@ from dataclasses import replace
 from itertools import accumulate
 from math import inf
 
-from workshop.engine.trace_writer import line, name_of
+from workshop.engine.trace_writer import line
 from workshop.errors import WorkshopError
 from workshop.simulate.arrivals import Arrival, prompts
 from workshop.simulate.clock import Clock
@@ -34,8 +34,8 @@ class Stopped(Exception):
 def run(job: dict, tell: Callable[[dict], None] | None = None) -> dict:
     """Return what became of every request, and the engines' state over time.
 
-    job: rules, clock, arrivals, replicas, engines (of a replica, that share experts), router, steps (a file, or
-        None), prefill (replicas that only read prompts, wait_s and token_s until a KV cache has arrived, or None).
+    job: rules, clock, arrivals, replicas, engines (of a replica, that share experts), router, steps (a file for
+        each engine, or None), prefill (replicas that only read prompts, wait_s and token_s until a KV cache has arrived, or None).
     tell: is given what is known so far.
     """
     rules, arrivals = job["rules"], job["arrivals"]
@@ -70,7 +70,7 @@ class House:
         made = Replica(rules, self.clock, self.watch.seen, self.job["engines"])
         self.replicas.append(made)
         for engine in made.engines if self.job["steps"] else ():
-            file = self.files.enter_context(open(name_of(self.job["steps"], self.traces), "wb"))  # noqa: SIM115      in `files`
+            file = self.files.enter_context(open(self.job["steps"][self.traces], "wb"))  # noqa: SIM115      in `files`
             engine.trace(lambda said, file=file: file.write(line(said)), lambda: made.ended_s)
             self.traces += 1
         return made
@@ -193,6 +193,8 @@ def main() -> None:
             say(run(job, tell if job["watched"] else None))
         except WorkshopError as error:
             say(error)
+        except OSError as error:
+            say(WorkshopError(f"The steps cannot be written: {error.strerror or error}.", "Give --steps another file."))
         except Stopped:
             say(None)
 

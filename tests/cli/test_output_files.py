@@ -1,0 +1,154 @@
+"""What a command writes never replaces a file without --force, and never one that it reads."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+import workshop
+from workshop.cli.simulate import command as simulate
+from workshop.cli.tune import command as tune
+from workshop.cli.xray import command as xray
+from workshop.errors import BadInput
+from workshop.simulate import process, tuning
+from workshop.simulate.report import Outcome
+
+RECORDED = Path(workshop.__file__).parent / "data" / "traces" / "teaching_model.jsonl"
+LOAD = '{"arrival_s": 0, "prompt_tokens": 20, "output_tokens": 4}\n'
+ROW = {
+    "gpus": 1,
+    "replicas": 1,
+    "slo_share": 1.0,
+    "usd_per_million_tokens": None,
+    "ttft_ms": {"p95": 20.0},
+    "tpot_ms": {"p95": 5.0},
+    "command": "vllm serve",
+}
+
+
+class Choice:
+    def to_dict(self) -> dict:
+        return ROW
+
+
+@pytest.fixture(autouse=True)
+def without_a_scheduler(monkeypatch):
+    """Stand-ins for vLLM's scheduler: one request, and one line in each file of steps."""
+
+    def run(rules, clock, arrivals, seen=None, *, steps=None, **_: object) -> dict:
+        for name in steps or ():
+            Path(name).write_bytes(b"steps\n")
+        return {
+            "requests": [Outcome(0.0, 20, first_s=0.1, last_s=0.2, output_tokens=4)],
+            "gaps_s": [0.1],
+            "steps": 1,
+            "over_time": {name: [0.0] for name in ("t_s", "running", "waiting", "kv_cache_usage")},
+            "busiest": [],
+            "kv_cache_usage_max": 0.0,
+            "wall_s": 0.0,
+        }
+
+    monkeypatch.setattr(process, "run", run)
+    monkeypatch.setattr(tuning, "tune", lambda *_, **__: [Choice()])
+
+
+def simulate_to(file: str, source: Path, *more: str) -> Result:
+    words = ["llama-3.1-8b", "--gpu", "h100", "--trace", str(source), "--steps", file, *more]
+    return CliRunner().invoke(simulate, words)
+
+
+def tune_to(file: str, source: Path, *more: str) -> Result:
+    words = ["llama-3.1-8b", "--gpu", "h100", "--trace", str(source), "--slo", "ttft=1s", "--plot", file, *more]
+    return CliRunner().invoke(tune, words)
+
+
+def xray_to(file: str, source: Path, *more: str) -> Result:
+    return CliRunner().invoke(xray, [str(source), "--html", file, *more])
+
+
+COMMANDS = pytest.mark.parametrize("command", [simulate_to, tune_to, xray_to])
+
+
+@pytest.fixture
+def source(tmp_path, request) -> Path:
+    path = tmp_path / "source.jsonl"
+    if request.node.callspec.params["command"] is xray_to:
+        shutil.copy(RECORDED, path)
+    else:
+        path.write_text(LOAD)
+    return path
+
+
+@COMMANDS
+def test_an_existing_file_is_replaced_only_if_forced(command, source, tmp_path):
+    file = tmp_path / "thesis.tex"
+    file.write_text("years of work")
+    refused = command(str(file), source)
+    assert isinstance(refused.exception, BadInput) and "exists already" in str(refused.exception)
+    assert "--force" in refused.exception.remedy and file.read_text() == "years of work"
+    forced = command(str(file), source, "--force")
+    assert forced.exit_code == 0, forced.exception
+    assert file.read_text() != "years of work"
+
+
+@COMMANDS
+@pytest.mark.parametrize("way", ["the same", "link", "hard link", "by its folder"])
+def test_the_input_is_never_replaced(command, way, source, tmp_path):
+    before, file = source.read_bytes(), tmp_path / "other"
+    if way == "link":
+        file.symlink_to(source)
+    elif way == "hard link":
+        os.link(source, file)
+    else:
+        file = source if way == "the same" else tmp_path / "." / source.name
+    for more in ((), ("--force",)):
+        refused = command(str(file), source, *more)
+        assert isinstance(refused.exception, BadInput) and "is read for this" in str(refused.exception)
+    assert source.read_bytes() == before
+
+
+@COMMANDS
+def test_a_pipe_is_no_output_and_nobody_waits_for_it(command, source, tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    refused = command(str(tmp_path / "pipe"), source, "--force")
+    assert isinstance(refused.exception, BadInput) and "it is a pipe" in str(refused.exception)
+
+
+@COMMANDS
+def test_a_new_file_is_written(command, source, tmp_path):
+    done = command(str(tmp_path / "new"), source)
+    assert done.exit_code == 0, done.exception
+    assert (tmp_path / "new").stat().st_size and sorted(os.listdir(tmp_path)) == ["new", "source.jsonl"]
+
+
+@COMMANDS
+def test_standard_output_gets_the_file_alone(command, source, capfd):
+    done = command("-", source)
+    assert done.exit_code == 0, done.exception
+    assert capfd.readouterr().out.startswith(("steps", "<svg", "<!doctype html>"))
+    assert not done.stdout and done.stderr
+
+
+def test_steps_never_replace_the_models_own_files(tmp_path):
+    model, load = tmp_path / "model", tmp_path / "load.jsonl"
+    model.mkdir()
+    load.write_text(LOAD)
+    shutil.copy(Path(workshop.__file__).parent / "teaching_model" / "config.json", model)
+    words = [str(model), "--gpu", "h100", "--trace", str(load), "--force", "--steps", str(model / "config.json")]
+    refused = CliRunner().invoke(simulate, words)
+    assert isinstance(refused.exception, BadInput) and "is read for this" in str(refused.exception)
+
+
+def test_the_steps_of_each_engine_get_a_new_file(tmp_path):
+    load = tmp_path / "load.jsonl"
+    load.write_text(LOAD)
+    (tmp_path / "steps.1").write_text("kept")
+    refused = simulate_to(str(tmp_path / "steps"), load, "--replicas", "2")
+    assert isinstance(refused.exception, BadInput) and "steps.1 exists already" in str(refused.exception)
+    assert (tmp_path / "steps.1").read_text() == "kept" and not (tmp_path / "steps").exists()
+    refused = simulate_to("-", load, "--replicas", "2")
+    assert isinstance(refused.exception, BadInput) and "2 engines" in str(refused.exception)
