@@ -130,7 +130,7 @@ def _server_sentence(report: supervise.Report) -> str:
     except WorkshopError as error:
         other = _started_by_another()
         if other is not None:
-            return f"✓ Notebooks use the server {other.name!r} at {other.url}, which another process started."
+            return f"✓ Notebooks use the server {other.name!r} at {other.url}; it ends with whoever started it."
         return f"✗ No server: {error.message}\n→ {error.remedy}\n  The notebooks open all the same."
     return f"✓ The server {record.name!r} answers at {record.url}"
 
@@ -181,7 +181,7 @@ def run(
                         raise
                     lab.let_go()
                     lab = start_jupyter(folder, None, host)
-            say(_ready_sentence(lab, folder, held))
+            say(_ready_sentence(lab, folder, held, ends_server=bool(_servers_of(lab, began))))
             display = os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
             if browser and (display or sys.platform in ("darwin", "win32")):
                 webbrowser.open(lab.url)
@@ -200,22 +200,28 @@ def _wait_for_end(lab: Lab) -> None:
         raise WorkshopError(f"JupyterLab ended {how}.", f"Its own words are in {lab.log}.")
 
 
-def _ready_sentence(lab: Lab, folder: Path, held: list[str]) -> str:
+def _ready_sentence(lab: Lab, folder: Path, held: list[str], ends_server: bool) -> str:
     lines = [f"✓ JupyterLab is open on your copy of the notebooks ({folder}):", "", f"    {lab.url}", ""]
     if held:
         lines.append(f"  There is a newer {', '.join(held)}; yours is kept. Get the new one: workshop fresh {held[0]}")
-    return "\n".join([*lines, "  Ctrl-C ends JupyterLab and the server."])
+    lines.append("  Ctrl-C ends JupyterLab and the server." if ends_server else "  Ctrl-C ends JupyterLab.")
+    return "\n".join(lines)
 
 
 def _end(lab: Lab | None, began: str, say: Callable[[str], None]) -> None:
     """End JupyterLab with its kernels, and the servers that were started since, by us or from one of its notebooks."""
-    ours = [record for record in records.own() if record.started >= began and _started_here(record, lab)]
+    ours = _servers_of(lab, began)
     if lab is not None:
         lab.let_go()
         supervise.end(lab.process, log=str(lab.log))
     for record in ours:
         with contextlib.suppress(WorkshopError):
             say(supervise.stop(record.name))
+
+
+def _servers_of(lab: Lab | None, began: str) -> list[ServerRecord]:
+    """Return the servers that this lab, or one of its notebooks, has started since it began."""
+    return [record for record in records.own() if record.started >= began and _started_here(record, lab)]
 
 
 def _started_here(record: ServerRecord, lab: Lab | None) -> bool:
