@@ -21,8 +21,16 @@ from workshop.launch.weights import prefetch
 )
 @click.option("--verify-only", is_flag=True, help="Check what is there; download nothing, ask nobody.")
 @click.option("--checksums", is_flag=True, help="Compare SHA-256 with the Hub's as well (reads everything).")
+@click.option(
+    "--trust-remote-code",
+    is_flag=True,
+    help="Also the model's own Python files, which `vllm serve --trust-remote-code` runs as you. Only for a model whose "
+    "classes vLLM does not have (auto_map in its config.json or tokenizer_config.json). Read them first.",
+)
 @json_option('{"ok", "folder", "shards", "bytes", "problems", "notes"}')
-def command(model: str, to: str | None, verify_only: bool, checksums: bool, as_json: bool) -> None:
+def command(
+    model: str, to: str | None, verify_only: bool, checksums: bool, trust_remote_code: bool, as_json: bool
+) -> None:
     """Download MODEL (a Hub id, a catalogue name, or 70b, 405b, …) to a shared folder; run it again to go on.
 
     For a login node: compute nodes rarely have internet, and jobs then run offline. Gated models need their licence
@@ -33,7 +41,7 @@ def command(model: str, to: str | None, verify_only: bool, checksums: bool, as_j
     folder, remote = prefetch.target_folder(hub, to), None
     if not verify_only:
         refuse_closed(folder, prefetch_hub.ROOM)
-        remote, token = _look_up(hub, prefetch_hub.saved_token())
+        remote, token = _look_up(hub, prefetch_hub.saved_token(), trust_remote_code)
         prefetch.refuse_small_disk(remote, folder)
         say(f"{hub}: {remote.bytes / 1e9:.1f} GB in {len(remote.files)} files → {folder}", err=True)
         with Bar(hub.split("/")[-1]) as bar:
@@ -47,16 +55,16 @@ def command(model: str, to: str | None, verify_only: bool, checksums: bool, as_j
     sys.exit(0 if report.ok else 1)
 
 
-def _look_up(hub: str, token: str | None):
+def _look_up(hub: str, token: str | None, trust_remote_code: bool):
     """Ask the Hub; if it wants a token and there is none, ask the person, who is told what for."""
     try:
-        return prefetch.look_up(hub, token), token
+        return prefetch.look_up(hub, token, trust_remote_code=trust_remote_code), token
     except WorkshopError as error:
         if token or not sys.stdin.isatty() or "token" not in error.remedy:
             raise
         say(f"{error.message}\n{error.remedy}", err=True)
         token = click.prompt("Token (not shown, not kept)", hide_input=True, err=True)
-        return prefetch.look_up(hub, token), token
+        return prefetch.look_up(hub, token, trust_remote_code=trust_remote_code), token
 
 
 def _show(report, model: str, to: str) -> None:

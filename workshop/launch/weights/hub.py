@@ -10,9 +10,11 @@ import hashlib
 import json
 import os
 import re
+import stat
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 from urllib.parse import quote
 
 import httpx
@@ -68,11 +70,12 @@ class File:
 
 @dataclass(frozen=True)
 class Remote:
-    """A model on the Hub, at one commit; of its files those that are needed."""
+    """A model on the Hub, at one commit; of its files those that are needed. code: Python files that are left out."""
 
     hub_id: str
     revision: str
     files: tuple[File, ...]
+    code: tuple[str, ...] = ()
 
     @property
     def bytes(self) -> int:
@@ -164,26 +167,76 @@ def _fetch_file(client: httpx.Client, remote: Remote, file: File, folder: Path) 
     # The part carries the commit's mark: a part of an older version is no beginning of a newer one.
     part = target.with_name(f"{target.name}.{(file.sha256 or file.blob or remote.revision)[:12]}.part")
     part.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with _open_part(part) as beginning:
+            _fetch_rest(client, remote.address(file.name), beginning, file)
+    except BaseException:
+        _remove_if_empty(part)
+        raise
+    _finish(part, target, file)
+
+
+def _remove_if_empty(part: Path) -> None:
+    with contextlib.suppress(OSError):
+        found = part.lstat()
+        if _is_ours_alone(found) and not found.st_size:
+            part.unlink()
+
+
+def _open_part(part: Path) -> BinaryIO:
+    """Open what an earlier run left of a file, or a new and empty file, to write behind its end.
+
+    Others may be allowed to write into the folder. So no link is followed, and a file that has a second name (a hard
+    link) or is no regular file loses this one: what lies there may be anybody's.
+    """
+    with contextlib.suppress(FileNotFoundError):
+        there = part.lstat()
+        if stat.S_ISLNK(there.st_mode):
+            raise WorkshopError(f"{part} is a link, and is not written through.", "Remove that link.")
+        if not _is_ours_alone(there):
+            part.unlink()
+    # O_NONBLOCK: a pipe that is put there meanwhile would wait for a reader.
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
+    descriptor = os.open(part, flags, 0o666)
+    if not _is_ours_alone(os.fstat(descriptor)):
+        os.close(descriptor)
+        raise WorkshopError(f"Somebody else changes {part}.", "Give a folder that nobody else may write to: --to")
+    return os.fdopen(descriptor, "ab")
+
+
+def _is_ours_alone(found: os.stat_result) -> bool:
+    """Return True for a regular file with one name."""
+    return stat.S_ISREG(found.st_mode) and found.st_nlink <= 1
+
+
+def _fetch_rest(client: httpx.Client, address: str, part: BinaryIO, file: File) -> None:
+    """Ask for what a part lacks, again after a break, until it has the promised size."""
     left = TRIES
-    while (have := part.stat().st_size if part.exists() else 0) < file.size or not part.exists():
+    have = _size(part)
+    while have < file.size:
         try:
-            _append(client, remote.address(file.name), part, have, file.size)
+            _append(client, address, part, have, file.size)
         except httpx.HTTPStatusError as error:
             if error.response.status_code < 500:
                 raise
             left -= 1
         except httpx.TransportError:
-            left = TRIES if part.exists() and part.stat().st_size > have else left - 1
+            left = TRIES if _size(part) > have else left - 1
             if not left:
                 raise
         else:
-            left -= part.stat().st_size == have
+            left -= _size(part) == have
         if not left:
             raise httpx.ReadError(f"{file.name} stops at {have} of {file.size} bytes")
-    _finish(part, target, file)
+        have = _size(part)
 
 
-def _append(client: httpx.Client, address: str, part: Path, have: int, size: int) -> None:
+def _size(part: BinaryIO) -> int:
+    part.flush()
+    return os.fstat(part.fileno()).st_size
+
+
+def _append(client: httpx.Client, address: str, part: BinaryIO, have: int, size: int) -> None:
     """Write what comes behind what is there; of more than was promised, one byte more is kept, as a proof."""
     headers = {"Range": f"bytes={have}-"} if have else {}
     with client.stream("GET", address, headers={**headers, "Accept-Encoding": "identity"}) as answer:
@@ -193,13 +246,13 @@ def _append(client: httpx.Client, address: str, part: Path, have: int, size: int
             raise NotReached(said, f"{BETWEEN}.")
         resumed = answer.status_code == 206  # 200: the server does not know ranges, and begins again
         left = size + 1 - (have if resumed else 0)
-        flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | (os.O_APPEND if resumed else os.O_TRUNC)
-        with open(os.open(part, flags, 0o666), "wb") as file:
-            for chunk in answer.iter_bytes():  # as they come: a break loses nothing that has arrived
-                file.write(chunk[:left])
-                left -= len(chunk)
-                if left <= 0:
-                    return
+        if not resumed:
+            part.truncate(0)
+        for chunk in answer.iter_bytes():  # as they come: a break loses nothing that has arrived
+            part.write(chunk[:left])
+            left -= len(chunk)
+            if left <= 0:
+                return
 
 
 def _finish(part: Path, target: Path, file: File) -> None:

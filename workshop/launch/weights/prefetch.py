@@ -5,7 +5,9 @@ against the index, and says who will see the result. The download itself is in h
 """
 
 import contextlib
+import os
 import re
+import stat
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
@@ -20,7 +22,8 @@ from workshop.launch.weights import check
 from workshop.launch.weights import hub as prefetch_hub
 from workshop.launch.weights.hub import File, Remote
 
-NEEDED = ("*.json", "*.safetensors", "*.txt", "*.model", "*.jinja", "*.py", "*.tiktoken", "LICENSE*", "USE_POLICY*")
+NEEDED = ("*.json", "*.safetensors", "*.txt", "*.model", "*.jinja", "*.tiktoken", "LICENSE*", "USE_POLICY*")
+CODE = ("*.py",)  # of a model whose classes are its own: run by vLLM with --trust-remote-code, and by nobody else
 # The same weights again, in other formats.
 NEVER = ("original/*", "*.gguf", "*.onnx", "onnx/*", "*.pth", "*.msgpack", "*.h5", "consolidated*")
 SPARE_BYTES = 1 * GIB
@@ -65,13 +68,18 @@ def target_folder(hub: str, to: str | Path) -> Path:
     return place if place.name == name else place / name
 
 
-def look_up(hub: str, token: str | None = None) -> Remote:
-    """Ask the Hub what the model consists of; a WorkshopError as `hub.list_files`."""
+def look_up(hub: str, token: str | None = None, *, trust_remote_code: bool = False) -> Remote:
+    """Ask the Hub what the model consists of; a WorkshopError as `hub.list_files`.
+
+    trust_remote_code: its Python files, too; else their names alone are kept, in `code`.
+    """
     remote = prefetch_hub.list_files(hub, token)
-    kept = [file for file in remote.files if _like(file, NEEDED) and not _like(file, NEVER)]
+    needed = NEEDED + CODE if trust_remote_code else NEEDED
+    kept = [file for file in remote.files if _like(file, needed) and not _like(file, NEVER)]
     if not any(file.name.endswith(".safetensors") for file in kept):
         kept += [file for file in remote.files if fnmatch(file.name, "pytorch_model*.bin")]
-    return replace(remote, files=tuple(kept))
+    code = [file.name for file in remote.files if _like(file, CODE) and file not in kept]
+    return replace(remote, files=tuple(kept), code=tuple(code))
 
 
 def _like(file: File, patterns: tuple[str, ...]) -> bool:
@@ -128,8 +136,23 @@ def _let_everybody_read(folder: Path, files: Iterable[File]) -> None:
     places = {place for file in files for place in (folder / file.name, *(folder / file.name).parents)}
     for path in (place for place in places if folder in place.parents):
         with contextlib.suppress(OSError):
-            if not path.is_symlink():  # a link's target may be somebody's private file
-                path.chmod(path.stat().st_mode | (bits if path.is_dir() else bits & 0o044))
+            _open_to_others(path, bits)
+
+
+def _open_to_others(path: Path, bits: int) -> None:
+    """Add these bits to the mode of a folder, or of a file that has no other name.
+
+    What a link leads to, or what has a second name (a hard link), may be somebody's private file.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    try:
+        found = os.fstat(descriptor)
+        if stat.S_ISDIR(found.st_mode):
+            os.fchmod(descriptor, stat.S_IMODE(found.st_mode) | bits)
+        elif stat.S_ISREG(found.st_mode) and found.st_nlink <= 1:
+            os.fchmod(descriptor, stat.S_IMODE(found.st_mode) | bits & 0o044)
+    finally:
+        os.close(descriptor)
 
 
 def verify(
@@ -164,7 +187,21 @@ def verify(
             found.problems.append(f"{file.name} has another checksum than on the Hub.")
     found.problems = list(dict.fromkeys(found.problems))
     found.notes.append(who_sees(folder))
+    if remote and remote.code:
+        found.notes.append(_code_words(remote.code))
     return found
+
+
+def _code_words(names: tuple[str, ...]) -> str:
+    """Say which Python files of a model are left out, and how to get them."""
+    shown = ", ".join(names[:4])
+    if len(names) > 4:
+        shown += ", …"
+    count = f"{len(names)} Python files are" if len(names) > 1 else "A Python file is"
+    return (
+        f"{count} left out: {shown}. vLLM runs them with --trust-remote-code only. "
+        "If the model needs that: read them on its page, then `workshop prefetch` with --trust-remote-code."
+    )
 
 
 def _shard_problems(path: Path, expected: set[str] | None) -> list[str]:
