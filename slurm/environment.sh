@@ -1,7 +1,7 @@
 # shellcheck shell=bash
 # Sourced by job.sh and rank.sh: the site's settings, and its Python that runs vLLM.
 
-python=() site_serve_args=()
+python=() site_serve_args=() site_sbatch=()
 set +u                                  # as in the shell that read the file before sbatch; behind || no error ends it either
 # shellcheck source=site.sh
 source "${WORKSHOP_SITE:-$WORKSHOP_SLURM/site.sh}" || {

@@ -126,10 +126,11 @@ start_engine() {
         mapfile -t more <"$WORKSHOP_SERVE_ARGS_FILE"
         serve_args+=("${more[@]}")
     fi
+    unset SLURM_CPUS_PER_GPU                        # srun refuses it beside --cpus-per-task, and the job has its CPUs
     # A node whose part ends takes the whole step with it (--kill-on-bad-exit): a server with a part missing only hangs.
     # --export: after `sbatch --export=NONE` srun would pass nothing on.
     srun --export=ALL --label --kill-on-bad-exit=1 --ntasks="$SLURM_NNODES" --ntasks-per-node=1 \
-        --cpus-per-task="${SLURM_CPUS_PER_TASK:-1}" bash "$slurm_folder/rank.sh" "$model" "${serve_args[@]}" &
+        --cpus-per-task="${SLURM_CPUS_PER_TASK:-${SLURM_CPUS_ON_NODE:-1}}" bash "$slurm_folder/rank.sh" "$model" "${serve_args[@]}" &
     engine=$!
 }
 

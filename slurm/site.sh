@@ -1,6 +1,6 @@
-# shellcheck shell=bash disable=SC2034   # python, site_serve_args: read by job.sh and rank.sh
+# shellcheck shell=bash disable=SC2034   # python, site_serve_args, site_sbatch: read by job.sh, rank.sh and submit
 # This site's settings: the only file to edit for a cluster. Lines marked EDIT are those that sites change;
-# sites/ has two filled-in examples. `workshop doctor` checks them against the cluster.
+# sites/ has filled-in examples. `workshop doctor` checks them against the cluster.
 #
 #   source slurm/site.sh && sbatch slurm/70b.sbatch
 #
@@ -25,7 +25,10 @@ export SBATCH_ACCOUNT=              # EDIT account that pays; empty: your defaul
 export SBATCH_QOS=                  # EDIT quality of service, where the site asks for one
 export SBATCH_CONSTRAINT=           # EDIT feature that selects the GPU, for example h100
 export SBATCH_GPUS_PER_NODE=        # EDIT h100:8, where nodes differ from the scripts' 4
-export SBATCH_GRES=                 # EDIT gpu:h100:4, where the site asks so (by hand: without the script's own line)
+export SBATCH_GRES=                 # EDIT gpu:h100:4, where the site asks so
+# Other #SBATCH lines of the scripts: (--mem=) takes one away, (--mem=0) replaces it, (--exclusive) adds one. For plain
+# sbatch write the changed script to a file first: workshop slurm script 70b >my-70b.sbatch
+site_sbatch=()                      # EDIT for example (--mem= --gpus-per-node=): neither memory nor GPUs are asked for
 
 # --- what `workshop slurm submit` plans with ---------------------------------------------------------------------
 export WORKSHOP_GPU=                # EDIT the GPUs' name in the catalogue (h100, a100-40gb, …); empty: SLURM's type

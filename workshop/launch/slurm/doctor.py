@@ -119,7 +119,8 @@ def _seen(name: str, folder: Path, before: str) -> Check:
 def _environment(site: dict[str, str], file: str) -> Check:
     """Run the site's workshop_environment here, and ask the Python that it chose for vLLM."""
     line = (
-        'set +u; source "$1" >/dev/null && workshop_environment >/dev/null && "${python[@]}" -c '
+        'source "$1/environment.sh" >/dev/null; set +u; workshop_environment >/dev/null && set_python_path && '
+        '"${python[@]}" -c '
         '"from workshop.launch.vllm_main import installed; print(*installed())"'
     )
     code, out, said = _in_environment(line, file)
@@ -141,8 +142,9 @@ def _in_environment(line: str, file: str) -> Answer:
     root = slurm_site.scripts_folder().parent
     with tempfile.TemporaryDirectory(prefix="workshop-") as folder:
         env = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
-        env |= {"WORKSHOP_ROOT": str(root), "PYTHONSAFEPATH": "1"}
+        env |= {"WORKSHOP_ROOT": str(root), "WORKSHOP_SLURM": str(slurm_site.scripts_folder()), "WORKSHOP_SITE": file}
         if (root / "workshop").is_dir():
             (Path(folder) / "workshop").symlink_to(root / "workshop")
-            env["PYTHONPATH"] = folder
-        return ask("bash", "-c", line, "bash", file, env=env, within_s=ENVIRONMENT_TIMEOUT_S)
+            env["WORKSHOP_PACKAGE"] = folder
+        scripts = str(slurm_site.scripts_folder())
+        return ask("bash", "-c", line, "bash", scripts, env=env, within_s=ENVIRONMENT_TIMEOUT_S)

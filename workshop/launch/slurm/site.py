@@ -133,8 +133,13 @@ def changes(site: dict[str, str]) -> Changes:
 
 def gpu_part(gres: str) -> str:
     """Return the GPUs' part of a value of --gres, such as gpu:a100:4; '' where it has none."""
-    parts = [part for part in gres.split(",") if re.match(r"(gres[:/])?gpu($|[:=])", part)]
+    parts = [part for part in gres_parts(gres) if re.match(r"(gres[:/])?gpu($|[:=])", part)]
     return parts[0] if parts else ""
+
+
+def gres_parts(gres: str) -> list[str]:
+    """Return the parts of a value of --gres, without the sockets that sinfo adds in parentheses."""
+    return re.sub(r"\([^)]*\)", "", gres).split(",")
 
 
 def gres(site: dict[str, str]) -> str:

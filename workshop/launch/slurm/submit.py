@@ -102,7 +102,12 @@ def prepare(request: Request) -> Submission:
     _refuse(request)
     site, own = slurm_site.environment(), request.what in RECIPES
     recipe = RECIPES.get(request.what) or Recipe(request.what)
-    kind, _ = slurm_site.gpus(site)
+    kind, per_node = slurm_site.gpus(site)
+    if not slurm_site.gpu_option(site):  # a job has all GPUs of its nodes
+        if request.gpus_per_node not in (None, per_node):
+            said = f"--gpus-per-node {request.gpus_per_node} cannot be asked for: site_sbatch takes that option away."
+            raise BadInput(said, f"A node has {per_node or 'as many as WORKSHOP_GPUS_PER_NODE says'}: leave it out.")
+        request = replace(request, gpus_per_node=per_node or None)
     gpu = request.gpu or site.get("WORKSHOP_GPU") or slurm_site.known_gpu(kind)
     folder = _folder(request.what, site)
     name = None if own else re.sub(r"[^A-Za-z0-9._-]+", "-", name_of(folder)).strip("-.").lower()[:40] or "model"
@@ -170,7 +175,7 @@ def _gpu_choices(site: dict[str, str], kind: str, gpus: int | None, nodes: int) 
     typed = f"{kind}:{gpus}" if kind else gpus
     if option == "gres":
         own = slurm_site.gres(site)
-        parts = (slurm_site.changes(site).added.get("gres") or site.get("SBATCH_GRES", "")).split(",")
+        parts = slurm_site.gres_parts(slurm_site.changes(site).added.get("gres") or site.get("SBATCH_GRES", ""))
         return {"gres": ",".join(f"gpu:{typed}" if gpus and part == own else part for part in parts)}
     if not option or not gpus:
         return {}
