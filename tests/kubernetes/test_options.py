@@ -130,13 +130,36 @@ def test_what_is_each_replicas_is_not_said_of_the_server():
     assert "2 × h100, in each of 2 replicas: " in vm.render(vm.Case(p))
 
 
-def test_a_download_with_another_image_is_another_job():
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"image": "registry.example/vllm:v0.25.1"},
+        {"pull_secret": "registry"},
+        {"hf_endpoint": "https://mirror.example"},
+        {"node_selector": ("nvidia.com/gpu.product=A", "topology.kubernetes.io/zone=b")},
+        {"replicas": 2},
+    ],
+)
+def test_a_download_that_runs_something_else_is_another_job(changed):
+    """kubectl refuses to change a Job: "field is immutable"."""
     p = plan("mistral-7b", "a100", gpus_per_node=1)
-    names = {
-        of(kubernetes.manifests(p, kubernetes.Options(image=image)), "Job")[0]["metadata"]["name"]
-        for image in (None, "registry.example/vllm:v0.25.1", "registry.example/vllm:v0.25.2")
-    }
-    assert len(names) == 3
+    (first,) = of(kubernetes.manifests(p), "Job")
+    (second,) = of(kubernetes.manifests(p, kubernetes.Options(**changed)), "Job")
+    assert first["spec"] != second["spec"]
+    assert first["metadata"]["name"] != second["metadata"]["name"]
+
+
+def test_the_same_download_is_the_same_job():
+    p = plan("mistral-7b", "a100", gpus_per_node=1)
+    server = kubernetes.Options(priority_class="course", ingress="llm.example.org", load_gb_per_s=1.0)
+    (first,) = of(kubernetes.manifests(p), "Job")
+    (second,) = of(kubernetes.manifests(p, server), "Job")
+    assert first == second
+
+
+def test_a_slice_of_a_gpu_says_which_strategy_it_is_for():
+    p = plan("mistral-7b", "h100-mig-3g.40gb", gpus_per_node=1, usage="serve", max_model_len=8192)
+    assert "MIG strategy single" in " ".join(kubernetes.header(kubernetes.Case(p)))
 
 
 @pytest.mark.parametrize(

@@ -51,6 +51,8 @@ class Pods:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)
         self.leader, early = leader_address(self.docs)
+        for module in ("json", "torch", "asyncio"):  # of somebody else, where vLLM starts
+            (folder / f"{module}.py").write_text(f"open({str(folder / 'planted')!r}, 'w')\n")
         (folder / "hosts").write_text("127.0.0.1 localhost\n" + f"127.0.0.1 {self.leader}\n" * early)
         shutil.copytree(NAMED, folder / "code" / NAMED.name)
         for name, key in (("api-key", "right"), ("metrics-key", "scraper")):
@@ -171,6 +173,7 @@ def test_the_group_of_pods_starts_answers_and_ends_as_one(pods):
     body = {"model": hub, "prompt": "The sea", "max_tokens": 4}
     assert pods.ask("/v1/completions", body=body) == 401
     assert pods.ask("/v1/completions", "right", body) == 200
+    assert not (pods.folder / "planted").exists(), "no module of the current folder ran"
 
     worker = next(
         each for each in psutil.process_iter(["cmdline"]) if "VLLM::Worker_TP1" in " ".join(each.info["cmdline"] or [])

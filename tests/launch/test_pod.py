@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import errno
 import json
@@ -21,6 +22,7 @@ from workshop.errors import WorkshopError
 from workshop.launch import kubernetes, pod
 from workshop.launch.home import cannot_write
 from workshop.launch.weights import hub as prefetch_hub
+from workshop.plan.parallelism import plan
 
 
 @pytest.fixture
@@ -270,3 +272,73 @@ def test_the_config_maps_files_alone_run_download_wait_and_guard(hub, tmp_path):
     assert run("-m", "workshop.launch.pod", "workers", "9999").returncode == 1  # others may run here, not so many
     done = run("-c", "import workshop.launch.auth as a; print(a.__file__); a.RequireKey(None)")
     assert done.returncode == 0 and str(tmp_path) in done.stdout, done.stderr
+
+
+def test_whatever_the_pods_modules_import_comes_with_them():
+    """Only a class's keys need more, and a pod has one key alone."""
+    files = {name.replace("/", "."): PACKAGE / f"{name}.py" for name in pod.CODE}
+    for name, path in files.items():
+        if name.endswith("__init__"):
+            continue  # empty in the pod
+        for imported in imports(path):
+            inside = imported.removeprefix("workshop.")
+            assert inside in files or f"{inside}.__init__" in files, f"{name} imports {imported}"
+
+
+PACKAGE = Path(pod.__file__).parents[1]
+
+
+def imports(path: Path) -> set[str]:
+    """Return the workshop's modules that a file imports as soon as it is imported itself."""
+    found = set()
+    for statement in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(statement, ast.Import):
+            found |= {alias.name for alias in statement.names}
+        if isinstance(statement, ast.ImportFrom):
+            for alias in statement.names:
+                module = f"{statement.module}.{alias.name}"
+                is_module = (PACKAGE.parent / f"{module.replace('.', '/')}.py").exists()
+                found.add(module if is_module else str(statement.module))
+    return {name for name in found if name.startswith("workshop.")}
+
+
+def test_no_python_of_a_pod_takes_modules_from_where_it_starts(hub, tmp_path):
+    """Download, wait and probe, with their words and variables as rendered, in a folder of somebody else's modules."""
+    plan_of_a_group = {"gpus_per_node": 2, "nodes": 2, "tensor_parallel_size": 2, "pipeline_parallel_size": 2}
+    docs = kubernetes.manifests(plan("llama-3.1-70b", "h100", max_model_len=8192, **plan_of_a_group))
+    spoilt, code, planted = tmp_path / "spoilt", tmp_path / "code", tmp_path / "planted"
+    spoilt.mkdir()
+    for name in ("json", "psutil", "httpx", "workshop", "sitecustomize", "typing", "ssl"):
+        (spoilt / f"{name}.py").write_text(f"open({str(planted)!r}, 'w')\n")
+    for key, text in kubernetes.code().items():
+        path = code / "workshop" / (key.removesuffix(".py").replace(".", "/") + ".py")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    starts = python_starts(docs)
+    assert {command[3] for command, _ in starts} == {"download", "wait", "workers"}
+    for command, variables in starts:
+        variables |= {"PYTHONPATH": str(code), "HF_ENDPOINT": hub.url, "PATH": os.environ["PATH"]}
+        words = [sys.executable, *command[1:]]
+        if command[3] != "workers":
+            words[-1] = str(tmp_path / "models" / "Tiny-Llama")
+        if command[3] == "download":
+            words[-2] = HUB_ID
+        done = subprocess.run(words, env=variables, cwd=spoilt, capture_output=True, text=True, timeout=60)
+        assert done.stderr == "" and "[workshop]" in done.stdout
+        assert not planted.exists(), command
+
+
+def python_starts(docs: list[dict]) -> list[tuple[list[str], dict[str, str]]]:
+    """Return each command of Python in the manifests, of containers and of probes, with its variables, once."""
+    found = []
+    for doc in docs:
+        parts = doc["spec"].get("leaderWorkerTemplate", doc["spec"]) if "spec" in doc else {}
+        for part in ("template", "leaderTemplate", "workerTemplate"):
+            pod_spec = parts.get(part, {}).get("spec", {})
+            for container in [*pod_spec.get("initContainers", []), *pod_spec.get("containers", [])]:
+                variables = {each["name"]: each["value"] for each in container["env"] if "value" in each}
+                probes = [container.get(f"{kind}Probe", {}) for kind in ("startup", "readiness", "liveness")]
+                commands = [container.get("command", [])]
+                commands += [probe.get("exec", {}).get("command", []) for probe in probes]
+                found += [(words, variables) for words in commands if words[:1] == ["python3"]]
+    return [start for number, start in enumerate(found) if start not in found[:number]]

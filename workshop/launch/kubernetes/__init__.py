@@ -116,13 +116,12 @@ class Case:
         self.hub = p.config.hub_ids[0]  # what is downloaded and served
         self.folder = f"{MODELS}/{self.hub.split('/')[-1]}"  # of the weights, in the pods
         self.image = o.image or f"vllm/vllm-openai:v{p.vllm_version}"  # of the version that the plan's formulas are of
-        # A Job cannot be changed, so one of another image is another.
-        self.download = f"{self.name}-weights-{hashlib.sha256(self.image.encode()).hexdigest()[:6]}"
         # What a node must be labelled with: by default the GPU's name, as NVIDIA's feature discovery writes it.
         self.node_labels = dict(word.split("=") for word in o.node_selector) or {"nvidia.com/gpu.product": self.product}
         self.download_labels = self._download_labels()
         self.many = p.nodes > 1  # pods make the server
         self.shared_volume = self.many or o.replicas > 1  # several nodes mount the weights at once
+        self.download = f"{self.name}-weights-{self._download_digest()}"
         self._size()
 
     def _download_labels(self) -> dict[str, str]:
@@ -134,6 +133,16 @@ class Case:
             if label in PLACE_LABELS:
                 labels[label] = value
         return labels
+
+    def _download_digest(self) -> str:
+        """Return six digits that change with what the Job runs: a Job cannot be changed, so another one is made."""
+        o = self.options
+        parts = [self.image, self.hub, self.folder, o.pull_secret, o.hf_endpoint, self.shared_volume, pod.CODE]
+        parts.append(sorted(self.download_labels.items()))
+        assert TEMPLATES.loader
+        for template in ("weights.yaml.j2", "pods.j2"):
+            parts.append(TEMPLATES.loader.get_source(TEMPLATES, template)[0])
+        return hashlib.sha256(repr(parts).encode()).hexdigest()[:6]
 
     def _check_plan(self) -> None:
         p = self.plan
@@ -238,14 +247,18 @@ def header(case: Case) -> list[str]:
     what = f"{case.hub} on {p.gpus} × {p.gpu}, TP {p.tensor_parallel_size} × PP {p.pipeline_parallel_size}{replicas}: {p.kv_cache_tokens:,} tokens of KV cache, {p.max_concurrency:.2f} requests of {p.max_model_len:,} tokens at once, about {p.single_stream_tokens_per_s:.0f} tokens/s for one. Made by the command above; make it again rather than editing it."
     needs = ["the Secrets vllm-api-key and, for gated models, hf-token"]
     needs.append(f"nodes labelled {', '.join('='.join(label) for label in case.node_labels.items())}")
+    if "-MIG-" in case.product:
+        needs.append("MIG strategy single (strategy mixed has other resource names: the patch in kubernetes/README.md)")
     if case.many:
         needs.append('the LeaderWorkerSet controller (without it: no matches for kind "LeaderWorkerSet")')
     if case.shared_volume:
         needs.append("a storage class for ReadWriteMany")
     if case.options.ingress:
         needs.append(f"the Secret {case.name}-tls with a certificate for {case.options.ingress}")
+        needs.append("a default ingress class, or the patch for another (kubernetes/README.md)")
     if case.options.http_route:
         needs.append(f"the Gateway {case.options.gateway}, with TLS, open to this namespace (Gateway API v1)")
+        needs.append("for long answers the component gke-gateway on GKE, gateway-timeouts elsewhere")
     needs.append("the Prometheus operator for the PodMonitor (without it, the component no-monitor)")
     return [case.command, "", *wrap(what, WIDTH), "", *wrap(f"Needs: {'; '.join(needs)}.", WIDTH)]
 
