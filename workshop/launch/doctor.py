@@ -36,7 +36,7 @@ KUBERNETES_KINDS = {  # what a cluster may lack of what the manifests name
     "podmonitors.monitoring.coreos.com": (
         "PodMonitor",
         "Prometheus will not find the servers",
-        "Leave monitor.yaml out of kubernetes/base/kustomization.yaml, or install the Prometheus operator.",
+        "Add the component no-monitor (kubernetes/README.md), or install the Prometheus operator.",
     ),
 }
 
