@@ -181,6 +181,8 @@ def test_a_number_that_was_given_again_is_not_the_servers_job(clusters, bin_fold
         assert "is called training" in run("servers")[1] and on_disk()["state"] == "ready"
         code, said = run("stop", "70b")
         assert code == 1 and "is called training" in said and on_disk()["api_key"] == KEY
+        now = slurm_status.status("4711")
+        assert (now.name, now.server) == ("training", "")
     assert "scancel" not in clusters.read_text()
 
 

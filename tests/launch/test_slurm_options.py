@@ -13,6 +13,7 @@ import pytest
 from click.testing import CliRunner
 from stand_ins import stand_in
 
+from workshop import python_process
 from workshop.cli import group
 from workshop.cli.slurm import command
 from workshop.errors import BadInput, WorkshopError
@@ -379,3 +380,17 @@ def test_a_node_runs_no_python_of_the_folder_where_sbatch_was_called(planted, tm
 def test_doctor_runs_no_python_of_the_current_folder(planted):
     check = doctor._environment({"WORKSHOP_ALLOW_CPU": "yes"}, os.environ["WORKSHOP_SITE"])
     assert not planted.exists() and check.found.startswith("vllm"), check
+
+
+def test_what_a_job_starts_sees_the_package_alone(tmp_path):
+    """A process of the job that starts Python itself passes on the link, and not the folder of the checkout."""
+    (tmp_path / "workshop").symlink_to(ROOT / "workshop")
+    code = "from workshop import python_process as p; print(p.environment(python='other')['PYTHONPATH'])"
+    command = [sys.executable, "-P", "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(tmp_path)})
+    assert set(done.stdout.strip().split(":")) == {str(tmp_path)}, done.stderr
+
+
+def test_an_engine_of_python_3_10_is_given_no_flag_that_it_does_not_know(monkeypatch):
+    monkeypatch.setattr(sys, "version_info", (3, 10, 12))
+    assert "-P" not in python_process.command("workshop.launch.slurm.fabric", "1")

@@ -98,8 +98,10 @@ class Look:
         return self._status()
 
     def _is_mine(self, record: ServerRecord) -> bool:
-        """Return whether a record is of this job; two clusters may have given its number."""
-        return record.job_id == self.job_id and (not self.cluster or record.cluster in ("", self.cluster))
+        """Return whether a record is of this job: two clusters may have given its number, or one of them twice."""
+        if record.job_id != self.job_id or (self.cluster and record.cluster not in ("", self.cluster)):
+            return False
+        return self.job is None or slurm_queue.is_of(self.job, record)
 
     def _status(self) -> Status:
         job, record, reader = self.job, self.record, self.follower.reader
