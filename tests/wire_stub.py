@@ -11,13 +11,14 @@ from dataclasses import dataclass, field
 
 @dataclass
 class Asked:
-    """One request as it came: `number` of them came before, `on_connection` of these on the same connection."""
+    """One request as it came: `number` completions came before, it is the `on_connection`-th of its `connection`."""
 
     path: str
     headers: dict[str, str]  # by lower-case names
     body: bytes
     number: int
     on_connection: int
+    connection: int = 0
 
     @property
     def json(self) -> dict:
@@ -88,6 +89,7 @@ class WireStub:
         self.asked: list[Asked] = []
         self.gets: list[Asked] = []
         self.connections = 0
+        self.lost: list[int] = []  # connections by their numbers from 1, in the order in which they were closed
         self._loop, ready = asyncio.new_event_loop(), threading.Event()
         self._thread = threading.Thread(target=self._serve, args=(ready,), daemon=True)
         self._thread.start()
@@ -129,6 +131,10 @@ class _Connection(asyncio.Protocol):
     def connection_made(self, transport) -> None:
         self._transport = transport
         self._stub.connections += 1
+        self._number = self._stub.connections
+
+    def connection_lost(self, error) -> None:
+        self._stub.lost.append(self._number)
 
     def data_received(self, data: bytes) -> None:
         self._buffer += data
@@ -141,7 +147,7 @@ class _Connection(asyncio.Protocol):
                 return
             body, self._buffer = rest[:size], rest[size:]
             self._count += 1
-            self._send(self._stub.respond(Asked(first.split()[1], headers, body, 0, self._count)))
+            self._send(self._stub.respond(Asked(first.split()[1], headers, body, 0, self._count, self._number)))
 
     def _send(self, reply: Reply) -> None:
         if reply.after_s:

@@ -197,7 +197,7 @@ def test_an_address_outside_is_asked_through_the_proxy_that_is_named(prompts, tm
             "http://gpu.example:8001/v1/models": encoded(MODELS),
             "http://gpu.example:8001/v1/completions": encoded(COMPLETION),
         }
-        monkeypatch.setenv("http_proxy", proxy.root)
+        monkeypatch.setenv("WORKSHOP_PROXY", proxy.root)
         monkeypatch.delenv("no_proxy", raising=False)
         summary = batch.run(prompts, tmp_path / "out.jsonl", url="http://gpu.example:8001")
         assert summary.exit_code == 0 and len(proxy.seen) > 12

@@ -177,11 +177,13 @@ def test_pauses_double_up_to_the_longest_and_the_server_may_say_how_long(monkeyp
         asyncio.get_running_loop().call_later = lambda pause, *_: pauses.append(pause)
         sender = send.Sender(ledger, [], "m", send.Limits(attempts=20, backoff_s=0.5, longest_backoff_s=3.0))
         attempt = send.Attempt(row=None)
-        for retry_after in (None, None, None, None, "7", "0", "-1", "1e9", "soon"):
-            sender._refused(attempt, None, 500, b"{}", retry_after)
+        for retry_after in (None, None, None, None, "7", "0", "-1", "1e9", "900", "soon"):
+            headers = {"Retry-After": retry_after} if retry_after else {}
+            sender._refused(attempt, None, 500, b"{}", headers)
 
     asyncio.run(refused())
-    assert pauses == [0.5, 1.0, 2.0, 3.0, 7.0, 3.0, 3.0, 300.0, 3.0]
+    day = 24 * 3600.0
+    assert pauses == [0.5, 1.0, 2.0, 3.0, 7.0, 3.0, 3.0, day, 900.0, 3.0]
 
 
 def test_a_server_that_is_busy_is_given_less(tmp_path, faulty, quick):

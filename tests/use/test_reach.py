@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import httpx
 import odd_answers
 import openai
@@ -12,6 +14,7 @@ import workshop
 from workshop.errors import BadInput, WorkshopError
 from workshop.launch import records
 from workshop.launch.records import ServerRecord
+from workshop.use import client, reach
 
 
 @pytest.fixture
@@ -53,25 +56,82 @@ def test_this_machine_is_never_asked_through_a_proxy(server, proxy, monkeypatch,
     assert proxy.seen == [] and capsys.readouterr().err == ""
 
 
-@pytest.mark.parametrize(
-    ("url", "sees"), [("http://gpu.example:8000/v1", "can read the key"), ("https://gpu.example/v1", "not the key")]
-)
-def test_an_address_outside_goes_through_the_proxy_that_is_named(url, sees, proxy, monkeypatch, capsys):
-    proxy.answers["http://gpu.example:8000/v1/models"] = encoded(MODELS)
-    monkeypatch.setenv("WORKSHOP_URL", url)
+def test_https_goes_through_the_proxy_that_is_named(proxy, monkeypatch, capsys):
+    monkeypatch.setenv("WORKSHOP_URL", "https://gpu.example/v1")
     monkeypatch.setenv("WORKSHOP_API_KEY", "secret")
-    if url.startswith("https"):
-        with pytest.raises(WorkshopError):
-            workshop.connect()
-        assert "secret" not in str(proxy.seen) and proxy.seen
-    else:
-        assert workshop.connect().model == "m" and proxy.seen
+    with pytest.raises(WorkshopError):
+        workshop.connect()
+    assert "secret" not in str(proxy.seen) and proxy.seen
     (said,) = capsys.readouterr().err.splitlines()
-    assert sees in said and proxy.root.removeprefix("http://") in said and "no_proxy=gpu.example" in said
+    assert "not the key" in said and proxy.root.removeprefix("http://") in said and "no_proxy=gpu.example" in said
+
+
+OUTSIDE = "http://gpu.localhost:8000/v1"  # no loopback address by its looks, and no name that is asked of others
+
+
+def everything_that_asks(url, tmp_path):
+    """Ask a server in every way that has the key; nobody answers."""
+    from workshop import batch
+    from workshop.engine import http, metrics
+
+    (tmp_path / "in.txt").write_text("x\n")
+    with contextlib.suppress(WorkshopError):
+        workshop.connect()
+    record = reach.given(url, "WORKSHOP_URL")
+    llm = client.Client(record)
+    for ask in (
+        lambda: llm.get("/version"),
+        lambda: llm.complete("San"),
+        lambda: llm.http.get(f"{llm.url}/models"),
+        lambda: llm.openai.models.list(),
+        lambda: metrics.fetch(url, "secret"),
+        lambda: http.get(f"{url}/models", 1.0, headers=llm.headers),
+        lambda: batch.run(tmp_path / "in.txt", tmp_path / "out.jsonl", url=url),
+    ):
+        with contextlib.suppress(WorkshopError, httpx.HTTPError, openai.OpenAIError):
+            ask()
+
+
+def test_plain_http_goes_through_no_proxy_of_the_environment(proxy, monkeypatch, capsys, tmp_path, workshop_home):
+    """It would read the key."""
+    monkeypatch.setenv("WORKSHOP_URL", OUTSIDE)
+    monkeypatch.setenv("WORKSHOP_API_KEY", "secret")
+    everything_that_asks(OUTSIDE, tmp_path)
+    assert proxy.seen == []
+    said = capsys.readouterr().err
+    assert "asked directly" in said and "could read the key" in said and "WORKSHOP_PROXY" in said
+
+
+def test_what_a_learner_sends_over_plain_http_goes_through_no_proxy_either(server, proxy, monkeypatch):
+    monkeypatch.setattr(reach, "_this_machine", lambda host: False)  # the stub stands for a server elsewhere
+    monkeypatch.setenv("WORKSHOP_URL", server.url)
+    monkeypatch.setenv("WORKSHOP_API_KEY", "secret")
+    llm = workshop.connect()
+    httpx.post(f"{llm.url}/completions", headers=llm.headers, json={})
+    openai.OpenAI(base_url=llm.url, api_key="secret", max_retries=0).completions.create(model="m", prompt="x")
+    assert proxy.seen == []
+
+
+def test_plain_http_goes_through_the_proxy_that_the_user_names(proxy, monkeypatch, capsys):
+    for name in ("http_proxy", "https_proxy", "all_proxy", "HTTPS_PROXY", "ALL_PROXY"):
+        monkeypatch.delenv(name)
+    proxy.answers["http://gpu.example:8000/v1/models"] = encoded(MODELS)
+    monkeypatch.setenv("WORKSHOP_URL", "http://gpu.example:8000/v1")
+    monkeypatch.setenv("WORKSHOP_PROXY", proxy.root.removeprefix("http://"))
+    assert workshop.connect().model == "m" and proxy.seen
+    (said,) = capsys.readouterr().err.splitlines()
+    assert "can read the key" in said and "(WORKSHOP_PROXY)" in said and "no_proxy=gpu.example" in said
+
+
+@pytest.mark.parametrize("listed", ["gpu.example", ".example", "*"])
+def test_no_proxy_counts_for_the_users_own_proxy(listed, proxy, monkeypatch):
+    monkeypatch.setenv("WORKSHOP_PROXY", proxy.root)
+    monkeypatch.setenv("no_proxy", listed)
+    assert reach.proxy_to("http://gpu.example:8000/v1") is reach.proxy_to("https://gpu.example/v1") is None
 
 
 def test_a_proxy_that_cannot_be_used_is_a_sentence_without_its_password(monkeypatch):
-    monkeypatch.setenv("WORKSHOP_URL", "http://gpu.example:8000/v1")
+    monkeypatch.setenv("WORKSHOP_URL", "https://gpu.example:8000/v1")
     monkeypatch.setenv("ALL_PROXY", "socks5://me:password@127.0.0.1:9")
     with pytest.raises(BadInput, match="socks5 is no web proxy") as error:
         workshop.connect()

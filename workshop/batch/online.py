@@ -2,31 +2,47 @@
 
 import asyncio
 import contextlib
-import time
 from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 
 import uvloop
 
 from workshop.batch import servers
+from workshop.batch.clock import clock
 from workshop.batch.prepare import Work
-from workshop.batch.progress import Summary
+from workshop.batch.progress import Progress, Summary
 from workshop.batch.send import Limits, Sender
 from workshop.batch.session import REPORT_S, Session
 from workshop.errors import WorkshopError
+from workshop.use import reach
+
+FIRST_TIMEOUT_S = 5.0  # for a server to say what it serves; doubles while it is busy
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 5.0  # between two questions to a busy server
+WAITING_HELPS = (servers.Busy, TimeoutError)
 
 
 class Batch(Session):
     """One run; `run()` is what most people call. `stop()` may be called from any thread or signal handler.
 
     url: servers, each ending in /v1; by default the one that connect() finds.
+    accept_model: other names of the model, under which a server may answer (a proxy's, an alias).
     limits: how long it tries.
     **options: those of `Session`.
     """
 
-    def __init__(self, input, output, *, url: str | tuple[str, ...] = (), limits: Limits | None = None, **options):
+    def __init__(
+        self,
+        input,
+        output,
+        *,
+        url: str | tuple[str, ...] = (),
+        accept_model: str | tuple[str, ...] = (),
+        limits: Limits | None = None,
+        **options,
+    ):
         super().__init__(input, output, **options)
         self.urls, self.limits = (url,) if isinstance(url, str) else tuple(url), limits or Limits()
+        self.accepted = (accept_model,) if isinstance(accept_model, str) else tuple(accept_model)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._sender: Sender | None = None
 
@@ -42,34 +58,61 @@ class Batch(Session):
             return loop.run(self._answered())
 
     async def _answered(self) -> Summary:
-        fleet = servers.find(self.urls, self.concurrency)
+        fleet = servers.find(self.urls, self.concurrency, accepted=self.accepted)
         servers.allow_connections(len(fleet) * (self.concurrency or servers.LARGEST_LIMIT))
         for server in fleet:
             server.connect(self.limits.read_timeout_s)
         try:
             entry = await self._meet(fleet)
-            with self.prepared(entry["id"], bool(self.model)) as work:
+            names = frozenset().union(*(server.names for server in fleet))
+            with self.prepared(entry["id"], bool(self.model), names) as work:
                 await self._send(work, fleet, entry)
         finally:
             for server in fleet:
-                await server.session.close()
+                await server.close()
         return self.summary
 
     async def _meet(self, fleet: list[servers.Server]) -> dict:
-        """Ask every server what it serves; those that are away now may come back, but one must be there."""
-        found, away = None, []
+        """Return what the servers serve. Those that are away now may come back, but one must be there.
+
+        Where they are only busy, wait as long as there is patience.
+
+        Raises WorkshopError: none is there.
+        """
+        began, timeout_s, pause_s = clock.now(), FIRST_TIMEOUT_S, FIRST_PAUSE_S
+        while True:
+            found, errors = await self._ask_all(fleet, timeout_s)
+            if found is not None:
+                return found
+            left_s = self.limits.patience_s - (clock.now() - began)
+            if left_s <= 0 or not any(isinstance(error, WAITING_HELPS) for error in errors):
+                raise _nobody(fleet, errors)
+            await self._wait(min(pause_s, left_s), fleet, errors)
+            timeout_s = max(FIRST_TIMEOUT_S, min(2 * timeout_s, left_s))
+            pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+
+    async def _ask_all(self, fleet: list[servers.Server], timeout_s: float) -> tuple[dict | None, list[Exception]]:
+        """Ask every server what it serves; return the first one's model, and why others did not answer."""
+        found, errors = None, []
         for server in fleet:
             try:
-                entry = await server.check(self.model or (found["id"] if found else ""))
+                entry = await server.check(self.model or (found["id"] if found else ""), timeout_s)
             except servers.AWAY as error:
-                away.append(f"{server.url} ({str(error) or type(error).__name__})")
-                server.down_since = time.monotonic()
+                errors.append(error)
+                server.down_since = clock.now()
                 continue
             found = found or entry
             server.rise()
-        if found is None:
-            raise WorkshopError(f"No server answers: {', '.join(away)}.", servers.KNOWN)
-        return found
+        return found, errors
+
+    async def _wait(self, seconds: float, fleet: list[servers.Server], errors: list[Exception]) -> None:
+        """Wait before the servers are asked again. Raises StillReading: the run is told to stop."""
+        message = f"waiting for {_told(fleet, errors)}"
+        self.report(Progress(0, 0, 0, 0, 0.0, 0.0, 0.0, 0, 0, message=message))
+        until = clock.now() + seconds
+        while clock.now() < until:
+            self.source.poll()
+            await asyncio.sleep(0.1)
 
     async def _send(self, work: Work, fleet: list[servers.Server], entry: dict) -> None:
         facts = {"model": entry["id"], "model_path": entry.get("root"), "max_model_len": entry.get("max_model_len")}
@@ -99,6 +142,19 @@ class Batch(Session):
                 )
             )
             await asyncio.sleep(REPORT_S)
+
+
+def _told(fleet: list[servers.Server], errors: list[Exception]) -> str:
+    whys = [str(error) or type(error).__name__ for error in errors]
+    return ", ".join(f"{server.url} ({why})" for server, why in zip(fleet, whys, strict=True))
+
+
+def _nobody(fleet: list[servers.Server], errors: list[Exception]) -> WorkshopError:
+    """Say that no server answers, and what to do: about a server of ours, or one whose address the user gave."""
+    remedies = [reach.remedy_for(error, server.url) for server, error in zip(fleet, errors, strict=True)]
+    usual = servers.KNOWN if any(server.record for server in fleet) else servers.GIVEN
+    remedy = next(filter(None, remedies), usual)
+    return WorkshopError(f"No server answers: {_told(fleet, errors)}.", remedy)
 
 
 def run(input: str | Path, output: str | Path, **options) -> Summary:

@@ -3,25 +3,27 @@
 import asyncio
 import contextlib
 import random
-import time
-from collections import deque
-from collections.abc import Awaitable, Callable
+import re
+import sys
+from collections import OrderedDict, deque
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
 import aiohttp
 
-from workshop.batch import servers
+from workshop.batch import retries, servers
+from workshop.batch.clock import clock
 from workshop.batch.rows import Row
 from workshop.batch.servers import Server
 from workshop.batch.session import Ledger
 from workshop.batch.store import COMMIT_S
-from workshop.errors import WorkshopError
+from workshop.errors import WorkshopError, plain
 from workshop.use import reach, received
 from workshop.use.strict_json import Malformed
 
-AGAIN = frozenset({408, 409, 425, 429, 500, 502, 503, 504})  # asking again can help
-BUSY = frozenset({429, 503})  # … and the row is not at fault
 CUT = frozenset({None, "abort", "error"})  # finish reasons of answers that did not end
+KEYS_KEPT = 16_384  # of the rows that were asked last: an answer to another of them is known by its id
+_KEY = re.compile(r"(?<![0-9a-f])[0-9a-f]{32}(?![0-9a-f])")
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,7 @@ class Limits:
     attempts: int = 6  # of a row that the server answers with an error
     busy_attempts: int = 30  # of a row that meets 429 or 503
     deaths: int = 10  # of servers while they worked on a row
+    foreign_answers: int = 6  # of answers that belong to another row
     backoff_s: float = 0.5  # before the second attempt; doubles, up to longest_backoff_s
     longest_backoff_s: float = 30.0
     patience_s: float = 120.0  # for a server that is away
@@ -42,6 +45,10 @@ class Cut(Exception):
     """An answer that is not whole."""
 
 
+class Foreign(Exception):
+    """An answer that belongs, or may belong, to another row."""
+
+
 @dataclass(slots=True)
 class Attempt:
     """A row on its way, and what became of it so far."""
@@ -50,6 +57,25 @@ class Attempt:
     errors: int = 0
     busy: int = 0
     deaths: int = 0
+    foreign: int = 0
+    asked: int = 0
+    fresh: bool = False  # over a connection of its own, so that nothing but its own answer can come
+    sent_at: float = 0.0
+    failed_first_at: float | None = None
+    outages_before: int = 0  # that were over when it failed first
+
+    @property
+    def tries(self) -> int:
+        return self.errors + self.busy
+
+    def request_id(self) -> str:
+        """Return the id of one request: the row's key, with a number from the second request on.
+
+        vLLM puts it into the answer's id; some of its versions refuse an id that another request has.
+        """
+        self.asked += 1
+        key = self.row.key.hex()
+        return key if self.asked == 1 else f"{key}-{self.asked}"
 
 
 class Sender:
@@ -64,6 +90,7 @@ class Sender:
         self._returned: deque[Attempt] = deque()  # to be asked again now
         self._delayed = 0  # to be asked again later
         self._wake = asyncio.Event()
+        self._keys: OrderedDict[str, None] = OrderedDict()  # of the rows that were asked last
 
     async def run(self) -> None:
         """Send until everything is answered, or `stop` is called.
@@ -106,24 +133,32 @@ class Sender:
             self._wake.set()
 
     def _check_fleet(self) -> None:
-        now, patience_s = time.monotonic(), self.limits.patience_s
+        now, patience_s = clock.now(), self.limits.patience_s
         for server in self.fleet:
             if server.up.is_set() and server.in_flight and now - server.heard > patience_s:
                 server.fell()  # it holds its connections, and answers nothing: frozen, or cut off
                 server.down_since = server.heard
                 for task in server.tasks:
                     task.cancel()
-        gone = [server for server in self.fleet if server.down_since and now - server.down_since > patience_s]
-        if len(gone) == len(self.fleet):
-            remedy = "Start the server again, and run the same command again: it goes on where it stopped."
-            raise WorkshopError(f"{gone[0].url} has not answered for {patience_s:.0f} s.", remedy)
+        if all(server.away_s > patience_s for server in self.fleet):
+            raise self._gone()
+
+    def _gone(self) -> WorkshopError:
+        server, patience_s = self.fleet[0], self.limits.patience_s
+        said = f"{server.url} has not answered for {patience_s:.0f} s"
+        if server.outage.last:
+            said += f"; it, or what stands in front of it, said: {server.outage.last}"
+        remedy = "Start the server again, and run the same command again: it goes on where it stopped."
+        if server.outage.last and not server.down_since:
+            remedy = "Look at the server, and at the proxy or tunnel to it, and run the same command again: it goes on."
+        return WorkshopError(f"{said}.", remedy)
 
     def _workers(self) -> list[asyncio.Task]:
         return [task for server in self.fleet for task in server.tasks]
 
     def _staff(self, server: Server) -> None:
         """Start workers up to the server's pace, as long as there is work for them."""
-        while server.up.is_set() and len(server.tasks) < server.pace.limit and (self._returned or self._may_read()):
+        while len(server.tasks) < server.takes_rows() and (self._returned or self._may_read()):
             task = asyncio.create_task(self._ending(self._work, server))
             server.tasks.add(task)
             task.add_done_callback(server.tasks.discard)
@@ -137,7 +172,7 @@ class Sender:
         return not self._exhausted and self._delayed <= 4 * sum(server.pace.limit for server in self.fleet)
 
     async def _work(self, server: Server) -> None:
-        while not (self.stopping or self.fatal) and server.up.is_set() and len(server.tasks) <= server.pace.limit:
+        while not (self.stopping or self.fatal) and len(server.tasks) <= server.takes_rows():
             attempt = await self._next()
             if attempt is None:
                 return
@@ -164,12 +199,27 @@ class Sender:
 
     async def _ask(self, attempt: Attempt, server: Server) -> None:
         row, asked = attempt.row, (server.url, server.api_key)
+        attempt.sent_at = clock.now()
+        attempt.fresh = attempt.fresh or server.doubles  # as of now: what is in flight may share its connection
+        self._remember(row)
         try:
-            async with server.post(row.url, data=row.payload(self.model)) as answer:
+            async with server.post(
+                row.url,
+                headers={"X-Request-Id": attempt.request_id()},
+                fresh=attempt.fresh,
+                data=row.payload(self.model, server.names),
+            ) as answer:
                 raw = await answer.read()
                 status, headers = answer.status, answer.headers
+            if retries.is_outage(status, raw, headers):
+                return self._outage(attempt, server, status, raw, headers)
             if status == 200:
-                return self._keep(row, server, raw)
+                return self._keep(attempt, server, raw)
+            if not attempt.fresh and 400 <= status < 500 and server.came_before(raw):
+                raise Foreign(f"the same refusal ({status}) twice")
+        except Foreign as error:
+            answer.close_connection()
+            return self._foreign(attempt, server, error)
         except (aiohttp.ClientPayloadError, Cut) as error:
             return self._again(attempt, "cut_answer", f"the answer was cut: {error}"[:500])
         except Malformed as bad:
@@ -180,7 +230,47 @@ class Sender:
             return await self._key_refused(attempt, server, asked)
         if error := reach.redirected(server.url, status, headers.get("Location")):
             raise error
-        self._refused(attempt, server, status, raw, headers.get("Retry-After"))
+        self._refused(attempt, server, status, raw, headers)
+
+    def _remember(self, row: Row) -> None:
+        self._keys[row.key.hex()] = None
+        if len(self._keys) > KEYS_KEPT:
+            self._keys.popitem(last=False)
+
+    def _check_owner(self, attempt: Attempt, server: Server, answer: received.Answer, raw: bytes) -> None:
+        """Refuse an answer to another row: its id has that row's key, or it came before as it is.
+
+        Servers that put no X-Request-Id into their answers give each an id of its own. Where they do not, equal answers
+        are asked once more over a connection of its own, and then taken as they are from there on.
+
+        Raises Foreign: it has to be asked again.
+        """
+        keys = _KEY.findall(answer.id or "")
+        if attempt.row.key.hex() in keys:
+            return
+        if any(key in self._keys for key in keys):
+            if not server.doubles:
+                self._tell(f"{server.url} sent an answer twice: each row has a connection of its own from now on.")
+            server.doubles = True
+            raise Foreign("the answer to another row")
+        if not server.came_before(raw):
+            server.doubles = server.doubles or attempt.foreign > 0  # its own answer is another one
+            return
+        if not attempt.fresh:
+            raise Foreign("the same answer twice")
+        server.gives_equal_answers()
+
+    def _foreign(self, attempt: Attempt, server: Server, error: Foreign) -> None:
+        attempt.fresh = True
+        attempt.foreign += 1
+        if attempt.foreign >= self.limits.foreign_answers:
+            said = f"the server answers with {error} ({attempt.foreign} attempts)"
+            return self.ledger.refuse(attempt.row, None, "bad_answer", said)
+        self._returned.append(attempt)
+
+    @staticmethod
+    def _tell(sentence: str) -> None:
+        print(f"! {plain(sentence)}", file=sys.stderr)
 
     async def _key_refused(self, attempt: Attempt, server: Server, asked: tuple[str, str]) -> None:
         """Ask again if the server was started anew since: its record has another key, or is not there for now."""
@@ -192,38 +282,83 @@ class Sender:
                 raise server.key_refused()
         self._returned.append(attempt)
 
-    def _keep(self, row: Row, server: Server, raw: bytes) -> None:
+    def _keep(self, attempt: Attempt, server: Server, raw: bytes) -> None:
+        row = attempt.row
         answer = received.answer(raw, row.samples)
-        if answer.model not in (None, self.model):
-            raise servers.another_model(server.url, answer.model, self.model)
+        self._check_owner(attempt, server, answer, raw)
+        if answer.model is not None and not server.is_name_of(answer.model, self.model):
+            raise servers.answered_as_another(server.url, answer.model, self.model)
         if any(choice.get("finish_reason") in CUT for choice in answer.choices):
             raise Cut("a choice has no end")
         self.ledger.keep(row, raw, answer.prompt_tokens, answer.completion_tokens)
         server.answered += 1
-        server.heard = time.monotonic()
+        server.heard = clock.now()
+        server.pace.answered()
+        server.outage.is_over(attempt.sent_at)
 
-    def _refused(self, attempt: Attempt, server: Server, status: int, raw: bytes, wait: str | None) -> None:
+    def _outage(self, attempt: Attempt, server: Server, status: int, raw: bytes, headers: Mapping[str, str]) -> None:
+        """Ask again what a proxy or a tunnel answered in the place of its server.
+
+        The row is not at fault, unless the server answers others meanwhile. So it waits as long as there is patience.
+        """
+        words = received.said(raw)[:200]
+        said = f"the server answers with {words}" if status == 200 else f"{status} ({words})"
+        told_s = retries.pause_s(headers)
+        server.outage.goes_on(said, told_s is not None, self.limits.backoff_s, self._longest_rest_s())
+        if status in retries.BUSY:
+            server.pace.refused()
+        outages_before = sum(each.outage.ended for each in self.fleet)
+        if attempt.failed_first_at is None or attempt.outages_before != outages_before:
+            attempt.errors = attempt.busy = 0  # what happened in an outage was its doing
+            attempt.failed_first_at, attempt.outages_before = clock.now(), outages_before
+        attempt.busy += status in retries.BUSY
+        attempt.errors += status not in retries.BUSY
+        pause = told_s or self._backoff_s(attempt)
+        patience_ends = clock.now() - server.outage.since + pause > self.limits.patience_s
+        is_at_fault = server.outage.answered_what_was_sent_at > attempt.failed_first_at
+        if is_at_fault and (self._is_last(attempt) or patience_ends):
+            return self._give_up(attempt, status, "server_error", said)
+        if told_s is not None and patience_ends and self._is_last(attempt):
+            return self._give_up(attempt, status, "server_error", said)
+        self._delay(attempt, pause)
+
+    def _longest_rest_s(self) -> float:
+        return min(self.limits.longest_backoff_s, self.limits.patience_s / 4)
+
+    def _refused(self, attempt: Attempt, server: Server, status: int, raw: bytes, headers: Mapping[str, str]) -> None:
         said = received.said(raw)[:2000]
         if status == 404 and "does not exist" in said:
             raise WorkshopError(f"{server.url} says: {said}", "Give --model, or the right server.")
-        if status not in AGAIN:
-            return self.ledger.refuse(attempt.row, status, "refused", said)
-        if status in BUSY:
+        if status < 500:
+            server.outage.is_over(attempt.sent_at)
+        if status in retries.BUSY:
             server.pace.refused()
-        self._again(attempt, "server_error", said, status, _seconds(wait))
+        if not retries.can_help(status, headers):
+            return self.ledger.refuse(attempt.row, status, "refused", said)
+        self._again(attempt, "server_error", said, status, retries.pause_s(headers))
 
     def _again(
         self, attempt: Attempt, code: str, said: str, status: int | None = None, wait_s: float | None = None
     ) -> None:
-        attempt.busy += status in BUSY
-        attempt.errors += status not in BUSY
-        if attempt.errors >= self.limits.attempts or attempt.busy >= self.limits.busy_attempts:
-            tries = attempt.errors + attempt.busy
-            return self.ledger.refuse(attempt.row, status, code, f"{said} ({tries} attempts)")
-        doubled = self.limits.backoff_s * 2 ** min(10, attempt.errors + attempt.busy - 1)
-        pause = wait_s or min(self.limits.longest_backoff_s, doubled) * random.uniform(0.5, 1.0)
+        attempt.busy += status in retries.BUSY
+        attempt.errors += status not in retries.BUSY
+        if self._is_last(attempt):
+            return self._give_up(attempt, status, code, said)
+        self._delay(attempt, wait_s or self._backoff_s(attempt))
+
+    def _is_last(self, attempt: Attempt) -> bool:
+        return attempt.errors >= self.limits.attempts or attempt.busy >= self.limits.busy_attempts
+
+    def _give_up(self, attempt: Attempt, status: int | None, code: str, said: str) -> None:
+        self.ledger.refuse(attempt.row, status, code, f"{said} ({attempt.tries} attempts)")
+
+    def _backoff_s(self, attempt: Attempt) -> float:
+        doubled = self.limits.backoff_s * 2 ** min(10, attempt.tries - 1)
+        return min(self.limits.longest_backoff_s, doubled) * random.uniform(0.5, 1.0)
+
+    def _delay(self, attempt: Attempt, pause_s: float) -> None:
         self._delayed += 1
-        asyncio.get_running_loop().call_later(pause, self._return, attempt)
+        asyncio.get_running_loop().call_later(pause_s, self._return, attempt)
 
     def _return(self, attempt: Attempt) -> None:
         self._delayed -= 1
@@ -250,10 +385,3 @@ class Sender:
         while True:
             await asyncio.sleep(COMMIT_S)
             self.ledger.commit()
-
-
-def _seconds(text: str | None) -> float | None:
-    try:
-        return min(300.0, max(0.0, float(text))) if text else None
-    except ValueError:
-        return None  # a date: the usual pause does

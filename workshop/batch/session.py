@@ -193,12 +193,14 @@ class Session:
         self.stopping = True
 
     @contextlib.contextmanager
-    def prepared(self, model: str, any_model: bool) -> Iterator[Work]:
-        """Check the input and find what is answered already; `any_model`: rows may name another one.
+    def prepared(self, model: str, any_model: bool, names: frozenset[str] = frozenset()) -> Iterator[Work]:
+        """Check the input and find what is answered already.
+
+        names: other names of the model, which rows may give. any_model: rows may name another model.
 
         Raises BadInput: a row is malformed.
         """
-        builder = Builder(self.sampling, self.source.column, self.chat, model, any_model, self.source.table)
+        builder = Builder(self.sampling, self.source.column, self.chat, model, any_model, self.source.table, names)
         work = Work(self.source, builder, shard=self.shard)
         with contextlib.closing(work.index):
             work.check(self.skip_bad)

@@ -100,7 +100,7 @@ class Classroom:
             tried = {one.cell for one in self.found.requests}
             self.found.untried = [cell.title for cell in played if cell.title not in tried]
         finally:
-            await server.session.close()
+            await server.close()
         self.found.stopped = self._stopped
         return self.found
 

@@ -49,6 +49,11 @@ def _sampling_options(function):
     help="Server, ending in /v1; more than once for several. By default the one that connect() finds. Key: WORKSHOP_API_KEY.",
 )
 @click.option("--model", help="Name that requests give; with --offline a folder or Hub id.")
+@click.option(
+    "--accept-model",
+    multiple=True,
+    help="Another name under which the server may answer, such as a proxy's; may be given more than once.",
+)
 @click.option("--concurrency", type=int, help="Requests at once to each server; by default found from /metrics.")
 @click.option("--samples", type=int, default=1, show_default=True, help="Answers to each prompt.")
 @click.option(
@@ -70,7 +75,7 @@ def _sampling_options(function):
     type=Seconds(1),
     default=120.0,
     show_default=True,
-    help="Seconds to wait for a server that is away.",
+    help="Seconds to wait for a server that is away, or behind a proxy that is.",
 )
 @json_option("Print how it ended as JSON.")
 @click.option("--check", is_flag=True, help="Only read INPUT and what OUTPUT has, and say what is wrong.")
@@ -114,10 +119,14 @@ def _merge(folder: Path, output: Path) -> None:
     click.echo(f"✓ {count:,} answers are in {output}{without}.")
 
 
-def _batch(ctx: click.Context, input: Path, output: Path, *, offline, url, stop, more, patience, trace, **options):
+def _batch(
+    ctx: click.Context, input: Path, output: Path, *, offline, url, accept_model, stop, more, patience, trace, **options
+):
     engine_args: tuple[str, ...] = ctx.obj or ()
     if engine_args and not offline:
         _refuse_unknown(ctx, engine_args[0])
+    if offline and accept_model:
+        raise BadInput("--accept-model is about a server's answers, and --offline has no server.", "Leave it out.")
     if offline and url:
         raise BadInput("--offline needs no server, and --url names one.", "Give one of the two.")
     if trace and not offline:
@@ -126,7 +135,8 @@ def _batch(ctx: click.Context, input: Path, output: Path, *, offline, url, stop,
     options |= {**_more(more), **({"stop": list(stop)} if stop else {})}
     if offline:
         return batch_package.OfflineBatch(input, output, engine_args=engine_args, trace=trace, **options)
-    return batch_package.Batch(input, output, url=url, limits=batch_package.Limits(patience_s=patience), **options)
+    limits = batch_package.Limits(patience_s=patience)
+    return batch_package.Batch(input, output, url=url, accept_model=accept_model, limits=limits, **options)
 
 
 def _refuse_unknown(ctx: click.Context, flag: str) -> None:

@@ -11,10 +11,12 @@ LARGEST_BYTES = 1 << 26  # what vLLM publishes of itself has less than a tenth o
 def get(address: str, timeout_s: float = 5.0, **options) -> tuple[httpx.Response, bytes]:
     """Return (answer, its whole body); `options` are those of an httpx client.
 
+    No web proxy of the environment counts: a key may be among the headers. `use.reach.proxy_to` says which proxy does.
     httpx's own limits are for each piece of an answer: one that drips holds its reader for ever, one that floods takes
     all memory. Raises httpx.HTTPError, also where the whole takes more than `timeout_s` or LARGEST_BYTES.
     """
     plain = address.startswith("http:") and not (options.get("proxy") or options.get("follow_redirects"))
+    options.setdefault("trust_env", False)
     options["verify"] = not plain and options.get("verify", True)  # all the world's certificates take 20 ms to load
 
     async def ask() -> tuple[httpx.Response, bytes]:

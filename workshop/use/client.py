@@ -291,7 +291,7 @@ def connect(name: str | None = None) -> Client:
         raise WorkshopError(said, remedy)
     if not served:
         raise WorkshopError(f"{client.url} serves no model.", "Give the address of a vLLM server, which ends in /v1.")
-    if record.where != "given":
+    if record.where != "given" or (client.proxy is None and client.url.startswith("http:")):
         reach.keep_off_proxies(client.url)
     client.model = record.model or served[0]
     return client

@@ -1,8 +1,11 @@
 """Which server is meant, and how it is reached: the key goes to that server, and to nobody between or behind it.
 
 A server with a record is asked directly, whatever http_proxy says: it is on this machine or in this cluster. An
-address that the user gives may lie outside, so the environment's web proxy counts, and that is said. No redirect is
-followed, as it may lead to another host.
+address that the user gives may lie outside. With https, the environment's web proxy counts, and that is said: the proxy
+sees the address alone. With plain http it would see the key and every prompt, so it is used only if the user names it in
+WORKSHOP_PROXY. `no_proxy` counts for both. No redirect is followed, as it may lead to another host.
+
+`proxy_to` owns this decision, `tls` the one which certificates are trusted: every client takes both from here.
 """
 
 import functools
@@ -10,13 +13,14 @@ import ipaddress
 import os
 import ssl
 import sys
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 from urllib.request import getproxies_environment, proxy_bypass_environment
 
 from workshop.errors import BadInput, WorkshopError, plain
 from workshop.launch import records
 from workshop.launch.records import ServerRecord
 
+PROXY_VARIABLE = "WORKSHOP_PROXY"  # the user's own word: this proxy may see what is sent
 START = "Start one: `workshop serve --background`, or run the panel of notebook 00_start."
 
 
@@ -75,13 +79,19 @@ def proxy_to(url: str) -> str | None:
     Raises BadInput: it is a proxy of a kind that is not supported.
     """
     parts = urlsplit(url)
-    host, named = parts.hostname or "", getproxies_environment()
-    variable = parts.scheme if named.get(parts.scheme) else "all"
-    if not named.get(variable) or proxy_bypass_environment(parts.netloc.rpartition("@")[2]) or _this_machine(host):
+    host = parts.hostname or ""
+    if proxy_bypass_environment(parts.netloc.rpartition("@")[2]) or _this_machine(host):
         return None
-    proxy = named[variable] if "://" in named[variable] else f"http://{named[variable]}"
+    proxy, variable = _named_proxy(parts.scheme)
+    if not proxy:
+        return None
+    proxy = proxy if "://" in proxy else f"http://{proxy}"
     place = urlsplit(proxy)
-    shown, direct = f"{place.hostname}:{place.port or 80} ({variable}_proxy)", f"no_proxy={host}"
+    shown, direct = f"{_host_and_port(place)} ({variable})", f"no_proxy={host}"
+    if parts.scheme == "http" and variable != PROXY_VARIABLE:
+        direct = f"{url} is asked directly: the web proxy {shown} could read the key and every prompt"
+        _say(f"{direct}. {PROXY_VARIABLE}=http://HOST:PORT names a proxy that may.")
+        return None
     if place.scheme not in ("http", "https") or not place.hostname:
         said = f"{url} lies behind the proxy {shown}, and {place.scheme} is no web proxy."
         raise BadInput(said, f"Set {direct} to ask it directly, or give a proxy that begins with http://.")
@@ -90,11 +100,69 @@ def proxy_to(url: str) -> str | None:
     return proxy
 
 
+def _named_proxy(scheme: str) -> tuple[str, str]:
+    """Return (the web proxy that the environment names for a scheme, or '', and the variable that names it)."""
+    if own := os.environ.get(PROXY_VARIABLE, "").strip():
+        return own, PROXY_VARIABLE
+    named = getproxies_environment()
+    variable = scheme if named.get(scheme) else "all"
+    return named.get(variable, ""), f"{variable}_proxy"
+
+
+def _host_and_port(place: SplitResult) -> str:
+    try:
+        return f"{place.hostname}:{place.port or 80}"
+    except ValueError:
+        return str(place.hostname)
+
+
+def tls() -> ssl.SSLContext | None:
+    """Return what to check a server's certificate with, where the user names certificates; None: the usual ones."""
+    file, folder = os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR")
+    if not file and not folder:
+        return None
+    try:
+        return ssl.create_default_context(cafile=file or None, capath=folder or None)
+    except (OSError, ssl.SSLError) as error:
+        said = f"The certificates of SSL_CERT_FILE={file or ''} SSL_CERT_DIR={folder or ''} cannot be read ({error})."
+        raise BadInput(said, "Give a file of certificates in PEM, or unset the variable.") from None
+
+
 def options(proxy: str | None) -> dict:
     """Return what httpx's and openai's clients are made with, so that they obey no proxy but this, and no redirect."""
-    file, folder = os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR")
-    verify = ssl.create_default_context(cafile=file, capath=folder) if file or folder else True
-    return {"trust_env": False, "proxy": proxy, "follow_redirects": False, "verify": verify}
+    return {"trust_env": False, "proxy": proxy, "follow_redirects": False, "verify": tls() or True}
+
+
+def remedy_for(error: BaseException, url: str) -> str:
+    """Return what to do about a server that cannot be reached: one of ours, or one that the user gave an address of."""
+    words = _words_of(error)
+    if "CERTIFICATE_VERIFY_FAILED" in words or "certificate" in words.lower():
+        if "Hostname mismatch" in words or "doesn't match" in words or "not valid for" in words:
+            return "Its certificate is for another name: give the address with the name that the certificate has."
+        if "expired" in words:
+            return "Its certificate has expired: whoever runs the server renews it. Check this machine's date, too."
+        return ("Its certificate is signed by nobody whom this machine trusts: ask whoever runs the server for the "
+                "certificate of the signing authority (PEM), and set SSL_CERT_FILE to that file.")  # fmt: skip
+    if any(words_of_plain in words for words_of_plain in ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE")):
+        return f"It does not speak TLS: give the address as http{url.removeprefix('https')}."
+    if is_tls(error):
+        return "The TLS connection failed: check the address, and whether a proxy stands in between."
+    return ""
+
+
+def is_tls(error: BaseException) -> bool:
+    """Whether a connection failed because of TLS, which no waiting mends."""
+    words = _words_of(error)
+    return "[SSL" in words or "SSLError" in words or "CertificateError" in words
+
+
+def _words_of(error: BaseException) -> str:
+    """Return the names and texts of an error and of what caused it."""
+    words, seen = [], 0
+    while error is not None and seen < 8:
+        words.append(f"{type(error).__name__}: {error}")
+        error, seen = error.__cause__ or error.__context__, seen + 1
+    return "\n".join(words)
 
 
 def redirected(url: str, status: int, location: str | None) -> WorkshopError | None:

@@ -25,6 +25,7 @@ class Answer:
     model: str | None
     prompt_tokens: int
     completion_tokens: int
+    id: str | None = None  # vLLM's has the X-Request-Id in it
 
 
 def body(raw: bytes) -> dict:
@@ -69,7 +70,9 @@ def answer(raw: bytes, sequences: int | None = 1) -> Answer:
     numbers = [each.get("index", 0) for each in choices]
     if any(type(number) is not int for number in numbers) or sorted(numbers) != list(range(len(choices))):
         raise Malformed(f"choices numbered {str(numbers[:8])[:60]}, not from 0 to {len(choices) - 1}")
-    return Answer(choices, _typed(data.get("model"), str | None, "a model that is"), *usage(data))
+    model = _typed(data.get("model"), str | None, "a model that is")
+    name = data.get("id")
+    return Answer(choices, model, *usage(data), name if isinstance(name, str) else None)
 
 
 def said(raw: bytes) -> str:

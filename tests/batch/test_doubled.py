@@ -1,0 +1,145 @@
+"""A server, or a proxy in front of it, that sends answers twice: no row gets the answer to another one."""
+
+from __future__ import annotations
+
+import json
+import random
+
+import aiohttp
+import needs
+import pytest
+import wire_stub
+
+from workshop import batch
+
+N = 600
+
+
+def with_its_own_id(asked):
+    """As a server that ignores X-Request-Id: every answer has an id of its own."""
+    return wire_stub.answer(asked, id=f"chatcmpl-{asked.number:032x}")
+
+
+def without_id(asked):
+    body = json.loads(wire_stub.answer(asked).body)
+    del body["id"]
+    return wire_stub.Reply(json.dumps(body).encode())
+
+
+def run(reply, share, wire, quick, tmp_path, rows=N, concurrency=16):
+    chance = random.Random(needs.SEED)
+
+    def doubled(asked):
+        found = reply(asked)
+        if chance.random() < share:
+            found.again_after_s = (chance.choice((0, 0.0002, 0.001, chance.random() * 0.01)),)
+        return found
+
+    (tmp_path / "in.txt").write_text("".join(f"row {number}\n" for number in range(rows)))
+    server = wire(doubled)
+    path, out = tmp_path / "in.txt", tmp_path / "out.jsonl"
+    summary = batch.run(path, out, url=server.url, limits=quick, concurrency=concurrency)
+    return server, summary, batch.load(out)
+
+
+@pytest.mark.parametrize("share", [1.0, 0.02])
+@pytest.mark.parametrize("reply", [wire_stub.answer, with_its_own_id, without_id])
+def test_no_row_gets_the_answer_to_another(reply, share, wire, quick, tmp_path):
+    server, summary, frame = run(reply, share, wire, quick, tmp_path)
+    assert (summary.exit_code, len(frame)) == (0, N)
+    assert list(frame.text) == list(frame.prompt)
+    assert len(server.asked) < 1.1 * N
+
+
+def test_a_row_goes_out_under_its_key_and_again_under_another_id(wire, quick, tmp_path, answers):
+    failed = set()
+
+    def reply(asked):
+        if asked.text == "row 1" and asked.text not in failed:
+            failed.add(asked.text)
+            return wire_stub.Reply(b"{}", 500)
+        return wire_stub.answer(asked)
+
+    server, _, _ = run(reply, 0, wire, quick, tmp_path, rows=3)
+    keys = {line["row"]: line["key"] for line in answers(tmp_path / "out.jsonl")}
+    sent = [(asked.text, asked.headers["x-request-id"]) for asked in server.asked]
+    assert sorted(sent) == sorted([(f"row {n}", keys[n]) for n in range(3)] + [("row 1", f"{keys[1]}-2")])
+
+
+def test_an_answer_that_names_another_row_is_refused_and_its_connection_closed(wire, quick, tmp_path, capsys):
+    first = []
+
+    def reply(asked):
+        first.append(wire_stub.answer(asked))
+        return first[0] if asked.number == 1 else first[-1]
+
+    server, summary, frame = run(reply, 0, wire, quick, tmp_path, rows=5, concurrency=1)
+    assert summary.exit_code == 0 and list(frame.text) == list(frame.prompt)
+    wrong, again = server.asked[1:3]
+    assert wrong.text == again.text == "row 1" and again.on_connection == 1  # over a connection of its own
+    assert wrong.on_connection > 1 and server.lost[0] == wrong.connection
+    assert "sent an answer twice" in capsys.readouterr().err
+
+
+def test_a_server_that_gives_every_row_the_answer_to_another_leaves_errors(wire, quick, tmp_path, answers):
+    first = []
+
+    def reply(asked):
+        first.append(wire_stub.answer(asked))
+        return first[0]
+
+    (tmp_path / "in.txt").write_text("a\nb\n")
+    summary = batch.run(tmp_path / "in.txt", tmp_path / "out.jsonl", url=wire(reply).url, limits=quick, concurrency=1)
+    assert (summary.answered, summary.errors, summary.exit_code) == (1, 1, 1)
+    assert "the answer to another row (6 attempts)" in answers(summary.errors_file)[0]["error"]["message"]
+
+
+def test_a_server_whose_answers_are_equal_is_asked_once_a_row(wire, quick, tmp_path):
+    """It answers "yes" without an id, and means it."""
+    equal = {"choices": [{"index": 0, "text": "yes", "finish_reason": "stop"}]}
+    server, summary, frame = run(
+        lambda _: wire_stub.Reply(json.dumps(equal).encode()), 0, wire, quick, tmp_path, 100, 4
+    )
+    assert summary.exit_code == 0 and list(frame.text) == ["yes"] * 100
+    assert len(server.asked) <= 100 + 4
+
+
+def test_a_refusal_that_came_twice_refuses_no_other_row(wire, quick, tmp_path, answers):
+    def reply(asked):
+        if asked.text == "row 3":
+            return wire_stub.Reply(b'{"error": {"message": "too long"}}', 400, again_after_s=(0.0005,))
+        return wire_stub.answer(asked)
+
+    _, summary, frame = run(reply, 0, wire, quick, tmp_path, rows=200, concurrency=1)
+    assert [line["row"] for line in answers(summary.errors_file)] == [3] and len(frame) == 199
+
+
+def test_bytes_that_nobody_asked_for_close_the_connection(wire, quick, tmp_path):
+    """The second answer comes while no request is on its way; 0.05 s later the next row is sent."""
+    import asyncio
+
+    from workshop.batch.servers import Server
+
+    server = wire(lambda asked: wire_stub.Reply(b"{}", again_after_s=(0.01,)))
+
+    async def twice():
+        mine = Server(server.url, "")
+        mine.connect(5)
+        for _ in range(2):
+            async with mine.post("/v1/completions", data=b'{"prompt": "x"}') as answer:
+                await answer.read()
+            await asyncio.sleep(0.05)
+        await mine.close()
+
+    asyncio.run(twice())
+    assert [asked.on_connection for asked in server.asked] == [1, 1]
+
+
+def test_a_connection_that_is_clean_is_used_again(wire, quick, tmp_path):
+    server, _, _ = run(wire_stub.answer, 0, wire, quick, tmp_path, rows=200, concurrency=4)
+    assert server.connections < 10
+
+
+def test_aiohttp_still_takes_a_connection_out_of_its_pool_there():
+    """connections.CleanConnector stands in this place, which is not aiohttp's public interface."""
+    assert aiohttp.TCPConnector._get.__code__.co_varnames[:3] == ("self", "key", "traces")

@@ -1,0 +1,77 @@
+"""Which answers are worth another attempt, and when.
+
+The statuses are those of openai-python (3.52, `_base_client._should_retry`), with 425 of RFC 8470.
+"""
+
+import email.utils
+import math
+import time
+from collections.abc import Mapping
+
+from workshop.use import received
+from workshop.use.strict_json import Malformed
+
+TRY_AGAIN = frozenset({408, 409, 425, 429})  # and every status from 500
+BUSY = frozenset({429, 503, 529})  # the server wants less, and the row is not at fault
+GATEWAY = frozenset({502, 503, 504, *range(520, 531)})  # of proxies and tunnels, whose server is away
+PAGES = frozenset({200, 404, 410})  # with an HTML page: a tunnel that is closed, or a login page
+LONGEST_PAUSE_S = 86_400.0  # nobody means more than a day
+
+
+def can_help(status: int, headers: Mapping[str, str]) -> bool:
+    """Whether asking again can help; `x-should-retry` is the server's own word, as OpenAI's API gives it."""
+    told = headers.get("x-should-retry", "").lower()
+    if told in ("true", "false"):
+        return told == "true"
+    return status >= 500 or status in TRY_AGAIN
+
+
+def is_outage(status: int, raw: bytes, headers: Mapping[str, str]) -> bool:
+    """Whether this comes from what stands in front of the server, which is away itself: no row is at fault."""
+    if status < 400 and status != 200:
+        return False
+    if headers.get("x-should-retry", "").lower() == "false":
+        return False
+    if status in GATEWAY:
+        return True
+    if raw.lstrip()[:1] == b"<":
+        return status >= 500 or status in PAGES
+    return status == 404 and _is_no_json(raw)  # "default backend - 404" of a Kubernetes ingress
+
+
+def pause_s(headers: Mapping[str, str]) -> float | None:
+    """Return how long the server asks to wait, in seconds or until a date; None: it does not say, or says 0 or less."""
+    milliseconds = _number(headers.get("retry-after-ms"))
+    text = headers.get("Retry-After")
+    if milliseconds is not None:
+        seconds = milliseconds / 1000
+    elif (number := _number(text)) is not None:
+        seconds = number
+    else:
+        seconds = _until(text)
+    return min(seconds, LONGEST_PAUSE_S) if seconds is not None and seconds > 0 else None
+
+
+def _number(text: str | None) -> float | None:
+    try:
+        number = float(text or "")
+    except ValueError:
+        return None
+    return None if math.isnan(number) else number
+
+
+def _until(date: str | None) -> float | None:
+    """Return the seconds until a date as HTTP writes it: Sun, 06 Nov 1994 08:49:37 GMT."""
+    try:
+        parsed = email.utils.parsedate_tz(date or "")
+        return email.utils.mktime_tz(parsed) - time.time() if parsed else None
+    except (TypeError, ValueError, OverflowError, OSError):
+        return None
+
+
+def _is_no_json(raw: bytes) -> bool:
+    try:
+        received.body(raw)
+    except Malformed:
+        return True
+    return False
