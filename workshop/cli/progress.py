@@ -10,7 +10,8 @@ from workshop.learn.course_map import course_map
 from workshop.learn.numbers import counted
 
 CLASS = (
-    '{"learners": [{"name", "updated", "notebook", "done", "failing", "tests"}], "checks": {key: {"failing", "tried"}}}'
+    '{"learners": [{"name", "claim", "file", "updated", "notebook", "done", "failing", "tests"}], '
+    '"checks": {key: {"failing", "tried"}}}'
 )
 MOST_ROWS = 15
 
@@ -29,7 +30,7 @@ def command(shared: bool, share: str | None, withdraw: bool, as_json: bool) -> N
     if shared + withdraw + (share is not None) > 1:
         raise BadInput("These options are for different things.", "Give one: --shared, --share [NAME], --withdraw.")
     if share is not None:
-        say(f"✓ Your instructor sees your tries as {class_progress.share(exercises.progress(), share)}.", fg="green")
+        _share(share)
     elif withdraw:
         say("✓ You share no longer." if class_progress.withdraw() else "You share nothing.")
     elif shared:
@@ -45,7 +46,14 @@ def command(shared: bool, share: str | None, withdraw: bool, as_json: bool) -> N
 def _class(as_json: bool) -> None:
     every = exercises.all_exercises()
     learners, passed = class_progress.read(every)  # their checks are in the course's order
-    people = [{"name": one.name, "updated": one.updated,
+    place = class_progress.folder()
+    if note := class_progress.folder_note(place):
+        say(f"· {note}", err=True)
+    for learner in learners:
+        if learner.claim:
+            said = f"{learner.file} says that it is {learner.name}, but {learner.claim}. Its account: ls -l {place}"
+            say(f"· {said}", err=True)
+    people = [{"name": one.name, "claim": one.claim, "file": one.file, "updated": one.updated,
                "notebook": next((every[key].notebook for key in reversed(one.checks)), ""),
                "done": sum(entry["done"] for entry in one.checks.values()),
                "failing": {key: entry["tries"] for key, entry in one.checks.items() if not entry["done"]},
@@ -61,7 +69,7 @@ def _class(as_json: bool) -> None:
         say("Nobody shares progress yet. Each learner may: workshop progress --share")
     else:
         stuck = [", ".join(f"{key} ({tries})" for key, tries in one["failing"].items()) for one in people]
-        rows = [(one["name"], one["updated"][:16].replace("T", " "), one["notebook"], one["done"], each)
+        rows = [(_with_claim(one), one["updated"][:16].replace("T", " "), one["notebook"], one["done"], each)
                 for one, each in zip(people, stuck, strict=True)]  # fmt: skip
         _table(("learner", "last try, UTC", "in", "checks", "tried, not right yet (tries)"), rows)
         _table(("check", "not right yet", "of"), [(key, *each.values()) for key, each in checks.items()][:MOST_ROWS])
@@ -69,6 +77,18 @@ def _class(as_json: bool) -> None:
             if scores := [one.tests[when] for one in learners if when in one.tests]:
                 mean = sum(scores) / len(scores)
                 say(f"{when}-test: {mean:.1f} of 10 right, {counted(len(scores), 'learner')}")
+
+
+def _share(name: str) -> None:
+    shown_name = class_progress.share(exercises.progress(), name)
+    say(f"✓ Your instructor sees your tries as {shown_name}.", fg="green")
+    place = class_progress.folder()
+    who = class_progress.who_may_list(place)
+    say(f"  The file belongs to your account, as {who} can see in {place}. It holds no other name.")
+
+
+def _with_claim(person: dict) -> str:
+    return f"{person['name']} ({person['claim']})" if person["claim"] else person["name"]
 
 
 def _table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> None:

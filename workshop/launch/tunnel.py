@@ -178,7 +178,7 @@ def forward(name: str, port: int, opened: Callable[[], None] = lambda: None) -> 
 def path_of(name: str) -> Path:
     """Return where the record of a server lies: this user's own, else one that was shared with them."""
     own = records.path_of(name)
-    return own if own.exists() else Path(os.environ.get("WORKSHOP_SHARED", "")).expanduser() / own.name
+    return own if own.exists() else Path(os.path.expanduser(os.environ.get("WORKSHOP_SHARED", ""))) / own.name
 
 
 def record_of(name: str) -> ServerRecord:

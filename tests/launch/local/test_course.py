@@ -183,3 +183,21 @@ def test_a_full_disk_loses_nothing(folders, monkeypatch, fails):
     assert "my answer" in (mine / "00_start.ipynb").read_text()
     assert all("my answer" in text for text in kept(mine)), "no half file"
     assert not [path for path in mine.iterdir() if path.name.startswith(".00")]
+
+
+@pytest.mark.parametrize("name", [course.ORIGINALS, "00_start.ipynb"])
+def test_a_pipe_among_the_notebooks_never_hangs(tmp_path, monkeypatch, name):
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    os.mkfifo(folder / name)
+    monkeypatch.setenv("WORKSHOP_NOTEBOOKS", str(folder))
+    assert course.copy_notebooks()[1] == ["00_start"] * (name == "00_start.ipynb")
+    assert len(list(folder.glob("*.ipynb"))) == len(course.names())
+
+
+@pytest.mark.parametrize(("place", "says"), [("{}/pipe/mine", "Cannot write"), ("~no-such-user/x", "no home folder")])
+def test_a_folder_that_cannot_be_is_one_sentence(tmp_path, monkeypatch, place, says):
+    os.mkfifo(tmp_path / "pipe")
+    monkeypatch.setenv("WORKSHOP_NOTEBOOKS", place.format(tmp_path))
+    with pytest.raises(WorkshopError, match=says):
+        course.copy_notebooks()

@@ -16,11 +16,13 @@ from datetime import datetime
 from pathlib import Path
 
 import workshop
+from workshop import files
 from workshop.errors import BadInput, WorkshopError
 from workshop.launch.home import replace_file, writing
 
 FOLDER = "my-notebooks"
 MODE = 0o644  # of a copy: the course may be installed read-only
+MOST_ORIGINALS_BYTES = 2**20
 ORIGINALS = ".originals.json"  # which version of the course each copy was made from
 
 
@@ -36,7 +38,11 @@ def course_folder(part: str = "notebooks") -> Path:
 def private_folder() -> Path:
     """Return where this learner's copies are: $WORKSHOP_NOTEBOOKS, else in the checkout, else in the home folder."""
     if chosen := os.environ.get("WORKSHOP_NOTEBOOKS"):
-        return Path(chosen).expanduser()
+        try:
+            return Path(chosen).expanduser()
+        except RuntimeError:  # ~name of nobody
+            remedy = "Set WORKSHOP_NOTEBOOKS to a folder that you may write."
+            raise BadInput(f"There is no home folder for WORKSHOP_NOTEBOOKS={chosen!r}.", remedy) from None
     checkout = Path(workshop.__file__).parent.parent
     if (checkout / "pyproject.toml").exists() and os.access(checkout, os.W_OK):
         return checkout / FOLDER
@@ -102,7 +108,7 @@ def _writing_to(folder: Path) -> Iterator[dict[str, str]]:
         folder.mkdir(parents=True, exist_ok=True)
         originals: dict[str, str] = {}
         with contextlib.suppress(OSError, ValueError, TypeError, RecursionError):
-            originals = dict(json.loads((folder / ORIGINALS).read_bytes()))
+            originals = dict(files.read_json(folder / ORIGINALS, MOST_ORIGINALS_BYTES))
         yield originals
         replace_file(folder / ORIGINALS, json.dumps(originals, indent=1).encode(), 0o644)
 
