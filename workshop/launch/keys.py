@@ -29,7 +29,8 @@ from workshop import files
 from workshop.errors import BadInput, WorkshopError
 from workshop.launch import engine_tokens, ledger, revocable
 from workshop.launch.asgi import path_of, refuse
-from workshop.launch.fairshare import LEARNER, MAX_BODY_BYTES, once_more, read_body
+from workshop.launch.bodies import Bodies, BodyRefused, once_more
+from workshop.launch.fairshare import LEARNER, FairShare
 from workshop.launch.home import home, private_folder, write_private
 from workshop.launch.lock import Lock
 from workshop.launch.usage import Meter, ask_for_usage
@@ -180,6 +181,7 @@ class Learners:
         home_of_record = record.parent.parent
         self._path = home_of_record / FILE
         self._ledger = ledger.Ledger(home_of_record / "ledger", record.stem)
+        self._bodies = Bodies()
         self._names: dict[str, str] = {}  # by the digest of the key
         self._read_at = float("-inf")
         self._problem = ""  # of the file, as it was said
@@ -219,13 +221,11 @@ class Learners:
         headers = [(header, value) for header, value in scope.get("headers", ()) if header.lower() != LEARNER]
         scope = {**scope, "headers": [*headers, (LEARNER, name.encode())]}
         meter = Meter(send)
-        counts_states = engine_tokens.count_requests_of(scope.get("app"))
-        if scope["type"] == "http" and scope.get("method") == "POST":
-            body = await read_body(receive)
+        if _is_post(scope) and not self._passes_unread(scope):
+            body = await self._body(scope, receive, send)
             if body is None:
-                await refuse(send, 413, f"The request is larger than {MAX_BODY_BYTES // 2**20} MiB.")
                 return
-            if not counts_states:
+            if not engine_tokens.count_requests_of(scope.get("app")):
                 body, hides_usage, answers = ask_for_usage(body, path_of(scope))
                 meter = Meter(send, hides_usage, answers)
             scope = _with_length(scope, len(body))
@@ -236,6 +236,22 @@ class Learners:
                     await revocable.run(app, scope, receive, meter, revoked)
             finally:
                 self._count(name, scope, meter, states)
+
+    def _passes_unread(self, scope: dict[str, Any]) -> bool:
+        """Return whether a body goes on unread: where the class's limits, which stand behind, read it in its turn."""
+        app = scope.get("app")
+        limited = any(entry.cls is FairShare for entry in getattr(app, "user_middleware", ()))
+        return limited and engine_tokens.count_requests_of(app)
+
+    async def _body(self, scope: dict[str, Any], receive, send) -> bytes | None:
+        """Return the body of a request; None if it was refused, or nobody is there to be answered."""
+        try:
+            return (await self._bodies.read(scope, receive)).take()
+        except BodyRefused as refused:
+            await refuse(send, refused.status, refused.message, "class_limit", (b"connection", b"close"))
+        except ConnectionError:
+            pass
+        return None
 
     @contextmanager
     def _served_until_revoked(self, digest: str) -> Iterator[asyncio.Event]:
@@ -268,7 +284,7 @@ class Learners:
             self._add(name, meter.reported)
         elif states:
             self._add(name, engine_tokens.tokens_of(states))
-        elif scope["type"] == "http" and scope.get("method") == "POST":
+        elif _is_post(scope):
             self._add(name, meter.seen)
 
     def _add(self, name: str, tokens: tuple[int, int]) -> None:
@@ -284,6 +300,10 @@ class Learners:
         except (OSError, WorkshopError) as error:  # serving goes on; the next request tries again
             with contextlib.suppress(OSError, ValueError):
                 print(f"The ledger of the keys cannot be written: {error}", file=sys.stderr)
+
+
+def _is_post(scope: dict[str, Any]) -> bool:
+    return scope["type"] == "http" and scope.get("method") == "POST"
 
 
 def _with_length(scope: dict[str, Any], length: int) -> dict[str, Any]:
