@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from needs import lacking
+from planted_files import Planted
 from stand_ins import stand_in
 
 from workshop import python_process
@@ -31,9 +32,6 @@ from workshop.simulate.load import on_plan
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "workshop"
 WORKSHOP = Path(sys.executable).with_name("workshop")
-STANDARD = ("json", "re", "typing", "logging", "dataclasses", "sitecustomize", "usercustomize")
-PACKAGES = ("torch", "vllm", "numpy", "workshop", "click", "pydantic", "transformers", "typing_extensions")
-NOT_INSTALLED = ("flashinfer", "ray", "runai_model_streamer", "jupyterlab", "ipykernel_launcher", "debugpy")
 # Asks for planted names in a process and in one that it starts, as vLLM does with its classes.
 IMPORTS = """
 import importlib, subprocess, sys
@@ -44,28 +42,6 @@ for name in ("json", "numpy", "flashinfer", "planted_plugin"):
         pass
 """
 PROBE = f"{IMPORTS}\nsubprocess.run([sys.executable, '-c', {IMPORTS!r}], check=True)\n"
-
-
-class Planted:
-    """A folder with Python files of names that are known, each of which writes down that it ran."""
-
-    def __init__(self, folder: Path):
-        self.folder = folder / "anybody's"
-        self.marks = folder / "marks"
-        self.folder.mkdir()
-        for name in (*STANDARD, *PACKAGES, *NOT_INSTALLED, "planted_plugin"):
-            code = f"open({str(self.marks)!r}, 'a').write({name!r} + ' ')\nraise ImportError('planted ' + {name!r})\n"
-            (self.folder / f"{name}.py").write_text(code)
-        plugin = self.folder / "planted-1.0.dist-info"  # vLLM loads what any distribution on sys.path names here
-        plugin.mkdir()
-        (plugin / "METADATA").write_text("Metadata-Version: 2.1\nName: planted\nVersion: 1.0\n")
-        groups = ("vllm.general_plugins", "vllm.platform_plugins")
-        lines = "".join(f"[{group}]\nplanted = planted_plugin:run\n" for group in groups)
-        (plugin / "entry_points.txt").write_text(lines)
-
-    @property
-    def ran(self) -> str:
-        return self.marks.read_text() if self.marks.exists() else ""
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ from itertools import pairwise
 
 import pytest
 from needs import lacking
+from planted_files import Planted
 
 from workshop.engine import trace
 from workshop.launch.vllm_main import installed
@@ -25,10 +26,13 @@ def test_accepted_guesses_are_those_that_vllm_goes_on_from(tmp_path, workshop_ho
         lacking("vLLM is not installed: make test installs it on Linux")
     (tmp_path / "in.json").write_text(json.dumps(PROMPTS))
     file, answers = tmp_path / "trace.jsonl", tmp_path / "out.jsonl"
-    command = [sys.executable, "-m", "workshop", "batch", str(tmp_path / "in.json"), str(answers), "--offline"]
+    planted = Planted(tmp_path)  # of its files none runs, in whichever of vLLM's processes
+    command = [sys.executable, "-P", "-m", "workshop", "batch", str(tmp_path / "in.json"), str(answers), "--offline"]
     options = ["--trace", str(file), "--speculative-config", json.dumps(GUESSES), "--max-tokens", "60"]
-    done = subprocess.run([*command, *options, "--temperature", "0"], capture_output=True, text=True)
+    command += [*options, "--temperature", "0"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=planted.folder)
     assert done.returncode == 0, done.stderr[-2000:]
+    assert not planted.ran
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     steps, rows = trace.read(file), defaultdict(list)
     for step in steps:

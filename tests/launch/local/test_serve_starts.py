@@ -14,6 +14,7 @@ import time
 import psutil
 import pytest
 from needs import lacking
+from planted_files import Planted
 
 import workshop
 from workshop.errors import WorkshopError
@@ -21,7 +22,7 @@ from workshop.launch import records
 from workshop.launch.vllm_main import installed
 
 pytestmark = pytest.mark.starts
-CLI = [sys.executable, "-m", "workshop"]
+CLI = [sys.executable, "-P", "-m", "workshop"]
 READY_S = 240
 
 
@@ -57,9 +58,15 @@ def engine_core(pid: int) -> psutil.Process:
     return next(child for child in psutil.Process(pid).children() if "EngineCore" in " ".join(child.cmdline()))
 
 
-def test_background_answers_and_a_killed_engine_is_explained():
+def test_background_answers_and_a_killed_engine_is_explained(tmp_path):
+    """Started among planted files, of which none runs, in whichever of vLLM's processes."""
+    planted = Planted(tmp_path)
     done = subprocess.run(
-        [*CLI, "serve", "--background", "--name", "mine"], capture_output=True, text=True, timeout=READY_S
+        [*CLI, "serve", "--background", "--name", "mine"],
+        capture_output=True,
+        text=True,
+        timeout=READY_S,
+        cwd=planted.folder,
     )
     assert done.returncode == 0, done.stderr
     assert "answers at" in done.stdout and "100% ready" in done.stderr
@@ -68,6 +75,7 @@ def test_background_answers_and_a_killed_engine_is_explained():
     assert stat.S_IMODE(records.path_of("mine").stat().st_mode) == 0o600
     client = workshop.connect()
     assert client.complete("San Francisco is a", max_tokens=4, top_k=1).usage.completion_tokens == 4
+    assert not planted.ran
     listed = json.loads(subprocess.run([*CLI, "servers", "--json"], capture_output=True, text=True).stdout)
     assert [each["name"] for each in listed] == ["mine"] and "api_key" not in listed[0]
     again = subprocess.run([*CLI, "serve", "--name", "mine"], capture_output=True, text=True, timeout=30)
