@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import socket
 from dataclasses import replace
@@ -298,3 +299,65 @@ def test_status_takes_the_cluster_that_is_given(clusters):
     assert "RUNNING" in said
     code, said = run("slurm", "status", "4711", "--clusters", "-x")
     assert code == 2 and "no name of a cluster" in said
+
+
+def test_a_record_without_a_cluster_is_asked_where_its_job_was_submitted(clusters):
+    slurm_queue.remember("4711", "alpha")
+    write()
+    assert "✓ 70b" in run("servers")[1] and "squeue alpha" in clusters.read_text()
+
+
+# --- the end of a job, whose shell asks SLURM
+
+
+def end(tmp_path: Path, **changes: str | int) -> int:
+    """Run the job's last part, with what `scontrol show job` said in the shell."""
+    args = {"record": str(records.path_of("70b")), "cause": "requeue", "code": 75, "refused": ""}
+    args |= {"output": str(tmp_path / "output"), "error": str(tmp_path / "error")}
+    args["facts"] = "JobId=4711 JobName=70b Requeue=1 Restarts=0 PreemptTime=None"
+    return slurm_job.end(argparse.Namespace(**{**args, **changes}))
+
+
+@pytest.fixture
+def in_an_image(workshop_home, monkeypatch, tmp_path) -> None:
+    """There are no commands of SLURM where the job's Python runs."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("SLURM_JOB_ID", "4711")
+    monkeypatch.delenv("SLURM_ARRAY_TASK_ID", raising=False)
+    monkeypatch.delenv("SLURM_RESTART_COUNT", raising=False)
+    write()
+
+
+@pytest.mark.parametrize(
+    ("cause", "facts", "why"),
+    [
+        ("requeue", "Requeue=1 Restarts=0 PreemptTime=None", "its time limit was near"),
+        ("requeue", "", "its time limit was near"),
+        ("cancelled", "Requeue=1 Restarts=0 PreemptTime=2026-11-25T01:00:00", "preempted"),
+    ],
+)
+def test_the_shell_is_told_to_ask_for_the_requeue(in_an_image, tmp_path, capfd, cause, facts, why):
+    assert end(tmp_path, cause=cause, facts=facts) == slurm_job.REQUEUE_CODE
+    words = f"its SLURM job 4711 waits in the queue again ({why})"
+    assert capfd.readouterr().out == f"[workshop] ended: {words}\n"
+    assert (on_disk()["state"], on_disk()["reason"]) == ("starting", words)
+    refused = "Requested operation is presently disabled for job 4711\nslurm_suspend error\n"
+    assert end(tmp_path, cause=cause, facts=facts, refused=refused) == 0
+    said = capfd.readouterr().out
+    assert "did not put job 4711 back" in said and "presently disabled for job 4711; slurm_suspend error" in said
+    assert on_disk()["state"] == "failed" and why in on_disk()["reason"] and "waits" not in said
+
+
+@pytest.mark.parametrize(
+    ("cause", "facts", "kept"),
+    [
+        ("cancelled", "Requeue=1 Restarts=1 PreemptTime=None", "starting"),
+        ("cancelled", "Requeue=1 Restarts=0 PreemptTime=None Reason=None", ""),
+        ("cancelled", "Requeue=0 Restarts=0 PreemptTime=2026-11-25T01:00:00", "failed"),
+        ("engine", "Requeue=1 Restarts=0 PreemptTime=None", "failed"),
+        ("done", "Requeue=1 Restarts=0 PreemptTime=None", ""),
+    ],
+)
+def test_no_other_end_asks_for_a_requeue(in_an_image, tmp_path, cause, facts, kept):
+    assert end(tmp_path, cause=cause, facts=facts) == 0
+    assert (on_disk()["state"] if records.path_of("70b").exists() else "") == kept

@@ -6,6 +6,7 @@ import json
 import shutil
 import sys
 import time
+from pathlib import Path
 
 import pytest
 from cluster import Job
@@ -121,6 +122,21 @@ def test_the_sites_way_to_ask_for_gpus_is_what_slurm_gets(cluster, site):
     out = workshop(cluster, "slurm", "submit", "70b", "--json", "--hold", **env)
     facts = Job(cluster, int(json.loads(out[out.index("{") :])["job_id"])).facts
     assert (facts["TresPerNode"], facts["CPUs/Task"]) == ("gres:gpu:2", "10"), facts
+
+
+def test_a_site_that_counts_everything_by_gpu_gets_its_engine_started(cluster):
+    """`site_sbatch` without --mem, --cpus-per-task and --gpus-per-node: srun takes what the job has."""
+    path = cluster.course / "site-by-gpu.sh"
+    changes = "site_sbatch=(--mem-per-gpu=10G --cpus-per-gpu=2 --gpus-per-task=4)\nexport WORKSHOP_MODEL=/nowhere/llama"
+    path.write_text((cluster.course / "slurm/site.sh").read_text() + f"\n{changes}\n")
+    env = {"WORKSHOP_SITE": str(path), "WORKSHOP_SLURM": str(cluster.course / "slurm")}
+    out = workshop(cluster, "slurm", "submit", "70b", "--json", "--nodelist=node01", **env)
+    facts = json.loads(out[out.index("{") :])
+    job = Job(cluster, int(facts["job_id"]))
+    ended(job, cluster, "(1 nodes × 4 GPUs)", "node01 sees no config.json")
+    assert facts["cluster"] == "workshop" and "--mem=" not in Path(facts["script"]).read_text()
+    script = workshop(cluster, "slurm", "script", "70b", **env)
+    assert "--gpus-per-task=4" in script and "--cpus-per-task" not in script
 
 
 @pytest.mark.parametrize(

@@ -92,8 +92,13 @@ def named(job_id: str, cluster: str) -> str:
 
 
 def of_record(record: ServerRecord) -> str:
-    """Return the job of a server as this module names it; '' if it has none."""
-    return named(record.job_id, record.cluster) if record.job_id else ""
+    """Return the job of a server as this module names it; '' if it has none.
+
+    Where the record names no cluster, the one to which a job of this number was submitted from here is meant.
+    """
+    if not record.job_id:
+        return ""
+    return named(record.job_id, record.cluster or remembered(record.job_id))
 
 
 def find(job: str) -> Job | None:
