@@ -7,8 +7,10 @@ import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
+from workshop import own_packages
 from workshop.errors import WorkshopError
 from workshop.launch import gpus, machine, records
 from workshop.launch.checks import LACK, NOTE, OK, Check
@@ -44,16 +46,31 @@ KUBERNETES_KINDS = {  # what a cluster may lack of what the manifests name
 def examine() -> list[Check]:
     """Return all checks; none of them changes anything but a probe file in $WORKSHOP_HOME."""
     found: list[Check] = []
-    parts = {"Packages": _packages, "vLLM": _vllm, "GPUs": _gpus, "System": _system, "Memory": _resources}
+    parts = {
+        "Packages": _packages,
+        "Python settings": _python_settings,
+        "vLLM": _vllm,
+        "GPUs": _gpus,
+        "System": _system,
+        "Memory": _resources,
+    }
     parts |= {"Workshop folder": _folders, "Jupyter": _jupyter, "SLURM": slurm_doctor.examine}
     parts |= {"Kubernetes": _kubernetes, "Servers": _servers}
     for name, part in parts.items():
         try:
             found += part()
         except Exception as error:  # a broken probe must not hide the others
-            why = f"could not be examined: {error}"
-            found.append(Check(name, NOTE, why, "Look at what this names; the other lines hold all the same."))
-    return found
+            why = f"could not be examined: {getattr(error, 'message', error)}"
+            remedy = getattr(error, "remedy", "") or "Look at what this names; the other lines hold all the same."
+            found.append(Check(name, NOTE, why, remedy))
+    return [_without_itself(check) for check in found]
+
+
+def _without_itself(check: Check) -> Check:
+    """Return a check whose remedy is not this report: who reads it has just run it."""
+    if "workshop doctor" not in check.remedy:
+        return check
+    return replace(check, remedy="Ask whoever runs this machine or cluster, with these words.")
 
 
 def _packages() -> Iterator[Check]:
@@ -65,6 +82,21 @@ def _packages() -> Iterator[Check]:
             yield Check(name, NOTE, "not installed", "make test installs it")
         else:
             yield Check(name, LACK, "not installed", "make workshop")
+
+
+def _python_settings() -> Iterator[Check]:
+    """Yield what the shell sets for another Python: the lab goes without it, other commands do not."""
+    names = [name for name in own_packages.FOREIGN_VARIABLES if os.environ.get(name)]
+    if "PYTHONPATH" in names and _only_this_package(os.environ["PYTHONPATH"]):
+        names.remove("PYTHONPATH")
+    if names:
+        found = f"{', '.join(names)} may put another Python's packages or settings before ours"
+        yield Check("Python settings", NOTE, found, f"unset {' '.join(names)}")
+
+
+def _only_this_package(search_path: str) -> bool:
+    package = Path(own_packages.__file__).resolve().parents[1]
+    return all(Path(entry).resolve() == package for entry in search_path.split(os.pathsep) if entry)
 
 
 def _version(name: str) -> str:
