@@ -133,7 +133,7 @@ def test_a_lock_is_kept_by_a_living_holder_and_freed_by_kill_9(flock, tmp_path):
     holder.send_signal(signal.SIGSTOP)
     assert not Lock(path).take(tries=2) and Lock(path).held(), "a process that is stopped lives"
     if flock != "works":
-        assert f"process {holder.pid} on" in Lock(path).who()
+        assert f"Process {holder.pid} on" in Lock(path).who()
     holder.kill()
     holder.communicate()
     assert not Lock(path).held()

@@ -60,12 +60,12 @@ class Lock:
             os.close(descriptor)
 
     def who(self) -> str:
-        """Return who holds the lock and what to do if that process has ended; "" where flock tells nobody's name."""
+        """Return a sentence about who holds the lock; "" where nobody does, and where flock tells nobody's name."""
         if not self._marker.is_held():
             return ""
         holder = self._marker.holder()
-        process = f"process {holder.pid} on {holder.host}, since {holder.since}" if holder else "a process"
-        return f"{process}, holds it. If that process has ended, remove {self._marker.path}"
+        whose = f"Process {holder.pid} on {holder.host} has it since {holder.since}" if holder else "A process has it"
+        return f"{whose}; if that process has ended, remove {self._marker.path}."
 
     def give_back(self) -> None:
         """Remove the file and let go."""

@@ -58,7 +58,10 @@ def at_once(*calls) -> list:
         return list(pool.map(one, calls))
 
 
-def test_one_of_many_claims_on_a_name_wins(workshop_home):
+@pytest.mark.parametrize("flock", ["works", "does nothing"])
+def test_one_of_many_claims_on_a_name_wins(workshop_home, monkeypatch, flock):
+    if flock != "works":
+        monkeypatch.setattr(fcntl, "flock", lambda *_: None)
     for _ in range(3):
         got = at_once(*[lambda: claims.claim(record(state="starting"))] * 8)
         winners = [each for each in got if isinstance(each, claims.Claim)]
@@ -95,6 +98,18 @@ def test_a_claim_lasts_as_long_as_its_holder_and_no_longer(workshop_home):
     holder.communicate()
     assert "before its engine was started" in records.read("a").reason
     claims.claim(record(state="starting")).give_back()
+
+
+def test_a_server_keeps_its_name_where_flock_does_nothing(stops, monkeypatch):
+    monkeypatch.setattr(fcntl, "flock", lambda *_: None)
+    server = supervise.start(launch())
+    lock = Lock(records.path_of("a", ".lock"))
+    watcher = int(Path(f"/proc/{server.pid}/stat").read_text().rpartition(")")[2].split()[1])
+    assert lock.held() and f"Process {watcher} on" in lock.who(), "the watcher took it over"
+    with pytest.raises(WorkshopError, match="is ready at"):
+        supervise.start(launch())
+    stopping.stop("a")
+    assert not lock.held() and not list(records.path_of("a").parent.iterdir())
 
 
 def test_a_watcher_that_is_killed_gives_the_name_back(workshop_home):

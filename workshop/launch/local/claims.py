@@ -38,7 +38,7 @@ def claim(record: ServerRecord) -> Claim:
     found = Claim(record)
     if not found.take():
         refuse_taken(record.name)
-        raise busy(record.name)
+        raise busy(record.name, found.who())
     try:
         refuse_taken(record.name, ours=True)
         records.path_of(record.name, ".stop").unlink(missing_ok=True)
@@ -57,7 +57,9 @@ def refuse_taken(name: str, ours: bool = False) -> None:
         raise WorkshopError(f"A server called {name!r} is {record.state} at {record.url}.", remedy)
 
 
-def busy(name: str) -> WorkshopError:
-    """The error for a name that another process holds."""
+def busy(name: str, who: str = "") -> WorkshopError:
+    """Return the error for a name that another process holds. who: a sentence about it, where there is one."""
     remedy = "Wait until `workshop servers` shows what came of it, or give the new one another --name."
-    return WorkshopError(f"Another process is starting or stopping a server called {name!r}.", remedy)
+    return WorkshopError(
+        f"Another process is starting or stopping a server called {name!r}.", f"{remedy} {who}".strip()
+    )
