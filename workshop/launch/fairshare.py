@@ -15,12 +15,14 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import time
 from collections import defaultdict
 from typing import Any
 
 from workshop.launch import request_limits
 from workshop.launch.asgi import header_of, path_of, refuse
 from workshop.launch.bodies import MAX_BODY_BYTES, Bodies, BodyRefused, once_more
+from workshop.launch.pace import REFUSED, Pace
 
 __all__ = ["LEARNER", "MAX_BODY_BYTES", "FairShare", "class_arguments", "once_more", "read_body"]
 
@@ -34,25 +36,32 @@ LEARNER = b"x-workshop-learner"
 REQUEST_ID = b"x-request-id"
 MAX_WAITING = 64  # of one learner; then 429
 MAX_NAME = 128  # bytes of a learner's name
+# Of a large request a learner has one in the engine at a time.
+LARGE_SEQUENCES = 8
+LARGE_BYTES = 8 * 1024  # of text: about 2,000 tokens, which take a step or more of the engine to read
+MAX_READ_BYTES = 128 * 1024  # all prompts of a request together, each as often as it is read
 MAX_LOGPROBS = 20
 PASSED = "workshop.limited"  # in the scope of a request that has passed the limits already
+CPU_PREFILL_TOKENS = 32  # of one prompt in a step
 STRUCTURED_OUTPUTS = '{"backend": "guidance"}'
 # Without it, vLLM writes the tools of a request as a structural tag, which only xgrammar reads. Then their schemas go
 # to guidance.
 CLASS_VARIABLES = {"VLLM_ENFORCE_STRICT_TOOL_CALLING": "0"}
 
 
-def class_arguments(given: dict[str, str]) -> list[str]:
+def class_arguments(given: dict[str, str], device: str = "gpu") -> list[str]:
     """Return the flags of `vllm serve` for a class, without those that the owner has given (see flags.flags_of).
 
     guidance compiles a form in milliseconds, where xgrammar may take seconds, and minutes for forms that look
-    harmless.
+    harmless. A CPU reads a long prompt in small parts, since everybody's next token waits for each of them.
     """
     flags = {
         "max-logprobs": str(MAX_LOGPROBS),
         "override-generation-config": json.dumps({"max_new_tokens": most_tokens()}),
         "structured-outputs-config": STRUCTURED_OUTPUTS,
     }
+    if device == "cpu":
+        flags["long-prefill-token-threshold"] = str(CPU_PREFILL_TOKENS)
     names = {name.partition(".")[0] for name in given}
     found = ["--middleware", MIDDLEWARE]
     for name, value in flags.items():
@@ -75,6 +84,8 @@ class FairShare:
         self.max_tokens = most_tokens()  # of one answer
         self.max_sequences = _whole("WORKSHOP_MAX_SEQUENCES", 32)  # prompts × n of one request
         self._slots: dict[bytes, asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(self.at_a_time))
+        self._large: dict[bytes, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._pace = Pace()
         self._inside: dict[bytes, int] = defaultdict(int)  # running and waiting
         self._bodies = Bodies()
 
@@ -125,15 +136,18 @@ class FairShare:
     async def _in_turn(self, learner: bytes, scope, receive, send, app) -> None:
         self._inside[learner] += 1
         try:
+            if wait_s := self._pace.arrive(learner, time.monotonic()):
+                await asyncio.sleep(wait_s)
             async with self._slots[learner]:
-                await self._read_and_pass(scope, receive, send, app)
+                await self._read_and_pass(learner, scope, receive, send, app)
         finally:
             self._inside[learner] -= 1
             if not self._inside[learner]:
                 self._inside.pop(learner, None)
                 self._slots.pop(learner, None)
+                self._large.pop(learner, None)
 
-    async def _read_and_pass(self, scope, receive, send, app) -> None:
+    async def _read_and_pass(self, learner: bytes, scope, receive, send, app) -> None:
         try:
             body = await self._bodies.read(scope, receive)
         except BodyRefused as refused:
@@ -142,9 +156,16 @@ class FairShare:
         except ConnectionError:
             return  # nobody is there to be answered
         try:
-            if problem := self.problem(body.data, path_of(scope) in GENERATE, scope):
+            generates = path_of(scope) in GENERATE
+            problem, large = self._judged(body.data, generates, scope)
+            if problem:
                 body.drop()
+                if wait_s := self._pace.charge(learner, time.monotonic(), REFUSED):
+                    await asyncio.sleep(wait_s)
                 await refuse(send, 400, problem)
+            elif large:
+                async with self._large[learner]:
+                    await app({**scope, PASSED: True}, once_more(body, receive), send)
             else:
                 await app({**scope, PASSED: True}, once_more(body, receive), send)
         finally:
@@ -152,19 +173,22 @@ class FairShare:
 
     def problem(self, body: bytes, generates: bool = True, scope: dict[str, Any] | None = None) -> str:
         """Return why a request is too large for a class, or cannot be understood in one way alone ('' if neither)."""
+        return self._judged(body, generates, scope)[0]
+
+    def _judged(self, body: bytes, generates: bool, scope: dict[str, Any] | None) -> tuple[str, bool]:
+        """Return what is wrong with a request, and whether it is large."""
         if problem := request_limits.shape_problem(body):
-            return problem
+            return problem, False
+        asked = sequences = 1
         try:
             request = _read(body)
             if generates:
                 asked = max([0, *_numbers(request, TOKENS)])
                 sequences = _prompts(request) * max([1, *_numbers(request, COUNTS)])
-                if problem := self._too_much(asked, sequences):
-                    return problem
         except _Unclear as error:
-            return f"{error}."
+            return f"{error}.", False
         settings = _Settings(scope or {})
-        return request_limits.problem(
+        problem = self._too_much(asked, sequences) or request_limits.problem(
             request,
             body_bytes=len(body),
             generates=generates,
@@ -172,6 +196,13 @@ class FairShare:
             media_domains=settings.media_domains,
             max_logprobs=settings.max_logprobs,
         )
+        read_bytes = len(body) * sequences // _prompts(request)
+        if not problem and sequences > 1 and read_bytes > MAX_READ_BYTES:
+            problem = (
+                f"{sequences} sequences of such long prompts are more than one request may have in this class: "
+                f"{MAX_READ_BYTES // 1024} KiB of text, each prompt counted as often as it is answered."
+            )
+        return problem, sequences > LARGE_SEQUENCES or len(body) > LARGE_BYTES
 
     def _too_much(self, asked: int, sequences: int) -> str:
         if asked > self.max_tokens:

@@ -43,6 +43,7 @@ SLOW_FORMATS = ("uri", "uri-reference", "email", "idn-email", "iri")
 GUIDANCE = "This server's back end is slow with it: its owner can start it with --learners, or leave it out"
 
 SCHEMA_LISTS = ("anyOf", "oneOf")
+ROOTS = ("schema", "json_schema", "parameters", "input_schema")  # what stands under them is a schema of its own
 NUMBER_BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
 LENGTHS = ("minLength", "maxLength")
 ITEM_BOUNDS = ("minItems", "maxItems", "minContains", "maxContains", "minProperties", "maxProperties")
@@ -76,6 +77,9 @@ class Form:
         if size > self.most_bytes:
             self._refuse(f"has {size:,} bytes", f"{self.most_bytes:,}")
         self._walk(schema)
+        self._combinations(schema)
+
+    def _combinations(self, schema: Any) -> None:
         if combinations(schema) > MAX_COMBINATIONS:
             self._refuse("has an allOf that multiplies more branches", f"{MAX_COMBINATIONS} combinations")
 
@@ -133,8 +137,13 @@ class Form:
             if isinstance(part, dict):
                 self._keywords(part)
                 children = part.values()
-            else:
+                for keyword in ROOTS:
+                    if isinstance(part.get(keyword), dict):
+                        self._combinations(part[keyword])
+            elif isinstance(part, list):
                 children = part
+            else:
+                return  # a schema may be true or false
             waiting += [(child, depth + 1) for child in children if isinstance(child, dict | list)]
 
     def _keywords(self, schema: dict[str, Any]) -> None:

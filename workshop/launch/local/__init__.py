@@ -97,7 +97,7 @@ def prepare(
     args = ["--host", host, "--port", str(port)]
     if "served-model-name" not in given:
         args += ["--served-model-name", served]
-    class_flags, class_variables = for_class(learners, given)
+    class_flags, class_variables = for_class(learners, given, device)
     args += [*class_flags, *default_flags(path, device, given | flags_of(tuple(class_flags)))]
     args += [*vllm_args, "--middleware", auth.GUARD]
     refuse_full(home(), "Free some space or quota, or set WORKSHOP_HOME to a folder on another disk.")
@@ -107,7 +107,7 @@ def prepare(
     return Launch(name, path, served, host, port, argv, env, log, held)
 
 
-def for_class(learners: int, given: dict[str, str]) -> tuple[list[str], dict[str, str]]:
+def for_class(learners: int, given: dict[str, str], device: str) -> tuple[list[str], dict[str, str]]:
     """Return vLLM's flags and variables for a class of so many, as SLURM's jobs set them; none without learners."""
     if not learners:
         return [], {}
@@ -118,7 +118,7 @@ def for_class(learners: int, given: dict[str, str]) -> tuple[list[str], dict[str
     except ValueError as error:
         raise BadInput(f"{error}.", "Or unset it: docs/teaching.md says what the limits of a class are.") from None
     variables = {name: value for name, value in fairshare.CLASS_VARIABLES.items() if name not in os.environ}
-    return fairshare.class_arguments(given), variables
+    return fairshare.class_arguments(given, device), variables
 
 
 def resolve_model(model: str | None) -> tuple[str, str]:

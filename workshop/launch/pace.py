@@ -1,0 +1,49 @@
+"""How fast one learner may send requests while others are there.
+
+Each request costs the API server some milliseconds, also one that is refused. Who sends a thousand in a second would
+take all of them. So a learner's requests wait once they come faster than EVERY_S each for longer than BURST of them.
+A learner who is alone is not held up.
+
+The standard library only.
+"""
+
+from __future__ import annotations
+
+EVERY_S = 0.025  # between two requests of one learner: 40 a second
+BURST = 80  # requests that may come at once
+REFUSED = 8  # a refused request counts as so many
+PRESENT_S = 5.0  # how long after their last request somebody is there
+MAX_REMEMBERED = 1000  # learners
+
+
+class Pace:
+    """Says how long a request has to wait (a generic cell rate algorithm, one cell for each learner)."""
+
+    def __init__(self):
+        self._due: dict[bytes, float] = {}  # when a learner's next request would come at the right pace
+        self._newest: tuple[bytes, float] | None = None
+        self._other: tuple[bytes, float] | None = None  # the newest request of somebody else than the newest
+
+    def arrive(self, learner: bytes, now: float) -> float:
+        """Note a request; return the seconds that it has to wait."""
+        if self._newest and self._newest[0] != learner:
+            self._other = self._newest
+        self._newest = (learner, now)
+        return self.charge(learner, now, 1)
+
+    def charge(self, learner: bytes, now: float, requests: int) -> float:
+        """Count so many requests of a learner; return the seconds that the next has to wait."""
+        due = max(self._due.get(learner, now), now) + requests * EVERY_S
+        self._due[learner] = due
+        if len(self._due) > MAX_REMEMBERED:
+            self._due = {name: when for name, when in self._due.items() if when > now}
+        if not self._others_are_there(learner, now):
+            self._due[learner] = min(due, now + BURST * EVERY_S)
+            return 0.0
+        return max(0.0, due - now - BURST * EVERY_S)
+
+    def _others_are_there(self, learner: bytes, now: float) -> bool:
+        for entry in (self._newest, self._other):
+            if entry and entry[0] != learner and now - entry[1] < PRESENT_S:
+                return True
+        return False
