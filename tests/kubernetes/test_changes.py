@@ -189,6 +189,17 @@ def without_errors(effect, docs: list[dict]) -> bool:
         return False
 
 
+def test_the_readmes_own_folder_builds(tmp_path):
+    section = (TREE / "README.md").read_text().split("## Changes of your own")[1].split("\n### ")[0]
+    (text,) = re.findall(r"```yaml\n(.*?)```", section, re.DOTALL)
+    shutil.copytree(TREE, tmp_path / "kubernetes")
+    own = tmp_path / re.match(r"# (\S+)/kustomization.yaml", text)[1]
+    own.mkdir()
+    (own / "kustomization.yaml").write_text(text.replace("patches:\n", "patches: []\n"))
+    kinds = {doc["kind"] for doc in k8s_kustomize.build(own)}
+    assert "Deployment" in kinds and "PodMonitor" not in kinds
+
+
 def test_each_component_is_written_and_in_the_readme():
     folders = {path.name for path in (TREE / "components").iterdir()}
     assert folders == {*COMPONENTS, "openshift"}

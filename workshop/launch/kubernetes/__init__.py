@@ -35,8 +35,14 @@ PROBE_EVERY_S = 10
 PVC_MARGIN, PVC_SPARE_GIB, PVC_STEP_GIB = 1.05, 2, 10  # file system, tokenizer and configs; a round number
 SLUG = r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?"  # Kubernetes' own rules for names, labels and resources
 LABEL = r"([A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?)"
-# Labels that NVIDIA's feature discovery and GKE write on nodes with GPUs.
-GPU_NODE_LABELS = ("nvidia.com/gpu.present", "nvidia.com/gpu.product", "cloud.google.com/gke-accelerator")
+# Labels that NVIDIA's feature discovery, GKE, AKS and EKS write on nodes with GPUs.
+GPU_NODE_LABELS = (
+    "nvidia.com/gpu.present",
+    "nvidia.com/gpu.product",
+    "cloud.google.com/gke-accelerator",
+    "kubernetes.azure.com/accelerator",
+    "k8s.amazonaws.com/accelerator",
+)
 # Labels of --node-selector that hold for the download as well: a volume is made where it runs, and its image is the same.
 PLACE_LABELS = ("topology.kubernetes.io/zone", "topology.kubernetes.io/region", "kubernetes.io/arch")
 ARM_PRODUCTS = ("NVIDIA-GH", "NVIDIA-GB")  # GPUs that NVIDIA sells with its own processor, Grace
