@@ -7,6 +7,7 @@ import importlib.util
 import json
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import wire_stub
@@ -29,7 +30,7 @@ class Faulty:
         outer = self
 
         class Protocol(stub_module.Stub):
-            settings = type("Settings", (), {"model": model, "delay_s": delay_s, "fail": 0.0})
+            settings = SimpleNamespace(model=model, delay_s=delay_s, fail=0.0, busy=0.0, metrics=True)
 
             def request(self, path, body):
                 frozen = len(outer.asked) >= freeze_after

@@ -6,11 +6,13 @@ import asyncio
 import contextlib
 import dataclasses
 import os
+import random
 import resource
 import threading
 import time
 from types import SimpleNamespace
 
+import needs
 import pytest
 
 from workshop import batch
@@ -211,3 +213,58 @@ def test_the_pace_doubles_while_the_server_takes_everything_and_backs_off_when_i
     fixed = Pace(5, fixed=True)
     fixed.by_metrics(5, 5, 0, 0.0, 0)
     assert fixed.limit == 5
+
+
+def seconds_of(pace: Pace, seconds: int, refused_share: float, chance: random.Random, most: float = 1e9) -> list[int]:
+    """Return the limits of a server without /metrics, second by second; it answers in 50 ms, `most` rows a second."""
+    limits = []
+    for _ in range(seconds):
+        sent = int(min(20 * pace.limit, most))
+        for _ in range(sent):
+            pace.refused() if chance.random() < refused_share else pace.answered()
+        pace.by_rate(pace.limit, sent)
+        limits.append(pace.limit)
+    return limits
+
+
+def test_a_few_refusals_keep_no_pace_down():
+    """It once ended at 4 at once for good, with 0.5 % of 429 (85 instead of 3,023 rows a second)."""
+    chance = random.Random(needs.SEED)
+    limits = seconds_of(Pace(), 60, refused_share=0.005, chance=chance)
+    assert limits[-1] > 500
+    capped = seconds_of(Pace(), 60, refused_share=0.005, chance=chance, most=1500)
+    assert min(capped) >= FIRST_LIMIT
+
+
+def test_the_pace_comes_back_after_many_refusals():
+    chance, pace = random.Random(needs.SEED), Pace()
+    assert seconds_of(pace, 5, refused_share=0.5, chance=chance)[-1] <= 2 * SMALLEST_LIMIT
+    assert seconds_of(pace, 10, refused_share=0.0, chance=chance)[-1] >= FIRST_LIMIT
+    assert seconds_of(pace, 60, refused_share=0.0, chance=chance)[-1] > 500
+
+
+def test_a_burst_of_refusals_cuts_the_pace_once_a_round_trip():
+    pace = Pace(limit=100)
+    for _ in range(100):
+        pace.refused()
+    assert pace.limit == 75  # what was in flight was sent before
+
+
+def test_a_fixed_number_at_once_stays():
+    pace = Pace(5, fixed=True)
+    assert seconds_of(pace, 3, 0.5, random.Random(needs.SEED)) == [5, 5, 5]
+
+
+def test_where_a_server_takes_so_many_the_pace_stays_near_that():
+    """Of more than 40 at once it refuses the rest, as a proxy with a limit does."""
+    pace, chance, limits = Pace(), random.Random(needs.SEED), []
+    for _ in range(60):
+        for _ in range(10):
+            refused = max(0, pace.limit - 40)
+            outcomes = [True] * refused + [False] * (pace.limit - refused)
+            chance.shuffle(outcomes)
+            for is_refused in outcomes:
+                pace.refused() if is_refused else pace.answered()
+        limits.append(pace.limit)
+        pace.by_rate(pace.limit, 10 * min(40, pace.limit))
+    assert all(20 <= limit <= 64 for limit in limits[5:])
