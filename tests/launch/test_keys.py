@@ -132,14 +132,35 @@ def test_a_stream_that_breaks_counts_what_was_sent(guard):
     assert keys.listed()[0]["completion_tokens"] == 2
 
 
-STRANGE = ([1], {"stream": "perhaps"}, {"stream": 2}, {"stream": True, "stream_options": 3})
-STRANGE += ({"stream": True, "stream_options": {"include_usage": "perhaps"}}, {"stream": float("nan")})
+STRANGE = ({"stream": "perhaps"}, {"stream": 2}, {"stream": True, "stream_options": 3})
+STRANGE += ({"stream": True, "stream_options": {"include_usage": "perhaps"}},)
 
 
 @pytest.mark.parametrize("body", STRANGE, ids=str)
 def test_a_strange_request_passes_as_it_came(guard, body):
     ask(guard, keys.add("ada"), body)
     assert guard.app.body == json.dumps(body).encode()
+
+
+@pytest.mark.parametrize(
+    ("body", "path", "status"),
+    [
+        ([1], "/v1/completions", 400),
+        ({"stream": float("nan")}, "/v1/completions", 400),
+        ({"n": 33}, "/v1/completions", 400),
+        ({"max_tokens": 5000}, "/v1/chat/completions", 400),
+        ({"response_format": {"schema": {"maxItems": 10**9}}}, "/v1/chat/completions", 400),
+        ({}, "/sleep", 403),
+    ],
+    ids=str,
+)
+def test_learners_with_keys_have_the_limits_of_a_class_and_the_owner_has_none(guard, body, path, status):
+    """Also on a server that was started without --learners."""
+    sent = ask(guard, keys.add("ada"), body, path=path)
+    assert sent[0]["status"] == status and dict(sent[0]["headers"])[b"x-workshop-limits"]
+    assert not hasattr(guard.app, "body"), "the engine did not see it"
+    ask(guard, "owner", body, path=path)
+    assert guard.app.body == json.dumps(body or {}).encode()
 
 
 GOOD = {"sha256": "0" * 64, "created": "2026-01-01T00:00:00Z", "revoked": None}

@@ -202,7 +202,9 @@ class FairShare:
                 f"{sequences} sequences of such long prompts are more than one request may have in this class: "
                 f"{MAX_READ_BYTES // 1024} KiB of text, each prompt counted as often as it is answered."
             )
-        return problem, sequences > LARGE_SEQUENCES or len(body) > LARGE_BYTES
+        large = sequences > LARGE_SEQUENCES or len(body) > LARGE_BYTES
+        has_pattern = b'"pattern"' in body or request_limits.has_pattern(request)
+        return problem, large or has_pattern
 
     def _too_much(self, asked: int, sequences: int) -> str:
         if asked > self.max_tokens:

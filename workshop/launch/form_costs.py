@@ -9,6 +9,8 @@ import re
 from typing import Any
 
 MOST = 10**9  # where counting stops
+NOTHING = (1, 0, 1)  # of a part without quantifiers: the product, the nesting, and what * and + count as
+UNBOUNDED = 20  # * or + inside a counted repeat
 COUNTED = re.compile(r"\{\s*(\d*)\s*(,?)\s*(\d*)\s*\}")
 BRANCHES = ("anyOf", "oneOf")
 PARTS = ("properties", "patternProperties", "items", "prefixItems", "additionalProperties")
@@ -17,47 +19,55 @@ PARTS = ("properties", "patternProperties", "items", "prefixItems", "additionalP
 def quantifiers(pattern: str) -> tuple[int, int]:
     """Return the largest product of counted repeats inside each other, and how deep quantifiers are nested.
 
-    `(a{1,10}b{3}){5}` gives (50, 2), `(\\w+\\s?)*` gives (1, 2). A pattern that is no regular expression gives
-    some answer: vLLM refuses it.
+    `(a{1,10}b{3}){5}` gives (50, 2), `(\\w+\\s?)*` gives (1, 2). Inside a counted repeat, * and + count as UNBOUNDED.
+    A pattern that is no regular expression gives some answer: vLLM refuses it.
     """
-    groups = [[1, 0]]  # of each open group: the largest product and nesting of what is closed inside it
-    last = [1, 0]  # of what a quantifier would repeat
+    groups = [list(NOTHING)]  # of each open group: what is closed inside it
+    last = list(NOTHING)  # of what a quantifier would repeat
     position = 0
     while position < len(pattern):
         character = pattern[position]
         counted = COUNTED.match(pattern, position) if character == "{" else None
         if character == "\\":
             position += 2
-            last = [1, 0]
+            last = list(NOTHING)
             continue
         if character == "[":
             position = _end_of_class(pattern, position)
-            last = [1, 0]
+            last = list(NOTHING)
             continue
         if character == "(":
-            groups.append([1, 0])
+            groups.append(list(NOTHING))
         elif character == ")" and len(groups) > 1:
             last = groups.pop()
             _take(groups[-1], last)
         elif character in "*+" or counted:
-            repeats = max(1, _number(counted[1]), _number(counted[3])) if counted else 1
-            last = [last[0] * repeats, last[1] + 1]
+            last = _repeated(last, counted)
             _take(groups[-1], last)
             position += len(counted[0]) if counted else 1
             while pattern[position : position + 1] in ("?", "+"):  # lazy, possessive
                 position += 1
             continue
         elif character != "?":
-            last = [1, 0]
+            last = list(NOTHING)
         position += 1
     for group in groups:
         _take(groups[0], group)
     return groups[0][0], groups[0][1]
 
 
+def _repeated(inner: list[int], counted: re.Match[str] | None) -> list[int]:
+    """Return the product, the nesting and the factor of * and + of what a quantifier makes of its inner part."""
+    product, nesting, unbounded = inner
+    if counted is None:
+        return [product, nesting + 1, UNBOUNDED]
+    repeats = max(1, _number(counted[1]), _number(counted[3]))
+    return [product * repeats * unbounded, nesting + 1, 1]
+
+
 def _take(group: list[int], inner: list[int]) -> None:
-    group[0] = max(group[0], inner[0])
-    group[1] = max(group[1], inner[1])
+    for place, value in enumerate(inner):
+        group[place] = max(group[place], value)
 
 
 def _end_of_class(pattern: str, start: int) -> int:

@@ -28,8 +28,8 @@ from typing import Any
 from workshop import files
 from workshop.errors import BadInput, WorkshopError
 from workshop.launch import engine_tokens, ledger, revocable
-from workshop.launch.asgi import path_of, refuse
-from workshop.launch.bodies import Bodies, BodyRefused, once_more
+from workshop.launch.asgi import path_of
+from workshop.launch.bodies import once_more
 from workshop.launch.fairshare import LEARNER, FairShare
 from workshop.launch.home import home, private_folder, write_private
 from workshop.launch.lock import Lock
@@ -181,7 +181,7 @@ class Learners:
         home_of_record = record.parent.parent
         self._path = home_of_record / FILE
         self._ledger = ledger.Ledger(home_of_record / "ledger", record.stem)
-        self._bodies = Bodies()
+        self._limits = FairShare(None)  # a class's, also where the server was started without --learners
         self._names: dict[str, str] = {}  # by the digest of the key
         self._read_at = float("-inf")
         self._problem = ""  # of the file, as it was said
@@ -220,38 +220,30 @@ class Learners:
         """Pass a learner's request on, under that name for the class's limits, and write down what it used."""
         headers = [(header, value) for header, value in scope.get("headers", ()) if header.lower() != LEARNER]
         scope = {**scope, "headers": [*headers, (LEARNER, name.encode())]}
+
+        async def metered(scope, receive, send):
+            await self._metered(name, app, scope, receive, send)
+
+        async def limited(scope, receive, send):
+            await self._limits.limit(scope, receive, send, metered)
+
+        with self._served_until_revoked(_digest(key)) as revoked:  # also what waits for its turn
+            await revocable.run(limited, scope, receive, send, revoked)
+
+    async def _metered(self, name: str, app, scope, receive, send) -> None:
+        """Pass on a request whose turn has come: the limits have read its body, and give it once more."""
         meter = Meter(send)
-        if _is_post(scope) and not self._passes_unread(scope):
-            body = await self._body(scope, receive, send)
-            if body is None:
-                return
-            if not engine_tokens.count_requests_of(scope.get("app")):
-                body, hides_usage, answers = ask_for_usage(body, path_of(scope))
-                meter = Meter(send, hides_usage, answers)
+        if _is_post(scope) and not engine_tokens.count_requests_of(scope.get("app")):
+            body = (await receive()).get("body", b"")
+            body, hides_usage, answers = ask_for_usage(body, path_of(scope))
+            meter = Meter(send, hides_usage, answers)
             scope = _with_length(scope, len(body))
             receive = once_more(body, receive)
         with engine_tokens.noted_states() as states:
             try:
-                with self._served_until_revoked(_digest(key)) as revoked:
-                    await revocable.run(app, scope, receive, meter, revoked)
+                await app(scope, receive, meter)
             finally:
                 self._count(name, scope, meter, states)
-
-    def _passes_unread(self, scope: dict[str, Any]) -> bool:
-        """Return whether a body goes on unread: where the class's limits, which stand behind, read it in its turn."""
-        app = scope.get("app")
-        limited = any(entry.cls is FairShare for entry in getattr(app, "user_middleware", ()))
-        return limited and engine_tokens.count_requests_of(app)
-
-    async def _body(self, scope: dict[str, Any], receive, send) -> bytes | None:
-        """Return the body of a request; None if it was refused, or nobody is there to be answered."""
-        try:
-            return (await self._bodies.read(scope, receive)).take()
-        except BodyRefused as refused:
-            await refuse(send, refused.status, refused.message, "class_limit", (b"connection", b"close"))
-        except ConnectionError:
-            pass
-        return None
 
     @contextmanager
     def _served_until_revoked(self, digest: str) -> Iterator[asyncio.Event]:

@@ -129,6 +129,14 @@ def problem(
     return ""
 
 
+def has_pattern(request: dict[str, Any]) -> bool:
+    """Return True for a pattern or a grammar, which the engine may have to think about at each token."""
+    given = request.get("structured_outputs")
+    if not isinstance(given, dict):
+        return False
+    return any(given.get(name) for name in ("regex", "grammar", "structural_tag", "whitespace_pattern"))
+
+
 class _Refused(ValueError):
     """Why a request is refused: a whole sentence."""
 
