@@ -76,6 +76,10 @@ open_logs() {
 # the checkout's folder, where sbatch is often called, could stand in for modules of Python.
 offer_package() {
     [ -d "$WORKSHOP_ROOT/workshop" ] || return 0
+    if [[ $folder = *:* ]]; then
+        fail "The job's folder $folder has a colon, by which Python parts the folders of its path." \
+             "Call sbatch from another folder, with a job's name without a colon."
+    fi
     export WORKSHOP_PACKAGE=$folder/python
     mkdir -p "$WORKSHOP_PACKAGE"
     ln -sfn "$WORKSHOP_ROOT/workshop" "$WORKSHOP_PACKAGE/workshop"

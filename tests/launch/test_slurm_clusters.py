@@ -17,6 +17,7 @@ from workshop.errors import WorkshopError
 from workshop.launch import records
 from workshop.launch.local import stopping
 from workshop.launch.records import ServerRecord
+from workshop.launch.slurm import doctor
 from workshop.launch.slurm import job as slurm_job
 from workshop.launch.slurm import queue as slurm_queue
 from workshop.launch.slurm import status as slurm_status
@@ -361,3 +362,29 @@ def test_the_shell_is_told_to_ask_for_the_requeue(in_an_image, tmp_path, capfd, 
 def test_no_other_end_asks_for_a_requeue(in_an_image, tmp_path, cause, facts, kept):
     assert end(tmp_path, cause=cause, facts=facts) == 0
     assert (on_disk()["state"] if records.path_of("70b").exists() else "") == kept
+
+
+def test_a_job_that_began_with_an_earlier_version_is_requeued_all_the_same(
+    workshop_home, monkeypatch, bin_folder, capfd
+):
+    """Its job.sh gives no --facts, and leaves SLURM's commands to the job's Python."""
+    monkeypatch.setenv("SLURM_JOB_ID", "4711")
+    monkeypatch.delenv("SLURM_ARRAY_TASK_ID", raising=False)
+    write()
+    asked = workshop_home / "asked"
+    facts = "echo 'JobId=4711 Requeue=1 Restarts=0 PreemptTime=None'"
+    stand_in(bin_folder, "scontrol", f'case $1 in requeue) echo "$@" >{asked} ;; *) {facts} ;; esac')
+    assert end(workshop_home, facts=None) == 0
+    said = capfd.readouterr()
+    assert asked.read_text() == "requeue 4711\n" and "waits in the queue again" in said.out and said.out == said.err
+    stand_in(bin_folder, "scontrol", f'case $1 in requeue) echo "disabled" >&2; exit 1 ;; *) {facts} ;; esac')
+    assert end(workshop_home, facts=None) == 0
+    assert on_disk()["state"] == "failed" and on_disk()["reason"].endswith("disabled")
+
+
+def test_doctor_reads_sinfo_among_other_lines(clusters, bin_folder):
+    rows = r"CLUSTER: alpha\ngpu|10|gpu:h100(S:0)|h100,ib\ncpu|100|(null)|icelake\n"
+    stand_in(bin_folder, "sinfo", f"printf '{rows}'")
+    stand_in(bin_folder, "sbatch", "echo 'sbatch: error: no' >&2; exit 1")
+    check = next(doctor.examine())
+    assert check.found == "2 partitions, with GPUs: gpu"

@@ -89,7 +89,8 @@ def submit(name: str, **options) -> str:
     """
     if not available():
         return "recorded"
-    running = [record for record in records.own() if record.where == "slurm" and record.state != "failed"]
+    known = [record for record in records.own() if record.where == "slurm" and record.state != "failed"]
+    running = [record for record in known if not record.in_doubt]
     if running:
         return str(running[-1].job_id)  # running the cell again must not cost four more GPUs
     if _class_server():

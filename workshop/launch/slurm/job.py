@@ -22,6 +22,7 @@ from workshop.launch.disk import refuse_full
 from workshop.launch.home import private_folder
 from workshop.launch.local import claims
 from workshop.launch.local.answering import answers
+from workshop.launch.programs import run
 from workshop.launch.record_file import CLUSTER
 from workshop.launch.records import ServerRecord
 from workshop.launch.slurm import queue as slurm_queue
@@ -151,7 +152,8 @@ def end(args: argparse.Namespace) -> int:
     path = Path(args.record) if args.record else None
     record = records.load(path) if path and path.exists() else None
     job = own_job()
-    facts = slurm_queue.fields(args.facts)
+    began_earlier = args.facts is None  # with job.sh of an earlier version, which leaves all of SLURM to us
+    facts = slurm_queue.facts(job) if began_earlier else slurm_queue.fields(args.facts)
     why, requeue = _again(args.cause, facts)
     if args.refused:
         what = f"SLURM did not put job {job} back into its queue ({why}): {_one_line(args.refused)}"
@@ -167,8 +169,19 @@ def end(args: argparse.Namespace) -> int:
             records.remove(record.name)
         else:
             _write_failed(record, what)
-    print(f"[workshop] ended: {what}" + (f"\n[workshop] remedy: {remedy}" if remedy else ""), flush=True)
+    words = f"[workshop] ended: {what}" + (f"\n[workshop] remedy: {remedy}" if remedy else "")
+    print(words, flush=True)
+    if began_earlier:
+        print(words, file=sys.stderr, flush=True)
+        return _requeue_here(args, job) if requeue else 0
     return REQUEUE_CODE if requeue else 0
+
+
+def _requeue_here(args: argparse.Namespace, job: str) -> int:
+    done = run("scontrol", "requeue", job, within_s=60)
+    if done.code:
+        return end(argparse.Namespace(**{**vars(args), "refused": "\n".join(done.lines)}))
+    return 0
 
 
 def _write_waiting(record: ServerRecord | None, why: str) -> None:
@@ -250,8 +263,8 @@ def main() -> int:
     """Run one part; an error of ours is printed so that `end` finds it again."""
     parser = argparse.ArgumentParser(prog="workshop.launch.slurm.job")
     parser.add_argument("part", choices=("announce", "watch", "end"))
-    texts = ("name", "model", "served", "log", "nodes", "record", "output", "error", "cause", "facts", "refused")
-    for name in texts:
+    parser.add_argument("--facts")
+    for name in ("name", "model", "served", "log", "nodes", "record", "output", "error", "cause", "refused"):
         parser.add_argument(f"--{name}", default="")
     parser.add_argument("--code", type=int, default=0)
     args = parser.parse_args()
