@@ -75,9 +75,13 @@ def environment_without_foreign_python(variables: dict[str, str]) -> dict[str, s
 def for_kernel() -> dict[str, str]:
     """Return the variables that a kernel of another environment's JupyterLab has to be started with.
 
-    A kernel's description cannot unset a variable; Python takes an empty one for none.
+    A kernel's description cannot unset a variable; Python takes an empty one for none. Where this package is not
+    installed, PYTHONPATH says where it is.
     """
-    result = dict.fromkeys(("PYTHONHOME", "PYTHONPATH"), "")
+    from workshop import python_process
+
+    package_folder = python_process.environment(base={}).get("PYTHONPATH", "")
+    result = {"PYTHONHOME": "", "PYTHONPATH": package_folder}
     if not needs_user_site():
         result[NO_USER_SITE] = "1"
     return result
