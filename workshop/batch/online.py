@@ -152,7 +152,7 @@ def _told(fleet: list[servers.Server], errors: list[Exception]) -> str:
 def _nobody(fleet: list[servers.Server], errors: list[Exception]) -> WorkshopError:
     """Say that no server answers, and what to do: about a server of ours, or one whose address the user gave."""
     remedies = [reach.remedy_for(error, server.url) for server, error in zip(fleet, errors, strict=True)]
-    usual = servers.KNOWN if any(server.record for server in fleet) else servers.GIVEN
+    usual = servers.KNOWN if any(server.record for server in fleet) else reach.CHECK_ADDRESS
     remedy = next(filter(None, remedies), usual)
     return WorkshopError(f"No server answers: {_told(fleet, errors)}.", remedy)
 

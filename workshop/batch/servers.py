@@ -27,7 +27,6 @@ READ_AGAIN_S = 10.0  # between two looks at the record of a server that is away
 POLL_S, QUICK_POLL_S = 1.0, 0.4  # a look costs the server some 10 ms: often only while the pace is sought
 AWAY = (aiohttp.ClientError, TimeoutError, OSError)  # what a server that does not answer raises
 KNOWN = "`workshop servers` lists those known here; `workshop serve --background` starts one."
-GIVEN = "Check the address, and that the server runs there; it ends in /v1."
 OUTAGE = 8  # so many answers of a proxy without one of the server: the server itself is away
 ANSWERS_KEPT = 8192  # digests of the last answers, by which one that comes twice is known
 SPARE_FILES = 200  # what a run has open beside its connections

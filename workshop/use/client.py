@@ -12,6 +12,8 @@ import getpass
 import inspect
 import json
 import time
+import uuid
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Self
@@ -30,6 +32,7 @@ from workshop.use.strict_json import Malformed
 
 CONNECT_TIMEOUT_S = 5.0
 CLOSED = ("RemoteProtocolError", "ReadError", "WriteError")  # by name: openai brings its own edition of httpx
+REQUESTS_KEPT = 1024  # ids of the last requests: an answer to another of them is known by its id
 STALE_S = 1.0  # a connection that the server closed long ago fails at once
 BROKEN = (ValueError, TypeError, AttributeError, KeyError, RecursionError)  # what odd JSON does to `openai`
 
@@ -50,15 +53,20 @@ class Client:
         self.root, key = self.url.removesuffix("/v1"), {"Authorization": f"Bearer {record.api_key}"}
         self.headers = {**(key if record.api_key else {}), **_who()}
         self.proxy = reach.proxy_to(self.url) if record.where == "given" else None
-        self.safe = safe = reach.options(self.proxy)
-        self.http = httpx.Client(headers=self.headers, timeout=CONNECT_TIMEOUT_S, **safe)
-        self.openai = openai.OpenAI(
+        self.safe = reach.options(self.proxy)
+        self.http = httpx.Client(headers=self.headers, timeout=CONNECT_TIMEOUT_S, **self.safe)
+        self._timeout_s = timeout_s
+        self._request_ids: deque[str] = deque(maxlen=REQUESTS_KEPT)
+        self.openai = self._official()
+
+    def _official(self, **http_options) -> openai.OpenAI:
+        return openai.OpenAI(
             base_url=self.url,
-            api_key=record.api_key or "none",
+            api_key=self.record.api_key or "none",
             max_retries=0,
             default_headers=_who(),
-            timeout=httpx.Timeout(timeout_s, connect=CONNECT_TIMEOUT_S),
-            http_client=openai.DefaultHttpxClient(**safe),
+            timeout=httpx.Timeout(self._timeout_s, connect=CONNECT_TIMEOUT_S),
+            http_client=openai.DefaultHttpxClient(**self.safe, **http_options),
         )
 
     def __repr__(self) -> str:
@@ -77,7 +85,7 @@ class Client:
             BadInput: the name of a parameter, or its value, is not one that the server takes.
             WorkshopError: the server does not answer.
         """
-        create = self.openai.completions.with_raw_response.create
+        create = self._create_completion
         try:
             return self._request(create, "CompletionRequest", sampling, prompt=prompt)
         except BadInput as error:
@@ -101,31 +109,59 @@ class Client:
         """Return the answer to a conversation (an `openai` ChatCompletion); a string is one user message."""
         if isinstance(messages, str):
             messages = [{"role": "user", "content": messages}]
-        create = self.openai.chat.completions.with_raw_response.create
-        return self._request(create, "ChatCompletionRequest", sampling, messages=messages)
+        return self._request(self._create_chat, "ChatCompletionRequest", sampling, messages=messages)
 
-    def _request(self, create, schema: str, sampling: dict, **content):
-        known = _parameters(create)
+    def _create_completion(self) -> Callable:
+        return self.openai.completions.with_raw_response.create
+
+    def _create_chat(self) -> Callable:
+        return self.openai.chat.completions.with_raw_response.create
+
+    def _request(self, create: Callable[[], Callable], schema: str, sampling: dict, **content):
+        known = _parameters(create())
         direct = {name: value for name, value in sampling.items() if name in known}
         extra = [name for name in sampling if name not in known]
         self._refuse_unknown(extra, known, schema)
         body = {**{name: sampling[name] for name in extra}, **dict(direct.pop("extra_body", None) or {})}
-        send = functools.partial(create, model=self.model, **content, **direct, extra_body=body or None)
+        options = {"model": self.model, **content, **direct, "extra_body": body or None}
         asked = {**direct, **body}
+        sequences = received.sequences(content.get("prompt"), asked.get("n"))
         try:
-            answer = self._sent(send)
-            if asked.get("stream"):
-                return Stream(answer.parse(), self)
-            if error := reach.redirected(self.url, answer.status_code, answer.headers.get("location")):
-                raise error
-            received.answer(answer.content, received.sequences(content.get("prompt"), asked.get("n")))
-            return answer.parse()
+            for _ in range(2):
+                request_id, answer = self._answer_to(create, options)
+                if asked.get("stream"):
+                    return Stream(answer.parse(), self, request_id)
+                if error := reach.redirected(self.url, answer.status_code, answer.headers.get("location")):
+                    raise error
+                found = received.answer(answer.content, sequences)
+                if not self.is_of_another_request(found.id, request_id):
+                    return answer.parse()
+                self._use_each_connection_once()
         except openai.OpenAIError as error:
             raise self.explain(error) from None
         except Malformed as bad:
             raise self.odd(str(bad)) from None
         except BROKEN as error:
             raise self.odd(f"what cannot be read ({type(error).__name__})") from None
+        raise self.odd("the answer to another request")
+
+    def _answer_to(self, create: Callable[[], Callable], options: dict):
+        """Send one request under an id of its own, which vLLM puts into the answer's id; return (id, answer)."""
+        request_id = uuid.uuid4().hex
+        self._request_ids.append(request_id)
+        headers = {"X-Request-Id": request_id, **dict(options.get("extra_headers") or {})}
+        return request_id, self._sent(functools.partial(create(), **{**options, "extra_headers": headers}))
+
+    def is_of_another_request(self, answer_id: str | None, request_id: str) -> bool:
+        """Whether an answer's id names another request of this client: a server, or a proxy, sent that one twice."""
+        if not answer_id or request_id in answer_id:
+            return False
+        return any(other in answer_id for other in self._request_ids)
+
+    def _use_each_connection_once(self) -> None:
+        """Close the connections, in which answers of other requests wait, and keep none open from now on."""
+        self.openai.close()
+        self.openai = self._official(limits=httpx.Limits(max_keepalive_connections=0))
 
     @staticmethod
     def _sent(send):
@@ -166,7 +202,7 @@ class Client:
         try:
             answer, said = http.get(self.root + path, CONNECT_TIMEOUT_S, headers=self.headers, **self.safe)
         except (httpx.HTTPError, httpx.InvalidURL) as error:
-            raise self._gone(str(error) or type(error).__name__) from None
+            raise self._gone(str(error) or type(error).__name__, error) from None
         if answer.status_code in (401, 403):
             raise self._key_refused()
         if error := reach.redirected(self.root + path, answer.status_code, answer.headers.get("location")):
@@ -184,7 +220,7 @@ class Client:
             said = f"{self.url} did not finish in time."
             return WorkshopError(said, "Ask for fewer tokens, or look at the server: `workshop servers`.")
         if isinstance(error, openai.APIConnectionError):
-            return self._gone()
+            return self._gone(_why(error), error)
         if isinstance(error, openai.AuthenticationError):
             return self._key_refused()
         if isinstance(error, openai.APIStatusError):
@@ -218,7 +254,7 @@ class Client:
         remedy = "Set WORKSHOP_API_KEY to the server's key, or unset WORKSHOP_URL to use its record: connect()."
         return WorkshopError(f"{self.url} {said}.", remedy)
 
-    def _gone(self, said: str = "") -> WorkshopError:
+    def _gone(self, said: str = "", error: Exception | None = None) -> WorkshopError:
         """Say why the server is away, as far as its record knows."""
         if again := self._started_again():
             return again
@@ -227,14 +263,16 @@ class Client:
             said = f"The server {current.name!r} has failed: {current.reason}."
             return WorkshopError(said, f"Its own words are in {current.log}. {START}")
         detail = f" ({said})" if said else ""
-        return WorkshopError(f"The server at {self.url} does not answer{detail}.", START)
+        remedy = reach.remedy_for(error, self.url) if error else ""
+        usual = reach.CHECK_ADDRESS if self.record.where == "given" else START
+        return WorkshopError(f"The server at {self.url} does not answer{detail}.", remedy or usual)
 
 
 class Stream:
     """An `openai` Stream, of which this has everything; one that ends before its text does is an error, too."""
 
-    def __init__(self, stream: openai.Stream, client: Client):
-        self._stream, self._client = stream, client
+    def __init__(self, stream: openai.Stream, client: Client, request_id: str = ""):
+        self._stream, self._client, self._request_id = stream, client, request_id
 
     def __getattr__(self, name: str):
         return getattr(self._stream, name)
@@ -249,6 +287,8 @@ class Stream:
         begun, ended = set(), set()
         try:
             for piece in self._stream:
+                if self._client.is_of_another_request(piece.id, self._request_id):
+                    break
                 for choice in piece.choices:
                     (ended if choice.finish_reason else begun).add(choice.index)
                 yield piece
@@ -258,6 +298,11 @@ class Stream:
             raise self._client.odd(f"a stream that breaks off ({type(error).__name__})") from None
         if not ended or begun - ended:
             raise self._client.odd("a stream that breaks off")
+
+
+def _why(error: openai.APIConnectionError) -> str:
+    """Return what TLS says about a connection that could not be made; '' for other reasons."""
+    return str(error.__cause__ or "") if reach.is_tls(error) else ""
 
 
 def _who() -> dict[str, str]:

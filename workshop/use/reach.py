@@ -21,6 +21,7 @@ from workshop.launch import records
 from workshop.launch.records import ServerRecord
 
 PROXY_VARIABLE = "WORKSHOP_PROXY"  # the user's own word: this proxy may see what is sent
+CHECK_ADDRESS = "Check the address, and that the server runs there; it ends in /v1."
 START = "Start one: `workshop serve --background`, or run the panel of notebook 00_start."
 
 
