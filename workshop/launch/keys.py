@@ -227,8 +227,9 @@ class Learners:
         async def limited(scope, receive, send):
             await self._limits.limit(scope, receive, send, metered)
 
+        is_websocket = scope["type"] == "websocket"  # a class's server closes it itself
         with self._served_until_revoked(_digest(key)) as revoked:  # also what waits for its turn
-            await revocable.run(limited, scope, receive, send, revoked)
+            await revocable.run(metered if is_websocket else limited, scope, receive, send, revoked)
 
     async def _metered(self, name: str, app, scope, receive, send) -> None:
         """Pass on a request whose turn has come: the limits have read its body, and give it once more."""
