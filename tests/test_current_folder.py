@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from needs import lacking
@@ -17,7 +18,7 @@ from stand_ins import stand_in
 from workshop import python_process
 from workshop.batch import offline
 from workshop.errors import WorkshopError
-from workshop.launch import local, vm
+from workshop.launch import local, vllm_main, vm
 from workshop.launch.local import claims, jupyter, supervise
 from workshop.launch.slurm import fabric
 from workshop.launch.vllm_main import installed
@@ -221,6 +222,29 @@ def test_vllms_classes_and_scheduler_work_among_planted_files(planted, monkeypat
     assert built.get("architecture") == "LlamaForCausalLM", built
     assert len(simulation.requests) == 1 and (planted.folder / "steps.jsonl").stat().st_size
     assert not planted.ran
+
+
+@pytest.mark.parametrize(
+    ("words", "elsewhere"),
+    [
+        (["serve", "m", "--distributed-executor-backend", "ray"], True),
+        (["serve", "m", "--distributed_executor_backend=ray"], True),
+        (["serve", "m", "--data-parallel-backend=ray"], True),
+        (["serve", "ray-model"], False),
+    ],
+)
+def test_ray_is_told_of_a_folder_where_nobody_has_files(words, elsewhere, tmp_path, monkeypatch):
+    """Ray puts the folder in which it is called first in the sys.path of all its workers."""
+    seen = []
+    ray = ModuleType("ray")
+    ray.init = lambda address, **options: seen.append((os.getcwd(), address, options)) or "joined"
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    monkeypatch.setattr(sys, "argv", ["vllm_main", *words])
+    monkeypatch.chdir(tmp_path)
+    vllm_main.keep_ray_out_of_the_current_folder()
+    assert ray.init("10.0.0.1:6379", namespace="x") == "joined"
+    folder = python_process.NEUTRAL_FOLDER if elsewhere else str(tmp_path)
+    assert seen == [(folder, "10.0.0.1:6379", {"namespace": "x"})] and os.getcwd() == str(tmp_path)
 
 
 @pytest.mark.parametrize("words", [["plan", "llama-3.2-1b", "--gpu", "h100"], ["doctor"]])

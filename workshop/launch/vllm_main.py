@@ -15,6 +15,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+from workshop import python_process
 from workshop.launch import gpus, machine, processes
 
 LOOK_EVERY_S = 1.0  # for shared memory that is new
@@ -109,6 +110,31 @@ def answer_between_steps() -> None:
     AsyncMPClient.get_output_async = get_output_async
 
 
+def keep_ray_out_of_the_current_folder() -> None:
+    """Have Ray's workers take no code from the current folder, where vLLM is told to use Ray.
+
+    Ray puts the folder in which `ray.init` is called first in their sys.path (ray/_private/worker.py, connect), and has
+    no setting against it. So it is called elsewhere.
+    """
+    if not any(word == "ray" or word.endswith("=ray") for word in sys.argv):
+        return
+    try:
+        import ray
+    except ImportError:  # vLLM says so
+        return
+    original = ray.init
+
+    def init(*args, **options):
+        here = os.getcwd()
+        os.chdir(python_process.NEUTRAL_FOLDER)
+        try:
+            return original(*args, **options)
+        finally:
+            os.chdir(here)
+
+    ray.init = init
+
+
 def leave_nothing_behind() -> None:
     """Start a small guard that ends what is left of this session when this process is gone, however it went.
 
@@ -150,6 +176,7 @@ if __name__ in ("__main__", "__mp_main__"):  # the latter: in each process that 
 
     scratch.name_shared_memory()
     listen_where_told()
+    keep_ray_out_of_the_current_folder()
 if __name__ == "__main__":
     from vllm.entrypoints.cli.main import main
 
