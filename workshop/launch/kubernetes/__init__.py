@@ -20,6 +20,7 @@ from workshop.errors import BadInput, WorkshopError
 from workshop.launch import pod
 from workshop.launch.auth import GUARD, KEY_FILE_VARIABLE, METRICS_KEY_FILE_VARIABLE
 from workshop.launch.home import writing
+from workshop.launch.kubernetes import placement
 from workshop.launch.slurm.job import LOAD_GB_PER_S, START_ALLOWANCE_S
 from workshop.plan import machines
 from workshop.plan.catalog import list_gpus, load_gpu
@@ -35,17 +36,6 @@ PROBE_EVERY_S = 10
 PVC_MARGIN, PVC_SPARE_GIB, PVC_STEP_GIB = 1.05, 2, 10  # file system, tokenizer and configs; a round number
 SLUG = r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?"  # Kubernetes' own rules for names, labels and resources
 LABEL = r"([A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?)"
-# Labels that NVIDIA's feature discovery, GKE, AKS and EKS write on nodes with GPUs.
-GPU_NODE_LABELS = (
-    "nvidia.com/gpu.present",
-    "nvidia.com/gpu.product",
-    "cloud.google.com/gke-accelerator",
-    "kubernetes.azure.com/accelerator",
-    "k8s.amazonaws.com/accelerator",
-)
-# Labels of --node-selector that hold for the download as well: a volume is made where it runs, and its image is the same.
-PLACE_LABELS = ("topology.kubernetes.io/zone", "topology.kubernetes.io/region", "kubernetes.io/arch")
-ARM_PRODUCTS = ("NVIDIA-GH", "NVIDIA-GB")  # GPUs that NVIDIA sells with its own processor, Grace
 # Variants for kustomize: each is a folder of components/, with the files beside its kustomization.yaml.
 COMPONENTS = {
     "gateway-timeouts": (),
@@ -68,7 +58,10 @@ TEMPLATES = jinja2.Environment(
 # What the templates know besides the case.
 TEMPLATES.globals |= {"CODE": pod.CODE, "MODELS": MODELS, "PORT": PORT, "PROBE_EVERY_S": PROBE_EVERY_S}
 TEMPLATES.globals |= {"START_ALLOWANCE_S": round(START_ALLOWANCE_S), "KEY_FILE_VARIABLE": KEY_FILE_VARIABLE}
-TEMPLATES.globals |= {"METRICS_KEY_FILE_VARIABLE": METRICS_KEY_FILE_VARIABLE, "GPU_NODE_LABELS": GPU_NODE_LABELS}
+TEMPLATES.globals |= {
+    "METRICS_KEY_FILE_VARIABLE": METRICS_KEY_FILE_VARIABLE,
+    "GPU_NODE_LABELS": placement.GPU_NODE_LABELS,
+}
 TEMPLATES.filters["scalar"] = lambda text: yaml.safe_dump(text, width=10_000).removesuffix("...\n").strip()
 
 
@@ -124,21 +117,11 @@ class Case:
         self.image = o.image or f"vllm/vllm-openai:v{p.vllm_version}"  # of the version that the plan's formulas are of
         # What a node must be labelled with: by default the GPU's name, as NVIDIA's feature discovery writes it.
         self.node_labels = dict(word.split("=") for word in o.node_selector) or {"nvidia.com/gpu.product": self.product}
-        self.download_labels = self._download_labels()
+        self.download_labels = placement.download_labels(self.product, self.node_labels)
         self.many = p.nodes > 1  # pods make the server
         self.shared_volume = self.many or o.replicas > 1  # several nodes mount the weights at once
         self.download = f"{self.name}-weights-{self._download_digest()}"
         self._size()
-
-    def _download_labels(self) -> dict[str, str]:
-        """Return the labels that a node must have for the download: those of its system, and of the place if given."""
-        labels = {"kubernetes.io/os": "linux"}
-        if not self.product.startswith(ARM_PRODUCTS):
-            labels["kubernetes.io/arch"] = "amd64"
-        for label, value in self.node_labels.items():
-            if label in PLACE_LABELS:
-                labels[label] = value
-        return labels
 
     def _download_digest(self) -> str:
         """Return six digits that change with what the Job runs: a Job cannot be changed, so another one is made."""
