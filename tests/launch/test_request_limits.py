@@ -10,6 +10,8 @@ from types import SimpleNamespace
 from typing import Annotated, Literal
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, Field
 
 from workshop.launch import fairshare, form_limits, request_limits
@@ -17,6 +19,11 @@ from workshop.launch.fairshare import FairShare
 from workshop.launch.form_costs import combinations, quantifiers
 
 TEXT = {"type": "string"}
+FIELDS = [*request_limits.LENGTHS, *request_limits.TEXTS, *request_limits.CLOSED, *request_limits.LOGPROBS]
+FIELDS += ["n", "prompt", "response_format", "structured_outputs", "text", "output_config", "repetition_detection"]
+WORDS = ["schema", "json_schema", "format", "allOf", "anyOf", "$ref", "enum", "const", "properties", "pattern", "items"]
+WORDS += ["maxItems", "minimum", "multipleOf", "tags", "grammar", "choice", "regex", "json", "content", "url", "source"]
+WORDS += ["image_url", "tool", "data", "type", "parameters", "structural_tag", "input_audio", "maxLength"]
 
 
 def problem(**fields) -> str:
@@ -262,7 +269,7 @@ def test_a_costly_schema_is_refused_in_one_sentence(name, where):
 
 
 @pytest.mark.parametrize(
-    "given",
+    "form",
     [
         {"regex": "[a-z]{1,10000}"},
         {"regex": "a" * 600},
@@ -279,8 +286,8 @@ def test_a_costly_schema_is_refused_in_one_sentence(name, where):
     ],
     ids=str,
 )
-def test_other_forms_are_limited_as_well(given):
-    said = problem(structured_outputs=given)
+def test_other_forms_are_limited_as_well(form):
+    said = problem(structured_outputs=form)
     assert said.startswith('"structured_outputs"') and said.endswith(".")
 
 
@@ -326,12 +333,12 @@ def test_combinations_multiply_where_allof_merges_and_nowhere_else():
 def test_each_list_text_and_closed_field_is_limited():
     for name, most in request_limits.LENGTHS.items():
         entries = {str(place): 1 for place in range(most + 1)}
-        given = entries if name in ("logit_bias", "metadata", "chat_template_kwargs") else ["a"] * (most + 1)
-        assert f'"{name}" has {most + 1:,} entries' in problem(**{name: given})
+        value = entries if name in ("logit_bias", "metadata", "chat_template_kwargs") else ["a"] * (most + 1)
+        assert f'"{name}" has {most + 1:,} entries' in problem(**{name: value})
     for name, most in request_limits.TEXTS.items():
         long = "x" * (most + 1)
-        given = {"k": long} if name in ("metadata", "chat_template_kwargs") else long
-        assert f'"{name}"' in problem(**{name: given})
+        value = {"k": long} if name in ("metadata", "chat_template_kwargs") else long
+        assert f'"{name}"' in problem(**{name: value})
     for name in request_limits.CLOSED:
         assert f'"{name}"' in problem(**{name: 5 if name == "priority" else {"a": 1}})
     assert "repetition_detection" in problem(repetition_detection={"max_pattern_size": 5000, "min_count": 2})
@@ -392,8 +399,49 @@ def test_media_text_and_values_have_a_largest_number():
 
 def test_what_is_read_many_times_has_a_largest_size():
     long = "word " * 10_000
-    assert problem(prompt=long) == "" and problem(prompt=[long], n=2) == ""
-    assert "answered" in problem(prompt=long, n=32) and "answered" in problem(prompt=[long] * 4)
+    assert problem(prompt=long) == "" and problem(prompt=[long], n=4) == ""
+    assert "answered" in problem(prompt=long, n=32) and "answered" in problem(prompt=[long] * 8)
+    picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "A" * 300_000}}
+    assert problem(messages=[{"role": "user", "content": [picture]}], n=4) == "", "the picture is no text"
+
+
+def test_logprobs_have_a_largest_number_in_all():
+    assert problem(prompt="x", logprobs=20, n=3) == problem(prompt="x", logprobs=1, n=32) == ""
+    assert "a step" in problem(prompt="x", logprobs=20, n=4)
+    assert "a step" in problem(top_logprobs=20, logprobs=True, n=4)
+    assert "a step" in problem(prompt="x", logprob_token_ids=list(range(100)))
+    assert problem(prompt="word " * 1000, prompt_logprobs=5) == ""
+    assert problem(prompt="word " * 6000, prompt_logprobs=0) == ""
+    for prompt in ("word " * 6000, [5] * 6000, [[5] * 3000] * 2, ["word " * 3000] * 2):
+        assert "in all" in problem(prompt=prompt, prompt_logprobs=5)
+    assert "in all" in problem(messages=[{"role": "user", "content": "word " * 6000}], prompt_logprobs=20)
+
+
+VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-5, 10**20)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from(WORDS) | st.text(max_size=3), inner, max_size=4)
+    ),
+    max_leaves=20,
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.dictionaries(st.sampled_from(FIELDS), VALUES, max_size=4), st.booleans())
+def test_any_request_is_judged_and_none_breaks_the_limits(fields, generates):
+    said = FairShare(None).problem(json.dumps(fields).encode(), generates)
+    assert isinstance(said, str) and len(said) < 600
+
+
+@pytest.mark.parametrize("depth", [100, 900, 990])
+def test_deep_values_are_judged(depth):
+    for name in ("metadata", "messages", "tools", "response_format", "prompt", "x"):
+        body = f'{{"prompt_logprobs": 5, "{name}": {"[" * depth}{"]" * depth}}}'
+        assert isinstance(FairShare(None).problem(body.encode()), str)
 
 
 def test_the_limits_for_tools_hold_for_a_tool_that_comes_with_a_message():

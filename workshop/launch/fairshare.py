@@ -22,7 +22,7 @@ from typing import Any
 from workshop.launch import request_limits
 from workshop.launch.asgi import header_of, path_of, refuse
 from workshop.launch.bodies import MAX_BODY_BYTES, Bodies, BodyRefused, once_more
-from workshop.launch.pace import REFUSED, Pace
+from workshop.launch.pace import REFUSED, Pace, weight
 
 __all__ = ["LEARNER", "MAX_BODY_BYTES", "FairShare", "class_arguments", "once_more", "read_body"]
 
@@ -39,7 +39,7 @@ MAX_NAME = 128  # bytes of a learner's name
 # Of a large request a learner has one in the engine at a time.
 LARGE_SEQUENCES = 8
 LARGE_BYTES = 8 * 1024  # of text: about 2,000 tokens, which take a step or more of the engine to read
-MAX_READ_BYTES = 128 * 1024  # all prompts of a request together, each as often as it is read
+LARGE_LOGPROBS = 16  # a step
 MAX_LOGPROBS = 20
 PASSED = "workshop.limited"  # in the scope of a request that has passed the limits already
 CPU_PREFILL_TOKENS = 32  # of one prompt in a step
@@ -158,10 +158,11 @@ class FairShare:
         try:
             generates = path_of(scope) in GENERATE
             problem, large = self._judged(body.data, generates, scope)
+            requests = weight(body.data) + (REFUSED if problem else 0)
+            if wait_s := self._pace.charge(learner, time.monotonic(), requests):
+                await asyncio.sleep(wait_s)
             if problem:
                 body.drop()
-                if wait_s := self._pace.charge(learner, time.monotonic(), REFUSED):
-                    await asyncio.sleep(wait_s)
                 await refuse(send, 400, problem)
             elif large:
                 async with self._large[learner]:
@@ -179,32 +180,33 @@ class FairShare:
         """Return what is wrong with a request, and whether it is large."""
         if problem := request_limits.shape_problem(body):
             return problem, False
-        asked = sequences = 1
         try:
             request = _read(body)
-            if generates:
-                asked = max([0, *_numbers(request, TOKENS)])
-                sequences = _prompts(request) * max([1, *_numbers(request, COUNTS)])
+            if not generates:
+                return self._beyond(request, body, 1, False, scope), False
+            asked = max([0, *_numbers(request, TOKENS)])
+            sequences = _prompts(request) * max([1, *_numbers(request, COUNTS)])
         except _Unclear as error:
             return f"{error}.", False
+        problem = self._too_much(asked, sequences) or self._beyond(request, body, sequences, True, scope)
+        if problem:
+            return problem, False
+        logprobs = request_limits.logprobs_a_step(request, sequences)
+        large = sequences > LARGE_SEQUENCES or len(body) > LARGE_BYTES or logprobs > LARGE_LOGPROBS
+        has_pattern = b'"pattern"' in body or request_limits.has_pattern(request)
+        return "", large or has_pattern
+
+    def _beyond(self, request: dict, body: bytes, sequences: int, generates: bool, scope) -> str:
         settings = _Settings(scope or {})
-        problem = self._too_much(asked, sequences) or request_limits.problem(
+        return request_limits.problem(
             request,
             body_bytes=len(body),
+            sequences=sequences,
             generates=generates,
             guidance=settings.guidance,
             media_domains=settings.media_domains,
             max_logprobs=settings.max_logprobs,
         )
-        read_bytes = len(body) * sequences // _prompts(request)
-        if not problem and sequences > 1 and read_bytes > MAX_READ_BYTES:
-            problem = (
-                f"{sequences} sequences of such long prompts are more than one request may have in this class: "
-                f"{MAX_READ_BYTES // 1024} KiB of text, each prompt counted as often as it is answered."
-            )
-        large = sequences > LARGE_SEQUENCES or len(body) > LARGE_BYTES
-        has_pattern = b'"pattern"' in body or request_limits.has_pattern(request)
-        return problem, large or has_pattern
 
     def _too_much(self, asked: int, sequences: int) -> str:
         if asked > self.max_tokens:

@@ -12,8 +12,16 @@ from __future__ import annotations
 EVERY_S = 0.025  # between two requests of one learner: 40 a second
 BURST = 80  # requests that may come at once
 REFUSED = 8  # a refused request counts as so many
+OBJECTS = 100  # so many objects and lists count as a request more: each is checked several times
+TEXT_BYTES = 128 * 1024  # so much text counts as a request more
 PRESENT_S = 5.0  # how long after their last request somebody is there
 MAX_REMEMBERED = 1000  # learners
+
+
+def weight(body: bytes) -> int:
+    """Return as how many requests a body counts, beside itself."""
+    objects = body.count(b"{") + body.count(b"[")
+    return objects // OBJECTS + len(body) // TEXT_BYTES
 
 
 class Pace:

@@ -16,6 +16,7 @@ from workshop.launch.form_limits import Form, TooCostly
 
 KIB = 1024
 MAX_TEXT_BYTES = 1024 * KIB  # of a request, without the pictures and sounds in it
+MAX_READ_BYTES = 256 * KIB  # of its prompts, each counted as often as it is answered
 MAX_TOKENIZE_BYTES = 256 * KIB  # of a request that only counts tokens
 MAX_CONTAINERS = 10_000  # objects and lists
 MAX_COMMAS = 150_000  # a prompt of token ids has one a token
@@ -73,6 +74,9 @@ CLOSED = {
     "background": "a request that would not wait its turn",
 }
 CLOSED_HEADERS = {b"x-vllm-priority": "priority"}
+MAX_LOGPROBS_A_STEP = 64  # of all sequences of a request
+MAX_PROMPT_LOGPROBS = 8000  # of all tokens of its prompts
+BYTES_A_TOKEN = 4  # of English text
 LOGPROBS = {"logprobs": "sample", "top_logprobs": "sample", "prompt_logprobs": "prompt"}
 MEDIA = ("image_url", "video_url", "audio_url", "file_url", "url")
 UNPACKED = ("image_embeds", "audio_embeds", "video_embeds", "prompt_embeds", "image_pil")
@@ -95,6 +99,7 @@ def problem(
     request: dict[str, Any],
     *,
     body_bytes: int = 0,
+    sequences: int = 1,
     generates: bool = True,
     guidance: bool = True,
     max_logprobs: int = 20,
@@ -105,6 +110,7 @@ def problem(
     Args:
         request: the parsed body.
         body_bytes: how long the body was.
+        sequences: how many answers it asks for: prompts × n.
         generates: whether it asks for an answer; else its tokens are only counted.
         guidance: whether the server's back end for forms is guidance (see form_limits).
         max_logprobs: the most logprobs a token.
@@ -115,10 +121,12 @@ def problem(
         _sizes(request)
         if generates:
             _logprobs(request, max_logprobs)
+            _many_logprobs(request, sequences)
         media = _Media(media_domains)
         for name in ("messages", "input", "system", "previous_input_messages"):
             media.look(request.get(name))
         _text(body_bytes - media.inline_bytes, generates)
+        _read_often(request, body_bytes - media.inline_bytes, sequences)
         _forms(request, guidance)
     except _Refused as refused:
         return str(refused)
@@ -127,6 +135,82 @@ def problem(
     except RecursionError:
         return "The request has too many objects and lists inside each other."
     return ""
+
+
+def logprobs_a_step(request: dict[str, Any], sequences: int) -> int:
+    """Return how many logprobs a request asks for at each step: the most probable tokens and the chosen one."""
+    asked = 0
+    for name in ("logprobs", "top_logprobs"):
+        value = request.get(name)
+        if value is True:
+            asked = max(asked, 1)
+        elif isinstance(value, int) and value is not False:
+            asked = max(asked, value + 1)
+    token_ids = request.get("logprob_token_ids")
+    if isinstance(token_ids, list):
+        asked = max(asked, len(token_ids) + 1)
+    return asked * sequences
+
+
+def _many_logprobs(request: dict[str, Any], sequences: int) -> None:
+    """Refuse too many logprobs in all: the API server turns each into text."""
+    if logprobs_a_step(request, sequences) > MAX_LOGPROBS_A_STEP:
+        raise _Refused(
+            f"A request may have {MAX_LOGPROBS_A_STEP} logprobs a step in this class "
+            "(sequences × (logprobs + 1)): ask for fewer of either."
+        )
+    each = request.get("prompt_logprobs")
+    if not isinstance(each, int):
+        return
+    tokens = _prompt_tokens(request) * _answers(request)
+    if tokens * (int(each) + 1) > MAX_PROMPT_LOGPROBS:
+        raise _Refused(
+            f"A request may have {MAX_PROMPT_LOGPROBS:,} prompt_logprobs in all in this class, and this is about "
+            f"{tokens:,} tokens × {int(each) + 1}: take a shorter prompt, or fewer."
+        )
+
+
+def _answers(request: dict[str, Any]) -> int:
+    """Return how many answers each prompt gets."""
+    count = request.get("n")
+    return count if isinstance(count, int) and count > 0 else 1
+
+
+def _read_often(request: dict[str, Any], size: int, sequences: int) -> None:
+    if sequences <= 1:
+        return
+    total = size * _answers(request)  # several prompts are in the body one by one, and each is read n times
+    if total > MAX_READ_BYTES:
+        raise _Refused(
+            f"{sequences} sequences of such long prompts are more than one request may have in this class: "
+            f"{MAX_READ_BYTES // KIB} KiB of text, each prompt counted as often as it is answered."
+        )
+
+
+def _prompt_tokens(request: dict[str, Any]) -> int:
+    """Return about how many tokens the prompts have."""
+    prompt = request.get("prompt")
+    if prompt is None:
+        return sum(map(_characters, _list(request.get("messages")))) // BYTES_A_TOKEN
+    parts = prompt if isinstance(prompt, list) else [prompt]
+    total = 0
+    for part in parts:
+        if isinstance(part, int):
+            total += 1
+        elif isinstance(part, list):
+            total += len(part)
+        else:
+            total += _characters(part) // BYTES_A_TOKEN
+    return total
+
+
+def _characters(value: Any) -> int:
+    """Return the length of all texts in a value."""
+    if isinstance(value, str):
+        return len(value)
+    if isinstance(value, list | dict):
+        return sum(map(_characters, value.values() if isinstance(value, dict) else value))
+    return 0
 
 
 def has_pattern(request: dict[str, Any]) -> bool:
