@@ -51,6 +51,11 @@ FAILURES = (
         "Check the network and the proxy settings (HTTPS_PROXY); on a cluster, install on a login node.",
     ),
     (
+        r"Network connectivity is disabled|network was disabled",
+        "uv is told to stay offline, and does not have all packages.",
+        "Unset UV_OFFLINE, or install where the packages are in uv's cache.",
+    ),
+    (
         r"No matching distribution|Could not find a version|No solution found|has no wheels",
         "A locked package does not exist for this Python or system.",
         "Use Python 3.11, 3.12 or 3.13; or LOCAL=no for the light base without vLLM.",

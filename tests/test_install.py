@@ -101,6 +101,7 @@ def test_a_shared_server_means_the_light_base(install, monkeypatch, tmp_path):
         ("  cause: error sending request for url\n  cause: client error (Connect)\n  cause: dns error", "index"),
         ("ERROR: THESE PACKAGES DO NOT MATCH THE HASHES FROM THE REQUIREMENTS FILE", "locked"),
         ("error: Failed to download `six==1.16.0`\n  cause: Hash mismatch for `six==1.16.0`", "locked"),
+        ("  × No solution found\n  hint: Packages were unavailable because the network was disabled.", "offline"),
         ("ERROR: No matching distribution found for numba==0.1", "does not exist"),
         ("  × No solution found when resolving dependencies:", "does not exist"),
     ],

@@ -148,6 +148,7 @@ def test_links_pipes_and_sockets_in_the_folder_are_passed_over(folder, tmp_path,
         listener.bind("socket.json")
         learners, passed = read(all_exercises())
     assert [learner.file for learner in learners] == ["good.json"]
+    assert "link.json: it is a link, not a file" in passed and "pipe.json: it is a pipe, not a file" in passed
     assert len(passed) == 8 and not any("of the instructor" in line for line in passed)
     assert all(line.isprintable() for line in passed)
 
@@ -165,7 +166,7 @@ def test_a_folder_in_which_files_can_be_replaced_is_told(folder):
 def test_who_sees_the_account_is_said_when_a_learner_shares(folder, mode, who):
     folder.chmod(mode)
     said = run("--share").stdout
-    assert f"belongs to your account, as {who} can see" in said
+    assert f"but its owner does: {who} can see it" in said
     [file] = folder.iterdir()
     assert os.environ.get("USER", "nobody at all") not in file.name + file.read_text()
 

@@ -84,7 +84,7 @@ def _share(name: str) -> None:
     say(f"✓ Your instructor sees your tries as {shown_name}.", fg="green")
     place = class_progress.folder()
     who = class_progress.who_may_list(place)
-    say(f"  The file belongs to your account, as {who} can see in {place}. It holds no other name.")
+    say(f"  The file's name and content do not name your account, but its owner does: {who} can see it in {place}.")
 
 
 def _with_claim(person: dict) -> str:

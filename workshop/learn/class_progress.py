@@ -8,6 +8,7 @@ side remembers which account a name was first seen from, and tells where another
 """
 
 import contextlib
+import errno
 import json
 import os
 import secrets
@@ -175,10 +176,16 @@ def read(known: Collection[str]) -> tuple[list[Learner], list[str]]:
 
 def _text_and_owner(path: Path) -> tuple[str, os.stat_result]:
     """Return what is in a file, and the file's facts; a link to another's file is refused, and nothing is waited for."""
-    descriptor = os.open(path, files.READ_FLAGS | getattr(os, "O_NOFOLLOW", 0))
+    try:
+        descriptor = os.open(path, files.READ_FLAGS | getattr(os, "O_NOFOLLOW", 0))
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise ValueError("it is a link, not a file") from None
+        raise
     with os.fdopen(descriptor, "rb") as file:
         found = os.fstat(descriptor)
-        files.refuse_irregular(path.name, found)
+        if kind := files.kind_of(found):
+            raise ValueError(f"it is {kind}, not a file")
         data = file.read(record_file.MAX_BYTES + 1)
     if len(data) > record_file.MAX_BYTES:
         raise ValueError(f"it is larger than {record_file.MAX_BYTES // 1024} KiB")
