@@ -15,7 +15,7 @@ workshop:   ## set everything up, start a server, open JupyterLab on the first n
 	@$(IN) -- workshop lab
 
 test:       ## set up and run every test that this machine can run
-	@$(IN) dev -- python -m pytest
+	@$(IN) dev -- python -P -m pytest
 
 bench:      ## measure what the README says (about 10 minutes)
 	@$(IN) dev -- python benchmarks/start.py
@@ -33,7 +33,7 @@ lite:       ## the course as a JupyterLab in the browser alone, for any web serv
 	@$(IN) -- python docs/site/lite/build.py $(if $(SERVE),--serve $(SERVE))
 
 planner:    ## the planner alone as a wheel without dependencies: dist/inference_planner-….whl (uvx runs it: planner/README.md)
-	@$(IN) -- python -m pip wheel -q --no-index --no-deps --no-build-isolation -w dist ./planner && ls dist/inference_planner-*.whl
+	@$(IN) -- python -P -m pip wheel -q --no-index --no-deps --no-build-isolation -w dist ./planner && ls dist/inference_planner-*.whl
 
 lock:       ## renew the locked versions (needs the network)
 	@$(IN) dev -- python locks/renew.py
