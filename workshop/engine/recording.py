@@ -12,6 +12,7 @@ from typing import Any
 
 from workshop.engine.reconcile_case import Case
 from workshop.errors import BadInput
+from workshop.files import output, read_json
 from workshop.plan.catalog import list_models
 from workshop.plan.catalog.read import from_dict
 from workshop.plan.exact import NOT_SIZES
@@ -24,6 +25,7 @@ NEEDED = MEASURED[:3]
 FIELDS = {"name": (str,), "model": (str,), "extra": (dict,), "tp": (int,), "pp": (int,), "max_model_len": (int,)}
 FIELDS |= dict.fromkeys(NEEDED, (int, float))
 SHORT = re.compile(r"[\w.+-]{1,40}")  # a version, a method, a dtype
+LARGEST_FILE_BYTES = 16 << 20
 REMEDY = "Give a new file, or one that --record wrote."
 
 
@@ -80,19 +82,14 @@ def record(case: Case, file: Path) -> dict[str, Any]:
     if run in content["runs"]:
         raise BadInput(f"{file} has this run already.", "Give another log.")
     content["runs"].append(run)
-    try:
-        file.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-    except OSError as error:
-        raise BadInput(f"{file} cannot be written: {error.strerror}.", "Give a file in a folder of yours.") from None
+    with output(file, force=True) as written:  # what was in it is in `content`
+        written.write((json.dumps(content, indent=1) + "\n").encode())
     return run
 
 
 def check(file: Path) -> dict[str, Any]:
     """Return what a file of recorded runs holds. Raises BadInput naming what is not as it should be."""
-    try:
-        content = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        raise BadInput(f"{file} is not whole JSON.", REMEDY) from None
+    content = read_json(file, LARGEST_FILE_BYTES, REMEDY)
     if not isinstance(content, dict) or not all(isinstance(content.get(key), str) for key in HEAD):
         raise BadInput(f"{file} lacks one of {', '.join(HEAD)}.", REMEDY)
     runs = content.get("runs")

@@ -4,12 +4,14 @@ Pure: the standard library only. `read(path)` for a whole log; `Reader` for one 
 Formats: vLLM 0.6 to 0.33, GPU and CPU, several ranks, with or without srun's, Ray's and containers' prefixes.
 """
 
+import io
 from pathlib import Path
 
 from workshop.engine.log.facts import EngineLog, RankFacts, Throughput
 from workshop.engine.log.failures import Failure
 from workshop.engine.log.reader import STAGES, Reader
 from workshop.errors import BadInput
+from workshop.files import open_regular
 
 __all__ = ["STAGES", "EngineLog", "Failure", "RankFacts", "Reader", "Throughput", "parse", "read"]
 
@@ -30,7 +32,7 @@ def read(path: str | Path) -> EngineLog:
         if not path.is_file():  # a pipe would wait for somebody to write
             kind = "a folder" if path.is_dir() else "a pipe or a device"
             raise BadInput(f"{path} is {kind}, not a log file.", "Give the file that vLLM's output went to.")
-        with path.open(encoding="utf-8", errors="replace", newline="") as file:
+        with io.TextIOWrapper(open_regular(path), encoding="utf-8", errors="replace", newline="") as file:
             while chunk := file.read(CHUNK_CHARS):
                 if "\0" in chunk:
                     raise BadInput(f"{path} is not a text file.", EXPECTED)

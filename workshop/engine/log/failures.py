@@ -12,7 +12,8 @@ from pathlib import Path
 SYMPTOM, UNEXPLAINED, LIKELY, KNOWN = 0, 1, 2, 3
 RANKS = {"symptom": SYMPTOM, "likely": LIKELY}
 LONGEST_GROUP = 200  # letters of what a pattern found
-LOOKED_AT_CHARS = 2000  # the message is at the front; some patterns cost the square of the length
+LOOKED_AT_CHARS = 1000  # the message is at the front
+FARTHEST_CHARS = 300  # between two parts of a pattern: without a limit they would cost the square of the length
 
 
 @dataclass(frozen=True)
@@ -37,9 +38,15 @@ def table() -> tuple[list[tuple[dict, re.Pattern]], re.Pattern]:
             text = Path(__file__).with_suffix(".toml").read_text(encoding="utf-8")
             rows = importlib.import_module(name).loads(text)["failure"]
             break
-    each = [re.compile("|".join(row["says"])) for row in rows]
+    each = [re.compile(_bounded("|".join(row["says"]))) for row in rows]
     unnamed = (re.sub(r"[?]P<[a-z]+>", "?:", pattern.pattern) for pattern in each)
     return list(zip(rows, each, strict=True)), re.compile("|".join(f"(?:{one})" for one in unnamed) or "(?!)")
+
+
+def _bounded(pattern: str) -> str:
+    """Return a pattern whose `.*`, `\\S*` and `\\S+` go no farther than FARTHEST_CHARS."""
+    pattern = re.sub(r"(?<!\\)\.\*", f".{{0,{FARTHEST_CHARS}}}", pattern)
+    return re.sub(r"\\S([*+])", lambda found: rf"\S{{{int(found[1] == '+')},{FARTHEST_CHARS}}}", pattern)
 
 
 def diagnose(text: str) -> Failure | None:

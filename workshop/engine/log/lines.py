@@ -18,14 +18,14 @@ WRAPPERS = re.compile(
 )
 # "(Worker_TP0 pid=5831)", Ray's "(RayWorkerWrapper pid=7, ip=10.0.0.2)", 0.8's "(VllmWorker rank=1 pid=7)".
 PROCESS = re.compile(
-    r"^\((?P<name>[A-Za-z_][\w.:-]*)?(?:\(\w+\))?\s?(?:rank=(?P<rank>\d+)\s)?pid=(?P<pid>\d+)"
+    r"\((?P<name>[A-Za-z_][\w.:-]*)?(?:\(\w+\))?\s?(?:rank=(?P<rank>\d+)\s)?pid=(?P<pid>\d+)"
     r"(?:, ip=(?P<ip>[^)\s]+))?\)[ \t]?"
 )
 HEADER = re.compile(
     r"^(?P<level>DEBUG|INFO|WARNING|ERROR|CRITICAL) (?P<time>\d\d-\d\d \d\d:\d\d:\d\d)(?:[.,]\d+)? "
     r"\[?(?P<source>[\w.<>/-]+:\d+)\](?: |$)"
 )
-RAY_REPEATED = re.compile(r"\s*\[repeated \d+x across cluster\].*$")
+RAY_REPEATED = re.compile(r"\[repeated \d{1,9}x across cluster\]")
 SECRET = re.compile(r"""((?:api_key|api-key|hf_token|token)['"]?\s*[=:]\s*\[?)(['"])(?!None)[^'"]{4,}\2""")
 LINE_BREAK = re.compile(r"[\r\n]")
 # A progress bar ends without a line break, so what another process writes next stands on the same line.
@@ -54,12 +54,14 @@ def parse_line(raw: str) -> Line:
     label = ""
     if match := RANK_LABEL.match(text):
         label, text = match["label"], text[match.end() :]
-    process = ""
+    process, begin = "", 0
     # Several processes that write at the same moment leave several prefixes on one line: the last one counts.
-    while match := PROCESS.match(text):
-        process, text = _process_name(match), text[match.end() :]
+    while match := PROCESS.match(text, begin):
+        process, begin = _process_name(match), match.end()
     process = f"{label}:{process}" if label else process
-    text = RAY_REPEATED.sub("", SECRET.sub(r"\1\2***\2", text))
+    text = SECRET.sub(r"\1\2***\2", text[begin:])
+    if match := RAY_REPEATED.search(text):
+        text = text[: match.start()].rstrip()
     match = HEADER.match(text)
     if not match:
         return Line(text=text, process=process)

@@ -3,7 +3,7 @@
 import re
 
 from workshop.engine.log.facts import EngineLog
-from workshop.engine.log.failures import UNEXPLAINED, Failure, diagnose
+from workshop.engine.log.failures import LOOKED_AT_CHARS, UNEXPLAINED, Failure, diagnose
 from workshop.engine.log.lines import LINE_BREAK, MAX_LINE_CHARS, Line, parse_line, parts
 from workshop.engine.log.rules import apply_line
 
@@ -20,9 +20,9 @@ STAGES: dict[str, float] = {
     "ready": 1.0,
 }
 ORDER = list(STAGES)
-BAR = r":.*?\| (?P<done>\d{1,7})/(?P<total>\d{1,7}) \["
-SHARDS = re.compile(r"(?:Loading|Multi-thread loading) [\w ]*(?:shards|Streamer|loader)" + BAR)
-GRAPHS = re.compile(r"Capturing [\w -]*CUDA graphs?(?: shapes)?(?: \([^)]*\))?" + BAR)
+BAR = r":.{0,300}?\| (?P<done>\d{1,7})/(?P<total>\d{1,7}) \["
+SHARDS = re.compile(r"(?:Loading|Multi-thread loading) [\w ]{0,80}(?:shards|Streamer|loader)" + BAR)
+GRAPHS = re.compile(r"Capturing [\w -]{0,80}CUDA graphs?(?: shapes)?(?: \([^)]{0,200}\))?" + BAR)
 # (the stage that begins, what to say, literals of which one must occur); {} is the line's own text
 MARKS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("configuring", "reading the arguments", ("vLLM API server version", "non-default args")),
@@ -167,8 +167,9 @@ class Reader:
             self.log.error = found
 
     def _unexplained(self, line: Line) -> Failure | None:
-        match = EXCEPTION.match(line.text)
-        if not match or VALIDATION.match(line.text) or match["type"].endswith(("KeyboardInterrupt", "SystemExit")):
+        text = line.text[:LOOKED_AT_CHARS]
+        match = EXCEPTION.match(text)
+        if not match or VALIDATION.match(text) or match["type"].endswith(("KeyboardInterrupt", "SystemExit")):
             return None
         said = (match["text"] or match["type"]).strip()
         return Failure(f"vLLM stopped with {match['type'].strip()}: {said[:300]}",

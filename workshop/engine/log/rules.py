@@ -19,6 +19,7 @@ from workshop.engine.log.facts import EngineLog, RankFacts, Throughput
 from workshop.engine.log.lines import Line
 
 DEFAULT_BLOCK_SIZE = 16  # tokens; vLLM's default on GPUs in every version read here
+LOOKED_AT_CHARS = 2000  # of a message that is not a list of arguments; vLLM's own have at most some hundred
 LARGEST = 10**15  # tokens, GiB or seconds: more was not printed by an engine
 KNOWN_VERSIONS = ((0, 6), (0, 33))  # the formats that were checked, first and last
 OPEN, CLOSE = {*"([{<"}, {*")]}>"}
@@ -152,7 +153,7 @@ RULES: tuple[tuple[str, re.Pattern[str], Apply], ...] = tuple(
         ("version", r"[█▀▄].* version (\d[\w.+]*)", _version),
         ("engine (v", r"Initializing an? (?:V\d )?LLM engine \(v(\d[\w.+]*)\)", _version),
         ("args: ", r"args: (\{.*|Namespace\(.*)", _args),
-        ("with config: ", r"engine \(v[^)]*\) with config: (.*)", _config),
+        ("with config: ", r"engine \(v[^)]{0,100}\) with config: (.*)", _config),
         ("Resolved architecture", r"Resolved architecture: (?P<architecture>\w+)"),
         ("max model len", "Using max model len <max_model_len>"),
         ("max_num_batched_tokens=", "max_num_batched_tokens=<max_num_batched_tokens>"),
@@ -192,17 +193,22 @@ RULES: tuple[tuple[str, re.Pattern[str], Apply], ...] = tuple(
         ("Application startup complete", "(?P<engine_ready>Application startup) (?P<ready>complete)"),
         ("Prefix cache hit", r"^Prefix cache hit rate: GPU: [\d.]+"),
         ("throughput: ", r"(?:Engine (\d+): )?Avg prompt throughput: ([\d.]+) tokens/s, Avg generation throughput: "
-         r"([\d.]+) tokens/s, Running: (\d+) reqs.*?(?:Waiting|Pending): (\d+) reqs.*?KV cache usage: ([\d.]+)%",
+         r"([\d.]+) tokens/s, Running: (\d+) reqs.{0,100}?(?:Waiting|Pending): (\d+) reqs.{0,200}?KV cache usage: ([\d.]+)%",
          _throughput),
     )
 )  # fmt: skip
 
 
+WHOLE_LINE = (_args, _config)  # whose message is a list of all arguments; the others are short
+
+
 def apply_line(log: EngineLog, line: Line) -> bool:
     """Take what a line says into the log; True if it said anything that is known."""
     found = False
+    front = line.text[:LOOKED_AT_CHARS]
     for literal, pattern, apply in RULES:
-        if literal in line.text and (match := pattern.search(line.text)):
+        text = line.text if apply in WHOLE_LINE else front
+        if literal in text and (match := pattern.search(text)):
             # A number that was cut, or two that ran into each other, is no reason to stop reading.
             with suppress(ValueError):
                 apply(log, match, line)
