@@ -11,12 +11,13 @@ from workshop.errors import WorkshopError
 from workshop.launch.checks import LACK, NOTE, OK, Check
 from workshop.launch.disk import quotas, who_sees
 from workshop.launch.home import home
-from workshop.launch.programs import Answer, ask, run
+from workshop.launch.programs import Finished, ask, run
 from workshop.launch.slurm import site as slurm_site
 from workshop.launch.slurm import submit
 
 MODEL_BYTES = 141e9  # of Llama 3.1 70B in 16 bits, the smallest of the recipes
 ENVIRONMENT_TIMEOUT_S = 60.0  # conda and module on a busy shared file system
+MAX_WORDS_CHARS = 1000  # of what modules and conda say
 THEIR_OWN_WORDS = (
     "These are the cluster's own words, and its documentation explains them. `workshop slurm submit 70b --dry-run` "
     "shows what is sent; SBATCH_… and site_sbatch in slurm/site.sh change it."
@@ -123,10 +124,11 @@ def _environment(site: dict[str, str], file: str) -> Check:
         '"${python[@]}" -c '
         '"from workshop.launch.vllm_main import installed; print(*installed())"'
     )
-    code, out, said = _in_environment(line, file)
-    build, gpu = (out.strip().splitlines() or [""])[-1], "conda env create -f environment.yml"
-    if code:
-        found = f"workshop_environment fails here: {said}"
+    done = _in_environment(line, file)
+    build, gpu = (done.out.strip().splitlines() or [""])[-1], "conda env create -f environment.yml"
+    if done.code:
+        said = " / ".join(done.err.split("\n")).strip(" /") or f"exit code {done.code}"
+        found = f"workshop_environment fails here: {said[-MAX_WORDS_CHARS:]}"
         remedy = "Edit workshop_environment; slurm/sites/ has examples. (Some login nodes run no containers.)"
     elif not build:
         found, remedy = "its Python has no vLLM", f"Edit workshop_environment, or install vLLM: {gpu}"
@@ -137,7 +139,7 @@ def _environment(site: dict[str, str], file: str) -> Check:
     return Check("site.sh: environment", LACK, found, remedy)
 
 
-def _in_environment(line: str, file: str) -> Answer:
+def _in_environment(line: str, file: str) -> Finished:
     """Run a line of bash that calls the site's Python; it sees this package, and no file of the current folder."""
     root = slurm_site.scripts_folder().parent
     with tempfile.TemporaryDirectory(prefix="workshop-") as folder:
@@ -147,4 +149,4 @@ def _in_environment(line: str, file: str) -> Answer:
             (Path(folder) / "workshop").symlink_to(root / "workshop")
             env["WORKSHOP_PACKAGE"] = folder
         scripts = str(slurm_site.scripts_folder())
-        return ask("bash", "-c", line, "bash", scripts, env=env, within_s=ENVIRONMENT_TIMEOUT_S)
+        return run("bash", "-c", line, "bash", scripts, env=env, within_s=ENVIRONMENT_TIMEOUT_S)
