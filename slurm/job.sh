@@ -121,7 +121,10 @@ start_engine() {
     serve_args+=(--served-model-name "$served"
                  --tensor-parallel-size "$tensor_parallel_size" --pipeline-parallel-size "$pipeline_parallel_size")
     if [ "${WORKSHOP_LEARNERS:-0}" != 0 ]; then     # a class: nobody's request may be large enough to starve the others
+        # workshop/launch/fairshare.py, class_arguments: guidance compiles in milliseconds what may take xgrammar minutes.
+        export VLLM_ENFORCE_STRICT_TOOL_CALLING=${VLLM_ENFORCE_STRICT_TOOL_CALLING:-0}
         serve_args+=(--max-logprobs 20 --middleware workshop.launch.fairshare.FairShare
+                     --structured-outputs-config '{"backend": "guidance"}'
                      --override-generation-config "{\"max_new_tokens\": ${WORKSHOP_MAX_TOKENS:-1024}}")
     fi
     serve_args+=("${site_serve_args[@]}")           # later ones count: the script's, the site's, the person's
