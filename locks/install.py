@@ -14,6 +14,7 @@ if __name__ == "__main__" and not sys.flags.isolated and os.name != "nt":
     # Before anything else is imported: a PYTHONPATH or ~/.local may hold another Python's modules.
     os.execv(sys.executable, [sys.executable, "-I", os.path.abspath(__file__)] + sys.argv[1:])
 
+import errno
 import glob
 import hashlib
 import json
@@ -31,6 +32,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 OWN_NAME = "workshop-venv"  # our folder inside a WORKSHOP_VENV that holds other things
 STAMP_NAME = "workshop-installed.json"  # marks an environment as ours
 LOCK_NAME = "workshop-install.lock"
+NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)  # what a file system without locks answers
 OLDEST = (3, 11)
 SETS = ("base", "local", "dev")
 DISK_NEEDED_GB = {"base": 1.5, "local": 4.0, "dev": 4.5}  # installed, and what is unpacked meanwhile
@@ -197,7 +199,9 @@ class alone:
             return
         try:
             fcntl.flock(self.file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        except OSError as error:
+            if error.errno in NO_LOCKS:
+                return
             say("Another installation is at work in %s: waiting for it." % os.path.relpath(self.venv))
             fcntl.flock(self.file, fcntl.LOCK_EX)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import errno
 import fcntl
 import importlib
 import os
@@ -172,6 +173,16 @@ def test_a_second_installation_waits_for_the_first_and_then_has_nothing_to_do(in
         installed(install, tmp_path, "base")
     second.join(30)
     assert not second.is_alive()
+
+
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.EOPNOTSUPP])
+def test_a_file_system_without_locks_does_not_stop_an_installation(install, monkeypatch, tmp_path, number):
+    def refuses(*args):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(fcntl, "flock", refuses)
+    with install.alone(str(tmp_path)):
+        pass
 
 
 def installed(install, venv, wanted, fingerprint=None):
