@@ -115,6 +115,17 @@ def test_only_an_absolute_path_is_taken(value, tmp_path):
         assert done.returncode == 1 and b"absolute path" in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("name", "field"),
+    [("before.sh.erb", "course"), ("script.sh.erb", "course"), ("script.sh.erb", "class_folder")],
+)
+def test_a_null_byte_which_bash_would_drop_is_refused_in_the_form(name, field):
+    """OnDemand shows what a template raises, and submits nothing."""
+    values = {"course": "/shared/course", "class_folder": "", field: "/shared/a\0b"}
+    with pytest.raises(AssertionError, match=r"holds? a NUL"):
+        render(f"template/{name}", **values)
+
+
 @pytest.mark.parametrize("value", ["", "  ", None])
 def test_no_class_folder_leaves_the_variable_alone(value, tmp_path):
     course = python_that_shows(tmp_path / "course", "WORKSHOP_SHARED")
