@@ -57,7 +57,7 @@ def _is_flag(text: str) -> bool:
     "--learners",
     type=click.IntRange(min=0),
     default=0,
-    help="Size of the class: sets limits for each learner, so that nobody starves the others (docs/teaching.md).",
+    help="Size of the class: sets limits for each learner, so that nobody starves the others: docs/security.md.",
 )
 @click.option("--trace", help="Write what the engine does to this file, one JSON line a step: see workshop xray.")
 @click.pass_context

@@ -116,7 +116,7 @@ def for_class(learners: int, given: dict[str, str], device: str) -> tuple[list[s
     try:
         fairshare.FairShare(None)  # which would end the server at its start
     except ValueError as error:
-        raise BadInput(f"{error}.", "Or unset it: docs/teaching.md says what the limits of a class are.") from None
+        raise BadInput(f"{error}.", "Or unset it: docs/security.md says what the limits of a class are.") from None
     variables = {name: value for name, value in fairshare.CLASS_VARIABLES.items() if name not in os.environ}
     return fairshare.class_arguments(given, device), variables
 

@@ -1,0 +1,49 @@
+"""What `workshop serve` takes from its arguments."""
+
+from __future__ import annotations
+
+import pytest
+from click.testing import CliRunner
+
+from workshop.cli import serve
+from workshop.errors import BadInput
+
+
+@pytest.fixture
+def asked(monkeypatch) -> dict:
+    """What `local.prepare` is asked for; nothing starts."""
+    found: dict = {}
+
+    def prepare(model, **options):
+        found.update(options, model=model)
+        raise BadInput("Enough.", "Nothing starts in this test.")
+
+    monkeypatch.setattr(serve.local, "prepare", prepare)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("args", "learners"),
+    [
+        (["--learners", "30"], 30),
+        (["--learners=30", "some/model"], 30),
+        (["some/model", "--learners", "1"], 1),
+        ([], 0),
+    ],
+    ids=str,
+)
+def test_the_size_of_a_class_is_ours_and_not_vllms(asked, args, learners):
+    CliRunner().invoke(serve.command, args)
+    assert asked["learners"] == learners and asked["vllm_args"] == ()
+    assert asked["model"] == ("some/model" if "some/model" in args else None)
+
+
+@pytest.mark.parametrize("value", ["-1", "many", "3.5"])
+def test_a_class_has_a_whole_number_of_learners(asked, value):
+    done = CliRunner().invoke(serve.command, [f"--learners={value}"])
+    assert done.exit_code == 2 and not asked
+
+
+def test_help_names_the_limits_and_where_they_are_written():
+    said = " ".join(CliRunner().invoke(serve.command, ["--help"]).output.split())
+    assert "--learners" in said and "docs/security.md" in said
