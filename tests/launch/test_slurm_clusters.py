@@ -201,6 +201,13 @@ def test_a_server_that_is_gone_is_forgotten_when_its_user_says_so(clusters, bin_
     assert code == 1 and "goes on" in said and records.path_of("70b").exists()
 
 
+def test_a_record_that_names_no_job_is_kept_until_its_user_says_otherwise(clusters):
+    records.write(replace(write(), job_id=None))
+    code, said = run("stop", "70b")
+    assert code == 1 and "names no SLURM job" in said and on_disk()["api_key"] == KEY
+    assert run("stop", "70b", "--forget")[0] == 0 and not records.path_of("70b").exists()
+
+
 def test_a_server_in_doubt_hides_neither_another_of_mine_nor_the_class_s(clusters, tmp_path, monkeypatch):
     write()
     shared = ServerRecord("class", "http://10.1.2.3:8000/v1", "m", KEY, host="n", state="ready")

@@ -93,7 +93,7 @@ def forget(name: str) -> str:
 
 def _job_goes_on(record: ServerRecord) -> bool:
     """Return whether a server that is said to be gone is there still: SLURM has its job, or its address answers."""
-    if record.where != "slurm":
+    if record.where != "slurm" or not record.job_id:
         return False
     with contextlib.suppress(WorkshopError):
         job = slurm_queue.find(slurm_queue.of_record(record))
@@ -108,6 +108,9 @@ def _cancel(record: ServerRecord) -> str:
     A job that runs removes the record itself, and is given a moment for it.
     """
     name = slurm_queue.of_record(record)
+    if not name:
+        remedy = f"`squeue --me` lists your jobs. Where it has ended: workshop stop {record.name} --forget"
+        raise WorkshopError(f"The record of {record.name} names no SLURM job that could be cancelled.", remedy)
     job = slurm_queue.find(name)
     if job is not None and not slurm_queue.is_of(job, record):
         remedy = f"Nothing is cancelled. Where the server is gone: workshop stop {record.name} --forget"
