@@ -108,7 +108,7 @@ def served(workshop_home, monkeypatch, vllm):
     return make
 
 
-async def ask(app, key, *messages, leaves_after=None, more_headers=()):
+async def ask(app, key, *messages, leaves_after=None, more_headers=(), path="/v1/completions"):
     """Send a request to the application as a server would; return what came back."""
     waiting, sent, gone = list(messages), [], asyncio.Event()
 
@@ -124,7 +124,7 @@ async def ask(app, key, *messages, leaves_after=None, more_headers=()):
             gone.set()
 
     headers = [(b"x-api-key", key.encode()), (b"content-type", b"application/json"), *more_headers]
-    scope = {"type": "http", "method": "POST", "path": "/v1/completions", "headers": headers, "query_string": b""}
+    scope = {"type": "http", "method": "POST", "path": path, "headers": headers, "query_string": b""}
     await asyncio.wait_for(app(scope, receive, send), 20)
     await asyncio.sleep(0.1)
     return sent, waiting
@@ -164,6 +164,17 @@ def test_a_stream_that_its_client_leaves_counts_what_the_engine_generated(served
     asyncio.run(story())
     assert state["body"] == json.dumps(given).encode(), "as it came: the engine is asked, not the answer"
     assert [(entry["prompt_tokens"], entry["completion_tokens"]) for entry in keys.listed()] == [(5, 42)]
+
+
+@pytest.mark.parametrize(("middlewares", "status"), [((), 200), ((FairShare,), 403)], ids=["alone", "a class"])
+def test_invocations_are_closed_in_a_class_alone(served, middlewares, status):
+    async def route(request):
+        return JSONResponse({})
+
+    app, key = served(route, *middlewares)
+    app.add_route("/invocations", route, methods=["POST"])
+    sent, _ = asyncio.run(ask(app, key, body_of({"prompt": "x"}), path="/invocations"))
+    assert sent[0]["status"] == status
 
 
 def test_what_vllm_reports_comes_first(served, vllm):

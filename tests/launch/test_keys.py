@@ -163,6 +163,14 @@ def test_learners_with_keys_have_the_limits_of_a_class_and_the_owner_has_none(gu
     assert guard.app.body == json.dumps(body or {}).encode()
 
 
+def test_a_learner_may_ask_by_invocations_within_the_limits(guard):
+    key = keys.add("ada")
+    assert ask(guard, key, {"n": 33}, path="/invocations")[0]["status"] == 400 and not hasattr(guard.app, "body")
+    guard.answers(b'{"usage": {"prompt_tokens": 7, "completion_tokens": 5}}')
+    ask(guard, key, {"prompt": "x"}, path="/invocations")
+    assert guard.app.scope["path"] == "/invocations" and keys.listed()[0]["completion_tokens"] == 5
+
+
 GOOD = {"sha256": "0" * 64, "created": "2026-01-01T00:00:00Z", "revoked": None}
 ODD = ["", " ", "[]", "null", "{", '{"ada": 3}', '{"ada": null}', '{"ada": {}}', "\0" * 100, "[" * 100_000, "\ufeff{}"]
 ODD += [json.dumps({"bob": GOOD, "ada": changed}) for changed in (

@@ -86,10 +86,10 @@ WAYS = [
     Way("responses, stream", "/v1/responses", {**RESPONSE, "stream": True}),
     Way("messages", "/v1/messages", MESSAGE),
     Way("messages, stream", "/v1/messages", {**MESSAGE, "stream": True}),
-    # 403: closed to learners, and the second one without --enable-scale-out to everybody
-    Way("invocations", "/invocations", COMPLETION, statuses=(200, 403)),
-    Way("invocations, stream", "/invocations", {**COMPLETION, "stream": True}, statuses=(200, 403), sees=has_none),
-    Way("invocations, chat stream", "/invocations", {**CHAT, "stream": 1}, statuses=(200, 403), sees=has_none),
+    Way("invocations", "/invocations", COMPLETION),
+    Way("invocations, stream", "/invocations", {**COMPLETION, "stream": True}, sees=has_none),
+    Way("invocations, chat stream", "/invocations", {**CHAT, "stream": 1}, sees=has_none),
+    # 403: closed to learners
     Way("token ids", "/inference/v1/generate", IDS, statuses=(200, 403)),
     Way("token ids, stream", "/inference/v1/generate", {**IDS, "stream": True}, statuses=(200, 403)),
     Way("an end at a word", "/v1/completions", {**LEFT, "min_tokens": 0, "stop": ["e"], "stream": True}),

@@ -42,6 +42,7 @@ MAX_BYTES = 16 * 2**20
 WAIT_TRIES = 600  # for other commands that change the keys: half a minute
 REREAD_S = 0.5  # how old what a server knows of the keys may be
 WRITE_S = 2.0  # how old a ledger may be
+INVOCATIONS, CHAT = "/invocations", "/v1/chat/completions"
 Table = dict[str, dict[str, Any]]
 
 
@@ -221,11 +222,13 @@ class Learners:
         headers = [(header, value) for header, value in scope.get("headers", ()) if header.lower() != LEARNER]
         scope = {**scope, "headers": [*headers, (LEARNER, name.encode())]}
 
+        path = scope.get("path")
+
         async def metered(scope, receive, send):
-            await self._metered(name, app, scope, receive, send)
+            await self._metered(name, app, {**scope, "path": path}, receive, send)
 
         async def limited(scope, receive, send):
-            await self._limits.limit(scope, receive, send, metered)
+            await self._limits.limit(_as_limited(scope), receive, send, metered)
 
         is_websocket = scope["type"] == "websocket"  # a class's server closes it itself
         with self._served_until_revoked(_digest(key)) as revoked:  # also what waits for its turn
@@ -293,6 +296,17 @@ class Learners:
         except (OSError, WorkshopError) as error:  # serving goes on; the next request tries again
             with contextlib.suppress(OSError, ValueError):
                 print(f"The ledger of the keys cannot be written: {error}", file=sys.stderr)
+
+
+def _as_limited(scope: dict[str, Any]) -> dict[str, Any]:
+    """Return the request as the limits take it: /invocations takes what the route of chats takes.
+
+    A server that was started for a class closes that path to everybody, as its limits do.
+    """
+    behind = getattr(scope.get("app"), "user_middleware", ())
+    if path_of(scope) != INVOCATIONS or any(entry.cls is FairShare for entry in behind):
+        return scope
+    return {**scope, "path": scope.get("root_path", "") + CHAT}
 
 
 def _is_post(scope: dict[str, Any]) -> bool:
