@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import socket
+import subprocess
+import sys
 
+import psutil
 import pytest
 
 from workshop.launch import bodies, fairshare, pace
@@ -262,3 +267,60 @@ def test_a_long_name_of_a_learner_is_no_memory_of_the_server():
         await asyncio.gather(task, return_exceptions=True)
 
     asyncio.run(story())
+
+
+SERVER = """
+import socket
+import uvicorn
+from workshop.launch.fairshare import FairShare
+async def app(scope, receive, send):
+    await receive()
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": b"{}"})
+listener = socket.create_server(("127.0.0.1", 0), backlog=300)
+print(listener.getsockname()[1], flush=True)
+uvicorn.Server(uvicorn.Config(FairShare(app), lifespan="off", log_level="error", http="h11")).run(sockets=[listener])
+"""
+
+
+@pytest.fixture
+def serving():
+    """(port, psutil.Process) of uvicorn with the limits of a class, as vLLM starts it."""
+    process = subprocess.Popen([sys.executable, "-c", SERVER], stdout=subprocess.PIPE, text=True)
+    port = int(process.stdout.readline())
+    assert answer_of(port, b"{}").startswith(b"HTTP/1.1 200")
+    yield port, psutil.Process(process.pid)
+    process.terminate()
+    process.communicate()
+
+
+def head(length: int, learner: str = "greedy") -> bytes:
+    lines = ["POST /v1/completions HTTP/1.1", "Host: x", f"X-Workshop-Learner: {learner}", f"Content-Length: {length}"]
+    return "\r\n".join([*lines, "", ""]).encode()
+
+
+def answer_of(port: int, body: bytes, length: int | None = None) -> bytes:
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as client:
+        client.sendall(head(len(body) if length is None else length, "modest") + body)
+        return client.recv(4096)
+
+
+def test_half_sent_requests_cost_a_real_server_little_memory(serving):
+    port, process = serving
+    before = process.memory_info().rss
+    with contextlib.ExitStack() as held:
+        for _ in range(200):
+            client = held.enter_context(socket.create_connection(("127.0.0.1", port), timeout=60))
+            client.sendall(head(8 * MIB - 1))
+            client.setblocking(False)
+            with contextlib.suppress(BlockingIOError, ConnectionError):  # until the server reads no further
+                for _ in range(7):
+                    client.send(b"x" * MIB)
+        assert answer_of(port, b"{}").startswith(b"HTTP/1.1 200"), "others are served"
+        assert process.memory_info().rss - before < 150 * MIB, "it was 1,572 MiB"
+    assert answer_of(port, b"{}").startswith(b"HTTP/1.1 200")
+
+
+def test_a_real_server_refuses_a_long_body_before_it_comes(serving):
+    port, _ = serving
+    assert answer_of(port, b"", length=10**12).startswith(b"HTTP/1.1 413")
