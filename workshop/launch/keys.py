@@ -188,6 +188,7 @@ class Learners:
         self._problem = ""  # of the file, as it was said
         self._served: dict[asyncio.Event, str] = {}  # the digest of what is served, by the event that ends it
         self._watcher: asyncio.Task | None = None
+        self._settling: set[asyncio.Task] = set()
         self._write_is_due = False
         atexit.register(self._write)
 
@@ -221,7 +222,6 @@ class Learners:
         """Pass a learner's request on, under that name for the class's limits, and write down what it used."""
         headers = [(header, value) for header, value in scope.get("headers", ()) if header.lower() != LEARNER]
         scope = {**scope, "headers": [*headers, (LEARNER, name.encode())]}
-
         path = scope.get("path")
 
         async def metered(scope, receive, send):
@@ -275,6 +275,8 @@ class Learners:
         meter.close()
         if meter.reported is None and engine_tokens.are_running(app, states):  # the client has left just now
             task = asyncio.ensure_future(engine_tokens.aborted(app, states))
+            self._settling.add(task)  # asyncio itself keeps no task
+            task.add_done_callback(self._settling.discard)
             task.add_done_callback(lambda _: self._add(name, engine_tokens.tokens_of(states)))
         elif meter.reported is not None:
             self._add(name, meter.reported)
