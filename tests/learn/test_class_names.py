@@ -105,6 +105,22 @@ def test_names_of_another_class_do_not_count(folder, owners, tmp_path, monkeypat
     assert claims() == {"2.json": ""}
 
 
+def test_two_looks_at_once_lose_no_name(folder, owners, monkeypatch):
+    write(folder, "1.json", "Ada")
+    remember = class_progress._remember
+
+    def after_another_look(place, first):
+        monkeypatch.setattr(class_progress, "_remember", remember)
+        write(folder, "2.json", "Ben")
+        read(all_exercises())
+        (folder / "2.json").unlink()
+        return remember(place, first)
+
+    monkeypatch.setattr(class_progress, "_remember", after_another_look)
+    read(all_exercises())
+    assert set(class_progress._remembered()[str(folder)]) == {"ada", "ben"}
+
+
 def test_the_owner_is_that_of_the_file(folder):
     write(folder, "1.json", "Ada")
     assert class_progress._text_and_owner(folder / "1.json")[1].st_uid == os.geteuid()

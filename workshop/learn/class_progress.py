@@ -23,6 +23,7 @@ from workshop import files
 from workshop.errors import BadInput, WorkshopError, plain
 from workshop.launch import record_file
 from workshop.launch.home import home, private_folder, write_private
+from workshop.launch.lock import Lock
 
 NOTE = "progress.shared"  # in the learner's home: which file is theirs, and the name on it
 NAMES = "progress.names.json"  # in the instructor's home: the account that each name was first seen from
@@ -197,8 +198,7 @@ def _with_claims(place: Path, learners: list[Learner], owners: list[int]) -> tup
 
     The text says why that could not be remembered.
     """
-    remembered = _remembered()
-    first = remembered.setdefault(str(place), {})
+    first = _remembered().get(str(place), {})
     accounts: dict[str, set[int]] = {}
     for learner, owner in zip(learners, owners, strict=True):
         accounts.setdefault(comparable(learner.name), set()).add(owner)
@@ -215,14 +215,22 @@ def _with_claims(place: Path, learners: list[Learner], owners: list[int]) -> tup
             first[name] = owner
             is_new = True
         result.append(replace(learner, claim=claim))
-    problem = ""
-    if is_new:
-        try:
-            private_folder()
+    return result, _remember(place, first) if is_new else ""
+
+
+def _remember(place: Path, first: Mapping[str, int]) -> str:
+    """Add names to those that are kept, and keep what another look has added; return why that could not be."""
+    try:
+        private_folder()
+        with Lock(home() / f"{NAMES}.lock").taken() as free:
+            if not free:
+                return "another process writes the table of names"
+            remembered = _remembered()
+            remembered[str(place)] = {**first, **remembered.get(str(place), {})}
             write_private(home() / NAMES, json.dumps(remembered, indent=1) + "\n")
-        except WorkshopError as error:
-            problem = error.message
-    return result, problem
+    except WorkshopError as error:
+        return error.message
+    return ""
 
 
 def _remembered() -> dict[str, dict[str, int]]:
