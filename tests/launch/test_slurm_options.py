@@ -188,6 +188,23 @@ def test_a_person_s_own_word_counts_before_the_site_s(tmp_path, monkeypatch):
     assert "--time=01:00:00" in made.arguments and "--mem=9G" in made.arguments
 
 
+@pytest.mark.parametrize(
+    ("given", "ours"),
+    [
+        ("--mem-per-gpu=40G", "--mem="),
+        ("--cpus-per-gpu=4", "--cpus-per-task"),
+        ("--gres=gpu:1", "--gpus-per-node"),
+        ("-G1", "--gpus-per-node"),
+        ("-Jown", "--job-name"),
+        ("--export=ALL,X=1", "--export=ALL"),
+    ],
+)
+def test_an_option_of_the_person_s_stands_in_for_ours(given, ours):
+    arguments = slurm.prepare(slurm.Request("llama-3.1-8b", sbatch_args=(given,))).arguments
+    assert arguments[-1] == given and not [each for each in arguments[:-1] if each.startswith(ours)]
+    assert [each for each in arguments if each.startswith("--nodes=")], "the rest is the plan's"
+
+
 def test_a_site_whose_nodes_are_given_whole_plans_with_all_their_gpus(tmp_path, monkeypatch):
     """slurm/sites/whole-nodes.sh, without its modules."""
     use_site(tmp_path, monkeypatch, (ROOT / "slurm/sites/whole-nodes.sh").read_text())

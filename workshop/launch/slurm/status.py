@@ -49,7 +49,7 @@ def cluster_of(text: str) -> str:
     """Return the cluster of a job: of the server that is called so, of the server with this job, or as submitted."""
     if not text.replace("_", "").isdigit():
         record = records.stored(text)
-        return record.cluster if record else ""
+        return slurm_queue.of_record(record).partition(";")[2] if record else ""
     clusters = {record.cluster for record in records.own() if record.job_id == text}
     if len(clusters) == 1:
         return clusters.pop() or slurm_queue.remembered(text)

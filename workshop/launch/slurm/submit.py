@@ -159,12 +159,16 @@ def _arguments(request: Request, site: dict[str, str], name: str | None, planned
     if name or (site.get("WORKSHOP_GIB_PER_GPU") and not whole):
         memory = MEMORY_BASE_GIB + slurm_site.number(site, "WORKSHOP_GIB_PER_GPU", MEMORY_PER_GPU_GIB) * total
         ours["mem"] = 0 if whole else f"{memory}G"
-    given = {option.name for option in options.read(request.sbatch_args)[0]}
-    if "export" not in given:
-        ours["export"] = "ALL"  # whatever the site's own setting is: the job needs what stands in `environment`
+    ours["export"] = "ALL"  # whatever the site's own setting is: the job needs what stands in `environment`
     choices |= {option: value for option, value in ours.items() if not changes.drops(option)}
-    arguments = [f"--{option}={value}" for option, value in choices.items() if value is not None]
-    if name and whole and not changes.drops("exclusive"):
+    given = {option.name: option.value for option in options.read(request.sbatch_args)[0]}
+    person = slurm_site.Changes(frozenset(), given)  # sbatch refuses, for example, --mem beside --mem-per-gpu
+    arguments = [
+        f"--{option}={value}"
+        for option, value in choices.items()
+        if value is not None and not person.drops(option, str(value))
+    ]
+    if name and whole and not changes.drops("exclusive") and not person.drops("exclusive"):
         arguments.append("--exclusive")
     return [*arguments, *request.sbatch_args]
 
