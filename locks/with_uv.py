@@ -165,10 +165,22 @@ def settings(python, cache):
     for option, variable in VARIABLES.items():
         if option in options:
             env.setdefault(variable, BETWEEN.get(option, " ").join(options[option]))
-    home = os.path.expanduser(os.environ.get("XDG_CACHE_HOME") or "~")
-    if os.path.isdir(home) and os.stat(home).st_dev != os.stat(os.path.dirname(cache)).st_dev:
-        env.setdefault("UV_CACHE_DIR", cache)
+    wished = env.get("UV_CACHE_DIR")
+    if wished and not may_write_below(wished):
+        env["UV_CACHE_DIR"] = cache
+    elif not wished:
+        home = os.path.expanduser(os.environ.get("XDG_CACHE_HOME") or "~")
+        elsewhere = os.path.isdir(home) and os.stat(home).st_dev != os.stat(os.path.dirname(cache)).st_dev
+        if elsewhere or not may_write_below(home):
+            env["UV_CACHE_DIR"] = cache
     return flags, env
+
+
+def may_write_below(folder):
+    """Return whether a folder is there, or can be made, and can be written to."""
+    while not os.path.lexists(folder) and os.path.dirname(folder) != folder:
+        folder = os.path.dirname(folder)
+    return os.path.isdir(folder) and os.access(folder, os.W_OK | os.X_OK)
 
 
 def call(command, folder=None, env=None, report=None):

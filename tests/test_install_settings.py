@@ -79,9 +79,10 @@ def get_requires_for_build_editable(config_settings=None):
 def with_uv(monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT / "locks"))
     module = importlib.import_module("with_uv")
-    module.pip_options.cache_clear()
+    forget = module.pip_options.cache_clear
+    forget()
     yield module
-    module.pip_options.cache_clear()
+    forget()
 
 
 @pytest.fixture
@@ -177,6 +178,19 @@ def test_an_index_of_uv_toml_counts_and_its_other_settings_do_not(environment, t
         "UV_NO_CONFIG": "1",
         "HOME": "/h",
     }
+
+
+@pytest.mark.parametrize("variable", ["UV_CACHE_DIR", "XDG_CACHE_HOME"])
+def test_a_cache_that_cannot_be_written_is_replaced(with_uv, monkeypatch, tmp_path, variable):
+    monkeypatch.setattr(with_uv, "pip_options", lambda python: {})
+    monkeypatch.delenv("UV_CACHE_DIR", raising=False)
+    (tmp_path / "file").write_text("where the folder should be")
+    cache = str(tmp_path / "uv-cache")
+    monkeypatch.setenv(variable, str(tmp_path / "file" / "cache"))
+    assert with_uv.settings("python", cache)[1]["UV_CACHE_DIR"] == cache
+    monkeypatch.setenv(variable, str(tmp_path / "new" / "cache"))
+    wished = {"UV_CACHE_DIR": str(tmp_path / "new" / "cache")}.get(variable)
+    assert with_uv.settings("python", cache)[1].get("UV_CACHE_DIR") == wished
 
 
 def test_a_pip_configuration_that_cannot_be_read_is_named_and_passed_over(with_uv, monkeypatch, tmp_path, venv, capsys):
