@@ -281,6 +281,16 @@ def test_a_folder_that_pythonpath_names_by_its_whole_path_is_a_persons_own_choic
     assert sys.path == [str(tmp_path), "/usr/lib/python3"]
 
 
+def test_the_packages_own_folder_is_named_only_to_a_python_that_would_not_find_it(monkeypatch):
+    """It is a checkout, perhaps, with files of its own, and PYTHONPATH goes before the standard library."""
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    assert python_process.environment(python="/opt/other/python")["PYTHONPATH"] == str(ROOT)
+    monkeypatch.setattr(python_process, "_is_installed", lambda: True)
+    assert "PYTHONPATH" not in python_process.environment()
+    monkeypatch.setattr(python_process, "_is_installed", lambda: False)
+    assert python_process.environment()["PYTHONPATH"] == str(ROOT)
+
+
 def test_the_kernel_of_another_jupyterlab_ignores_the_folder_of_a_notebook(planted, monkeypatch, tmp_path):
     env = outside(monkeypatch) | {"JUPYTER_DATA_DIR": str(tmp_path / "data"), "HOME": str(tmp_path)}
     subprocess.run([WORKSHOP, "kernel", "install"], env=env, check=True, capture_output=True)
@@ -336,6 +346,7 @@ class TestWhatAChildSays:
         assert fabric.why(["", "one\nmodule torch is not there\n", ""]) == "module torch is not there"
 
 
+STARTERS = ("executable", "ProcessPoolExecutor")  # of sys; of concurrent.futures
 SHOWN_ALONE = {"launch/doctor.py": "a command that a person is told to give"}
 
 
@@ -343,9 +354,9 @@ def starts_of_python(source: str) -> list[int]:
     """The lines of a module that build a command of Python's: sys.executable, or a list with "-m" or "-c" in it."""
     found = []
     for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Attribute) and node.attr == "executable":
+        if isinstance(node, ast.Attribute) and node.attr in STARTERS:
             found.append(node.lineno)
-        if isinstance(node, ast.ImportFrom) and any(alias.name == "executable" for alias in node.names):
+        if isinstance(node, ast.ImportFrom) and any(alias.name in STARTERS for alias in node.names):
             found.append(node.lineno)
         if isinstance(node, (ast.List, ast.Tuple)):
             words = [part.value for part in node.elts if isinstance(part, ast.Constant)]
