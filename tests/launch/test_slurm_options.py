@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from stand_ins import stand_in
 
 from workshop import python_process
@@ -72,6 +74,16 @@ def test_the_table_knows_every_option_of_the_manual():
         assert not short or options.SHORT[short] == long
         if optional and long not in ("export", "wrap"):  # the manual's synopsis of these: the value may not be left out
             assert long in options.VALUE_IN_THE_SAME_WORD
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.text("-=ANHk 'mexportnodes2\n\0", max_size=9), max_size=5))
+def test_any_words_are_options_or_none_and_no_value_is_lost(words):
+    found, rest = options.read(words)
+    until_end = words[: words.index("--")] if "--" in words else words
+    kept = sorted("".join([*(word for each in found for word in each.words), *rest]).replace("-", ""))
+    assert kept == sorted("".join(words).replace("-", "")) and len(rest) + len(found) >= bool(until_end)
+    options.change_script("#SBATCH " + " ".join(words), lambda name, value: "e" in name, ["--mem=0"])
 
 
 def submitted(*words: str) -> dict:
