@@ -9,8 +9,8 @@ The standard library only.
 
 from __future__ import annotations
 
-EVERY_S = 0.025  # between two requests of one learner: 40 a second
-BURST = 80  # requests that may come at once
+EVERY_S = 0.05  # between two requests of one learner: 20 a second
+BURST = 40  # requests that may come at once
 REFUSED = 8  # a refused request counts as so many
 OBJECTS = 100  # so many objects and lists count as a request more: each is checked several times
 TEXT_BYTES = 128 * 1024  # so much text counts as a request more
