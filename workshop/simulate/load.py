@@ -12,7 +12,7 @@ from workshop.plan.communication import network_link, node_link
 from workshop.plan.memory import fit
 from workshop.plan.parallelism import Plan, plan
 from workshop.simulate import process
-from workshop.simulate.arrivals import Arrival, drawn, read_trace
+from workshop.simulate.arrivals import Arrival, check_size, drawn, read_trace
 from workshop.simulate.clock import Clock, of
 from workshop.simulate.engine import Rules
 from workshop.simulate.report import PLANNED, Simulation, parse_slo
@@ -191,6 +191,7 @@ def check(
         lengths = f"A prompt of {longest.prompt_tokens:,} tokens with {longest.output_tokens:,} of an answer"
         remedy = "Give shorter --prompt and --output, or a larger --max-model-len where the model allows it."
         raise BadInput(f"{lengths} is longer than the context of {p.max_model_len:,} tokens.", remedy)
+    check_size(arrivals)
     least_ms = {"tpot": clock.gpu_ms([(1, 1)])}
     least_ms["ttft"] = least_ms["e2el"] = least_ms["tpot"] + (clock.way_in_s + clock.way_out_s) * 1e3
     for name, limit in slo.items():

@@ -7,6 +7,7 @@ Source of the loop: vLLM 0.32.0, v1/engine/core.py, step and step_with_batch_que
 
 from __future__ import annotations
 
+from array import array
 from collections import deque
 from collections.abc import Callable
 
@@ -36,7 +37,9 @@ class Replica:
         self._under_way: deque[tuple[float, list[tuple[Engine, Step]]]] = deque()
         self._empty = 0
         self.requests: dict[str, Outcome] = {}
-        self.gaps_s: list[float] = []  # between two tokens of one request
+        self.gaps_s = array("d")  # between two tokens of one request
+        self.held_tokens = 0  # of the prompts of all unfinished requests
+        self._tokens_left: dict[str, int] = {}  # of the answers of those
 
     @property
     def unfinished(self) -> int:
@@ -47,6 +50,8 @@ class Replica:
         if not self._under_way:
             self._now_s = max(self._now_s, arrival_s + self.clock.way_in_s)
         self.requests[name] = Outcome(arrival_s, len(prompt))
+        self.held_tokens += len(prompt)
+        self._tokens_left[name] = max_tokens
         min(self.engines, key=lambda engine: engine.unfinished).add(name, prompt, max_tokens)
 
     def advance(self, until_s: float) -> None:
@@ -99,6 +104,9 @@ class Replica:
                 one.first_s = now_s
             one.last_s = now_s
             one.output_tokens += tokens
+            if one.output_tokens >= self._tokens_left[name]:
+                del self._tokens_left[name]
+                self.held_tokens -= one.prompt_tokens
 
     def end(self) -> None:
         """Take an empty step, in which the last blocks are given back."""

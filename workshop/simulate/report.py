@@ -86,7 +86,7 @@ class Simulation:
     command: str
     slo: dict[str, float]
     requests: list[Outcome] = field(repr=False)  # in order of arrival
-    gaps_s: list[float] = field(repr=False)
+    gaps_s: Sequence[float] = field(repr=False)
     steps: int
     kv_cache_usage_max: float
     wall_s: float

@@ -7,15 +7,17 @@ import os
 import pickle
 import sys
 import time
-from collections.abc import Callable
+from array import array
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
+from heapq import merge
 from itertools import accumulate
 from math import inf
 
 from workshop.engine.trace_writer import line
 from workshop.errors import WorkshopError
-from workshop.simulate.arrivals import Arrival, prompts
+from workshop.simulate.arrivals import Arrival, compact_prompt, refuse_large
 from workshop.simulate.clock import Clock
 from workshop.simulate.engine import Rules, Step
 from workshop.simulate.replica import Replica
@@ -46,7 +48,7 @@ def run(job: dict, tell: Callable[[dict], None] | None = None) -> dict:
             sent_s = [apart["wait_s"] + one.prompt_tokens * apart["token_s"] for one in arrivals]
             came = zip(arrivals, first, sent_s, strict=True)
             moved = [replace(one, arrival_s=read.last_s + more_s) for one, read, more_s in came]
-            house.gaps_s.clear()
+            house.gaps_s = array("d")
             found = house.serve(replace(rules, prefilled=True), job["replicas"], moved)
             for one, read in zip(found, first, strict=True):
                 one.arrival_s, one.hit_tokens = read.arrival_s, read.hit_tokens
@@ -62,7 +64,7 @@ class House:
     def __init__(self, job: dict, files: ExitStack, tell: Callable | None):
         self.job, self.files, self.tell = job, files, tell
         self.clock: Clock = job["clock"]
-        self.traces, self.gaps_s, self.replicas = 0, [], []
+        self.traces, self.gaps_s, self.replicas = 0, array("d"), []
         self.watch, self.began = Watch(self.look if tell else None), time.perf_counter()
         self.told = 0.0
 
@@ -78,7 +80,7 @@ class House:
     def answer(self, found: list[Outcome]) -> dict:
         return {
             "requests": found,
-            "gaps_s": [round(gap, 6) for gap in self.gaps_s],
+            "gaps_s": array("d", (round(gap, 6) for gap in self.gaps_s)),
             "steps": self.watch.steps,
             "over_time": self.watch.over_time(),
             "busiest": self.watch.busiest(),
@@ -96,13 +98,14 @@ class House:
     def serve(self, rules: Rules, count: int, arrivals: list[Arrival]) -> list[Outcome]:
         """Return what became of these requests on `count` new replicas."""
         replicas, homes = [self.replica(rules) for _ in range(count)], {}
-        tokens = prompts(arrivals)
+        prefixes: dict[str, int] = {}
         for turn, number in enumerate(sorted(range(len(arrivals)), key=lambda i: arrivals[i].arrival_s)):
             one = arrivals[number]
             for each in replicas:
                 each.advance(one.arrival_s + self.clock.way_in_s)
             chosen = route(self.job["router"], replicas, turn, one, homes)
-            chosen.add(str(number), one.arrival_s, tokens[number], one.output_tokens)
+            refuse_large(sum(each.held_tokens for each in replicas), sum(each.unfinished for each in replicas), one)
+            chosen.add(str(number), one.arrival_s, compact_prompt(one, number, prefixes), one.output_tokens)
         for each in replicas:
             each.advance(inf)
             each.end()
@@ -112,18 +115,40 @@ class House:
         return [requests[str(number)] for number in range(len(arrivals))]
 
 
+class States:
+    """What a replica's steps were like, one after the other; millions of steps take little memory."""
+
+    WIDTH = 4  # numbers of a step: when it began, running, waiting, KV cache usage
+
+    def __init__(self):
+        self._numbers = array("d")
+
+    def add(self, began_s: float, running: int, waiting: int, usage: float) -> None:
+        self._numbers.extend((began_s, running, waiting, usage))
+
+    @property
+    def last_s(self) -> float:
+        return self._numbers[-self.WIDTH]
+
+    def of(self, number: int) -> Iterator[tuple[float, int, tuple[int, int, float]]]:
+        """Yield (when, number, state) of each step."""
+        for at in range(0, len(self._numbers), self.WIDTH):
+            began_s, running, waiting, usage = self._numbers[at : at + self.WIDTH]
+            yield began_s, number, (int(running), int(waiting), usage)
+
+
 class Watch:
     """Notes the state of each step. look: is called then; with it, the steps of the first replica are kept."""
 
     def __init__(self, look: Callable[[], None] | None):
         self.steps, self.most_usage, self._look, self._drawn = 0, 0.0, look, []
-        self._states: dict[Replica, list[tuple[float, int, int, float]]] = {}
+        self._states: dict[Replica, States] = {}
 
     def seen(self, replica: Replica, steps: list[Step], end_s: float) -> None:
         usage = max(step.kv_cache_usage for step in steps)
         self.most_usage = max(self.most_usage, usage)
         running, waiting = sum(step.running for step in steps), sum(step.waiting for step in steps)
-        self._states.setdefault(replica, []).append((steps[0].began_s, running, waiting, usage))
+        self._states.setdefault(replica, States()).add(steps[0].began_s, running, waiting, usage)
         self.steps += 1
         if self._look:
             if replica is next(iter(self._states)):
@@ -138,22 +163,23 @@ class Watch:
         return self._drawn[at : at + SHOWN_STEPS]
 
     def ended(self, replica: Replica) -> None:
-        self._states.setdefault(replica, []).append((replica.ended_s, 0, 0, 0.0))
+        self._states.setdefault(replica, States()).add(replica.ended_s, 0, 0, 0.0)
 
     def over_time(self) -> dict[str, list]:
         """Return POINTS spans, each by its state with the most requests: sums over the replicas, the fullest KV cache."""
-        end_s, at = max(states[-1][0] for states in self._states.values()), 0
-        moments = sorted((s, n, state) for n, states in enumerate(self._states.values()) for s, *state in states)
+        end_s = max(states.last_s for states in self._states.values())
+        moments = merge(*(states.of(number) for number, states in enumerate(self._states.values())))
+        moment = next(moments, None)
         now, most, rows = [(0, 0, 0.0)] * len(self._states), (0, 0, 0, 0.0), []
         times = [round(end_s * point / POINTS, 4) for point in range(1, POINTS + 1)]
         for until_s in times:
             span = [most]
-            while at < len(moments) and moments[at][0] <= until_s:
-                now[moments[at][1]] = moments[at][2]
+            while moment and moment[0] <= until_s:
+                now[moment[1]] = moment[2]
                 running, waiting, usage = zip(*now, strict=True)
                 most = (sum(running) + sum(waiting), sum(running), sum(waiting), max(usage))
                 span.append(most)
-                at += 1
+                moment = next(moments, None)
             rows.append(max(span))
         _, *columns = map(list, zip(*rows, strict=True))
         return dict(zip(("t_s", "running", "waiting", "kv_cache_usage"), (times, *columns), strict=True))

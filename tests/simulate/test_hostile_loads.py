@@ -1,0 +1,163 @@
+"""Traces that are odd or mean harm, and loads that would fill the memory: one sentence each, before the work."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from dataclasses import dataclass
+from itertools import combinations
+from types import SimpleNamespace
+
+import pytest
+
+from workshop.errors import BadInput
+from workshop.simulate import arrivals
+from workshop.simulate.arrivals import Arrival, check_size, compact_prompt, drawn, prompts, read_trace, refuse_large
+from workshop.simulate.worker import States, Watch
+
+GOOD = b'{"arrival_s": 1, "prompt_tokens": 5, "output_tokens": 1}\n'
+
+
+@pytest.mark.parametrize("kind", ["a pipe", "a socket", "a device", "a folder"])
+def test_a_trace_that_is_no_regular_file_is_never_opened(kind, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "trace"
+    if kind == "a pipe":
+        os.mkfifo(path)
+    elif kind == "a folder":
+        path.mkdir()
+    elif kind == "a device":
+        path.symlink_to("/dev/zero")
+    else:
+        with socket.socket(socket.AF_UNIX) as made:
+            made.bind("trace")
+    with pytest.raises(BadInput, match=f"it is {kind}"):
+        read_trace(path)
+
+
+def line(**fields: object) -> bytes:
+    return json.dumps({"arrival_s": 1, "prompt_tokens": 5, "output_tokens": 1} | fields).encode()
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        b"[" * 100_000,
+        b'{"a":' * 100_000,
+        b'{"arrival_s":' + b"[" * 5000 + b"]" * 5000 + b"}",
+        line(arrival_s=10**400),
+        line(arrival_s=10**30),
+        b'{"arrival_s": ' + b"9" * 5000 + b', "prompt_tokens": 5, "output_tokens": 1}',
+        b'{"timestamp": 1' + b"0" * 400 + b', "prompt_tokens": 5, "output_tokens": 1}',
+        b'{"timestamp": true, "prompt_tokens": 5, "output_tokens": 1}',
+        b'{"timestamp": null, "prompt_tokens": 5, "output_tokens": 1}',
+        b'{"timestamp": [1], "prompt_tokens": 5, "output_tokens": 1}',
+        b'{"arrival_s": 1e999, "prompt_tokens": 5, "output_tokens": 1}',
+        b'{"arrival_s": -Infinity, "prompt_tokens": 5, "output_tokens": 1}',
+        line(prompt_tokens=10**400),
+        line(output_tokens=10**18),
+        line(prompt_tokens="5"),
+        line(prompt_tokens=[5]),
+        line(prefix="a", prefix_tokens=10**400),
+        line(prefix="a", prefix_tokens=-1),
+        line(prefix={"a": 1}, prefix_tokens=1),
+        line(prefix_tokens=None),
+        b"\0" * 100,
+        b'"' + b"x" * (2 << 20) + b'"',
+        b" " * (2 << 20),
+    ],
+    ids=lambda bad: bad[:30].decode(),
+)
+def test_an_odd_line_is_named_in_one_sentence(bad, tmp_path):
+    (tmp_path / "trace").write_bytes(GOOD + bad + b"\n")
+    with pytest.raises(BadInput, match="line 2 of") as caught:
+        read_trace(tmp_path / "trace")
+    assert len(caught.value.message) < 400
+
+
+@pytest.mark.parametrize("data", [b"", b"\n" * 1000, b"\xff\xfe\n", b"\xc3\n"])
+def test_a_trace_of_no_lines_or_no_text_is_refused(data, tmp_path):
+    (tmp_path / "trace").write_bytes(data)
+    with pytest.raises(BadInput, match="The trace"):
+        read_trace(tmp_path / "trace")
+
+
+def test_a_byte_order_mark_and_two_equal_keys_are_read_as_others_do(tmp_path):
+    twice = b'{"arrival_s": 9, "arrival_s": 1, "prompt_tokens": 5, "output_tokens": 1}\r\n'
+    (tmp_path / "trace").write_bytes(b"\xef\xbb\xbf" + GOOD + twice)
+    assert read_trace(tmp_path / "trace") == [Arrival(0, 5, 1), Arrival(0, 5, 1)]
+
+
+def test_too_many_lines_are_refused_before_all_are_read(tmp_path, monkeypatch):
+    monkeypatch.setattr(arrivals, "MOST_REQUESTS", 10)
+    (tmp_path / "trace").write_bytes(GOOD * 11 + b"never read")
+    with pytest.raises(BadInput, match="too many requests"):
+        read_trace(tmp_path / "trace")
+
+
+def test_a_load_of_ages_is_refused(tmp_path):
+    (tmp_path / "trace").write_bytes(GOOD + line(arrival_s=1e12) + b"\n")
+    with pytest.raises(BadInput, match="come over more than"):
+        read_trace(tmp_path / "trace")
+    with pytest.raises(BadInput, match="cannot be"):
+        drawn(rate=1e-298, seconds=1e300)
+
+
+def test_compact_prompts_share_what_prompts_share_and_nothing_else():
+    """A block's hash covers all tokens before it: what counts is where two texts first differ."""
+    lengths = [(50, "a", 40), (60, "a", 40), (60, None, 0), (70, "a", 60), (40, "a", 40), (60, None, 0), (9, "b", 3)]
+    load = [Arrival(0, tokens, 1, prefix, shared) for tokens, prefix, shared in lengths]
+    known: dict[str, int] = {}
+    compact = [compact_prompt(one, number, known) for number, one in enumerate(load)]
+    whole = prompts(load)
+    assert [len(prompt) for prompt in compact] == [tokens for tokens, *_ in lengths]
+    for one, other in combinations(range(len(load)), 2):
+        assert common(compact[one], compact[other]) == common(whole[one], whole[other])
+
+
+def common(one: list[int], other: list[int]) -> int:
+    pairs = zip(one, other, strict=False)
+    return next((at for at, (left, right) in enumerate(pairs) if left != right), min(len(one), len(other)))
+
+
+def test_a_burst_that_would_fill_the_memory_is_refused_with_an_estimate():
+    with pytest.raises(BadInput, match=r"takes about [\d.]+ GB of memory"):
+        check_size([Arrival(0.0, 100_000, 1)] * 5000)
+    check_size([Arrival(float(at), 100_000, 1) for at in range(5000)])  # not all at once
+
+
+def test_answers_that_would_fill_the_memory_are_refused_with_an_estimate():
+    with pytest.raises(BadInput, match=r"take about [\d.]+ GB of memory"):
+        check_size([Arrival(float(at), 10, 100_000) for at in range(1000)])
+
+
+def test_the_largest_burst_of_usual_lengths_is_taken():
+    usual = Arrival(0.0, (64 + 512) // 2, (16 + 256) // 2)
+    check_size([usual] * arrivals.MOST_REQUESTS)
+
+
+def test_requests_that_pile_up_are_refused_with_an_estimate():
+    with pytest.raises(BadInput, match=r"1,000 requests of 900,000,000 tokens are unfinished at 7.0 s"):
+        refuse_large(900_000_000, 1000, Arrival(7.0, 1, 1))
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A replica whose last step has ended."""
+
+    ended_s: float
+
+
+def test_states_are_told_over_time_as_they_were_noted():
+    watch = Watch(None)
+    first, second = Ended(4.0), Ended(2.0)
+    for replica, began_s, running in ((first, 0.0, 1), (second, 0.5, 5), (first, 1.0, 3), (second, 1.5, 2)):
+        step = SimpleNamespace(began_s=began_s, running=running, waiting=1, kv_cache_usage=running / 10)
+        watch.seen(replica, [step], began_s + 0.5)
+    watch.ended(first)
+    watch.ended(second)
+    told = watch.over_time()
+    assert watch.steps == 4 and told["t_s"][-1] == 4.0
+    assert max(told["running"]) == 8 and told["running"][0] == 1 and max(told["kv_cache_usage"]) == 0.5
+    assert States.WIDTH == 4
