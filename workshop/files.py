@@ -209,18 +209,13 @@ def is_stream(path: str | Path) -> bool:
     return STREAM.fullmatch(str(path)) is not None
 
 
-def create_private(path: str | Path, *, force: bool = False, remedy: str = WRITABLE) -> int:
-    """Return a new, empty file that its owner alone can read and that is written to while it grows.
-
-    With `force` an existing file goes first. Its other names (hard links) keep what they have.
+def create_private(path: str | Path) -> int:
+    """Return a new, empty file that its owner alone can read, for what is written to while it grows.
 
     Raises:
-        BadInput: the file exists (without `force`), or is no regular file.
+        FileExistsError: there is something of that name, a link too.
         OSError: it cannot be made.
     """
-    _checked(path, force, (), remedy)
-    if force:
-        Path(path).unlink(missing_ok=True)
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
     return os.open(path, flags, 0o600)
 

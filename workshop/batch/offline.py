@@ -145,7 +145,7 @@ def start(path: str, engine_args: tuple[str, ...] = (), trace: str | None = None
     Raises WorkshopError: vLLM is not installed, or it cannot start; its own words are on the terminal.
     """
     device, given = local.engine_device(), local.flags_of(engine_args)
-    tracing, variables = local.tracing(trace, given)
+    tracing, variables = local.tracing(trace, given, force=True)  # a batch that goes on is called as before
     environment = local.engine_environment(path, device, given, "offline") | variables
     os.environ.pop("PYTHONPATH", None)  # the engine's environment has what is left of it
     os.environ.update({key: value for key, value in environment.items() if key != auth.RECORD_VARIABLE})

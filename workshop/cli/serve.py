@@ -59,7 +59,8 @@ def _is_flag(text: str) -> bool:
     default=0,
     help="Size of the class: sets limits for each learner, so that nobody starves the others: docs/security.md.",
 )
-@click.option("--trace", help="Write what the engine does to this file, one JSON line a step: see workshop xray.")
+@click.option("--trace", help="Write what the engine does to this new file, a JSON line a step: see workshop xray.")
+@click.option("--force", is_flag=True, help="With --trace: replace an older trace of that name.")
 @click.pass_context
 def command(ctx: click.Context, model, background, tensor_parallel_size, **options) -> None:
     """Start vLLM on this machine's GPUs if there are any, and on its CPU otherwise.

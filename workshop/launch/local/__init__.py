@@ -4,10 +4,12 @@ The life of the process is in `supervise`; this module decides and refuses, and 
 """
 
 import contextlib
+import errno
 import ipaddress
 import os
 import re
 import socket
+import stat
 import zlib
 from dataclasses import dataclass, field
 from importlib.resources import files
@@ -16,6 +18,7 @@ from pathlib import Path
 from workshop import python_process
 from workshop.engine import trace_writer
 from workshop.errors import BadInput, WorkshopError
+from workshop.files import create_private, open_regular, reason
 from workshop.launch import auth, fairshare, gpus, machine, records
 from workshop.launch.disk import refuse_full
 from workshop.launch.flags import checked
@@ -29,6 +32,7 @@ TEACHING_MODEL = "teaching-model"
 TEACHING_FOLDER = Path(str(files("workshop"))) / "teaching_model"
 KV_CACHE_BYTES = 64 * 2**20  # of the teaching model: 65,536 tokens, and room in a 4-GB session
 HEADERS_BYTES = 2**16  # of one request; vLLM's own limit is 4 MiB, which every stranger could make it keep
+TRACE_BEGIN = b'{"step":'
 FIRST_PORT, PORTS = 8000, 800
 
 
@@ -74,6 +78,7 @@ def prepare(
     host: str = "127.0.0.1",
     vllm_args: tuple[str, ...] = (),
     trace: str | Path | None = None,
+    force: bool = False,
     learners: int = 0,
 ) -> Launch:
     """Return what to start, or say in one sentence why it cannot be.
@@ -82,7 +87,8 @@ def prepare(
     name: of the server record; by default the served model's.
     port: by default a free one from 8000 on.
     vllm_args: any flags of `vllm serve`, passed on as they are.
-    trace: a file for what the engine does, step by step.
+    trace: a new file for what the engine does, step by step.
+    force: an older trace of that name is replaced.
     learners: the size of a class; from 1 on, each learner has limits (see launch.fairshare).
     """
     path, served = resolve_model(model)
@@ -92,7 +98,7 @@ def prepare(
     name = name or re.sub(r"[^A-Za-z0-9._-]+", "-", served).strip("-.")[:64]
     claims.refuse_taken(name)
     _refuse_host(host)
-    trace_flags, variables = tracing(trace, given)
+    trace_flags, variables = tracing(trace, given, force)
     port, held = _port(host, port, name)
     args = ["--host", host, "--port", str(port)]
     if "served-model-name" not in given:
@@ -229,21 +235,43 @@ def engine_environment(path: str, device: str, given: dict[str, str], name: str)
     return {**defaults, **env}
 
 
-def tracing(file: str | Path | None, given: dict[str, str]) -> tuple[list[str], dict[str, str]]:
-    """Return vLLM's flags and variables for a trace in `file`, which is made now, and empty; None: no trace."""
+def tracing(file: str | Path | None, given: dict[str, str], force: bool = False) -> tuple[list[str], dict[str, str]]:
+    """Return vLLM's flags and variables for a trace in `file`, which is made now, and empty; None: no trace.
+
+    force: an older trace is replaced; other files never are.
+    """
     if not file:
         return [], {}
     if "scheduler-cls" in given:
         raise BadInput("--trace and --scheduler-cls each bring a scheduler.", "Give one of the two.")
     try:
         path = Path(file).expanduser().absolute()
-        free = not path.is_file() or path.open("rb").read(8) in (b"", b'{"step":')
-        if free:
-            os.close(trace_writer.open_private(path))
+        engines = range(_count(given, "data-parallel-size"))
+        names = [Path(trace_writer.name_of(str(path), engine)) for engine in engines]  # each engine has its own
+        older = [name for name in names if _is_there(name, force)]
+        for name in older:
+            name.unlink()
+        os.close(create_private(path))
+    except BadInput:
+        raise
     except (OSError, ValueError, RuntimeError) as error:
-        why = getattr(error, "strerror", None) or error
-        raise BadInput(f"No trace can be written to {file}: {why}.", "Name a file.") from None
-    if not free:
-        raise BadInput(f"{path} is there already, and is no trace.", "Give the trace another name.")
+        raise BadInput(f"No trace can be written to {file}: {reason(error)}.", "Name a file.") from None
     scheduler = f"{trace_writer.__name__}.{trace_writer.traced.__name__}"
     return ["--scheduler-cls", scheduler], {trace_writer.FILE_VARIABLE: str(path)}
+
+
+def _is_there(path: Path, force: bool) -> bool:
+    """Return True for a file that a new trace may replace. Raises BadInput or OSError for one that it may not."""
+    try:
+        found = path.lstat()
+    except FileNotFoundError:
+        return False
+    if not stat.S_ISREG(found.st_mode):
+        raise OSError(errno.EINVAL, "it is no file")
+    with open_regular(path) as file:
+        begin = file.read(len(TRACE_BEGIN))
+    if begin not in (b"", TRACE_BEGIN):
+        raise BadInput(f"{path} is there already, and is no trace.", "Give the trace another name.")
+    if begin and not force:
+        raise BadInput(f"{path} is there already.", "Give the trace another name, or --force to replace it.")
+    return True
