@@ -72,6 +72,14 @@ def environment_without_foreign_python(variables: dict[str, str]) -> dict[str, s
     return result
 
 
+def forget_foreign_python() -> None:
+    """Let everything that this process starts from now on run without another Python's settings and packages."""
+    variables = environment_without_foreign_python(dict(os.environ))
+    for name in FOREIGN_VARIABLES:
+        os.environ.pop(name, None)
+    os.environ.update(variables)
+
+
 def for_kernel() -> dict[str, str]:
     """Return the variables that a kernel of another environment's JupyterLab has to be started with.
 

@@ -1,5 +1,6 @@
 import click
 
+from workshop import own_packages
 from workshop.cli.say import Bar
 from workshop.launch.local import lab
 
@@ -16,5 +17,6 @@ def command(port: int | None, host: str, no_server: bool, no_browser: bool) -> N
         bar.close()
         click.echo(text)
 
+    own_packages.forget_foreign_python()
     with Bar("Starting the server") as bar:
         lab.run(port=port, host=host, server=not no_server, browser=not no_browser, report=bar, say=say)

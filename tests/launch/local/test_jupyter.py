@@ -15,9 +15,11 @@ from pathlib import Path
 from urllib.request import Request, urlopen
 
 import pytest
+from click.testing import CliRunner
 from jupyter_client import BlockingKernelClient
 from small_server import record
 
+from workshop.cli import lab as cli
 from workshop.errors import WorkshopError
 from workshop.launch import machine, records
 from workshop.launch.local import claims, course, jupyter, lab, supervise
@@ -150,6 +152,16 @@ def executed(connection_file: Path, code: str) -> str:
     finally:
         client.stop_channels()
     return "".join(printed)
+
+
+def test_the_server_behind_the_lab_is_started_without_them_too(person, monkeypatch):
+    seen = []
+    monkeypatch.setenv("PYTHONNOUSERSITE", "")  # taken back after the test
+    monkeypatch.setattr(lab, "run", lambda **options: seen.append(dict(os.environ)))
+    assert CliRunner().invoke(cli.command, []).exit_code == 0
+    [variables] = seen
+    assert not {"PYTHONPATH", "PYTHONOPTIMIZE", "PYTHONWARNINGS"} & set(variables)
+    assert variables["PYTHONNOUSERSITE"] == "1" and variables["HOME"] == str(person)
 
 
 def test_a_data_folder_that_can_be_used_is_kept_for_kernels_of_ones_own(person, monkeypatch, workshop_home):
