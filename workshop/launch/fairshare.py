@@ -183,7 +183,7 @@ class FairShare:
         try:
             request = _read(body)
             if not generates:
-                return self._beyond(request, body, 1, False, scope), False
+                return self._beyond(request, body, 1, False, scope), len(body) > LARGE_BYTES
             asked = max([0, *_numbers(request, TOKENS)])
             sequences = _prompts(request) * max([1, *_numbers(request, COUNTS)])
         except _Unclear as error:
