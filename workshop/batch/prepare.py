@@ -7,7 +7,7 @@ made anew from input and output at every start, so it can be neither stale nor b
 import re
 import sqlite3
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from pathlib import Path
 
@@ -127,6 +127,9 @@ class Work:
 
     MANY = 10_000
 
+    def __post_init__(self) -> None:
+        self._builder_of_keys = replace(self.builder, for_keys_alone=True)
+
     def check(self, skip_bad: bool = False, tell: bool = True) -> None:
         """Read the whole input once; `tell` what it leaves open.
 
@@ -215,7 +218,7 @@ class Work:
                 yield row
 
     def _add(self, number: int, place: int, raw: object) -> None:
-        content = self._content(raw)
+        content = self._content(raw, self._builder_of_keys)
         row = _row_of(number, place, content, 1)
         kept = content.body if self.keep_bodies else None
         new = self.index.add(row, kept)
@@ -228,13 +231,13 @@ class Work:
             raise Malformed(f"its custom_id {row.custom_id!r} is that of {self.source.place} {before:,} already")
 
     def _row(self, number: int, place: int, raw: object) -> Row:
-        content = self._content(raw)
+        content = self._content(raw, self.builder)
         times = 1 if content.custom_id else self.index.times(number)
         return _row_of(number, place, content, times)
 
-    def _content(self, raw: object) -> Content:
+    def _content(self, raw: object, builder: Builder) -> Content:
         record, text = self.source.read(raw)
-        return self.builder.content(record, text)
+        return builder.content(record, text)
 
 
 def _row_of(number: int, place: int, content: Content, times: int) -> Row:

@@ -113,6 +113,7 @@ class Builder:
     any_model: bool = False  # … but here
     table: bool = False
     names: frozenset[str] = frozenset()  # other names of the same model
+    for_keys_alone: bool = False  # leave out what is sent: the first reading of an input only needs keys
 
     def content(self, record: object, text: str | None = None) -> Content:
         """Return what a row asks for; `text` is its JSON as the input has it (None: it stands in a table or a line).
@@ -125,7 +126,7 @@ class Builder:
             raise Malformed(f"it is {kind_of(record)}, not a string or an object")
         custom_id = _custom_id(record)
         texts = {}
-        if text is not None:
+        if text is not None and not self.for_keys_alone:
             texts = {name: text[begin:end] for name, (begin, end) in members(text).items()}
         if self._is_openai(record):
             return Content(custom_id, *self._openai(record, texts))
@@ -186,6 +187,8 @@ class Builder:
     ) -> tuple[str, str, dict, str]:
         """Put a request together of its parts: the canonical one, and the one to send, whose parts are as given."""
         body = self._canonical(content, own)
+        if self.for_keys_alone:
+            return url, body, {}, ""
         values = {**self.sampling, **own, **content}
         shared = {name: _in_order(value) for name, value in self.sampling.items()}
         texts = {**shared, **dict.fromkeys(own), **own_texts, **content_texts}
@@ -211,6 +214,8 @@ class Builder:
             raise Malformed("it asks for a stream, which a batch cannot keep")
         self._check_model(body.get("model"))
         canonical = self._canonical_of_openai(url, body)
+        if self.for_keys_alone:
+            return url, canonical, extra, ""
         return url, canonical, extra, self._completed(text or _sendable(body), body)
 
     def _check_model(self, model: object) -> None:
