@@ -161,6 +161,8 @@ class Trace:
 def _step(said: dict) -> Step:
     """Return a line's step. Raises ValueError, KeyError, TypeError, OverflowError."""
     numbers = {name: _count(said[name]) for name in ("step", "budget", "num_blocks", "block_size")}
+    if min(numbers["budget"], numbers["num_blocks"], numbers["block_size"]) < 1:
+        raise ValueError("no engine has none of them")
     shares = {name: float(said[name]) for name in ("time_s", "kv_cache_usage")}
     if not all(map(math.isfinite, shares.values())):
         raise ValueError("no number")
