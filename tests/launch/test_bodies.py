@@ -250,6 +250,13 @@ def test_a_flood_of_one_learner_is_slowed_once_somebody_else_is_there():
     assert shared.arrive(b"a", 60.0) == 0.0, "and it is forgotten"
 
 
+def test_a_request_weighs_what_it_costs():
+    assert pace.weight(b'{"prompt": "x"}') == 0 and pace.weight(b"{}," * 1000) == 10
+    assert pace.weight(b"x" * 20_000) == 0, "one prompt is read in small parts"
+    assert pace.weight(b"x" * 20_000, sequences=8) == 19, "of several all are read at once"
+    assert pace.weight(b"x" * 3_000_000) == 22 and pace.weight(b"x" * 3_000_000, sequences=2) == 32, "a picture"
+
+
 def test_the_pace_forgets_who_has_gone():
     many = Pace()
     for number in range(5 * pace.MAX_REMEMBERED):

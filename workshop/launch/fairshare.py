@@ -43,6 +43,7 @@ LARGE_LOGPROBS = 16  # a step
 MAX_LOGPROBS = 20
 PASSED = "workshop.limited"  # in the scope of a request that has passed the limits already
 CPU_PREFILL_TOKENS = 32  # of one prompt in a step
+CPU_STEP_TOKENS = 256  # of all prompts and answers in a step
 STRUCTURED_OUTPUTS = '{"backend": "guidance"}'
 # Without it, vLLM writes the tools of a request as a structural tag, which only xgrammar reads. Then their schemas go
 # to guidance.
@@ -62,6 +63,7 @@ def class_arguments(given: dict[str, str], device: str = "gpu") -> list[str]:
     }
     if device == "cpu":
         flags["long-prefill-token-threshold"] = str(CPU_PREFILL_TOKENS)
+        flags["max-num-batched-tokens"] = str(CPU_STEP_TOKENS)
     names = {name.partition(".")[0] for name in given}
     found = ["--middleware", MIDDLEWARE]
     for name, value in flags.items():
@@ -157,8 +159,8 @@ class FairShare:
             return  # nobody is there to be answered
         try:
             generates = path_of(scope) in GENERATE
-            problem, large = self._judged(body.data, generates, scope)
-            requests = weight(body.data) + (REFUSED if problem else 0)
+            problem, large, sequences = self._judged(body.data, generates, scope)
+            requests = REFUSED if problem else weight(body.data, sequences)
             if wait_s := self._pace.charge(learner, time.monotonic(), requests):
                 await asyncio.sleep(wait_s)
             if problem:
@@ -176,25 +178,25 @@ class FairShare:
         """Return why a request is too large for a class, or cannot be understood in one way alone ('' if neither)."""
         return self._judged(body, generates, scope)[0]
 
-    def _judged(self, body: bytes, generates: bool, scope: dict[str, Any] | None) -> tuple[str, bool]:
-        """Return what is wrong with a request, and whether it is large."""
+    def _judged(self, body: bytes, generates: bool, scope: dict[str, Any] | None) -> tuple[str, bool, int]:
+        """Return what is wrong with a request, whether it is large, and how many sequences it asks for."""
         if problem := request_limits.shape_problem(body):
-            return problem, False
+            return problem, False, 1
         try:
             request = _read(body)
             if not generates:
-                return self._beyond(request, body, 1, False, scope), len(body) > LARGE_BYTES
+                return self._beyond(request, body, 1, False, scope), len(body) > LARGE_BYTES, 1
             asked = max([0, *_numbers(request, TOKENS)])
             sequences = _prompts(request) * max([1, *_numbers(request, COUNTS)])
         except _Unclear as error:
-            return f"{error}.", False
+            return f"{error}.", False, 1
         problem = self._too_much(asked, sequences) or self._beyond(request, body, sequences, True, scope)
         if problem:
-            return problem, False
+            return problem, False, 1
         logprobs = request_limits.logprobs_a_step(request, sequences)
         large = sequences > LARGE_SEQUENCES or len(body) > LARGE_BYTES or logprobs > LARGE_LOGPROBS
         has_pattern = b'"pattern"' in body or request_limits.has_pattern(request)
-        return "", large or has_pattern
+        return "", large or has_pattern, sequences
 
     def _beyond(self, request: dict, body: bytes, sequences: int, generates: bool, scope) -> str:
         settings = _Settings(scope or {})

@@ -14,14 +14,19 @@ BURST = 40  # requests that may come at once
 REFUSED = 8  # a refused request counts as so many
 OBJECTS = 100  # so many objects and lists count as a request more: each is checked several times
 TEXT_BYTES = 128 * 1024  # so much text counts as a request more
+SEVERAL_BYTES = 1024  # the same of prompts for several sequences, which the engine reads all at once
+MOST_SEVERAL_BYTES = 32 * 1024  # the rest is pictures (request_limits.MAX_READ_BYTES)
 PRESENT_S = 5.0  # how long after their last request somebody is there
 MAX_REMEMBERED = 1000  # learners
 
 
-def weight(body: bytes) -> int:
-    """Return as how many requests a body counts, beside itself."""
+def weight(body: bytes, sequences: int = 1) -> int:
+    """Return as how many requests a body for so many sequences counts, beside itself."""
     objects = body.count(b"{") + body.count(b"[")
-    return objects // OBJECTS + len(body) // TEXT_BYTES
+    text = len(body) // TEXT_BYTES
+    if sequences > 1:
+        text = min(len(body), MOST_SEVERAL_BYTES) // SEVERAL_BYTES
+    return objects // OBJECTS + text
 
 
 class Pace:

@@ -16,7 +16,7 @@ from workshop.launch.form_limits import Form, TooCostly
 
 KIB = 1024
 MAX_TEXT_BYTES = 1024 * KIB  # of a request, without the pictures and sounds in it
-MAX_READ_BYTES = 256 * KIB  # of its prompts, each counted as often as it is answered
+MAX_READ_BYTES = 32 * KIB  # of the prompts of several sequences, each counted as often as it is answered
 MAX_TOKENIZE_BYTES = 256 * KIB  # of a request that only counts tokens
 MAX_CONTAINERS = 10_000  # objects and lists
 MAX_COMMAS = 150_000  # a prompt of token ids has one a token
