@@ -247,6 +247,7 @@ def test_a_flood_of_one_learner_is_slowed_once_somebody_else_is_there():
     waits = [shared.arrive(b"a", 0.0) for _ in range(BURST + 40)]
     assert max(waits[:BURST]) < 1e-9 and waits[-1] == pytest.approx(40 * EVERY_S)
     assert shared.arrive(b"b", 0.0) == 0.0, "the other is not"
+    assert shared.charge(b"a", 0.0, 10**6) == pace.MAX_WAIT_S, "nobody waits for ever"
     assert shared.arrive(b"a", 60.0) == 0.0, "and it is forgotten"
 
 

@@ -17,6 +17,7 @@ TEXT_BYTES = 128 * 1024  # so much text counts as a request more
 SEVERAL_BYTES = 1024  # the same of prompts for several sequences, which the engine reads all at once
 MOST_SEVERAL_BYTES = 32 * 1024  # the rest is pictures (request_limits.MAX_READ_BYTES)
 PRESENT_S = 5.0  # how long after their last request somebody is there
+MAX_WAIT_S = 10.0  # nobody waits longer, whatever they have sent before
 MAX_REMEMBERED = 1000  # learners
 
 
@@ -47,6 +48,7 @@ class Pace:
     def charge(self, learner: bytes, now: float, requests: int) -> float:
         """Count so many requests of a learner; return the seconds that the next has to wait."""
         due = max(self._due.get(learner, now), now) + requests * EVERY_S
+        due = min(due, now + BURST * EVERY_S + MAX_WAIT_S)
         self._due[learner] = due
         if len(self._due) > MAX_REMEMBERED:
             self._due = {name: when for name, when in self._due.items() if when > now}
