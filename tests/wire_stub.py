@@ -89,6 +89,7 @@ class WireStub:
         self.asked: list[Asked] = []
         self.gets: list[Asked] = []
         self.connections = 0
+        self.sent_again = 0
         self.lost: list[int] = []  # connections by their numbers from 1, in the order in which they were closed
         self._loop, ready = asyncio.new_event_loop(), threading.Event()
         self._thread = threading.Thread(target=self._serve, args=(ready,), daemon=True)
@@ -155,7 +156,11 @@ class _Connection(asyncio.Protocol):
         else:
             self._write(reply.wire())
         for seconds in reply.again_after_s:
-            asyncio.get_running_loop().call_later(reply.after_s + seconds, self._write, reply.wire())
+            asyncio.get_running_loop().call_later(reply.after_s + seconds, self._write_again, reply.wire())
+
+    def _write_again(self, data: bytes) -> None:
+        self._write(data)
+        self._stub.sent_again += 1
 
     def _write(self, data: bytes) -> None:
         if not self._transport.is_closing():

@@ -115,7 +115,7 @@ def test_a_refusal_that_came_twice_refuses_no_other_row(wire, quick, tmp_path, a
 
 
 def test_bytes_that_nobody_asked_for_close_the_connection(wire, quick, tmp_path):
-    """The second answer comes while no request is on its way; 0.05 s later the next row is sent."""
+    """The second answer comes while no request is on its way; then the next one is sent."""
     import asyncio
 
     from workshop.batch.servers import Server
@@ -125,9 +125,11 @@ def test_bytes_that_nobody_asked_for_close_the_connection(wire, quick, tmp_path)
     async def twice():
         mine = Server(server.url, "")
         mine.connect(5)
-        for _ in range(2):
+        for count in (1, 2):
             async with mine.post("/v1/completions", data=b'{"prompt": "x"}') as answer:
                 await answer.read()
+            while server.sent_again < count:
+                await asyncio.sleep(0.01)
             await asyncio.sleep(0.05)
         await mine.close()
 
