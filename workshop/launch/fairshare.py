@@ -21,10 +21,8 @@ from typing import Any
 
 from workshop.launch import request_limits
 from workshop.launch.asgi import header_of, path_of, refuse
-from workshop.launch.bodies import MAX_BODY_BYTES, Bodies, BodyRefused, once_more
+from workshop.launch.bodies import Bodies, BodyRefused, once_more
 from workshop.launch.pace import REFUSED, Pace, weight
-
-__all__ = ["LEARNER", "MAX_BODY_BYTES", "FairShare", "class_arguments", "once_more", "read_body"]
 
 MIDDLEWARE = "workshop.launch.fairshare.FairShare"  # what --middleware takes
 HEADER = "x-workshop-limits"
@@ -253,17 +251,6 @@ def _unfit_headers(scope: dict[str, Any]) -> str:
         if name.lower() in request_limits.CLOSED_HEADERS:
             return f"{name.decode('latin-1')[:60]} is closed in this class: leave it out."
     return ""
-
-
-async def read_body(receive, scope: dict[str, Any] | None = None) -> bytes | None:
-    """Return the request's body; None if it is too large or does not come; b"" if the client has gone."""
-    try:
-        body = await Bodies().read(scope or {}, receive)
-    except BodyRefused:
-        return None
-    except ConnectionError:
-        return b""
-    return body.take()
 
 
 class _Unclear(ValueError):

@@ -199,6 +199,8 @@ def test_learners_bring_the_limits_of_a_class_inside_the_guard():
     assert json.loads(flags["override-generation-config"]) == {"max_new_tokens": 1024}
     assert json.loads(flags["structured-outputs-config"]) == {"backend": "guidance"}
     assert launch.env["VLLM_ENFORCE_STRICT_TOOL_CALLING"] == "0"
+    on_cpu = local.engine_device() == "cpu"
+    assert ("long-prefill-token-threshold" in flags) == on_cpu, "a long prompt is read in small parts there"
     assert "FairShare" not in " ".join(prepare().argv)
 
 
