@@ -81,7 +81,7 @@ def _hold(host: str, port: int | None) -> tuple[int, socket.socket]:
         return machine.take_port(host, FIRST_PORT)
     held = machine.hold_port(host, port)
     if not held:
-        raise WorkshopError(f"Port {port} is taken.", "Give JupyterLab another --port, or none.")
+        raise WorkshopError(f"Port {port} is taken, or not yours to use.", "Give JupyterLab another --port, or none.")
     return port, held
 
 
