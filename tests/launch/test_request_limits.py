@@ -226,7 +226,7 @@ COSTLY = {
     "many values": {"enum": list(range(4000))},
     "many properties": properties(1000),
     "deep": nested(20),
-    "deep lists": json.loads("[" * 40 + "]" * 40),
+    "deep lists": json.loads("[" * 50 + "]" * 50),
     "pattern {1,10000}": {"type": "string", "pattern": "^[a-z]{1,10000}$"},
     "pattern {10000}": {"type": "string", "pattern": "^[a-z]{10000}$"},
     "pattern {1000,}": {"type": "string", "pattern": "^[a-z]{5000,}$"},

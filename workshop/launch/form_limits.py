@@ -16,7 +16,7 @@ from typing import Any
 from workshop.launch.form_costs import combinations, counted_repeats, quantifiers
 
 MAX_BYTES = 48 * 1024  # of one form, as JSON
-MAX_DEPTH = 32  # of objects and lists inside each other; vLLM's own limit is 64
+MAX_DEPTH = 40  # of objects and lists inside each other: about 13 levels of records in lists; vLLM allows 64
 MAX_PROPERTIES = 800
 MAX_VALUES = 1000  # of all enums, and choices
 MAX_TEXT = 500  # characters of one value or name
