@@ -26,6 +26,19 @@ def without_id(asked):
     return wire_stub.Reply(json.dumps(body).encode())
 
 
+def refusing_at_first(reply, share=0.3):
+    """Three of ten rows are refused once, before they are answered."""
+    seen = set()
+
+    def some(asked):
+        if asked.text in seen or int(asked.text.split()[1]) % 10 >= 10 * share:
+            return reply(asked)
+        seen.add(asked.text)
+        return wire_stub.Reply(b'{"error": {"message": "busy"}}', 500)
+
+    return some
+
+
 def run(reply, share, wire, quick, tmp_path, rows=N, concurrency=16):
     chance = random.Random(needs.SEED)
 
@@ -49,6 +62,12 @@ def test_no_row_gets_the_answer_to_another(reply, share, wire, quick, tmp_path):
     assert (summary.exit_code, len(frame)) == (0, N)
     assert list(frame.text) == list(frame.prompt)
     assert len(server.asked) < 1.1 * N
+
+
+@pytest.mark.parametrize("reply", [wire_stub.answer, with_its_own_id])
+def test_refusals_that_come_twice_shift_no_answers(reply, wire, quick, tmp_path):
+    _, summary, frame = run(refusing_at_first(reply), 1.0, wire, quick, tmp_path)
+    assert (summary.exit_code, len(frame)) == (0, N) and list(frame.text) == list(frame.prompt)
 
 
 def test_a_row_goes_out_under_its_key_and_again_under_another_id(wire, quick, tmp_path, answers):

@@ -166,7 +166,14 @@ def test_a_server_that_fails_every_row_is_not_given_the_whole_input(tmp_path, fa
     server = faulty(lambda prompt, times: (500, b"{}"))
     limits = dataclasses.replace(quick, backoff_s=60.0, longest_backoff_s=60.0)
     running = batch.Batch(tmp_path / "in.txt", tmp_path / "out.jsonl", url=server.url, limits=limits, concurrency=4)
-    threading.Timer(1.0, running.stop).start()
+
+    def stop_when_it_waits() -> None:
+        while len(server.asked) <= 4 * 4:
+            time.sleep(0.01)
+        time.sleep(0.3)
+        running.stop()
+
+    threading.Thread(target=stop_when_it_waits, daemon=True).start()
     assert running.run().state == "interrupted"
     assert 4 * 4 < len(server.asked) <= 5 * 4
 

@@ -211,6 +211,8 @@ class Sender:
             ) as answer:
                 raw = await answer.read()
                 status, headers = answer.status, answer.headers
+            if status != 200 and not server.names_rows:
+                answer.close_connection()  # a second refusal in it would shift the answers to the rows after it
             if retries.is_outage(status, raw, headers):
                 return self._outage(attempt, server, status, raw, headers)
             if status == 200:
@@ -223,6 +225,7 @@ class Sender:
         except (aiohttp.ClientPayloadError, Cut) as error:
             return self._again(attempt, "cut_answer", f"the answer was cut: {error}"[:500])
         except Malformed as bad:
+            answer.close_connection()
             return self._again(attempt, "bad_answer", f"the server answers with {bad}"[:500])
         except servers.AWAY as error:
             return await self._lost(attempt, server, error)
@@ -247,6 +250,7 @@ class Sender:
         """
         keys = _KEY.findall(answer.id or "")
         if attempt.row.key.hex() in keys:
+            server.names_rows = True
             return
         if any(key in self._keys for key in keys):
             if not server.doubles:

@@ -110,6 +110,7 @@ class Server:
         self.look: metrics.Metrics | None = None
         self.outage = Outage()
         self.doubles = False  # it sent an answer twice
+        self.names_rows = False  # it puts X-Request-Id into the ids of its answers, as vLLM does
         self._last_answers: OrderedDict[int, None] | None = OrderedDict()  # None: equal answers mean nothing here
 
     def _aim(self, url: str, api_key: str) -> None:
