@@ -200,7 +200,7 @@ ATTACKS = (
     Attack("8 MB of objects", CHAT, objects),
     Attack("10,000 objects", CHAT, lambda: b'{"messages": [' + b"{}," * 9_900 + b"{}]}"),
     Attack("150,000 token ids", COMPLETIONS, lambda: {"prompt": [5] * 150_000, "max_tokens": 1}),
-    Attack("count the tokens of 250 kB", "/tokenize", lambda: {"prompt": WORDS * 3_900}),
+    Attack("count the tokens of 60 kB", "/tokenize", lambda: {"prompt": WORDS * 950}),
     Attack("150,000 tokens to text", "/detokenize", lambda: {"tokens": [100] * 100_000}),
     Attack("200 half-sent requests", COMPLETIONS, lambda: {"prompt": WORDS * 120_000}, half=7_000_000, connections=200),
     Attack("a flood of refused requests", COMPLETIONS, lambda: {"prompt": "x", "n": 99}),

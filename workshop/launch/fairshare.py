@@ -183,7 +183,8 @@ class FairShare:
         try:
             request = _read(body)
             if not generates:
-                return self._beyond(request, body, 1, False, scope), len(body) > LARGE_BYTES, 1
+                problem = self._beyond(request, body, 1, False, scope)
+                return problem, len(body) > LARGE_BYTES, 2  # a text is read at once, as those of several sequences are
             asked = max([0, *_numbers(request, TOKENS)])
             sequences = _prompts(request) * max([1, *_numbers(request, COUNTS)])
         except _Unclear as error:

@@ -17,7 +17,7 @@ from workshop.launch.form_limits import Form, TooCostly
 KIB = 1024
 MAX_TEXT_BYTES = 1024 * KIB  # of a request, without the pictures and sounds in it
 MAX_READ_BYTES = 32 * KIB  # of the prompts of several sequences, each counted as often as it is answered
-MAX_TOKENIZE_BYTES = 256 * KIB  # of a request that only counts tokens
+MAX_TOKENIZE_BYTES = 64 * KIB  # of a request that only counts tokens
 MAX_CONTAINERS = 10_000  # objects and lists
 MAX_COMMAS = 150_000  # a prompt of token ids has one a token
 MAX_TOOLS_BYTES = 96 * KIB
