@@ -4,7 +4,7 @@
 IN := sh locks/start.sh
 export PYTHON
 
-.PHONY: help workshop test bench slides site lite planner assignment lock
+.PHONY: help workshop test bench slides site lite planner assignment lock docs
 .DEFAULT_GOAL := help
 
 help:       ## this list
@@ -25,6 +25,9 @@ slides:     ## build the slides of both days: slides/build/*.html and *.pdf (nee
 
 site:       ## pages for any web server or a USB stick: notebooks as they ran, planner and explorers live (needs npm)
 	@$(IN) -- python docs/site/build.py
+
+docs:       ## renew every generated page and table of docs/ and the notebooks
+	@$(IN) dev -- python docs/make.py
 
 assignment: ## a notebook for otter-grader, without solutions: make assignment NOTEBOOK=01_memory
 	@$(IN) -- python docs/assignment.py $(NOTEBOOK) --to assignment
