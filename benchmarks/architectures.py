@@ -1,4 +1,4 @@
-"""Which version of vLLM has which architecture: read the registry of releases into workshop/plan/catalog/architectures.json.
+"""Which version of vLLM has which architecture: read the registry of releases into planner/inference_planner/catalog/architectures.json.
 
     python benchmarks/architectures.py 0.33.0 0.34.0
 
@@ -15,8 +15,8 @@ import subprocess
 import sys
 from zipfile import ZipFile
 
-from workshop.plan.basis import REGISTRIES as FILE
-from workshop.plan.basis import numbers
+from inference_planner.basis import REGISTRIES as FILE
+from inference_planner.versions import numbers
 
 REGISTRY = "vllm/model_executor/models/registry.py"
 NOT_SERVED = ("_SPECULATIVE", "_PREVIOUSLY", "_OOT")  # drafts, what is gone, what a plugin has

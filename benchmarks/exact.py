@@ -6,7 +6,7 @@
     python benchmarks/exact.py page                 # the table of these in docs/exact.md
 
 `record` and `registry` need vLLM (the CPU build does); both go on where they stopped. `record` writes
-workshop/data/exact/*.json, from which plans are made where there is no vLLM, and which tests compare the formulas with.
+planner/inference_planner/data/exact/*.json, from which plans are made where there is no vLLM, and which tests compare the formulas with.
 Run it again when the version of vLLM is raised, then `compare`.
 """
 
@@ -22,17 +22,19 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
+from inference_planner import builds, kv_cache, ranks  # noqa: E402
+from inference_planner.catalog import list_models, load_model  # noqa: E402
+from inference_planner.catalog.config import ModelConfig  # noqa: E402
+from inference_planner.catalog.families import FAMILIES as FORMULAS  # noqa: E402
+from inference_planner.catalog.read import from_dict  # noqa: E402
+from inference_planner.weights import layer_weights, tensor_bytes, whole_bytes  # noqa: E402
+
+from workshop.engine import exact  # noqa: E402
 from workshop.errors import WorkshopError  # noqa: E402
-from workshop.plan import exact, kv_cache, ranks  # noqa: E402
-from workshop.plan.catalog import list_models, load_model  # noqa: E402
-from workshop.plan.catalog.config import ModelConfig  # noqa: E402
-from workshop.plan.catalog.families import FAMILIES as FORMULAS  # noqa: E402
-from workshop.plan.catalog.read import from_dict  # noqa: E402
-from workshop.plan.weights import layer_weights, tensor_bytes, whole_bytes  # noqa: E402
 
 SPLITS = ((1, 1), (2, 1), (4, 1), (8, 1), (1, 2))
 LENGTH, BATCH = 8192, 8192  # tokens: max_model_len at most, max_num_batched_tokens
-FOLDER = exact.DATA / "exact"
+FOLDER = builds.DATA / "exact"
 # (model, what) -> why our figure is another on purpose
 PATTERNS = (
     "its modules in 16 bit are patterns in the catalogue, which fbgemm_fp8 does not read: the class quantises all"
@@ -76,7 +78,7 @@ def jobs_of(m: ModelConfig) -> Iterator[dict]:
 
 def build(m: ModelConfig, asker: exact.Asker) -> dict:
     """Return the record of a model: every split as vLLM's class says, or why it says nothing."""
-    entry = {"name": m.name, "digest": exact.digest(m.raw), "architecture": m.architecture, "builds": []}
+    entry = {"name": m.name, "digest": builds.digest(m.raw), "architecture": m.architecture, "builds": []}
     for job in jobs_of(m):
         found = asker.ask(job)
         if "error" in found:
@@ -95,7 +97,7 @@ def record(models: list[ModelConfig]) -> None:
     there = {entry["digest"] for entry in entries}
     with exact.Asker() as asker:
         for m in models:
-            if exact.digest(m.raw) in there:
+            if builds.digest(m.raw) in there:
                 continue
             began = time.perf_counter()
             entry = build(m, asker)
@@ -154,7 +156,7 @@ def same(entry: dict, what: str, ours: int, theirs: int) -> bool:
 
 def compare() -> None:
     """Print every difference beyond rounding, and how many figures agree."""
-    models = {exact.digest(m.raw): m for m in map(load_model, list_models())}
+    models = {builds.digest(m.raw): m for m in map(load_model, list_models())}
     agree = exactly = total = 0
     for entry in (e for e in json.loads(CATALOGUE.read_text())["models"] if e["architecture"] in FORMULAS):
         for split, what, ours, theirs in compared(entry, models[entry["digest"]]):

@@ -139,7 +139,8 @@ def locks_of(wanted):
 def fingerprint(wanted):
     """Return what must be equal for an installation to count as done."""
     digest = hashlib.sha256()
-    for path in [os.path.join(ROOT, "pyproject.toml")] + locks_of(wanted):
+    projects = [os.path.join(ROOT, "pyproject.toml"), os.path.join(ROOT, "planner", "pyproject.toml")]
+    for path in projects + locks_of(wanted):
         with open(path, "rb") as file:
             digest.update(file.read())
     digest.update(ROOT.encode())

@@ -4,6 +4,7 @@ Four files: base.txt (light: no torch), local.txt (base and vLLM on the CPU), de
 one resolution, and torch.txt (PyTorch's CPU build, whose index is its own). They are installed with `--no-deps`, so
 what stands in LEFT_OUT is never downloaded:
 
+- inference-planner is in this repository;
 - torch comes from torch.txt;
 - torchvision, torchaudio, torchcodec: their usual builds are CUDA ones, and fail to import beside a CPU torch.
   A text model needs none of them;
@@ -21,7 +22,16 @@ from pathlib import Path
 from with_uv import TORCH_INDEX
 
 HERE = Path(__file__).parent
-LEFT_OUT = ("torch", "torchvision", "torchaudio", "torchcodec", "triton", "opencv-python-headless", "httptools")
+LEFT_OUT = (
+    "inference-planner",
+    "torch",
+    "torchvision",
+    "torchaudio",
+    "torchcodec",
+    "triton",
+    "opencv-python-headless",
+    "httptools",
+)
 SETS = {"dev": ("--extra", "local", "--extra", "dev"), "local": ("--extra", "local"), "base": ()}
 # The package itself is installed with --no-build-isolation: what builds it is locked as well, and what installs.
 BUILD = "hatchling\neditables\nuv\n"

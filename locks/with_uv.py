@@ -73,7 +73,7 @@ def say(text):
 
 
 def install(python, locks, root):
-    """Install every lock, and the package at root, into the environment of this Python."""
+    """Install every lock, and the two packages of the repository at root, into the environment of this Python."""
     installer = find(python, locks[-1])
     for lock in locks:
         args = ["--no-deps", "--require-hashes", "-r", lock]
@@ -83,7 +83,8 @@ def install(python, locks, root):
             with open(lock) as file:
                 count = len(re.findall(r"^[\w.-]+(?:\[.*\])?==", file.read(), re.MULTILINE))
             use(installer, python, "%d packages" % count, args)
-    use(installer, python, "the workshop", ["--no-deps", "--no-build-isolation", "--editable", root])
+    ours = ["--editable", os.path.join(root, "planner"), "--editable", root]
+    use(installer, python, "the workshop", ["--no-deps", "--no-build-isolation"] + ours)
 
 
 def install_torch(installer, python, args):

@@ -6,21 +6,21 @@ from drawings import guess, scale
 from drawings.engine import limit_tokens_per_s, run
 from drawings.recorded import answers
 from drawings.recorded import recorded as recorded_file
+from inference_planner import rules, trace
+from inference_planner.catalog import load_gpu, load_model
+from inference_planner.catalog.config import DTYPE_BYTES
+from inference_planner.catalog.gpus import GIB
+from inference_planner.communication import LINKS, traffic
+from inference_planner.kv_cache import kv_cache_bytes_per_token
+from inference_planner.memory import active_parameters, parameters, weight_bytes
 
-from workshop.engine import trace
+from workshop.engine import measured_runs as recorded
+from workshop.engine.exact import plan
 from workshop.engine.reconcile import reconcile
 from workshop.launch.local import TEACHING_FOLDER
 from workshop.learn import roofline, speculation
 from workshop.learn.exercise_sets.e01_memory import TIGHT
 from workshop.learn.widgets.xray.case import RECORDED
-from workshop.plan import recorded, rules
-from workshop.plan.catalog import load_gpu, load_model
-from workshop.plan.catalog.config import DTYPE_BYTES
-from workshop.plan.catalog.gpus import GIB
-from workshop.plan.communication import LINKS, traffic
-from workshop.plan.kv_cache import kv_cache_bytes_per_token
-from workshop.plan.memory import active_parameters, parameters, weight_bytes
-from workshop.plan.parallelism import plan
 from workshop.simulate.tuning import ENOUGH
 from workshop.use.logprobs import rows
 
@@ -164,7 +164,7 @@ def _log() -> dict[str, str]:
 
 
 def _others() -> dict[str, str]:
-    from workshop.plan.catalog import list_models
+    from inference_planner.catalog import list_models
 
     mistral, mixtral, qwen = load_model("mistral-7b-v0.1"), load_model("mixtral-8x7b"), load_model("qwen3-30b-a3b")
     jamba, minicpm = load_model("jamba-v0.1"), load_model("minicpm-2b")

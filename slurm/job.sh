@@ -83,6 +83,7 @@ offer_package() {
     export WORKSHOP_PACKAGE=$folder/python
     mkdir -p "$WORKSHOP_PACKAGE"
     ln -sfn "$WORKSHOP_ROOT/workshop" "$WORKSHOP_PACKAGE/workshop"
+    ln -sfn "$WORKSHOP_ROOT/planner/inference_planner" "$WORKSHOP_PACKAGE/inference_planner"
 }
 
 announce_server() {
@@ -229,7 +230,7 @@ finish() {
         rm -f "$early_log"
     fi
     if [ -n "${WORKSHOP_PACKAGE:-}" ]; then
-        rm -f "$WORKSHOP_PACKAGE/workshop"
+        rm -f "$WORKSHOP_PACKAGE/workshop" "$WORKSHOP_PACKAGE/inference_planner"
         rmdir "$WORKSHOP_PACKAGE" 2>/dev/null
     fi
     exit "$code"

@@ -11,20 +11,20 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from inference_planner.catalog import load_model
 from needs import lacking
 from planted_files import Planted
 from stand_ins import stand_in
 
 from workshop import python_process
 from workshop.batch import offline
+from workshop.engine import exact
+from workshop.engine.exact import plan
 from workshop.errors import WorkshopError
 from workshop.launch import local, vllm_main, vm
 from workshop.launch.local import claims, jupyter, supervise
 from workshop.launch.slurm import fabric
 from workshop.launch.vllm_main import installed
-from workshop.plan import exact
-from workshop.plan.catalog import load_model
-from workshop.plan.parallelism import plan
 from workshop.simulate import local as simulate_local
 from workshop.simulate import process as simulate_process
 from workshop.simulate.arrivals import Arrival
@@ -284,11 +284,12 @@ def test_a_folder_that_pythonpath_names_by_its_whole_path_is_a_persons_own_choic
 def test_the_packages_own_folder_is_named_only_to_a_python_that_would_not_find_it(monkeypatch):
     """It is a checkout, perhaps, with files of its own, and PYTHONPATH goes before the standard library."""
     monkeypatch.delenv("PYTHONPATH", raising=False)
-    assert python_process.environment(python="/opt/other/python")["PYTHONPATH"] == str(ROOT)
+    packages = os.pathsep.join((str(ROOT), str(ROOT / "planner")))
+    assert python_process.environment(python="/opt/other/python")["PYTHONPATH"] == packages
     monkeypatch.setattr(python_process, "_is_installed", lambda: True)
     assert "PYTHONPATH" not in python_process.environment()
     monkeypatch.setattr(python_process, "_is_installed", lambda: False)
-    assert python_process.environment()["PYTHONPATH"] == str(ROOT)
+    assert python_process.environment()["PYTHONPATH"] == packages
 
 
 def test_the_kernel_of_another_jupyterlab_ignores_the_folder_of_a_notebook(planted, monkeypatch, tmp_path):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 import doctest
+import importlib
 import importlib.util
 import inspect
 import json
@@ -14,6 +16,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from inference_planner.settings import Settings
 
 import workshop
 
@@ -21,7 +24,6 @@ pytest.importorskip("ipywidgets")
 
 ROOT = Path(__file__).parents[1]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
-MOST_NAMES = 25
 
 
 def example(name: str) -> doctest.DocTest:
@@ -56,8 +58,7 @@ def test_the_example_of_a_name_runs_on_a_server(name, server, live_home, monkeyp
     run(example(name))
 
 
-def test_there_are_few_names_and_each_teaches():
-    assert len(workshop.__all__) <= MOST_NAMES
+def test_each_name_teaches():
     for name in workshop.__all__:
         lesson = inspect.getdoc(getattr(workshop, name)).split(">>>")[0]
         assert len(lesson.split()) >= 15, f"{name}: what it shows, in a sentence or two"
@@ -72,7 +73,7 @@ def test_names_are_found_by_completion_and_others_are_refused_with_the_choices()
 def test_type_checkers_see_every_name():
     tree = ast.parse((ROOT / "workshop/__init__.py").read_text())
     hidden = next(node for node in tree.body if isinstance(node, ast.If))
-    seen = {alias.name for node in hidden.body for alias in node.names}
+    seen = {alias.asname or alias.name for node in hidden.body for alias in node.names}
     assert set(workshop.__all__) - {"connect"} <= seen
 
 
@@ -95,10 +96,27 @@ def test_asking_for_a_name_loads_no_more_than_it_needs():
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "[]"
 
 
-def test_the_planner_is_one_name_that_can_be_called_and_looked_into():
-    import workshop.plan.memory
+def test_plan_is_a_function_and_the_planner_a_package():
+    assert inspect.isfunction(workshop.plan) and workshop.plan("llama-3.1-8b", "h100").fits
+    assert workshop.planner is importlib.import_module("inference_planner")
+    assert inspect.isfunction(workshop.planner.load_model)
 
-    assert workshop.plan("llama-3.1-8b", "h100").fits and workshop.plan.memory.parameters is workshop.plan.parameters
+
+def test_every_setting_of_a_plan_is_spelled_out_with_its_type():
+    ours, alone = (inspect.signature(function).parameters for function in (workshop.plan, workshop.planner.plan))
+    assert set(ours) - set(alone) == {"exact"}
+    assert all(parameter.annotation is not parameter.empty for parameter in ours.values())
+    settings = {field.name for field in dataclasses.fields(Settings)} - {"most_graph_tokens"}
+    assert settings | {"quantization", "network"} <= set(alone)
+
+
+@pytest.mark.parametrize(
+    ("keyword", "meant"), [("max_model_length", "max_model_len"), ("tensor_parallel", "tensor_parallel_size")]
+)
+def test_an_unknown_keyword_of_plan_names_the_nearest(keyword, meant):
+    for function in (workshop.plan, workshop.planner.plan):
+        with pytest.raises(workshop.errors.BadInput, match=f"{keyword}.*{meant}"):
+            function("llama-3.1-70b", "h100", **{keyword: 4})
 
 
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)

@@ -16,9 +16,11 @@ from needs import shellcheck
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "workshop"
 MODULES = sorted(PACKAGE.rglob("*.py"))
+PLANNER = ROOT / "planner" / "inference_planner"
+PLANNER_MODULES = sorted(PLANNER.rglob("*.py"))
 # A layer may import itself and those before it (errors and the package itself are below all).
 LAYERS = (
-    ("plan", "teaching_model"),
+    ("teaching_model",),
     ("engine",),
     ("launch", "simulate"),
     ("use",),
@@ -27,7 +29,6 @@ LAYERS = (
     ("learn", "cli"),
 )
 PURE = (
-    "plan",
     "engine/log",
     "engine/trace.py",
     "use/sampling",
@@ -42,16 +43,25 @@ PURE = (
 THEIR_OWN_STANDARD_LIBRARY = set(sys.stdlib_module_names)
 
 
-def imports(path: Path, *, top_level_only: bool = False) -> set[str]:
-    tree = ast.parse(path.read_text())
-    nodes = tree.body if top_level_only else ast.walk(tree)
+def imports(path: Path) -> set[str]:
+    """Return what a module imports, also inside functions and by import_module("a.name")."""
     found = set()
-    for node in nodes:
+    for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.level == 0:
             found |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
+        elif isinstance(node, ast.Call) and called(node) in ("import_module", "__import__"):
+            first = node.args[0] if node.args else None
+            if isinstance(first, ast.Constant) and isinstance(first.value, str):
+                found.add(first.value)
     return found
+
+
+def called(node: ast.Call) -> str:
+    """Return the last name of what is called: `write_text` of `path.write_text(…)`."""
+    function = node.func
+    return function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
 
 
 def layer(part: str) -> int | None:
@@ -85,17 +95,98 @@ def test_no_module_imports_itself_by_a_way_round():
     graph.prepare()  # raises CycleError with the way
 
 
+NOT_IN_THE_PLANNER = {
+    "subprocess",
+    "multiprocessing",
+    "socket",
+    "ssl",
+    "urllib.request",
+    "http",
+    "asyncio",
+    "tempfile",
+    "shutil.copy",
+}
+WRITING_CALLS = {
+    "write_text",
+    "write_bytes",
+    "mkdir",
+    "unlink",
+    "rename",
+    "replace_file",
+    "touch",
+    "symlink_to",
+    "makedirs",
+}
+PROCESS_CALLS = {"system", "popen", "Popen", "fork", "execv", "spawnv", "getenv", "putenv"}
+
+
+@pytest.mark.parametrize("path", PLANNER_MODULES, ids=lambda path: str(path.relative_to(PLANNER)))
+def test_the_planner_needs_the_standard_library_alone(path):
+    allowed = set(sys.stdlib_module_names) | {"inference_planner", "__future__"}
+    assert {name.split(".")[0] for name in imports(path)} <= allowed
+
+
+@pytest.mark.parametrize("path", PLANNER_MODULES, ids=lambda path: str(path.relative_to(PLANNER)))
+def test_the_planner_starts_nothing_reads_no_environment_and_writes_nothing(path):
+    assert not {
+        name for name in imports(path) if name in NOT_IN_THE_PLANNER or name.split(".")[0] in NOT_IN_THE_PLANNER
+    }
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Attribute):
+            assert node.attr not in ("environ", "environb"), f"{path.name}:{node.lineno} reads the environment"
+        if isinstance(node, ast.Call):
+            assert called(node) not in WRITING_CALLS | PROCESS_CALLS, f"{path.name}:{node.lineno} {called(node)}"
+            assert not (called(node) == "open" and opens_for_writing(node)), f"{path.name}:{node.lineno} opens to write"
+
+
+def opens_for_writing(node: ast.Call) -> bool:
+    """Return True if a call of open() or Path.open() has a mode that writes, or one that is computed."""
+    modes = [
+        argument for argument in node.args[:2] if isinstance(argument, ast.Constant) and isinstance(argument.value, str)
+    ]
+    modes += [keyword.value for keyword in node.keywords if keyword.arg == "mode"]
+    texts = [mode.value if isinstance(mode, ast.Constant) else "w" for mode in modes]
+    return any(set(str(text)) & set("wax+") and len(str(text)) <= 3 for text in texts)
+
+
+@pytest.mark.parametrize(
+    ("source", "seen"),
+    [
+        ("from importlib import import_module\nimport_module('workshop.launch.keys')", {"workshop.launch.keys"}),
+        ("import importlib\ndef f():\n    importlib.import_module('subprocess')", {"subprocess"}),
+        ("__import__('socket')", {"socket"}),
+    ],
+)
+def test_imports_in_strings_are_seen(source, seen, tmp_path):
+    path = tmp_path / "module.py"
+    path.write_text(source)
+    assert seen <= imports(path)
+
+
 @pytest.mark.parametrize(
     "path",
     [path for path in MODULES if str(path.relative_to(PACKAGE)).startswith(PURE)],
     ids=lambda path: str(path.relative_to(PACKAGE)),
 )
 def test_pure_modules_import_the_standard_library_only(path):
-    roots = {name.split(".")[0] for name in imports(path)} - {"workshop", "__future__"}
+    roots = {name.split(".")[0] for name in imports(path)} - {"workshop", "inference_planner", "__future__"}
     assert roots <= THEIR_OWN_STANDARD_LIBRARY
     for name in imports(path):
         if name.startswith("workshop."):
             assert name.replace(".", "/").removeprefix("workshop/").startswith(PURE), f"{name} is not pure"
+
+
+RELEASE = re.compile(r"v?0\.\d+(\.\d+)?(\.post\d+)?")
+
+
+@pytest.mark.parametrize("path", [*PLANNER_MODULES, *MODULES], ids=lambda path: str(path.relative_to(ROOT)))
+def test_no_code_compares_a_version_of_vllm(path):
+    """A release is a row of named behaviors (inference_planner/versions.py), and code asks for the behavior."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Compare):
+            compared = [node.left, *node.comparators]
+            texts = [part.value for part in compared if isinstance(part, ast.Constant) and isinstance(part.value, str)]
+            assert not any(RELEASE.fullmatch(text) for text in texts), f"{path.name}:{node.lineno}"
 
 
 def tracked() -> list[Path]:

@@ -15,7 +15,10 @@ from typing import TYPE_CHECKING
 from workshop.lazy import lazily
 
 if TYPE_CHECKING:
+    import inference_planner as planner
+
     from workshop import batch, errors, simulate
+    from workshop.engine.exact import plan
     from workshop.learn import cluster, elsewhere, given, live, plots, show
     from workshop.learn.course_map import course_map
     from workshop.learn.exercises import check, predict
@@ -28,7 +31,6 @@ if TYPE_CHECKING:
     from workshop.learn.widgets.reconcile.view import ReconcileView
     from workshop.learn.widgets.sampling.view import SamplingExplorer
     from workshop.learn.widgets.server.view import ServerPanel
-    from workshop.plan.parallelism import plan
     from workshop.use import logprobs, sampling
     from workshop.use.client import Client
 
@@ -38,7 +40,11 @@ _DOOR = {  # name → where it is, what it is
     "connect": ("", "a client of the running server"),
     "check": ("workshop.learn.exercises:check", "check an answer to an exercise"),
     "predict": ("workshop.learn.exercises:predict", "say what you expect; see it beside the result"),
-    "plan": ("workshop.plan", "how many GPUs, which split, which command; the catalogue and the formulas"),
+    "plan": ("workshop.engine.exact:plan", "how many GPUs, which split, how fast, which command"),
+    "planner": (
+        "inference_planner",
+        "the catalog and the formulas behind plan(): load_model, kv_cache_bytes_per_token",
+    ),
     "simulate": ("workshop.simulate", "what many users will wait for: vLLM's scheduler on the plan's clock; no GPU"),
     "batch": ("workshop.batch", "many prompts: a file in, every answer once in a file out"),
     "logprobs": ("workshop.use.logprobs", "a response's log probabilities as rows; perplexity"),

@@ -1,6 +1,7 @@
 """The two errors that the workshop raises on purpose: one clear sentence, and a remedy.
 
-BadInput is a WorkshopError, for what was given and cannot be right; it names the value and the choices.
+They are the planner's, so that one `except` catches what either package refuses. BadInput is a WorkshopError, for what
+was given and cannot be right; it names the value and the choices.
 
 >>> from workshop import errors, plan
 >>> try:
@@ -10,38 +11,7 @@ BadInput is a WorkshopError, for what was given and cannot be right; it names th
 The GPU 'h1000' is not in the catalogue.
 """
 
-import re
+from inference_planner.errors import PASSWORD, UNPRINTABLE, BadInput, plain
+from inference_planner.errors import PlannerError as WorkshopError
 
-UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
-PASSWORD = re.compile(r"(?<=://)[^\s/?#]+@")  # in an address; what is said goes to logs and notebooks
-
-
-def plain(text: str) -> str:
-    """Return text that a terminal only shows: control characters, which would move or colour it, as their escapes."""
-    return UNPRINTABLE.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
-
-
-class WorkshopError(Exception):
-    """Something asked for could not be done.
-
-    Args:
-        message: one sentence: what was wrong, with the value.
-        remedy: one sentence: what to do about it.
-    """
-
-    exit_code = 1
-
-    def __init__(self, message: str, remedy: str = ""):
-        self.message, self.remedy = (PASSWORD.sub("…@", plain(text)) for text in (message, remedy))
-        super().__init__(f"{self.message} {self.remedy}".strip())
-
-    def _render_traceback_(self) -> list[str]:
-        """Notebooks show the sentence, not forty lines of frames (an IPython hook)."""
-        lines = [f"\x1b[31m✗ {self.message}\x1b[0m"]
-        return [*lines, f"\x1b[1m→ {self.remedy}\x1b[0m"] if self.remedy else lines
-
-
-class BadInput(WorkshopError, ValueError):
-    """What was given cannot be right: the message names the value, the remedy what is allowed."""
-
-    exit_code = 2
+__all__ = ["PASSWORD", "UNPRINTABLE", "BadInput", "WorkshopError", "plain"]

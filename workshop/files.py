@@ -1,148 +1,57 @@
 """Files that a user names: only regular files are read, and no file is overwritten by accident.
 
-Reading never waits: a FIFO without a writer, a terminal or a socket is refused, and so is a file
-above a limit. Writing is whole or nothing: a new file appears when all of it is there, under a name
-that was free before.
-Pure: the standard library only.
+Reading is the planner's (`inference_planner.files`): it never waits, and refuses what is no regular file. Writing is
+whole or nothing: a new file appears when all of it is there, under a name that was free before.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
 import secrets
 import shutil
 import stat
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
+
+from inference_planner.files import (
+    READABLE,
+    is_deep,
+    kind_of,
+    open_regular,
+    parse_json,
+    read_bytes,
+    read_json,
+    read_text,
+    reason,
+    refuse_irregular,
+    shown,
+)
 
 from workshop.errors import BadInput, WorkshopError
 
-READABLE = "Give a regular file that you may read."
+__all__ = [
+    "READABLE",
+    "WRITABLE",
+    "check_output",
+    "create_private",
+    "is_deep",
+    "is_stream",
+    "open_regular",
+    "output",
+    "parse_json",
+    "read_bytes",
+    "read_json",
+    "read_text",
+    "reason",
+    "refuse_irregular",
+]
+
 WRITABLE = "Give a file in a folder that you may write to."
-DEEPEST_JSON = 64  # objects and lists inside one another; no config, trace or record has more than ten
-# O_NONBLOCK: a FIFO without a writer would wait for ever. O_NOCTTY: a terminal would become ours.
-READ_FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0) | getattr(os, "O_CLOEXEC", 0)
-KINDS = (
-    (stat.S_ISDIR, "a folder"),
-    (stat.S_ISFIFO, "a pipe"),
-    (stat.S_ISSOCK, "a socket"),
-    (stat.S_ISCHR, "a device"),
-    (stat.S_ISBLK, "a device"),
-)
 STREAM = re.compile(r"-|/dev/(?P<name>stdout|stderr)|/(?:dev|proc/self)/fd/(?P<number>\d{1,6})")
-
-
-def open_regular(path: str | Path, remedy: str = READABLE) -> BinaryIO:
-    """Open a regular file for reading, without ever waiting.
-
-    Raises:
-        BadInput: there is no such file, it cannot be read, or it is a folder, a pipe, a socket or a device.
-    """
-    try:
-        found = os.stat(path)  # before it is opened: to open a device may already do something
-    except (OSError, ValueError) as error:
-        raise BadInput(f"{_shown(path)} cannot be read: {reason(error)}.", remedy) from None
-    refuse_irregular(path, found, remedy)
-    try:
-        descriptor = os.open(path, READ_FLAGS)
-    except OSError as error:
-        raise BadInput(f"{path} cannot be read: {reason(error)}.", remedy) from None
-    try:
-        refuse_irregular(path, os.fstat(descriptor), remedy)  # it may have been exchanged meanwhile
-    except BadInput:
-        os.close(descriptor)
-        raise
-    return os.fdopen(descriptor, "rb")
-
-
-def refuse_irregular(path: str | Path, found: os.stat_result, remedy: str = READABLE) -> None:
-    """Raise BadInput for a folder, a pipe, a socket or a device, and say which it is."""
-    kind = kind_of(found)
-    if kind:
-        raise BadInput(f"{path} cannot be read: it is {kind}, not a file.", remedy)
-
-
-def kind_of(found: os.stat_result) -> str:
-    """Return what is no regular file in words ("a pipe"), and "" for a regular file."""
-    return next((words for is_kind, words in KINDS if is_kind(found.st_mode)), "")
-
-
-def read_bytes(path: str | Path, most_bytes: int, remedy: str = READABLE) -> bytes:
-    """Return what is in a regular file of at most `most_bytes`. Raises BadInput."""
-    with open_regular(path, remedy) as file:
-        try:
-            data = file.read(most_bytes + 1)
-        except OSError as error:
-            raise BadInput(f"{path} cannot be read: {reason(error)}.", remedy) from None
-    if data is None:  # a file of /proc that has nothing yet
-        raise BadInput(f"{path} cannot be read: it has no content yet.", remedy)
-    if len(data) > most_bytes:
-        raise BadInput(f"{path} is too large: such a file has at most {_size(most_bytes)}.", remedy)
-    return data
-
-
-def read_text(path: str | Path, most_bytes: int, remedy: str = READABLE, *, byte_order_mark: bool = False) -> str:
-    """Return the UTF-8 text of a regular file.
-
-    byte_order_mark: one at the beginning is allowed, and left out.
-
-    Raises:
-        BadInput: as `read_bytes` does, and for a file that is not text.
-    """
-    data = read_bytes(path, most_bytes, remedy)
-    try:
-        return data.decode("utf-8-sig" if byte_order_mark else "utf-8")
-    except UnicodeDecodeError as error:
-        raise BadInput(f"{path} is not UTF-8 text (byte {error.start:,}).", remedy) from None
-
-
-def read_json(path: str | Path, most_bytes: int, remedy: str = READABLE) -> Any:
-    """Return the value in a JSON file.
-
-    Raises:
-        BadInput: as `read_text` does, and for a file that is not whole JSON, or nested deeper than DEEPEST_JSON.
-    """
-    return parse_json(read_text(path, most_bytes, remedy), str(path), remedy)
-
-
-def parse_json(text: str, where: str, remedy: str = READABLE) -> Any:
-    """Return the value of a JSON text; `where` names it. Raises BadInput: it is cut, or too deep."""
-    too_deep = BadInput(f"{where} is nested too deeply: at most {DEEPEST_JSON} levels are read.", remedy)
-    try:
-        value = json.loads(text)
-    except RecursionError:
-        raise too_deep from None
-    except ValueError as error:  # also numbers of thousands of digits
-        raise BadInput(f"{where} is not whole JSON: {error}.", remedy) from None
-    if is_deep(value):
-        raise too_deep
-    return value
-
-
-def is_deep(value: object, most: int = DEEPEST_JSON) -> bool:
-    """Return True if objects and lists lie more than `most` levels inside one another."""
-    level = [value]
-    for _ in range(most):
-        inner: list[object] = []
-        for item in level:
-            if isinstance(item, Mapping):
-                inner.extend(part for part in item.values() if isinstance(part, (dict, list)))
-            elif isinstance(item, list):
-                inner.extend(part for part in item if isinstance(part, (dict, list)))
-        if not inner:
-            return False
-        level = inner
-    return True
-
-
-def reason(error: Exception) -> str:
-    """Return the system's words for why a file cannot be opened."""
-    return getattr(error, "strerror", None) or str(error)
 
 
 def check_output(
@@ -234,7 +143,7 @@ def _checked(path: str | Path, force: bool, inputs: Iterable[str | Path], remedy
     except BadInput:
         raise
     except (OSError, ValueError, RuntimeError) as error:
-        raise BadInput(f"{_shown(path)} cannot be written: {reason(error)}.", remedy) from None
+        raise BadInput(f"{shown(path)} cannot be written: {reason(error)}.", remedy) from None
     if found is None:
         return target
     if _is_null(found):
@@ -325,12 +234,3 @@ def _publish(part: Path, target: Path, force: bool) -> None:
     except OSError:  # a file system without hard links
         os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
         os.replace(part, target)
-
-
-def _shown(path: str | Path) -> str:
-    """Return a name for a message, which may be of thousands of letters."""
-    return str(path)[:200]
-
-
-def _size(count: int) -> str:
-    return f"{count >> 20} MiB" if count >= 1 << 20 else f"{count >> 10} KiB"

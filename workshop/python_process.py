@@ -47,9 +47,7 @@ def environment(
     result["PYTHONSAFEPATH"] = "1"
     folders = whole_paths(result.pop("PYTHONPATH", ""))
     if python != PYTHON or not _is_installed():
-        # By the way it was found: a SLURM job has a folder with a link to the package, and no other file of a checkout.
-        holder = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-        folders.insert(0, holder)
+        folders = [*_holders(), *folders]
     if folders:
         result["PYTHONPATH"] = os.pathsep.join(folders)
     return result
@@ -93,6 +91,17 @@ def _is_error(line: str) -> bool:
     """Return True for the last line of a traceback, such as "ModuleNotFoundError: No module named 'torch'"."""
     name = line.partition(":")[0]
     return name.replace(".", "").isidentifier() and name.endswith(("Error", "Exception", "Interrupt"))
+
+
+def _holders() -> list[str]:
+    """Return the folders in which this package and the planner were found, without repetition.
+
+    By the way they were found: a SLURM job has a folder with links to the packages, and no other file of a checkout.
+    """
+    import inference_planner
+
+    packages = (os.path.abspath(__file__), os.path.abspath(inference_planner.__file__))
+    return list(dict.fromkeys(os.path.dirname(os.path.dirname(file)) for file in packages))
 
 
 def _is_installed() -> bool:

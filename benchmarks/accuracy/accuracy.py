@@ -15,13 +15,13 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parents[1])]
 
+from inference_planner import calculators, kv_cache, ranks, speed, weights  # noqa: E402
+from inference_planner.catalog import load_gpu  # noqa: E402
+from inference_planner.catalog.config import DTYPE_BYTES, ModelConfig  # noqa: E402
+from inference_planner.catalog.gpus import GIB, GPU, MIB  # noqa: E402
 from vectors import KINDS, VECTORS, lines, vectors  # noqa: E402
 
-from workshop.plan import calculators, kv_cache, ranks, speed, weights  # noqa: E402
-from workshop.plan.catalog import load_gpu  # noqa: E402
-from workshop.plan.catalog.config import DTYPE_BYTES, ModelConfig  # noqa: E402
-from workshop.plan.catalog.gpus import GIB, GPU, MIB  # noqa: E402
-from workshop.plan.recorded import model_of, plan_of, runs  # noqa: E402
+from workshop.engine.measured_runs import model_of, plan_of, runs  # noqa: E402
 
 DOCS = HERE.parents[1] / "docs"
 
@@ -203,7 +203,7 @@ def table(data: list[dict]) -> str:
         "",
         "## The others",
         "",
-        "By their published formulas, in `workshop/plan/calculators.py` and `benchmarks/accuracy/accuracy.py`; what a formula leaves out is no fault of its authors, who may have meant it for less.",
+        "By their published formulas, in `planner/inference_planner/calculators.py` and `benchmarks/accuracy/accuracy.py`; what a formula leaves out is no fault of its authors, who may have meant it for less.",
         "",
         *(f"- **{name}**: {about}." for name, (_, _, about) in PEERS.items()),
         "",
@@ -212,7 +212,7 @@ def table(data: list[dict]) -> str:
         "```bash",
         "workshop reconcile server.log --gpu h100 --record h100.json   # a whole start's log; figures alone are written",
         "```",
-        "The file has the form of those in `workshop/data/runs`: put there, its runs join the accuracy tests and, if they are of other hardware, tell how far the formulas carry. No key, host name or path of the log is in it.",
+        "The file has the form of those in `planner/inference_planner/data/runs`: put there, its runs join the accuracy tests and, if they are of other hardware, tell how far the formulas carry. No key, host name or path of the log is in it.",
         "",
         "## Test vectors",
         "",

@@ -6,12 +6,13 @@ import json
 from functools import lru_cache
 from pathlib import Path
 
-from workshop.plan import exact
-from workshop.plan.catalog import load_model
-from workshop.plan.recorded import model_of, plan_of, runs
+from inference_planner import builds
+from inference_planner.catalog import load_model
+
+from workshop.engine.measured_runs import model_of, plan_of, runs
 
 VECTORS = Path(__file__).with_name("conformance.json")
-KINDS = (  # one model a kind of attention, as vLLM's class has it (workshop/data/exact)
+KINDS = (  # one model a kind of attention, as vLLM's class has it (planner/inference_planner/data/exact)
     "llama-3.1-8b", "gemma-3-12b", "gpt-oss-20b", "deepseek-v2-lite", "deepseek-v3.2", "jamba-v0.1",
     "nemotron-nano-9b-v2", "qwen3-next-80b-a3b-fp8", "qwen3.5-35b-a3b", "llama-4-scout", "qwen3-vl-8b", "mixtral-8x7b",
 )  # fmt: skip
@@ -20,7 +21,9 @@ KINDS = (  # one model a kind of attention, as vLLM's class has it (workshop/dat
 @lru_cache(maxsize=1)
 def vectors() -> dict:
     """Return what any planner may be tested with: inputs, and what vLLM said of them."""
-    record = {entry["name"]: entry for entry in json.loads((exact.DATA / "exact/catalogue.json").read_text())["models"]}
+    record = {
+        entry["name"]: entry for entry in json.loads((builds.DATA / "exact/catalogue.json").read_text())["models"]
+    }
     return {
         "about": "bytes of one rank where nothing else is said; a block of every layer of the longest group; see docs/accuracy.md",
         "runs": [run_vector(run) for run in runs() if "ranks" in run and "kv_cache_tokens" in run],

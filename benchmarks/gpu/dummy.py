@@ -14,9 +14,8 @@ def write(name: str, folder: Path, differs: dict | None = None) -> Path:
     Its tokenizer reads a token a byte, and fills the vocabulary with words that no text has. What such a model says
     means nothing; how long it takes is what the real one takes. Start it with `--load-format dummy`.
     """
+    from inference_planner.catalog import load_model
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-
-    from workshop.plan.catalog import load_model
 
     raw = {**load_model(name).raw, **(differs or {})}
     folder.mkdir(parents=True, exist_ok=True)

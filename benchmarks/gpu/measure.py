@@ -69,7 +69,7 @@ def model_folder(job: dict, out: Path) -> Path:
 
 def config_of(job: dict) -> dict:
     """Return the job's config.json: its own, or a catalogue model's with the fields that differ."""
-    from workshop.plan.catalog import load_model
+    from inference_planner.catalog import load_model
 
     return {**(load_model(job["model"]).raw if "model" in job else {}), **job.get("config", {})}
 

@@ -32,11 +32,12 @@ SAID = ("weights_gib_per_gpu", "available_kv_gib_per_gpu", "kv_cache_tokens", "m
 
 def predict(job: dict, asker, version: str) -> dict:
     """Return what the plan says of a job before it ran; `asker` asks vLLM's classes."""
-    from workshop.plan import exact
-    from workshop.plan.catalog.read import from_dict
-    from workshop.plan.choose import Choice
-    from workshop.plan.deployment import prepare
-    from workshop.plan.parallelism import of_choice
+    from inference_planner.catalog.read import from_dict
+    from inference_planner.choose import Choice
+    from inference_planner.deployment import prepare
+    from inference_planner.parallelism import of_choice
+
+    from workshop.engine import exact
 
     extra = dict(job["extra"])
     more = {k: extra.pop(k) for k in ("enable_prefix_caching",) if k in extra}
@@ -156,7 +157,7 @@ def main() -> None:
     parser.add_argument("--budget-s", type=float, default=450.0, help="stop what is not done by then")
     asked = parser.parse_args()
     if asked.predict:
-        from workshop.plan.exact import Asker
+        from workshop.engine.exact import Asker
 
         with Asker() as asker:
             jobs = json.loads(asked.jobs.read_text())

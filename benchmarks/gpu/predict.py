@@ -10,8 +10,9 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-from workshop.plan import recorded
-from workshop.plan.settings import Settings
+from inference_planner.settings import Settings
+
+from workshop.engine import measured_runs as recorded
 
 KEYS = ("weights_gib_per_gpu", "available_kv_gib_per_gpu", "kv_cache_tokens", "single_stream_tokens_per_s")
 

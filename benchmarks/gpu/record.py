@@ -1,6 +1,6 @@
-"""Turn what measure.py, or loads.py --memory, wrote into the records that the plan is held against (workshop/data/runs).
+"""Turn what measure.py, or loads.py --memory, wrote into the records that the plan is held against (planner/inference_planner/data/runs).
 
-    python benchmarks/gpu/record.py OUT/NAME.json … --predicted BEFORE.json --into workshop/data/runs/FILE.json …
+    python benchmarks/gpu/record.py OUT/NAME.json … --predicted BEFORE.json --into planner/inference_planner/data/runs/FILE.json …
 
 Each run keeps its settings, what vLLM said, the exact bytes of each rank, the speeds, and what the plan said before it
 had seen the run (BEFORE.json, by benchmarks/gpu/predict.py). Of loads.py's record the loads "one" (256 tokens after a
@@ -62,7 +62,7 @@ def of_loads(record: dict, path: Path) -> dict:
 
 
 def run_of(record: dict, predicted: dict, label: str) -> dict:
-    """Return one run as workshop.plan.recorded reads it."""
+    """Return one run as workshop.engine.measured_runs reads it."""
     extra = dict(record.get("extra", {}))
     unplanned = {key: extra.pop(key) for key in ("compilation_config", "gdn_prefill_backend") if key in extra}
     run = {key: record[key] for key in ("name", "model", "tp", "pp", "max_model_len")} | {"extra": extra, "set": label}

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from inference_planner import quantised as planned
+
 from workshop.learn import quantised as measured
-from workshop.plan import quantised as planned
 
 PAGE = Path(__file__).parents[2] / "docs" / "quantisation.md"
 # model, GPU, GPUs: each holds the model as published, so that everything can be compared

@@ -13,7 +13,9 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from workshop.plan.parallelism import Plan, plan
+from inference_planner.parallelism import Plan
+
+from workshop.engine.exact import plan
 from workshop.simulate.arrivals import Arrival, drawn
 from workshop.simulate.clock import Clock, of
 from workshop.simulate.load import on_plan

@@ -7,10 +7,11 @@ The sweep (workshop/data/tuning/h200_vllm_0.25.1_batch.json) ran 16 layers of Ll
 
 from __future__ import annotations
 
-from workshop.plan.catalog import load_model
-from workshop.plan.catalog.read import from_dict
-from workshop.plan.parallelism import plan
-from workshop.plan.recorded import tuning
+from inference_planner.catalog import load_model
+from inference_planner.catalog.read import from_dict
+
+from workshop.engine.exact import plan
+from workshop.engine.measured_runs import tuning
 from workshop.simulate.arrivals import drawn
 from workshop.simulate.load import on_plan
 

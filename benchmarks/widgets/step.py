@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable
 
+from workshop.engine.exact import plan
 from workshop.engine.metrics import Metrics
 from workshop.learn.widgets.kv_cache.view import KvCacheExplorer
 from workshop.learn.widgets.logprobs.view import picture, processed
@@ -22,7 +23,6 @@ from workshop.learn.widgets.metrics import view as metrics
 from workshop.learn.widgets.parallelism.view import ParallelismExplorer
 from workshop.learn.widgets.reconcile.view import LOGS, compared
 from workshop.learn.widgets.reconcile.view import picture as comparison
-from workshop.plan.parallelism import plan
 from workshop.use import logprobs
 
 STEPS = 300

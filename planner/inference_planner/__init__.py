@@ -1,7 +1,85 @@
-"""The planner of the course "Distributed LLM inference with vLLM", alone.
+"""Plan how vLLM runs a model on GPUs: does it fit, how is it split, how fast is it, with which command.
 
->>> from inference_planner import plan
+The planner needs the standard library alone. It starts no process, reads no environment variable and writes no file.
+
+>>> from inference_planner import kv_cache_bytes_per_token, load_model, plan
 >>> p = plan("llama-3.1-70b", "h200", max_model_len=32768)
 >>> p.fits, p.gpus
 (True, 2)
+>>> model = load_model("llama-3.1-8b")           # the facts of its config.json
+>>> kv_cache_bytes_per_token(model)              # 2 × 32 layers × 8 KV heads × 128 × 2 bytes
+131072
 """
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from inference_planner.catalog import list_gpus, list_models, load_gpu, load_model
+    from inference_planner.errors import BadInput, PlannerError
+    from inference_planner.kv_cache import kv_cache_bytes_per_token
+    from inference_planner.memory import parameters, weight_bytes
+    from inference_planner.parallelism import Plan, plan
+
+__version__ = "0.1.0"
+
+# Each name and the module that has it. A name is imported when somebody asks for it, so that importing one module
+# (the errors, for example) does not import all of them.
+_HOMES = {
+    "plan": "parallelism",
+    "Plan": "parallelism",
+    "load_model": "catalog",
+    "load_gpu": "catalog",
+    "list_models": "catalog",
+    "list_gpus": "catalog",
+    "kv_cache_bytes_per_token": "kv_cache",
+    "parameters": "memory",
+    "weight_bytes": "memory",
+    "BadInput": "errors",
+    "PlannerError": "errors",
+}
+_MODULES = (
+    "calculators",
+    "catalog",
+    "communication",
+    "errors",
+    "hardware",
+    "kv_cache",
+    "machines",
+    "memory",
+    "parallelism",
+    "quantised",
+    "ranks",
+    "rules",
+    "speed",
+)
+__all__ = [
+    "BadInput",
+    "Plan",
+    "PlannerError",
+    "kv_cache_bytes_per_token",
+    "list_gpus",
+    "list_models",
+    "load_gpu",
+    "load_model",
+    "parameters",
+    "plan",
+    "weight_bytes",
+]
+
+
+def __getattr__(name: str) -> object:
+    """Import a name of the front door, or a module, when it is first used (PEP 562)."""
+    if name in _HOMES:
+        return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    if name in _MODULES:
+        return import_module(f"{__name__}.{name}")
+    choices = ", ".join(sorted({*_HOMES, *_MODULES}))
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it has {choices}")
+
+
+def __dir__() -> list[str]:
+    """List what can be asked for, for completion in a notebook."""
+    return sorted({*globals(), *_HOMES, *_MODULES})

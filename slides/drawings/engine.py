@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from inference_planner.catalog import load_gpu
+from inference_planner.kv_cache import BLOCK_SIZE
+
 from drawings.canvas import (
     BLUE,
     FREE,
@@ -20,10 +23,8 @@ from drawings.canvas import (
     Canvas,
 )
 from drawings.charts import Chart, chart
+from workshop.engine import measured_runs as recorded
 from workshop.learn.figure import draw
-from workshop.plan import recorded
-from workshop.plan.catalog import load_gpu
-from workshop.plan.kv_cache import BLOCK_SIZE
 
 SPEEDS = {
     "8b": ("Llama 3.1 8B", "1 × H200"),

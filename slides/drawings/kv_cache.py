@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from inference_planner import rules
+from inference_planner.catalog import load_model
+from inference_planner.kv_cache import kv_cache_bytes_per_token
+
 from drawings.canvas import (
     BLUE,
     GREEN,
@@ -16,9 +20,6 @@ from drawings.canvas import (
 )
 from drawings.charts import Chart, chart
 from workshop.learn.figure import draw
-from workshop.plan import rules
-from workshop.plan.catalog import load_model
-from workshop.plan.kv_cache import kv_cache_bytes_per_token
 
 TOKENS = ("San", "Francisco", "is", "a", "port", "in")
 PROMPT = 4

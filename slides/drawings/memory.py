@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import math
 
+from inference_planner import rules
+from inference_planner.catalog import load_model
+
 from drawings.canvas import (
     BLUE,
     FREE,
@@ -23,10 +26,8 @@ from drawings.canvas import (
     Canvas,
 )
 from drawings.charts import Chart, chart
+from workshop.engine.exact import plan
 from workshop.learn.figure import draw
-from workshop.plan import rules
-from workshop.plan.catalog import load_model
-from workshop.plan.parallelism import plan
 
 TOKENS = ("San", "Francisco", "is", "a", "port", "in")
 PROMPT = 4

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from inference_planner.catalog import load_gpu, load_model
+from inference_planner.communication import LINKS, compare_splits
+
 from drawings.canvas import (
     BLUE,
     GREEN,
@@ -15,10 +18,8 @@ from drawings.canvas import (
     Canvas,
 )
 from drawings.charts import Chart, chart
+from workshop.engine.exact import plan
 from workshop.learn.figure import draw
-from workshop.plan.catalog import load_gpu, load_model
-from workshop.plan.communication import LINKS, compare_splits
-from workshop.plan.parallelism import plan
 
 STAGES, REQUESTS = 4, 8
 NETWORKS = ("infiniband-ndr", "ethernet-100g", "ethernet-25g")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from inference_planner.catalog import load_model
+from inference_planner.ranks import partition_layers
+
 from drawings.canvas import (
     BLUE,
     FREE,
@@ -20,8 +23,6 @@ from drawings.canvas import (
     WIDTH,
     Canvas,
 )
-from workshop.plan.catalog import load_model
-from workshop.plan.ranks import partition_layers
 
 STAGES, REQUESTS = 4, 8
 NETWORKS = ("infiniband-ndr", "ethernet-100g", "ethernet-25g")

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from inference_planner import speed
+from inference_planner.catalog import load_model
+from inference_planner.deployment import Deployment, prepare
+from inference_planner.weights import whole_bytes
+
 from drawings.canvas import BLUE, FREE, GPUS, GREEN, HAIR, INK, KV_CACHE, ORANGE, PALE, SKY, SOFT, VERMILLION, Canvas
 from drawings.charts import Chart, chart
 from drawings.recorded import recorded
 from workshop.learn import roofline
-from workshop.plan import speed
-from workshop.plan.catalog import load_model
-from workshop.plan.deployment import Deployment, prepare
-from workshop.plan.weights import whole_bytes
 
 STEP = ("llama-3.1-8b", "h100")
 TOKENS = [2**n for n in range(14)]

@@ -237,7 +237,7 @@ def test_interrupts_and_errors_of_the_system_are_one_line(monkeypatch, error, sa
 
 
 def test_name_with_brackets_and_half_a_character_is_printed(tmp_path, monkeypatch):
-    from workshop.plan.catalog import load_model
+    from inference_planner.catalog import load_model
 
     folder = tmp_path / "x[" / "]half\udcff[bold]:smile:"
     folder.mkdir(parents=True)

@@ -23,7 +23,7 @@ def test_manifests_go_to_standard_output_and_nothing_else_does():
     assert done.returncode == 0 and not done.stderr
     kinds = [doc["kind"] for doc in yaml.safe_load_all(done.stdout)]
     assert {"Deployment", "Service", "Job", "PersistentVolumeClaim"} <= set(kinds)
-    assert done.stdout.startswith("# workshop plan ")
+    assert done.stdout.startswith("# workshop kubernetes ")
 
 
 def test_the_servers_defaults_count_unless_told_otherwise():

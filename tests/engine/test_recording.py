@@ -6,12 +6,12 @@ import json
 from pathlib import Path
 
 import pytest
+from inference_planner.catalog import load_model
 
 from workshop.engine import log
+from workshop.engine.measured_runs import model_of, plan_of, runs
 from workshop.engine.reconcile import reconcile
 from workshop.errors import BadInput
-from workshop.plan.catalog import load_model
-from workshop.plan.recorded import model_of, plan_of, runs
 
 LOGS = Path(__file__).parents[2] / "workshop" / "data" / "logs"
 GPU_LOGS = sorted(LOGS.glob("*_h200.log"))

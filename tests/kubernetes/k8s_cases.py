@@ -11,7 +11,7 @@ import k8s_kustomize
 from click.testing import CliRunner
 from k8s_read import Expected
 
-from workshop.cli.plan import command
+from workshop.cli.kubernetes import command
 
 ROOT = Path(__file__).parents[2]
 TREE = ROOT / "kubernetes"
@@ -27,10 +27,10 @@ OVERLAYS = [*EXPECTED]
 
 
 def words_of(name: str) -> list[str]:
-    """The command line in the overlay's first line, without `workshop plan`."""
+    """The command line in the overlay's first line, without `workshop kubernetes`."""
     first = (TREE / "overlays" / name / "kustomization.yaml").read_text().splitlines()[0]
     words = shlex.split(first.removeprefix("# "))
-    assert words[:2] == ["workshop", "plan"]
+    assert words[:2] == ["workshop", "kubernetes"]
     return words[2:]
 
 

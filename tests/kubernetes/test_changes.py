@@ -20,10 +20,10 @@ from test_overlays import validate
 from workshop.launch.kubernetes import COMPONENTS
 
 POD = "/spec/template/spec/"
-MODEL = ["mistral-7b", "--gpu", "l4", "--gpus-per-node", "1", "--max-model-len", "8192", "--kubernetes"]
+MODEL = ["mistral-7b", "--gpu", "l4", "--gpus-per-node", "1", "--max-model-len", "8192"]
 GROUP = [
     *("llama-3.1-70b", "--gpu", "h100", "--gpus-per-node", "2", "--nodes", "2", "--max-model-len", "8192"),
-    *("--tensor-parallel-size", "2", "--pipeline-parallel-size", "2", "--kubernetes"),
+    *("--tensor-parallel-size", "2", "--pipeline-parallel-size", "2"),
 ]
 ONE_NODE = Expected(2 * 7_248_023_552, 1, 1, "NVIDIA-L4")
 TWO_NODES = Expected(2 * 70_553_706_496, 2, 2, "NVIDIA-H100-80GB-HBM3")

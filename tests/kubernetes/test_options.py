@@ -11,9 +11,9 @@ from k8s_cases import OVERLAYS, resolved, run
 from k8s_read import GPU, env, of, serving, templates, vllm
 from test_overlays import validate
 
+from workshop.engine.exact import plan
 from workshop.errors import BadInput
 from workshop.launch import kubernetes, vm
-from workshop.plan.parallelism import plan
 
 NODES = {"one": {"gpus_per_node": 4}, "two": {"gpus_per_node": 2, "nodes": 2}}
 ALL = [
@@ -34,7 +34,7 @@ ALL = [
 @pytest.fixture(params=NODES, scope="module")
 def made(request) -> tuple[str, list[dict]]:
     hardware = [f"--{name.replace('_', '-')}={value}" for name, value in NODES[request.param].items()]
-    text = run(["llama-3.1-70b", "--gpu", "h100", *hardware, "--max-model-len", "8192", "--kubernetes", *ALL])
+    text = run(["llama-3.1-70b", "--gpu", "h100", *hardware, "--max-model-len", "8192", *ALL])
     return text, list(yaml.safe_load_all(text))
 
 

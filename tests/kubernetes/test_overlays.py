@@ -16,8 +16,8 @@ from k8s_cases import EXPECTED, OVERLAYS, TREE, by_kind, on_openshift, resolved,
 from k8s_policies import problems
 from k8s_read import Expected, of, serving, templates
 
+from workshop.engine.exact import plan
 from workshop.launch import kubernetes, pod
-from workshop.plan.parallelism import plan
 
 KUBERNETES_VERSION = "1.34"
 SCHEMAS = {
@@ -38,7 +38,7 @@ def test_the_committed_files_are_byte_for_byte_what_their_command_renders(name, 
     for path in made:
         committed = TREE / path
         assert committed.exists() and committed.read_bytes() == (tmp_path / path).read_bytes(), (
-            f"kubernetes/{path} is not what the plan renders now. Run: workshop plan {shlex.join(words)}"
+            f"kubernetes/{path} is not what the plan renders now. Run: workshop kubernetes {shlex.join(words)}"
         )
     shared = {path for path in made if path.parts[0] != "overlays"}
     assert {path.relative_to(TREE) for part in ("base", "components") for path in (TREE / part).rglob("*.*")} == shared
@@ -158,8 +158,9 @@ def test_the_pods_code_is_the_packages_and_fits_into_a_config_map():
     assert len(data) == len(pod.CODE)
     assert sum(map(len, data.values())) < 250_000  # kubectl apply keeps a copy in an annotation of 256 KiB
     for name in pod.CODE:
-        packages = "" if name.endswith("__init__") else (TREE.parent / "workshop" / f"{name}.py").read_text()
-        assert data[f"{name.replace('/', '.')}.py"] == packages
+        folder = TREE.parent / ("planner" if name.startswith("inference_planner/") else "")
+        text = "" if name.endswith("__init__") else (folder / f"{name}.py").read_text()
+        assert data[f"{name.replace('/', '.')}.py"] == text
 
 
 def test_the_readmes_table_has_the_overlays_own_figures():

@@ -5,9 +5,9 @@ import subprocess
 import sys
 
 import pytest
+from inference_planner.catalog import load_model
 
 from workshop.launch.vllm_main import installed
-from workshop.plan.catalog import load_model
 
 pytestmark = pytest.mark.skipif(not installed()[1], reason="vLLM is not installed here")
 NO_DEVICE = """

@@ -15,14 +15,15 @@ import time
 from pathlib import Path
 from types import SimpleNamespace
 
+import inference_planner
 import pytest
 from hub_server import HUB_ID, FakeHub, model
 
+from workshop.engine.exact import plan
 from workshop.errors import WorkshopError
 from workshop.launch import kubernetes, pod
 from workshop.launch.home import cannot_write
 from workshop.launch.weights import hub as prefetch_hub
-from workshop.plan.parallelism import plan
 
 
 @pytest.fixture
@@ -248,7 +249,7 @@ def test_the_probe_reads_the_title_that_setproctitle_writes(tmp_path):
 
 def test_the_config_maps_files_alone_run_download_wait_and_guard(hub, tmp_path):
     for key, text in kubernetes.code().items():
-        path = tmp_path / "code" / "workshop" / (key.removesuffix(".py").replace(".", "/") + ".py")
+        path = tmp_path / "code" / (key.removesuffix(".py").replace(".", "/") + ".py")
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
     (tmp_path / "key").write_text("right\n")
@@ -276,16 +277,23 @@ def test_the_config_maps_files_alone_run_download_wait_and_guard(hub, tmp_path):
 
 def test_whatever_the_pods_modules_import_comes_with_them():
     """Only a class's keys need more, and a pod has one key alone."""
-    files = {name.replace("/", "."): PACKAGE / f"{name}.py" for name in pod.CODE}
+    files = {name.replace("/", "."): source_of(name) for name in pod.CODE}
     for name, path in files.items():
         if name.endswith("__init__"):
             continue  # empty in the pod
         for imported in imports(path):
-            inside = imported.removeprefix("workshop.")
-            assert inside in files or f"{inside}.__init__" in files, f"{name} imports {imported}"
+            assert imported in files or f"{imported}.__init__" in files, f"{name} imports {imported}"
 
 
-PACKAGE = Path(pod.__file__).parents[1]
+HOLDERS = {
+    "workshop": Path(pod.__file__).parents[2],
+    "inference_planner": Path(inference_planner.__file__).parents[1],
+}
+
+
+def source_of(name: str) -> Path:
+    """Return the file of a module such as "workshop/launch/pod"."""
+    return HOLDERS[name.partition("/")[0]] / f"{name}.py"
 
 
 def imports(path: Path) -> set[str]:
@@ -297,9 +305,10 @@ def imports(path: Path) -> set[str]:
         if isinstance(statement, ast.ImportFrom):
             for alias in statement.names:
                 module = f"{statement.module}.{alias.name}"
-                is_module = (PACKAGE.parent / f"{module.replace('.', '/')}.py").exists()
+                holder = HOLDERS.get(module.partition(".")[0])
+                is_module = holder is not None and (holder / f"{module.replace('.', '/')}.py").exists()
                 found.add(module if is_module else str(statement.module))
-    return {name for name in found if name.startswith("workshop.")}
+    return {name for name in found if name.startswith(("workshop.", "inference_planner."))}
 
 
 def test_no_python_of_a_pod_takes_modules_from_where_it_starts(hub, tmp_path):

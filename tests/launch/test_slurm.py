@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from inference_planner.versions import DEFAULT as DEFAULT_VERSION
 from stand_ins import stand_in
 
 from workshop.cli.prefetch import command as prefetch
@@ -16,7 +17,6 @@ from workshop.cli.slurm import command
 from workshop.errors import BadInput, WorkshopError
 from workshop.launch.slurm import site
 from workshop.launch.slurm import submit as slurm
-from workshop.plan.settings import DEFAULT_VERSION
 
 ROOT = Path(__file__).parents[2]
 

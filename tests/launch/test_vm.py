@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from workshop.engine.exact import plan
 from workshop.errors import BadInput, WorkshopError
 from workshop.launch import vm
-from workshop.plan.parallelism import plan
 
 HUB = "unsloth/Llama-3.3-70B-Instruct"
 

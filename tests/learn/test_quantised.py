@@ -7,12 +7,12 @@ import runpy
 from pathlib import Path
 
 import pytest
+from inference_planner import quantised as planned
+from inference_planner.catalog import load_model
+from inference_planner.weights import parameters
 
 from workshop.errors import BadInput
 from workshop.learn import quantised
-from workshop.plan import quantised as planned
-from workshop.plan.catalog import load_model
-from workshop.plan.weights import parameters
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "quantisation.md").read_text(encoding="utf-8")

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from inference_planner.deployment import prepare
 
 from workshop.learn import roofline
-from workshop.plan.deployment import prepare
 
 
 def test_the_critical_batch_is_where_both_peaks_take_as_long():

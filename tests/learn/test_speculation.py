@@ -7,11 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from inference_planner.catalog.read import from_dict
 
+from workshop.engine import measured_runs as recorded
+from workshop.engine.exact import plan
 from workshop.learn import speculation
-from workshop.plan import recorded
-from workshop.plan.catalog.read import from_dict
-from workshop.plan.parallelism import plan
 
 ROOT = Path(__file__).parents[2]
 

@@ -1,4 +1,4 @@
-"""The plan agrees with vLLM's own log on every recorded run (workshop/data/runs: 1 to 4 H200)."""
+"""The plan agrees with vLLM's own log on every recorded run (planner/inference_planner/data/runs: 1 to 4 H200)."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import statistics
 from pathlib import Path
 
 import pytest
+from inference_planner.catalog.gpus import GIB, MIB
 
-from workshop.plan.catalog.gpus import GIB, MIB
-from workshop.plan.parallelism import plan
-from workshop.plan.recorded import plan_of, runs
+from workshop.engine.exact import plan
+from workshop.engine.measured_runs import plan_of, runs
 
 RUNS = runs()
 NAMES = [f"{run['name']}-{i}" for i, run in enumerate(RUNS)]

@@ -7,10 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
-
-from workshop.plan import kv_cache, ranks
-from workshop.plan.catalog.families import FAMILIES
-from workshop.plan.catalog.read import from_dict
+from inference_planner import kv_cache, ranks
+from inference_planner.catalog.families import FAMILIES
+from inference_planner.catalog.read import from_dict
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks" / "accuracy"))
 import accuracy

@@ -9,11 +9,11 @@ import os
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from inference_planner.catalog import list_gpus, list_models, load_model
+from inference_planner.catalog.read import from_dict
 
+from workshop.engine.exact import plan
 from workshop.errors import BadInput
-from workshop.plan.catalog import list_gpus, list_models, load_model
-from workshop.plan.catalog.read import from_dict
-from workshop.plan.parallelism import plan
 
 GONE = "(taken out)"
 BLOCKS = {

@@ -8,13 +8,13 @@ import re
 from pathlib import Path
 
 import pytest
+from inference_planner.catalog.quantization import METHODS
+from inference_planner.command import ALLOWED, DEPRECATED
+from inference_planner.settings import LEAST
 from needs import lacking
 
+from workshop.engine.exact import plan
 from workshop.errors import BadInput
-from workshop.plan.catalog.quantization import METHODS
-from workshop.plan.command import ALLOWED, DEPRECATED
-from workshop.plan.parallelism import plan
-from workshop.plan.settings import LEAST
 
 
 def test_a_bfloat16_model_runs_in_float16_on_a_t4_and_the_command_says_so():

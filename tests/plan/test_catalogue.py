@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 
 import pytest
+from inference_planner.catalog import list_models, load_gpu, load_model
+from inference_planner.catalog.read import from_dict
+from inference_planner.weights import active_parameters, is_quantized, layer_weights, parameters, tensor_bytes
 
+from workshop.engine.exact import plan
 from workshop.errors import BadInput
-from workshop.plan.catalog import list_models, load_gpu, load_model
-from workshop.plan.catalog.read import from_dict
-from workshop.plan.parallelism import plan
-from workshop.plan.weights import active_parameters, is_quantized, layer_weights, parameters, tensor_bytes
 
 
 @pytest.mark.parametrize("name", [n for n in list_models() if load_model(n).published_parameters])
@@ -151,7 +151,7 @@ def test_a_folder_and_a_file_give_the_same_model(tmp_path, config):
 
 def test_a_nested_text_config_is_read():
     """Gemma 3 12B's config.json nests the text model, and leaves out what is the family's default."""
-    from workshop.plan.catalog.read import from_dict
+    from inference_planner.catalog.read import from_dict
 
     nested = {
         "architectures": ["Gemma3ForConditionalGeneration"],

@@ -5,15 +5,15 @@ from __future__ import annotations
 import re
 
 import pytest
+from inference_planner.catalog import load_gpu, load_model
+from inference_planner.catalog.read import from_dict
+from inference_planner.choose import executor, splits, spread
+from inference_planner.communication import compare_splits, traffic
+from inference_planner.deployment import prepare
+from inference_planner.ranks import partition_layers, tp_problem
 
+from workshop.engine.exact import plan
 from workshop.errors import BadInput
-from workshop.plan.catalog import load_gpu, load_model
-from workshop.plan.catalog.read import from_dict
-from workshop.plan.choose import executor, splits, spread
-from workshop.plan.communication import compare_splits, traffic
-from workshop.plan.deployment import prepare
-from workshop.plan.parallelism import plan
-from workshop.plan.ranks import partition_layers, tp_problem
 
 
 def split(*args, **kwargs) -> tuple[int, int, int, bool]:

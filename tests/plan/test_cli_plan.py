@@ -7,8 +7,7 @@ import subprocess
 import sys
 
 import pytest
-
-from workshop.plan.catalog import load_model
+from inference_planner.catalog import load_model
 
 KEYS = {
     "model",
@@ -98,13 +97,13 @@ def test_the_lists_name_models_and_gpus():
 
 def test_planning_imports_no_more_than_the_standard_library():
     code = (
-        "import sys; before = set(sys.modules); from workshop.plan import parallelism, rules, calculators, memory;"
-        "from workshop.plan.parallelism import plan; plan('llama-3.1-8b', 'h100');"
+        "import sys; before = set(sys.modules); from inference_planner import parallelism, rules, calculators, memory;"
+        "from inference_planner import plan; plan('llama-3.1-8b', 'h100');"
         "extra = {m.split('.')[0] for m in set(sys.modules) - before} - set(sys.stdlib_module_names);"
         "print(sorted(extra))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
-    assert done.stdout.strip() == "['workshop']", done.stderr
+    assert done.stdout.strip() == "['inference_planner']", done.stderr
 
 
 def test_one_learner_is_a_learner():

@@ -5,16 +5,17 @@ from __future__ import annotations
 import json
 
 import pytest
+from inference_planner import builds, kv_cache
+from inference_planner.catalog import load_model
+from inference_planner.catalog.read import from_dict
+from inference_planner.ranks import stage_bytes
+from inference_planner.settings import resolve
+from inference_planner.weights import active_parameters
 from supernova import NEW, folder
 
+from workshop.engine import exact
+from workshop.engine.exact import plan
 from workshop.errors import BadInput
-from workshop.plan import exact, kv_cache
-from workshop.plan.catalog import load_model
-from workshop.plan.catalog.read import from_dict
-from workshop.plan.parallelism import plan
-from workshop.plan.ranks import stage_bytes
-from workshop.plan.settings import resolve
-from workshop.plan.weights import active_parameters
 
 
 @pytest.fixture(autouse=True)
@@ -46,7 +47,7 @@ def test_an_unknown_architecture_gets_one_that_says_so(tmp_path):
 )
 def test_weights_of_an_estimate_are_near_those_of_the_class(name):
     config = {**load_model(name).raw, "architectures": ["SuperNovaForCausalLM"], "model_type": "supernova"}
-    (built,) = (b for b in exact.records()[exact.digest(load_model(name).raw)]["builds"] if b["tp"] * b["pp"] == 1)
+    (built,) = (b for b in builds.records()[builds.digest(load_model(name).raw)]["builds"] if b["tp"] * b["pp"] == 1)
     stage = built["stages"][0]  # of a multimodal model the estimate has the language part
     p = plan(from_dict(config, name=name), "h200", tensor_parallel_size=1)
     language = (stage["loaded_bytes"] - stage.get("encoder_bytes", 0)) / 2**30
@@ -67,7 +68,7 @@ def test_weights_of_an_estimate_are_near_those_of_the_class(name):
 )
 def test_the_kv_cache_of_an_estimate_holds_what_that_of_the_class_does(name, tp):
     m = load_model(name)
-    built = (b["kv_cache"] for b in exact.records()[exact.digest(m.raw)]["builds"] if (b["tp"], b["pp"]) == (tp, 1))
+    built = (b["kv_cache"] for b in builds.records()[builds.digest(m.raw)]["builds"] if (b["tp"], b["pp"]) == (tp, 1))
     for cache in built:  # minimax-m2.5: none for TP 8
         lay = kv_cache.layout(m, tp, "auto", cache["max_model_len"], cache["max_in_flight_tokens"])
         ours = kv_cache.pool_bytes_per_block(lay, range(m.num_hidden_layers)) * kv_cache.blocks_per_request(lay)

@@ -9,23 +9,24 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from inference_planner import builds, hardware, kv_cache, words
+from inference_planner.basis import measured_architectures
+from inference_planner.catalog import list_models, load_model
+from inference_planner.catalog.config import Exact
+from inference_planner.catalog.families import FAMILIES
+from inference_planner.command import Unservable, check_starts
+from inference_planner.weights import layer_weights, tensor_bytes
 from supernova import NEW, folder
 
+from workshop.engine import exact
+from workshop.engine.exact import plan
 from workshop.errors import BadInput
-from workshop.plan import exact, hardware, kv_cache, words
-from workshop.plan.basis import measured_architectures
-from workshop.plan.catalog import list_models, load_model
-from workshop.plan.catalog.config import Exact
-from workshop.plan.catalog.families import FAMILIES
-from workshop.plan.command import Unservable, check_starts
-from workshop.plan.parallelism import plan
-from workshop.plan.weights import layer_weights, tensor_bytes
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 import exact as benchmark
 
 CATALOGUE = json.loads(benchmark.CATALOGUE.read_text())["models"]
-BY_DIGEST = {exact.digest(m.raw): m for m in map(load_model, list_models())}
+BY_DIGEST = {builds.digest(m.raw): m for m in map(load_model, list_models())}
 RECORDED = {entry["name"]: entry for entry in CATALOGUE if entry["architecture"] not in FAMILIES}  # no formulas
 
 
@@ -56,7 +57,7 @@ class TestRecorded:
         """deepseek-v3.2-nvfp4's record, whose checkpoint wants an FP8 cache: 61 layers of 656 + 132 bytes."""
         monkeypatch.setattr(exact, "python", lambda: "")
         if not recorded:
-            monkeypatch.setattr(exact, "records", dict)
+            monkeypatch.setattr(builds, "records", dict)
         sparse, same = (
             plan(name, "b200", kv_cache_dtype=kv, max_model_len=8192, tensor_parallel_size=8)
             for name, kv in (("deepseek-v3.2", "fp8"), ("deepseek-v3.2-nvfp4", "auto"))
@@ -179,15 +180,19 @@ class TestWorker:
         asked, out = folder(tmp_path), []
         answers({"error": "Model architectures ['SuperNova'] are not supported for now.", "vllm": "0.32.0"})
         assert (
-            words.answer(out.append, asked, "h200") == 1 and words.answer(out.append, asked, "h200", as_json=True) == 1
+            words.answer(out.append, asked, "h200", make_plan=plan) == 1
+            and words.answer(out.append, asked, "h200", make_plan=plan, as_json=True) == 1
         )
         assert "would fit" in out[0] and "✓" not in out[0] and "vllm serve" not in out[0]
         assert json.loads(out[1])["command"] == "" and json.loads(out[1])["kv_cache_tokens"]
-        assert hardware.smallest(asked, "h200").reason.startswith("vLLM 0.32.0 cannot build")
+        assert hardware.smallest(asked, "h200", make_plan=plan).reason.startswith("vLLM 0.32.0 cannot build")
         with pytest.raises(Unservable, match="cannot build"):
             check_starts(plan(asked, "h200").deployment)
         answers("no answer")
-        assert words.answer(out.append, asked, "h200", max_num_seqs=64, kv_cache_dtype="fp8") == 0 and "✓" in out[2]
+        assert (
+            words.answer(out.append, asked, "h200", make_plan=plan, max_num_seqs=64, kv_cache_dtype="fp8") == 0
+            and "✓" in out[2]
+        )
 
     @pytest.mark.parametrize("asked", [None, True])
     def test_a_model_without_a_kv_cache_is_one_sentence(self, tmp_path, answers, asked):

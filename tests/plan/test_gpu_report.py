@@ -7,11 +7,11 @@ import json
 from pathlib import Path
 
 import pytest
+from inference_planner.catalog import load_gpu, load_model
+from inference_planner.speed import bandwidth_limit_tokens_per_s
 
+from workshop.engine import measured_runs as recorded
 from workshop.learn.plots import step_parts
-from workshop.plan import recorded
-from workshop.plan.catalog import load_gpu, load_model
-from workshop.plan.speed import bandwidth_limit_tokens_per_s
 
 ROOT = Path(__file__).parents[2]
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from inference_planner.catalog import list_gpus, load_gpu
+from inference_planner.catalog.gpus import MIB
+from inference_planner.speed import decode_terms
 
+from workshop.engine.exact import plan
 from workshop.errors import BadInput
-from workshop.plan.catalog import list_gpus, load_gpu
-from workshop.plan.catalog.gpus import MIB
-from workshop.plan.parallelism import plan
-from workshop.plan.speed import decode_terms
 
 
 @pytest.mark.parametrize("name", list_gpus())

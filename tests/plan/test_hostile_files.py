@@ -9,13 +9,13 @@ import socket
 from pathlib import Path
 
 import pytest
+from inference_planner import module_patterns
+from inference_planner.catalog.fields import LARGEST
+from inference_planner.catalog.read import from_dict
+from inference_planner.module_patterns import is_searchable
 
+from workshop.engine.exact import plan
 from workshop.errors import BadInput
-from workshop.plan import module_patterns
-from workshop.plan.catalog.fields import LARGEST
-from workshop.plan.catalog.read import from_dict
-from workshop.plan.module_patterns import is_searchable
-from workshop.plan.parallelism import plan
 
 LIMIT_S = 30  # a hang is for ever, and a loaded machine is slow
 CONFIG = {

@@ -9,12 +9,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from inference_planner.basis import lacks, registries
+from inference_planner.catalog import load_model
+from inference_planner.versions import numbers
 from needs import lacking
 
-from workshop.plan import exact
-from workshop.plan.basis import lacks, numbers, registries
-from workshop.plan.catalog import load_model
-from workshop.plan.parallelism import plan
+from workshop.engine import exact
+from workshop.engine.exact import plan
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 import architectures

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 
 import pytest
+from inference_planner.catalog import load_model
 
+from workshop.engine.exact import plan
 from workshop.errors import BadInput
-from workshop.plan.catalog import load_model
-from workshop.plan.parallelism import plan
 
 LLAMA = dict(load_model("llama-3.2-1b").raw)  # 16 layers; formulas
 NOVA = {**LLAMA, "architectures": ["SuperNovaForCausalLM"], "model_type": "supernova"}  # none

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from inference_planner import machines
+from inference_planner.catalog import load_gpu
 
 from workshop.errors import BadInput
-from workshop.plan import machines
-from workshop.plan.catalog import load_gpu
 
 
 def test_there_are_at_least_ten_machines_each_with_a_source_and_a_known_gpu():

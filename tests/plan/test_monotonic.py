@@ -13,11 +13,12 @@ import random
 from itertools import pairwise
 
 import pytest
+from inference_planner.catalog import list_gpus, list_models
+from inference_planner.parallelism import Plan
 from needs import SEED
 
+from workshop.engine.exact import plan
 from workshop.errors import WorkshopError
-from workshop.plan.catalog import list_gpus, list_models
-from workshop.plan.parallelism import Plan, plan
 
 DRAWN = 40  # deployments; each is compared in about ten ways
 FP8_BUFFER_GIB = 36 / 1024  # the workspace, and two of the 2 MiB to which the allocator rounds

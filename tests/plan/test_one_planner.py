@@ -5,18 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from inference_planner import advise, choose
+from inference_planner.builds import known
+from inference_planner.catalog import list_gpus, list_models, load_gpu, load_model
+from inference_planner.command import command
+from inference_planner.deployment import prepare
+from inference_planner.memory import fit
 
+from workshop.engine.exact import plan
 from workshop.errors import BadInput, WorkshopError
 from workshop.launch import kubernetes, vm
 from workshop.learn.widgets.memory import case as sliders
 from workshop.learn.widgets.parallelism import case as explorer
-from workshop.plan import advise, choose
-from workshop.plan.catalog import list_gpus, list_models, load_gpu, load_model
-from workshop.plan.command import command
-from workshop.plan.deployment import prepare
-from workshop.plan.exact import known
-from workshop.plan.memory import fit
-from workshop.plan.parallelism import plan
 
 CONTEXTS = (4096, explorer.CONTEXT, 65536)
 

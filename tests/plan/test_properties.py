@@ -5,16 +5,16 @@ from __future__ import annotations
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from inference_planner.catalog import list_gpus, list_models, load_gpu, load_model
+from inference_planner.catalog import quantization as quant
+from inference_planner.deployment import Deployment
+from inference_planner.kv_cache import kv_bytes_for_context, kv_cache_bytes_per_token
+from inference_planner.memory import fit, weight_bytes
+from inference_planner.ranks import partition_layers, ranks, tp_problem
+from inference_planner.settings import NOT_FLOAT16, resolve
 
+from workshop.engine.exact import plan
 from workshop.errors import BadInput
-from workshop.plan.catalog import list_gpus, list_models, load_gpu, load_model
-from workshop.plan.catalog import quantization as quant
-from workshop.plan.deployment import Deployment
-from workshop.plan.kv_cache import kv_bytes_for_context, kv_cache_bytes_per_token
-from workshop.plan.memory import fit, weight_bytes
-from workshop.plan.parallelism import plan
-from workshop.plan.ranks import partition_layers, ranks, tp_problem
-from workshop.plan.settings import NOT_FLOAT16, resolve
 
 MODELS = st.sampled_from(list_models())
 GPUS = st.sampled_from(list_gpus())

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from inference_planner import calculators, rules
+from inference_planner.catalog import load_gpu, load_model
+from inference_planner.catalog.read import from_dict
+from inference_planner.kv_cache import kv_cache_bytes_per_token
 
+from workshop.engine.exact import plan
 from workshop.errors import BadInput
-from workshop.plan import calculators, rules
-from workshop.plan.catalog import load_gpu, load_model
-from workshop.plan.catalog.read import from_dict
-from workshop.plan.kv_cache import kv_cache_bytes_per_token
-from workshop.plan.parallelism import plan
 
 
 def test_the_rule_of_thumb_gives_168_gb_for_70b_in_16_bit():

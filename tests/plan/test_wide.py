@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from inference_planner.catalog.gpus import GIB
+from inference_planner.communication import traffic
+from inference_planner.speed import decode_terms
 
 from workshop.cli.plan import command
+from workshop.engine.exact import plan
 from workshop.errors import BadInput
-from workshop.plan.catalog.gpus import GIB
-from workshop.plan.communication import traffic
-from workshop.plan.parallelism import plan
-from workshop.plan.speed import decode_terms
 
 # Qwen3 30B-A3B's config.json: 48 layers of 128 experts, each of 3 matrices of 768 × 2048; 30,532,122,624 parameters
 EXPERTS_BYTES = 2 * 48 * 128 * 3 * 768 * 2048

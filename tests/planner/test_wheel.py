@@ -1,4 +1,4 @@
-"""The planner's own wheel: built from the course's sources, small, alone, and of the same words as `workshop plan`."""
+"""The planner's own wheel: small, without dependencies, and with the same words as `workshop plan`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 from workshop.cli import plan as cli
-from workshop.plan import exact
+from workshop.engine import exact
 
 ROOT = Path(__file__).parents[2]
 MODELS = ("llama-3.1-8b", "llama-3.1-405b", "mixtral-8x7b", "qwen3-30b-a3b", "deepseek-v3")
@@ -38,7 +38,7 @@ REFUSED = [
 ]
 ONCE_FOR_ALL = """
 import contextlib, io, json, sys
-from inference_planner.__main__ import main
+from inference_planner.cli import main
 said = []
 for words in json.loads(sys.argv[1]):
     out = io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True)
@@ -141,12 +141,6 @@ def test_it_takes_every_option_of_the_course_but_those_of_other_places(installed
     for option in cli.command.params:
         if option.name not in elsewhere:
             assert all(flag in text for flag in option.opts), option.name
-
-
-def test_both_can_be_installed_side_by_side(installed):
-    (beside,) = installed.glob("lib/*/site-packages")
-    code = "import inference_planner.plan as p, workshop.plan as w; print(p('llama-3.1-8b', 'h100').command == w('llama-3.1-8b', 'h100').command, p is w)"
-    assert run(sys.executable, "-c", code, env={**os.environ, "PYTHONPATH": str(beside)}) == "True False\n"
 
 
 def test_files_of_the_current_folder_take_no_modules_place(installed, tmp_path):

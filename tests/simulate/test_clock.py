@@ -7,10 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from inference_planner import speed
+from inference_planner.deployment import prepare
 
-from workshop.plan import recorded, speed
-from workshop.plan.deployment import prepare
-from workshop.plan.parallelism import plan
+from workshop.engine import measured_runs as recorded
+from workshop.engine.exact import plan
 from workshop.simulate import clock
 
 GPU = Path(__file__).parents[2] / "benchmarks" / "gpu"

@@ -15,9 +15,9 @@ from workshop.cli.classroom import command as classroom
 from workshop.cli.simulate import command as simulate
 from workshop.cli.simulate import curve
 from workshop.cli.tune import command as tune
+from workshop.engine.exact import plan
 from workshop.errors import BadInput, WorkshopError
 from workshop.launch.vllm_main import installed
-from workshop.plan.parallelism import plan
 from workshop.simulate import tuning
 from workshop.simulate.tuning import candidates
 

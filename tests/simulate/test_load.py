@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from workshop.engine.exact import plan
 from workshop.errors import BadInput
-from workshop.plan.parallelism import plan
 from workshop.simulate import load
 from workshop.simulate.arrivals import Arrival
 from workshop.simulate.load import BeyondReach, handed_over, on_plan

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from inference_planner.catalog import load_model
+from inference_planner.memory import weight_bytes
 from needs import SEED
 
 from workshop.errors import BadInput
-from workshop.plan.catalog import load_model
-from workshop.plan.memory import weight_bytes
 from workshop.teaching_model import reference, schemes
 
 

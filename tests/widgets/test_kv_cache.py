@@ -8,11 +8,11 @@ pytest.importorskip("ipywidgets")
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from inference_planner.catalog import load_model
 
 from workshop.errors import BadInput
 from workshop.learn.widgets.kv_cache.case import REQUESTS, Request, picture, reserved_tokens, simulate, spoken
 from workshop.learn.widgets.kv_cache.view import KvCacheExplorer
-from workshop.plan.catalog import load_model
 
 requests = st.lists(st.tuples(st.integers(0, 20), st.integers(1, 60), st.integers(1, 60)), min_size=1, max_size=6)
 

@@ -6,14 +6,15 @@ import pytest
 
 pytest.importorskip("ipywidgets")
 
+from inference_planner import choose
+from inference_planner.deployment import prepare
+
 from workshop import MemorySliders
 from workshop.learn import plots
 from workshop.learn.exercise_sets.e01_memory import TIGHT
 from workshop.learn.exercises import all_exercises
 from workshop.learn.widgets.memory.case import Case, memory
 from workshop.learn.widgets.reconcile.view import recorded_errors
-from workshop.plan import choose
-from workshop.plan.deployment import prepare
 
 TIGHT_CASE = Case(**TIGHT)
 

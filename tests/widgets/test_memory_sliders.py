@@ -6,13 +6,14 @@ import pytest
 
 pytest.importorskip("ipywidgets")
 
+from inference_planner.catalog import list_models
+from inference_planner.command import command
+
+from workshop.engine.exact import plan
 from workshop.errors import BadInput
 from workshop.learn.widgets.memory.case import Case, memory, remedies, verdict
 from workshop.learn.widgets.memory.picture import picture, spoken
 from workshop.learn.widgets.memory.view import MemorySliders
-from workshop.plan.catalog import list_models
-from workshop.plan.command import command
-from workshop.plan.parallelism import plan
 
 
 @pytest.fixture

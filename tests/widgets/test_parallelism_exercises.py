@@ -6,13 +6,14 @@ import pytest
 
 pytest.importorskip("ipywidgets")
 
+from inference_planner.catalog import load_model
+from inference_planner.memory import kv_cache_bytes_per_token
+
+from workshop.engine.exact import plan
 from workshop.launch.local import TEACHING_FOLDER
 from workshop.learn import plots
 from workshop.learn.exercise_sets.e02_parallelism import DECIDED
 from workshop.learn.widgets import style
-from workshop.plan.catalog import load_model
-from workshop.plan.memory import kv_cache_bytes_per_token
-from workshop.plan.parallelism import plan
 
 
 @pytest.mark.parametrize(

@@ -9,13 +9,14 @@ import pytest
 
 pytest.importorskip("ipywidgets")
 
+from inference_planner.catalog import list_models, load_model
+from inference_planner.communication import spans_nodes
+
+from workshop.engine.exact import plan
 from workshop.errors import BadInput
 from workshop.learn.widgets import style
 from workshop.learn.widgets.parallelism.case import Choice, deployment, head_range, layout
 from workshop.learn.widgets.parallelism.view import ParallelismExplorer, _card, picture, spoken
-from workshop.plan.catalog import list_models, load_model
-from workshop.plan.communication import spans_nodes
-from workshop.plan.parallelism import plan
 
 LLAMA_405B = Choice("llama-3.1-405b", nodes=2, gpus_per_node=8, tp=8, pp=2)
 

@@ -22,31 +22,44 @@ from workshop.errors import WorkshopError
 
 LONG_WORD = re.compile(r"(\S{80})\S{120,}")
 
-# name (a module under workshop.cli) -> help. The help stands here so that `workshop --help` imports nothing else.
-COMMANDS = {
-    "doctor": "What this machine or cluster has, lacks, and the remedy for each lack.",
-    "lab": "JupyterLab on the course, with a server behind it.",
-    "serve": "Start vLLM and say where it is.",
-    "servers": "List the servers that are known here.",
-    "stop": "Stop a server.",
-    "share": "Let a class use your server.",
-    "keys": "A key for each learner of a class, and what each has used.",
-    "plan": "Predict memory, parallelism and speed of a model on GPUs.",
-    "simulate": "How long many users would wait, by vLLM's own scheduler on the plan's clock.",
-    "tune": "Which GPUs, split and settings serve a load best.",
-    "models": "Which models the catalogue has, and the fewest GPUs that serve each.",
-    "reconcile": "Compare the plan with what vLLM's own log says.",
-    "slurm": "Submit a server to a SLURM cluster, and watch it.",
-    "prefetch": "Download a model to a shared folder, whole and checked.",
-    "tunnel": "A cluster's server under an address of this machine, which stays.",
-    "batch": "Answer every prompt of a file exactly once; run it again and it goes on.",
-    "xray": "What the engine did, step by step: a trace as one page that works by a double click.",
-    "classroom": "Simulate a class against a server: will it hold?",
-    "progress": "Which checks you have done; --shared: who of a class is where.",
-    "test": "Ten questions before the course, and the same after it.",
-    "fresh": "Get a fresh copy of one notebook, keeping yours.",
-    "kernel": "Let another environment's JupyterLab find the course's kernel.",
+# group -> name (a module under workshop.cli) -> help. The help stands here so that `workshop --help` imports nothing else.
+GROUPS = {
+    "Start": {
+        "doctor": "What this machine or cluster has, what is missing, and the remedy.",
+        "lab": "Open JupyterLab on the course, with a server behind it.",
+        "fresh": "Get a fresh copy of one notebook, and keep yours.",
+        "kernel": "Let another environment's JupyterLab find the course's kernel.",
+    },
+    "Plan": {
+        "plan": "Predict memory, parallelism and speed of a model on GPUs.",
+        "models": "List the catalog, and the fewest GPUs that serve each model.",
+        "simulate": "Predict how long many users wait, with vLLM's own scheduler.",
+        "tune": "Find the GPUs, split and settings that serve a load best.",
+    },
+    "Serve": {
+        "serve": "Start vLLM on this machine.",
+        "slurm": "Submit a server to a SLURM cluster, and watch it.",
+        "kubernetes": "Print the manifests that serve a planned model.",
+        "vm": "Print a systemd unit and container commands for one machine.",
+        "prefetch": "Download a model to a shared folder, whole and checked.",
+        "servers": "List the servers that are known here.",
+        "stop": "Stop a server.",
+    },
+    "Use": {
+        "batch": "Answer every prompt of a file exactly once; run it again to continue.",
+        "tunnel": "Reach a cluster's server under an address of this machine.",
+        "reconcile": "Compare the plan with vLLM's own log.",
+        "xray": "Show what the engine did, step by step, as one page.",
+    },
+    "Teach": {
+        "share": "Let a class use your server.",
+        "keys": "Give each learner a key, and see what each has used.",
+        "classroom": "Simulate a class against a server: will it hold?",
+        "progress": "Show which exercises you have completed; with --shared, a class.",
+        "test": "Ten questions before the course, and the same after it.",
+    },
 }
+COMMANDS = {name: about for commands in GROUPS.values() for name, about in commands.items()}
 
 
 class LazyGroup(click.Group):
@@ -61,8 +74,10 @@ class LazyGroup(click.Group):
         return importlib.import_module(f"workshop.cli.{name.replace('-', '_')}").command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
+        longest = max(map(len, COMMANDS))
+        for title, commands in GROUPS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name.ljust(longest), about) for name, about in commands.items()])
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})

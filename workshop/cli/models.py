@@ -1,10 +1,12 @@
 import click
+from inference_planner import hardware
+from inference_planner.catalog import list_models, load_gpu, load_model
+from inference_planner.hardware import size_words
 
+from workshop.cli import models_page
 from workshop.cli.say import console, json_option, say_json, shown, waiting
+from workshop.engine import exact
 from workshop.errors import BadInput
-from workshop.plan import hardware, models_page
-from workshop.plan.catalog import list_models, load_gpu, load_model
-from workshop.plan.hardware import size_words
 
 
 @click.command()
@@ -16,7 +18,7 @@ from workshop.plan.hardware import size_words
 )
 @click.option("--names", "only_names", is_flag=True, help="Print the names alone.")
 @json_option("Print data instead of text.")
-@click.option("--markdown", is_flag=True, help="Print docs/models.md.")
+@click.option("--markdown", is_flag=True, help="Print a page of all models.")
 def command(names, gpus, family, max_model_len, only_names, as_json, markdown) -> None:
     """List the catalogue: what each model needs, and how many GPUs of each kind serve it.
 
@@ -36,7 +38,7 @@ def command(names, gpus, family, max_model_len, only_names, as_json, markdown) -
     if max_model_len and max_model_len > longest:
         raise BadInput(f"No such model reads {max_model_len:,} tokens.", f"Give --max-model-len {longest} or less.")
     with waiting("Planning each model on each GPU …"):
-        rows = hardware.table(chosen, kinds, max_model_len or hardware.CONTEXT)
+        rows = hardware.table(chosen, kinds, max_model_len or hardware.CONTEXT, exact.plan)
     if as_json:
         say_json([r.to_dict() for r in rows])
     else:

@@ -4,12 +4,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import click
+from inference_planner import words
+from inference_planner.arguments import ARGUMENTS, tokens
+from inference_planner.parallelism import Plan
 
 from workshop.cli.say import say
+from workshop.engine import exact
 from workshop.errors import BadInput
-from workshop.plan import words
-from workshop.plan.arguments import ARGUMENTS, tokens
-from workshop.plan.parallelism import Plan
 
 GIVEN, POSITIVE = click.IntRange(1), click.FloatRange(min=0, min_open=True)
 # place -> what its flag does, and the options that belong to it alone
@@ -85,12 +86,21 @@ def _flag(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
-def of_places() -> Iterator[click.Option]:
-    yield click.Option(["--name"], help="--kubernetes, --vm: name of the server.")
+def place_options(place: str) -> Iterator[click.Option]:
+    """Yield the options of `workshop kubernetes` or `workshop vm` beside the plan's own."""
+    yield click.Option(["--name"], help="Name of the server.")
+    for name, settings in PLACES[place][1].items():
+        help_text = settings["help"]
+        yield click.Option([_flag(name)], **{**settings, "help": help_text[:1].upper() + help_text[1:]})
+
+
+def old_place_options() -> Iterator[click.Option]:
+    """Yield --kubernetes and --vm with their options, which moved to commands of their own; hidden, for one release."""
+    yield click.Option(["--name"], hidden=True)
     for place, (about, own) in PLACES.items():
-        yield click.Option([_flag(place)], is_flag=True, help=about)
-        for name, more in own.items():
-            yield click.Option([_flag(name)], **{**more, "help": f"--{place}: {more['help']}"})
+        yield click.Option([_flag(place)], is_flag=True, help=about, hidden=place != "machines")
+        for name, settings in own.items():
+            yield click.Option([_flag(name)], **{**settings, "hidden": True})
 
 
 def take(given: dict[str, Any], as_json: bool) -> tuple[str, dict[str, Any]]:
@@ -100,7 +110,7 @@ def take(given: dict[str, Any], as_json: bool) -> tuple[str, dict[str, Any]]:
     if others := chosen[1:] or (["json"] if as_json and place in ("kubernetes", "vm") else []):
         raise BadInput(f"--{others[0]} and --{place} print different things.", "Give one of them.")
     values = {name: given.pop(name) for name in HOMES}
-    found = {name: value for name, value in values.items() if value is not None and value is not False and value != ()}
+    found = {name: value for name, value in values.items() if is_given(value)}
     for name in found:  # 0 was given
         if place not in HOMES[name]:
             places = " and ".join(f"--{home}" for home in HOMES[name])
@@ -129,7 +139,7 @@ def show(place: str, plan: Plan, given: dict[str, Any]) -> None:
     say(f"✓ kubectl apply -k {shlex.quote(f'{folder}/overlays/{name}')}", fg="green")
 
 
-@click.command(params=[*arguments(), *of_places()])
+@click.command(params=[*arguments(), *old_place_options()])
 @click.argument("model", required=False)
 def command(model, gpu, listed, as_json, explain, **options) -> None:
     """Predict memory, parallelism and speed of MODEL on GPUs.
@@ -140,14 +150,50 @@ def command(model, gpu, listed, as_json, explain, **options) -> None:
     \b
       workshop plan llama-3.1-70b --gpu h100 --gpus-per-node 4
       workshop plan ./my-model --gpu h200 --max-model-len 32K --json
-      workshop plan mistral-7b-v0.3 --gpu t4 --gpus-per-node 2 --kubernetes | kubectl apply -f -
       workshop plan llama-3.3-70b --machines
+
+    Manifests and units from the same options: workshop kubernetes, workshop vm.
     """
     place, chosen = take(options, as_json)
     if listed or place not in ("kubernetes", "vm"):
+        if place == "machines" and options["exact"] is None:
+            options["exact"] = False  # one plan for each of many machines
         shown = {"listed": listed, "on_machines": place == "machines", "as_json": as_json, "explain": explain}
-        sys.exit(words.answer(click.echo, model, gpu, **shown, **options))
-    result = words.planned(model, gpu, options)
+        sys.exit(words.answer(click.echo, model, gpu, make_plan=exact.plan, **shown, **options))
+    show_in(place, model, gpu, options, chosen)
+
+
+def is_given(value: object) -> bool:
+    """Return True for an option that was on the command line, also if it was 0."""
+    return value is not None and value is not False and value != ()
+
+
+def show_in(place: str, model: str | None, gpu: str | None, options: dict[str, Any], chosen: dict[str, Any]) -> None:
+    """Plan, and print or write the plan for a place: "kubernetes" or "vm".
+
+    Args:
+        options: the plan's settings.
+        chosen: the place's own options.
+    """
+    result = words.planned(model, gpu, options, exact.plan)
     if result.nodes > 1 and result.data_parallel_size > 1:
-        raise BadInput(f"--{place} makes nothing for replicas on several nodes.", "Take the command of the plan.")
+        raise BadInput(
+            f"workshop {place} makes nothing for replicas on several nodes.", "Take the command of the plan."
+        )
     show(place, result, chosen)
+
+
+def place_command(place: str, about: str) -> click.Command:
+    """Return the command of a place: the plan's options and its own, and the plan printed as that place needs it."""
+    own = [option.name for option in place_options(place)]
+    left_out = {"listed", "as_json", "explain"}  # they print something else
+
+    def run(model: str, gpu: str | None, **options: Any) -> None:
+        values = {name: options.pop(name) for name in own}
+        chosen = {name: value for name, value in values.items() if is_given(value)}
+        show_in(place, model, gpu, options, chosen)
+
+    params: list[click.Parameter] = [click.Argument(["model"])]
+    params += [option for option in arguments() if option.name not in left_out]
+    params += place_options(place)
+    return click.Command(place, params=params, callback=run, help=about)

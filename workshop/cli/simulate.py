@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from inference_planner.catalog.read import existing
 
 from workshop.cli.plan import Tokens
 from workshop.cli.plan import command as plan_command
 from workshop.cli.say import force_option, json_option, say, say_json, waiting
 from workshop.errors import BadInput
 from workshop.files import check_output, is_stream
-from workshop.plan.catalog.read import existing
 
 if TYPE_CHECKING:
     from workshop.simulate.report import Simulation

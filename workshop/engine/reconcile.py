@@ -5,13 +5,14 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from inference_planner.catalog import GPU, ModelConfig
+from inference_planner.weights import whole_bytes
+
 from workshop.engine import log as engine_log
 from workshop.engine import recording
 from workshop.engine.log.facts import EngineLog
 from workshop.engine.reconcile_advice import Advice, advise
 from workshop.engine.reconcile_case import GIB, Case, make_case, size_words
-from workshop.plan.catalog import GPU, ModelConfig
-from workshop.plan.weights import whole_bytes
 
 DOUBTFUL_GIB = 4.0
 ROUNDING_GIB = 0.011  # the log prints two decimals, and what is made of three such numbers is off by this at most
@@ -54,7 +55,7 @@ def reconcile(source: str | Path | EngineLog, model: str | Path | ModelConfig | 
         source: a log file, or what `workshop.engine.log.read` made of it.
         model: catalogue name or folder; needed where the log's own name of the model is of no use.
         gpu: catalogue name; vLLM's logs do not name the GPU.
-        record: a file that the run is added to, in the form of workshop/data/runs.
+        record: a file that the run is added to, in the form of planner/inference_planner/data/runs.
 
     Raises:
         BadInput: no vLLM log; the model or the GPU is not known; they do not belong to the log.

@@ -5,12 +5,13 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+from inference_planner import advise as planned
+from inference_planner import kv_cache
+from inference_planner.attention import main_kind
+from inference_planner.deployment import Deployment
+from inference_planner.memory import fit
+
 from workshop.engine.reconcile_case import GIB, Case, size_words
-from workshop.plan import advise as planned
-from workshop.plan import kv_cache
-from workshop.plan.attention import main_kind
-from workshop.plan.deployment import Deployment
-from workshop.plan.memory import fit
 
 WORTH_PERCENT = 1.0  # less is not worth a flag
 SPARE_GIB = 1.0  # left free beside the CUDA graphs when --gpu-memory-utilization is raised

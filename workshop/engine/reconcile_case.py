@@ -8,19 +8,23 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from inference_planner import kv_cache, ranks, versions
+from inference_planner.catalog import GPU, ModelConfig, list_gpus, load_gpu, load_model
+from inference_planner.catalog import quantization as quant
+from inference_planner.catalog.read import existing
+from inference_planner.memory import fit, kv_capacity
+from inference_planner.overheads import Overhead
+from inference_planner.parallelism import Plan
+from inference_planner.settings import Settings
+
+from workshop.engine.exact import plan
 from workshop.engine.log.facts import EngineLog
 from workshop.engine.log.rules import LARGEST
 from workshop.errors import BadInput, WorkshopError
-from workshop.plan import kv_cache, ranks, settings
-from workshop.plan.catalog import GPU, ModelConfig, list_gpus, load_gpu, load_model
-from workshop.plan.catalog import quantization as quant
-from workshop.plan.catalog.read import existing
-from workshop.plan.memory import fit
-from workshop.plan.overheads import Overhead
-from workshop.plan.parallelism import Plan, plan
 
 GIB = 2**30
 LONGEST_NAME = 80  # letters of what a log calls a GPU, a model or a quantization
+SMALLEST_DEFAULT_BATCH = 2048  # max_num_batched_tokens of a log that does not say it: a CPU's, and a small GPU's
 SAME_MEMORY = 0.006  # GPUs of one kind report totals that differ by less than this share
 DEFAULT_UTILIZATION_BEFORE_0_21 = 0.9  # vllm/config/cache.py; 0.92 since
 
@@ -76,12 +80,21 @@ class Case:
                      index == found.tightest, self.log.weights_gib if weights is None else weights)  # fmt: skip
 
     def capacity(self, kv_bytes: int, tp: int = 0) -> kv_cache.Capacity:
-        """What kv_bytes on every rank hold, of `tp` or as many as there are; where the size is given in bytes."""
-        s, length = self.settings, self.max_model_len
-        tp, pp = tp or s["tensor_parallel_size"], s["pipeline_parallel_size"]
-        layout = kv_cache.layout(self.model, tp, s["kv_cache_dtype"], length, s["max_num_batched_tokens"] or 2048)
-        stages = [list(stage) for stage in ranks.partition_layers(self.model.num_hidden_layers, pp)]
-        return kv_cache.capacity(layout, stages, [kv_bytes] * pp, length)
+        """Return what kv_bytes on every rank hold, for a log whose KV cache was given in bytes.
+
+        Args:
+            tp: the tensor parallel size; 0 is the log's own.
+        """
+        tensor_parallel_size = tp or self.settings["tensor_parallel_size"]
+        pipeline_parallel_size = self.settings["pipeline_parallel_size"]
+        known = Settings(
+            vllm_version=self.settings["vllm_version"],
+            kv_cache_dtype=self.settings["kv_cache_dtype"],
+            max_model_len=self.max_model_len,
+            max_num_batched_tokens=self.settings["max_num_batched_tokens"] or SMALLEST_DEFAULT_BATCH,
+        )
+        available = [kv_bytes] * pipeline_parallel_size
+        return kv_capacity(self.model, known, tensor_parallel_size, pipeline_parallel_size, available)
 
     @property
     def max_model_len(self) -> int:
@@ -209,7 +222,7 @@ def _gpu_by_name(name: str) -> GPU | None:
 def _settings(log: EngineLog, model: ModelConfig, assumed: list[str]) -> dict[str, Any]:
     """Return plan()'s keywords for the run of the log; what it does not say is left to vLLM's defaults."""
     version = _nearest_version(log.version, assumed)
-    old = log.version is not None and _numbers(log.version) < (0, 21)
+    old = log.version is not None and versions.is_before(log.version, "0.21")
     ranks.check_sizes(model, log.tensor_parallel_size or 1, log.pipeline_parallel_size or 1)
     share = log.gpu_memory_utilization or (DEFAULT_UTILIZATION_BEFORE_0_21 if old else None)
     return {
@@ -229,24 +242,18 @@ def _settings(log: EngineLog, model: ModelConfig, assumed: list[str]) -> dict[st
 
 def _old_batch(log: EngineLog, model: ModelConfig, old: bool) -> int | None:
     """Before 0.8 a prompt was not cut into chunks: the profile run took a whole one (vllm/config.py)."""
-    if not old or _numbers(log.version) >= (0, 8):
+    if not old or not versions.is_before(log.version, "0.8"):
         return None
     return max(log.max_model_len or model.max_position_embeddings, 2048)
 
 
-def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in re.findall(r"\d+", version)[:2])
-
-
 def _nearest_version(version: str | None, assumed: list[str]) -> str:
     """The version with formulas that is nearest to the log's."""
-    known = settings.VERSIONS
     if version is None:
-        assumed.append(f"The log does not say its version of vLLM; {settings.DEFAULT_VERSION} was assumed.")
-        return settings.DEFAULT_VERSION
-    want = _numbers(version)
-    nearest = min(known, key=lambda name: [abs(a - b) for a, b in zip(_numbers(name), want, strict=False)])
-    if _numbers(nearest) != want:
+        assumed.append(f"The log does not say its version of vLLM; {versions.DEFAULT} was assumed.")
+        return versions.DEFAULT
+    nearest = versions.nearest(version)
+    if not versions.same_minor(nearest, version):
         assumed.append(f"The log is of vLLM {version}; the formulas are those of {nearest}, the nearest known.")
     return nearest
 

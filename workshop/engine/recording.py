@@ -1,4 +1,4 @@
-"""`workshop reconcile LOG --record FILE`: a run as workshop/data/runs has them, so that anybody can add one.
+"""`workshop reconcile LOG --record FILE`: a run as planner/inference_planner/data/runs has them, so that anybody can add one.
 
 Only numbers and names that the planner itself knows are written: nothing of the log's text, no key, host or path.
 """
@@ -10,12 +10,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from inference_planner.builds import NOT_SIZES
+from inference_planner.catalog import list_models
+from inference_planner.catalog.read import from_dict
+
 from workshop.engine.reconcile_case import Case
 from workshop.errors import BadInput
 from workshop.files import output, read_json
-from workshop.plan.catalog import list_models
-from workshop.plan.catalog.read import from_dict
-from workshop.plan.exact import NOT_SIZES
 
 HEAD = ("hardware", "software", "how", "date")
 # of a recorded run; the log's own names are without `_per_gpu`

@@ -17,9 +17,10 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from inference_planner.allocator import Allocator
+
 from workshop.launch.no_machine import be_no_machine
 from workshop.launch.vllm_main import WITHOUT_A_MODEL, be_on_a_cpu
-from workshop.plan.allocator import Allocator
 
 ENVIRONMENT = {**WITHOUT_A_MODEL, "VLLM_DIST_IDENT": "none", "VLLM_KIMI_K3_GEMM_AR": "0"}
 LAYOUT, PACKED_LAYOUT = "LBNHC", "BLNHC"  # FlashAttention's; what packs layers of different sizes into a block

@@ -13,12 +13,12 @@ from contextlib import suppress
 from pathlib import Path
 
 import yaml
+from inference_planner.arguments import tokens
+from inference_planner.catalog.quantization import METHODS
+from inference_planner.kv_cache import KV_CACHE_DTYPES
+from inference_planner.settings import DTYPES
 
 from workshop.errors import BadInput
-from workshop.plan.arguments import tokens
-from workshop.plan.catalog.quantization import METHODS
-from workshop.plan.kv_cache import KV_CACHE_DTYPES
-from workshop.plan.settings import DTYPES
 
 SHORT = {"tp": "tensor-parallel-size", "pp": "pipeline-parallel-size", "n": "nnodes", "r": "node-rank"}
 SHORT |= {"dpa": "data-parallel-address", "sc": "speculative-config"}

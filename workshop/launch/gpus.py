@@ -8,8 +8,9 @@ import shutil
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
+from inference_planner.versions import numbers
+
 from workshop.launch.programs import ask
-from workshop.plan.basis import numbers
 
 QUERY = "index,uuid,name,memory.total,memory.free,driver_version"
 UNIT_BYTES = {"B": 1, "KB": 2**10, "MB": 2**20, "GB": 2**30}  # amd-smi says MB and means 2**20 bytes

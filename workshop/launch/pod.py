@@ -24,17 +24,25 @@ from workshop.launch.home import CannotWrite, NoSpace, cannot_write
 
 # What a pod needs of the package, the guard in front of vLLM included.
 CODE = (
-    "__init__",
-    "errors",
-    "launch/__init__",
-    "launch/asgi",
-    "launch/auth",
-    "launch/disk",
-    "launch/home",
-    "launch/pod",
+    "inference_planner/__init__",
+    "inference_planner/errors",
+    "workshop/__init__",
+    "workshop/errors",
+    "workshop/launch/__init__",
+    "workshop/launch/asgi",
+    "workshop/launch/auth",
+    "workshop/launch/disk",
+    "workshop/launch/home",
+    "workshop/launch/pod",
+    "workshop/launch/programs",
+    "workshop/launch/progress",
+    "workshop/engine/__init__",
+    "workshop/engine/http",
+    "workshop/launch/weights/__init__",
+    "workshop/launch/weights/prefetch",
+    "workshop/launch/weights/hub",
+    "workshop/launch/weights/check",
 )
-CODE += ("launch/programs", "launch/progress", "engine/__init__", "engine/http")
-CODE += ("launch/weights/__init__", "launch/weights/prefetch", "launch/weights/hub", "launch/weights/check")
 WHOLE = ".workshop-whole"  # written when every file is there and was checked
 ASK_EVERY_S = 5.0
 SAY_EVERY_S = 60.0

@@ -1,4 +1,4 @@
-"""`workshop plan … --vm`: the plan on one machine, as a systemd unit and as container lines.
+"""`workshop vm`: the plan on one machine, as a systemd unit and as container lines.
 
 The weights go to a disk that holds them, the API listens on 127.0.0.1, and the key lies in a file.
 """
@@ -9,14 +9,14 @@ import shlex
 from pathlib import Path
 
 import jinja2
+from inference_planner import machines
+from inference_planner.catalog import load_gpu
+from inference_planner.command import check_starts, flags, served, words
+from inference_planner.parallelism import Plan
 
 from workshop.errors import BadInput, WorkshopError
 from workshop.launch.auth import GUARD, KEY_FILE_VARIABLE
 from workshop.launch.slurm.job import LOAD_GB_PER_S, START_ALLOWANCE_S
-from workshop.plan import machines
-from workshop.plan.catalog import load_gpu
-from workshop.plan.command import check_starts, flags, served, words
-from workshop.plan.parallelism import Plan
 
 PORT = 8000
 COURSE, PYTHON = "/opt/workshop", "/opt/vllm/bin/python"  # the checkout; an environment with vLLM
@@ -42,7 +42,9 @@ class Case:
             raise WorkshopError(f"{p.model} does not fit on {p.gpus} × {p.gpu}: {p.reasons[-1]}", " ".join(p.advice))
         check_starts(p.deployment)
         if p.nodes > 1:
-            remedy = "Give the machine's GPUs as --gpus-per-node; --kubernetes and `workshop slurm` do several."
+            remedy = (
+                "Give the machine's GPUs as --gpus-per-node; `workshop kubernetes` and `workshop slurm` do several."
+            )
             raise BadInput(f"The plan takes {p.nodes} nodes, and a VM is one.", remedy)
         if not load_gpu(p.gpu).kubernetes_product:
             raise BadInput("The unit and the containers are for NVIDIA GPUs.", "Choose another --gpu.")

@@ -8,11 +8,11 @@ True
 []
 """
 
+from workshop.engine import measured_runs as recorded
 from workshop.launch import kubernetes, vm
 from workshop.learn import manifest, quantised
 from workshop.learn.widgets.bits.view import BitsExplorer
 from workshop.learn.widgets.elsewhere.view import ThreePlaces
-from workshop.plan import recorded
 from workshop.teaching_model import reference, schemes
 
 __all__ = ["BitsExplorer", "ThreePlaces", "kubernetes", "manifest", "quantised", "recorded", "reference", "schemes",

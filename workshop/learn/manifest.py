@@ -1,6 +1,6 @@
 """A manifest with five mistakes, and the policies that find them: the exercise of notebook 08.
 
-The manifest is the real one that `workshop plan … --kubernetes` renders, spoiled in five places. The policies look at
+The manifest is the real one that `workshop kubernetes` renders, spoiled in five places. The policies look at
 the manifests as a cluster would see them; they know nothing of which places were spoiled.
 """
 
@@ -11,13 +11,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import yaml
+from inference_planner.catalog import load_gpu, load_model
+from inference_planner.parallelism import Plan
 
+from workshop.engine.exact import plan
 from workshop.launch import kubernetes
 from workshop.launch.kubernetes import GIB, Case, Options
 from workshop.learn.exercise_sets import words
 from workshop.learn.html import alone, div, panel, tag
-from workshop.plan.catalog import load_gpu, load_model
-from workshop.plan.parallelism import Plan, plan
 
 POLICIES: dict[str, str] = words("e08_elsewhere")["elsewhere.faults"]["policies"]  # name → what a manifest must have
 PROBES = ("startupProbe", "readinessProbe", "livenessProbe")

@@ -10,11 +10,11 @@ import re
 from functools import partial
 from importlib.resources import files
 
+from workshop.engine import measured_runs as recorded
 from workshop.learn import roofline
 from workshop.learn.chart import Picture
 from workshop.learn.figure import course_style, figure
 from workshop.learn.widgets import style
-from workshop.plan import recorded
 
 __all__ = ["STEP_COLOURS", "course_style", "figure", "kinds", "kv_caching", "links", "megatron", "roofline",
            "step_parts", "step_table"]  # fmt: skip

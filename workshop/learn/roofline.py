@@ -1,7 +1,7 @@
 """The roofline of a GPU: what a step can reach by its arithmetic intensity, and what recorded runs did.
 
 >>> from workshop.learn import roofline
->>> from workshop.plan.deployment import prepare
+>>> from inference_planner.deployment import prepare
 >>> d = prepare("llama-3.1-8b", "h100", max_model_len=8192)
 >>> round(roofline.critical_tokens(d))           # fewer tokens a step wait for memory, more for arithmetic
 295
@@ -13,16 +13,18 @@ True
 import math
 from dataclasses import dataclass
 
+from inference_planner import speed
+from inference_planner.attention import grouped
+from inference_planner.catalog import load_gpu
+from inference_planner.communication import traffic
+from inference_planner.deployment import Deployment, prepare
+from inference_planner.kv_cache import kv_bytes_for_context
+from inference_planner.weights import active_parameters, whole_bytes
+
+from workshop.engine import measured_runs as recorded
 from workshop.learn import recordings
 from workshop.learn.chart import Axes, Picture, dot, line, path, text
 from workshop.learn.widgets import style
-from workshop.plan import recorded, speed
-from workshop.plan.attention import grouped
-from workshop.plan.catalog import load_gpu
-from workshop.plan.communication import traffic
-from workshop.plan.deployment import Deployment, prepare
-from workshop.plan.kv_cache import kv_bytes_for_context
-from workshop.plan.weights import active_parameters, whole_bytes
 
 BATCHES = (16, 64, 256)  # of the recorded runs
 DECODED_AT = 320  # tokens of context in the middle of their answers: prompts of 256, 128 tokens each

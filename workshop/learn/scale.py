@@ -17,11 +17,11 @@ from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from workshop.engine.exact import plan
 from workshop.engine.metrics import metrics_url
 from workshop.errors import BadInput
 from workshop.launch.home import private_folder
 from workshop.learn import labs, recordings
-from workshop.plan.parallelism import plan
 from workshop.simulate.arrivals import Arrival, drawn
 from workshop.simulate.load import SERVERS, on_plan
 from workshop.simulate.report import Simulation, parse_slo

@@ -18,6 +18,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from inference_planner.parallelism import Plan
+
 from workshop.batch.answers import load
 from workshop.batch.progress import Summary
 from workshop.engine.reconcile import Reconciliation
@@ -27,7 +29,6 @@ from workshop.learn.course_map import course_map
 from workshop.learn.html import Html, alone, code, join, muted, panel, span, table, tag, tiles
 from workshop.learn.numbers import number
 from workshop.learn.widgets.reconcile.view import picture
-from workshop.plan.parallelism import Plan
 from workshop.use.logprobs import Row, tidy
 
 if TYPE_CHECKING:

@@ -12,12 +12,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from inference_planner import speed
+from inference_planner.deployment import Deployment
 
 from workshop.engine import metrics
 from workshop.launch.local import TEACHING_MODEL
 from workshop.learn import recordings
-from workshop.plan import speed
-from workshop.plan.deployment import Deployment
 from workshop.simulate import clock
 from workshop.teaching_model import DRAFT, FOLDER, reference
 from workshop.use.client import Client

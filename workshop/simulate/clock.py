@@ -2,18 +2,18 @@
 
 The time of a step is the larger of reading the weights and multiplying with them (the roofline), and then the rest:
 attention over what is cached, arithmetic of attention among new tokens, small kernels, messages between GPUs, Python.
-All constants are the plan's (workshop/plan/speed.py, fitted to single streams and batches on H200) but those below.
+All constants are the plan's (planner/inference_planner/speed.py, fitted to single streams and batches on H200) but those below.
 """
 
 from collections import Counter
 from dataclasses import dataclass
 from math import inf
 
-from workshop.plan import speed
-from workshop.plan.attention import layers, mamba
-from workshop.plan.communication import traffic
-from workshop.plan.deployment import Deployment
-from workshop.plan.kv_cache import kv_dtype_bytes
+from inference_planner import speed
+from inference_planner.attention import layers, mamba
+from inference_planner.communication import traffic
+from inference_planner.deployment import Deployment
+from inference_planner.kv_cache import kv_dtype_bytes
 
 ATTENTION_SHARE = 0.5  # of peak FLOP/s, FlashAttention-3 at 1k to 4k tokens, head dim 128 (arXiv 2407.08608, figure 5)
 # Fitted to six loads of Llama 3.1 8B on one H100 (benchmarks/simulate/records), vLLM 0.25.1:
@@ -141,7 +141,7 @@ def of(d: Deployment, host: float = 1.0) -> Clock:
     moe_layers = len(m.moe.layers) if m.moe else 0
     scan_ms, eager_scan_ms, scan_token_ms = _scans(d) if m.mamba else (0.0,) * 3
     state_ms = one.get("states", 0.0)
-    old = d.settings.vllm_version == "0.25.1"
+    old = not d.settings.version.fast_eager_launch
     launched = (m.num_hidden_layers + (EXPERTS_LAUNCH - 1) * moe_layers) * (FP8_LAUNCH if fp8 and old else 1)
     eager_ms = launched * (host * EAGER_LAYER_MS if old else EAGER_LAYER_MS_0_32)
     eager_ms *= DEALT_OUT_EAGER if d.dp > 1 and m.moe else 1

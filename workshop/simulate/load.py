@@ -5,12 +5,14 @@ import inspect
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from inference_planner.communication import network_link, node_link
+from inference_planner.memory import fit
+from inference_planner.parallelism import Plan
+
+from workshop.engine.exact import plan
 from workshop.engine.trace_writer import name_of
 from workshop.errors import BadInput
 from workshop.files import is_stream, output
-from workshop.plan.communication import network_link, node_link
-from workshop.plan.memory import fit
-from workshop.plan.parallelism import Plan, plan
 from workshop.simulate import process
 from workshop.simulate.arrivals import Arrival, check_size, drawn, read_trace
 from workshop.simulate.clock import Clock, of
@@ -163,7 +165,7 @@ def rules(p: Plan, enable_prefix_caching: bool | None = None, num_gpu_blocks: in
     s, kinds = p.settings, fit(p.deployment).layout.groups
     states = [group for group in kinds if group.keeps_states]
     if enable_prefix_caching is None:
-        enable_prefix_caching = not states or (s.vllm_version != "0.25.1" and len(states) < len(kinds))
+        enable_prefix_caching = not states or (s.version.caches_states and len(states) < len(kinds))
     return Rules(
         num_gpu_blocks=num_gpu_blocks or p.num_gpu_blocks,
         block_size=p.block_size,

@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 
+from inference_planner.catalog import load_gpu, load_model
+from inference_planner.command import Unservable, check_starts, flags, served, words
+
+from workshop.engine.exact import plan
 from workshop.errors import BadInput, WorkshopError
 from workshop.launch import gpus
-from workshop.plan.catalog import load_gpu, load_model
-from workshop.plan.command import Unservable, check_starts, flags, served, words
-from workshop.plan.parallelism import plan
 from workshop.simulate.arrivals import Arrival
 from workshop.simulate.load import MOST_REPLICAS, BeyondReach, arriving, on_plan
 from workshop.simulate.local import on_a_new_server

@@ -228,6 +228,9 @@ def ours() -> bytes:
             left_out = "__pycache__" in inside.parts
             if path.is_file() and not left_out and str(inside) not in overlay:
                 archive.write(path, inside)
+        for path in sorted((ROOT / "planner" / "inference_planner").rglob("*")):
+            if path.is_file() and "__pycache__" not in path.parts:
+                archive.write(path, path.relative_to(ROOT / "planner"))
         read = [
             *NOTEBOOKS.glob("*.ipynb"),
             *(path for path in (ROOT / "slurm").rglob("*") if path.suffix in (".sh", ".sbatch")),

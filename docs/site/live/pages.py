@@ -111,6 +111,9 @@ def package() -> bytes:
             inside = path.relative_to(ROOT)
             if path.is_file() and "__pycache__" not in inside.parts and inside.parts[1] not in NOT_HERE:
                 archive.write(path, inside)
+        for path in sorted((ROOT / "planner" / "inference_planner").rglob("*")):
+            if path.is_file() and "__pycache__" not in path.parts:
+                archive.write(path, path.relative_to(ROOT / "planner"))
         for name in ("page.py", "planner.py", "client.py"):
             archive.write(HERE / name, name)
         for path in sorted((HERE / "stand_in").rglob("*.py")):

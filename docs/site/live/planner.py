@@ -6,12 +6,13 @@ import json
 from pathlib import Path
 
 import ipywidgets as widgets
+from inference_planner.catalog import load_model
+from inference_planner.parallelism import Plan
 
+from workshop.engine.exact import plan
 from workshop.errors import BadInput, WorkshopError
 from workshop.learn import html
 from workshop.learn.widgets import controls as make
-from workshop.plan.catalog import load_model
-from workshop.plan.parallelism import Plan, plan
 
 PASTED = Path("/models")
 AUTO = ("choose", None)

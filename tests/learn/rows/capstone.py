@@ -6,9 +6,9 @@ from importlib.resources import files
 from pathlib import Path
 
 from workshop.batch.progress import Summary
+from workshop.engine.exact import plan
 from workshop.engine.reconcile import reconcile
 from workshop.launch import kubernetes
-from workshop.plan.parallelism import plan
 
 ROOT = Path(__file__).parents[3]
 LOG = files("workshop.data") / "logs" / "llama-3.1-8b_tp1_h200.log"

@@ -1,4 +1,4 @@
-"""`workshop plan … --kubernetes`: the plan as manifests, for kubectl at once or as kustomize base and overlay.
+"""`workshop kubernetes`: the plan as manifests, for kubectl at once or as kustomize base and overlay.
 
 One pod a node: a Deployment on one node, a LeaderWorkerSet on several. OpenShift: the same, without a user of ours. The
 templates read as the YAML that they make; what depends on the plan (name, image, arguments, sizes, budgets) is a Case's.
@@ -13,8 +13,14 @@ from pathlib import Path
 from textwrap import wrap
 from typing import Any
 
+import inference_planner
 import jinja2
 import yaml
+from inference_planner import machines, versions
+from inference_planner.catalog import list_gpus, load_gpu
+from inference_planner.command import check_starts, flags
+from inference_planner.command import words as flag_words
+from inference_planner.parallelism import Plan
 
 from workshop.errors import BadInput, WorkshopError
 from workshop.launch import pod
@@ -22,12 +28,6 @@ from workshop.launch.auth import GUARD, KEY_FILE_VARIABLE, METRICS_KEY_FILE_VARI
 from workshop.launch.home import writing
 from workshop.launch.kubernetes import placement
 from workshop.launch.slurm.job import LOAD_GB_PER_S, START_ALLOWANCE_S
-from workshop.plan import machines
-from workshop.plan.catalog import list_gpus, load_gpu
-from workshop.plan.command import check_starts, flags
-from workshop.plan.command import words as flag_words
-from workshop.plan.parallelism import Plan
-from workshop.plan.settings import DEFAULT_VERSION
 
 GIB = 1 << 30
 PORT, MASTER_PORT = 8000, 29501
@@ -45,7 +45,10 @@ COMPONENTS = {
     "volume-owner": (),
 }
 HOST = (SLUG, "a host's name, as llm.example.org")
-PACKAGE = Path(__file__).parents[2]
+PACKAGES = {
+    "workshop": Path(__file__).parents[2],
+    "inference_planner": Path(inference_planner.__file__).parent,
+}
 WIDTH = 108  # of the header's lines
 TEMPLATES = jinja2.Environment(
     loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
@@ -185,11 +188,18 @@ class Case:
     def command(self) -> str:
         """The command line that makes these manifests."""
         p, o = self.plan, self.options
-        words = ["workshop", "plan", self.hub, "--gpu", load_gpu(p.gpu).name, "--gpus-per-node", str(self.gpus_per_pod)]
+        words = [
+            "workshop",
+            "kubernetes",
+            self.hub,
+            "--gpu",
+            load_gpu(p.gpu).name,
+            "--gpus-per-node",
+            str(self.gpus_per_pod),
+        ]
         words += ["--nodes", str(p.nodes)] if self.many else []
         words += flag_words(self.flags)
-        words += ["--vllm-version", p.vllm_version] if p.vllm_version != DEFAULT_VERSION else []
-        words.append("--kubernetes")
+        words += ["--vllm-version", p.vllm_version] if p.vllm_version != versions.DEFAULT else []
         for name, usual in vars(Options()).items():
             flag, value = f"--{name.replace('_', '-')}", getattr(o, name)
             for each in (value if isinstance(value, tuple) else [value]) if value != usual else []:
@@ -218,7 +228,7 @@ def manifests(plan: Plan, options: Options | None = None) -> list[dict[str, Any]
 
 
 def render(plan: Plan, options: Options | None = None) -> str:
-    """Return the same as YAML with comments, for `workshop plan … --kubernetes | kubectl apply -f -`."""
+    """Return the same as YAML with comments, for `workshop kubernetes … | kubectl apply -f -`."""
     case = Case(plan, options)
     documents = [_make("weights", case=case), _make("server", case=case)]
     documents += [_make("route", name=case.name)] if case.options.openshift else []
@@ -291,5 +301,9 @@ def code() -> dict[str, str]:
 
     Packages are empty there: what theirs offer is not in the pod.
     """
-    read = {name: (PACKAGE / f"{name}.py").read_text(encoding="utf-8") for name in pod.CODE}
-    return {f"{n.replace('/', '.')}.py": "" if n.endswith("__init__") else text for n, text in read.items()}
+    modules = {}
+    for name in pod.CODE:
+        package, _, inside = name.partition("/")
+        text = (PACKAGES[package] / f"{inside}.py").read_text(encoding="utf-8")
+        modules[f"{name.replace('/', '.')}.py"] = "" if inside.endswith("__init__") else text
+    return modules

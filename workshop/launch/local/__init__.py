@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
 
+from inference_planner.catalog.read import name_of
+
 from workshop import python_process
 from workshop.engine import trace_writer
 from workshop.errors import BadInput, WorkshopError
@@ -26,7 +28,6 @@ from workshop.launch.flags import flags_of as flags_of
 from workshop.launch.home import home
 from workshop.launch.local import claims
 from workshop.launch.vllm_main import installed, is_cpu
-from workshop.plan.catalog.read import name_of
 
 TEACHING_MODEL = "teaching-model"
 TEACHING_FOLDER = Path(str(files("workshop"))) / "teaching_model"

@@ -13,9 +13,10 @@ import sys
 import tempfile
 import time
 
+from inference_planner.communication import LINKS
+
 from workshop import python_process
 from workshop.errors import WorkshopError
-from workshop.plan.communication import LINKS
 
 SECONDS = 5.0  # for both sizes together, once NCCL has connected
 LARGE_BYTES, SMALL_BYTES = 64 * 2**20, 32 * 2**10  # a long prompt's; one token's of 405B (16,384 numbers of 2 bytes)

@@ -5,11 +5,12 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from inference_planner.catalog import load_gpu
+
 from workshop.errors import BadInput, WorkshopError
 from workshop.launch.local import course
 from workshop.launch.programs import ask
 from workshop.launch.slurm import options
-from workshop.plan.catalog import load_gpu
 
 READ_S = 30
 # Of these sbatch takes one: that of the site stands in for the script's.

@@ -9,6 +9,13 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from inference_planner.arguments import ARGUMENTS
+from inference_planner.catalog import load_model
+from inference_planner.catalog.read import existing, name_of
+from inference_planner.command import ALLOWED, check_starts, flags
+from inference_planner.ranks import tp_problem
+
+from workshop.engine.exact import plan
 from workshop.errors import BadInput, WorkshopError
 from workshop.launch import records
 from workshop.launch.flags import check_for_job, for_plan, uncounted
@@ -19,12 +26,6 @@ from workshop.launch.slurm import options
 from workshop.launch.slurm import queue as slurm_queue
 from workshop.launch.slurm import site as slurm_site
 from workshop.launch.slurm.site import scripts_folder
-from workshop.plan.arguments import ARGUMENTS
-from workshop.plan.catalog import load_model
-from workshop.plan.catalog.read import existing, name_of
-from workshop.plan.command import ALLOWED, check_starts, flags
-from workshop.plan.parallelism import plan
-from workshop.plan.ranks import tp_problem
 
 NODES_TRIED = (1, 2, 3, 4, 6, 8, 12, 16)  # for a model without a script of its own: the fewest that hold it
 

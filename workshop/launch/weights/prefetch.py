@@ -47,8 +47,9 @@ class Report:
 
 def hub_id(model: str) -> str:
     """Return the Hub id that is meant: an id, a catalogue name, or a script's name (70b)."""
+    from inference_planner.catalog import load_model
+
     from workshop.launch.slurm.submit import RECIPES  # neither is in a pod, which has the rest of this module
-    from workshop.plan.catalog import load_model
 
     model = RECIPES[model].model if model in RECIPES else model
     if re.fullmatch(r"[\w-][\w.-]{0,95}/[\w-][\w.-]{0,95}", model, re.ASCII):

@@ -1,7 +1,8 @@
+from inference_planner.machines import list_machines, offers
+
 from workshop.learn import manifest
 from workshop.learn.exercise_sets import words
 from workshop.learn.judging import called
-from workshop.plan.machines import list_machines, offers
 
 VM_MODEL, VM_LENGTH = "llama-3.3-70b", 8192
 IDS = words("e08_elsewhere")["elsewhere.ids"]["ids"]

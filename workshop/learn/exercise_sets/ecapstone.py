@@ -2,13 +2,14 @@
 
 import re
 
+from inference_planner.catalog import load_model
+from inference_planner.memory import weight_bytes
+from inference_planner.parallelism import Plan
+
 from workshop.batch.progress import Summary
 from workshop.engine.reconcile import Reconciliation
 from workshop.errors import WorkshopError
 from workshop.learn.judging import Exercise, called, close_to, not_a_number, single
-from workshop.plan.catalog import load_model
-from workshop.plan.memory import weight_bytes
-from workshop.plan.parallelism import Plan
 
 ASKED = {"need": "what you need it for", "surprise": "what surprised you", "next": "what you do next"}
 LEAST_WORDS = 12

@@ -7,10 +7,10 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping
 
 import ipywidgets as widgets
+from inference_planner.catalog import list_gpus, list_models, load_gpu
 
 from workshop.errors import WorkshopError
 from workshop.learn import html
-from workshop.plan.catalog import list_gpus, list_models, load_gpu
 
 AUTO = {"description_width": "initial"}
 # ipywidgets gives a slider's handle no name, and says a place in a list for its value. The stylesheet sees to both.

@@ -5,14 +5,15 @@ from dataclasses import dataclass
 from importlib.resources import files
 
 import yaml
+from inference_planner.catalog import load_gpu
+from inference_planner.parallelism import Plan
 
+from workshop.engine.exact import plan
 from workshop.errors import WorkshopError
 from workshop.launch import kubernetes, vm
 from workshop.launch.kubernetes import Case, Options
 from workshop.learn.html import Html, bold, div, legend, panel, tag, verdict
 from workshop.learn.widgets.controls import Explorer, choice, gpus, models
-from workshop.plan.catalog import load_gpu
-from workshop.plan.parallelism import Plan, plan
 
 # fact → (what it is in words, how a line that spells it looks)
 GPUS = r"--nodes|gpus-per-node|nvidia\.com/gpu|--gpus all|replicas|size:|MIN_GPU"
@@ -63,8 +64,8 @@ def three(plan: Plan) -> Elsewhere:
     asked = f"--gpu {plan.gpu} --gpus-per-node {plan.gpus // plan.nodes}{nodes} --max-model-len {plan.max_model_len}"
     makers = (
         ("SLURM", f"workshop slurm submit {model.split('/')[-1]} {asked} --dry-run", slurm_lines),
-        ("Kubernetes", f"workshop plan {plan.model} {asked} --kubernetes", kubernetes_lines),
-        ("A VM", f"workshop plan {plan.model} {asked} --vm", lambda p: vm.container(vm.Case(p), "podman").splitlines()),
+        ("Kubernetes", f"workshop kubernetes {plan.model} {asked}", kubernetes_lines),
+        ("A VM", f"workshop vm {plan.model} {asked}", lambda p: vm.container(vm.Case(p), "podman").splitlines()),
     )
     places = []
     for name, command, make in makers:

@@ -12,12 +12,13 @@ from copy import copy
 from dataclasses import dataclass
 from functools import lru_cache
 
+from inference_planner.attention import main_kind
+from inference_planner.catalog.config import ModelConfig
+from inference_planner.kv_cache import BLOCK_SIZE, kv_cache_bytes_per_token
+
 from workshop.errors import BadInput
 from workshop.learn.html import Html, bar, div, muted, panel, span, tag, tiles
 from workshop.learn.numbers import size
-from workshop.plan.attention import main_kind
-from workshop.plan.catalog.config import ModelConfig
-from workshop.plan.kv_cache import BLOCK_SIZE, kv_cache_bytes_per_token
 
 SIGNS = {"coming": "not yet here", "waiting": "waits", "running": "runs", "preempted": "preempted, waits",
          "finished": "✓ finished"}  # fmt: skip

@@ -2,13 +2,13 @@ import contextlib
 from collections.abc import Mapping
 
 import ipywidgets as widgets
+from inference_planner.catalog import load_model
+from inference_planner.kv_cache import BLOCK_SIZE
 
 from workshop.errors import WorkshopError
 from workshop.learn.numbers import size
 from workshop.learn.widgets.controls import Explorer, models, whole
 from workshop.learn.widgets.kv_cache.case import REQUESTS, State, picture, simulate, token_bytes
-from workshop.plan.catalog import load_model
-from workshop.plan.kv_cache import BLOCK_SIZE
 
 MS_A_STEP = 150
 

@@ -3,6 +3,10 @@
 import threading
 from collections.abc import Mapping, Sequence
 
+from inference_planner.catalog import load_gpu
+from inference_planner.parallelism import Plan
+
+from workshop.engine.exact import plan
 from workshop.errors import WorkshopError
 from workshop.learn import html, labs, recordings
 from workshop.learn.chart import Axes, box, path, svg
@@ -10,8 +14,6 @@ from workshop.learn.html import Html, bold, div, join, legend, panel, tiles, ver
 from workshop.learn.widgets import controls as make
 from workshop.learn.widgets import style
 from workshop.learn.widgets.metrics.view import chart
-from workshop.plan.catalog import load_gpu
-from workshop.plan.parallelism import Plan, plan
 from workshop.simulate.arrivals import drawn
 from workshop.simulate.load import on_plan
 from workshop.simulate.report import Simulation

@@ -6,15 +6,16 @@ Split, memory, remedies and command are workshop.plan's; this module adds up wha
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
+from inference_planner import advise, choose, kv_cache, ranks
+from inference_planner.builds import known
+from inference_planner.catalog import load_model
+from inference_planner.catalog import quantization as quant
+from inference_planner.catalog.config import DTYPE_BYTES, ModelConfig
+from inference_planner.deployment import Deployment, prepare
+from inference_planner.memory import Fit, fit
+
 from workshop.errors import BadInput
 from workshop.learn.numbers import counted, gib
-from workshop.plan import advise, choose, kv_cache, ranks
-from workshop.plan.catalog import load_model
-from workshop.plan.catalog import quantization as quant
-from workshop.plan.catalog.config import DTYPE_BYTES, ModelConfig
-from workshop.plan.deployment import Deployment, prepare
-from workshop.plan.exact import known
-from workshop.plan.memory import Fit, fit
 
 GPU_COUNTS = (1, 2, 4, 8, 16, 32)
 CONTEXTS = tuple(1024 * 2**n for n in range(8))  # 1,024 … 131,072 tokens

@@ -1,11 +1,12 @@
 """The picture of the memory sliders: a bar for each GPU, the verdict, four numbers, the command. Pure: text out."""
 
+from inference_planner.command import command
+from inference_planner.kv_cache import kv_cache_bytes_per_token
+
 from workshop.learn.html import Html, bold, code, div, join, legend, muted, panel, span, tag, tiles
 from workshop.learn.html import verdict as at_the_edge
 from workshop.learn.numbers import gib
 from workshop.learn.widgets.memory.case import Memory, Stage, verdict, weight_words
-from workshop.plan.command import command
-from workshop.plan.kv_cache import kv_cache_bytes_per_token
 
 NO_BREAK = "\u00a0"
 BARS = 8  # GPUs beyond so many are drawn a stage at a time

@@ -1,10 +1,11 @@
 from collections.abc import Mapping
 
+from inference_planner.catalog import load_gpu, load_model
+from inference_planner.memory import parameters
+
 from workshop.learn.widgets import controls as make
 from workshop.learn.widgets.memory.case import CONTEXTS, GPU_COUNTS, WEIGHTS, Case, Memory, memory, weight_words
 from workshop.learn.widgets.memory.picture import picture
-from workshop.plan.catalog import load_gpu, load_model
-from workshop.plan.memory import parameters
 
 LABELS = {"as published": "as published", "fp8": "fp8, made while loading", "awq": "4 bit (awq)"}
 

@@ -6,17 +6,18 @@ Ranks, divisibility, memory, traffic and the nearest split that fits are worksho
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
+from inference_planner import advise, choose, ranks, speed
+from inference_planner.builds import known
+from inference_planner.catalog import load_gpu, load_model
+from inference_planner.catalog.config import ModelConfig
+from inference_planner.communication import Traffic, network_link, spans_nodes, traffic
+from inference_planner.deployment import Deployment, prepare
+from inference_planner.memory import fit
+from inference_planner.ranks import Rank
+from inference_planner.settings import whole
+
 from workshop.errors import BadInput
 from workshop.learn.numbers import gib
-from workshop.plan import advise, choose, ranks, speed
-from workshop.plan.catalog import load_gpu, load_model
-from workshop.plan.catalog.config import ModelConfig
-from workshop.plan.communication import Traffic, network_link, spans_nodes, traffic
-from workshop.plan.deployment import Deployment, prepare
-from workshop.plan.exact import known
-from workshop.plan.memory import fit
-from workshop.plan.ranks import Rank
-from workshop.plan.settings import whole
 
 CONTEXT = 8192  # at which "fits" is judged
 

@@ -4,15 +4,16 @@ import itertools
 from collections.abc import Mapping
 from functools import lru_cache
 
+from inference_planner.catalog import load_gpu, load_model
+from inference_planner.communication import NETWORKS, network_link, node_link
+from inference_planner.ranks import tp_problem
+
 from workshop.learn.chart import box, path, svg, text
 from workshop.learn.html import Html, bar, bold, div, legend, muted, panel, table, verdict
 from workshop.learn.numbers import duration, size
 from workshop.learn.widgets import controls as make
 from workshop.learn.widgets import style
 from workshop.learn.widgets.parallelism.case import Choice, Layout, head_range, layout
-from workshop.plan.catalog import load_gpu, load_model
-from workshop.plan.communication import NETWORKS, network_link, node_link
-from workshop.plan.ranks import tp_problem
 
 CARD, HEIGHT, NODE = 70, 100, 160  # a GPU's width and height, a node's height
 STEP, MARGIN = CARD + 6, 34

@@ -5,6 +5,8 @@ from functools import lru_cache
 from pathlib import Path
 
 import ipywidgets as widgets
+from inference_planner import calculators
+from inference_planner.catalog import list_gpus, load_gpu, load_model
 
 from workshop.engine import log as engine_log
 from workshop.engine.reconcile import Reconciliation, Row, reconcile
@@ -12,8 +14,6 @@ from workshop.learn import recordings
 from workshop.learn.html import Html, bold, div, join, panel, span, tag
 from workshop.learn.widgets import style
 from workshop.learn.widgets.controls import Explorer, choice, made
-from workshop.plan import calculators
-from workshop.plan.catalog import list_gpus, load_gpu, load_model
 
 LOGS = recordings.DATA / "logs"
 OTHERS: dict[str, Callable] = {

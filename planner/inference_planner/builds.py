@@ -1,0 +1,134 @@
+"""What vLLM's own model classes said of a model's weights and KV cache, as recorded (data/exact), and how a plan uses it.
+
+Nothing is built here: the workshop starts vLLM's classes (`workshop plan --exact`) and hands over what they said. The
+records cover the catalog and this year's models, for machines without vLLM.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from inference_planner.basis import words
+from inference_planner.catalog.checkpoint import stored_bytes
+from inference_planner.catalog.config import Built, Exact, Group, ModelConfig
+from inference_planner.catalog.families import FAMILIES, NESTED
+from inference_planner.catalog.gpus import GIB
+from inference_planner.choose import Choice
+from inference_planner.choose import choose as choose_split
+from inference_planner.deployment import Deployment
+from inference_planner.errors import BadInput
+from inference_planner.ranks import stage_bytes
+from inference_planner.weight import ExpertSplit
+from inference_planner.weights import whole_bytes
+
+DATA = Path(__file__).parent / "data"
+# fields of a config that change no size
+NOT_SIZES = {
+    "transformers_version",
+    "_name_or_path",
+    "auto_map",
+    "use_cache",
+    "initializer_range",
+    "bos_token_id",
+    "eos_token_id",
+    "pad_token_id",
+    "attention_dropout",
+    "hidden_dropout",
+    "pretraining_tp",
+}
+# Times what the config makes of them: weights of 4 bits are 4 times less, the largest miss of an estimate is 2.
+FAR = 16
+
+
+def digest(raw: Mapping[str, Any]) -> str:
+    """Return the name of a config: the same for the same fields, whatever their order, and whoever wrote the file."""
+    sizes = {name: value for name, value in raw.items() if name not in NOT_SIZES}
+    try:
+        return hashlib.sha256(json.dumps(sizes, sort_keys=True).encode()).hexdigest()[:16]
+    except ValueError:  # a number of thousands of digits, which no record has
+        return ""
+
+
+@lru_cache(maxsize=1)
+def records() -> dict[str, dict[str, Any]]:
+    """Return what is recorded, by the digest of the config: {"name", "vllm", "builds", "refused"}."""
+    return {
+        entry["digest"]: {**entry, "vllm": record["vllm"], "refused": tuple(refused)}
+        for file in sorted((DATA / "exact").glob("*.json"))
+        for record in [json.loads(file.read_text(encoding="utf-8"))]
+        for entry in record["models"]
+        for refused in [[(*map(int, split.split()[1::2]), said) for split, said in entry.get("errors", {}).items()]]
+    }
+
+
+def known(d: Deployment) -> Deployment:
+    """Return a model without formulas with what is recorded of it, or with the size of the checkpoint beside it."""
+    m = d.model
+    if (m.architecture in FAMILIES and m.architecture not in NESTED) or m.exact:
+        return d  # of a multimodal model the formulas have the language part alone
+    entry = records().get(digest(m.raw))
+    if entry:
+        return with_builds(d, "recorded", entry["vllm"], list(map(built, entry["builds"])), entry["refused"])
+    size = stored_bytes(Path(m.location)) if m.location else 0
+    scale = size / whole_bytes(as_stored(d)) if size else 0
+    if scale and not 1 / FAR < scale < FAR:
+        said = f"{m.name}: its files hold {size / GIB:,.2f} GiB, and the sizes in its config.json make {size / scale / GIB:,.2f}."
+        raise BadInput(said, "Give the config.json and the weights of the same model.")
+    return replace(d, model=replace(m, exact=Exact("estimate", "the checkpoint's own size", (), scale))) if scale else d
+
+
+def as_stored(d: Deployment) -> ModelConfig:
+    """Return the model as its checkpoint has it: not yet quantised by --quantization, and nothing known of it."""
+    return replace(d.model, quantization=None if d.quantization else d.model.quantization, exact=None)
+
+
+def with_builds(
+    d: Deployment, basis: str, source: str, builds: Sequence[Built], refused: tuple[tuple[int, int, str], ...] = ()
+) -> Deployment:
+    """Return the deployment with these splits as built. What --quantization shrinks while loading, the class does not."""
+    one = min(builds, key=lambda b: b.tp * b.pp)  # the one with the fewest copies
+    stored = as_stored(d)
+    whole = sum(stage_bytes(stored, one.tp, one.pp, i, experts=one.experts) for i in range(one.pp))
+    scale = sum(one.loaded_bytes) / (whole if one.experts else whole_bytes(stored) / one.tp)
+    if d.quantization:
+        builds = [replace(b, loaded_bytes=_shrunk(d, b)) for b in builds]
+    return replace(d, model=replace(d.model, exact=Exact(basis, source, tuple(builds), scale, refused)))
+
+
+def _shrunk(d: Deployment, b: Built) -> tuple[int, ...]:
+    models = replace(d.model, exact=None), as_stored(d)
+    sizes = [[stage_bytes(m, b.tp, b.pp, i, experts=b.experts) for i in range(b.pp)] for m in models]
+    return tuple(size * after // before for size, after, before in zip(b.loaded_bytes, *sizes, strict=True))
+
+
+def built(found: Mapping[str, Any], experts: ExpertSplit | None = None) -> Built:
+    """Return a split as the worker described it; experts: how it was asked to share them out."""
+    cache, loaded = found["kv_cache"], tuple(stage["loaded_bytes"] for stage in found["stages"])
+    groups = tuple(_group(group) for group in cache["groups"])
+    pools, token_bytes = tuple(cache["pool_bytes_per_block"]), cache["bytes_per_token"]
+    return Built(found["tp"], found["pp"], loaded, pools, groups, token_bytes, found["kv_bytes_each"], experts)
+
+
+def _group(described: Mapping[str, Any]) -> Group:
+    facts = dict(described)
+    facts["layers"] = tuple(facts["layers"])
+    return Group(**facts)
+
+
+def choose(d: Deployment, sizes: Mapping[str, Any], why: str = "") -> Choice:
+    """Return the split that was asked for, or the one to take, from the formulas and the records.
+
+    Args:
+        sizes: the arguments of `inference_planner.choose.choose`.
+        why: what kept vLLM's own class from being asked; the reasons of an estimate say it.
+
+    Raises BadInput: sizes that cannot split the model.
+    """
+    choice = choose_split(known(d), **sizes)
+    return replace(choice, reasons=[*choice.reasons, *words(choice.deployment, why)])

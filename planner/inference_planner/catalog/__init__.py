@@ -1,0 +1,70 @@
+"""The catalogue: models by the facts of their config.json, and GPUs, each with its source."""
+
+import json
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from inference_planner.catalog.config import ModelConfig
+from inference_planner.catalog.fields import nearest
+from inference_planner.catalog.gpus import GPU, list_gpus, load_gpu
+from inference_planner.catalog.read import existing, from_dict, read_file
+from inference_planner.errors import BadInput
+
+__all__ = ["GPU", "ModelConfig", "list_gpus", "list_models", "load_gpu", "load_model"]
+
+HERE = Path(__file__).parent
+LONGEST_SHOWN = 200  # letters of a name in a message
+
+
+@lru_cache(maxsize=1)
+def _entries() -> dict[str, dict[str, Any]]:
+    files = (json.loads((HERE / name).read_text(encoding="utf-8")) for name in ("models.json", "models_2026.json"))
+    return {name: entry for file in files for name, entry in file["models"].items()}
+
+
+@lru_cache(maxsize=1)
+def _names() -> dict[str, str]:
+    """Every accepted spelling, in lower case, to the catalogue name."""
+    return {
+        alias.lower(): name
+        for name, entry in _entries().items()
+        for alias in (name, *entry.get("aliases", ()), *entry.get("hub_ids", ()))
+    }
+
+
+def list_models() -> list[str]:
+    """Return the catalogue's model names."""
+    return list(_entries())
+
+
+@lru_cache(maxsize=256)
+def _catalogued(name: str) -> ModelConfig:
+    entry = _entries()[name]
+    config = from_dict(entry["config"], name=name, where=f"the catalogue's {name}")
+    ids = tuple(entry.get("hub_ids", ()))
+    return replace(config, published_parameters=entry.get("parameters"), source=entry.get("source", ""), hub_ids=ids)
+
+
+def load_model(name_or_path: str | Path | ModelConfig) -> ModelConfig:
+    """Return a model by its catalogue name, its Hub id (of models known here), or a folder or file with config.json.
+
+    Raises BadInput: no such name (the nearest are offered) or folder, or a config.json that is cut, wrong, or of an
+    architecture that is not known.
+    """
+    if isinstance(name_or_path, ModelConfig):
+        return name_or_path
+    if isinstance(name_or_path, str) and not name_or_path.strip():
+        raise BadInput("The model's name is empty.", f"Choose from: {', '.join(list_models())}.")
+    asked = str(name_or_path).lower()
+    if asked in _names():
+        found = _catalogued(_names()[asked])
+        if asked in (h.lower() for h in found.hub_ids):  # the Hub id that was asked for comes first
+            found = replace(found, hub_ids=tuple(sorted(found.hub_ids, key=lambda h: h.lower() != asked)))
+        return found
+    if path := existing(name_or_path):
+        return read_file(path)
+    said = str(name_or_path)[:LONGEST_SHOWN]
+    remedy = f"{nearest(said.lower(), _names(), 3)}Give a catalogue name (workshop plan --list-models) or a folder with a config.json."
+    raise BadInput(f"The model {said!r} is not in the catalogue, and no folder or file of that name exists.", remedy)

@@ -1,0 +1,89 @@
+"""The checkpoint beside a config.json: its size, which replaces an estimate's, and its number of layers."""
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from inference_planner.catalog.estimate import fields
+from inference_planner.catalog.fields import json_object
+from inference_planner.errors import BadInput
+from inference_planner.files import open_regular
+from inference_planner.json_values import as_object
+
+INDEX = "model.safetensors.index.json"
+LAYER = re.compile(r"(.*?)\b(?:layers|h|blocks)\.(\d{1,4})\.")  # of a tensor's name
+LARGEST_INDEX_BYTES = 64 << 20  # a hundred thousand experts' tensors have 14
+LONGEST_NAME = 500  # characters of a tensor's name
+LARGEST_BYTES = 1 << 50  # of a checkpoint
+LARGEST_HEADER_BYTES = 100 << 20  # as the safetensors library has it
+REMEDY = "Copy or download the file again."
+
+
+def stored_bytes(folder: Path) -> int:
+    """Return the bytes of the safetensors beside a config.json: by their index, or by their headers; 0 without them.
+
+    Raises:
+        BadInput: an index that is cut or says nothing, or a file whose header is.
+    """
+    return _index(folder)[0] or sum(map(_tensor_bytes, sorted(folder.glob("*.safetensors"))))
+
+
+def _index(folder: Path) -> tuple[int, Mapping[str, Any]]:
+    """Return (bytes, tensor → file) of the index in a folder; nothing where there is none."""
+    file = folder / INDEX
+    if not file.exists():
+        return 0, {}
+    said = json_object(file, LARGEST_INDEX_BYTES)
+    about = as_object(said.get("metadata") or {})
+    tensors = as_object(said.get("weight_map") or {})
+    size: Any = None if about is None else about.get("total_size", 0)
+    if type(size) not in (int, float) or not 0 <= size < LARGEST_BYTES or tensors is None:
+        raise BadInput(f"{file} is garbled: it must have the size of all tensors, and the file of each.", REMEDY)
+    return int(size), tensors
+
+
+def check_layers(raw: Mapping[str, Any], config: Path) -> None:
+    """Raise BadInput where the index beside a config.json names fewer layers than it says, or more.
+
+    An encoder may have more of them; layers that draft tokens (num_nextn_predict_layers) come after the last one.
+    """
+    counts: dict[str, int] = {}  # what stands before the layer's number -> layers
+    tensors = [name for name in _index(config.parent)[1] if len(name) <= LONGEST_NAME]
+    for found in filter(None, map(LAYER.match, tensors)):
+        counts[found[1]] = max(counts.get(found[1], 0), int(found[2]) + 1)
+    if not counts:
+        return
+    said, drafts = fields(raw, str(config)).layers, raw.get("num_nextn_predict_layers")
+    most = said + (drafts if type(drafts) is int and drafts > 0 else 1)
+    if max(counts.values()) < said or counts.get("model.", 0) > most:
+        raise BadInput(
+            f"{config} says {said} layers, and {INDEX} beside it names {counts.get('model.') or max(counts.values())}.",
+            "Give the config.json and the index of the same model, both whole.",
+        )
+
+
+def _tensor_bytes(file: Path) -> int:
+    """Return the end of the last tensor, as the header has it.
+
+    Source: the safetensors format (8 bytes of length, then JSON).
+    """
+    with open_regular(file, REMEDY) as opened:
+        try:
+            length = int.from_bytes(opened.read(8), "little")
+            header = opened.read(length) if length <= LARGEST_HEADER_BYTES else b""
+            tensors = json.loads(header)
+            ends = [_end(tensor) for name, tensor in tensors.items() if name != "__metadata__"]
+            return max(ends)
+        except (OSError, ValueError, TypeError, KeyError, AttributeError, IndexError, RecursionError):
+            said = f"{file} is cut, or no safetensors file: its header cannot be read."
+            raise BadInput(said, REMEDY) from None
+
+
+def _end(tensor: Mapping[str, Any]) -> int:
+    """Return where a tensor ends in its file. Raises ValueError and others for what is no place in a file."""
+    begin, end = tensor["data_offsets"]
+    if type(begin) is not int or type(end) is not int or not 0 <= begin <= end < LARGEST_BYTES:
+        raise ValueError("no place in a file")
+    return end

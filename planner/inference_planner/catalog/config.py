@@ -1,0 +1,245 @@
+"""What the planner keeps of a model: shapes by their config.json names, nothing guessed, and what is known beyond them.
+
+That is what vLLM's own classes said, or how large the checkpoint is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
+from typing import Any, TypeVar
+
+from inference_planner.weight import ExpertSplit
+
+DTYPE_BYTES = {
+    "float64": 8,
+    **dict.fromkeys(("float32", "float"), 4),
+    **dict.fromkeys(("float16", "half", "bfloat16"), 2),
+    **dict.fromkeys(("fp8", "fp8_e4m3", "fp8_e5m2", "float8_e4m3fn", "int8", "uint8"), 1),
+}
+
+
+Part = TypeVar("Part")
+
+
+@dataclass(frozen=True)
+class Moe:
+    """Mixture of experts. Sizes are of one expert; `layers` are the indices of the layers that have experts."""
+
+    num_experts: int
+    experts_per_token: int
+    intermediate_size: int
+    layers: frozenset[int]
+    shared_intermediate_size: int = 0  # 0: no shared expert
+    shared_gate: bool = False  # Qwen2-MoE weighs its shared expert with a gate of its own
+    router_bias: bool = False  # gpt-oss: Linear bias; DeepSeek V3: e_score_correction_bias
+
+
+@dataclass(frozen=True)
+class Mla:
+    """Multi-head latent attention: one latent of kv_lora_rank + qk_rope_head_dim a token and layer."""
+
+    kv_lora_rank: int
+    q_lora_rank: int | None
+    qk_nope_head_dim: int
+    qk_rope_head_dim: int
+    v_head_dim: int
+    index_heads: int = 0  # sparse: of the indexer that chooses what is attended to
+    index_head_dim: int = 0  # elements of its keys
+    index_share: float = 1.0  # of the layers, which have one of their own
+
+
+@dataclass(frozen=True)
+class Mamba:
+    """State-space layers of a hybrid model: a state of fixed size a request instead of a KV cache."""
+
+    layers: frozenset[int]
+    d_state: int
+    d_conv: int
+    inner: int  # heads × head size
+    dt_rank: int  # Mamba 2, delta nets: heads
+    groups: int = 0  # of heads that share their B and C (a delta net: heads of keys); 0: Mamba 1, without heads
+    state_bytes_each: int = 2
+    blocks: int = 2  # of states that a request holds where prefixes are cached
+    delta: bool = False  # a gated delta net
+
+
+@dataclass(frozen=True)
+class Quantization:
+    """How the Linear weights are stored."""
+
+    method: str  # vLLM's name: fp8, awq, gptq, compressed-tensors, mxfp4, …
+    weight_bits: int  # of one stored weight
+    group_size: int = -1  # inputs that share one scale along a row; 0: one scale a row; -1: one a tensor
+    block: tuple[int, int] | None = None  # (rows, columns) that share one scale, of a block-wise FP8 checkpoint
+    zero_points: bool = False  # a packed zero point beside every scale (AWQ)
+    ignore: tuple[str, ...] = ()  # names of modules that stay in 16 bit: in full, suffixes or `re:` patterns
+    eight: tuple[str, ...] = ()  # of a checkpoint in 4 bits, those in FP8 (ModelOpt's MIXED_PRECISION); as in ignore
+    head: bool = False  # lm_head is quantised, too
+    activation_bits: int = 16
+    experts_only: bool = False  # only expert weights are quantised (gpt-oss)
+    online: bool = False  # the checkpoint is 16 bit, and vLLM quantises it while loading
+    kv_cache_dtype: str = "auto"  # what the checkpoint wants for the KV cache
+    asked: bool = False  # --quantization names it, and the checkpoint is not stored so
+
+
+@dataclass(frozen=True)
+class Traits:
+    """What the architecture fixes and config.json does not say; see catalog/families.py for each family."""
+
+    gated_mlp: bool = True  # SiLU/GELU gate: two up projections
+    qkv_bias: bool = False
+    o_bias: bool = False
+    mlp_bias: bool = False
+    norms: int = 2  # norm vectors of hidden_size a layer
+    norm_bias: bool = False  # LayerNorm has a bias, RMSNorm has none
+    qk_norm: str = ""  # "": none; "head": one vector of head_dim each; "full": the whole width
+    final_norm: bool = True
+    learned_positions: int = 0  # rows of a learned position table
+    lm_head_bias: bool = False
+    parallel_block: bool = False  # attention and MLP read the same input (Falcon, Phi-2)
+    rope: bool = True
+    rope_float32: bool = False  # gpt-oss keeps its cos/sin table in 32 bit
+    gated_attention: bool = False  # each query brings a gate of its size (Qwen3-Next, 3.5)
+    sinks: bool = False  # one learned attention sink a head (gpt-oss)
+
+
+@dataclass(frozen=True)
+class Group:
+    """Layers that share one block table. page_bytes: one block of one layer; blocks_per_request at max_model_len."""
+
+    kind: str  # the key of its kind of attention; as recorded, the class of its spec
+    layers: tuple[int, ...]  # their indices, or how many there are on each pipeline stage where vLLM said it
+    block_size: int
+    page_bytes: int
+    blocks_per_request: int
+    size: int  # tokens of a window or chunk; 0 without
+
+    @property
+    def keeps_states(self) -> bool:
+        """True of layers with a state a request instead of a cache."""
+        return self.kind == "mamba"
+
+
+@dataclass(frozen=True)
+class Built:
+    """One split of a model, built on the meta device. Bytes of one rank; one entry a pipeline stage where it is a tuple."""
+
+    tp: int
+    pp: int
+    loaded_bytes: tuple[int, ...]  # parameters and buffers in the blocks that PyTorch's allocator hands out for them
+    pool_bytes_per_block: tuple[int, ...]  # a block of every layer of the longest group
+    groups: tuple[Group, ...]
+    bytes_per_token: int  # KV cache over all ranks, copies counted once
+    kv_bytes_each: int  # of one cached element
+    experts: ExpertSplit | None = None  # how they were shared out beside tensor parallelism; None: not
+
+
+@dataclass(frozen=True)
+class Exact:
+    """What is known, and from where. basis: exact (built now, or earlier on this machine), recorded, or estimate."""
+
+    basis: str
+    source: str
+    builds: tuple[Built, ...] = ()
+    scale: float = 1.0  # of a split that was not built: weights of one rank over what the config alone makes of them
+    refused: tuple[tuple[int, int, str], ...] = ()  # (tp, pp, what vLLM said) of splits that it could not build
+
+    def of(self, tp: int, pp: int) -> Built | None:
+        """Return what is known of a split; its KV cache is the same however experts are shared out."""
+        return next((b for b in self.builds if (b.tp, b.pp) == (tp, pp)), None)
+
+    def weights_of(self, tp: int, pp: int, experts: ExpertSplit | None) -> Built | None:
+        """Return what is known of the weights of a split."""
+        return next((b for b in self.builds if (b.tp, b.pp, b.experts) == (tp, pp, experts)), None)
+
+
+def present(part: Part | None) -> Part:
+    """Return a part of a model that the caller knows to be there. Raises LookupError: it is not."""
+    if part is None:
+        raise LookupError("this model has no such part")
+    return part
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """A model by the facts of its config.json (names as there). Sizes are counts of elements."""
+
+    name: str
+    architecture: str
+    model_type: str
+    hidden_size: int
+    num_hidden_layers: int
+    num_attention_heads: int
+    num_key_value_heads: int
+    head_dim: int
+    intermediate_size: int
+    vocab_size: int
+    max_position_embeddings: int
+    default_model_len: int = 0  # what vLLM takes without --max-model-len; 0: all positions
+    dtype: str = "bfloat16"
+    tie_word_embeddings: bool = False
+    rope_tables: tuple[tuple[int, int], ...] = ()  # (positions, rotary_dim) of each cos/sin table
+    layer_windows: tuple[int | None, ...] = ()  # sliding window of each layer; None: full attention
+    layer_chunks: tuple[int | None, ...] = ()  # Llama 4: attention inside chunks of so many tokens
+    traits: Traits = field(default_factory=Traits)
+    moe: Moe | None = None
+    mla: Mla | None = None
+    v_head_dim: int = 0  # 0: head_dim
+    window_heads: tuple[int, int, int] | None = (
+        None  # of layers with a window: KV heads, head_dim, v_head_dim; None: as the others
+    )
+    latent_projections: Mla | None = None  # MLA's matrices, but the engine keeps K and V whole (MiniCPM3)
+    mamba: Mamba | None = None
+    kv_shared_layers: int = 0  # the last so many read the cache of earlier ones (Gemma 3n, 4)
+    per_layer_input: tuple[int, int] | None = None  # rows and columns a layer of a second input table (Gemma 3n, 4)
+    quantization: Quantization | None = None
+    exact: Exact | None = None  # what vLLM's own class said of it; plan/exact.py
+    published_parameters: int | None = None
+    hub_ids: tuple[str, ...] = ()
+    source: str = ""
+    location: str = ""  # the folder or file that it was read from
+    raw: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False, compare=False)
+
+    def __hash__(self) -> int:
+        """Computed once: models are the keys of every cache of the planner."""
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash(tuple(getattr(self, f.name) for f in fields(self) if f.compare))
+
+    @property
+    def experts(self) -> Moe:
+        """The experts of a model that has some; `moe` is None if it has none."""
+        return present(self.moe)
+
+    @property
+    def latent(self) -> Mla:
+        """The sizes of MLA of a model that has it; `mla` is None if it has not."""
+        return present(self.mla)
+
+    @property
+    def state_space(self) -> Mamba:
+        """The sizes of the state-space layers of a model that has some; `mamba` is None if it has none."""
+        return present(self.mamba)
+
+    @property
+    def attention_layers(self) -> tuple[int, ...]:
+        """Indices of the layers that keep a KV cache."""
+        skip: frozenset[int] = self.mamba.layers if self.mamba else frozenset()
+        return tuple(i for i in range(self.num_hidden_layers) if i not in skip)
+
+    @property
+    def kind(self) -> str:
+        """The attention in the field's words: MHA, MQA, GQA or MLA."""
+        if self.mla:
+            return "MLA"
+        if self.num_key_value_heads == self.num_attention_heads:
+            return "MHA"
+        return "MQA" if self.num_key_value_heads == 1 else "GQA"
+
+    def with_quantization(self, quantization: Quantization | None) -> ModelConfig:
+        known = self.exact and replace(self.exact, basis="estimate", builds=())  # the number of weights stays
+        return replace(self, quantization=quantization, exact=known)

@@ -1,0 +1,137 @@
+"""Read config.json field by field, and refuse by name what is missing or cannot be true."""
+
+from __future__ import annotations
+
+import difflib
+import reprlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NoReturn, TypeVar, cast
+
+from inference_planner.errors import BadInput
+from inference_planner.files import read_json
+from inference_planner.json_values import as_list, as_object
+
+# Far above any model that exists (126 layers, 315 in merged ones; 2,048 experts; a vocabulary of a million), far below
+# what would make the arithmetic meaningless, or a plan take minutes.
+LARGEST = {
+    name: most
+    for most, names in (
+        (1 << 18, "hidden_size n_embd n_embed"),
+        (512, "num_hidden_layers n_layer"),
+        (1 << 24, "vocab_size"),
+        (1 << 21, "intermediate_size n_inner ffn_dim ffn_hidden_size moe_intermediate_size"),
+        (1 << 21, "intermediate_size_mlp shared_expert_intermediate_size"),
+        (4096, "num_attention_heads n_head num_key_value_heads num_kv_heads n_head_kv head_dim"),
+        (1 << 13, "num_experts num_local_experts n_routed_experts n_shared_experts"),
+        (1 << 28, "max_position_embeddings n_positions n_ctx max_sequence_length original_max_position_embeddings"),
+        (32, "bits w_bit num_bits"),
+    )
+    for name in names.split()
+}
+LARGEST_OTHER = 1 << 24
+LARGEST_FACTOR = 1 << 20  # by which rope scaling may stretch the positions
+LONGEST_LIST = 4096
+
+
+def nearest(said: str, names: Mapping[str, str], count: int = 1) -> str:
+    """Return the beginning of a remedy: the names (by spelling) that are nearest to what was said, if any is near."""
+    near = dict.fromkeys(names[spelling] for spelling in difflib.get_close_matches(said, names, count, cutoff=0.5))
+    return f"Nearest: {', '.join(near)}. " if near else ""
+
+
+def json_object(file: Path, most_bytes: int) -> dict[str, Any]:
+    """Return the object in a JSON file. Raises BadInput: it cannot be read, is too large, cut, or no object."""
+    again = "Copy or download the file again."
+    raw = read_json(file, most_bytes, again)
+    if not isinstance(raw, dict):
+        raise BadInput(f"{file} holds a {type(raw).__name__}, not an object of fields.", again)
+    return cast(dict[str, Any], raw)
+
+
+Item = TypeVar("Item", int, str)
+
+
+class Fields:
+    """The fields of one config.json, or of an object in it; every access checks the value and names the wrong field."""
+
+    def __init__(self, raw: Mapping[str, Any], where: str, inside: str = ""):
+        self.raw, self.where, self.inside, self.layers = raw, where, inside, 0
+
+    def refuse(self, name: str, why: str) -> NoReturn:
+        remedy = "Give the config.json as the model's authors published it."
+        raise BadInput(f"{self.where}: {self.inside}{name} {why}.", remedy)
+
+    def is_not(self, name: str, value: object, what: str) -> NoReturn:
+        self.refuse(name, f"is {reprlib.repr(value)}, not {what}")
+
+    def has(self, name: str) -> bool:
+        return self.raw.get(name) is not None
+
+    def int(self, name: str, default: int | None = None, least: int = 1) -> int:
+        """Return a whole number of at least `least`; a missing field without default is refused by name."""
+        value = self.raw.get(name)
+        if value is None:
+            if default is None:
+                self.refuse(name, "is missing")
+            return default
+        whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
+        if isinstance(value, bool) or not whole:
+            self.is_not(name, value, "a whole number")
+        most = LARGEST.get(name, LARGEST_OTHER)
+        if not least <= value <= most:
+            self.refuse(name, f"is {reprlib.repr(value)}, and must be between {least} and {most}")
+        return int(value)
+
+    def first_int(self, *names: str, default: int | None = None) -> int:
+        """Return the first field of `names` that is there."""
+        name = next((name for name in names if self.has(name)), names[0])
+        return self.int(name, default)
+
+    def optional_int(self, name: str) -> int | None:
+        return self.int(name) if self.has(name) else None
+
+    def number(self, name: str, default: float, most: float) -> float:
+        """Return a number above 0 and at most `most`."""
+        value = self.raw[name] if self.has(name) else default
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            self.is_not(name, value, "a number")
+        if self.has(name) and not 0 < value <= most:
+            self.refuse(name, f"is {reprlib.repr(value)}, and must be above 0 and at most {most:g}")
+        return float(value)
+
+    def flag(self, name: str, default: bool = False) -> bool:
+        value = self.raw[name] if self.has(name) else default
+        return value if isinstance(value, bool) else self.is_not(name, value, "true or false")
+
+    def text(self, name: str, default: str) -> str:
+        value = self.raw.get(name)
+        return value if isinstance(value, str) else default
+
+    def list(self, name: str, kind: type[Item]) -> list[Item]:
+        """Return a list whose items are all of one kind; [] where the field is missing."""
+        value: Any = self.raw[name] if self.has(name) else []
+        items = as_list(value)
+        if items is None or len(items) > LONGEST_LIST or any(type(item) is not kind for item in items):
+            words = "whole numbers" if kind is int else "names"
+            self.is_not(name, value, f"a list of at most {LONGEST_LIST} {words}")
+        return items
+
+    def object(self, name: str) -> Fields:
+        """Return the fields of an object inside; it has none where the field is missing."""
+        value = self.raw.get(name)
+        fields = as_object({} if value is None else value)
+        if fields is None:
+            self.is_not(name, value, "an object")
+        return Fields(fields, self.where, f"{self.inside}{name}.")
+
+    def layer_types(self) -> list[str]:
+        """Return the kind of each layer; [] where the config has no such list."""
+        types = self.list("layer_types", str)
+        if types and len(types) != self.layers:
+            self.refuse("layer_types", f"names {len(types)} layers, num_hidden_layers {self.layers}")
+        return types
+
+    def layer_windows(self, window: int) -> tuple[int | None, ...]:
+        """Return the window of each layer by `layer_types`, or () where the config has no such list."""
+        return tuple(window if t == "sliding_attention" else None for t in self.layer_types())

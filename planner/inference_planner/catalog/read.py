@@ -1,0 +1,245 @@
+"""config.json to ModelConfig: checked field by field; of an unknown architecture, what the usual fields say."""
+
+# f the fields of a config.json
+import reprlib
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from inference_planner.catalog import estimate
+from inference_planner.catalog import quantization as quant
+from inference_planner.catalog.checkpoint import check_layers
+from inference_planner.catalog.config import DTYPE_BYTES, ModelConfig, Traits
+from inference_planner.catalog.families import FAMILIES, NESTED
+from inference_planner.catalog.fields import LARGEST, LARGEST_FACTOR, Fields, json_object
+from inference_planner.errors import BadInput, plain
+from inference_planner.json_values import as_list, as_object
+
+LAYER_COUNTS = ("num_hidden_layers", "n_layer", "num_layers", "n_layers", "depth", "encoder_layers", "decoder_layers")
+DRAFT_LAYER_COUNTS = ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_layers")
+EXPERT_COUNTS = ("num_experts", "num_local_experts", "n_routed_experts", "n_shared_experts")
+MOST: dict[str, int] = {
+    **dict.fromkeys((*LAYER_COUNTS, *DRAFT_LAYER_COUNTS), LARGEST["num_hidden_layers"]),
+    **{name: LARGEST[name] for name in EXPERT_COUNTS},
+}
+LARGEST_FILE_BYTES = 16 << 20  # of a config.json; those of models have some 10 kB
+
+
+def existing(name: str | Path) -> Path | None:
+    """Return the file or folder of that name (~ is one's home); None where there is none, or can be none."""
+    try:
+        path = Path(name).expanduser()
+        return path if path.exists() else None
+    except (OSError, RuntimeError, ValueError):  # too long, the home of nobody, half a character
+        return None
+
+
+def read_file(path: Path) -> ModelConfig:
+    """Read a config.json, or the one in a folder. Raises BadInput for a file that is missing, cut or wrong."""
+    file = path / "config.json" if path.is_dir() else path
+    if not file.exists():
+        raise BadInput(f"{path} holds no config.json.", "Give a folder with a Hugging Face config.json, or the file.")
+    raw = json_object(file, LARGEST_FILE_BYTES)
+    beside = file.with_name("hf_quant_config.json")  # ModelOpt's, which vLLM reads as well
+    if file.name == "config.json" and not raw.get("quantization_config") and beside.exists():
+        raw["quantization_config"] = json_object(beside, LARGEST_FILE_BYTES)
+    name = name_of(file.absolute().parent) if file.name == "config.json" else file.stem
+    found = replace(from_dict(raw, name=plain(name or str(file)), where=str(file)), location=str(file.parent))
+    check_layers(raw, file)
+    return found
+
+
+def name_of(folder: Path) -> str:
+    """Return a model folder's name: its own; in a cache of the Hub (models--ORG--NAME/snapshots/HASH) the model's."""
+    model = folder.parent.parent.name
+    return model.split("--")[-1] if folder.parent.name == "snapshots" and model.startswith("models--") else folder.name
+
+
+def from_dict(raw: Mapping[str, Any], *, name: str, where: str = "config.json") -> ModelConfig:
+    """Turn the fields of a config.json into a ModelConfig.
+
+    Raises BadInput: names the field that is missing or impossible.
+    """
+    _refuse_absurd(raw, where)
+    architecture = _architecture(raw, where)
+    if architecture not in FAMILIES:
+        f = estimate.fields(raw, where)
+        return _build(f, estimate.decoder(f), architecture, name, raw)
+    f = Fields(raw, where)
+    if architecture in NESTED:  # a multimodal config; it keeps some fields outside its text_config
+        text = f.object("text_config").raw or f.refuse("text_config", "is missing")
+        outer = {k: raw[k] for k in ("quantization_config", "torch_dtype", "dtype") if f.has(k)}
+        f = Fields({**text, **outer}, where)
+    f.layers = f.first_int("num_hidden_layers", "n_layer")
+    f.layer_types()
+    return _build(f, FAMILIES[architecture][0](f), architecture, name, raw)
+
+
+def _refuse_absurd(raw: Mapping[str, Any], where: str) -> None:
+    """Refuse counts of layers or experts that no model has, also in parts of which the planner has no formulas.
+
+    vLLM's own classes may be asked to build those parts, and would do so for minutes.
+    """
+    inside: list[tuple[str, Mapping[str, Any]]] = [("", raw)]
+    while inside:
+        place, part = inside.pop()
+        for name, value in part.items():
+            inner = as_object(value)
+            if inner is not None:
+                inside.append((f"{place}{name}.", inner))
+            most = MOST.get(name)
+            if most and inner is None and type(value) in (int, float) and value > most:
+                Fields(part, where, place).refuse(name, f"is {reprlib.repr(value)}, and must be at most {most:,}")
+
+
+def _architecture(raw: Mapping[str, Any], where: str) -> str:
+    """The architecture by its own name or by model_type; the two must not contradict each other."""
+    f, model_type, names = Fields(raw, where), raw.get("model_type"), raw.get("architectures")
+    typed = next((a for a, (_, types) in FAMILIES.items() if model_type in types), None)
+    if not names:
+        if model_type is None:
+            f.refuse("architectures", "is missing, and so is model_type")
+        names = [typed or str(model_type)]
+    names = as_list(names)
+    if names is None or not isinstance(names[0], str):
+        f.is_not("architectures", raw.get("architectures"), "a list of names")
+    # e.g. Llama in architectures, mixtral in model_type
+    if typed and names[0] in FAMILIES and model_type not in FAMILIES[names[0]][1]:
+        f.refuse("architectures", f"says {names[0]}, but model_type {model_type} belongs to {typed}")
+    return names[0]
+
+
+def _build(f: Fields, facts: dict[str, Any], architecture: str, name: str, raw: Mapping[str, Any]) -> ModelConfig:
+    hidden = facts.get("hidden") or f.first_int("hidden_size", "n_embed")
+    heads = f.first_int("num_attention_heads", "n_head", default=facts.get("heads"))
+    said = f.int("num_key_value_heads", facts.get("kv_heads", heads))
+    kv = heads if "mla" in facts else said
+    if kv > heads or heads % kv:
+        f.refuse("num_key_value_heads", f"is {kv}, which does not divide num_attention_heads {heads}")
+    head_dim = _head_dim(f, facts, hidden, heads)
+    traits = facts.get("traits", Traits())
+    spellings = ("max_position_embeddings", "n_positions", "max_sequence_length")
+    positions = f.first_int(*spellings, default=facts.get("positions"))
+    share, rope = "partial_rotary_factor", _rope(f)
+    turned = (rope if rope.has(share) else f).number(share, facts.get("partial_rotary", 1.0), 1)
+    rotary = facts.get("rotary_dim") or int(head_dim * turned)
+    tables = _rope_tables(f, facts, positions, rotary) if traits.rope else ()
+    moe = facts.get("moe")
+    if moe and moe.experts_per_token > moe.num_experts:
+        f.refuse("num_experts_per_tok", f"is {moe.experts_per_token}, and there are {moe.num_experts} experts")
+    quantized = f.object("quantization_config" if f.has("quantization_config") else "compression_config")
+    return ModelConfig(
+        name=name,
+        architecture=architecture,
+        model_type=str(raw.get("model_type", "")),
+        hidden_size=hidden,
+        num_hidden_layers=f.layers,
+        num_attention_heads=heads,
+        num_key_value_heads=kv,
+        head_dim=head_dim,
+        intermediate_size=facts.get("intermediate") or f.int("intermediate_size"),
+        vocab_size=f.int("vocab_size", facts.get("vocab")),
+        dtype=_dtype(f, architecture),
+        # vLLM multiplies the positions by rope scaling, except where the config already has (0.25.1)
+        max_position_embeddings=positions if architecture.startswith("Gemma3") else _scaled(f, positions),
+        default_model_len=_default_length(f),
+        tie_word_embeddings=f.flag("tie_word_embeddings", facts.get("tie", False)),
+        rope_tables=tables,
+        layer_windows=_windows(f, facts),
+        layer_chunks=facts.get("chunks", ()),
+        traits=traits,
+        raw=raw,
+        quantization=quant.from_config(quantized) if quantized.raw else None,
+        v_head_dim=facts.get("v_head_dim", 0),
+        window_heads=facts.get("window_heads"),
+        kv_shared_layers=facts.get("kv_shared", 0),
+        per_layer_input=facts.get("per_layer"),
+        moe=moe,
+        mla=facts.get("mla"),
+        latent_projections=facts.get("latent_projections"),
+        mamba=facts.get("mamba"),
+    )
+
+
+def _head_dim(f: Fields, facts: dict[str, Any], hidden: int, heads: int) -> int:
+    if f.has("head_dim") and "mla" not in facts:
+        return f.int("head_dim")
+    if facts.get("head_dim"):
+        return facts["head_dim"]
+    if hidden % heads:
+        f.refuse("num_attention_heads", f"is {heads}, which does not divide hidden_size {hidden}")
+    return hidden // heads
+
+
+def _windows(f: Fields, facts: dict[str, Any]) -> tuple[int | None, ...]:
+    """Each layer's window: by the config's own list, or as the family has it."""
+    window, every = facts.get("window"), facts.get("full_attention_every", f.layers + 1)
+    if window is None:
+        return ()
+    if types := f.layer_windows(window):
+        return types
+    full = f.int("max_window_layers", 0, least=0)  # Qwen: the first layers see everything
+    return tuple(None if i < full or (i + 1) % every == 0 else window for i in range(f.layers))
+
+
+def _dtype(f: Fields, architecture: str) -> str:
+    value = f.raw.get("torch_dtype") or f.raw.get("dtype") or "float16"
+    value = str(value).removeprefix("torch.")
+    if value not in DTYPE_BYTES:
+        f.is_not("torch_dtype", value, f"one of {', '.join(DTYPE_BYTES)}")
+    # vLLM's --dtype auto runs 32-bit checkpoints in 16 bit (vllm/config/model.py, 0.25.1).
+    return "bfloat16" if value in ("float32", "float", "float64") else value
+
+
+def _rope(f: Fields) -> Fields:
+    rope = f.object("rope_parameters" if f.raw.get("rope_parameters") else "rope_scaling")
+    nested = [name for name, value in rope.raw.items() if isinstance(value, Mapping)]
+    if not nested:
+        return rope
+    # Transformers 5 keeps one a kind of layer.
+    return rope.object("full_attention" if rope.has("full_attention") else nested[0])
+
+
+def _rope_type(rope: Fields) -> str:
+    kind = rope.text("rope_type", "") or rope.text("type", "")
+    return "longrope" if kind == "su" else kind
+
+
+def _original(f: Fields, rope: Fields) -> int:
+    """The positions before scaling; 0 where neither the rope nor the config says it."""
+    name = "original_max_position_embeddings"
+    return rope.optional_int(name) or f.optional_int(name) or 0
+
+
+def _scaled(f: Fields, positions: int) -> int:
+    """Positions after rope scaling: YaRN multiplies the original ones, linear and dynamic scaling the config's."""
+    rope = _rope(f)
+    kind, factor = _rope_type(rope), rope.number("factor", 0.0, LARGEST_FACTOR)
+    if kind in ("yarn", "deepseek_yarn") and _original(f, rope):
+        positions = int(_original(f, rope) * (factor or 1))
+    elif kind in ("linear", "dynamic", "ntk") and factor:
+        positions = int(positions * factor)
+    if not 1 <= positions <= LARGEST["max_position_embeddings"]:
+        f.refuse("rope_scaling", f"makes {positions} positions")
+    return positions
+
+
+def _rope_tables(f: Fields, facts: dict[str, Any], positions: int, rotary: int) -> tuple[tuple[int, int], ...]:
+    """(positions, rotary_dim) of each cos/sin table that vLLM keeps on the GPU (layers share them).
+
+    YaRN builds its table for original · factor positions; LongRoPE keeps a short and a long one (vLLM
+    rotary_embedding/*.py, 0.25.1).
+    """
+    rope = _rope(f)
+    scaled = positions + _original(f, rope) if _rope_type(rope) == "longrope" else _scaled(f, positions)
+    if facts.get("rope_tables") == 2:  # Gemma 3: sliding layers have an unscaled table of their own
+        return (positions, rotary), (scaled, rotary)
+    return ((scaled, rotary),)
+
+
+def _default_length(f: Fields) -> int:
+    """LongRoPE models start with their original length, to spare short requests (vllm/config/model.py, 0.25.1)."""
+    if _rope_type(_rope(f)) != "longrope":
+        return 0
+    return f.optional_int("original_max_position_embeddings") or _original(f, _rope(f))

@@ -1,0 +1,131 @@
+"""What travels between GPUs: all-reduces of tensor parallelism, hand-overs of pipeline parallelism, bytes and time.
+
+A decoder layer ends its two row-parallel products (o_proj and down_proj) with an all-reduce of [tokens, hidden_size]
+(Megatron-LM, arXiv 1909.08053); a pipeline stage hands hidden states and residual to the next. Bytes are one GPU's.
+"""
+
+# d deployment, m model, t traffic
+from dataclasses import dataclass, replace
+
+from inference_planner.catalog.config import DTYPE_BYTES, ModelConfig
+from inference_planner.catalog.gpus import GPU
+from inference_planner.deployment import Deployment, prepare
+from inference_planner.errors import BadInput
+
+
+@dataclass(frozen=True)
+class Link:
+    """One way bandwidth a GPU in 10**9 bytes a second, and the latency of one small all-reduce or message in µs."""
+
+    name: str
+    gb_s: float
+    all_reduce_us: float
+    message_us: float
+    source: str
+
+
+ROUGHLY = "order of magnitude"
+LINKS = {
+    "nvlink": Link("NVLink 4", 450, 6.6, 10, "18 × 25 GB/s one way on H100 (NVIDIA); latency fitted to runs on H200"),
+    "pcie": Link("PCIe 5.0 x16", 64, 25, 15, f"PCI-SIG; latency: NCCL without peer access, {ROUGHLY}"),
+    "infiniband-ndr": Link("InfiniBand NDR", 50, 35, 20, f"400 Gbit/s a GPU (NVIDIA); latency: NCCL, {ROUGHLY}"),
+    "ethernet-100g": Link("100 Gbit/s Ethernet", 12.5, 120, 60, f"IEEE 802.3; latency: NCCL over TCP, {ROUGHLY}"),
+    "ethernet-25g": Link("25 Gbit/s Ethernet", 3.125, 150, 80, f"IEEE 802.3; latency: NCCL over TCP, {ROUGHLY}"),
+}
+NCCL_ALL_REDUCE_US = 18  # in a node, where vLLM's own all-reduce is off; order of magnitude
+NETWORKS = ("infiniband-ndr", "ethernet-100g", "ethernet-25g", "nvlink")
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """Communication of one forward pass: `count` operations of `bytes_each`, over `link`, taking `ms` in all."""
+
+    what: str  # all-reduce, point-to-point
+    count: int
+    bytes_each: int
+    link: str
+    gb_s: float  # of the link, one way a GPU
+    ms: float
+    reason: str
+
+
+def node_link(gpu: GPU) -> Link:
+    """Return the link between the GPUs of one node, with vLLM's own all-reduce."""
+    base = LINKS["nvlink" if gpu.link_gb_s >= 200 else "pcie"]
+    return Link(gpu.link, gpu.link_gb_s, base.all_reduce_us, base.message_us, gpu.source)
+
+
+def by_nccl(link: Link) -> Link:
+    """Return a link with NCCL's all-reduce in the place of vLLM's own."""
+    return replace(link, all_reduce_us=max(link.all_reduce_us, NCCL_ALL_REDUCE_US))
+
+
+def network_link(name: str) -> Link:
+    if name not in NETWORKS:
+        raise BadInput(f"network {name!r} is not known.", f"Choose from: {', '.join(NETWORKS)}.")
+    return LINKS[name]
+
+
+def all_reduce_ms(payload_bytes: int, ranks: int, link: Link) -> float:
+    """Return the time of one all-reduce: latency, and a ring's 2·(n-1)/n times the payload over the link."""
+    if ranks == 1:
+        return 0.0
+    return link.all_reduce_us / 1e3 + 2 * (ranks - 1) / ranks * payload_bytes / link.gb_s / 1e6
+
+
+def spans_nodes(d: Deployment) -> bool:
+    """True where some tensor-parallel group has GPUs on two nodes."""
+    return any(d.node_of(start) != d.node_of(start + d.tp - 1) for start in range(0, d.gpus, d.tp))
+
+
+def traffic(d: Deployment, tokens: int = 1) -> list[Traffic]:
+    """Return what one forward pass of `tokens` tokens sends, for one GPU of each pipeline stage.
+
+    Each border between two stages takes the link that it crosses.
+    """
+    m, tp = d.model, d.tp
+    out: list[Traffic] = []
+    payload = tokens * m.hidden_size * DTYPE_BYTES[m.dtype]
+    inside, outside = node_link(d.gpu), network_link(d.network)
+    if d.nodes > 1 and not d.settings.version.custom_all_reduce_on_nodes:
+        inside = by_nccl(inside)
+    if tp > 1:
+        spans, count = spans_nodes(d), 2 * m.num_hidden_layers
+        link, where = (outside, ", across nodes") if spans else (inside, "")
+        ms = count * all_reduce_ms(payload, tp, link)
+        out.append(Traffic("all-reduce", count, payload, link.name, link.gb_s, ms, f"2 a layer over {tp} ranks{where}"))
+    if m.moe and d.dp > 1:
+        out.append(_all_to_all(d, payload, outside if d.nodes > 1 else inside))
+    borders = [stage * tp for stage in range(1, d.pp)]
+    over = sum(d.node_of(b - 1) != d.node_of(b) for b in borders)
+    each = 2 * payload // tp  # hidden states and residual, each tensor rank a slice
+    why = f"hidden states and residual between {d.pp} stages"
+    for link, count in ((inside, len(borders) - over), (outside, over)):
+        if count:
+            ms = count * (link.message_us / 1e3 + each / link.gb_s / 1e6)
+            out.append(Traffic("point-to-point", count, each, link.name, link.gb_s, ms, why))
+    return out
+
+
+def _all_to_all(d: Deployment, payload: int, link: Link) -> Traffic:
+    """Tokens go to the ranks of their experts and back: an all-gather and a reduce-scatter over the replicas a layer.
+
+    Each of the two takes the half of a ring's all-reduce by NCCL. With that a token of Qwen3 30B A3B on two H200 came
+    within 2 % of what was measured (benchmarks/simulate/records, one node); between nodes it is an estimate.
+    Source: vLLM 0.32.0, --all2all-backend allgather_reducescatter, which is the default.
+    """
+    count = 2 * len(d.model.experts.layers)
+    ms = count * all_reduce_ms(d.dp * payload, d.dp, by_nccl(link)) / 2
+    why = f"2 a layer with experts over {d.dp} replicas"
+    return Traffic("all-to-all", count, (d.dp - 1) * payload, link.name, link.gb_s, ms, why)
+
+
+def compare_splits(
+    model: str | ModelConfig, gpu: str | GPU, gpus_per_node: int, nodes: int, tokens: int = 1, **more: str
+) -> dict[str, list[Traffic]]:
+    """Return the traffic of TP × PP (TP in the node, PP over nodes) beside TP alone across all nodes; `more`: network."""
+    d = prepare(model, gpu, gpus_per_node=gpus_per_node, **more)
+    return {
+        f"TP {gpus_per_node} × PP {nodes}": traffic(d.split(gpus_per_node, nodes), tokens),
+        f"TP {gpus_per_node * nodes}": traffic(d.split(gpus_per_node * nodes, 1), tokens),
+    }

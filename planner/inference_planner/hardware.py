@@ -1,0 +1,171 @@
+"""Every catalogued model on every kind of GPU: the fewest that serve it, and the command. Arithmetic over `plan`."""
+
+# m model, g GPU, p place, r row
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from inference_planner.builds import known
+from inference_planner.catalog import list_models, load_gpu, load_model
+from inference_planner.catalog.config import ModelConfig, present
+from inference_planner.catalog.gpus import GIB
+from inference_planner.deployment import prepare
+from inference_planner.errors import BadInput
+from inference_planner.kv_cache import kv_cache_bytes_per_token
+from inference_planner.memory import weight_bytes
+from inference_planner.parallelism import Plan, plan
+from inference_planner.weights import active_parameters, parameters
+
+GPUS = ("t4", "a10g", "l4", "a100-40gb", "a100-80gb", "h100", "h200", "b200")
+CONTEXT = 8192  # tokens of the one request that must fit; less where the model reads less
+MOST = 16  # two nodes of eight
+
+# How a catalogue name begins → the family it is listed under, in the order of the list.
+FAMILIES = {
+    "llama": "Llama",
+    "mistral": "Mistral",
+    "mixtral": "Mixtral",
+    "qwen": "Qwen",
+    "deepseek": "DeepSeek",
+    "falcon": "Falcon",
+    "yi": "Yi",
+    "tinyllama": "Llama",
+    "minicpm3": "MiniCPM3",
+    "minicpm": "MiniCPM",
+    "jamba": "Jamba",
+}
+OTHERS = "Others"
+
+
+@dataclass(frozen=True)
+class Place:
+    """The fewest GPUs of one kind that hold a model and one request."""
+
+    gpu: str
+    gpus: int  # 0: it does not run there, and `reason` says why
+    reason: str = ""
+    plan: Plan | None = None  # with its command; None where gpus is 0
+    too_many: bool = False  # it needs more GPUs than were looked for
+
+
+@dataclass(frozen=True)
+class Row:
+    """One model of the table. Sizes in GiB of 2**30 bytes, and KiB of 2**10."""
+
+    model: str
+    family: str
+    architecture: str
+    parameters: int
+    active_parameters: int
+    weights_gib: float
+    kv_kib_per_token: float
+    max_position_embeddings: int
+    source: str
+    places: tuple[Place, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data, as `workshop models --json` prints it."""
+        out = {k: v for k, v in self.__dict__.items() if k != "places"}
+        out["smallest"] = {p.gpu: {"gpus": p.gpus, "reason": p.reason, **_split(p.plan)} for p in self.places}
+        return out
+
+
+def _split(p: Plan | None) -> dict[str, Any]:
+    tp, pp, command = (p.tensor_parallel_size, p.pipeline_parallel_size, p.command) if p else (0, 0, "")
+    return {"command": command, "tensor_parallel_size": tp, "pipeline_parallel_size": pp}
+
+
+def family(name: str) -> str:
+    """Return the family of a catalogue name."""
+    return next((title for start, title in FAMILIES.items() if name.startswith(start)), OTHERS)
+
+
+def families() -> list[str]:
+    """Return the families in the table's order."""
+    return [*dict.fromkeys(FAMILIES.values()), OTHERS]
+
+
+def architecture(m: ModelConfig) -> str:
+    """Return what the layers are, in a few words: "GQA 64/8", "MLA, 256 experts, 8 a token"."""
+    heads = m.kind if m.mla else f"{m.kind} {m.num_attention_heads}/{m.num_key_value_heads}"
+    parts = [f"MLA, cached as {heads}" if m.latent_projections else heads]
+    if m.mamba:
+        parts.append(f"{len(m.mamba.layers)} of {m.num_hidden_layers} layers Mamba")
+    if windows := [w for w in m.layer_windows if w]:
+        parts.append(f"{len(windows)} of {m.num_hidden_layers} layers see {min(windows):,} tokens")
+    if m.moe:
+        parts.append(f"{m.moe.num_experts} experts, {m.moe.experts_per_token} a token")
+    if m.quantization:
+        parts.append(f"{m.quantization.method}, {m.quantization.weight_bits} bit")
+    return ", ".join(parts)
+
+
+def smallest(
+    model: str | ModelConfig,
+    gpu: str,
+    *,
+    context: int = CONTEXT,
+    most: int = MOST,
+    make_plan: Callable[..., Plan] = plan,
+    **settings: object,
+) -> Place:
+    """Return the fewest GPUs of one kind that hold the model and one request of `context` tokens (or all it reads).
+
+    More than `most` are not looked for.
+
+    Args:
+        make_plan: `plan`, or a function with the same arguments.
+        settings: anything else that `plan` takes, for example quantization="fp8".
+    """
+    m, g = load_model(model), load_gpu(gpu)
+    try:
+        found = make_plan(m, g, max_model_len=min(context, m.max_position_embeddings), **settings)
+    except BadInput as error:  # no bfloat16, no kernels: not a matter of memory
+        return Place(g.name, 0, f"{error.message} {error.remedy}")
+    if present(found.deployment).refused:
+        return Place(g.name, 0, present(found.deployment).refused)
+    if not found.fits or found.gpus > most:
+        return Place(g.name, 0, f"More than {most} × {g.title}.", too_many=True)
+    return Place(g.name, found.gpus, "", found)
+
+
+@lru_cache(maxsize=512)
+def row(
+    model: str | ModelConfig,
+    gpus: tuple[str, ...] = GPUS,
+    context: int = CONTEXT,
+    make_plan: Callable[..., Plan] = plan,
+) -> Row:
+    """Return one model's row. Raises BadInput for a model or GPU that is not known."""
+    m = known(prepare(model, "b300")).model  # with what is recorded of one without formulas
+    count = weight_bytes(m) // 2 if m.exact and not m.quantization else parameters(m)
+    active = min(count, active_parameters(m)) if m.moe else count
+    sizes = count, active, weight_bytes(m) / GIB, kv_cache_bytes_per_token(m) / 1024
+    places = tuple(smallest(m, gpu, context=context, make_plan=make_plan) for gpu in gpus)
+    return Row(m.name, family(m.name), architecture(m), *sizes, m.max_position_embeddings, m.source, places)
+
+
+def table(
+    names: Sequence[str | ModelConfig] = (),
+    gpus: Sequence[str] = GPUS,
+    context: int = CONTEXT,
+    make_plan: Callable[..., Plan] = plan,
+) -> list[Row]:
+    """Return the rows of these models, or of all, by family and then by size."""
+    order = families()
+    rows = [row(name, tuple(gpus), context, make_plan) for name in names or list_models()]
+    return sorted(rows, key=lambda r: (order.index(r.family), r.parameters, r.model))
+
+
+def names_of(wanted: str) -> list[str]:
+    """Return the catalogue names of a family (in any case). Raises BadInput naming the families."""
+    titles = {title.lower(): title for title in families()}
+    if wanted.lower() not in titles:
+        raise BadInput(f"There is no family {wanted!r}.", f"Choose from: {', '.join(families())}.")
+    return [name for name in list_models() if family(name) == titles[wanted.lower()]]
+
+
+def size_words(count: int) -> str:
+    """Return a number of parameters as people say it: "8.0 B", "494 M"."""
+    return f"{count / 1e9:,.1f} B" if count >= 1e9 else f"{count / 1e6:,.0f} M"

@@ -1,0 +1,102 @@
+"""Which machines that one can rent hold a model: the catalogue of common cloud VMs, and the plan on each."""
+
+# p plan
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from inference_planner import weights
+from inference_planner.catalog import load_model
+from inference_planner.errors import BadInput
+from inference_planner.parallelism import Plan, plan
+from inference_planner.settings import Settings
+
+GB = 10**9
+SPARE_BYTES = 1 << 30  # a download leaves that much free
+# what plan() takes but for the hardware: a machine has its own GPUs
+ASKED = {
+    *(field.name for field in fields(Settings)),
+    "quantization",
+    "exact",
+    "enable_expert_parallel",
+    "tensor_parallel_size",
+    "pipeline_parallel_size",
+    "data_parallel_size",
+    "decode_context_parallel_size",
+}
+
+
+@dataclass(frozen=True)
+class Machine:
+    """One kind of VM. memory_gib of the host; local_disk_gb of temporary disks, in 10**9 bytes, without the OS disk."""
+
+    name: str
+    provider: str
+    gpu: str
+    gpus: int
+    vcpus: int
+    memory_gib: int
+    local_disk_gb: int
+    source: str
+    date: str  # when the source was last changed or read
+
+
+@dataclass(frozen=True)
+class Offer:
+    """A machine and the plan on it; plan is None where the GPU cannot run the model at all (why says it)."""
+
+    machine: Machine
+    plan: Plan | None
+    why: str
+
+    @property
+    def fits(self) -> bool:
+        return bool(self.plan and self.plan.fits)
+
+
+@lru_cache(maxsize=1)
+def list_machines() -> tuple[Machine, ...]:
+    """Return the catalogue, smallest GPU memory in all first."""
+    text = (Path(__file__).parent / "catalog" / "machines.json").read_text(encoding="utf-8")
+    return tuple(Machine(name=name, **entry) for name, entry in json.loads(text)["machines"].items())
+
+
+def offers(model: str, make_plan: Callable[..., Plan] = plan, **settings: object) -> list[Offer]:
+    """Return every machine with the plan on it, those that hold the model first.
+
+    make_plan: `plan`, or a function with the same arguments. settings: as of plan(), without the hardware. Raises BadInput for an unknown model or setting.
+    """
+    load_model(model)
+    given = {name: value for name, value in settings.items() if name in ASKED}
+    found = [_offer(model, machine, given, make_plan) for machine in list_machines()]
+    if not any(offer.plan for offer in found):  # it is not the machines
+        make_plan(model, found[-1].machine.gpu, gpus_per_node=found[-1].machine.gpus, nodes=1, **given)
+    return sorted(found, key=lambda offer: not offer.fits)
+
+
+def _offer(model: str, machine: Machine, settings: dict[str, Any], make_plan: Callable[..., Plan]) -> Offer:
+    try:
+        p = make_plan(model, machine.gpu, gpus_per_node=machine.gpus, nodes=1, **settings)
+    except BadInput as error:
+        return Offer(machine, None, error.message)
+    if p.fits:
+        used = "" if p.gpus == machine.gpus else f" on {p.gpus} of its {machine.gpus} GPUs"
+        return Offer(machine, p, f"{p.max_concurrency:.1f} requests of {p.max_model_len:,} tokens at once{used}")
+    return Offer(machine, p, p.advice[0])
+
+
+def checkpoint_bytes(model: str) -> int:
+    """Return the bytes of the weights as they are downloaded."""
+    return weights.whole_bytes(load_model(model))
+
+
+def disk_problem(model: str, disk_gb: float) -> str:
+    """Return why a disk of `disk_gb` GB (10**9 bytes) cannot hold the weights of `model`; '' if it can."""
+    needed = checkpoint_bytes(model)
+    if needed + SPARE_BYTES <= disk_gb * GB:
+        return ""
+    disk = f"a disk of {disk_gb:g} GB cannot hold it even when it is empty"
+    return f"{load_model(model).name} takes {needed / GB:.1f} GB on disk, and {disk}."

@@ -1,0 +1,229 @@
+"""Which rank holds what: layers, heads and KV heads, and the bytes of its weights.
+
+Source: vLLM 0.25.1, distributed/utils.py get_pp_indices and model_executor/layers/linear.py.
+"""
+
+# m model, d deployment, w weight, q quantisation, i layer, t rank in a tensor-parallel group, n rank
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import accumulate
+
+from inference_planner.allocator import Allocator
+from inference_planner.attention import main_kind
+from inference_planner.basis import registries
+from inference_planner.catalog.config import DTYPE_BYTES, ModelConfig, present
+from inference_planner.catalog.gpus import MIB
+from inference_planner.deployment import Deployment
+from inference_planner.errors import BadInput
+from inference_planner.kv_cache import kv_dtype_bytes
+from inference_planner.weight import ExpertSplit
+from inference_planner.weights import (
+    Weight,
+    embedding_weights,
+    head_weights,
+    is_quantized,
+    layer_tensors,
+    layer_weights,
+    stand_ins,
+    tensor_bytes,
+)
+
+# Whole numbers that share a scale in groups of inputs, which no kernel of dense products takes in parts; an expert's may
+# be cut (moe_wna16.py), 4-bit floats are padded. Source: vLLM 0.32.0, quantization/auto_awq.py and utils/marlin_utils.py.
+GROUPED = {"awq", "awq_marlin", "gptq", "gptq_marlin", "compressed-tensors"}
+DEEP_GEMM_WORKSPACE = 32 * MIB  # PyTorch's cuBLAS workspace on Hopper
+
+
+@dataclass(frozen=True)
+class Rank:
+    """One GPU of the plan. Bytes are of weights alone; layers is the half-open range of decoder layers."""
+
+    rank: int
+    node: int
+    tp_rank: int
+    layers: range
+    heads: int
+    kv_heads: int
+    weight_bytes: int
+    dp_rank: int = 0
+
+
+@lru_cache(maxsize=1024)
+def partition_layers(num_layers: int, pp: int) -> tuple[range, ...]:
+    """Return each stage's layers: the rest goes to the stages before the last, from the second last back.
+
+    The last stage already has the final norm and lm_head; with few extra layers the first is spared as well.
+    Source: get_pp_indices (VLLM_PP_LAYER_PARTITION overrides it).
+    """
+    counts = [num_layers // pp] * pp
+    for i in range(2, num_layers % pp + 2):
+        counts[-i] += 1
+    ends = list(accumulate(counts))
+    return tuple(range(end - count, end) for end, count in zip(ends, counts, strict=True))
+
+
+@lru_cache(maxsize=4096)
+def tp_problem(m: ModelConfig, tp: int, cut: int | None = None) -> str:
+    """Return why this tensor parallel size cannot be used, or an empty string; cut: ranks that share each expert."""
+    if m.num_attention_heads % tp:
+        return f"{tp} does not divide the {m.num_attention_heads} attention heads"
+    if problem := main_kind(m).split_problem(m, tp) or refused(m, tp):
+        return problem
+    if (padded := -(-m.vocab_size // 64) * 64) % tp:
+        return f"{tp} does not divide the vocabulary, padded to {padded}"
+    widths = [(m.intermediate_size, tp)] if not m.moe or len(m.moe.layers) < m.num_hidden_layers else []
+    if m.moe:
+        widths += [(m.moe.intermediate_size, cut or tp), (m.moe.shared_intermediate_size, tp)]
+    block = m.quantization.block[0] if m.quantization and m.quantization.block else 1
+    for width, ranks in widths:
+        if width % ranks:
+            return f"{ranks} does not divide the MLP's width {width}"
+        if ranks > 1 and width // ranks % block:
+            return f"an MLP of width {width} on {ranks} ranks would cut its {block}-wide FP8 blocks"
+    if cols := _cut_group(m, tp):
+        groups = f"groups of {present(m.quantization).group_size}, which share a scale"
+        return f"{cols} inputs of a quantised product on {tp} ranks would cut its {groups}"
+    return ""
+
+
+def refused(m: ModelConfig, tp: int, pp: int = 1) -> str:
+    """Return what vLLM's class said of a split that it could not build; an empty string where it built it, or was not asked."""
+    known = m.exact.refused if m.exact else ()
+    return next((f"vLLM's own class says {said}" for t, p, said in known if p == pp and tp % t == 0), "")
+
+
+def most_stages(m: ModelConfig) -> int:
+    """Return the most pipeline stages that a model can be cut into."""
+    return 1 if m.architecture in registries()["one_stage"] or refused(m, 1, 2) else m.num_hidden_layers
+
+
+def _cut_group(m: ModelConfig, tp: int) -> int:
+    """Return the inputs of a dense product whose groups would lie on two of `tp` ranks; 0 where none does."""
+    q = m.quantization
+    if tp == 1 or not q or q.method not in GROUPED or q.group_size < 1 or m.mamba:  # its widths may be means
+        return 0
+    dense = ((w, i) for i in set(stand_ins(m)) for w in layer_weights(m, i) if not w.name.startswith("mlp.experts"))
+    cut = (w.cols for w, i in dense if w.split == "row" and w.cols // tp % q.group_size and is_quantized(m, w, i))
+    return next(cut, 0)
+
+
+def check_sizes(m: ModelConfig, tp: int, pp: int, cut: int | None = None) -> None:
+    """Raise BadInput where the model cannot be split so; the sizes that can are named."""
+    if problem := tp_problem(m, tp, cut):
+        usable = ", ".join(str(t) for t in range(1, 33) if not tp_problem(m, t))
+        remedy = f"Choose from: {usable}." + " Or pipeline parallelism, which splits by layers." * (most_stages(m) > 1)
+        if not tp_problem(m, tp, 1):
+            whole = "add --enable-expert-parallel, with which experts stay whole."
+            remedy = f"{remedy} Or {whole}" if cut in (None, tp) else whole.capitalize()
+        raise BadInput(f"tensor_parallel_size {tp} cannot split {m.name}: {problem}.", remedy)
+    most = most_stages(m)
+    if pp > most:
+        why = f"is more than the {most} layers of {m.name}"
+        if most < m.num_hidden_layers:
+            why = f"is not possible: vLLM cannot cut {m.architecture[:80]} into stages"
+        raise BadInput(f"pipeline_parallel_size {pp} {why}.", f"Give at most {most}.")
+
+
+def context_sizes(m: ModelConfig, tp: int) -> list[int]:
+    """Return the decode context parallel sizes that can share out the copies of a KV head over tp ranks.
+
+    Source: vLLM 0.32.0, config/model.py verify_with_parallel_config, and v1/kv_cache_interface.py ("DCP not support
+    sliding window").
+    """
+    if any(m.layer_windows) or any(m.layer_chunks):
+        return []
+    kv, heads = 1 if m.mla else m.num_key_value_heads, m.num_attention_heads
+    return [n for n in range(2, tp // kv + 1) if tp % n == 0 and (m.mla or heads // kv % n == 0)]
+
+
+def check_context(m: ModelConfig, tp: int, dcp: int) -> None:
+    """Raise BadInput where the tokens of a KV head cannot be shared out over dcp of tp ranks."""
+    usable = context_sizes(m, tp)
+    if dcp in usable:
+        return
+    copies = max(1, tp // (1 if m.mla else m.num_key_value_heads))
+    shares = f"has {copies} copies, and {dcp} does not share these out"
+    why = f"with tensor_parallel_size {tp} a KV head of {m.name} {shares}"
+    if any(m.layer_windows) or any(m.layer_chunks):
+        why = f"{m.name} has sliding windows, which vLLM does not share out"
+    sizes = f"Choose from: {', '.join(map(str, usable))}."
+    remedy = sizes if usable else "Leave it out, or raise --tensor-parallel-size above the KV heads."
+    raise BadInput(f"decode_context_parallel_size {dcp} is not possible: {why}.", remedy)
+
+
+def stage_weights(m: ModelConfig, stage: int, pp: int) -> tuple[Iterable[Weight], Iterable[Weight]]:
+    """Return what a pipeline stage holds besides layers: (before them, after them)."""
+    last, all_of_it = stage == pp - 1, m.architecture in registries()["both_ends_everywhere"]
+    first = stage == 0 or (last and m.tie_word_embeddings)  # a tied lm_head needs the table on the last stage too
+    return embedding_weights(m) if first or all_of_it else [], head_weights(m) if last or all_of_it else []
+
+
+def _build_rope(m: ModelConfig, table: tuple[int, int], memory: Allocator) -> None:
+    """The cos/sin table is made in 32 bit and kept in 16: angles, cosines, sines, both, and the result."""
+    positions, dim = table
+    half = positions * dim * 2
+    angles, cosines, sines = memory.alloc(half), memory.alloc(half), memory.alloc(half)
+    both = memory.alloc(2 * half)
+    for block in (angles, cosines, sines):
+        memory.free(block)
+    if m.traits.rope_float32:
+        return
+    memory.alloc(positions * dim * DTYPE_BYTES[m.dtype])
+    memory.free(both)
+
+
+@lru_cache(maxsize=1024)
+def stage_bytes(
+    m: ModelConfig, tp: int, pp: int, stage: int, deep_gemm: bool = False, experts: ExpertSplit | None = None
+) -> int:
+    """Return the bytes that loading keeps on one rank of a stage: what vLLM prints as "Model loading took".
+
+    Weights, scales and rope tables in the blocks that PyTorch's allocator hands out for them (see allocator.py);
+    deep_gemm: a workspace comes with DeepGEMM (loads_deep_gemm).
+    """
+    built = m.exact.weights_of(tp, pp, experts) if m.exact else None
+    if built:
+        return built.loaded_bytes[stage] + (DEEP_GEMM_WORKSPACE if deep_gemm else 0)
+    memory, tables, same = Allocator(), list(m.rope_tables), stand_ins(m)
+    late = main_kind(m).deep_gemm  # loaded with the attention, after the first rope table
+    if deep_gemm and not late:
+        memory.alloc(DEEP_GEMM_WORKSPACE)
+    before, after = ([size for w in part for size in tensor_bytes(m, w, 0, tp)] for part in stage_weights(m, stage, pp))
+    memory.alloc_all(before)
+    for i in partition_layers(m.num_hidden_layers, pp)[stage]:
+        attention, rest = layer_tensors(m, same[i], tp, experts)
+        memory.alloc_all(attention)
+        if tables and (len(tables) == len(m.rope_tables) or not m.layer_windows[i]):
+            _build_rope(m, tables.pop(0), memory)  # the second one, if any, is that of the full-attention layers
+            if deep_gemm and late:
+                memory.alloc(DEEP_GEMM_WORKSPACE)
+        memory.alloc_all(rest)
+    memory.alloc_all(after)
+    return int(memory.allocated * m.exact.scale) if m.exact else memory.allocated
+
+
+def loads_deep_gemm(d: Deployment) -> bool:
+    """True where a workspace comes with DeepGEMM while loading: in 0.25.1 (vllm/utils/deep_gemm.py), not in 0.32.0.
+
+    There 8B with an FP8 KV cache on an H100, 70B and GLM-4.5 Air in FP8 on H200 were without it.
+    """
+    m, q, kv_bytes = d.model, d.model.quantization, kv_dtype_bytes(d.model, d.settings.kv_cache_dtype)
+    fp8 = (q is not None and q.weight_bits == q.activation_bits == 8) or kv_bytes == 1
+    return d.settings.version.loads_deep_gemm and d.gpu.hopper_or_newer and (fp8 or main_kind(m).deep_gemm)
+
+
+def ranks(d: Deployment) -> list[Rank]:
+    """Return every rank in vLLM's order: replica by replica, tensor ranks of the first stage, then of the next."""
+    m, tp = d.model, d.tp
+    out: list[Rank] = []
+    deep_gemm = loads_deep_gemm(d)
+    heads, kv_heads = m.num_attention_heads // tp, main_kind(m).kv_heads(m, tp)
+    for stage, layers in enumerate(partition_layers(m.num_hidden_layers, d.pp)):
+        size = stage_bytes(m, tp, d.pp, stage, deep_gemm, d.expert_split)
+        held = (layers, heads, kv_heads, size)
+        for replica in range(d.dp):
+            for t in range(tp):
+                n = replica * d.replica_gpus + stage * tp + t
+                out.append(Rank(n, d.node_of(n), t, *held, replica))
+    return sorted(out, key=lambda rank: rank.rank)

@@ -1,0 +1,157 @@
+"""Speed by roofline: weights and KV cache over the memory bandwidth, arithmetic over FLOP/s, messages, and launches.
+
+The constants are a least-squares fit to 23 runs of vLLM 0.25.1 on 1 to 4 H200 (workshop/data/runs): 14 models, dense,
+MoE, MLA and sliding window, 16 bit and FP8, TP and PP. Largest error there 4 %. Other GPUs take the same shares.
+"""
+
+# d deployment, m model, s settings, w weight, t term or traffic
+from collections import Counter
+from dataclasses import dataclass
+from functools import lru_cache
+from math import inf
+
+from inference_planner.attention import grouped, mamba
+from inference_planner.catalog.config import ModelConfig
+from inference_planner.catalog.gpus import GPU
+from inference_planner.communication import traffic
+from inference_planner.deployment import Deployment
+from inference_planner.kv_cache import kv_dtype_bytes
+from inference_planner.weight import ExpertSplit
+from inference_planner.weights import (
+    active_parameters,
+    embedding_weights,
+    head_weights,
+    layer_weights,
+    stand_ins,
+    tensor_bytes,
+    whole_bytes,
+)
+
+WEIGHTS_SHARE = 0.833  # of the peak bandwidth that products with one row reach
+EXPERTS_SHARE = 0.878
+# Triton's kernels unpack 4 bits: as many bytes on an H100 as on an H200, whose memory is 1.4 times as fast (gpt-oss-120b
+# on the H200, light and a batch of 64; gpt-oss-20b on the H100 is a test):
+MXFP4_EXPERTS_GB_S = 21.3  # a multiprocessor
+BLACKWELL = 10.0  # multiplies them as they are
+MATMUL_SHARE = 0.70  # of the peak FLOP/s that large products reach
+LAYER_US = 26.4  # small kernels of a layer: norms, rope, cache write, attention of a short context
+MOE_LAYER_US = 20.0  # routing and gathering of experts
+MXFP4_LAYER_US = 23.0  # gpt-oss' kernels for 4-bit experts on Hopper (three runs)
+PREFILL_STEP_MS = 4.0  # a first token also waits for the request to be taken in and scheduled
+DELTA_LAYER_US = 22.0  # gates, convolution and recurrence of a gated delta net (one run: Qwen3-Next, 0.33.0)
+FP8_LAYER_US = 8.4  # quantising activations
+EXTRA_NORMS_US = 11.7  # Gemma's two more norms
+STEP_MS = 0.34  # scheduling, sampling, the head's small kernels
+EAGER_LAYER_MS = 0.28  # launching a layer's kernels one by one from Python, without CUDA graphs
+REQUEST_LAYER_US = 0.27  # of a layer, for one more request: 70B FP8 (0.25.1) and 8B (0.32.0), up to 256 of them
+QUESTION_TOKENS = 300  # of a learner
+
+
+@dataclass(frozen=True)
+class Term:
+    """One part of the time of a step, in ms, with its source and how far it may be off."""
+
+    name: str
+    ms: float
+    source: str
+    uncertainty: str
+
+
+@lru_cache(maxsize=512)
+def _read_bytes(m: ModelConfig, tp: int, split: ExpertSplit | None) -> tuple[int, int]:
+    """Bytes that a step reads on one rank of every stage together: (dense weights with the head, all experts)."""
+    sizes = {True: 0, False: 0}  # of experts, of all else
+    for index, count in Counter(stand_ins(m)).items():
+        for w in layer_weights(m, index):
+            sizes[w.name.startswith("mlp.experts.w")] += count * sum(tensor_bytes(m, w, index, tp, split))
+    head = [next(embedding_weights(m))] if m.tie_word_embeddings else head_weights(m)
+    dense, scale = sizes[False] + sum(sum(tensor_bytes(m, w, 0, tp)) for w in head), m.exact.scale if m.exact else 1
+    return int(dense * scale), int(sizes[True] * scale)
+
+
+def _mxfp4(m: ModelConfig) -> bool:
+    return bool(m.moe and m.quantization and m.quantization.method == "mxfp4")
+
+
+def _small_kernels_ms(m: ModelConfig) -> float:
+    layers = m.num_hidden_layers
+    us = layers * LAYER_US + (len(m.moe.layers) * MOE_LAYER_US if m.moe else 0)
+    us += sum(len(mine) * kind.kernels_us for kind, _, mine in grouped(m))
+    us += len(m.mamba.layers) * DELTA_LAYER_US if m.mamba and m.mamba.delta else 0
+    us += layers * EXTRA_NORMS_US if m.traits.norms == 4 else 0
+    us += len(m.experts.layers) * MXFP4_LAYER_US if _mxfp4(m) else 0
+    us += layers * FP8_LAYER_US if m.quantization and m.quantization.activation_bits == 8 else 0
+    return us / 1e3
+
+
+def peak_tflops(m: ModelConfig, gpu: GPU) -> float:
+    """Return the peak of the products: of FP8 where activations are 8 bit and the GPU multiplies them, else of 16 bit."""
+    fp8 = m.quantization and m.quantization.activation_bits == 8 and gpu.fp8_tflops
+    return gpu.fp8_tflops if fp8 else gpu.bf16_tflops
+
+
+@lru_cache(maxsize=1024)
+def decode_terms(d: Deployment, *, batch: int = 1, tokens_each: int = 1, context: int = 160) -> tuple[Term, ...]:
+    """Return the terms of one step that has `tokens_each` new tokens of each of `batch` requests, all stages in turn.
+
+    batch: of each replica. context: tokens of a request so far, which are read once for all of its new ones.
+    """
+    m, gpu, s, tp, tokens = d.model, d.gpu, d.settings, d.tp, batch * tokens_each
+    dense, experts = _read_bytes(m, tp, d.expert_split)
+    peak, tflops = gpu.bandwidth_gb_s * 1e6, peak_tflops(m, gpu)  # bytes a ms
+    memory = dense / peak / WEIGHTS_SHARE
+    compute = 2 * active_parameters(m) * tokens / tp / (tflops * 1e9 * MATMUL_SHARE)
+    if memory >= compute:
+        source = f"{dense / 1e9:.1f} GB at {WEIGHTS_SHARE:.0%} of {gpu.bandwidth_gb_s:.0f} GB/s"
+        terms = [Term("weights", memory, source, "±5 %")]
+    else:
+        terms = [Term("arithmetic", compute, f"{MATMUL_SHARE:.0%} of {tflops:.0f} TFLOP/s", "±5 %")]
+    if experts:
+        idle = (
+            1 - m.experts.experts_per_token / m.experts.num_experts
+        )  # share that one token leaves, if the choice is even
+        size = experts * (1 - idle ** (tokens * d.dp))
+        doubt = "a factor of 2: the busiest rank decides" if d.ep else "±10 %"
+        unpacked = _mxfp4(m) and gpu.capability < BLACKWELL
+        rate = min(EXPERTS_SHARE * peak, MXFP4_EXPERTS_GB_S * gpu.sm_count * 1e6 if unpacked else inf)
+        source = f"{size / 1e9:.1f} GB of the chosen experts at {rate / peak:.0%} of the bandwidth"
+        terms.append(Term("experts", size / rate, source, doubt))
+    elements = (len(mine) * kind.token_elements(m, tp) * kind.kept(context, size) for kind, size, mine in grouped(m))
+    kv = batch * sum(elements) * kv_dtype_bytes(m, s.kv_cache_dtype)
+    terms.append(Term("KV cache", kv / peak / WEIGHTS_SHARE, f"{kv / 1e6:.0f} MB read", "±10 %"))
+    if m.mamba:  # a request's states are read and written by every step
+        states = 2 * batch * len(m.mamba.layers) * mamba.state_bytes(m, tp)
+        terms.append(Term("states", states / peak / WEIGHTS_SHARE, f"{states / 1e6:.0f} MB read and written", "±10 %"))
+    terms.append(Term("small kernels", _small_kernels_ms(m), "fitted per layer on H200", "±15 %"))
+    for t in traffic(d, tokens):
+        source = f"{t.count} × {t.bytes_each / 1e3:.0f} kB over {t.link}"
+        terms.append(Term(t.what, t.ms, source, "±20 % on NVLink, a factor of 2 elsewhere"))
+    requests = m.num_hidden_layers * REQUEST_LAYER_US / 1e3 * (batch - 1)
+    terms.append(Term("step", STEP_MS + requests, "scheduling, sampling, each request's share; fitted", "±20 %"))
+    if s.enforce_eager:
+        launches = m.num_hidden_layers * EAGER_LAYER_MS + STEP_MS - sum(t.ms for t in terms)
+        terms.append(Term("launches without CUDA graphs", max(0.0, launches), "one run on H200", "±40 %"))
+    return tuple(terms)
+
+
+def decode_tokens_per_s(d: Deployment) -> float:
+    """Return decoded tokens a second of a single stream."""
+    return 1e3 / sum(t.ms for t in decode_terms(d))
+
+
+def bandwidth_limit_tokens_per_s(m: ModelConfig, gpu: GPU, gpus: int) -> float:
+    """Return tokens/s of one stream if reading all weights once a token at full bandwidth were all that takes time."""
+    return gpus * gpu.bandwidth_gb_s * 1e9 / whole_bytes(m)
+
+
+def learners_at_once(d: Deployment, kv_cache_tokens: int, *, within_s: float = 5.0) -> int:
+    """Return how many people may ask QUESTION_TOKENS in the same moment and see their first token within so many seconds.
+
+    Prompts are read max_num_batched_tokens at a time; all that ask have a place in the batch and in the KV cache.
+    kv_cache_tokens: of one replica.
+    """
+    s = d.settings
+    terms = decode_terms(d, tokens_each=s.max_num_batched_tokens, context=0)
+    step_ms = sum(t.ms for t in terms if t.name not in ("states", "step")) + PREFILL_STEP_MS
+    read = int(within_s * 1e3 / step_ms) * s.max_num_batched_tokens // QUESTION_TOKENS
+    return d.dp * min(read, s.max_num_seqs, kv_cache_tokens // QUESTION_TOKENS)

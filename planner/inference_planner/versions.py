@@ -1,0 +1,159 @@
+"""What differs between vLLM releases: one row each, whose columns are named behaviors.
+
+Code asks for a behavior (`settings.version.counts_all_allocations`) and never compares version strings. A new release
+is a new row. Sources are paths of vLLM's own tree at the release's tag; sizes were measured on an H200.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from inference_planner.errors import BadInput
+
+MIB = 1 << 20
+
+
+@dataclass(frozen=True)
+class Version:
+    """The behaviors of one vLLM release that the planner's numbers depend on.
+
+    Attributes:
+        large_gpu_defaults: 16,384 tokens a step and 1,024 requests on GPUs of 160 GiB and more
+            (engine/arg_utils.py, get_batch_defaults).
+        blackwell_graph_tokens: the largest batch with a CUDA graph on compute capability 10 (config/vllm.py).
+        counts_all_allocations: memory is read from cudaMemGetInfo, so that tables of requests and repacked weights
+            count against the KV cache (v1/worker/gpu_worker.py).
+        model_runner_v2_for_all: every model takes model runner V2 (config/vllm.py, use_v2_model_runner).
+        compiles_in_profile_run: kernels are compiled, and timed, inside the profile run.
+        matrix_workspaces: how often the matrix library's scratch space counts. 0: the first product comes before vLLM
+            starts to count (init_device).
+        sampler_logits: what the sampler keeps beside the logits in 16 bit (v1/worker/gpu/sample).
+        graphs_are_estimated: memory for CUDA graphs is set aside with model runner V2, too
+            (v1/worker/gpu/cudagraph_utils.py).
+        caches_states: requests keep a further Mamba state for others with the same prefix, so hybrids have a prefix
+            cache (config/model.py, is_prefix_caching_supported).
+        counts_batches_in_flight: a sliding window keeps the tokens of every batch that is under way
+            (VllmConfig.max_in_flight_tokens).
+        loads_deep_gemm: a workspace comes with DeepGEMM while weights are loaded (utils/deep_gemm.py).
+        gather_opens_communicator: the first gather of logits opens a communicator of its own in the profile run.
+        custom_all_reduce_on_nodes: the custom all-reduce stays on if several nodes are started by --nnodes
+            (config/parallel.py).
+        fast_eager_launch: eager layers are launched at the pace that was measured under 0.32.0.
+        kernels_at_load_bytes, kernels_at_profile_bytes: CUDA modules that a worker of its own loads after the first
+            snapshot, and those that the profile run touches first.
+    """
+
+    name: str
+    large_gpu_defaults: bool
+    blackwell_graph_tokens: int
+    counts_all_allocations: bool
+    model_runner_v2_for_all: bool
+    compiles_in_profile_run: bool
+    matrix_workspaces: int
+    sampler_logits: Literal["copy in 32 bit", "16 bit alone", "copy in 32 bit and rows of scratch"]
+    graphs_are_estimated: bool
+    caches_states: bool
+    counts_batches_in_flight: bool
+    loads_deep_gemm: bool
+    gather_opens_communicator: bool
+    custom_all_reduce_on_nodes: bool
+    fast_eager_launch: bool
+    kernels_at_load_bytes: int
+    kernels_at_profile_bytes: int
+
+
+V0_25_1 = Version(
+    name="0.25.1",
+    large_gpu_defaults=False,
+    blackwell_graph_tokens=512,
+    counts_all_allocations=False,
+    model_runner_v2_for_all=False,
+    compiles_in_profile_run=True,
+    matrix_workspaces=1,
+    sampler_logits="copy in 32 bit",
+    graphs_are_estimated=False,
+    caches_states=False,
+    counts_batches_in_flight=False,
+    loads_deep_gemm=True,
+    gather_opens_communicator=True,
+    custom_all_reduce_on_nodes=False,
+    fast_eager_launch=False,
+    kernels_at_load_bytes=162 * MIB,
+    kernels_at_profile_bytes=68 * MIB,
+)
+V0_32_0 = Version(
+    name="0.32.0",
+    large_gpu_defaults=True,
+    blackwell_graph_tokens=1024,
+    counts_all_allocations=True,
+    model_runner_v2_for_all=True,
+    compiles_in_profile_run=False,
+    matrix_workspaces=2,  # one workspace was traced, and blocks that the allocator keeps in part are as large
+    sampler_logits="16 bit alone",
+    graphs_are_estimated=True,
+    caches_states=True,
+    counts_batches_in_flight=True,
+    loads_deep_gemm=False,
+    gather_opens_communicator=False,  # not seen with 70B on two H200
+    custom_all_reduce_on_nodes=True,
+    fast_eager_launch=True,
+    kernels_at_load_bytes=162 * MIB,
+    kernels_at_profile_bytes=68 * MIB,
+)
+V0_33_0 = Version(
+    name="0.33.0",
+    large_gpu_defaults=True,
+    blackwell_graph_tokens=1024,
+    counts_all_allocations=True,
+    model_runner_v2_for_all=True,
+    compiles_in_profile_run=False,
+    matrix_workspaces=0,
+    sampler_logits="copy in 32 bit and rows of scratch",  # it samples once more with top_k and top_p
+    graphs_are_estimated=True,
+    caches_states=True,
+    counts_batches_in_flight=True,
+    loads_deep_gemm=False,
+    gather_opens_communicator=False,
+    custom_all_reduce_on_nodes=True,
+    fast_eager_launch=True,
+    kernels_at_load_bytes=70 * MIB,  # the matrix library's modules are loaded before the snapshot
+    kernels_at_profile_bytes=2 * MIB,
+)
+TABLE = {version.name: version for version in (V0_25_1, V0_32_0, V0_33_0)}
+DEFAULT = V0_32_0.name  # what the workshop's extras `gpu` and `local` pin
+
+
+def get(name: str) -> Version:
+    """Return the row of a release; "v0.32.0" is 0.32.0. Raises BadInput: the planner has no formulas for it."""
+    plain_name = name.removeprefix("v")
+    if plain_name not in TABLE:
+        raise BadInput(f"There are no formulas for vLLM {plain_name}.", f"Choose from: {', '.join(TABLE)}.")
+    return TABLE[plain_name]
+
+
+def numbers(name: str) -> tuple[int, ...]:
+    """Return a version as numbers that can be compared: 0.8.5.post1 is (0, 8, 5, 1)."""
+    return tuple(int(part) for part in re.findall(r"\d+", name))
+
+
+def is_before(name: str, other: str) -> bool:
+    """Return True if a release came before another."""
+    return numbers(name) < numbers(other)
+
+
+def same_minor(name: str, other: str) -> bool:
+    """Return True for two releases of the same 0.x."""
+    return numbers(name)[:2] == numbers(other)[:2]
+
+
+def nearest(name: str, among: Iterable[str] = TABLE) -> str:
+    """Return the release with formulas that is nearest to another release."""
+    wanted = numbers(name)[:2]
+
+    def distance(other: str) -> list[int]:
+        return [abs(ours - theirs) for ours, theirs in zip(numbers(other)[:2], wanted, strict=False)]
+
+    return min(among, key=distance)

@@ -1,0 +1,72 @@
+"""`workshop kubernetes` and `workshop vm`: what `workshop plan` printed with --kubernetes and --vm."""
+
+from __future__ import annotations
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from workshop.cli import GROUPS, group
+from workshop.errors import BadInput
+
+T4 = ("--gpu", "t4", "--gpus-per-node", "2")
+
+
+def run(*words: str):
+    return CliRunner().invoke(group, list(words))
+
+
+@pytest.mark.parametrize("place", ["kubernetes", "vm"])
+def test_the_old_flag_prints_the_same(place):
+    new = run(place, "mistral-7b-v0.3", *T4, "--name", "mine")
+    old = run("plan", "mistral-7b-v0.3", *T4, f"--{place}", "--name", "mine")
+    assert new.exit_code == 0 and new.output == old.output
+
+
+def test_the_manifests_name_the_command_that_makes_them():
+    made = run("kubernetes", "mistral-7b-v0.3", *T4, "--replicas", "2").output
+    first = made.splitlines()[0]
+    assert first.startswith("# workshop kubernetes ") and "--replicas 2" in first
+    again = run(*first.removeprefix("# workshop ").split())
+    assert again.output == made
+    assert {"Deployment", "Service"} <= {document["kind"] for document in yaml.safe_load_all(made)}
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("kubernetes", "mistral-7b-v0.3", *T4, "--load-gb-per-s", "0"), "no speed"),
+        (("kubernetes", "mistral-7b-v0.3"), "--gpu is missing"),
+        (
+            (
+                "vm",
+                "llama-3.3-70b",
+                "--gpu",
+                "h100-nvl",
+                "--gpus-per-node",
+                "2",
+                "--max-model-len",
+                "64K",
+                "--disk-gb",
+                "120",
+            ),
+            "141.1 GB",
+        ),
+    ],
+)
+def test_bad_input_is_one_sentence(words, said):
+    error = run(*words).exception
+    assert isinstance(error, BadInput) and said in error.message
+
+
+def test_the_options_of_places_are_not_in_the_help_of_plan():
+    shown = run("plan", "--help").output
+    assert "--pvc-size" not in shown and "--kubernetes" not in shown
+    assert "--pvc-size" in run("kubernetes", "--help").output
+
+
+def test_every_command_is_in_one_of_five_groups():
+    shown = run("--help").output
+    names = [name for commands in GROUPS.values() for name in commands]
+    assert len(GROUPS) == 5 and len(names) == len(set(names))
+    assert all(f"\n  {name} " in shown for name in names)
