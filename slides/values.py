@@ -6,7 +6,7 @@ from drawings import guess, scale
 from drawings.engine import limit_tokens_per_s, run
 from drawings.recorded import answers
 from drawings.recorded import recorded as recorded_file
-from inference_planner import rules, trace
+from inference_planner import rules
 from inference_planner.catalog import load_gpu, load_model
 from inference_planner.catalog.config import DTYPE_BYTES
 from inference_planner.catalog.gpus import GIB
@@ -15,6 +15,7 @@ from inference_planner.kv_cache import kv_cache_bytes_per_token
 from inference_planner.memory import active_parameters, parameters, weight_bytes
 
 from workshop.engine import measured_runs as recorded
+from workshop.engine import trace
 from workshop.engine.exact import plan
 from workshop.engine.reconcile import reconcile
 from workshop.launch.local import TEACHING_FOLDER
