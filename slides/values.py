@@ -33,7 +33,7 @@ PUBLISHED = {  # slides of the Kempner Institute's workshop, 17 December 2024: "
 }
 SESSION = {"session.cpus": "1", "session.gb": "4"}  # what the course's notebooks need: README, "Needs"
 NODE_GPUS = 4
-LOG = recorded.RUNS.parent / "logs" / "llama-3.1-70b_tp4_h200.log"
+LOG = recorded.DATA / "logs" / "llama-3.1-70b_tp4_h200.log"
 
 
 def _models() -> dict[str, str]:
@@ -196,7 +196,7 @@ def _slide_example() -> dict[str, str]:
     """The worked example of a 70B server, from the recorded slide."""
     import json
 
-    data = json.loads((recorded.RUNS.parent / "distributions" / "llama_70b_slide.json").read_text(encoding="utf-8"))
+    data = json.loads((recorded.DATA / "distributions" / "llama_70b_slide.json").read_text(encoding="utf-8"))
     found, out = rows(data, k=1), {}
     named = {"20": "20", "49": "49", "-minute": "minute", "San": "san", "Question": "question"}
     for one in (alternative for row in found for alternative in row.alternatives):

@@ -12,7 +12,8 @@ from inference_planner.speed import bandwidth_limit_tokens_per_s
 
 from workshop.engine.exact import plan
 
-TUNING = Path(__file__).parents[1] / "data" / "tuning"
+DATA = Path(__file__).parents[1] / "data"  # the logs of these runs, and what else was recorded
+TUNING = DATA / "tuning"
 
 
 def tuning() -> list[dict]:
