@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -193,8 +194,10 @@ def test_reading_a_log_imports_the_standard_library_only():
         "print(sorted({name.split('.')[0] for name in set(sys.modules) - before} - set(sys.stdlib_module_names)))"
     )
     root = Path(__file__).parents[2]
-    said = subprocess.run([sys.executable, "-S", "-c", code], cwd=root, capture_output=True, text=True, check=True)
-    assert said.stdout.strip() == "['workshop']"
+    env = {**os.environ, "PYTHONPATH": str(root / "planner")}
+    command = [sys.executable, "-S", "-c", code]
+    said = subprocess.run(command, cwd=root, env=env, capture_output=True, text=True, check=True)
+    assert said.stdout.strip() == "['inference_planner', 'workshop']"
 
 
 def test_as_dict_is_json_and_the_index_names_every_log():

@@ -167,4 +167,19 @@ def test_only_copies_of_this_record_are_taken_back(server, class_folder, tmp_pat
     assert records.withdraw("big") == [] and path.read_text() == other and bystander.exists()
     for text in ("", "[", "null", "[1]", '{"a": 1}', "[" * 100_000):
         remembered.write_text(text)
-        assert records.withdraw("big") == []
+        with pytest.raises(WorkshopError, match="shared"):  # never taken for an empty note
+            records.withdraw("big")
+        assert path.read_text() == other and bystander.exists() and remembered.read_text() == text
+
+
+@pytest.mark.parametrize("content", [b'["/a/70b.json', b"7", b'{"a": 1}', b"[1]", b"\xff"])
+def test_a_note_of_copies_that_cannot_be_read_is_kept(server, class_folder, content):
+    share.share("big", GROUP, class_folder)
+    note = records.path_of("big", ".shared")
+    note.write_bytes(content)
+    for act in (lambda: share.share("big", GROUP, class_folder), lambda: records.withdraw("big")):
+        with pytest.raises(WorkshopError, match=r"\.shared"):
+            act()
+    assert note.read_bytes() == content and list(class_folder.glob("*.json"))
+    records.remove("big")  # a server that is gone goes from the list, and the note stays for its owner
+    assert not records.path_of("big").exists() and note.exists()

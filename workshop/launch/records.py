@@ -69,7 +69,7 @@ def write(record: ServerRecord) -> None:
 def remove(name: str) -> None:
     """Remove the record, and copies of it that were shared; nothing happens if there is none."""
     path = path_of(name)
-    if path_of(name, ".shared").exists():
+    with contextlib.suppress(WorkshopError):  # of a note that cannot be read: it stays, for `workshop share --stop`
         withdraw(name)
     with writing(path):
         path.unlink(missing_ok=True)
@@ -108,9 +108,22 @@ def withdraw(name: str) -> list[Path]:
 
 
 def copies_of(name: str) -> list[Path]:
-    with contextlib.suppress(OSError, ValueError, TypeError, RecursionError):
-        return [Path(text) for text in json.loads(path_of(name, ".shared").read_bytes())]
-    return []
+    """Return where copies of a server's record were shared.
+
+    Raises:
+        WorkshopError: the note of them is there and cannot be read; it is never taken for an empty one.
+    """
+    note = path_of(name, ".shared")
+    remedy = f"Look for copies of {name}.json in the class's folder, remove them and then {note}."
+    try:
+        paths = json.loads(note.read_bytes())
+    except FileNotFoundError:
+        return []
+    except (OSError, ValueError, RecursionError) as error:
+        raise WorkshopError(f"The note of what was shared, {note}, cannot be read: {error}.", remedy) from None
+    if not isinstance(paths, list) or not all(isinstance(path, str) for path in paths):
+        raise WorkshopError(f"The note of what was shared, {note}, is no list of files.", remedy)
+    return [Path(path) for path in paths]
 
 
 def read(name: str, claimed: bool | None = None) -> ServerRecord | None:

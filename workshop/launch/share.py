@@ -34,15 +34,18 @@ def share(name: str, group: str, folder: str | Path | None = None) -> tuple[Path
     if os.path.lexists(target) and target.lstat().st_uid != os.geteuid():
         remedy = f"Start yours under another name, and share that one instead of {name}."
         raise WorkshopError(f"{target} belongs to somebody else's server of the same name.", remedy)
-    write_private(target, json.dumps(asdict(record), indent=1) + "\n", 0o640, gid)
     remembered = {str(path) for path in records.copies_of(name)} | {str(target)}
+    write_private(target, json.dumps(asdict(record), indent=1) + "\n", 0o640, gid)
     write_private(records.path_of(name, ".shared"), json.dumps(sorted(remembered)) + "\n")
     return target, list(_notes(record, target))
 
 
 def renew(record: ServerRecord) -> None:
     """Write the record over the copies that were shared of it: after a restart it has another address."""
-    for path in records.copies_of(record.name):
+    copies: list[Path] = []
+    with contextlib.suppress(WorkshopError):  # the server runs; `workshop share` says what is wrong with the note
+        copies = records.copies_of(record.name)
+    for path in copies:
         with contextlib.suppress(OSError, WorkshopError):  # it was taken away, or is somebody else's
             if (found := path.lstat()).st_uid == os.geteuid():
                 write_private(path, json.dumps(asdict(record), indent=1) + "\n", 0o640, found.st_gid)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import socket
+import threading
 from pathlib import Path
 
 import odd_answers
@@ -233,3 +235,32 @@ def test_a_list_of_files_without_an_end_is_one_sentence(kind, monkeypatch):
         monkeypatch.setenv("HF_ENDPOINT", server.root)
         with pytest.raises(WorkshopError, match=r"its answer has (no end within 0\.5 s|more than 64 MiB)"):
             prefetch_hub.list_files("org/model")
+
+
+def test_a_token_for_a_mirror_by_plain_http_goes_to_no_web_proxy(hub, tmp_path, monkeypatch):
+    """`http_proxy` could read it; 127.0.0.1:9 answers nobody, so whatever asks there fails."""
+    for variable in ("http_proxy", "all_proxy", "HTTP_PROXY", "ALL_PROXY"):
+        monkeypatch.setenv(variable, "http://127.0.0.1:9")
+    monkeypatch.delenv("no_proxy", raising=False)
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    fetch(tmp_path / "model", "hf_token")
+    assert (tmp_path / "model" / "model.safetensors").read_bytes() == FILES["model.safetensors"]
+
+
+def test_the_hub_itself_is_reached_through_the_proxy_of_the_environment(monkeypatch):
+    with socket.create_server(("127.0.0.1", 0)) as proxy:
+        asked: list[bytes] = []
+
+        def answer() -> None:
+            for _ in range(2):
+                connection = proxy.accept()[0]
+                with connection:
+                    asked.append(connection.recv(1000).split(b"\r\n")[0])
+                    connection.sendall(b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: 0\r\n\r\n")
+
+        threading.Thread(target=answer, daemon=True).start()
+        monkeypatch.setenv("https_proxy", f"http://127.0.0.1:{proxy.getsockname()[1]}")
+        monkeypatch.setenv("HF_ENDPOINT", "https://hub.invalid")
+        with pytest.raises(WorkshopError):
+            prefetch_hub.list_files(HUB_ID)
+    assert asked[0] == b"CONNECT hub.invalid:443 HTTP/1.1"

@@ -67,6 +67,8 @@ def unreadable(folder: Path) -> list[str]:
 
 def tensors(path: Path) -> set[str]:
     """Return the names of the tensors in a safetensors file; a WorkshopError where it is cut off, too long, or none."""
+    if not path.is_file():  # a pipe would be waited for
+        raise Damaged(f"{path.name} is no regular file.", "Download it again.")
     size = path.stat().st_size
     with path.open("rb") as file:
         length = struct.unpack("<Q", head)[0] if len(head := file.read(8)) == 8 else HEADER_LIMIT_BYTES + 1

@@ -105,7 +105,16 @@ def _client(token: str | None) -> httpx.Client:
     if token and not re.fullmatch("[!-~]+", token):  # the HTTP library would show it in its complaint
         raise BadInput("The token holds a space, or a letter that no token has.", "Set HF_TOKEN to the token alone.")
     headers = {"Authorization": f"Bearer {token}"} if token else {}
-    return httpx.Client(headers=headers, timeout=TIMEOUT, follow_redirects=True)
+    direct = {"http://": httpx.HTTPTransport(proxy=_plain_proxy())}
+    return httpx.Client(headers=headers, timeout=TIMEOUT, follow_redirects=True, mounts=direct)
+
+
+def _plain_proxy() -> str | None:
+    """Return the web proxy for plain HTTP: it can read the token, so `http_proxy` does not count, as in `use.reach`.
+
+    The environment's proxies for HTTPS count; they see addresses alone.
+    """
+    return os.environ.get("WORKSHOP_PROXY", "").strip() or None
 
 
 def list_files(hub_id: str, token: str | None = None) -> Remote:
@@ -113,7 +122,9 @@ def list_files(hub_id: str, token: str | None = None) -> Remote:
     with _client(token) as client:
         try:
             address = f"{endpoint()}/api/models/{hub_id}?blobs=true"
-            answer, said = http.get(address, LIST_S, headers=client.headers, follow_redirects=True)
+            direct = {"http://": httpx.AsyncHTTPTransport(proxy=_plain_proxy())}
+            options = {"headers": client.headers, "follow_redirects": True, "trust_env": True, "mounts": direct}
+            answer, said = http.get(address, LIST_S, **options)
             answer.raise_for_status()
             remote = Remote(hub_id, *_read_list(json.loads(said)))
             # The list of a gated model is public, its files are not: ask for the one that every model has.
