@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from workshop import batch, errors, simulate
     from workshop.engine.exact import plan
+    from workshop.engine.log import read as read_log
     from workshop.learn import cluster, elsewhere, given, live, plots, show
     from workshop.learn.course_map import course_map
     from workshop.learn.exercises import check, predict
@@ -45,6 +46,7 @@ _DOOR = {  # name → where it is, what it is
         "inference_planner",
         "the catalog and the formulas behind plan(): load_model, kv_cache_bytes_per_token",
     ),
+    "read_log": ("workshop.engine.log:read", "what vLLM's own log says: weights, KV cache, the first real error"),
     "simulate": ("workshop.simulate", "what many users will wait for: vLLM's scheduler on the plan's clock; no GPU"),
     "batch": ("workshop.batch", "many prompts: a file in, every answer once in a file out"),
     "logprobs": ("workshop.use.logprobs", "a response's log probabilities as rows; perplexity"),

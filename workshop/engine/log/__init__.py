@@ -20,7 +20,15 @@ EXPECTED = "A vLLM log has lines such as `INFO 11-20 10:02:25 [model.py:733] Res
 
 
 def read(path: str | Path) -> EngineLog:
-    """Read a log file; compressed ones are not read.
+    """Read what a vLLM log says: version, arguments, weights, KV cache, CUDA graphs, and the first real error.
+
+    Compressed files are not read.
+
+    >>> from pathlib import Path
+    >>> import workshop
+    >>> log = workshop.read_log(Path(workshop.__file__).parent / "data/logs/llama-3.1-8b_tp1_h200.log")
+    >>> log.kv_cache_tokens, log.max_concurrency
+    (914304, 6.98)
 
     Raises BadInput: there is no such file, it is a folder, it is not text, or it is not a vLLM log.
     """
